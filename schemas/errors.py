@@ -1,0 +1,112 @@
+"""The errors of the project, each with a class that a caller can catch.
+
+Every error says where (file, offset, space), why, and what to do. They are raised in Spark's
+Python workers as well as in the driver, so each must survive pickling: an error is built from
+keyword fields only, and `__reduce__` rebuilds it from them.
+
+Not here: how errors are shown or turned into exit codes (entry points do that).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+
+def _rebuild(cls: type[AggregatorError], reason: str, fields: dict[str, Any]) -> AggregatorError:
+    return cls(reason, **fields)
+
+
+class AggregatorError(Exception):
+    """Base of all errors of this project.
+
+    Parameters
+    ----------
+    reason : str
+        What is wrong, in one sentence.
+    **fields
+        Where it is wrong (`file`, `offset`, `space`, `source`, ...) and `advice`: what to do.
+
+    """
+
+    def __init__(self, reason: str, **fields: Any) -> None:
+        self.reason = reason
+        self.fields = {name: value for name, value in fields.items() if value is not None}
+        super().__init__(self.__str__())
+
+    def __str__(self) -> str:
+        advice = self.fields.get("advice")
+        where = ", ".join(f"{name} {value}" for name, value in self.fields.items() if name != "advice")
+        text = f"{self.reason} ({where})" if where else self.reason
+        return f"{text}: {advice}" if advice else text
+
+    def __reduce__(self) -> tuple[Callable[..., AggregatorError], tuple[Any, ...]]:
+        return _rebuild, (type(self), self.reason, self.fields)
+
+
+class ConfigurationError(AggregatorError):
+    """The configuration or the command line is wrong. Field: `path` (of the mistake in the YAML)."""
+
+
+class UnsupportedError(AggregatorError):
+    """Something valid that this version does not do, refused by name."""
+
+
+class XlogError(AggregatorError):
+    """A log file cannot be read as it is. Fields: `file`, `offset` (bytes)."""
+
+
+class XlogMetaError(XlogError):
+    """The text header of a log file is damaged, truncated, or of an unknown type or version."""
+
+
+class XlogMagicError(XlogError):
+    """Bytes that are not the start of a block stand where a block must start."""
+
+
+class XlogHeaderError(XlogError):
+    """A block's fixed header is invalid: a length that cannot be, or not MessagePack."""
+
+
+class XlogChecksumError(XlogError):
+    """The checksum of a block does not match its bytes."""
+
+
+class XlogCompressionError(XlogError):
+    """A zstd block cannot be decompressed, or grows beyond the allowed size."""
+
+
+class XlogRowError(XlogError):
+    """A row inside a sound block is not valid MessagePack or not an xrow."""
+
+
+class XlogTruncatedError(XlogError):
+    """A closed file ends inside a block."""
+
+
+class XlogMissingError(XlogError):
+    """A file that was seen before is gone."""
+
+
+class XlogGapError(XlogError):
+    """Rows are missing between two files of one directory."""
+
+
+class SourceError(AggregatorError):
+    """A source cannot be followed. Field: `source`."""
+
+
+class OffsetError(AggregatorError):
+    """A stream's offset is not one that this source wrote."""
+
+
+class TupleError(AggregatorError):
+    """A tuple or an operation is not what Tarantool would accept. Fields: `space`, `code` (Tarantool's)."""
+
+
+class LockError(AggregatorError):
+    """The warehouse's writer lock is held by another writer, or was lost."""
+
+
+class WarehouseError(AggregatorError):
+    """The tables of the warehouse contradict each other or the configuration."""

@@ -1,0 +1,73 @@
+"""What `format("xlog")` yields: one row of a log, as an Arrow and as a Spark schema.
+
+The columns are named as in Tarantool's own `xlog.pairs` (`src/lua/xlog.lua`). Rows read from several sources
+of a deployment (option `sources`) carry `REPLICASET_FIELDS` in front.
+"""
+
+from __future__ import annotations
+
+import pyarrow as pa
+from pyspark.sql.types import (
+    BinaryType,
+    BooleanType,
+    IntegerType,
+    LongType,
+    StringType,
+    StructField,
+    StructType,
+    TimestampType,
+)
+
+XROW_FIELDS: tuple[tuple[str, pa.DataType], ...] = (
+    ("file", pa.string()),
+    ("position", pa.int64()),
+    ("row", pa.int32()),
+    ("instance_uuid", pa.string()),
+    ("type", pa.string()),
+    ("replica_id", pa.int32()),
+    ("group_id", pa.int32()),
+    ("lsn", pa.int64()),
+    ("tsn", pa.int64()),
+    ("is_commit", pa.bool_()),
+    ("wait_sync", pa.bool_()),
+    ("wait_ack", pa.bool_()),
+    ("timestamp", pa.timestamp("us", tz="UTC")),
+    ("space_id", pa.int32()),
+    ("index_base", pa.int32()),
+    ("key", pa.binary()),
+    ("tuple", pa.binary()),
+    ("operations", pa.binary()),
+    ("body", pa.binary()),
+)
+"""Name and Arrow type of each column, in order. All but `file`, `position`, `row` may be null."""
+
+REPLICASET_FIELDS: tuple[tuple[str, pa.DataType], ...] = (
+    ("replicaset_uuid", pa.string()),
+    ("source", pa.string()),
+    ("segment", pa.int32()),
+)
+"""In front of `XROW_FIELDS` where several sources are read as one.
+
+`segment` numbers the stretches (one member's consecutive files) that a batch reads of one replicaset, so
+(segment, file, position, row) is the order of the replicaset's rows within a batch.
+"""
+
+XROW_ARROW = pa.schema(XROW_FIELDS)
+SOURCES_ARROW = pa.schema(REPLICASET_FIELDS + XROW_FIELDS)
+
+CORRUPT_COLUMN = "_corrupt_record"
+"""The column that `mode` PERMISSIVE adds: file, offset and reason of what could not be read."""
+
+_SPARK_TYPES = {
+    pa.string(): StringType(),
+    pa.int32(): IntegerType(),
+    pa.int64(): LongType(),
+    pa.bool_(): BooleanType(),
+    pa.binary(): BinaryType(),
+    pa.timestamp("us", tz="UTC"): TimestampType(),
+}
+
+
+def spark_schema(schema: pa.Schema) -> StructType:
+    """Return the Spark schema of an Arrow schema made of the types above; every column is nullable."""
+    return StructType([StructField(f.name, _SPARK_TYPES[f.type], nullable=True) for f in schema])

@@ -1,0 +1,1 @@
+"""Where rows come from: xlog files (`sources.xlog`). Depends on `schemas` only."""

@@ -1,0 +1,1 @@
+"""Tarantool's log files: format (no I/O) → reader → Spark data source `format("xlog")`, and a writer."""

@@ -1,0 +1,1 @@
+"""The Delta tables and how each is written. No business rules."""
