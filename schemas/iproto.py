@@ -1,4 +1,4 @@
-"""Tarantool's IPROTO constants: the one place for request types, header and body keys, flags and system spaces.
+"""Tarantool's IPROTO constants: request types, header and body keys, flags, system spaces, in one place.
 
 Source: `src/box/iproto_constants.h`, `src/box/schema_def.h` and `src/box/xrow.c` of Tarantool 2.6 to 3.x.
 This module holds numbers and names only; it neither encodes nor decodes.

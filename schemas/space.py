@@ -121,7 +121,7 @@ def field_of(position: int, definition: Mapping[str, Any] | Sequence[Any]) -> Fi
 
 
 def part_of(definition: Mapping[str, Any] | Sequence[Any]) -> KeyPart:
-    """Return one part of an index: `{field=, type=, path=, collation=}`, or the short form `[field, type]`."""
+    """Return one part of an index: `{field=, type=, path=, collation=}`, or `[field, type]`."""
     if isinstance(definition, Mapping):
         return KeyPart(
             int(definition["field"]),

@@ -48,8 +48,8 @@ REPLICASET_FIELDS: tuple[tuple[str, pa.DataType], ...] = (
 )
 """In front of `XROW_FIELDS` where several sources are read as one.
 
-`segment` numbers the stretches (one member's consecutive files) that a batch reads of one replicaset, so
-(segment, file, position, row) is the order of the replicaset's rows within a batch.
+`segment` numbers the files that one batch reads, over all replicasets, each replicaset's in the order of its
+log; so (segment, position, row) is the order of a replicaset's rows within a batch.
 """
 
 XROW_ARROW = pa.schema(XROW_FIELDS)

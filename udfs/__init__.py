@@ -1,1 +1,1 @@
-"""What is computed per row or per key, as Arrow UDFs, column expressions and plain functions. No tables, no jobs."""
+"""What is computed per row or per key: Arrow UDFs, column expressions, functions. No tables, no jobs."""
