@@ -1,0 +1,134 @@
+"""The escape of names: what it gives, that it is reversible, that no two names meet."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+from hypothesis import assume, example, given
+from hypothesis import strategies as st
+
+from schemas.errors import WarehouseError
+from schemas.names import NAME_MAX_BYTES, column_name, local_to, table_name, unescape
+
+ORDINARY = st.from_regex(r"[a-z0-9][a-z0-9_]{0,30}", fullmatch=True).filter(lambda name: "__" not in name)
+ANY = st.text(max_size=12) | st.text(st.characters(codec=None), max_size=6)
+"""Also lone surrogates: how names that are not UTF-8 arrive."""
+TRICKY = st.lists(
+    st.sampled_from(
+        ["__", "_", "q", "u", "x", "l", "h", "0", "1", "2", "_2d", "a", "A", "Я", "-", "__u0", "f" * 32, "Z"]
+    ),
+    max_size=7,
+).map("".join)
+NAMES = ANY | TRICKY | ORDINARY
+
+
+@pytest.mark.parametrize(
+    ("name", "expected"),
+    [
+        ("accounts", "accounts"),
+        ("order_2", "order_2"),
+        ("2024", "2024"),
+        ("select", "select"),
+        ("SQLT", "sqlt__u0_4"),
+        ("userName", "username__u4"),
+        ("CamelCase", "camelcase__u0u5"),
+        ("my-space", "my_space__x2_2d"),
+        ("a.b", "a_b__x1_2e"),
+        ("a b-C", "a_b_c__x1_20x3_2du4"),
+        ("имя", "_____x0_d0b8d0bcd18f"),
+        ("_lsn", "_lsn__q"),
+        ("_cluster", "_cluster__q"),
+        ("", "__q"),
+        ("sqlt__u0_4", "sqlt__u0_4__q"),
+        ("a__q", "a__q__q"),
+        ("loc__l3", "loc__l3__q"),
+        ("two__parts", "two__parts"),
+    ],
+)
+def test_what_a_name_becomes(name: str, expected: str) -> None:
+    assert table_name(name) == expected
+    assert column_name(name) == expected
+    assert unescape(expected) == name
+
+
+@given(NAMES)
+@example("A_")
+@example("_" * 9)
+@example("x__h" + "0" * 32)
+def test_unescape_undoes_the_escape(name: str) -> None:
+    assert unescape(table_name(name)) == name
+
+
+@given(NAMES)
+def test_only_what_every_reader_takes(name: str) -> None:
+    assert re.fullmatch(r"[a-z0-9_]{1,255}", table_name(name))
+
+
+@given(NAMES, NAMES)
+@example("sqlt", "SQLT")
+@example("my-space", "my_space__x2_2d")
+@example("my-space", "my.space")
+def test_no_two_names_meet(one: str, other: str) -> None:
+    assume(one != other)
+    assert table_name(one).casefold() != table_name(other).casefold()
+
+
+@given(ORDINARY)
+def test_ordinary_names_stay(name: str) -> None:
+    assert table_name(name) == name
+
+
+@given(NAMES)
+def test_never_one_of_our_own(name: str) -> None:
+    """Ours begin with an underscore and have no double one."""
+    escaped = column_name(name)
+    assert not escaped.startswith("_") or re.search(r"__", escaped)
+
+
+@given(NAMES, st.integers(1, 2**63 - 1), NAMES)
+@example("loc", 3, "loc__l3")
+@example("SQLT", 12, "sqlt__u0_4__l12")
+def test_local_tables_meet_no_other(name: str, global_id: int, other: str) -> None:
+    local = table_name(name, global_id)
+    assert local_to(local) == global_id
+    assert unescape(local) == name
+    assert local != table_name(other)
+    assert local_to(table_name(other)) is None
+
+
+@given(st.text("абв-", min_size=130, max_size=400), st.none() | st.integers(1, 10**6))
+@example("a" * 256, None)
+def test_long_names_are_cut_to_fit(name: str, global_id: int | None) -> None:
+    escaped = table_name(name, global_id)
+    assert re.fullmatch(r"[a-z0-9_]+", escaped)
+    assert len(escaped) == NAME_MAX_BYTES
+    assert escaped != table_name(name + "-", global_id)
+    assert local_to(escaped) == global_id
+    with pytest.raises(WarehouseError, match="_schema"):
+        unescape(escaped)
+
+
+def test_the_longest_name_that_stays_whole() -> None:
+    assert table_name("a" * NAME_MAX_BYTES) == "a" * NAME_MAX_BYTES
+    assert unescape(table_name("a" * NAME_MAX_BYTES)) == "a" * NAME_MAX_BYTES
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "Capital",
+        "my-space",
+        "_lsn",
+        "x__u9",
+        "x__u0_0",
+        "abc__x1_2d2d2d",
+        "a_c__x1_61",
+        "a__x0_ff",
+        "a__q__l03",
+        "",
+    ],
+)
+def test_what_no_escape_gives_is_refused(name: str) -> None:
+    with pytest.raises(WarehouseError, match="not the escaped name"):
+        unescape(name)
