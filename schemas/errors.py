@@ -60,6 +60,10 @@ class XlogMetaError(XlogError):
     """The text header of a log file is damaged, truncated, or of an unknown type or version."""
 
 
+class XlogMetaIncompleteError(XlogMetaError):
+    """The file ends inside its text header: too early to read a growing one, damage in a closed one."""
+
+
 class XlogMagicError(XlogError):
     """Bytes that are not the start of a block stand where a block must start."""
 

@@ -1,0 +1,189 @@
+"""The text header of a log file: its type, version, instance and vclocks.
+
+    XLOG\\n                                        type: XLOG, SNAP, VYLOG, RUN or INDEX
+    0.13\\n                                        version: 0.12 (Tarantool 1.6) or 0.13
+    Version: 2.6.0-0-g47aa4e01e\\n                 any number of `key: value` lines
+    Instance: aaaaaaaa-0000-4000-8000-0000000000a1\\n      `Server` in 0.12
+    VClock: {0: 9, 1: 956}\\n                      what the instance had before the first row
+    PrevVClock: {}\\n                              the same of the file before this one
+    \\n                                            an empty line ends the header
+
+Source: `xlog_meta_parse` and `xlog_meta_format` in Tarantool's `src/box/xlog.c`, `vclock_from_string` in
+`src/lib/vclock/vclock.c`. Not here: the blocks behind the header (`block`), and any input or output.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from uuid import UUID
+
+from schemas.errors import XlogMetaError, XlogMetaIncompleteError
+from schemas.iproto import VCLOCK_MAX
+
+FILE_TYPES = ("XLOG", "SNAP", "VYLOG", "RUN", "INDEX")
+VERSIONS = ("0.12", "0.13")
+META_LIMIT = 8192
+"""No header is longer, in bytes: Tarantool's own limit is 2 KiB (`XLOG_META_LEN_MAX`)."""
+
+LSN_MAX = 2**63 - 1
+END_OF_META = b"\n\n"
+
+_WITH_VCLOCK = ("XLOG", "SNAP", "VYLOG")
+_VCLOCK = re.compile(r"\s*\{\s*(?:\d+\s*:\s*\d+\s*(?:,\s*\d+\s*:\s*\d+\s*)*,?\s*)?\}\s*", re.ASCII)
+_COMPONENT = re.compile(r"(\d+)\s*:\s*(\d+)", re.ASCII)
+
+
+@dataclass(frozen=True)
+class Meta:
+    """The header of one log file.
+
+    Parameters
+    ----------
+    filetype : str
+        One of `FILE_TYPES`.
+    version : str
+        One of `VERSIONS`.
+    instance_uuid : str or None
+        Lower case, from `Instance` or `Server`; None where the file has neither.
+    vclock : mapping of int to int
+        {replica id: lsn}; empty for RUN and INDEX files, which have none.
+    prev_vclock : mapping of int to int, or None
+        None where the file does not have it.
+    other : mapping of str to str
+        All further keys (`Version`, and any that are not known), as written.
+    length : int
+        Bytes of the header with its empty line: the position of the first block.
+
+    """
+
+    filetype: str
+    version: str
+    instance_uuid: str | None
+    vclock: Mapping[int, int]
+    prev_vclock: Mapping[int, int] | None = None
+    other: Mapping[str, str] = field(default_factory=dict)
+    length: int = 0
+
+
+def parse_meta(data: bytes, file: str) -> Meta:
+    """Return the header that `data` begins with.
+
+    Parameters
+    ----------
+    data : bytes
+        The beginning of the file: all of it, or at least `META_LIMIT` bytes.
+    file : str
+        Named in errors.
+
+    Raises
+    ------
+    XlogMetaIncompleteError
+        `data` ends before the empty line, and is right so far: a file that is just being created.
+    XlogMetaError
+        The type or version is unknown, a line is no `key: value`, a vclock or uuid is not one.
+
+    """
+    end = data.find(END_OF_META, 0, META_LIMIT)
+    if end < 0:
+        raise _unfinished(data, file)
+    length = end + len(END_OF_META)
+    try:
+        lines = data[:end].decode("utf-8").split("\n")
+    except UnicodeDecodeError as error:
+        raise XlogMetaError("the header is not text", file=file, offset=error.start) from None
+    filetype, version = lines[0], lines[1] if len(lines) > 1 else ""
+    _check_type(filetype, version, file)
+    keys = _keys(lines, file)
+    instance = keys.pop("Instance", None) or keys.pop("Server", None)
+    vclock, prev_vclock = keys.pop("VClock", None), keys.pop("PrevVClock", None)
+    if vclock is None and filetype in _WITH_VCLOCK:
+        raise XlogMetaError("the header has no VClock", file=file, offset=0)
+    return Meta(
+        filetype=filetype,
+        version=version,
+        instance_uuid=None if instance is None else _uuid(instance, file),
+        vclock={} if vclock is None else parse_vclock(vclock, file),
+        prev_vclock=None if prev_vclock is None else parse_vclock(prev_vclock, file),
+        other=keys,
+        length=length,
+    )
+
+
+def parse_vclock(text: str, file: str) -> dict[int, int]:
+    """Return the vclock that a header's line or an option spells, such as `{0: 9, 1: 956}`.
+
+    Raises
+    ------
+    XlogMetaError
+        Not a vclock: syntax, a replica id above 31, an lsn of more than 63 bits, an id named twice.
+
+    """
+    if _VCLOCK.fullmatch(text) is None:
+        raise XlogMetaError(f"not a vclock: {text!r}", file=file, offset=0)
+    vclock: dict[int, int] = {}
+    for component in _COMPONENT.finditer(text):
+        replica_id, lsn = int(component[1]), int(component[2])
+        if replica_id >= VCLOCK_MAX or lsn > LSN_MAX or replica_id in vclock:
+            raise XlogMetaError(f"not a vclock: {text!r}: at {component[0]!r}", file=file, offset=0)
+        vclock[replica_id] = lsn
+    return vclock
+
+
+def format_vclock(vclock: Mapping[int, int]) -> str:
+    """Return a vclock as Tarantool writes it: by replica id, without components that are 0."""
+    return "{" + ", ".join(f"{i}: {lsn}" for i, lsn in sorted(vclock.items()) if lsn) + "}"
+
+
+def format_meta(meta: Meta) -> bytes:
+    """Return the bytes of a header; `meta.length` is not used."""
+    lines = [meta.filetype, meta.version]
+    lines += [f"{key}: {value}" for key, value in meta.other.items()]
+    if meta.instance_uuid is not None:
+        key = "Server" if meta.version == "0.12" else "Instance"
+        lines.append(f"{key}: {meta.instance_uuid}")
+    if meta.filetype in _WITH_VCLOCK:
+        lines.append(f"VClock: {format_vclock(meta.vclock)}")
+    if meta.prev_vclock is not None:
+        lines.append(f"PrevVClock: {format_vclock(meta.prev_vclock)}")
+    return "\n".join(lines).encode() + END_OF_META
+
+
+def _unfinished(data: bytes, file: str) -> XlogMetaError:
+    """Return the error for a header without its empty line: too early, or wrong already."""
+    if len(data) >= META_LIMIT:
+        return XlogMetaError(f"no header ends within {META_LIMIT} bytes", file=file, offset=0)
+    beginnings = [f"{t}\n{v}\n".encode() for t in FILE_TYPES for v in VERSIONS]
+    if any(b.startswith(data[: len(b)]) for b in beginnings):
+        return XlogMetaIncompleteError("the file ends inside its header", file=file, offset=len(data))
+    return XlogMetaError(f"not a log file: it begins with {data[:16]!r}", file=file, offset=0)
+
+
+def _check_type(filetype: str, version: str, file: str) -> None:
+    if filetype not in FILE_TYPES:
+        raise XlogMetaError(f"not a log file: it begins with {filetype[:16]!r}", file=file, offset=0)
+    if version not in VERSIONS:
+        advice = f"this version reads {' and '.join(VERSIONS)}"
+        raise XlogMetaError(f"unknown version {version[:16]!r}", file=file, offset=0, advice=advice)
+
+
+def _keys(lines: list[str], file: str) -> dict[str, str]:
+    keys: dict[str, str] = {}
+    offset = sum(len(line.encode()) + 1 for line in lines[:2])
+    for line in lines[2:]:
+        key, colon, value = line.partition(":")
+        if not colon or not key:
+            raise XlogMetaError(f"not a `key: value` line: {line[:64]!r}", file=file, offset=offset)
+        if key in keys:
+            raise XlogMetaError(f"key {key!r} stands twice", file=file, offset=offset)
+        keys[key] = value.strip()
+        offset += len(line.encode()) + 1
+    return keys
+
+
+def _uuid(text: str, file: str) -> str:
+    try:
+        return str(UUID(text))
+    except ValueError:
+        raise XlogMetaError(f"not an instance uuid: {text!r}", file=file, offset=0) from None
