@@ -1,0 +1,243 @@
+"""The configuration of a deployment: one YAML file, checked whole before anything starts.
+
+`load` returns a frozen `Config`, or raises one error that names every mistake by its line, its path in the
+YAML, the value that stands there and what is allowed. `conf/demo.yaml` is a complete example with a word on
+each key.
+
+Never here: secrets (a Hadoop path finds its credentials where Hadoop looks for them), settings of Spark
+itself (`conf/spark-defaults.conf`, or `--conf` of spark-submit), and command-line options (each job's own).
+"""
+
+from __future__ import annotations
+
+from fnmatch import fnmatchcase
+from pathlib import Path
+from typing import Annotated, Literal
+
+from pydantic import BaseModel, ConfigDict, Field, Strict, ValidationError, model_validator
+
+from jobs.config_errors import mistakes_of
+from jobs.config_values import ByteCount, Decimal, Interval, Label, Location, Name, Uuid, later, mistake
+from jobs.yaml_document import read_document, refuse
+from schemas.names import table_name
+
+
+class _Part(BaseModel):
+    """Closed (an unknown key is a mistake), frozen, and strict (`"5"` is not a number)."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", strict=True)
+
+
+class Source(_Part):
+    """One directory of `.snap` and `.xlog` files: an instance's own, a copy of it, or a spool.
+
+    Parameters
+    ----------
+    name : str
+        Unique; shown in messages and in the tables.
+    path : str
+        A directory, or any URI that `pyarrow.fs` opens. A relative one starts at the YAML file's folder.
+    origins : tuple of str
+        Uuids of the instances whose rows are taken; empty takes all.
+    replicaset : str or None
+        Uuid of the replicaset, where neither the logs nor a snapshot tell it.
+
+    """
+
+    name: Label
+    path: Location
+    origins: Annotated[tuple[Uuid, ...], Strict(False)] = ()
+    replicaset: Uuid | None = None
+
+
+class Cluster(_Part):
+    """How global ids are given: `counter` counts up over all replicasets."""
+
+    allocation: Annotated[Literal["counter"], later("preserve")] = "counter"
+
+
+class Spaces(_Part):
+    """Which spaces become tables, under which names.
+
+    Parameters
+    ----------
+    include, exclude : tuple of str
+        Patterns of names, `*` and `?` as in a shell; capitals matter. A space that both match is left out.
+    rename : dict
+        From a space's name to the name of its table.
+    local : bool
+        Whether rows of local spaces are taken, one table an instance.
+
+    """
+
+    include: Annotated[tuple[str, ...], Strict(False)] = ("*",)
+    exclude: Annotated[tuple[str, ...], Strict(False)] = ()
+    rename: dict[str, str] = {}
+    local: bool = False
+
+    @model_validator(mode="after")
+    def _targets(self) -> Spaces:
+        taken: dict[str, str] = {}
+        for space, table in self.rename.items():
+            if not table or table_name(table) != table:
+                raise mistake(f"{table!r} is not a table's name; allowed: a-z, 0-9, _", "rename", space)
+            if table in taken:
+                raise mistake(f"{table!r} is the name of {taken[table]!r} already", "rename", space)
+            taken[table] = space
+        return self
+
+    def wants(self, space_name: str) -> bool:
+        """Whether a space becomes a table."""
+        return _matches(space_name, self.include) and not _matches(space_name, self.exclude)
+
+    def table(self, space_name: str, local_to: int | None = None) -> str:
+        """Return the name of a space's table: as renamed, or as `schemas.names` escapes it."""
+        return table_name(self.rename.get(space_name, space_name), local_to)
+
+
+def _matches(name: str, patterns: tuple[str, ...]) -> bool:
+    return any(fnmatchcase(name, pattern) for pattern in patterns)
+
+
+class Policy(_Part):
+    """How before_replace chooses between the versions that several replicasets have of one key.
+
+    Parameters
+    ----------
+    policy : str
+        `last_write_wins`.
+    sequence : tuple of str
+        Fields of the space that say which version is later, the first difference decides; empty compares the
+        rows' timestamps.
+    deletes : str
+        `own`: a DELETE removes its replicaset's own version, others stand. `all`: it takes part in the
+        choice.
+
+    """
+
+    policy: Annotated[
+        Literal["last_write_wins"],
+        later("first_write_wins", "source_priority", "max", "min", "merge_fields", "sum", "custom"),
+    ] = "last_write_wins"
+    sequence: Annotated[tuple[str, ...], Strict(False)] = ()
+    deletes: Literal["own", "all"] = "own"
+
+
+class Policies(_Part):
+    """The policy of every space: `default`, and by Tarantool's name of the space what differs from it."""
+
+    default: Policy = Policy()
+    spaces: dict[str, Policy] = {}
+
+    def of(self, space_name: str) -> Policy:
+        """Return the policy of a space; what its entry leaves out is as in `default`."""
+        own = self.spaces.get(space_name)
+        if own is None:
+            return self.default
+        return self.default.model_copy(update={name: getattr(own, name) for name in own.model_fields_set})
+
+
+class Types(_Part):
+    """What the field types of Tarantool that fit no Spark type exactly become.
+
+    Parameters
+    ----------
+    unsigned : str
+        `precise`: decimal(20,0). `long`: bigint, a tuple with a greater value goes to `_quarantine`.
+    integer : str
+        `long`: bigint, a tuple with a value beyond it goes to `_quarantine`. `precise`: decimal(20,0).
+    decimal : str
+        `string`: every digit as Tarantool prints it. `decimal(38,s)`: a number; a tuple with more digits than
+        fit goes to `_quarantine`.
+
+    """
+
+    unsigned: Literal["precise", "long"] = "precise"
+    integer: Literal["long", "precise"] = "long"
+    decimal: Decimal = "string"
+
+
+class Config(_Part):
+    """One deployment. `warehouse`, `checkpoint` and `sources` have no default.
+
+    Parameters
+    ----------
+    warehouse, checkpoint : str
+        Any Hadoop path; a relative one starts at the YAML file's folder. Tables lie in
+        `<warehouse>/<database>.db/<table>`.
+    database : str
+        Name of the database in SQL.
+    trigger : str
+        Time between two micro-batches, as Spark writes it: `5 seconds`.
+    sources : tuple of Source
+        What is followed, as one stream: sources may come and go under the same checkpoint.
+    cluster, spaces, policies, types
+        See these classes.
+    start : str
+        Where a source begins whose tables are empty: at its newest `snapshot`, or with its first `logs`.
+    feed : str
+        `leader`: of several sources of one replicaset one is read, the others stand by.
+    on_gap : str
+        `hold`: rows beyond a missing lsn wait until it is filled. `skip`: the loss is recorded and accepted.
+    on_source_error : str
+        `fail`: a source that cannot be read stops the job. `skip`: it is reported, the others go on.
+    max_bytes_per_trigger : int
+        About how much of the logs one micro-batch reads, in bytes (`256 MiB` in the YAML).
+
+    """
+
+    warehouse: Location
+    checkpoint: Location
+    sources: Annotated[tuple[Source, ...], Strict(False), Field(min_length=1)]
+    database: Name = "aggregator"
+    trigger: Interval = "5 seconds"
+    cluster: Cluster = Cluster()
+    start: Literal["snapshot", "logs"] = "snapshot"
+    feed: Annotated[Literal["leader"], later("own_peer")] = "leader"
+    on_gap: Literal["hold", "skip"] = "hold"
+    on_source_error: Literal["fail", "skip"] = "fail"
+    spaces: Spaces = Spaces()
+    policies: Policies = Policies()
+    types: Types = Types()
+    max_bytes_per_trigger: ByteCount = 256 * 1024 * 1024
+
+    @model_validator(mode="after")
+    def _apart(self) -> Config:
+        names: dict[str, int] = {}
+        paths: dict[str, int] = {}
+        for number, source in enumerate(self.sources):
+            if source.name in names:
+                raise mistake(f"{source.name!r} is the name of another source", "sources", number, "name")
+            if source.path in paths:
+                raise mistake(f"{source.path!r} is read by another source", "sources", number, "path")
+            names[source.name] = paths[source.path] = number
+        if self.checkpoint == self.warehouse:
+            raise mistake("must not be the warehouse's folder", "checkpoint")
+        return self
+
+
+def load(path: str | Path) -> Config:
+    """Read and check a configuration.
+
+    Parameters
+    ----------
+    path : str or Path
+        A YAML file.
+
+    Raises
+    ------
+    ConfigurationError
+        If it cannot be read or has mistakes: all of them in one message; of one alone the fields `file`,
+        `line` and `path` (`policies.spaces.accounts.policy`) tell its place.
+
+    """
+    document = read_document(Path(path))
+    context = {"folder": Path(path).resolve().parent}
+    mistakes = list(document.repeated)
+    try:
+        config = Config.model_validate(document.data, context=context)
+    except ValidationError as error:
+        mistakes += mistakes_of(error, Config)
+    if mistakes:
+        raise refuse(document, mistakes)
+    return config
