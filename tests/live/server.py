@@ -1,0 +1,190 @@
+"""A real Tarantool as a child process, with a private directory and a private unix socket.
+
+The child ends with its parent, however that ends (`PR_SET_PDEATHSIG`), and `stop` is a clean stop: SIGTERM, so
+that the last log gets its EOF marker. Not here: what the server is asked to do.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import selectors
+import shutil
+import subprocess
+import tempfile
+import time
+from collections.abc import Mapping
+from pathlib import Path
+from types import TracebackType
+from typing import Any
+
+from tests.live.client import Connection
+
+START_SCRIPT = Path(__file__).with_name("start.lua")
+READY = b"ready\n"
+START_SECONDS = 60.0
+STOP_SECONDS = 60.0
+
+
+def find_tarantool() -> str | None:
+    """Return the path of the `tarantool` on PATH, or None."""
+    return shutil.which("tarantool")
+
+
+class Tarantool:
+    """One server; a context manager that starts it and stops it cleanly.
+
+    Parameters
+    ----------
+    directory : Path
+        Where `.snap`, `.xlog`, `.vylog` and vinyl's files go; made if it is missing.
+    cfg : mapping, optional
+        Further options of `box.cfg`.
+    lua : str
+        Lua code that runs after `box.cfg`, before the server counts as started.
+    lua_path : Path, optional
+        A directory whose modules the Lua code may `require`.
+    socket : str, optional
+        Path of the unix socket to listen on; by default in a private temporary directory.
+
+    """
+
+    def __init__(
+        self,
+        directory: Path,
+        *,
+        cfg: Mapping[str, Any] | None = None,
+        lua: str = "",
+        lua_path: Path | None = None,
+        socket: str | None = None,
+    ) -> None:
+        self.directory = Path(directory)
+        self._temporary = None if socket else tempfile.TemporaryDirectory(prefix="tarantool-")
+        self.socket = socket or f"{self._temporary.name if self._temporary else ''}/socket"
+        self.log = Path(f"{self.socket}.log")
+        self._cfg = dict(cfg or {})
+        self._lua = lua
+        self._lua_path = lua_path
+        self._process: subprocess.Popen[bytes] | None = None
+        self._connection: Connection | None = None
+
+    def __enter__(self) -> Tarantool:
+        return self.start()
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.stop()
+
+    @property
+    def pid(self) -> int:
+        """The process id of the running server."""
+        if self._process is None:
+            raise RuntimeError("the server is not running")
+        return self._process.pid
+
+    @property
+    def connection(self) -> Connection:
+        """A connection that is opened at the first use and closed by `stop`."""
+        if self._connection is None:
+            self._connection = self.connect()
+        return self._connection
+
+    def connect(self) -> Connection:
+        """Return a new connection; the caller closes it."""
+        return Connection(self.socket)
+
+    def eval(self, expression: str, *arguments: Any) -> Any:
+        """Run Lua on the server over its own connection; see `Connection.eval`."""
+        return self.connection.eval(expression, *arguments)
+
+    def start(self) -> Tarantool:
+        """Start the server and wait until `box.cfg` and the Lua code are done.
+
+        Raises
+        ------
+        RuntimeError
+            Where there is no tarantool, or it ended or hung; with the end of its log.
+
+        """
+        binary = find_tarantool()
+        if binary is None:
+            raise RuntimeError("no tarantool on PATH: apt-get install tarantool")
+        self.directory.mkdir(parents=True, exist_ok=True)
+        Path(self.socket).unlink(missing_ok=True)
+        self._process = subprocess.Popen(
+            [binary, str(START_SCRIPT)],
+            env=os.environ | self._environment(),
+            cwd=self.directory,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+        )
+        try:
+            self._await_ready()
+        except BaseException:
+            self.kill()
+            raise
+        return self
+
+    def stop(self) -> None:
+        """Stop the server cleanly; kill it where it does not stop in time, and say so."""
+        self._close_connection()
+        process = self._process
+        if process is None:
+            return
+        process.terminate()
+        try:
+            process.wait(STOP_SECONDS)
+        except subprocess.TimeoutExpired as error:
+            raise RuntimeError(f"tarantool {process.pid} did not stop: killed") from error
+        finally:
+            self.kill()
+
+    def kill(self) -> None:
+        """Kill the server at once, as a crash would (no EOF marker), and free what it held."""
+        self._close_connection()
+        if self._process is not None:
+            self._process.kill()
+            self._process.wait()
+            if self._process.stdout:
+                self._process.stdout.close()
+            self._process = None
+
+    def _environment(self) -> dict[str, str]:
+        cfg = {
+            "listen": f"unix/:{self.socket}",
+            "log": str(self.log),
+            "work_dir": str(self.directory.resolve()),
+        }
+        return {
+            "TARANTOOL_CFG": json.dumps(cfg | self._cfg),
+            "TARANTOOL_LUA": self._lua,
+            "TARANTOOL_LUA_PATH": str(self._lua_path.resolve()) if self._lua_path else "",
+            "TARANTOOL_PARENT": str(os.getpid()),
+        }
+
+    def _await_ready(self) -> None:
+        process = self._process
+        if process is None or process.stdout is None:
+            raise RuntimeError("the server was not started")
+        output = b""
+        deadline = time.monotonic() + START_SECONDS
+        with selectors.DefaultSelector() as selector:
+            selector.register(process.stdout, selectors.EVENT_READ)
+            while READY not in output:
+                chunk = b""
+                if selector.select(max(0.0, deadline - time.monotonic())):
+                    chunk = os.read(process.stdout.fileno(), 65536)
+                if not chunk:
+                    raise RuntimeError(f"tarantool did not start: {self._last_words(output)}")
+                output += chunk
+
+    def _last_words(self, output: bytes) -> str:
+        log = self.log.read_bytes()[-2000:] if self.log.exists() else b""
+        return (output + log).decode(errors="replace")
+
+    def _close_connection(self) -> None:
+        if self._connection is not None:
+            self._connection.close()
+            self._connection = None
