@@ -17,7 +17,7 @@ from types import FrameType
 from typing import NoReturn
 
 from jobs.config import Config, load
-from schemas.errors import AggregatorError, ConfigurationError, UnsupportedError
+from schemas.errors import AggregatorError, ConfigurationError
 
 DONE, FAILED, MISUSED = 0, 1, 2
 
@@ -85,7 +85,7 @@ def report(error: Exception, *, verbose: bool = False) -> int:
     if verbose or line is None:
         traceback.print_exception(error)
     print(f"error: {line or _unforeseen(error)}", file=sys.stderr)
-    return MISUSED if isinstance(error, ConfigurationError | UnsupportedError) else FAILED
+    return MISUSED if isinstance(error, ConfigurationError) else FAILED
 
 
 def _line(error: Exception) -> str | None:

@@ -1,0 +1,58 @@
+# All commands of the project. `make` alone lists them.
+.DEFAULT_GOAL := help
+.PHONY: help setup demo test check format bench dist lock clean distclean
+
+VENV := .venv
+CODE := $(wildcard jobs schemas sources tables udfs airflow_dags tests benchmarks setup)
+
+# The environment's own commands come first, for Spark's launcher too, which asks the PATH for python3.
+export PATH := $(CURDIR)/$(VENV)/bin:$(PATH)
+
+help: ## List the commands
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+
+setup: ## Set up the environment alone (demo, test, check, bench and dist do it too)
+	@setup/setup.sh
+
+demo: setup ## Aggregate the recordings of two replicasets, and show what to look at
+	@rm -rf .state/demo
+	@spark-submit jobs/aggregate.py --config conf/demo.yaml --once
+	@spark-submit jobs/report.py --config conf/demo.yaml
+
+test: ## Run every test; ARGS="-k name" for some of them
+	@setup/setup.sh with-tarantool
+	@python -m pytest $(ARGS)
+
+check: setup ## Lint, formatting, types
+	@ruff check $(CODE)
+	@ruff format --check $(CODE)
+	@mypy $(CODE)
+
+format: setup ## Format the code, and mend what ruff can mend by itself
+	@ruff check --fix $(CODE)
+	@ruff format $(CODE)
+
+bench: ## Measure, and print ratios
+	@setup/setup.sh with-tarantool
+	@python -m benchmarks $(ARGS)
+
+dist: setup ## Pack the project: a wheel, and the same as a zip for spark-submit --py-files
+	@rm -rf build dist
+	@python -m pip wheel --quiet --no-deps --no-build-isolation --wheel-dir dist .
+	@for wheel in dist/*.whl; do cp $$wheel $${wheel%-py3-none-any.whl}.zip; done
+	@rm -rf build
+	@ls dist/*
+
+lock: setup ## Write requirements.lock anew from pyproject.toml (ARGS="--upgrade" for newer versions)
+	@head -n 1 requirements.lock > requirements.new
+	@pip-compile --quiet --all-extras --allow-unsafe --strip-extras --annotation-style line --no-header \
+	  --no-emit-options --no-emit-index-url --no-emit-find-links --no-emit-trusted-host \
+	  $(ARGS) --output-file requirements.lock pyproject.toml
+	@cat requirements.lock >> requirements.new && mv requirements.new requirements.lock
+
+clean: ## Remove what the commands above have written, but not the environment
+	@rm -rf build dist .state .mypy_cache .ruff_cache .pytest_cache .hypothesis .coverage spark-warehouse *.egg-info
+	@find $(CODE) -name __pycache__ -prune -exec rm -rf {} +
+
+distclean: clean ## Remove the environment as well
+	@rm -rf $(VENV) .venv-airflow

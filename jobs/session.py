@@ -1,0 +1,99 @@
+"""The Spark session of a job: with Delta, in UTC, with workers that run the job's own Python.
+
+Works under spark-submit and in plain python. In plain python the folder `conf/` beside the packages is
+Spark's configuration folder (unless `SPARK_CONF_DIR` says otherwise), under spark-submit it is what set-up
+or `--properties-file` made it. What the tables depend on is set here where it is missing; tuning is in
+`conf/spark-defaults.conf`.
+
+Not here: which databases and tables the session knows (`tables.catalog`).
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from pathlib import Path
+
+import pyspark
+from delta import configure_spark_with_delta_pip
+from pyspark import SparkConf, SparkContext
+from pyspark.errors import PySparkException
+from pyspark.sql import SparkSession
+
+from jobs.config import Config
+from schemas.errors import ConfigurationError
+
+CONF_FOLDER = Path(__file__).resolve().parent.parent / "conf"
+
+DELTA_EXTENSION = "io.delta.sql.DeltaSparkSessionExtension"
+DELTA_CATALOG = "org.apache.spark.sql.delta.catalog.DeltaCatalog"
+
+
+def spark_session(config: Config, app: str) -> SparkSession:
+    """Return the session of a job.
+
+    Parameters
+    ----------
+    config : Config
+        Its `warehouse` is where SQL's new databases lie.
+    app : str
+        The application's name, as Spark's pages show it.
+
+    Raises
+    ------
+    ConfigurationError
+        If Java does not start, or Spark has no Delta.
+
+    """
+    # Workers unpickle what this interpreter pickled, with the packages that it has.
+    os.environ["PYSPARK_PYTHON"] = sys.executable
+    if "PYSPARK_GATEWAY_PORT" not in os.environ:  # else spark-submit has started Java before this Python
+        _start_java()
+    SparkContext._ensure_initialized()
+    given = SparkConf()
+    extensions = given.get("spark.sql.extensions", "") or ""
+    if DELTA_EXTENSION not in extensions:
+        extensions = f"{extensions},{DELTA_EXTENSION}".removeprefix(",")
+    builder = (
+        SparkSession.builder.appName(app)
+        .config("spark.sql.extensions", extensions)
+        .config("spark.sql.catalog.spark_catalog", DELTA_CATALOG)
+        .config("spark.sql.session.timeZone", "UTC")
+        .config("spark.sql.warehouse.dir", config.warehouse)
+    )
+    session = builder.getOrCreate()
+    _check(session)
+    return session
+
+
+def delta_coordinates() -> str:
+    """Return the Maven coordinates of the Delta that fits the installed `delta-spark` and `pyspark`."""
+    options = configure_spark_with_delta_pip(SparkSession.Builder())._options
+    return str(options["spark.jars.packages"])
+
+
+def _start_java() -> None:
+    """Start Java with our configuration folder; Ivy brings Delta where set-up has not put it there."""
+    if (CONF_FOLDER / "spark-defaults.conf").is_file():
+        os.environ.setdefault("SPARK_CONF_DIR", str(CONF_FOLDER))
+    conf = SparkConf()
+    if not any(Path(pyspark.__file__).parent.glob("jars/delta-spark_*.jar")):
+        conf.set("spark.jars.packages", delta_coordinates())
+    try:
+        SparkContext._ensure_initialized(conf=conf)
+    except (PySparkException, OSError) as error:
+        raise ConfigurationError(
+            f"Spark's Java did not start: {error}", advice="install Java 17, or set JAVA_HOME to one"
+        ) from error
+
+
+def _check(session: SparkSession) -> None:
+    """Make Spark load Delta's catalog now: without Delta's jars this is the first thing that fails."""
+    try:
+        session.catalog.currentDatabase()
+        session.catalog.listDatabases()
+    except Exception as error:
+        raise ConfigurationError(
+            f"this Spark has no Delta: {str(error).partition(chr(10))[0]}",
+            advice=f"run `make setup`, or give spark-submit `--packages {delta_coordinates()}`",
+        ) from error

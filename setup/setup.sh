@@ -1,0 +1,79 @@
+#!/usr/bin/env bash
+# Sets up all that the commands of the Makefile need: .venv from requirements.lock, Delta's jars, Spark's
+# configuration folder, and (where it may) Debian's tarantool. Does nothing, quickly, where all is there.
+set -euo pipefail
+cd "$(dirname "$0")/.."
+venv=.venv
+
+fail() {
+  echo "set-up: $1" >&2
+  exit 1
+}
+
+# Runs apt-get where this user may: as root, or through a sudo that asks for no password.
+apt_install() {
+  command -v apt-get >/dev/null || return 1
+  local sudo=()
+  if [ "$(id -u)" != 0 ]; then
+    sudo -n true 2>/dev/null || return 1
+    sudo=(sudo)
+  fi
+  local apt=("${sudo[@]}" env DEBIAN_FRONTEND=noninteractive apt-get -qq -o Dpkg::Use-Pty=0)
+  "${apt[@]}" install -y --no-install-recommends "$@" </dev/null >/dev/null 2>&1 ||
+    { "${apt[@]}" update </dev/null && "${apt[@]}" install -y --no-install-recommends "$@" </dev/null; } >/dev/null
+}
+
+find_python() {
+  local candidate
+  for candidate in "${PYTHON:-}" python3.11 python3 python; do
+    [ -n "$candidate" ] || continue
+    "$candidate" -c 'import sys; sys.exit(sys.version_info[:2] != (3, 11))' 2>/dev/null && echo "$candidate" && return
+  done
+  fail "Python 3.11 is missing: install it (Debian 12: apt-get install python3.11 python3.11-venv), or name one: PYTHON=/path/to/python3.11 make $*"
+}
+
+check_java() {
+  local java="${JAVA_HOME:+$JAVA_HOME/bin/}java" version
+  version="$("$java" -version 2>&1 | sed -n '1s/.*version "\([0-9]*\).*/\1/p')" || true
+  case "$version" in
+    17 | 21) ;;
+    "") fail "Java 17 is missing: install it (Debian 12: apt-get install openjdk-17-jre-headless), or set JAVA_HOME" ;;
+    *) fail "Java 17 is needed, '$java' is Java $version: set JAVA_HOME to a Java 17" ;;
+  esac
+}
+
+make_venv() {
+  local python="$1"
+  "$venv/bin/python" -c 'import sys, pip; sys.exit(sys.version_info[:2] != (3, 11))' 2>/dev/null && return
+  echo "set-up: $venv"
+  "$python" -m venv --clear "$venv" >/dev/null 2>&1 && return
+  # Debian packs the part of Python that puts pip into a virtual environment separately.
+  apt_install python3.11-venv && "$python" -m venv --clear "$venv" && return
+  fail "'$python -m venv' does not work: install it (Debian 12: apt-get install python3.11-venv)"
+}
+
+install_packages() {
+  local pip=("$venv/bin/python" -m pip --disable-pip-version-check --quiet)
+  echo "set-up: packages of requirements.lock"
+  "${pip[@]}" install -r requirements.lock
+  "${pip[@]}" install --no-deps --no-build-isolation -e .
+}
+
+want_tarantool() {
+  command -v tarantool >/dev/null && return
+  echo "set-up: tarantool"
+  apt_install tarantool && command -v tarantool >/dev/null && return
+  echo "set-up: no tarantool here, and it cannot be installed: the tests marked 'live' will be skipped" >&2
+}
+
+stamp="$venv/.set-up"
+wanted="$(cat requirements.lock pyproject.toml setup/*.sh setup/*.py | sha256sum)"
+if [ "$(cat "$stamp" 2>/dev/null)" != "$wanted" ]; then
+  check_java
+  python="$(find_python)"
+  make_venv "$python"
+  install_packages
+  "$venv/bin/python" setup/delta_jars.py
+  echo "$wanted" >"$stamp"
+fi
+[ "${1:-}" != with-tarantool ] || want_tarantool
