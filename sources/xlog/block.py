@@ -1,0 +1,185 @@
+"""One block of a log file: the unit that Tarantool writes, checks and compresses as a whole.
+
+    bytes   what
+    4       magic: d5 ba 0b ab plain, d5 ba 0b ba zstd; d5 10 ad ed alone is the end of the file
+    1..5    mp_uint: length of what follows the fixed header, in bytes
+    1..5    mp_uint: checksum of the block before; always 0
+    1..5    mp_uint: checksum of this block's bytes as they are in the file (compressed)
+    0..12   mp_str of padding: the fixed header is 19 bytes long whatever the numbers are
+    length  rows, one after another (`kernel`), or a zstd frame of them
+
+The checksum is CRC-32C that starts at 0 and is not inverted at the end. A block holds whole transactions:
+none spans two blocks. Four zero bytes where a block must start are space that the file system allocated
+before Tarantool wrote it.
+
+Source: `struct xlog_fixheader`, `xlog_fixheader_decode`, `xlog_tx_write_plain`, `xlog_tx_write_zstd` and
+`xlog_cursor_next_tx` in Tarantool's `src/box/xlog.c`; `crc32_calc` in `src/lib/core/crc32.c`.
+This module encodes blocks, decompresses them and names what is wrong with them. Not here: the walk from
+block to block (`chain`), and any input or output.
+"""
+
+from __future__ import annotations
+
+from enum import IntEnum
+
+import google_crc32c
+import numpy as np
+import numpy.typing as npt
+import zstandard
+
+from schemas.errors import (
+    XlogChecksumError,
+    XlogCompressionError,
+    XlogError,
+    XlogHeaderError,
+    XlogMagicError,
+    XlogRowError,
+    XlogTruncatedError,
+)
+
+MAGIC_PLAIN = 0xD5BA0BAB
+MAGIC_ZSTD = 0xD5BA0BBA
+MAGIC_EOF = 0xD510ADED
+MAGIC_SIZE = 4
+EOF_MARKER = MAGIC_EOF.to_bytes(MAGIC_SIZE, "big")
+CHECKSUM_MASK = 0xFFFFFFFF
+MP_UINT_MAX_SIZE = 5  # of a 32-bit number
+FIXED_HEADER_SIZE = MAGIC_SIZE + 3 * MP_UINT_MAX_SIZE
+
+COMPRESS_THRESHOLD = 2 * 1024
+"""Rows of more bytes are compressed (`XLOG_TX_COMPRESS_THRESHOLD`)."""
+
+FLUSH_THRESHOLD = 128 * 1024
+"""A writer closes a block that has grown to this (`XLOG_TX_AUTOCOMMIT_THRESHOLD`)."""
+
+BLOCK_LIMIT = 1 << 30
+"""The longest block that is read, in bytes, as it is in the file and decompressed."""
+
+Bytes = npt.NDArray[np.uint8]
+
+
+class Status(IntEnum):
+    """What the walk over a file's bytes met. Negative: damage."""
+
+    GROUP = 0  # the walk went as far as it was asked to
+    PART = 1  # the bytes end inside a block: more must be read
+    EOF = 2  # the end marker
+    ZEROS = 3  # allocated, not written
+    MAGIC = -1
+    LENGTH = -2
+    CHECKSUM_FIELD = -3
+    PADDING = -4
+    TOO_LONG = -5
+    CHECKSUM = -6
+    FRAME = -7
+    TOO_BIG = -8
+    ROW_HEADER = -9
+    ROW_BODY = -10
+    ROW_RANGE = -11
+    AFTER_EOF = -12
+    TRUNCATED = -13
+
+
+_DAMAGE: dict[Status, tuple[type[XlogError], str, str | None]] = {
+    Status.MAGIC: (XlogMagicError, "no block starts here", None),
+    Status.AFTER_EOF: (XlogMagicError, "bytes follow the end marker", None),
+    Status.LENGTH: (XlogHeaderError, "the block's length is not a MessagePack number", None),
+    Status.CHECKSUM_FIELD: (XlogHeaderError, "a checksum field is not a MessagePack number", None),
+    Status.PADDING: (XlogHeaderError, "the padding does not fill the block's header", None),
+    Status.TOO_LONG: (
+        XlogHeaderError,
+        "the block is longer than the limit",
+        "raise the limit if it is meant",
+    ),
+    Status.CHECKSUM: (XlogChecksumError, "the block's checksum does not match its bytes", None),
+    Status.FRAME: (XlogCompressionError, "the block is not one whole zstd frame", None),
+    Status.TOO_BIG: (
+        XlogCompressionError,
+        "the block grows beyond the limit when decompressed",
+        "raise the limit if it is meant",
+    ),
+    Status.ROW_HEADER: (XlogRowError, "a row's header is not a MessagePack map of an xrow", None),
+    Status.ROW_BODY: (XlogRowError, "a row's body is not MessagePack of its type", None),
+    Status.ROW_RANGE: (XlogRowError, "a number of a row is out of its range", None),
+    Status.TRUNCATED: (XlogTruncatedError, "the file ends inside a block", None),
+}
+
+
+def damage(status: Status, file: str, offset: int, row: int | None = None) -> XlogError:
+    """Return the error for a negative status.
+
+    Parameters
+    ----------
+    status : Status
+        What is wrong.
+    file, offset
+        The file, and the position in it of the block, in bytes.
+    row : int, optional
+        The number of the row in its block.
+
+    """
+    kind, reason, advice = _DAMAGE[status]
+    return kind(reason, file=file, offset=offset, row=row, advice=advice)
+
+
+def checksum(data: bytes | memoryview) -> int:
+    """Return the checksum of a block's bytes: CRC-32C from 0, not inverted."""
+    return int(google_crc32c.extend(CHECKSUM_MASK, bytes(data))) ^ CHECKSUM_MASK
+
+
+def encode_block(rows: bytes, compress: bool | None = None, level: int = 3) -> bytes:
+    """Return a block of encoded rows.
+
+    Parameters
+    ----------
+    rows : bytes
+        Whole transactions: the rows of `rows.encode_row`, one after another.
+    compress : bool, optional
+        By default what Tarantool does: above `COMPRESS_THRESHOLD`.
+    level : int
+        Of zstd; Tarantool's is 3 (`xlog_opts_default`).
+
+    """
+    if compress is None:
+        compress = len(rows) > COMPRESS_THRESHOLD
+    data, magic = rows, MAGIC_PLAIN
+    if compress:
+        # Tarantool's frames carry neither their content's size nor a checksum of it.
+        frame = zstandard.ZstdCompressor(level=level, write_content_size=False, write_checksum=False)
+        data, magic = frame.compress(rows), MAGIC_ZSTD
+    header = magic.to_bytes(MAGIC_SIZE, "big") + _mp_uint(len(data)) + _mp_uint(0) + _mp_uint(checksum(data))
+    return header + _padding(FIXED_HEADER_SIZE - len(header)) + data
+
+
+def decompress(frame: memoryview, out: memoryview, decompressor: zstandard.ZstdDecompressor) -> int:
+    """Decompress one zstd frame and return the number of bytes written.
+
+    Parameters
+    ----------
+    frame : memoryview
+        A whole frame (`chain.frame_bound` has measured it).
+    out : memoryview
+        Where the rows go; nothing is written behind its end.
+    decompressor : zstandard.ZstdDecompressor
+        Used again for every block.
+
+    Raises
+    ------
+    zstandard.ZstdError
+        The frame is damaged.
+
+    """
+    return int(decompressor.stream_reader(frame).readinto(out))
+
+
+def _mp_uint(value: int) -> bytes:
+    if value < 0x80:
+        return bytes([value])
+    for head, size in ((0xCC, 1), (0xCD, 2), (0xCE, 4)):
+        if value < 1 << 8 * size:
+            return bytes([head]) + value.to_bytes(size, "big")
+    raise XlogHeaderError(f"{value} does not fit a block's header")
+
+
+def _padding(size: int) -> bytes:
+    return bytes([0xA0 | size - 1]) + bytes(size - 1) if size else b""

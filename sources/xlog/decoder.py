@@ -1,0 +1,216 @@
+"""Groups of checked blocks → batches: decompress, walk the rows, cut.
+
+Memory is flat: one scratch buffer for decompressed rows, one batch that is being filled. A block that turns out
+to be unsound inside (its frame, a row) is left out whole or raised, as `damage` says; a lenient mode never shows
+half of one.
+
+Not here: finding blocks (`scan`), Arrow (`rows`), files (`window`, `reader`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Generic, TypeVar
+
+import numpy as np
+import zstandard
+
+from schemas.errors import XlogError
+from sources.xlog.block import BLOCK_LIMIT, Bytes, Status, damage, decompress
+from sources.xlog.chain import BLOCK_BEGIN, BLOCK_END, BLOCK_START, BLOCK_ZSTD, Blocks, frame_bound
+from sources.xlog.damage import Mode, Skipped, meet
+from sources.xlog.fill import check_blocks, walk_rows
+from sources.xlog.kernel import AT, BLOCK, COUNT, FILLED, FULL, NUMBER, ROOM, Columns
+from sources.xlog.rows import new_columns
+from sources.xlog.selection import Selection, filter_of
+
+BATCH_ROWS = 64 * 1024
+BATCH_BYTES = 16 << 20
+SCRATCH_BYTES = 1 << 20
+
+Batch = TypeVar("Batch")
+
+
+@dataclass(frozen=True)
+class Group:
+    """Blocks whose headers and checksums are right, as they lie in a buffer.
+
+    Parameters
+    ----------
+    buffer : uint8[]
+        Bytes of the file; valid until the next group is asked for.
+    base : int
+        Position of `buffer[0]` in the file.
+    blocks : int64[4, n]
+        As `chain.walk_blocks` fills it.
+    count : int
+        Blocks in it.
+
+    """
+
+    buffer: Bytes
+    base: int
+    blocks: Blocks
+    count: int
+
+
+@dataclass(frozen=True)
+class Decoding:
+    """How a log is read.
+
+    Parameters
+    ----------
+    selection : Selection, optional
+        Rows that are wanted; all by default.
+    mode : Mode
+        What happens to damage.
+    limit : int
+        The longest block, in the file and decompressed, in bytes.
+    batch_rows, batch_bytes : int
+        A batch has no more rows, nor more bytes in a binary column (unless one row has more).
+
+    """
+
+    selection: Selection | None = None
+    mode: Mode = Mode.FAILFAST
+    limit: int = BLOCK_LIMIT
+    batch_rows: int = BATCH_ROWS
+    batch_bytes: int = BATCH_BYTES
+
+
+class Decoder(Generic[Batch]):
+    """Decodes the groups of one file, in their order.
+
+    Parameters
+    ----------
+    file : str
+        Base name, for errors.
+    how : Decoding
+        Selection, mode and limits.
+    skipped : Skipped
+        Counts what a lenient mode leaves out.
+    finish : callable
+        Makes a batch of filled columns and their number of rows.
+    corrupt : callable, optional
+        Makes the batch that stands for an error among the rows (PERMISSIVE).
+    binary : bool
+        Whether the binary columns are filled.
+
+    """
+
+    def __init__(
+        self,
+        file: str,
+        how: Decoding,
+        skipped: Skipped,
+        finish: Callable[[Columns, int], Batch],
+        corrupt: Callable[[XlogError], Batch] | None = None,
+        binary: bool = True,
+    ) -> None:
+        self._file, self._how, self._skipped = file, how, skipped
+        self._finish, self._corrupt, self._binary = finish, corrupt, binary
+        self._filter = filter_of(how.selection)
+        self._zstd = zstandard.ZstdDecompressor()
+        self._scratch = np.empty(SCRATCH_BYTES, np.uint8)
+        self._state = np.zeros(5, np.int64)
+        self._columns = self._empty()
+
+    def batches(self, group: Group) -> Iterator[Batch]:
+        """Yield the batches that the group completes; the rest waits for `flush`."""
+        compressed = group.blocks[BLOCK_ZSTD, : group.count]
+        edges = [0, *(np.flatnonzero(np.diff(compressed)) + 1).tolist(), group.count]
+        for first, last in zip(edges, edges[1:], strict=False):
+            if compressed[first]:
+                yield from self._compressed(group, first, last)
+            else:
+                yield from self._walk(group, group.buffer, group.blocks, first, last)
+
+    def flush(self) -> Iterator[Batch]:
+        """Yield the batch that is being filled, if it has rows."""
+        count = int(self._state[COUNT])
+        if count:
+            columns, self._columns = self._columns, self._empty()
+            self._state[COUNT] = 0
+            yield self._finish(columns, count)
+
+    def met(self, error: XlogError) -> Iterator[Batch]:
+        """Yield what stands for an error, in its place among the rows."""
+        if self._corrupt is not None:
+            yield from self.flush()
+            yield self._corrupt(error)
+
+    def _empty(self, size: int = 0) -> Columns:
+        return new_columns(self._how.batch_rows, max(size, self._how.batch_bytes), self._binary)
+
+    def _compressed(self, group: Group, first: int, last: int) -> Iterator[Batch]:
+        """Decompress blocks into the scratch buffer, and walk them whenever it is full."""
+        placed, used, at = group.blocks.copy(), 0, first
+        for k in range(first, last):
+            room = self._room(group, k)
+            if used and used + room > self._scratch.size:
+                yield from self._walk(group, self._scratch, placed, at, k)
+                used, at = 0, k
+            if used == 0 and room > self._scratch.size:
+                self._scratch = np.empty(room, np.uint8)
+            size = self._decompress(group, k, used, room)
+            if size < 0:
+                yield from self._walk(group, self._scratch, placed, at, k)
+                yield from self._unsound(group, k, Status(size))
+                used, at = 0, k + 1
+            else:
+                placed[BLOCK_BEGIN, k], placed[BLOCK_END, k] = used, used + size
+                used += size
+        yield from self._walk(group, self._scratch, placed, at, last)
+        if self._scratch.size > SCRATCH_BYTES:
+            self._scratch = np.empty(SCRATCH_BYTES, np.uint8)
+
+    def _room(self, group: Group, k: int) -> int:
+        """Return the bytes that block k may take when decompressed; 0 if it is no whole frame."""
+        begin, end = int(group.blocks[BLOCK_BEGIN, k]), int(group.blocks[BLOCK_END, k])
+        return max(0, min(frame_bound(group.buffer, begin, end), self._how.limit + 1))
+
+    def _decompress(self, group: Group, k: int, used: int, room: int) -> int:
+        """Return the size of block k's rows, now at `scratch[used]`, or a negative `Status`."""
+        begin, end = int(group.blocks[BLOCK_BEGIN, k]), int(group.blocks[BLOCK_END, k])
+        if room == 0 and frame_bound(group.buffer, begin, end) < 0:
+            return Status.FRAME
+        out = memoryview(self._scratch)[used : used + room]
+        try:
+            size = decompress(memoryview(group.buffer)[begin:end], out, self._zstd)
+        except zstandard.ZstdError:
+            return Status.FRAME
+        return Status.TOO_BIG if size > self._how.limit else size
+
+    def _walk(self, group: Group, buffer: Bytes, blocks: Blocks, first: int, last: int) -> Iterator[Batch]:
+        """Walk the rows of blocks first..last; `buffer` and the places in `blocks` are where they lie now."""
+        while first < last:
+            good, status, row = last, FILLED, 0
+            if self._how.mode is not Mode.FAILFAST:
+                good, status, row = check_blocks(buffer, blocks, first, last)
+            yield from self._fill(group, buffer, blocks, first, good)
+            if status < 0:
+                yield from self._unsound(group, good, Status(status), row)
+            first = good + 1
+
+    def _fill(self, group: Group, buffer: Bytes, blocks: Blocks, first: int, last: int) -> Iterator[Batch]:
+        state = self._state
+        state[BLOCK], state[AT], state[NUMBER] = first, -1, 0
+        while True:
+            status = walk_rows(
+                buffer, blocks, last, group.base, self._filter, self._binary, self._columns, state
+            )
+            if status == FILLED:
+                return
+            if status != FULL:
+                yield from self._unsound(group, int(state[BLOCK]), Status(status), int(state[NUMBER]))
+            if state[COUNT]:
+                yield from self.flush()
+            else:
+                self._columns = self._empty(int(state[ROOM]))
+
+    def _unsound(self, group: Group, k: int, status: Status, row: int | None = None) -> Iterator[Batch]:
+        start = int(group.blocks[BLOCK_START, k])
+        size = int(group.blocks[BLOCK_END, k]) - start
+        error = damage(status, self._file, group.base + start, row)
+        yield from self.met(meet(error, size, self._how.mode, self._skipped))

@@ -1,0 +1,180 @@
+"""How far a file is written and where its blocks start: from its text header and block headers alone.
+
+What the driver of a query asks, many times a minute: no row is decoded, no checksum computed, and the data of
+large blocks is not even read.
+
+Not here: rows (`reader`), directories.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.fs
+
+from schemas.errors import XlogMissingError
+from sources.xlog.block import BLOCK_LIMIT, MAGIC_SIZE, Status, damage
+from sources.xlog.chain import BLOCK_START, Ints, walk_blocks
+from sources.xlog.damage import Skipped
+from sources.xlog.decoder import Decoding
+from sources.xlog.meta import META_LIMIT, Meta, parse_meta
+from sources.xlog.scan import Scanner
+from sources.xlog.window import Window, base_name
+
+SMALL_WINDOW, LARGE_WINDOW = 4 * 1024, 1 << 20
+HEADERS_AT_ONCE = 16 * 1024
+
+
+@dataclass(frozen=True)
+class WholeEnd:
+    """How far a file is written.
+
+    Parameters
+    ----------
+    position : int
+        Behind the last whole block, in bytes; what follows is the end marker, not written yet, or nothing.
+    has_eof_marker : bool
+        Whether the end marker stands there: the file is closed. (Only one without any block may be opened again
+        by a restarted server, which overwrites the marker: `xlog_open` in Tarantool's `src/box/xlog.c`.)
+    size : int
+        Bytes of the file when it was looked at.
+
+    """
+
+    position: int
+    has_eof_marker: bool
+    size: int
+
+
+def read_meta(fs: pa.fs.FileSystem, path: str) -> Meta:
+    """Return a file's text header.
+
+    Raises
+    ------
+    XlogMissingError
+        The file is not there.
+    XlogMetaIncompleteError
+        The header is not written wholly yet.
+    XlogMetaError
+        The header is wrong.
+
+    """
+    try:
+        with fs.open_input_file(path) as source:
+            return parse_meta(source.read_at(min(META_LIMIT, source.size()), 0), base_name(path))
+    except FileNotFoundError:
+        raise XlogMissingError("the file is gone", file=path) from None
+
+
+def end_of_whole_blocks(
+    fs: pa.fs.FileSystem, path: str, begin: int = 0, limit: int = BLOCK_LIMIT
+) -> WholeEnd:
+    """Return how far a file is written, walking its block headers from `begin`.
+
+    Parameters
+    ----------
+    fs, path
+        The file, as `open_fs` returns them.
+    begin : int
+        The start of a block, such as the position that an earlier call returned; 0 for the first one.
+    limit : int
+        The longest block, in bytes.
+
+    Raises
+    ------
+    XlogMagicError, XlogHeaderError
+        Something else than a block stands where one must start, or bytes follow the end marker. A cut block at the
+        end is no error: it is not written yet.
+
+    """
+    with Window(fs, path, SMALL_WINDOW) as window:
+        position, status = _first(fs, path, begin), Status.GROUP
+        for position, status, _ in _walk(window, position, limit):  # noqa: B007 - the last is wanted
+            pass
+        return WholeEnd(position, status is Status.EOF, window.size)
+
+
+def block_starts(
+    fs: pa.fs.FileSystem,
+    path: str,
+    begin: int,
+    end: int | None,
+    every: int,
+    limit: int = BLOCK_LIMIT,
+) -> list[int]:
+    """Return starts of blocks that cut `begin <= position < end` into ranges of about `every` bytes.
+
+    Parameters
+    ----------
+    fs, path
+        The file.
+    begin : int
+        The start of a block, or 0 for the first one: the first of the result, if a whole block is there.
+    end : int, optional
+        None: up to the last whole block.
+    every : int
+        Bytes between two starts at least.
+
+    Raises
+    ------
+    XlogMagicError, XlogHeaderError
+        As `end_of_whole_blocks`.
+
+    """
+    starts: list[int] = []
+    with Window(fs, path, SMALL_WINDOW) as window:
+        last = window.size if end is None else end
+        for position, _, found in _walk(window, _first(fs, path, begin), limit):
+            for start in found.tolist():
+                if start < last and (not starts or start - starts[-1] >= every):
+                    starts.append(start)
+            if position >= last:
+                break
+    return starts
+
+
+def block_boundary(fs: pa.fs.FileSystem, path: str, near: int, end: int | None = None) -> int | None:
+    """Return the first position from `near` on (and before `end`) at which a block stands that its checksum proves."""
+    near = max(near, read_meta(fs, path).length)
+    with Window(fs, path) as window:
+        last = window.size if end is None else min(end, window.size)
+        found = Scanner(window, Decoding(), Skipped()).find(near, last)
+    return None if found < 0 else found
+
+
+def _first(fs: pa.fs.FileSystem, path: str, begin: int) -> int:
+    return begin if begin > 0 else read_meta(fs, path).length
+
+
+def _walk(window: Window, position: int, limit: int) -> Iterator[tuple[int, Status, Ints]]:
+    """Yield (position reached, status there, starts of the whole blocks passed) until the file's whole blocks end."""
+    blocks = np.empty((4, HEADERS_AT_ONCE), np.int64)
+    status = Status.GROUP
+    while status is Status.GROUP:
+        if position >= window.size:
+            yield position, Status.PART, np.empty(0, np.int64)
+            return
+        offset = window.load(position, MAGIC_SIZE)
+        args = (window.bytes, offset, window.filled, window.filled, limit, False, blocks)
+        count, at, code = walk_blocks(*args)
+        at, status = window.base + at, Status(code)
+        if at > window.size:  # the last block is cut
+            count, at, status = count - 1, window.base + int(blocks[BLOCK_START, count - 1]), Status.PART
+        elif status is Status.PART and window.base + window.filled < window.size:
+            status = Status.GROUP
+            if count == 0:
+                window.load(position)
+        _check(window, at, status)
+        yield at, status, blocks[BLOCK_START, :count] + window.base
+        window.resize(SMALL_WINDOW if at > window.base + window.filled else LARGE_WINDOW)
+        position = at
+
+
+def _check(window: Window, position: int, status: Status) -> None:
+    if status is Status.EOF and position + MAGIC_SIZE != window.size:
+        raise damage(Status.AFTER_EOF, window.file, position + MAGIC_SIZE)
+    if status < 0:
+        raise damage(status, window.file, position)

@@ -1,0 +1,195 @@
+"""Whole blocks of rows into Arrow's buffers: the loop that the decoder spends its time in, in numba.
+
+Not here: what one row looks like (`kernel`), the buffers' life and the Arrow objects (`rows`).
+"""
+
+from __future__ import annotations
+
+import numpy as np
+from numba import njit
+
+from sources.xlog.block import Bytes
+from sources.xlog.chain import BLOCK_BEGIN, BLOCK_END, BLOCK_START, Blocks
+from sources.xlog.kernel import (
+    AT,
+    BLOCK,
+    BODY,
+    COUNT,
+    FILLED,
+    FULL,
+    GROUP_ID,
+    INDEX_BASE,
+    KEY,
+    LSN,
+    NUMBER,
+    OPERATIONS,
+    REPLICA_ID,
+    ROOM,
+    SPACE_ID,
+    TIMESTAMP,
+    TSN,
+    TUPLE,
+    TYPE,
+    Columns,
+    Ints,
+    walk_row,
+)
+from sources.xlog.native import copy_bytes
+from sources.xlog.selection import Filter, selected
+
+
+@njit(cache=True, nogil=True)
+def _wanted(wanted: Filter, numbers: Ints, marks: int) -> bool:
+    replica = numbers[REPLICA_ID] if (marks >> REPLICA_ID) & 1 else 0
+    space = numbers[SPACE_ID] if (marks >> SPACE_ID) & 1 else -1
+    has_lsn, has_time = (marks >> LSN) & 1, (marks >> TIMESTAMP) & 1
+    return selected(
+        wanted, numbers[TYPE], replica, numbers[LSN], numbers[TIMESTAMP], space, has_lsn, has_time
+    )
+
+
+@njit(cache=True, nogil=True)
+def _numbers_to(columns: Columns, i: int, position: int, number: int, numbers: Ints, marks: int) -> None:
+    columns.wide[0, i] = position
+    columns.wide[1, i] = numbers[LSN]
+    columns.wide[2, i] = numbers[TSN]
+    columns.wide[3, i] = numbers[TIMESTAMP]
+    columns.narrow[0, i] = number
+    columns.narrow[1, i] = numbers[TYPE]
+    columns.narrow[2, i] = numbers[REPLICA_ID]
+    columns.narrow[3, i] = numbers[GROUP_ID]
+    columns.narrow[4, i] = numbers[SPACE_ID]
+    columns.narrow[5, i] = numbers[INDEX_BASE]
+    columns.marks[i] = marks
+
+
+@njit(cache=True, nogil=True)
+def _lacking(to: Bytes, used: int, begin: int, end: int) -> int:
+    """Return how many bytes a buffer must have for one more value, or 0 if it fits."""
+    return used + end - begin if used + end - begin > to.size else 0
+
+
+@njit(cache=True, nogil=True)
+def _copy_to(
+    to: Bytes, columns: Columns, column: int, i: int, buffer: Bytes, spans: Ints, marks: int
+) -> None:
+    used = np.int64(columns.ends[column, i])
+    if (marks >> (KEY + column)) & 1:
+        begin = spans[2 * column]
+        size = spans[2 * column + 1] - begin
+        copy_bytes(to, used, buffer, begin, size)
+        used += size
+    columns.ends[column, i + 1] = used
+
+
+@njit(cache=True, nogil=True)
+def _room(columns: Columns, i: int, spans: Ints, marks: int) -> int:
+    """Return 0 if the row's binary values fit, otherwise the bytes that one of the buffers must have."""
+    lacking = 0
+    if (marks >> KEY) & 1:
+        lacking = max(lacking, _lacking(columns.key, columns.ends[0, i], spans[0], spans[1]))
+    if (marks >> TUPLE) & 1:
+        lacking = max(lacking, _lacking(columns.tuple, columns.ends[1, i], spans[2], spans[3]))
+    if (marks >> OPERATIONS) & 1:
+        lacking = max(lacking, _lacking(columns.operations, columns.ends[2, i], spans[4], spans[5]))
+    if (marks >> BODY) & 1:
+        lacking = max(lacking, _lacking(columns.body, columns.ends[3, i], spans[6], spans[7]))
+    return lacking
+
+
+@njit(cache=True, nogil=True)
+def _binary_to(columns: Columns, i: int, buffer: Bytes, spans: Ints, marks: int) -> None:
+    _copy_to(columns.key, columns, 0, i, buffer, spans, marks)
+    _copy_to(columns.tuple, columns, 1, i, buffer, spans, marks)
+    _copy_to(columns.operations, columns, 2, i, buffer, spans, marks)
+    _copy_to(columns.body, columns, 3, i, buffer, spans, marks)
+
+
+@njit(cache=True, nogil=True)
+def walk_rows(
+    buffer: Bytes,
+    blocks: Blocks,
+    count: int,
+    base: int,
+    wanted: Filter,
+    binary: bool,
+    columns: Columns,
+    state: Ints,
+) -> int:
+    """Fill columns with the rows of blocks, from where `state` stands.
+
+    Parameters
+    ----------
+    buffer : uint8[]
+        Rows, decompressed.
+    blocks : int64[4, n]
+        As `chain.walk_blocks` gives them; begin and end are offsets in `buffer`.
+    count : int
+        How many of them to walk.
+    base : int
+        Added to a block's start: its position in the file.
+    wanted : Filter
+        Rows that it leaves out are walked, counted in their block, and not filled in.
+    binary : bool
+        Whether the binary columns are filled.
+    columns : Columns
+        From row `state[COUNT]` on.
+    state : int64[5]
+        Read and written: where the walk stands. `AT` is -1 at the start of a block; on an error `BLOCK`, `AT`
+        and `NUMBER` say which row.
+
+    Returns
+    -------
+    int
+        `FILLED` (all blocks are done), `FULL` (no room: `state[ROOM]` bytes are needed in an empty buffer), or
+        a negative `block.Status`.
+
+    """
+    numbers, spans = np.zeros(16, np.int64), np.zeros(8, np.int64)
+    i, b, p, number, result = state[COUNT], state[BLOCK], state[AT], state[NUMBER], FILLED
+    capacity = columns.marks.size
+    while b < count and result == FILLED:
+        end = blocks[BLOCK_END, b]
+        p = blocks[BLOCK_BEGIN, b] if p < 0 else p
+        while p < end:
+            behind, marks = walk_row(buffer, p, end, numbers, spans)
+            if behind < 0:
+                result = behind
+                break
+            if not wanted.active or _wanted(wanted, numbers, marks):
+                lacking = _room(columns, i, spans, marks) if binary and i < capacity else 0
+                if i == capacity or lacking:
+                    state[ROOM] = lacking
+                    result = FULL
+                    break
+                _numbers_to(columns, i, base + blocks[BLOCK_START, b], number, numbers, marks)
+                if binary:
+                    _binary_to(columns, i, buffer, spans, marks)
+                i += 1
+            p = behind
+            number += 1
+        if result == FILLED:
+            b, p, number = b + 1, -1, 0
+    state[COUNT], state[BLOCK], state[AT], state[NUMBER] = i, b, p, number
+    return result
+
+
+@njit(cache=True, nogil=True)
+def check_blocks(buffer: Bytes, blocks: Blocks, first: int, last: int) -> tuple[int, int, int]:
+    """Walk the rows of blocks `first` to `last` without keeping any.
+
+    Returns
+    -------
+    block, status, row : int
+        (last, `FILLED`, 0), or the first unsound block, its negative `block.Status`, and the number of its bad row.
+
+    """
+    numbers, spans = np.zeros(16, np.int64), np.zeros(8, np.int64)
+    for b in range(first, last):
+        p, number = blocks[BLOCK_BEGIN, b], 0
+        while p < blocks[BLOCK_END, b]:
+            p, _ = walk_row(buffer, p, blocks[BLOCK_END, b], numbers, spans)
+            if p < 0:
+                return b, p, number
+            number += 1
+    return last, FILLED, 0

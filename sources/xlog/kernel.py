@@ -1,0 +1,207 @@
+"""Rows: numba kernels that walk the MessagePack of xrows and fill Arrow's buffers, without a Python object a row.
+
+A row is a header map, then a body map (none for NOP):
+
+    header  0 type, 2 replica id, 3 lsn, 4 timestamp (double, s), 7 group id, 8 lsn - tsn, 9 flags
+    body    0x10 space, 0x15 index base, 0x20 key, 0x21 tuple (of UPDATE: operations), 0x28 UPSERT's operations
+
+Keys come in any order, unknown ones are skipped. The kernels read only inside the block that they are given,
+whatever its bytes are, and refuse what Tarantool refuses: no map, a value of another type than its key's.
+
+Source: `xrow_header_decode`, `xrow_header_encode` and `xrow_decode_dml` in Tarantool's `src/box/xrow.c`.
+Not here: blocks (`chain`), which rows are wanted (`selection`), Arrow objects (`rows`), any input or output.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+from numba import njit
+
+from schemas.iproto import VCLOCK_MAX, BodyKey, HeaderKey, RequestType
+from sources.xlog.block import Bytes, Status
+from sources.xlog.skip import is_array, load_map, load_uint, skip
+
+TYPE, REPLICA_ID, LSN, TIMESTAMP = 0, 2, 3, 4
+GROUP_ID, TSN, FLAGS, SPACE_ID, INDEX_BASE = 7, 8, 9, 11, 12
+KEY, TUPLE, OPERATIONS, BODY = 13, 14, 15, 16
+COMMIT, WAIT_SYNC, WAIT_ACK = 17, 18, 19
+"""Bits of `Columns.marks`; up to 9 they are the header's own keys, as are the places of a row's `numbers`."""
+
+WIDE = ("position", "lsn", "tsn", "timestamp")
+NARROW = ("row", "type", "replica_id", "group_id", "space_id", "index_base")
+BINARY = ("key", "tuple", "operations", "body")
+
+FILLED, FULL = 0, 1
+COUNT, BLOCK, AT, NUMBER, ROOM = range(5)
+"""Places in the state of `walk_rows`: rows filled; block, position in it, row number in it; bytes that did not fit."""
+
+_UINTS = 1 << TYPE | 1 << REPLICA_ID | 1 << LSN | 1 << GROUP_ID | 1 << TSN | 1 << FLAGS
+_INT32S = 1 << TYPE | 1 << REPLICA_ID | 1 << GROUP_ID
+_UPDATE, _NOP, _FIRST_RAFT = int(RequestType.UPDATE), int(RequestType.NOP), int(RequestType.RAFT)
+_K_SPACE, _K_BASE, _K_KEY = int(BodyKey.SPACE_ID), int(BodyKey.INDEX_BASE), int(BodyKey.KEY)
+_K_TUPLE, _K_OPERATIONS, _LAST_KEY = int(BodyKey.TUPLE), int(BodyKey.OPS), int(HeaderKey.FLAGS)
+_BAD_HEADER, _BAD_BODY, _BAD_RANGE = int(Status.ROW_HEADER), int(Status.ROW_BODY), int(Status.ROW_RANGE)
+_REPLICAS = int(VCLOCK_MAX)
+_INT32_MAX = 2**31 - 1
+_TIME_MAX = 9.2e12  # seconds: what 63 bits of microseconds hold
+_DOUBLE = 0xCB
+
+
+class Columns(NamedTuple):
+    """Buffers that `walk_rows` fills, for n rows.
+
+    Parameters
+    ----------
+    wide : int64[4, n]
+        `WIDE`: position of the block in the file (bytes), lsn, tsn, timestamp (microseconds since 1970 UTC).
+    narrow : int32[6, n]
+        `NARROW`: number in the block, type, replica id, group id, space id, index base.
+    marks : uint32[n]
+        Bits: which of them the row has, and its flags. What a row has not is not written.
+    ends : int32[4, n + 1]
+        Arrow's offsets into each of the four below; the first column is 0.
+    key, tuple, operations, body : uint8[]
+        The bytes of the binary columns.
+
+    """
+
+    wide: npt.NDArray[np.int64]
+    narrow: npt.NDArray[np.int32]
+    marks: npt.NDArray[np.uint32]
+    ends: npt.NDArray[np.int32]
+    key: Bytes
+    tuple: Bytes
+    operations: Bytes
+    body: Bytes
+
+
+Ints = npt.NDArray[np.int64]
+
+
+@njit(cache=True, nogil=True)
+def _walk_header(buffer: Bytes, begin: int, end: int, numbers: Ints) -> tuple[int, int]:
+    """Put the header's values into `numbers` by key; return (position behind it or status, keys seen)."""
+    pairs, p = load_map(buffer, begin, end)
+    seen = 0
+    for _ in range(pairs if p >= 0 else 0):
+        key, p = load_uint(buffer, p, end)
+        if p < 0:
+            return _BAD_HEADER, 0
+        if 0 <= key <= _LAST_KEY and (_UINTS >> key) & 1:
+            numbers[key], p = load_uint(buffer, p, end)
+            if (_INT32S >> key) & 1 and not 0 <= numbers[key] <= _INT32_MAX:
+                return _BAD_RANGE, 0
+            seen |= 1 << key
+        elif key == TIMESTAMP:
+            if p + 9 > end or buffer[p] != _DOUBLE:
+                return _BAD_HEADER, 0
+            bits = np.int64(0)
+            for k in range(1, 9):
+                bits = (bits << 8) | np.int64(buffer[p + k])
+            numbers[key] = bits
+            seen |= 1 << key
+            p += 9
+        else:
+            p = skip(buffer, p, end)
+        if p < 0:
+            return _BAD_HEADER, 0
+    return (p if p >= 0 else _BAD_HEADER), seen
+
+
+@njit(cache=True, nogil=True)
+def _finish_header(numbers: Ints, seen: int) -> int:
+    """Turn the header's raw values into columns; return the row's marks, or a status."""
+    if (seen >> TIMESTAMP) & 1:
+        seconds = numbers.view(np.float64)[TIMESTAMP]
+        if not -_TIME_MAX < seconds < _TIME_MAX:
+            return _BAD_RANGE
+        numbers[TIMESTAMP] = np.int64(np.rint(seconds * 1e6))
+    if (seen >> REPLICA_ID) & 1 and numbers[REPLICA_ID] >= _REPLICAS:
+        return _BAD_RANGE
+    if (seen >> LSN) & 1 and numbers[LSN] < 0:
+        return _BAD_RANGE
+    flags = numbers[FLAGS] if (seen >> FLAGS) & 1 else 0
+    marks = seen & ~(1 << TSN | 1 << FLAGS) | (flags & 1) << COMMIT
+    marks |= ((flags >> 1) & 1) << WAIT_SYNC | ((flags >> 2) & 1) << WAIT_ACK
+    if not (seen >> TSN) & 1:
+        numbers[TSN] = 0
+        marks |= 1 << COMMIT
+    # A local row inside a global transaction wraps around 2^64, as int64 arithmetic does.
+    numbers[TSN] = numbers[LSN] - numbers[TSN]
+    return marks
+
+
+@njit(cache=True, nogil=True)
+def _walk_body(buffer: Bytes, begin: int, end: int, numbers: Ints, spans: Ints) -> tuple[int, int]:
+    """Find the body's fields; return (position behind it or status, marks)."""
+    update = numbers[TYPE] == _UPDATE
+    pairs, p = load_map(buffer, begin, end)
+    marks = 0
+    for _ in range(pairs if p >= 0 else 0):
+        key, p = load_uint(buffer, p, end)
+        if p < 0:
+            return _BAD_BODY, 0
+        if key in (_K_SPACE, _K_BASE):
+            place = SPACE_ID if key == _K_SPACE else INDEX_BASE
+            numbers[place], p = load_uint(buffer, p, end)
+            if p >= 0 and not 0 <= numbers[place] <= _INT32_MAX:
+                return _BAD_RANGE, 0
+            marks |= 1 << place
+        elif key in (_K_KEY, _K_TUPLE, _K_OPERATIONS):
+            place = KEY if key == _K_KEY else (TUPLE if key == _K_TUPLE and not update else OPERATIONS)
+            begin_value = p
+            p = skip(buffer, p, end) if is_array(buffer, p, end) else -1
+            spans[2 * (place - KEY)], spans[2 * (place - KEY) + 1] = begin_value, p
+            marks |= 1 << place
+        else:
+            p = skip(buffer, p, end)
+        if p < 0:
+            return _BAD_BODY, 0
+    return (p if p >= 0 else _BAD_BODY), marks
+
+
+@njit(cache=True, nogil=True)
+def walk_row(buffer: Bytes, begin: int, end: int, numbers: Ints, spans: Ints) -> tuple[int, int]:
+    """Walk one row.
+
+    Parameters
+    ----------
+    buffer : uint8[]
+        Rows.
+    begin, end : int
+        Where the row begins, and the block ends.
+    numbers : int64[16]
+        Filled with the header's and body's numbers, by their bit of `Columns.marks`.
+    spans : int64[8]
+        Filled with begin and end of key, tuple, operations, body.
+
+    Returns
+    -------
+    position, marks : int
+        Position behind the row, or a negative `block.Status`; `Columns.marks`.
+
+    """
+    numbers[TYPE] = 0
+    numbers[LSN] = 0
+    p, seen = _walk_header(buffer, begin, end, numbers)
+    if p < 0:
+        return p, 0
+    marks = _finish_header(numbers, seen)
+    if marks < 0:
+        return marks, 0
+    if numbers[TYPE] == _NOP or p == end:
+        return p, marks
+    spans[6] = p
+    if numbers[TYPE] < _FIRST_RAFT:
+        p, fields = _walk_body(buffer, p, end, numbers, spans)
+        marks |= fields
+    else:
+        p = skip(buffer, p, end)
+        p = p if p >= 0 else _BAD_BODY
+    spans[7] = p
+    if not marks & (1 << KEY | 1 << TUPLE | 1 << OPERATIONS):
+        marks |= 1 << BODY
+    return p, marks

@@ -1,0 +1,136 @@
+"""Reads log files: their header, their rows as Arrow batches, how far they are written.
+
+`read_rows` is what a Spark task runs; `end_of_whole_blocks` and `block_starts` (`extent`) are what the driver plans
+with, from block headers alone. All of Tarantool's files are read alike: `.xlog`, `.snap`, `.vylog`, `.run`, `.index`, and with
+`.inprogress` behind.
+
+Not here: directories (which file follows which), the data source, writing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pyarrow as pa
+import pyarrow.fs
+
+from schemas.errors import XlogError
+from sources.xlog.damage import Mode, Skipped
+from sources.xlog.decoder import Batch, Decoder, Decoding, Group
+from sources.xlog.extent import WholeEnd, block_boundary, block_starts, end_of_whole_blocks, read_meta
+from sources.xlog.headers import Headers, headers_of
+from sources.xlog.kernel import Columns
+from sources.xlog.meta import Meta
+from sources.xlog.rows import Labels, batch_of, corrupt_batch
+from sources.xlog.scan import Range, Scanner
+from sources.xlog.window import Window, base_name, open_fs
+
+__all__ = [
+    "Decoding",
+    "Mode",
+    "Skipped",
+    "WholeEnd",
+    "block_boundary",
+    "block_starts",
+    "end_of_whole_blocks",
+    "open_fs",
+    "read_headers",
+    "read_meta",
+    "read_rows",
+]
+
+
+def read_rows(
+    fs: pa.fs.FileSystem,
+    path: str,
+    begin: int = 0,
+    end: int | None = None,
+    how: Decoding = Decoding(),  # noqa: B008 - frozen
+    *,
+    exact: bool = False,
+    closed: bool = False,
+    meta: Meta | None = None,
+    skipped: Skipped | None = None,
+) -> Iterator[pa.RecordBatch]:
+    """Yield the rows of the blocks that start in `begin <= position < end`, as batches of `XROW_ARROW`.
+
+    Parameters
+    ----------
+    fs, path
+        The file, as `open_fs` returns them.
+    begin : int
+        Any byte; up to the header's length, the first block is meant.
+    end : int, optional
+        None reads to the last whole block.
+    how : Decoding
+        Selection, mode, limits. In mode PERMISSIVE the batches have the column `_corrupt_record` too.
+    exact : bool
+        Both ends are starts of blocks (`block_starts`): nothing is searched, nothing behind `end` is looked at.
+    closed : bool
+        The file will not grow: a cut block at its end is damage, otherwise it is not written yet.
+    meta : Meta, optional
+        The file's header, if it is known.
+    skipped : Skipped, optional
+        Counts what DROPMALFORMED and PERMISSIVE leave out.
+
+    Raises
+    ------
+    XlogError
+        One of its classes, with file, offset and reason; in mode FAILFAST for any damage.
+
+    """
+    known = meta or read_meta(fs, path)
+    labels = Labels(base_name(path), known.instance_uuid, how.batch_rows)
+    permissive = how.mode is Mode.PERMISSIVE
+
+    def finish(columns: Columns, count: int) -> pa.RecordBatch:
+        return batch_of(columns, count, labels, permissive)
+
+    def corrupt(error: XlogError) -> pa.RecordBatch:
+        return corrupt_batch(error, base_name(path))
+
+    counted = Skipped() if skipped is None else skipped
+    decoder = Decoder(base_name(path), how, counted, finish, corrupt if permissive else None)
+    with Window(fs, path) as window:
+        yield from _read(window, _range(known, begin, end, window.size, exact, closed), decoder, how, counted)
+
+
+def read_headers(
+    fs: pa.fs.FileSystem,
+    path: str,
+    begin: int = 0,
+    end: int | None = None,
+    how: Decoding = Decoding(),  # noqa: B008 - frozen
+    *,
+    exact: bool = False,
+    closed: bool = False,
+    meta: Meta | None = None,
+    skipped: Skipped | None = None,
+) -> Iterator[Headers]:
+    """Yield the numbers of the rows that `read_rows` would yield, without their tuples."""
+    known = meta or read_meta(fs, path)
+    counted = Skipped() if skipped is None else skipped
+    decoder = Decoder(base_name(path), how, counted, headers_of, binary=False)
+    with Window(fs, path) as window:
+        yield from _read(window, _range(known, begin, end, window.size, exact, closed), decoder, how, counted)
+
+
+def _range(meta: Meta, begin: int, end: int | None, size: int, exact: bool, closed: bool) -> Range:
+    return Range(
+        begin=max(begin, meta.length),
+        end=size if end is None else min(end, size),
+        known=exact or begin <= meta.length,
+        ahead=end is not None and not exact,
+        closed=closed,
+    )
+
+
+def _read(
+    window: Window, part: Range, decoder: Decoder[Batch], how: Decoding, skipped: Skipped
+) -> Iterator[Batch]:
+    for found in Scanner(window, how, skipped).groups(part):
+        if isinstance(found, Group):
+            yield from decoder.batches(found)
+        else:
+            yield from decoder.met(found)
+    yield from decoder.flush()

@@ -1,0 +1,117 @@
+"""A part of a file in memory, and the file systems behind it: all input of the reader goes through here.
+
+Not here: what the bytes mean (`meta`, `chain`).
+"""
+
+from __future__ import annotations
+
+from pathlib import Path, PurePosixPath
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.fs
+
+from schemas.errors import XlogMissingError, XlogTruncatedError
+
+WINDOW_BYTES = 8 << 20
+
+
+def open_fs(path: str) -> tuple[pa.fs.FileSystem, str]:
+    """Return the file system of a path or URI, and the path in it.
+
+    Parameters
+    ----------
+    path : str
+        A local path, or any URI that `pyarrow.fs` opens (`s3://`, `hdfs://`, `file://`, ...); Hadoop's `s3a://`
+        and `s3n://` are S3.
+
+    """
+    scheme, separator, rest = path.partition("://")
+    if not separator:
+        return pa.fs.LocalFileSystem(), str(Path(path).absolute())
+    scheme = "s3" if scheme in ("s3a", "s3n") else scheme
+    fs, inner = pa.fs.FileSystem.from_uri(f"{scheme}://{rest}")
+    return fs, str(inner)
+
+
+def base_name(path: str) -> str:
+    """Return the name that the column `file` shows."""
+    return PurePosixPath(path).name
+
+
+class Window:
+    """The bytes of a file from `base` on, `filled` of them, in `bytes`.
+
+    Parameters
+    ----------
+    fs : pyarrow.fs.FileSystem
+        Where the file is.
+    path : str
+        The path in it.
+    capacity : int
+        Bytes that are read at a time; a longer block makes the buffer grow for as long as it is needed.
+
+    Raises
+    ------
+    XlogMissingError
+        The file is not there.
+
+    """
+
+    def __init__(self, fs: pa.fs.FileSystem, path: str, capacity: int = WINDOW_BYTES) -> None:
+        self.file = base_name(path)
+        try:
+            self._source = fs.open_input_file(path)
+        except FileNotFoundError:
+            raise XlogMissingError("the file is gone", file=path) from None
+        self.size: int = self._source.size()
+        """Bytes of the file when it was opened; what is appended later is not seen."""
+        self._capacity = capacity
+        self.bytes = np.empty(max(1, min(capacity, self.size)), np.uint8)
+        self.base = 0
+        self.filled = 0
+
+    def __enter__(self) -> Window:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._source.close()
+
+    def resize(self, capacity: int) -> None:
+        """Read that many bytes at a time from now on."""
+        self._capacity = capacity
+
+    def load(self, position: int, need: int = 0) -> int:
+        """Make the window begin at `position` and return that position's offset in `bytes`.
+
+        Parameters
+        ----------
+        position : int
+            In the file.
+        need : int
+            Bytes wanted from there on, if the file has them; 0 for as many as fit.
+
+        """
+        offset = position - self.base
+        have = self.filled - offset if 0 <= offset <= self.filled else 0
+        if need and have >= min(need, self.size - position):
+            return offset
+        wanted = min(max(need, self._capacity), self.size - position)
+        have = min(have, wanted)
+        kept = self.bytes[offset : offset + have]
+        if wanted > self.bytes.size or self.bytes.size > self._capacity >= wanted:
+            self.bytes = np.empty(max(1, wanted), np.uint8)
+        self.bytes[:have] = kept
+        self.base, self.filled = position, have
+        self._read(wanted)
+        return 0
+
+    def _read(self, wanted: int) -> None:
+        target = memoryview(self.bytes)
+        self._source.seek(self.base + self.filled)
+        while self.filled < wanted:
+            count = self._source.readinto(target[self.filled : wanted])
+            if count == 0:
+                position = self.base + self.filled
+                raise XlogTruncatedError("the file became shorter", file=self.file, offset=position)
+            self.filled += count
