@@ -1,0 +1,111 @@
+"""Tarantool's decimals, MessagePack extension 1: read, write, and the context in which the server adds them.
+
+Format (`src/lib/core/decimal.c`, `mp_decimal.c`): the extension's body is the scale as a MessagePack integer
+(negative for a positive exponent), then packed BCD digits whose last nibble is the sign. The server computes
+with decNumber; Python's `decimal` follows the same specification, so a context with the same precision,
+exponents and rounding gives the same digits.
+
+Not here: decimals as Spark columns.
+"""
+
+from __future__ import annotations
+
+import struct
+from decimal import ROUND_HALF_UP, Context, Decimal, DivisionByZero, InvalidOperation, Overflow
+from math import isfinite
+
+from udfs.msgpack_walk import broken, encode_integer, integer, string
+
+EXTENSION = 1
+"""`MP_DECIMAL`."""
+
+MAX_DIGITS = 38
+"""`DECIMAL_MAX_DIGITS`."""
+
+_PLUS, _MINUS = "acef", "bd"
+_FIX_EXT = {1: 0xD4, 2: 0xD5, 4: 0xD6, 8: 0xD7, 16: 0xD8}
+
+
+def context(exponent_max: int, exponent_min: int) -> Context:
+    """Return a server's decimal context: 38 digits, half up, no traps."""
+    return Context(
+        prec=MAX_DIGITS,
+        rounding=ROUND_HALF_UP,
+        Emin=exponent_min,
+        Emax=exponent_max,
+        clamp=0,
+        flags=[],
+        traps=[],
+    )
+
+
+def is_decimal(data: bytes, pos: int) -> bool:
+    """Tell whether the extension at `pos` is a decimal."""
+    start, _ = string(data, pos)
+    return data[start - 1] == EXTENSION
+
+
+def read(data: bytes, pos: int) -> Decimal:
+    """Return the decimal at `pos` (`decimal_unpack`).
+
+    Raises
+    ------
+    TupleError
+        The body is not a decimal that the server can hold.
+
+    """
+    start, end = string(data, pos)
+    scale, digits_at = integer(data[start:end], 0)
+    nibbles = data[start + digits_at : end].hex()
+    digits, sign = nibbles[:-1], nibbles[-1:]
+    if (
+        not digits
+        or sign not in _PLUS + _MINUS
+        or not digits.isdecimal()
+        or len(digits.lstrip("0")) > MAX_DIGITS
+    ):
+        broken("a decimal is not packed digits and a sign")
+    return Decimal(f"{'-' if sign in _MINUS else ''}{digits}E{-scale}")
+
+
+def encode(value: Decimal) -> bytes:
+    """Return a finite decimal as a MessagePack extension (`mp_encode_decimal`)."""
+    sign, digits, exponent = value.as_tuple()
+    text = "".join(map(str, digits)) + ("d" if sign else "c")
+    body = encode_integer(-int(exponent)) + bytes.fromhex(text.zfill(len(text) + len(text) % 2))
+    size = len(body)
+    head = bytes((_FIX_EXT[size],)) if size in _FIX_EXT else struct.pack(">BB", 0xC7, size)
+    return head + bytes((EXTENSION,)) + body
+
+
+def from_double(value: float, ctx: Context) -> Decimal | None:
+    """Return a double as a decimal of 15 significant digits; None where the server refuses it.
+
+    15 is the server's choice (`DBL_DIG` in `decimal_from_double`).
+    """
+    if not isfinite(value):
+        return None
+    ctx.clear_flags()
+    result = ctx.create_decimal("%.15g" % value)  # noqa: UP031 (the server's own printf format)
+    return checked(result, ctx)
+
+
+def checked(result: Decimal, ctx: Context) -> Decimal | None:
+    """Return the result of an operation in `ctx`, or None where the server takes it for a failure.
+
+    Rounding and subnormal results are no failures (`decimal_check_status`).
+    """
+    failed = ctx.flags[Overflow] or ctx.flags[InvalidOperation] or ctx.flags[DivisionByZero]
+    return None if failed or not result.is_finite() else result
+
+
+def add(left: Decimal, right: Decimal, ctx: Context) -> Decimal | None:
+    """Return left + right; None on overflow."""
+    ctx.clear_flags()
+    return checked(ctx.add(left, right), ctx)
+
+
+def subtract(left: Decimal, right: Decimal, ctx: Context) -> Decimal | None:
+    """Return left - right; None on overflow."""
+    ctx.clear_flags()
+    return checked(ctx.subtract(left, right), ctx)

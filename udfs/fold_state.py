@@ -1,0 +1,132 @@
+"""The state of one key while rows of its log pass: the accumulator of `udfs.fold` and `udfs.fold_arrow`.
+
+What counts (live, and Tarantool's `memtx_space.c`): a DELETE or UPDATE that finds nothing is in the log and
+changes nothing; an UPSERT that finds nothing inserts; an UPSERT whose operations would change the key changes
+nothing. Where a row cannot be applied the tuple is unknown until a row comes that does not need it (INSERT,
+REPLACE, DELETE).
+
+The tuple is kept as a list of its fields while simple operations follow each other, so that a chain of them
+splits the first tuple and joins the last.
+
+Not here: rows as Arrow, where a key's rows begin and end.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from schemas.errors import AggregatorError, TupleError, UnsupportedError
+from udfs.msgpack_walk import INVALID_MSGPACK, join, split
+from udfs.operations import apply_update, apply_upsert
+from udfs.quick_update import quick_update
+from udfs.tuple_format import TupleFormat
+from udfs.update_key import key_fields
+from udfs.version import Change, Fault, Version
+
+
+class Fold:
+    """The state of one key between two rows.
+
+    Parameters
+    ----------
+    formats : sequence of TupleFormat
+        By a row's `layout`.
+
+    Attributes
+    ----------
+    is_present : bool
+        Whether there is a tuple.
+    is_unfit : bool
+        Whether the tuple is unknown, because a row before could not be applied.
+    is_changed : bool
+        Whether a row counted.
+    faults : list of Fault
+        Rows that could not be applied.
+
+    """
+
+    __slots__ = (
+        *("_fields", "_formats", "_keys", "_tuple", "created", "faults", "global_id", "is_changed"),
+        *("is_present", "is_unfit", "layout", "lsn", "timestamp"),
+    )
+
+    def __init__(self, formats: Sequence[TupleFormat]) -> None:
+        self._formats, self._keys = formats, [key_fields(fmt.key) for fmt in formats]
+        self.start(None)
+
+    def start(self, base: Version | None, is_unfit: bool = False) -> None:
+        """Begin with a key and its version before; None where the replicaset has never had it."""
+        known = base or Version(None, 0, 0, None, None)
+        self._tuple, self.global_id, self.lsn, self.timestamp, self.created, self.layout = known
+        self._fields: list[bytes] | None = None
+        self.is_present, self.is_unfit = self._tuple is not None or is_unfit, is_unfit
+        self.is_changed = False
+        self.faults: list[Fault] = []
+
+    @property
+    def version(self) -> Version:
+        """The version; its tuple is None where there is none, and the last known one where it is unknown."""
+        if self._fields is not None:
+            self._tuple, self._fields = join(self._fields), None
+        return Version(self._tuple, self.global_id, self.lsn, self.timestamp, self.created, self.layout)
+
+    def apply(
+        self, row: Change | tuple[str, bytes | None, bytes | None, int | None, int, int, int | None, int]
+    ) -> None:
+        """Apply one row; what cannot be applied goes to `faults`."""
+        kind, data, operations, index_base, global_id, lsn, timestamp, layout = row
+        if not self.is_present and kind in ("UPDATE", "DELETE"):
+            return
+        try:
+            if kind == "DELETE":
+                self._tuple = self._fields = self.created = None
+                self.is_present = self.is_unfit = False
+            elif kind in ("UPDATE", "UPSERT"):
+                if not self._operate(kind, data, operations, index_base or 0, layout):
+                    return
+            elif kind in ("INSERT", "REPLACE"):
+                self._tuple, self._fields, self.is_unfit = _given(kind, data), None, False
+            else:
+                raise UnsupportedError(f"a row of type {kind} about a key")
+        except (TupleError, UnsupportedError) as error:
+            self._fail(global_id, lsn, error)
+            return
+        if not self.is_present and kind != "DELETE":
+            self.is_present, self.created = True, timestamp
+        self.global_id, self.lsn, self.layout, self.is_changed = global_id, lsn, layout, True
+        if self.timestamp is None or (timestamp is not None and timestamp > self.timestamp):
+            self.timestamp = timestamp
+
+    def _fail(self, global_id: int, lsn: int, error: AggregatorError) -> None:
+        self._tuple = self.version.tuple
+        self.faults.append(Fault(global_id, lsn, error.fields.get("code"), error.reason))
+        self.is_unfit = self.is_present = True
+
+    def _operate(
+        self, kind: str, data: bytes | None, operations: bytes | None, index_base: int, layout: int
+    ) -> bool:
+        """Apply operations to the tuple; return whether the row counts."""
+        if self.is_unfit:
+            raise UnsupportedError("the tuple is unknown, because a row before could not be applied")
+        if operations is None and kind == "UPDATE":
+            operations, data = data, None
+        fmt, operations = self._formats[layout], _given(kind, operations)
+        if self.is_present:
+            if self._fields is None:
+                self._fields = split(_given(kind, self._tuple))
+            quick = quick_update(self._fields, operations, index_base, fmt.names, self._keys[layout])
+            if quick is not None:
+                self._fields = quick
+                return True
+        old = self.version.tuple
+        if kind == "UPDATE":
+            self._tuple = apply_update(_given(kind, old), operations, index_base, fmt)
+            return True
+        self._tuple = apply_upsert(old, _given(kind, data), operations, index_base, fmt)
+        return self._tuple is not old
+
+
+def _given(kind: str, value: bytes | None) -> bytes:
+    if value is None:
+        raise TupleError(f"a row of type {kind} lacks its tuple or its operations", code=INVALID_MSGPACK)
+    return value

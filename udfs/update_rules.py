@@ -1,0 +1,72 @@
+"""What UPDATE and UPSERT do differently from one Tarantool version to another, as named switches.
+
+A log holds operations, not results, so the rules of the server that wrote it decide the bytes of a tuple. An
+UPDATE in a log was accepted; most newer rules only accept more. They matter for UPSERT, whose failing
+operations are skipped, and for floats. Checked live against 2.6.0 and on recorded logs of 3.8.0; the versions
+in between come from Tarantool's change logs, named beside each switch.
+
+Not here: the operations themselves.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+
+from schemas.errors import ConfigurationError
+
+
+@dataclass(frozen=True, slots=True)
+class Rules:
+    """The switches.
+
+    Parameters
+    ----------
+    floats : str
+        How a sum of doubles or floats is stored: `exact`: as MP_FLOAT where no digit is lost, else as
+        MP_DOUBLE; `typed` (before gh-4701): as MP_DOUBLE where one of the operands was one, else rounded to
+        MP_FLOAT; `unclear`: one or the other, so that a sum for which they disagree is refused.
+    autofill : bool
+        `=` and `!` by number or name beyond the end fill the gap with nulls (gh-3378).
+    several : bool
+        Several operations may change one field, each seeing the result of the one before (gh-8226).
+    lenient_delete : bool
+        `#` of a field or key that is not there does nothing (gh-7398); before, it is an error.
+    decimal_exponent : int
+        Greatest exponent of a decimal.
+    decimal_exponent_min : int
+        Least exponent of a normal decimal.
+
+    """
+
+    floats: str = "exact"
+    autofill: bool = True
+    several: bool = True
+    lenient_delete: bool = True
+    decimal_exponent: int = 37
+    decimal_exponent_min: int = -1
+
+
+def rules_of(version: str) -> Rules:
+    """Return the rules of a server from the `Version` of a log's header, such as `2.6.0-0-g47aa4e01e`.
+
+    Raises
+    ------
+    ConfigurationError
+        The text is not a version.
+
+    """
+    match = re.match(r"(\d+)\.(\d+)\.(\d+)", version)
+    if match is None:
+        raise ConfigurationError(f"{version!r} is not a version of Tarantool")
+    number = tuple(map(int, match.groups()))
+    return Rules(
+        floats="exact" if number >= (2, 6, 0) else "typed" if number < (2, 3, 0) else "unclear",
+        autofill=number >= (2, 8, 0),
+        several=number >= (3, 0, 0),
+        lenient_delete=number >= (3, 0, 0),
+    )
+
+
+LATEST = Rules()
+"""The rules of 3.x."""
