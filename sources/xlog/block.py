@@ -23,8 +23,6 @@ from __future__ import annotations
 from enum import IntEnum
 
 import google_crc32c
-import numpy as np
-import numpy.typing as npt
 import zstandard
 
 from schemas.errors import (
@@ -54,8 +52,6 @@ FLUSH_THRESHOLD = 128 * 1024
 
 BLOCK_LIMIT = 1 << 30
 """The longest block that is read, in bytes, as it is in the file and decompressed."""
-
-Bytes = npt.NDArray[np.uint8]
 
 
 class Status(IntEnum):

@@ -1,14 +1,15 @@
 """Groups of checked blocks → batches: decompress, walk the rows, cut.
 
-Memory is flat: one scratch buffer for decompressed rows, one batch that is being filled. A block that turns out
-to be unsound inside (its frame, a row) is left out whole or raised, as `damage` says; a lenient mode never shows
-half of one.
+Memory is flat: one scratch buffer for decompressed rows, one batch that is being filled. A block that
+turns out to be unsound inside (its frame, a row) is left out whole or raised, as `damage` says; a lenient
+mode never shows half of one.
 
 Not here: finding blocks (`scan`), Arrow (`rows`), files (`window`, `reader`).
 """
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Generic, TypeVar
@@ -17,11 +18,12 @@ import numpy as np
 import zstandard
 
 from schemas.errors import XlogError
-from sources.xlog.block import BLOCK_LIMIT, Bytes, Status, damage, decompress
-from sources.xlog.chain import BLOCK_BEGIN, BLOCK_END, BLOCK_START, BLOCK_ZSTD, Blocks, frame_bound
+from sources.xlog.arrays import Blocks, Bytes
+from sources.xlog.block import BLOCK_LIMIT, Status, damage, decompress
 from sources.xlog.damage import Mode, Skipped, meet
-from sources.xlog.fill import check_blocks, walk_rows
-from sources.xlog.kernel import AT, BLOCK, COUNT, FILLED, FULL, NUMBER, ROOM, Columns
+from sources.xlog.kernels.chain import BLOCK_BEGIN, BLOCK_END, BLOCK_START, BLOCK_ZSTD, frame_bound
+from sources.xlog.kernels.fill import check_blocks, walk_rows
+from sources.xlog.kernels.row import AT, BLOCK, COUNT, FILLED, FULL, NUMBER, ROOM, Columns
 from sources.xlog.rows import new_columns
 from sources.xlog.selection import Selection, filter_of
 
@@ -120,7 +122,7 @@ class Decoder(Generic[Batch]):
         """Yield the batches that the group completes; the rest waits for `flush`."""
         compressed = group.blocks[BLOCK_ZSTD, : group.count]
         edges = [0, *(np.flatnonzero(np.diff(compressed)) + 1).tolist(), group.count]
-        for first, last in zip(edges, edges[1:], strict=False):
+        for first, last in itertools.pairwise(edges):
             if compressed[first]:
                 yield from self._compressed(group, first, last)
             else:
@@ -168,16 +170,17 @@ class Decoder(Generic[Batch]):
     def _room(self, group: Group, k: int) -> int:
         """Return the bytes that block k may take when decompressed; 0 if it is no whole frame."""
         begin, end = int(group.blocks[BLOCK_BEGIN, k]), int(group.blocks[BLOCK_END, k])
-        return max(0, min(frame_bound(group.buffer, begin, end), self._how.limit + 1))
+        bound = int(frame_bound(group.buffer, begin, end))
+        return max(0, min(bound, self._how.limit + 1))
 
     def _decompress(self, group: Group, k: int, used: int, room: int) -> int:
         """Return the size of block k's rows, now at `scratch[used]`, or a negative `Status`."""
         begin, end = int(group.blocks[BLOCK_BEGIN, k]), int(group.blocks[BLOCK_END, k])
         if room == 0 and frame_bound(group.buffer, begin, end) < 0:
             return Status.FRAME
-        out = memoryview(self._scratch)[used : used + room]
+        out = self._scratch.data[used : used + room]
         try:
-            size = decompress(memoryview(group.buffer)[begin:end], out, self._zstd)
+            size = decompress(group.buffer.data[begin:end], out, self._zstd)
         except zstandard.ZstdError:
             return Status.FRAME
         return Status.TOO_BIG if size > self._how.limit else size

@@ -16,10 +16,11 @@ import pyarrow as pa
 import pyarrow.fs
 
 from schemas.errors import XlogMissingError
+from sources.xlog.arrays import Blocks
 from sources.xlog.block import BLOCK_LIMIT, MAGIC_SIZE, Status, damage
-from sources.xlog.chain import BLOCK_START, Ints, walk_blocks
 from sources.xlog.damage import Skipped
 from sources.xlog.decoder import Decoding
+from sources.xlog.kernels.chain import BLOCK_START, walk_blocks
 from sources.xlog.meta import META_LIMIT, Meta, parse_meta
 from sources.xlog.scan import Scanner
 from sources.xlog.window import Window, base_name
@@ -37,8 +38,8 @@ class WholeEnd:
     position : int
         Behind the last whole block, in bytes; what follows is the end marker, not written yet, or nothing.
     has_eof_marker : bool
-        Whether the end marker stands there: the file is closed. (Only one without any block may be opened again
-        by a restarted server, which overwrites the marker: `xlog_open` in Tarantool's `src/box/xlog.c`.)
+        Whether the end marker stands there: the file is closed. (Only one without any block may be opened
+        again by a restarted server, which overwrites the marker: `xlog_open` in `src/box/xlog.c`.)
     size : int
         Bytes of the file when it was looked at.
 
@@ -86,14 +87,12 @@ def end_of_whole_blocks(
     Raises
     ------
     XlogMagicError, XlogHeaderError
-        Something else than a block stands where one must start, or bytes follow the end marker. A cut block at the
-        end is no error: it is not written yet.
+        Something else than a block stands where one must start, or bytes follow the end marker. A cut block
+        at the end is no error: it is not written yet.
 
     """
     with Window(fs, path, SMALL_WINDOW) as window:
-        position, status = _first(fs, path, begin), Status.GROUP
-        for position, status, _ in _walk(window, position, limit):  # noqa: B007 - the last is wanted
-            pass
+        *_, (position, status, _) = _walk(window, _first(fs, path, begin), limit)
         return WholeEnd(position, status is Status.EOF, window.size)
 
 
@@ -137,7 +136,7 @@ def block_starts(
 
 
 def block_boundary(fs: pa.fs.FileSystem, path: str, near: int, end: int | None = None) -> int | None:
-    """Return the first position from `near` on (and before `end`) at which a block stands that its checksum proves."""
+    """Return the first start of a block, proven by its checksum, in near <= position < end."""
     near = max(near, read_meta(fs, path).length)
     with Window(fs, path) as window:
         last = window.size if end is None else min(end, window.size)
@@ -149,8 +148,8 @@ def _first(fs: pa.fs.FileSystem, path: str, begin: int) -> int:
     return begin if begin > 0 else read_meta(fs, path).length
 
 
-def _walk(window: Window, position: int, limit: int) -> Iterator[tuple[int, Status, Ints]]:
-    """Yield (position reached, status there, starts of the whole blocks passed) until the file's whole blocks end."""
+def _walk(window: Window, position: int, limit: int) -> Iterator[tuple[int, Status, Blocks]]:
+    """Yield (position reached, status there, starts of the blocks passed) until the whole blocks end."""
     blocks = np.empty((4, HEADERS_AT_ONCE), np.int64)
     status = Status.GROUP
     while status is Status.GROUP:

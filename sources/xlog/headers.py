@@ -6,14 +6,26 @@ Not here: the batches that Spark gets (`rows`).
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
-from sources.xlog import kernel
-from sources.xlog.kernel import NARROW, WIDE, Columns
+from sources.xlog.arrays import Flags, Ints
+from sources.xlog.kernels import row as kernel
+from sources.xlog.kernels.row import NARROW, WIDE, Columns
 
 ABSENT = -1
+NO_TIME = -(2**63)
+_BITS = {
+    "type": kernel.TYPE,
+    "replica_id": kernel.REPLICA_ID,
+    "group_id": kernel.GROUP_ID,
+    "lsn": kernel.LSN,
+    "tsn": kernel.LSN,
+    "timestamp": kernel.TIMESTAMP,
+    "space_id": kernel.SPACE_ID,
+}
 
 
 @dataclass(frozen=True)
@@ -29,42 +41,29 @@ class Headers:
     is_commit : bool[n]
         Whether the row ends its transaction.
 
-    What a row has not is `ABSENT` (-1); the timestamp is then the smallest int64.
+    What a row has not is `ABSENT` (-1); its timestamp is then `NO_TIME`.
 
     """
 
-    position: npt.NDArray[np.int64]
-    lsn: npt.NDArray[np.int64]
-    tsn: npt.NDArray[np.int64]
-    timestamp: npt.NDArray[np.int64]
+    position: Ints
+    lsn: Ints
+    tsn: Ints
+    timestamp: Ints
     row: npt.NDArray[np.int32]
     type: npt.NDArray[np.int32]
     replica_id: npt.NDArray[np.int32]
     group_id: npt.NDArray[np.int32]
     space_id: npt.NDArray[np.int32]
-    is_commit: npt.NDArray[np.bool_]
+    is_commit: Flags
 
 
 def headers_of(columns: Columns, count: int) -> Headers:
-    """Return the first `count` rows of filled columns."""
+    """Return the first `count` rows of filled columns, which must not be filled again."""
     marks = columns.marks[:count]
-    wide = {name: columns.wide[k, :count] for k, name in enumerate(WIDE)}
-    narrow = {name: columns.narrow[k, :count] for k, name in enumerate(NARROW)}
-    no_lsn = _without(marks, kernel.LSN)
-    wide["lsn"][no_lsn] = ABSENT
-    wide["tsn"][no_lsn] = ABSENT
-    wide["timestamp"][_without(marks, kernel.TIMESTAMP)] = np.iinfo(np.int64).min
-    for name, bit in (
-        ("type", kernel.TYPE),
-        ("replica_id", kernel.REPLICA_ID),
-        ("group_id", kernel.GROUP_ID),
-    ):
-        narrow[name][_without(marks, bit)] = ABSENT
-    narrow["space_id"][_without(marks, kernel.SPACE_ID)] = ABSENT
-    del narrow["index_base"]
+    absent = {bit: marks & np.uint32(1 << bit) == 0 for bit in _BITS.values()}
+    values: dict[str, Any] = {name: columns.wide[k, :count] for k, name in enumerate(WIDE)}
+    values |= {name: columns.narrow[k, :count] for k, name in enumerate(NARROW) if name != "index_base"}
+    for name, bit in _BITS.items():
+        values[name][absent[bit]] = NO_TIME if name == "timestamp" else ABSENT
     is_commit = (marks >> np.uint32(kernel.COMMIT)) & np.uint32(1) == 1
-    return Headers(**wide, **narrow, is_commit=is_commit)
-
-
-def _without(marks: npt.NDArray[np.uint32], bit: int) -> npt.NDArray[np.bool_]:
-    return marks & np.uint32(1 << bit) == 0
+    return Headers(**values, is_commit=is_commit)

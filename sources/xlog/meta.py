@@ -1,12 +1,12 @@
-"""The text header of a log file: its type, version, instance and vclocks.
+r"""The text header of a log file: its type, version, instance and vclocks.
 
-    XLOG\\n                                        type: XLOG, SNAP, VYLOG, RUN or INDEX
-    0.13\\n                                        version: 0.12 (Tarantool 1.6) or 0.13
-    Version: 2.6.0-0-g47aa4e01e\\n                 any number of `key: value` lines
-    Instance: aaaaaaaa-0000-4000-8000-0000000000a1\\n      `Server` in 0.12
-    VClock: {0: 9, 1: 956}\\n                      what the instance had before the first row
-    PrevVClock: {}\\n                              the same of the file before this one
-    \\n                                            an empty line ends the header
+    XLOG\n                                        type: XLOG, SNAP, VYLOG, RUN or INDEX
+    0.13\n                                        version: 0.12 (Tarantool 1.6) or 0.13
+    Version: 2.6.0-0-g47aa4e01e\n                 any number of `key: value` lines
+    Instance: aaaaaaaa-0000-4000-8000-0000000000a1\n  `Server` in 0.12
+    VClock: {0: 9, 1: 956}\n                      what the instance had before the first row
+    PrevVClock: {}\n                              the same of the file before this one
+    \n                                            an empty line ends the header
 
 Source: `xlog_meta_parse` and `xlog_meta_format` in Tarantool's `src/box/xlog.c`, `vclock_from_string` in
 `src/lib/vclock/vclock.c`. Not here: the blocks behind the header (`block`), and any input or output.

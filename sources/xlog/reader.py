@@ -1,8 +1,8 @@
 """Reads log files: their header, their rows as Arrow batches, how far they are written.
 
-`read_rows` is what a Spark task runs; `end_of_whole_blocks` and `block_starts` (`extent`) are what the driver plans
-with, from block headers alone. All of Tarantool's files are read alike: `.xlog`, `.snap`, `.vylog`, `.run`, `.index`, and with
-`.inprogress` behind.
+`read_rows` is what a Spark task runs; `end_of_whole_blocks` and `block_starts` (`extent`) are what the driver
+plans with, from block headers alone. All of Tarantool's files are read alike: `.xlog`, `.snap`, `.vylog`,
+`.run`, `.index`, and with `.inprogress` behind.
 
 Not here: directories (which file follows which), the data source, writing.
 """
@@ -19,7 +19,7 @@ from sources.xlog.damage import Mode, Skipped
 from sources.xlog.decoder import Batch, Decoder, Decoding, Group
 from sources.xlog.extent import WholeEnd, block_boundary, block_starts, end_of_whole_blocks, read_meta
 from sources.xlog.headers import Headers, headers_of
-from sources.xlog.kernel import Columns
+from sources.xlog.kernels.row import Columns
 from sources.xlog.meta import Meta
 from sources.xlog.rows import Labels, batch_of, corrupt_batch
 from sources.xlog.scan import Range, Scanner
@@ -65,7 +65,7 @@ def read_rows(
     how : Decoding
         Selection, mode, limits. In mode PERMISSIVE the batches have the column `_corrupt_record` too.
     exact : bool
-        Both ends are starts of blocks (`block_starts`): nothing is searched, nothing behind `end` is looked at.
+        Both ends are starts of blocks (`block_starts`): nothing is searched or looked at behind `end`.
     closed : bool
         The file will not grow: a cut block at its end is damage, otherwise it is not written yet.
     meta : Meta, optional

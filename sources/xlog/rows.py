@@ -6,6 +6,7 @@ Not here: the filling (`fill`), decompression (`decoder`), any input or output.
 from __future__ import annotations
 
 from collections.abc import Iterable
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -14,8 +15,8 @@ import pyarrow as pa
 from schemas.errors import XlogError
 from schemas.iproto import type_name
 from schemas.xrow import CORRUPT_COLUMN, XROW_ARROW
-from sources.xlog import kernel
-from sources.xlog.kernel import BINARY, NARROW, WIDE, Columns
+from sources.xlog.kernels import row as kernel
+from sources.xlog.kernels.row import BINARY, NARROW, WIDE, Columns
 
 CORRUPT_FIELD = pa.field(CORRUPT_COLUMN, pa.string())
 XROW_PERMISSIVE = XROW_ARROW.append(CORRUPT_FIELD)
@@ -151,7 +152,7 @@ def _flags(marks: npt.NDArray[np.uint32], bit: int) -> pa.Array:
 
 def _column(columns: Columns, count: int, field: pa.Field, validity: pa.Buffer | None) -> pa.Array:
     if field.name in WIDE:
-        values = columns.wide[WIDE.index(field.name), :count]
+        values: npt.NDArray[Any] = columns.wide[WIDE.index(field.name), :count]
     elif field.name == "type":
         names = type_column(columns.narrow[NARROW.index("type"), :count])
         return (

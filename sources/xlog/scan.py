@@ -1,12 +1,12 @@
-"""From a byte range of a file to groups of checked blocks: where to begin, where to end, what to do about damage.
+"""From a byte range of a file to groups of checked blocks: where to begin and end, what to do about damage.
 
-Every block belongs to the range in which it *starts*. A range that begins at any byte finds its first block by
-magic, and proves it by its header and checksum, so that a magic inside compressed data does not fool it. Since the
-start of a damaged block cannot be proven, whoever reaches it along the chain of sound blocks reports it, even
-behind the end of its own range: so nothing is reported twice, and nothing is passed over.
+Every block belongs to the range in which it *starts*. A range that begins at any byte finds its first block
+by magic, and proves it by its header and checksum, so that a magic inside compressed data does not fool it.
+Since the start of a damaged block cannot be proven, whoever reaches it along the chain of sound blocks
+reports it, even behind the end of its own range: so nothing is reported twice, and nothing is passed over.
 
-A tuple that holds a whole sound block as its bytes would be taken for one by a range that begins before it and
-after its block's start: give such files ranges that begin at known blocks (`extent.block_starts`).
+A tuple that holds a whole sound block as its bytes would be taken for one by a range that begins inside the
+block around it: where that may be, ranges begin at known blocks (`extent.block_starts`).
 
 Not here: the blocks' rows (`decoder`), reading (`window`).
 """
@@ -19,10 +19,11 @@ from dataclasses import dataclass
 import numpy as np
 
 from schemas.errors import XlogError
+from sources.xlog.arrays import Blocks
 from sources.xlog.block import FIXED_HEADER_SIZE, MAGIC_SIZE, Status, damage
-from sources.xlog.chain import BLOCK_END, BLOCK_START, Blocks, find_magic, walk_blocks
 from sources.xlog.damage import Skipped, meet
 from sources.xlog.decoder import Decoding, Group
+from sources.xlog.kernels.chain import BLOCK_END, BLOCK_START, find_magic, walk_blocks
 from sources.xlog.window import Window
 
 GROUP_BYTES = 512 * 1024
@@ -74,7 +75,7 @@ class Scanner:
         self._one: Blocks = np.empty((4, 1), np.int64)
 
     def groups(self, part: Range) -> Iterator[Group | XlogError]:
-        """Yield groups of sound blocks in their order, and between them the errors that were met and counted."""
+        """Yield groups of sound blocks in order, and between them the errors that were met and counted."""
         position = part.begin if part.known else self.find(part.begin, part.end)
         while 0 <= position < part.end:
             count, position, status = self._step(position, part.end)
@@ -96,7 +97,7 @@ class Scanner:
         while position < end:
             offset = self._window.load(position, MAGIC_SIZE)
             last = min(self._window.filled, end + MAGIC_SIZE - 1 - self._window.base)
-            found = find_magic(self._window.bytes, offset, last)
+            found = int(find_magic(self._window.bytes, offset, last))
             if found < 0:
                 position = max(self._window.base + last - MAGIC_SIZE + 1, position + 1)
                 if last < self._window.filled or self._window.base + last >= self._window.size:
@@ -125,7 +126,7 @@ class Scanner:
         return count, window.base + at, Status(status)
 
     def _prove(self, position: int) -> tuple[Status, int]:
-        """Return what stands at a position (`GROUP`: a sound block), and the block's whole size if it says one."""
+        """Return what stands at a position (`GROUP`: a sound block), and the size that its header says."""
         window = self._window
         offset = window.load(position, FIXED_HEADER_SIZE)
         args = (offset + 1, self._how.limit)

@@ -1,6 +1,6 @@
 """Which rows are wanted: said by columns of the header, decided before any tuple is copied.
 
-`Selection` is plain frozen data that travels to Spark's workers; `Filter` is the same as arrays, for the kernel.
+`Selection` is plain frozen data that travels to Spark's workers; `filter_of` makes arrays for the kernel.
 Not here: options of the data source, and which files a selection needs at all.
 """
 
@@ -8,17 +8,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import NamedTuple
 
 import numpy as np
-import numpy.typing as npt
-from numba import njit
 
-from schemas.iproto import SYSTEM_ID_MAX, VCLOCK_MAX, RequestType
-
-LSN_MAX = 2**63 - 1
-_FIRST_RAFT = int(RequestType.RAFT)
-_SYSTEM_ID_MAX = int(SYSTEM_ID_MAX)
+from schemas.iproto import VCLOCK_MAX
+from sources.xlog.kernels.wanted import Filter
+from sources.xlog.meta import LSN_MAX
 
 
 @dataclass(frozen=True)
@@ -56,38 +51,6 @@ class Selection:
     control_only: bool = False
 
 
-class Filter(NamedTuple):
-    """A selection as the kernel reads it.
-
-    Parameters
-    ----------
-    active, by_space, spaceless, by_lsn, by_time, control_only : bool
-        Which conditions are set; `active` is any of them.
-    spaces : int32[]
-        Sorted.
-    replica_ids : bool[32]
-        Wanted ones.
-    after, upto : int64[32]
-        Wanted lsns by replica id: after < lsn <= upto.
-    since, before : int
-        Wanted times in microseconds: since <= time < before.
-
-    """
-
-    active: bool
-    by_space: bool
-    spaceless: bool
-    by_lsn: bool
-    by_time: bool
-    control_only: bool
-    spaces: npt.NDArray[np.int32]
-    replica_ids: npt.NDArray[np.bool_]
-    after: npt.NDArray[np.int64]
-    upto: npt.NDArray[np.int64]
-    since: int
-    before: int
-
-
 def filter_of(selection: Selection | None) -> Filter:
     """Return a selection as arrays; None wants every row."""
     wanted = selection or Selection()
@@ -110,35 +73,3 @@ def filter_of(selection: Selection | None) -> Filter:
         since=np.int64(-LSN_MAX if lower is None else lower),
         before=np.int64(LSN_MAX if upper is None else upper),
     )
-
-
-@njit(cache=True, nogil=True)
-def selected(
-    wanted: Filter, kind: int, replica: int, lsn: int, time: int, space: int, has_lsn: int, has_time: int
-) -> bool:
-    """Return whether a row is wanted.
-
-    Parameters
-    ----------
-    wanted : Filter
-        The conditions.
-    kind, replica, lsn, time : int
-        The row's type, replica id (0 without one), lsn and timestamp in microseconds.
-    space : int
-        Its space id, -1 without one.
-    has_lsn, has_time : int
-        0 where it has none.
-
-    """
-    if wanted.control_only and kind < _FIRST_RAFT and not 0 <= space <= _SYSTEM_ID_MAX:
-        return False
-    if wanted.by_space:
-        at = np.searchsorted(wanted.spaces, np.int32(space))
-        listed = at < wanted.spaces.size and wanted.spaces[at] == space
-        if not (listed or (wanted.spaceless and space < 0)):
-            return False
-    if not wanted.replica_ids[replica]:
-        return False
-    if wanted.by_lsn and not (has_lsn and wanted.after[replica] < lsn <= wanted.upto[replica]):
-        return False
-    return bool(not wanted.by_time or (has_time and wanted.since <= time < wanted.before))

@@ -107,7 +107,7 @@ class Window:
         return 0
 
     def _read(self, wanted: int) -> None:
-        target = memoryview(self.bytes)
+        target = self.bytes.data
         self._source.seek(self.base + self.filled)
         while self.filled < wanted:
             count = self._source.readinto(target[self.filled : wanted])

@@ -1,15 +1,15 @@
-"""Rows: numba kernels that walk the MessagePack of xrows and fill Arrow's buffers, without a Python object a row.
+"""One xrow: numba kernels that walk its MessagePack and find its numbers and the places of its fields.
 
 A row is a header map, then a body map (none for NOP):
 
     header  0 type, 2 replica id, 3 lsn, 4 timestamp (double, s), 7 group id, 8 lsn - tsn, 9 flags
-    body    0x10 space, 0x15 index base, 0x20 key, 0x21 tuple (of UPDATE: operations), 0x28 UPSERT's operations
+    body    0x10 space, 0x15 index base, 0x20 key, 0x21 tuple (UPDATE: operations), 0x28 UPSERT's operations
 
 Keys come in any order, unknown ones are skipped. The kernels read only inside the block that they are given,
 whatever its bytes are, and refuse what Tarantool refuses: no map, a value of another type than its key's.
 
 Source: `xrow_header_decode`, `xrow_header_encode` and `xrow_decode_dml` in Tarantool's `src/box/xrow.c`.
-Not here: blocks (`chain`), which rows are wanted (`selection`), Arrow objects (`rows`), any input or output.
+Not here: blocks (`chain`), filling columns (`fill`), which rows are wanted (`wanted`), any input or output.
 """
 
 from __future__ import annotations
@@ -21,8 +21,9 @@ import numpy.typing as npt
 from numba import njit
 
 from schemas.iproto import VCLOCK_MAX, BodyKey, HeaderKey, RequestType
-from sources.xlog.block import Bytes, Status
-from sources.xlog.skip import is_array, load_map, load_uint, skip
+from sources.xlog.arrays import Bytes, Int, Ints
+from sources.xlog.block import Status
+from sources.xlog.kernels.skip import is_array, load_map, load_uint, skip
 
 TYPE, REPLICA_ID, LSN, TIMESTAMP = 0, 2, 3, 4
 GROUP_ID, TSN, FLAGS, SPACE_ID, INDEX_BASE = 7, 8, 9, 11, 12
@@ -36,7 +37,7 @@ BINARY = ("key", "tuple", "operations", "body")
 
 FILLED, FULL = 0, 1
 COUNT, BLOCK, AT, NUMBER, ROOM = range(5)
-"""Places in the state of `walk_rows`: rows filled; block, position in it, row number in it; bytes that did not fit."""
+"""Places in the state of `walk_rows`: rows filled; block, position and row in it; bytes that did not fit."""
 
 _UINTS = 1 << TYPE | 1 << REPLICA_ID | 1 << LSN | 1 << GROUP_ID | 1 << TSN | 1 << FLAGS
 _INT32S = 1 << TYPE | 1 << REPLICA_ID | 1 << GROUP_ID
@@ -78,11 +79,8 @@ class Columns(NamedTuple):
     body: Bytes
 
 
-Ints = npt.NDArray[np.int64]
-
-
 @njit(cache=True, nogil=True)
-def _walk_header(buffer: Bytes, begin: int, end: int, numbers: Ints) -> tuple[int, int]:
+def _walk_header(buffer: Bytes, begin: Int, end: Int, numbers: Ints) -> tuple[Int, Int]:
     """Put the header's values into `numbers` by key; return (position behind it or status, keys seen)."""
     pairs, p = load_map(buffer, begin, end)
     seen = 0
@@ -112,7 +110,7 @@ def _walk_header(buffer: Bytes, begin: int, end: int, numbers: Ints) -> tuple[in
 
 
 @njit(cache=True, nogil=True)
-def _finish_header(numbers: Ints, seen: int) -> int:
+def _finish_header(numbers: Ints, seen: Int) -> Int:
     """Turn the header's raw values into columns; return the row's marks, or a status."""
     if (seen >> TIMESTAMP) & 1:
         seconds = numbers.view(np.float64)[TIMESTAMP]
@@ -135,7 +133,7 @@ def _finish_header(numbers: Ints, seen: int) -> int:
 
 
 @njit(cache=True, nogil=True)
-def _walk_body(buffer: Bytes, begin: int, end: int, numbers: Ints, spans: Ints) -> tuple[int, int]:
+def _walk_body(buffer: Bytes, begin: Int, end: Int, numbers: Ints, spans: Ints) -> tuple[Int, Int]:
     """Find the body's fields; return (position behind it or status, marks)."""
     update = numbers[TYPE] == _UPDATE
     pairs, p = load_map(buffer, begin, end)
@@ -164,7 +162,7 @@ def _walk_body(buffer: Bytes, begin: int, end: int, numbers: Ints, spans: Ints) 
 
 
 @njit(cache=True, nogil=True)
-def walk_row(buffer: Bytes, begin: int, end: int, numbers: Ints, spans: Ints) -> tuple[int, int]:
+def walk_row(buffer: Bytes, begin: Int, end: Int, numbers: Ints, spans: Ints) -> tuple[Int, Int]:
     """Walk one row.
 
     Parameters

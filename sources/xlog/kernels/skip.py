@@ -13,7 +13,7 @@ import numpy as np
 import numpy.typing as npt
 from numba import njit
 
-from sources.xlog.block import Bytes
+from sources.xlog.arrays import Bytes, Int
 
 BYTES_FOLLOW, OBJECTS_FOLLOW, PAIRS_FOLLOW, INVALID = 1, 2, 3, 4
 
@@ -48,7 +48,7 @@ _STEPS = _steps()
 
 
 @njit(cache=True, nogil=True)
-def big_endian(buffer: Bytes, begin: int, size: int) -> int:
+def big_endian(buffer: Bytes, begin: Int, size: Int) -> Int:
     """Return the `size` bytes at `begin` as an unsigned number in the bits of an int64."""
     value = np.int64(0)
     for p in range(begin, begin + size):
@@ -57,7 +57,7 @@ def big_endian(buffer: Bytes, begin: int, size: int) -> int:
 
 
 @njit(cache=True, nogil=True)
-def skip(buffer: Bytes, begin: int, end: int) -> int:
+def skip(buffer: Bytes, begin: Int, end: Int) -> Int:
     """Return the position behind the object at `begin`, or -1."""
     p, left = begin, 1
     while left > 0:
@@ -80,7 +80,7 @@ def skip(buffer: Bytes, begin: int, end: int) -> int:
 
 
 @njit(cache=True, nogil=True)
-def load_uint(buffer: Bytes, p: int, end: int) -> tuple[int, int]:
+def load_uint(buffer: Bytes, p: Int, end: Int) -> tuple[Int, Int]:
     """Return (number, position behind it) of the mp_uint at `p`; the position is -1 where there is none.
 
     A number of 64 bits comes as the int64 of the same bits: one above 2^63 reads negative.
@@ -97,7 +97,7 @@ def load_uint(buffer: Bytes, p: int, end: int) -> tuple[int, int]:
 
 
 @njit(cache=True, nogil=True)
-def load_map(buffer: Bytes, p: int, end: int) -> tuple[int, int]:
+def load_map(buffer: Bytes, p: Int, end: Int) -> tuple[Int, Int]:
     """Return (pairs, position of the first key) of the map at `p`; the position is -1 where there is none."""
     head = np.int64(buffer[p]) if p < end else 0xC1
     if head & 0xF0 == 0x80:
@@ -109,7 +109,7 @@ def load_map(buffer: Bytes, p: int, end: int) -> tuple[int, int]:
 
 
 @njit(cache=True, nogil=True)
-def is_array(buffer: Bytes, p: int, end: int) -> bool:
+def is_array(buffer: Bytes, p: Int, end: Int) -> bool:
     """Return whether an array begins at `p`."""
     head = buffer[p] if p < end else np.uint8(0xC1)
     return bool(head & 0xF0 == 0x90 or head & 0xFE == 0xDC)

@@ -8,9 +8,10 @@ from __future__ import annotations
 import numpy as np
 from numba import njit
 
-from sources.xlog.block import Bytes
-from sources.xlog.chain import BLOCK_BEGIN, BLOCK_END, BLOCK_START, Blocks
-from sources.xlog.kernel import (
+from sources.xlog.arrays import Blocks, Bytes, Int, Ints
+from sources.xlog.kernels.chain import BLOCK_BEGIN, BLOCK_END, BLOCK_START
+from sources.xlog.kernels.native import copy_bytes
+from sources.xlog.kernels.row import (
     AT,
     BLOCK,
     BODY,
@@ -31,25 +32,23 @@ from sources.xlog.kernel import (
     TUPLE,
     TYPE,
     Columns,
-    Ints,
     walk_row,
 )
-from sources.xlog.native import copy_bytes
-from sources.xlog.selection import Filter, selected
+from sources.xlog.kernels.wanted import Filter, selected
 
 
 @njit(cache=True, nogil=True)
-def _wanted(wanted: Filter, numbers: Ints, marks: int) -> bool:
+def _wanted(wanted: Filter, numbers: Ints, marks: Int) -> bool:
     replica = numbers[REPLICA_ID] if (marks >> REPLICA_ID) & 1 else 0
     space = numbers[SPACE_ID] if (marks >> SPACE_ID) & 1 else -1
     has_lsn, has_time = (marks >> LSN) & 1, (marks >> TIMESTAMP) & 1
-    return selected(
-        wanted, numbers[TYPE], replica, numbers[LSN], numbers[TIMESTAMP], space, has_lsn, has_time
+    return bool(
+        selected(wanted, numbers[TYPE], replica, numbers[LSN], numbers[TIMESTAMP], space, has_lsn, has_time)
     )
 
 
 @njit(cache=True, nogil=True)
-def _numbers_to(columns: Columns, i: int, position: int, number: int, numbers: Ints, marks: int) -> None:
+def _numbers_to(columns: Columns, i: Int, position: Int, number: Int, numbers: Ints, marks: Int) -> None:
     columns.wide[0, i] = position
     columns.wide[1, i] = numbers[LSN]
     columns.wide[2, i] = numbers[TSN]
@@ -64,14 +63,14 @@ def _numbers_to(columns: Columns, i: int, position: int, number: int, numbers: I
 
 
 @njit(cache=True, nogil=True)
-def _lacking(to: Bytes, used: int, begin: int, end: int) -> int:
+def _lacking(to: Bytes, used: Int, begin: Int, end: Int) -> Int:
     """Return how many bytes a buffer must have for one more value, or 0 if it fits."""
     return used + end - begin if used + end - begin > to.size else 0
 
 
 @njit(cache=True, nogil=True)
 def _copy_to(
-    to: Bytes, columns: Columns, column: int, i: int, buffer: Bytes, spans: Ints, marks: int
+    to: Bytes, columns: Columns, column: Int, i: Int, buffer: Bytes, spans: Ints, marks: Int
 ) -> None:
     used = np.int64(columns.ends[column, i])
     if (marks >> (KEY + column)) & 1:
@@ -83,7 +82,7 @@ def _copy_to(
 
 
 @njit(cache=True, nogil=True)
-def _room(columns: Columns, i: int, spans: Ints, marks: int) -> int:
+def _room(columns: Columns, i: Int, spans: Ints, marks: Int) -> Int:
     """Return 0 if the row's binary values fit, otherwise the bytes that one of the buffers must have."""
     lacking = 0
     if (marks >> KEY) & 1:
@@ -98,7 +97,7 @@ def _room(columns: Columns, i: int, spans: Ints, marks: int) -> int:
 
 
 @njit(cache=True, nogil=True)
-def _binary_to(columns: Columns, i: int, buffer: Bytes, spans: Ints, marks: int) -> None:
+def _binary_to(columns: Columns, i: Int, buffer: Bytes, spans: Ints, marks: Int) -> None:
     _copy_to(columns.key, columns, 0, i, buffer, spans, marks)
     _copy_to(columns.tuple, columns, 1, i, buffer, spans, marks)
     _copy_to(columns.operations, columns, 2, i, buffer, spans, marks)
@@ -109,13 +108,13 @@ def _binary_to(columns: Columns, i: int, buffer: Bytes, spans: Ints, marks: int)
 def walk_rows(
     buffer: Bytes,
     blocks: Blocks,
-    count: int,
-    base: int,
+    count: Int,
+    base: Int,
     wanted: Filter,
     binary: bool,
     columns: Columns,
     state: Ints,
-) -> int:
+) -> Int:
     """Fill columns with the rows of blocks, from where `state` stands.
 
     Parameters
@@ -141,8 +140,8 @@ def walk_rows(
     Returns
     -------
     int
-        `FILLED` (all blocks are done), `FULL` (no room: `state[ROOM]` bytes are needed in an empty buffer), or
-        a negative `block.Status`.
+        `FILLED` (all blocks are done), `FULL` (no room: `state[ROOM]` bytes are needed in an empty buffer),
+        or a negative `block.Status`.
 
     """
     numbers, spans = np.zeros(16, np.int64), np.zeros(8, np.int64)
@@ -175,13 +174,13 @@ def walk_rows(
 
 
 @njit(cache=True, nogil=True)
-def check_blocks(buffer: Bytes, blocks: Blocks, first: int, last: int) -> tuple[int, int, int]:
+def check_blocks(buffer: Bytes, blocks: Blocks, first: Int, last: Int) -> tuple[Int, Int, Int]:
     """Walk the rows of blocks `first` to `last` without keeping any.
 
     Returns
     -------
     block, status, row : int
-        (last, `FILLED`, 0), or the first unsound block, its negative `block.Status`, and the number of its bad row.
+        (last, `FILLED`, 0), or the first unsound block, its negative `block.Status`, its bad row's number.
 
     """
     numbers, spans = np.zeros(16, np.int64), np.zeros(8, np.int64)

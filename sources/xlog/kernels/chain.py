@@ -12,29 +12,27 @@ import numpy as np
 import numpy.typing as npt
 from numba import njit
 
+from sources.xlog.arrays import Blocks, Bytes, Int, Word
 from sources.xlog.block import (
     FIXED_HEADER_SIZE,
     MAGIC_EOF,
     MAGIC_PLAIN,
     MAGIC_SIZE,
     MAGIC_ZSTD,
-    Bytes,
     Status,
 )
-from sources.xlog.native import HAS_CRC32C, crc32c_u64, load_u64
+from sources.xlog.kernels.native import HAS_CRC32C, crc32c_u64, load_u64
 
 POLYNOMIAL = 0x82F63B78  # CRC-32C, reflected
 
 BLOCK_START, BLOCK_BEGIN, BLOCK_END, BLOCK_ZSTD = 0, 1, 2, 3
-"""Rows of the matrix that `walk_blocks` fills: start of the fixed header, of the data, its end, whether zstd."""
+"""Rows of the matrix that `walk_blocks` fills: start of the block, of its data, its end, whether zstd."""
 
 ZSTD_BLOCK_MAX = 128 * 1024
 _ZSTD_MAGIC = 0xFD2FB528
 _GROUP, _PART, _EOF, _ZEROS = int(Status.GROUP), int(Status.PART), int(Status.EOF), int(Status.ZEROS)
 _MAGIC, _LENGTH, _CHECKSUM_FIELD = int(Status.MAGIC), int(Status.LENGTH), int(Status.CHECKSUM_FIELD)
 _PADDING, _TOO_LONG, _CHECKSUM = int(Status.PADDING), int(Status.TOO_LONG), int(Status.CHECKSUM)
-
-Blocks = Ints = npt.NDArray[np.int64]
 
 
 def _tables() -> npt.NDArray[np.uint32]:
@@ -54,14 +52,14 @@ _TABLES = _tables()
 
 
 @njit(cache=True, nogil=True)
-def _crc_bytes(crc: int, buffer: Bytes, begin: int, end: int) -> int:
+def _crc_bytes(crc: Word, buffer: Bytes, begin: Int, end: Int) -> Word:
     for p in range(begin, end):
         crc = np.uint64(_TABLES[0, (crc ^ np.uint64(buffer[p])) & np.uint64(0xFF)]) ^ (crc >> np.uint64(8))
     return crc
 
 
 @njit(cache=True, nogil=True)
-def crc_by_instruction(buffer: Bytes, begin: int, end: int) -> int:
+def crc_by_instruction(buffer: Bytes, begin: Int, end: Int) -> Word:
     """Return the checksum of `buffer[begin:end]`, by the processor's CRC-32C instruction."""
     crc = np.uint64(0)
     p = begin
@@ -72,7 +70,7 @@ def crc_by_instruction(buffer: Bytes, begin: int, end: int) -> int:
 
 
 @njit(cache=True, nogil=True)
-def crc_by_tables(buffer: Bytes, begin: int, end: int) -> int:
+def crc_by_tables(buffer: Bytes, begin: Int, end: Int) -> Word:
     """Return the checksum of `buffer[begin:end]`, 8 bytes a step by tables (any processor)."""
     crc, low = np.uint64(0), np.uint64(0xFF)
     p = begin
@@ -89,15 +87,15 @@ crc_of = crc_by_instruction if HAS_CRC32C else crc_by_tables
 
 
 @njit(cache=True, nogil=True)
-def _big_endian(buffer: Bytes, begin: int, size: int) -> int:
-    value = 0
+def _big_endian(buffer: Bytes, begin: Int, size: Int) -> Int:
+    value = np.int64(0)
     for p in range(begin, begin + size):
         value = (value << 8) | np.int64(buffer[p])
     return value
 
 
 @njit(cache=True, nogil=True)
-def _field(buffer: Bytes, p: int, end: int) -> tuple[int, int]:
+def _field(buffer: Bytes, p: Int, end: Int) -> tuple[Int, Int]:
     """Return a mp_uint's value and the position behind it; (-1, p) where there is none before `end`."""
     head = buffer[p] if p < end else np.uint8(0xC1)
     if head < 0x80:
@@ -111,7 +109,7 @@ def _field(buffer: Bytes, p: int, end: int) -> tuple[int, int]:
 
 
 @njit(cache=True, nogil=True)
-def _fixed_header(buffer: Bytes, p: int, end: int, limit: int, check: bool) -> tuple[int, int]:
+def _fixed_header(buffer: Bytes, p: Int, end: Int, limit: Int, check: bool) -> tuple[Int, Int]:
     """Return (status, length of the data) of the block at `p`; at least `MAGIC_SIZE` bytes are there."""
     magic = _big_endian(buffer, p, MAGIC_SIZE)
     if magic == MAGIC_EOF:
@@ -141,8 +139,8 @@ def _fixed_header(buffer: Bytes, p: int, end: int, limit: int, check: bool) -> t
 
 @njit(cache=True, nogil=True)
 def walk_blocks(
-    buffer: Bytes, begin: int, end: int, stop: int, limit: int, check: bool, blocks: Blocks
-) -> tuple[int, int, int]:
+    buffer: Bytes, begin: Int, end: Int, stop: Int, limit: Int, check: bool, blocks: Blocks
+) -> tuple[Int, Int, Int]:
     """Walk over whole blocks.
 
     Parameters
@@ -184,7 +182,7 @@ def walk_blocks(
 
 
 @njit(cache=True, nogil=True)
-def find_magic(buffer: Bytes, begin: int, end: int) -> int:
+def find_magic(buffer: Bytes, begin: Int, end: Int) -> Int:
     """Return the first position in `begin..end` at which a block's magic stands whole, or -1."""
     for p in range(begin, end - MAGIC_SIZE + 1):
         if buffer[p] == MAGIC_PLAIN >> 24:
@@ -195,15 +193,15 @@ def find_magic(buffer: Bytes, begin: int, end: int) -> int:
 
 
 @njit(cache=True, nogil=True)
-def _little_endian(buffer: Bytes, begin: int, size: int) -> int:
-    value = 0
+def _little_endian(buffer: Bytes, begin: Int, size: Int) -> Int:
+    value = np.int64(0)
     for k in range(size):
         value |= np.int64(buffer[begin + k]) << (8 * k)
     return value
 
 
 @njit(cache=True, nogil=True)
-def _frame_blocks(buffer: Bytes, begin: int, end: int) -> int:
+def _frame_blocks(buffer: Bytes, begin: Int, end: Int) -> Int:
     """Return the position of the first block of the zstd frame at `begin`, or -1."""
     if begin + 5 > end or _little_endian(buffer, begin, 4) != _ZSTD_MAGIC:
         return -1
@@ -215,8 +213,8 @@ def _frame_blocks(buffer: Bytes, begin: int, end: int) -> int:
 
 
 @njit(cache=True, nogil=True)
-def frame_bound(buffer: Bytes, begin: int, end: int) -> int:
-    """Return how many bytes one zstd frame gives at most, or -1 if `buffer[begin:end]` is not one whole frame.
+def frame_bound(buffer: Bytes, begin: Int, end: Int) -> Int:
+    """Return how many bytes a zstd frame gives at most, or -1 if `buffer[begin:end]` is not one whole frame.
 
     A frame that is cut decompresses without complaint to fewer rows, and Tarantool writes no size into it: so
     the frame's blocks are walked (RFC 8878, 3.1.1). The bound is tight but for the last 128 KiB.
