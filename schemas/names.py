@@ -4,7 +4,7 @@ Spark's catalog takes letters of ASCII, digits and `_` in a table's name, Delta 
 in a column's, both look names up without regard to case, and every name with a leading underscore is the
 aggregator's own. Tarantool takes any printable name and tells `SQLT` from `sqlt`. So:
 
-- A name made of `a-z`, `0-9`, `_` that does not begin with `_` stays as it is: nearly every name.
+- A name made of `a-z`, `0-9`, `_` that begins with a letter stays as it is: nearly every name.
 - Any other becomes `<readable>__<edits>`. `<readable>` is what a reader expects: capitals in lower case,
   everything else that is not allowed as `_`. `<edits>` says, from left to right, what was there:
 
@@ -12,13 +12,15 @@ aggregator's own. Tarantool takes any printable name and tells `SQLT` from `sqlt
   `u<position>`             the letter at this position (from 0, in characters) is a capital
   `u<position>_<count>`     so many letters from there are capitals
   `x<position>_<hex>`       the UTF-8 bytes that stand from there on, one `_` a character
+  `d`                       first: the `_` in front was added, since a digit leads
   `q`                       alone: the name itself, only moved out of the way
   ========================  ===============================================================
 
 `SQLT` is always `sqlt__u0_4`, whether or not a `sqlt` exists: a name depends on nothing but itself.
 `my-space` is `my_space__x2_2d`, `a.b` is `a_b__x1_2e`, `userName` is `username__u4`, a field `_lsn` is
-`_lsn__q`, and a space that is literally called `sqlt__u0_4` is `sqlt__u0_4__q`. No two names give one result,
-also for a reader who ignores case, and `unescape` gives the name back.
+`_lsn__q`, `2024` is `_2024__d`, and a space that is literally called `sqlt__u0_4` is `sqlt__u0_4__q`. No two
+names give one result, also for a reader who ignores case, and `unescape` gives the name back. Results need no
+quotes in SQL, unless the name is one of its keywords.
 
 A table of a space that is local to one instance ends in `__l<global id>`. A result beyond the 255 bytes that
 a file system takes is cut and ends in `__h` and 32 hex digits of the name's SHA-256; only `_schema` knows the
@@ -39,12 +41,12 @@ from schemas.errors import WarehouseError
 NAME_MAX_BYTES = 255
 """What Linux file systems and object stores' tools take as one component of a path (`NAME_MAX`)."""
 
-_PLAIN = re.compile(r"[a-z0-9][a-z0-9_]*")
+_PLAIN = re.compile(r"[a-z][a-z0-9_]*")
 _CAPITALS = r"u(?P<start>\d+)(?:_(?P<count>\d+))?"
 _BYTES = r"x(?P<at>\d+)_(?P<hex>(?:[0-9a-f]{2})+)"
 _EDIT = re.compile(f"{_CAPITALS}|{_BYTES}")
 _EDITS = re.sub(r"\?P<\w+>", "?:", f"(?:{_CAPITALS}|{_BYTES})+")
-_ESCAPED = re.compile(rf"(?P<readable>.*)__(?P<edits>q|{_EDITS})", re.DOTALL)
+_ESCAPED = re.compile(rf"(?P<readable>.*)__(?P<edits>q|d|d?{_EDITS})", re.DOTALL)
 _LOCAL = re.compile(r"(?P<name>.*)__l(?P<global_id>\d+)", re.DOTALL)
 _CUT = re.compile(r".*__h[0-9a-f]{32}", re.DOTALL)
 
@@ -108,7 +110,10 @@ def _escape(name: str) -> str:
         return name
     runs = list(_runs(name))
     readable = "".join(text.lower() if kind in "u=" else "_" * len(text) for kind, _, text in runs)
-    return f"{readable}__{''.join(_edit(*run) for run in runs) or 'q'}"
+    edits = "".join(_edit(*run) for run in runs)
+    if readable[:1].isdigit():
+        return f"_{readable}__d{edits}"
+    return f"{readable}__{edits or 'q'}"
 
 
 def _runs(name: str) -> Iterator[tuple[str, int, str]]:
@@ -138,7 +143,7 @@ def _undo(escaped: str) -> str | None:
     match = _ESCAPED.fullmatch(escaped)
     if match is None:
         return escaped
-    characters = list(match["readable"])
+    characters = list(match["readable"][match["edits"].startswith("d") :])
     for edit in _EDIT.finditer(match["edits"]):
         if edit["hex"] is None:
             start, end = int(edit["start"]), int(edit["start"]) + int(edit["count"] or 1)

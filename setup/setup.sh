@@ -56,7 +56,7 @@ install_packages() {
   local pip=("$venv/bin/python" -m pip --disable-pip-version-check --quiet)
   echo "set-up: packages of requirements.lock"
   "${pip[@]}" install -r requirements.lock
-  "${pip[@]}" install --no-deps --no-build-isolation -e .
+  "${pip[@]}" --quiet install --no-deps --no-build-isolation -e .
 }
 
 want_tarantool() {
