@@ -133,6 +133,8 @@ def _container(op: Operation, data: bytes, pos: int, mine: Token) -> Array | Map
 
 def _plant(container: Array | Map, token: Token, child: Field, rules: Rules) -> None:
     update = child.update
+    if isinstance(container, Map) and token.kind != STRING:
+        raise UnsupportedError("two operations in a map, of which one goes by an integer key")
     if isinstance(update, Bar) and not update.path and update.code in "!#":
         # It changes the container itself: done again there, as in a request where it came by number.
         update.op.token, update.op.is_consumed = token, False

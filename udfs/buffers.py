@@ -1,0 +1,97 @@
+"""Arrow arrays as the flat buffers that kernels take, and back.
+
+Not here: anything about MessagePack.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+_PAGE = 4096
+
+
+@dataclass(frozen=True)
+class Flat:
+    """A binary array's bytes.
+
+    Parameters
+    ----------
+    data : uint8 array
+        Bytes of the whole buffer; some bytes past its end can be read (`readable`).
+    offsets : int32 array, (rows + 1,)
+        Where each row starts in `data`, and where the last one ends.
+    nulls : uint8 array, (rows,)
+        1 where the row is null.
+
+    """
+
+    data: NDArray[np.uint8]
+    offsets: NDArray[np.int32]
+    nulls: NDArray[np.uint8]
+
+
+def readable(data: NDArray[np.uint8], overread: int) -> NDArray[np.uint8]:
+    """Return the same bytes so that `overread` bytes past the end can be loaded.
+
+    Memory is mapped in pages: bytes of the page in which the data end can always be loaded. Only where the end is
+    too near to its page's is the buffer copied.
+    """
+    end = data.ctypes.data + len(data)
+    if len(data) and 0 < end % _PAGE <= _PAGE - overread:
+        return data
+    padded = np.zeros(len(data) + overread, np.uint8)
+    padded[: len(data)] = data
+    return padded[: len(data)]
+
+
+def null_mask(array: pa.Array) -> NDArray[np.uint8]:
+    """Return 1 for each null row of an array, else 0."""
+    if array.null_count == 0:
+        return np.zeros(len(array), np.uint8)
+    bits = np.frombuffer(array.buffers()[0], np.uint8)
+    valid = np.unpackbits(bits, bitorder="little")[array.offset : array.offset + len(array)]
+    return 1 - valid
+
+
+def flatten(array: pa.Array, overread: int) -> Flat:
+    """Return a binary or string array's buffers; a slice is not copied.
+
+    Parameters
+    ----------
+    array : pyarrow.BinaryArray or LargeBinaryArray
+    overread : int
+        How many bytes past the end a kernel may load.
+
+    """
+    small = array if pa.types.is_binary(array.type) else array.cast(pa.binary())
+    _, offsets, data = small.buffers()
+    if len(small) == 0 or offsets is None:
+        return Flat(readable(np.zeros(0, np.uint8), overread), np.zeros(1, np.int32), np.zeros(0, np.uint8))
+    bounds = np.frombuffer(offsets, np.int32)[small.offset : small.offset + len(small) + 1]
+    content = np.frombuffer(data, np.uint8) if data is not None else np.zeros(0, np.uint8)
+    return Flat(readable(content, overread), bounds, null_mask(small))
+
+
+def bitmap(present: NDArray[np.bool_]) -> tuple[pa.Buffer | None, int]:
+    """Return the validity buffer of an array and how many rows are null."""
+    missing = len(present) - int(np.count_nonzero(present))
+    return (pa.py_buffer(np.packbits(present, bitorder="little")) if missing else None), missing
+
+
+def fixed_array(kind: pa.DataType, values: NDArray[np.generic], present: NDArray[np.bool_]) -> pa.Array:
+    """Return an array of a fixed-width type over values in memory."""
+    validity, missing = bitmap(present)
+    return pa.Array.from_buffers(kind, len(present), [validity, pa.py_buffer(values)], missing)
+
+
+def variable_array(
+    kind: pa.DataType, offsets: NDArray[np.int32], data: NDArray[np.uint8], present: NDArray[np.bool_]
+) -> pa.Array:
+    """Return an array of strings or bytes over offsets and content in memory."""
+    validity, missing = bitmap(present)
+    buffers = [validity, pa.py_buffer(offsets), pa.py_buffer(data)]
+    return pa.Array.from_buffers(kind, len(present), buffers, missing)

@@ -1,0 +1,1 @@
+"""Compiled loops over flat buffers: bytes and numpy arrays in, numpy arrays out. No Arrow, no Spark."""

@@ -1,0 +1,137 @@
+"""Tarantool's decimals as numbers of 128 bits.
+
+Format (`src/lib/core/mp_decimal.c`, `decimal_pack` in `decimal.c`): MP_EXT of type 1; the content is the scale as
+a MessagePack integer, then packed BCD: two digits a byte, the last half-byte the sign (0x0b and 0x0d are minus).
+value = coefficient * 10^-scale. A coefficient is held as `high * 10^19 + low`, both uint64, so it has up to 38
+digits. Not here: doubles (`udfs.kernels.doubles`) and text (`udfs.kernels.texts`).
+"""
+
+from __future__ import annotations
+
+from typing import Any, TypeAlias
+
+import numpy as np
+from numba import njit
+
+from udfs.kernels.memory import load8
+from udfs.kernels.values import ABSENT, INTEGER, UNSIGNED, UNSIGNED_BIG, Int, head
+
+U64: TypeAlias = np.uint64
+Decimal: TypeAlias = tuple[U64, U64, Int, bool, bool]
+"""high, low, exponent, is negative, is valid."""
+
+TEN = np.uint64(10)
+TEN18 = np.uint64(10**18)
+TEN19 = np.uint64(10**19)
+POWERS = np.array([10**k for k in range(20)], dtype=np.uint64)
+_MASK = np.uint64(0xFFFFFFFF)
+_HALF = np.uint64(32)
+_ZERO = np.uint64(0)
+_ONE = np.uint64(1)
+_SCALE_MAX = 1 << 30
+
+
+@njit(cache=True, nogil=True)
+def read_decimal(pos: Int, size: Int) -> Decimal:
+    """Read the content of an MP_DECIMAL; leading zeros do not count as digits, more than 38 are invalid."""
+    high, low = _ZERO, _ZERO
+    end = pos + size
+    kind, scale, pos = head(pos, end) if size > 1 else (ABSENT, np.int64(0), pos)
+    if kind not in (UNSIGNED, INTEGER) or pos >= end or abs(scale) > _SCALE_MAX:
+        return high, low, 0, False, False
+    while pos < end - 1 and load8(pos) == 0:
+        pos += 1
+    left = 2 * (end - pos) - 1
+    if left > 0 and load8(pos) >> 4 == 0:
+        left -= 1
+    if left > 38:
+        return high, low, 0, False, False
+    valid = True
+    while left > 0:
+        byte = load8(end - 1 - (left >> 1))
+        digit = byte >> 4 if left & 1 else byte & 0x0F
+        valid &= digit <= 9
+        if left > 19:
+            high = high * TEN + np.uint64(digit)
+        else:
+            low = low * TEN + np.uint64(digit)
+        left -= 1
+    sign = load8(end - 1) & 0x0F
+    return high, low, -scale, sign in (0x0B, 0x0D), valid and sign > 9
+
+
+@njit(cache=True, nogil=True)
+def integer_parts(kind: Int, argument: Int) -> Decimal:
+    """Return an integer of a class UNSIGNED, UNSIGNED_BIG or INTEGER in the same form."""
+    negative = kind == INTEGER and argument < 0
+    low = np.uint64(-argument) if negative else np.uint64(argument)
+    high = _ZERO
+    if low >= TEN19:
+        high, low = _ONE, low - TEN19
+    return high, low, 0, negative, True
+
+
+@njit(cache=True, nogil=True)
+def strip(high: U64, low: U64, exponent: Int) -> tuple[U64, U64, Int]:
+    """Return the same number without zeros at the end of its coefficient; zero has exponent 0."""
+    if high == _ZERO and low == _ZERO:
+        return high, low, 0
+    while low % TEN == _ZERO:
+        low = high % TEN * TEN18 + low // TEN
+        high = high // TEN
+        exponent += 1
+    return high, low, exponent
+
+
+@njit(cache=True, nogil=True)
+def count_digits(high: U64, low: U64) -> Int:
+    """Return how many digits a coefficient has; 0 for zero."""
+    value, count = (high, 19) if high > _ZERO else (low, 0)
+    for power in range(19, -1, -1):
+        if value >= POWERS[power]:
+            return count + power + 1
+    return count
+
+
+@njit(cache=True, nogil=True)
+def multiply(high: U64, low: U64, factor: U64) -> tuple[U64, U64]:
+    """Return the low 128 bits of (high * 2^64 + low) * factor, as (upper, lower)."""
+    a, b = low >> _HALF, low & _MASK
+    c, d = factor >> _HALF, factor & _MASK
+    middle = a * d + (b * d >> _HALF)
+    cross = b * c + (middle & _MASK)
+    upper = a * c + (middle >> _HALF) + (cross >> _HALF)
+    return upper + high * factor, low * factor
+
+
+@njit(cache=True, nogil=True)
+def to_binary(high: U64, low: U64, power: Int, negative: bool) -> tuple[U64, U64]:
+    """Return coefficient * 10^power, which has at most 38 digits, as 128 signed bits (upper, lower)."""
+    upper, lower = multiply(_ZERO, high, TEN19)
+    lower = lower + low
+    if lower < low:
+        upper = upper + _ONE
+    while power > 0:
+        step = min(power, 19)
+        upper, lower = multiply(upper, lower, POWERS[step])
+        power -= step
+    if negative:
+        lower = ~lower + _ONE
+        upper = ~upper + (_ONE if lower == _ZERO else _ZERO)
+    return upper, lower
+
+
+@njit(cache=True, nogil=True)
+def rescale(number: Any, scale: Int) -> tuple[U64, U64, bool]:
+    """Return a number as an unscaled decimal(38, scale) (upper, lower, fits); nothing is rounded."""
+    high, low, exponent, negative, valid = number
+    power = exponent + scale
+    if power < 0:
+        high, low, exponent = strip(high, low, exponent)
+        power = exponent + scale if high | low else np.int64(0)
+    if high | low == _ZERO:
+        return _ZERO, _ZERO, valid
+    if power < 0 or power + count_digits(high, low) > 38:
+        return _ZERO, _ZERO, False
+    upper, lower = to_binary(high, low, power, negative)
+    return upper, lower, valid

@@ -1,0 +1,103 @@
+"""Unaligned loads and copies at an address, for loops that are compiled.
+
+An address is an int64, as `address` gives it: passing one costs nothing, while passing
+an array to another compiled function counts its references each time. Whoever calls a kernel keeps the memory
+alive and checks bounds before a load; `udfs.buffers` says how many bytes past the end may be read.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from llvmlite import ir
+from numba import njit, types
+from numba.core import cgutils
+from numba.extending import intrinsic
+
+
+@njit(cache=True, nogil=True)
+def address(array: Any) -> Any:
+    """Return where the elements of an array lie."""
+    return np.int64(array.ctypes.data)
+
+
+def _loader(bits: int, swap: bool) -> Any:
+    @intrinsic
+    def load(typing_context: Any, pos: Any) -> Any:  # noqa: ARG001 (numba's protocol)
+        def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:  # noqa: ARG001
+            value = builder.load(builder.inttoptr(arguments[0], ir.IntType(bits).as_pointer()))
+            value.align = 1
+            if swap:
+                value = builder.bswap(value)
+            return value if bits == 64 else builder.zext(value, ir.IntType(64))
+
+        return types.int64(types.int64), generate
+
+    return load
+
+
+load8 = _loader(8, swap=False)
+"""Load one byte, 0 to 255."""
+
+load16 = _loader(16, swap=False)
+"""Load two bytes, little-endian, unsigned."""
+
+load32 = _loader(32, swap=False)
+"""Load four bytes, little-endian, unsigned."""
+
+load64 = _loader(64, swap=False)
+"""Load eight bytes, little-endian; a pattern above 2^63 - 1 reads negative."""
+
+load64_big = _loader(64, swap=True)
+"""Load eight bytes, big-endian; a pattern above 2^63 - 1 reads negative."""
+
+
+@intrinsic
+def copy(typing_context: Any, target: Any, source: Any, size: Any) -> Any:  # noqa: ARG001
+    """Copy `size` bytes from address `source` to address `target`; they do not overlap."""
+
+    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:  # noqa: ARG001
+        to, origin, count = arguments
+        byte = ir.IntType(8).as_pointer()
+        cgutils.raw_memcpy(builder, builder.inttoptr(to, byte), builder.inttoptr(origin, byte), count, 1)
+        return context.get_dummy_value()
+
+    return types.void(types.int64, types.int64, types.int64), generate
+
+
+@intrinsic
+def move(typing_context: Any, target: Any, source: Any, size: Any) -> Any:  # noqa: ARG001
+    """Copy `size` bytes from address `source` to address `target`; they may overlap."""
+
+    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:  # noqa: ARG001
+        to, origin, count = arguments
+        byte = ir.IntType(8).as_pointer()
+        cgutils.raw_memmove(builder, builder.inttoptr(to, byte), builder.inttoptr(origin, byte), count, 1)
+        return context.get_dummy_value()
+
+    return types.void(types.int64, types.int64, types.int64), generate
+
+
+@intrinsic
+def store64(typing_context: Any, pos: Any, value: Any) -> Any:  # noqa: ARG001
+    """Store eight bytes, little-endian."""
+
+    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:  # noqa: ARG001
+        stored = builder.store(arguments[1], builder.inttoptr(arguments[0], ir.IntType(64).as_pointer()))
+        stored.align = 1
+        return context.get_dummy_value()
+
+    return types.void(types.int64, types.int64), generate
+
+
+@intrinsic
+def store8(typing_context: Any, pos: Any, value: Any) -> Any:  # noqa: ARG001
+    """Store the low byte of `value` at `pos`."""
+
+    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:  # noqa: ARG001
+        byte = ir.IntType(8)
+        builder.store(builder.trunc(arguments[1], byte), builder.inttoptr(arguments[0], byte.as_pointer()))
+        return context.get_dummy_value()
+
+    return types.void(types.int64, types.int64), generate

@@ -1,0 +1,73 @@
+"""Columns of strings and bytes that are spans of a buffer: measured, checked as UTF-8, copied.
+
+Not here: text that has to be written (`udfs.kernels.writers`) and variants.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from numba import njit
+
+from udfs.kernels.memory import address, copy, load8, load64
+from udfs.kernels.scalars import NOT_UTF8
+from udfs.kernels.values import NIL, Int
+
+_HIGH_BITS = np.int64(-9187201950435737472)  # 0x80 in each of eight bytes
+
+
+@njit(cache=True, nogil=True)
+def is_utf8(pos: Int, size: Int) -> bool:
+    """Return whether bytes are UTF-8: no overlong forms, no surrogates, nothing above U+10FFFF."""
+    end = pos + size
+    while pos < end:
+        while pos + 8 <= end and load64(pos) & _HIGH_BITS == 0:
+            pos += 8
+        if pos >= end:
+            break
+        byte = load8(pos)
+        if byte < 0x80:
+            pos += 1
+            continue
+        more = 1 if 0xC2 <= byte < 0xE0 else (2 if 0xE0 <= byte < 0xF0 else (3 if 0xF0 <= byte < 0xF5 else 0))
+        if more == 0 or pos + more >= end:
+            return False
+        low, high = 0x80, 0xBF
+        if byte in (0xE0, 0xF0):
+            low = 0xA0 if byte == 0xE0 else 0x90
+        elif byte in (0xED, 0xF4):
+            high = 0x9F if byte == 0xED else 0x8F
+        second = load8(pos + 1)
+        if second < low or second > high:
+            return False
+        for k in range(2, more + 1):
+            if load8(pos + k) >> 6 != 2:
+                return False
+        pos += more + 1
+    return True
+
+
+@njit(cache=True, nogil=True)
+def spans(data: Any, classes: Any, arguments: Any, check: bool, offsets: Any, statuses: Any) -> None:
+    """Fill the offsets of a column that copies its spans; strings that are not UTF-8 are said and left out."""
+    base = address(data)
+    total = np.int32(0)
+    for row in range(len(classes)):
+        if classes[row] > NIL:
+            place, size = arguments[row] >> 32, arguments[row] & 0xFFFFFFFF
+            if check and not is_utf8(base + place, size):
+                statuses[row] = NOT_UTF8
+            else:
+                total += size
+        offsets[row + 1] = total
+
+
+@njit(cache=True, nogil=True)
+def gather(data: Any, arguments: Any, offsets: Any, out: Any) -> None:
+    """Copy each row's span to where `offsets` wants it."""
+    base, target = address(data), address(out)
+    for row in range(len(arguments)):
+        size = offsets[row + 1] - offsets[row]
+        if size > 0:
+            copy(target + offsets[row], base + (arguments[row] >> 32), size)

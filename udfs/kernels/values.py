@@ -1,0 +1,145 @@
+"""One MessagePack value in memory: what it is, what it holds, where it ends.
+
+A value's class is finer than MessagePack's type and follows what Tarantool's field types tell apart
+(`src/box/field_def.c`); an extension is classed by its type (`src/lib/core/mp_extension_types.h`).
+`head` gives `(class, argument, next)`, positions being addresses: for a number or a boolean the argument is
+its value (of a double and of an unsigned above 2^63 - 1 the bit pattern) and `next` is where it ends; for a
+string, varbinary or extension the argument is the length and `next` the first byte of the content; for an array
+or a map the argument is the count and `next` the first element. Nothing here converts a value.
+"""
+
+from __future__ import annotations
+
+from typing import TypeAlias
+
+import numpy as np
+from numba import njit
+from numpy.typing import NDArray
+
+from udfs.kernels.memory import load8, load64_big
+
+Int: TypeAlias = int | np.int64
+Head: TypeAlias = tuple[Int, Int, Int]
+
+ABSENT = 0
+NIL = 1
+UNSIGNED = 2
+UNSIGNED_BIG = 3
+INTEGER = 4
+FLOAT = 5
+DOUBLE = 6
+BOOLEAN = 7
+STRING = 8
+BINARY = 9
+ARRAY = 10
+MAP = 11
+DECIMAL = 12
+UUID = 13
+ERROR = 14
+DATETIME = 15
+INTERVAL = 16
+EXTENSION = 17
+BAD = 18
+
+CLASS_NAMES = (
+    "nothing",
+    "nil",
+    "unsigned",
+    "unsigned",
+    "integer",
+    "float",
+    "double",
+    "boolean",
+    "string",
+    "varbinary",
+    "array",
+    "map",
+    "decimal",
+    "uuid",
+    "error",
+    "datetime",
+    "interval",
+    "an unknown extension",
+    "bytes that are not MessagePack",
+)
+"""What an error text calls each class."""
+
+OVERREAD = 9
+"""`head` may load this many bytes from where a value starts, also where the value is shorter."""
+
+
+def _head_table() -> NDArray[np.int64]:
+    """Return for each first byte: class, width of what follows (<< 8), extension (<< 16), argument (<< 32)."""
+    table = [(BAD, 0, 0, 0)] * 256
+    for byte in range(256):
+        if byte < 0x80:
+            table[byte] = (UNSIGNED, 0, 0, byte)
+        elif byte < 0xA0:
+            table[byte] = (MAP if byte < 0x90 else ARRAY, 0, 0, byte & 0x0F)
+        elif byte < 0xC0:
+            table[byte] = (STRING, 0, 0, byte & 0x1F)
+        elif byte >= 0xE0:
+            table[byte] = (INTEGER, 0, 0, byte - 256)
+    table[0xC0], table[0xC2], table[0xC3] = (NIL, 0, 0, 0), (BOOLEAN, 0, 0, 0), (BOOLEAN, 0, 0, 1)
+    table[0xCA], table[0xCB] = (FLOAT, 4, 0, 0), (DOUBLE, 8, 0, 0)
+    for power in range(4):
+        table[0xCC + power], table[0xD0 + power] = (UNSIGNED, 1 << power, 0, 0), (INTEGER, 1 << power, 0, 0)
+    for power in range(3):
+        table[0xC4 + power], table[0xD9 + power] = (BINARY, 1 << power, 0, 0), (STRING, 1 << power, 0, 0)
+        table[0xC7 + power] = (EXTENSION, 1 << power, 1, 0)
+    for power in range(5):
+        table[0xD4 + power] = (EXTENSION, 0, 1, 1 << power)
+    for power in range(2):
+        table[0xDC + power], table[0xDE + power] = (ARRAY, 2 << power, 0, 0), (MAP, 2 << power, 0, 0)
+    return np.array([kind | width << 8 | ext << 16 | value << 32 for kind, width, ext, value in table])
+
+
+_HEADS = _head_table()
+_EXTENSIONS = np.array([EXTENSION, DECIMAL, UUID, ERROR, DATETIME, EXTENSION, INTERVAL] + [EXTENSION] * 249)
+
+
+@njit(cache=True, nogil=True)
+def head(pos: Int, end: Int) -> Head:
+    """Read what stands at `pos`; BAD where `end` cuts it short or it is not MessagePack."""
+    info = _HEADS[load8(pos)]
+    width = info >> 8 & 0xFF
+    kind = info & 0xFF
+    word = load64_big(pos + 1)
+    unused = np.uint64(64 - 8 * width & 63)
+    argument = word >> np.int64(unused) if kind == INTEGER else np.int64(np.uint64(word) >> unused)
+    if width == 0:
+        argument = info >> 32
+    after = pos + 1 + width
+    if kind >= STRING:
+        if kind == EXTENSION:
+            kind = _EXTENSIONS[load8(after)] if after < end else BAD
+            after += 1
+        if (kind < ARRAY or kind > MAP) and after + argument > end:
+            return BAD, argument, after
+    elif kind == UNSIGNED and argument < 0:
+        kind = UNSIGNED_BIG
+    elif kind == FLOAT:
+        argument = np.float64(np.int32(argument).view(np.float32)).view(np.int64)
+    if after > end:
+        return BAD, argument, after
+    return kind, argument, after
+
+
+@njit(cache=True, nogil=True)
+def skip(pos: Int, end: Int) -> Int:
+    """Return where the value at `pos` ends, or -1 where it is cut short or not MessagePack."""
+    left = np.int64(1)
+    while left > 0:
+        if pos >= end:
+            return -1
+        kind, argument, pos = head(pos, end)
+        if kind == BAD:
+            return -1
+        left -= 1
+        if kind == ARRAY:
+            left += argument
+        elif kind == MAP:
+            left += 2 * argument
+        elif kind >= STRING:
+            pos += argument
+    return pos

@@ -1,0 +1,206 @@
+"""Text of uuids, decimals and intervals, as Tarantool itself writes it.
+
+A writer puts its text at an address and returns where it ends; a column kernel appends the rows' texts to `out`
+and fills `offsets`. Not here: strings that are copied as they are (`udfs.kernels.texts`).
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from numba import njit
+
+from udfs.kernels.decimals import POWERS, TEN, U64, count_digits, read_decimal
+from udfs.kernels.memory import address, load8, store8
+from udfs.kernels.scalars import INVALID
+from udfs.kernels.values import INTEGER, NIL, UNSIGNED, Int, head
+
+UUID_TEXT = 36
+DECIMAL_TEXT_MAX = 56
+"""A sign, 38 digits, a point, leading zeros or `E+` and an exponent."""
+
+INTERVAL_TEXT_MAX = 8 * 34
+_UNITS = np.frombuffer(
+    b" years\0\0\0\0\0\0 months\0\0\0\0\0 weeks\0\0\0\0\0\0 days\0\0\0\0\0\0\0"
+    b" hours\0\0\0\0\0\0 minutes\0\0\0\0 seconds\0\0\0\0 nanoseconds",
+    dtype=np.uint8,
+).reshape(8, 12)
+_UNIT_SIZES = np.array([6, 7, 6, 5, 6, 8, 8, 12])
+_SECONDS = 6
+_ADJUST = 8
+
+
+@njit(cache=True, nogil=True)
+def write_hex(target: Int, pos: Int, size: Int) -> Int:
+    """Write bytes as lower-case hexadecimal; return where the text ends."""
+    for k in range(size):
+        byte = load8(pos + k)
+        for digit in (byte >> 4, byte & 0x0F):
+            store8(target, digit + (48 if digit < 10 else 87))
+            target += 1
+    return target
+
+
+@njit(cache=True, nogil=True)
+def write_uuid(target: Int, pos: Int) -> Int:
+    """Write 16 bytes as 8-4-4-4-12 (`src/lib/core/mp_uuid.c`: MP_EXT 2, fields big-endian)."""
+    for first, last in ((0, 4), (4, 6), (6, 8), (8, 10), (10, 16)):
+        target = write_hex(target, pos + first, last - first)
+        if last < 16:
+            store8(target, 45)
+            target += 1
+    return target
+
+
+@njit(cache=True, nogil=True)
+def write_digits(target: Int, value: U64, digits: Int) -> Int:
+    """Write the last `digits` decimal digits of a number."""
+    for k in range(digits - 1, -1, -1):
+        store8(target, np.int64(value // POWERS[k] % TEN) + 48)
+        target += 1
+    return target
+
+
+@njit(cache=True, nogil=True)
+def write_integer(target: Int, value: Int) -> Int:
+    """Write a signed integer."""
+    if value < 0:
+        store8(target, 45)
+        target += 1
+    size = np.uint64(-value) if value < 0 else np.uint64(value)
+    return write_digits(target, size, max(count_digits(np.uint64(0), size), 1))
+
+
+@njit(cache=True, nogil=True)
+def _write_coefficient(target: Int, number: Any, first: Int, last: Int) -> Int:
+    """Write the digits first..last (from the end, last excluded) of a coefficient."""
+    for k in range(first - 1, last - 1, -1):
+        part = number[0] // POWERS[k - 19] if k >= 19 else number[1] // POWERS[k]
+        store8(target, np.int64(part % TEN) + 48)
+        target += 1
+    return target
+
+
+@njit(cache=True, nogil=True)
+def write_decimal(target: Int, number: Any) -> Int:
+    """Write a decimal as `decimal_str` does (decNumber's to-scientific-string): 12.50, 1E+3, 1.5E-8."""
+    digits = max(count_digits(number[0], number[1]), 1)
+    exponent = number[2]
+    adjusted = exponent + digits - 1
+    if number[3]:
+        store8(target, 45)
+        target += 1
+    if exponent <= 0 and adjusted >= -6:
+        if adjusted < 0:
+            store8(target, 48)
+            target += 1
+        else:
+            target = _write_coefficient(target, number, digits, -exponent)
+        if exponent < 0:
+            store8(target, 46)
+            target += 1
+            for _ in range(adjusted + 1, 0):
+                store8(target, 48)
+                target += 1
+            target = _write_coefficient(target, number, min(digits, -exponent), 0)
+        return target
+    target = _write_coefficient(target, number, digits, digits - 1)
+    if digits > 1:
+        store8(target, 46)
+        target = _write_coefficient(target + 1, number, digits - 1, 0)
+    store8(target, 69)
+    store8(target + 1, 43 if adjusted >= 0 else 45)
+    return write_integer(target + 2, abs(adjusted))
+
+
+@njit(cache=True, nogil=True)
+def read_interval(pos: Int, size: Int, amounts: Any) -> bool:
+    """Read the content of an MP_INTERVAL into nine amounts, years to nanoseconds and the adjustment.
+
+    Format (`interval_unpack` in `src/lib/core/mp_interval.c`): a count, then so many pairs of a field number and
+    an integer; what is not there is 0.
+    """
+    amounts[:] = 0
+    end = pos + size
+    if size < 1:
+        return False
+    count = load8(pos)
+    pos += 1
+    for _ in range(count):
+        if end - pos < 2:
+            return False
+        field = load8(pos)
+        kind, amount, pos = head(pos + 1, end)
+        if field >= len(amounts) or kind not in (UNSIGNED, INTEGER):
+            return False
+        amounts[field] = amount
+    return pos == end
+
+
+@njit(cache=True, nogil=True)
+def write_interval(target: Int, amounts: Any) -> Int:
+    """Write an interval as `interval_to_string` in `src/lib/core/datetime.c` does: `+1 years, -3 days`."""
+    start = target
+    for unit in range(_ADJUST):
+        if amounts[unit] == 0 and not (unit == _SECONDS and target == start):
+            continue
+        if target > start:
+            store8(target, 44)
+            store8(target + 1, 32)
+            target += 2
+        elif amounts[unit] >= 0:
+            store8(target, 43)
+            target += 1
+        target = write_integer(target, amounts[unit])
+        for k in range(_UNIT_SIZES[unit]):
+            store8(target + k, np.int64(_UNITS[unit, k]))
+        target += _UNIT_SIZES[unit]
+    return target
+
+
+@njit(cache=True, nogil=True)
+def uuids(data: Any, classes: Any, arguments: Any, out: Any, offsets: Any, statuses: Any) -> None:
+    """Write a column of uuids; `out` has `UUID_TEXT` bytes a row."""
+    base = address(data)
+    start = address(out)
+    target = start
+    for row in range(len(classes)):
+        if classes[row] > NIL:
+            if arguments[row] & 0xFFFFFFFF == 16:
+                target = write_uuid(target, base + (arguments[row] >> 32))
+            else:
+                statuses[row] = INVALID
+        offsets[row + 1] = target - start
+
+
+@njit(cache=True, nogil=True)
+def decimal_texts(data: Any, classes: Any, arguments: Any, out: Any, offsets: Any, statuses: Any) -> None:
+    """Write a column of decimals; `out` has `DECIMAL_TEXT_MAX` bytes a row."""
+    base = address(data)
+    start = address(out)
+    target = start
+    for row in range(len(classes)):
+        if classes[row] > NIL:
+            number = read_decimal(base + (arguments[row] >> 32), arguments[row] & 0xFFFFFFFF)
+            if number[4]:
+                target = write_decimal(target, number)
+            else:
+                statuses[row] = INVALID
+        offsets[row + 1] = target - start
+
+
+@njit(cache=True, nogil=True)
+def interval_texts(data: Any, classes: Any, arguments: Any, out: Any, offsets: Any, statuses: Any) -> None:
+    """Write a column of intervals; `out` has `INTERVAL_TEXT_MAX` bytes a row."""
+    base = address(data)
+    start = address(out)
+    target = start
+    amounts = np.zeros(_ADJUST + 1, np.int64)
+    for row in range(len(classes)):
+        if classes[row] > NIL:
+            if read_interval(base + (arguments[row] >> 32), arguments[row] & 0xFFFFFFFF, amounts):
+                target = write_interval(target, amounts)
+            else:
+                statuses[row] = INVALID
+        offsets[row + 1] = target - start

@@ -1,0 +1,111 @@
+"""Replica ids to global ids, and back: a source's applier map as native column expressions and plain functions.
+
+A row's (segment, replica id) is a slot; what is to be known of a slot lies in an array literal, so remapping costs
+one array access a row and no join. Ids that changed hands within a batch are told apart by lsn.
+Not here: where maps come from (`tables.cluster`, `tables.applier_map`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from pyspark.sql import Column
+from pyspark.sql import functions as F
+
+from schemas.iproto import VCLOCK_MAX
+
+MISSING = -1
+
+
+@dataclass(frozen=True)
+class Slots:
+    """How (segment, replica id) becomes an index into an array literal.
+
+    Parameters
+    ----------
+    first : int
+        The lowest segment.
+    count : int
+        How many segments there are.
+
+    """
+
+    first: int
+    count: int
+
+    def segment(self) -> Column:
+        """Return the 0-based number of a row's segment."""
+        return F.col("segment") - F.lit(self.first)
+
+    def slot(self) -> Column:
+        """Return the index of a row's (segment, replica id); rows without a replica id are local, 0."""
+        return self.segment() * F.lit(VCLOCK_MAX) + F.coalesce(F.col("replica_id"), F.lit(0))
+
+    def per_segment(self, values: Mapping[int, int]) -> Column:
+        """Return the value of a row's segment."""
+        array = np.full(self.count, MISSING, dtype=np.int64)
+        for segment, value in values.items():
+            array[segment - self.first] = value
+        return F.get(F.lit(array), self.segment())
+
+    def per_slot(self, values: Mapping[tuple[int, int], int]) -> Column:
+        """Return the value of a row's (segment, replica id), `MISSING` where there is none."""
+        array = np.full(self.count * VCLOCK_MAX, MISSING, dtype=np.int64)
+        for (segment, replica_id), value in values.items():
+            array[(segment - self.first) * VCLOCK_MAX + replica_id] = value
+        return F.get(F.lit(array), self.slot())
+
+
+@dataclass(frozen=True)
+class Mapped:
+    """One entry of an applier map as it applies to a segment: rows with lsn >= `since_lsn` are `global_id`'s."""
+
+    segment: int
+    replica_id: int
+    global_id: int
+    since_lsn: int
+
+
+def global_id_column(slots: Slots, entries: Iterable[Mapped]) -> Column:
+    """Return a row's global id; null where its replica id is in no map.
+
+    Parameters
+    ----------
+    slots : Slots
+    entries : iterable of Mapped
+        Of one (segment, replica id) in order of `since_lsn`.
+
+    """
+    by_slot: dict[tuple[int, int], list[Mapped]] = {}
+    for entry in entries:
+        by_slot.setdefault((entry.segment, entry.replica_id), []).append(entry)
+    result = slots.per_slot({slot: found[-1].global_id for slot, found in by_slot.items()})
+    for (segment, replica_id), found in by_slot.items():
+        here = (F.col("segment") == segment) & (F.col("replica_id") == replica_id)
+        for older, newer in zip(found, found[1:], strict=False):
+            within = (F.col("lsn") < newer.since_lsn) & (F.col("lsn") >= older.since_lsn)
+            result = F.when(here & within, F.lit(older.global_id)).otherwise(result)
+    return F.when(result == MISSING, F.lit(None)).otherwise(result)
+
+
+def remap(vclock: Mapping[int, int], ids: Sequence[tuple[int, int]]) -> dict[int, int]:
+    """Return a vclock in global ids.
+
+    Parameters
+    ----------
+    vclock : mapping of int to int
+        Replica id to lsn.
+    ids : sequence of (int, int)
+        The applier map: (replica id, global id).
+
+    """
+    known = dict(ids)
+    return {known[replica_id]: lsn for replica_id, lsn in vclock.items() if replica_id in known}
+
+
+def unmap(vclock: Mapping[int, int], ids: Sequence[tuple[int, int]]) -> dict[int, int]:
+    """Return a vclock in a source's own ids: the inverse of `remap` (document 000, step 3)."""
+    known = {global_id: replica_id for replica_id, global_id in ids}
+    return {known[global_id]: lsn for global_id, lsn in vclock.items() if global_id in known}
