@@ -27,8 +27,6 @@ from sources.xlog.kernels.row import AT, BLOCK, COUNT, FILLED, FULL, NUMBER, ROO
 from sources.xlog.rows import new_columns
 from sources.xlog.selection import Selection, filter_of
 
-BATCH_ROWS = 64 * 1024
-BATCH_BYTES = 16 << 20
 SCRATCH_BYTES = 1 << 20
 
 Batch = TypeVar("Batch")
@@ -58,6 +56,30 @@ class Group:
 
 
 @dataclass(frozen=True)
+class Limits:
+    """What reading may take.
+
+    Parameters
+    ----------
+    block : int
+        The longest block, in the file and decompressed, in bytes.
+    batch_rows, batch_bytes : int
+        A batch has no more rows, nor more bytes in a binary column (unless one row has more).
+    window : int
+        Bytes of the file that are in memory at a time (unless one block has more).
+
+    """
+
+    block: int = BLOCK_LIMIT
+    batch_rows: int = 64 * 1024
+    batch_bytes: int = 16 << 20
+    window: int = 8 << 20
+
+
+DEFAULT_LIMITS = Limits()
+
+
+@dataclass(frozen=True)
 class Decoding:
     """How a log is read.
 
@@ -67,18 +89,14 @@ class Decoding:
         Rows that are wanted; all by default.
     mode : Mode
         What happens to damage.
-    limit : int
-        The longest block, in the file and decompressed, in bytes.
-    batch_rows, batch_bytes : int
-        A batch has no more rows, nor more bytes in a binary column (unless one row has more).
+    limits : Limits
+        What reading may take.
 
     """
 
     selection: Selection | None = None
     mode: Mode = Mode.FAILFAST
-    limit: int = BLOCK_LIMIT
-    batch_rows: int = BATCH_ROWS
-    batch_bytes: int = BATCH_BYTES
+    limits: Limits = DEFAULT_LIMITS
 
 
 class Decoder(Generic[Batch]):
@@ -110,7 +128,7 @@ class Decoder(Generic[Batch]):
         corrupt: Callable[[XlogError], Batch] | None = None,
         binary: bool = True,
     ) -> None:
-        self._file, self._how, self._skipped = file, how, skipped
+        self._file, self._how, self._limits, self._skipped = file, how, how.limits, skipped
         self._finish, self._corrupt, self._binary = finish, corrupt, binary
         self._filter = filter_of(how.selection)
         self._zstd = zstandard.ZstdDecompressor()
@@ -143,7 +161,7 @@ class Decoder(Generic[Batch]):
             yield self._corrupt(error)
 
     def _empty(self, size: int = 0) -> Columns:
-        return new_columns(self._how.batch_rows, max(size, self._how.batch_bytes), self._binary)
+        return new_columns(self._limits.batch_rows, max(size, self._limits.batch_bytes), self._binary)
 
     def _compressed(self, group: Group, first: int, last: int) -> Iterator[Batch]:
         """Decompress blocks into the scratch buffer, and walk them whenever it is full."""
@@ -171,7 +189,7 @@ class Decoder(Generic[Batch]):
         """Return the bytes that block k may take when decompressed; 0 if it is no whole frame."""
         begin, end = int(group.blocks[BLOCK_BEGIN, k]), int(group.blocks[BLOCK_END, k])
         bound = int(frame_bound(group.buffer, begin, end))
-        return max(0, min(bound, self._how.limit + 1))
+        return max(0, min(bound, self._limits.block + 1))
 
     def _decompress(self, group: Group, k: int, used: int, room: int) -> int:
         """Return the size of block k's rows, now at `scratch[used]`, or a negative `Status`."""
@@ -183,7 +201,7 @@ class Decoder(Generic[Batch]):
             size = decompress(group.buffer.data[begin:end], out, self._zstd)
         except zstandard.ZstdError:
             return Status.FRAME
-        return Status.TOO_BIG if size > self._how.limit else size
+        return Status.TOO_BIG if size > self._limits.block else size
 
     def _walk(self, group: Group, buffer: Bytes, blocks: Blocks, first: int, last: int) -> Iterator[Batch]:
         """Walk the rows of blocks first..last; `buffer` and the places in `blocks` are where they lie now."""

@@ -9,7 +9,7 @@ Not here: rows (`reader`), directories.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 import pyarrow as pa
@@ -29,8 +29,7 @@ SMALL_WINDOW, LARGE_WINDOW = 4 * 1024, 1 << 20
 HEADERS_AT_ONCE = 16 * 1024
 
 
-@dataclass(frozen=True)
-class WholeEnd:
+class WholeEnd(NamedTuple):
     """How far a file is written.
 
     Parameters
@@ -40,14 +39,11 @@ class WholeEnd:
     has_eof_marker : bool
         Whether the end marker stands there: the file is closed. (Only one without any block may be opened
         again by a restarted server, which overwrites the marker: `xlog_open` in `src/box/xlog.c`.)
-    size : int
-        Bytes of the file when it was looked at.
 
     """
 
     position: int
     has_eof_marker: bool
-    size: int
 
 
 def read_meta(fs: pa.fs.FileSystem, path: str) -> Meta:
@@ -93,7 +89,7 @@ def end_of_whole_blocks(
     """
     with Window(fs, path, SMALL_WINDOW) as window:
         *_, (position, status, _) = _walk(window, _first(fs, path, begin), limit)
-        return WholeEnd(position, status is Status.EOF, window.size)
+        return WholeEnd(position, status is Status.EOF)
 
 
 def block_starts(
@@ -115,7 +111,7 @@ def block_starts(
     end : int, optional
         None: up to the last whole block.
     every : int
-        Bytes between two starts at least.
+        Bytes between two starts at least; from 1.
 
     Raises
     ------
@@ -124,24 +120,52 @@ def block_starts(
 
     """
     starts: list[int] = []
+    target = begin
     with Window(fs, path, SMALL_WINDOW) as window:
         last = window.size if end is None else end
         for position, _, found in _walk(window, _first(fs, path, begin), limit):
-            for start in found.tolist():
-                if start < last and (not starts or start - starts[-1] >= every):
-                    starts.append(start)
+            at = np.searchsorted(found, target)
+            while at < found.size and found[at] < last:
+                starts.append(int(found[at]))
+                target = starts[-1] + every
+                at = np.searchsorted(found, target)
             if position >= last:
                 break
     return starts
 
 
-def block_boundary(fs: pa.fs.FileSystem, path: str, near: int, end: int | None = None) -> int | None:
-    """Return the first start of a block, proven by its checksum, in near <= position < end."""
-    near = max(near, read_meta(fs, path).length)
-    with Window(fs, path) as window:
+def block_boundary(
+    fs: pa.fs.FileSystem, path: str, near: int, begin: int | None = None, end: int | None = None
+) -> int:
+    """Return the first start of a block from `near` on, or `end` if there is none before it.
+
+    Parameters
+    ----------
+    fs, path
+        The file.
+    near : int
+        Any byte.
+    begin : int, optional
+        The start of a block at or before `near`, 0 for the first one: then the walk goes from block to block and
+        cannot err. Without it the block is found by its magic and proven by its checksum; a sound block inside
+        a tuple would do too.
+    end : int, optional
+        By default the end of the file.
+
+    """
+    with Window(fs, path, LARGE_WINDOW if begin is None else SMALL_WINDOW) as window:
         last = window.size if end is None else min(end, window.size)
-        found = Scanner(window, Decoding(), Skipped()).find(near, last)
-    return None if found < 0 else found
+        if begin is None:
+            first = max(near, read_meta(fs, path).length)
+            found = Scanner(window, Decoding(), Skipped()).find(first, last)
+            return last if found < 0 else found
+        for position, _, starts in _walk(window, _first(fs, path, begin), BLOCK_LIMIT):
+            at = np.searchsorted(starts, near)
+            if at < starts.size:
+                return min(int(starts[at]), last)
+            if position >= last:
+                break
+        return last
 
 
 def _first(fs: pa.fs.FileSystem, path: str, begin: int) -> int:

@@ -16,18 +16,21 @@ import pyarrow.fs
 
 from schemas.errors import XlogError
 from sources.xlog.damage import Mode, Skipped
-from sources.xlog.decoder import Batch, Decoder, Decoding, Group
+from sources.xlog.decoder import DEFAULT_LIMITS, Batch, Decoder, Decoding, Group, Limits
 from sources.xlog.extent import WholeEnd, block_boundary, block_starts, end_of_whole_blocks, read_meta
 from sources.xlog.headers import Headers, headers_of
 from sources.xlog.kernels.row import Columns
 from sources.xlog.meta import Meta
 from sources.xlog.rows import Labels, batch_of, corrupt_batch
 from sources.xlog.scan import Range, Scanner
+from sources.xlog.selection import Selection
 from sources.xlog.window import Window, base_name, open_fs
 
 __all__ = [
-    "Decoding",
+    "Headers",
+    "Limits",
     "Mode",
+    "Selection",
     "Skipped",
     "WholeEnd",
     "block_boundary",
@@ -45,12 +48,14 @@ def read_rows(
     path: str,
     begin: int = 0,
     end: int | None = None,
-    how: Decoding = Decoding(),  # noqa: B008 - frozen
+    selection: Selection | None = None,
+    mode: Mode = Mode.FAILFAST,
     *,
     exact: bool = False,
     closed: bool = False,
     meta: Meta | None = None,
     skipped: Skipped | None = None,
+    limits: Limits = DEFAULT_LIMITS,
 ) -> Iterator[pa.RecordBatch]:
     """Yield the rows of the blocks that start in `begin <= position < end`, as batches of `XROW_ARROW`.
 
@@ -62,8 +67,10 @@ def read_rows(
         Any byte; up to the header's length, the first block is meant.
     end : int, optional
         None reads to the last whole block.
-    how : Decoding
-        Selection, mode, limits. In mode PERMISSIVE the batches have the column `_corrupt_record` too.
+    selection : Selection, optional
+        Rows that are wanted; all by default.
+    mode : Mode
+        What happens to damage. In PERMISSIVE the batches have the column `_corrupt_record` too.
     exact : bool
         Both ends are starts of blocks (`block_starts`): nothing is searched or looked at behind `end`.
     closed : bool
@@ -72,6 +79,8 @@ def read_rows(
         The file's header, if it is known.
     skipped : Skipped, optional
         Counts what DROPMALFORMED and PERMISSIVE leave out.
+    limits : Limits
+        Sizes of blocks, batches and the window.
 
     Raises
     ------
@@ -79,19 +88,19 @@ def read_rows(
         One of its classes, with file, offset and reason; in mode FAILFAST for any damage.
 
     """
-    known = meta or read_meta(fs, path)
-    labels = Labels(base_name(path), known.instance_uuid, how.batch_rows)
-    permissive = how.mode is Mode.PERMISSIVE
+    known, file = meta or read_meta(fs, path), base_name(path)
+    labels = Labels(file, known.instance_uuid, limits.batch_rows)
+    permissive = mode is Mode.PERMISSIVE
 
     def finish(columns: Columns, count: int) -> pa.RecordBatch:
         return batch_of(columns, count, labels, permissive)
 
     def corrupt(error: XlogError) -> pa.RecordBatch:
-        return corrupt_batch(error, base_name(path))
+        return corrupt_batch(error, file)
 
-    counted = Skipped() if skipped is None else skipped
-    decoder = Decoder(base_name(path), how, counted, finish, corrupt if permissive else None)
-    with Window(fs, path) as window:
+    how, counted = Decoding(selection, mode, limits), Skipped() if skipped is None else skipped
+    decoder = Decoder(file, how, counted, finish, corrupt if permissive else None)
+    with Window(fs, path, limits.window) as window:
         yield from _read(window, _range(known, begin, end, window.size, exact, closed), decoder, how, counted)
 
 
@@ -100,18 +109,20 @@ def read_headers(
     path: str,
     begin: int = 0,
     end: int | None = None,
-    how: Decoding = Decoding(),  # noqa: B008 - frozen
+    selection: Selection | None = None,
+    mode: Mode = Mode.FAILFAST,
     *,
     exact: bool = False,
     closed: bool = False,
     meta: Meta | None = None,
     skipped: Skipped | None = None,
+    limits: Limits = DEFAULT_LIMITS,
 ) -> Iterator[Headers]:
     """Yield the numbers of the rows that `read_rows` would yield, without their tuples."""
     known = meta or read_meta(fs, path)
-    counted = Skipped() if skipped is None else skipped
+    how, counted = Decoding(selection, mode, limits), Skipped() if skipped is None else skipped
     decoder = Decoder(base_name(path), how, counted, headers_of, binary=False)
-    with Window(fs, path) as window:
+    with Window(fs, path, limits.window) as window:
         yield from _read(window, _range(known, begin, end, window.size, exact, closed), decoder, how, counted)
 
 

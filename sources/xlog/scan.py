@@ -115,7 +115,7 @@ class Scanner:
         offset = window.load(position, MAGIC_SIZE)
         stop = min(offset + GROUP_BYTES, end - window.base)
         count, at, status = walk_blocks(
-            window.bytes, offset, window.filled, stop, self._how.limit, True, self._blocks
+            window.bytes, offset, window.filled, stop, self._how.limits.block, True, self._blocks
         )
         if status == Status.PART and count == 0 and window.base + window.filled < window.size:
             # The block does not end in the window: read on, and try again.
@@ -129,7 +129,7 @@ class Scanner:
         """Return what stands at a position (`GROUP`: a sound block), and the size that its header says."""
         window = self._window
         offset = window.load(position, FIXED_HEADER_SIZE)
-        args = (offset + 1, self._how.limit)
+        args = (offset + 1, self._how.limits.block)
         count, _, status = walk_blocks(window.bytes, offset, window.filled, *args, False, self._one)
         if count == 0:
             return Status(status), 0
@@ -138,7 +138,7 @@ class Scanner:
             return Status.PART, size
         offset = window.load(position, size)
         _, _, status = walk_blocks(
-            window.bytes, offset, window.filled, offset + 1, self._how.limit, True, self._one
+            window.bytes, offset, window.filled, offset + 1, self._how.limits.block, True, self._one
         )
         return Status(status), size
 

@@ -13,8 +13,6 @@ import pyarrow.fs
 
 from schemas.errors import XlogMissingError, XlogTruncatedError
 
-WINDOW_BYTES = 8 << 20
-
 
 def open_fs(path: str) -> tuple[pa.fs.FileSystem, str]:
     """Return the file system of a path or URI, and the path in it.
@@ -58,7 +56,7 @@ class Window:
 
     """
 
-    def __init__(self, fs: pa.fs.FileSystem, path: str, capacity: int = WINDOW_BYTES) -> None:
+    def __init__(self, fs: pa.fs.FileSystem, path: str, capacity: int) -> None:
         self.file = base_name(path)
         try:
             self._source = fs.open_input_file(path)
