@@ -1,0 +1,133 @@
+"""How far the stream can go in one source's files, and how far it goes within a budget of bytes.
+
+A `Course` is found from the directory, headers and ends alone. Its end, and every cut of it, is just past a
+whole block, in the one form that offsets have (`sources.xlog.offset`). Rows are read only to tell whether any
+are missing between two files of which one was not closed or does not name the other.
+
+Not here: which source leads (`sources.xlog.takeover`), how replicasets share a budget (`sources.xlog.plan`).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from sources.xlog.directory import Directory
+from sources.xlog.listing import Listing, LogFile, files_from, may_miss_rows, upto
+from sources.xlog.offset import Entry
+from sources.xlog.plan import reach, shrunk, since_from
+from sources.xlog.segment import Gap
+from sources.xlog.takeover import entry_at
+from sources.xlog.vclock import not_beyond
+
+
+@dataclass(frozen=True)
+class Course:
+    """The files that are ahead of an entry.
+
+    Parameters
+    ----------
+    directory : Directory
+        Of the leader.
+    entry : Entry
+        Where the stream is.
+    files : tuple of LogFile
+        From the entry's file to the last one that may be read.
+    position : int
+        Bytes; where the whole blocks of the last file end.
+
+    """
+
+    directory: Directory
+    entry: Entry
+    files: tuple[LogFile, ...]
+    position: int
+
+    def begin(self, index: int) -> int:
+        """Return the position of the first byte to read of a file."""
+        return max(self.files[index].header, self.entry.position if index == 0 else 0)
+
+    @property
+    def lengths(self) -> list[int]:
+        """Bytes that are left of each file; of a closed one with its EOF marker."""
+        last = len(self.files) - 1
+        ends = [self.position if index == last else file.size for index, file in enumerate(self.files)]
+        return [max(0, end - self.begin(index)) for index, end in enumerate(ends)]
+
+    def advance(self, budget: int | None = None) -> Entry:
+        """Return where the stream is after reading about `budget` bytes, or all; a whole block at least."""
+        lengths = self.lengths
+        if budget is None or budget >= sum(lengths):
+            return self._entry(len(self.files) - 1, self.position)
+        index, taken = reach(lengths, budget)
+        file, near = self.files[index], self.begin(index) + taken
+        is_last = index == len(self.files) - 1
+        end = self.position if is_last else self.directory.end(file, closed=True).position
+        position = end if near >= end else self.directory.cut(file, self.begin(index), near, end)
+        return self._entry(index, position)
+
+    def _entry(self, index: int, position: int) -> Entry:
+        """Return the canonical entry of a place: the end of a file is the start of the next one."""
+        since = since_from(self.entry, self.files[0])
+        while index + 1 < len(self.files) and self._passes(index, position):
+            index, position = index + 1, 0
+        return entry_at(self.directory.source.name, self.files[index], position, since)
+
+    def _passes(self, index: int, position: int) -> bool:
+        file = self.files[index]
+        if max(position, file.header) < self.directory.end(file, closed=True).position:
+            return False
+        return gap_between(self.directory, file, self.files[index + 1]) is None
+
+
+def course_of(directory: Directory, listing: Listing, entry: Entry, pin: Entry | None = None) -> Course:
+    """Return what is ahead of an entry.
+
+    Parameters
+    ----------
+    directory, listing
+        Of the source that leads.
+    entry : Entry
+        Where the stream is.
+    pin : Entry, optional
+        Nothing beyond this place of the same source is read.
+
+    Raises
+    ------
+    XlogMissingError
+        If the entry's file is gone.
+    XlogTruncatedError
+        If a file is shorter than what was read of it.
+    XlogError
+        If the last file is damaged.
+
+    """
+    files = files_from(listing, entry)
+    pinned = upto(files, pin.file) if pin is not None else None
+    if pin is not None and pinned is None:
+        return Course(directory, entry, files[:1], entry.position)
+    if pin is not None and pinned is not None:
+        passed = entry.position if len(pinned) == 1 else 0
+        return Course(directory, entry, pinned, max(pin.position, pinned[-1].header, passed))
+    last = files[-1]
+    begin = entry.position if len(files) == 1 else 0
+    position = directory.end(last, closed=last.is_snapshot, begin=begin).position
+    if len(files) == 1 and entry.position > max(position, last.header):
+        raise shrunk(last, entry, directory.source.name)
+    return Course(directory, entry, files, position)
+
+
+def newest_entry(directory: Directory, listing: Listing) -> Entry | None:
+    """Return the end of a source as of now: nothing that is written later is before it."""
+    files = listing.logs or listing.snapshots
+    if not files:
+        return None
+    end = directory.end(files[-1], closed=files[-1].is_snapshot)
+    return entry_at(directory.source.name, files[-1], end.position)
+
+
+def gap_between(directory: Directory, before: LogFile, after: LogFile) -> Gap | None:
+    """Return what is missing between two files that are read one after the other."""
+    if not may_miss_rows(before, directory.end(before, closed=True), after):
+        return None
+    reached = before.vclock if before.is_snapshot else directory.reached(before)
+    return None if not_beyond(after.vclock, reached) else Gap(reached, after.vclock)

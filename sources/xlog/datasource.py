@@ -1,0 +1,153 @@
+"""Spark's data source `format("xlog")`: Tarantool's logs as a table and as a stream.
+
+Thin: options are checked in `sources.xlog.options`, offsets and segments come from `sources.xlog.follow` and
+`sources.xlog.batch`, rows from `sources.xlog.read`. There is no `pushFilters` here: defining it makes every
+read fail while filter pushdown for Python data sources is off, which is Spark's default; options filter
+instead.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import pyarrow as pa
+from pyspark.sql import SparkSession
+from pyspark.sql.datasource import DataSource, DataSourceReader, DataSourceStreamReader, InputPartition
+from pyspark.sql.streaming.datasource import (
+    ReadAllAvailable,
+    ReadLimit,
+    ReadMaxBytes,
+    SupportsTriggerAvailableNow,
+)
+from pyspark.sql.types import StructType
+
+from schemas.errors import ConfigurationError
+from schemas.xrow import spark_schema
+from sources.xlog.batch import segments_between, tasks_of
+from sources.xlog.follow import Follower
+from sources.xlog.offset import Offset, from_document, to_document
+from sources.xlog.options import XlogOptions, parse_options
+from sources.xlog.read import read_range, schema_of
+from sources.xlog.segment import ByteRange
+
+
+@dataclass
+class XlogPartition(InputPartition):
+    """The byte ranges that one task reads."""
+
+    ranges: tuple[ByteRange, ...]
+
+
+def _partitions(follower: Follower, start: Offset, end: Offset) -> list[XlogPartition]:
+    return [XlogPartition(task) for task in tasks_of(follower, segments_between(follower, start, end))]
+
+
+def _read(partition: InputPartition, options: XlogOptions) -> Iterator[pa.RecordBatch]:
+    if not isinstance(partition, XlogPartition):
+        raise TypeError(f"not a partition of this data source: {partition!r}")
+    for piece in partition.ranges:
+        yield from read_range(piece, options)
+
+
+class XlogReader(DataSourceReader):
+    """Reads what is there now, or what lies between two offsets."""
+
+    def __init__(self, options: XlogOptions) -> None:
+        self._options = options
+
+    def partitions(self) -> Sequence[InputPartition]:
+        """Return what the tasks read."""
+        follower = Follower(self._options)
+        start = self._options.start_offset
+        start = follower.initial() if start is None else start
+        end = self._options.end_offset
+        return _partitions(follower, start, follower.latest(start) if end is None else end)
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        """Yield the rows of one partition."""
+        return _read(partition, self._options)
+
+
+class XlogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
+    """Follows growing logs; asked by Spark in one long-lived process on the driver."""
+
+    def __init__(self, options: XlogOptions) -> None:
+        if options.bounded_by:
+            name = options.bounded_by[0]
+            raise ConfigurationError(f"option {name} bounds a batch read, not a stream", option=name)
+        if len(options.sources) > 1 and not options.with_replicaset:
+            raise ConfigurationError(
+                "a stream follows one path", advice="name several with the option sources"
+            )
+        self._options = options
+        self._follower = Follower(options)
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {"_options": self._options, "_follower": Follower(self._options)}
+
+    def initialOffset(self) -> dict[str, Any]:  # noqa: N802
+        """Return where a new stream begins."""
+        return to_document(self._follower.initial())
+
+    def getDefaultReadLimit(self) -> ReadLimit:  # noqa: N802
+        """Return the limit that `maxBytesPerTrigger` sets."""
+        limit = self._options.max_bytes_per_trigger
+        return ReadAllAvailable() if limit is None else ReadMaxBytes(limit)
+
+    def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:  # noqa: N802
+        """Return where the next batch ends: whole transactions, within the limit."""
+        max_bytes = limit.max_bytes if isinstance(limit, ReadMaxBytes) else None
+        return to_document(self._follower.latest(from_document(start), max_bytes))
+
+    def reportLatestOffset(self) -> dict[str, Any] | None:  # noqa: N802
+        """Return where the logs end, as far as known, and which sources cannot be read: progress and lag."""
+        if not self._follower.newest and not self._follower.unreadable:
+            return None
+        report = to_document(self._follower.newest)
+        unreadable = self._follower.unreadable
+        return report | ({"unreadable": dict(sorted(unreadable.items()))} if unreadable else {})
+
+    def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802
+        """Fix the end: what is written from now on is left to the next run."""
+        self._follower.pin()
+
+    def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
+        """Return what the tasks of a batch read; the offsets say all."""
+        return _partitions(self._follower, from_document(start), from_document(end))
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        """Yield the rows of one partition."""
+        return _read(partition, self._options)
+
+
+class XlogDataSource(DataSource):
+    """`spark.read.format("xlog")` and `spark.readStream.format("xlog")`; options in `XlogOptions`."""
+
+    @classmethod
+    def name(cls) -> str:
+        """Return the name of the format."""
+        return "xlog"
+
+    @cached_property
+    def _parsed(self) -> XlogOptions:
+        return parse_options(self.options)
+
+    def schema(self) -> StructType:
+        """Return the columns: `schemas.xrow`, by the options."""
+        return spark_schema(schema_of(self._parsed))
+
+    def reader(self, schema: StructType) -> XlogReader:  # noqa: ARG002
+        """Return the reader of a batch query."""
+        return XlogReader(self._parsed)
+
+    def streamReader(self, schema: StructType) -> XlogStreamReader:  # noqa: ARG002, N802
+        """Return the reader of a streaming query."""
+        return XlogStreamReader(self._parsed)
+
+
+def register(spark: SparkSession) -> None:
+    """Make `format("xlog")` known to a session."""
+    spark.dataSource.register(XlogDataSource)

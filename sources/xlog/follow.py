@@ -1,0 +1,248 @@
+"""Following the sources of a deployment: their offsets now, and the segments between two offsets.
+
+`Follower` is asked by the data source on Spark's driver, and by a job that wants the same plan
+(`plan_batch`). It remembers headers, ends and identities of files between two questions, which do not change;
+all that a batch depends on is in the offsets. Choices are pure functions of `sources.xlog.takeover` and
+`sources.xlog.plan`.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+import pyarrow as pa
+
+from schemas.errors import AggregatorError, SourceError
+from sources.xlog import takeover
+from sources.xlog.course import Course, course_of, newest_entry
+from sources.xlog.directory import Directory
+from sources.xlog.identity import identity_of
+from sources.xlog.offset import Entry, Offset
+from sources.xlog.options import Source, XlogOptions
+from sources.xlog.origins import Origins
+from sources.xlog.plan import shares
+from sources.xlog.takeover import Member
+from sources.xlog.vclock import distance
+
+logger = logging.getLogger(__name__)
+
+_FAILURES = (AggregatorError, OSError, pa.ArrowException)
+
+
+@dataclass
+class Follower:
+    """The sources of a deployment, asked again and again.
+
+    Parameters
+    ----------
+    options : XlogOptions
+        What to follow, and how.
+
+    """
+
+    options: XlogOptions
+    unreadable: dict[str, str] = field(default_factory=dict)
+    """Source → why it is not followed, as of the last question."""
+    newest: dict[str, Entry] = field(default_factory=dict)
+    """What `latest` would have returned without a limit."""
+    origins: dict[str, Origins] = field(default_factory=dict)
+    """What is known of replica ids, per source."""
+    _directories: dict[str, Directory] = field(default_factory=dict)
+    _uuids: dict[str, str] = field(default_factory=dict)
+    _known: dict[str, str] = field(default_factory=dict)
+    _pins: dict[str, Entry] | None = None
+
+    def directory(self, name: str) -> Directory:
+        """Return the directory of a source.
+
+        Raises
+        ------
+        SourceError
+            If no source has this name (any more).
+
+        """
+        if name not in self._directories:
+            source = next((s for s in self.options.sources if s.name == name), None)
+            if source is None:
+                raise SourceError(
+                    "a planned batch reads a source that is not configured any more",
+                    source=name,
+                    advice="configure it until that batch is done, then remove it",
+                )
+            self._directories[name] = Directory(source, self.options.mode)
+        return self._directories[name]
+
+    def initial(self) -> dict[str, Entry]:
+        """Return where a new stream begins, in each replicaset that has a readable source."""
+        return self.latest({})
+
+    def pin(self) -> None:
+        """Let nothing that is written from now on be read (`Trigger.AvailableNow`)."""
+        pins = {}
+        for source in self.options.sources:
+            member = self._member(source)
+            if member.listing is not None:
+                try:
+                    end = newest_entry(self.directory(source.name), member.listing)
+                except _FAILURES as error:
+                    self._give_up(source.name, error)
+                    continue
+                if end is not None:
+                    pins[source.name] = end
+        self._pins = pins
+
+    def latest(self, start: Offset, max_bytes: int | None = None) -> dict[str, Entry]:
+        """Return the offset up to which a batch can read.
+
+        Parameters
+        ----------
+        start : Offset
+            Where the stream is. A replicaset that is not in it begins, without rows.
+        max_bytes : int, optional
+            About so much is read, fairly shared over the replicasets; each goes on by a block at least.
+
+        Raises
+        ------
+        AggregatorError
+            If a replicaset cannot be followed and `on_source_error` is `fail`.
+
+        """
+        self._known, self.unreadable = self.unreadable, {}
+        ends = dict(start)
+        courses: dict[str, Course] = {}
+        for uuid, members in self._replicasets(start).items():
+            found = self._next(uuid, start.get(uuid), members)
+            if isinstance(found, Course):
+                courses[uuid] = found
+            elif found is not None:
+                ends[uuid] = found
+        self.newest = ends | {uuid: self._advance(course, None) for uuid, course in courses.items()}
+        if max_bytes is None:
+            return dict(self.newest)
+        budgets = shares({uuid: sum(course.lengths) for uuid, course in courses.items()}, max_bytes)
+        return ends | {uuid: self._advance(course, budgets[uuid]) for uuid, course in courses.items()}
+
+    def _advance(self, course: Course, budget: int | None) -> Entry:
+        try:
+            return course.advance(budget)
+        except _FAILURES as error:
+            self._give_up(course.entry.leader, error)
+            return course.entry
+
+    def _member(self, source: Source) -> Member:
+        directory = self.directory(source.name)
+        try:
+            listing = directory.listing()
+            snapshot = (
+                directory.newest_complete(listing.snapshots) if self.options.start == "snapshot" else None
+            )
+        except _FAILURES as error:
+            named = _named(error, source.name)
+            self._report(source.name, named)
+            return Member(source.name, None, None, named)
+        return Member(source.name, listing, snapshot)
+
+    def _replicasets(self, start: Offset) -> Mapping[str, Sequence[Member]]:
+        """Return the members of each replicaset, in the order of the option."""
+        members: dict[str, list[Member]] = {}
+        for source in self.options.sources:
+            member = self._member(source)
+            try:
+                uuid = self._uuid(source, member, start)
+            except _FAILURES as error:
+                self._give_up(source.name, error)
+                continue
+            members.setdefault(uuid, []).append(member)
+        return {uuid: members[uuid] for uuid in sorted(members)}
+
+    def _uuid(self, source: Source, member: Member, start: Offset) -> str:
+        if source.name in self._uuids:
+            return self._uuids[source.name]
+        if member.listing is not None:
+            directory = self.directory(source.name)
+            alone = None if self.options.with_replicaset else self.options.sources.index(source)
+            self._uuids[source.name] = identity_of(directory, member.listing, alone)
+            return self._uuids[source.name]
+        # A source that cannot be read now belongs where the offset says that it led.
+        led = (uuid for uuid in sorted(start) if start[uuid].leader == source.name)
+        uuid = source.replicaset or next(led, None)
+        if uuid is None:
+            raise member.error or SourceError("the source cannot be read", source=source.name)
+        return uuid
+
+    def _next(self, uuid: str, entry: Entry | None, members: Sequence[Member]) -> Course | Entry | None:
+        """Return what is ahead, or where the stream begins or another member takes over; None = nothing."""
+        if entry is None:
+            return self._begin(uuid, members)
+        leader = next((member for member in members if member.name == entry.leader), None)
+        try:
+            if leader is None:
+                raise SourceError("the leader's source was removed", source=entry.leader)
+            course = self._course(leader, entry)
+            ahead = self._ahead_of(leader, members) if sum(course.lengths) == 0 else []
+            successors = takeover.successors(entry, ahead)
+            reason: Exception = SourceError("the leader is behind another member", source=entry.leader)
+            if not successors:
+                return course
+        except _FAILURES as error:
+            successors, reason = takeover.successors(entry, members), error
+        if not successors:
+            self._give_up(entry.leader, reason)
+            return None
+        logger.warning("replicaset %s: %s takes over: %s", uuid, successors[0].leader, reason)
+        return successors[0]
+
+    def _begin(self, uuid: str, members: Sequence[Member]) -> Entry | None:
+        reasons = []
+        for member in members:
+            try:
+                return takeover.beginning(member, uuid, self.options)
+            except _FAILURES as error:
+                reasons.append((member.name, error))
+        for name, reason in reasons:
+            self._give_up(name, reason)
+        return None
+
+    def _course(self, leader: Member, entry: Entry) -> Course:
+        if leader.listing is None:
+            raise leader.error or SourceError("the source cannot be read", source=leader.name)
+        directory = self.directory(leader.name)
+        if self._pins is None:
+            return course_of(directory, leader.listing, entry)
+        # A source that could not be read when the end was fixed has nothing before that end.
+        return course_of(directory, leader.listing, entry, self._pins.get(leader.name, entry))
+
+    def _ahead_of(self, leader: Member, members: Sequence[Member]) -> list[Member]:
+        """Return the members that hold rows which the leader should have by now, and has not."""
+        names = takeover.seem_ahead(leader, members, self.options.max_lag)
+        if not names or self._pins is not None:
+            return []
+        own = self._reached(leader)
+        return [m for m in members if m.name in names and distance(self._reached(m), own) > 0]
+
+    def _reached(self, member: Member) -> dict[int, int]:
+        logs = member.listing.logs if member.listing is not None else ()
+        return self.directory(member.name).reached(logs[-1]) if logs else {}
+
+    def _give_up(self, source: str, error: Exception) -> None:
+        """Report a source that is not followed now, or raise, as `on_source_error` says."""
+        if self.options.on_source_error == "fail":
+            raise error
+        self._report(source, error)
+
+    def _report(self, source: str, error: Exception) -> None:
+        """Remember why a source is not followed, and say so once."""
+        self.unreadable[source] = str(error)
+        if self._known.get(source) != str(error):
+            logger.warning("source %s is not followed: %s", source, error)
+
+
+def _named(error: Exception, source: str) -> AggregatorError:
+    """Return an error that names the source."""
+    if isinstance(error, AggregatorError):
+        if "source" in error.fields:
+            return error
+        return type(error)(error.reason, **error.fields, source=source)
+    return SourceError(f"the source cannot be read: {error}", source=source)

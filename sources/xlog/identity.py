@@ -1,0 +1,84 @@
+"""To which replicaset a source belongs, as its own files tell.
+
+The uuid of a replicaset is a tuple of `_schema` (272): `{'cluster', uuid}` in Tarantool 1.6 to 2.x,
+`{'replicaset_uuid', uuid}` in 3.x (`box_set_replicaset_uuid` in `src/box/box.cc`). A snapshot holds it in its
+first block, since spaces are written in the order of their ids; a log holds it only where it began before the
+instance's first snapshot.
+
+Not here: global ids; the daemon and the job that use them are elsewhere.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from itertools import chain
+from typing import Any
+from uuid import UUID
+
+import msgpack
+
+from schemas.errors import SourceError
+from schemas.iproto import SystemSpace
+from sources.xlog import reader
+from sources.xlog.directory import Directory
+from sources.xlog.listing import Listing, LogFile
+from sources.xlog.selection import Selection
+
+_KEYS = ("cluster", "replicaset_uuid")
+
+
+def decoded(packed: bytes) -> Any:
+    """Return one decoded MessagePack object; strings that are not UTF-8 and keys of any type are kept."""
+    return msgpack.unpackb(packed, strict_map_key=False, unicode_errors="surrogateescape")
+
+
+def _uuids_in(file: LogFile) -> Iterator[str]:
+    """Yield the replicaset uuids that a file's `_schema` rows name; reads no further than it is asked."""
+    selection = Selection(spaces=frozenset({int(SystemSpace.SCHEMA)}))
+    for batch in reader.read_rows(*reader.open_fs(file.path), selection=selection):
+        for packed in batch["tuple"].to_pylist():
+            fields = decoded(packed) if packed is not None else []
+            if len(fields) > 1 and fields[0] in _KEYS:
+                yield str(UUID(fields[1]))
+
+
+def _told(directory: Directory, listing: Listing) -> str | None:
+    snapshot = directory.newest_complete(listing.snapshots)
+    files = ([snapshot] if snapshot is not None else []) + list(listing.logs[:1])
+    return next(chain.from_iterable(map(_uuids_in, files)), None)
+
+
+def identity_of(directory: Directory, listing: Listing, alone: int | None) -> str:
+    """Return the uuid of the replicaset that a source belongs to.
+
+    Parameters
+    ----------
+    directory, listing
+        Of the source.
+    alone : int or None
+        The number of a path that is read by itself: it needs no uuid and its files are not asked for one.
+
+    Raises
+    ------
+    SourceError
+        If neither the files nor the source's key `replicaset` tell it, or they contradict each other.
+
+    """
+    source = directory.source
+    if alone is not None:
+        return source.replicaset or str(UUID(int=alone))
+    told = _told(directory, listing)
+    if source.replicaset is not None and told is not None and told != source.replicaset:
+        raise SourceError(
+            f"the files are of replicaset {told}, not {source.replicaset}",
+            source=source.name,
+            advice="correct the source's key replicaset, or its path",
+        )
+    uuid = told or source.replicaset
+    if uuid is None:
+        raise SourceError(
+            "no file tells which replicaset this is: there is no complete snapshot",
+            source=source.name,
+            advice="name it with the source's key replicaset",
+        )
+    return uuid

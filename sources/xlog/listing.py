@@ -1,0 +1,162 @@
+"""The files of a source as plain data, and what their headers say about the order in which they are read.
+
+Pure functions of a listing; `sources.xlog.directory` makes one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from schemas.errors import XlogMissingError
+from sources.xlog.offset import Entry
+from sources.xlog.vclock import Vclock, not_beyond, same, shared
+
+
+@dataclass(frozen=True)
+class LogFile:
+    """One file of a source, as its name, its header and the directory tell.
+
+    Parameters
+    ----------
+    name : str
+        Base name.
+    path : str
+        Path or URI to open it by.
+    size : int
+        Bytes at the time of listing.
+    modified : float or None
+        Seconds since 1970 of the last write, where the file system tells.
+    header : int
+        Bytes of the text header: where the first block begins.
+    vclock : Vclock
+        What the instance had before the first row.
+    prev_vclock : Vclock or None
+        The header VClock of the log before this one, where the header tells.
+    instance_uuid : str or None
+        From the header.
+
+    """
+
+    name: str
+    path: str
+    size: int
+    modified: float | None
+    header: int
+    vclock: Vclock
+    prev_vclock: Vclock | None
+    instance_uuid: str | None
+
+    @property
+    def is_snapshot(self) -> bool:
+        """Whether it is a `.snap`."""
+        return self.name.endswith(".snap")
+
+
+@dataclass(frozen=True)
+class Listing:
+    """The readable files of a source at one moment.
+
+    Parameters
+    ----------
+    source : str
+        Its name.
+    snapshots, logs : tuple of LogFile
+        Each in the order of the log.
+    is_file : bool
+        Whether the source is one file, not a directory.
+
+    """
+
+    source: str
+    snapshots: tuple[LogFile, ...]
+    logs: tuple[LogFile, ...]
+    is_file: bool = False
+
+
+@dataclass(frozen=True)
+class FileEnd:
+    """Where the whole blocks of a file end.
+
+    Parameters
+    ----------
+    position : int
+        Bytes, before the EOF marker.
+    has_marker : bool
+        Whether the EOF marker follows.
+
+    """
+
+    position: int
+    has_marker: bool
+
+
+def newest_not_beyond(logs: Sequence[LogFile], vclock: Vclock, *, local: bool) -> int | None:
+    """Return the index of the newest log whose header VClock is not beyond `vclock`.
+
+    Parameters
+    ----------
+    logs : sequence of LogFile
+        In the order of the log.
+    vclock : Vclock
+        What is had already.
+    local : bool
+        Whether component 0 counts: only where both come from one instance.
+
+    """
+    for index in range(len(logs) - 1, -1, -1):
+        header = logs[index].vclock
+        if not_beyond(header if local else shared(header), vclock):
+            return index
+    return None
+
+
+def files_from(listing: Listing, entry: Entry) -> tuple[LogFile, ...]:
+    """Return the files from the one that an entry is in, in the order in which they are read.
+
+    Raises
+    ------
+    XlogMissingError
+        If that file is gone.
+
+    """
+    known = listing.snapshots if entry.is_snapshot else listing.logs
+    for index, file in enumerate(known):
+        if file.name == entry.file:
+            return (file, *after_snapshot(listing.logs, file)) if entry.is_snapshot else known[index:]
+    raise XlogMissingError(
+        "the file that the stream is in is gone",
+        file=entry.file,
+        offset=entry.position,
+        source=listing.source,
+        advice="bring it back from a backup, add another member of the replicaset as a source, "
+        "or begin anew from a snapshot",
+    )
+
+
+def after_snapshot(logs: Sequence[LogFile], snapshot: LogFile) -> tuple[LogFile, ...]:
+    """Return the logs that go on from a snapshot."""
+    base = newest_not_beyond(logs, snapshot.vclock, local=True)
+    return tuple(logs[base or 0 :])
+
+
+def upto(files: Sequence[LogFile], name: str) -> tuple[LogFile, ...] | None:
+    """Return the files up to the named one, which is included; None where it is not among them."""
+    for index, file in enumerate(files):
+        if file.name == name:
+            return tuple(files[: index + 1])
+    return None
+
+
+def may_miss_rows(before: LogFile, end: FileEnd, after: LogFile) -> bool:
+    """Return whether rows may be missing between two consecutive files, by their headers and ends.
+
+    A log's `PrevVClock` is the VClock of the log before it; logs of old versions do not have it, and what is
+    missing before them shows in the lsns of the rows only. A log without EOF marker was not closed by its
+    server: its end need not be where the next one begins.
+    """
+    if before.is_snapshot:
+        return not not_beyond(after.vclock, before.vclock)
+    if after.prev_vclock is not None and not same(after.prev_vclock, before.vclock):
+        return True
+    return not end.has_marker and not same(after.vclock, before.vclock)

@@ -1,0 +1,268 @@
+"""The options of `format("xlog")`: each is checked before anything is opened, an unknown one is refused.
+
+Spark passes options as text and without regard to case. Names and their meaning are in `XlogOptions`; how a
+text becomes a value is in `sources.xlog.values`.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from schemas.errors import ConfigurationError, OffsetError
+from sources.xlog import values
+from sources.xlog.damage import Mode
+from sources.xlog.offset import Entry, from_text
+from sources.xlog.vclock import Vclock
+
+MEBIBYTE = 1 << 20
+
+
+@dataclass(frozen=True)
+class Source:
+    """One stream of xrows: a directory of `.snap`/`.xlog` files, or one file.
+
+    Parameters
+    ----------
+    name : str
+        Its name in offsets, rows, and messages.
+    path : str
+        A local path or any URI that `pyarrow.fs` opens.
+    replicaset : str or None
+        The replicaset's uuid, where the files do not tell it.
+    origins : frozenset of str
+        Only rows of these instances are read; empty = of all.
+
+    """
+
+    name: str
+    path: str
+    replicaset: str | None = None
+    origins: frozenset[str] = frozenset()
+
+
+@dataclass(frozen=True)
+class XlogOptions:
+    """What a reader was asked for.
+
+    Parameters
+    ----------
+    sources : tuple of Source
+        From option `sources` (JSON list of {name, path, replicaset?, origins?}), `path` or `paths`.
+    with_replicaset : bool
+        Whether rows carry `REPLICASET_FIELDS`: where the option `sources` was given.
+    start : str
+        `snapshot`: the newest complete snapshot, then the logs from its vclock; `logs`: from the first log.
+        `includeSnapshot` true or false is another way to say it. Default: logs.
+    start_vclock : mapping
+        `startVclock`: per replicaset, begin in the newest log whose header VClock is not beyond it.
+    start_offset, end_offset : mapping of str to Entry, or None
+        `startOffset`, `endOffset`: texts of offsets that bound a batch read.
+    from_vclock, to_vclock : Vclock or None
+        `fromVclock` (exclusive), `toVclock` (inclusive); a component that is missing is 0. Batch reads of
+        one path; the rows of a snapshot have no lsn and are not bounded.
+    from_timestamp, to_timestamp : int or None
+        `fromTimestamp` (inclusive), `toTimestamp` (exclusive), microseconds since 1970. Batch reads; the
+        rows of a snapshot have no time of their own and are not bounded.
+    spaces : frozenset of int or None
+        `spaces`: only rows of these space ids.
+    origins : frozenset of str
+        `origins`: only rows of these instance uuids; a source's own list stands before it.
+    max_bytes_per_trigger : int or None
+        `maxBytesPerTrigger`: bytes of log files a micro-batch reads at most, rounded up to whole blocks.
+    split_bytes : int
+        `splitBytes`: bytes of log files that one task reads at most, rounded up to whole blocks. Default 32m.
+    min_partitions : int
+        `minPartitions`: make smaller tasks than that (not below 1m) where there would be fewer. Default 1.
+    mode : Mode
+        FAILFAST, DROPMALFORMED or PERMISSIVE: what becomes of bytes that are not a sound block.
+    gaps : str
+        `gaps`: `fail` stops with `XlogGapError` where files are missing between two files; `report` marks
+        the segment after the hole (`Segment.gap`) and goes on.
+    on_source_error : str
+        `on_source_error`: `fail`, or `skip` a source that cannot be read, with a warning.
+    max_lag : float
+        `maxLag`: seconds that a leader's last write may be behind another member's before that one takes
+        over. Default 60.
+
+    """
+
+    sources: tuple[Source, ...]
+    with_replicaset: bool = False
+    start: str = "logs"
+    start_vclock: Mapping[str, Vclock] = dataclasses.field(default_factory=dict)
+    start_offset: Mapping[str, Entry] | None = None
+    end_offset: Mapping[str, Entry] | None = None
+    from_vclock: Vclock | None = None
+    to_vclock: Vclock | None = None
+    from_timestamp: int | None = None
+    to_timestamp: int | None = None
+    spaces: frozenset[int] | None = None
+    origins: frozenset[str] = frozenset()
+    max_bytes_per_trigger: int | None = None
+    split_bytes: int = 32 * MEBIBYTE
+    min_partitions: int = 1
+    mode: Mode = Mode.FAILFAST
+    gaps: str = "fail"
+    on_source_error: str = "fail"
+    max_lag: float = 60.0
+
+    @property
+    def bounded_by(self) -> list[str]:
+        """The options given that only a batch read can obey."""
+        return [name for name, field in _BATCH_ONLY.items() if getattr(self, field) is not None]
+
+
+_BATCH_ONLY = {
+    "fromVclock": "from_vclock",
+    "toVclock": "to_vclock",
+    "fromTimestamp": "from_timestamp",
+    "toTimestamp": "to_timestamp",
+    "startOffset": "start_offset",
+    "endOffset": "end_offset",
+}
+
+
+def _choice(*names: str) -> Callable[[str], str]:
+    def choose(text: str) -> str:
+        for name in names:
+            if text.lower() == name.lower():
+                return name
+        raise ValueError(f"{text!r} is none of {', '.join(names)}")
+
+    return choose
+
+
+def _mode(text: str) -> Mode:
+    return Mode(_choice(*Mode)(text))
+
+
+_SOURCE_KEYS = {"name", "path", "replicaset", "origins"}
+
+
+def _source_of(number: int, item: object) -> Source:
+    if not isinstance(item, Mapping):
+        raise ValueError(f"[{number}]: a source is an object {{name, path}}, not {item!r}")
+    unknown = sorted(set(item) - _SOURCE_KEYS)
+    if unknown:
+        raise ValueError(
+            f"[{number}]: unknown key {unknown[0]!r}; known are {', '.join(sorted(_SOURCE_KEYS))}"
+        )
+    for key in ("name", "path"):
+        if not isinstance(item.get(key), str) or not item[key]:
+            raise ValueError(f"[{number}].{key}: {item.get(key)!r} is not a text")
+    origins = item.get("origins") or []
+    if not isinstance(origins, list):
+        raise ValueError(f"[{number}].origins: {origins!r} is not a list of instance uuids")
+    replicaset = item.get("replicaset")
+    return Source(
+        item["name"],
+        item["path"],
+        None if replicaset is None else values.uuid_of(replicaset),
+        frozenset(values.uuid_of(uuid) for uuid in origins),
+    )
+
+
+def _sources(text: str) -> tuple[Source, ...]:
+    items = values.json_of(text)
+    if not isinstance(items, list) or not items:
+        raise ValueError("not a list of sources [{name, path, replicaset?, origins?}, ...]")
+    sources = tuple(_source_of(number, item) for number, item in enumerate(items))
+    names = [source.name for source in sources]
+    for name in names:
+        if names.count(name) > 1:
+            raise ValueError(f"the name {name!r} stands twice")
+    return sources
+
+
+_PARSERS: dict[str, tuple[str, Callable[[str], Any]]] = {
+    "sources": ("sources", _sources),
+    "start": ("start", _choice("snapshot", "logs")),
+    "includeSnapshot": ("start", lambda text: "snapshot" if values.boolean_of(text) else "logs"),
+    "startVclock": ("start_vclock", values.vclocks_of),
+    "startOffset": ("start_offset", from_text),
+    "endOffset": ("end_offset", from_text),
+    "fromVclock": ("from_vclock", values.vclock_option),
+    "toVclock": ("to_vclock", values.vclock_option),
+    "fromTimestamp": ("from_timestamp", values.microseconds_of),
+    "toTimestamp": ("to_timestamp", values.microseconds_of),
+    "spaces": ("spaces", values.space_ids_of),
+    "origins": ("origins", values.uuids_of),
+    "maxBytesPerTrigger": ("max_bytes_per_trigger", values.size_of),
+    "splitBytes": ("split_bytes", values.size_of),
+    "minPartitions": ("min_partitions", values.count_of),
+    "mode": ("mode", _mode),
+    "gaps": ("gaps", _choice("fail", "report")),
+    "on_source_error": ("on_source_error", _choice("fail", "skip")),
+    "maxLag": ("max_lag", values.seconds_of),
+}
+_WHERE = ("path", "paths", "sources")
+OPTION_NAMES = (*_PARSERS, "path", "paths", "replicaset")
+
+
+def _by_name(options: Mapping[str, str]) -> dict[str, str]:
+    """Return the options under their documented spelling."""
+    spelling = {name.lower(): name for name in OPTION_NAMES}
+    named = {}
+    for name, text in options.items():
+        if name.lower() not in spelling:
+            known = ", ".join(sorted(OPTION_NAMES, key=str.lower))
+            raise ConfigurationError(f"unknown option {name!r}", advice=f"known are {known}")
+        named[spelling[name.lower()]] = text
+    return named
+
+
+def _parsed(name: str, text: str, parse: Callable[[str], Any]) -> Any:
+    try:
+        return parse(text)
+    except (ValueError, OffsetError) as error:
+        raise ConfigurationError(f"option {name}: {error}", option=name) from error
+
+
+def _where(named: Mapping[str, str]) -> tuple[Source, ...]:
+    given = [name for name in _WHERE if name in named]
+    if len(given) != 1:
+        reason = f"{' and '.join(given)} are given together" if given else "nothing to read is named"
+        raise ConfigurationError(reason, advice="give load(path), or the option sources")
+    if given == ["sources"]:
+        if "replicaset" in named:
+            raise ConfigurationError("option replicaset is for one path", advice="put it into the source")
+        return tuple(_parsed("sources", named["sources"], _sources))
+    paths = [named["path"]] if given == ["path"] else _parsed("paths", named["paths"], values.items_of)
+    replicaset = _parsed("replicaset", named["replicaset"], values.uuid_of) if "replicaset" in named else None
+    if not paths or not all(paths):
+        raise ConfigurationError(f"option {given[0]} is empty", advice="give load(path)")
+    return tuple(Source(path, path, replicaset) for path in dict.fromkeys(paths))
+
+
+def parse_options(options: Mapping[str, str]) -> XlogOptions:
+    """Return the checked options.
+
+    Parameters
+    ----------
+    options : mapping of str to str
+        As Spark passes them; names without regard to case.
+
+    Raises
+    ------
+    ConfigurationError
+        With the option's name and the reason.
+
+    """
+    named = _by_name(options)
+    fields: dict[str, Any] = {}
+    for name, (field, parse) in _PARSERS.items():
+        if name in named and field != "sources":
+            value = _parsed(name, named[name], parse)
+            if fields.get(field, value) != value:
+                raise ConfigurationError(f"option {name} contradicts another one", option=name)
+            fields[field] = value
+    if "sources" in named and {"from_vclock", "to_vclock"} & set(fields):
+        raise ConfigurationError(
+            "options fromVclock and toVclock are of one replicaset, and option sources may name several",
+            option="fromVclock" if "from_vclock" in fields else "toVclock",
+            advice="read one path, or bound the read with startOffset and endOffset",
+        )
+    return XlogOptions(sources=_where(named), with_replicaset="sources" in named, **fields)

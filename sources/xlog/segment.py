@@ -1,0 +1,102 @@
+"""What one batch reads of one file, as plain data that travels to Spark's workers and to planning jobs.
+
+Made by `sources.xlog.plan`; nothing is opened or decided here.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from sources.xlog.vclock import Vclock
+
+
+@dataclass(frozen=True)
+class Gap:
+    """Rows that are missing before a segment.
+
+    Parameters
+    ----------
+    after : Vclock
+        What the files before the hole reach.
+    before : Vclock
+        The header VClock of the segment's file: rows above `after` up to here are in no file.
+
+    """
+
+    after: Vclock
+    before: Vclock
+
+
+@dataclass(frozen=True)
+class OriginSpan:
+    """Which replica ids a whitelist of instances means, from a place in a file on.
+
+    Parameters
+    ----------
+    position : int
+        Bytes; holds for blocks from here to the next span.
+    wanted : frozenset of int
+        Replica ids of whitelisted instances; 0 = rows of local spaces of the file's own instance.
+    unknown : frozenset of int
+        Replica ids of which no `_cluster` row has been seen: rows of them can be neither taken nor left.
+
+    """
+
+    position: int
+    wanted: frozenset[int]
+    unknown: frozenset[int]
+
+
+@dataclass(frozen=True)
+class Segment:
+    """What one batch reads of one file.
+
+    Parameters
+    ----------
+    replicaset_uuid, source : str
+        Whose file it is.
+    path : str
+        Path or URI to open the file by.
+    file : str
+        Base name.
+    segment : int
+        Number within the batch, over all replicasets; in the order of the log within one.
+    begin, end : int
+        Bytes: blocks that start in [begin, end).
+    is_snapshot : bool
+        Whether it is a `.snap`.
+    vclock : Vclock
+        The header's VClock.
+    instance_uuid : str or None
+        The header's instance.
+    gap : Gap or None
+        What is missing before this file.
+    since : Vclock or None
+        Rows at or below it are left out: the snapshot that was read has them.
+    origins : tuple of OriginSpan or None
+        The whitelist in terms of replica ids; None = rows of every instance.
+
+    """
+
+    replicaset_uuid: str
+    source: str
+    path: str
+    file: str
+    segment: int
+    begin: int
+    end: int
+    is_snapshot: bool
+    vclock: Vclock
+    instance_uuid: str | None
+    gap: Gap | None = None
+    since: Vclock | None = None
+    origins: tuple[OriginSpan, ...] | None = None
+
+
+@dataclass(frozen=True)
+class ByteRange:
+    """The blocks of a segment that start in [begin, end)."""
+
+    segment: Segment
+    begin: int
+    end: int

@@ -1,0 +1,134 @@
+"""Which source of a replicaset leads, and where it begins: pure choices from listings.
+
+A member's log holds all rows of its replicaset in the order in which it applied them, so one source of a
+replicaset is read and the others stand by. The leader is in the offset: it stays until its source is removed,
+cannot be followed, or is behind. Its stand-in begins at the newest of its own logs whose header VClock is not
+beyond the one of the file where the leader stopped: every row that the leader had not passed is in that log
+or a later one, and rows that it had passed come twice (whoever reads the stream drops them by vclock).
+
+A takeover's own batch reads nothing: it ends where the stand-in begins. So what a batch reads never depends
+on two leaders, and a replay needs the offsets alone.
+
+Not here: opening or listing anything (`sources.xlog.follow`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from schemas.errors import AggregatorError, SourceError, XlogGapError
+from sources.xlog.listing import Listing, LogFile, newest_not_beyond
+from sources.xlog.offset import Entry
+from sources.xlog.options import XlogOptions
+from sources.xlog.plan import since_of
+from sources.xlog.vclock import Vclock, shared
+
+
+@dataclass(frozen=True)
+class Member:
+    """One source of a replicaset at one moment.
+
+    Parameters
+    ----------
+    name : str
+        Of the source.
+    listing : Listing or None
+        None where it cannot be read.
+    snapshot : LogFile or None
+        Its newest complete snapshot; asked for only where a stream may begin with one.
+    error : AggregatorError or None
+        Why it cannot be read.
+
+    """
+
+    name: str
+    listing: Listing | None
+    snapshot: LogFile | None = None
+    error: AggregatorError | None = None
+
+
+def entry_at(source: str, file: LogFile, position: int = 0, since: Vclock | None = None) -> Entry:
+    """Return the canonical entry of a place in a file."""
+    canonical = position if position > file.header else 0
+    return Entry(source, file.name, canonical, shared(file.vclock), since_of(file, since))
+
+
+def beginning(member: Member, uuid: str, options: XlogOptions) -> Entry:
+    """Return where a replicaset that is new to the stream begins, in this member's files.
+
+    Raises
+    ------
+    SourceError
+        If there is no file to begin with, or no complete snapshot where one is asked for.
+    XlogGapError
+        If all logs begin beyond the vclock that `startVclock` names.
+
+    """
+    if member.listing is None:
+        raise member.error or SourceError("the source cannot be read", source=member.name)
+    logs = member.listing.logs
+    if uuid in options.start_vclock:
+        index = newest_not_beyond(logs, options.start_vclock[uuid], local=False)
+        if index is None:
+            raise XlogGapError(
+                f"no log reaches back to the vclock {dict(options.start_vclock[uuid])}",
+                source=member.name,
+                file=logs[0].name if logs else None,
+                advice="bring older logs back, or begin anew from a snapshot",
+            )
+        return entry_at(member.name, logs[index])
+    if options.start == "snapshot":
+        if member.snapshot is None:
+            raise SourceError(
+                "there is no complete snapshot", source=member.name, advice="wait, or use start=logs"
+            )
+        return entry_at(member.name, member.snapshot)
+    files = logs or (member.listing.snapshots if member.listing.is_file else ())
+    if not files:
+        raise SourceError("there is no log file", source=member.name, advice="check the source's path")
+    return entry_at(member.name, files[0])
+
+
+def stand_in(entry: Entry, member: Member) -> Entry | None:
+    """Return where a member goes on for the one that `entry` names, or None where its logs do not cover it.
+
+    A leader that is lost inside its snapshot is followed by the stand-in's own snapshot.
+    """
+    if member.listing is None:
+        return None
+    if entry.is_snapshot:
+        return None if member.snapshot is None else entry_at(member.name, member.snapshot)
+    index = newest_not_beyond(member.listing.logs, entry.vclock, local=False)
+    return None if index is None else entry_at(member.name, member.listing.logs[index], 0, entry.since)
+
+
+def progress(member: Member) -> int:
+    """Return how far a member's newest log header is: the sum of its lsns without component 0."""
+    logs = member.listing.logs if member.listing is not None else ()
+    return sum(shared(logs[-1].vclock).values()) if logs else -1
+
+
+def successors(entry: Entry, members: Sequence[Member]) -> list[Entry]:
+    """Return where the other members would go on, the one that is farthest first, then in the order given."""
+    others = sorted((m for m in members if m.name != entry.leader), key=progress, reverse=True)
+    return [found for found in (stand_in(entry, member) for member in others) if found is not None]
+
+
+def last_write(member: Member) -> float | None:
+    """Return when a member's newest log was written, in seconds since 1970, where that is known."""
+    logs = member.listing.logs if member.listing is not None else ()
+    return logs[-1].modified if logs else None
+
+
+def seem_ahead(leader: Member, members: Sequence[Member], max_lag: float) -> list[str]:
+    """Return the members that were written more than `max_lag` seconds after the leader was.
+
+    Every row of a replicaset is written by each member, so a healthy leader is not far behind. Whether rows
+    are really missing in it is for the vclocks to say; rows of local spaces move one member's clock alone.
+    """
+    own = last_write(leader)
+    if own is None:
+        return []
+    writes: Mapping[str, float | None] = {m.name: last_write(m) for m in members if m.name != leader.name}
+    return [name for name, moment in writes.items() if moment is not None and moment - own > max_lag]

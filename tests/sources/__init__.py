@@ -1,0 +1,1 @@
+"""Tests of where rows come from."""
