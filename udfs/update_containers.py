@@ -170,7 +170,7 @@ class Map:
         if op.code == "!" and field is not None:
             raise op.wrong("the key exists already")
         if field is None:
-            self._apply_missing(op, rules)
+            self._apply_missing(op)
         elif op.code == "#":
             self._remove(key)
         elif op.code == "=":
@@ -179,8 +179,8 @@ class Map:
             change_scalar(op, field, rules)
         return None
 
-    def _apply_missing(self, op: Operation, rules: Rules) -> None:
+    def _apply_missing(self, op: Operation) -> None:
         if op.code in "=!":
             self.put(op.token.key, Field(op.data, op.start, op.end))
-        elif op.code != "#" or not rules.lenient_delete:
+        elif op.code != "#":
             raise op.no_such_field()

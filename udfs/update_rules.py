@@ -31,7 +31,7 @@ class Rules:
     several : bool
         Several operations may change one field, each seeing the result of the one before (gh-8226).
     lenient_delete : bool
-        `#` of a field or key that is not there does nothing (gh-7398); before, it is an error.
+        `#` of an array's element behind its end does nothing (gh-7398); before, it is an error.
     decimal_exponent : int
         Greatest exponent of a decimal.
     decimal_exponent_min : int

@@ -1,0 +1,246 @@
+"""Parts of a key in canonical form: values that Tarantool's index calls equal give equal bytes, others different.
+
+Equal is what `src/box/tuple_compare.cc` calls equal. Numbers compare by value whatever their encoding, so an
+integral number is the shortest MessagePack integer; a double that Tarantool calls equal to a decimal of up to 15
+digits (`decimal_from_double`) is that decimal; other doubles are their eight bytes. A decimal has no zeros at its
+end. NaN equals NaN, but a quiet one is not a signalling one. A datetime is its instant; strings and varbinary
+are their bytes.
+
+Tarantool's equality of doubles and decimals is not transitive: doubles that differ beyond the 15th digit, or
+integers above 2^53, are all equal to one decimal though not to each other. No bytes can say that; here such
+a decimal equals the double or integer that has its value, and no other.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from numba import njit
+
+from udfs.kernels.decimals import POWERS, TEN, TEN19, U64, count_digits, integer_parts, read_decimal, strip
+from udfs.kernels.doubles import DOUBLE_DIGITS, TENS, nearest_double
+from udfs.kernels.memory import copy, store8, store64
+from udfs.kernels.scalars import read_datetime
+from udfs.kernels.values import (
+    BINARY,
+    BOOLEAN,
+    DATETIME,
+    DECIMAL,
+    DOUBLE,
+    FLOAT,
+    INTEGER,
+    STRING,
+    UNSIGNED_BIG,
+    UUID,
+    Int,
+)
+
+GROWTH = 16
+"""The canonical form of a part takes at most so many bytes more than the part."""
+
+_QUIET = 0x7FF8000000000000
+_SIGNALLING = 0x7FF0000000000001
+_QUIET_BIT = 1 << 51
+
+
+@njit(cache=True, nogil=True)
+def _put_big(target: Int, value: Int, size: Int) -> Int:
+    for k in range(size):
+        store8(target + k, value >> (8 * (size - 1 - k)))
+    return target + size
+
+
+@njit(cache=True, nogil=True)
+def put_unsigned(target: Int, value: Int) -> Int:
+    """Write an integer 0 .. 2^63 - 1 as the shortest MessagePack unsigned."""
+    if value < 0x80:
+        store8(target, value)
+        return target + 1
+    power = 0 if value < 1 << 8 else (1 if value < 1 << 16 else (2 if value < 1 << 32 else 3))
+    store8(target, 0xCC + power)
+    return _put_big(target + 1, value, 1 << power)
+
+
+@njit(cache=True, nogil=True)
+def put_negative(target: Int, value: Int) -> Int:
+    """Write an integer -2^63 .. -1 as the shortest MessagePack integer."""
+    if value >= -32:
+        store8(target, value)
+        return target + 1
+    power = 0 if value >= -(1 << 7) else (1 if value >= -(1 << 15) else (2 if value >= -(1 << 31) else 3))
+    store8(target, 0xD0 + power)
+    return _put_big(target + 1, value, 1 << power)
+
+
+@njit(cache=True, nogil=True)
+def _put_eight(target: Int, byte: Int, value: Int) -> Int:
+    store8(target, byte)
+    return _put_big(target + 1, value, 8)
+
+
+@njit(cache=True, nogil=True)
+def _put_extension_head(target: Int, code: Int, size: Int) -> Int:
+    power = 0
+    while power < 5 and 1 << power != size:
+        power += 1
+    if power < 5:
+        store8(target, 0xD4 + power)
+        store8(target + 1, code)
+        return target + 2
+    store8(target, 0xC7)
+    store8(target + 1, size)
+    store8(target + 2, code)
+    return target + 3
+
+
+@njit(cache=True, nogil=True)
+def _put_packed(target: Int, high: U64, low: U64, exponent: Int, negative: bool) -> Int:
+    """Write a decimal as Tarantool packs it (`decimal_pack`)."""
+    digits = count_digits(high, low)
+    scale = -exponent
+    width = put_unsigned(target, scale) - target if scale >= 0 else put_negative(target, scale) - target
+    size = digits // 2 + 1
+    target = _put_extension_head(target, 1, width + size)
+    target = put_unsigned(target, scale) if scale >= 0 else put_negative(target, scale)
+    for k in range(2 * size - 1, 0, -2):
+        upper = _digit(high, low, k - 1)
+        lower = _digit(high, low, k - 2) if k > 1 else (0x0D if negative else 0x0C)
+        store8(target, upper << 4 | lower)
+        target += 1
+    return target
+
+
+@njit(cache=True, nogil=True)
+def _digit(high: U64, low: U64, place: Int) -> Int:
+    if place >= 38:
+        return 0
+    part = high // POWERS[place - 19] if place >= 19 else low // POWERS[place]
+    return np.int64(part % TEN)
+
+
+@njit(cache=True, nogil=True)
+def put_decimal(target: Int, number: Any) -> Int:
+    """Write a decimal, as an integer where it is one of 64 bits."""
+    high, low, exponent = strip(number[0], number[1], number[2])
+    negative = number[3]
+    if exponent >= 0 and exponent + count_digits(high, low) <= 20:
+        if high == np.uint64(0) and exponent < 19 and exponent + count_digits(high, low) <= 19:
+            low = low * POWERS[exponent]
+            exponent = 0
+        elif exponent > 0:
+            lead = low // POWERS[19 - exponent]
+            high, low, exponent = lead, low % POWERS[19 - exponent] * POWERS[exponent], 0
+        largest = np.uint64(1) if not negative else np.uint64(0)
+        rest = np.uint64(8446744073709551615) if not negative else np.uint64(9223372036854775808)
+        if high < largest or (high == largest and low <= rest):
+            value = np.int64(high * TEN19 + low)
+            if negative and (high | low) != np.uint64(0):
+                return put_negative(target, -value)
+            return put_unsigned(target, value) if value >= 0 else _put_eight(target, 0xCF, value)
+        high, low, exponent = strip(high, low, exponent)
+    return _put_packed(target, high, low, exponent, negative)
+
+
+@njit(cache=True, nogil=True)
+def _short_decimal(size: float) -> Any:
+    """Return the decimal of at most 15 digits that Tarantool calls equal to a positive double, if there is one."""
+    power = DOUBLE_DIGITS - 1 - np.int64(np.floor(np.log10(size)))
+    for step in (power, power - 1, power + 1):
+        scaled = np.rint(size * TENS[step] if step >= 0 else size / TENS[-step])
+        if 1e14 <= scaled < 1e15:
+            number = (np.uint64(0), np.uint64(scaled), -step, False, True)
+            value, same = nearest_double(number)
+            return number, same and value == size
+    return (np.uint64(0), np.uint64(0), np.int64(0), False, True), False
+
+
+@njit(cache=True, nogil=True)
+def put_double(target: Int, value: float) -> Int:
+    """Write a double: as an integer, as a decimal, or as it is."""
+    if np.isnan(value):
+        bits = np.float64(value).view(np.int64)
+        return _put_eight(target, 0xCB, _QUIET if bits & _QUIET_BIT else _SIGNALLING)
+    size = abs(value)
+    if size < 18446744073709551616.0 and size == np.floor(size):
+        if value >= 9223372036854775808.0:
+            return _put_eight(target, 0xCF, np.int64(np.uint64(value)))
+        if value >= -9223372036854775808.0:
+            return put_negative(target, np.int64(value)) if value < 0 else put_unsigned(target, np.int64(value))
+    if 1e-38 <= size < 1e38:
+        number, found = _short_decimal(size)
+        if found:
+            return put_decimal(target, (number[0], number[1], number[2], value < 0, True))
+    return _put_eight(target, 0xCB, np.float64(value).view(np.int64))
+
+
+@njit(cache=True, nogil=True)
+def _put_datetime(target: Int, pos: Int, size: Int) -> Int:
+    seconds, nanoseconds, valid = read_datetime(pos, size)
+    if not valid:
+        return -1
+    target = _put_extension_head(target, 4, 8 if nanoseconds == 0 else 16)
+    store64(target, seconds)
+    if nanoseconds == 0:
+        return target + 8
+    store64(target + 8, nanoseconds)
+    return target + 16
+
+
+@njit(cache=True, nogil=True)
+def _put_text(target: Int, kind: Int, pos: Int, size: Int) -> Int:
+    """Write a string or varbinary with the shortest header."""
+    if kind == STRING and size < 32:
+        store8(target, 0xA0 | size)
+        target += 1
+    else:
+        power = 0 if size < 1 << 8 else (1 if size < 1 << 16 else 2)
+        store8(target, (0xD9 if kind == STRING else 0xC4) + power)
+        target = _put_big(target + 1, size, 1 << power)
+    copy(target, pos, size)
+    return target + size
+
+
+@njit(cache=True, nogil=True)
+def put_part(target: Int, kind: Int, argument: Int, pos: Int, as_double: bool) -> Int:
+    """Write one part of a key in canonical form.
+
+    Parameters
+    ----------
+    target : int
+        Address; `GROWTH` bytes more than the part's own size are free there.
+    kind, argument, pos : int
+        The head of the value.
+    as_double : bool
+        Whether the index compares all numbers as doubles (parts of type `double`, `mp_read_as_double`).
+
+    Returns
+    -------
+    int
+        Where the part ends; -1 where an extension's content is not valid.
+
+    """
+    if kind == STRING or kind == BINARY:
+        return _put_text(target, kind, pos, argument)
+    if kind in (DOUBLE, FLOAT):
+        return put_double(target, np.int64(argument).view(np.float64))
+    if kind == DECIMAL:
+        number = read_decimal(pos, argument)
+        return put_decimal(target, number) if number[4] else -1
+    if kind == BOOLEAN:
+        store8(target, 0xC2 + argument)
+        return target + 1
+    if kind == UUID:
+        if argument != 16:
+            return -1
+        target = _put_extension_head(target, 2, 16)
+        copy(target, pos, 16)
+        return target + 16
+    if kind == DATETIME:
+        return _put_datetime(target, pos, argument)
+    if as_double:
+        number = integer_parts(kind, argument)
+        return put_double(target, nearest_double(number)[0])
+    if kind == UNSIGNED_BIG:
+        return _put_eight(target, 0xCF, argument)
+    return put_negative(target, argument) if kind == INTEGER and argument < 0 else put_unsigned(target, argument)

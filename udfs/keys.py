@@ -1,0 +1,214 @@
+"""Primary keys in canonical form: what Tarantool's index calls equal gives equal bytes, anything else different.
+
+A canonical key is a MessagePack array of the parts, so it can be read; what the parts look like is said in
+`udfs.kernels.canonical`. It is taken from a tuple by the field numbers and JSON paths of the primary key, or from
+the `key` array of a DELETE or UPDATE. Not here: secondary indexes, and the order of keys.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+from pyspark.sql import Column
+from pyspark.sql.functions import arrow_udf
+from pyspark.sql.types import BinaryType, StringType, StructField, StructType
+
+from schemas.errors import UnsupportedError
+from schemas.space import KeyPart, Space
+from udfs.buffers import flatten, variable_array
+from udfs.faults import spread
+from udfs.kernels import canonical
+from udfs.kernels.keys import (
+    INVALID,
+    MISSING,
+    NO_DEFINITION,
+    NOT_ARRAY,
+    NOT_MSGPACK,
+    WRONG_COUNT,
+    WRONG_TYPE,
+    Parts,
+    keys,
+)
+from udfs.kernels.values import CLASS_NAMES, OVERREAD
+from udfs.paths import parse_path
+from udfs.plan import accepted
+
+KEY_FIELD = "key"
+ERROR_FIELD = "error"
+KEY_ARROW = pa.struct([pa.field(KEY_FIELD, pa.binary()), pa.field(ERROR_FIELD, pa.string())])
+KEY_SPARK = StructType([StructField(KEY_FIELD, BinaryType()), StructField(ERROR_FIELD, StringType())])
+
+BYTE_COLLATIONS = (None, 0, 3)
+"""Ids in `_collation` that compare bytes: no collation, `none`, `binary` (`src/box/bootstrap.snap`)."""
+
+_INDEXABLE = (
+    "unsigned",
+    "integer",
+    "number",
+    "double",
+    "decimal",
+    "string",
+    "varbinary",
+    "boolean",
+    "uuid",
+    "datetime",
+    "scalar",
+)
+
+
+@dataclass(frozen=True)
+class KeyPlan:
+    """The primary keys of several spaces, as `udfs.kernels.keys.keys` takes them; made by `key_plan`."""
+
+    spaces: tuple[Space, ...]
+    parts: Parts
+    longest: int
+
+
+def _check(space: Space, part: KeyPart) -> None:
+    if part.type in ("string", "scalar") and part.collation not in BYTE_COLLATIONS:
+        raise UnsupportedError(
+            f"the primary key compares field {part.field + 1} by collation {part.collation}",
+            space=space.name,
+            advice="leave the space out by `spaces.exclude`, or give its primary key a part without a collation",
+        )
+    if part.type not in _INDEXABLE:
+        raise UnsupportedError(f"a primary key part of type {part.type} is not known", space=space.name)
+
+
+def key_plan(spaces: Sequence[Space]) -> KeyPlan:
+    """Return the plan for the primary keys of spaces; the index of a space in it is its rows' `which`.
+
+    Raises
+    ------
+    UnsupportedError
+        Naming the space, where its key has a collation, a type or a path that cannot be made canonical.
+
+    """
+    parts = [part for space in spaces for part in space.primary_key]
+    for space in spaces:
+        for part in space.primary_key:
+            _check(space, part)
+    names = bytearray()
+    steps: list[tuple[int, int]] = []
+    step_starts = [0]
+    for part in parts:
+        for step in parse_path(part.path):
+            if isinstance(step, int):
+                steps.append((step, -1))
+            else:
+                steps.append((len(names), len(step.encode())))
+                names += step.encode()
+        step_starts.append(len(steps))
+    flat = Parts(
+        starts=np.cumsum([0] + [len(space.primary_key) for space in spaces], dtype=np.int32),
+        fields=np.array([part.field for part in parts], np.int32),
+        accepts=np.array([accepted(part.type, is_nullable=False) for part in parts], np.int64),
+        as_double=np.array([part.type == "double" for part in parts], np.uint8),
+        step_starts=np.array(step_starts, np.int32),
+        steps=np.array(steps, np.int64).reshape(-1, 2),
+        names=np.frombuffer(bytes(names) + bytes(1), np.uint8),
+    )
+    return KeyPlan(tuple(spaces), flat, max([len(space.primary_key) for space in spaces], default=0))
+
+
+def _fault(plan: KeyPlan, key: bytes) -> str:
+    code, part, kind, index = np.frombuffer(key, np.int32).tolist()
+    if code == NO_DEFINITION:
+        return f"there is no primary key with index {index}"
+    space = plan.spaces[index]
+    if code in (NOT_MSGPACK, NOT_ARRAY):
+        return f"space {space.name}: not a MessagePack array, {CLASS_NAMES[kind]} found"
+    if code == WRONG_COUNT:
+        return f"space {space.name}: the key has {part} parts, the primary key {len(space.primary_key)}"
+    one = space.primary_key[part]
+    where = f"space {space.name}: key part {part + 1} (field {one.field + 1}{one.path})"
+    if code == MISSING:
+        return f"{where} is missing"
+    if code == WRONG_TYPE:
+        return f"{where}: {one.type} expected, {CLASS_NAMES[kind]} found"
+    return f"{where}: the content of the {CLASS_NAMES[kind]} is not valid"
+
+
+def _flags(flag: pa.Array | bool, rows: int) -> NDArray[np.uint8]:
+    if isinstance(flag, bool):
+        return np.full(rows, flag, np.uint8)
+    return flag.cast(pa.uint8()).fill_null(0).to_numpy()
+
+
+def canonical_keys_by(
+    data: pa.Array, plan: KeyPlan, which: pa.Array | int = 0, from_tuple: pa.Array | bool = True
+) -> pa.StructArray:
+    """Return canonical keys by a plan that is already made; otherwise as `canonical_keys`."""
+    flat = flatten(data, OVERREAD)
+    rows = len(data)
+    index = np.full(rows, which, np.int32) if isinstance(which, int) else which.fill_null(-1).to_numpy()
+    index = index.astype(np.int32, copy=False)
+    room = int(flat.offsets[-1] - flat.offsets[0]) + rows * (6 + canonical.GROWTH * plan.longest)
+    out, ends = np.empty(room, np.uint8), np.zeros(rows + 1, np.int32)
+    errors = np.zeros((3, rows), np.int32)
+    keys(flat.data, flat.offsets, flat.nulls, _flags(from_tuple, rows), index, plan.parts, out, ends, errors)
+    bad = np.flatnonzero(errors[0])
+    faults = np.stack([*errors[:, bad], index[bad]], axis=1).astype(np.int32).view(np.uint8)
+    present = (errors[0] == 0) & (flat.nulls == 0)
+    return pa.StructArray.from_arrays(
+        [
+            variable_array(pa.binary(), ends, out[: ends[-1]], present),
+            spread(faults, bad, rows, lambda key: _fault(plan, key)),
+        ],
+        fields=list(KEY_ARROW),
+    )
+
+
+def canonical_keys(
+    data: pa.Array, spaces: Sequence[Space], which: pa.Array | int = 0, from_tuple: pa.Array | bool = True
+) -> pa.StructArray:
+    """Return the canonical primary key of each row.
+
+    Parameters
+    ----------
+    data : pyarrow.BinaryArray
+        Tuples, or arrays of key parts, as MessagePack; may be a slice. A null gives nulls.
+    spaces : sequence of Space
+        The key definitions.
+    which : pyarrow.Int32Array or int
+        Index in `spaces` of each row's space.
+    from_tuple : pyarrow.BooleanArray or bool
+        Whether the row is a tuple (true), or the `key` of a DELETE or UPDATE.
+
+    Returns
+    -------
+    pyarrow.StructArray
+        `key` (binary, null where there is none) and `error` (why; null where there is a key or no data).
+
+    Raises
+    ------
+    UnsupportedError
+        As `key_plan` says.
+
+    """
+    return canonical_keys_by(data, key_plan(spaces), which, from_tuple)
+
+
+def key_columns(spaces: Sequence[Space]) -> Callable[[Column, Column, Column], Column]:
+    """Return an Arrow UDF `(data binary, space index int, from tuple boolean) → struct<key, error>`.
+
+    One call serves rows of all the spaces at once. Errors as of `key_plan`.
+    """
+    plan = key_plan(spaces)
+
+    def keys_of_batch(data: pa.Array, which: pa.Array, from_tuple: pa.Array) -> pa.Array:
+        return canonical_keys_by(data, plan, which, from_tuple)
+
+    keys_of_batch.__annotations__ = {
+        "data": pa.Array,
+        "which": pa.Array,
+        "from_tuple": pa.Array,
+        "return": pa.Array,
+    }
+    wrapped: Callable[[Column, Column, Column], Column] = arrow_udf(keys_of_batch, returnType=KEY_SPARK)
+    return wrapped
