@@ -10,8 +10,8 @@ from __future__ import annotations
 
 from schemas.errors import TupleError
 from udfs.arithmetic import Number, Splice, arg_type, read_number, splice_bound
+from udfs.json_path import END, NUMBER, STRING, UPDATE_FIELD, Lexer, Token, shown
 from udfs.msgpack_walk import ARRAY, INT, KIND, STR, UINT, broken, header, integer, skip, string
-from udfs.paths import END, NUMBER, STRING, UPDATE_FIELD, Lexer, Token, shown
 from udfs.tuple_format import TupleFormat
 
 ILLEGAL_PARAMS, UNKNOWN_UPDATE_OP, NO_SUCH_FIELD_NO, NO_SUCH_FIELD_NAME = 1, 28, 37, 201

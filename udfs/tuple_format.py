@@ -12,7 +12,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from schemas.space import KeyPart, Space
-from udfs.paths import END, NUMBER, Lexer
+from udfs.json_path import END, NUMBER, Lexer
 from udfs.update_rules import LATEST, Rules
 
 Step = int | bytes

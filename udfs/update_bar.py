@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from schemas.errors import UnsupportedError
 from udfs.arithmetic import Scalar, read_scalar
+from udfs.json_path import ANY, END, NUMBER, STRING, Lexer, Token, invalid
 from udfs.msgpack_walk import (
     ARRAY,
     INT,
@@ -26,7 +27,6 @@ from udfs.msgpack_walk import (
     string,
 )
 from udfs.operation import Operation
-from udfs.paths import ANY, END, NUMBER, STRING, Lexer, Token, invalid
 from udfs.tuple_format import Node
 from udfs.update_field import Field, compute, encode_at
 from udfs.update_rules import Rules

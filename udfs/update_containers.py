@@ -12,9 +12,9 @@ Not here: a container that a single operation reaches through a path (`udfs.upda
 from __future__ import annotations
 
 from schemas.errors import TupleError
+from udfs.json_path import NUMBER, STRING, Token
 from udfs.msgpack_walk import KIND, STR, encode_array, encode_map, encode_string, header, skip, string
 from udfs.operation import Operation
-from udfs.paths import NUMBER, STRING, Token
 from udfs.tuple_format import Node
 from udfs.update_field import Field, assign, change_scalar
 from udfs.update_rules import Rules

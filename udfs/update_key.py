@@ -13,8 +13,8 @@ from collections.abc import Iterable
 from schemas.errors import UnsupportedError
 from schemas.space import KeyPart
 from udfs.arithmetic import Number, read_number
+from udfs.json_path import END, Lexer
 from udfs.msgpack_walk import BIN, EXT, KIND, STR, header, skip, string
-from udfs.paths import END, Lexer
 from udfs.update_bar import descend
 
 _BYTE_COLLATIONS = (None, 0, 3)

@@ -9,9 +9,9 @@ Not here: the first operation (`udfs.update_bar`).
 from __future__ import annotations
 
 from schemas.errors import TupleError, UnsupportedError
+from udfs.json_path import END, NUMBER, STRING, Lexer, Token
 from udfs.msgpack_walk import ARRAY, KIND, MAP, skip
 from udfs.operation import Operation
-from udfs.paths import END, NUMBER, STRING, Lexer, Token
 from udfs.tuple_format import Node
 from udfs.update_bar import Bar, descend, place
 from udfs.update_containers import Array, Map
