@@ -1,6 +1,7 @@
 """What every command has in common: `--config`, `--verbose`, one clear line for an error, the exit code.
 
-Exit codes: 0 done, 1 failed, 2 wrong use or configuration, 130 and 143 stopped by Ctrl-C and SIGTERM.
+Messages go to stderr, which spark-submit merges into its stdout. Exit codes: 0 done, 1 failed, 2 wrong use or
+configuration, 130 and 143 stopped by Ctrl-C and SIGTERM.
 Not here: what a command does, and its own options.
 """
 

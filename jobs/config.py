@@ -14,7 +14,7 @@ from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Annotated, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, Strict, ValidationError, model_validator
+from pydantic import BaseModel, ConfigDict, Strict, ValidationError, model_validator
 
 from jobs.config_errors import mistakes_of
 from jobs.config_values import ByteCount, Decimal, Interval, Label, Location, Name, Uuid, later, mistake
@@ -188,7 +188,7 @@ class Config(_Part):
 
     warehouse: Location
     checkpoint: Location
-    sources: Annotated[tuple[Source, ...], Strict(False), Field(min_length=1)]
+    sources: Annotated[tuple[Source, ...], Strict(False)]
     database: Name = "aggregator"
     trigger: Interval = "5 seconds"
     cluster: Cluster = Cluster()
@@ -203,6 +203,8 @@ class Config(_Part):
 
     @model_validator(mode="after")
     def _apart(self) -> Config:
+        if not self.sources:
+            raise mistake("names no source; allowed: a list of one or more", "sources")
         names: dict[str, int] = {}
         paths: dict[str, int] = {}
         for number, source in enumerate(self.sources):

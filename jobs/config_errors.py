@@ -17,7 +17,6 @@ _KINDS = {
     "model_type": "keys with values",
     "dict_type": "keys with values",
     "tuple_type": "a list",
-    "too_short": "a list of one or more",
     "string_type": "a text",
     "bool_type": "true, false",
 }

@@ -53,6 +53,7 @@ NAMES = ANY | TRICKY | ORDINARY
         ("_2024", "_2024__q"),
         ("select", "select"),
         ("SQLT", "sqlt__u0_4"),
+        ("AZ", "az__u0_2"),
         ("userName", "username__u4"),
         ("CamelCase", "camelcase__u0u5"),
         ("my-space", "my_space__x2_2d"),
