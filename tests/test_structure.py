@@ -1,0 +1,163 @@
+"""The house rules that a reader relies on: which way imports go, how long a module is, what a file never holds."""
+
+from __future__ import annotations
+
+import ast
+import re
+import subprocess
+from collections.abc import Iterator
+from importlib import metadata
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parent.parent
+
+MAY_IMPORT = {
+    "schemas": set[str](),
+    "udfs": {"schemas"},
+    "sources": {"schemas"},
+    "tables": {"udfs", "schemas"},
+    "jobs": {"tables", "udfs", "sources", "schemas"},
+    "benchmarks": {"jobs", "tables", "udfs", "sources", "schemas", "tests"},
+    "tests": {"jobs", "tables", "udfs", "sources", "schemas", "benchmarks"},
+    "setup": {"jobs", "schemas"},
+    "airflow_dags": set[str](),
+}
+"""Room to the other rooms that it may import from; itself it always may."""
+
+LONGEST_MODULE = 300
+LONGEST_FUNCTION = 35
+
+
+BINARY = {".snap", ".xlog", ".vylog", ".run", ".index", ".gz", ".png", ".pyc"}
+NOT_OURS = {".git", ".venv", ".venv-airflow", ".state", "build", "dist"}
+
+
+def tracked() -> list[Path]:
+    """Return the project's text files: those that git knows, or in a copy without git all that lie there."""
+    try:
+        listed = subprocess.run(
+            ["git", "ls-files", "-z"], cwd=ROOT, capture_output=True, text=True, check=True
+        )
+        files = [ROOT / name for name in listed.stdout.split("\0") if name]
+    except (OSError, subprocess.CalledProcessError):
+        files = [file for file in ROOT.rglob("*") if not NOT_OURS & set(file.relative_to(ROOT).parts)]
+    return [file for file in files if file.is_file() and file.suffix not in BINARY]
+
+
+MODULES = [file for file in tracked() if file.suffix == ".py"]
+
+
+def name(file: Path) -> str:
+    return str(file.relative_to(ROOT))
+
+
+def room_of(file: Path) -> str:
+    return file.relative_to(ROOT).parts[0]
+
+
+def imported(tree: ast.AST) -> Iterator[str]:
+    """Yield the full names of what a module imports anywhere, in functions too."""
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Import):
+            yield from (alias.name for alias in node.names)
+        elif isinstance(node, ast.ImportFrom):
+            assert node.level == 0, "relative imports hide where something comes from"
+            yield node.module or ""
+
+
+def rooms_of(source: str) -> set[str]:
+    return {module.partition(".")[0] for module in imported(ast.parse(source))} & MAY_IMPORT.keys()
+
+
+@pytest.mark.parametrize("file", MODULES, ids=name)
+def test_imports_go_one_way(file: Path) -> None:
+    room = room_of(file)
+    assert room in MAY_IMPORT, f"{room} is no room of the house: see docs/architecture.md"
+    assert rooms_of(file.read_text()) - {room} <= MAY_IMPORT[room]
+
+
+@pytest.mark.parametrize("file", MODULES, ids=name)
+def test_a_module_says_what_it_is_and_stays_short(file: Path) -> None:
+    text = file.read_text()
+    docstring = ast.get_docstring(ast.parse(text))
+    assert docstring, "says nothing of itself"
+    assert docstring.split("\n")[0].rstrip().endswith((".", ":", "?")), "its first line is no sentence"
+    assert len(text.splitlines()) <= LONGEST_MODULE
+    assert file.stem not in {"utils", "util", "helpers", "common", "misc"}
+
+
+def test_functions_stay_short() -> None:
+    """Bodies, without docstrings: 95 of 100 fit the limit, and none is twice as long."""
+    kinds = (ast.FunctionDef, ast.AsyncFunctionDef)
+    trees = {name(file): ast.parse(file.read_text()) for file in MODULES if room_of(file) != "tests"}
+    lengths = sorted(
+        (length(node), module, node.name)
+        for module, tree in trees.items()
+        for node in ast.walk(tree)
+        if isinstance(node, kinds)
+    )
+    assert lengths[len(lengths) * 95 // 100][0] <= LONGEST_FUNCTION
+    assert [found for found in lengths if found[0] > 2 * LONGEST_FUNCTION] == []
+
+
+def length(function: ast.FunctionDef | ast.AsyncFunctionDef) -> int:
+    first = function.body[1] if ast.get_docstring(function) and len(function.body) > 1 else function.body[0]
+    return (function.end_lineno or first.lineno) - first.lineno + 1
+
+
+FORBIDDEN = {
+    "a path of one machine": re.compile(r"(?<![\w.~-])/(?:work|root)/\w"),
+    "the host of a package registry": re.compile(
+        r"\b(?:pypi|pythonhosted|maven|debian|npmjs|crates)\.(?:org|com|net|io)\b", re.IGNORECASE
+    ),
+    "an index of packages": re.compile(r"^\s*(?:--(?:extra-)?index-url|--find-links|-i|-f)\b", re.MULTILINE),
+}
+
+
+@pytest.mark.parametrize("what", FORBIDDEN)
+def test_no_file_holds(what: str) -> None:
+    found = [
+        f"{name(file)}: {match[0]}"
+        for file in tracked()
+        for match in [FORBIDDEN[what].search(file.read_text(encoding="utf-8", errors="replace"))]
+        if match
+    ]
+    assert found == []
+
+
+@pytest.mark.parametrize(
+    ("what", "text"),
+    [
+        ("a path of one machine", 'open("/' + 'work/x")'),
+        ("a path of one machine", "cd /" + "root/project"),
+        ("the host of a package registry", "https://repo1.maven" + ".org/x"),
+        ("an index of packages", "--index-url" + " x"),
+    ],
+)
+def test_what_is_forbidden_would_be_found(what: str, text: str) -> None:
+    assert FORBIDDEN[what].search(text)
+
+
+def test_imports_are_found_wherever_they_stand() -> None:
+    source = "import os, jobs.config as c\ndef f():\n    from tables.lock import x\n"
+    assert rooms_of(source) == {"jobs", "tables"}
+
+
+def test_the_lock_pins_every_package() -> None:
+    lines = (ROOT / "requirements.lock").read_text().splitlines()
+    pins = [line.split()[0] for line in lines if line and not line.startswith("#")]
+    assert len(pins) > 50
+    assert [pin for pin in pins if not re.fullmatch(r"[a-z0-9-]+==[0-9][\w.]*", pin)] == []
+
+
+def test_what_runs_is_what_the_lock_pins() -> None:
+    """Else a test passes with versions that nobody else gets."""
+    lines = (ROOT / "requirements.lock").read_text().splitlines()
+    pins = dict(line.split()[0].split("==") for line in lines if "==" in line)
+    installed = {
+        re.sub(r"[-_.]+", "-", distribution.name).lower(): distribution.version
+        for distribution in metadata.distributions()
+    }
+    assert {name: installed.get(name) for name in pins} == pins
