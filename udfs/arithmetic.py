@@ -160,7 +160,7 @@ def _narrow(total: float, decisive: int, rules: Rules) -> Number:
 
 
 def _add_decimals(code: str, field: str, left: Number, right: Number, rules: Rules) -> Decimal:
-    ctx = decimals.context(rules.decimal_exponent, rules.decimal_exponent_min)
+    ctx = decimals.context(rules.wide_decimals)
 
     def convert(number: Number) -> Decimal | None:
         return (

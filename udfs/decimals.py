@@ -19,24 +19,17 @@ from udfs.msgpack_walk import broken, encode_integer, integer, string
 EXTENSION = 1
 """`MP_DECIMAL`."""
 
-MAX_DIGITS = 38
-"""`DECIMAL_MAX_DIGITS`."""
+NARROW, WIDE = (38, 37, -1), (76, 999_999, -999_999)
+"""Digits, greatest exponent and least normal exponent of a result, before 3.5 and since (`decimal_context`)."""
 
 _PLUS, _MINUS = "acef", "bd"
 _FIX_EXT = {1: 0xD4, 2: 0xD5, 4: 0xD6, 8: 0xD7, 16: 0xD8}
 
 
-def context(exponent_max: int, exponent_min: int) -> Context:
-    """Return a server's decimal context: 38 digits, half up, no traps."""
-    return Context(
-        prec=MAX_DIGITS,
-        rounding=ROUND_HALF_UP,
-        Emin=exponent_min,
-        Emax=exponent_max,
-        clamp=0,
-        flags=[],
-        traps=[],
-    )
+def context(wide: bool) -> Context:
+    """Return a server's decimal context: half up, no traps; `wide` since 3.5."""
+    digits, greatest, least = WIDE if wide else NARROW
+    return Context(digits, ROUND_HALF_UP, least, greatest, clamp=0, flags=[], traps=[])
 
 
 def is_decimal(data: bytes, pos: int) -> bool:
@@ -62,7 +55,7 @@ def read(data: bytes, pos: int) -> Decimal:
         not digits
         or sign not in _PLUS + _MINUS
         or not digits.isdecimal()
-        or len(digits.lstrip("0")) > MAX_DIGITS
+        or len(digits.lstrip("0")) > WIDE[0]
     ):
         broken("a decimal is not packed digits and a sign")
     return Decimal(f"{'-' if sign in _MINUS else ''}{digits}E{-scale}")

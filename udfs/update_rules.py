@@ -32,10 +32,8 @@ class Rules:
         Several operations may change one field, each seeing the result of the one before (gh-8226).
     lenient_delete : bool
         `#` of an array's element behind its end does nothing (gh-7398); before, it is an error.
-    decimal_exponent : int
-        Greatest exponent of a decimal.
-    decimal_exponent_min : int
-        Least exponent of a normal decimal.
+    wide_decimals : bool
+        Decimals have 76 digits and exponents up to 999999 (tarantool/doc#5127); before, 38 digits in all.
 
     """
 
@@ -43,8 +41,7 @@ class Rules:
     autofill: bool = True
     several: bool = True
     lenient_delete: bool = True
-    decimal_exponent: int = 37
-    decimal_exponent_min: int = -1
+    wide_decimals: bool = True
 
 
 def rules_of(version: str) -> Rules:
@@ -65,6 +62,7 @@ def rules_of(version: str) -> Rules:
         autofill=number >= (2, 8, 0),
         several=number >= (3, 0, 0),
         lenient_delete=number >= (3, 0, 0),
+        wide_decimals=number >= (3, 5, 0),
     )
 
 
