@@ -42,7 +42,7 @@ class TarantoolError(Exception):
 
 
 def pack(value: Any) -> bytes:
-    """Return the MessagePack of a value; str is a string (surrogates become the raw bytes), bytes a binary."""
+    """Return a value's MessagePack; str is a string (surrogates become raw bytes), bytes a binary."""
     packed: bytes = msgpack.packb(value, use_bin_type=True, unicode_errors="surrogateescape")
     return packed
 

@@ -1,7 +1,7 @@
 """A real Tarantool as a child process, with a private directory and a private unix socket.
 
-The child ends with its parent, however that ends (`PR_SET_PDEATHSIG`), and `stop` is a clean stop: SIGTERM, so
-that the last log gets its EOF marker. Not here: what the server is asked to do.
+The child ends with its parent, however that ends (`PR_SET_PDEATHSIG`), and `stop` is a clean stop: SIGTERM,
+so that the last log gets its EOF marker. Not here: what the server is asked to do.
 """
 
 from __future__ import annotations

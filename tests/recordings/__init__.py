@@ -1,1 +1,1 @@
-"""Logs of real Tarantools with their truth: recorded ones (`2.6.0/`), and the script that records (`record.py`)."""
+"""Logs of real Tarantools with their truth (`2.6.0/`), and the script that records them (`record.py`)."""

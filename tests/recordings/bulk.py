@@ -1,4 +1,4 @@
-"""The workload of a large recording: REPLACE, UPDATE, UPSERT and DELETE of a few spaces, fast, over both replicasets."""
+"""The workload of a large recording: REPLACE, UPDATE and DELETE, fast, over both replicasets."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ FIRST = ("a1", "b1")
 
 
 def write(cluster: Cluster, rows: int, serial: int) -> None:
-    """Write about `rows` changes in group commits and `serial` ones in blocks of their own, half on each replicaset.
+    """Write `rows` changes in group commits and `serial` ones a block each, half on each replicaset.
 
     `shared` is written by both replicasets (half of its keys by both), `own_a`/`own_b` by one each.
     """

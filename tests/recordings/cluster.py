@@ -1,6 +1,7 @@
 """Two replicasets of two masters each, full mesh inside, no link between: real servers for a recording.
 
-Replica ids 1 and 2 exist in both replicasets, under different instance uuids. Not here: what is written to them.
+Replica ids 1 and 2 exist in both replicasets, under different instance uuids. Not here: what is written to
+them.
 """
 
 from __future__ import annotations

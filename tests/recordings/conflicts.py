@@ -76,20 +76,22 @@ def send(cluster: Cluster, write: Write) -> None:
 
 
 def record(cluster: Cluster, pause: Callable[[float], None] = time.sleep) -> list[dict[str, Any]]:
-    """Write all keys alternately; return, a key and round, who was first and who second (`conflicts.json`)."""
+    """Write all keys in turn; return who was first and who second, a key and round (`conflicts.json`)."""
     report = []
     for number in range(ROUNDS):
         for last in (False, True):
             for write in writes(number, last=last):
                 send(cluster, write)
                 if last:
-                    first = other(write.side).lower()
-                    report.append(
-                        {"id": write.id, "round": number, "first": first, "second": write.side.lower()}
-                    )
+                    report.append(_entry(write))
             cluster.settle()
             pause(PAUSE_SECONDS)
     return report
+
+
+def _entry(write: Write) -> dict[str, Any]:
+    first, second = other(write.side).lower(), write.side.lower()
+    return {"id": write.id, "round": write.round, "first": first, "second": second}
 
 
 def record_lagged(cluster: Cluster) -> None:

@@ -58,7 +58,7 @@ def double(value: float) -> Raw:
 
 
 def decimal(digits: str, scale: int, *, negative: bool = False) -> ExtType:
-    """Return Tarantool's decimal: the scale, then packed BCD whose last half byte is the sign (`decimal.c`)."""
+    """Return Tarantool's decimal: the scale, then packed BCD, the sign last (`decimal.c`)."""
     nibbles = digits + ("d" if negative else "c")
     return ExtType(DECIMAL, pack(scale) + bytes.fromhex(nibbles if len(nibbles) % 2 == 0 else "0" + nibbles))
 
@@ -90,27 +90,36 @@ def update(space: str, key: list[Any], *operations: bytes) -> Request:
 
 
 def types() -> Iterator[Request]:
-    """Rows with each field type of 2.6, at its ends and written in unusual ways."""
+    """Yield rows with each field type of 2.6, at its ends and written in unusual ways."""
+    least: tuple[Any, ...] = (0, "", 0, double(0.0), 0, False, b"", True, decimal("0", 0), [], {}, None, None)
+    yield insert("types", uuid(1), *least)
+    top, nines = 2**64 - 1, decimal("9" * 38, 0)
+    most = (top, "текст", top, double(1.7976931348623157e308), top, True, b"\x00\xff", top, nines)
+    yield insert("types", uuid(2), *most, [1, "a", [None]], {"k": {"n": [1, {}]}}, b"bin", "all")
+    low, tiny = -(2**63), decimal("123456789", 38, negative=True)
+    negative = (1, "s", low, double(-0.0), low, True, b"v", "scalar text", tiny)
+    yield insert("types", uuid(3), *negative, [uuid(9), decimal("15", 1)], {1: "int key", -2: 3.5}, uuid(4))
+    long_form: tuple[Any, ...] = (raw("cd0001"), raw("d9026162"), raw("ca3f000000"), double(float("inf")))
+    long_form += (raw("d3ffffffffffffffff"), False, raw("c5000161"), -1.5, decimal("1", -2))
     yield insert(
-        "types", uuid(1), 0, "", 0, double(0.0), 0, False, b"", True, decimal("0", 0), [], {}, None, None
+        "types", uuid(4), *long_form, raw("dc000101"), raw("de00010102"), raw("cf0000000000000005"), None
     )
+    middle = (2**63, "x" * 300, 2**53 + 1, double(5e-324), 2**63, True, b"b" * 300, b"scalar bytes")
+    many = {f"key {i}": i for i in range(20)}
+    beyond = ("beyond", 2)
     yield insert(
-        "types", uuid(2), 2**64 - 1, "текст", 2**64 - 1, double(1.7976931348623157e308), 2**64 - 1, True,
-        b"\x00\xff", 2**64 - 1, decimal("9" * 38, 0), [1, "a", [None]], {"k": {"n": [1, {}]}}, b"bin", "all",
-    )  # fmt: skip
-    yield insert(
-        "types", uuid(3), 1, "s", -(2**63), double(-0.0), -(2**63), True, b"v", "scalar text",
-        decimal("123456789", 38, negative=True), [uuid(9), decimal("15", 1)], {1: "int key", -2: 3.5}, uuid(4),
-    )  # fmt: skip
-    yield insert(
-        "types", uuid(4), raw("cd0001"), raw("d9026162"), raw("ca3f000000"), double(float("inf")), raw("d3ffffffffffffffff"),
-        False, raw("c5000161"), -1.5, decimal("1", -2), raw("dc000101"), raw("de00010102"), raw("cf0000000000000005"), None,
-    )  # fmt: skip
-    yield insert(
-        "types", uuid(5), 2**63, "x" * 300, 2**53 + 1, double(5e-324), 2**63, True, b"b" * 300, b"scalar bytes",
-        decimal("100", 2), list(range(40)), {f"key {i}": i for i in range(20)}, {"any": [True, None, 1.5]}, "m", "beyond", 2,
-    )  # fmt: skip
-    yield update("types", [uuid(5)], array("+", "number", 1), array("-", 6, 1), array("=", -1, {3: b"\x01"}))
+        "types",
+        uuid(5),
+        *middle,
+        decimal("100", 2),
+        list(range(40)),
+        many,
+        {"any": [True, 1.5]},
+        "m",
+        *beyond,
+    )
+    three = (array("+", "number", 1), array("-", 6, 1), array("=", -1, {3: b"\x01"}))
+    yield update("types", [uuid(5)], *three)
     yield replace(
         "types", uuid(6), 7, "short", 1.5, double(2.0), 3, True, b"1", False, decimal("25", 1), [], {}
     )
@@ -119,7 +128,7 @@ def types() -> Iterator[Request]:
 
 
 def equal_keys() -> Iterator[Request]:
-    """Keys that compare as equal though their bytes differ."""
+    """Yield keys that compare as equal though their bytes differ."""
     yield insert("keys_number", 2, "02")
     yield replace("keys_number", raw("cd0002"), "cd 00 02")
     yield update("keys_number", [double(2.0)], array("=", 2, "updated by a double"))
@@ -154,8 +163,13 @@ def equal_keys() -> Iterator[Request]:
         yield replace("keys_scalar", key, f"scalar {type(key).__name__}")
     yield replace("keys_scalar", double(1.0), "1 as a double")
     yield insert("keys_two", "v", "b", 1)
-    yield replace("keys_two", "w", raw("d90162"), raw("cc01"))
+    yield replace("keys_two", "w", raw("d90162"), 1)
     yield insert("keys_two", "x", "c", 1)
+    yield insert("keys_unsigned", 1, "01")
+    yield replace("keys_unsigned", raw("cd0001"), "cd 00 01: to an unsigned part it is another key")
+    yield update("keys_unsigned", [raw("cd0001")], array("=", 2, "cd 00 01, updated"))
+    yield insert("keys_unsigned", 2, "02")
+    yield delete("keys_unsigned", raw("cc02"))
     yield insert("keys_path", {"id": 5, "x": [1]}, "by a path")
     yield replace("keys_path", {"x": [2], "id": 5}, "the same key elsewhere in the map")
     yield insert("keys_path", {"id": 6}, "another")
@@ -163,7 +177,7 @@ def equal_keys() -> Iterator[Request]:
 
 
 def odd_values() -> Iterator[Request]:
-    """Strings that are not UTF-8, maps with any keys, tuples shorter and longer than the format."""
+    """Yield strings that are not UTF-8, maps with any keys, tuples shorter and longer than the format."""
     yield insert("raw", 1, "\udcff\udcfe\udc80", "bytes in a string")
     yield insert("raw", 2, "a\x00b", {1: "one", "1": "text one", 1.5: True, b"\x01": None})
     yield insert("raw", 3, "\udced\udca0\udc80", {"\udcff": "\udcfe"})
@@ -182,12 +196,36 @@ def odd_values() -> Iterator[Request]:
     yield insert("a.b", 1, "a field like a column of the aggregator's")
     yield insert("Счета", 1, "id beside Id", "поле")
     yield replace("sqlt", 1, "beside SQLT")
-    yield update("my-space", [1], array("=", "a b", "by its name"))
+    yield update("my-space", [1], array("=", "a b", "by its name"), array("=", "x.y", "no path but a name"))
     yield update("Счета", [1], array("=", "имя", "по имени"), array("=", "id", "by the lower one"))
 
 
-def requests() -> Iterator[Request]:
-    """All of them, in the order in which they are sent."""
+def floats() -> Iterator[Request]:
+    """Yield arithmetic whose result is written in four bytes, in eight, or as a decimal."""
+    yield insert("big", 10, 0, raw("ca3f000000"), 0, double(0.5), decimal("15", 1))
+    yield update("big", [10], array("+", "n", 1), array("+", "d", 1), array("+", "x", double(0.1)))
+    yield update("big", [10], array("+", "n", raw("ca3dcccccd")), array("-", "d", double(0.1)))
+    yield update("big", [10], array("+", "n", double(0.1)), array("-", "x", raw("ca3dcccccd")))
+    yield insert("big", 11, 0, double(1e300), 0, double(1e300), decimal("1", 38))
+    yield update(
+        "big", [11], array("-", "n", double(1e300)), array("-", "d", double(1e300)), array("-", "x", 1)
+    )
+
+
+def of_b() -> Iterator[Request]:
+    """Yield what only B writes: keys that A has too, in other bytes, so that they meet as equal ones."""
+    yield replace("keys_number", double(2.0), "B writes a double")
+    yield replace("keys_integer", 7, "B writes 07")
+    yield replace("keys_decimal", decimal("1000", 3), "B writes 1.000")
+    yield replace("keys_scalar", decimal("10", 1), "B writes a decimal 1.0")
+    yield replace("keys_two", "B writes a long string", raw("da000162"), 1)
+    yield replace("keys_path", Raw(b"\x81\xa2id\xcd\x00\x05"), "B writes cd 00 05")
+
+
+def requests(side: str) -> Iterator[Request]:
+    """Yield all that one side is sent, in this order."""
     yield from types()
     yield from equal_keys()
     yield from odd_values()
+    yield from floats()
+    yield from of_b() if side == "B" else ()

@@ -1,8 +1,9 @@
 """Records a workload of real Tarantools: `python -m tests.recordings.record --out DIR [--rows N]`.
 
 Writes, below DIR: one directory a member (`a1`, `a2`, `b1`, `b2`) as it is after a clean stop; `hot/a1` and
-`hot/b1`, copies taken while the servers ran (no EOF marker); `truth/<member>/`, what each server itself reports;
-`truth/conflicts.json`, who wrote which key when. With `--rows` the workload is a large plain one, for benchmarks.
+`hot/b1`, copies taken while the servers ran (no EOF marker); `truth/<member>/`, what each server itself
+reports; `truth/conflicts.json`, who wrote which key when. With `--rows` the workload is a large plain one,
+for benchmarks.
 """
 
 from __future__ import annotations
@@ -53,7 +54,7 @@ def record_small(out: Path, sockets: Path) -> None:
 
 
 def record_large(out: Path, sockets: Path, rows: int, serial: int) -> None:
-    """Record about `rows` changes of a few spaces, over both replicasets, without local or synchronous rows."""
+    """Record about `rows` plain changes of a few spaces, over both replicasets."""
     with running(out, sockets, LARGE_WAL_BYTES) as cluster:
         bulk.write(cluster, rows, serial)
         save_truth(cluster, out / "truth")

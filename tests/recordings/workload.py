@@ -1,6 +1,7 @@
 """The workload of a small recording, phase by phase, in the order of its log.
 
-Deterministic: masters of one replicaset that write at one time write different keys, and wait for each other in between.
+Deterministic: masters of one replicaset that write at one time write different keys, and wait for each
+other in between.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ SIDE_BASE = {"A": 0, "B": 20_000}
 
 
 def define(cluster: Cluster) -> None:
-    """Create the spaces: on B after five others, so that the ids of all differ; a2 and b2 get them by replication."""
+    """Create the spaces: on B after five others, on A after one, so that the ids of all differ."""
     cluster["b1"].run("spaces.extra", 5)
     cluster["a1"].run("spaces.extra", 1)
     for name in FIRST:
@@ -83,7 +84,7 @@ def hand_made(cluster: Cluster) -> None:
     """Send the hand-made requests; B gets them too, so that equal keys of other bytes meet."""
     for name in ("a1", "b2"):
         member = cluster[name]
-        for request in raw.requests():
+        for request in raw.requests(member.side):
             space_id = member.eval("return box.space[...].id", request.space)
             try:
                 member.server.connection.request(request.type, request.encode(space_id))
@@ -101,19 +102,18 @@ def quorum(cluster: Cluster, size: int, timeout: float) -> None:
 
 
 def synchronous(cluster: Cluster, base: int, *, committed: bool) -> None:
-    """Write synchronous transactions with asynchronous ones behind them; all commit, or all are rolled back."""
-    quorum(cluster, 2 if committed else 3, 30.0 if committed else 0.2)
+    """Write synchronous transactions, asynchronous ones behind; all commit, or all are rolled back."""
     for name in FIRST:
         member = cluster[name]
         memo = "confirmed" if committed else "rolled back"
-        results = member.run("synchronous.write", base + SIDE_BASE[member.side], memo)
+        results = member.run("synchronous.write", base + SIDE_BASE[member.side], memo, committed)
         if results != [committed] * len(results):
             raise RuntimeError(f"{member.name}: {memo} was expected of all, not {results}")
     cluster.settle()
 
 
 def settled_by_another(cluster: Cluster, base: int) -> None:
-    """Leave a1's queue without a quorum; a2 settles it (`clear_synchro_queue`): a CONFIRM of another member's."""
+    """Leave a1's queue without a quorum; a2 settles it with a CONFIRM of its own (`clear_synchro_queue`)."""
     quorum(cluster, 3, 30.0)
     cluster["a1"].run("synchronous.leave", base, "settled by a2")
     cluster.settle()

@@ -27,6 +27,25 @@ local function again()
     s:insert({'7', 7})
 end
 
+-- Rows of a space in the transaction that makes it, and of two spaces of one name in another.
+local function in_a_transaction()
+    box.begin()
+    local s = box.schema.space.create('made_in_a_transaction', {format = {{'id', 'unsigned'}, {'v', 'string'}}})
+    s:create_index('primary', {parts = {1, 'unsigned'}})
+    s:insert({1, 'in the transaction that made the space'})
+    box.commit()
+    s:insert({2, 'after it'})
+end
+
+local function swap_in_a_transaction()
+    box.begin()
+    box.space.made_in_a_transaction:drop()
+    local s = box.schema.space.create('made_in_a_transaction', {format = {{'code', 'string'}}})
+    s:create_index('primary', {parts = {1, 'string'}})
+    s:insert({'of the second space'})
+    box.commit()
+end
+
 -- The primary key changes from (id) to (id, part): a key written before has another shape afterwards.
 local function rekey()
     box.space.rekeyed.index.primary:alter({parts = {1, 'unsigned', 2, 'unsigned'}})
@@ -62,6 +81,7 @@ function M.change()
     again()
     rekey()
     indexes()
+    in_a_transaction()
 end
 
 -- Later still: truncated and written in one round again, dropped and recreated as before.
@@ -70,6 +90,7 @@ function M.again()
     box.space.to_trunc:truncate()
     box.space.to_trunc:replace({1002, 'after the second truncate'})
     again()
+    swap_in_a_transaction()
     box.space.accounts:replace({100001, 'with an address', require('decimal').new('10.00'), 2, 'who@example.org'})
     box.space.accounts:replace({100002, 'without', require('decimal').new('-10.5'), 2, box.NULL})
     box.space.fresh:replace({'nothing else'})

@@ -57,14 +57,16 @@ local function types()
     create('keys_decimal', {{'k', 'decimal'}, {'v', 'string'}}, {1, 'decimal'})
     create('keys_varbinary', {{'k', 'varbinary'}, {'v', 'string'}}, {1, 'varbinary'})
     create('keys_two', {{'v', 'string'}, {'b', 'string'}, {'a', 'unsigned'}}, {3, 'unsigned', 2, 'string'})
-    create('keys_path', {{'doc', 'map'}, {'v', 'string'}}, {{1, 'unsigned', path = 'id'}})
+    create('keys_unsigned', {{'k', 'unsigned'}, {'v', 'string'}}, {1, 'unsigned'})
+    create('keys_path', {{'doc', 'map'}, {'v', 'string'}}, {{1, 'integer', path = 'id'}})
     create('big', {{'id', 'unsigned'}, {'u', 'unsigned'}, {'n', 'number'}, {'i', 'integer'}, {'d', 'double'},
         {'x', 'decimal'}}, {1, 'unsigned'})
     create('raw', {{'id', 'unsigned'}, {'s', 'string'}, {name = 'a', type = 'any', is_nullable = true}}, {1, 'unsigned'})
 end
 
 local function odd_names()
-    create('my-space', {{'id', 'unsigned'}, {'a b', 'string'}}, {1, 'unsigned'})
+    create('my-space', {{'id', 'unsigned'}, {'a b', 'string'}, {name = 'x.y', type = 'string', is_nullable = true}},
+        {1, 'unsigned'})
     create('a.b', {{'id', 'unsigned'}, {'_lsn', 'string'}}, {1, 'unsigned'})
     create('Счета', {{'Id', 'unsigned'}, {'id', 'string'}, {'имя', 'string'}}, {1, 'unsigned'})
     box.execute([[CREATE TABLE sqlt (id INTEGER PRIMARY KEY, v STRING, d DOUBLE)]])
