@@ -6,6 +6,7 @@ later, when all columns have spoken (`udfs.tuples`). Not here: variants (`udfs.v
 
 from __future__ import annotations
 
+import decimal
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
@@ -72,9 +73,25 @@ def _wide(cells: Cells, _: int) -> Built:
     return _fixed(words, _statuses(cells))
 
 
+def _decide(
+    cells: Cells, rows: NDArray[np.int64], values: NDArray[np.float64], statuses: NDArray[np.uint8]
+) -> None:
+    """Fill the doubles of decimals with more digits than a double keeps: Python rounds them correctly."""
+    some = Cells(cells.data, cells.classes[rows], cells.arguments[rows])
+    offsets, content = np.zeros(len(rows) + 1, np.int32), np.empty(writers.DECIMAL_TEXT_MAX * len(rows), np.uint8)
+    writers.decimal_texts(some.data, some.classes, some.arguments, content, offsets, _statuses(some))
+    for row, first, last in zip(rows, offsets, offsets[1:], strict=False):
+        exact = decimal.Decimal(content[first:last].tobytes().decode())
+        values[row] = float(exact)
+        statuses[row] = scalars.FITS if decimal.Decimal(values[row]) == exact else scalars.INEXACT
+
+
 def _double(cells: Cells, _: int) -> Built:
     values, statuses = np.zeros(len(cells.classes)), _statuses(cells)
     scalars.doubles(cells.data, cells.classes, cells.arguments, values, statuses)
+    rare = np.flatnonzero(statuses == scalars.UNDECIDED)
+    if len(rare):
+        _decide(cells, rare, values, statuses)
     return _fixed(values, statuses)
 
 

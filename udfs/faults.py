@@ -21,12 +21,13 @@ _STATUS_TEXTS = {
     scalars.TOO_MANY_DIGITS: "the value has more digits than {type}",
     scalars.INVALID: "the content of the extension is not valid",
     scalars.NOT_UTF8: "the string is not UTF-8",
-    scalars.TOO_DEEP: "the value is nested too deeply",
     scalars.TOO_LARGE: "the value is too large for a variant",
 }
 
 
-def spread(keys: NDArray[np.void], rows: NDArray[np.int64], total: int, text: Callable[[bytes], str]) -> pa.Array:
+def spread(
+    keys: NDArray[np.void], rows: NDArray[np.int64], total: int, text: Callable[[bytes], str]
+) -> pa.Array:
     """Return a string array of `total` rows, null but at `rows`, where it is the text of the row's key.
 
     Parameters

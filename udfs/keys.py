@@ -23,7 +23,6 @@ from udfs.buffers import flatten, variable_array
 from udfs.faults import spread
 from udfs.kernels import canonical
 from udfs.kernels.keys import (
-    INVALID,
     MISSING,
     NO_DEFINITION,
     NOT_ARRAY,

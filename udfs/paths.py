@@ -10,7 +10,10 @@ import re
 
 from schemas.errors import UnsupportedError
 
-_STEP = re.compile(r"""\[(?P<index>\d+)\] | \[(?P<quote>["'])(?P<quoted>.*?)(?P=quote)\] | \.?(?P<name>[^\[\].\s"']+)""", re.X)
+_STEP = re.compile(
+    r"""\[(?P<index>\d+)\] | \[(?P<quote>["'])(?P<quoted>.*?)(?P=quote)\] | \.?(?P<name>[^\[\].\s"']+)""",
+    re.X,
+)
 
 
 def parse_path(path: str) -> tuple[int | str, ...]:

@@ -16,10 +16,10 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-from numba import njit
 
-from udfs.kernels.decimals import POWERS, TEN, TEN19, U64, count_digits, integer_parts, read_decimal, strip
-from udfs.kernels.doubles import DOUBLE_DIGITS, TENS, nearest_double
+from udfs.kernels.compiled import inner
+from udfs.kernels.decimals import POWERS, TEN, TEN19, U64, count_digits, read_decimal, strip
+from udfs.kernels.doubles import DOUBLE_DIGITS, TENS, integer_to_double, rounds_to
 from udfs.kernels.memory import copy, store8, store64
 from udfs.kernels.scalars import read_datetime
 from udfs.kernels.values import (
@@ -44,14 +44,14 @@ _SIGNALLING = 0x7FF0000000000001
 _QUIET_BIT = 1 << 51
 
 
-@njit(cache=True, nogil=True)
+@inner
 def _put_big(target: Int, value: Int, size: Int) -> Int:
     for k in range(size):
         store8(target + k, value >> (8 * (size - 1 - k)))
     return target + size
 
 
-@njit(cache=True, nogil=True)
+@inner
 def put_unsigned(target: Int, value: Int) -> Int:
     """Write an integer 0 .. 2^63 - 1 as the shortest MessagePack unsigned."""
     if value < 0x80:
@@ -62,7 +62,7 @@ def put_unsigned(target: Int, value: Int) -> Int:
     return _put_big(target + 1, value, 1 << power)
 
 
-@njit(cache=True, nogil=True)
+@inner
 def put_negative(target: Int, value: Int) -> Int:
     """Write an integer -2^63 .. -1 as the shortest MessagePack integer."""
     if value >= -32:
@@ -73,13 +73,13 @@ def put_negative(target: Int, value: Int) -> Int:
     return _put_big(target + 1, value, 1 << power)
 
 
-@njit(cache=True, nogil=True)
+@inner
 def _put_eight(target: Int, byte: Int, value: Int) -> Int:
     store8(target, byte)
     return _put_big(target + 1, value, 8)
 
 
-@njit(cache=True, nogil=True)
+@inner
 def _put_extension_head(target: Int, code: Int, size: Int) -> Int:
     power = 0
     while power < 5 and 1 << power != size:
@@ -94,7 +94,7 @@ def _put_extension_head(target: Int, code: Int, size: Int) -> Int:
     return target + 3
 
 
-@njit(cache=True, nogil=True)
+@inner
 def _put_packed(target: Int, high: U64, low: U64, exponent: Int, negative: bool) -> Int:
     """Write a decimal as Tarantool packs it (`decimal_pack`)."""
     digits = count_digits(high, low)
@@ -111,7 +111,7 @@ def _put_packed(target: Int, high: U64, low: U64, exponent: Int, negative: bool)
     return target
 
 
-@njit(cache=True, nogil=True)
+@inner
 def _digit(high: U64, low: U64, place: Int) -> Int:
     if place >= 38:
         return 0
@@ -119,7 +119,7 @@ def _digit(high: U64, low: U64, place: Int) -> Int:
     return np.int64(part % TEN)
 
 
-@njit(cache=True, nogil=True)
+@inner
 def put_decimal(target: Int, number: Any) -> Int:
     """Write a decimal, as an integer where it is one of 64 bits."""
     high, low, exponent = strip(number[0], number[1], number[2])
@@ -142,20 +142,19 @@ def put_decimal(target: Int, number: Any) -> Int:
     return _put_packed(target, high, low, exponent, negative)
 
 
-@njit(cache=True, nogil=True)
-def _short_decimal(size: float) -> Any:
-    """Return the decimal of at most 15 digits that Tarantool calls equal to a positive double, if there is one."""
+@inner
+def _short_decimal(size: float) -> tuple[U64, Int, bool]:
+    """Return the number of up to 15 digits and the power of ten that a positive double says, if there are."""
     power = DOUBLE_DIGITS - 1 - np.int64(np.floor(np.log10(size)))
     for step in (power, power - 1, power + 1):
         scaled = np.rint(size * TENS[step] if step >= 0 else size / TENS[-step])
         if 1e14 <= scaled < 1e15:
-            number = (np.uint64(0), np.uint64(scaled), -step, False, True)
-            value, same = nearest_double(number)
-            return number, same and value == size
-    return (np.uint64(0), np.uint64(0), np.int64(0), False, True), False
+            _, number, exponent = strip(np.uint64(0), np.uint64(scaled), -step)
+            return number, exponent, rounds_to(number, exponent, size)
+    return np.uint64(0), np.int64(0), False
 
 
-@njit(cache=True, nogil=True)
+@inner
 def put_double(target: Int, value: float) -> Int:
     """Write a double: as an integer, as a decimal, or as it is."""
     if np.isnan(value):
@@ -166,15 +165,17 @@ def put_double(target: Int, value: float) -> Int:
         if value >= 9223372036854775808.0:
             return _put_eight(target, 0xCF, np.int64(np.uint64(value)))
         if value >= -9223372036854775808.0:
-            return put_negative(target, np.int64(value)) if value < 0 else put_unsigned(target, np.int64(value))
+            return (
+                put_negative(target, np.int64(value)) if value < 0 else put_unsigned(target, np.int64(value))
+            )
     if 1e-38 <= size < 1e38:
-        number, found = _short_decimal(size)
+        number, exponent, found = _short_decimal(size)
         if found:
-            return put_decimal(target, (number[0], number[1], number[2], value < 0, True))
+            return put_decimal(target, (np.uint64(0), number, exponent, value < 0, True))
     return _put_eight(target, 0xCB, np.float64(value).view(np.int64))
 
 
-@njit(cache=True, nogil=True)
+@inner
 def _put_datetime(target: Int, pos: Int, size: Int) -> Int:
     seconds, nanoseconds, valid = read_datetime(pos, size)
     if not valid:
@@ -187,7 +188,7 @@ def _put_datetime(target: Int, pos: Int, size: Int) -> Int:
     return target + 16
 
 
-@njit(cache=True, nogil=True)
+@inner
 def _put_text(target: Int, kind: Int, pos: Int, size: Int) -> Int:
     """Write a string or varbinary with the shortest header."""
     if kind == STRING and size < 32:
@@ -201,7 +202,7 @@ def _put_text(target: Int, kind: Int, pos: Int, size: Int) -> Int:
     return target + size
 
 
-@njit(cache=True, nogil=True)
+@inner
 def put_part(target: Int, kind: Int, argument: Int, pos: Int, as_double: bool) -> Int:
     """Write one part of a key in canonical form.
 
@@ -220,7 +221,7 @@ def put_part(target: Int, kind: Int, argument: Int, pos: Int, as_double: bool) -
         Where the part ends; -1 where an extension's content is not valid.
 
     """
-    if kind == STRING or kind == BINARY:
+    if kind in (STRING, BINARY):
         return _put_text(target, kind, pos, argument)
     if kind in (DOUBLE, FLOAT):
         return put_double(target, np.int64(argument).view(np.float64))
@@ -239,8 +240,9 @@ def put_part(target: Int, kind: Int, argument: Int, pos: Int, as_double: bool) -
     if kind == DATETIME:
         return _put_datetime(target, pos, argument)
     if as_double:
-        number = integer_parts(kind, argument)
-        return put_double(target, nearest_double(number)[0])
+        return put_double(target, integer_to_double(kind, argument)[0])
     if kind == UNSIGNED_BIG:
         return _put_eight(target, 0xCF, argument)
-    return put_negative(target, argument) if kind == INTEGER and argument < 0 else put_unsigned(target, argument)
+    return (
+        put_negative(target, argument) if kind == INTEGER and argument < 0 else put_unsigned(target, argument)
+    )

@@ -11,10 +11,10 @@ from __future__ import annotations
 from typing import Any, TypeAlias
 
 import numpy as np
-from numba import njit
 
+from udfs.kernels.compiled import inner
 from udfs.kernels.memory import load8
-from udfs.kernels.values import ABSENT, INTEGER, UNSIGNED, UNSIGNED_BIG, Int, head
+from udfs.kernels.values import ABSENT, INTEGER, UNSIGNED, Int, head
 
 U64: TypeAlias = np.uint64
 Decimal: TypeAlias = tuple[U64, U64, Int, bool, bool]
@@ -31,7 +31,7 @@ _ONE = np.uint64(1)
 _SCALE_MAX = 1 << 30
 
 
-@njit(cache=True, nogil=True)
+@inner
 def read_decimal(pos: Int, size: Int) -> Decimal:
     """Read the content of an MP_DECIMAL; leading zeros do not count as digits, more than 38 are invalid."""
     high, low = _ZERO, _ZERO
@@ -60,7 +60,7 @@ def read_decimal(pos: Int, size: Int) -> Decimal:
     return high, low, -scale, sign in (0x0B, 0x0D), valid and sign > 9
 
 
-@njit(cache=True, nogil=True)
+@inner
 def integer_parts(kind: Int, argument: Int) -> Decimal:
     """Return an integer of a class UNSIGNED, UNSIGNED_BIG or INTEGER in the same form."""
     negative = kind == INTEGER and argument < 0
@@ -71,7 +71,7 @@ def integer_parts(kind: Int, argument: Int) -> Decimal:
     return high, low, 0, negative, True
 
 
-@njit(cache=True, nogil=True)
+@inner
 def strip(high: U64, low: U64, exponent: Int) -> tuple[U64, U64, Int]:
     """Return the same number without zeros at the end of its coefficient; zero has exponent 0."""
     if high == _ZERO and low == _ZERO:
@@ -83,7 +83,7 @@ def strip(high: U64, low: U64, exponent: Int) -> tuple[U64, U64, Int]:
     return high, low, exponent
 
 
-@njit(cache=True, nogil=True)
+@inner
 def count_digits(high: U64, low: U64) -> Int:
     """Return how many digits a coefficient has; 0 for zero."""
     value, count = (high, 19) if high > _ZERO else (low, 0)
@@ -93,7 +93,7 @@ def count_digits(high: U64, low: U64) -> Int:
     return count
 
 
-@njit(cache=True, nogil=True)
+@inner
 def multiply(high: U64, low: U64, factor: U64) -> tuple[U64, U64]:
     """Return the low 128 bits of (high * 2^64 + low) * factor, as (upper, lower)."""
     a, b = low >> _HALF, low & _MASK
@@ -104,7 +104,7 @@ def multiply(high: U64, low: U64, factor: U64) -> tuple[U64, U64]:
     return upper + high * factor, low * factor
 
 
-@njit(cache=True, nogil=True)
+@inner
 def to_binary(high: U64, low: U64, power: Int, negative: bool) -> tuple[U64, U64]:
     """Return coefficient * 10^power, which has at most 38 digits, as 128 signed bits (upper, lower)."""
     upper, lower = multiply(_ZERO, high, TEN19)
@@ -121,7 +121,7 @@ def to_binary(high: U64, low: U64, power: Int, negative: bool) -> tuple[U64, U64
     return upper, lower
 
 
-@njit(cache=True, nogil=True)
+@inner
 def rescale(number: Any, scale: Int) -> tuple[U64, U64, bool]:
     """Return a number as an unscaled decimal(38, scale) (upper, lower, fits); nothing is rounded."""
     high, low, exponent, negative, valid = number

@@ -1,119 +1,115 @@
 """What a double can say of an integer or a decimal, decided exactly.
 
-A double says the same as an integer where both are equal, and the same as a decimal where Tarantool's comparison
-calls both equal: it turns the double into a decimal of 15 significant digits (`decimal_from_double`,
-`DBL_DIG`). So 0.1 is 0.1, and a decimal of 16 digits is a double only where it is exactly that double.
+A double says the same as an integer where both are equal, and the same as a decimal where Tarantool's
+comparison calls both equal: it turns the double into a decimal of 15 significant digits (`decimal_from_double`,
+`DBL_DIG`). So 0.1 is 0.1, and a decimal of more digits is a double only where it is exactly that double.
 """
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
-from numba import njit
-from numpy.typing import NDArray
 
-from udfs.kernels.decimals import U64, count_digits, strip
-from udfs.kernels.values import Int
+from udfs.kernels.compiled import inner
+from udfs.kernels.decimals import U64, count_digits, multiply, strip
+from udfs.kernels.values import UNSIGNED_BIG, Int
 
-TENS = np.array([10.0**k for k in range(309)])
+Words: TypeAlias = tuple[U64, U64, U64]
+
+TENS = np.array([10.0**k for k in range(53)])
 EXACT_POWER = 22
 """10^22 is the largest power of ten that is a double; so m * 10^k is rounded once for m < 2^53, |k| <= 22."""
 
 DOUBLE_DIGITS = 15
-_MANTISSA = np.uint64(1 << 53)
-_LIMBS = 40
-_WORD = np.uint64(0xFFFFFFFF)
-_HALF = np.uint64(32)
+_WORD = (1 << 64) - 1
+_FIVES = np.array([[5**k >> 64, 5**k & _WORD] for k in range(53)], dtype=np.uint64)
+_ZERO = np.uint64(0)
+_ONE = np.uint64(1)
+_TWO = np.uint64(2)
 
 
-@njit(cache=True, nogil=True)
-def exact_integer(value: float, high: U64, low: U64, negative: bool) -> bool:
-    """Return whether a double below 2^64 in size equals an integer of at most 20 digits."""
-    size = abs(value)
-    if high > np.uint64(1) or size >= 18446744073709551616.0 or size != np.floor(size):
-        return False
-    expected = high * np.uint64(10**19) + low
-    return np.uint64(size) == expected and (value < 0) == (negative and expected > np.uint64(0))
+@inner
+def integer_to_double(kind: Int, argument: Int) -> tuple[float, bool]:
+    """Return the double nearest to an integer (`udfs.kernels.values`), and whether they are equal."""
+    if kind == UNSIGNED_BIG:
+        value = np.float64(np.uint64(argument))
+        return value, value < 18446744073709551616.0 and np.uint64(value) == np.uint64(argument)
+    value = np.float64(argument)
+    return value, value < 9223372036854775808.0 and np.int64(value) == argument
 
 
-@njit(cache=True, nogil=True)
-def _scale_up(limbs: NDArray[np.uint64], factor: U64, times: Int) -> None:
-    for _ in range(times):
-        carry = np.uint64(0)
-        for k in range(_LIMBS):
-            carry += limbs[k] * factor
-            limbs[k] = carry & _WORD
-            carry = carry >> _HALF
+@inner
+def decimal_to_double(number: Any) -> tuple[float, bool, bool]:
+    """Return the double nearest to a decimal, whether it says the same, and whether that is known.
 
-
-@njit(cache=True, nogil=True)
-def compare_exactly(high: U64, low: U64, power: Int, mantissa: U64, exponent: Int) -> Int:
-    """Return the sign of (high * 10^19 + low) * 10^power - mantissa * 2^exponent.
-
-    For |power| up to 120 and |exponent| up to 500: both sides fit into 40 limbs of 32 bits.
+    It is known of up to 15 digits at a power of ten up to 22, and of integers of 64 bits; the rest is rare.
     """
-    left, right = np.zeros(_LIMBS, np.uint64), np.zeros(_LIMBS, np.uint64)
-    left[0], left[1] = high & _WORD, high >> _HALF
-    _scale_up(left, np.uint64(10), 19)
-    carry = np.uint64(0)
-    for k, part in enumerate((low & _WORD, low >> _HALF)):
-        carry += left[k] + part
-        left[k] = carry & _WORD
-        carry = carry >> _HALF
-    for k in range(2, _LIMBS):
-        carry += left[k]
-        left[k] = carry & _WORD
-        carry = carry >> _HALF
-    right[0], right[1] = mantissa & _WORD, mantissa >> _HALF
-    _scale_up(left if power > 0 else right, np.uint64(10), abs(power))
-    _scale_up(right if exponent > 0 else left, np.uint64(2), abs(exponent))
-    for k in range(_LIMBS - 1, -1, -1):
+    high, low, power = strip(number[0], number[1], number[2])
+    digits = count_digits(high, low)
+    if digits <= DOUBLE_DIGITS and abs(power) <= EXACT_POWER:
+        size = low / TENS[-power] if power < 0 else low * TENS[power]
+        return (-size if number[3] else size), True, True
+    if power == 0 and high < _ONE:
+        size, same = integer_to_double(UNSIGNED_BIG, np.int64(low))
+        return (-size if number[3] else size), same, True
+    return 0.0, False, False
+
+
+@inner
+def _times_five(factor: U64, power: Int) -> Words:
+    """Return factor * 5^power, of at most 192 bits."""
+    upper, low = multiply(_ZERO, _FIVES[power, 1], factor)
+    high, middle = multiply(_ZERO, _FIVES[power, 0], factor)
+    middle = middle + upper
+    return high + (_ONE if middle < upper else _ZERO), middle, low
+
+
+@inner
+def _shifted(words: Words, count: Int) -> Words:
+    """Return 192 bits moved up by `count`."""
+    high, middle, low = words
+    while count >= 64:
+        high, middle, low = middle, low, _ZERO
+        count -= 64
+    if count > 0:
+        up, down = np.uint64(count), np.uint64(64 - count)
+        high, middle, low = high << up | middle >> down, middle << up | low >> down, low << up
+    return high, middle, low
+
+
+@inner
+def _order(number: U64, power: Int, mantissa: U64, exponent: Int) -> Int:
+    """Return the sign of number * 10^power - mantissa * 2^exponent; the two are nearly equal."""
+    left = _times_five(number, max(power, 0))
+    right = _times_five(mantissa, max(-power, 0))
+    if power > exponent:
+        left = _shifted(left, power - exponent)
+    else:
+        right = _shifted(right, exponent - power)
+    for k in range(3):
         if left[k] != right[k]:
             return 1 if left[k] > right[k] else -1
     return 0
 
 
-@njit(cache=True, nogil=True)
-def _side(high: U64, low: U64, power: Int, value: float) -> Int:
-    """Return how far a decimal lies from a positive double: 0 rounds to it, 1 is above, -1 below."""
-    bits = np.float64(value).view(np.int64)
+@inner
+def rounds_to(number: U64, power: Int, size: float) -> bool:
+    """Return whether number * 10^power, when rounded to a double, is `size`.
+
+    For a number of up to 15 digits, |power| up to 52, and a positive normal `size` near to it.
+    """
+    if abs(power) <= EXACT_POWER:
+        return (number / TENS[-power] if power < 0 else number * TENS[power]) == size
+    bits = np.float64(size).view(np.int64)
     exponent = (bits >> 52) - 1075
     mantissa = np.uint64((bits & ((1 << 52) - 1)) | (1 << 52))
-    even = mantissa & np.uint64(1) == np.uint64(0)
-    above = compare_exactly(high, low, power, mantissa * np.uint64(2) + np.uint64(1), exponent - 1)
-    if above > 0 or (above == 0 and not even):
-        return 1
+    odd = mantissa & _ONE == _ONE
+    above = _order(number, power, mantissa * _TWO + _ONE, exponent - 1)
+    if above > 0 or (above == 0 and odd):
+        return False
     if mantissa == np.uint64(1 << 52):
-        below = compare_exactly(high, low, power, mantissa * np.uint64(4) - np.uint64(1), exponent - 2)
+        below = _order(number, power, mantissa * _TWO * _TWO - _ONE, exponent - 2)
     else:
-        below = compare_exactly(high, low, power, mantissa * np.uint64(2) - np.uint64(1), exponent - 1)
-    return -1 if below < 0 or (below == 0 and not even) else 0
-
-
-@njit(cache=True, nogil=True)
-def nearest_double(number: Any) -> tuple[float, bool]:
-    """Return the double nearest to a decimal, and whether it says the same.
-
-    Numbers outside 10^-75 .. 10^75, which Tarantool 2 does not have, come within a few units of the last place
-    and are never called the same.
-    """
-    high, low, power = strip(number[0], number[1], number[2])
-    digits = count_digits(high, low)
-    if high == np.uint64(0) and low < _MANTISSA and abs(power) <= EXACT_POWER:
-        size = low / TENS[-power] if power < 0 else low * TENS[power]
-        same = digits <= DOUBLE_DIGITS or exact_integer(size, high, low, False) and power == 0
-        return (-size if number[3] else size), same
-    size = np.float64(high) * 1e19 + np.float64(low)
-    bounded = min(max(power, -308), 308)
-    size = size * TENS[bounded] if bounded > 0 else size / TENS[-bounded]
-    if abs(power) > 75:
-        return (-size if number[3] else size), False
-    side = _side(high, low, power, size)
-    while side != 0:
-        size = np.int64(np.float64(size).view(np.int64) + side).view(np.float64)
-        side = _side(high, low, power, size)
-    bits = np.float64(size).view(np.int64)
-    mantissa = np.uint64((bits & ((1 << 52) - 1)) | (1 << 52))
-    same = digits <= DOUBLE_DIGITS or compare_exactly(high, low, power, mantissa, (bits >> 52) - 1075) == 0
-    return (-size if number[3] else size), same
+        below = _order(number, power, mantissa * _TWO - _ONE, exponent - 1)
+    return below > 0 or (below == 0 and not odd)

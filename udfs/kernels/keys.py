@@ -8,10 +8,10 @@ from __future__ import annotations
 from typing import Any, NamedTuple
 
 import numpy as np
-from numba import njit
 from numpy.typing import NDArray
 
 from udfs.kernels.canonical import put_part, put_unsigned
+from udfs.kernels.compiled import entry, inner
 from udfs.kernels.memory import address, load8, store8
 from udfs.kernels.values import ABSENT, ARRAY, BAD, MAP, STRING, UNSIGNED, Int, head, skip
 
@@ -56,7 +56,7 @@ class Parts(NamedTuple):
     names: NDArray[np.uint8]
 
 
-@njit(cache=True, nogil=True)
+@inner
 def _into_map(pos: Int, end: Int, count: Int, name: Int, size: Int) -> Int:
     """Return where the value of a map's string key is; -1 broken, -2 not there."""
     for _ in range(count):
@@ -76,7 +76,7 @@ def _into_map(pos: Int, end: Int, count: Int, name: Int, size: Int) -> Int:
     return -2
 
 
-@njit(cache=True, nogil=True)
+@inner
 def _follow(pos: Int, end: Int, steps: Any, first: Int, last: Int, names: Int) -> Int:
     """Return where the value at the end of a path is; -1 broken, -2 not there."""
     for k in range(first, last):
@@ -97,7 +97,7 @@ def _follow(pos: Int, end: Int, steps: Any, first: Int, last: Int, names: Int) -
     return pos
 
 
-@njit(cache=True, nogil=True)
+@inner
 def _one_key(pos: Int, end: Int, whole: bool, first: Int, last: Int, parts: Any, target: Int) -> Any:
     """Write one key; return (target, code, part, class)."""
     kind, count, pos = head(pos, end) if pos < end else (BAD, np.int64(0), pos)
@@ -123,7 +123,9 @@ def _one_key(pos: Int, end: Int, whole: bool, first: Int, last: Int, parts: Any,
         start = pos
         if whole and parts.step_starts[part] < parts.step_starts[part + 1]:
             names = address(parts.names)
-            start = _follow(pos, end, parts.steps, parts.step_starts[part], parts.step_starts[part + 1], names)
+            start = _follow(
+                pos, end, parts.steps, parts.step_starts[part], parts.step_starts[part + 1], names
+            )
             if start < 0:
                 return target, (MISSING if start == -2 else NOT_MSGPACK), part - first, ABSENT
         kind, argument, start = head(start, end) if start < end else (BAD, np.int64(0), start)
@@ -135,7 +137,7 @@ def _one_key(pos: Int, end: Int, whole: bool, first: Int, last: Int, parts: Any,
     return target, OK, 0, UNSIGNED
 
 
-@njit(cache=True, nogil=True)
+@entry
 def keys(data, offsets, nulls, from_tuple, which, parts, out, ends, errors):  # type: ignore[no-untyped-def]
     """Write the canonical key of each row; a row without one is empty, and `errors` says (code, part, class).
 

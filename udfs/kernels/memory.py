@@ -11,12 +11,14 @@ from typing import Any
 
 import numpy as np
 from llvmlite import ir
-from numba import njit, types
+from numba import types
 from numba.core import cgutils
 from numba.extending import intrinsic
 
+from udfs.kernels.compiled import inner
 
-@njit(cache=True, nogil=True)
+
+@inner
 def address(array: Any) -> Any:
     """Return where the elements of an array lie."""
     return np.int64(array.ctypes.data)

@@ -9,11 +9,11 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-from numba import njit
 from numpy.typing import NDArray
 
-from udfs.kernels.decimals import integer_parts, read_decimal, rescale
-from udfs.kernels.doubles import nearest_double
+from udfs.kernels.compiled import entry, inner
+from udfs.kernels.decimals import read_decimal, rescale
+from udfs.kernels.doubles import decimal_to_double, integer_to_double
 from udfs.kernels.memory import address, load32, load64
 from udfs.kernels.values import DATETIME, DECIMAL, DOUBLE, FLOAT, INTEGER, NIL, UNSIGNED_BIG, Int
 
@@ -23,14 +23,14 @@ OUT_OF_RANGE = 2
 TOO_MANY_DIGITS = 3
 INVALID = 4
 NOT_UTF8 = 5
-TOO_DEEP = 6
-TOO_LARGE = 7
+TOO_LARGE = 6
+UNDECIDED = 7
 
 MIN_SECONDS = -62135596800
 MAX_SECONDS = 253402300799
 
 
-@njit(cache=True, nogil=True)
+@entry
 def longs(classes: Any, statuses: Any) -> None:
     """Say which integers are above 2^63 - 1; the others are their arguments."""
     for row in range(len(classes)):
@@ -38,7 +38,7 @@ def longs(classes: Any, statuses: Any) -> None:
             statuses[row] = OUT_OF_RANGE
 
 
-@njit(cache=True, nogil=True)
+@entry
 def wides(classes: Any, arguments: Any, out: NDArray[np.int64]) -> None:
     """Fill decimal(20,0) words (lower, upper) from integers."""
     for row in range(len(classes)):
@@ -46,40 +46,37 @@ def wides(classes: Any, arguments: Any, out: NDArray[np.int64]) -> None:
         out[row, 1] = -1 if classes[row] == INTEGER and arguments[row] < 0 else 0
 
 
-@njit(cache=True, nogil=True)
+@entry
 def doubles(data: Any, classes: Any, arguments: Any, out: Any, statuses: Any) -> None:
-    """Fill doubles from any number."""
+    """Fill doubles from any number; decimals that are not decided here are `UNDECIDED`."""
     base = address(data)
     for row in range(len(classes)):
         kind, argument = classes[row], arguments[row]
         if kind in (DOUBLE, FLOAT):
             out[row] = np.int64(argument).view(np.float64)
-        elif kind > NIL:
-            if kind == DECIMAL:
-                number = read_decimal(base + (argument >> 32), argument & 0xFFFFFFFF)
-            else:
-                number = integer_parts(kind, argument)
+        elif kind == DECIMAL:
+            number = read_decimal(base + (argument >> 32), argument & 0xFFFFFFFF)
             if not number[4]:
                 statuses[row] = INVALID
                 continue
-            value, same = nearest_double(number)
-            out[row] = value
+            out[row], same, known = decimal_to_double(number)
+            if not same:
+                statuses[row] = INEXACT if known else UNDECIDED
+        elif kind > NIL:
+            out[row], same = integer_to_double(kind, argument)
             if not same:
                 statuses[row] = INEXACT
 
 
-@njit(cache=True, nogil=True)
+@entry
 def decimals(data: Any, classes: Any, arguments: Any, scale: Int, out: Any, statuses: Any) -> None:
-    """Fill decimal(38, scale) words (lower, upper) from decimals and integers."""
+    """Fill decimal(38, scale) words (lower, upper) from decimals."""
     base = address(data)
     for row in range(len(classes)):
         kind, argument = classes[row], arguments[row]
         if kind <= NIL:
             continue
-        if kind == DECIMAL:
-            number = read_decimal(base + (argument >> 32), argument & 0xFFFFFFFF)
-        else:
-            number = integer_parts(kind, argument)
+        number = read_decimal(base + (argument >> 32), argument & 0xFFFFFFFF)
         upper, lower, fits = rescale(number, scale)
         out[row, 0] = lower
         out[row, 1] = upper
@@ -87,7 +84,7 @@ def decimals(data: Any, classes: Any, arguments: Any, scale: Int, out: Any, stat
             statuses[row] = TOO_MANY_DIGITS if number[4] else INVALID
 
 
-@njit(cache=True, nogil=True)
+@inner
 def read_datetime(pos: Int, size: Int) -> tuple[Int, Int, bool]:
     """Read the content of an MP_DATETIME: seconds, nanoseconds, whether it is valid.
 
@@ -100,7 +97,7 @@ def read_datetime(pos: Int, size: Int) -> tuple[Int, Int, bool]:
     return load64(pos), nanoseconds, nanoseconds < 1000000000
 
 
-@njit(cache=True, nogil=True)
+@entry
 def timestamps(data: Any, classes: Any, arguments: Any, out: Any, statuses: Any) -> None:
     """Fill microseconds since 1970 UTC, of years 1 to 9999; nanoseconds beyond them are cut and said."""
     base = address(data)

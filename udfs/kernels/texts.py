@@ -8,8 +8,8 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-from numba import njit
 
+from udfs.kernels.compiled import entry, inner
 from udfs.kernels.memory import address, copy, load8, load64
 from udfs.kernels.scalars import NOT_UTF8
 from udfs.kernels.values import NIL, Int
@@ -17,7 +17,7 @@ from udfs.kernels.values import NIL, Int
 _HIGH_BITS = np.int64(-9187201950435737472)  # 0x80 in each of eight bytes
 
 
-@njit(cache=True, nogil=True)
+@inner
 def is_utf8(pos: Int, size: Int) -> bool:
     """Return whether bytes are UTF-8: no overlong forms, no surrogates, nothing above U+10FFFF."""
     end = pos + size
@@ -48,7 +48,7 @@ def is_utf8(pos: Int, size: Int) -> bool:
     return True
 
 
-@njit(cache=True, nogil=True)
+@entry
 def spans(data: Any, classes: Any, arguments: Any, check: bool, offsets: Any, statuses: Any) -> None:
     """Fill the offsets of a column that copies its spans; strings that are not UTF-8 are said and left out."""
     base = address(data)
@@ -63,7 +63,7 @@ def spans(data: Any, classes: Any, arguments: Any, check: bool, offsets: Any, st
         offsets[row + 1] = total
 
 
-@njit(cache=True, nogil=True)
+@entry
 def gather(data: Any, arguments: Any, offsets: Any, out: Any) -> None:
     """Copy each row's span to where `offsets` wants it."""
     base, target = address(data), address(out)

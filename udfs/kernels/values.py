@@ -13,9 +13,9 @@ from __future__ import annotations
 from typing import TypeAlias
 
 import numpy as np
-from numba import njit
 from numpy.typing import NDArray
 
+from udfs.kernels.compiled import inner
 from udfs.kernels.memory import load8, load64_big
 
 Int: TypeAlias = int | np.int64
@@ -98,7 +98,7 @@ _HEADS = _head_table()
 _EXTENSIONS = np.array([EXTENSION, DECIMAL, UUID, ERROR, DATETIME, EXTENSION, INTERVAL] + [EXTENSION] * 249)
 
 
-@njit(cache=True, nogil=True)
+@inner
 def head(pos: Int, end: Int) -> Head:
     """Read what stands at `pos`; BAD where `end` cuts it short or it is not MessagePack."""
     info = _HEADS[load8(pos)]
@@ -125,7 +125,7 @@ def head(pos: Int, end: Int) -> Head:
     return kind, argument, after
 
 
-@njit(cache=True, nogil=True)
+@inner
 def skip(pos: Int, end: Int) -> Int:
     """Return where the value at `pos` ends, or -1 where it is cut short or not MessagePack."""
     left = np.int64(1)

@@ -13,8 +13,8 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-from numba import njit
 
+from udfs.kernels.compiled import entry, inner
 from udfs.kernels.memory import address, move, store8
 from udfs.kernels.scalars import FITS, INEXACT, TOO_LARGE
 from udfs.kernels.values import ARRAY, ERROR, MAP, NIL, STRING, Int, head, skip
@@ -40,7 +40,7 @@ _KIND, _LEFT, _START, _FIRST, _SOURCE = 0, 1, 2, 3, 4
 _UNTIL_END = 1 << 62
 
 
-@njit(cache=True, nogil=True)
+@inner
 def _sort_fields(ids: Any, offsets: Any, first: Int, last: Int, places: Any, sizes: Any) -> None:
     """Shell sort the fields first..last of an object by key, then by place."""
     gap = (last - first) // 2
@@ -49,7 +49,8 @@ def _sort_fields(ids: Any, offsets: Any, first: Int, last: Int, places: Any, siz
             one, offset = ids[k], offsets[k]
             j = k
             while j >= first + gap and (
-                key_before(one, ids[j - gap], places, sizes) or (one == ids[j - gap] and offset < offsets[j - gap])
+                key_before(one, ids[j - gap], places, sizes)
+                or (one == ids[j - gap] and offset < offsets[j - gap])
             ):
                 ids[j], offsets[j] = ids[j - gap], offsets[j - gap]
                 j -= gap
@@ -57,7 +58,7 @@ def _sort_fields(ids: Any, offsets: Any, first: Int, last: Int, places: Any, siz
         gap = gap // 2
 
 
-@njit(cache=True, nogil=True)
+@inner
 def _drop_repeated(ids: Any, offsets: Any, first: Int, last: Int) -> Int:
     """Keep the last field of each key of a sorted object; return where the kept ones end."""
     kept = first
@@ -69,7 +70,7 @@ def _drop_repeated(ids: Any, offsets: Any, first: Int, last: Int) -> Int:
     return kept
 
 
-@njit(cache=True, nogil=True)
+@inner
 def _close(target: Int, frame: Any, ids: Any, offsets: Any, last: Int) -> Int:
     """Put the header of an object or array before its children, which end at `target`."""
     start, first = frame[_START], frame[_FIRST]
@@ -101,7 +102,7 @@ def _close(target: Int, frame: Any, ids: Any, offsets: Any, last: Int) -> Int:
     return body + size
 
 
-@njit(cache=True, nogil=True)
+@inner
 def _field_key(pos: Int, end: Int, frame: Any, entry: Int, ids: Any, keys: Any) -> tuple[Int, bool]:
     """Take the key at `pos` for field `entry`; return where its value starts (NO_KEY: no key), is it exact."""
     kind, argument, pos = head(pos, end)
@@ -112,8 +113,10 @@ def _field_key(pos: Int, end: Int, frame: Any, entry: Int, ids: Any, keys: Any) 
     return pos + (argument if kind >= STRING else 0), exact
 
 
-@njit(cache=True, nogil=True)
-def encode(pos: Int, end: Int, is_extra: bool, target: Int, frames: Any, fields: Any, keys: Any) -> tuple[Int, Int]:
+@inner
+def encode(
+    pos: Int, end: Int, is_extra: bool, target: Int, frames: Any, fields: Any, keys: Any
+) -> tuple[Int, Int]:
     """Write the value at `pos`, or the array of all values up to `end`; the MessagePack is known to be valid.
 
     Parameters
@@ -193,8 +196,10 @@ def encode(pos: Int, end: Int, is_extra: bool, target: Int, frames: Any, fields:
             return target, status
 
 
-@njit(cache=True, nogil=True)
-def variants(data, classes, arguments, is_extra, largest, values, value_ends, metadata, metadata_ends, statuses):  # type: ignore[no-untyped-def]
+@entry
+def variants(
+    data, classes, arguments, is_extra, largest, values, value_ends, metadata, metadata_ends, statuses
+):  # type: ignore[no-untyped-def]
     """Write a column of variants.
 
     Parameters
@@ -221,7 +226,12 @@ def variants(data, classes, arguments, is_extra, largest, values, value_ends, me
     fields = (np.zeros(largest + 1, np.int64), np.zeros(largest + 1, np.int64))
     texts = np.zeros(8 * largest + 32, np.uint8)
     state = np.zeros(3, np.int64)
-    keys = (np.zeros(largest + 1, np.int64), np.zeros(largest + 1, np.int64), np.zeros(slot_count, np.int64), state)
+    keys = (
+        np.zeros(largest + 1, np.int64),
+        np.zeros(largest + 1, np.int64),
+        np.zeros(slot_count, np.int64),
+        state,
+    )
     for row in range(len(classes)):
         if classes[row] > NIL:
             place, size = arguments[row] >> 32, arguments[row] & 0xFFFFFFFF

@@ -10,13 +10,12 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-from numba import njit
 
-from udfs.kernels.memory import load8
+from udfs.kernels.compiled import inner
+from udfs.kernels.memory import copy, load8, store8
 from udfs.kernels.texts import is_utf8
-from udfs.kernels.variant_scalars import store
-from udfs.kernels.memory import copy, store8
 from udfs.kernels.values import INTEGER, STRING, UNSIGNED, UNSIGNED_BIG, Int
+from udfs.kernels.variant_scalars import store
 from udfs.kernels.writers import write_digits, write_hex, write_integer
 
 NO_KEY = -1
@@ -24,7 +23,7 @@ KEY_COUNT, TEXT_END, STAMP = 0, 1, 2
 """What `state` holds: keys so far, where the next text goes, the number of the row (marks live hash slots)."""
 
 
-@njit(cache=True, nogil=True)
+@inner
 def _same(one: Int, other: Int, size: Int) -> bool:
     for k in range(size):
         if load8(one + k) != load8(other + k):
@@ -32,7 +31,7 @@ def _same(one: Int, other: Int, size: Int) -> bool:
     return True
 
 
-@njit(cache=True, nogil=True)
+@inner
 def key_id(pos: Int, size: Int, places: Any, sizes: Any, slots: Any, state: Any) -> Int:
     """Return the id of a key, a new one where it was not seen in this row."""
     code = np.uint64(14695981039346656037)
@@ -52,7 +51,7 @@ def key_id(pos: Int, size: Int, places: Any, sizes: Any, slots: Any, state: Any)
     return known
 
 
-@njit(cache=True, nogil=True)
+@inner
 def key_text(kind: Int, argument: Int, pos: Int, state: Any) -> tuple[Int, Int, bool]:
     """Return a map's key as text: its place, its size (NO_KEY where it has none), whether it is exact.
 
@@ -82,12 +81,12 @@ def key_text(kind: Int, argument: Int, pos: Int, state: Any) -> tuple[Int, Int, 
     return start, end - start, kind != STRING
 
 
-@njit(cache=True, nogil=True)
+@inner
 def _unit(byte: Int) -> Int:
     return byte + 16 if byte in (0xEE, 0xEF) else byte
 
 
-@njit(cache=True, nogil=True)
+@inner
 def key_before(one: Int, other: Int, places: Any, sizes: Any) -> bool:
     """Return whether one key comes before another in an object."""
     shared = min(sizes[one], sizes[other])
@@ -98,13 +97,13 @@ def key_before(one: Int, other: Int, places: Any, sizes: Any) -> bool:
     return sizes[one] < sizes[other]
 
 
-@njit(cache=True, nogil=True)
+@inner
 def width_of(value: Int) -> Int:
     """Return how many bytes a size or an offset needs, 1 to 4."""
     return 1 if value < 1 << 8 else (2 if value < 1 << 16 else (3 if value < 1 << 24 else 4))
 
 
-@njit(cache=True, nogil=True)
+@inner
 def put_metadata(target: Int, places: Any, sizes: Any, count: Int) -> Int:
     """Write a variant's metadata: version 1, the keys in the order of their ids."""
     total = np.int64(0)

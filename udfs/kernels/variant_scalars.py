@@ -11,8 +11,8 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-from numba import njit
 
+from udfs.kernels.compiled import inner
 from udfs.kernels.decimals import count_digits, integer_parts, read_decimal, to_binary
 from udfs.kernels.memory import copy, store8, store64
 from udfs.kernels.scalars import FITS, INEXACT, MAX_SECONDS, MIN_SECONDS, read_datetime
@@ -47,14 +47,14 @@ SHORT_STRING_MAX = 63
 _ZERO = np.uint64(0)
 
 
-@njit(cache=True, nogil=True)
+@inner
 def store(target: Int, value: Int, size: Int) -> None:
     """Store the low `size` bytes of a value, little-endian."""
     for k in range(size):
         store8(target + k, value >> (8 * k))
 
 
-@njit(cache=True, nogil=True)
+@inner
 def put_integer(target: Int, value: Int) -> Int:
     """Write an integer of 64 bits in the narrowest form."""
     if -128 <= value < 128:
@@ -70,7 +70,7 @@ def put_integer(target: Int, value: Int) -> Int:
     return target + 1 + size
 
 
-@njit(cache=True, nogil=True)
+@inner
 def put_string(target: Int, pos: Int, size: Int) -> Int:
     """Write a string whose text is already in memory."""
     if size <= SHORT_STRING_MAX:
@@ -83,7 +83,7 @@ def put_string(target: Int, pos: Int, size: Int) -> Int:
     return target + 5 + size
 
 
-@njit(cache=True, nogil=True)
+@inner
 def put_binary(target: Int, pos: Int, size: Int) -> Int:
     """Write bytes."""
     store8(target, V_BINARY)
@@ -92,7 +92,7 @@ def put_binary(target: Int, pos: Int, size: Int) -> Int:
     return target + 5 + size
 
 
-@njit(cache=True, nogil=True)
+@inner
 def put_decimal(target: Int, number: Any) -> Int:
     """Write a decimal of up to 38 digits and scale 0 to 38; return -1 where it is not one."""
     high, low, exponent, negative, valid = number
@@ -116,7 +116,7 @@ def put_decimal(target: Int, number: Any) -> Int:
     return target + 2 + size
 
 
-@njit(cache=True, nogil=True)
+@inner
 def _put_datetime(target: Int, pos: Int, size: Int) -> tuple[Int, Int]:
     seconds, nanoseconds, valid = read_datetime(pos, size)
     if not valid or seconds < MIN_SECONDS or seconds > MAX_SECONDS:
@@ -126,7 +126,7 @@ def _put_datetime(target: Int, pos: Int, size: Int) -> tuple[Int, Int]:
     return target + 9, FITS if nanoseconds % 1000 == 0 else INEXACT
 
 
-@njit(cache=True, nogil=True)
+@inner
 def _put_extension(target: Int, kind: Int, pos: Int, size: Int) -> tuple[Int, Int]:
     """Write an extension that a variant can say; return (-1, FITS) for any other."""
     if kind == DECIMAL:
@@ -145,7 +145,7 @@ def _put_extension(target: Int, kind: Int, pos: Int, size: Int) -> tuple[Int, In
     return after, FITS
 
 
-@njit(cache=True, nogil=True)
+@inner
 def put_scalar(target: Int, kind: Int, argument: Int, start: Int, pos: Int) -> tuple[Int, Int]:
     """Write the value that starts at `start` and whose head says (kind, argument, pos).
 
@@ -163,7 +163,7 @@ def put_scalar(target: Int, kind: Int, argument: Int, start: Int, pos: Int) -> t
         if is_utf8(pos, argument):
             return put_string(target, pos, argument), FITS
         return put_binary(target, pos, argument), FITS
-    if kind == NIL or kind == BOOLEAN:
+    if kind in (NIL, BOOLEAN):
         store8(target, V_NULL if kind == NIL else (V_TRUE if argument else V_FALSE))
         return target + 1, FITS
     if kind in (DOUBLE, FLOAT):

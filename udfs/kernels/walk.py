@@ -10,9 +10,9 @@ from __future__ import annotations
 from typing import Any, TypeAlias
 
 import numpy as np
-from numba import njit
 from numpy.typing import NDArray
 
+from udfs.kernels.compiled import entry, inlined, inner
 from udfs.kernels.memory import address
 from udfs.kernels.values import ABSENT, ARRAY, BAD, STRING, Int, head, skip
 
@@ -28,7 +28,7 @@ Table: TypeAlias = tuple[NDArray[np.int32], NDArray[np.int64], NDArray[np.uint8]
 """Of each field of each format: its column, the classes it accepts (bits), whether it is kept as MessagePack."""
 
 
-@njit(cache=True, nogil=True)
+@inner
 def _reject(classes: Any, errors: Any, row: Int, code: Int, position: Int, found: Int) -> None:
     classes[:, row] = ABSENT
     errors[0, row] = code
@@ -36,7 +36,7 @@ def _reject(classes: Any, errors: Any, row: Int, code: Int, position: Int, found
     errors[2, row] = found
 
 
-@njit(cache=True, nogil=True, inline="always")
+@inlined
 def _rest(pos, end, base, row, fields, count, classes, arguments):  # type: ignore[no-untyped-def]
     """Keep the fields past the format; return where the tuple ends, or -1."""
     if count <= fields:
@@ -51,7 +51,7 @@ def _rest(pos, end, base, row, fields, count, classes, arguments):  # type: igno
     return pos
 
 
-@njit(cache=True, nogil=True, inline="always")
+@inlined
 def _fields(pos, end, base, row, first, number, table, classes, arguments):  # type: ignore[no-untyped-def]
     """Walk `number` fields of a format that starts at `first`; return (place, position, code, class)."""
     columns, accepts, whole = table
@@ -78,7 +78,7 @@ def _fields(pos, end, base, row, first, number, table, classes, arguments):  # t
     return pos, number, OK, ABSENT
 
 
-@njit(cache=True, nogil=True)
+@entry
 def walk(data, offsets, nulls, layouts, starts, table, classes, arguments, errors):  # type: ignore[no-untyped-def]
     """Walk all rows; a bad row's fields are all absent, and `errors` says (code, position, class).
 

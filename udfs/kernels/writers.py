@@ -9,8 +9,8 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-from numba import njit
 
+from udfs.kernels.compiled import entry, inner
 from udfs.kernels.decimals import POWERS, TEN, U64, count_digits, read_decimal
 from udfs.kernels.memory import address, load8, store8
 from udfs.kernels.scalars import INVALID
@@ -31,7 +31,7 @@ _SECONDS = 6
 _ADJUST = 8
 
 
-@njit(cache=True, nogil=True)
+@inner
 def write_hex(target: Int, pos: Int, size: Int) -> Int:
     """Write bytes as lower-case hexadecimal; return where the text ends."""
     for k in range(size):
@@ -42,7 +42,7 @@ def write_hex(target: Int, pos: Int, size: Int) -> Int:
     return target
 
 
-@njit(cache=True, nogil=True)
+@inner
 def write_uuid(target: Int, pos: Int) -> Int:
     """Write 16 bytes as 8-4-4-4-12 (`src/lib/core/mp_uuid.c`: MP_EXT 2, fields big-endian)."""
     for first, last in ((0, 4), (4, 6), (6, 8), (8, 10), (10, 16)):
@@ -53,7 +53,7 @@ def write_uuid(target: Int, pos: Int) -> Int:
     return target
 
 
-@njit(cache=True, nogil=True)
+@inner
 def write_digits(target: Int, value: U64, digits: Int) -> Int:
     """Write the last `digits` decimal digits of a number."""
     for k in range(digits - 1, -1, -1):
@@ -62,7 +62,7 @@ def write_digits(target: Int, value: U64, digits: Int) -> Int:
     return target
 
 
-@njit(cache=True, nogil=True)
+@inner
 def write_integer(target: Int, value: Int) -> Int:
     """Write a signed integer."""
     if value < 0:
@@ -72,7 +72,7 @@ def write_integer(target: Int, value: Int) -> Int:
     return write_digits(target, size, max(count_digits(np.uint64(0), size), 1))
 
 
-@njit(cache=True, nogil=True)
+@inner
 def _write_coefficient(target: Int, number: Any, first: Int, last: Int) -> Int:
     """Write the digits first..last (from the end, last excluded) of a coefficient."""
     for k in range(first - 1, last - 1, -1):
@@ -82,7 +82,7 @@ def _write_coefficient(target: Int, number: Any, first: Int, last: Int) -> Int:
     return target
 
 
-@njit(cache=True, nogil=True)
+@inner
 def write_decimal(target: Int, number: Any) -> Int:
     """Write a decimal as `decimal_str` does (decNumber's to-scientific-string): 12.50, 1E+3, 1.5E-8."""
     digits = max(count_digits(number[0], number[1]), 1)
@@ -114,7 +114,7 @@ def write_decimal(target: Int, number: Any) -> Int:
     return write_integer(target + 2, abs(adjusted))
 
 
-@njit(cache=True, nogil=True)
+@inner
 def read_interval(pos: Int, size: Int, amounts: Any) -> bool:
     """Read the content of an MP_INTERVAL into nine amounts, years to nanoseconds and the adjustment.
 
@@ -138,7 +138,7 @@ def read_interval(pos: Int, size: Int, amounts: Any) -> bool:
     return pos == end
 
 
-@njit(cache=True, nogil=True)
+@inner
 def write_interval(target: Int, amounts: Any) -> Int:
     """Write an interval as `interval_to_string` in `src/lib/core/datetime.c` does: `+1 years, -3 days`."""
     start = target
@@ -159,7 +159,7 @@ def write_interval(target: Int, amounts: Any) -> Int:
     return target
 
 
-@njit(cache=True, nogil=True)
+@entry
 def uuids(data: Any, classes: Any, arguments: Any, out: Any, offsets: Any, statuses: Any) -> None:
     """Write a column of uuids; `out` has `UUID_TEXT` bytes a row."""
     base = address(data)
@@ -174,7 +174,7 @@ def uuids(data: Any, classes: Any, arguments: Any, out: Any, offsets: Any, statu
         offsets[row + 1] = target - start
 
 
-@njit(cache=True, nogil=True)
+@entry
 def decimal_texts(data: Any, classes: Any, arguments: Any, out: Any, offsets: Any, statuses: Any) -> None:
     """Write a column of decimals; `out` has `DECIMAL_TEXT_MAX` bytes a row."""
     base = address(data)
@@ -190,7 +190,7 @@ def decimal_texts(data: Any, classes: Any, arguments: Any, out: Any, offsets: An
         offsets[row + 1] = target - start
 
 
-@njit(cache=True, nogil=True)
+@entry
 def interval_texts(data: Any, classes: Any, arguments: Any, out: Any, offsets: Any, statuses: Any) -> None:
     """Write a column of intervals; `out` has `INTERVAL_TEXT_MAX` bytes a row."""
     base = address(data)

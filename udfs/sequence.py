@@ -1,0 +1,2 @@
+def sequence_keys(formats):
+    raise NotImplementedError
