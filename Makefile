@@ -4,6 +4,7 @@
 
 VENV := .venv
 CODE := $(wildcard jobs schemas sources tables udfs airflow_dags tests benchmarks setup)
+BENCH ?= $(shell grep -l __main__ benchmarks/*.py)
 
 # The environment's own commands come first, for Spark's launcher too, which asks the PATH for python3.
 export PATH := $(CURDIR)/$(VENV)/bin:$(PATH)
@@ -32,9 +33,9 @@ format: setup ## Format the code, and mend what ruff can mend by itself
 	@ruff check --fix $(CODE)
 	@ruff format $(CODE)
 
-bench: ## Measure, and print ratios
+bench: ## Measure, and print ratios; BENCH=benchmarks/decode.py ARGS="--rows 100000" for one of them
 	@setup/setup.sh with-tarantool
-	@python -m benchmarks $(ARGS)
+	@for script in $(BENCH); do echo "== $$script"; python $$script $(ARGS) || exit 1; done
 
 dist: setup ## Pack the project: a wheel, and the same as a zip for spark-submit --py-files
 	@rm -rf build dist

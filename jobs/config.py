@@ -66,14 +66,14 @@ class Spaces(_Part):
     rename : dict
         From a space's name to the name of its table.
     local : bool
-        Whether rows of local spaces are taken, one table an instance.
+        False: rows of local spaces, which belong to one instance, are left out.
 
     """
 
     include: Annotated[tuple[str, ...], Strict(False)] = ("*",)
     exclude: Annotated[tuple[str, ...], Strict(False)] = ()
     rename: dict[str, str] = {}
-    local: bool = False
+    local: Annotated[Literal[False], later(True)] = False
 
     @model_validator(mode="after")
     def _targets(self) -> Spaces:

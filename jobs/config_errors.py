@@ -55,7 +55,7 @@ def _what(details: ErrorDetails, where: Location, model: type[BaseModel]) -> str
 
 
 def _shown(value: Any) -> str:
-    text = repr(value)
+    text = str(value).lower() if isinstance(value, bool) else repr(value)
     return text if len(text) <= 60 else f"{text[:57]}..."
 
 
@@ -71,7 +71,7 @@ def _keys(model: type[BaseModel], where: Location) -> set[str]:
 
 
 def _allowed(model: type[BaseModel], where: Location) -> str:
-    return ", ".join(str(value) for value in get_args(_kind(model, where)))
+    return ", ".join(str(value).lower() for value in get_args(_kind(model, where)))
 
 
 def _kind(model: type[BaseModel], where: Location) -> Any:

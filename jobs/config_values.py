@@ -26,11 +26,11 @@ def mistake(what: str, *where: str | int) -> PydanticCustomError:
     return PydanticCustomError("mistake", "{what}", {"what": what, "where": where})
 
 
-def later(*names: str) -> BeforeValidator:
+def later(*names: str | bool) -> BeforeValidator:
     """Return the check that refuses by name what a later version will know."""
 
     def check(value: Any) -> Any:
-        if value in names:
+        if isinstance(value, str | bool) and value in names:
             raise PydanticCustomError("later", "{value} is not there yet", {"value": repr(value)})
         return value
 

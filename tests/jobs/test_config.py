@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import pickle
+import re
 from pathlib import Path
 
 import pytest
 from pydantic import ValidationError
 
-from jobs.config import Config, Policy, Source, load
+from jobs.config import Cluster, Config, Policies, Policy, Source, Spaces, Types, load
 from schemas.errors import ConfigurationError
 
 UUID = "a7b43b53-30ba-4f41-8b2d-1c2f6d7d3f01"
+DEMO = Path(__file__).resolve().parents[2] / "conf" / "demo.yaml"
 LEAST = "warehouse: wh\ncheckpoint: cp\nsources:\n  - {name: a1, path: a1}\n"
 
 
@@ -62,7 +64,7 @@ def test_every_key(yaml: Path) -> None:
         feed: leader
         on_gap: skip
         on_source_error: skip
-        spaces: {{include: ["acc*", "?x"], exclude: [old], rename: {{SQLT: upper}}, local: true}}
+        spaces: {{include: ["acc*", "?x"], exclude: [old], rename: {{SQLT: upper}}, local: false}}
         policies:
           default: {{policy: last_write_wins, deletes: all}}
           spaces: {{accounts: {{sequence: [updated, id]}}}}
@@ -153,11 +155,12 @@ MISTAKES = [
         "cluster.allocation",
         "'preserve' is not there yet; allowed: counter",
     ),
-    ("on_gap: true", "on_gap", "True is refused; allowed: hold, skip"),
+    ("on_gap: true", "on_gap", "true is refused; allowed: hold, skip"),
     ("on_source_error: hold", "on_source_error", "'hold' is refused; allowed: fail, skip"),
     ("spaces: {include: accounts}", "spaces.include", "'accounts' is refused; allowed: a list"),
     ("spaces: {include: [1]}", "spaces.include[0]", "1 is refused; allowed: a text"),
-    ("spaces: {local: 'yes'}", "spaces.local", "'yes' is refused; allowed: true, false"),
+    ("spaces: {local: 'yes'}", "spaces.local", "'yes' is refused; allowed: false"),
+    ("spaces: {local: true}", "spaces.local", "true is not there yet; allowed: false"),
     ("spaces: {rename: {a: B}}", "spaces.rename.a", "'B' is not a table's name"),
     ("spaces: {rename: {a: _cluster}}", "spaces.rename.a", "'_cluster' is not a table's name"),
     ("spaces: {rename: {a: t, b: t}}", "spaces.rename.b", "'t' is the name of 'a' already"),
@@ -248,3 +251,13 @@ def test_it_is_frozen_and_travels_to_workers(yaml: Path) -> None:
         config.trigger = "1 second"
     assert pickle.loads(pickle.dumps(config)) == config
     assert isinstance(config, Config)
+
+
+def test_the_demo_names_every_key() -> None:
+    """It is the reference: each key of each part stands in it, and its sources are there."""
+    text = DEMO.read_text(encoding="utf-8")
+    config = load(DEMO)
+    assert all(Path(source.path).is_dir() for source in config.sources)
+    assert set(Config.model_fields) == config.model_fields_set
+    for part in (Cluster, Source, Spaces, Policy, Policies, Types):
+        assert [key for key in part.model_fields if not re.search(rf"\b{key}\b", text)] == []
