@@ -21,8 +21,9 @@ from schemas.errors import XlogError
 from sources.xlog.arrays import Blocks, Bytes
 from sources.xlog.block import BLOCK_LIMIT, Status, damage, decompress
 from sources.xlog.damage import Mode, Skipped, meet
-from sources.xlog.kernels.chain import BLOCK_BEGIN, BLOCK_END, BLOCK_START, BLOCK_ZSTD, frame_bound
+from sources.xlog.kernels.chain import BLOCK_BEGIN, BLOCK_END, BLOCK_START, BLOCK_ZSTD
 from sources.xlog.kernels.fill import check_blocks, walk_rows
+from sources.xlog.kernels.frame import frame_bound
 from sources.xlog.kernels.row import AT, BLOCK, COUNT, FILLED, FULL, NUMBER, ROOM, Columns
 from sources.xlog.rows import new_columns
 from sources.xlog.selection import Selection, filter_of

@@ -146,9 +146,9 @@ def block_boundary(
     near : int
         Any byte.
     begin : int, optional
-        The start of a block at or before `near`, 0 for the first one: then the walk goes from block to block and
-        cannot err. Without it the block is found by its magic and proven by its checksum; a sound block inside
-        a tuple would do too.
+        The start of a block at or before `near`, 0 for the first one: then the walk goes from block to block
+        and cannot err. Without it the block is found by its magic and proven by its checksum; a sound block
+        inside a tuple would do too.
     end : int, optional
         By default the end of the file.
 

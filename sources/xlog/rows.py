@@ -46,7 +46,6 @@ def new_columns(rows: int, size: int, binary: bool = True) -> Columns:
 
     The memory is not touched: what is not filled costs address space only.
     """
-    values = [np.empty(size if binary else 0, np.uint8) for _ in BINARY]
     ends = np.empty((len(BINARY), rows + 1), np.int32)
     ends[:, 0] = 0
     return Columns(
@@ -54,7 +53,7 @@ def new_columns(rows: int, size: int, binary: bool = True) -> Columns:
         np.empty((len(NARROW), rows), np.int32),
         np.empty(rows, np.uint32),
         ends,
-        *values,
+        np.empty((len(BINARY), size if binary else 0), np.uint8),
     )
 
 
@@ -164,6 +163,6 @@ def _column(columns: Columns, count: int, field: pa.Field, validity: pa.Buffer |
         values = columns.narrow[NARROW.index(field.name), :count]
     else:
         ends = columns.ends[BINARY.index(field.name), : count + 1]
-        data = getattr(columns, field.name)[: ends[-1]]
+        data = columns.data[BINARY.index(field.name), : ends[-1]]
         return pa.Array.from_buffers(field.type, count, [validity, pa.py_buffer(ends), pa.py_buffer(data)])
     return pa.Array.from_buffers(field.type, count, [validity, pa.py_buffer(values)])

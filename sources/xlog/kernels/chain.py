@@ -1,4 +1,4 @@
-"""The walk from block to block over a buffer: numba kernels that find, check and measure, and decode nothing.
+"""The walk from block to block over a buffer: numba kernels that find, check and measure, and decode no row.
 
 Positions are offsets in the buffer; the caller knows where in the file the buffer lies. What a block looks
 like is said in `block`. Every kernel reads only bytes of `buffer[begin:end]`, whatever they hold.
@@ -12,7 +12,7 @@ import numpy as np
 import numpy.typing as npt
 from numba import njit
 
-from sources.xlog.arrays import Blocks, Bytes, Int, Word
+from sources.xlog.arrays import Blocks, Bytes, Int
 from sources.xlog.block import (
     FIXED_HEADER_SIZE,
     MAGIC_EOF,
@@ -21,15 +21,14 @@ from sources.xlog.block import (
     MAGIC_ZSTD,
     Status,
 )
-from sources.xlog.kernels.native import HAS_CRC32C, crc32c_u64, load_u64
+from sources.xlog.kernels.native import HAS_CRC32C, address_of, byte_at, crc32c_byte, crc32c_word, word_at
+from sources.xlog.kernels.skip import load_uint
 
 POLYNOMIAL = 0x82F63B78  # CRC-32C, reflected
 
 BLOCK_START, BLOCK_BEGIN, BLOCK_END, BLOCK_ZSTD = 0, 1, 2, 3
 """Rows of the matrix that `walk_blocks` fills: start of the block, of its data, its end, whether zstd."""
 
-ZSTD_BLOCK_MAX = 128 * 1024
-_ZSTD_MAGIC = 0xFD2FB528
 _GROUP, _PART, _EOF, _ZEROS = int(Status.GROUP), int(Status.PART), int(Status.EOF), int(Status.ZEROS)
 _MAGIC, _LENGTH, _CHECKSUM_FIELD = int(Status.MAGIC), int(Status.LENGTH), int(Status.CHECKSUM_FIELD)
 _PADDING, _TOO_LONG, _CHECKSUM = int(Status.PADDING), int(Status.TOO_LONG), int(Status.CHECKSUM)
@@ -52,87 +51,71 @@ _TABLES = _tables()
 
 
 @njit(cache=True, nogil=True)
-def _crc_bytes(crc: Word, buffer: Bytes, begin: Int, end: Int) -> Word:
-    for p in range(begin, end):
-        crc = np.uint64(_TABLES[0, (crc ^ np.uint64(buffer[p])) & np.uint64(0xFF)]) ^ (crc >> np.uint64(8))
+def crc_by_instruction(data: Int, begin: Int, end: Int) -> Int:
+    """Return the checksum of the bytes from `begin` to `end`, by the processor's CRC-32C instruction."""
+    crc, p = np.uint64(0), begin
+    while p + 8 <= end:
+        crc = crc32c_word(crc, word_at(data, p))
+        p += 8
+    while p < end:
+        crc = crc32c_byte(crc, byte_at(data, p))
+        p += 1
+    return np.int64(crc)
+
+
+@njit(cache=True, nogil=True)
+def crc_by_tables(data: Int, begin: Int, end: Int) -> Int:
+    """Return the checksum of the bytes from `begin` to `end`, 8 bytes a step by tables (any processor)."""
+    crc, p = np.int64(0), begin
+    while p + 8 <= end:
+        low = crc ^ np.int64(word_at(data, p) & np.uint64(0xFFFFFFFF))
+        high = np.int64(word_at(data, p) >> np.uint64(32))
+        crc = 0
+        for k in range(4):
+            crc ^= np.int64(_TABLES[7 - k, (low >> 8 * k) & 0xFF] ^ _TABLES[3 - k, (high >> 8 * k) & 0xFF])
+        p += 8
+    while p < end:
+        crc = np.int64(_TABLES[0, (crc ^ byte_at(data, p)) & 0xFF]) ^ (crc >> 8)
+        p += 1
     return crc
-
-
-@njit(cache=True, nogil=True)
-def crc_by_instruction(buffer: Bytes, begin: Int, end: Int) -> Word:
-    """Return the checksum of `buffer[begin:end]`, by the processor's CRC-32C instruction."""
-    crc = np.uint64(0)
-    p = begin
-    while p + 8 <= end:
-        crc = crc32c_u64(crc, load_u64(buffer, p))
-        p += 8
-    return _crc_bytes(crc, buffer, p, end)
-
-
-@njit(cache=True, nogil=True)
-def crc_by_tables(buffer: Bytes, begin: Int, end: Int) -> Word:
-    """Return the checksum of `buffer[begin:end]`, 8 bytes a step by tables (any processor)."""
-    crc, low = np.uint64(0), np.uint64(0xFF)
-    p = begin
-    while p + 8 <= end:
-        word = load_u64(buffer, p) ^ crc
-        crc = np.uint64(0)
-        for k in range(8):
-            crc ^= np.uint64(_TABLES[7 - k, (word >> np.uint64(8 * k)) & low])
-        p += 8
-    return _crc_bytes(crc, buffer, p, end)
 
 
 crc_of = crc_by_instruction if HAS_CRC32C else crc_by_tables
 
 
 @njit(cache=True, nogil=True)
-def _big_endian(buffer: Bytes, begin: Int, size: Int) -> Int:
-    value = np.int64(0)
-    for p in range(begin, begin + size):
-        value = (value << 8) | np.int64(buffer[p])
+def _magic_at(data: Int, p: Int) -> Int:
+    value = 0
+    for k in range(MAGIC_SIZE):
+        value = (value << 8) | byte_at(data, p + k)
     return value
 
 
 @njit(cache=True, nogil=True)
-def _field(buffer: Bytes, p: Int, end: Int) -> tuple[Int, Int]:
-    """Return a mp_uint's value and the position behind it; (-1, p) where there is none before `end`."""
-    head = buffer[p] if p < end else np.uint8(0xC1)
-    if head < 0x80:
-        return np.int64(head), p + 1
-    if head < 0xCC or head > 0xCE:
-        return -1, p
-    size = 1 << (np.int64(head) - 0xCC)
-    if p + 1 + size > end:
-        return -1, p
-    return _big_endian(buffer, p + 1, size), p + 1 + size
-
-
-@njit(cache=True, nogil=True)
-def _fixed_header(buffer: Bytes, p: Int, end: Int, limit: Int, check: bool) -> tuple[Int, Int]:
-    """Return (status, length of the data) of the block at `p`; at least `MAGIC_SIZE` bytes are there."""
-    magic = _big_endian(buffer, p, MAGIC_SIZE)
+def _fixed_header(data: Int, p: Int, end: Int, limit: Int, check: bool) -> tuple[Int, Int]:
+    """Return (status, length of what follows) of the block at `p`; at least `MAGIC_SIZE` bytes are there."""
+    magic = _magic_at(data, p)
     if magic == MAGIC_EOF:
         return _EOF, 0
-    if magic not in (MAGIC_PLAIN, MAGIC_ZSTD):
+    if magic != MAGIC_PLAIN and magic != MAGIC_ZSTD:
         return (_ZEROS if magic == 0 else _MAGIC), 0
     begin = p + FIXED_HEADER_SIZE
     if begin > end:
         return _PART, 0
-    length, at = _field(buffer, p + MAGIC_SIZE, begin)
-    if length < 0:
+    length, at = load_uint(data, p + MAGIC_SIZE, begin)
+    if at < 0:
         return _LENGTH, 0
-    before, at = _field(buffer, at, begin)
-    crc, at = _field(buffer, at, begin)
-    if before < 0 or crc < 0:
+    _, at = load_uint(data, at, begin)
+    crc, at = load_uint(data, at, begin) if at >= 0 else (0, -1)
+    if at < 0:
         return _CHECKSUM_FIELD, 0
-    if at < begin and np.int64(buffer[at]) != 0xA0 | (begin - at - 1):
+    if at < begin and byte_at(data, at) != 0xA0 | (begin - at - 1):
         return _PADDING, 0
-    if length > limit:
+    if not 0 <= length <= limit:
         return _TOO_LONG, 0
     if check and begin + length > end:
         return _PART, length
-    if check and np.uint64(crc) != crc_of(buffer, begin, begin + length):
+    if check and crc != crc_of(data, begin, begin + length):
         return _CHECKSUM, length
     return _GROUP, length
 
@@ -165,18 +148,20 @@ def walk_blocks(
         Blocks found; where the walk stands; why it stands there (`block.Status`).
 
     """
-    count, p = 0, begin
+    count, p, data = 0, begin, address_of(buffer)
     while p < stop and count < blocks.shape[1]:
         if p + MAGIC_SIZE > end:
             return count, p, _PART
-        status, length = _fixed_header(buffer, p, end, limit, check)
+        status, length = _fixed_header(data, p, end, limit, check)
         if status != _GROUP:
             return count, p, status
         blocks[BLOCK_START, count] = p
         blocks[BLOCK_BEGIN, count] = p + FIXED_HEADER_SIZE
         p += FIXED_HEADER_SIZE + length
         blocks[BLOCK_END, count] = p
-        blocks[BLOCK_ZSTD, count] = buffer[blocks[BLOCK_START, count] + 3] == MAGIC_ZSTD & 0xFF
+        blocks[BLOCK_ZSTD, count] = (
+            byte_at(data, blocks[BLOCK_START, count] + MAGIC_SIZE - 1) == MAGIC_ZSTD & 0xFF
+        )
         count += 1
     return count, p, _GROUP
 
@@ -184,51 +169,10 @@ def walk_blocks(
 @njit(cache=True, nogil=True)
 def find_magic(buffer: Bytes, begin: Int, end: Int) -> Int:
     """Return the first position in `begin..end` at which a block's magic stands whole, or -1."""
+    data = address_of(buffer)
     for p in range(begin, end - MAGIC_SIZE + 1):
-        if buffer[p] == MAGIC_PLAIN >> 24:
-            magic = _big_endian(buffer, p, MAGIC_SIZE)
-            if magic in (MAGIC_PLAIN, MAGIC_ZSTD):
+        if byte_at(data, p) == MAGIC_PLAIN >> 24:
+            magic = _magic_at(data, p)
+            if magic == MAGIC_PLAIN or magic == MAGIC_ZSTD:
                 return p
     return -1
-
-
-@njit(cache=True, nogil=True)
-def _little_endian(buffer: Bytes, begin: Int, size: Int) -> Int:
-    value = np.int64(0)
-    for k in range(size):
-        value |= np.int64(buffer[begin + k]) << (8 * k)
-    return value
-
-
-@njit(cache=True, nogil=True)
-def _frame_blocks(buffer: Bytes, begin: Int, end: Int) -> Int:
-    """Return the position of the first block of the zstd frame at `begin`, or -1."""
-    if begin + 5 > end or _little_endian(buffer, begin, 4) != _ZSTD_MAGIC:
-        return -1
-    descriptor = np.int64(buffer[begin + 4])
-    single, size_flag = (descriptor >> 5) & 1, descriptor >> 6
-    content_size = (1 << size_flag) if size_flag else single
-    dictionary = (1 << (descriptor & 3)) >> 1
-    return begin + 5 + (1 - single) + dictionary + content_size
-
-
-@njit(cache=True, nogil=True)
-def frame_bound(buffer: Bytes, begin: Int, end: Int) -> Int:
-    """Return how many bytes a zstd frame gives at most, or -1 if `buffer[begin:end]` is not one whole frame.
-
-    A frame that is cut decompresses without complaint to fewer rows, and Tarantool writes no size into it: so
-    the frame's blocks are walked (RFC 8878, 3.1.1). The bound is tight but for the last 128 KiB.
-    """
-    p = _frame_blocks(buffer, begin, end)
-    total, last = 0, 0
-    while p >= 0 and not last:
-        if p + 3 > end:
-            return -1
-        head = _little_endian(buffer, p, 3)
-        last, kind, size = head & 1, (head >> 1) & 3, head >> 3
-        if kind == 3 or size > ZSTD_BLOCK_MAX:
-            return -1
-        total += ZSTD_BLOCK_MAX if kind == 2 else size
-        p += 3 + (1 if kind == 1 else size)
-    has_checksum = p >= 0 and (buffer[begin + 4] >> 2) & 1
-    return total if p >= 0 and p + (4 if has_checksum else 0) == end else -1

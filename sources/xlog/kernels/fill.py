@@ -10,11 +10,10 @@ from numba import njit
 
 from sources.xlog.arrays import Blocks, Bytes, Int, Ints
 from sources.xlog.kernels.chain import BLOCK_BEGIN, BLOCK_END, BLOCK_START
-from sources.xlog.kernels.native import copy_bytes
+from sources.xlog.kernels.native import address_of, copy_bytes
 from sources.xlog.kernels.row import (
     AT,
     BLOCK,
-    BODY,
     COUNT,
     FILLED,
     FULL,
@@ -23,13 +22,11 @@ from sources.xlog.kernels.row import (
     KEY,
     LSN,
     NUMBER,
-    OPERATIONS,
     REPLICA_ID,
     ROOM,
     SPACE_ID,
     TIMESTAMP,
     TSN,
-    TUPLE,
     TYPE,
     Columns,
     walk_row,
@@ -63,45 +60,27 @@ def _numbers_to(columns: Columns, i: Int, position: Int, number: Int, numbers: I
 
 
 @njit(cache=True, nogil=True)
-def _lacking(to: Bytes, used: Int, begin: Int, end: Int) -> Int:
-    """Return how many bytes a buffer must have for one more value, or 0 if it fits."""
-    return used + end - begin if used + end - begin > to.size else 0
-
-
-@njit(cache=True, nogil=True)
-def _copy_to(
-    to: Bytes, columns: Columns, column: Int, i: Int, buffer: Bytes, spans: Ints, marks: Int
-) -> None:
-    used = np.int64(columns.ends[column, i])
-    if (marks >> (KEY + column)) & 1:
-        begin = spans[2 * column]
-        size = spans[2 * column + 1] - begin
-        copy_bytes(to, used, buffer, begin, size)
-        used += size
-    columns.ends[column, i + 1] = used
-
-
-@njit(cache=True, nogil=True)
 def _room(columns: Columns, i: Int, spans: Ints, marks: Int) -> Int:
-    """Return 0 if the row's binary values fit, otherwise the bytes that one of the buffers must have."""
-    lacking = 0
-    if (marks >> KEY) & 1:
-        lacking = max(lacking, _lacking(columns.key, columns.ends[0, i], spans[0], spans[1]))
-    if (marks >> TUPLE) & 1:
-        lacking = max(lacking, _lacking(columns.tuple, columns.ends[1, i], spans[2], spans[3]))
-    if (marks >> OPERATIONS) & 1:
-        lacking = max(lacking, _lacking(columns.operations, columns.ends[2, i], spans[4], spans[5]))
-    if (marks >> BODY) & 1:
-        lacking = max(lacking, _lacking(columns.body, columns.ends[3, i], spans[6], spans[7]))
+    """Return 0 if the row's binary values fit, otherwise the bytes that their buffers must have."""
+    lacking, size = 0, columns.data.shape[1]
+    for c in range(4):
+        if (marks >> (KEY + c)) & 1:
+            used = columns.ends[c, i] + spans[2 * c + 1] - spans[2 * c]
+            if used > size:
+                lacking = max(lacking, used)
     return lacking
 
 
 @njit(cache=True, nogil=True)
-def _binary_to(columns: Columns, i: Int, buffer: Bytes, spans: Ints, marks: Int) -> None:
-    _copy_to(columns.key, columns, 0, i, buffer, spans, marks)
-    _copy_to(columns.tuple, columns, 1, i, buffer, spans, marks)
-    _copy_to(columns.operations, columns, 2, i, buffer, spans, marks)
-    _copy_to(columns.body, columns, 3, i, buffer, spans, marks)
+def _binary_to(columns: Columns, i: Int, data: Int, spans: Ints, marks: Int) -> None:
+    to, size = address_of(columns.data), columns.data.shape[1]
+    for c in range(4):
+        used = np.int64(columns.ends[c, i])
+        if (marks >> (KEY + c)) & 1:
+            length = spans[2 * c + 1] - spans[2 * c]
+            copy_bytes(to + c * size + used, data + spans[2 * c], length)
+            used += length
+        columns.ends[c, i + 1] = used
 
 
 @njit(cache=True, nogil=True)
@@ -146,12 +125,12 @@ def walk_rows(
     """
     numbers, spans = np.zeros(16, np.int64), np.zeros(8, np.int64)
     i, b, p, number, result = state[COUNT], state[BLOCK], state[AT], state[NUMBER], FILLED
-    capacity = columns.marks.size
+    capacity, data = columns.marks.size, address_of(buffer)
     while b < count and result == FILLED:
         end = blocks[BLOCK_END, b]
         p = blocks[BLOCK_BEGIN, b] if p < 0 else p
         while p < end:
-            behind, marks = walk_row(buffer, p, end, numbers, spans)
+            behind, marks = walk_row(data, p, end, numbers, spans)
             if behind < 0:
                 result = behind
                 break
@@ -163,7 +142,7 @@ def walk_rows(
                     break
                 _numbers_to(columns, i, base + blocks[BLOCK_START, b], number, numbers, marks)
                 if binary:
-                    _binary_to(columns, i, buffer, spans, marks)
+                    _binary_to(columns, i, data, spans, marks)
                 i += 1
             p = behind
             number += 1
@@ -187,7 +166,7 @@ def check_blocks(buffer: Bytes, blocks: Blocks, first: Int, last: Int) -> tuple[
     for b in range(first, last):
         p, number = blocks[BLOCK_BEGIN, b], 0
         while p < blocks[BLOCK_END, b]:
-            p, _ = walk_row(buffer, p, blocks[BLOCK_END, b], numbers, spans)
+            p, _ = walk_row(address_of(buffer), p, blocks[BLOCK_END, b], numbers, spans)
             if p < 0:
                 return b, p, number
             number += 1

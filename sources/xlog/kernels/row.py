@@ -21,9 +21,10 @@ import numpy.typing as npt
 from numba import njit
 
 from schemas.iproto import VCLOCK_MAX, BodyKey, HeaderKey, RequestType
-from sources.xlog.arrays import Bytes, Int, Ints
+from sources.xlog.arrays import Int, Ints
 from sources.xlog.block import Status
-from sources.xlog.kernels.skip import is_array, load_map, load_uint, skip
+from sources.xlog.kernels.native import address_of, byte_at, double_of, put_word
+from sources.xlog.kernels.skip import DOUBLE, big_endian, is_array, load_map, load_uint, skip
 
 TYPE, REPLICA_ID, LSN, TIMESTAMP = 0, 2, 3, 4
 GROUP_ID, TSN, FLAGS, SPACE_ID, INDEX_BASE = 7, 8, 9, 11, 12
@@ -48,11 +49,10 @@ _BAD_HEADER, _BAD_BODY, _BAD_RANGE = int(Status.ROW_HEADER), int(Status.ROW_BODY
 _REPLICAS = int(VCLOCK_MAX)
 _INT32_MAX = 2**31 - 1
 _TIME_MAX = 9.2e12  # seconds: what 63 bits of microseconds hold
-_DOUBLE = 0xCB
 
 
 class Columns(NamedTuple):
-    """Buffers that `walk_rows` fills, for n rows.
+    """Buffers that `fill.walk_rows` fills, for n rows.
 
     Parameters
     ----------
@@ -61,59 +61,56 @@ class Columns(NamedTuple):
     narrow : int32[6, n]
         `NARROW`: number in the block, type, replica id, group id, space id, index base.
     marks : uint32[n]
-        Bits: which of them the row has, and its flags. What a row has not is not written.
+        Bits: which of them the row has, and its flags. Under a bit that is not set, a number is arbitrary.
     ends : int32[4, n + 1]
-        Arrow's offsets into each of the four below; the first column is 0.
-    key, tuple, operations, body : uint8[]
-        The bytes of the binary columns.
+        Arrow's offsets into each row of `data`; the first column is 0.
+    data : uint8[4, size]
+        The bytes of the columns `BINARY`.
 
     """
 
-    wide: npt.NDArray[np.int64]
+    wide: Ints
     narrow: npt.NDArray[np.int32]
     marks: npt.NDArray[np.uint32]
     ends: npt.NDArray[np.int32]
-    key: Bytes
-    tuple: Bytes
-    operations: Bytes
-    body: Bytes
+    data: npt.NDArray[np.uint8]
 
 
 @njit(cache=True, nogil=True)
-def _walk_header(buffer: Bytes, begin: Int, end: Int, numbers: Ints) -> tuple[Int, Int]:
-    """Put the header's values into `numbers` by key; return (position behind it or status, keys seen)."""
-    pairs, p = load_map(buffer, begin, end)
+def _walk_header(data: Int, begin: Int, end: Int, numbers: Int) -> tuple[Int, Int]:
+    """Store the header's values by key; return (position behind it or status, bits of the keys seen)."""
+    pairs, p = load_map(data, begin, end)
     seen = 0
-    for _ in range(pairs if p >= 0 else 0):
-        key, p = load_uint(buffer, p, end)
+    if p < 0:
+        return _BAD_HEADER, 0
+    for _ in range(pairs):
+        key, p = load_uint(data, p, end)
         if p < 0:
             return _BAD_HEADER, 0
-        if 0 <= key <= _LAST_KEY and (_UINTS >> key) & 1:
-            numbers[key], p = load_uint(buffer, p, end)
-            if (_INT32S >> key) & 1 and not 0 <= numbers[key] <= _INT32_MAX:
-                return _BAD_RANGE, 0
-            seen |= 1 << key
-        elif key == TIMESTAMP:
-            if p + 9 > end or buffer[p] != _DOUBLE:
+        if key == TIMESTAMP:
+            if p + 9 > end or byte_at(data, p) != DOUBLE:
                 return _BAD_HEADER, 0
-            bits = np.int64(0)
-            for k in range(1, 9):
-                bits = (bits << 8) | np.int64(buffer[p + k])
-            numbers[key] = bits
-            seen |= 1 << key
+            put_word(numbers, 8 * TIMESTAMP, big_endian(data, p + 1, 8))
+            seen |= 1 << TIMESTAMP
             p += 9
+        elif 0 <= key <= _LAST_KEY and (_UINTS >> key) & 1:
+            value, p = load_uint(data, p, end)
+            if (_INT32S >> key) & 1 and not 0 <= value <= _INT32_MAX:
+                return (_BAD_RANGE if p >= 0 else _BAD_HEADER), 0
+            put_word(numbers, 8 * key, value)
+            seen |= 1 << key
         else:
-            p = skip(buffer, p, end)
+            p = skip(data, p, end)
         if p < 0:
             return _BAD_HEADER, 0
-    return (p if p >= 0 else _BAD_HEADER), seen
+    return p, seen
 
 
 @njit(cache=True, nogil=True)
 def _finish_header(numbers: Ints, seen: Int) -> Int:
     """Turn the header's raw values into columns; return the row's marks, or a status."""
     if (seen >> TIMESTAMP) & 1:
-        seconds = numbers.view(np.float64)[TIMESTAMP]
+        seconds = double_of(numbers[TIMESTAMP])
         if not -_TIME_MAX < seconds < _TIME_MAX:
             return _BAD_RANGE
         numbers[TIMESTAMP] = np.int64(np.rint(seconds * 1e6))
@@ -124,51 +121,54 @@ def _finish_header(numbers: Ints, seen: Int) -> Int:
     flags = numbers[FLAGS] if (seen >> FLAGS) & 1 else 0
     marks = seen & ~(1 << TSN | 1 << FLAGS) | (flags & 1) << COMMIT
     marks |= ((flags >> 1) & 1) << WAIT_SYNC | ((flags >> 2) & 1) << WAIT_ACK
-    if not (seen >> TSN) & 1:
-        numbers[TSN] = 0
-        marks |= 1 << COMMIT
     # A local row inside a global transaction wraps around 2^64, as int64 arithmetic does.
-    numbers[TSN] = numbers[LSN] - numbers[TSN]
+    if (seen >> TSN) & 1:
+        numbers[TSN] = numbers[LSN] - numbers[TSN]
+    else:
+        numbers[TSN] = numbers[LSN]
+        marks |= 1 << COMMIT
     return marks
 
 
 @njit(cache=True, nogil=True)
-def _walk_body(buffer: Bytes, begin: Int, end: Int, numbers: Ints, spans: Ints) -> tuple[Int, Int]:
-    """Find the body's fields; return (position behind it or status, marks)."""
-    update = numbers[TYPE] == _UPDATE
-    pairs, p = load_map(buffer, begin, end)
+def _walk_body(data: Int, begin: Int, end: Int, update: bool, numbers: Int, spans: Int) -> tuple[Int, Int]:
+    """Store the body's numbers and the places of its fields; return (position behind it or status, marks)."""
+    pairs, p = load_map(data, begin, end)
     marks = 0
-    for _ in range(pairs if p >= 0 else 0):
-        key, p = load_uint(buffer, p, end)
+    if p < 0:
+        return _BAD_BODY, 0
+    for _ in range(pairs):
+        key, p = load_uint(data, p, end)
         if p < 0:
             return _BAD_BODY, 0
-        if key in (_K_SPACE, _K_BASE):
-            place = SPACE_ID if key == _K_SPACE else INDEX_BASE
-            numbers[place], p = load_uint(buffer, p, end)
-            if p >= 0 and not 0 <= numbers[place] <= _INT32_MAX:
-                return _BAD_RANGE, 0
-            marks |= 1 << place
-        elif key in (_K_KEY, _K_TUPLE, _K_OPERATIONS):
+        if key == _K_TUPLE or key == _K_KEY or key == _K_OPERATIONS:
             place = KEY if key == _K_KEY else (TUPLE if key == _K_TUPLE and not update else OPERATIONS)
-            begin_value = p
-            p = skip(buffer, p, end) if is_array(buffer, p, end) else -1
-            spans[2 * (place - KEY)], spans[2 * (place - KEY) + 1] = begin_value, p
+            put_word(spans, 16 * (place - KEY), p)
+            p = skip(data, p, end) if is_array(data, p, end) else -1
+            put_word(spans, 16 * (place - KEY) + 8, p)
+            marks |= 1 << place
+        elif key == _K_SPACE or key == _K_BASE:
+            place = SPACE_ID if key == _K_SPACE else INDEX_BASE
+            value, p = load_uint(data, p, end)
+            if not 0 <= value <= _INT32_MAX:
+                return (_BAD_RANGE if p >= 0 else _BAD_BODY), 0
+            put_word(numbers, 8 * place, value)
             marks |= 1 << place
         else:
-            p = skip(buffer, p, end)
+            p = skip(data, p, end)
         if p < 0:
             return _BAD_BODY, 0
-    return (p if p >= 0 else _BAD_BODY), marks
+    return p, marks
 
 
 @njit(cache=True, nogil=True)
-def walk_row(buffer: Bytes, begin: Int, end: Int, numbers: Ints, spans: Ints) -> tuple[Int, Int]:
+def walk_row(data: Int, begin: Int, end: Int, numbers: Ints, spans: Ints) -> tuple[Int, Int]:
     """Walk one row.
 
     Parameters
     ----------
-    buffer : uint8[]
-        Rows.
+    data : int
+        Address of the rows.
     begin, end : int
         Where the row begins, and the block ends.
     numbers : int64[16]
@@ -184,22 +184,23 @@ def walk_row(buffer: Bytes, begin: Int, end: Int, numbers: Ints, spans: Ints) ->
     """
     numbers[TYPE] = 0
     numbers[LSN] = 0
-    p, seen = _walk_header(buffer, begin, end, numbers)
+    p, seen = _walk_header(data, begin, end, address_of(numbers))
     if p < 0:
         return p, 0
     marks = _finish_header(numbers, seen)
+    kind = numbers[TYPE]
     if marks < 0:
         return marks, 0
-    if numbers[TYPE] == _NOP or p == end:
+    if kind == _NOP or p == end:
         return p, marks
-    spans[6] = p
-    if numbers[TYPE] < _FIRST_RAFT:
-        p, fields = _walk_body(buffer, p, end, numbers, spans)
+    begin_body = p
+    if kind < _FIRST_RAFT:
+        p, fields = _walk_body(data, p, end, kind == _UPDATE, address_of(numbers), address_of(spans))
         marks |= fields
     else:
-        p = skip(buffer, p, end)
+        p = skip(data, p, end)
         p = p if p >= 0 else _BAD_BODY
-    spans[7] = p
     if not marks & (1 << KEY | 1 << TUPLE | 1 << OPERATIONS):
+        spans[6], spans[7] = begin_body, p
         marks |= 1 << BODY
     return p, marks

@@ -1,0 +1,159 @@
+"""Log file → Arrow batches, against Tarantool's own `xlog.pairs` on the same file in the same run.
+
+    python benchmarks/decode.py [--rows N] [--repeat N] [--keep DIR]
+
+Two files of the same rows (REPLACE of tuples of about 108 bytes): group-committed as a busy server writes
+them (about 300 rows a block, zstd), and one row a block as a serial client makes them. Printed are the best of
+the repeats; both sides read the whole file from the page cache and use every row. Needs `tarantool` on PATH.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import platform
+import random
+import shutil
+import subprocess
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from concurrent.futures import ProcessPoolExecutor
+from pathlib import Path
+
+import msgpack
+import pyarrow as pa
+
+from schemas.iproto import RequestType
+from sources.xlog.encode import encode_body, encode_row
+from sources.xlog.meta import Meta
+from sources.xlog.reader import block_starts, open_fs, read_rows
+from sources.xlog.writer import Fsync, XlogWriter
+
+INSTANCE = "aaaaaaaa-0000-4000-8000-0000000000a1"
+ROWS_A_BLOCK = 300
+CITIES = ("Amsterdam", "Berlin", "Cairo", "Dhaka", "Edinburgh", "Florence", "Geneva", "Helsinki")
+PAIRS = """
+local started = require('clock').monotonic()
+local rows, bytes = 0, 0
+for lsn, row in require('xlog').pairs(arg[1]) do
+    rows = rows + (row.BODY.tuple and 1 or 0)
+end
+print(rows, require('clock').monotonic() - started)
+"""
+
+
+def rows(count: int) -> Iterator[bytes]:
+    """Yield encoded rows, the same ones on every run."""
+    draw = random.Random(0)
+    for lsn in range(1, count + 1):
+        id_ = draw.randrange(count)
+        tuple_ = [
+            id_,
+            f"customer {id_:08d}",
+            f"user{id_ % 9973}@example.org",
+            draw.choice(CITIES),
+            draw.random() * 1000,
+            draw.getrandbits(60),
+            draw.randrange(100),
+            lsn % 2 == 0,
+            "state of the order",
+        ]
+        body = encode_body(space_id=512, tuple_=msgpack.packb(tuple_))
+        yield encode_row(RequestType.REPLACE, body, replica_id=1, lsn=lsn, timestamp=1.7e9 + lsn / 1e5)
+
+
+def write(path: Path, count: int, rows_a_block: int) -> None:
+    """Write a log of `count` rows."""
+    meta = Meta("XLOG", "0.13", INSTANCE, {}, None, {"Version": "2.6.0"})
+    with XlogWriter(path, meta, Fsync.NEVER) as log:
+        for number, row in enumerate(rows(count), 1):
+            log.write([row])
+            if number % rows_a_block == 0:
+                log.flush()
+
+
+def read(path: str, begin: int, end: int | None, count: int | None = None) -> int:
+    """Read a range of a log and return its rows; with `count`, check that it has as many."""
+    found = 0
+    fs, inner = open_fs(path)
+    for batch in read_rows(fs, inner, begin, end, exact=True):
+        found += batch.num_rows - batch["tuple"].null_count
+    if count is not None and found != count:
+        raise SystemExit(f"{path}: {found} rows instead of {count}")
+    return found
+
+
+def read_halves(pool: ProcessPoolExecutor, path: str, count: int) -> None:
+    """Read a log by two processes, as two tasks of Spark would."""
+    fs, inner = open_fs(path)
+    starts = block_starts(fs, inner, 0, None, max(1, Path(path).stat().st_size // 2))
+    halves = [
+        pool.submit(read, path, begin, end) for begin, end in zip(starts, [*starts[1:], None], strict=True)
+    ]
+    if sum(half.result() for half in halves) != count:
+        raise SystemExit(f"{path}: the halves do not have {count} rows")
+
+
+def pairs(path: Path, count: int) -> float:
+    """Return the seconds that Tarantool's `xlog.pairs` takes for the file."""
+    script = path.with_name("pairs.lua")
+    script.write_text(PAIRS)
+    command = ["tarantool", str(script), str(path)]
+    found, seconds = subprocess.run(command, check=True, capture_output=True, text=True).stdout.split()
+    if int(found) != count:
+        raise SystemExit(f"{path}: xlog.pairs found {found} rows instead of {count}")
+    return float(seconds)
+
+
+def seconds_of(work: Callable[[], object]) -> float:
+    """Return how long a call takes."""
+    started = time.perf_counter()
+    work()
+    return time.perf_counter() - started
+
+
+def compare(path: Path, count: int, repeat: int, pool: ProcessPoolExecutor) -> None:
+    """Print one file's line."""
+    one, two, oracle = [], [], []
+    read_halves(pool, str(path), count)
+    for _ in range(repeat):
+        oracle.append(pairs(path, count))
+        one.append(seconds_of(lambda: read(str(path), 0, None, count)))
+        two.append(seconds_of(lambda: read_halves(pool, str(path), count)))
+    rates = [count / min(times) / 1e6 for times in (oracle, one, two)]
+    size = path.stat().st_size / count
+    print(
+        f"{path.stem:14} {size:7.1f} {rates[0]:11.2f} {rates[1]:9.2f} {rates[2]:9.2f}"
+        f" {rates[1] / rates[0]:8.2f}x {rates[2] / rates[0]:8.2f}x"
+    )
+
+
+def main() -> None:
+    """Write the files, compare, print."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--rows", type=int, default=1_000_000)
+    parser.add_argument("--repeat", type=int, default=5)
+    parser.add_argument("--keep", type=Path, help="directory where the logs stay for the next run")
+    args = parser.parse_args()
+    directory = args.keep or Path(tempfile.mkdtemp())
+    directory.mkdir(parents=True, exist_ok=True)
+    print(
+        f"{platform.machine()}, {os.cpu_count()} cores, Python {platform.python_version()}, pyarrow {pa.__version__}"
+    )
+    print(f"{args.rows} rows; M rows/s, and ratio to xlog.pairs")
+    print(
+        f"{'file':14} {'B/row':>7} {'xlog.pairs':>11} {'one core':>9} {'two':>9} {'one core':>9} {'two':>9}"
+    )
+    with ProcessPoolExecutor(2) as pool:
+        for name, rows_a_block in (("group_commit", ROWS_A_BLOCK), ("row_a_block", 1)):
+            path = directory / f"{name}.xlog"
+            if not path.exists():
+                write(path, args.rows, rows_a_block)
+            compare(path, args.rows, args.repeat, pool)
+    if args.keep is None:
+        shutil.rmtree(directory)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,106 @@
+"""Rows as bytes, in Tarantool's own order of keys: what `kernels.row` reads.
+
+Pure functions. A body is given as raw MessagePack pieces, so that a row that came over the wire is written as
+it was. Source: `xrow_header_encode` and `xrow_encode_dml` in Tarantool's `src/box/xrow.c`.
+
+Not here: blocks (`block`), files (`writer`).
+"""
+
+from __future__ import annotations
+
+import msgpack
+
+from schemas.iproto import BodyKey, HeaderKey, RequestType, RowFlag
+
+
+def encode_row(
+    kind: RequestType | int,
+    body: bytes = b"",
+    *,
+    timestamp: float,
+    replica_id: int | None = None,
+    group_id: int | None = None,
+    lsn: int | None = None,
+    tsn: int | None = None,
+    is_commit: bool = True,
+    flags: int = 0,
+) -> bytes:
+    """Return one row: header and body.
+
+    Parameters
+    ----------
+    kind : RequestType or int
+        What the row does.
+    body : bytes
+        The body's MessagePack map; empty for NOP.
+    timestamp : float
+        Seconds since 1970 UTC.
+    replica_id, group_id, lsn : int, optional
+        Left out where None, as Tarantool leaves out what is 0.
+    tsn : int, optional
+        The lsn of the transaction's first row; by default the row's own.
+    is_commit : bool
+        Whether the row is the transaction's last.
+    flags : int
+        Further bits of `RowFlag`.
+
+    """
+    header: dict[int, int | float] = {HeaderKey.TYPE: int(kind)}
+    for key, value in (
+        (HeaderKey.REPLICA_ID, replica_id),
+        (HeaderKey.GROUP_ID, group_id),
+        (HeaderKey.LSN, lsn),
+    ):
+        if value is not None:
+            header[key] = value
+    header[HeaderKey.TIMESTAMP] = float(timestamp)
+    first = lsn if tsn is None else tsn
+    if lsn is not None and first is not None and not (first == lsn and is_commit):
+        header[HeaderKey.TSN] = (lsn - first) % 2**64
+        flags |= RowFlag.COMMIT if is_commit else 0
+    if flags:
+        header[HeaderKey.FLAGS] = int(flags)
+    return _map(header) + body
+
+
+def encode_body(
+    *,
+    space_id: int | None = None,
+    index_base: int | None = None,
+    key: bytes | None = None,
+    tuple_: bytes | None = None,
+    operations: bytes | None = None,
+    is_update: bool = False,
+) -> bytes:
+    """Return the body of an INSERT, REPLACE, UPDATE, DELETE or UPSERT.
+
+    Parameters
+    ----------
+    space_id, index_base : int, optional
+        Left out where None.
+    key, tuple_, operations : bytes, optional
+        MessagePack arrays, copied as they are.
+    is_update : bool
+        An UPDATE keeps its operations where the others keep their tuple.
+
+    """
+    place = BodyKey.TUPLE if is_update else BodyKey.OPS
+    pairs = [
+        (BodyKey.SPACE_ID, None if space_id is None else _pack(space_id)),
+        (BodyKey.INDEX_BASE, None if index_base is None else _pack(index_base)),
+        (BodyKey.KEY, key),
+        (place, operations) if is_update else (BodyKey.TUPLE, tuple_),
+        (BodyKey.TUPLE, None) if is_update else (place, operations),
+    ]
+    present = [bytes([name]) + value for name, value in pairs if value is not None]
+    return bytes([0x80 | len(present)]) + b"".join(present)
+
+
+def _pack(value: int | float) -> bytes:
+    return bytes(msgpack.packb(value))
+
+
+def _map(values: dict[int, int | float]) -> bytes:
+    return bytes([0x80 | len(values)]) + b"".join(
+        bytes([key]) + _pack(value) for key, value in values.items()
+    )
