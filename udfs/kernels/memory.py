@@ -103,3 +103,15 @@ def store8(typing_context: Any, pos: Any, value: Any) -> Any:  # noqa: ARG001
         return context.get_dummy_value()
 
     return types.void(types.int64, types.int64), generate
+
+
+@inner
+def word(base: Any, index: Any) -> Any:
+    """Return one of the int64 words that lie from address `base`."""
+    return load64(base + 8 * index)
+
+
+@inner
+def set_word(base: Any, index: Any, value: Any) -> None:
+    """Set one of the int64 words that lie from address `base`."""
+    store64(base + 8 * index, value)

@@ -7,20 +7,19 @@ A key is a span of memory; keys that have to be written first (integers, strings
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 
 from udfs.kernels.compiled import inner
-from udfs.kernels.memory import copy, load8, store8
+from udfs.kernels.memory import copy, load8, set_word, store8, word
 from udfs.kernels.texts import is_utf8
 from udfs.kernels.values import INTEGER, STRING, UNSIGNED, UNSIGNED_BIG, Int
 from udfs.kernels.variant_scalars import store
 from udfs.kernels.writers import write_digits, write_hex, write_integer
 
 NO_KEY = -1
-KEY_COUNT, TEXT_END, STAMP = 0, 1, 2
-"""What `state` holds: keys so far, where the next text goes, the number of the row (marks live hash slots)."""
+KEY_COUNT, TEXT_END, STAMP, SLOT_MASK, KEYS, SLOTS = 0, 1, 2, 3, 4, 5
+"""Words of a dictionary: keys so far; where the next text goes; the number of the row, which marks live slots;
+how many slots there are, less one; addresses of the keys (place and size each) and of the slots."""
 
 
 @inner
@@ -32,34 +31,35 @@ def _same(one: Int, other: Int, size: Int) -> bool:
 
 
 @inner
-def key_id(pos: Int, size: Int, places: Any, sizes: Any, slots: Any, state: Any) -> Int:
-    """Return the id of a key, a new one where it was not seen in this row."""
-    code = np.uint64(14695981039346656037)
+def key_id(pos: Int, size: Int, book: Int) -> Int:
+    """Return the id of a key in a dictionary, a new one where it was not seen in this row."""
+    code = size
     for k in range(size):
-        code = (code ^ np.uint64(load8(pos + k))) * np.uint64(1099511628211)
-    mask = len(slots) - 1
-    slot = np.int64(code ^ code >> np.uint64(32)) & mask
-    while slots[slot] >> 32 == state[STAMP]:
-        known = slots[slot] & 0xFFFFFFFF
-        if sizes[known] == size and _same(places[known], pos, size):
+        code = (code ^ load8(pos + k)) * 1099511628211
+    keys, slots, stamp, mask = word(book, KEYS), word(book, SLOTS), word(book, STAMP), word(book, SLOT_MASK)
+    slot = (code ^ code >> 32) & mask
+    while word(slots, slot) >> 32 == stamp:
+        known = word(slots, slot) & 0xFFFFFFFF
+        if word(keys, 2 * known + 1) == size and _same(word(keys, 2 * known), pos, size):
             return known
         slot = slot + 1 & mask
-    known = state[KEY_COUNT]
-    slots[slot] = state[STAMP] << 32 | known
-    places[known], sizes[known] = pos, size
-    state[KEY_COUNT] = known + 1
+    known = word(book, KEY_COUNT)
+    set_word(slots, slot, stamp << 32 | known)
+    set_word(keys, 2 * known, pos)
+    set_word(keys, 2 * known + 1, size)
+    set_word(book, KEY_COUNT, known + 1)
     return known
 
 
 @inner
-def key_text(kind: Int, argument: Int, pos: Int, state: Any) -> tuple[Int, Int, bool]:
+def key_text(kind: Int, argument: Int, pos: Int, book: Int) -> tuple[Int, Int, bool]:
     """Return a map's key as text: its place, its size (NO_KEY where it has none), whether it is exact.
 
     A string is its own text; one that is not UTF-8 has its bytes above 0x7f as `\\xhh`. An integer is its digits.
     """
     if kind == STRING and is_utf8(pos, argument):
         return pos, argument, True
-    start = state[TEXT_END]
+    start = word(book, TEXT_END)
     end = start
     if kind == STRING:
         for k in range(argument):
@@ -77,7 +77,7 @@ def key_text(kind: Int, argument: Int, pos: Int, state: Any) -> tuple[Int, Int, 
         end = write_digits(start, np.uint64(argument), 20 if np.uint64(argument) >= np.uint64(10**19) else 19)
     else:
         return pos, NO_KEY, False
-    state[TEXT_END] = end
+    set_word(book, TEXT_END, end)
     return start, end - start, kind != STRING
 
 
@@ -87,14 +87,15 @@ def _unit(byte: Int) -> Int:
 
 
 @inner
-def key_before(one: Int, other: Int, places: Any, sizes: Any) -> bool:
+def key_before(one: Int, other: Int, keys: Int) -> bool:
     """Return whether one key comes before another in an object."""
-    shared = min(sizes[one], sizes[other])
-    for k in range(shared):
-        a, b = load8(places[one] + k), load8(places[other] + k)
+    first, second = word(keys, 2 * one), word(keys, 2 * other)
+    size, other_size = word(keys, 2 * one + 1), word(keys, 2 * other + 1)
+    for k in range(min(size, other_size)):
+        a, b = load8(first + k), load8(second + k)
         if a != b:
             return _unit(a) < _unit(b)
-    return sizes[one] < sizes[other]
+    return size < other_size
 
 
 @inner
@@ -104,19 +105,23 @@ def width_of(value: Int) -> Int:
 
 
 @inner
-def put_metadata(target: Int, places: Any, sizes: Any, count: Int) -> Int:
+def put_metadata(target: Int, book: Int) -> Int:
     """Write a variant's metadata: version 1, the keys in the order of their ids."""
+    keys, count = word(book, KEYS), word(book, KEY_COUNT)
     total = np.int64(0)
     for k in range(count):
-        total += sizes[k]
+        total += word(keys, 2 * k + 1)
     width = width_of(max(total, count))
     store8(target, 1 | (width - 1) << 6)
     store(target + 1, count, width)
     offset = np.int64(0)
-    text = target + 1 + (count + 2) * width
+    place = target + 1 + width
+    text = place + (count + 1) * width
     for k in range(count):
-        store(target + 1 + (k + 1) * width, offset, width)
-        copy(text + offset, places[k], sizes[k])
-        offset += sizes[k]
-    store(target + 1 + (count + 1) * width, offset, width)
+        size = word(keys, 2 * k + 1)
+        store(place, offset, width)
+        copy(text + offset, word(keys, 2 * k), size)
+        offset += size
+        place += width
+    store(place, offset, width)
     return text + offset
