@@ -70,7 +70,7 @@ def crc_by_tables(data: Int, begin: Int, end: Int) -> Int:
     while p + 8 <= end:
         low = crc ^ np.int64(word_at(data, p) & np.uint64(0xFFFFFFFF))
         high = np.int64(word_at(data, p) >> np.uint64(32))
-        crc = 0
+        crc = np.int64(0)
         for k in range(4):
             crc ^= np.int64(_TABLES[7 - k, (low >> 8 * k) & 0xFF] ^ _TABLES[3 - k, (high >> 8 * k) & 0xFF])
         p += 8
@@ -97,7 +97,7 @@ def _fixed_header(data: Int, p: Int, end: Int, limit: Int, check: bool) -> tuple
     magic = _magic_at(data, p)
     if magic == MAGIC_EOF:
         return _EOF, 0
-    if magic != MAGIC_PLAIN and magic != MAGIC_ZSTD:
+    if magic not in (MAGIC_PLAIN, MAGIC_ZSTD):
         return (_ZEROS if magic == 0 else _MAGIC), 0
     begin = p + FIXED_HEADER_SIZE
     if begin > end:
@@ -173,6 +173,6 @@ def find_magic(buffer: Bytes, begin: Int, end: Int) -> Int:
     for p in range(begin, end - MAGIC_SIZE + 1):
         if byte_at(data, p) == MAGIC_PLAIN >> 24:
             magic = _magic_at(data, p)
-            if magic == MAGIC_PLAIN or magic == MAGIC_ZSTD:
+            if magic in (MAGIC_PLAIN, MAGIC_ZSTD):
                 return p
     return -1

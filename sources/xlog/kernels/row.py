@@ -141,13 +141,13 @@ def _walk_body(data: Int, begin: Int, end: Int, update: bool, numbers: Int, span
         key, p = load_uint(data, p, end)
         if p < 0:
             return _BAD_BODY, 0
-        if key == _K_TUPLE or key == _K_KEY or key == _K_OPERATIONS:
+        if key in (_K_TUPLE, _K_KEY, _K_OPERATIONS):
             place = KEY if key == _K_KEY else (TUPLE if key == _K_TUPLE and not update else OPERATIONS)
             put_word(spans, 16 * (place - KEY), p)
             p = skip(data, p, end) if is_array(data, p, end) else -1
             put_word(spans, 16 * (place - KEY) + 8, p)
             marks |= 1 << place
-        elif key == _K_SPACE or key == _K_BASE:
+        elif key in (_K_SPACE, _K_BASE):
             place = SPACE_ID if key == _K_SPACE else INDEX_BASE
             value, p = load_uint(data, p, end)
             if not 0 <= value <= _INT32_MAX:

@@ -26,9 +26,10 @@ ARRAY16, ARRAY32, MAP16, MAP32 = 0xDC, 0xDD, 0xDE, 0xDF
 @njit(cache=True, nogil=True)
 def big_endian(data: Int, p: Int, size: Int) -> Int:
     """Return the `size` bytes at `p` (1, 2, 4 or 8) as an unsigned number in the bits of an int64."""
+    value: Int = np.int64(0)
     if size == 8:
-        return swap_bytes(word_at(data, p))
-    value = np.int64(0)
+        value = swap_bytes(word_at(data, p))
+        return value
     for k in range(size):
         value = (value << 8) | byte_at(data, p + k)
     return value
@@ -86,7 +87,7 @@ def skip(data: Int, begin: Int, end: Int) -> Int:
             p += 1
         elif 0xA0 <= head < 0xC0:
             p += 1 + (head & 31)
-        elif head == DOUBLE or head == UINT64:
+        elif head in (DOUBLE, UINT64):
             p += 9
         elif head == UINT32:
             p += 5
@@ -143,4 +144,4 @@ def load_map(data: Int, p: Int, end: Int) -> tuple[Int, Int]:
 def is_array(data: Int, p: Int, end: Int) -> bool:
     """Return whether an array begins at `p`."""
     head = byte_at(data, p) if p < end else NEVER_USED
-    return bool(head & 0xF0 == 0x90 or head == ARRAY16 or head == ARRAY32)
+    return bool(head & 240 == 144 or head in (ARRAY16, ARRAY32))
