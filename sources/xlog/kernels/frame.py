@@ -21,10 +21,10 @@ RLE, COMPRESSED, RESERVED = 1, 2, 3
 
 @njit(cache=True, nogil=True)
 def _little_endian(data: Int, p: Int, size: Int) -> Int:
-    value: Int = np.int64(0)
+    value = np.int64(0)
     for k in range(size):
         value |= byte_at(data, p + k) << 8 * k
-    return value
+    return np.int64(value)
 
 
 @njit(cache=True, nogil=True)

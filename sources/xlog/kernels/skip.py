@@ -26,10 +26,9 @@ ARRAY16, ARRAY32, MAP16, MAP32 = 0xDC, 0xDD, 0xDE, 0xDF
 @njit(cache=True, nogil=True)
 def big_endian(data: Int, p: Int, size: Int) -> Int:
     """Return the `size` bytes at `p` (1, 2, 4 or 8) as an unsigned number in the bits of an int64."""
-    value: Int = np.int64(0)
     if size == 8:
-        value = swap_bytes(word_at(data, p))
-        return value
+        return np.int64(swap_bytes(word_at(data, p)))
+    value = np.int64(0)
     for k in range(size):
         value = (value << 8) | byte_at(data, p + k)
     return value
