@@ -89,8 +89,12 @@ class XlogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return {"_options": self._options, "_follower": Follower(self._options)}
 
     def initialOffset(self) -> dict[str, Any]:  # noqa: N802
-        """Return where a new stream begins."""
-        return to_document(self._follower.initial())
+        """Return the offset in which no replicaset has begun.
+
+        Spark does not log it and asks again when it repeats the first batch, so it must not depend on the files.
+        The first batch, without rows, is the one in which every replicaset begins.
+        """
+        return to_document({})
 
     def getDefaultReadLimit(self) -> ReadLimit:  # noqa: N802
         """Return the limit that `maxBytesPerTrigger` sets."""
