@@ -13,7 +13,7 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 from pyspark.sql import Column
-from pyspark.sql.functions import arrow_udf
+from pyspark.sql.pandas.functions import ArrowUDFType, arrow_udf
 from pyspark.sql.types import BinaryType
 
 from schemas.errors import UnsupportedError
@@ -67,14 +67,14 @@ def sequence_bytes(tuples: pa.Array, which: pa.Array | int, formats: Sequence[Se
     which : pyarrow.Int32Array or int
         Index in `formats` of each tuple's format; where there is none, all fields are missing.
     formats : sequence of sequences of int
-        Of each format the 0-based numbers of the fields, in the order in which they are compared; -1 where the format
-        lacks the field. All are of the same length.
+        Of each format the 0-based numbers of the fields, in the order in which they are compared; -1 where the
+        format lacks the field. All are of the same length.
 
     Returns
     -------
     pyarrow.BinaryArray
-        A field that is missing, nil, damaged or without an order (array, map, interval) is below all values; NaN is below
-        all other numbers.
+        A field that is missing, nil, damaged or without an order (array, map, interval) is below all values; NaN
+        is below all other numbers.
 
     Raises
     ------
@@ -95,5 +95,4 @@ def sequence_keys(formats: Sequence[Sequence[int]]) -> Callable[[Column, Column]
         return _bytes_by(tuples, which, table)
 
     sequences.__annotations__ = {"tuples": pa.Array, "which": pa.Array, "return": pa.Array}
-    wrapped: Callable[[Column, Column], Column] = arrow_udf(sequences, returnType=BinaryType())
-    return wrapped
+    return arrow_udf(sequences, BinaryType(), ArrowUDFType.SCALAR)

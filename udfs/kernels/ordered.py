@@ -29,7 +29,7 @@ import numpy as np
 
 from udfs.kernels.compiled import inner
 from udfs.kernels.decimals import POWERS, U64, count_digits, integer_parts, read_decimal
-from udfs.kernels.memory import copy, load8, store8
+from udfs.kernels.memory import copy, load8, store8, store64
 from udfs.kernels.scalars import read_datetime
 from udfs.kernels.truncated import truncate_decimal, truncate_integer
 from udfs.kernels.values import (
@@ -52,8 +52,9 @@ FIXED_MAX = 30
 
 _LOWEST, _BOOLEANS, _NUMBERS, _STRINGS, _BINARIES, _UUIDS, _DATETIMES = range(7)
 _SIGN = -(1 << 63)
+_SIZE = (1 << 63) - 1
 _POWER_BIAS = 1 << 31
-_SECONDS_BYTES, _NANOSECONDS_BYTES = 8, 4
+_UUID_BYTES = 16
 
 
 @inner
@@ -77,8 +78,8 @@ def _put_digits(target: Int, number: Any, flip: Int) -> Int:
         high = high * moved + low // kept
         low = low % kept * moved
     target = _put_big(target, np.int64(high) ^ flip, 8)
-    target = _put_big(target, np.int64(low) ^ flip, 8)
-    return target  # noqa: RET504
+    end: Int = _put_big(target, np.int64(low) ^ flip, 8)
+    return end
 
 
 @inner
@@ -86,7 +87,10 @@ def _put_number(target: Int, bits: Int, exact: bool, negative: bool, number: Any
     flip = -1 if negative else 0
     target = _put_big(target, bits ^ _SIGN ^ flip, 8)
     store8(target, flip if exact else 1 ^ flip)
-    return target + 1 if exact else _put_digits(target + 1, number, flip)
+    target += 1
+    if not exact:
+        target = _put_digits(target, number, flip)
+    return target
 
 
 @inner
@@ -94,19 +98,21 @@ def _put_integer(target: Int, kind: Int, argument: Int) -> Int:
     number = integer_parts(kind, argument)
     negative = number[3]
     bits, exact = truncate_integer(np.uint64(-argument if negative else argument))
-    return _put_number(target, bits, exact, negative, number)
+    end: Int = _put_number(target, bits, exact, negative, number)
+    return end
 
 
 @inner
 def _put_double(target: Int, bits: Int) -> Int:
     value = np.int64(bits).view(np.float64)
     if np.isnan(value):
-        target = _put_big(target, 0, 8)
-        store8(target, 0)
-        return target + 1
-    size = np.float64(abs(value)).view(np.int64)
+        store64(target, 0)
+        store8(target + 8, 0)
+        return target + 9
+    size = bits & _SIZE
     number = (np.uint64(0), np.uint64(0), np.int64(0), False, True)
-    return _put_number(target, size, True, value < 0, number)
+    end: Int = _put_number(target, size, True, value < 0, number)
+    return end
 
 
 @inner
@@ -128,26 +134,30 @@ def _put_decimal(target: Int, number: Any) -> Int:
     high: U64 = number[0]
     low: U64 = number[1]
     bits, exact = truncate_decimal(high, low, number[2])
-    return _put_number(target, bits, exact, number[3] and (high | low) != np.uint64(0), number)
+    end: Int = _put_number(target, bits, exact, number[3] and (high | low) != np.uint64(0), number)
+    return end
 
 
 @inner
 def _put_extension(target: Int, kind: Int, pos: Int, size: Int) -> Int:
     """Write the class and the content of an extension; return -1 where it has no order."""
+    end: Int = -1
     if kind == DECIMAL:
         number = read_decimal(pos, size)
         store8(target, _NUMBERS)
-        return _put_decimal(target + 1, number) if number[4] else -1
-    if kind == UUID and size == 16:
+        if number[4]:
+            end = _put_decimal(target + 1, number)
+    elif kind == UUID and size == _UUID_BYTES:
         store8(target, _UUIDS)
-        copy(target + 1, pos, size)
-        return target + 1 + size
-    if kind == DATETIME:
+        copy(target + 1, pos, _UUID_BYTES)
+        end = target + 1 + _UUID_BYTES
+    elif kind == DATETIME:
         seconds, nanoseconds, valid = read_datetime(pos, size)
         store8(target, _DATETIMES)
-        target = _put_big(target + 1, seconds ^ _SIGN, _SECONDS_BYTES)
-        return _put_big(target, nanoseconds, _NANOSECONDS_BYTES) if valid else -1
-    return -1
+        if valid:
+            end = _put_big(target + 1, seconds ^ _SIGN, 8)
+            end = _put_big(end, nanoseconds, 4)
+    return end
 
 
 @inner
@@ -162,21 +172,23 @@ def put_ordered(target: Int, kind: Int, argument: Int, pos: Int) -> Int:
         The head of the value (`udfs.kernels.values`); ABSENT for no value.
 
     """
+    end: Int = -1
     if kind in (UNSIGNED, UNSIGNED_BIG, INTEGER):
         store8(target, _NUMBERS)
-        return _put_integer(target + 1, kind, argument)
-    if kind in (DOUBLE, FLOAT):
+        end = _put_integer(target + 1, kind, argument)
+    elif kind in (DOUBLE, FLOAT):
         store8(target, _NUMBERS)
-        return _put_double(target + 1, argument)
-    if kind in (STRING, BINARY):
+        end = _put_double(target + 1, argument)
+    elif kind in (STRING, BINARY):
         store8(target, _STRINGS if kind == STRING else _BINARIES)
-        return _put_text(target + 1, pos, argument)
-    if kind == BOOLEAN:
+        end = _put_text(target + 1, pos, argument)
+    elif kind == BOOLEAN:
         store8(target, _BOOLEANS)
         store8(target + 1, argument)
-        return target + 2
-    after = _put_extension(target, kind, pos, argument)
-    if after < 0:
+        end = target + 2
+    else:
+        end = _put_extension(target, kind, pos, argument)
+    if end < 0:
         store8(target, _LOWEST)
-        after = target + 1
-    return after
+        end = target + 1
+    return end

@@ -42,7 +42,7 @@ def truncate_integer(value: U64) -> tuple[Int, bool]:
     while value >> cut >= _MANTISSA:
         cut += _ONE
     kept = value >> cut << cut
-    return np.float64(kept).view(np.int64), kept == value
+    return np.float64(kept).view(np.int64), bool(kept == value)
 
 
 @inner
@@ -58,7 +58,7 @@ def _rest(left: float, right: float, product: float) -> float:
 
 
 @inner
-def _short(low: U64, power: Int) -> tuple[Int, bool]:
+def _short(low: U64, power: int) -> tuple[Int, bool]:
     """Truncate low * 10^power for low below 2^53 and |power| up to 22: both are doubles."""
     whole = np.float64(low)
     ten = _TENS[abs(power)]
@@ -70,7 +70,7 @@ def _short(low: U64, power: Int) -> tuple[Int, bool]:
         size = whole * ten
         beyond = -_rest(whole, ten, size)
     bits = np.float64(size).view(np.int64)
-    return (bits - 1 if beyond > 0 else bits), beyond == 0
+    return (bits - 1 if beyond > 0 else bits), bool(beyond == 0)
 
 
 @inner
@@ -84,7 +84,7 @@ def _multiply(limbs: Any, factor: U64) -> None:
 
 
 @inner
-def _scale(limbs: Any, tens: Int, twos: Int) -> None:
+def _scale(limbs: Any, tens: int, twos: int) -> None:
     """Multiply by 10^tens * 2^twos."""
     while tens > 0:
         _multiply(limbs, POWERS[min(tens, 9)])
@@ -95,7 +95,7 @@ def _scale(limbs: Any, tens: Int, twos: Int) -> None:
 
 
 @inner
-def _compare(high: U64, low: U64, power: Int, bits: Int) -> Int:
+def _compare(high: U64, low: U64, power: int, bits: int) -> int:
     """Return the sign of a decimal minus a double.
 
     Neither side outgrows the limbs' 1280 bits: the largest is a mantissa times 10^361, 1253 bits.
@@ -116,21 +116,23 @@ def _compare(high: U64, low: U64, power: Int, bits: Int) -> Int:
 
 
 @inner
-def _estimate(high: U64, low: U64, power: Int) -> Int:
+def _estimate(high: U64, low: U64, power: int) -> Int:
     """Return the bits of a finite double some units of the last place from a decimal."""
     size = np.float64(high) * 1e19 + np.float64(low)
     if power < -308:
         size = size / 1e308 / _TENS[-power - 308]
     else:
         size = size / _TENS[-power] if power < 0 else size * _TENS[power]
-    return min(np.float64(size).view(np.int64), LARGEST)
+    bits = np.float64(size).view(np.int64)
+    return bits if bits < LARGEST else np.int64(LARGEST)
 
 
 @inner
-def truncate_decimal(high: U64, low: U64, power: Int) -> tuple[Int, bool]:
+def truncate_decimal(high: U64, low: U64, power: int) -> tuple[Int, bool]:
     """Return the bits of the largest double up to (high * 10^19 + low) * 10^power, and whether they are equal."""
     if high == _ZERO and low < _MANTISSA and abs(power) <= _EXACT_POWER:
-        return _short(low, power)
+        short: tuple[Int, bool] = _short(low, power)
+        return short
     if high == _ZERO and low == _ZERO:
         return 0, True
     first = count_digits(high, low) + power
@@ -149,4 +151,4 @@ def truncate_decimal(high: U64, low: U64, power: Int) -> tuple[Int, bool]:
             break
         bits += 1
         side = further
-    return bits, side == 0
+    return bits, bool(side == 0)
