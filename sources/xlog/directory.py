@@ -20,12 +20,12 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.fs as pafs
 
-from schemas.errors import SourceError, XlogError, XlogMetaIncompleteError
+from schemas.errors import SourceError, XlogError, XlogMetaIncompleteError, XlogMissingError
 from schemas.iproto import GROUP_LOCAL, VCLOCK_MAX
 from sources.xlog import reader
 from sources.xlog.block import EOF_MARKER
 from sources.xlog.damage import Mode
-from sources.xlog.listing import FileEnd, Listing, LogFile
+from sources.xlog.listing import FileEnd, Listing, LogFile, newest_not_beyond
 from sources.xlog.meta import Meta
 from sources.xlog.options import Source
 from sources.xlog.vclock import joined
@@ -120,6 +120,8 @@ class Directory:
             path = self._path(info.base_name)
             try:
                 meta = self._meta(info.base_name, path)
+            except XlogMissingError:
+                continue  # removed since it was listed: it was not there
             except XlogMetaIncompleteError:
                 if info is not filled[-1]:
                     raise
@@ -214,6 +216,14 @@ class Directory:
                 raise
             # Nothing is proven behind damage: one task meets it on its way through the whole range.
             return [begin]
+
+    def oldest_continued(self, listing: Listing) -> LogFile | None:
+        """Return the oldest complete snapshot from which the logs go on."""
+        for file in listing.snapshots:
+            covered = newest_not_beyond(listing.logs, file.vclock, local=True) is not None
+            if covered and self.newest_complete([file]) is not None:
+                return file
+        return None
 
     def newest_complete(self, snapshots: Sequence[LogFile]) -> LogFile | None:
         """Return the newest of the snapshots that has an EOF marker: a copy may still be under way."""

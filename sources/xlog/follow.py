@@ -19,6 +19,7 @@ from sources.xlog import takeover
 from sources.xlog.course import Course, course_of, newest_entry
 from sources.xlog.directory import Directory
 from sources.xlog.identity import identity_of
+from sources.xlog.listing import Listing, LogFile
 from sources.xlog.offset import Entry, Offset
 from sources.xlog.options import Source, XlogOptions
 from sources.xlog.origins import Origins
@@ -135,14 +136,18 @@ class Follower:
         directory = self.directory(source.name)
         try:
             listing = directory.listing()
-            snapshot = (
-                directory.newest_complete(listing.snapshots) if self.options.start == "snapshot" else None
-            )
+            snapshot = self._snapshot(directory, listing)
         except _FAILURES as error:
             named = _named(error, source.name)
             self._report(source.name, named)
             return Member(source.name, None, None, named)
         return Member(source.name, listing, snapshot)
+
+    def _snapshot(self, directory: Directory, listing: Listing) -> LogFile | None:
+        """Return the snapshot that a new stream begins with, if any."""
+        if self.options.start == "snapshot":
+            return directory.newest_complete(listing.snapshots)
+        return directory.oldest_continued(listing) if self.options.start == "history" else None
 
     def _replicasets(self, start: Offset) -> Mapping[str, Sequence[Member]]:
         """Return the members of each replicaset, in the order of the option."""
@@ -181,7 +186,7 @@ class Follower:
             if leader is None:
                 raise SourceError("the leader's source was removed", source=entry.leader)
             course = self._course(leader, entry)
-            ahead = self._ahead_of(leader, members) if sum(course.lengths) == 0 else []
+            ahead = self._ahead_of(leader, members) if course.advance() == entry else []
             successors = takeover.successors(entry, ahead)
             reason: Exception = SourceError("the leader is behind another member", source=entry.leader)
             if not successors:
@@ -234,8 +239,9 @@ class Follower:
 
     def _report(self, source: str, error: Exception) -> None:
         """Remember why a source is not followed, and say so once."""
+        known = self.unreadable.get(source, self._known.get(source))
         self.unreadable[source] = str(error)
-        if self._known.get(source) != str(error):
+        if known != str(error):
             logger.warning("source %s is not followed: %s", source, error)
 
 

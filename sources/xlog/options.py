@@ -54,7 +54,8 @@ class XlogOptions:
     with_replicaset : bool
         Whether rows carry `REPLICASET_FIELDS`: where the option `sources` was given.
     start : str
-        `snapshot`: the newest complete snapshot, then the logs from its vclock; `logs`: from the first log.
+        `snapshot`: the newest complete snapshot, then the logs from its vclock; `history`: the oldest one that
+        the logs go on from, then those; `logs`: from the first log, without a snapshot.
         `includeSnapshot` true or false is another way to say it. Default: logs.
     start_vclock : mapping
         `startVclock`: per replicaset, begin in the newest log whose header VClock is not beyond it.
@@ -179,7 +180,7 @@ def _sources(text: str) -> tuple[Source, ...]:
 
 _PARSERS: dict[str, tuple[str, Callable[[str], Any]]] = {
     "sources": ("sources", _sources),
-    "start": ("start", _choice("snapshot", "logs")),
+    "start": ("start", _choice("snapshot", "history", "logs")),
     "includeSnapshot": ("start", lambda text: "snapshot" if values.boolean_of(text) else "logs"),
     "startVclock": ("start_vclock", values.vclocks_of),
     "startOffset": ("start_offset", from_text),

@@ -84,6 +84,8 @@ def beginning(member: Member, uuid: str, options: XlogOptions) -> Entry:
                 "there is no complete snapshot", source=member.name, advice="wait, or use start=logs"
             )
         return entry_at(member.name, member.snapshot)
+    if member.snapshot is not None:
+        return entry_at(member.name, member.snapshot)
     files = logs or (member.listing.snapshots if member.listing.is_file else ())
     if not files:
         raise SourceError("there is no log file", source=member.name, advice="check the source's path")
