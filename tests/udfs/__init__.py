@@ -1,0 +1,1 @@
+"""Tests of what is computed per row and per key."""

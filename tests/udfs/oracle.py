@@ -1,0 +1,156 @@
+"""A real Tarantool that is asked for the bytes of what UPDATE and UPSERT make of a tuple.
+
+Requests go out as raw MessagePack and come back as it, so that no encoding of a client stands in between.
+Each case has a key of its own, so that the space at the end holds them all, and the log what led there.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+import msgpack
+
+from tests.live.client import ERROR_BIT, KEY_DATA, KEY_SYNC, KEY_TYPE, Connection, pack
+from tests.live.server import Tarantool
+
+SELECT, REPLACE, UPDATE, UPSERT = 1, 3, 4, 9
+SPACE_ID, INDEX_ID, LIMIT, INDEX_BASE, KEY, TUPLE, OPERATIONS = 0x10, 0x11, 0x12, 0x15, 0x20, 0x21, 0x28
+
+SPACE = 512
+
+Answer = bytes | int
+"""The tuple, or the code of the error."""
+
+
+class CrashError(Exception):
+    """The server ended in the middle of a request: 2.6.0 has such (gh-5135, gh-7705, gh-8216)."""
+
+
+def make_space(names: Sequence[str], types: Sequence[str]) -> str:
+    """Return Lua code that makes the space of the cases."""
+    fields = ", ".join(
+        f"{{'{name}', '{kind}', is_nullable = {str(number > 0).lower()}}}"
+        for number, (name, kind) in enumerate(zip(names, types, strict=True))
+    )
+    return f"""
+        local s = box.schema.create_space('cases', {{id = {SPACE}, format = {{{fields}}}, if_not_exists =
+        true}}) s:create_index('pk', {{if_not_exists = true}})
+    """
+
+
+class Oracle:
+    """A server with one space; it is started again after a crash.
+
+    Parameters
+    ----------
+    directory : Path
+        Where its logs go.
+    lua : str
+        What makes the space.
+
+    """
+
+    def __init__(self, directory: Path, lua: str) -> None:
+        self.server = Tarantool(directory, lua=lua, cfg={"log_level": 1})
+        self.keys = itertools.count(1)
+        self.crashes = 0
+
+    def __enter__(self) -> Oracle:
+        self.server.start()
+        self.connection = Raw(self.server.socket)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.connection.close()
+        self.server.stop()
+
+    def ask(
+        self, kind: int, fields: bytes, count: int, operations: bytes, index_base: int
+    ) -> tuple[int, Answer]:
+        """Put a tuple of `count` fields behind a new key, change it, and return the key and the answer."""
+        key = next(self.keys)
+        old = tuple_of(key, fields, count)
+        try:
+            code, body = self.connection.ask(REPLACE, _body({SPACE_ID: pack(SPACE), TUPLE: old}))
+            if code:
+                return key, code
+            code, body = self.connection.ask(*request(kind, key, old, operations, index_base))
+            if kind == UPSERT and not code:
+                code, body = self.connection.ask(SELECT, _select(key))
+        except ConnectionError as error:
+            self.restart()
+            raise CrashError from error
+        return key, code or _only(body)
+
+    def restart(self) -> None:
+        """Start the server again after a crash, on what its log holds."""
+        self.crashes += 1
+        self.connection.close()
+        self.server.kill()
+        self.server.start()
+        self.connection = Raw(self.server.socket)
+
+    def held(self) -> Iterator[bytes]:
+        """Yield all tuples of the space."""
+        body = {SPACE_ID: pack(SPACE), INDEX_ID: pack(0), LIMIT: pack(1 << 30), KEY: b"\x90"}
+        code, answer = self.connection.ask(SELECT, _body(body))
+        if code:
+            raise AssertionError(code)
+        yield from _tuples(answer)
+
+
+def tuple_of(key: int, fields: bytes, count: int) -> bytes:
+    """Return the tuple of a key and encoded fields."""
+    head = bytes((0x91 + count,)) if count < 15 else b"\xdc" + (count + 1).to_bytes(2, "big")
+    return head + pack(key) + fields
+
+
+def request(kind: int, key: int, old: bytes, operations: bytes, index_base: int) -> tuple[int, bytes]:
+    """Return type and body of an UPDATE or UPSERT."""
+    body = {SPACE_ID: pack(SPACE), INDEX_BASE: pack(index_base)}
+    if kind == UPDATE:
+        return kind, _body(body | {INDEX_ID: pack(0), KEY: pack([key]), TUPLE: operations})
+    return kind, _body(body | {TUPLE: old, OPERATIONS: operations})
+
+
+def _select(key: int) -> bytes:
+    return _body({SPACE_ID: pack(SPACE), INDEX_ID: pack(0), LIMIT: pack(1), KEY: pack([key])})
+
+
+def _body(values: dict[int, bytes]) -> bytes:
+    return bytes((0x80 | len(values),)) + b"".join(pack(key) + value for key, value in values.items())
+
+
+def _only(body: bytes) -> bytes:
+    (found,) = _tuples(body)
+    return found
+
+
+def _tuples(body: bytes) -> Iterator[bytes]:
+    """Yield the raw tuples of an answer `{KEY_DATA: [tuple, ...]}`."""
+    unpacker = msgpack.Unpacker(raw=True, strict_map_key=False, max_buffer_size=0)
+    unpacker.feed(body)
+    if unpacker.read_map_header() != 1 or unpacker.unpack() != KEY_DATA:
+        raise AssertionError(body[:40])
+    for _ in range(unpacker.read_array_header()):
+        start = unpacker.tell()
+        unpacker.skip()
+        yield body[start : unpacker.tell()]
+
+
+class Raw(Connection):
+    """A connection whose answers stay MessagePack."""
+
+    def ask(self, kind: int, body: bytes) -> tuple[int, bytes]:
+        """Send a request; return the error's code, or 0, and the body of the answer."""
+        self.send_raw(kind, body)
+        answer = self._read(int.from_bytes(self._read(5)[1:], "big"))
+        unpacker = msgpack.Unpacker(raw=True, strict_map_key=False)
+        unpacker.feed(answer)
+        header = unpacker.unpack()
+        if KEY_SYNC not in header:
+            raise AssertionError(header)
+        code: int = header[KEY_TYPE]
+        return code & ~ERROR_BIT if code & ERROR_BIT else 0, answer[unpacker.tell() :]
