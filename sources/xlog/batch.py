@@ -18,6 +18,7 @@ from sources.xlog.options import XlogOptions, parse_options
 from sources.xlog.origins import Origins
 from sources.xlog.plan import Stretch, number, pieces, range_size, segments_of, share_tasks, within
 from sources.xlog.segment import ByteRange, Segment
+from sources.xlog.vclock import not_beyond
 
 
 def _between(files: tuple[LogFile, ...], start: Entry, end: Entry) -> tuple[LogFile, ...]:
@@ -65,11 +66,17 @@ def _stretches(follower: Follower, start: Offset, end: Offset) -> Iterator[Stret
 
 
 def _within(segments: list[Segment], options: XlogOptions) -> list[Segment]:
-    """Return the segments that may hold rows of the vclocks that bound a batch read."""
+    """Return the segments that may hold rows of the vclocks that bound a batch read, and need them whole."""
     snapshots = [segment for segment in segments if segment.is_snapshot]
     logs = [segment for segment in segments if not segment.is_snapshot]
     first, last = within([log.vclock for log in logs], options.from_vclock, options.to_vclock)
-    return snapshots + logs[first:last]
+    wanted = options.from_vclock
+    return snapshots + [
+        replace(log, gap=None)
+        if wanted is not None and log.gap is not None and not_beyond(log.gap.before, wanted)
+        else log
+        for log in logs[first:last]
+    ]
 
 
 def _refuse_gaps(segments: list[Segment]) -> None:

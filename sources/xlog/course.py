@@ -9,6 +9,7 @@ Not here: which source leads (`sources.xlog.takeover`), how replicasets share a 
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from sources.xlog.directory import Directory
@@ -56,8 +57,14 @@ class Course:
     def advance(self, budget: int | None = None) -> Entry:
         """Return where the stream is after reading about `budget` bytes, or all; a whole block at least."""
         lengths = self.lengths
-        if budget is None or budget >= sum(lengths):
-            return self._entry(len(self.files) - 1, self.position)
+        while budget is not None and budget < sum(lengths):
+            found = self._within(lengths, budget)
+            if found != self.entry:
+                return found
+            budget *= 2  # went into a marker or a torn tail, where no block is
+        return self._entry(len(self.files) - 1, self.position)
+
+    def _within(self, lengths: Sequence[int], budget: int) -> Entry:
         index, taken = reach(lengths, budget)
         file, near = self.files[index], self.begin(index) + taken
         is_last = index == len(self.files) - 1
@@ -66,8 +73,13 @@ class Course:
         return self._entry(index, position)
 
     def _entry(self, index: int, position: int) -> Entry:
-        """Return the canonical entry of a place: the end of a file is the start of the next one."""
+        """Return the canonical entry of a place: the end of a file is the start of the next one, if nothing lacks.
+
+        The stream waits before a hole until a row behind it is read, so that one batch sees both sides of it.
+        """
         since = since_from(self.entry, self.files[0])
+        while index > 0 and position <= self.files[index].header:
+            index, position = index - 1, self.directory.end(self.files[index - 1], closed=True).position
         while index + 1 < len(self.files) and self._passes(index, position):
             index, position = index + 1, 0
         return entry_at(self.directory.source.name, self.files[index], position, since)
@@ -102,6 +114,8 @@ def course_of(directory: Directory, listing: Listing, entry: Entry, pin: Entry |
 
     """
     files = files_from(listing, entry)
+    if entry.position > files[0].size:
+        raise shrunk(files[0], entry, directory.source.name)
     pinned = upto(files, pin.file) if pin is not None else None
     if pin is not None and pinned is None:
         return Course(directory, entry, files[:1], entry.position)
@@ -111,8 +125,6 @@ def course_of(directory: Directory, listing: Listing, entry: Entry, pin: Entry |
     last = files[-1]
     begin = entry.position if len(files) == 1 else 0
     position = directory.end(last, closed=last.is_snapshot, begin=begin).position
-    if len(files) == 1 and entry.position > max(position, last.header):
-        raise shrunk(last, entry, directory.source.name)
     return Course(directory, entry, files, position)
 
 

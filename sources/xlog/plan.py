@@ -68,6 +68,8 @@ def since_from(entry: Entry, first: LogFile) -> Vclock | None:
 def segments_of(stretch: Stretch) -> Iterator[Segment]:
     """Yield the segments of one replicaset in the order of its log; files without bytes to read have none.
 
+    What is missing before such a file is missing before the next one that has a segment.
+
     Raises
     ------
     XlogTruncatedError
@@ -76,8 +78,11 @@ def segments_of(stretch: Stretch) -> Iterator[Segment]:
     """
     since = since_from(stretch.start, stretch.files[0])
     ends = (*(end.position for end in stretch.ends), stretch.end.position)
+    missing: Gap | None = None
     for index, (file, end, gap) in enumerate(zip(stretch.files, ends, stretch.gaps, strict=True)):
         begin = max(file.header, stretch.start.position if index == 0 else 0)
+        if gap is not None:
+            missing = gap if missing is None else Gap(missing.after, gap.before)
         if index == 0 and stretch.start.position > max(end, file.header):
             raise shrunk(file, stretch.start, stretch.source.name)
         if end > begin:
@@ -92,9 +97,10 @@ def segments_of(stretch: Stretch) -> Iterator[Segment]:
                 is_snapshot=file.is_snapshot,
                 vclock=file.vclock,
                 instance_uuid=file.instance_uuid,
-                gap=gap,
+                gap=missing,
                 since=since_of(file, since),
             )
+            missing = None
 
 
 def shrunk(file: LogFile, entry: Entry, source: str) -> XlogTruncatedError:

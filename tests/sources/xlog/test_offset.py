@@ -26,7 +26,7 @@ lsns = st.integers(1, 2**63 - 1)
 entries = st.builds(
     Entry,
     leader=st.text(min_size=1, max_size=5),
-    file=st.from_regex(r"[0-9]{20}\.(xlog|snap)", fullmatch=True),
+    file=st.builds("{:020d}.{}".format, st.integers(0, 10**12), st.sampled_from(["xlog", "snap"])),
     position=st.integers(0, 2**63 - 1),
     vclock=st.dictionaries(st.integers(1, 31), lsns, max_size=4),
     since=st.none() | st.dictionaries(st.integers(0, 31), lsns, max_size=4),
