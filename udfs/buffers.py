@@ -6,6 +6,7 @@ Not here: anything about MessagePack.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -34,18 +35,25 @@ class Flat:
     nulls: NDArray[np.uint8]
 
 
+def _frozen(array: NDArray[Any]) -> NDArray[Any]:
+    """Return a view that cannot be written, as views of Arrow buffers are: a kernel is compiled for one of both."""
+    view = array.view()
+    view.flags.writeable = False
+    return view
+
+
 def readable(data: NDArray[np.uint8], overread: int) -> NDArray[np.uint8]:
     """Return the same bytes so that `overread` bytes past the end can be loaded.
 
-    Memory is mapped in pages: bytes of the page in which the data end can always be loaded. Only where the end is
-    too near to its page's is the buffer copied.
+    Memory is mapped in pages: bytes of the page in which the data end can always be loaded. Only where the end
+    is too near to its page's is the buffer copied.
     """
     end = data.ctypes.data + len(data)
     if len(data) and 0 < end % _PAGE <= _PAGE - overread:
         return data
     padded = np.zeros(len(data) + overread, np.uint8)
     padded[: len(data)] = data
-    return padded[: len(data)]
+    return _frozen(padded[: len(data)])
 
 
 def null_mask(array: pa.Array) -> NDArray[np.uint8]:
@@ -55,6 +63,13 @@ def null_mask(array: pa.Array) -> NDArray[np.uint8]:
     bits = np.frombuffer(array.buffers()[0], np.uint8)
     valid = np.unpackbits(bits, bitorder="little")[array.offset : array.offset + len(array)]
     return 1 - valid
+
+
+def indexes(which: pa.Array | int, rows: int) -> NDArray[np.int32]:
+    """Return one index a row, -1 for a null one."""
+    if isinstance(which, int):
+        return np.full(rows, which, np.int32)
+    return np.array(which.cast(pa.int32()).fill_null(-1).to_numpy(zero_copy_only=False))
 
 
 def flatten(array: pa.Array, overread: int) -> Flat:
@@ -70,7 +85,9 @@ def flatten(array: pa.Array, overread: int) -> Flat:
     small = array if pa.types.is_binary(array.type) else array.cast(pa.binary())
     _, offsets, data = small.buffers()
     if len(small) == 0 or offsets is None:
-        return Flat(readable(np.zeros(0, np.uint8), overread), np.zeros(1, np.int32), np.zeros(0, np.uint8))
+        return Flat(
+            readable(np.zeros(0, np.uint8), overread), _frozen(np.zeros(1, np.int32)), null_mask(small)
+        )
     bounds = np.frombuffer(offsets, np.int32)[small.offset : small.offset + len(small) + 1]
     content = np.frombuffer(data, np.uint8) if data is not None else np.zeros(0, np.uint8)
     return Flat(readable(content, overread), bounds, null_mask(small))

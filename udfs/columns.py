@@ -78,7 +78,10 @@ def _decide(
 ) -> None:
     """Fill the doubles of decimals with more digits than a double keeps: Python rounds them correctly."""
     some = Cells(cells.data, cells.classes[rows], cells.arguments[rows])
-    offsets, content = np.zeros(len(rows) + 1, np.int32), np.empty(writers.DECIMAL_TEXT_MAX * len(rows), np.uint8)
+    offsets, content = (
+        np.zeros(len(rows) + 1, np.int32),
+        np.empty(writers.DECIMAL_TEXT_MAX * len(rows), np.uint8),
+    )
     writers.decimal_texts(some.data, some.classes, some.arguments, content, offsets, _statuses(some))
     for row, first, last in zip(rows, offsets, offsets[1:], strict=False):
         exact = decimal.Decimal(content[first:last].tobytes().decode())

@@ -26,7 +26,7 @@ _STATUS_TEXTS = {
 
 
 def spread(
-    keys: NDArray[np.void], rows: NDArray[np.int64], total: int, text: Callable[[bytes], str]
+    keys: NDArray[np.uint8], rows: NDArray[np.int64], total: int, text: Callable[[bytes], str]
 ) -> pa.Array:
     """Return a string array of `total` rows, null but at `rows`, where it is the text of the row's key.
 

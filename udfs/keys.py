@@ -14,12 +14,12 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 from pyspark.sql import Column
-from pyspark.sql.functions import arrow_udf
+from pyspark.sql.pandas.functions import ArrowUDFType, arrow_udf
 from pyspark.sql.types import BinaryType, StringType, StructField, StructType
 
 from schemas.errors import UnsupportedError
 from schemas.space import KeyPart, Space
-from udfs.buffers import flatten, variable_array
+from udfs.buffers import flatten, indexes, variable_array
 from udfs.faults import spread
 from udfs.kernels import canonical
 from udfs.kernels.keys import (
@@ -100,8 +100,8 @@ def key_plan(spaces: Sequence[Space]) -> KeyPlan:
             if isinstance(step, int):
                 steps.append((step, -1))
             else:
-                steps.append((len(names), len(step.encode())))
-                names += step.encode()
+                steps.append((len(names), len(step)))
+                names += step
         step_starts.append(len(steps))
     flat = Parts(
         starts=np.cumsum([0] + [len(space.primary_key) for space in spaces], dtype=np.int32),
@@ -136,7 +136,7 @@ def _fault(plan: KeyPlan, key: bytes) -> str:
 def _flags(flag: pa.Array | bool, rows: int) -> NDArray[np.uint8]:
     if isinstance(flag, bool):
         return np.full(rows, flag, np.uint8)
-    return flag.cast(pa.uint8()).fill_null(0).to_numpy()
+    return np.array(flag.cast(pa.uint8()).fill_null(0).to_numpy(zero_copy_only=False))
 
 
 def canonical_keys_by(
@@ -145,8 +145,7 @@ def canonical_keys_by(
     """Return canonical keys by a plan that is already made; otherwise as `canonical_keys`."""
     flat = flatten(data, OVERREAD)
     rows = len(data)
-    index = np.full(rows, which, np.int32) if isinstance(which, int) else which.fill_null(-1).to_numpy()
-    index = index.astype(np.int32, copy=False)
+    index = indexes(which, rows)
     room = int(flat.offsets[-1] - flat.offsets[0]) + rows * (6 + canonical.GROWTH * plan.longest)
     out, ends = np.empty(room, np.uint8), np.zeros(rows + 1, np.int32)
     errors = np.zeros((3, rows), np.int32)
@@ -209,5 +208,7 @@ def key_columns(spaces: Sequence[Space]) -> Callable[[Column, Column, Column], C
         "from_tuple": pa.Array,
         "return": pa.Array,
     }
-    wrapped: Callable[[Column, Column, Column], Column] = arrow_udf(keys_of_batch, returnType=KEY_SPARK)
+    wrapped: Callable[[Column, Column, Column], Column] = arrow_udf(
+        keys_of_batch, KEY_SPARK, ArrowUDFType.SCALAR
+    )
     return wrapped

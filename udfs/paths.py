@@ -1,39 +1,31 @@
-"""The JSON path of an index part, `.city`, `["a b"]` or `[1].x`, as steps.
+"""The JSON path of an index part, `.city`, `["a b"]` or `[1].x`, as steps into a tuple.
 
-Syntax as of Tarantool's `src/lib/json/json.c`; indexes count from 1. `[*]` (multikey) is for secondary indexes
-only and is refused. Not here: following a path through a tuple (`udfs.kernels.keys`).
+Not here: the syntax (`udfs.json_path`), and following a path through a tuple (`udfs.kernels.keys`).
 """
 
 from __future__ import annotations
 
-import re
-
-from schemas.errors import UnsupportedError
-
-_STEP = re.compile(
-    r"""\[(?P<index>\d+)\] | \[(?P<quote>["'])(?P<quoted>.*?)(?P=quote)\] | \.?(?P<name>[^\[\].\s"']+)""",
-    re.X,
-)
+from schemas.errors import TupleError, UnsupportedError
+from udfs.json_path import ANY, NUMBER, Lexer
 
 
-def parse_path(path: str) -> tuple[int | str, ...]:
+def parse_path(path: str) -> tuple[int | bytes, ...]:
     """Return the steps of a path: an index of an array, from 0, or the key of a map.
 
     Raises
     ------
     UnsupportedError
-        Where the path is not one that a primary key may have.
+        Where it is not a path, or has `[*]`, which a primary key cannot have.
 
     """
-    steps: list[int | str] = []
-    place = 0
-    while place < len(path):
-        step = _STEP.match(path, place)
-        if step is None or step["index"] == "0" or step["name"] == "*":
-            raise UnsupportedError(f"the JSON path {path} of an index part is not supported")
-        if step["index"] is not None:
-            steps.append(int(step["index"]) - 1)
-        else:
-            steps.append(step["quoted"] if step["quote"] is not None else step["name"])
-        place = step.end()
+    lexer = Lexer(path.encode())
+    steps: list[int | bytes] = []
+    while not lexer.at_end:
+        try:
+            token = lexer.next()
+        except TupleError as error:
+            raise UnsupportedError(f"the JSON path {path} of an index part is not valid") from error
+        if token.kind == ANY:
+            raise UnsupportedError(f"the JSON path {path} of an index part has many values")
+        steps.append(token.index if token.kind == NUMBER else token.key)
     return tuple(steps)

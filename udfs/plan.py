@@ -16,7 +16,7 @@ from schemas.layout import TableLayout
 from schemas.space import Field
 from schemas.types import Carrier, carrier, type_family
 from udfs.kernels import values
-from udfs.kernels.walk import Table
+from udfs.kernels.walk import COLUMN_SHIFT, WHOLE
 
 _INTEGERS = (values.UNSIGNED, values.UNSIGNED_BIG, values.INTEGER)
 _REALS = (values.FLOAT, values.DOUBLE)
@@ -63,16 +63,16 @@ class Plan:
     carriers : tuple of Carrier
         How each column is built.
     starts : int32 array
-        Where the fields of each format start in `table`, and where the last end.
-    table : Table
-        Column, accepted classes and whether it is kept as MessagePack, of each field of each format.
+        Where each format starts in `fields`, and where the last ends.
+    fields : int64 array
+        Of each field of each format: its column, whether it is kept whole, the classes it accepts.
 
     """
 
     layout: TableLayout
     carriers: tuple[Carrier, ...]
     starts: NDArray[np.int32]
-    table: Table
+    fields: NDArray[np.int64]
 
 
 def plan_of(layout: TableLayout) -> Plan:
@@ -80,14 +80,14 @@ def plan_of(layout: TableLayout) -> Plan:
     columns = {field.name: index for index, field in enumerate(layout.fields)}
     carriers = tuple(carrier(field.type, layout.options) for field in layout.fields)
     flat: list[Field] = [field for one in layout.formats for field in one]
-    places = [columns[field.name] for field in flat]
+    words = []
+    for field in flat:
+        column = columns[field.name]
+        whole = WHOLE if carriers[column] is Carrier.VARIANT else 0
+        words.append(column << COLUMN_SHIFT | whole | accepted(field.type, field.is_nullable))
     return Plan(
         layout=layout,
         carriers=carriers,
         starts=np.cumsum([0] + [len(one) for one in layout.formats], dtype=np.int32),
-        table=(
-            np.array(places, np.int32),
-            np.array([accepted(field.type, field.is_nullable) for field in flat], np.int64),
-            np.array([carriers[place] is Carrier.VARIANT for place in places], np.uint8),
-        ),
+        fields=np.array(words, np.int64),
     )

@@ -1,11 +1,11 @@
 """MessagePack tuples → typed columns, `_extra`, `_inexact` and `_error`, many at a time.
 
-A tuple either fits its format and the types of the table's columns, or it fails as a whole: then all its columns
-are null and `_error` says why; nothing is cut to make it fit. One kind of loss is allowed, and said row by row in
-`_inexact`: the column holds the nearest value that its Spark type has (nanoseconds of a datetime, a number that no
-double equals, what a variant cannot hold). The exact value stays in the raw tuple.
+A tuple either fits its format and the types of the table's columns, or it fails as a whole: then all its
+columns are null and `_error` says why; nothing is cut to make it fit. One kind of loss is allowed, and said row
+by row in `_inexact`: the column holds the nearest value that its Spark type has (a datetime without its
+nanoseconds, a number that no double equals, a map with a repeated key). The exact value stays in the raw tuple.
 
-Not here: names of columns (`schemas.names`), what happens to a tuple that does not fit (the caller quarantines it).
+Not here: names of columns (`schemas.names`), what becomes of a tuple that does not fit (its caller says).
 """
 
 from __future__ import annotations
@@ -16,11 +16,11 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 from pyspark.sql import Column
-from pyspark.sql.functions import arrow_udf
+from pyspark.sql.pandas.functions import ArrowUDFType, arrow_udf
 
 from schemas.layout import TableLayout
 from schemas.types import Carrier
-from udfs.buffers import Flat, flatten
+from udfs.buffers import Flat, flatten, indexes
 from udfs.columns import BUILDERS, Built, Cells
 from udfs.faults import column_fault, spread, walk_fault
 from udfs.kernels import scalars
@@ -30,12 +30,6 @@ from udfs.plan import Plan, plan_of
 from udfs.variant import build_variants
 
 Statuses = NDArray[np.uint8]
-
-
-def _layout_indexes(which: pa.Array | int, rows: int) -> NDArray[np.int32]:
-    if isinstance(which, int):
-        return np.full(rows, which, np.int32)
-    return which.fill_null(-1).cast(pa.int32()).to_numpy()
 
 
 def _build(plan: Plan, flat: Flat, classes: NDArray[np.int8], arguments: NDArray[np.int64]) -> list[Built]:
@@ -85,11 +79,11 @@ def decode(tuples: pa.Array, plan: Plan, which: pa.Array | int = 0) -> pa.Struct
     """Decode tuples by a plan that is already made; otherwise as `decode_tuples`."""
     flat = flatten(tuples, OVERREAD)
     rows, columns = len(tuples), len(plan.carriers)
-    indexes = _layout_indexes(which, rows)
+    formats = indexes(which, rows)
     classes = np.zeros((columns + 1, rows), np.int8)
     arguments = np.zeros((columns + 1, rows), np.int64)
     errors = np.zeros((3, rows), np.int32)
-    walk(flat.data, flat.offsets, flat.nulls, indexes, plan.starts, plan.table, classes, arguments, errors)
+    walk(flat.data, flat.offsets, flat.nulls, formats, plan.starts, plan.fields, classes, arguments, errors)
     built = _build(plan, flat, classes, arguments)
     statuses = np.stack([one.statuses for one in built])
     good = (errors[0] == 0) & ~(statuses > scalars.INEXACT).any(axis=0)
@@ -98,7 +92,7 @@ def decode(tuples: pa.Array, plan: Plan, which: pa.Array | int = 0) -> pa.Struct
         one.finish(field.type, (classes[column] > NIL) & good)
         for column, (one, field) in enumerate(zip(built, fields, strict=False))
     ]
-    arrays += [_inexact(plan, statuses, good), _errors(plan, indexes, errors, statuses)]
+    arrays += [_inexact(plan, statuses, good), _errors(plan, formats, errors, statuses)]
     return pa.StructArray.from_arrays(arrays, fields=fields)
 
 
@@ -134,5 +128,7 @@ def tuple_columns(layout: TableLayout) -> Callable[[Column, Column], Column]:
         return decode(tuples, plan, which)
 
     decode_batch.__annotations__ = {"tuples": pa.Array, "which": pa.Array, "return": pa.Array}
-    wrapped: Callable[[Column, Column], Column] = arrow_udf(decode_batch, returnType=layout.decoded_schema())
+    wrapped: Callable[[Column, Column], Column] = arrow_udf(
+        decode_batch, layout.decoded_schema(), ArrowUDFType.SCALAR
+    )
     return wrapped

@@ -42,10 +42,12 @@ def build_variants(cells: Cells, is_extra: bool) -> Built:
     rows = len(cells.classes)
     statuses = np.zeros(rows, np.uint8)
     sizes = np.where(cells.classes > values.NIL, cells.arguments & 0xFFFFFFFF, 0)
+    largest = int(sizes.max(initial=0))
+    if largest == 0:
+        return Built(lambda kind, present: pa.nulls(len(present), kind), statuses)
     room = GROWTH * int(sizes.sum()) + 32 * rows
     content, metadata = np.empty(room, np.uint8), np.empty(room, np.uint8)
     value_ends, metadata_ends = np.zeros(rows + 1, np.int64), np.zeros(rows + 1, np.int64)
-    largest = int(sizes.max(initial=0))
     variants(
         cells.data,
         cells.classes,

@@ -16,7 +16,9 @@ from udfs.kernels.compiled import inner
 from udfs.kernels.memory import load8
 from udfs.kernels.values import ABSENT, INTEGER, UNSIGNED, Int, head
 
-U64: TypeAlias = np.uint64
+U64: TypeAlias = Any
+"""A 64-bit unsigned integer."""
+
 Decimal: TypeAlias = tuple[U64, U64, Int, bool, bool]
 """high, low, exponent, is negative, is valid."""
 

@@ -34,9 +34,9 @@ def integer_to_double(kind: Int, argument: Int) -> tuple[float, bool]:
     """Return the double nearest to an integer (`udfs.kernels.values`), and whether they are equal."""
     if kind == UNSIGNED_BIG:
         value = np.float64(np.uint64(argument))
-        return value, value < 18446744073709551616.0 and np.uint64(value) == np.uint64(argument)
+        return value, bool(value < 18446744073709551616.0 and np.uint64(value) == np.uint64(argument))
     value = np.float64(argument)
-    return value, value < 9223372036854775808.0 and np.int64(value) == argument
+    return value, bool(value < 9223372036854775808.0 and np.int64(value) == argument)
 
 
 @inner
@@ -100,7 +100,7 @@ def rounds_to(number: U64, power: Int, size: float) -> bool:
     For a number of up to 15 digits, |power| up to 52, and a positive normal `size` near to it.
     """
     if abs(power) <= EXACT_POWER:
-        return (number / TENS[-power] if power < 0 else number * TENS[power]) == size
+        return bool((number / TENS[-power] if power < 0 else number * TENS[power]) == size)
     bits = np.float64(size).view(np.int64)
     exponent = (bits >> 52) - 1075
     mantissa = np.uint64((bits & ((1 << 52) - 1)) | (1 << 52))

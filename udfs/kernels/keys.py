@@ -138,7 +138,17 @@ def _one_key(pos: Int, end: Int, whole: bool, first: Int, last: Int, parts: Any,
 
 
 @entry
-def keys(data, offsets, nulls, from_tuple, which, parts, out, ends, errors):  # type: ignore[no-untyped-def]
+def keys(
+    data: Any,
+    offsets: Any,
+    nulls: Any,
+    from_tuple: Any,
+    which: Any,
+    parts: Parts,
+    out: Any,
+    ends: Any,
+    errors: Any,
+) -> None:
     """Write the canonical key of each row; a row without one is empty, and `errors` says (code, part, class).
 
     Parameters

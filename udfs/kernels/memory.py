@@ -1,8 +1,8 @@
 """Unaligned loads and copies at an address, for loops that are compiled.
 
-An address is an int64, as `address` gives it: passing one costs nothing, while passing
-an array to another compiled function counts its references each time. Whoever calls a kernel keeps the memory
-alive and checks bounds before a load; `udfs.buffers` says how many bytes past the end may be read.
+An address is an int64, as `address` gives it: passing one costs nothing, while passing an array to another
+compiled function counts its references each time. Whoever calls a kernel keeps the memory alive and checks
+bounds before a load; `udfs.buffers` says how many bytes past the end may be read.
 """
 
 from __future__ import annotations
@@ -106,12 +106,12 @@ def store8(typing_context: Any, pos: Any, value: Any) -> Any:  # noqa: ARG001
 
 
 @inner
-def word(base: Any, index: Any) -> Any:
+def word(base: int, index: int) -> int:
     """Return one of the int64 words that lie from address `base`."""
-    return load64(base + 8 * index)
+    return int(load64(base + 8 * index))
 
 
 @inner
-def set_word(base: Any, index: Any, value: Any) -> None:
+def set_word(base: int, index: int, value: int) -> None:
     """Set one of the int64 words that lie from address `base`."""
     store64(base + 8 * index, value)

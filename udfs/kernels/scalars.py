@@ -94,7 +94,7 @@ def read_datetime(pos: Int, size: Int) -> tuple[Int, Int, bool]:
     if size not in (8, 16):
         return 0, 0, False
     nanoseconds = load32(pos + 8) if size == 16 else np.int64(0)
-    return load64(pos), nanoseconds, nanoseconds < 1000000000
+    return load64(pos), nanoseconds, bool(nanoseconds < 1000000000)
 
 
 @entry

@@ -10,7 +10,7 @@ or a map the argument is the count and `next` the first element. Nothing here co
 
 from __future__ import annotations
 
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
@@ -18,7 +18,9 @@ from numpy.typing import NDArray
 from udfs.kernels.compiled import inner
 from udfs.kernels.memory import load8, load64_big
 
-Int: TypeAlias = int | np.int64
+Int: TypeAlias = Any
+"""A 64-bit integer: an `int` of Python where a kernel is read, an `np.int64` where it runs."""
+
 Head: TypeAlias = tuple[Int, Int, Int]
 
 ABSENT = 0

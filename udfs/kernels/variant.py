@@ -10,6 +10,8 @@ it holds (`src/box/mp_error.cc`).
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 
 from udfs.kernels.compiled import entry, inner
@@ -85,7 +87,7 @@ def _put_header(target: Int, is_map: bool, start: Int, entries: Int, first: Int,
     width, id_width = width_of(size), 0
     header = 3 | (width - 1) << 2 | (0x10 if wide == 4 else 0)
     if is_map:
-        largest = np.int64(0)
+        largest = 0
         for k in range(first, last):
             largest = max(largest, word(entries, 2 * k))
         id_width = width_of(largest)
@@ -139,7 +141,9 @@ def _take_key(pos: Int, end: Int, entry: Int, book: Int) -> tuple[Int, bool]:
 
 
 @inner
-def _put_value(pos: Int, end: Int, target: Int, depth: Int, frame: Int, entry: Int) -> tuple[Int, Int, Int, bool]:
+def _put_value(
+    pos: Int, end: Int, target: Int, depth: Int, frame: Int, entry: Int
+) -> tuple[Int, Int, Int, bool]:
     """Write a value, or open a frame for it; return (pos, target, status, whether a frame was opened)."""
     start = pos
     kind, argument, pos = head(pos, end)
@@ -157,7 +161,9 @@ def _put_value(pos: Int, end: Int, target: Int, depth: Int, frame: Int, entry: I
 
 
 @inner
-def encode(pos: Int, end: Int, is_extra: bool, target: Int, frames: Int, entries: Int, book: Int) -> tuple[Int, Int]:
+def encode(
+    pos: Int, end: Int, is_extra: bool, target: Int, frames: Int, entries: Int, book: Int
+) -> tuple[Int, Int]:
     """Write the value at `pos`, or the array of all values up to `end`; the MessagePack is known to be valid.
 
     Parameters
@@ -213,7 +219,18 @@ def encode(pos: Int, end: Int, is_extra: bool, target: Int, frames: Int, entries
 
 
 @entry
-def variants(data, classes, arguments, is_extra, largest, values, value_ends, metadata, metadata_ends, statuses):  # type: ignore[no-untyped-def]
+def variants(
+    data: Any,
+    classes: Any,
+    arguments: Any,
+    is_extra: bool,
+    largest: int,
+    values: Any,
+    value_ends: Any,
+    metadata: Any,
+    metadata_ends: Any,
+    statuses: Any,
+) -> None:
     """Write a column of variants.
 
     Parameters

@@ -24,10 +24,10 @@ how many slots there are, less one; addresses of the keys (place and size each) 
 
 @inner
 def _same(one: Int, other: Int, size: Int) -> bool:
+    differences = 0
     for k in range(size):
-        if load8(one + k) != load8(other + k):
-            return False
-    return True
+        differences |= load8(one + k) ^ load8(other + k)
+    return differences == 0
 
 
 @inner
@@ -55,7 +55,8 @@ def key_id(pos: Int, size: Int, book: Int) -> Int:
 def key_text(kind: Int, argument: Int, pos: Int, book: Int) -> tuple[Int, Int, bool]:
     """Return a map's key as text: its place, its size (NO_KEY where it has none), whether it is exact.
 
-    A string is its own text; one that is not UTF-8 has its bytes above 0x7f as `\\xhh`. An integer is its digits.
+    A string is its own text; in one that is not UTF-8 a byte above 0x7f is a backslash, `x` and two digits.
+    An integer is its digits.
     """
     if kind == STRING and is_utf8(pos, argument):
         return pos, argument, True
@@ -94,8 +95,8 @@ def key_before(one: Int, other: Int, keys: Int) -> bool:
     for k in range(min(size, other_size)):
         a, b = load8(first + k), load8(second + k)
         if a != b:
-            return _unit(a) < _unit(b)
-    return size < other_size
+            return bool(_unit(a) < _unit(b))
+    return bool(size < other_size)
 
 
 @inner

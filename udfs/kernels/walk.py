@@ -10,10 +10,9 @@ from __future__ import annotations
 from typing import Any, TypeAlias
 
 import numpy as np
-from numpy.typing import NDArray
 
-from udfs.kernels.compiled import entry, inlined, inner
-from udfs.kernels.memory import address
+from udfs.kernels.compiled import entry, inner
+from udfs.kernels.memory import address, set_word, store8, word
 from udfs.kernels.values import ABSENT, ARRAY, BAD, STRING, Int, head, skip
 
 OK = 0
@@ -24,48 +23,30 @@ NO_LAYOUT = 4
 WRONG_TYPE = 5
 MISSING = 6
 
-Table: TypeAlias = tuple[NDArray[np.int32], NDArray[np.int64], NDArray[np.uint8]]
-"""Of each field of each format: its column, the classes it accepts (bits), whether it is kept as MessagePack."""
+WHOLE = 1 << 30
+"""Bit of a field in `fields`: its column is a variant, so the walk keeps it whole."""
+
+COLUMN_SHIFT = 32
+"""Where a field's column stands in `fields`; the bits below `WHOLE` are the classes that the field accepts."""
+
+Stop: TypeAlias = tuple[Int, Int, Int, Int]
+"""Where the walk of a tuple stopped: place, position of the field, code, class."""
 
 
 @inner
-def _reject(classes: Any, errors: Any, row: Int, code: Int, position: Int, found: Int) -> None:
-    classes[:, row] = ABSENT
-    errors[0, row] = code
-    errors[1, row] = position
-    errors[2, row] = found
-
-
-@inlined
-def _rest(pos, end, base, row, fields, count, classes, arguments):  # type: ignore[no-untyped-def]
-    """Keep the fields past the format; return where the tuple ends, or -1."""
-    if count <= fields:
-        return pos
-    start = pos
-    for _ in range(fields, count):
-        pos = skip(pos, end)
-        if pos < 0:
-            return pos
-    classes[-1, row] = ARRAY
-    arguments[-1, row] = (start - base) << 32 | (pos - start)
-    return pos
-
-
-@inlined
-def _fields(pos, end, base, row, first, number, table, classes, arguments):  # type: ignore[no-untyped-def]
-    """Walk `number` fields of a format that starts at `first`; return (place, position, code, class)."""
-    columns, accepts, whole = table
+def _walk_fields(
+    pos: Int, end: Int, base: Int, number: Int, fields: Int, kinds: Int, values: Int, rows: Int
+) -> Stop:
+    """Walk the first `number` fields; `kinds` and `values` are the addresses of the row in the first column."""
     for position in range(number):
-        field = first + position
-        start = pos
         if pos >= end:
             return pos, position, NOT_MSGPACK, BAD
+        field = word(fields, position)
+        start = pos
         kind, argument, pos = head(pos, end)
-        if not accepts[field] >> kind & 1:
+        if not field >> kind & 1:
             return pos, position, (NOT_MSGPACK if kind == BAD else WRONG_TYPE), kind
-        column = columns[field]
-        classes[column, row] = kind
-        if whole[field]:
+        if field & WHOLE:
             pos = skip(start, end)
             if pos < 0:
                 return pos, position, NOT_MSGPACK, BAD
@@ -73,19 +54,62 @@ def _fields(pos, end, base, row, first, number, table, classes, arguments):  # t
         elif kind >= STRING:
             place = pos - base
             pos += argument
-            argument = place << 32 | argument
-        arguments[column, row] = argument
+            argument |= place << 32
+        cell = (field >> COLUMN_SHIFT) * rows
+        store8(kinds + cell, kind)
+        set_word(values, cell, argument)
     return pos, number, OK, ABSENT
 
 
+@inner
+def _walk_rest(stop: Stop, end: Int, count: Int, number: Int, fields: Int) -> Stop:
+    """Look for fields that are missing, or walk over those past the format."""
+    pos, position, code, kind = stop
+    while code == OK and position < number:
+        if not word(fields, position) & 1:
+            return pos, position, MISSING, ABSENT
+        position += 1
+    while code == OK and position < count:
+        pos = skip(pos, end)
+        if pos < 0:
+            return pos, position, NOT_MSGPACK, BAD
+        position += 1
+    if code == OK and pos != end:
+        return pos, position, TRAILING, ABSENT
+    return pos, position, code, kind
+
+
+@inner
+def _walk_tuple(
+    pos: Int, end: Int, base: Int, number: Int, fields: Int, kinds: Int, values: Int, rows: Int
+) -> Any:
+    """Walk one tuple of a format of `number` fields; return a Stop and the span of the fields past them."""
+    kind, count, pos = head(pos, end) if pos < end else (BAD, np.int64(0), pos)
+    if kind != ARRAY:
+        return (pos, np.int64(0), NOT_MSGPACK if kind == BAD else NOT_ARRAY, kind), -1
+    stop = _walk_fields(pos, end, base, min(count, number), fields, kinds, values, rows)
+    extra = (stop[0] - base) << 32 | (end - stop[0]) if count > number else np.int64(-1)
+    return _walk_rest(stop, end, count, number, fields), extra
+
+
 @entry
-def walk(data, offsets, nulls, layouts, starts, table, classes, arguments, errors):  # type: ignore[no-untyped-def]
+def walk(
+    data: Any,
+    offsets: Any,
+    nulls: Any,
+    layouts: Any,
+    starts: Any,
+    fields: Any,
+    classes: Any,
+    arguments: Any,
+    errors: Any,
+) -> None:
     """Walk all rows; a bad row's fields are all absent, and `errors` says (code, position, class).
 
     Parameters
     ----------
     data : uint8 array
-        The tuples' bytes; 9 more can be read after the last.
+        The tuples' bytes; `OVERREAD` more can be read after the last.
     offsets : int32 array
         Where each tuple starts in `data`, and where the last ends.
     nulls : uint8 array
@@ -93,38 +117,31 @@ def walk(data, offsets, nulls, layouts, starts, table, classes, arguments, error
     layouts : int32 array
         Index of each tuple's format.
     starts : int32 array
-        Where the fields of each format start in `table`, and where the last ends.
-    table : Table
-        The fields of all formats.
+        Where each format starts in `fields`, and where the last ends.
+    fields : int64 array
+        Of each field of each format: `column << COLUMN_SHIFT`, `WHOLE`, bits of the classes it accepts.
     classes, arguments : int8 and int64 arrays, (columns + 1, rows), zeroed
         The result; the last column is the fields past the format.
     errors : int32 array, (3, rows), zeroed
         The result for bad rows.
 
     """
-    base = address(data)
-    for row in range(len(offsets) - 1):
+    base, kinds, values, table = address(data), address(classes), address(arguments), address(fields)
+    rows = len(nulls)
+    for row in range(rows):
         if nulls[row]:
             continue
         layout = layouts[row]
         if layout < 0 or layout >= len(starts) - 1:
-            _reject(classes, errors, row, NO_LAYOUT, layout, ABSENT)
+            errors[0, row], errors[1, row] = NO_LAYOUT, layout
             continue
-        first, last = starts[layout], starts[layout + 1]
+        first, last = np.int64(starts[layout]), np.int64(starts[layout + 1])
         pos, end = base + offsets[row], base + offsets[row + 1]
-        kind, count, pos = head(pos, end) if pos < end else (BAD, np.int64(0), pos)
-        if kind != ARRAY:
-            _reject(classes, errors, row, NOT_MSGPACK if kind == BAD else NOT_ARRAY, 0, kind)
-            continue
-        number = min(count, last - first)
-        pos, position, code, kind = _fields(pos, end, base, row, first, number, table, classes, arguments)
-        while code == OK and position < last - first:
-            if not table[1][first + position] & 1:
-                code = MISSING
-            else:
-                position += 1
-        if code == OK:
-            pos = _rest(pos, end, base, row, last - first, count, classes, arguments)
-            code = NOT_MSGPACK if pos < 0 else (OK if pos == end else TRAILING)
-        if code != OK:
-            _reject(classes, errors, row, code, position, kind)
+        stop, extra = _walk_tuple(
+            pos, end, base, last - first, table + 8 * first, kinds + row, values + 8 * row, rows
+        )
+        if stop[2] != OK:
+            classes[:, row] = ABSENT
+            errors[0, row], errors[1, row], errors[2, row] = stop[2], stop[1], stop[3]
+        elif extra >= 0:
+            classes[-1, row], arguments[-1, row] = ARRAY, extra

@@ -27,6 +27,7 @@ _UNITS = np.frombuffer(
     dtype=np.uint8,
 ).reshape(8, 12)
 _UNIT_SIZES = np.array([6, 7, 6, 5, 6, 8, 8, 12])
+_HEX = np.frombuffer(b"0123456789abcdef", np.uint8).astype(np.int64)
 _SECONDS = 6
 _ADJUST = 8
 
@@ -36,9 +37,9 @@ def write_hex(target: Int, pos: Int, size: Int) -> Int:
     """Write bytes as lower-case hexadecimal; return where the text ends."""
     for k in range(size):
         byte = load8(pos + k)
-        for digit in (byte >> 4, byte & 0x0F):
-            store8(target, digit + (48 if digit < 10 else 87))
-            target += 1
+        store8(target, _HEX[byte >> 4])
+        store8(target + 1, _HEX[byte & 0x0F])
+        target += 2
     return target
 
 
@@ -135,7 +136,7 @@ def read_interval(pos: Int, size: Int, amounts: Any) -> bool:
         if field >= len(amounts) or kind not in (UNSIGNED, INTEGER):
             return False
         amounts[field] = amount
-    return pos == end
+    return bool(pos == end)
 
 
 @inner
