@@ -1,0 +1,109 @@
+"""What the tables hold of some keys before the batch: each replicaset's version.
+
+The row in a space's table is its winner's version; the others lie in `_versions`, of which the newest entry of a
+(key, replicaset) holds, unless that replicaset's version is the row itself.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from pyspark.sql import DataFrame
+from pyspark.sql import functions as F
+
+from jobs.batch.state import State
+from jobs.batch.versions import KEYS
+from tables.warehouse import Warehouse
+
+PRESENT, DELETED, UNFIT = "present", "deleted", "unfit"
+
+_COLUMNS = (*KEYS, "tuple", "global_id", "lsn", "timestamp", "created", "state", "is_row")
+
+
+def table_rows(warehouse: Warehouse, state: State, number: int, table: str) -> DataFrame:
+    """Return the rows of a space's table as versions."""
+    rows = warehouse.read(table, state.versions.get(table))
+    return rows.select(
+        F.lit(number).alias("table"),
+        F.col("_replicaset_id").alias("replicaset_id"),
+        "_key",
+        F.col("_tuple").alias("tuple"),
+        F.col("_global_id").alias("global_id"),
+        F.col("_lsn").alias("lsn"),
+        F.col("_timestamp").alias("timestamp"),
+        F.col("_created").alias("created"),
+        F.lit(PRESENT).alias("state"),
+        F.lit(True).alias("is_row"),
+        F.lit(0).cast("bigint").alias("epoch"),
+    )
+
+
+def other_versions(warehouse: Warehouse, state: State, tables: Mapping[int, str]) -> DataFrame:
+    """Return the entries of `_versions` of some tables, stale ones included."""
+    rows = warehouse.read("_versions", state.versions.get("_versions"))
+    numbers = [part for number, name in tables.items() for part in (F.lit(name), F.lit(number))]
+    rows = rows.where(F.col("space").isin(list(tables.values())))
+    return rows.select(
+        F.try_element_at(F.create_map(*numbers), F.col("space")).alias("table"),
+        "replicaset_id",
+        F.col("key").alias("_key"),
+        "tuple",
+        "global_id",
+        "lsn",
+        "timestamp",
+        "created",
+        "state",
+        F.lit(False).alias("is_row"),
+        "epoch",
+    )
+
+
+def outside(state: State, table: str) -> bool:
+    """Whether versions of a table may lie in `_versions` that are more than tombstones of its only writer."""
+    writers = state.writers.get(table)
+    return writers is not None and (len(writers.replicasets) > 1 or writers.unfit)
+
+
+def base_of(
+    warehouse: Warehouse, state: State, tables: Mapping[int, str], keys: DataFrame, *, tombstones: bool = True
+) -> DataFrame | None:
+    """Return each replicaset's version of some keys as it stood before the batch.
+
+    Parameters
+    ----------
+    warehouse : Warehouse
+    state : State
+        Tables are read at its versions.
+    tables : mapping of int to str
+        Number, as in column `table` of `keys`, to name.
+    keys : DataFrame
+        Columns table and _key, distinct.
+    tombstones : bool
+        Whether deleted versions are wanted.
+
+    Returns
+    -------
+    DataFrame or None
+        `KEYS`, tuple, global_id, lsn, timestamp, created, state, is_row; None where no table existed.
+
+    """
+    known = {number: name for number, name in tables.items() if name in state.versions}
+    if not known:
+        return None
+    parts = [
+        table_rows(warehouse, state, number, name).join(
+            keys.where(F.col("table") == number).select("_key"), "_key", "left_semi"
+        )
+        for number, name in known.items()
+    ]
+    mixed = {number: name for number, name in known.items() if outside(state, name)}
+    if mixed:
+        parts.append(other_versions(warehouse, state, mixed).join(keys, ["table", "_key"], "left_semi"))
+    union = parts[0]
+    for part in parts[1:]:
+        union = union.unionByName(part)
+    if mixed:
+        newest = F.max_by(F.struct(*_COLUMNS[len(KEYS) :]), F.struct("is_row", "epoch")).alias("v")
+        union = union.groupBy(*KEYS).agg(newest).select(*KEYS, "v.*")
+    union = union.select(*_COLUMNS)
+    return union if tombstones else union.where(F.col("state") != DELETED)

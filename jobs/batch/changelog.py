@@ -1,0 +1,197 @@
+"""Rows of a batch → `_changelog`: what was read before is dropped, what waits is set aside, ids become global.
+
+Native expressions over the frame of xrows; the plan's decisions enter as literals. One append.
+Not here: the decisions themselves (`jobs.batch.plan`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from functools import reduce
+from operator import or_
+
+from pyspark.sql import Column, DataFrame
+from pyspark.sql import functions as F
+
+from jobs.batch.layouts import Route
+from jobs.batch.plan import Plan, Stretch
+from jobs.batch.settle import RolledBack
+from jobs.batch.summary import FIRST, Order
+from schemas.iproto import GROUP_LOCAL
+from schemas.tables import CHANGELOG, PENDING
+from udfs.remap import Mapped, Slots, global_id_column
+
+COMMITTED, ROLLED_BACK, LOCAL = "committed", "rolled_back", "local"
+
+_MAP_LIMIT = 48
+"""Above so many spaces a join finds a row's layout faster than a scan of a literal map."""
+
+
+def slots_of(stretches: Sequence[Stretch]) -> Slots:
+    """Return the slots of a batch's segments."""
+    numbers = [stretch.segment for stretch in stretches]
+    return Slots(min(numbers), max(numbers) - min(numbers) + 1)
+
+
+def _before(order: Order) -> Column:
+    here = F.struct(
+        F.lit(order.segment).alias("segment"),
+        F.lit(order.position).cast("bigint").alias("position"),
+        F.lit(order.row).alias("row"),
+    )
+    return F.struct("segment", "position", "row") < here
+
+
+def _any(conditions: Sequence[Column]) -> Column:
+    return reduce(or_, conditions, F.lit(False))
+
+
+def unread(rows: DataFrame, plan: Plan) -> DataFrame:
+    """Return the rows without those that were read before."""
+    floors = {key: lsn for s in plan.settlements.values() for key, lsn in s.floors.items()}
+    floor = slots_of(plan.stretches).per_slot(floors)
+    return rows.where(F.col("lsn").isNull() | (F.col("lsn") > floor))
+
+
+def waiting(plan: Plan) -> Column:
+    """Return whether a row waits."""
+    holds = []
+    for uuid, settlement in plan.settlements.items():
+        if settlement.hold is not None:
+            segments = [s.segment for s in plan.stretches if s.replicaset_uuid == uuid]
+            holds.append(F.col("segment").isin(segments) & ~_before(settlement.hold))
+    return _any(holds)
+
+
+def _rolled_back(stretches: Sequence[Stretch], uuid: str, gone: RolledBack) -> Column:
+    segments = [s.segment for s in stretches if s.replicaset_uuid == uuid]
+    own = F.col("segment").isin(segments) & (F.col("replica_id") == gone.replica_id)
+    return own & (F.col("tsn") >= gone.tsn) & ~_before(gone.since) & _before(gone.until)
+
+
+def state_column(plan: Plan) -> Column:
+    """Return a row's state: committed, rolled_back, or local to one instance."""
+    gone = [
+        _rolled_back(plan.stretches, uuid, one)
+        for uuid, s in plan.settlements.items()
+        for one in s.rolled_back
+    ]
+    return F.when(F.col("group_id") == GROUP_LOCAL, LOCAL).when(_any(gone), ROLLED_BACK).otherwise(COMMITTED)
+
+
+def _entries(plan: Plan) -> list[Mapped]:
+    return [
+        Mapped(stretch.segment, entry.local_id, entry.global_id, entry.since_lsn)
+        for stretch in plan.stretches
+        for entry in plan.state.replicasets[stretch.replicaset_uuid].maps
+    ]
+
+
+def global_ids(plan: Plan) -> Column:
+    """Return the global id of a row's origin; of a local row, that of the instance whose log it is."""
+    slots = slots_of(plan.stretches)
+    local = {
+        stretch.segment: plan.state.global_ids[stretch.instance_uuid]
+        for stretch in plan.stretches
+        if stretch.instance_uuid is not None
+    }
+    mapped = global_id_column(slots, _entries(plan))
+    return F.when(F.col("group_id") == GROUP_LOCAL, slots.per_segment(local)).otherwise(mapped)
+
+
+def _seen(plan: Plan) -> set[tuple[int, int]]:
+    return {
+        (plan.state.replicasets[uuid].id, space_id)
+        for uuid, summary in plan.summaries.items()
+        for _, space_id, _ in summary.counts
+    }
+
+
+def _route_key(replicaset_id: Column | int, space_id: Column | int) -> Column:
+    one = replicaset_id if isinstance(replicaset_id, Column) else F.lit(replicaset_id)
+    other = space_id if isinstance(space_id, Column) else F.lit(space_id)
+    return one.cast("bigint") * F.lit(2**32) + other.cast("bigint")
+
+
+def with_layout(rows: DataFrame, plan: Plan) -> DataFrame:
+    """Return the rows with their layout; null where they go to no table."""
+    seen = _seen(plan)
+    routes = [r for r in plan.routes.routes if (r.replicaset_id, r.space_id) in seen]
+    by_key: dict[tuple[int, int], list[Route]] = {}
+    for route in routes:
+        by_key.setdefault((route.replicaset_id, route.space_id), []).append(route)
+    whole = {key: found[0].layout for key, found in by_key.items() if len(found) == 1 and _always(found[0])}
+    moving = [route for key, found in by_key.items() if key not in whole for route in found]
+    rows = _looked_up(rows, whole)
+    column = F.col("layout")
+    for route in moving:
+        here = _route_key(F.col("replicaset_id"), F.col("space_id")) == _route_key(
+            route.replicaset_id, route.space_id
+        )
+        within = ~_before(route.since) if route.since != FIRST else F.lit(True)
+        if route.until is not None:
+            within = within & _before(route.until)
+        column = F.when(here & within, F.lit(route.layout)).otherwise(column)
+    changes = F.col("type").isin("INSERT", "REPLACE", "UPDATE", "UPSERT", "DELETE") & (
+        F.col("state") == COMMITTED
+    )
+    return rows.withColumn("layout", F.when(changes, column).cast("int"))
+
+
+def _always(route: Route) -> bool:
+    return route.since == FIRST and route.until is None
+
+
+def _looked_up(rows: DataFrame, layouts: Mapping[tuple[int, int], int]) -> DataFrame:
+    if not layouts:
+        return rows.withColumn("layout", F.lit(None).cast("int"))
+    if len(layouts) > _MAP_LIMIT:
+        found = [(rs, space, layout) for (rs, space), layout in layouts.items()]
+        table = rows.sparkSession.createDataFrame(found, "replicaset_id int, space_id int, layout int")
+        return rows.join(F.broadcast(table), ["replicaset_id", "space_id"], "left")
+    pairs = [part for key, layout in layouts.items() for part in (_route_key(*key), F.lit(layout))]
+    key = _route_key(F.col("replicaset_id"), F.col("space_id"))
+    return rows.withColumn("layout", F.try_element_at(F.create_map(*pairs), key))
+
+
+def changelog_rows(rows: DataFrame, plan: Plan, epoch: int) -> DataFrame:
+    """Return what is appended to `_changelog`.
+
+    Parameters
+    ----------
+    rows : DataFrame
+        Columns of `schemas.xrow.SOURCES_ARROW`, rows that waited before included.
+    plan : Plan
+    epoch : int
+
+    """
+    slots = slots_of(plan.stretches)
+    ids = {s.segment: plan.state.replicasets[s.replicaset_uuid].id for s in plan.stretches}
+    rows = unread(rows, plan)
+    if plan.holds:
+        rows = rows.where(~waiting(plan))
+    rows = (
+        rows.withColumn("replicaset_id", slots.per_segment(ids).cast("int"))
+        .withColumn("global_id", global_ids(plan))
+        .withColumn("state", state_column(plan))
+    )
+    rows = with_layout(rows, plan)
+    names = [layout.space.name for layout in plan.routes.layouts]
+    space = F.get(F.lit(names), F.col("layout")) if names else F.lit(None).cast("string")
+    body = F.xxhash64("type", "space_id", "index_base", "key", "tuple", "operations", "body")
+    rows = rows.withColumn("space", space).withColumn("hash", body).withColumn("epoch", F.lit(epoch))
+    return rows.select([F.col(f.name).cast(f.dataType) for f in CHANGELOG])
+
+
+def pending_rows(rows: DataFrame, plan: Plan) -> DataFrame:
+    """Return what is put into `_pending`: the rows from each hold on."""
+    slots = slots_of(plan.stretches)
+    ids = {s.segment: plan.state.replicasets[s.replicaset_uuid].id for s in plan.stretches}
+    reasons = F.lit(None).cast("string")
+    for uuid, settlement in plan.settlements.items():
+        if settlement.hold is not None:
+            segments = [s.segment for s in plan.stretches if s.replicaset_uuid == uuid]
+            reasons = F.when(F.col("segment").isin(segments), F.lit(settlement.reason)).otherwise(reasons)
+    held = unread(rows, plan).where(waiting(plan))
+    held = held.withColumn("replicaset_id", slots.per_segment(ids)).withColumn("reason", reasons)
+    return held.select([F.col(f.name).cast(f.dataType) for f in PENDING])

@@ -1,0 +1,184 @@
+"""Keyed rows → decided changes of all tables of a batch: reduce, fold, join, choose.
+
+The data's way, in order: rows with only puts and deletes are reduced natively; keys with an UPDATE or UPSERT are
+folded in Arrow over the version before; what needs it is joined with the versions before; tables that several
+replicasets write go through the choice. Each table takes the shortest way that is right for it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+import pyarrow as pa
+from pyspark.sql import Column, DataFrame, Window
+from pyspark.sql import functions as F
+
+from jobs.batch.base import PRESENT, UNFIT, base_of
+from jobs.batch.resolve import Identities, decide, join_base, sole
+from jobs.batch.state import State
+from jobs.batch.versions import KEYS, ORDER, reduce_puts, reduce_rows
+from tables.warehouse import Warehouse
+from udfs.fold_arrow import RESULT_SPARK, ROW_COLUMNS, fold_arrow
+from udfs.tuple_format import TupleFormat
+
+
+@dataclass(frozen=True)
+class Traits:
+    """What is known of one table's rows in a batch before they are looked at.
+
+    Parameters
+    ----------
+    number : int
+    name : str
+    deletes, operations : bool
+        Whether there are DELETEs (also by a truncation), UPDATEs or UPSERTs.
+    contended : bool
+        Whether several replicasets write it, or have versions outside of it.
+    deletes_all : bool
+        Whether deleted versions take part in the choice.
+
+    """
+
+    number: int
+    name: str
+    deletes: bool
+    operations: bool
+    contended: bool
+    deletes_all: bool = False
+
+
+def _of(rows: DataFrame, traits: Sequence[Traits]) -> DataFrame:
+    return rows.where(F.col("table").isin([t.number for t in traits]))
+
+
+def simple_changes(rows: DataFrame, traits: Sequence[Traits]) -> list[DataFrame]:
+    """Return the changes of tables without operations."""
+    puts = [t for t in traits if not t.deletes and not t.operations]
+    deletes = [t for t in traits if t.deletes and not t.operations]
+    found = []
+    if puts:
+        found.append(reduce_puts(_of(rows, puts)))
+    if deletes:
+        found.append(reduce_rows(_of(rows, deletes)))
+    return found
+
+
+def folded_changes(
+    warehouse: Warehouse,
+    state: State,
+    rows: DataFrame,
+    traits: Sequence[Traits],
+    formats: Sequence[TupleFormat],
+) -> list[DataFrame]:
+    """Return the changes of tables with operations: keys without any are reduced, the others folded."""
+    mixed = [t for t in traits if t.operations]
+    if not mixed:
+        return []
+    whole = Window.partitionBy(*KEYS)
+    operates = F.col("type").isin("UPDATE", "UPSERT")
+    marked = _of(rows, mixed).withColumn("operated", F.max(operates).over(whole))
+    folds = F.col("operated") & F.col("_key").isNotNull()
+    plain = marked.where(~folds).drop("operated")
+    operated = marked.where(folds).drop("operated")
+    names = {t.number: t.name for t in mixed}
+    keys = operated.select("table", "_key").distinct()
+    base = base_of(warehouse, state, names, keys, tombstones=False)
+    return [reduce_rows(plain), _fold(operated, base, formats)]
+
+
+def _fold(rows: DataFrame, base: DataFrame | None, formats: Sequence[TupleFormat]) -> DataFrame:
+    columns = [*KEYS, *ORDER, *ROW_COLUMNS]
+    stream = rows.withColumn("created", F.lit(None).cast("timestamp")).select(*columns)
+    if base is not None:
+        stream = stream.unionByName(_base_rows(base).select(*columns))
+    folded_rows = stream.repartition(*KEYS).sortWithinPartitions(*KEYS, *ORDER).drop(*ORDER)
+    fields = list(formats)
+
+    def run(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        return fold_arrow(batches, KEYS, fields)
+
+    schema = "table int, replicaset_id int, _key binary, " + RESULT_SPARK
+    folded = folded_rows.mapInArrow(run, schema)
+    folded = folded.where((F.col("state") != "absent") & (F.col("is_changed") | (F.size("faults") > 0)))
+    return folded.select(
+        *KEYS,
+        F.when(F.col("layout") >= 0, F.col("layout")).alias("layout"),
+        F.col("state").isin(PRESENT, UNFIT).alias("present"),
+        *("tuple", "global_id", "lsn", "timestamp", "created"),
+        F.lit(True).alias("began"),
+        F.lit(False).alias("needs_base"),
+        F.lit(True).alias("exact"),
+        F.when(F.col("state") == UNFIT, F.col("faults")).alias("faults"),
+    )
+
+
+def _base_rows(base: DataFrame) -> DataFrame:
+    return base.select(
+        *KEYS,
+        F.lit(-(2**31)).alias("segment"),
+        F.lit(0).cast("bigint").alias("position"),
+        F.lit(0).alias("row"),
+        F.lit("VERSION").alias("type"),
+        "tuple",
+        F.lit(None).cast("binary").alias("operations"),
+        F.lit(None).cast("int").alias("index_base"),
+        "global_id",
+        "lsn",
+        "timestamp",
+        F.lit(-1).alias("layout"),
+        "created",
+    )
+
+
+def union(frames: Sequence[DataFrame]) -> DataFrame:
+    """Return all rows of frames with the same columns."""
+    result = frames[0]
+    for frame in frames[1:]:
+        result = result.unionByName(frame)
+    return result
+
+
+def decided_changes(
+    warehouse: Warehouse,
+    state: State,
+    changes: DataFrame,
+    traits: Sequence[Traits],
+    identities: Identities,
+    sequences: Mapping[int, Column],
+) -> DataFrame:
+    """Return the decided versions (`jobs.batch.resolve.DECIDED`) of all keys that the batch touched.
+
+    Parameters
+    ----------
+    changes : DataFrame
+        Of all tables, as `jobs.batch.versions.COLUMNS`; read more than once, so it should be pinned.
+    sequences : mapping of int to Column
+        Table number to the order of its versions, where the user named columns for it.
+
+    """
+    found = []
+    alone = [t for t in traits if not t.contended]
+    together = [t for t in traits if t.contended]
+    if alone:
+        found.append(sole(_effective(warehouse, state, _of(changes, alone), alone)))
+    if together:
+        own = _of(changes, together)
+        names = {t.number: t.name for t in together}
+        base = base_of(warehouse, state, names, own.select("table", "_key").distinct())
+        deletes_all = [t.number for t in together if t.deletes_all]
+        found.append(decide(join_base(own, base), identities, sequences, deletes_all))
+    return union(found)
+
+
+def _effective(warehouse: Warehouse, state: State, changes: DataFrame, traits: Sequence[Traits]) -> DataFrame:
+    """Leave out the DELETEs that found nothing, where one replicaset writes alone."""
+    doubtful = {t.number: t.name for t in traits if t.deletes or t.operations}
+    if not doubtful:
+        return changes
+    asked = changes.where("needs_base")
+    certain = changes.where("NOT needs_base")
+    base = base_of(warehouse, state, doubtful, asked.select("table", "_key"), tombstones=False)
+    if base is None:
+        return certain
+    return certain.unionByName(asked.join(base.select(*KEYS), KEYS, "left_semi").select(*changes.columns))

@@ -1,0 +1,195 @@
+"""Which space a row belongs to, how that space is laid out there, and which table it goes to.
+
+Pure: spaces before, their changes in a batch, and the routing of the configuration, in; `Routes` out. A space is
+found by (replicaset, space id) and the row's place in the log: an id can be dropped and given to another space.
+Not here: reading system rows (`jobs.batch.control`), columns of tables (`jobs.batch.columns`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
+from datetime import datetime
+
+from jobs.batch.control import SpaceChange, SpaceRows
+from jobs.batch.summary import FIRST, Order
+from schemas.space import Space
+
+
+@dataclass(frozen=True)
+class Layout:
+    """One definition of a space in one replicaset, and the table that its rows go to."""
+
+    replicaset_id: int
+    space: Space
+    table: str
+
+
+@dataclass(frozen=True)
+class Route:
+    """Rows of a space id from `since` up to `until` (not included) have this layout."""
+
+    replicaset_id: int
+    space_id: int
+    layout: int
+    since: Order
+    until: Order | None = None
+
+
+@dataclass(frozen=True)
+class Wipe:
+    """A replicaset's versions in a table ended here, by TRUNCATE or by a drop."""
+
+    replicaset_id: int
+    table: str
+    order: Order
+    replica_id: int | None = None
+    lsn: int | None = None
+    timestamp: datetime | None = None
+
+
+@dataclass(frozen=True)
+class Refusal:
+    """A space that is followed in `_changelog` only, and why."""
+
+    replicaset_id: int
+    space_id: int
+    name: str
+    reason: str
+
+
+@dataclass(frozen=True)
+class Routes:
+    """Where the rows of a batch go.
+
+    Parameters
+    ----------
+    layouts : tuple of Layout
+        A row's layout is its number in here.
+    routes : tuple of Route
+    wipes : tuple of Wipe
+    refusals : tuple of Refusal
+    current : dict of (int, int) to int
+        (replicaset id, space id) to its layout at the end of the batch.
+
+    """
+
+    layouts: tuple[Layout, ...] = ()
+    routes: tuple[Route, ...] = ()
+    wipes: tuple[Wipe, ...] = ()
+    refusals: tuple[Refusal, ...] = ()
+    current: Mapping[tuple[int, int], int] = field(default_factory=dict)
+
+
+Router = Callable[[int, Space, bool], str | Refusal | None]
+"""(replicaset id, space, whether a snapshot's row defines it) to the table's name, a refusal, or None for a space
+that is left out by rule."""
+
+
+def route_spaces(
+    before: Mapping[int, Mapping[int, SpaceRows]],
+    changes: Mapping[int, Iterable[SpaceChange]],
+    router: Router,
+    refused: Mapping[tuple[int, int], str] | None = None,
+    snapshots: frozenset[int] = frozenset(),
+) -> Routes:
+    """Return the routes of a batch.
+
+    Parameters
+    ----------
+    before : mapping of replicaset id to (space id to SpaceRows)
+        The spaces as they stood before the batch.
+    changes : mapping of replicaset id to changes in log order
+    router : Router
+    refused : mapping of (replicaset id, space id) to str, optional
+        Spaces of which rows are missing already: they stay refused until they are truncated or dropped.
+    snapshots : frozenset of int
+        Segments that are snapshots.
+
+    """
+    builder = _Builder(router, dict(refused or {}), snapshots)
+    for replicaset_id, spaces in before.items():
+        for space_id, rows in spaces.items():
+            builder.define(replicaset_id, space_id, rows, FIRST)
+    for replicaset_id, own in changes.items():
+        for change in own:
+            builder.change(replicaset_id, change)
+    return builder.routes()
+
+
+class _Builder:
+    def __init__(
+        self, router: Router, incomplete: dict[tuple[int, int], str], snapshots: frozenset[int]
+    ) -> None:
+        self.router = router
+        self.snapshots = snapshots
+        self.incomplete = incomplete
+        self.layouts: list[Layout] = []
+        self.closed: list[Route] = []
+        self.open: dict[tuple[int, int], Route] = {}
+        self.wipes: list[Wipe] = []
+        self.refusals: dict[tuple[int, int], Refusal] = {}
+
+    def define(
+        self,
+        replicaset_id: int,
+        space_id: int,
+        rows: SpaceRows,
+        order: Order,
+        change: SpaceChange | None = None,
+    ) -> None:
+        key = (replicaset_id, space_id)
+        space = rows.decoded()
+        table = self.router(replicaset_id, space, order.segment in self.snapshots)
+        if key in self.incomplete and table is not None:
+            table = Refusal(replicaset_id, space_id, space.name, self.incomplete[key])
+        old = self.open.get(key)
+        if (
+            old is not None
+            and table == self.layouts[old.layout].table
+            and self.layouts[old.layout].space == space
+        ):
+            return
+        if old is not None:
+            self._close(key, order)
+        self.refusals.pop(key, None)
+        if isinstance(table, Refusal):
+            self.refusals[key] = table
+            self.incomplete[key] = table.reason
+        elif table is not None:
+            self.layouts.append(Layout(replicaset_id, space, table))
+            self.open[key] = Route(replicaset_id, space_id, len(self.layouts) - 1, order)
+        if old is not None and change is not None and self.layouts[old.layout].table != table:
+            self.wipes.append(_wipe(replicaset_id, self.layouts[old.layout].table, change))
+
+    def change(self, replicaset_id: int, change: SpaceChange) -> None:
+        key = (replicaset_id, change.space_id)
+        if change.kind != "defined":
+            self.incomplete.pop(key, None)
+        route = self.open.get(key)
+        if change.kind == "defined":
+            self.define(replicaset_id, change.space_id, change.rows, change.order, change)
+            return
+        if route is not None:
+            self.wipes.append(_wipe(replicaset_id, self.layouts[route.layout].table, change))
+        if change.kind == "dropped":
+            self.refusals.pop(key, None)
+            if route is not None:
+                self._close(key, change.order)
+        elif route is None:
+            self.define(replicaset_id, change.space_id, change.rows, change.order)
+
+    def _close(self, key: tuple[int, int], order: Order) -> None:
+        route = self.open.pop(key)
+        self.closed.append(Route(route.replicaset_id, route.space_id, route.layout, route.since, order))
+
+    def routes(self) -> Routes:
+        current = {key: route.layout for key, route in self.open.items()}
+        everything = (*self.closed, *self.open.values())
+        return Routes(
+            tuple(self.layouts), everything, tuple(self.wipes), tuple(self.refusals.values()), current
+        )
+
+
+def _wipe(replicaset_id: int, table: str, change: SpaceChange) -> Wipe:
+    return Wipe(replicaset_id, table, change.order, change.replica_id, change.lsn, change.timestamp)

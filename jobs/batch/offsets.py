@@ -1,0 +1,48 @@
+"""The offsets between which a micro-batch reads, from the checkpoint's offset log.
+
+Spark tells `foreachBatch` the batch's number only; its log has the offsets before the batch begins, in a format that
+has not changed since Spark 2.1 (`OffsetSeqLog`): a line `v1`, a line of metadata, one line a source. There is
+one source here. The log is only read.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from schemas.errors import OffsetError
+from tables.warehouse import Warehouse
+
+NONE = "-"
+"""What stands for a source that has no offset yet (`OffsetSeqLog.SERIALIZED_VOID_OFFSET`)."""
+
+
+def offset_of(text: str, where: str) -> str | None:
+    """Return the one source's offset from a file of the log.
+
+    Raises
+    ------
+    OffsetError
+        If it is not of the form above.
+
+    """
+    lines = text.split("\n")
+    if len(lines) != 3 or lines[0].strip() != "v1":
+        raise OffsetError("the checkpoint's offset log is not that of one source", file=where)
+    return None if lines[2] == NONE else lines[2]
+
+
+def read_offset(warehouse: Warehouse, checkpoint: str, batch_id: int) -> str | None:
+    """Return the end offset of a batch; None where the batch is not in the log."""
+    where = f"{checkpoint.rstrip('/')}/offsets/{batch_id}"
+    fs, path = warehouse._hadoop(where)
+    if batch_id < 0 or not fs.exists(path):
+        return None
+    return offset_of(_text(fs, path), where)
+
+
+def _text(fs: Any, path: Any) -> str:
+    stream = fs.open(path)
+    try:
+        return bytes(stream.readAllBytes()).decode()
+    finally:
+        stream.close()

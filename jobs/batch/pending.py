@@ -1,0 +1,143 @@
+"""Rows that wait: brought back in front of the next batch of their replicaset, or kept for the one after.
+
+`_pending` holds them as they were read. A batch of a replicaset takes its waiting rows first, as segments with
+numbers below those of the files, and puts back what still waits. Rows of other replicasets stay untouched.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+
+import pyarrow as pa
+from pyspark.sql import DataFrame
+from pyspark.sql import functions as F
+
+from jobs.batch.changelog import pending_rows
+from jobs.batch.plan import Plan, Stretch
+from jobs.batch.state import State
+from jobs.batch.summary import LOCAL_ID, Summary, join_summaries, summarize
+from schemas.tables import PENDING
+from schemas.xrow import SOURCES_ARROW
+from tables.warehouse import MARK, Warehouse
+
+TABLE = "_pending"
+
+
+def with_pending(
+    warehouse: Warehouse,
+    state: State,
+    stretches: list[Stretch],
+    summaries: dict[str, Summary],
+    frame: DataFrame,
+) -> tuple[list[Stretch], dict[str, Summary], DataFrame]:
+    """Put the waiting rows of a batch's replicasets in front of it.
+
+    Returns
+    -------
+    (list of Stretch, dict of str to Summary, DataFrame)
+        As given, where nothing waits.
+
+    """
+    waiting = [
+        state.replicasets[u] for u in summaries if u in state.replicasets and state.replicasets[u].waits
+    ]
+    if not waiting:
+        return stretches, summaries, frame
+    ids = {one.id: one.uuid for one in waiting}
+    rows = warehouse.read(TABLE, state.versions.get(TABLE)).where(F.col("replicaset_id").isin(list(ids)))
+    known = rows.select("replicaset_id", "segment", "source", "file", "instance_uuid").distinct().collect()
+    order = sorted(known, key=lambda row: (row.replicaset_id, row.segment))
+    numbers = {(row.replicaset_id, row.segment): i - len(order) for i, row in enumerate(order)}
+    own = [
+        Stretch(
+            numbers[row.replicaset_id, row.segment],
+            ids[row.replicaset_id],
+            row.source,
+            row.file,
+            row.instance_uuid,
+            False,
+            {},
+        )
+        for row in order
+    ]
+    before = _renumbered(rows, ids, numbers)
+    found = {**summaries}
+    for uuid in ids.values():
+        table = before.where(F.col("replicaset_uuid") == uuid).orderBy("segment", "position", "row").toArrow()
+        found[uuid] = joined({uuid: _summary(table, state, uuid)}, {uuid: summaries[uuid]})[uuid]
+    columns = frame.columns
+    return [*own, *stretches], found, before.select(*columns).unionByName(frame)
+
+
+def _renumbered(rows: DataFrame, ids: Mapping[int, str], numbers: Mapping[tuple[int, int], int]) -> DataFrame:
+    segment = F.lit(None).cast("int")
+    for (replicaset_id, old), new in numbers.items():
+        here = (F.col("replicaset_id") == replicaset_id) & (F.col("segment") == old)
+        segment = F.when(here, F.lit(new)).otherwise(segment)
+    uuid = F.lit(None).cast("string")
+    for replicaset_id, one in ids.items():
+        uuid = F.when(F.col("replicaset_id") == replicaset_id, F.lit(one)).otherwise(uuid)
+    return rows.withColumn("replicaset_uuid", uuid).withColumn("segment", segment).select(SOURCES_ARROW.names)
+
+
+def _summary(table: pa.Table, state: State, uuid: str) -> Summary:
+    sync = [i for i, rows in state.replicasets[uuid].spaces.items() if rows.decoded().is_sync]
+    parts = []
+    for batch in table.combine_chunks().to_batches():
+        segments = batch.column("segment").to_pylist()
+        cuts = [0, *(i for i in range(1, len(segments)) if segments[i] != segments[i - 1]), len(segments)]
+        parts += [
+            summarize(batch.slice(a, b - a), segments[a], sync)
+            for a, b in zip(cuts, cuts[1:], strict=False)
+            if b > a
+        ]
+    return join_summaries(parts)
+
+
+def joined(first: Mapping[str, Summary], then: Mapping[str, Summary]) -> dict[str, Summary]:
+    """Return both summaries of each replicaset as one: waiting rows first, then those of the files."""
+    result = dict(first)
+    for uuid, summary in then.items():
+        result[uuid] = join_summaries([first[uuid], summary]) if uuid in first else summary
+    return result
+
+
+def settle_pending(warehouse: Warehouse, state: State, frame: DataFrame, plan: Plan, epoch: int) -> Plan:
+    """Write what waits now, and return the plan with the vclocks of what does not.
+
+    Where nothing waited and nothing waits, this costs nothing.
+    """
+    uuids = [u for u in plan.settlements if u in state.replicasets and state.replicasets[u].waits]
+    if not plan.holds and not uuids:
+        return plan
+    held = pending_rows(frame, plan)
+    if uuids:
+        ids = [state.replicasets[u].id for u in uuids]
+        condition = f"replicaset_id IN ({', '.join(map(str, ids))})"
+        writer = held.write.format("delta").mode("overwrite").option("userMetadata", MARK)
+        others = [plan.state.replicasets[u].id for u in plan.settlements if u not in uuids]
+        if others:
+            condition = f"replicaset_id IN ({', '.join(map(str, [*ids, *others]))})"
+        writer.option("replaceWhere", condition).save(warehouse.path(TABLE))
+    else:
+        warehouse.append(TABLE, held.select([f.name for f in PENDING]))
+    return _with_settled(warehouse, state, plan, epoch)
+
+
+def _with_settled(warehouse: Warehouse, state: State, plan: Plan, epoch: int) -> Plan:
+    rows = warehouse.read("_changelog").where((F.col("epoch") == epoch) & F.col("lsn").isNotNull())
+    lsns = rows.groupBy("replicaset_id", "replica_id").agg(F.max("lsn").alias("lsn")).collect()
+    replicasets = dict(plan.state.replicasets)
+    for uuid, settlement in plan.settlements.items():
+        if settlement.hold is None:
+            continue
+        one = replicasets[uuid]
+        before = state.replicasets.get(uuid)
+        settled = dict(before.settled) if before is not None else dict(one.settled)
+        for row in lsns:
+            if row.replicaset_id == one.id:
+                origin = row.replica_id or LOCAL_ID
+                settled[origin] = max(settled.get(origin, 0), row.lsn)
+        replicasets[uuid] = replace(one, settled=settled)
+    return replace(plan, state=replace(plan.state, replicasets=replicasets))

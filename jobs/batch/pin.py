@@ -1,0 +1,45 @@
+"""Holding on to a frame that several later steps read, so that it is computed once.
+
+A small one is brought to the driver and becomes a local relation: the steps behind it then start no Python worker and
+plan with exact sizes. A large one is cached where it was computed.
+"""
+
+from __future__ import annotations
+
+from pyspark import StorageLevel
+from pyspark.sql import DataFrame
+
+SMALL_ROWS = 20_000
+"""Up to so many rows of a batch its frames are pinned in the driver."""
+
+
+class Pins:
+    """The frames that one batch holds, released together.
+
+    Parameters
+    ----------
+    is_small : bool
+        Whether the batch is small enough for the driver.
+
+    """
+
+    def __init__(self, is_small: bool) -> None:
+        self._is_small = is_small
+        self._cached: list[DataFrame] = []
+
+    def pin(self, frame: DataFrame) -> DataFrame:
+        """Return the same rows, computed once."""
+        if self._is_small:
+            return frame.sparkSession.createDataFrame(frame.toArrow(), frame.schema)
+        return self.cache(frame)
+
+    def cache(self, frame: DataFrame) -> DataFrame:
+        """Return the same rows, computed once where they are: for columns that Arrow does not bring back."""
+        cached = frame.persist(StorageLevel.MEMORY_AND_DISK)
+        self._cached.append(cached)
+        return cached
+
+    def release(self) -> None:
+        """Give the memory back."""
+        for frame in self._cached:
+            frame.unpersist()

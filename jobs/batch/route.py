@@ -1,0 +1,51 @@
+"""Which table a space goes to, by the configuration and by what can be followed.
+
+Pure. A space that cannot be followed rightly is refused by name: its rows are kept in `_changelog`, it has no
+table (or its table stops), and `_schema.state` says why.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from jobs.batch.layouts import Refusal, Router
+from jobs.config import Spaces
+from schemas.errors import UnsupportedError
+from schemas.space import Space
+
+Check = Callable[[Space], None]
+"""Raises UnsupportedError for a space that the types or keys cannot carry."""
+
+
+def router_of(spaces: Spaces, check: Check) -> Router:
+    """Return the router of a deployment.
+
+    Parameters
+    ----------
+    spaces : Spaces
+        The configuration's part.
+    check : callable
+        Asked for each space that is wanted.
+
+    """
+
+    def route(replicaset_id: int, space: Space, in_snapshot: bool) -> str | Refusal | None:
+        if not _followed(space) or not spaces.wants(space.name):
+            return None
+        if space.engine == "vinyl" and in_snapshot:
+            reason = (
+                "its rows from before the snapshot are in .run files, which are not read yet; "
+                "follow it from its first log (start: logs)"
+            )
+            return Refusal(replicaset_id, space.id, space.name, reason)
+        try:
+            check(space)
+        except UnsupportedError as error:
+            return Refusal(replicaset_id, space.id, space.name, str(error))
+        return spaces.table(space.name)
+
+    return route
+
+
+def _followed(space: Space) -> bool:
+    return bool(space.primary_key) and not (space.is_local or space.is_temporary or space.is_view)

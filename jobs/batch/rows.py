@@ -1,0 +1,143 @@
+"""The batch's committed rows, read back from `_changelog`, with their table and canonical key.
+
+A TRUNCATE or a drop becomes a DELETE of every key that the replicaset has in the table at that place of the log,
+so the later steps know nothing of them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from pyspark.sql import DataFrame
+from pyspark.sql import functions as F
+
+from jobs.batch.base import PRESENT, UNFIT, other_versions, outside, table_rows
+from jobs.batch.layouts import Layout, Wipe
+from jobs.batch.state import State
+from jobs.batch.versions import KEYS, ORDER
+from tables.warehouse import Warehouse
+from udfs.keys import key_columns
+
+ROW_COLUMNS = (
+    *KEYS,
+    *ORDER,
+    "layout",
+    "type",
+    "tuple",
+    "operations",
+    "index_base",
+    "global_id",
+    "lsn",
+    "timestamp",
+    "key_error",
+)
+"""Columns of a frame of keyed rows; `_key` is null where `key_error` is not."""
+
+
+def keyed_rows(
+    changelog: DataFrame, layouts: Sequence[Layout], tables: Mapping[str, int], snapshots: Sequence[int]
+) -> DataFrame:
+    """Return the rows that change tables.
+
+    Parameters
+    ----------
+    changelog : DataFrame
+        The batch's rows of `_changelog`.
+    layouts : sequence of Layout
+        By the column `layout`.
+    tables : mapping of str to int
+        Table name to its number.
+    snapshots : sequence of int
+        Segments that are snapshots: their rows have no usable time.
+
+    Returns
+    -------
+    DataFrame
+        `ROW_COLUMNS`.
+
+    """
+    numbers = [tables[layout.table] for layout in layouts]
+    rows = changelog.where(F.col("layout").isNotNull())
+    key = key_columns([layout.space for layout in layouts])
+    from_tuple = F.col("type").isin("INSERT", "REPLACE", "UPSERT")
+    timed = F.when(~F.col("segment").isin(list(snapshots)), F.col("timestamp"))
+    rows = rows.withColumn("timestamp", timed if snapshots else F.col("timestamp"))
+    data = F.when(from_tuple, F.col("tuple")).otherwise(F.col("key"))
+    rows = rows.withColumn("k", key(data, F.col("layout"), from_tuple))
+    return rows.select(
+        F.get(F.lit(numbers), F.col("layout")).alias("table"),
+        "replicaset_id",
+        F.col("k.key").alias("_key"),
+        *ROW_COLUMNS[len(KEYS) : -1],
+        F.col("k.error").alias("key_error"),
+    )
+
+
+def with_wipes(
+    rows: DataFrame,
+    wipes: Sequence[tuple[Wipe, int | None, int | None]],
+    held: Mapping[Wipe, DataFrame | None],
+) -> DataFrame:
+    """Return the rows with one DELETE for each key that a wipe ends.
+
+    Parameters
+    ----------
+    rows : DataFrame
+        `ROW_COLUMNS`.
+    wipes : sequence of (Wipe, table's number, global id)
+    held : mapping of Wipe to DataFrame or None
+        `_key` of what the replicaset has in the table before the batch.
+
+    """
+    result = rows
+    for wipe, number, global_id in wipes:
+        here = F.struct(*ORDER)
+        at = F.struct(
+            F.lit(wipe.order.segment).alias("segment"),
+            F.lit(wipe.order.position).cast("bigint").alias("position"),
+            F.lit(wipe.order.row).alias("row"),
+        )
+        own = (
+            rows.where(
+                (F.col("table") == number) & (F.col("replicaset_id") == wipe.replicaset_id) & (here < at)
+            )
+            .where(F.col("_key").isNotNull())
+            .select("_key")
+        )
+        before = held[wipe]
+        keys = (own if before is None else own.unionByName(before)).distinct()
+        result = result.unionByName(_deletes(keys, wipe, number, global_id))
+    return result
+
+
+def _deletes(keys: DataFrame, wipe: Wipe, number: int | None, global_id: int | None) -> DataFrame:
+    values = {
+        "table": F.lit(number),
+        "replicaset_id": F.lit(wipe.replicaset_id),
+        "_key": F.col("_key"),
+        "segment": F.lit(wipe.order.segment),
+        "position": F.lit(wipe.order.position).cast("bigint"),
+        "row": F.lit(wipe.order.row),
+        "layout": F.lit(None).cast("int"),
+        "type": F.lit("DELETE"),
+        "tuple": F.lit(None).cast("binary"),
+        "operations": F.lit(None).cast("binary"),
+        "index_base": F.lit(None).cast("int"),
+        "global_id": F.lit(global_id).cast("bigint"),
+        "lsn": F.lit(wipe.lsn).cast("bigint"),
+        "timestamp": F.lit(wipe.timestamp).cast("timestamp"),
+        "key_error": F.lit(None).cast("string"),
+    }
+    return keys.select([values[name].alias(name) for name in ROW_COLUMNS])
+
+
+def held_keys(warehouse: Warehouse, state: State, wipe: Wipe, number: int) -> DataFrame | None:
+    """Return the keys that a replicaset has in a table before the batch; None where there is no such table."""
+    if wipe.table not in state.versions:
+        return None
+    own = F.col("replicaset_id") == wipe.replicaset_id
+    keys = table_rows(warehouse, state, number, wipe.table).where(own).select("_key")
+    if outside(state, wipe.table):
+        others = other_versions(warehouse, state, {number: wipe.table}).where(own)
+        keys = keys.unionByName(others.where(F.col("state").isin(PRESENT, UNFIT)).select("_key"))
+    return keys

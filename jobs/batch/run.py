@@ -1,0 +1,228 @@
+"""One micro-batch, from its offsets to its epoch: the order of the steps and of the commits.
+
+    offsets → segments → summary → plan → `_cluster`, `_applier_map` → `_changelog`, `_pending`
+        → keyed rows → changes → decisions → tables of spaces → `_versions`, `_conflicts`, `_quarantine`,
+        `_schema`, `_gaps`, `_vclock` → `_epochs`
+
+`_epochs` is the commit. A writer that dies anywhere before it leaves an unfinished batch, which the next one takes
+back when it starts (`tables.epochs.take_back`); so every step sees the tables as the last epoch left them.
+Each step is a module of its own beside this one.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime
+
+from pyspark.sql import DataFrame
+
+from jobs.batch import pending
+from jobs.batch.changelog import changelog_rows
+from jobs.batch.columns import check_space
+from jobs.batch.offsets import read_offset
+from jobs.batch.plan import Plan, plan_batch, sync_spaces
+from jobs.batch.record import record, with_written
+from jobs.batch.route import router_of
+from jobs.batch.scan import scan, stretches_of
+from jobs.batch.spaces import write_spaces
+from jobs.batch.state import State
+from jobs.config import Config
+from sources.xlog.batch import segments_between
+from sources.xlog.follow import Follower
+from sources.xlog.offset import from_text
+from sources.xlog.options import parse_options
+from sources.xlog.segment import Segment
+from tables import applier_map, cluster, epochs
+from tables.lock import WriterLock
+from tables.warehouse import Warehouse
+
+log = logging.getLogger(__name__)
+
+
+def reached(step: str) -> None:
+    """Called when a step is done; tests end the process here."""
+    log.debug("step %s is done", step)
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What one batch did, for progress and logs.
+
+    Parameters
+    ----------
+    rows : int
+        Rows read, those of other members' copies included.
+    seconds : float
+    tables : int
+        Tables of spaces written.
+
+    """
+
+    batch_id: int
+    rows: int
+    seconds: float
+    tables: int
+
+
+class Writer:
+    """What `foreachBatch` calls: it holds the state between two batches.
+
+    Parameters
+    ----------
+    warehouse : Warehouse
+    config : Config
+    options : mapping of str to str
+        Those of the stream's `format("xlog")`.
+    lock : WriterLock
+        Held as long as the writer lives.
+    state : State
+        As loaded (`jobs.batch.load`).
+    watch : callable, optional
+        Told the outcome of each batch.
+
+    """
+
+    def __init__(
+        self,
+        warehouse: Warehouse,
+        config: Config,
+        options: Mapping[str, str],
+        lock: WriterLock,
+        state: State,
+        watch: Callable[[Outcome], None] | None = None,
+    ) -> None:
+        self._warehouse = warehouse
+        self._config = config
+        self._follower = Follower(parse_options(options))
+        self._lock = lock
+        self.state = state
+        self._watch = watch
+        self._router = router_of(config.spaces, check_space)
+        self._first = True
+
+    def __call__(self, frame: DataFrame, batch_id: int) -> None:
+        """Do one micro-batch.
+
+        Parameters
+        ----------
+        frame : DataFrame
+            The stream's rows.
+        batch_id : int
+            Spark's number of the batch within the checkpoint.
+
+        """
+        began = time.monotonic()
+        query_id = str(self._warehouse.spark.sparkContext.getLocalProperty("sql.streaming.queryId"))
+        if self._first and epochs.holds(self._warehouse, query_id, batch_id):
+            self._first = False
+            return
+        self._first = False
+        start = read_offset(self._warehouse, self._config.checkpoint, batch_id - 1)
+        end = read_offset(self._warehouse, self._config.checkpoint, batch_id)
+        if start is None or end is None:  # the first batch, in which the replicasets begin without rows
+            return
+        segments = segments_between(self._follower, from_text(start), from_text(end))
+        rows, tables = self.process(frame, segments, query_id, batch_id, (start, end))
+        if self._watch is not None:
+            self._watch(Outcome(batch_id, rows, time.monotonic() - began, tables))
+
+    def process(
+        self,
+        frame: DataFrame,
+        segments: Sequence[Segment],
+        query_id: str,
+        batch_id: int,
+        offsets: tuple[str, str],
+    ) -> tuple[int, int]:
+        """Do one batch of segments, and return the rows read and the tables written."""
+        plan, frame = self._planned(frame, segments)
+        rows = sum(summary.rows for summary in plan.summaries.values())
+        if not rows:
+            return 0, 0
+        epoch = self.state.epoch + 1
+        self._lock.check()
+        entries = [
+            applier_map.Entry(replicaset_id, e.local_id, e.global_id, e.since_lsn)
+            for replicaset_id, new in plan.new_maps.items()
+            for e in new
+        ]
+        applier_map.append(self._warehouse, entries)
+        reached("_applier_map")
+        self._warehouse.append("_changelog", changelog_rows(frame, plan, epoch))
+        reached("_changelog")
+        plan = pending.settle_pending(self._warehouse, self.state, frame, plan, epoch)
+        reached("_pending")
+        self._lock.check()
+        written = write_spaces(self._warehouse, self._config, self.state, plan, epoch, reached)
+        self._lock.check()
+        plan = with_written(plan, written)
+        told = record(self._warehouse, self.state, plan, epoch, reached)
+        tables = ("_changelog", "_pending", *written.tables, *told)
+        self._commit(plan, tables, query_id, batch_id, offsets, epoch)
+        return rows, len(written.changed)
+
+    def _planned(self, frame: DataFrame, segments: Sequence[Segment]) -> tuple[Plan, DataFrame]:
+        """Return the plan, and the frame with the rows that waited in front."""
+        known = sync_spaces(self.state)
+        while True:
+            summaries = scan(self._warehouse.spark, segments, self._follower, known)
+            given = stretches_of(segments)
+            stretches, whole, rows = pending.with_pending(
+                self._warehouse, self.state, given, summaries, frame
+            )
+            plan = plan_batch(self.state, stretches, whole, self._allocate, self._router, self._config.on_gap)
+            found = sync_spaces(self.state, plan.controls)
+            if all(found[uuid] <= known.get(uuid, frozenset()) for uuid in found):
+                return plan, rows
+            # A space became synchronous in this very batch: its rows are looked at once more.
+            known = found
+
+    def _allocate(self, fresh: Sequence[tuple[str, int | None, str]]) -> Mapping[str, tuple[int, int]]:
+        announced = [cluster.Announcement(*one) for one in fresh]
+        if announced:
+            self._lock.check()
+            members = cluster.allocate(self._warehouse, announced, datetime.now(UTC))
+            reached("_cluster")
+        else:
+            members = cluster.load(self._warehouse) if self._members is None else self._members
+        self._members = members
+        return {member.uuid: (member.global_id, member.replicaset_id) for member in members}
+
+    _members: tuple[cluster.Member, ...] | None = None
+
+    def _commit(
+        self,
+        plan: Plan,
+        tables: Sequence[str],
+        query_id: str,
+        batch_id: int,
+        offsets: tuple[str, str],
+        epoch: int,
+    ) -> None:
+        versions = {**self.state.versions, **{name: self._warehouse.version(name) for name in tables}}
+        state = replace(plan.state, epoch=epoch, versions=versions)
+        writers = {
+            name: {"replicasets": sorted(w.replicasets), "unfit": w.unfit}
+            for name, w in state.writers.items()
+        }
+        epochs.append(
+            self._warehouse,
+            {
+                "epoch": epoch,
+                "query_id": query_id,
+                "batch_id": batch_id,
+                "committed_at": datetime.now(UTC),
+                "rows": sum(summary.rows for summary in plan.summaries.values()),
+                "start_offset": offsets[0],
+                "end_offset": offsets[1],
+                "vclock": json.dumps(state.vclocks(), sort_keys=True),
+                "versions": list(versions.items()),
+                "writers": json.dumps(writers, sort_keys=True),
+            },
+        )
+        self.state = state
+        reached("_epochs")

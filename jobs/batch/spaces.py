@@ -1,0 +1,292 @@
+"""The steps from a batch's committed rows to the tables of spaces, in order.
+
+Only tables whose rows or columns change are looked at. Tables are written side by side.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+
+from pyspark.sql import Column, DataFrame
+from pyspark.sql import functions as F
+from udfs.sequence import sequence_keys
+
+from jobs.batch import apply
+from jobs.batch.base import DELETED, PRESENT
+from jobs.batch.changes import Traits, decided_changes, folded_changes, simple_changes, union
+from jobs.batch.columns import target_of
+from jobs.batch.layouts import Layout, Wipe
+from jobs.batch.pin import SMALL_ROWS, Pins
+from jobs.batch.plan import Plan
+from jobs.batch.prepare import prepare_tables
+from jobs.batch.resolve import Identities
+from jobs.batch.rows import held_keys, keyed_rows, with_wipes
+from jobs.batch.state import State, Writers
+from jobs.config import Config
+from schemas.errors import UnsupportedError
+from tables.warehouse import Warehouse, in_parallel
+from udfs.tuple_format import TupleFormat, format_of
+from udfs.update_rules import LATEST, rules_of
+
+log = logging.getLogger(__name__)
+
+CHANGES = ("INSERT", "REPLACE", "UPDATE", "UPSERT", "DELETE")
+
+
+@dataclass(frozen=True)
+class Written:
+    """What the steps wrote.
+
+    Parameters
+    ----------
+    changed : tuple of str
+        Tables of spaces with changed rows.
+    tables : tuple of str
+        All tables that got a commit, or exist since now.
+    writers : mapping of str to Writers
+        Of all tables, after the batch.
+    refused : mapping of str to str
+        Tables that cannot be written any more, with the reason.
+
+    """
+
+    changed: tuple[str, ...] = ()
+    tables: tuple[str, ...] = ()
+    writers: Mapping[str, Writers] = field(default_factory=dict)
+    refused: Mapping[str, str] = field(default_factory=dict)
+
+
+def write_spaces(
+    warehouse: Warehouse, config: Config, state: State, plan: Plan, epoch: int, reached: Callable[[str], None]
+) -> Written:
+    """Carry the batch's rows into the tables of spaces.
+
+    Parameters
+    ----------
+    state : State
+        Before the batch.
+    plan : Plan
+    epoch : int
+    reached : callable
+        Told each step that is done.
+
+    """
+    work = _Work(warehouse, config, state, plan, epoch)
+    prepare_tables(warehouse, list(work.targets.values()))
+    reached("prepare")
+    existing = tuple(target.name for target in work.targets.values())
+    if not work.traits:
+        return Written((), existing, state.writers, work.refused)
+    rows = sum(summary.rows for summary in plan.summaries.values())
+    pins = Pins(rows <= SMALL_ROWS and not plan.routes.wipes)
+    try:
+        written = work.write(pins, reached)
+    finally:
+        pins.release()
+    return replace(written, tables=tuple(dict.fromkeys([*existing, *written.tables])), refused=work.refused)
+
+
+class _Work:
+    def __init__(self, warehouse: Warehouse, config: Config, state: State, plan: Plan, epoch: int) -> None:
+        self.warehouse, self.config, self.state, self.plan, self.epoch = warehouse, config, state, plan, epoch
+        self.layouts = plan.routes.layouts
+        self.refused: dict[str, str] = {}
+        self.numbers = {
+            name: i for i, name in enumerate(dict.fromkeys(layout.table for layout in self.layouts))
+        }
+        self.targets = self._targets()
+        self.traits = self._traits()
+
+    def _targets(self) -> dict[int, apply.Target]:
+        known = frozenset(name for name, w in self.state.writers.items() if w.replicasets)
+        touched = self._touched_tables()
+        found = {}
+        for name in touched:
+            number = self.numbers[name]
+            try:
+                found[number] = target_of(number, name, self.plan.state, self.config, self.layouts, known)
+            except UnsupportedError as error:
+                log.error("the table %s is not written any more: %s", name, error)
+                self.refused[name] = str(error)
+        return found
+
+    def _touched_tables(self) -> list[str]:
+        touched = {self.layouts[r.layout].table for r in self.plan.routes.routes if self._kinds(r.layout)}
+        touched |= {wipe.table for wipe in self.plan.routes.wipes}
+        # A change of definition alone creates the table, or gives it its new columns.
+        touched |= {
+            self.layouts[i].table for i in self.plan.routes.current.values() if self._is_new(self.layouts[i])
+        }
+        return sorted(touched)
+
+    def _is_new(self, layout: Layout) -> bool:
+        before = next((r for r in self.state.replicasets.values() if r.id == layout.replicaset_id), None)
+        rows = before.spaces.get(layout.space.id) if before is not None else None
+        return layout.table not in self.state.versions or rows is None or rows.decoded() != layout.space
+
+    def _kinds(self, number: int) -> set[str]:
+        layout = self.layouts[number]
+        return {
+            kind
+            for uuid, summary in self.plan.summaries.items()
+            if self.plan.state.replicasets[uuid].id == layout.replicaset_id
+            for _, space_id, kind in summary.counts
+            if space_id == layout.space.id and kind in CHANGES
+        }
+
+    def _traits(self) -> list[Traits]:
+        found = []
+        for number, target in self.targets.items():
+            own = [i for i, layout in enumerate(self.layouts) if layout.table == target.name]
+            kinds = set().union(*(self._kinds(i) for i in own))
+            wiped = any(wipe.table == target.name for wipe in self.plan.routes.wipes)
+            if not kinds and not wiped:
+                continue
+            before = self.state.writers.get(target.name, Writers())
+            now = {self.layouts[i].replicaset_id for i in own if self._kinds(i)}
+            policy = self.config.policies.of(target.layout.space)
+            found.append(
+                Traits(
+                    number,
+                    target.name,
+                    deletes="DELETE" in kinds or wiped,
+                    operations=bool(kinds & {"UPDATE", "UPSERT"}),
+                    contended=len(before.replicasets | now) > 1 or before.unfit,
+                    deletes_all=policy.deletes == "all",
+                )
+            )
+        return found
+
+    def write(self, pins: Pins, reached: Callable[[str], None]) -> Written:
+        rows = self._rows(pins)
+        formats = [self._format(layout) for layout in self.layouts]
+        parts = simple_changes(rows, self.traits)
+        parts += folded_changes(self.warehouse, self.state, rows, self.traits, formats)
+        changes = pins.pin(union(parts))
+        decided = pins.pin(
+            decided_changes(
+                self.warehouse, self.state, changes, self.traits, self._identities(), self._sequences()
+            )
+        )
+        told = self._told(decided)
+        reached("decided")
+        targets = [self.targets[number] for number in told]
+        results = in_parallel(lambda target: self._write_table(target, decided, told, pins, reached), targets)
+        unfit = {target.name for target, misfits in zip(targets, results, strict=True) if misfits}
+        side = self._write_sides(decided, told, reached)
+        writers = dict(self.state.writers)
+        for target in targets:
+            before = writers.get(target.name, Writers())
+            faulty = before.unfit or target.name in unfit or told[target.number].unfit > 0
+            writers[target.name] = Writers(before.replicasets | told[target.number].replicasets, faulty)
+        names = tuple(target.name for target in targets)
+        return Written(names, (*names, *side, *(("_quarantine", "_versions") if unfit else ())), writers)
+
+    def _rows(self, pins: Pins) -> DataFrame:
+        changelog = self.warehouse.read("_changelog").where(F.col("epoch") == self.epoch)
+        snapshots = [s.segment for s in self.plan.stretches if s.is_snapshot]
+        kept = [i for i, layout in enumerate(self.layouts) if layout.table not in self.refused]
+        changelog = changelog.where(F.col("layout").isin(kept))
+        rows = keyed_rows(changelog, self.layouts, self.numbers, snapshots)
+        wipes = [w for w in self.plan.routes.wipes if w.table not in self.refused and self._settled(w)]
+        if not wipes:
+            return rows
+        rows = pins.pin(rows)
+        held = {w: held_keys(self.warehouse, self.state, w, self.numbers[w.table]) for w in wipes}
+        return with_wipes(rows, [(w, self.numbers[w.table], self._origin(w)) for w in wipes], held)
+
+    def _settled(self, wipe: Wipe) -> bool:
+        uuid = self._uuid(wipe.replicaset_id)
+        hold = self.plan.settlements[uuid].hold
+        return hold is None or wipe.order < hold
+
+    def _uuid(self, replicaset_id: int) -> str:
+        return next(u for u, one in self.plan.state.replicasets.items() if one.id == replicaset_id)
+
+    def _origin(self, wipe: Wipe) -> int | None:
+        maps = self.plan.state.replicasets[self._uuid(wipe.replicaset_id)].maps
+        ids = [e.global_id for e in maps if e.local_id == wipe.replica_id and e.since_lsn <= (wipe.lsn or 0)]
+        return ids[-1] if ids else None
+
+    def _format(self, layout: Layout) -> TupleFormat:
+        uuid = self._uuid(layout.replicaset_id)
+        servers = [s.server for s in self.plan.stretches if s.replicaset_uuid == uuid and s.server]
+        return format_of(layout.space, rules_of(servers[-1]) if servers else LATEST)
+
+    def _identities(self) -> Identities:
+        replicasets = {one.id: uuid for uuid, one in self.plan.state.replicasets.items()}
+        instances = {global_id: uuid for uuid, global_id in self.plan.state.global_ids.items()}
+        return Identities(
+            [replicasets.get(i, "") for i in range(max(replicasets, default=0) + 1)],
+            [instances.get(i, "") for i in range(max(instances, default=0) + 1)],
+        )
+
+    def _sequences(self) -> dict[int, Column]:
+        found = {}
+        for number, target in self.targets.items():
+            wanted = self.config.policies.of(target.layout.space).sequence
+            if wanted:
+                places = [
+                    [next((i for i, f in enumerate(fields) if f.name == name), -1) for name in wanted]
+                    for fields in target.layout.formats
+                ]
+                found[number] = sequence_keys(places)(F.col("tuple"), apply.format_column(target))
+        return found
+
+    def _told(self, decided: DataFrame) -> dict[int, _Told]:
+        present = F.col("state") == PRESENT
+        rows = decided.groupBy("table").agg(
+            F.collect_set(F.when(F.col("changed") & (F.col("state") != DELETED), F.col("replicaset_id"))),
+            F.count(F.when(F.col("_key").isNotNull() & (~F.col("wins") | ~present), 1)),
+            F.count(F.when(F.col("decision") & ~F.col("wins"), 1)),
+            F.count(F.when(F.col("faults").isNotNull() & F.col("changed"), 1)),
+        )
+        return {row[0]: _Told(frozenset(row[1]), row[2], row[3], row[4]) for row in rows.collect()}
+
+    def _write_table(
+        self,
+        target: apply.Target,
+        decided: DataFrame,
+        told: Mapping[int, _Told],
+        pins: Pins,
+        reached: Callable[[str], None],
+    ) -> int:
+        contended = any(t.number == target.number and t.contended for t in self.traits)
+        changes = apply.typed(apply.table_changes(decided, target.number), target)
+        changes = pins.cache(changes)
+        misfits = changes.where(F.col("put") & ~F.col("keep")).count()
+        apply.write_table(self.warehouse, target, changes, goes_on=not contended)
+        reached(target.name)
+        if misfits:
+            self.warehouse.append("_quarantine", apply.unfit_rows(changes, target, self.epoch))
+            self.warehouse.append("_versions", apply.unfit_versions(changes, target, self.epoch))
+        return misfits
+
+    def _write_sides(
+        self, decided: DataFrame, told: Mapping[int, _Told], reached: Callable[[str], None]
+    ) -> Sequence[str]:
+        names = {target.number: target.name for target in self.targets.values()}
+        appends: dict[str, DataFrame] = {}
+        if any(t.versions for t in told.values()):
+            appends["_versions"] = apply.version_rows(decided, names, self.epoch)
+        if any(t.conflicts for t in told.values()):
+            policies = {n: self.config.policies.of(t.layout.space).policy for n, t in self.targets.items()}
+            appends["_conflicts"] = apply.conflict_rows(decided, names, self.epoch, policies)
+        if any(t.unfit for t in told.values()):
+            appends["_quarantine"] = apply.fault_rows(decided, names, self.epoch)
+        for name, frame in appends.items():
+            self.warehouse.append(name, frame)
+            reached(name)
+        return tuple(appends)
+
+
+@dataclass(frozen=True)
+class _Told:
+    """What is known of one table's decided versions."""
+
+    replicasets: frozenset[int]
+    versions: int
+    conflicts: int
+    unfit: int

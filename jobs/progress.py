@@ -1,0 +1,93 @@
+"""Progress of a long job on the terminal: a bar with rows/s and lag, or plain lines where there is no terminal."""
+
+from __future__ import annotations
+
+import json
+import sys
+import time
+from collections.abc import Sequence
+from types import TracebackType
+
+from pyspark.sql.streaming import StreamingQuery
+from tqdm import tqdm
+
+from jobs.batch.run import Outcome
+from jobs.config import Source
+
+
+class Progress:
+    """Shows what a stream does.
+
+    Parameters
+    ----------
+    sources : sequence of Source
+        What is followed.
+
+    """
+
+    def __init__(self, sources: Sequence[Source]) -> None:
+        self._sources = sources
+        self._rows = 0
+        self._began = time.monotonic()
+        self._bar: tqdm[None] = tqdm(
+            unit=" rows", unit_scale=True, dynamic_ncols=True, disable=not sys.stderr.isatty(), desc="aggregate"
+        )
+
+    def __enter__(self) -> Progress:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._bar.close()
+        seconds = max(time.monotonic() - self._began, 1e-9)
+        if self._rows:
+            print(f"{self._rows} rows in {seconds:.1f} s, {self._rows / seconds:.0f} rows/s", file=sys.stderr)
+
+    def batch_done(self, outcome: Outcome) -> None:
+        """Count a batch. A quiet stream, whose batches hold no rows, says nothing."""
+        self._rows += outcome.rows
+        self._bar.update(outcome.rows)
+        if not sys.stderr.isatty() and outcome.rows:
+            rate = outcome.rows / max(outcome.seconds, 1e-9)
+            print(
+                f"batch {outcome.batch_id}: {outcome.rows} rows, {outcome.tables} tables, "
+                f"{outcome.seconds:.1f} s, {rate:.0f} rows/s",
+                file=sys.stderr,
+            )
+
+    def follow(self, query: StreamingQuery) -> None:
+        """Wait for the stream's end, showing its lag. What ended it is raised."""
+        while not query.awaitTermination(1):
+            self._bar.set_postfix_str(_lag(query), refresh=True)
+
+
+def _lag(query: StreamingQuery) -> str:
+    last = query.lastProgress
+    if last is None or not last.sources:
+        return ""
+    source = last.sources[0]
+    lags = lag_of(source.endOffset, source.latestOffset)
+    return "lag " + ", ".join(f"{leader} {size}" for leader, size in lags.items()) if lags else "lag 0"
+
+
+def lag_of(end: str | None, latest: str | None) -> dict[str, str]:
+    """Return how far each leader is behind what its log holds: bytes within a file, else files.
+
+    Parameters
+    ----------
+    end, latest : str or None
+        Offsets as the stream reports them.
+
+    """
+    if not end or not latest:
+        return {}
+    now, then = (json.loads(text).get("replicasets", {}) for text in (end, latest))
+    found = {}
+    for uuid, target in then.items():
+        place = now.get(uuid)
+        if place is None or (place["file"], place["position"]) == (target["file"], target["position"]):
+            continue
+        same = place["file"] == target["file"]
+        found[target["leader"]] = f"{target['position'] - place['position']} B" if same else f"to {target['file']}"
+    return found

@@ -1,0 +1,238 @@
+"""The columns of the Delta tables that every warehouse has, and of the part that every space's table shares.
+
+Spark types only: where the tables lie and how they are written is `tables`; the typed columns of one space
+come from its format (`schemas.types`).
+"""
+
+from __future__ import annotations
+
+from pyspark.sql.types import (
+    BinaryType,
+    BooleanType,
+    DataType,
+    IntegerType,
+    LongType,
+    MapType,
+    StringType,
+    StructField,
+    StructType,
+    TimestampType,
+)
+
+_INT, _LONG, _STRING, _BINARY, _TIME = IntegerType(), LongType(), StringType(), BinaryType(), TimestampType()
+
+
+def _schema(**columns: DataType) -> StructType:
+    return StructType([StructField(name, kind, nullable=True) for name, kind in columns.items()])
+
+
+CLUSTER = _schema(
+    global_id=_LONG,
+    uuid=_STRING,
+    local_id=_INT,
+    replicaset_id=_INT,
+    lsn=_LONG,
+    replicaset_uuid=_STRING,
+    first_seen=_TIME,
+    expelled_at=_TIME,
+)
+"""`_cluster`: the persisted mapping of instance uuids to global ids (documents 000 and 001). Key: uuid."""
+
+APPLIER_MAP = _schema(replicaset_id=_INT, source=_STRING, local_id=_INT, global_id=_LONG, since_lsn=_LONG)
+"""`_applier_map`: rows of `local_id` with lsn >= `since_lsn` are the instance `global_id`'s."""
+
+VCLOCK = _schema(replicaset_id=_INT, global_id=_LONG, local_id=_INT, lsn=_LONG, epoch=_LONG)
+"""`_vclock`: one row each time a component moved; the one with the highest epoch holds."""
+
+XROW = (
+    ("file", _STRING),
+    ("position", _LONG),
+    ("row", _INT),
+    ("instance_uuid", _STRING),
+    ("type", _STRING),
+    ("replica_id", _INT),
+    ("group_id", _INT),
+    ("lsn", _LONG),
+    ("tsn", _LONG),
+    ("timestamp", _TIME),
+    ("space_id", _INT),
+    ("index_base", _INT),
+    ("key", _BINARY),
+    ("tuple", _BINARY),
+    ("operations", _BINARY),
+    ("body", _BINARY),
+)
+"""The columns of an xrow that the warehouse keeps; the transaction flags have done their work by then."""
+
+CHANGELOG = _schema(
+    epoch=_LONG,
+    replicaset_id=_INT,
+    source=_STRING,
+    segment=_INT,
+    global_id=_LONG,
+    state=_STRING,
+    space=_STRING,
+    layout=_INT,
+    hash=_LONG,
+    **dict(XROW),
+)
+"""`_changelog`: every xrow once it is settled. (epoch, segment, position, row) is the order of the log."""
+
+PENDING = _schema(
+    replicaset_id=_INT,
+    source=_STRING,
+    segment=_INT,
+    reason=_STRING,
+    is_commit=BooleanType(),
+    wait_sync=BooleanType(),
+    wait_ack=BooleanType(),
+    **dict(XROW),
+)
+"""`_pending`: xrows that wait to be settled, in the order (segment, position, row) of their log."""
+
+SCHEMA = _schema(
+    epoch=_LONG,
+    replicaset_id=_INT,
+    space_id=_INT,
+    name=_STRING,
+    table_name=_STRING,
+    engine=_STRING,
+    format=_STRING,
+    primary_key=_STRING,
+    state=_STRING,
+    since_lsn=_LONG,
+    since_replica_id=_INT,
+    space_tuple=_BINARY,
+    index_tuples=MapType(_INT, _BINARY),
+)
+"""`_schema`: each version of each space; `space_tuple` and `index_tuples` are its rows of `_space`, `_index`."""
+
+VERSIONS = _schema(
+    space=_STRING,
+    key=_BINARY,
+    replicaset_id=_INT,
+    tuple=_BINARY,
+    global_id=_LONG,
+    lsn=_LONG,
+    timestamp=_TIME,
+    created=_TIME,
+    state=_STRING,
+    epoch=_LONG,
+)
+"""`_versions`: a replicaset's own version of a key where it is not the row in the space's table.
+
+Appended; of one (space, key, replicaset_id) the highest epoch holds, unless that replicaset's version *is* the
+table's row, which is newer by construction. `state`: present, deleted, unfit (in `_quarantine`).
+"""
+
+CONFLICTS = _schema(
+    epoch=_LONG,
+    decided_at=_TIME,
+    space=_STRING,
+    key=_BINARY,
+    policy=_STRING,
+    winner_replicaset_id=_INT,
+    winner_global_id=_LONG,
+    winner_lsn=_LONG,
+    winner_timestamp=_TIME,
+    winner_tuple=_BINARY,
+    loser_replicaset_id=_INT,
+    loser_global_id=_LONG,
+    loser_lsn=_LONG,
+    loser_timestamp=_TIME,
+    loser_tuple=_BINARY,
+    changed=_STRING,
+    note=_STRING,
+)
+"""`_conflicts`: each decision of before_replace between two replicasets' versions of one key.
+
+`changed`: which of the two versions was new: winner, loser, both.
+"""
+
+QUARANTINE = _schema(
+    epoch=_LONG,
+    replicaset_id=_INT,
+    space=_STRING,
+    key=_BINARY,
+    tuple=_BINARY,
+    operations=_BINARY,
+    global_id=_LONG,
+    lsn=_LONG,
+    file=_STRING,
+    position=_LONG,
+    reason=_STRING,
+)
+"""`_quarantine`: what can never be applied as it is, with its reason."""
+
+GAPS = _schema(
+    epoch=_LONG,
+    found_at=_TIME,
+    replicaset_id=_INT,
+    source=_STRING,
+    local_id=_INT,
+    first_lsn=_LONG,
+    last_lsn=_LONG,
+    kind=_STRING,
+    file=_STRING,
+    state=_STRING,
+)
+"""`_gaps`: missing lsn ranges. `kind`: missing, divergence; `state`: open, skipped, filled. Latest epoch holds."""
+
+EPOCHS = _schema(
+    epoch=_LONG,
+    query_id=_STRING,
+    batch_id=_LONG,
+    committed_at=_TIME,
+    rows=_LONG,
+    start_offset=_STRING,
+    end_offset=_STRING,
+    vclock=_STRING,
+    versions=MapType(_STRING, _LONG),
+    writers=_STRING,
+)
+"""`_epochs`: one row a batch, appended last: the commit of the batch.
+
+`vclock`: JSON {replicaset uuid: {replica id: lsn}}; `versions`: table name to Delta version; `writers`: JSON
+{table name: {"replicasets": [ids that wrote rows], "unfit": whether a version lies in `_quarantine`}}.
+"""
+
+REQUESTS = _schema(
+    request=_STRING,
+    kind=_STRING,
+    arguments=_STRING,
+    state=_STRING,
+    asked_at=_TIME,
+    changed_at=_TIME,
+    message=_STRING,
+)
+"""`_requests`: work asked of the writer; the latest `changed_at` of one `request` holds."""
+
+SYSTEM_TABLES: dict[str, StructType] = {
+    "_cluster": CLUSTER,
+    "_applier_map": APPLIER_MAP,
+    "_vclock": VCLOCK,
+    "_changelog": CHANGELOG,
+    "_pending": PENDING,
+    "_schema": SCHEMA,
+    "_versions": VERSIONS,
+    "_conflicts": CONFLICTS,
+    "_quarantine": QUARANTINE,
+    "_gaps": GAPS,
+    "_epochs": EPOCHS,
+    "_requests": REQUESTS,
+}
+"""Every warehouse has these, from its first start on."""
+
+VERSION_COLUMNS: tuple[tuple[str, DataType], ...] = (
+    ("_key", _BINARY),
+    ("_tuple", _BINARY),
+    ("_global_id", _LONG),
+    ("_replicaset_id", _INT),
+    ("_lsn", _LONG),
+    ("_timestamp", _TIME),
+    ("_created", _TIME),
+)
+"""Behind the typed columns and `_extra` of every space's table: the winning version.
+
+`_key` is the canonical primary key (`udfs.keys`), on which the table is merged.
+"""

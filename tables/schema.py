@@ -1,0 +1,101 @@
+"""`_schema`: every version of every space of every replicaset, appended as it changes.
+
+The newest row of a (replicaset, space id) is the space as it stands; its `_space` and `_index` tuples are kept
+exactly, since the next change of the space is an operation on them.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from pyspark.sql import functions as F
+
+from schemas.space import Space
+from tables.warehouse import Warehouse
+
+TABLE = "_schema"
+
+
+@dataclass(frozen=True)
+class Version:
+    """One version of a space.
+
+    Parameters
+    ----------
+    state : str
+        present, dropped, or `refused: <reason>`: followed in `_changelog` only.
+    table_name : str or None
+        None where the space has no table.
+
+    """
+
+    replicaset_id: int
+    space: Space
+    table_name: str | None
+    state: str
+    since_replica_id: int | None
+    since_lsn: int | None
+    space_tuple: bytes
+    index_tuples: Mapping[int, bytes]
+
+
+def append(warehouse: Warehouse, versions: Iterable[Version], epoch: int) -> None:
+    """Add versions. Of several of one space in one call the last one must be the one that holds."""
+    rows = {(v.replicaset_id, v.space.id): _row(v, epoch) for v in versions}
+    if rows:
+        warehouse.append(TABLE, warehouse.rows(TABLE, rows.values()))
+
+
+def _row(version: Version, epoch: int) -> dict[str, Any]:
+    space = version.space
+    return {
+        "epoch": epoch,
+        "replicaset_id": version.replicaset_id,
+        "space_id": space.id,
+        "name": space.name.encode("utf-8", "surrogateescape").decode("utf-8", "replace"),
+        "table_name": version.table_name,
+        "engine": space.engine,
+        "format": json.dumps([asdict(one) for one in space.fields]),
+        "primary_key": json.dumps([asdict(part) for part in space.primary_key]),
+        "state": version.state,
+        "since_lsn": version.since_lsn,
+        "since_replica_id": version.since_replica_id,
+        "space_tuple": version.space_tuple,
+        "index_tuples": list(version.index_tuples.items()),
+    }
+
+
+@dataclass(frozen=True)
+class Stored:
+    """What the table says of a space now."""
+
+    replicaset_id: int
+    space_id: int
+    state: str
+    space_tuple: bytes
+    index_tuples: Mapping[int, bytes]
+
+
+def load(warehouse: Warehouse) -> list[Stored]:
+    """Return the spaces as they stand, without those that were dropped."""
+    row = F.struct("epoch", "state", "space_tuple", "index_tuples")
+    newest = (
+        warehouse.read(TABLE)
+        .groupBy("replicaset_id", "space_id")
+        .agg(F.max_by(row, "epoch").alias("row"))
+        .select("replicaset_id", "space_id", "row.*")
+        .where("state <> 'dropped'")
+    )
+    return [
+        Stored(
+            r.replicaset_id,
+            r.space_id,
+            r.state,
+            bytes(r.space_tuple),
+            {k: bytes(v) for k, v in r.index_tuples.items()},
+        )
+        for r in newest.collect()
+    ]

@@ -1,0 +1,151 @@
+"""The warehouse: where its Delta tables lie, and the few ways in which they are read and written.
+
+Paths only (`<warehouse>/<database>.db/<table>`): no metastore is needed to write. `tables.catalog` makes the
+same tables known to SQL by name. Not here: what is written, and when (jobs).
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterable
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
+from typing import Any
+
+import pyarrow as pa
+from delta.tables import DeltaTable
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.types import StructType
+
+from schemas.errors import WarehouseError
+from schemas.tables import SYSTEM_TABLES
+
+log = logging.getLogger(__name__)
+
+USER_METADATA = "spark.databricks.delta.commitInfo.userMetadata"
+MARK = "tarantool-aggregator"
+
+
+@dataclass(frozen=True)
+class Warehouse:
+    """One database of Delta tables.
+
+    Parameters
+    ----------
+    spark : SparkSession
+        A session with Delta configured.
+    location : str
+        Any Hadoop path.
+    database : str
+        The tables lie in `<location>/<database>.db`.
+
+    """
+
+    spark: SparkSession = field(repr=False)
+    location: str
+    database: str = "aggregator"
+
+    @property
+    def root(self) -> str:
+        """The folder of the database."""
+        return f"{self.location.rstrip('/')}/{self.database}.db"
+
+    def path(self, table: str) -> str:
+        """Return where a table lies."""
+        return f"{self.root}/{table}"
+
+    def exists(self, table: str) -> bool:
+        """Whether a Delta table lies at the table's path."""
+        return bool(DeltaTable.isDeltaTable(self.spark, self.path(table)))
+
+    def delta(self, table: str) -> DeltaTable:
+        """Return the handle for MERGE, DELETE and RESTORE."""
+        return DeltaTable.forPath(self.spark, self.path(table))
+
+    def read(self, table: str, version: int | None = None) -> DataFrame:
+        """Return a table, at a version or as it is now."""
+        reader = self.spark.read.format("delta")
+        if version is not None:
+            reader = reader.option("versionAsOf", version)
+        return reader.load(self.path(table))
+
+    def create(self, table: str, schema: StructType, comment: str | None = None) -> None:
+        """Create an empty table where none is."""
+        builder = DeltaTable.createIfNotExists(self.spark).location(self.path(table)).addColumns(schema)
+        builder.property("delta.enableDeletionVectors", "false")
+        if comment:
+            builder.comment(comment)
+        builder.execute()
+
+    def create_system_tables(self) -> None:
+        """Create what every warehouse has and this one lacks."""
+        missing = [name for name in SYSTEM_TABLES if not self.exists(name)]
+        in_parallel(lambda name: self.create(name, SYSTEM_TABLES[name]), missing)
+
+    def tables(self) -> list[str]:
+        """Return the names of all Delta tables of the database, sorted."""
+        fs, root = self._hadoop(self.root)
+        if not fs.exists(root):
+            return []
+        names = [status.getPath().getName() for status in fs.listStatus(root) if status.isDirectory()]
+        return sorted(name for name in names if self.exists(name))
+
+    def version(self, table: str) -> int:
+        """Return the table's latest version, from its log alone (`DESCRIBE HISTORY` would cost a job)."""
+        jvm, session = self.spark.sparkContext._jvm, self.spark._jsparkSession
+        if jvm is None:
+            raise WarehouseError("the Spark session has no JVM", advice="use a classic Spark session")
+        delta_log = jvm.org.apache.spark.sql.delta.DeltaLog.forTable(session, self.path(table))
+        return int(delta_log.update(False, jvm.scala.Option.empty(), jvm.scala.Option.empty()).version())
+
+    def append(self, table: str, rows: DataFrame) -> None:
+        """Append rows in one commit. Column names must be the table's."""
+        rows.write.format("delta").mode("append").option("userMetadata", MARK).save(self.path(table))
+
+    def overwrite(self, table: str, rows: DataFrame) -> None:
+        """Replace all rows, and the schema where it differs, in one commit."""
+        writer = rows.write.format("delta").mode("overwrite").option("overwriteSchema", "true")
+        writer.option("userMetadata", MARK).save(self.path(table))
+
+    def rows(self, table: str, rows: Iterable[dict[str, Any]]) -> DataFrame:
+        """Return driver-side rows as a frame with the columns of a system table; costs no Spark job."""
+        return local_frame(self.spark, list(rows), SYSTEM_TABLES[table])
+
+    def drop(self, table: str) -> None:
+        """Remove a table with its files. Only for one that no epoch has named."""
+        fs, path = self._hadoop(self.path(table))
+        fs.delete(path, True)
+
+    def _hadoop(self, path: str) -> tuple[Any, Any]:
+        jvm = self.spark.sparkContext._jvm
+        if jvm is None:
+            raise WarehouseError("the Spark session has no JVM", advice="use a classic Spark session")
+        hadoop_path = jvm.org.apache.hadoop.fs.Path(path)
+        conf = self.spark.sparkContext._jsc.hadoopConfiguration()
+        return hadoop_path.getFileSystem(conf), hadoop_path
+
+
+def local_frame(spark: SparkSession, rows: list[dict[str, Any]], schema: StructType) -> DataFrame:
+    """Return rows held by the driver as a frame of exactly this schema."""
+    columns = {
+        f.name: pa.array([row.get(f.name) for row in rows], type=_arrow_type(f.dataType)) for f in schema
+    }
+    return spark.createDataFrame(pa.table(columns), schema=schema)
+
+
+def _arrow_type(kind: Any) -> pa.DataType:
+    from pyspark.sql.pandas.types import to_arrow_type
+
+    return to_arrow_type(kind, timezone="UTC")
+
+
+def in_parallel(work: Any, items: Iterable[Any], threads: int = 4) -> list[Any]:
+    """Run `work(item)` for each item side by side and return the results in order; the first error is raised.
+
+    Delta's commits are latency more than work, so threads help even where cores are few.
+    """
+    todo = list(items)
+    if len(todo) <= 1:
+        return [work(item) for item in todo]
+    with ThreadPoolExecutor(max_workers=min(threads, len(todo))) as pool:
+        return list(pool.map(work, todo))
