@@ -11,6 +11,8 @@ import pytest
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
+pytest_plugins = ("tests.live.fixtures",)
+
 LOCAL_SPARK = "--master local[2] --conf spark.ui.enabled=false pyspark-shell"
 
 

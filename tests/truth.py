@@ -119,6 +119,15 @@ class Recording:
         kept = self.spaces(node).items()
         return {name: s for name, s in kept if not (s.is_local or s.is_temporary or s.is_view)}
 
+    def kept_spaces(self, node: str) -> Mapping[str, Space]:
+        """Return the spaces that a log holds all of: the global and the local ones, not temporary ones or views."""
+        kept = self.spaces(node).items()
+        return {name: s for name, s in kept if not (s.is_temporary or s.is_view)}
+
+    def has_truth(self, node: str) -> bool:
+        """Say whether the server's report was kept (of a `hot/...` copy: at the moment of copying)."""
+        return (self._truth(node) / "info.json").is_file()
+
     def tuples(self, node: str, space: str) -> list[bytes]:
         """Return a user space's final tuples in the order of its primary key, as exact MessagePack."""
         lines = (self._truth(node) / f"{space}.mpb64").read_text(encoding="ascii").split()

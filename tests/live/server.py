@@ -59,9 +59,8 @@ class Tarantool:
         socket: str | None = None,
     ) -> None:
         self.directory = Path(directory)
-        self._temporary = None if socket else tempfile.TemporaryDirectory(prefix="tarantool-")
-        self.socket = socket or f"{self._temporary.name if self._temporary else ''}/socket"
-        self.log = Path(f"{self.socket}.log")
+        self._given_socket = socket
+        self._temporary: tempfile.TemporaryDirectory[str] | None = None
         self._cfg = dict(cfg or {})
         self._lua = lua
         self._lua_path = lua_path
@@ -82,6 +81,20 @@ class Tarantool:
         if self._process is None:
             raise RuntimeError("the server is not running")
         return self._process.pid
+
+    @property
+    def socket(self) -> str:
+        """The path of the unix socket that the server listens on."""
+        if self._given_socket:
+            return self._given_socket
+        if self._temporary is None:
+            raise RuntimeError("the server is not running")
+        return f"{self._temporary.name}/socket"
+
+    @property
+    def log(self) -> Path:
+        """The server's own log, beside its socket; it goes with a private one."""
+        return Path(f"{self.socket}.log")
 
     @property
     def connection(self) -> Connection:
@@ -111,6 +124,8 @@ class Tarantool:
         if binary is None:
             raise RuntimeError("no tarantool on PATH: apt-get install tarantool")
         self.directory.mkdir(parents=True, exist_ok=True)
+        if self._given_socket is None:
+            self._temporary = tempfile.TemporaryDirectory(prefix="tarantool-")
         Path(self.socket).unlink(missing_ok=True)
         self._process = subprocess.Popen(
             [binary, str(START_SCRIPT)],
@@ -150,6 +165,9 @@ class Tarantool:
             if self._process.stdout:
                 self._process.stdout.close()
             self._process = None
+        if self._temporary is not None:
+            self._temporary.cleanup()
+            self._temporary = None
 
     def _environment(self) -> dict[str, str]:
         cfg = {

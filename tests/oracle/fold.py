@@ -49,7 +49,11 @@ class Version:
 
 @dataclass
 class FoldedSpace:
-    """One space: definition and the versions by key; deleted keys stay, with no tuple."""
+    """One space: definition and the versions by key; deleted keys stay, with no tuple.
+
+    `is_complete` is false for a vinyl space that the first snapshot knows: its earlier rows are in `.run` files,
+    which the fold does not read.
+    """
 
     id: int
     name: str = ""
@@ -57,6 +61,7 @@ class FoldedSpace:
     options: Mapping[str, Any] = field(default_factory=dict)
     format: tuple[FormatField, ...] = ()
     key: tuple[Part, ...] = ()
+    is_complete: bool = True
     versions: dict[tuple[Any, ...], Version] = field(default_factory=dict)
 
     @property
@@ -151,6 +156,9 @@ def _apply(folded: Folded, row: log.Row, *, is_snapshot: bool) -> None:
         return
     space.versions[key] = _version(old, value, row, is_snapshot=is_snapshot)
     _notice(folded, space_id, key)
+    if is_snapshot and space_id == SPACE:
+        defined = folded.space(int(key[0][0][1]))
+        defined.is_complete = defined.engine != "vinyl"
 
 
 def _version(old: Version | None, value: bytes | None, row: log.Row, *, is_snapshot: bool) -> Version:

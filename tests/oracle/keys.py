@@ -98,8 +98,14 @@ def comparable(raw: bytes) -> Any:
 
 def _number(value: float | Decimal) -> tuple[str, Any]:
     if math.isfinite(value):
-        return ("number", Fraction(value))
+        return ("number", Fraction(_shown(value) if isinstance(value, float) else value))
     return ("number", "nan" if math.isnan(value) else float(value))
+
+
+def _shown(value: float) -> float | Decimal:
+    """Return a double as the decimal of 15 digits that it shows as, if it is that one (`decimal_from_double`)."""
+    shown = Decimal(f"{value:.15g}")
+    return shown if float(shown) == value else value
 
 
 def decimal_of(data: bytes) -> Decimal:

@@ -165,14 +165,14 @@ def rolled_back(log: Iterable[Transaction]) -> set[int]:
         row = transaction.rows[0]
         if row.type in (CONFIRM, ROLLBACK, PROMOTE, DEMOTE):
             owner, lsn = row.number(2), row.number(3)
-            waiting = seen.get(owner, [])
+            waiting = seen.pop(owner, [])
             if row.type == ROLLBACK:
                 lost |= {at for at, last, _ in waiting if last >= lsn}
-            elif row.type in (PROMOTE, DEMOTE):
-                lost |= {at for at, last, is_queued in waiting if is_queued and last > lsn}
-            seen[owner] = [one for one in waiting if one[0] not in lost and row.type != CONFIRM]
-            if row.type == CONFIRM:
+                seen[owner] = [one for one in waiting if one[1] < lsn]
+            elif row.type == CONFIRM:
                 seen[owner] = [one for one in waiting if one[1] > lsn]
+            else:
+                lost |= {at for at, last, is_queued in waiting if is_queued and last > lsn}
         elif transaction.last_lsn:
             is_queued = any(one.flags & WAIT_SYNC_FLAG for one in transaction.rows)
             seen.setdefault(transaction.replica_id, []).append((position, transaction.last_lsn, is_queued))

@@ -15,8 +15,11 @@ import msgpack
 from tests.oracle import mp
 from tests.oracle.keys import DECIMAL_EXT, decimal_of, decimal_raw
 
-ARITHMETIC = Context(prec=38, rounding=ROUND_HALF_UP, Emax=37, Emin=-1, clamp=1)
-"""As `decimal_context`: 38 digits, absolute value below 10^38, at most 38 digits after the point."""
+NARROW = Context(prec=38, rounding=ROUND_HALF_UP, Emax=37, Emin=-1, clamp=1)
+WIDE = Context(prec=76, rounding=ROUND_HALF_UP, Emax=999_999, Emin=-999_999)
+"""As `decimal_context`: 38 digits, absolute value below 10^38, at most 38 digits after the point; then 76 digits."""
+
+WIDE_SINCE = (3, 5)
 
 DOUBLE_DIGITS = 15
 """A double becomes a decimal with this many digits (`decimal_from_double`: `DBL_DIG`)."""
@@ -51,7 +54,7 @@ def scalar(
     if opcode == ":":
         return _splice(raw, [mp.decode(one) for one in arguments], index_base, version)
     if opcode in ("+", "-"):
-        return _arithmetic(raw, arguments[0], 1 if opcode == "+" else -1)
+        return _arithmetic(raw, arguments[0], 1 if opcode == "+" else -1, version)
     if opcode not in ("&", "|", "^"):
         raise OperationError(f"unknown operation {opcode}")
     left, right = mp.decode(raw), mp.decode(arguments[0])
@@ -85,10 +88,11 @@ def _spliced(data: bytes, arguments: tuple[int, int, bytes], index_base: int) ->
     return data[:offset] + paste + data[offset + cut :]
 
 
-def _arithmetic(left_raw: bytes, right_raw: bytes, sign: int) -> bytes:
+def _arithmetic(left_raw: bytes, right_raw: bytes, sign: int, version: tuple[int, int]) -> bytes:
     left, right = _number(left_raw), _number(right_raw)
     if isinstance(left, Decimal) or isinstance(right, Decimal):
-        return _decimal_sum(_as_decimal(left), _as_decimal(right), sign)
+        context = WIDE if version >= WIDE_SINCE else NARROW
+        return _decimal_sum(_as_decimal(left), _as_decimal(right), sign, context)
     if isinstance(left, float) or isinstance(right, float):
         return _float(float(left) + sign * float(right))
     result = left + sign * right
@@ -119,9 +123,9 @@ def _as_decimal(value: float | Decimal) -> Decimal:
     return Decimal(f"{value:.{DOUBLE_DIGITS}g}") if isinstance(value, float) else Decimal(value)
 
 
-def _decimal_sum(left: Decimal, right: Decimal, sign: int) -> bytes:
+def _decimal_sum(left: Decimal, right: Decimal, sign: int, context: Context) -> bytes:
     try:
-        total = ARITHMETIC.add(left, right) if sign > 0 else ARITHMETIC.subtract(left, right)
+        total = context.add(left, right) if sign > 0 else context.subtract(left, right)
     except DecimalException as error:
         raise OperationError("decimal overflow") from error
     return decimal_raw(total)

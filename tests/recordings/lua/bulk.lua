@@ -13,14 +13,14 @@ function M.create(side)
     end
 end
 
-local NOTE = 'the quick brown fox jumps over the lazy dog, again'
+local NOTE = 'the quick brown fox jumps over the lazy dog'
 
 -- Of ten changes seven are REPLACEs, two UPDATEs, one a DELETE. Keys: about 0.4 a change, so most are written again.
-local function change(s, id, kind, side)
+local function change(s, id, kind, salt, side)
     if kind < 7 then
-        s:replace({id, side .. ' row ' .. id, kind * 1000 + id, id / 8 + 0.0625, NOTE})
+        s:replace({id, side .. ' row ' .. id, salt, id / 8 + 0.0625, ('%s %08x'):format(NOTE, salt)})
     elseif kind < 9 then
-        s:update(id, {{'+', 3, kind}, {'=', 'note', 'updated'}})
+        s:update(id, {{'+', 3, kind}, {'=', 'note', NOTE .. salt}})
     else
         s:delete(id)
     end
@@ -33,14 +33,14 @@ function M.run(o)
     local shift = o.side == 'A' and 0 or math.floor(keys / 4)
     for _ = 1, math.ceil(o.rows / WIDTH) do
         together(WIDTH, function()
-            change(spaces[next(1, 2)], next(1, math.floor(keys / 2)) + shift, next(0, 9), o.side)
+            change(spaces[next(1, 2)], next(1, math.floor(keys / 2)) + shift, next(0, 9), next(0, 2147483645), o.side)
         end)
     end
 end
 
 function M.serial(o)
     for id = 1, o.rows do
-        box.space.serial:replace({id, 'serial row ' .. id, id, id / 8, NOTE})
+        box.space.serial:replace({id, 'serial row ' .. id, id, id / 8 + 0.0625, NOTE})
     end
 end
 

@@ -5,6 +5,7 @@ local json = require('json').new()
 local msgpack = require('msgpack')
 json.cfg({encode_max_depth = 64})
 local M = {}
+local READABLE_ROWS = 10000 -- of a large space only these are shown as JSON
 
 -- Of the system spaces those that say what a log means.
 local SYSTEM = {_schema = true, _space = true, _index = true, _cluster = true, _truncate = true, _sequence = true,
@@ -26,7 +27,7 @@ local function save_space(directory, space)
     local exact, readable = {}, {}
     for _, tuple in space:pairs() do
         table.insert(exact, digest.base64_encode(msgpack.encode(tuple), {nowrap = true}))
-        table.insert(readable, shown(tuple))
+        if #exact <= READABLE_ROWS then table.insert(readable, shown(tuple)) end
     end
     local name = fio.pathjoin(directory, space.name)
     write(name .. '.mpb64', table.concat(exact, '\n') .. '\n')

@@ -1,0 +1,40 @@
+"""Fixtures of a real Tarantool, for tests of every folder; tests that need one are skipped by name without it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.live.server import Tarantool, find_tarantool
+
+REASON = "no tarantool on PATH (apt-get install tarantool)"
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Skip what is marked `live` where there is no tarantool."""
+    if find_tarantool() is not None:
+        return
+    for item in items:
+        if item.get_closest_marker("live"):
+            item.add_marker(pytest.mark.skip(reason=REASON))
+
+
+@pytest.fixture
+def tarantool(tmp_path: Path) -> Iterator[Tarantool]:
+    """Yield a master of the test's own; its files lie in `tarantool.directory`."""
+    yield from _running(tmp_path / "tarantool")
+
+
+@pytest.fixture(scope="session")
+def tarantool_oracle(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Tarantool]:
+    """Yield one master for all tests that only ask it what it makes of something, and leave nothing behind."""
+    yield from _running(tmp_path_factory.mktemp("oracle"))
+
+
+def _running(directory: Path) -> Iterator[Tarantool]:
+    if find_tarantool() is None:
+        pytest.skip(REASON)
+    with Tarantool(directory) as server:
+        yield server
