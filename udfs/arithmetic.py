@@ -17,6 +17,7 @@ from decimal import Decimal
 from schemas.errors import TupleError, UnsupportedError
 from udfs import decimals
 from udfs.msgpack_walk import (
+    BIN,
     DOUBLE,
     EXT,
     FLOAT,
@@ -24,6 +25,7 @@ from udfs.msgpack_walk import (
     KIND,
     STR,
     UINT,
+    encode_binary,
     encode_integer,
     encode_string,
     integer,
@@ -62,8 +64,15 @@ class Splice:
     paste: bytes
 
 
-Scalar = Number | bytes
-"""What a scalar operation leaves: a number, or the bytes of a string."""
+@dataclass(frozen=True, slots=True)
+class Binary:
+    """The bytes of a varbinary."""
+
+    value: bytes
+
+
+Scalar = Number | Binary | bytes
+"""What a scalar operation leaves: a number, a binary, or the bytes of a string."""
 
 
 def arg_type(code: str, field: str, needed: str) -> TupleError:
@@ -95,10 +104,10 @@ def read_number(data: bytes, pos: int) -> Number | None:
 
 
 def read_scalar(data: bytes, pos: int) -> Scalar | None:
-    """Return the number, or the bytes of the string, at `pos`; None where there is neither."""
-    if KIND[data[pos]] == STR:
+    """Return the number, the binary, or the bytes of the string, at `pos`; None where there is none of them."""
+    if KIND[data[pos]] in (STR, BIN):
         start, end = string(data, pos)
-        return data[start:end]
+        return data[start:end] if KIND[data[pos]] == STR else Binary(data[start:end])
     return read_number(data, pos)
 
 
@@ -106,6 +115,8 @@ def encode(value: Scalar, as_double: bool) -> bytes:
     """Return the encoding of a result; `as_double` where the format says that the field is a double."""
     if isinstance(value, bytes):
         return encode_string(value)
+    if isinstance(value, Binary):
+        return encode_binary(value.value)
     if isinstance(value.value, Decimal):
         return decimals.encode(value.value)
     if isinstance(value.value, int):
@@ -192,10 +203,16 @@ def combine_bits(code: str, field: str, left: Scalar | None, right: int, rules: 
     )
 
 
-def cut_and_paste(field: str, text: Scalar | None, splice: Splice) -> bytes:
-    """Return a string after `:`; an offset beyond its end is its end, one before its start an error."""
-    if not isinstance(text, bytes):
+def cut_and_paste(field: str, old: Scalar | None, splice: Splice, rules: Rules) -> Scalar:
+    """Return a string or binary after `:`; an offset beyond its end is its end, one before its start an error."""
+    if isinstance(old, Binary) and rules.splices_binary:
+        return Binary(_spliced(field, old.value, splice))
+    if not isinstance(old, bytes):
         raise arg_type(":", field, "a string")
+    return _spliced(field, old, splice)
+
+
+def _spliced(field: str, text: bytes, splice: Splice) -> bytes:
     size, offset = len(text), splice.offset
     if offset < 0:
         offset += size + 1

@@ -177,6 +177,15 @@ def encode_string(text: bytes) -> bytes:
     return struct.pack(">BH", 0xDA, size) + text if size < 0x10000 else struct.pack(">BI", 0xDB, size) + text
 
 
+def encode_binary(content: bytes) -> bytes:
+    """Return the shortest encoding of a binary (`mp_encode_bin`)."""
+    size = len(content)
+    if size < 0x100:
+        return bytes((0xC4, size)) + content
+    pattern, code = (">BH", 0xC5) if size < 0x10000 else (">BI", 0xC6)
+    return struct.pack(pattern, code, size) + content
+
+
 def encode_array(count: int) -> bytes:
     """Return the shortest header of an array (`mp_encode_array`)."""
     if count < 0x10:

@@ -11,8 +11,9 @@ from __future__ import annotations
 from schemas.errors import TupleError
 from udfs.arithmetic import Number, Splice, arg_type, read_number, splice_bound
 from udfs.json_path import END, NUMBER, STRING, UPDATE_FIELD, Lexer, Token, shown
-from udfs.msgpack_walk import ARRAY, INT, KIND, STR, UINT, broken, header, integer, skip, string
+from udfs.msgpack_walk import ARRAY, BIN, INT, KIND, STR, UINT, broken, header, integer, skip, string
 from udfs.tuple_format import TupleFormat
+from udfs.update_rules import Rules
 
 ILLEGAL_PARAMS, UNKNOWN_UPDATE_OP, NO_SUCH_FIELD_NO, NO_SUCH_FIELD_NAME = 1, 28, 37, 201
 """`ER_ILLEGAL_PARAMS`, `ER_UNKNOWN_UPDATE_OP`, `ER_NO_SUCH_FIELD_NO`, `ER_NO_SUCH_FIELD_NAME`."""
@@ -145,7 +146,11 @@ def _decode(data: bytes, pos: int, ordinal: int, index_base: int, fmt: TupleForm
     if count != _ARGUMENTS[code]:
         raise _unknown(ordinal, f"wrong number of arguments, expected {_ARGUMENTS[code]}, got {count}")
     op = _locate(code, data, end, index_base, fmt)
-    _READERS[code](op, skip(data, end), index_base)
+    pos = skip(data, end)
+    if code == ":":
+        _read_splice(op, pos, index_base, fmt.rules)
+    else:
+        _READERS[code](op, pos)
     return op
 
 
@@ -182,11 +187,11 @@ def _locate(code: str, data: bytes, pos: int, index_base: int, fmt: TupleFormat)
     return Operation(code, lexer, index, data)
 
 
-def _read_value(op: Operation, pos: int, _: int) -> None:
+def _read_value(op: Operation, pos: int) -> None:
     op.start, op.end = pos, skip(op.data, pos)
 
 
-def _read_count(op: Operation, pos: int, _: int) -> None:
+def _read_count(op: Operation, pos: int) -> None:
     if KIND[op.data[pos]] != UINT:
         raise arg_type(op.code, op.field, "a positive integer")
     op.count = integer(op.data, pos)[0] & 0xFFFFFFFF
@@ -194,19 +199,19 @@ def _read_count(op: Operation, pos: int, _: int) -> None:
         raise op.wrong("cannot delete 0 fields")
 
 
-def _read_number(op: Operation, pos: int, _: int) -> None:
+def _read_number(op: Operation, pos: int) -> None:
     op.argument = read_number(op.data, pos)
     if op.argument is None:
         raise arg_type(op.code, op.field, "a number")
 
 
-def _read_bits(op: Operation, pos: int, _: int) -> None:
+def _read_bits(op: Operation, pos: int) -> None:
     if KIND[op.data[pos]] != UINT:
         raise arg_type(op.code, op.field, "a positive integer")
     op.bits = integer(op.data, pos)[0]
 
 
-def _read_splice(op: Operation, pos: int, index_base: int) -> None:
+def _read_splice(op: Operation, pos: int, index_base: int, rules: Rules) -> None:
     offset = _int32(op.data, pos)
     if offset is None:
         raise arg_type(op.code, op.field, "an integer")
@@ -219,11 +224,11 @@ def _read_splice(op: Operation, pos: int, index_base: int) -> None:
     if cut is None:
         raise arg_type(op.code, op.field, "an integer")
     pos = skip(op.data, pos)
-    if KIND[op.data[pos]] != STR:
+    if KIND[op.data[pos]] != STR and not (rules.splices_binary and KIND[op.data[pos]] == BIN):
         raise arg_type(op.code, op.field, "a string")
     start, end = string(op.data, pos)
     op.splice = Splice(offset, cut, op.data[start:end])
 
 
-_READERS = {"=": _read_value, "!": _read_value, "#": _read_count, ":": _read_splice}
+_READERS = {"=": _read_value, "!": _read_value, "#": _read_count}
 _READERS |= dict.fromkeys("+-", _read_number) | dict.fromkeys("&|^", _read_bits)

@@ -76,7 +76,7 @@ def compute(op: Operation, old: Scalar | None, rules: Rules) -> Scalar:
     if op.argument is not None:
         return add(op.code, op.field, old, op.argument, rules)
     if op.splice is not None:
-        return cut_and_paste(op.field, old, op.splice)
+        return cut_and_paste(op.field, old, op.splice, rules)
     return combine_bits(op.code, op.field, old, op.bits, rules)
 
 

@@ -22,9 +22,18 @@ def plus(old: object, argument: object, rules: Rules) -> bytes:
 
 
 def test_versions_have_the_rules_of_their_time() -> None:
-    first = Rules("exact", autofill=False, several=False, lenient_delete=False, wide_decimals=False)
+    first = Rules(
+        "exact",
+        autofill=False,
+        several=False,
+        lenient_delete=False,
+        splices_binary=False,
+        wide_decimals=False,
+    )
     assert first == LIVE
-    assert rules_of("2.8.1") == Rules("exact", several=False, lenient_delete=False, wide_decimals=False)
+    assert rules_of("2.8.1") == Rules(
+        "exact", several=False, lenient_delete=False, splices_binary=False, wide_decimals=False
+    )
     assert rules_of("2.11.9-0-g1234567").several is False
     assert rules_of("3.0.0").several
     assert not rules_of("3.4.1").wide_decimals
