@@ -18,7 +18,8 @@ from tests.oracle.operations import Context, FormatField
 SCHEMA, SPACE, INDEX, CLUSTER, TRUNCATE = 272, 280, 288, 320, 330
 SYSTEM_ID_MAX = 511
 SPACE_ID, INDEX_BASE, KEY, TUPLE, OPERATIONS = 0x10, 0x15, 0x20, 0x21, 0x28
-ROOT_KEYS = {SPACE: (Part(0, "unsigned", ""),), INDEX: (Part(0, "unsigned", ""), Part(1, "unsigned", ""))}
+_ID = Part(0, "unsigned", "")
+ROOT_KEYS = {SPACE: (_ID,), INDEX: (_ID, Part(1, "unsigned", "")), TRUNCATE: (_ID,)}
 NO_STORAGE = ("blackhole", "service", "sysview")
 
 

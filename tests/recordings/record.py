@@ -88,8 +88,11 @@ def main(arguments: list[str] | None = None) -> int:
     if find_tarantool() is None:
         sys.stderr.write("no tarantool on PATH: apt-get install tarantool\n")
         return 2
-    signal.signal(signal.SIGTERM, _stop)
-    record(options.out, options.rows, options.serial)
+    before = signal.signal(signal.SIGTERM, _stop)
+    try:
+        record(options.out, options.rows, options.serial)
+    finally:
+        signal.signal(signal.SIGTERM, before)
     return 0
 
 
