@@ -134,6 +134,7 @@ class Decoder(Generic[Batch]):
         self._filter = filter_of(how.selection)
         self._zstd = zstandard.ZstdDecompressor()
         self._scratch = np.empty(SCRATCH_BYTES, np.uint8)
+        self._placed: Blocks = np.empty((4, 0), np.int64)
         self._state = np.zeros(5, np.int64)
         self._columns = self._empty()
 
@@ -166,7 +167,10 @@ class Decoder(Generic[Batch]):
 
     def _compressed(self, group: Group, first: int, last: int) -> Iterator[Batch]:
         """Decompress blocks into the scratch buffer, and walk them whenever it is full."""
-        placed, used, at = group.blocks.copy(), 0, first
+        if self._placed.shape[1] < last:
+            self._placed = np.empty_like(group.blocks)
+        placed, used, at = self._placed, 0, first
+        placed[:, first:last] = group.blocks[:, first:last]
         for k in range(first, last):
             room = self._room(group, k)
             if used and used + room > self._scratch.size:

@@ -89,7 +89,7 @@ def read_rows(
 
     """
     known, file = meta or read_meta(fs, path), base_name(path)
-    labels = Labels(file, known.instance_uuid, limits.batch_rows)
+    labels = Labels(file, known.instance_uuid)
     permissive = mode is Mode.PERMISSIVE
 
     def finish(columns: Columns, count: int) -> pa.RecordBatch:
@@ -131,7 +131,7 @@ def _range(meta: Meta, begin: int, end: int | None, size: int, exact: bool, clos
         begin=max(begin, meta.length),
         end=size if end is None else min(end, size),
         known=exact or begin <= meta.length,
-        ahead=end is not None and not exact,
+        ahead=end is not None and end > meta.length and not exact,
         closed=closed,
     )
 

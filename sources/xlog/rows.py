@@ -58,7 +58,7 @@ def new_columns(rows: int, size: int, binary: bool = True) -> Columns:
 
 
 class Labels:
-    """The columns that are the same in all rows of a file, made once and sliced.
+    """The columns that are the same in all rows of a file, made once for the longest batch and sliced.
 
     Parameters
     ----------
@@ -66,20 +66,21 @@ class Labels:
         Base name.
     instance_uuid : str or None
         From the file's header.
-    rows : int
-        The largest batch.
 
     """
 
-    def __init__(self, file: str, instance_uuid: str | None, rows: int) -> None:
-        self.columns = {
-            "file": pa.repeat(pa.scalar(file, pa.string()), rows),
-            "instance_uuid": pa.repeat(pa.scalar(instance_uuid, pa.string()), rows),
-        }
+    def __init__(self, file: str, instance_uuid: str | None) -> None:
+        self._values = {"file": file, "instance_uuid": instance_uuid}
+        self._columns = {name: pa.array([], pa.string()) for name in self._values}
+
+    def __contains__(self, name: str) -> bool:
+        return name in self._values
 
     def take(self, name: str, count: int) -> pa.Array:
-        """Return the first `count` rows of `file` or `instance_uuid`."""
-        return self.columns[name].slice(0, count)
+        """Return `count` rows of `file` or `instance_uuid`."""
+        if count > len(self._columns[name]):
+            self._columns[name] = pa.repeat(pa.scalar(self._values[name], pa.string()), count)
+        return self._columns[name].slice(0, count)
 
 
 def batch_of(columns: Columns, count: int, labels: Labels, permissive: bool = False) -> pa.RecordBatch:
@@ -92,7 +93,7 @@ def batch_of(columns: Columns, count: int, labels: Labels, permissive: bool = Fa
     count : int
         Rows.
     labels : Labels
-        The file's own columns, for at least `count` rows.
+        The file's own columns.
     permissive : bool
         Whether the schema is `XROW_PERMISSIVE` (with nulls in its last column).
 
@@ -101,7 +102,7 @@ def batch_of(columns: Columns, count: int, labels: Labels, permissive: bool = Fa
     everywhere, somewhere = _common(marks)
     arrays = []
     for field in XROW_ARROW:
-        if field.name in labels.columns:
+        if field.name in labels:
             arrays.append(labels.take(field.name, count))
         elif field.name in _FLAG_BITS:
             arrays.append(_flags(marks, _FLAG_BITS[field.name]))

@@ -14,21 +14,24 @@ import pyarrow.fs
 from schemas.errors import XlogMissingError, XlogTruncatedError
 
 
+def arrow_uri(path: str) -> str:
+    """Return the URI that pyarrow knows for one of Hadoop: `s3a://` and `s3n://` are `s3://`."""
+    scheme, separator, rest = path.partition("://")
+    return f"s3{separator}{rest}" if scheme in ("s3a", "s3n") else path
+
+
 def open_fs(path: str) -> tuple[pa.fs.FileSystem, str]:
     """Return the file system of a path or URI, and the path in it.
 
     Parameters
     ----------
     path : str
-        A local path, or any URI that `pyarrow.fs` opens (`s3://`, `hdfs://`, `file://`, ...); Hadoop's `s3a://`
-        and `s3n://` are S3.
+        A local path, or any URI that `pyarrow.fs` opens (`s3://`, `hdfs://`, `file://`, ...), or Hadoop's for S3.
 
     """
-    scheme, separator, rest = path.partition("://")
-    if not separator:
+    if "://" not in path:
         return pa.fs.LocalFileSystem(), str(Path(path).absolute())
-    scheme = "s3" if scheme in ("s3a", "s3n") else scheme
-    fs, inner = pa.fs.FileSystem.from_uri(f"{scheme}://{rest}")
+    fs, inner = pa.fs.FileSystem.from_uri(arrow_uri(path))
     return fs, str(inner)
 
 

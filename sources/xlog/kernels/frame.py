@@ -32,7 +32,7 @@ def _first_block(data: Int, begin: Int, end: Int) -> Int:
     """Return the position of the first block of the frame at `begin`, or -1."""
     if begin + 5 > end or _little_endian(data, begin, 4) != ZSTD_MAGIC:
         return -1
-    descriptor = byte_at(data, begin + 4)
+    descriptor: Int = byte_at(data, begin + 4)
     single, size_flag = (descriptor >> 5) & 1, descriptor >> 6
     content_size = (1 << size_flag) if size_flag else single
     dictionary = (1 << (descriptor & 3)) >> 1

@@ -1,0 +1,170 @@
+"""Batches: their sizes, their order, blocks that are sound outside and not inside."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+import zstandard
+
+from schemas.errors import XlogCompressionError, XlogError, XlogRowError
+from sources.xlog import reader
+from sources.xlog.block import FIXED_HEADER_SIZE, checksum, encode_block
+from sources.xlog.reader import Limits, Mode, Skipped
+from tests.sources.xlog import samples
+
+
+def batches(path: str, limits: Limits, mode: Mode = Mode.FAILFAST) -> list[pa.RecordBatch]:
+    return list(reader.read_rows(*reader.open_fs(path), mode=mode, limits=limits))
+
+
+def block_of(lsns: range, size: int = 10, compress: bool | None = None) -> bytes:
+    return encode_block(b"".join(samples.insert(lsn, "x" * size) for lsn in lsns), compress)
+
+
+@pytest.mark.parametrize("rows", [1, 2, 3, 7, 50, 1000])
+@pytest.mark.parametrize("compress", [False, True])
+def test_a_batch_has_no_more_rows(tmp_path: Path, rows: int, compress: bool) -> None:
+    path = samples.put(tmp_path, samples.log(*(block_of(range(k, k + 10), compress=compress) for k in range(6, 56, 10))))
+    found = batches(path, Limits(batch_rows=rows))
+    assert [batch.num_rows for batch in found[:-1]] == [rows] * (len(found) - 1)
+    assert [lsn for batch in found for lsn in batch["lsn"].to_pylist()] == list(range(6, 56))
+    assert [row for batch in found for row in batch["row"].to_pylist()] == list(range(10)) * 5
+
+
+@pytest.mark.parametrize("size", [1, 30, 100, 5000])
+def test_a_batch_has_no_more_bytes_unless_one_row_has(tmp_path: Path, size: int) -> None:
+    path = samples.put(tmp_path, samples.log(block_of(range(6, 16)), block_of(range(16, 20), 300), block_of(range(20, 30))))
+    found = batches(path, Limits(batch_bytes=size))
+    for batch in found:
+        assert batch.num_rows == 1 or sum(len(value) for value in batch["tuple"].to_pylist()) <= size
+    assert [lsn for batch in found for lsn in batch["lsn"].to_pylist()] == list(range(6, 30))
+    assert pa.Table.from_batches(found) == samples.table(path).combine_chunks()
+
+
+def test_plain_and_compressed_blocks_keep_their_order(tmp_path: Path) -> None:
+    parts = [block_of(range(k, k + 1 + k % 4), 10 * k, compress=k % 5 in (1, 2)) for k in range(6, 80, 4)]
+    path = samples.put(tmp_path, samples.log(*parts))
+    expected = [lsn for k in range(6, 80, 4) for lsn in range(k, k + 1 + k % 4)]
+    assert samples.lsns(path) == expected
+
+
+def test_many_large_compressed_blocks_share_the_scratch(tmp_path: Path) -> None:
+    parts = [block_of(range(k, k + 5), 60_000, compress=True) for k in range(6, 106, 5)]
+    path = samples.put(tmp_path, samples.log(*parts))
+    found = samples.table(path)
+    assert found["lsn"].to_pylist() == list(range(6, 106))
+    assert {len(value) for value in found["tuple"].to_pylist()} == {1 + 1 + 3 + 60_000}
+
+
+def frame_block(frame: bytes, zstd: bool = True) -> bytes:
+    """Return a block of any bytes, with the right checksum."""
+    block = encode_block(frame, compress=False)
+    return bytes.fromhex("d5ba0bba" if zstd else "d5ba0bab") + block[4:]
+
+
+def bomb(size: int) -> bytes:
+    return frame_block(zstandard.ZstdCompressor(write_content_size=False).compress(bytes(size)))
+
+
+GOOD = zstandard.ZstdCompressor(write_content_size=False).compress(samples.insert(8, "x" * 100) * 3)
+UNSOUND = {
+    "bomb": (bomb(3 << 20), XlogCompressionError, "grows beyond"),
+    "no frame": (frame_block(b"not zstd at all"), XlogCompressionError, "not one whole zstd frame"),
+    "cut frame": (frame_block(GOOD[:-3]), XlogCompressionError, "not one whole zstd frame"),
+    "two frames": (frame_block(GOOD + GOOD), XlogCompressionError, "not one whole zstd frame"),
+    "damaged frame": (frame_block(GOOD[:9] + b"\xff\xff\xff" + GOOD[12:]), XlogCompressionError, "zstd frame"),
+    "no msgpack": (frame_block(b"\xc1", zstd=False), XlogRowError, "header"),
+    "bad body": (frame_block(samples.insert(8) + samples.insert(9)[:-1], zstd=False), XlogRowError, "body"),
+    "replica 40": (frame_block(samples.insert(8, replica_id=40), zstd=False), XlogRowError, "range"),
+}
+LIMITS = Limits(block=1 << 20)
+
+
+@pytest.mark.parametrize("name", UNSOUND)
+def test_an_unsound_block_is_an_error_that_says_where(tmp_path: Path, name: str) -> None:
+    block, kind, reason = UNSOUND[name]
+    before = block_of(range(6, 8))
+    path = samples.put(tmp_path, samples.log(before, block, block_of(range(20, 23))))
+    with pytest.raises(kind, match=reason) as raised:
+        batches(path, LIMITS)
+    assert raised.value.fields["file"] == samples.FILE
+    assert raised.value.fields["offset"] == len(samples.HEADER) + len(before)
+
+
+@pytest.mark.parametrize("name", UNSOUND)
+@pytest.mark.parametrize("mode", [Mode.DROPMALFORMED, Mode.PERMISSIVE])
+@pytest.mark.parametrize("compress", [False, True])
+def test_a_lenient_mode_leaves_the_whole_block_out(tmp_path: Path, name: str, mode: Mode, compress: bool) -> None:
+    block, kind, _ = UNSOUND[name]
+    parts = [block_of(range(6, 8), compress=compress), block, block_of(range(20, 23), compress=compress)]
+    path = samples.put(tmp_path, samples.log(*parts))
+    skipped = Skipped()
+    found = samples.table(path, mode=mode, limits=LIMITS, skipped=skipped)
+    lsns = found["lsn"].to_pylist()
+    assert lsns == ([6, 7, None, 20, 21, 22] if mode is Mode.PERMISSIVE else [6, 7, 20, 21, 22])
+    assert (skipped.places, skipped.bytes, dict(skipped.reasons)) == (1, len(block), {kind.__name__: 1})
+    if mode is Mode.PERMISSIVE:
+        row = found.to_pylist()[2]
+        assert row["position"] == len(samples.HEADER) + len(parts[0])
+        assert row["_corrupt_record"] == str(skipped.errors[0])
+        assert found["_corrupt_record"].null_count == 5
+
+
+def test_the_number_of_the_bad_row_is_named(tmp_path: Path) -> None:
+    block = frame_block(samples.insert(8) + samples.insert(9) + b"\x05", zstd=False)
+    path = samples.put(tmp_path, samples.log(block))
+    with pytest.raises(XlogRowError) as raised:
+        batches(path, LIMITS)
+    assert raised.value.fields["row"] == 2
+
+
+def test_no_half_of_a_bad_block_that_fills_many_batches(tmp_path: Path) -> None:
+    rows = b"".join(samples.insert(lsn) for lsn in range(6, 60))
+    path = samples.put(tmp_path, samples.log(frame_block(rows + b"\xc1", zstd=False), block_of(range(60, 62))))
+    found = batches(path, Limits(batch_rows=5), Mode.DROPMALFORMED)
+    assert [lsn for batch in found for lsn in batch["lsn"].to_pylist()] == [60, 61]
+
+
+@pytest.mark.parametrize("size", [(1 << 20) - 1, 1 << 20, (1 << 20) + 1])
+def test_the_limit_of_a_block_is_what_it_says(tmp_path: Path, size: int) -> None:
+    overhead = len(samples.insert(8, "x" * size)) - size
+    rows = samples.insert(8, "x" * (size - overhead))
+    assert len(rows) == size
+    path = samples.put(tmp_path, samples.log(encode_block(rows, compress=True)))
+    if size <= 1 << 20:
+        assert samples.lsns(path, limits=LIMITS) == [8]
+    else:
+        with pytest.raises(XlogCompressionError, match="raise the limit"):
+            batches(path, LIMITS)
+
+
+def test_every_flipped_bit_gives_an_error_or_the_same_rows(tmp_path: Path) -> None:
+    for compress in (False, True):
+        block = block_of(range(6, 8), compress=compress)
+        expected = samples.table(samples.put(tmp_path, samples.log(block))).to_pylist()
+        for bit in range(8 * len(block)):
+            flipped = bytearray(block)
+            flipped[bit // 8] ^= 1 << bit % 8
+            path = samples.put(tmp_path, samples.log(bytes(flipped)))
+            try:
+                found = samples.table(path, closed=True).to_pylist()
+            except XlogError:
+                continue
+            assert found == expected, bit
+
+
+def test_a_flipped_bit_under_a_right_checksum_never_crashes(tmp_path: Path) -> None:
+    rows = samples.insert(6, "text", 1.5, [1, {2: 3}]) + samples.insert(7)
+    for bit in range(8 * len(rows)):
+        flipped = bytearray(rows)
+        flipped[bit // 8] ^= 1 << bit % 8
+        block = frame_block(bytes(flipped), zstd=False)
+        assert int.from_bytes(block[4:FIXED_HEADER_SIZE], "big") != checksum(bytes(flipped))
+        path = samples.put(tmp_path, samples.log(block))
+        try:
+            found = samples.table(path)
+        except XlogRowError:
+            continue
+        assert found.num_rows >= 1
