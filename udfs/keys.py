@@ -19,6 +19,7 @@ from pyspark.sql.types import BinaryType, StringType, StructField, StructType
 
 from schemas.errors import UnsupportedError
 from schemas.space import KeyPart, Space
+from schemas.types import type_family
 from udfs.buffers import flatten, indexes, variable_array
 from udfs.faults import spread
 from udfs.kernels import canonical
@@ -58,6 +59,8 @@ _INDEXABLE = (
     "scalar",
 )
 
+_COMPARES = {"unsigned": canonical.BY_ENCODING, "double": canonical.AS_DOUBLE}
+
 
 @dataclass(frozen=True)
 class KeyPlan:
@@ -75,7 +78,7 @@ def _check(space: Space, part: KeyPart) -> None:
             space=space.name,
             advice="leave the space out by `spaces.exclude`, or give its primary key a part without a collation",
         )
-    if part.type not in _INDEXABLE:
+    if type_family(part.type) not in _INDEXABLE:
         raise UnsupportedError(f"a primary key part of type {part.type} is not known", space=space.name)
 
 
@@ -107,7 +110,7 @@ def key_plan(spaces: Sequence[Space]) -> KeyPlan:
         starts=np.cumsum([0] + [len(space.primary_key) for space in spaces], dtype=np.int32),
         fields=np.array([part.field for part in parts], np.int32),
         accepts=np.array([accepted(part.type, is_nullable=False) for part in parts], np.int64),
-        as_double=np.array([part.type == "double" for part in parts], np.uint8),
+        compares=np.array([_COMPARES.get(type_family(part.type), canonical.BY_VALUE) for part in parts], np.int64),
         step_starts=np.array(step_starts, np.int32),
         steps=np.array(steps, np.int64).reshape(-1, 2),
         names=np.frombuffer(bytes(names) + bytes(1), np.uint8),

@@ -1,14 +1,15 @@
 """Parts of a key in canonical form: values that Tarantool's index calls equal give equal bytes, others different.
 
-Equal is what `src/box/tuple_compare.cc` calls equal. Numbers compare by value whatever their encoding, so an
-integral number is the shortest MessagePack integer; a double that Tarantool calls equal to a decimal of up to 15
+Equal is what `src/box/tuple_compare.cc` calls equal. Numbers compare by value whatever their encoding (but
+`BY_ENCODING`), so an integral number is the shortest MessagePack integer; a double that Tarantool calls equal to a decimal of up to 15
 digits (`decimal_from_double`) is that decimal; other doubles are their eight bytes. A decimal has no zeros at its
 end. NaN equals NaN, but a quiet one is not a signalling one. A datetime is its instant; strings and varbinary
 are their bytes.
 
 Tarantool's equality of doubles and decimals is not transitive: doubles that differ beyond the 15th digit, or
-integers above 2^53, are all equal to one decimal though not to each other. No bytes can say that; here such
-a decimal equals the double or integer that has its value, and no other.
+below 10^-38, are all equal to one decimal though not to each other, and 2.6 takes an infinity for equal to every
+decimal. No bytes can say that: here a decimal equals the double or integer that has its value, and no other. Nor
+can they say that in a `double` key NaN is equal to everything.
 """
 
 from __future__ import annotations
@@ -34,10 +35,15 @@ from udfs.kernels.values import (
     UNSIGNED_BIG,
     UUID,
     Int,
+    head,
 )
 
 GROWTH = 16
 """The canonical form of a part takes at most so many bytes more than the part."""
+
+BY_VALUE, BY_ENCODING, AS_DOUBLE = 0, 1, 2
+"""How an index compares integers: by value; `unsigned` by encoding too (`mp_compare_uint` compares first bytes
+first, so `02` and `cd 00 02` are two keys); `double` as the double that each is read as (`mp_read_as_double`)."""
 
 _QUIET = 0x7FF8000000000000
 _SIGNALLING = 0x7FF0000000000001
@@ -189,6 +195,21 @@ def _put_datetime(target: Int, pos: Int, size: Int) -> Int:
 
 
 @inner
+def _put_extension(target: Int, kind: Int, start: Int, pos: Int, size: Int) -> Int:
+    """Write a decimal, a datetime, or a uuid, of which the index sees the 16 bytes behind the first two."""
+    if kind == DECIMAL:
+        number = read_decimal(pos, size)
+        return put_decimal(target, number) if number[4] else -1
+    if kind == DATETIME:
+        return _put_datetime(target, pos, size)
+    if size != 16:
+        return -1
+    target = _put_extension_head(target, 2, 16)
+    copy(target, start + 2, 16)
+    return target + 16
+
+
+@inner
 def _put_text(target: Int, kind: Int, pos: Int, size: Int) -> Int:
     """Write a string or varbinary with the shortest header."""
     if kind == STRING and size < 32:
@@ -203,46 +224,42 @@ def _put_text(target: Int, kind: Int, pos: Int, size: Int) -> Int:
 
 
 @inner
-def put_part(target: Int, kind: Int, argument: Int, pos: Int, as_double: bool) -> Int:
-    """Write one part of a key in canonical form.
+def put_part(target: Int, compare: Int, start: Int, end: Int) -> tuple[Int, Int]:
+    """Write the value that starts at `start` as one part of a key, in canonical form.
 
     Parameters
     ----------
     target : int
         Address; `GROWTH` bytes more than the part's own size are free there.
-    kind, argument, pos : int
-        The head of the value.
-    as_double : bool
-        Whether the index compares all numbers as doubles (parts of type `double`, `mp_read_as_double`).
+    compare : int
+        How the index compares the part: BY_VALUE, BY_ENCODING, or AS_DOUBLE.
+    start, end : int
+        Addresses; the value is valid MessagePack of a class that the part accepts.
 
     Returns
     -------
-    int
+    target : int
         Where the part ends; -1 where an extension's content is not valid.
+    pos : int
+        Where the value ends.
 
     """
+    kind, argument, pos = head(start, end)
     if kind in (STRING, BINARY):
-        return _put_text(target, kind, pos, argument)
+        return _put_text(target, kind, pos, argument), pos + argument
+    if kind in (DECIMAL, UUID, DATETIME):
+        return _put_extension(target, kind, start, pos, argument), pos + argument
     if kind in (DOUBLE, FLOAT):
-        return put_double(target, np.int64(argument).view(np.float64))
-    if kind == DECIMAL:
-        number = read_decimal(pos, argument)
-        return put_decimal(target, number) if number[4] else -1
+        return put_double(target, np.int64(argument).view(np.float64)), pos
     if kind == BOOLEAN:
         store8(target, 0xC2 + argument)
-        return target + 1
-    if kind == UUID:
-        if argument != 16:
-            return -1
-        target = _put_extension_head(target, 2, 16)
-        copy(target, pos, 16)
-        return target + 16
-    if kind == DATETIME:
-        return _put_datetime(target, pos, argument)
-    if as_double:
-        return put_double(target, integer_to_double(kind, argument)[0])
+        return target + 1, pos
+    if compare == BY_ENCODING:
+        copy(target, start, pos - start)
+        return target + pos - start, pos
+    if compare == AS_DOUBLE:
+        return put_double(target, integer_to_double(kind, argument)[0]), pos
     if kind == UNSIGNED_BIG:
-        return _put_eight(target, 0xCF, argument)
-    return (
-        put_negative(target, argument) if kind == INTEGER and argument < 0 else put_unsigned(target, argument)
-    )
+        return _put_eight(target, 0xCF, argument), pos
+    negative = kind == INTEGER and argument < 0
+    return (put_negative(target, argument) if negative else put_unsigned(target, argument)), pos

@@ -36,8 +36,8 @@ class Parts(NamedTuple):
         0-based field number of each part.
     accepts : int64 array
         Classes of values that each part takes, as bits.
-    as_double : uint8 array
-        Whether the part compares all numbers as doubles.
+    compares : int64 array
+        How the index compares each part (`udfs.kernels.canonical`).
     step_starts : int32 array
         Where the steps of each part's path start, and where the last one's end.
     steps : int64 array, (steps, 2)
@@ -50,7 +50,7 @@ class Parts(NamedTuple):
     starts: NDArray[np.int32]
     fields: NDArray[np.int32]
     accepts: NDArray[np.int64]
-    as_double: NDArray[np.uint8]
+    compares: NDArray[np.int64]
     step_starts: NDArray[np.int32]
     steps: NDArray[np.int64]
     names: NDArray[np.uint8]
@@ -128,10 +128,10 @@ def _one_key(pos: Int, end: Int, whole: bool, first: Int, last: Int, parts: Any,
             )
             if start < 0:
                 return target, (MISSING if start == -2 else NOT_MSGPACK), part - first, ABSENT
-        kind, argument, start = head(start, end) if start < end else (BAD, np.int64(0), start)
+        kind = head(start, end)[0] if start < end else BAD
         if not parts.accepts[part] >> kind & 1:
             return target, (NOT_MSGPACK if kind == BAD else WRONG_TYPE), part - first, kind
-        target = put_part(target, kind, argument, start, parts.as_double[part] == 1)
+        target = put_part(target, parts.compares[part], start, end)[0]
         if target < 0:
             return target, INVALID, part - first, kind
     return target, OK, 0, UNSIGNED
