@@ -9,12 +9,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 from pyspark.sql import Column
-from pyspark.sql.pandas.functions import ArrowUDFType, arrow_udf
+from pyspark.sql.pandas.functions import arrow_udf
 from pyspark.sql.types import BinaryType, StringType, StructField, StructType
 
 from schemas.errors import UnsupportedError
@@ -211,7 +212,6 @@ def key_columns(spaces: Sequence[Space]) -> Callable[[Column, Column, Column], C
         "from_tuple": pa.Array,
         "return": pa.Array,
     }
-    wrapped: Callable[[Column, Column, Column], Column] = arrow_udf(
-        keys_of_batch, KEY_SPARK, ArrowUDFType.SCALAR
-    )
+    make: Any = arrow_udf
+    wrapped: Callable[[Column, Column, Column], Column] = make(keys_of_batch, returnType=KEY_SPARK)
     return wrapped
