@@ -35,9 +35,7 @@ class Target:
     layout : TableLayout
         Its typed columns.
     formats : mapping of int to int
-        Layout of the batch to the format's index in `layout`.
-    by_replicaset : mapping of int to int
-        Replicaset id to the format's index, for versions from before the batch.
+        Replicaset id to the index of its format in `layout`.
     is_empty : bool
         Whether nothing was ever written to it.
 
@@ -47,7 +45,6 @@ class Target:
     name: str
     layout: TableLayout
     formats: Mapping[int, int]
-    by_replicaset: Mapping[int, int]
     is_empty: bool
 
 
@@ -76,10 +73,8 @@ def typed(changes: DataFrame, target: Target) -> DataFrame:
 def format_column(target: Target) -> Column:
     """Return the index of the format of a version's tuple in the table's layout."""
     column = F.lit(None).cast("int")
-    for replicaset_id, index in target.by_replicaset.items():
+    for replicaset_id, index in target.formats.items():
         column = F.when(F.col("replicaset_id") == replicaset_id, F.lit(index)).otherwise(column)
-    for layout, index in target.formats.items():
-        column = F.when(F.col("layout") == layout, F.lit(index)).otherwise(column)
     return column
 
 

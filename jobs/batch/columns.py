@@ -79,26 +79,17 @@ def target_of(
 
     """
     current = current_spaces(state, config, table)
-    passing = {i: layout.space for i, layout in enumerate(layouts) if layout.table == table}
-    same_key(table, [*current.values(), *passing.values()])
-    spaces = list(dict.fromkeys([*current.values(), *passing.values()]))
-    # Columns are those of the definitions that stand at the end; one that has passed away only lends its format.
-    lasting = list(dict.fromkeys(current.values())) or spaces
-    layout = _with_formats(layout_of(lasting, type_options(config.types)), spaces)
-    index = {space: i for i, space in enumerate(spaces)}
+    passing = [layout.space for layout in layouts if layout.table == table]
+    # What outlives the batch fits the format that stands at its end: Tarantool checks every tuple against it.
+    lasting = list(dict.fromkeys(current.values())) or passing[-1:]
+    same_key(table, lasting)
+    index = {space: i for i, space in enumerate(lasting)}
     return Target(
         number,
         table,
-        layout,
-        {i: index[space] for i, space in passing.items()},
+        layout_of(lasting, type_options(config.types)),
         {replicaset_id: index[space] for replicaset_id, space in current.items()},
         table not in known,
-    )
-
-
-def _with_formats(layout: TableLayout, spaces: Sequence[Space]) -> TableLayout:
-    return TableLayout(
-        layout.space, layout.names, layout.fields, tuple(space.fields for space in spaces), layout.options
     )
 
 

@@ -8,7 +8,7 @@ Not here: reading system rows (`jobs.batch.control`), columns of tables (`jobs.b
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import datetime
 
 from jobs.batch.control import SpaceChange, SpaceRows
@@ -129,27 +129,17 @@ class _Builder:
         self.open: dict[tuple[int, int], Route] = {}
         self.wipes: list[Wipe] = []
         self.refusals: dict[tuple[int, int], Refusal] = {}
+        self.lives: dict[tuple[int, int], list[tuple[int, bool]]] = {}
 
-    def define(
-        self,
-        replicaset_id: int,
-        space_id: int,
-        rows: SpaceRows,
-        order: Order,
-        change: SpaceChange | None = None,
-    ) -> None:
+    def define(self, replicaset_id: int, space_id: int, rows: SpaceRows, order: Order) -> None:
         key = (replicaset_id, space_id)
         space = rows.decoded()
-        table = self.router(replicaset_id, space, order.segment in self.snapshots)
-        if key in self.incomplete and table is not None:
-            table = Refusal(replicaset_id, space_id, space.name, self.incomplete[key])
+        table = self._table(key, space, order)
         old = self.open.get(key)
-        if (
-            old is not None
-            and table == self.layouts[old.layout].table
-            and self.layouts[old.layout].space == space
-        ):
+        if old is not None and self.layouts[old.layout] == Layout(replicaset_id, space, str(table)):
             return
+        if old is not None and isinstance(table, str):
+            table = self._successor(key, self.layouts[old.layout], space, table)
         if old is not None:
             self._close(key, order)
         self.refusals.pop(key, None)
@@ -158,9 +148,27 @@ class _Builder:
             self.incomplete[key] = table.reason
         elif table is not None:
             self.layouts.append(Layout(replicaset_id, space, table))
+            self.lives.setdefault(key, []).append((len(self.layouts) - 1, order == FIRST))
             self.open[key] = Route(replicaset_id, space_id, len(self.layouts) - 1, order)
-        if old is not None and change is not None and self.layouts[old.layout].table != table:
-            self.wipes.append(_wipe(replicaset_id, self.layouts[old.layout].table, change))
+
+    def _table(self, key: tuple[int, int], space: Space, order: Order) -> str | Refusal | None:
+        table = self.router(key[0], space, order.segment in self.snapshots)
+        if key in self.incomplete and table is not None:
+            return Refusal(*key, space.name, self.incomplete[key])
+        return table
+
+    def _successor(self, key: tuple[int, int], old: Layout, space: Space, table: str) -> str | Refusal:
+        """Return where a space goes whose definition changed, if its rows can follow it."""
+        if _key_places(old.space) != _key_places(space):
+            return Refusal(*key, space.name, f"its primary key was changed; the table {old.table} stops here")
+        if table == old.table:
+            return table
+        if any(before for _, before in self.lives.get(key, ())):
+            return Refusal(*key, space.name, f"it was renamed; the table {old.table} stops here")
+        # All rows of the space are in this batch: they go to the table of its new name from the first on.
+        for number, _ in self.lives[key]:
+            self.layouts[number] = replace(self.layouts[number], table=table)
+        return table
 
     def change(self, replicaset_id: int, change: SpaceChange) -> None:
         key = (replicaset_id, change.space_id)
@@ -168,12 +176,13 @@ class _Builder:
             self.incomplete.pop(key, None)
         route = self.open.get(key)
         if change.kind == "defined":
-            self.define(replicaset_id, change.space_id, change.rows, change.order, change)
+            self.define(replicaset_id, change.space_id, change.rows, change.order)
             return
         if route is not None:
             self.wipes.append(_wipe(replicaset_id, self.layouts[route.layout].table, change))
         if change.kind == "dropped":
             self.refusals.pop(key, None)
+            self.lives.pop(key, None)
             if route is not None:
                 self._close(key, change.order)
         elif route is None:
@@ -193,3 +202,7 @@ class _Builder:
 
 def _wipe(replicaset_id: int, table: str, change: SpaceChange) -> Wipe:
     return Wipe(replicaset_id, table, change.order, change.replica_id, change.lsn, change.timestamp)
+
+
+def _key_places(space: Space) -> tuple[tuple[int, str, int | None], ...]:
+    return tuple((part.field, part.path, part.collation) for part in space.primary_key)
