@@ -11,6 +11,7 @@ Not here: names of columns (`schemas.names`), what becomes of a tuple that does 
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -128,7 +129,6 @@ def tuple_columns(layout: TableLayout) -> Callable[[Column, Column], Column]:
         return decode(tuples, plan, which)
 
     decode_batch.__annotations__ = {"tuples": pa.Array, "which": pa.Array, "return": pa.Array}
-    wrapped: Callable[[Column, Column], Column] = arrow_udf(
-        decode_batch, layout.decoded_schema(), ArrowUDFType.SCALAR
-    )
+    make: Any = arrow_udf
+    wrapped: Callable[[Column, Column], Column] = make(decode_batch, returnType=layout.decoded_schema())
     return wrapped
