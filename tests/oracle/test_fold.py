@@ -111,6 +111,7 @@ def test_a_dropped_space_is_gone_and_its_name_free() -> None:
     log = Log().define().add(INSERT, space=ID, tuple=[1, "a"])
     log.add(DELETE, space=INDEX, key=[ID, 0]).add(DELETE, space=SPACE, key=[ID])
     assert log.fold().by_name() == {}
+    assert ID not in log.fold().spaces
     log.define(ID + 1).add(INSERT, space=ID + 1, tuple=[7, "b"])
     assert held(log.fold()) == [[7, "b"]]
 

@@ -68,6 +68,7 @@ def test_a_rollback_names_the_last_row_of_its_transaction() -> None:
 def test_a_rollback_leaves_what_was_confirmed_and_what_comes_later() -> None:
     log = [write(1), settle(CONFIRM, 1), write(5), settle(ROLLBACK, 5), write(9), settle(CONFIRM, 9)]
     assert rolled_back(log) == {2}
+    assert rolled_back([write(1), write(2), settle(CONFIRM, 1), settle(ROLLBACK, 1)]) == {1}
 
 
 def test_two_rollbacks_each_take_their_own() -> None:

@@ -78,7 +78,7 @@ def operation(target: Any) -> st.SearchStrategy[list[Any]]:
 
 fields = st.lists(values, max_size=3)
 lists_of_operations = st.lists(operation(targets), min_size=1, max_size=3)
-asked = settings(max_examples=250, deadline=None, suppress_health_check=list(HealthCheck))
+asked = settings(max_examples=150, deadline=None, suppress_health_check=list(HealthCheck))
 
 
 def raw_operations(operations: list[list[Any]]) -> bytes:
