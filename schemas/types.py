@@ -192,13 +192,12 @@ def arrow_type(field_type: str, options: TypeOptions) -> pa.DataType:
     return _ARROW[kind]
 
 
-def _wider(space: str, name: str, one: str, other: str) -> str:
-    if one == other or other in _WIDER.get(one, ()):
-        return other
-    if one in _WIDER.get(other, ()):
-        return one
+def _widest(space: str, name: str, kinds: Sequence[str]) -> str:
+    for kind in kinds:
+        if all(other == kind or kind in _WIDER.get(other, ()) for other in kinds):
+            return kind
     raise UnsupportedError(
-        f"the field {name} is {one} in one replicaset and {other} in another",
+        f"the field {name} is {' and '.join(kinds)} in different replicasets",
         space=space,
         advice="give the field one type everywhere, or rename or exclude the space of one replicaset",
     )
@@ -207,8 +206,8 @@ def _wider(space: str, name: str, one: str, other: str) -> str:
 def union_fields(spaces: Sequence[Space]) -> tuple[Field, ...]:
     """Return the fields of one table for several formats of a space, matched by name.
 
-    The order is that of the first format, then what the next ones add. Of two types the one that holds all
-    values of both is taken; a field that one format lacks is nullable.
+    The order is that of the first format, then what the next ones add. Of several types the one that holds all
+    values of the others is taken; a field that one format lacks is nullable.
 
     Parameters
     ----------
@@ -218,14 +217,16 @@ def union_fields(spaces: Sequence[Space]) -> tuple[Field, ...]:
     Raises
     ------
     UnsupportedError
-        Naming the space, the field and the types, where neither type holds the values of the other.
+        Naming the space, the field and the types, where none of them holds the values of the others.
 
     """
-    types: dict[str, str] = {}
+    kinds: dict[str, dict[str, None]] = {}
     strict: dict[str, int] = {}
     for space in spaces:
         for field in space.fields:
-            kind = type_family(field.type)
-            types[field.name] = _wider(space.name, field.name, types.get(field.name, kind), kind)
+            kinds.setdefault(field.name, {})[type_family(field.type)] = None
             strict[field.name] = strict.get(field.name, 0) + (not field.is_nullable)
-    return tuple(Field(name, kind, strict[name] < len(spaces)) for name, kind in types.items())
+    return tuple(
+        Field(name, _widest(spaces[0].name, name, tuple(found)), strict[name] < len(spaces))
+        for name, found in kinds.items()
+    )
