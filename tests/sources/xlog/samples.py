@@ -15,10 +15,12 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from schemas.iproto import RequestType
+from schemas.xrow import XROW_ARROW
 from sources.xlog import reader
 from sources.xlog.block import EOF_MARKER, encode_block
 from sources.xlog.encode import encode_body, encode_row
 from sources.xlog.meta import Meta, format_meta
+from sources.xlog.rows import XROW_PERMISSIVE
 
 INSTANCE = "aaaaaaaa-0000-4000-8000-0000000000a1"
 META = Meta("XLOG", "0.13", INSTANCE, {1: 5}, {}, {"Version": "2.6.0"})
@@ -60,12 +62,9 @@ def table(path: str, *args: Any, **kwargs: Any) -> pa.Table:
     for batch in batches:
         batch.validate(full=True)
     permissive = "PERMISSIVE" in map(str, [*args, *kwargs.values()])
-    schema = batches[0].schema if batches else None
-    if schema is None:
-        from sources.xlog.rows import XROW_ARROW, XROW_PERMISSIVE
-
-        schema = XROW_PERMISSIVE if permissive else XROW_ARROW
-    return pa.Table.from_batches(batches, schema)
+    if not batches:
+        return (XROW_PERMISSIVE if permissive else XROW_ARROW).empty_table()
+    return pa.Table.from_batches(batches)
 
 
 def lsns(path: str, *args: Any, **kwargs: Any) -> list[int | None]:

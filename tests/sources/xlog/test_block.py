@@ -16,10 +16,7 @@ from sources.xlog.block import Status, checksum, damage, decompress, encode_bloc
 from sources.xlog.kernels.chain import BLOCK_BEGIN, BLOCK_END, BLOCK_ZSTD, walk_blocks
 from tests.sources.xlog import plain
 
-ROWS = bytes.fromhex(
-    "8400030201030104cb41dac0532440362482"
-    "10cd0138219501 00a4726f6c651f04".replace(" ", "")
-)
+ROWS = bytes.fromhex("8400030201030104cb41dac053244036248210cd0138219501 00a4726f6c651f04".replace(" ", ""))
 GOLDEN = bytes.fromhex("d5ba0bab2100cea3e4f721a700000000000000") + ROWS
 """The first block of a log of Tarantool 2.6.0: a DELETE and more of `_priv`."""
 

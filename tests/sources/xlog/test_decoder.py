@@ -26,7 +26,9 @@ def block_of(lsns: range, size: int = 10, compress: bool | None = None) -> bytes
 @pytest.mark.parametrize("rows", [1, 2, 3, 7, 50, 1000])
 @pytest.mark.parametrize("compress", [False, True])
 def test_a_batch_has_no_more_rows(tmp_path: Path, rows: int, compress: bool) -> None:
-    path = samples.put(tmp_path, samples.log(*(block_of(range(k, k + 10), compress=compress) for k in range(6, 56, 10))))
+    path = samples.put(
+        tmp_path, samples.log(*(block_of(range(k, k + 10), compress=compress) for k in range(6, 56, 10)))
+    )
     found = batches(path, Limits(batch_rows=rows))
     assert [batch.num_rows for batch in found[:-1]] == [rows] * (len(found) - 1)
     assert [lsn for batch in found for lsn in batch["lsn"].to_pylist()] == list(range(6, 56))
@@ -35,7 +37,9 @@ def test_a_batch_has_no_more_rows(tmp_path: Path, rows: int, compress: bool) -> 
 
 @pytest.mark.parametrize("size", [1, 30, 100, 5000])
 def test_a_batch_has_no_more_bytes_unless_one_row_has(tmp_path: Path, size: int) -> None:
-    path = samples.put(tmp_path, samples.log(block_of(range(6, 16)), block_of(range(16, 20), 300), block_of(range(20, 30))))
+    path = samples.put(
+        tmp_path, samples.log(block_of(range(6, 16)), block_of(range(16, 20), 300), block_of(range(20, 30)))
+    )
     found = batches(path, Limits(batch_bytes=size))
     for batch in found:
         assert batch.num_rows == 1 or sum(len(value) for value in batch["tuple"].to_pylist()) <= size
@@ -74,7 +78,11 @@ UNSOUND = {
     "no frame": (frame_block(b"not zstd at all"), XlogCompressionError, "not one whole zstd frame"),
     "cut frame": (frame_block(GOOD[:-3]), XlogCompressionError, "not one whole zstd frame"),
     "two frames": (frame_block(GOOD + GOOD), XlogCompressionError, "not one whole zstd frame"),
-    "damaged frame": (frame_block(GOOD[:9] + b"\xff\xff\xff" + GOOD[12:]), XlogCompressionError, "zstd frame"),
+    "damaged frame": (
+        frame_block(GOOD[:9] + b"\xff\xff\xff" + GOOD[12:]),
+        XlogCompressionError,
+        "zstd frame",
+    ),
     "no msgpack": (frame_block(b"\xc1", zstd=False), XlogRowError, "header"),
     "bad body": (frame_block(samples.insert(8) + samples.insert(9)[:-1], zstd=False), XlogRowError, "body"),
     "replica 40": (frame_block(samples.insert(8, replica_id=40), zstd=False), XlogRowError, "range"),
@@ -96,7 +104,9 @@ def test_an_unsound_block_is_an_error_that_says_where(tmp_path: Path, name: str)
 @pytest.mark.parametrize("name", UNSOUND)
 @pytest.mark.parametrize("mode", [Mode.DROPMALFORMED, Mode.PERMISSIVE])
 @pytest.mark.parametrize("compress", [False, True])
-def test_a_lenient_mode_leaves_the_whole_block_out(tmp_path: Path, name: str, mode: Mode, compress: bool) -> None:
+def test_a_lenient_mode_leaves_the_whole_block_out(
+    tmp_path: Path, name: str, mode: Mode, compress: bool
+) -> None:
     block, kind, _ = UNSOUND[name]
     parts = [block_of(range(6, 8), compress=compress), block, block_of(range(20, 23), compress=compress)]
     path = samples.put(tmp_path, samples.log(*parts))
@@ -122,7 +132,9 @@ def test_the_number_of_the_bad_row_is_named(tmp_path: Path) -> None:
 
 def test_no_half_of_a_bad_block_that_fills_many_batches(tmp_path: Path) -> None:
     rows = b"".join(samples.insert(lsn) for lsn in range(6, 60))
-    path = samples.put(tmp_path, samples.log(frame_block(rows + b"\xc1", zstd=False), block_of(range(60, 62))))
+    path = samples.put(
+        tmp_path, samples.log(frame_block(rows + b"\xc1", zstd=False), block_of(range(60, 62)))
+    )
     found = batches(path, Limits(batch_rows=5), Mode.DROPMALFORMED)
     assert [lsn for batch in found for lsn in batch["lsn"].to_pylist()] == [60, 61]
 

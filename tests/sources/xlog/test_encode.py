@@ -16,11 +16,19 @@ from tests.sources.xlog import plain
 
 
 def test_a_row_is_byte_for_byte_tarantools() -> None:
-    golden = bytes.fromhex("8400040201030204cb41dac053248df0c9" + "8410cd011015012091a66d61785f6964219193a12b0201")
-    body = encode_body(
-        space_id=272, index_base=1, key=msgpack.packb(["max_id"]), operations=msgpack.packb([["+", 2, 1]]), is_update=True
+    golden = bytes.fromhex(
+        "8400040201030204cb41dac053248df0c9" + "8410cd011015012091a66d61785f6964219193a12b0201"
     )
-    row = encode_row(RequestType.UPDATE, body, replica_id=1, lsn=2, timestamp=struct.unpack(">d", golden[9:17])[0])
+    body = encode_body(
+        space_id=272,
+        index_base=1,
+        key=msgpack.packb(["max_id"]),
+        operations=msgpack.packb([["+", 2, 1]]),
+        is_update=True,
+    )
+    row = encode_row(
+        RequestType.UPDATE, body, replica_id=1, lsn=2, timestamp=struct.unpack(">d", golden[9:17])[0]
+    )
     assert row == golden
 
 

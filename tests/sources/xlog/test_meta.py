@@ -84,8 +84,23 @@ def test_a_wrong_header_says_what_is_wrong(data: bytes, reason: str) -> None:
 
 @pytest.mark.parametrize(
     "text",
-    ["", "{", "}", "{1}", "{1: }", "{1: 2", "{1: 2, 1: 3}", "{32: 1}", "{1: -1}", "{1: 9223372036854775808}",
-     "{1: 2} x", "{,}", "{1: 2 3: 4}", "{a: 1}", "{1: 0x2}"],
+    [
+        "",
+        "{",
+        "}",
+        "{1}",
+        "{1: }",
+        "{1: 2",
+        "{1: 2, 1: 3}",
+        "{32: 1}",
+        "{1: -1}",
+        "{1: 9223372036854775808}",
+        "{1: 2} x",
+        "{,}",
+        "{1: 2 3: 4}",
+        "{a: 1}",
+        "{1: 0x2}",
+    ],
 )
 def test_what_is_no_vclock_is_refused(text: str) -> None:
     with pytest.raises(XlogMetaError, match="not a vclock"):
@@ -108,13 +123,20 @@ def test_zero_components_are_not_written() -> None:
     assert format_vclock({2: 7, 0: 0, 1: 5}) == "{1: 5, 2: 7}"
 
 
-@given(VCLOCKS, st.none() | VCLOCKS, st.sampled_from(["XLOG", "SNAP", "VYLOG"]), st.sampled_from(["0.12", "0.13"]))
+@given(
+    VCLOCKS,
+    st.none() | VCLOCKS,
+    st.sampled_from(["XLOG", "SNAP", "VYLOG"]),
+    st.sampled_from(["0.12", "0.13"]),
+)
 def test_a_header_survives_being_written(
     vclock: dict[int, int], prev: dict[int, int] | None, filetype: str, version: str
 ) -> None:
     meta = Meta(filetype, version, UUID, vclock, prev, {"Version": "3.8.0"})
     data = format_meta(meta)
-    assert parse_meta(data, "f") == Meta(filetype, version, UUID, vclock, prev, {"Version": "3.8.0"}, len(data))
+    assert parse_meta(data, "f") == Meta(
+        filetype, version, UUID, vclock, prev, {"Version": "3.8.0"}, len(data)
+    )
 
 
 def test_the_golden_header_is_what_is_written() -> None:

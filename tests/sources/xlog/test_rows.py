@@ -48,7 +48,10 @@ def test_a_value_that_some_rows_lack_is_null_in_those(absent: str, tmp_path: obj
     key = {"type": 0, "replica_id": 2, "lsn": 3, "timestamp": 4}[absent]
     full = {0: b"\x0c", 2: b"\x01", 3: b"\x07", 4: b"\xcb\x41\xda\xc0\x53\x24\x40\x36\x24"}
     without = {k: v for k, v in full.items() if k != key}
-    rows = [b"%c" % (0x80 | len(row)) + b"".join(b"%c" % k + v for k, v in row.items()) for row in (full, without) * 5]
+    rows = [
+        b"%c" % (0x80 | len(row)) + b"".join(b"%c" % k + v for k, v in row.items())
+        for row in (full, without) * 5
+    ]
     path = samples.put(tmp_path, samples.log(*map(encode_block, rows)))  # type: ignore[arg-type]
     found = samples.table(path)
     columns = {absent, "tsn"} if absent == "lsn" else {absent}

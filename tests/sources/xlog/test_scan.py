@@ -35,7 +35,9 @@ def path(tmp_path_factory: pytest.TempPathFactory) -> str:
 def cut(path: str, *cuts: int, **kwargs: object) -> list[int | None]:
     """Return the lsns of all ranges between the cuts, one range after another."""
     ends = [0, *sorted(cuts), None]
-    return [lsn for begin, end in itertools.pairwise(ends) for lsn in samples.lsns(path, begin, end, **kwargs)]
+    return [
+        lsn for begin, end in itertools.pairwise(ends) for lsn in samples.lsns(path, begin, end, **kwargs)
+    ]
 
 
 def test_a_cut_at_any_byte_gives_each_row_once(path: str) -> None:
@@ -78,7 +80,9 @@ def test_magics_inside_data_do_not_fool(tmp_path: Path) -> None:
     magics = MAGIC_PLAIN.to_bytes(4, "big") + MAGIC_ZSTD.to_bytes(4, "big") + EOF_MARKER
     header = encode_block(b"x" * 40)[:19]
     traps = [magics, header, header + bytes(30), magics * 5 + header, header[:8]]
-    parts = [encode_block(samples.insert(lsn, trap, "y"), compress=False) for lsn, trap in enumerate(traps, 6)]
+    parts = [
+        encode_block(samples.insert(lsn, trap, "y"), compress=False) for lsn, trap in enumerate(traps, 6)
+    ]
     path = samples.put(tmp_path, samples.log(*parts))
     for position in range(len(samples.log(*parts))):
         assert cut(path, position) == list(range(6, 11)), position
@@ -86,7 +90,9 @@ def test_magics_inside_data_do_not_fool(tmp_path: Path) -> None:
 
 def test_a_header_in_data_that_says_a_huge_block_does_not_fool(tmp_path: Path) -> None:
     huge = bytes.fromhex("d5ba0bab ce 3fffffff 00 ce 00000000 a2 0000")
-    path = samples.put(tmp_path, samples.log(encode_block(samples.insert(6, huge)), encode_block(samples.insert(7))))
+    path = samples.put(
+        tmp_path, samples.log(encode_block(samples.insert(6, huge)), encode_block(samples.insert(7)))
+    )
     for position in range(len(samples.HEADER), len(samples.HEADER) + 100):
         assert cut(path, position) == [6, 7]
 
@@ -165,7 +171,9 @@ def test_lenient_modes_report_damage_once_whatever_the_cut(tmp_path: Path, numbe
         skipped = Skipped()
         assert cut(path, position, mode=Mode.DROPMALFORMED, skipped=skipped) == left, position
         assert (skipped.places, dict(skipped.reasons)) == (1, {KINDS[kind].__name__: 1})
-        assert skipped.bytes == (7 if kind == "garbage" else STARTS[number + 1] - STARTS[number] - (kind == "lost byte"))
+        assert skipped.bytes == (
+            7 if kind == "garbage" else STARTS[number + 1] - STARTS[number] - (kind == "lost byte")
+        )
     rows = samples.table(path, mode=Mode.PERMISSIVE).to_pylist()
     assert [row["lsn"] for row in rows if row["_corrupt_record"] is None] == left
     at = [place for place, row in enumerate(rows) if row["_corrupt_record"] is not None]
@@ -230,7 +238,9 @@ def test_a_cut_tail_of_a_closed_file_is_counted(tmp_path: Path) -> None:
 
 
 def test_a_block_longer_than_the_limit_is_refused(tmp_path: Path) -> None:
-    path = samples.put(tmp_path, samples.log(*PARTS[:2], encode_block(samples.insert(9, "x" * 300), compress=False)))
+    path = samples.put(
+        tmp_path, samples.log(*PARTS[:2], encode_block(samples.insert(9, "x" * 300), compress=False))
+    )
     with pytest.raises(XlogHeaderError, match="raise the limit"):
         samples.lsns(path, limits=Limits(block=200))
     assert samples.lsns(path, limits=Limits(block=400)) == [6, 7, 8, 9, 9]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pickle
+from typing import Any
 
 import pyarrow as pa
 import pytest
@@ -16,7 +17,6 @@ from sources.xlog.selection import Selection, filter_of
 from tests.sources.xlog import samples
 
 SPACES = (272, 511, 512, 513, 514)
-NO_TIME = {"timestamp": None}
 
 
 def everything() -> list[bytes]:
@@ -27,7 +27,9 @@ def everything() -> list[bytes]:
     ]
     rows += [samples.insert(lsn, replica_id=None, group_id=1, timestamp=float(lsn)) for lsn in (3, 4)]
     rows += [encode_row(RequestType.NOP, timestamp=9.0, replica_id=2, lsn=50)]
-    rows += [encode_row(RequestType.RAFT_CONFIRM, b"\x82\x02\x01\x03\x05", timestamp=9.0, replica_id=1, lsn=51)]
+    rows += [
+        encode_row(RequestType.RAFT_CONFIRM, b"\x82\x02\x01\x03\x05", timestamp=9.0, replica_id=1, lsn=51)
+    ]
     return [*rows, b"\x81\x00\x02\x81\x21\x90"]
 
 
@@ -38,23 +40,21 @@ def path(tmp_path_factory: pytest.TempPathFactory) -> str:
     return samples.put(tmp_path_factory.mktemp("log"), samples.HEADER + b"".join(parts) + EOF_MARKER)
 
 
-def wanted(row: dict[str, object], s: Selection) -> bool:
+def wanted(row: dict[str, Any], s: Selection) -> bool:
     space, lsn, replica = row["space_id"], row["lsn"], row["replica_id"] or 0
-    time = None if row["timestamp"] is None else int(row["timestamp"].timestamp() * 1e6)  # type: ignore[attr-defined]
-    protocol = str(row["type"]).startswith("RAFT")
-    if s.control_only and not protocol and (space is None or space > 511):  # type: ignore[operator]
-        return False
-    if s.spaces is not None and not (space in s.spaces or (space is None and s.spaceless)):
-        return False
-    if s.replica_ids is not None and replica not in s.replica_ids:
-        return False
-    if s.from_vclock is not None and (lsn is None or lsn <= s.from_vclock.get(replica, 0)):  # type: ignore[operator,call-overload]
-        return False
-    if s.to_vclock is not None and (lsn is None or lsn > s.to_vclock.get(replica, 0)):  # type: ignore[operator,call-overload]
-        return False
-    if s.from_timestamp is not None and (time is None or time < s.from_timestamp):
-        return False
-    return s.to_timestamp is None or (time is not None and time < s.to_timestamp)
+    time = None if row["timestamp"] is None else int(row["timestamp"].timestamp() * 1e6)
+    protocol, system = str(row["type"]).startswith("RAFT"), space is not None and space <= 511
+    return all(
+        (
+            not s.control_only or protocol or system,
+            s.spaces is None or space in s.spaces or (space is None and s.spaceless),
+            s.replica_ids is None or replica in s.replica_ids,
+            s.from_vclock is None or (lsn is not None and lsn > s.from_vclock.get(replica, 0)),
+            s.to_vclock is None or (lsn is not None and lsn <= s.to_vclock.get(replica, 0)),
+            s.from_timestamp is None or (time is not None and time >= s.from_timestamp),
+            s.to_timestamp is None or (time is not None and time < s.to_timestamp),
+        )
+    )
 
 
 VCLOCKS = st.none() | st.dictionaries(st.integers(0, 4), st.integers(0, 60))

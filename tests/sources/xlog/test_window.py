@@ -90,7 +90,12 @@ def test_a_relative_path_is_made_absolute(path: str, monkeypatch: pytest.MonkeyP
 
 @pytest.mark.parametrize(
     ("path", "uri"),
-    [("s3a://b/k", "s3://b/k"), ("s3n://b/k", "s3://b/k"), ("s3://b/k", "s3://b/k"), ("hdfs://n/p", "hdfs://n/p")],
+    [
+        ("s3a://b/k", "s3://b/k"),
+        ("s3n://b/k", "s3://b/k"),
+        ("s3://b/k", "s3://b/k"),
+        ("hdfs://n/p", "hdfs://n/p"),
+    ],
 )
 def test_hadoops_names_of_s3(path: str, uri: str) -> None:
     assert arrow_uri(path) == uri
