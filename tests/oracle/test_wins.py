@@ -8,7 +8,7 @@ import pytest
 
 from tests.oracle import Folded, FoldedSpace, Version, fold_directory, last_write_wins, mp
 from tests.oracle.fold import CLUSTER, SCHEMA
-from tests.oracle.keys import Part
+from tests.oracle.keys import Part, key_of
 from tests.oracle.operations import FormatField
 from tests.recordings import conflicts
 from tests.truth import own
@@ -23,14 +23,7 @@ def folded(node: str) -> Folded:
 
 
 def key(number: int) -> tuple[object, ...]:
-    raw = mp.encode(number)
-    return tuple(iter_key(raw))
-
-
-def iter_key(raw: bytes) -> list[object]:
-    from tests.oracle.keys import key_of
-
-    return list(key_of([raw], [Part(0, "unsigned", "")]))
+    return key_of([mp.encode(number)], [Part(0, "unsigned", "")])
 
 
 @pytest.mark.parametrize("pair", PAIRS)
@@ -96,18 +89,16 @@ def test_a_key_that_one_side_has_is_kept() -> None:
 
 
 def test_versions_of_one_time_are_told_apart_by_replicaset_instance_and_lsn() -> None:
-    left, right = folded_by_hand("left", 5), folded_by_hand("right", 1)
+    left, right = folded_by_hand("left", "z", 5), folded_by_hand("right", "y", 1)
     (winner,) = last_write_wins([left, right], "s").values()
     assert winner.replicaset_uuid == "right"
     (winner,) = last_write_wins([right, left], "s").values()
-    assert (winner.replicaset_uuid, winner.instance_uuid) == ("right", "instance of right")
+    assert (winner.replicaset_uuid, winner.instance_uuid) == ("right", "y")
 
 
-def folded_by_hand(uuid: str, lsn: int) -> Folded:
+def folded_by_hand(uuid: str, instance: str, lsn: int) -> Folded:
     held = FoldedSpace(1000, "s", format=(FormatField("id", "integer"),), key=(Part(0, "integer", ""),))
     held.versions[("k",)] = Version(mp.encode([1]), 1, lsn, 7, 7)
     schema = FoldedSpace(SCHEMA, versions={("c",): Version(mp.encode(["cluster", uuid]), 0, 0, 0, 0)})
-    members = FoldedSpace(
-        CLUSTER, versions={("1",): Version(mp.encode([1, f"instance of {uuid}"]), 0, 0, 0, 0)}
-    )
+    members = FoldedSpace(CLUSTER, versions={("1",): Version(mp.encode([1, instance]), 0, 0, 0, 0)})
     return Folded((2, 6), {1000: held, SCHEMA: schema, CLUSTER: members})
