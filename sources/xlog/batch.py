@@ -41,7 +41,7 @@ def _stretch(follower: Follower, uuid: str, start: Entry, end: Entry) -> Stretch
         replicaset_uuid=uuid,
         source=directory.source,
         files=files,
-        ends=tuple(directory.end(file, closed=True) for file in files[:-1]),
+        ends=tuple(directory.ends.of(file, closed=True) for file in files[:-1]),
         gaps=(None, *(gap_between(directory, before, after) for before, after in pairs)),
         start=start,
         end=end,
@@ -145,7 +145,8 @@ def tasks_of(follower: Follower, segments: Sequence[Segment]) -> list[tuple[Byte
     for segment in segments:
         starts = [segment.begin]
         if segment.end - segment.begin > size:
-            starts = follower.directory(segment.source).starts(segment.path, segment.begin, segment.end, size)
+            ends = follower.directory(segment.source).ends
+            starts = ends.starts(segment.file, segment.begin, segment.end, size)
         ranges += pieces(segment, starts)
     return share_tasks(ranges, size)
 

@@ -68,8 +68,8 @@ class Course:
         index, taken = reach(lengths, budget)
         file, near = self.files[index], self.begin(index) + taken
         is_last = index == len(self.files) - 1
-        end = self.position if is_last else self.directory.end(file, closed=True).position
-        position = end if near >= end else self.directory.cut(file, self.begin(index), near, end)
+        end = self.position if is_last else self.directory.ends.of(file, closed=True).position
+        position = end if near >= end else self.directory.ends.cut(file, self.begin(index), near, end)
         return self._entry(index, position)
 
     def _entry(self, index: int, position: int) -> Entry:
@@ -79,14 +79,14 @@ class Course:
         """
         since = since_from(self.entry, self.files[0])
         while index > 0 and position <= self.files[index].header:
-            index, position = index - 1, self.directory.end(self.files[index - 1], closed=True).position
+            index, position = index - 1, self.directory.ends.of(self.files[index - 1], closed=True).position
         while index + 1 < len(self.files) and self._passes(index, position):
             index, position = index + 1, 0
         return entry_at(self.directory.source.name, self.files[index], position, since)
 
     def _passes(self, index: int, position: int) -> bool:
         file = self.files[index]
-        if max(position, file.header) < self.directory.end(file, closed=True).position:
+        if max(position, file.header) < self.directory.ends.of(file, closed=True).position:
             return False
         return gap_between(self.directory, file, self.files[index + 1]) is None
 
@@ -124,7 +124,7 @@ def course_of(directory: Directory, listing: Listing, entry: Entry, pin: Entry |
         return Course(directory, entry, pinned, max(pin.position, pinned[-1].header, passed))
     last = files[-1]
     begin = entry.position if len(files) == 1 else 0
-    position = directory.end(last, closed=last.is_snapshot, begin=begin).position
+    position = directory.ends.of(last, closed=last.is_snapshot, begin=begin).position
     return Course(directory, entry, files, position)
 
 
@@ -133,13 +133,13 @@ def newest_entry(directory: Directory, listing: Listing) -> Entry | None:
     files = listing.logs or listing.snapshots
     if not files:
         return None
-    end = directory.end(files[-1], closed=files[-1].is_snapshot)
+    end = directory.ends.of(files[-1], closed=files[-1].is_snapshot)
     return entry_at(directory.source.name, files[-1], end.position)
 
 
 def gap_between(directory: Directory, before: LogFile, after: LogFile) -> Gap | None:
     """Return what is missing between two files that are read one after the other."""
-    if not may_miss_rows(before, directory.end(before, closed=True), after):
+    if not may_miss_rows(before, directory.ends.of(before, closed=True), after):
         return None
-    reached = before.vclock if before.is_snapshot else directory.reached(before)
+    reached = before.vclock if before.is_snapshot else directory.ends.reached(before)
     return None if not_beyond(after.vclock, reached) else Gap(reached, after.vclock)

@@ -229,7 +229,7 @@ class Follower:
 
     def _reached(self, member: Member) -> dict[int, int]:
         logs = member.listing.logs if member.listing is not None else ()
-        return self.directory(member.name).reached(logs[-1]) if logs else {}
+        return self.directory(member.name).ends.reached(logs[-1]) if logs else {}
 
     def _give_up(self, source: str, error: Exception) -> None:
         """Report a source that is not followed now, or raise, as `on_source_error` says."""

@@ -32,10 +32,10 @@ def decoded(packed: bytes) -> Any:
     return msgpack.unpackb(packed, strict_map_key=False, unicode_errors="surrogateescape")
 
 
-def _uuids_in(file: LogFile) -> Iterator[str]:
+def _uuids_in(directory: Directory, file: LogFile) -> Iterator[str]:
     """Yield the replicaset uuids that a file's `_schema` rows name; reads no further than it is asked."""
     selection = Selection(spaces=frozenset({int(SystemSpace.SCHEMA)}))
-    for batch in reader.read_rows(*reader.open_fs(file.path), selection=selection):
+    for batch in reader.read_rows(*directory.opened(file.name), selection=selection):
         for packed in batch["tuple"].to_pylist():
             fields = decoded(packed) if packed is not None else []
             if len(fields) > 1 and fields[0] in _KEYS:
@@ -45,7 +45,7 @@ def _uuids_in(file: LogFile) -> Iterator[str]:
 def _told(directory: Directory, listing: Listing) -> str | None:
     snapshot = directory.newest_complete(listing.snapshots)
     files = ([snapshot] if snapshot is not None else []) + list(listing.logs[:1])
-    return next(chain.from_iterable(map(_uuids_in, files)), None)
+    return next(chain.from_iterable(_uuids_in(directory, file) for file in files), None)
 
 
 def identity_of(directory: Directory, listing: Listing, alone: int | None) -> str:

@@ -62,7 +62,7 @@ def _registration(row: Mapping[str, Any]) -> Registration | None:
 
 def registrations(directory: Directory, file: LogFile, begin: int, end: int) -> Iterator[Registration]:
     """Yield what the `_cluster` rows of a byte range register, in order."""
-    filesystem, path = reader.open_fs(file.path)
+    filesystem, path = directory.opened(file.name)
     for batch in reader.read_rows(filesystem, path, begin, end, _CLUSTER, directory.mode, exact=True):
         for row in batch.to_pylist():
             found = _registration(row) if row["type"] is not None else None
@@ -121,7 +121,7 @@ class Origins:
             files = [base, *earlier[first:]]
         instances: dict[int, str] = {}
         for before in files:
-            end = self.directory.end(before, closed=True).position
+            end = self.directory.ends.of(before, closed=True).position
             instances |= {found.replica_id: found.instance_uuid for found in self._of(before, end)}
         return instances
 

@@ -102,7 +102,8 @@ def stand_in(entry: Entry, member: Member) -> Entry | None:
     if entry.is_snapshot:
         return None if member.snapshot is None else entry_at(member.name, member.snapshot)
     index = newest_not_beyond(member.listing.logs, entry.vclock, local=False)
-    return None if index is None else entry_at(member.name, member.listing.logs[index], 0, entry.since)
+    since = None if entry.since is None else shared(entry.since)  # local rows are the leader's own
+    return None if index is None else entry_at(member.name, member.listing.logs[index], 0, since)
 
 
 def progress(member: Member) -> int:

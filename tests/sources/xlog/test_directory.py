@@ -95,7 +95,7 @@ def test_a_uri_is_listed(tmp_path: Path) -> None:
     Server(tmp_path).write()
     listing = Directory(Source("a1", tmp_path.as_uri())).listing()
     assert listing.logs[0].path == f"{tmp_path.as_uri()}/00000000000000000000.xlog"
-    assert Directory(Source("a1", tmp_path.as_uri())).end(listing.logs[0], closed=False).position > 0
+    assert Directory(Source("a1", tmp_path.as_uri())).ends.of(listing.logs[0], closed=False).position > 0
 
 
 def test_the_query_of_a_uri_stays_behind_the_path() -> None:
@@ -114,11 +114,11 @@ def test_the_end_of_a_growing_file_follows_whole_blocks(tmp_path: Path) -> None:
     for size in range(len(whole), len(longer)):
         path.write_bytes(longer[:size])
         listing = seen.listing()
-        assert seen.end(listing.logs[0], closed=False) == FileEnd(len(whole), has_marker=False), size
+        assert seen.ends.of(listing.logs[0], closed=False) == FileEnd(len(whole), has_marker=False), size
     path.write_bytes(longer)
-    assert seen.end(seen.listing().logs[0], closed=False) == FileEnd(len(longer), has_marker=False)
+    assert seen.ends.of(seen.listing().logs[0], closed=False) == FileEnd(len(longer), has_marker=False)
     server.rotate()
-    assert seen.end(seen.listing().logs[0], closed=False) == FileEnd(len(longer), has_marker=True)
+    assert seen.ends.of(seen.listing().logs[0], closed=False) == FileEnd(len(longer), has_marker=True)
 
 
 def test_a_closed_file_is_not_walked(tmp_path: Path) -> None:
@@ -130,9 +130,9 @@ def test_a_closed_file_is_not_walked(tmp_path: Path) -> None:
     data[data.index(b"\n\n") + 2] ^= 0xFF
     path.write_bytes(data)
     file = directory(tmp_path).listing().logs[0]
-    assert directory(tmp_path).end(file, closed=True) == FileEnd(len(data) - 4, has_marker=True)
+    assert directory(tmp_path).ends.of(file, closed=True) == FileEnd(len(data) - 4, has_marker=True)
     with pytest.raises(XlogMagicError):
-        directory(tmp_path).end(file, closed=False)
+        directory(tmp_path).ends.of(file, closed=False)
 
 
 @pytest.mark.parametrize("mode", [Mode.DROPMALFORMED, Mode.PERMISSIVE])
@@ -145,9 +145,11 @@ def test_a_lenient_mode_finds_the_end_behind_damage(tmp_path: Path, mode: Mode) 
     data[len(data) - 3 * block] ^= 0xFF
     path.write_bytes(data)
     seen = directory(tmp_path, mode)
-    assert seen.end(seen.listing().logs[0], closed=False).position == len(data)
+    assert seen.ends.of(seen.listing().logs[0], closed=False).position == len(data)
     path.write_bytes(data + b"garbage")
-    assert seen.end(seen.listing().logs[0], closed=False).position == len(data), "garbage may be half a block"
+    assert seen.ends.of(seen.listing().logs[0], closed=False).position == len(data), (
+        "garbage may be half a block"
+    )
 
 
 @pytest.mark.parametrize("recording", recordings(), ids=lambda recording: recording.name)
@@ -156,8 +158,8 @@ def test_the_rows_of_each_recorded_log_reach_the_header_of_the_next(recording) -
         seen = directory(recording.directory(node))
         logs = seen.listing().logs
         for before, after in pairwise(logs):
-            assert seen.reached(before) == {i: n for i, n in after.vclock.items() if n}
-        reached = {i: n for i, n in seen.reached(logs[-1]).items() if i}
+            assert seen.ends.reached(before) == {i: n for i, n in after.vclock.items() if n}
+        reached = {i: n for i, n in seen.ends.reached(logs[-1]).items() if i}
         assert reached == {i: n for i, n in recording.info(node).vclock.items() if i and n}
 
 

@@ -13,8 +13,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from schemas.errors import OffsetError, SourceError, XlogMagicError, XlogMissingError, XlogTruncatedError
-from sources.xlog import reader
 from sources.xlog.batch import plan_batch, segments_between
+from sources.xlog.directory import Directory
 from sources.xlog.follow import Follower
 from sources.xlog.offset import Entry, Offset, to_text
 from sources.xlog.options import parse_options
@@ -347,20 +347,34 @@ def test_every_row_comes_once_whatever_happens(todo: list[tuple[str, int]]) -> N
         assert seen == list(range(1, server.vclock.get(1, 0) + 1))
 
 
-def test_headers_are_read_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("start", ["logs", "snapshot"])
+def test_headers_are_read_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, start: str) -> None:
     server = Server(tmp_path)
+    server.snapshot()
     for _ in range(3):
         server.write(rows=2)
         server.rotate()
     asked = follower(tmp_path)
     at = asked.latest(asked.initial())
     opened: list[str] = []
-    really = reader.open_fs
+    really = Directory.opened
 
-    def open_fs(path: str) -> tuple[pafs.FileSystem, str]:
-        opened.append(path)
-        return really(path)
+    def opening(self: Directory, name: str) -> tuple[pafs.FileSystem, str]:
+        opened.append(name)
+        return really(self, name)
 
-    monkeypatch.setattr(reader, "open_fs", open_fs)
-    assert asked.latest(at) == at
-    assert opened == [str(tmp_path)], "an idle question lists the directory and opens nothing"
+    monkeypatch.setattr(Directory, "opened", opening)
+    again = follower(tmp_path, start=start)
+    assert again.latest(at) == at
+    assert opened, "the first question reads headers"
+    opened.clear()
+    assert again.latest(at) == at
+    assert opened == [], "an idle question lists the directory and opens nothing"
+    server.write()
+    newest = again.latest(at)
+    assert newest[NIL].file == "00000000000000000006.xlog"
+    assert set(opened) == {"00000000000000000006.xlog"}, "and a later one only what is new"
+    for log in sorted(tmp_path.glob("*.xlog"))[:-1]:
+        log.unlink()
+    assert again.latest(newest) == newest
+    assert len(again.directory(str(tmp_path))._metas) <= 2, "what is gone is forgotten"
