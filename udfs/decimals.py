@@ -14,7 +14,7 @@ import struct
 from decimal import ROUND_HALF_UP, Context, Decimal, DivisionByZero, InvalidOperation, Overflow
 from math import isfinite
 
-from udfs.msgpack_walk import broken, encode_integer, integer, string
+from udfs.msgpack_walk import INT, KIND, UINT, broken, encode_integer, integer, string
 
 EXTENSION = 1
 """`MP_DECIMAL`."""
@@ -48,15 +48,14 @@ def read(data: bytes, pos: int) -> Decimal:
 
     """
     start, end = string(data, pos)
-    scale, digits_at = integer(data[start:end], 0)
-    nibbles = data[start + digits_at : end].hex()
+    body = data[start:end]
+    if not body or KIND[body[0]] not in (UINT, INT):
+        broken("a decimal does not begin with its scale")
+    scale, digits_at = integer(body, 0)
+    nibbles = body[digits_at:].hex()
     digits, sign = nibbles[:-1], nibbles[-1:]
-    if (
-        not digits
-        or sign not in _PLUS + _MINUS
-        or not digits.isdecimal()
-        or len(digits.lstrip("0")) > WIDE[0]
-    ):
+    is_packed = digits.isdecimal() and sign in _PLUS + _MINUS
+    if not is_packed or len(digits.lstrip("0")) > WIDE[0] or abs(scale) > WIDE[1] + WIDE[0]:
         broken("a decimal is not packed digits and a sign")
     return Decimal(f"{'-' if sign in _MINUS else ''}{digits}E{-scale}")
 

@@ -25,6 +25,8 @@ from udfs.version import Version
 VERSION, UNFIT = "VERSION", "UNFIT"
 """Types of rows that hold a key's version before."""
 
+_BEFORE = (VERSION, UNFIT)
+
 ROW_COLUMNS = (
     "type",
     "tuple",
@@ -119,19 +121,21 @@ def _starts(keys: pa.RecordBatch, held: pa.RecordBatch | None) -> list[bool]:
     return [first, *differs.to_pylist()]
 
 
-def _fold_rows(batch: pa.RecordBatch, starts: list[bool], state: Fold, is_open: bool) -> list[dict[str, Any]]:
+def _fold_rows(
+    batch: pa.RecordBatch, starts: list[bool], state: Fold, is_open: bool
+) -> list[tuple[Any, ...]]:
     """Pass the rows through the state; return the keys that ended."""
     done = []
     for is_start, created, row in zip(starts, _integers(batch, "created"), _rows(batch), strict=True):
         if is_start:
             if is_open:
                 done.append(_row(state))
-            state.start(None)
             is_open = True
-        if row[0] == VERSION or row[0] == UNFIT:
-            state.start(Version(row[1], row[4], row[5], row[6], created, row[7]), row[0] == UNFIT)
-        else:
-            state.apply(row)
+            if row[0] in _BEFORE:
+                state.start(Version(row[1], row[4], row[5], row[6], created, row[7]), row[0] == UNFIT)
+                continue
+            state.start(None)
+        state.apply(row)
     return done
 
 
@@ -145,7 +149,7 @@ def _integers(batch: pa.RecordBatch, name: str) -> list[int | None]:
     return list((column.cast(pa.int64()) if pa.types.is_timestamp(column.type) else column).to_pylist())
 
 
-def _row(state: Fold) -> dict[str, Any]:
+def _row(state: Fold) -> tuple[Any, ...]:
     version = state.version
     name = (
         "unfit"
@@ -156,11 +160,11 @@ def _row(state: Fold) -> dict[str, Any]:
         if version.lsn
         else "absent"
     )
-    faults = [asdict(fault) for fault in state.faults]
-    return {"state": name, **version._asdict(), "is_changed": state.is_changed, "faults": faults}
+    return (name, *version, state.is_changed, [asdict(fault) for fault in state.faults])
 
 
-def _result(keys: pa.RecordBatch, rows: list[dict[str, Any]]) -> pa.RecordBatch:
-    columns = [pa.array([row[name] for row in rows], kind) for name, kind in RESULT_FIELDS]
+def _result(keys: pa.RecordBatch, rows: list[tuple[Any, ...]]) -> pa.RecordBatch:
+    values = zip(*rows, strict=True)
+    columns = [pa.array(column, kind) for column, (_, kind) in zip(values, RESULT_FIELDS, strict=True)]
     names = [*keys.schema.names, *(name for name, _ in RESULT_FIELDS)]
     return pa.RecordBatch.from_arrays([*keys.columns, *columns], names=names)

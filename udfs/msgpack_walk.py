@@ -141,10 +141,14 @@ def split(data: bytes) -> list[bytes]:
         broken("a tuple must be a MessagePack array")
     count, pos = header(data, 0)
     fields = []
-    for _ in range(count):
-        start = pos
-        pos = start + SIZE[data[start]] if start < len(data) and SIZE[data[start]] else skip(data, start)
-        fields.append(data[start:pos])
+    try:
+        for _ in range(count):
+            size = SIZE[data[pos]]
+            end = pos + size if size else skip(data, pos)
+            fields.append(data[pos:end])
+            pos = end
+    except IndexError:
+        broken()
     if pos != len(data):
         broken("a tuple does not end where its array ends")
     return fields

@@ -45,26 +45,43 @@ def quick_update(
         Fields of the primary key, which the shortcut leaves alone.
 
     """
+    try:
+        return _apply(fields.copy(), operations, index_base, names, key)
+    except IndexError:
+        return None
+
+
+def _apply(
+    result: list[bytes], operations: bytes, index_base: int, names: Mapping[bytes, int], key: frozenset[int]
+) -> list[bytes] | None:
     count, pos = operations[0] - 0x90, 1
     if not 0 < count < 16:
         return None
-    result, changed = fields.copy(), set(key)
+    changed = 0
     for _ in range(count):
         if operations[pos : pos + 2] != b"\x93\xa1":
             return None
         code, head = operations[pos + 2], operations[pos + 3]
-        start = pos + 4 if head < 0x80 else pos + 4 + head - 0xA0
-        number = head - index_base if head < 0x80 else names.get(operations[pos + 4 : start], -1)
-        if head >= 0xC0 or 0x80 <= head < 0xA0 or not 0 <= number < len(result) or number in key:
+        start = pos + 4
+        if head < 0x80:
+            number = head - index_base
+        elif head >= 0xE0:
+            number = head - 0x100 + len(result)
+        elif 0xA0 <= head < 0xC0:
+            start += head - 0xA0
+            number = names.get(operations[pos + 4 : start], -1)
+        else:
+            return None
+        if not 0 <= number < len(result) or number in key:
             return None
         size = SIZE[operations[start]]
         pos = start + size if size else skip(operations, start)
         value = operations[start:pos] if code == _SET else None
-        if value is None and number not in changed:
+        if value is None and not changed >> number & 1:
             value = _sum(result[number], operations[start:pos], code)
         if value is None:
             return None
-        changed.add(number)
+        changed |= 1 << number
         result[number] = value
     return result if pos == len(operations) else None
 

@@ -11,9 +11,15 @@ from dataclasses import dataclass
 from decimal import Decimal
 
 import msgpack
+from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 
 from udfs import decimals
+
+steady = settings(
+    max_examples=80, derandomize=True, deadline=None, database=None, suppress_health_check=list(HealthCheck)
+)
+"""The same examples in every run, however busy the machine is."""
 
 KEYS = ("a", "b", "ab", "x y", "ключ")
 EDGES = (

@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 from schemas.errors import TupleError
 from schemas.space import KeyPart
 from tests.udfs.cases import pack
+from tests.udfs.generated import steady
 from udfs.fold import fold
 from udfs.fold_state import Fold
 from udfs.tuple_format import TupleFormat
@@ -231,6 +232,7 @@ def run(rows: Sequence[Change], cuts: Sequence[int]) -> tuple[Version, bool, lis
     return base or Version(None, 0, 0, None, None), is_unfit, faults
 
 
+@steady
 @given(st.lists(_rows, max_size=12), st.data())
 def test_any_cut_into_batches_gives_the_same(rows: list[Change], data: st.DataObject) -> None:
     numbered = [row._replace(lsn=lsn) for lsn, row in enumerate(rows, 1)]
@@ -238,6 +240,7 @@ def test_any_cut_into_batches_gives_the_same(rows: list[Change], data: st.DataOb
     assert run(numbered, cuts) == run(numbered, [])
 
 
+@steady
 @given(st.lists(_rows, max_size=12))
 def test_time_never_goes_back_in_any_fold(rows: list[Change]) -> None:
     state, last = Fold([FORMAT]), -1

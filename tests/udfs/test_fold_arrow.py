@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 
 from schemas.space import KeyPart
 from tests.udfs.cases import pack
+from tests.udfs.generated import steady
 from udfs.fold_arrow import RESULT_FIELDS, RESULT_SPARK, fold_arrow
 from udfs.fold_state import Fold
 from udfs.tuple_format import TupleFormat
@@ -161,6 +162,7 @@ def _make(key: int, lsn: int, what: tuple[str, int]) -> Row:
     )
 
 
+@steady
 @given(st.lists(st.tuples(st.integers(1, 4), _changes), max_size=30), st.data())
 def test_any_cut_into_batches_gives_the_fold_of_each_key(
     changes: list[tuple[int, tuple[str, int]]], data: st.DataObject

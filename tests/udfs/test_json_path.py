@@ -7,6 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from schemas.errors import TupleError, UnsupportedError
+from tests.udfs.generated import steady
 from udfs.json_path import ANY, END, NUMBER, STRING, Lexer, Token
 
 
@@ -97,6 +98,7 @@ def test_a_bare_name_that_only_icu_can_judge_is_refused() -> None:
     assert tokens("['e\u0301']") == [name("e\u0301")]
 
 
+@steady
 @given(st.lists(st.one_of(st.integers(1, 2**31 - 1), st.text(min_size=1).filter(lambda t: '"' not in t))))
 def test_any_path_in_brackets_reads_back(steps: list[int | str]) -> None:
     path = "".join(f"[{step}]" if isinstance(step, int) else f'["{step}"]' for step in steps)
@@ -104,6 +106,7 @@ def test_any_path_in_brackets_reads_back(steps: list[int | str]) -> None:
     assert tokens(path.encode("utf-8", "surrogatepass")) == expected
 
 
+@steady
 @given(st.binary(max_size=12))
 def test_any_bytes_are_tokens_or_an_error(path: bytes) -> None:
     try:

@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 
 from schemas.errors import TupleError
 from tests.udfs import generated
+from tests.udfs.generated import steady
 from udfs.msgpack_walk import (
     INT,
     KIND,
@@ -27,6 +28,7 @@ from udfs.msgpack_walk import (
 )
 
 
+@steady
 @given(st.lists(generated.values, max_size=20), st.binary(max_size=3))
 def test_a_tuple_splits_into_its_fields_and_joins_again(fields: list[bytes], rest: bytes) -> None:
     data = encode_array(len(fields)) + b"".join(fields)
@@ -38,6 +40,7 @@ def test_a_tuple_splits_into_its_fields_and_joins_again(fields: list[bytes], res
             split(data + rest)
 
 
+@steady
 @given(generated.values)
 def test_a_value_that_is_not_whole_is_an_error(value: bytes) -> None:
     assert skip(value, 0) == len(value)
@@ -47,6 +50,7 @@ def test_a_value_that_is_not_whole_is_an_error(value: bytes) -> None:
         assert caught.value.fields["code"] == 20
 
 
+@steady
 @given(
     st.one_of(st.integers(-(2**63), 2**64 - 1), st.sampled_from([*generated.EDGES, -32, -33, -129, -(2**31)]))
 )
@@ -72,6 +76,7 @@ def test_headers_are_as_short_as_they_can_be(size: int) -> None:
     assert header(encode_map(size), 0) == (size, len(encode_map(size)))
 
 
+@steady
 @given(st.one_of(st.text(), st.binary()), st.binary(max_size=5))
 def test_bytes_of_strings_binaries_and_extensions_are_found(value: str | bytes, rest: bytes) -> None:
     content = value.encode("utf-8", "surrogatepass") if isinstance(value, str) else value

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from schemas.errors import TupleError, UnsupportedError
 from schemas.space import Field, KeyPart, Space
@@ -19,9 +21,13 @@ from tests.udfs.cases import (
     pack,
     single,
 )
+from tests.udfs.generated import Generated, requests, steady
+from udfs.fold_state import Fold
+from udfs.msgpack_walk import encode_array
 from udfs.operations import apply_update, apply_upsert
 from udfs.tuple_format import TupleFormat, format_of, named
 from udfs.update_rules import LATEST, rules_of
+from udfs.version import Change, Version
 
 TYPES = dict.fromkeys(FIELDS, "any") | {"id": "unsigned", "d": "double"}
 SPACE = Space(
@@ -195,6 +201,25 @@ def test_operations_that_are_not_messagepack_are_an_error(operations: bytes) -> 
     with pytest.raises(TupleError) as caught:
         apply_upsert(None, pack([1]), operations, 1, FORMAT)
     assert caught.value.fields["code"] == 20
+
+
+@steady
+@given(requests(), st.data())
+def test_damaged_bytes_are_an_error_or_another_tuple(case: Generated, data: st.DataObject) -> None:
+    old = encode_array(case.count + 1) + b"\x01" + case.fields
+    parts = [bytearray(old), bytearray(case.operations)]
+    damaged = parts[data.draw(st.integers(0, 1))]
+    place = data.draw(st.integers(0, len(damaged) - 1))
+    if data.draw(st.booleans()):
+        damaged[place] = data.draw(st.integers(0, 255))
+    else:
+        del damaged[place:]
+    for fmt in (FORMAT, MODERN):
+        state = Fold([fmt])
+        state.start(Version(bytes(parts[0]), 1, 1, 1, 1))
+        state.apply(Change("UPDATE", None, bytes(parts[1]), case.index_base, 1, 2, 3))
+        state.apply(Change("UPSERT", bytes(parts[0]), bytes(parts[1]), case.index_base, 1, 3, 4))
+        assert state.version.tuple is not None
 
 
 def test_an_error_speaks_as_the_server_does() -> None:

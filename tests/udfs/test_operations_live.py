@@ -12,14 +12,14 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from hypothesis import HealthCheck, assume, given, settings
+from hypothesis import assume, given, settings
 
 from schemas.errors import TupleError, UnsupportedError
 from schemas.iproto import RequestType, type_name
 from tests.live.server import find_tarantool
 from tests.oracle import log, mp
 from tests.udfs.cases import CASES, FIELDS, PRIMARY_KEY, Case, pack
-from tests.udfs.generated import Generated, requests
+from tests.udfs.generated import Generated, requests, steady
 from tests.udfs.oracle import SPACE, TUPLE, UPDATE, UPSERT, Answer, CrashError, Oracle, make_space, tuple_of
 from tests.udfs.test_operations import FORMAT, TYPES
 from udfs.fold import fold
@@ -37,13 +37,7 @@ MISFITS = (23, 39)
 TUPLE_FOUND = 3
 """`ER_TUPLE_FOUND`: an UPDATE gave the tuple another one's key; of a free key it says `PRIMARY_KEY`."""
 
-THOROUGH = settings(
-    max_examples=int(os.environ.get("OPERATIONS_EXAMPLES", "400")),
-    derandomize=True,
-    deadline=None,
-    database=None,
-    suppress_health_check=list(HealthCheck),
-)
+THOROUGH = settings(steady, max_examples=int(os.environ.get("OPERATIONS_EXAMPLES", "300")))
 
 
 @pytest.fixture(scope="module")
