@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import tracemalloc
 from pathlib import Path
 
 import pyarrow as pa
@@ -180,3 +181,16 @@ def test_a_flipped_bit_under_a_right_checksum_never_crashes(tmp_path: Path) -> N
         except XlogRowError:
             continue
         assert found.num_rows >= 1
+
+
+def test_memory_does_not_grow_with_the_file(tmp_path: Path) -> None:
+    block = block_of(range(6, 106), 500)
+    limits = Limits(batch_rows=1000, batch_bytes=1 << 19, window=1 << 18)
+    peaks = []
+    for count in (40, 400):
+        path = samples.put(tmp_path, samples.log(*[block] * count))
+        tracemalloc.start()
+        assert sum(b.num_rows for b in reader.read_rows(*reader.open_fs(path), limits=limits)) == 100 * count
+        peaks.append(tracemalloc.get_traced_memory()[1])
+        tracemalloc.stop()
+    assert peaks[1] < 1.2 * peaks[0] < 20 << 20
