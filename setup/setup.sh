@@ -29,7 +29,7 @@ find_python() {
     [ -n "$candidate" ] || continue
     "$candidate" -c 'import sys; sys.exit(sys.version_info[:2] != (3, 11))' 2>/dev/null && echo "$candidate" && return
   done
-  fail "Python 3.11 is missing: install it (Debian 12: apt-get install python3.11 python3.11-venv), or name one: PYTHON=/path/to/python3.11 make $*"
+  fail "Python 3.11 is missing: install it (Debian 12: apt-get install python3.11 python3.11-venv), or name one: PYTHON=/path/to/python3.11 make setup"
 }
 
 check_java() {
