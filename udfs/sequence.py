@@ -8,12 +8,13 @@ run. Not here: which columns make a sequence (the configuration) and what the gr
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 from pyspark.sql import Column
-from pyspark.sql.pandas.functions import ArrowUDFType, arrow_udf
+from pyspark.sql.pandas.functions import arrow_udf
 from pyspark.sql.types import BinaryType
 
 from schemas.errors import UnsupportedError
@@ -95,4 +96,6 @@ def sequence_keys(formats: Sequence[Sequence[int]]) -> Callable[[Column, Column]
         return _bytes_by(tuples, which, table)
 
     sequences.__annotations__ = {"tuples": pa.Array, "which": pa.Array, "return": pa.Array}
-    return arrow_udf(sequences, BinaryType(), ArrowUDFType.SCALAR)
+    make: Any = arrow_udf
+    wrapped: Callable[[Column, Column], Column] = make(sequences, returnType=BinaryType())
+    return wrapped

@@ -78,8 +78,7 @@ def _put_digits(target: Int, number: Any, flip: Int) -> Int:
         high = high * moved + low // kept
         low = low % kept * moved
     target = _put_big(target, np.int64(high) ^ flip, 8)
-    end: Int = _put_big(target, np.int64(low) ^ flip, 8)
-    return end
+    return _put_big(target, np.int64(low) ^ flip, 8)
 
 
 @inner
@@ -98,8 +97,7 @@ def _put_integer(target: Int, kind: Int, argument: Int) -> Int:
     number = integer_parts(kind, argument)
     negative = number[3]
     bits, exact = truncate_integer(np.uint64(-argument if negative else argument))
-    end: Int = _put_number(target, bits, exact, negative, number)
-    return end
+    return _put_number(target, bits, exact, negative, number)
 
 
 @inner
@@ -111,8 +109,7 @@ def _put_double(target: Int, bits: Int) -> Int:
         return target + 9
     size = bits & _SIZE
     number = (np.uint64(0), np.uint64(0), np.int64(0), False, True)
-    end: Int = _put_number(target, size, True, value < 0, number)
-    return end
+    return _put_number(target, size, True, bool(value < 0), number)
 
 
 @inner
@@ -134,8 +131,7 @@ def _put_decimal(target: Int, number: Any) -> Int:
     high: U64 = number[0]
     low: U64 = number[1]
     bits, exact = truncate_decimal(high, low, number[2])
-    end: Int = _put_number(target, bits, exact, number[3] and (high | low) != np.uint64(0), number)
-    return end
+    return _put_number(target, bits, exact, bool(number[3] and (high | low) != np.uint64(0)), number)
 
 
 @inner

@@ -46,7 +46,9 @@ def _locate_row(pos: Int, end: Int, base: Int, fields: Any, classes: Any, argume
 
 
 @entry
-def locate(data, offsets, nulls, which, formats, classes, arguments):  # type: ignore[no-untyped-def]
+def locate(
+    data: Any, offsets: Any, nulls: Any, which: Any, formats: Any, classes: Any, arguments: Any
+) -> Int:
     """Find the fields of all tuples; return how many bytes `write` needs at most.
 
     Parameters
@@ -76,7 +78,7 @@ def locate(data, offsets, nulls, which, formats, classes, arguments):  # type: i
 
 
 @entry
-def write(data, nulls, classes, arguments, out, ends):  # type: ignore[no-untyped-def]
+def write(data: Any, nulls: Any, classes: Any, arguments: Any, out: Any, ends: Any) -> None:
     """Write the fields that `locate` has found, one row after another; a null row is empty.
 
     Parameters

@@ -131,8 +131,7 @@ def _estimate(high: U64, low: U64, power: int) -> Int:
 def truncate_decimal(high: U64, low: U64, power: int) -> tuple[Int, bool]:
     """Return the bits of the largest double up to (high * 10^19 + low) * 10^power, and whether they are equal."""
     if high == _ZERO and low < _MANTISSA and abs(power) <= _EXACT_POWER:
-        short: tuple[Int, bool] = _short(low, power)
-        return short
+        return _short(low, power)
     if high == _ZERO and low == _ZERO:
         return 0, True
     first = count_digits(high, low) + power
