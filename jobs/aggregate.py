@@ -15,7 +15,7 @@ import sys
 from datetime import UTC, datetime
 
 from pyspark.sql import SparkSession
-from pyspark.sql.streaming import StreamingQuery
+from pyspark.sql.streaming.query import StreamingQuery
 
 from jobs.batch.load import load_state
 from jobs.batch.run import Writer
@@ -38,12 +38,15 @@ def stream_options(config: Config, state: State, cores: int) -> dict[str, str]:
     Where the stream knows nothing of a replicaset (a new source, a lost checkpoint), it starts from the tables.
     """
     sources = [
-        {"name": s.name, "path": s.path, "replicaset": s.replicaset, "origins": list(s.origins)} for s in config.sources
+        {"name": s.name, "path": s.path, "replicaset": s.replicaset, "origins": list(s.origins)}
+        for s in config.sources
     ]
     return {
         "sources": json.dumps([{k: v for k, v in s.items() if v} for s in sources]),
         "start": {"snapshot": "snapshot", "logs": "history"}[config.start],
-        "startVclock": json.dumps({uuid: {str(i): n for i, n in v.items()} for uuid, v in state.vclocks().items()}),
+        "startVclock": json.dumps(
+            {uuid: {str(i): n for i, n in v.items()} for uuid, v in state.vclocks().items()}
+        ),
         "maxBytesPerTrigger": str(config.max_bytes_per_trigger),
         "minPartitions": str(cores),
         "gaps": "report",
@@ -52,7 +55,13 @@ def stream_options(config: Config, state: State, cores: int) -> dict[str, str]:
 
 
 def start_stream(
-    spark: SparkSession, config: Config, warehouse: Warehouse, lock: WriterLock, progress: Progress, *, once: bool
+    spark: SparkSession,
+    config: Config,
+    warehouse: Warehouse,
+    lock: WriterLock,
+    progress: Progress,
+    *,
+    once: bool,
 ) -> StreamingQuery:
     """Start the streaming query of a deployment.
 
@@ -96,7 +105,9 @@ def aggregate(config: Config, options: argparse.Namespace) -> None:
 def main() -> int:
     """Run the command."""
     arguments = parser((__doc__ or "").partition("\n")[0])
-    arguments.add_argument("--once", action="store_true", help="stop when everything that is there now is done")
+    arguments.add_argument(
+        "--once", action="store_true", help="stop when everything that is there now is done"
+    )
     return run(aggregate, arguments)
 
 

@@ -7,8 +7,9 @@ import sys
 import time
 from collections.abc import Sequence
 from types import TracebackType
+from typing import NoReturn
 
-from pyspark.sql.streaming import StreamingQuery
+from pyspark.sql.streaming.query import StreamingQuery
 from tqdm import tqdm
 
 from jobs.batch.run import Outcome
@@ -29,8 +30,12 @@ class Progress:
         self._sources = sources
         self._rows = 0
         self._began = time.monotonic()
-        self._bar: tqdm[None] = tqdm(
-            unit=" rows", unit_scale=True, dynamic_ncols=True, disable=not sys.stderr.isatty(), desc="aggregate"
+        self._bar: tqdm[NoReturn] = tqdm(
+            unit=" rows",
+            unit_scale=True,
+            dynamic_ncols=True,
+            disable=not sys.stderr.isatty(),
+            desc="aggregate",
         )
 
     def __enter__(self) -> Progress:
@@ -89,5 +94,7 @@ def lag_of(end: str | None, latest: str | None) -> dict[str, str]:
         if place is None or (place["file"], place["position"]) == (target["file"], target["position"]):
             continue
         same = place["file"] == target["file"]
-        found[target["leader"]] = f"{target['position'] - place['position']} B" if same else f"to {target['file']}"
+        found[target["leader"]] = (
+            f"{target['position'] - place['position']} B" if same else f"to {target['file']}"
+        )
     return found

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
+from functools import cached_property
 from typing import Any, Literal
 
 import msgpack
@@ -39,6 +40,10 @@ class SpaceRows:
 
     def decoded(self) -> Space:
         """Return what they define."""
+        return self._decoded
+
+    @cached_property
+    def _decoded(self) -> Space:
         primary = self.indexes.get(0)
         return space_of(_unpack(self.space), None if primary is None else _unpack(primary))
 

@@ -127,7 +127,7 @@ class _Builder:
         self.layouts: list[Layout] = []
         self.closed: list[Route] = []
         self.open: dict[tuple[int, int], Route] = {}
-        self.wipes: list[Wipe] = []
+        self.wipes: list[tuple[int, SpaceChange]] = []
         self.refusals: dict[tuple[int, int], Refusal] = {}
         self.lives: dict[tuple[int, int], list[tuple[int, bool]]] = {}
 
@@ -179,8 +179,9 @@ class _Builder:
             self.define(replicaset_id, change.space_id, change.rows, change.order)
             return
         if route is not None:
-            self.wipes.append(_wipe(replicaset_id, self.layouts[route.layout].table, change))
-        if change.kind == "dropped":
+            self.wipes.append((route.layout, change))
+        if change.kind == "dropped" or not change.rows.decoded().primary_key:
+            # Without its primary index a space has no tuples: another one starts its life anew.
             self.refusals.pop(key, None)
             self.lives.pop(key, None)
             if route is not None:
@@ -195,13 +196,14 @@ class _Builder:
     def routes(self) -> Routes:
         current = {key: route.layout for key, route in self.open.items()}
         everything = (*self.closed, *self.open.values())
-        return Routes(
-            tuple(self.layouts), everything, tuple(self.wipes), tuple(self.refusals.values()), current
-        )
+        # Only now is it known which table a space that was renamed on the way goes to.
+        wipes = tuple(_wipe(self.layouts[number], change) for number, change in self.wipes)
+        return Routes(tuple(self.layouts), everything, wipes, tuple(self.refusals.values()), current)
 
 
-def _wipe(replicaset_id: int, table: str, change: SpaceChange) -> Wipe:
-    return Wipe(replicaset_id, table, change.order, change.replica_id, change.lsn, change.timestamp)
+def _wipe(layout: Layout, change: SpaceChange) -> Wipe:
+    where = (layout.replicaset_id, layout.table, change.order)
+    return Wipe(*where, change.replica_id, change.lsn, change.timestamp)
 
 
 def _key_places(space: Space) -> tuple[tuple[int, str, int | None], ...]:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import replace
+from itertools import pairwise
 
 import pyarrow as pa
 from pyspark.sql import DataFrame
@@ -89,7 +90,7 @@ def _summary(table: pa.Table, state: State, uuid: str) -> Summary:
         cuts = [0, *(i for i in range(1, len(segments)) if segments[i] != segments[i - 1]), len(segments)]
         parts += [
             summarize(batch.slice(a, b - a), segments[a], sync)
-            for a, b in zip(cuts, cuts[1:], strict=False)
+            for a, b in pairwise(cuts)
             if b > a
         ]
     return join_summaries(parts)
@@ -127,6 +128,8 @@ def settle_pending(warehouse: Warehouse, state: State, frame: DataFrame, plan: P
 
 def _with_settled(warehouse: Warehouse, state: State, plan: Plan, epoch: int) -> Plan:
     rows = warehouse.read("_changelog").where((F.col("epoch") == epoch) & F.col("lsn").isNotNull())
+    # A snapshot numbers its rows itself: those are no lsns.
+    rows = rows.where(~F.col("segment").isin([s.segment for s in plan.stretches if s.is_snapshot]))
     lsns = rows.groupBy("replicaset_id", "replica_id").agg(F.max("lsn").alias("lsn")).collect()
     replicasets = dict(plan.state.replicasets)
     for uuid, settlement in plan.settlements.items():

@@ -150,7 +150,7 @@ def _decide(
     snapshots = frozenset(part.segment for part in parts if part.is_snapshot)
     told = follow(known.spaces, known.cluster, summary.control, snapshots)
     is_sync = _synchronous(known, told)
-    settlement = settle(summary, known.settled, instances, known.leader, on_gap, is_sync)
+    settlement = settle(summary, known.settled, instances, known.leader, on_gap, is_sync, snapshots)
     while True:
         applying = (row for row in summary.control if settlement.applies(row))
         control = follow(known.spaces, known.cluster, applying, snapshots)
@@ -223,7 +223,7 @@ def _advanced(
             cluster.pop(registration.local_id, None)
         elif cluster.get(registration.local_id) != registration.uuid:
             cluster[registration.local_id] = registration.uuid
-            since = _last_lsn(summary, before, registration) + 1
+            since = _last_lsn(summary, before, maps, registration) + 1
             maps.append(MapEntry(registration.local_id, given[registration.uuid][0], since))
     identity = before.id
     if step.is_new:
@@ -245,11 +245,13 @@ def _advanced(
     )
 
 
-def _last_lsn(summary: Summary, before: Replicaset, registration: Registration) -> int:
+def _last_lsn(
+    summary: Summary, before: Replicaset, maps: Sequence[MapEntry], registration: Registration
+) -> int:
     local_id, order = registration.local_id, registration.order
     own = [run.last for run in summary.runs if run.replica_id == local_id and run.start < order]
     # An instance signs rows before the row that registers it: the first master's own id is 1 from the start.
-    if not any(entry.local_id == local_id for entry in before.maps):
+    if not any(entry.local_id == local_id for entry in maps):
         return before.settled.get(local_id, 0)
     return max([before.settled.get(local_id, 0), *own])
 

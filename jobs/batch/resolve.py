@@ -143,7 +143,7 @@ def decide(
     order = F.struct(own, time, *identities.order())
     key = Window.partitionBy("table", "_key")
     numbered = versions.withColumn("order", F.when(takes_part, order))
-    what = F.struct("replicaset_id", *TOLD)
+    what = _told()
     decided = (
         numbered.withColumn("winner", F.max_by(what, "order").over(key))
         .withColumn("row_replicaset_id", F.max(F.when(F.col("is_row"), F.col("replicaset_id"))).over(key))
@@ -151,6 +151,11 @@ def decide(
     )
     wins = F.coalesce(F.col("winner.replicaset_id") == F.col("replicaset_id"), F.lit(False))
     return decided.withColumn("wins", wins).withColumn("decision", F.col("candidates") > 1).select(*DECIDED)
+
+
+def _told() -> Column:
+    """Return a version as it stands beside the others; a key without a winner has none of it, so all may be null."""
+    return F.struct(*[F.when(F.col("table") >= 0, F.col(name)).alias(name) for name in ("replicaset_id", *TOLD)])
 
 
 def sole(changes: DataFrame) -> DataFrame:
@@ -163,7 +168,7 @@ def sole(changes: DataFrame) -> DataFrame:
 
     """
     present = F.col("state") == PRESENT
-    what = F.struct("replicaset_id", *TOLD)
+    what = _told()
     return _of_changes(changes).select(
         *KEYS,
         *VERSION,

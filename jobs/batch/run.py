@@ -44,7 +44,7 @@ log = logging.getLogger(__name__)
 
 
 def reached(step: str) -> None:
-    """Called when a step is done; tests end the process here."""
+    """Note that a step is done; tests end the process here."""
     log.debug("step %s is done", step)
 
 
@@ -182,7 +182,8 @@ class Writer:
             known = found
 
     def _allocate(self, fresh: Sequence[tuple[str, int | None, str]]) -> Mapping[str, tuple[int, int]]:
-        announced = [cluster.Announcement(*one) for one in fresh]
+        known = {member.uuid for member in self._members or ()}
+        announced = [cluster.Announcement(*one) for one in fresh if one[0] not in known]
         if announced:
             self._lock.check()
             members = cluster.allocate(self._warehouse, announced, datetime.now(UTC))

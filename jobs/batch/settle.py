@@ -99,6 +99,7 @@ def settle(
     leader: str | None,
     on_gap: str,
     is_sync: IsSync,
+    snapshots: frozenset[int] = frozenset(),
 ) -> Settlement:
     """Decide about the rows of one replicaset.
 
@@ -116,9 +117,14 @@ def settle(
         What to do at a missing lsn.
     is_sync : callable
         Asked where rows carry no flag of their own.
+    snapshots : frozenset of int
+        Segments that are snapshots: their rows are committed, and numbered from 1 on whatever their origins'
+        lsns were (`src/box/memtx_engine.cc`, `checkpoint_write_row`), so they are neither followed nor dropped.
 
     """
-    floors, gaps, vclock = _follow(summary.runs, dict(read), segments, leader)
+    summary = _without(summary, snapshots)
+    logs = {segment: instance for segment, instance in segments.items() if segment not in snapshots}
+    floors, gaps, vclock = _follow(summary.runs, dict(read), logs, leader)
     limbo_hold, rolled_back = _limbo(summary, floors, is_sync)
     holds: list[tuple[Order, str]] = []
     if gaps and on_gap == "hold":
@@ -132,6 +138,12 @@ def settle(
         )
     hold, reason = min(holds) if holds else (None, None)
     return Settlement(floors, hold, reason, rolled_back, gaps, vclock)
+
+
+def _without(summary: Summary, snapshots: frozenset[int]) -> Summary:
+    runs = tuple(run for run in summary.runs if run.start.segment not in snapshots)
+    sync = tuple(row for row in summary.sync if row.order.segment not in snapshots)
+    return replace(summary, runs=runs, sync=sync)
 
 
 def _follow(
@@ -165,7 +177,13 @@ def _limbo(
     summary: Summary, floors: Mapping[tuple[int, int], int], is_sync: IsSync
 ) -> tuple[SyncRow | None, tuple[RolledBack, ...]]:
     limbo = _Limbo()
-    settling = [row for row in summary.control if row.type in LIMBO_TYPES]
+    # Another member's copy of a ROLLBACK must not reach what its owner wrote after it.
+    settling = [
+        row
+        for row in summary.control
+        if row.type in LIMBO_TYPES
+        and (row.lsn is None or row.lsn > floors.get((row.order.segment, row.replica_id or LOCAL_ID), -1))
+    ]
     fresh = [
         row
         for row in summary.sync

@@ -11,7 +11,6 @@ from dataclasses import dataclass, field, replace
 
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
-from udfs.sequence import sequence_keys
 
 from jobs.batch import apply
 from jobs.batch.base import DELETED, PRESENT
@@ -27,6 +26,7 @@ from jobs.batch.state import State, Writers
 from jobs.config import Config
 from schemas.errors import UnsupportedError
 from tables.warehouse import Warehouse, in_parallel
+from udfs.sequence import sequence_keys
 from udfs.tuple_format import TupleFormat, format_of
 from udfs.update_rules import LATEST, rules_of
 
@@ -80,7 +80,7 @@ def write_spaces(
     if not work.traits:
         return Written((), existing, state.writers, work.refused)
     rows = sum(summary.rows for summary in plan.summaries.values())
-    pins = Pins(rows <= SMALL_ROWS and not plan.routes.wipes)
+    pins = Pins(rows + work.wiped() <= SMALL_ROWS)
     try:
         written = work.write(pins, reached)
     finally:
@@ -140,6 +140,7 @@ class _Work:
         found = []
         for number, target in self.targets.items():
             own = [i for i, layout in enumerate(self.layouts) if layout.table == target.name]
+            own = [i for i in own if self._is_written(self.layouts[i])]
             kinds = set().union(*(self._kinds(i) for i in own))
             wiped = any(wipe.table == target.name for wipe in self.plan.routes.wipes)
             if not kinds and not wiped:
@@ -173,7 +174,7 @@ class _Work:
         told = self._told(decided)
         reached("decided")
         targets = [self.targets[number] for number in told]
-        results = in_parallel(lambda target: self._write_table(target, decided, told, pins, reached), targets)
+        results = in_parallel(lambda target: self._write_table(target, decided, pins, reached), targets)
         unfit = {target.name for target, misfits in zip(targets, results, strict=True) if misfits}
         side = self._write_sides(decided, told, reached)
         writers = dict(self.state.writers)
@@ -187,15 +188,28 @@ class _Work:
     def _rows(self, pins: Pins) -> DataFrame:
         changelog = self.warehouse.read("_changelog").where(F.col("epoch") == self.epoch)
         snapshots = [s.segment for s in self.plan.stretches if s.is_snapshot]
-        kept = [i for i, layout in enumerate(self.layouts) if layout.table not in self.refused]
+        kept = [i for i, layout in enumerate(self.layouts) if self._is_written(layout)]
         changelog = changelog.where(F.col("layout").isin(kept))
         rows = keyed_rows(changelog, self.layouts, self.numbers, snapshots)
-        wipes = [w for w in self.plan.routes.wipes if w.table not in self.refused and self._settled(w)]
+        wipes = self._wipes()
         if not wipes:
             return rows
         rows = pins.pin(rows)
-        held = {w: held_keys(self.warehouse, self.state, w, self.numbers[w.table]) for w in wipes}
-        return with_wipes(rows, [(w, self.numbers[w.table], self._origin(w)) for w in wipes], held)
+        return with_wipes(rows, [(w, self.numbers[w.table], self._origin(w)) for w in wipes], self._held())
+
+    def wiped(self) -> int:
+        """Return how many keys from before the batch a TRUNCATE or a drop ends."""
+        return sum(keys.count() for keys in self._held().values() if keys is not None)
+
+    def _held(self) -> dict[Wipe, DataFrame | None]:
+        return {w: held_keys(self.warehouse, self.state, w, self.numbers[w.table]) for w in self._wipes()}
+
+    def _wipes(self) -> list[Wipe]:
+        return [w for w in self.plan.routes.wipes if w.table not in self.refused and self._settled(w)]
+
+    def _is_written(self, layout: Layout) -> bool:
+        refused = self.plan.state.replicasets[self._uuid(layout.replicaset_id)].refused
+        return layout.table not in self.refused and layout.space.id not in refused
 
     def _settled(self, wipe: Wipe) -> bool:
         uuid = self._uuid(wipe.replicaset_id)
@@ -249,7 +263,6 @@ class _Work:
         self,
         target: apply.Target,
         decided: DataFrame,
-        told: Mapping[int, _Told],
         pins: Pins,
         reached: Callable[[str], None],
     ) -> int:

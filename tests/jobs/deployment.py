@@ -1,0 +1,116 @@
+"""A deployment for tests: sources, a warehouse of its own, and what lies in it afterwards, read without Spark.
+
+The job runs in the session of the tests; each deployment has a database of its own name, since all share one
+catalog.
+"""
+
+from __future__ import annotations
+
+import argparse
+import itertools
+import shutil
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Any
+
+from deltalake import DeltaTable
+
+from jobs.aggregate import aggregate
+from jobs.config import Config
+from schemas.names import table_name
+from tests.oracle.fold import Folded, fold_directory
+from tests.oracle.wins import Winner, last_write_wins
+from tests.truth import Recording
+
+_numbers = itertools.count()
+
+
+class Deployment:
+    """One configuration and its tables.
+
+    Parameters
+    ----------
+    folder : Path
+        Empty; holds the warehouse, the checkpoint, and copies of sources.
+    sources : mapping of str to Path
+        Name to directory.
+    **settings
+        Further keys of the configuration.
+
+    """
+
+    def __init__(self, folder: Path, sources: Mapping[str, Path], **settings: Any) -> None:
+        self.folder = folder
+        self.database = f"aggregator_{next(_numbers)}"
+        self.settings = {"start": "logs", **settings}
+        self.sources = dict(sources)
+
+    def config(self, **changes: Any) -> Config:
+        """Return the checked configuration."""
+        whole = {
+            "warehouse": str(self.folder / "warehouse"),
+            "checkpoint": str(self.folder / "checkpoint"),
+            "database": self.database,
+            "sources": [{"name": name, "path": str(path)} for name, path in self.sources.items()],
+            **self.settings,
+            **changes,
+        }
+        return Config.model_validate(whole)
+
+    def run(self, **changes: Any) -> None:
+        """Run the job once, to the end of what there is."""
+        aggregate(self.config(**changes), argparse.Namespace(once=True))
+
+    def forget_checkpoint(self) -> None:
+        """Delete the checkpoint, as an operator might."""
+        shutil.rmtree(self.folder / "checkpoint")
+
+    def rows(self, table: str, columns: Iterable[str] | None = None) -> list[dict[str, Any]]:
+        """Return a table's rows, read without Spark; a table that is not there has none."""
+        path = self.folder / "warehouse" / f"{self.database}.db" / table
+        if not (path / "_delta_log").is_dir():
+            return []
+        found = DeltaTable(str(path)).to_pyarrow_table(columns=list(columns) if columns else None)
+        rows: list[dict[str, Any]] = found.to_pylist()
+        return rows
+
+    def tuples(self, space: str) -> list[bytes]:
+        """Return the tuples of a space: those of its table, and those that lie beside it because they do not fit."""
+        table = table_name(space)
+        kept = [row["_tuple"] for row in self.rows(table, ["_tuple"])]
+        return sorted(kept + self.unfit(table))
+
+    def unfit(self, table: str) -> list[bytes]:
+        """Return the tuples that do not fit their format, as the newest versions of their keys."""
+        newest: dict[Any, dict[str, Any]] = {}
+        for row in sorted(self.rows("_versions"), key=lambda row: row["epoch"]):
+            if row["space"] == table:
+                newest[row["key"], row["replicaset_id"]] = row
+        keys = {row["_key"] for row in self.rows(table, ["_key"])}
+        return [r["tuple"] for (key, _), r in newest.items() if r["state"] == "unfit" and key not in keys]
+
+    def refused(self) -> set[str]:
+        """Return the names of the spaces that are followed in `_changelog` only."""
+        newest: dict[Any, dict[str, Any]] = {}
+        for row in sorted(self.rows("_schema", ["epoch", "replicaset_id", "space_id", "name", "state"]), key=_epoch):
+            newest[row["replicaset_id"], row["space_id"]] = row
+        return {row["name"] for row in newest.values() if row["state"].startswith("refused")}
+
+    def table(self, space: str) -> dict[bytes, dict[str, Any]]:
+        """Return the rows of a space's table by canonical key, without its typed columns."""
+        columns = ["_key", "_tuple", "_global_id", "_replicaset_id", "_lsn", "_timestamp", "_created"]
+        return {row["_key"]: row for row in self.rows(table_name(space), columns)}
+
+
+def _epoch(row: Mapping[str, Any]) -> int:
+    return int(row["epoch"])
+
+
+def folded(recording: Recording, node: str) -> Folded:
+    """Return what the oracle makes of a member's logs."""
+    return fold_directory(recording.directory(node))
+
+
+def winners(one: Folded, other: Folded, space: str, sequence: Iterable[str] = ()) -> list[Winner]:
+    """Return the rows that the table of a space must have, by the oracle."""
+    return list(last_write_wins([one, other], space, tuple(sequence)).values())
