@@ -91,11 +91,11 @@ class Fold:
         except (TupleError, UnsupportedError) as error:
             self._fail(global_id, lsn, error)
             return
-        if not self.is_present and kind != "DELETE":
-            self.is_present, self.created = True, timestamp
-        self.global_id, self.lsn, self.layout, self.is_changed = global_id, lsn, layout, True
         if self.timestamp is None or (timestamp is not None and timestamp > self.timestamp):
             self.timestamp = timestamp
+        if not self.is_present and kind != "DELETE":
+            self.is_present, self.created = True, None if timestamp is None else self.timestamp
+        self.global_id, self.lsn, self.layout, self.is_changed = global_id, lsn, layout, True
 
     def _fail(self, global_id: int, lsn: int, error: AggregatorError) -> None:
         self._tuple = self.version.tuple

@@ -53,7 +53,7 @@ class Version(NamedTuple):
     timestamp : int or None
         Its time in microseconds, never behind that of the version that it replaced.
     created : int or None
-        Time of the insertion since there was last no tuple; None where deleted or unknown.
+        `timestamp` of the insertion since there was last no tuple; None where deleted or unknown.
     layout : int
         Format of the tuple.
 

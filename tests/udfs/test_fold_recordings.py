@@ -11,13 +11,15 @@ from schemas.iproto import SYSTEM_ID_MAX, SystemSpace, type_name
 from schemas.space import Space, space_of
 from tests import truth
 from tests.oracle import log, mp
+from tests.oracle.fold import FoldedSpace, fold_directory
+from tests.oracle.fold import Version as OracleVersion
 from tests.oracle.keys import Part, key_of, searched
 from tests.truth import Recording
 from udfs.fold import fold
 from udfs.fold_state import Fold
 from udfs.tuple_format import TupleFormat, format_of
 from udfs.update_rules import Rules, rules_of
-from udfs.version import Change
+from udfs.version import Change, Version
 
 SPACE_ID, INDEX_BASE, KEY, TUPLE, OPERATIONS = 0x10, 0x15, 0x20, 0x21, 0x28
 CASES = [(recording, node) for recording in truth.recordings() for node in recording.nodes]
@@ -39,7 +41,7 @@ class Replay:
     spaces: dict[int, tuple[Space, int]] = field(default_factory=dict)
     changes: dict[int, dict[Key, list[Change]]] = field(default_factory=dict)
 
-    def apply(self, row: log.Row) -> None:
+    def apply(self, row: log.Row, is_snapshot: bool) -> None:
         """Take one row: a definition, a truncation, or a change of a key."""
         space_id = row.number(SPACE_ID)
         if space_id in SYSTEM_KEYS:
@@ -51,7 +53,10 @@ class Replay:
             parts = tuple(Part(one.field, one.type, one.path) for one in space.primary_key)
             body = row.body
             key = searched(body[KEY], parts) if KEY in body else key_of(mp.split_array(body[TUPLE]), parts)
-            self.changes.setdefault(space_id, {}).setdefault(key, []).append(_change(row, layout))
+            change = _change(row, layout)
+            # Rows of a snapshot have neither an origin nor a usable time.
+            change = change._replace(global_id=0, lsn=0, timestamp=None) if is_snapshot else change
+            self.changes.setdefault(space_id, {}).setdefault(key, []).append(change)
 
     def _define(self, row: log.Row, system: int) -> None:
         key = tuple(mp.decode(row.body.get(KEY) or row.body[TUPLE])[: SYSTEM_KEYS[SystemSpace(system)]])
@@ -85,14 +90,36 @@ def _change(row: log.Row, layout: int) -> Change:
     return Change(type_name(row.type), data, operations, base, row.replica_id, row.lsn, time, layout)
 
 
-def _rows(recording: Recording, node: str) -> Iterator[log.Row]:
-    yield from log.read_log(recording.snapshots(node)[0])
+def _rows(recording: Recording, node: str) -> Iterator[tuple[log.Row, bool]]:
+    yield from ((row, True) for row in log.read_log(recording.snapshots(node)[0]))
     covered = log.vclock(recording.snapshots(node)[0])
     done = list(log.transactions(row for path in recording.logs(node) for row in log.read_log(path)))
     lost = log.rolled_back(done)
     for position, transaction in enumerate(done):
         rows: Iterable[log.Row] = () if position in lost else transaction.rows
-        yield from (row for row in rows if row.lsn > covered.get(row.replica_id, 0))
+        yield from ((row, False) for row in rows if row.lsn > covered.get(row.replica_id, 0))
+
+
+def _plain(version: Version | None) -> tuple[object, ...]:
+    if version is None:
+        return ()
+    data, origin, lsn, timestamp, created, _ = version
+    return data, origin, lsn, timestamp or 0, 0 if data is None else created or 0
+
+
+def _under(space: FoldedSpace, key: Key, version: Version | None) -> OracleVersion | None:
+    """Return the oracle's version of a key, which stands under another one where the primary key was changed."""
+    found = space.versions.get(key)
+    if found is None and version is not None and version.tuple is not None:
+        return space.versions.get(key_of(mp.split_array(version.tuple), space.key))
+    return found
+
+
+def _second(version: OracleVersion | None) -> tuple[object, ...]:
+    if version is None:
+        return ()
+    created = 0 if version.tuple is None else version.created
+    return version.tuple, version.replica_id, version.lsn, version.timestamp, created
 
 
 @pytest.mark.parametrize(
@@ -100,8 +127,9 @@ def _rows(recording: Recording, node: str) -> Iterator[log.Row]:
 )
 def test_the_fold_of_a_log_is_what_its_server_holds(recording: Recording, node: str) -> None:
     replay = Replay(rules_of(log.meta(recording.logs(node)[0])["Version"]))
-    for row in _rows(recording, node):
-        replay.apply(row)
+    for row, is_snapshot in _rows(recording, node):
+        replay.apply(row, is_snapshot)
+    opinion = fold_directory(recording.directory(node)).by_name()
     compared = operated = 0
     for space_id, (space, _) in replay.spaces.items():
         if space_id <= SYSTEM_ID_MAX or space.is_temporary or space.name not in recording.spaces(node):
@@ -112,6 +140,7 @@ def test_the_fold_of_a_log_is_what_its_server_holds(recording: Recording, node: 
         for key, changes in replay.changes.get(space_id, {}).items():
             version = fold(None, changes, replay.formats, space.name, repr(key).encode())
             held += [version.tuple] if version is not None and version.tuple is not None else []
+            assert _plain(version) == _second(_under(opinion[space.name], key, version))
             operated += sum(change.kind in ("UPDATE", "UPSERT") for change in changes)
         assert sorted(held) == sorted(recording.tuples(node, space.name)), space.name
         compared += len(held)
