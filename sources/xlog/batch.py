@@ -134,20 +134,19 @@ def segments_between(follower: Follower, start: Offset, end: Offset) -> tuple[Se
 
 
 def tasks_of(follower: Follower, segments: Sequence[Segment]) -> list[tuple[ByteRange, ...]]:
-    """Return what each task reads of the segments of a batch: large files are cut, small ones share a task.
-
-    Cuts are starts of blocks, found from block headers alone.
-    """
+    """Return what each task reads of the segments of a batch: large files are cut, small ones share a task."""
     options = follower.options
     total = sum(segment.end - segment.begin for segment in segments)
     size = range_size(total, options.split_bytes, options.min_partitions)
     ranges: list[ByteRange] = []
     for segment in segments:
-        starts = [segment.begin]
-        if segment.end - segment.begin > size:
-            ends = follower.directory(segment.source).ends
-            starts = ends.starts(segment.file, segment.begin, segment.end, size)
-        ranges += pieces(segment, starts)
+        ends = follower.directory(segment.source).ends
+        if segment.end - segment.begin <= size:
+            ranges += pieces(segment, ())
+        elif ends.has_large_blocks(segment.file, segment.begin, segment.end):
+            ranges += pieces(segment, ends.starts(segment.file, segment.begin, segment.end, size))
+        else:  # walking the headers would take as long as reading the rows
+            ranges += pieces(segment, range(segment.begin, segment.end, size), exact=False)
     return share_tasks(ranges, size)
 
 

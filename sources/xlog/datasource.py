@@ -58,7 +58,7 @@ class XlogReader(DataSourceReader):
     def __init__(self, options: XlogOptions) -> None:
         self._options = options
 
-    def partitions(self) -> Sequence[InputPartition]:
+    def partitions(self) -> Sequence[XlogPartition]:
         """Return what the tasks read."""
         follower = Follower(self._options)
         start = self._options.start_offset
@@ -118,7 +118,7 @@ class XlogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         """Fix the end: what is written from now on is left to the next run."""
         self._follower.pin()
 
-    def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
+    def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[XlogPartition]:
         """Return what the tasks of a batch read; the offsets say all."""
         return _partitions(self._follower, from_document(start), from_document(end))
 

@@ -25,6 +25,10 @@ from sources.xlog.vclock import joined
 CUT_AHEAD = 1 << 20
 """How far behind a wanted cut a block is looked for before the rest of the file is walked, in bytes."""
 
+PROBE_BYTES = 1 << 16
+LARGE_BLOCK = 1 << 12
+"""A file whose blocks are at least this long, in bytes, is cut by walking its headers."""
+
 Opened = tuple[pafs.FileSystem, str]
 
 
@@ -148,6 +152,11 @@ class Ends:
             if len(starts) > 1:
                 return starts[1]
         return end
+
+    def has_large_blocks(self, name: str, begin: int, end: int) -> bool:
+        """Return whether the first blocks from `begin` are so large that walking headers skips most bytes."""
+        blocks = self.starts(name, begin, min(end, begin + PROBE_BYTES), 1)
+        return len(blocks) * LARGE_BLOCK <= PROBE_BYTES
 
     def starts(self, name: str, begin: int, end: int, every: int) -> list[int]:
         """Return starts of blocks that cut [begin, end) into ranges of about `every` bytes.

@@ -95,6 +95,7 @@ def segments_of(stretch: Stretch) -> Iterator[Segment]:
                 begin=begin,
                 end=end,
                 is_snapshot=file.is_snapshot,
+                is_closed=file.is_snapshot or index < len(stretch.ends),
                 vclock=file.vclock,
                 instance_uuid=file.instance_uuid,
                 gap=missing,
@@ -144,10 +145,10 @@ def range_size(total: int, split_bytes: int, min_partitions: int) -> int:
     return min(split_bytes, max(RANGE_MIN, -(-total // min_partitions)))
 
 
-def pieces(segment: Segment, starts: Sequence[int]) -> list[ByteRange]:
-    """Cut a segment at starts of blocks, of which the first is its begin."""
-    bounds = [segment.begin, *(start for start in starts if start > segment.begin), segment.end]
-    return [ByteRange(segment, begin, end) for begin, end in pairwise(bounds)]
+def pieces(segment: Segment, cuts: Iterable[int], exact: bool = True) -> list[ByteRange]:
+    """Cut a segment; `exact` says that the cuts are starts of blocks."""
+    bounds = [segment.begin, *(cut for cut in cuts if segment.begin < cut < segment.end), segment.end]
+    return [ByteRange(segment, begin, end, exact) for begin, end in pairwise(bounds)]
 
 
 def share_tasks(ranges: Iterable[ByteRange], size: int) -> list[tuple[ByteRange, ...]]:

@@ -102,7 +102,7 @@ def read_range(piece: ByteRange, options: XlogOptions) -> Iterator[pa.RecordBatc
     segment, skipped = piece.segment, reader.Skipped()
     filesystem, path = reader.open_fs(segment.path)
     for begin, end, span in spans_within(piece):
-        # The plan knows that whole blocks lie here: one that is cut is damage, in a growing file too.
+        # Where the plan knows the blocks, one that is cut is damage, in a growing file too.
         rows = reader.read_rows(
             filesystem,
             path,
@@ -110,8 +110,8 @@ def read_range(piece: ByteRange, options: XlogOptions) -> Iterator[pa.RecordBatc
             end,
             _selection(segment, options, span),
             options.mode,
-            exact=True,
-            closed=True,
+            exact=piece.exact,
+            closed=piece.exact or segment.is_closed,
             skipped=skipped,
         )
         for batch in rows:

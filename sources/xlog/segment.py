@@ -65,6 +65,8 @@ class Segment:
         Bytes: blocks that start in [begin, end).
     is_snapshot : bool
         Whether it is a `.snap`.
+    is_closed : bool
+        Whether it is known not to grow: a snapshot, or followed by another file.
     vclock : Vclock
         The header's VClock.
     instance_uuid : str or None
@@ -86,6 +88,7 @@ class Segment:
     begin: int
     end: int
     is_snapshot: bool
+    is_closed: bool
     vclock: Vclock
     instance_uuid: str | None
     gap: Gap | None = None
@@ -95,8 +98,20 @@ class Segment:
 
 @dataclass(frozen=True)
 class ByteRange:
-    """The blocks of a segment that start in [begin, end)."""
+    """The blocks of a segment that start in [begin, end).
+
+    Parameters
+    ----------
+    segment : Segment
+        Of which it is a part.
+    begin, end : int
+        Bytes.
+    exact : bool
+        Whether blocks are known to start at both; otherwise whoever reads it searches the first one.
+
+    """
 
     segment: Segment
     begin: int
     end: int
+    exact: bool = True

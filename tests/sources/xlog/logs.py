@@ -92,7 +92,7 @@ class Server:
         """Write that many transactions of one row, each in a block of its own."""
         for _ in range(rows):
             self.open()
-            self.append(encode_block(self.row(replica_id)))
+            self.append(encode_block(self.row(replica_id), compress=False))
 
     def system(self, space_id: int, fields: list[object], by: int = 1) -> None:
         """Write a row of a system space, such as a `_cluster` row that registers an instance."""

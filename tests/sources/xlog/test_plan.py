@@ -83,7 +83,17 @@ def test_the_logs_after_a_snapshot_leave_out_what_it_holds() -> None:
 
 def segment(begin: int, end: int, index: int = 0) -> Segment:
     return Segment(
-        "r", "a1", "/x", "x.xlog", index, begin, end, is_snapshot=False, vclock={}, instance_uuid=None
+        "r",
+        "a1",
+        "/x",
+        "x.xlog",
+        index,
+        begin,
+        end,
+        is_snapshot=False,
+        is_closed=False,
+        vclock={},
+        instance_uuid=None,
     )
 
 

@@ -14,11 +14,13 @@ from schemas.errors import (
     ConfigurationError,
     SourceError,
     XlogChecksumError,
+    XlogError,
     XlogMissingError,
     XlogTruncatedError,
 )
 from schemas.xrow import CORRUPT_COLUMN, SOURCES_ARROW, XROW_ARROW
 from sources.xlog.batch import segments_between, tasks_of
+from sources.xlog.block import MAGIC_PLAIN
 from sources.xlog.datasource import XlogDataSource, XlogReader, XlogStreamReader
 from sources.xlog.follow import Follower
 from sources.xlog.offset import to_text
@@ -33,6 +35,12 @@ def table(path: Path, **given: str) -> pa.Table:
     reader = XlogReader(options)
     batches = [batch for partition in reader.partitions() for batch in reader.read(partition)]
     return pa.Table.from_batches(batches, schema_of(options))
+
+
+def read_all(reader: XlogReader) -> None:
+    for partition in reader.partitions():
+        for _ in reader.read(partition):
+            pass
 
 
 def read_lsns(path: Path, **given: str) -> list[int]:
@@ -205,18 +213,41 @@ def test_lenient_modes_leave_out_one_block_and_say_so(
     assert corrupt[0]["file"] == "00000000000000000000.xlog"
 
 
-@pytest.mark.parametrize("split", [1, BLOCK, 3 * BLOCK, 1000])
-def test_any_split_gives_the_same_rows(tmp_path: Path, split: int) -> None:
-    server = Server(tmp_path)
+@pytest.mark.parametrize("filler", ["", "x" * 5000])
+@pytest.mark.parametrize("split", [7, BLOCK, 3 * BLOCK, 1000, 12_000])
+def test_any_split_gives_the_same_rows(tmp_path: Path, split: int, filler: str) -> None:
+    server = Server(tmp_path, filler=filler)
     for _ in range(3):
         server.write(rows=20)
         server.rotate()
     options = parse_options({"path": str(tmp_path), "splitBytes": str(split)})
     partitions = XlogReader(options).partitions()
-    assert len(partitions) == 3 * -(-20 // max(1, split // BLOCK)) if split < 20 * BLOCK else 3
+    known = {piece.exact for partition in partitions for piece in partition.ranges}
+    assert known == {filler != "" or split >= 20 * BLOCK}, "headers of small blocks are not walked"
+    assert len(partitions) > 3 or split > 20 * BLOCK
     read = [pickle.loads(pickle.dumps(p)) for p in partitions]
     batches = [batch for partition in read for batch in XlogReader(options).read(partition)]
     assert pa.Table.from_batches(batches)["lsn"].to_pylist() == list(range(1, 61))
+
+
+@pytest.mark.parametrize("filler", ["", "x" * 5000])
+def test_damage_is_found_whatever_the_split(tmp_path: Path, filler: str) -> None:
+    """A block that claims to be longer than its file would hide all behind it, if it were taken for a torn tail."""
+    server = Server(tmp_path, filler=filler)
+    server.write(rows=20)
+    server.rotate()
+    server.write(rows=1)
+    path = tmp_path / "00000000000000000000.xlog"
+    data = path.read_bytes()
+    blocks = [at for at in range(len(data)) if data.startswith(MAGIC_PLAIN.to_bytes(4, "big"), at)]
+    at = blocks[10] + 4
+    path.write_bytes(data[:at] + b"\xce\x00\x0f\xff\xff" + data[at + (1 if filler == "" else 3) :])
+    for split in (len(data) // 7, len(data) // 3, len(data)):
+        reader = XlogReader(
+            parse_options({"path": str(tmp_path), "splitBytes": str(split), "gaps": "report"})
+        )
+        with pytest.raises(XlogError):
+            read_all(reader)
 
 
 def test_a_file_that_goes_after_planning_is_named(tmp_path: Path) -> None:
