@@ -111,7 +111,7 @@ class Fold:
         if operations is None and kind == "UPDATE":
             operations, data = data, None
         fmt, operations = self._formats[layout], _given(kind, operations)
-        if self.is_present:
+        if self.is_present and not (fmt.checked and kind == "UPSERT"):
             if self._fields is None:
                 self._fields = split(_given(kind, self._tuple))
             quick = quick_update(self._fields, operations, index_base, fmt.names, self._keys[layout])

@@ -19,6 +19,7 @@ from udfs.update_field import Field, double_update
 from udfs.update_key import is_same_key
 from udfs.update_route import Route, branch, follow
 from udfs.update_rules import Rules
+from udfs.update_shape import fits
 
 PRIMARY_KEY = 94
 """`ER_CANT_UPDATE_PRIMARY_KEY`."""
@@ -103,6 +104,8 @@ def apply_upsert(
         except TupleError:
             skipped += 1
     result = root.render(fmt.root)
+    if fmt.checked and not fits(result, fmt.checked):
+        raise UnsupportedError("an UPSERT of a vinyl space whose result does not fit the format")
     if is_same_key(old, result, fmt.key):
         return result
     if skipped and any(op.is_from_end for op in decoded):

@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from schemas.space import KeyPart, Space
+from schemas.space import Field, KeyPart, Space
 from udfs.json_path import END, NUMBER, Lexer
 from udfs.update_rules import LATEST, Rules
 
@@ -55,6 +55,8 @@ class TupleFormat:
         The primary key: an UPSERT never changes it.
     rules : Rules
         The version of the server that wrote the log.
+    checked : tuple of Field
+        The fields whose types an UPSERT's result is held against after it was logged; empty but for vinyl.
 
     """
 
@@ -62,6 +64,7 @@ class TupleFormat:
     root: Node | None = None
     key: tuple[KeyPart, ...] = ()
     rules: Rules = LATEST
+    checked: tuple[Field, ...] = ()
 
 
 def named(names: Sequence[str], rules: Rules = LATEST) -> TupleFormat:
@@ -99,7 +102,8 @@ def format_of(space: Space, rules: Rules = LATEST, parts: Iterable[KeyPart] = ()
     singles = {place for place, kind in places if kind == "float32"}
     names = {item.name.encode(): number for number, item in enumerate(space.fields)}
     root = _node((), doubles, singles) if doubles or singles else None
-    return TupleFormat(names, root, space.primary_key, rules)
+    checked = space.fields if space.engine == "vinyl" and rules.checks_upserts else ()
+    return TupleFormat(names, root, space.primary_key, rules, checked)
 
 
 def _node(place: tuple[Step, ...], doubles: set[tuple[Step, ...]], singles: set[tuple[Step, ...]]) -> Node:

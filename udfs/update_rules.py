@@ -32,6 +32,8 @@ class Rules:
         Several operations may change one field, each seeing the result of the one before (gh-8226).
     lenient_delete : bool
         `#` of an array's element behind its end does nothing (gh-7398); before, it is an error.
+    checks_upserts : bool
+        Vinyl leaves out an UPSERT whose result does not fit the format (gh-1622); before, it keeps the result.
     splices_binary : bool
         `:` takes binaries as it takes strings, the one's bytes into the other; a field keeps its type (gh-9997).
     wide_decimals : bool
@@ -43,6 +45,7 @@ class Rules:
     autofill: bool = True
     several: bool = True
     lenient_delete: bool = True
+    checks_upserts: bool = True
     splices_binary: bool = True
     wide_decimals: bool = True
 
@@ -65,6 +68,7 @@ def rules_of(version: str) -> Rules:
         autofill=number >= (2, 8, 0),
         several=number >= (3, 0, 0),
         lenient_delete=number >= (3, 0, 0),
+        checks_upserts=number >= (2, 6, 1),
         splices_binary=number >= (3, 2, 0),
         wide_decimals=number >= (3, 5, 0),
     )

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -22,8 +23,10 @@ from tests.udfs.cases import CASES, FIELDS, PRIMARY_KEY, Case, pack
 from tests.udfs.generated import Generated, requests, steady
 from tests.udfs.oracle import SPACE, TUPLE, UPDATE, UPSERT, Answer, CrashError, Oracle, make_space, tuple_of
 from tests.udfs.test_operations import FORMAT, TYPES
+from tests.udfs.test_operations import SPACE as SPACE_OF
 from udfs.fold import fold
 from udfs.operations import apply_update, apply_upsert
+from udfs.tuple_format import format_of
 from udfs.version import Change
 
 pytestmark = [
@@ -164,3 +167,26 @@ def test_what_finds_nothing_is_in_the_log_all_the_same(oracle: Oracle) -> None:
     assert version.tuple == pack([900003, 1])
     assert version.lsn == tail[4].lsn
     assert [fold(None, [_change(row)[0]], [FORMAT]) for row in tail[:2]] == [None, None]
+
+
+def test_vinyl_keeps_an_upsert_that_does_not_fit_and_skips_one_that_changes_the_key(oracle: Oracle) -> None:
+    held = oracle.server.eval(
+        """local s = box.schema.space.create('v', {id = 600, engine = 'vinyl', format = {
+            {'id', 'unsigned'}, {'n', 'unsigned', is_nullable = true}}})
+        s:create_index('pk')
+        s:replace{1, 5} s:upsert({1}, {{'-', 2, 9}}) s:upsert({1}, {{'+', 1, 1}}) s:upsert({1}, {{'=', 3, 'x'}})
+        s:upsert({1}, {{'+', 3, 1}, {'+', 2, 1}})
+        local tuple = require('msgpack').encode(s:get(1)):hex()
+        s:drop()
+        return tuple"""
+    )
+    newest = max(Path(oracle.server.directory).glob("*.xlog"))
+    rows = [row for row in log.read_log(newest) if row.number(0x10) == 600]
+    assert {row.number(0x15, -1) for row in rows[1:]} == {-1}
+    version = fold(
+        None, [_change(row)[0] for row in rows], [format_of(replace(SPACE_OF, engine="vinyl"), FORMAT.rules)]
+    )
+    assert version is not None
+    assert version.tuple is not None
+    assert version.tuple.hex() == held == pack([1, -3, "x"]).hex()
+    assert version.lsn == rows[-1].lsn

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from decimal import Decimal
+from typing import Any
 
 import pytest
 
@@ -10,9 +12,11 @@ from schemas.errors import ConfigurationError, TupleError, UnsupportedError
 from schemas.space import Field, KeyPart, Space
 from tests.udfs.cases import Raw, decimal, double, pack, single
 from udfs import decimals
+from udfs.fold_state import Fold
 from udfs.operations import apply_update
 from udfs.tuple_format import TupleFormat, format_of, named
 from udfs.update_rules import LATEST, Rules, rules_of
+from udfs.version import Change, Version
 
 OLDEST, MIDDLE, LIVE = rules_of("1.10.15-0-g0c7433e"), rules_of("2.4.2"), rules_of("2.6.0-0-g47aa4e01e")
 
@@ -22,18 +26,9 @@ def plus(old: object, argument: object, rules: Rules) -> bytes:
 
 
 def test_versions_have_the_rules_of_their_time() -> None:
-    first = Rules(
-        "exact",
-        autofill=False,
-        several=False,
-        lenient_delete=False,
-        splices_binary=False,
-        wide_decimals=False,
-    )
-    assert first == LIVE
-    assert rules_of("2.8.1") == Rules(
-        "exact", several=False, lenient_delete=False, splices_binary=False, wide_decimals=False
-    )
+    assert rules_of("2.6.1") == replace(LIVE, checks_upserts=True)
+    assert LIVE == Rules("exact", *[False] * 6)  # noqa: SIM300
+    assert rules_of("2.8.1") == replace(LIVE, checks_upserts=True, autofill=True)
     assert rules_of("2.11.9-0-g1234567").several is False
     assert rules_of("3.0.0").several
     assert not rules_of("3.4.1").wide_decimals
@@ -122,6 +117,39 @@ def test_fields_of_fixed_size_floats() -> None:
     assert apply_update(old, pack([["=", "f", single(2)]]), 1, fmt) == pack([1, single(2), 1.5])
     with pytest.raises(UnsupportedError, match="float32"):
         apply_update(old, pack([["+", "f", 1]]), 1, fmt)
+
+
+@pytest.mark.parametrize(
+    ("operations", "is_fit"),
+    [
+        ([["=", 2, 5]], True),
+        ([["=", 2, None]], True),
+        ([["=", 2, "x"]], False),
+        ([["-", 2, 9]], False),
+        ([["=", 3, decimal("1.5")]], True),
+        ([["=", 3, Raw(b"\xd8\x02" + b"u" * 16)]], False),
+        ([["=", 4, Raw(b"\xd8\x02" + b"u" * 16)]], True),
+        ([["=", 4, 1]], False),
+        ([["=", 5, [1]]], True),
+        ([["#", 2, 9]], False),
+        ([["=", 6, "behind the format"]], True),
+    ],
+)
+def test_vinyl_leaves_out_upserts_that_do_not_fit_so_they_are_refused(
+    operations: list[Any], is_fit: bool
+) -> None:
+    fields = (
+        *(Field("id", "unsigned"), Field("n", "unsigned", is_nullable=True), Field("m", "number")),
+        *(Field("u", "uuid", is_nullable=True), Field("a", "any")),
+    )
+    space = Space(512, 1, "s", "vinyl", fields, (KeyPart(0, "unsigned"),))
+    row = Change("UPSERT", pack([1, 0, 0]), pack(operations), 1, 1, 2, 2)
+    memtx = format_of(replace(space, engine="memtx"))
+    for fmt, refuses in ((format_of(space), not is_fit), (format_of(space, LIVE), False), (memtx, False)):
+        state = Fold([fmt])
+        state.start(Version(pack([1, 5, 1, None, None]), 1, 1, 1, 1))
+        state.apply(row)
+        assert [fault.code for fault in state.faults] == [None] * refuses
 
 
 def test_a_gap_that_fits_into_no_tuple_is_refused_before_it_is_made() -> None:
