@@ -14,7 +14,7 @@ from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Annotated, Literal
 
-from pydantic import BaseModel, ConfigDict, Strict, ValidationError, model_validator
+from pydantic import BaseModel, ConfigDict, ValidationError, model_validator
 
 from jobs.config_errors import mistakes_of
 from jobs.config_values import ByteCount, Decimal, Interval, Label, Location, Name, Uuid, later, mistake
@@ -23,9 +23,9 @@ from schemas.names import table_name
 
 
 class _Part(BaseModel):
-    """Closed (an unknown key is a mistake), frozen, and strict (`"5"` is not a number)."""
+    """Closed (an unknown key is a mistake) and frozen."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid", strict=True)
+    model_config = ConfigDict(frozen=True, extra="forbid")
 
 
 class Source(_Part):
@@ -46,7 +46,7 @@ class Source(_Part):
 
     name: Label
     path: Location
-    origins: Annotated[tuple[Uuid, ...], Strict(False)] = ()
+    origins: tuple[Uuid, ...] = ()
     replicaset: Uuid | None = None
 
 
@@ -70,8 +70,8 @@ class Spaces(_Part):
 
     """
 
-    include: Annotated[tuple[str, ...], Strict(False)] = ("*",)
-    exclude: Annotated[tuple[str, ...], Strict(False)] = ()
+    include: tuple[str, ...] = ("*",)
+    exclude: tuple[str, ...] = ()
     rename: dict[str, str] = {}
     local: Annotated[Literal[False], later(True)] = False
 
@@ -119,7 +119,7 @@ class Policy(_Part):
         Literal["last_write_wins"],
         later("first_write_wins", "source_priority", "max", "min", "merge_fields", "sum", "custom"),
     ] = "last_write_wins"
-    sequence: Annotated[tuple[str, ...], Strict(False)] = ()
+    sequence: tuple[str, ...] = ()
     deletes: Literal["own", "all"] = "own"
 
 
@@ -188,7 +188,7 @@ class Config(_Part):
 
     warehouse: Location
     checkpoint: Location
-    sources: Annotated[tuple[Source, ...], Strict(False)]
+    sources: tuple[Source, ...]
     database: Name = "aggregator"
     trigger: Interval = "5 seconds"
     cluster: Cluster = Cluster()

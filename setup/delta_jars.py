@@ -53,26 +53,31 @@ def classes(jar: Path) -> set[str]:
 
 
 def copy(jars: list[Path]) -> list[str]:
-    """Copy the jars of which Spark has no class, and return their names."""
+    """Copy the jars of which Spark has no class, each as a whole or not at all, and return their names."""
     folder = COPIED.parent
-    for old in COPIED.read_text().split() if COPIED.exists() else []:
+    earlier = set(COPIED.read_text().split()) if COPIED.exists() else set()
+    own = [jar for jar in folder.glob("*.jar") if jar.name not in earlier]
+    known = set[str]().union(*(classes(jar) for jar in own))
+    new = {jar.name.partition("_")[2]: jar for jar in jars if known.isdisjoint(classes(jar))}
+    COPIED.write_text("\n".join(sorted(earlier | new.keys())))
+    for name, jar in new.items():  # Ivy puts the organisation and `_` in front of a name
+        part = folder / f"{name}.part"
+        shutil.copyfile(jar, part)
+        part.replace(folder / name)
+    for old in earlier - new.keys():
         (folder / old).unlink(missing_ok=True)
-    known = set[str]().union(*(classes(jar) for jar in folder.glob("*.jar")))
-    new = [jar for jar in jars if known.isdisjoint(classes(jar))]
-    names = [jar.name.partition("_")[2] for jar in new]  # Ivy puts the organisation and `_` in front
-    COPIED.write_text("\n".join(names))
-    for jar, name in zip(new, names, strict=True):
-        shutil.copyfile(jar, folder / name)
-    return names
+    COPIED.write_text("\n".join(sorted(new)))
+    return sorted(new)
 
 
 def link_configuration() -> None:
     """Make `conf/` the configuration folder of this Spark."""
     link = SPARK / "conf"
-    if link.is_symlink():
+    target = os.path.relpath(CONF_FOLDER, SPARK)
+    if link.is_symlink() and str(link.readlink()) != target:
         link.unlink()
     if not link.exists():
-        link.symlink_to(os.path.relpath(CONF_FOLDER, SPARK), target_is_directory=True)
+        link.symlink_to(target, target_is_directory=True)
 
 
 def main() -> None:
