@@ -50,7 +50,16 @@ def unread(rows: DataFrame, plan: Plan) -> DataFrame:
     """Return the rows without those that were read before."""
     floors = {key: lsn for s in plan.settlements.values() for key, lsn in s.floors.items()}
     floor = slots_of(plan.stretches).per_slot(floors)
-    return rows.where(F.col("lsn").isNull() | (F.col("lsn") > floor))
+    return rows.where(_is_snapshots() | F.col("lsn").isNull() | (F.col("lsn") > floor))
+
+
+def _is_snapshots() -> Column:
+    """Whether a row is a snapshot's: it has neither origin nor group, and its lsn only counts rows."""
+    return F.col("replica_id").isNull() & ~_is_local()
+
+
+def _is_local() -> Column:
+    return F.coalesce(F.col("group_id") == GROUP_LOCAL, F.lit(False))
 
 
 def waiting(plan: Plan) -> Column:
@@ -76,7 +85,7 @@ def state_column(plan: Plan) -> Column:
         for uuid, s in plan.settlements.items()
         for one in s.rolled_back
     ]
-    return F.when(F.col("group_id") == GROUP_LOCAL, LOCAL).when(_any(gone), ROLLED_BACK).otherwise(COMMITTED)
+    return F.when(_is_local(), LOCAL).when(_any(gone), ROLLED_BACK).otherwise(COMMITTED)
 
 
 def _entries(plan: Plan) -> list[Mapped]:
@@ -96,7 +105,7 @@ def global_ids(plan: Plan) -> Column:
         if stretch.instance_uuid is not None
     }
     mapped = global_id_column(slots, _entries(plan))
-    return F.when(F.col("group_id") == GROUP_LOCAL, slots.per_segment(local)).otherwise(mapped)
+    return F.when(_is_local(), slots.per_segment(local)).otherwise(mapped)
 
 
 def _seen(plan: Plan) -> set[tuple[int, int]]:

@@ -128,6 +128,7 @@ def settle_pending(warehouse: Warehouse, state: State, frame: DataFrame, plan: P
 
 def _with_settled(warehouse: Warehouse, state: State, plan: Plan, epoch: int) -> Plan:
     rows = warehouse.read("_changelog").where((F.col("epoch") == epoch) & F.col("lsn").isNotNull())
+    rows = rows.where("replica_id IS NOT NULL OR group_id = 1")
     # A snapshot numbers its rows itself: those are no lsns.
     rows = rows.where(~F.col("segment").isin([s.segment for s in plan.stretches if s.is_snapshot]))
     lsns = rows.groupBy("replicaset_id", "replica_id").agg(F.max("lsn").alias("lsn")).collect()

@@ -21,6 +21,7 @@ from typing import Any
 import msgpack
 
 from jobs.batch.summary import LIMBO_TYPES, LOCAL_ID, ControlRow, Order, Run, Summary, SyncRow
+from jobs.batch.transactions import Waiting
 from schemas.iproto import BodyKey
 
 Vclock = Mapping[int, int]
@@ -76,7 +77,9 @@ class Settlement:
         """Whether a row counts now: not read before, not waiting, not rolled back."""
         if self.hold is not None and row.order >= self.hold:
             return False
-        origin = row.replica_id or LOCAL_ID
+        if row.replica_id is None:  # a snapshot's
+            return True
+        origin = row.replica_id
         if row.lsn is not None and row.lsn <= self.floors.get((row.order.segment, origin), -1):
             return False
         return not any(
@@ -143,7 +146,7 @@ def settle(
 def _without(summary: Summary, snapshots: frozenset[int]) -> Summary:
     runs = tuple(run for run in summary.runs if run.start.segment not in snapshots)
     sync = tuple(row for row in summary.sync if row.order.segment not in snapshots)
-    return replace(summary, runs=runs, sync=sync)
+    return replace(summary, runs=runs, waiting=Waiting(sync))
 
 
 def _follow(

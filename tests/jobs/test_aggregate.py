@@ -74,13 +74,21 @@ def test_what_cannot_be_followed_is_refused_by_name(both: Deployment) -> None:
 
 
 def test_each_row_of_the_logs_is_in_the_changelog_once(both: Deployment) -> None:
-    rows = both.rows("_changelog", ["global_id", "lsn", "group_id", "state"])
-    named = Counter((row["global_id"], row["lsn"], row["group_id"]) for row in rows if row["lsn"] is not None)
+    columns = ["global_id", "replica_id", "lsn", "group_id", "state", "file"]
+    rows = [row for row in both.rows("_changelog", columns) if row["file"].endswith(".xlog")]
+    named = Counter((row["global_id"], row["lsn"], row["group_id"]) for row in rows)
     assert max(named.values()) == 1
     assert {row["state"] for row in rows} == {"committed", "rolled_back", "local"}
-    vclocks = {node: dict(own().info(node).vclock) for node in ("a1", "b1")}
-    global_rows = sum(1 for _, lsn, group in named if lsn and group != 1)
-    assert global_rows == sum(lsn for vclock in vclocks.values() for i, lsn in vclock.items() if i)
+    found = Counter(row["replica_id"] for row in rows if row["group_id"] is None)
+    vclocks = [dict(own().info(node).vclock) for node in ("a1", "b1")]
+    assert found == {i: sum(vclock[i] for vclock in vclocks) for i in (1, 2)}
+
+
+def test_the_vclock_is_the_servers_own(both: Deployment) -> None:
+    newest = {(row["replicaset_id"], row["local_id"]): row["lsn"] for row in both.rows("_vclock")}
+    for number, node in ((1, "a1"), (2, "b1")):
+        expected = dict(own().info(node).vclock)
+        assert {i: lsn for (replicaset, i), lsn in newest.items() if replicaset == number} == expected
 
 
 def test_instances_have_one_global_id_each(both: Deployment) -> None:

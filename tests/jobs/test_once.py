@@ -1,0 +1,165 @@
+"""Once means once: the same tables however the stream is cut, killed, restarted, led by another member, or changed."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pyspark.sql import SparkSession
+
+from jobs.batch import run
+from schemas.errors import LockError
+from tables.lock import WriterLock
+from tables.warehouse import Warehouse
+from tests.jobs.deployment import Deployment
+from tests.truth import own
+
+pytestmark = pytest.mark.spark
+
+SPACES = ("accounts", "ledger", "to_trunc", "again")
+"""Puts, updates, conflicts; synchronous and rolled back; truncated; dropped and made again."""
+
+POLICIES = {"spaces": {"accounts": {"sequence": ["updated"]}}}
+
+
+class Killed(BaseException):
+    """Stands for the end of the process: nothing of ours catches it."""
+
+
+def deployed(folder: Path, *nodes: str, **settings: Any) -> Deployment:
+    recording = own()
+    sources = {node: recording.directory(node) for node in nodes}
+    return Deployment(
+        folder, sources, policies=POLICIES, spaces={"include": list(SPACES)}, max_bytes_per_trigger=1 << 30, **settings
+    )
+
+
+def state(deployment: Deployment) -> dict[str, Any]:
+    """Return what must be the same: rows of the tables, versions beside them, what was settled."""
+    tables = {name: deployment.table(name) for name in SPACES}
+    for rows in tables.values():
+        for row in rows.values():
+            row.pop("_replicaset_id"), row.pop("_global_id")
+    settled: dict[Any, int] = {}
+    for row in deployment.rows("_changelog", ["replica_id", "lsn", "state", "file"]):
+        if row["file"].endswith(".xlog") and row["replica_id"] is not None:
+            key = (row["replica_id"], row["state"])
+            settled[key] = settled.get(key, 0) + 1
+    return {"tables": tables, "changelog": settled}
+
+
+@pytest.fixture(scope="module")
+def whole(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:  # noqa: ARG001
+    """Return the state after one run in one batch."""
+    deployment = deployed(tmp_path_factory.mktemp("whole"), "a1", "b1")
+    deployment.run()
+    return state(deployment)
+
+
+def test_the_stream_may_be_cut_anywhere(whole: dict[str, Any], tmp_path: Path) -> None:
+    deployment = deployed(tmp_path, "a1", "b1")
+    deployment.run(max_bytes_per_trigger=60_000)
+    assert len(deployment.rows("_epochs", ["epoch"])) > 3
+    assert state(deployment) == whole
+
+
+@pytest.fixture
+def kill(monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
+    """Yield a function that makes the job die when so many steps are done; it returns what was passed."""
+    passed: list[str] = []
+
+    def at(number: int) -> list[str]:
+        passed.clear()
+
+        def reached(step: str) -> None:
+            passed.append(step)
+            if len(passed) == number:
+                raise Killed(step)
+
+        monkeypatch.setattr(run, "reached", reached)
+        return passed
+
+    yield at
+
+
+def test_the_job_may_die_after_any_step(whole: dict[str, Any], tmp_path: Path, kill: Any) -> None:
+    deployment = deployed(tmp_path, "a1", "b1")
+    died = []
+    for number in range(1, 100):
+        steps = kill(number)
+        try:
+            deployment.run()
+        except Exception as error:
+            assert "Killed" in str(error)
+        if len(steps) < number:
+            break
+        died.append(steps[-1])
+    assert {"_cluster", "_applier_map", "_changelog", "prepare", *SPACES, "_vclock", "_epochs"} <= set(died)
+    assert state(deployment) == whole
+
+
+DRIVER = """
+import os, sys
+from jobs import aggregate
+from jobs.batch import run
+count = int(sys.argv.pop())
+def reached(step):
+    global count
+    count -= 1
+    if count == 0:
+        os._exit(9)
+run.reached = reached
+sys.exit(aggregate.main())
+"""
+
+
+@pytest.mark.parametrize("step", [4, 7])
+def test_the_process_may_end_at_once(whole: dict[str, Any], tmp_path: Path, step: int) -> None:
+    deployment = deployed(tmp_path, "a1", "b1")
+    file = tmp_path / "config.yaml"
+    file.write_text(deployment.config().model_dump_json(), encoding="utf-8")
+    environment = {**os.environ, "PYTHONWARNINGS": "default"}
+    environment.pop("PYSPARK_GATEWAY_PORT", None)
+    environment.pop("PYSPARK_GATEWAY_SECRET", None)
+    command = [sys.executable, "-c", DRIVER, "--config", str(file), "--once", str(step)]
+    ended = subprocess.run(command, env=environment, capture_output=True, text=True, check=False, timeout=300)
+    assert ended.returncode == 9, ended.stderr[-2000:]
+    deployment.run()
+    assert state(deployment) == whole
+
+
+def test_a_second_writer_is_refused_and_writes_nothing(tmp_path: Path, spark: SparkSession) -> None:
+    deployment = deployed(tmp_path, "a1")
+    warehouse = Warehouse(spark, deployment.config().warehouse, deployment.database)
+    with WriterLock(warehouse, "the first"), pytest.raises(LockError, match="the first"):
+        deployment.run()
+    assert not deployment.rows("_epochs")
+
+
+def test_another_member_takes_over(tmp_path: Path, whole: dict[str, Any]) -> None:
+    deployment = deployed(tmp_path, "a1", "b1")
+    deployment.run(max_bytes_per_trigger=60_000, trigger="1 second")
+    first = state(deployment)
+    deployment.sources = {"a2": own().directory("a2"), "b1": own().directory("b1")}
+    deployment.run()
+    assert state(deployment) == first
+    assert {name: set(rows) for name, rows in first["tables"].items()} == {
+        name: set(rows) for name, rows in whole["tables"].items()
+    }
+
+
+def test_a_replicaset_joins_and_one_leaves(whole: dict[str, Any], tmp_path: Path) -> None:
+    deployment = deployed(tmp_path, "a1")
+    deployment.run()
+    deployment.sources = {"b1": own().directory("b1")}
+    deployment.run()
+    found = state(deployment)
+    assert {n: {k: r["_tuple"] for k, r in t.items()} for n, t in found["tables"].items()} == {
+        n: {k: r["_tuple"] for k, r in t.items()} for n, t in whole["tables"].items()
+    }
+    assert found["changelog"] == whole["changelog"]
