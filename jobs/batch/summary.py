@@ -11,14 +11,37 @@ from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
-from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from schemas.iproto import SystemSpace
+from jobs.batch.transactions import (
+    ASYNCHRONOUS,
+    FIRST,
+    FLAGGED,
+    Order,
+    Orders,
+    SyncRow,
+    Waiting,
+    join,
+    transactions_of,
+)
+from schemas.iproto import GROUP_LOCAL, SystemSpace
+
+__all__ = [
+    "FIRST",
+    "LIMBO_TYPES",
+    "LOCAL_ID",
+    "ControlRow",
+    "Order",
+    "Run",
+    "Summary",
+    "SyncRow",
+    "join_summaries",
+    "summarize",
+]
 
 LOCAL_ID = 0
 """The vclock component of an instance's local changes."""
@@ -32,20 +55,6 @@ _CONTROL_COLUMNS = [
 ]
 
 LIMBO_TYPES = ("RAFT_PROMOTE", "RAFT_DEMOTE", "RAFT_CONFIRM", "RAFT_ROLLBACK")
-
-
-class Order(NamedTuple):
-    """Where a row stands in a replicaset's log, within one batch."""
-
-    segment: int
-    position: int
-    row: int
-
-
-_ASYNCHRONOUS, _FLAGGED = -1, 2**31
-"""Beside space ids: a row that does not wait, and one whose own flag says that it does."""
-
-FIRST = Order(-(2**31), 0, 0)
 
 
 @dataclass(frozen=True)
@@ -77,20 +86,6 @@ class ControlRow:
 
 
 @dataclass(frozen=True)
-class SyncRow:
-    """A transaction that waits for a quorum: its first row's place, its last row's lsn.
-
-    `space_id` is the space whose option says so, None where the rows' own flags do (Tarantool 2.8 and later).
-    """
-
-    order: Order
-    replica_id: int
-    tsn: int
-    lsn: int
-    space_id: int | None = None
-
-
-@dataclass(frozen=True)
 class Summary:
     """What stretches of one replicaset's log hold.
 
@@ -104,8 +99,8 @@ class Summary:
         Rows of each kind.
     control : tuple of ControlRow
         In log order.
-    sync : tuple of SyncRow
-        In log order; `lsn` is the last one of the transaction, `order` the first row's.
+    waiting : Waiting
+        The transactions that wait.
 
     """
 
@@ -113,7 +108,12 @@ class Summary:
     runs: tuple[Run, ...] = ()
     counts: Counter[tuple[int, int, str]] = field(default_factory=Counter)
     control: tuple[ControlRow, ...] = ()
-    sync: tuple[SyncRow, ...] = ()
+    waiting: Waiting = field(default_factory=Waiting)
+
+    @property
+    def sync(self) -> tuple[SyncRow, ...]:
+        """The transactions that wait, in log order; each one's `lsn` is its last row's, `order` its first row's."""
+        return self.waiting.sync
 
 
 def summarize(batch: pa.RecordBatch, segment: int, sync_spaces: Iterable[int] = ()) -> Summary:
@@ -133,29 +133,22 @@ def summarize(batch: pa.RecordBatch, segment: int, sync_spaces: Iterable[int] = 
     if batch.num_rows == 0:
         return Summary()
     replica = _numbers(batch, "replica_id", LOCAL_ID)
-    lsn = _numbers(batch, "lsn", -1)
+    lsn = _lsns(batch)
     space = _numbers(batch, "space_id", -1)
     position, row = _numbers(batch, "position", 0), _numbers(batch, "row", 0)
-    orders = _Orders(segment, position, row)
-    flagged = pc.fill_null(batch.column("wait_sync"), False).to_numpy(zero_copy_only=False)
+    orders = Orders(segment, position, row)
+    # An asynchronous transaction that queues behind a synchronous one has WAIT_SYNC alone (`src/box/txn.c`).
+    flagged = pc.fill_null(batch.column("wait_ack"), False).to_numpy(zero_copy_only=False)
     listed = np.isin(space, list(sync_spaces))
-    waits = np.where(flagged, _FLAGGED, np.where(listed, space, _ASYNCHRONOUS))
+    waits = np.where(flagged, FLAGGED, np.where(listed, space, ASYNCHRONOUS))
+    commits = pc.fill_null(batch.column("is_commit"), True).to_numpy(zero_copy_only=False)
     return Summary(
         rows=batch.num_rows,
         runs=_runs(replica, lsn, np.flatnonzero(space == SystemSpace.CLUSTER), orders),
         counts=_counts(segment, space, batch.column("type")),
         control=_control(batch, space, orders),
-        sync=_sync(waits, replica, _numbers(batch, "tsn", -1), lsn, orders),
+        waiting=transactions_of(commits, waits, replica, _numbers(batch, "tsn", -1), lsn, orders),
     )
-
-
-class _Orders(NamedTuple):
-    segment: int
-    position: npt.NDArray[np.int64]
-    row: npt.NDArray[np.int64]
-
-    def at(self, index: Any) -> Order:
-        return Order(self.segment, int(self.position[index]), int(self.row[index]))
 
 
 def _numbers(batch: pa.RecordBatch, name: str, missing: int) -> npt.NDArray[np.int64]:
@@ -164,11 +157,18 @@ def _numbers(batch: pa.RecordBatch, name: str, missing: int) -> npt.NDArray[np.i
     return numbers
 
 
+def _lsns(batch: pa.RecordBatch) -> npt.NDArray[np.int64]:
+    """Return the lsn of each row that has an origin: a snapshot numbers its rows too, which names nothing."""
+    unsigned = _numbers(batch, "replica_id", -1) < 0
+    local = _numbers(batch, "group_id", 0) == GROUP_LOCAL
+    return np.where(unsigned & ~local, -1, _numbers(batch, "lsn", -1))
+
+
 def _runs(
     replica: npt.NDArray[np.int64],
     lsn: npt.NDArray[np.int64],
     registrations: npt.NDArray[np.int64],
-    orders: _Orders,
+    orders: Orders,
 ) -> tuple[Run, ...]:
     found: list[Run] = []
     for origin in np.unique(replica):
@@ -202,7 +202,7 @@ def _counts(segment: int, space: npt.NDArray[np.int64], types: pa.Array) -> Coun
     )
 
 
-def _control(batch: pa.RecordBatch, space: npt.NDArray[np.int64], orders: _Orders) -> tuple[ControlRow, ...]:
+def _control(batch: pa.RecordBatch, space: npt.NDArray[np.int64], orders: Orders) -> tuple[ControlRow, ...]:
     steers = np.isin(space, [int(s) for s in CONTROL_SPACES])
     steers |= pc.is_in(batch.column("type"), pa.array(LIMBO_TYPES)).to_numpy(zero_copy_only=False)
     at = np.flatnonzero(steers)
@@ -210,26 +210,6 @@ def _control(batch: pa.RecordBatch, space: npt.NDArray[np.int64], orders: _Order
     return tuple(
         ControlRow(orders.at(i), **{**row, "index_base": row["index_base"] or 0})
         for i, row in zip(at, rows, strict=True)
-    )
-
-
-def _sync(
-    waits: npt.NDArray[np.int64],
-    replica: npt.NDArray[np.int64],
-    tsn: npt.NDArray[np.int64],
-    lsn: npt.NDArray[np.int64],
-    orders: _Orders,
-) -> tuple[SyncRow, ...]:
-    if (waits == _ASYNCHRONOUS).all():
-        return ()
-    # A transaction waits as a whole as soon as one of its rows does, so its ends are sought among all rows.
-    begins = np.flatnonzero(np.concatenate(([True], (np.diff(tsn) != 0) | (np.diff(replica) != 0))))
-    ends = np.concatenate((begins[1:] - 1, [tsn.size - 1]))
-    why = np.maximum.reduceat(waits, begins)
-    return tuple(
-        SyncRow(orders.at(a), int(replica[a]), int(tsn[a]), int(lsn[b]), None if w == _FLAGGED else int(w))
-        for a, b, w in zip(begins, ends, why, strict=True)
-        if w != _ASYNCHRONOUS
     )
 
 
@@ -260,5 +240,5 @@ def join_summaries(parts: Sequence[Summary]) -> Summary:
         runs=tuple(runs),
         counts=counts,
         control=tuple(row for part in parts for row in part.control),
-        sync=tuple(row for part in parts for row in part.sync),
+        waiting=join(part.waiting for part in parts),
     )
