@@ -16,7 +16,7 @@ from pyspark.sql import functions as F
 from jobs.batch.layouts import Route
 from jobs.batch.plan import Plan, Stretch
 from jobs.batch.settle import RolledBack
-from jobs.batch.summary import FIRST, Order
+from jobs.batch.summary import FIRST, LIMBO_TYPES, Order
 from schemas.iproto import GROUP_LOCAL
 from schemas.tables import CHANGELOG, PENDING
 from udfs.remap import Mapped, Slots, global_id_column
@@ -75,6 +75,8 @@ def waiting(plan: Plan) -> Column:
 def _rolled_back(stretches: Sequence[Stretch], uuid: str, gone: RolledBack) -> Column:
     segments = [s.segment for s in stretches if s.replicaset_uuid == uuid]
     own = F.col("segment").isin(segments) & (F.col("replica_id") == gone.replica_id)
+    # What settles other transactions meanwhile is in no limbo.
+    own = own & ~F.col("type").isin(*LIMBO_TYPES)
     return own & (F.col("tsn") >= gone.tsn) & ~_before(gone.since) & _before(gone.until)
 
 

@@ -207,14 +207,15 @@ def _settled(limbo: _Limbo, event: ControlRow) -> _Limbo:
     body: Mapping[int, Any] = msgpack.unpackb(event.body, strict_map_key=False) if event.body else {}
     owner = int(body.get(BodyKey.REPLICA_ID, event.replica_id or LOCAL_ID))
     lsn = int(body.get(BodyKey.LSN, 0))
-    confirms_to = lsn - 1 if event.type == "RAFT_ROLLBACK" else lsn
-    waiting = tuple(row for row in limbo.waiting if row.replica_id != owner or row.lsn > confirms_to)
-    if event.type == "RAFT_CONFIRM":
-        return replace(limbo, waiting=waiting)
-    undone = [row for row in waiting if row.replica_id == owner]
-    if not undone:
+    # ROLLBACK names the first that is gone and says nothing of those in front; the others the last that stays.
+    below = lsn - 1 if event.type == "RAFT_ROLLBACK" else lsn
+    waiting = limbo.waiting
+    if event.type != "RAFT_ROLLBACK":
+        waiting = tuple(row for row in waiting if row.replica_id != owner or row.lsn > lsn)
+    undone = [row for row in waiting if row.replica_id == owner and row.lsn > below]
+    if event.type == "RAFT_CONFIRM" or not undone:
         return replace(limbo, waiting=waiting)
     first = min(undone, key=lambda row: row.tsn)
     gone = RolledBack(owner, first.tsn, first.order, event.order)
-    rest = tuple(row for row in waiting if row.replica_id != owner)
+    rest = tuple(row for row in waiting if row not in undone)
     return _Limbo(rest, (*limbo.rolled_back, gone))
