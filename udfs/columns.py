@@ -7,6 +7,7 @@ later, when all columns have spoken (`udfs.tuples`). Not here: variants (`udfs.v
 from __future__ import annotations
 
 import decimal
+import math
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
@@ -86,7 +87,10 @@ def _decide(
     for row, first, last in zip(rows, offsets, offsets[1:], strict=False):
         exact = decimal.Decimal(content[first:last].tobytes().decode())
         values[row] = float(exact)
-        statuses[row] = scalars.FITS if decimal.Decimal(values[row]) == exact else scalars.INEXACT
+        if math.isinf(values[row]):
+            statuses[row] = scalars.OUT_OF_RANGE
+        else:
+            statuses[row] = scalars.FITS if decimal.Decimal(values[row]) == exact else scalars.INEXACT
 
 
 def _double(cells: Cells, _: int) -> Built:

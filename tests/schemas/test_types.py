@@ -27,10 +27,10 @@ from schemas.types import TypeOptions, arrow_type, carrier, spark_type, union_fi
 
 DEFAULT = TypeOptions()
 CHOICES = [
-    TypeOptions(unsigned=unsigned, decimal_scale=scale, integer=integer)
-    for unsigned, scale, integer in itertools.product(
-        ("precise", "long"), (0, 18, 38, "string"), ("long", "decimal")
-    )
+    DEFAULT,
+    TypeOptions(unsigned="long", decimal_scale=0, integer="decimal"),
+    TypeOptions(unsigned="precise", decimal_scale=38, integer="decimal"),
+    TypeOptions(unsigned="long", decimal_scale="string", integer="long"),
 ]
 TYPES: dict[str, DataType] = {
     "unsigned": DecimalType(20, 0),

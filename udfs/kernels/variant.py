@@ -135,7 +135,7 @@ def _take_key(pos: Int, end: Int, entry: Int, book: Int) -> tuple[Int, bool]:
     kind, argument, pos = head(pos, end)
     place, size, exact = key_text(kind, argument, pos, book)
     if size == NO_KEY:
-        return NO_KEY, False
+        return NO_KEY, True
     set_word(entry, 0, key_id(place, size, book))
     return pos + (argument if kind >= STRING else 0), exact
 
