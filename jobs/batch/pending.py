@@ -31,8 +31,14 @@ def with_pending(
     stretches: list[Stretch],
     summaries: dict[str, Summary],
     frame: DataFrame,
+    sync: Mapping[str, frozenset[int]],
 ) -> tuple[list[Stretch], dict[str, Summary], DataFrame]:
     """Put the waiting rows of a batch's replicasets in front of it.
+
+    Parameters
+    ----------
+    sync : mapping of str to frozenset of int
+        By replicaset uuid: ids of spaces whose rows wait for a quorum, those that waiting rows make so included.
 
     Returns
     -------
@@ -66,7 +72,9 @@ def with_pending(
     found = {**summaries}
     for uuid in ids.values():
         table = before.where(F.col("replicaset_uuid") == uuid).orderBy("segment", "position", "row").toArrow()
-        found[uuid] = joined({uuid: _summary(table, state, uuid)}, {uuid: summaries[uuid]})[uuid]
+        found[uuid] = joined({uuid: _summary(table, sync.get(uuid, frozenset()))}, {uuid: summaries[uuid]})[
+            uuid
+        ]
     columns = frame.columns
     return [*own, *stretches], found, before.select(*columns).unionByName(frame)
 
@@ -82,17 +90,12 @@ def _renumbered(rows: DataFrame, ids: Mapping[int, str], numbers: Mapping[tuple[
     return rows.withColumn("replicaset_uuid", uuid).withColumn("segment", segment).select(SOURCES_ARROW.names)
 
 
-def _summary(table: pa.Table, state: State, uuid: str) -> Summary:
-    sync = [i for i, rows in state.replicasets[uuid].spaces.items() if rows.decoded().is_sync]
+def _summary(table: pa.Table, sync: frozenset[int]) -> Summary:
     parts = []
     for batch in table.combine_chunks().to_batches():
         segments = batch.column("segment").to_pylist()
         cuts = [0, *(i for i in range(1, len(segments)) if segments[i] != segments[i - 1]), len(segments)]
-        parts += [
-            summarize(batch.slice(a, b - a), segments[a], sync)
-            for a, b in pairwise(cuts)
-            if b > a
-        ]
+        parts += [summarize(batch.slice(a, b - a), segments[a], sync) for a, b in pairwise(cuts) if b > a]
     return join_summaries(parts)
 
 

@@ -172,7 +172,7 @@ class Writer:
             summaries = scan(self._warehouse.spark, segments, self._follower, known)
             given = stretches_of(segments)
             stretches, whole, rows = pending.with_pending(
-                self._warehouse, self.state, given, summaries, frame
+                self._warehouse, self.state, given, summaries, frame, known
             )
             plan = plan_batch(self.state, stretches, whole, self._allocate, self._router, self._config.on_gap)
             found = sync_spaces(self.state, plan.controls)
