@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 
 import numpy as np
 from pyspark.sql import Column
@@ -84,7 +85,7 @@ def global_id_column(slots: Slots, entries: Iterable[Mapped]) -> Column:
     result = slots.per_slot({slot: found[-1].global_id for slot, found in by_slot.items()})
     for (segment, replica_id), found in by_slot.items():
         here = (F.col("segment") == segment) & (F.col("replica_id") == replica_id)
-        for older, newer in zip(found, found[1:], strict=False):
+        for older, newer in pairwise(found):
             within = (F.col("lsn") < newer.since_lsn) & (F.col("lsn") >= older.since_lsn)
             result = F.when(here & within, F.lit(older.global_id)).otherwise(result)
     return F.when(result == MISSING, F.lit(None)).otherwise(result)

@@ -65,7 +65,12 @@ def outside(state: State, table: str) -> bool:
 
 
 def base_of(
-    warehouse: Warehouse, state: State, tables: Mapping[int, str], keys: DataFrame, *, tombstones: bool = True
+    warehouse: Warehouse,
+    state: State,
+    tables: Mapping[int, str],
+    keys: DataFrame,
+    *,
+    tombstones: bool,
 ) -> DataFrame | None:
     """Return each replicaset's version of some keys as it stood before the batch.
 
@@ -79,7 +84,7 @@ def base_of(
     keys : DataFrame
         Columns table and _key, distinct.
     tombstones : bool
-        Whether deleted versions are wanted.
+        Whether deleted versions are wanted; then `_versions` is read for each table.
 
     Returns
     -------
@@ -96,7 +101,7 @@ def base_of(
         )
         for number, name in known.items()
     ]
-    mixed = {number: name for number, name in known.items() if outside(state, name)}
+    mixed = {number: name for number, name in known.items() if tombstones or outside(state, name)}
     if mixed:
         parts.append(other_versions(warehouse, state, mixed).join(keys, ["table", "_key"], "left_semi"))
     union = parts[0]

@@ -165,7 +165,8 @@ def decided_changes(
     if together:
         own = _of(changes, together)
         names = {t.number: t.name for t in together}
-        base = base_of(warehouse, state, names, own.select("table", "_key").distinct())
+        keys = own.select("table", "_key").distinct()
+        base = base_of(warehouse, state, names, keys, tombstones=True)
         deletes_all = [t.number for t in together if t.deletes_all]
         found.append(decide(join_base(own, base), identities, sequences, deletes_all))
     return union(found)

@@ -60,8 +60,8 @@ def _spaces(replicaset_id: int, stored: Iterable[schema.Stored]) -> dict[int, Sp
 
 
 def _read_lsns(warehouse: Warehouse) -> dict[int, dict[int, int]]:
-    rows = warehouse.read("_pending").where("lsn IS NOT NULL AND (replica_id IS NOT NULL OR group_id = 1)").groupBy("replicaset_id", "replica_id")
+    rows = warehouse.read("_pending").where("lsn IS NOT NULL AND (replica_id IS NOT NULL OR group_id = 1)")
     found: dict[int, dict[int, int]] = {}
-    for row in rows.agg(F.max("lsn").alias("lsn")).collect():
+    for row in rows.groupBy("replicaset_id", "replica_id").agg(F.max("lsn").alias("lsn")).collect():
         found.setdefault(row.replicaset_id, {})[row.replica_id or 0] = row.lsn
     return found

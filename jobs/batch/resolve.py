@@ -155,7 +155,9 @@ def decide(
 
 def _told() -> Column:
     """Return a version as it stands beside the others; a key without a winner has none of it, so all may be null."""
-    return F.struct(*[F.when(F.col("table") >= 0, F.col(name)).alias(name) for name in ("replicaset_id", *TOLD)])
+    return F.struct(
+        *[F.when(F.col("table") >= 0, F.col(name)).alias(name) for name in ("replicaset_id", *TOLD)]
+    )
 
 
 def sole(changes: DataFrame) -> DataFrame:

@@ -5,7 +5,6 @@ Only tables whose rows or columns change are looked at. Tables are written side 
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
@@ -14,8 +13,7 @@ from pyspark.sql import functions as F
 
 from jobs.batch import apply
 from jobs.batch.base import DELETED, PRESENT
-from jobs.batch.changes import Traits, decided_changes, folded_changes, simple_changes, union
-from jobs.batch.columns import target_of
+from jobs.batch.changes import decided_changes, folded_changes, simple_changes, union
 from jobs.batch.layouts import Layout, Wipe
 from jobs.batch.pin import SMALL_ROWS, Pins
 from jobs.batch.plan import Plan
@@ -23,16 +21,12 @@ from jobs.batch.prepare import prepare_tables
 from jobs.batch.resolve import Identities
 from jobs.batch.rows import held_keys, keyed_rows, with_wipes
 from jobs.batch.state import State, Writers
+from jobs.batch.survey import Survey, survey, uuid_of
 from jobs.config import Config
-from schemas.errors import UnsupportedError
 from tables.warehouse import Warehouse, in_parallel
 from udfs.sequence import sequence_keys
 from udfs.tuple_format import TupleFormat, format_of
 from udfs.update_rules import LATEST, rules_of
-
-log = logging.getLogger(__name__)
-
-CHANGES = ("INSERT", "REPLACE", "UPDATE", "UPSERT", "DELETE")
 
 
 @dataclass(frozen=True)
@@ -73,92 +67,28 @@ def write_spaces(
         Told each step that is done.
 
     """
-    work = _Work(warehouse, config, state, plan, epoch)
-    prepare_tables(warehouse, list(work.targets.values()))
+    found = survey(config, state, plan)
+    prepare_tables(warehouse, list(found.targets.values()))
     reached("prepare")
-    existing = tuple(target.name for target in work.targets.values())
-    if not work.traits:
-        return Written((), existing, state.writers, work.refused)
+    existing = tuple(target.name for target in found.targets.values())
+    if not found.traits:
+        return Written((), existing, state.writers, found.refused)
+    work = _Work(warehouse, plan, state, found, epoch)
     rows = sum(summary.rows for summary in plan.summaries.values())
     pins = Pins(rows + work.wiped() <= SMALL_ROWS)
     try:
         written = work.write(pins, reached)
     finally:
         pins.release()
-    return replace(written, tables=tuple(dict.fromkeys([*existing, *written.tables])), refused=work.refused)
+    return replace(written, tables=tuple(dict.fromkeys([*existing, *written.tables])), refused=found.refused)
 
 
 class _Work:
-    def __init__(self, warehouse: Warehouse, config: Config, state: State, plan: Plan, epoch: int) -> None:
-        self.warehouse, self.config, self.state, self.plan, self.epoch = warehouse, config, state, plan, epoch
-        self.layouts = plan.routes.layouts
-        self.refused: dict[str, str] = {}
-        self.numbers = {
-            name: i for i, name in enumerate(dict.fromkeys(layout.table for layout in self.layouts))
-        }
-        self.targets = self._targets()
-        self.traits = self._traits()
-
-    def _targets(self) -> dict[int, apply.Target]:
-        known = frozenset(name for name, w in self.state.writers.items() if w.replicasets)
-        touched = self._touched_tables()
-        found = {}
-        for name in touched:
-            number = self.numbers[name]
-            try:
-                found[number] = target_of(number, name, self.plan.state, self.config, self.layouts, known)
-            except UnsupportedError as error:
-                log.error("the table %s is not written any more: %s", name, error)
-                self.refused[name] = str(error)
-        return found
-
-    def _touched_tables(self) -> list[str]:
-        touched = {self.layouts[r.layout].table for r in self.plan.routes.routes if self._kinds(r.layout)}
-        touched |= {wipe.table for wipe in self.plan.routes.wipes}
-        # A change of definition alone creates the table, or gives it its new columns.
-        touched |= {
-            self.layouts[i].table for i in self.plan.routes.current.values() if self._is_new(self.layouts[i])
-        }
-        return sorted(touched)
-
-    def _is_new(self, layout: Layout) -> bool:
-        before = next((r for r in self.state.replicasets.values() if r.id == layout.replicaset_id), None)
-        rows = before.spaces.get(layout.space.id) if before is not None else None
-        return layout.table not in self.state.versions or rows is None or rows.decoded() != layout.space
-
-    def _kinds(self, number: int) -> set[str]:
-        layout = self.layouts[number]
-        return {
-            kind
-            for uuid, summary in self.plan.summaries.items()
-            if self.plan.state.replicasets[uuid].id == layout.replicaset_id
-            for _, space_id, kind in summary.counts
-            if space_id == layout.space.id and kind in CHANGES
-        }
-
-    def _traits(self) -> list[Traits]:
-        found = []
-        for number, target in self.targets.items():
-            own = [i for i, layout in enumerate(self.layouts) if layout.table == target.name]
-            own = [i for i in own if self._is_written(self.layouts[i])]
-            kinds = set().union(*(self._kinds(i) for i in own))
-            wiped = any(wipe.table == target.name for wipe in self.plan.routes.wipes)
-            if not kinds and not wiped:
-                continue
-            before = self.state.writers.get(target.name, Writers())
-            now = {self.layouts[i].replicaset_id for i in own if self._kinds(i)}
-            policy = self.config.policies.of(target.layout.space)
-            found.append(
-                Traits(
-                    number,
-                    target.name,
-                    deletes="DELETE" in kinds or wiped,
-                    operations=bool(kinds & {"UPDATE", "UPSERT"}),
-                    contended=len(before.replicasets | now) > 1 or before.unfit,
-                    deletes_all=policy.deletes == "all",
-                )
-            )
-        return found
+    def __init__(self, warehouse: Warehouse, plan: Plan, state: State, found: Survey, epoch: int) -> None:
+        self.warehouse, self.state, self.plan, self.epoch = warehouse, state, plan, epoch
+        self.layouts, self.numbers = plan.routes.layouts, found.numbers
+        self.targets, self.traits, self.policies = found.targets, found.traits, found.policies
+        self.survey = found
 
     def write(self, pins: Pins, reached: Callable[[str], None]) -> Written:
         rows = self._rows(pins)
@@ -188,7 +118,7 @@ class _Work:
     def _rows(self, pins: Pins) -> DataFrame:
         changelog = self.warehouse.read("_changelog").where(F.col("epoch") == self.epoch)
         snapshots = [s.segment for s in self.plan.stretches if s.is_snapshot]
-        kept = [i for i, layout in enumerate(self.layouts) if self._is_written(layout)]
+        kept = [i for i, layout in enumerate(self.layouts) if self.survey.writes(self.plan, layout)]
         changelog = changelog.where(F.col("layout").isin(kept))
         rows = keyed_rows(changelog, self.layouts, self.numbers, snapshots)
         wipes = self._wipes()
@@ -205,27 +135,20 @@ class _Work:
         return {w: held_keys(self.warehouse, self.state, w, self.numbers[w.table]) for w in self._wipes()}
 
     def _wipes(self) -> list[Wipe]:
-        return [w for w in self.plan.routes.wipes if w.table not in self.refused and self._settled(w)]
-
-    def _is_written(self, layout: Layout) -> bool:
-        refused = self.plan.state.replicasets[self._uuid(layout.replicaset_id)].refused
-        return layout.table not in self.refused and layout.space.id not in refused
+        return [w for w in self.plan.routes.wipes if w.table not in self.survey.refused and self._settled(w)]
 
     def _settled(self, wipe: Wipe) -> bool:
-        uuid = self._uuid(wipe.replicaset_id)
+        uuid = uuid_of(self.plan, wipe.replicaset_id)
         hold = self.plan.settlements[uuid].hold
         return hold is None or wipe.order < hold
 
-    def _uuid(self, replicaset_id: int) -> str:
-        return next(u for u, one in self.plan.state.replicasets.items() if one.id == replicaset_id)
-
     def _origin(self, wipe: Wipe) -> int | None:
-        maps = self.plan.state.replicasets[self._uuid(wipe.replicaset_id)].maps
+        maps = self.plan.state.replicasets[uuid_of(self.plan, wipe.replicaset_id)].maps
         ids = [e.global_id for e in maps if e.local_id == wipe.replica_id and e.since_lsn <= (wipe.lsn or 0)]
         return ids[-1] if ids else None
 
     def _format(self, layout: Layout) -> TupleFormat:
-        uuid = self._uuid(layout.replicaset_id)
+        uuid = uuid_of(self.plan, layout.replicaset_id)
         servers = [s.server for s in self.plan.stretches if s.replicaset_uuid == uuid and s.server]
         return format_of(layout.space, rules_of(servers[-1]) if servers else LATEST)
 
@@ -240,7 +163,7 @@ class _Work:
     def _sequences(self) -> dict[int, Column]:
         found = {}
         for number, target in self.targets.items():
-            wanted = self.config.policies.of(target.layout.space).sequence
+            wanted = self.policies[number].sequence
             if wanted:
                 places = [
                     [next((i for i, f in enumerate(fields) if f.name == name), -1) for name in wanted]
@@ -285,7 +208,7 @@ class _Work:
         if any(t.versions for t in told.values()):
             appends["_versions"] = apply.version_rows(decided, names, self.epoch)
         if any(t.conflicts for t in told.values()):
-            policies = {n: self.config.policies.of(t.layout.space).policy for n, t in self.targets.items()}
+            policies = {number: policy.policy for number, policy in self.policies.items()}
             appends["_conflicts"] = apply.conflict_rows(decided, names, self.epoch, policies)
         if any(t.unfit for t in told.values()):
             appends["_quarantine"] = apply.fault_rows(decided, names, self.epoch)

@@ -92,7 +92,9 @@ class Deployment:
     def refused(self) -> set[str]:
         """Return the names of the spaces that are followed in `_changelog` only."""
         newest: dict[Any, dict[str, Any]] = {}
-        for row in sorted(self.rows("_schema", ["epoch", "replicaset_id", "space_id", "name", "state"]), key=_epoch):
+        for row in sorted(
+            self.rows("_schema", ["epoch", "replicaset_id", "space_id", "name", "state"]), key=_epoch
+        ):
             newest[row["replicaset_id"], row["space_id"]] = row
         return {row["name"] for row in newest.values() if row["state"].startswith("refused")}
 

@@ -63,7 +63,10 @@ def test_rows_say_whose_version_they_are(both: Deployment, truths: tuple[Folded,
         expected = {w.tuple: w for w in winners(*truths, name, SEQUENCES.get(name, ()))}
         for row in both.table(name).values():
             winner = expected[row["_tuple"]]
-            assert (uuids.get(row["_global_id"], ""), row["_lsn"]) == (winner.instance_uuid, winner.version.lsn)
+            assert (uuids.get(row["_global_id"], ""), row["_lsn"]) == (
+                winner.instance_uuid,
+                winner.version.lsn,
+            )
             assert row["_timestamp"].timestamp() == pytest.approx(winner.version.timestamp / 1e6, abs=2e-6)
             assert row["_created"].timestamp() == pytest.approx(winner.version.created / 1e6, abs=2e-6)
 
@@ -112,7 +115,9 @@ def test_conflicts_name_winner_and_loser(both: Deployment) -> None:
             assert stands["_replicaset_id"] == row["winner_replicaset_id"]
 
 
-def test_equal_keys_are_one_key_however_they_are_written(both: Deployment, truths: tuple[Folded, Folded]) -> None:
+def test_equal_keys_are_one_key_however_they_are_written(
+    both: Deployment, truths: tuple[Folded, Folded]
+) -> None:
     for name in ("keys_number", "keys_scalar", "keys_unsigned", "keys_integer", "keys_decimal", "keys_two"):
         keys = [row["_key"] for row in both.rows(name, ["_key"])]
         assert len(keys) == len(set(keys))
@@ -150,8 +155,9 @@ def test_a_lost_checkpoint_costs_nothing(both: Deployment) -> None:
     [(r, n) for r in recordings() if r != own() for n in ("a2", "b1")] + [(own(), "b2")],
     ids=lambda value: value.name if isinstance(value, Recording) else value,
 )
+@pytest.mark.usefixtures("spark")
 def test_one_member_alone_gives_what_its_server_holds(
-    spark: SparkSession, tmp_path: Path, recording: Recording, node: str  # noqa: ARG001
+    tmp_path: Path, recording: Recording, node: str
 ) -> None:
     deployment = Deployment(tmp_path, {node: recording.directory(node)})
     deployment.run()

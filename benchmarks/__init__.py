@@ -1,0 +1,1 @@
+"""Measurements. Each module prints its ratios, taken in one run; nothing here is a test."""
