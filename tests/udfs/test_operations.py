@@ -124,6 +124,19 @@ def test_an_index_makes_a_field_a_double_too() -> None:
     assert apply_update(pack([1, 1.5]), operations, 1, indexed) == pack([1, double(2.5)])
 
 
+def test_the_double_beside_an_indexed_element_is_taken_for_it() -> None:
+    """The server looks a path up with indexes that count from 0, though they count from 1."""
+    space = Space(
+        512, 1, "s", "memtx", (Field("id", "unsigned"), Field("m", "array")), (KeyPart(0, "unsigned"),)
+    )
+    fmt = format_of(space, parts=[KeyPart(1, "double", "[2]")])
+    old = pack([1, [1.5, 1.5]])
+    assert apply_update(old, pack([["+", "m[1]", 1]]), 1, fmt) == pack([1, [double(2.5), 1.5]])
+    assert apply_update(old, pack([["+", "m[2]", 1]]), 1, fmt) == pack([1, [1.5, single(2.5)]])
+    both = pack([["+", "m[2]", 1], ["+", "m[1]", 1]])
+    assert apply_update(old, both, 1, fmt) == pack([1, [single(2.5), double(2.5)]])
+
+
 def test_an_index_makes_a_double_inside_a_map() -> None:
     space = Space(
         512, 1, "s", "memtx", (Field("id", "unsigned"), Field("m", "map")), (KeyPart(0, "unsigned"),)
@@ -159,6 +172,12 @@ def test_servers_of_3_do_more(old: list[object], operations: list[object], resul
     assert apply_update(pack([1, *old]), pack(operations), 1, MODERN) == pack([1, *result])
     with pytest.raises((TupleError, AssertionError)):
         assert apply_update(pack([1, *old]), pack(operations), 1, FORMAT) == pack([1, *result])
+
+
+def test_no_server_fills_gaps_inside_a_field() -> None:
+    for operations in ([["=", "[2][9]", 1]], [["+", "[2][1]", 1], ["=", "[2][9]", 1]]):
+        with pytest.raises(TupleError, match="was not found"):
+            apply_update(pack([1, [1, 2]]), pack(operations), 1, MODERN)
 
 
 def test_what_3_does_with_one_nested_path_twice_is_refused_by_name() -> None:

@@ -19,7 +19,7 @@ from schemas.errors import TupleError, UnsupportedError
 from schemas.iproto import RequestType, type_name
 from tests.live.server import find_tarantool
 from tests.oracle import log, mp
-from tests.udfs.cases import CASES, FIELDS, PRIMARY_KEY, Case, pack
+from tests.udfs.cases import CASES, FIELDS, PRIMARY_KEY, Case, double, pack
 from tests.udfs.generated import Generated, requests, steady
 from tests.udfs.oracle import SPACE, TUPLE, UPDATE, UPSERT, Answer, CrashError, Oracle, make_space, tuple_of
 from tests.udfs.test_operations import FORMAT, TYPES
@@ -190,3 +190,16 @@ def test_vinyl_keeps_an_upsert_that_does_not_fit_and_skips_one_that_changes_the_
     assert version.tuple is not None
     assert version.tuple.hex() == held == pack([1, -3, "x"]).hex()
     assert version.lsn == rows[-1].lsn
+
+
+def test_the_server_takes_the_double_beside_an_indexed_element_for_it(oracle: Oracle) -> None:
+    held = oracle.server.eval(
+        """local s = box.schema.space.create('q', {id = 601, format = {{'id', 'unsigned'}, {'m', 'array'}}})
+        s:create_index('pk')
+        s:create_index('d', {unique = false, parts = {{field = 2, type = 'double', path = '[2]'}}})
+        s:replace{1, {1.5, 1.5}} s:update(1, {{'+', 'm[1]', 1}})
+        local tuples = {require('msgpack').encode(s:get(1)):hex(), pcall(s.update, s, 1, {{'+', 'm[2]', 1}})}
+        s:drop()
+        return tuples[1], tuples[2]"""
+    )
+    assert held == [pack([1, [double(2.5), 1.5]]).hex(), False]
