@@ -33,8 +33,8 @@ def columns_of(warehouse: Warehouse, table: str) -> StructType:
 
 
 def same_columns(one: StructType, other: StructType) -> bool:
-    """Whether two schemas have the same columns; comments and nullability do not count."""
-    return [(f.name, f.dataType) for f in one] == [(f.name, f.dataType) for f in other]
+    """Whether two schemas have the same columns; order, comments and nullability do not count."""
+    return {f.name: f.dataType for f in one} == {f.name: f.dataType for f in other}
 
 
 def merge_rows(
