@@ -187,6 +187,14 @@ def test_a_deletion_makes_an_unknown_tuple_known() -> None:
     assert (state.is_unfit, state.is_present, state.version) == (False, False, version(None, 12, 1200, None))
 
 
+def test_an_insertion_that_cannot_be_applied_leaves_the_key_unknown_until_it_is_deleted() -> None:
+    state = Fold([FORMAT])
+    state.apply(upsert([0], [["?", 2, 1]], 11, 1100))
+    assert state.is_unfit
+    state.apply(delete(12, 1200))
+    assert (state.is_unfit, state.version) == (False, version(None, 12, 1200, None))
+
+
 _rows = st.one_of(
     st.builds(
         put,
@@ -242,11 +250,12 @@ def test_any_cut_into_batches_gives_the_same(rows: list[Change], data: st.DataOb
 
 @steady
 @given(st.lists(_rows, max_size=12))
-def test_time_never_goes_back_in_any_fold(rows: list[Change]) -> None:
+def test_time_never_goes_back_in_a_life(rows: list[Change]) -> None:
     state, last = Fold([FORMAT]), -1
     for row in rows:
+        last = last if state.is_present else -1
         state.apply(row)
-        assert state.version.timestamp is None or state.version.timestamp >= last
+        assert state.version.timestamp is None or not state.is_present or state.version.timestamp >= last
         last = state.version.timestamp or last
         assert (state.version.created is not None) == (
             state.is_present and not state.is_unfit
