@@ -91,10 +91,14 @@ class Fold:
         except (TupleError, UnsupportedError) as error:
             self._fail(global_id, lsn, error)
             return
-        if self.timestamp is None or (timestamp is not None and timestamp > self.timestamp):
+        begins = not self.is_present and kind != "DELETE"
+        # What was deleted before does not hold back the time of a new life: whether it is still known must
+        # not matter, since a batch may begin between the two.
+        restarts = begins or self.timestamp is None
+        if restarts or (timestamp is not None and self.timestamp is not None and timestamp > self.timestamp):
             self.timestamp = timestamp
-        if not self.is_present and kind != "DELETE":
-            self.is_present, self.created = True, None if timestamp is None else self.timestamp
+        if begins:
+            self.is_present, self.created = True, timestamp
         self.global_id, self.lsn, self.layout, self.is_changed = global_id, lsn, layout, True
 
     def _fail(self, global_id: int, lsn: int, error: AggregatorError) -> None:
