@@ -16,7 +16,7 @@ from pyspark.sql import functions as F
 
 from jobs.batch.changelog import pending_rows
 from jobs.batch.plan import Plan, Stretch
-from jobs.batch.state import State
+from jobs.batch.state import Replicaset, State
 from jobs.batch.summary import LOCAL_ID, Summary, join_summaries, summarize
 from schemas.tables import PENDING
 from schemas.xrow import SOURCES_ARROW
@@ -33,7 +33,7 @@ def with_pending(
     frame: DataFrame,
     sync: Mapping[str, frozenset[int]],
 ) -> tuple[list[Stretch], dict[str, Summary], DataFrame]:
-    """Put the waiting rows of a batch's replicasets in front of it.
+    """Put the waiting rows of a batch's replicasets in front of it, or behind rows that were missing before them.
 
     Parameters
     ----------
@@ -55,7 +55,12 @@ def with_pending(
     rows = warehouse.read(TABLE, state.versions.get(TABLE)).where(F.col("replicaset_id").isin(list(ids)))
     known = rows.select("replicaset_id", "segment", "source", "file", "instance_uuid").distinct().collect()
     order = sorted(known, key=lambda row: (row.replicaset_id, row.segment))
-    numbers = {(row.replicaset_id, row.segment): i - len(order) for i, row in enumerate(order)}
+    behind = frozenset(one.id for one in waiting if fills(one, summaries[one.uuid]))
+    last = max(stretch.segment for stretch in stretches) + 1
+    numbers = {
+        (row.replicaset_id, row.segment): last + i if row.replicaset_id in behind else i - len(order)
+        for i, row in enumerate(order)
+    }
     own = [
         Stretch(
             numbers[row.replicaset_id, row.segment],
@@ -70,13 +75,25 @@ def with_pending(
     ]
     before = _renumbered(rows, ids, numbers)
     found = {**summaries}
-    for uuid in ids.values():
+    for number, uuid in ids.items():
         table = before.where(F.col("replicaset_uuid") == uuid).orderBy("segment", "position", "row").toArrow()
-        found[uuid] = joined({uuid: _summary(table, sync.get(uuid, frozenset()))}, {uuid: summaries[uuid]})[
-            uuid
-        ]
-    columns = frame.columns
-    return [*own, *stretches], found, before.select(*columns).unionByName(frame)
+        waited = _summary(table, sync.get(uuid, frozenset()))
+        parts = [summaries[uuid], waited] if number in behind else [waited, summaries[uuid]]
+        found[uuid] = join_summaries(parts)
+    own.sort(key=lambda stretch: stretch.segment)
+    first = [stretch for stretch in own if stretch.segment < 0]
+    then = [stretch for stretch in own if stretch.segment >= 0]
+    return [*first, *stretches, *then], found, before.select(*frame.columns).unionByName(frame)
+
+
+def fills(replicaset: Replicaset, summary: Summary) -> bool:
+    """Whether rows go on from what is settled, not from what waits: another member's copy of the log.
+
+    They bring what was missing, so what waits comes behind them, as far as they do not hold it themselves.
+    """
+    missing = {i: lsn + 1 for i, lsn in replicaset.settled.items() if replicaset.read.get(i, 0) > lsn}
+    missing |= {i: 1 for i in replicaset.read if i not in replicaset.settled}
+    return any(run.first <= missing.get(run.replica_id, 0) <= run.last for run in summary.runs)
 
 
 def _renumbered(rows: DataFrame, ids: Mapping[int, str], numbers: Mapping[tuple[int, int], int]) -> DataFrame:
@@ -97,14 +114,6 @@ def _summary(table: pa.Table, sync: frozenset[int]) -> Summary:
         cuts = [0, *(i for i in range(1, len(segments)) if segments[i] != segments[i - 1]), len(segments)]
         parts += [summarize(batch.slice(a, b - a), segments[a], sync) for a, b in pairwise(cuts) if b > a]
     return join_summaries(parts)
-
-
-def joined(first: Mapping[str, Summary], then: Mapping[str, Summary]) -> dict[str, Summary]:
-    """Return both summaries of each replicaset as one: waiting rows first, then those of the files."""
-    result = dict(first)
-    for uuid, summary in then.items():
-        result[uuid] = join_summaries([first[uuid], summary]) if uuid in first else summary
-    return result
 
 
 def settle_pending(warehouse: Warehouse, state: State, frame: DataFrame, plan: Plan, epoch: int) -> Plan:

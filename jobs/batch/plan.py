@@ -241,7 +241,7 @@ def _advanced(
         cluster=cluster,
         maps=tuple(maps),
         spaces=step.control.spaces,
-        leader=parts[-1].instance_uuid,
+        leader=[part.instance_uuid for part in parts if part.server is not None or part is parts[0]][-1],
     )
 
 

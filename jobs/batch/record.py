@@ -40,7 +40,7 @@ def record(
         schema.append(warehouse, versions, epoch)
         told.append("_schema")
         reached("_schema")
-    gaps = _gaps(plan, epoch)
+    gaps = [*_gaps(plan, epoch), *_filled(warehouse, before, plan, epoch)]
     if gaps:
         warehouse.append("_gaps", warehouse.rows("_gaps", gaps))
         told.append("_gaps")
@@ -107,6 +107,27 @@ def _gaps(plan: Plan, epoch: int) -> list[dict[str, Any]]:
                 }
             )
     return found
+
+
+def _filled(warehouse: Warehouse, before: State, plan: Plan, epoch: int) -> list[dict[str, Any]]:
+    """Return the open gaps of replicasets that waited, and of which all rows are settled now."""
+    ids = [
+        before.replicasets[uuid].id
+        for uuid in plan.settlements
+        if uuid in before.replicasets
+        and before.replicasets[uuid].waits
+        and not plan.state.replicasets[uuid].waits
+    ]
+    if not ids:
+        return []
+    key = ("replicaset_id", "local_id", "first_lsn", "last_lsn")
+    newest: dict[tuple[Any, ...], dict[str, Any]] = {}
+    for row in warehouse.read("_gaps", before.versions.get("_gaps")).orderBy("epoch").collect():
+        newest[tuple(row[name] for name in key)] = row.asDict()
+    now = {"epoch": epoch, "found_at": datetime.now(UTC), "state": "filled"}
+    return [
+        {**row, **now} for row in newest.values() if row["state"] == "open" and row["replicaset_id"] in ids
+    ]
 
 
 def _components(before: State, plan: Plan, epoch: int) -> list[vclock.Component]:

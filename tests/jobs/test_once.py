@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import shutil
 import subprocess
 import sys
 from collections.abc import Callable
@@ -167,4 +168,28 @@ def test_a_replicaset_joins_and_one_leaves(whole: dict[str, Any], tmp_path: Path
     assert {n: {k: r["_tuple"] for k, r in t.items()} for n, t in found["tables"].items()} == {
         n: {k: r["_tuple"] for k, r in t.items()} for n, t in whole["tables"].items()
     }
+    assert found["changelog"] == whole["changelog"]
+
+
+def test_a_hole_holds_its_replicaset_until_another_member_fills_it(
+    whole: dict[str, Any], tmp_path: Path
+) -> None:
+    holed = tmp_path / "a1"
+    shutil.copytree(own().directory("a1"), holed)
+    logs = sorted(holed.glob("*.xlog"))
+    logs[1].unlink()
+    deployment = deployed(tmp_path, "a1", "b1")
+    deployment.sources["a1"] = holed
+    deployment.run()
+    assert deployment.rows("_pending", ["lsn"])
+    assert {row["state"] for row in deployment.rows("_gaps")} == {"open"}
+    deployment.sources = {"a2": own().directory("a2"), "b1": own().directory("b1")}
+    deployment.run()
+    assert not deployment.rows("_pending", ["lsn"])
+    newest = {
+        row["first_lsn"]: row["state"] for row in sorted(deployment.rows("_gaps"), key=lambda r: r["epoch"])
+    }
+    assert set(newest.values()) == {"filled"}
+    found = state(deployment)
+    assert {n: set(t) for n, t in found["tables"].items()} == {n: set(t) for n, t in whole["tables"].items()}
     assert found["changelog"] == whole["changelog"]
