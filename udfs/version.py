@@ -51,9 +51,10 @@ class Version(NamedTuple):
     global_id, lsn : int
         The last change that counted.
     timestamp : int or None
-        Its time in microseconds, never behind that of the version that it replaced.
+        Its time in microseconds, never behind that of a version of the same life that it replaced: a life begins
+        with an insertion where there was no tuple, and a deletion ends it.
     created : int or None
-        `timestamp` of the insertion since there was last no tuple; None where deleted or unknown.
+        Time of the life's insertion; None where deleted or unknown.
     layout : int
         Format of the tuple.
 

@@ -108,7 +108,14 @@ def test_a_deletion_forgets_when_it_was_created() -> None:
 def test_time_never_goes_back() -> None:
     assert folded(put("REPLACE", [6], 11, 400), base=BASE) == version([6], 11, 1000, 900)
     assert folded(delete(11, 400), base=BASE) == version(None, 11, 1000, None)
-    assert folded(delete(11, 400), put("INSERT", [6], 12, 500), base=BASE) == version([6], 12, 500, 500)
+
+
+def test_a_new_life_has_its_own_time() -> None:
+    later = folded(delete(11, 1100), put("INSERT", [6], 12, 500), base=BASE)
+    assert later == version([6], 12, 500, 500)
+    # The same where the deletion came in a batch before.
+    assert folded(put("INSERT", [6], 12, 500), base=version(None, 11, 1100, None)) == later
+    assert folded(put("INSERT", [6], 12, 500)) == later
 
 
 def test_a_row_without_a_time_keeps_the_time() -> None:
