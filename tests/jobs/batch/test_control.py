@@ -1,0 +1,176 @@
+"""System spaces: what each kind of row of `_cluster`, `_space`, `_index` and `_truncate` says."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from datetime import UTC, datetime
+
+import msgpack
+import pytest
+
+from jobs.batch.control import Control, Registration, SpaceRows, follow
+from jobs.batch.summary import Order
+from schemas.errors import TupleError
+from schemas.iproto import SystemSpace
+from tests.jobs.batch import logs
+from tests.jobs.batch.logs import A1, A2, A3, Row, change, control_row, define, drop, drop_index, index
+
+CLUSTER, SPACE, INDEX, TRUNCATE = (
+    SystemSpace.CLUSTER,
+    SystemSpace.SPACE,
+    SystemSpace.INDEX,
+    SystemSpace.TRUNCATE,
+)
+KNOWN = {600: logs.space_rows(600, "s")}
+
+
+def followed(
+    *rows: Row,
+    spaces: dict[int, SpaceRows] | None = None,
+    cluster: dict[int, str] | None = None,
+    snapshots: frozenset[int] = frozenset(),
+) -> Control:
+    told = [control_row(row, 10 * (i + 1)) for i, row in enumerate(rows)]
+    return follow(spaces or {}, cluster or {}, told, snapshots)
+
+
+def kinds(control: Control) -> list[tuple[int, str, int]]:
+    return [(one.order.position, one.kind, one.space_id) for one in control.changes]
+
+
+def test_cluster_rows_register_and_expel() -> None:
+    told = followed(
+        logs.register(1, A1),
+        change("REPLACE", CLUSTER, tuple_=[2, A2]),
+        logs.expel(2),
+        change("UPDATE", CLUSTER, key=[1], ops=[["=", 1, A3]]),
+        change("UPSERT", CLUSTER, tuple_=[3, A2], ops=[["=", 1, A2]]),
+    )
+    assert told.registrations == (
+        Registration(Order(0, 10, 0), 1, A1),
+        Registration(Order(0, 20, 0), 2, A2),
+        Registration(Order(0, 30, 0), 2, None),
+        Registration(Order(0, 40, 0), 1, A3),
+        Registration(Order(0, 50, 0), 3, A2),
+    )
+    assert (told.changes, told.spaces) == ((), {})
+
+
+def test_operations_on_cluster_go_on_from_what_was_known() -> None:
+    """From 3.0 on a third field holds the name; naming an instance is no new registration of another uuid."""
+    told = followed(change("UPDATE", CLUSTER, key=[2], ops=[["!", 2, "name"]]), cluster={2: A2})
+    assert [one.uuid for one in told.registrations] == [A2]
+
+
+def test_a_space_is_defined_row_by_row() -> None:
+    told = followed(define(600, "s"), index(600), index(600, index_id=1))
+    assert kinds(told) == [(10, "defined", 600), (20, "defined", 600)]
+    before, after = (one.rows.decoded() for one in told.changes)
+    assert (before.name, before.primary_key) == ("s", ())
+    assert [part.field for part in after.primary_key] == [0]
+    assert set(told.spaces[600].indexes) == {0, 1}
+
+
+def test_a_change_says_whose_row_and_when() -> None:
+    at = datetime(2026, 1, 2, tzinfo=UTC)
+    row = replace(control_row(define(600, "s"), 70, segment=3, replica_id=2), timestamp=at)
+    (one,) = follow({}, {}, [row], frozenset()).changes
+    assert (one.order, one.replica_id, one.lsn, one.timestamp) == (Order(3, 70, 0), 2, 70, at)
+
+
+@pytest.mark.parametrize(
+    ("operation", "base", "name"),
+    [(["=", 2, "t"], 0, "t"), (["=", 3, "t"], 1, "t"), (["=", "name", "t"], 0, "t")],
+)
+def test_a_space_is_changed_by_operations(operation: list[object], base: int, name: str) -> None:
+    """`index_base` 1 is what Lua's requests have; names of fields are those of the system space."""
+    row = {**change("UPDATE", SPACE, key=[600], ops=[operation]), "index_base": base}
+    told = followed(row, spaces=KNOWN)
+    assert told.spaces[600].decoded().name == name
+    assert set(told.spaces[600].indexes) == {0}
+    assert KNOWN[600].decoded().name == "s"
+
+
+def test_a_new_format_is_a_definition() -> None:
+    fields = [*logs.FIELDS, {"name": "more", "type": "any", "is_nullable": True}]
+    told = followed(change("REPLACE", SPACE, tuple_=logs.space_tuple(600, "s", fields)), spaces=KNOWN)
+    assert kinds(told) == [(10, "defined", 600)]
+    assert [field.name for field in told.spaces[600].decoded().fields] == ["id", "value", "more"]
+    assert told.spaces[600].decoded().primary_key
+
+
+def test_system_spaces_and_what_belongs_to_no_space_are_passed() -> None:
+    told = followed(define(511, "_mine"), index(280), index(777), logs.truncate(777), drop(778))
+    assert told == Control((), (), {})
+
+
+def test_a_drop_is_its_index_then_its_space() -> None:
+    told = followed(drop_index(600), change("DELETE", TRUNCATE, key=[600]), drop(600), spaces=KNOWN)
+    assert kinds(told) == [(10, "truncated", 600), (30, "dropped", 600)]
+    assert told.spaces == {}
+    assert told.changes[1].rows.decoded().name == "s"
+
+
+def test_an_id_may_be_given_to_another_space() -> None:
+    told = followed(drop_index(600), drop(600), define(600, "other"), index(600), spaces=KNOWN)
+    assert [kind for _, kind, _ in kinds(told)] == ["truncated", "dropped", "defined", "defined"]
+    assert told.spaces[600].decoded().name == "other"
+    made_anew = followed(drop(600), define(600, "other"), spaces=KNOWN)
+    assert made_anew.spaces[600].indexes == {}
+
+
+@pytest.mark.parametrize(
+    "row",
+    [
+        logs.truncate(600),
+        change("INSERT", TRUNCATE, tuple_=[600, 1]),
+        change("REPLACE", TRUNCATE, tuple_=[600, 2]),
+        change("UPDATE", TRUNCATE, key=[600], ops=[["+", 1, 1]]),
+    ],
+    ids=lambda row: str(row["type"]),
+)
+def test_truncate_is_an_event_in_a_log_only(row: Row) -> None:
+    assert kinds(followed(row, spaces=KNOWN)) == [(10, "truncated", 600)]
+    in_snapshot = followed(row, spaces=KNOWN, snapshots=frozenset({0}))
+    assert (in_snapshot.changes, in_snapshot.spaces) == ((), KNOWN)
+    assert followed(row, spaces=KNOWN, snapshots=frozenset({1})).changes
+
+
+def test_a_secondary_index_changes_no_table() -> None:
+    told = followed(index(600, index_id=2), drop_index(600, 2), spaces=KNOWN)
+    assert (told.changes, told.spaces) == ((), KNOWN)
+
+
+def test_the_primary_index_dropped_truncates() -> None:
+    told = followed(drop_index(600), spaces=KNOWN)
+    assert kinds(told) == [(10, "truncated", 600)]
+    assert told.changes[0].rows.decoded().primary_key == ()
+
+
+def test_the_primary_index_altered_is_a_definition() -> None:
+    parts = [{"field": 1, "type": "string"}]
+    update = change("UPDATE", INDEX, key=[600, 0], ops=[["=", "parts", parts]])
+    for row in (update, change("REPLACE", INDEX, tuple_=logs.index_tuple(600, parts))):
+        told = followed(row, spaces=KNOWN)
+        assert kinds(told) == [(10, "defined", 600)]
+        assert [part.field for part in told.spaces[600].decoded().primary_key] == [1]
+
+
+def test_names_that_are_not_utf8_are_kept() -> None:
+    raw = msgpack.packb([600, 1, b"\xff", "memtx", 0, {}, []], use_bin_type=False)
+    told = followed({**define(600, "s"), "tuple": raw})
+    assert told.spaces[600].decoded().name == "\udcff"
+
+
+@pytest.mark.parametrize(
+    ("row", "reason"),
+    [
+        ({"type": "INSERT", "space_id": 280}, "neither key nor tuple"),
+        (change("SELECT", 280, key=[600]), "type SELECT"),
+        (change("UPDATE", 280, key=[600]), "type UPDATE"),
+    ],
+)
+def test_what_is_no_change_of_a_system_space_is_an_error(row: Row, reason: str) -> None:
+    with pytest.raises(TupleError, match=reason) as caught:
+        followed(row, spaces=KNOWN)
+    assert (caught.value.fields["space"], caught.value.fields["lsn"]) == (280, 10)

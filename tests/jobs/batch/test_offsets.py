@@ -1,0 +1,51 @@
+"""The offset log of a checkpoint: one source's offset, or a refusal; and what the state says of itself."""
+
+from __future__ import annotations
+
+import pytest
+
+from jobs.batch.offsets import offset_of
+from jobs.batch.state import Replicaset, State
+from schemas.errors import OffsetError
+
+METADATA = '{"batchWatermarkMs":0,"batchTimestampMs":1700000000000,"conf":{}}'
+OFFSET = '{"replicasets":{},"version":1}'
+
+
+def test_the_third_line_is_the_offset() -> None:
+    assert offset_of(f"v1\n{METADATA}\n{OFFSET}", "offsets/0") == OFFSET
+
+
+def test_a_source_without_offset_has_none() -> None:
+    assert offset_of(f"v1\n{METADATA}\n-", "offsets/0") is None
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "",
+        "v1",
+        f"v1\n{METADATA}",
+        f"v2\n{METADATA}\n{OFFSET}",
+        f"v1\n{METADATA}\n{OFFSET}\n{OFFSET}",
+    ],
+    ids=["empty", "torn", "no source", "another version", "two sources"],
+)
+def test_anything_else_is_refused_with_its_place(text: str) -> None:
+    with pytest.raises(OffsetError, match="not that of one source") as caught:
+        offset_of(text, "checkpoint/offsets/7")
+    assert caught.value.fields["file"] == "checkpoint/offsets/7"
+
+
+def test_a_replicaset_waits_while_more_is_read_than_settled() -> None:
+    assert not Replicaset(1, "a", settled={1: 5}, read={1: 5}).waits
+    assert Replicaset(1, "a", settled={1: 5}, read={1: 6}).waits
+    assert Replicaset(1, "a", settled={1: 5}, read={1: 5, 2: 1}).waits
+
+
+def test_replaced_replicasets_leave_the_others() -> None:
+    one, other = Replicaset(1, "a", settled={1: 5}), Replicaset(2, "b", settled={1: 7})
+    state = State(epoch=3, replicasets={"a": one, "b": other})
+    after = state.with_replicasets({"b": Replicaset(2, "b", settled={1: 8})})
+    assert (after.epoch, after.vclocks()) == (3, {"a": {1: 5}, "b": {1: 8}})
+    assert state.vclocks() == {"a": {1: 5}, "b": {1: 7}}

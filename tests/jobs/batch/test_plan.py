@@ -1,0 +1,215 @@
+"""A batch, decided: ids, maps, origins that nobody announced, spaces that become synchronous."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from jobs.batch.control import follow
+from jobs.batch.plan import sync_spaces
+from jobs.batch.state import MapEntry, Replicaset, State
+from tests.jobs.batch import logs
+from tests.jobs.batch.logs import (
+    A1,
+    A2,
+    A3,
+    B1,
+    A,
+    B,
+    Transaction,
+    batch,
+    control_row,
+    define,
+    expel,
+    flagged,
+    index,
+    local,
+    put,
+    register,
+    settling,
+    txn,
+)
+from tests.jobs.batch.pure import Driver, Piece
+
+BEGIN = (txn(1, register(1, A1)), txn(1, register(2, A2)))
+
+
+def piece(*rows: Transaction, lsns: dict[int, int] | None = None, **where: object) -> Piece:
+    return replace(Piece(batch(*rows, lsns=lsns)), **where)  # type: ignore[arg-type]
+
+
+def test_ids_are_given_once_in_the_order_of_replicaset_and_log() -> None:
+    driver = Driver()
+    other = piece(txn(1, register(1, B1)), replicaset=B, instance=B1)
+    driver.batch(other, piece(txn(1, register(2, A2)), txn(1, register(1, A1)), txn(1, register(3, A2))))
+    assert driver.announced == [[(A2, 2, A), (A1, 1, A), (B1, 1, B)]]
+    assert driver.state.global_ids == {A2: 1, A1: 2, B1: 3}
+    assert {uuid: one.id for uuid, one in driver.state.replicasets.items()} == {A: 1, B: 2}
+    driver.batch(piece(txn(1, register(2, A2)), lsns={1: 3}))
+    assert len(driver.announced) == 1
+
+
+def test_the_reader_of_a_log_is_known_without_a_row_of_cluster() -> None:
+    driver = Driver()
+    driver.batch(piece(txn(0, local(put())), instance=A3))
+    assert driver.announced == [[(A3, None, A)]]
+    assert driver.state.replicasets[A].leader == A3
+
+
+def test_a_map_holds_from_the_first_row_of_the_origin() -> None:
+    """The first master signs rows before the row that registers it; another one only after its own."""
+    driver = Driver()
+    plan = driver.batch(piece(txn(1, put()), *BEGIN, txn(2, put())))
+    assert plan.new_maps == {1: (MapEntry(1, 1, 1), MapEntry(2, 2, 1))}
+    assert driver.state.replicasets[A].cluster == {1: A1, 2: A2}
+    assert driver.fates[A, 1, 1].global_id == driver.fates[A, 1, 3].global_id == 1
+    assert driver.fates[A, 2, 1].global_id == 2
+
+
+def test_a_map_of_a_snapshot_holds_from_its_vclock() -> None:
+    driver = Driver()
+    snapshot = piece(txn(0, register(1, A1), register(2, A2)), is_snapshot=True, vclock={0: 3, 1: 70, 2: 30})
+    driver.batch(snapshot, piece(txn(1, put()), txn(2, put()), lsns={1: 70, 2: 30}))
+    one = driver.state.replicasets[A]
+    assert one.maps == (MapEntry(1, 1, 71), MapEntry(2, 2, 31))
+    assert one.settled == {1: 71, 2: 31}
+    assert len(driver.snapshot) == 2
+
+
+REUSED = (
+    *BEGIN,
+    txn(2, put(), put()),
+    txn(1, expel(2)),
+    txn(1, register(2, A3)),
+    txn(2, put(), put()),
+    txn(1, expel(2)),
+    txn(1, register(2, A2)),
+    txn(2, put()),
+)
+
+
+def test_an_id_that_another_instance_gets_goes_on_from_the_last_lsn() -> None:
+    expected = (MapEntry(1, 1, 1), MapEntry(2, 2, 1), MapEntry(2, 3, 3), MapEntry(2, 2, 5))
+    rows = logs.rows_of(REUSED)
+    for cut in range(len(rows) + 1):
+        driver = Driver()
+        for part in (rows[:cut], rows[cut:]):
+            if part:
+                driver.batch(Piece(logs.batch_of(part)))
+        assert driver.state.replicasets[A].maps == expected, cut
+        assert [driver.fates[A, 2, lsn].global_id for lsn in range(1, 6)] == [2, 2, 3, 3, 2], cut
+
+
+def test_a_known_instance_is_no_new_entry() -> None:
+    driver = Driver()
+    driver.batch(piece(*BEGIN))
+    plan = driver.batch(piece(txn(1, register(2, A2)), lsns={1: 2}))
+    assert plan.new_maps == {1: ()}
+
+
+def test_an_expelled_instance_keeps_its_map() -> None:
+    driver = Driver()
+    driver.batch(piece(*BEGIN, txn(2, put()), txn(1, expel(2)), txn(2, put())))
+    assert driver.state.replicasets[A].cluster == {1: A1}
+    assert driver.fates[A, 2, 2].global_id == 2
+    assert driver.waiting == []
+
+
+def test_rows_of_an_origin_that_nobody_announced_wait() -> None:
+    driver = Driver()
+    plan = driver.batch(piece(*BEGIN, txn(1, put()), txn(3, put()), txn(1, put())))
+    settlement = plan.settlements[A]
+    assert settlement.reason == "replica id 3 is in no map: no row of _cluster has announced it"
+    assert plan.holds
+    assert driver.names_waiting() == [(3, 1), (1, 4)]
+    assert driver.state.replicasets[A].waits
+    driver.batch(piece(txn(1, register(3, A3)), lsns={1: 4}))
+    assert driver.waiting == []
+    assert driver.fates[A, 3, 1].global_id == 3
+    assert not driver.state.replicasets[A].waits
+
+
+def test_what_a_waiting_row_announces_is_not_known_yet() -> None:
+    driver = Driver()
+    driver.batch(piece(*BEGIN, txn(1, flagged(put())), txn(1, register(3, A3)), txn(3, put())))
+    assert driver.state.replicasets[A].cluster == {1: A1, 2: A2}
+    assert A3 not in driver.members
+    driver.batch(piece(txn(1, settling("CONFIRM", 1, 3)), lsns={1: 4}))
+    assert driver.fates[A, 3, 1].global_id == 3
+
+
+def test_one_replicaset_waits_and_another_goes_on() -> None:
+    driver = Driver()
+    other = piece(txn(1, register(1, B1)), replicaset=B, instance=B1)
+    driver.batch(piece(*BEGIN, txn(1, put(), lsn=9)), other)
+    driver.batch(piece(txn(1, put()), replicaset=B, instance=B1, lsns={1: 1}))
+    assert (B, 1, 2) in driver.fates
+    assert driver.names_waiting() == [(1, 9)]
+
+
+def test_spaces_are_synchronous_from_their_definition_on() -> None:
+    """Tarantool 2.6 logs no flag: the space's own option says it."""
+    ddl = (txn(1, define(600, "s", is_sync=True)), txn(1, index(600)), txn(1, put(600)))
+    driver = Driver()
+    plan = driver.batch(piece(*BEGIN, *ddl))
+    assert plan.settlements[A].reason == "transaction 1:5 is not confirmed"
+    assert driver.names_waiting() == [(1, 5)]
+    driver.batch(piece(txn(1, settling("ROLLBACK", 1, 5)), lsns={1: 5}))
+    assert driver.states()[1, 5] == "rolled back"
+
+
+def test_rows_of_a_space_that_a_waiting_row_made_synchronous_wait() -> None:
+    ddl = (txn(1, define(600, "s", is_sync=True)), txn(1, index(600)), txn(1, put(600)))
+    driver = Driver()
+    driver.batch(piece(*BEGIN, txn(1, flagged(put())), *ddl))
+    driver.batch(piece(txn(1, settling("CONFIRM", 1, 3)), lsns={1: 6}))
+    assert driver.names_waiting() == [(1, 6), (1, 7)]
+
+
+def test_a_space_that_was_not_synchronous_yet_holds_nothing() -> None:
+    option = logs.change("UPDATE", 280, key=[600], ops=[["=", 5, {"is_sync": True}]])
+    rows = (txn(1, define(600, "s")), txn(1, index(600)), txn(1, put(600)), txn(1, option), txn(1, put(600)))
+    driver = Driver()
+    driver.batch(piece(*BEGIN, *rows))
+    assert driver.names_waiting() == [(1, 7)]
+
+
+def test_synchronous_tuples_of_a_snapshot_wait_for_nobody() -> None:
+    rows = (register(1, A1), define(600, "s", is_sync=True), index(600), put(600))
+    driver = Driver()
+    plan = driver.batch(piece(txn(0, *rows), is_snapshot=True, vclock={1: 9}))
+    assert not plan.holds
+    assert [fate.table for fate in driver.snapshot] == [None, None, None, "s"]
+
+
+def test_local_rows_behind_a_snapshot_are_read() -> None:
+    driver = Driver()
+    snapshot = piece(txn(0, register(1, A1), *[put()] * 20), is_snapshot=True, vclock={0: 3, 1: 9})
+    driver.batch(snapshot)
+    driver.batch(piece(txn(1, local(put())), lsns={0: 3, 1: 9}))
+    assert driver.states() == {(0, 4): "committed"}
+    assert driver.state.replicasets[A].settled == {0: 4, 1: 9}
+
+
+def test_sync_spaces_are_those_known_and_those_of_the_batch() -> None:
+    known = Replicaset(
+        1, A, spaces={600: logs.space_rows(600, "s", is_sync=True), 601: logs.space_rows(601, "t")}
+    )
+    state = State(replicasets={A: known})
+    assert sync_spaces(state) == {A: frozenset({600})}
+    told = follow({}, {}, [control_row(define(700, "u", is_sync=True), 10)], frozenset())
+    assert sync_spaces(state, {A: told, B: told}) == {A: frozenset({600, 700}), B: frozenset({700})}
+
+
+def test_a_refused_space_is_remembered_until_it_is_emptied() -> None:
+    driver = Driver()
+    driver.batch(piece(*BEGIN, txn(1, define(600, "s")), txn(1, index(600))))
+    rekeyed = logs.change("REPLACE", 288, tuple_=logs.index_tuple(600, [{"field": 1, "type": "string"}]))
+    driver.batch(piece(txn(1, rekeyed), lsns={1: 4}))
+    reason = "its primary key was changed; the table s stops here"
+    assert driver.state.replicasets[A].refused == {600: reason}
+    driver.batch(piece(txn(1, put(600)), lsns={1: 5}))
+    assert driver.state.replicasets[A].refused == {600: reason}
+    assert driver.fates[A, 1, 6].table is None
+    driver.batch(piece(txn(1, logs.truncate(600)), txn(1, put(600)), lsns={1: 6}))
+    assert driver.state.replicasets[A].refused == {}
+    assert driver.fates[A, 1, 8].table == "s"

@@ -1,0 +1,171 @@
+"""Summaries of stretches of a log: what each holds, and that cutting a stretch changes nothing."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from jobs.batch.summary import Order, Run, Summary, SyncRow, join_summaries, summarize
+from schemas.iproto import SystemSpace
+from tests.jobs.batch import logs
+from tests.jobs.batch.logs import A2, A3, Transaction, batch, flagged, local, put, register, settling, txn
+
+
+def runs(*transactions: Transaction) -> list[tuple[int, int, int, int]]:
+    return [
+        (run.replica_id, run.first, run.last, run.start.position)
+        for run in summarize(batch(*transactions), 0).runs
+    ]
+
+
+def test_nothing_is_the_summary_of_no_rows() -> None:
+    assert summarize(batch(), 0) == Summary() == join_summaries([])
+
+
+def test_interleaved_origins_have_a_run_each() -> None:
+    rows = [txn(1, put()), txn(2, put(), put()), txn(1, put()), txn(2, put())]
+    assert runs(*rows) == [(1, 1, 2, 100), (2, 1, 3, 150)]
+
+
+def test_a_hole_begins_a_run() -> None:
+    rows = [txn(1, put()), txn(2, put()), txn(1, put(), lsn=5), txn(1, put())]
+    assert runs(*rows) == [(1, 1, 1, 100), (2, 1, 1, 150), (1, 5, 6, 200)]
+
+
+def test_going_back_begins_a_run() -> None:
+    rows = [txn(1, put(), put(), put()), txn(1, put(), put(), lsn=2), txn(1, put())]
+    assert runs(*rows) == [(1, 1, 3, 100), (1, 2, 4, 150)]
+
+
+def test_the_same_lsn_again_begins_a_run() -> None:
+    assert runs(txn(1, put()), txn(1, put(), lsn=1)) == [(1, 1, 1, 100), (1, 1, 1, 150)]
+
+
+def test_rows_of_cluster_break_every_run() -> None:
+    rows = [txn(1, put()), txn(2, put()), txn(1, register(3, A3)), txn(2, put()), txn(1, put())]
+    assert runs(*rows) == [(1, 1, 1, 100), (2, 1, 1, 150), (1, 2, 3, 200), (2, 2, 2, 250)]
+
+
+def test_local_rows_are_a_run_of_component_0() -> None:
+    rows = [txn(1, local(put())), txn(1, put()), txn(1, local(put()))]
+    assert runs(*rows) == [(0, 1, 2, 100), (1, 1, 1, 150)]
+
+
+def test_rows_without_lsn_are_in_no_run() -> None:
+    rows = logs.rows_of([txn(1, put()), txn(1, put())])
+    rows[0]["lsn"] = rows[0]["tsn"] = None
+    assert [(run.first, run.last) for run in summarize(logs.batch_of(rows), 0).runs] == [(2, 2)]
+
+
+def test_counts_are_by_segment_space_and_type() -> None:
+    rows = batch(
+        txn(1, put(512), put(512), put(513)),
+        txn(1, logs.change("DELETE", 512, key=[1])),
+        txn(1, {"type": "NOP"}),
+        txn(1, settling("CONFIRM", 1, 3)),
+    )
+    assert summarize(rows, 7).counts == Counter(
+        {
+            (7, 512, "REPLACE"): 2,
+            (7, 513, "REPLACE"): 1,
+            (7, 512, "DELETE"): 1,
+            (7, -1, "NOP"): 1,
+            (7, -1, "RAFT_CONFIRM"): 1,
+        }
+    )
+
+
+def test_control_rows_are_those_that_steer() -> None:
+    confirm = settling("CONFIRM", 1, 3)
+    rows = batch(
+        txn(1, put(512)),
+        txn(2, register(2, A2), put(SystemSpace.SCHEMA, "x", 1)),
+        txn(1, logs.define(600, "s"), logs.index(600), logs.truncate(600)),
+        txn(1, put(SystemSpace.SEQUENCE, 1), confirm),
+    )
+    found = summarize(rows, 3).control
+    assert [(row.order.position, row.order.row, row.space_id, row.replica_id, row.lsn) for row in found] == [
+        (150, 0, 320, 2, 1),
+        (200, 0, 280, 1, 2),
+        (200, 1, 288, 1, 3),
+        (200, 2, 330, 1, 4),
+        (250, 1, None, 1, 6),
+    ]
+    assert {row.order.segment for row in found} == {3}
+    assert found[0].tuple == logs.pack([2, A2])
+    assert (found[3].operations, found[3].index_base) == (logs.pack([["+", 1, 1]]), 0)
+    assert (found[4].type, found[4].body) == ("RAFT_CONFIRM", confirm["body"])
+
+
+@pytest.mark.parametrize("kind", ["PROMOTE", "DEMOTE", "CONFIRM", "ROLLBACK"])
+def test_all_that_settles_is_control(kind: str) -> None:
+    assert [row.type for row in summarize(batch(txn(1, settling(kind, 1, 1))), 0).control] == [f"RAFT_{kind}"]
+
+
+def test_a_flag_on_the_last_row_makes_the_whole_transaction_wait() -> None:
+    rows = batch(txn(1, put()), txn(1, put(), put(), flagged(put())), txn(1, put()))
+    assert summarize(rows, 2).sync == (SyncRow(Order(2, 150, 0), 1, 2, 4, None),)
+
+
+def test_rows_of_a_listed_space_wait_with_their_transaction() -> None:
+    rows = batch(txn(1, put(512), put(600), put(512)), txn(2, put(512)), txn(1, put(600)))
+    assert summarize(rows, 0).sync == ()
+    assert summarize(rows, 0, {600}).sync == (
+        SyncRow(Order(0, 100, 0), 1, 1, 3, 600),
+        SyncRow(Order(0, 200, 0), 1, 4, 4, 600),
+    )
+
+
+def test_an_asynchronous_one_that_queues_behind_does_not_wait_for_itself() -> None:
+    behind = {**put(), "wait_sync": True}
+    assert len(summarize(batch(txn(1, flagged(put())), txn(1, behind)), 0).sync) == 1
+
+
+def test_transactions_of_two_origins_with_one_number_are_two() -> None:
+    rows = batch(txn(1, put(), lsn=5), txn(2, flagged(put()), lsn=5))
+    assert [(row.replica_id, row.tsn) for row in summarize(rows, 0).sync] == [(2, 5)]
+
+
+def test_a_row_of_a_local_space_is_part_of_its_transaction() -> None:
+    rows = batch(txn(1, local(put(700)), put(), local(put(700)), flagged(put())), lsns={1: 10, 0: 50})
+    assert summarize(rows, 0).sync == (SyncRow(Order(0, 100, 0), 1, 11, 12, None),)
+
+
+CHANGES = st.sampled_from(
+    [
+        *(put(512), put(513), put(600), flagged(put(512)), local(put(700)), {"type": "NOP"}),
+        *(register(3, A3), logs.define(512, "s"), settling("CONFIRM", 1, 2)),
+    ]
+)
+TRANSACTIONS = st.builds(
+    Transaction,
+    st.integers(1, 3),
+    st.lists(CHANGES, min_size=1, max_size=4).map(tuple),
+    st.none() | st.none() | st.integers(1, 8),
+)
+
+
+@settings(deadline=None)
+@given(
+    st.lists(TRANSACTIONS, min_size=1, max_size=8).map(logs.rows_of),
+    st.lists(st.integers(0, 32), max_size=5),
+)
+def test_any_cut_gives_the_summary_of_the_whole(rows: list[logs.Row], cuts: list[int]) -> None:
+    whole = summarize(logs.batch_of(rows), 4, {600})
+    ends = [*sorted(min(cut, len(rows)) for cut in cuts), len(rows)]
+    parts = [
+        summarize(logs.batch_of(rows[a:b]), 4, {600}) for a, b in zip([0, *ends[:-1]], ends, strict=True)
+    ]
+    assert join_summaries(parts) == whole
+    assert join_summaries([join_summaries(parts[:2]), join_summaries(parts[2:])]) == whole
+
+
+def test_runs_of_two_segments_stay_two() -> None:
+    """What was read before is told anew for each segment, so a run lies in one."""
+    first, second = batch(txn(1, put(), put())), batch(txn(1, put()), lsns={1: 2})
+    found = join_summaries([summarize(first, 0), summarize(second, 1)])
+    assert found.runs == (Run(1, 1, 2, Order(0, 100, 0)), Run(1, 3, 3, Order(1, 100, 0)))
+    assert found.rows == 3

@@ -1,0 +1,38 @@
+"""Lag: how far each leader is behind what its log holds."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from jobs.progress import lag_of
+
+
+def offset(**places: tuple[str, str, int]) -> str:
+    named = {
+        uuid: {"leader": leader, "file": file, "position": position}
+        for uuid, (leader, file, position) in places.items()
+    }
+    return json.dumps({"replicasets": named})
+
+
+def test_within_a_file_it_is_bytes() -> None:
+    end, latest = offset(A=("a1", "1.xlog", 100)), offset(A=("a1", "1.xlog", 350))
+    assert lag_of(end, latest) == {"a1": "250 B"}
+
+
+def test_across_files_it_is_the_file() -> None:
+    end, latest = offset(A=("a1", "1.xlog", 900)), offset(A=("a2", "7.xlog", 350))
+    assert lag_of(end, latest) == {"a2": "to 7.xlog"}
+
+
+def test_who_is_not_behind_is_not_named() -> None:
+    end = offset(A=("a1", "1.xlog", 100), B=("b1", "1.xlog", 100))
+    latest = offset(A=("a1", "1.xlog", 100), B=("b1", "1.xlog", 101), C=("c1", "1.xlog", 5))
+    assert lag_of(end, latest) == {"b1": "1 B"}
+
+
+@pytest.mark.parametrize(("end", "latest"), [(None, None), (offset(), None), (None, offset()), ("", "")])
+def test_without_offsets_nothing_is_known(end: str | None, latest: str | None) -> None:
+    assert lag_of(end, latest) == {}

@@ -1,0 +1,1 @@
+"""Tests of the Delta tables and of the writer lock."""
