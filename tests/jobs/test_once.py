@@ -30,8 +30,8 @@ SPACES = ("accounts", "ledger", "to_trunc", "again")
 POLICIES = {"spaces": {"accounts": {"sequence": ["updated"]}}}
 
 
-class Killed(BaseException):
-    """Stands for the end of the process: nothing of ours catches it."""
+class Killed(Exception):  # noqa: N818 - nobody's mistake
+    """Stands for the end of the process: nothing of ours catches it. (A BaseException hangs the way to the JVM.)"""
 
 
 def deployed(folder: Path, *nodes: str, **settings: Any) -> Deployment:
