@@ -31,7 +31,10 @@ POLICIES = {"spaces": {"accounts": {"sequence": ["updated"]}}}
 
 
 class Killed(Exception):  # noqa: N818 - nobody's mistake
-    """Stands for the end of the process: nothing of ours catches it. (A BaseException hangs the way to the JVM.)"""
+    """Stands for the end of the process: nothing of ours catches it.
+
+    Not a BaseException: that would hang the way back to the JVM.
+    """
 
 
 def deployed(folder: Path, *nodes: str, **settings: Any) -> Deployment:
