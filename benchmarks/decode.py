@@ -57,7 +57,7 @@ def rows(count: int) -> Iterator[bytes]:
             draw.getrandbits(60),
             draw.randrange(100),
             lsn % 2 == 0,
-            "state of the order",
+            "state of the order: paid, shipped",
         ]
         body = encode_body(space_id=512, tuple_=msgpack.packb(tuple_))
         yield encode_row(RequestType.REPLACE, body, replica_id=1, lsn=lsn, timestamp=1.7e9 + lsn / 1e5)

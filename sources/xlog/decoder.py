@@ -230,6 +230,7 @@ class Decoder(Generic[Batch]):
                 return
             if status != FULL:
                 yield from self._unsound(group, int(state[BLOCK]), Status(status), int(state[NUMBER]))
+                return
             if state[COUNT]:
                 yield from self.flush()
             else:

@@ -161,6 +161,14 @@ def test_failfast_finds_damage_whatever_the_cut(tmp_path: Path, number: int, kin
         assert raised.value.fields["offset"] == where
 
 
+@pytest.mark.parametrize("begin", [0, 1, STARTS[0]])
+def test_a_damaged_first_block_is_not_taken_for_an_unknown_start(tmp_path: Path, begin: int) -> None:
+    path = samples.put(tmp_path, damaged(0, "checksum"))
+    with pytest.raises(XlogChecksumError):
+        samples.lsns(path, begin)
+    assert samples.lsns(path, 0, begin) == []
+
+
 @pytest.mark.parametrize(("number", "kind"), CASES)
 def test_lenient_modes_report_damage_once_whatever_the_cut(tmp_path: Path, number: int, kind: str) -> None:
     data = damaged(number, kind)
