@@ -103,7 +103,12 @@ class Directory:
         except (OSError, pa.ArrowException, ValueError) as error:
             self._root = None  # connect anew the next time
             reason = f"the source cannot be listed: {error}"
-            raise SourceError(reason, source=self.source.name, path=self.source.path) from error
+            raise SourceError(
+                reason,
+                source=self.source.name,
+                path=self.source.path,
+                advice="bring it back, remove the source, or go on without it by on_source_error=skip",
+            ) from error
         names = {info.base_name for info in infos}
         self.ends.forget_all_but(names)
         self._metas = {name: meta for name, meta in self._metas.items() if name in names}

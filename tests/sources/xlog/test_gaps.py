@@ -7,7 +7,10 @@ from pathlib import Path
 import pytest
 
 from schemas.errors import XlogGapError
+from schemas.iproto import RequestType
 from sources.xlog.batch import segments_between
+from sources.xlog.block import encode_block
+from sources.xlog.encode import encode_row
 from sources.xlog.follow import Follower
 from sources.xlog.offset import Offset
 from sources.xlog.options import parse_options
@@ -141,6 +144,18 @@ def test_local_rows_take_part(tmp_path: Path) -> None:
     log(tmp_path, 0).write_bytes(data[: -((len(data) - data.index(b"\n\n") - 2) // 5)])
     asked = follower(tmp_path, gaps="report")
     assert gaps(segments_between(asked, *whole(asked)))["005"] == Gap({0: 2, 1: 2}, {0: 3, 1: 2})
+
+
+def test_a_local_row_counts_for_component_0_even_if_it_names_its_instance(tmp_path: Path) -> None:
+    server = Server(tmp_path)
+    server.write(rows=2)
+    row = encode_row(RequestType.NOP, timestamp=1.0, lsn=1, replica_id=1, group_id=1)
+    server.append(encode_block(row))
+    server.vclock[0] = 1
+    server.crash()
+    server.write(rows=1)
+    asked = follower(tmp_path)
+    assert gaps(segments_between(asked, *whole(asked))) == {"000": None, "003": None}
 
 
 def test_a_header_that_names_another_predecessor_is_no_gap_where_no_row_is_missing(tmp_path: Path) -> None:

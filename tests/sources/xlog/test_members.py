@@ -112,6 +112,19 @@ def test_a_stand_in_takes_over_from_a_directory_that_cannot_be_read(
     assert "a1" in asked.unreadable, "and it is reported for as long as it is gone"
 
 
+def test_a_leader_that_is_gone_when_the_query_starts_is_known_from_the_offset(pair: Replicaset) -> None:
+    pair.write(5)
+    asked = follower(pair.a1.path, pair.a2.path)
+    _, _, at = drain(asked, asked.initial())
+    gone = pair.a1.path.with_name("nowhere") / "a1"
+    over = follower(gone, pair.a2.path).latest(at)
+    assert over[A].leader == "a2"
+    with pytest.raises(SourceError, match=r"a1.*on_source_error"):
+        follower(gone, pair.a2.path).latest(over)
+    rows, read, _ = drain(follower(gone, pair.a2.path, on_source_error="skip"), over)
+    assert (read, rows) == (["a2"], everything(5))
+
+
 def test_a_leader_that_lost_the_file_it_was_in_is_followed_by_a_stand_in(pair: Replicaset) -> None:
     pair.write(5)
     asked = follower(pair.a1.path, pair.a2.path)
@@ -182,6 +195,20 @@ def test_available_now_does_not_change_leaders_for_being_behind(pair: Replicaset
     asked.pin()
     rows, read, _ = drain(asked, asked.initial())
     assert (read, rows) == (["a1"], everything(5))
+
+
+def test_available_now_leaves_out_what_could_not_be_read_when_it_began(
+    tmp_path: Path, pair: Replicaset
+) -> None:
+    pair.write(2)
+    asked = follower(pair.a1.path, tmp_path / "b1", on_source_error="skip")
+    asked.pin()
+    late = Server(tmp_path / "b1", "b1")
+    late.snapshot()
+    late.write(rows=3)
+    _, read, at = drain(asked, asked.initial())
+    assert read == ["a1"]
+    assert at[B].position == 0, "it begins, and goes on the next time"
 
 
 def test_a_stand_in_that_does_not_reach_back_cannot_take_over(pair: Replicaset) -> None:

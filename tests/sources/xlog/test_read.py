@@ -14,13 +14,12 @@ from schemas.errors import (
     ConfigurationError,
     SourceError,
     XlogChecksumError,
-    XlogError,
     XlogMissingError,
     XlogTruncatedError,
 )
 from schemas.xrow import CORRUPT_COLUMN, SOURCES_ARROW, XROW_ARROW
 from sources.xlog.batch import segments_between, tasks_of
-from sources.xlog.block import MAGIC_PLAIN
+from sources.xlog.block import FIXED_HEADER_SIZE, MAGIC_PLAIN
 from sources.xlog.datasource import XlogDataSource, XlogReader, XlogStreamReader
 from sources.xlog.follow import Follower
 from sources.xlog.offset import to_text
@@ -240,13 +239,14 @@ def test_damage_is_found_whatever_the_split(tmp_path: Path, filler: str) -> None
     path = tmp_path / "00000000000000000000.xlog"
     data = path.read_bytes()
     blocks = [at for at in range(len(data)) if data.startswith(MAGIC_PLAIN.to_bytes(4, "big"), at)]
-    at = blocks[10] + 4
-    path.write_bytes(data[:at] + b"\xce\x00\x0f\xff\xff" + data[at + (1 if filler == "" else 3) :])
+    # Length, checksum of the block before (0), checksum, padding: 19 bytes with the magic, as in a sound header.
+    claim = b"\xce\x00\x0f\xff\xff" + b"\x00" + b"\xce\x00\x00\x00\x00" + b"\xa3\x00\x00\x00"
+    path.write_bytes(data[: blocks[10] + 4] + claim + data[blocks[10] + FIXED_HEADER_SIZE :])
     for split in (len(data) // 7, len(data) // 3, len(data)):
         reader = XlogReader(
             parse_options({"path": str(tmp_path), "splitBytes": str(split), "gaps": "report"})
         )
-        with pytest.raises(XlogError):
+        with pytest.raises(XlogTruncatedError):
             read_all(reader)
 
 
