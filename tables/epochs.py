@@ -15,6 +15,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from delta.tables import DeltaTable
+
 from schemas.errors import WarehouseError
 from tables.warehouse import MARK, USER_METADATA, Warehouse, in_parallel
 
@@ -100,10 +102,8 @@ def _take_back(warehouse: Warehouse, table: str, versions: Mapping[str, int]) ->
             table=table,
             advice=f"restore the table to version {known}, or to a version you trust, and start again",
         )
-    conf = warehouse.spark.conf
-    conf.set(USER_METADATA, MARK)
-    try:
-        warehouse.delta(table).restoreToVersion(known)
-    finally:
-        conf.unset(USER_METADATA)
+    # A session of its own: the mark is a setting, and other tables are restored at the same time.
+    session = warehouse.spark.newSession()
+    session.conf.set(USER_METADATA, MARK)
+    DeltaTable.forPath(session, warehouse.path(table)).restoreToVersion(known)
     return table
