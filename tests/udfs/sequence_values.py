@@ -13,12 +13,21 @@ from fractions import Fraction
 from typing import Any, TypeAlias
 
 import msgpack
+import pyarrow as pa
 from hypothesis import strategies as st
 
 Value: TypeAlias = tuple[bytes, tuple[Any, ...]]
 
 LOWEST: tuple[Any, ...] = (0,)
 DIGITS = 38
+
+
+def tuples_of(*rows: list[Value] | None) -> pa.Array:
+    return pa.array([None if row is None else packed([raw for raw, _ in row]) for row in rows], pa.binary())
+
+
+def packed(fields: list[bytes]) -> bytes:
+    return bytes(msgpack.Packer().pack_array_header(len(fields)) + b"".join(fields))
 
 
 def extension(code: int, content: bytes) -> bytes:
@@ -134,6 +143,19 @@ DECIMALS = (
     | st.builds(decimal, st.integers(0, 99), st.integers(-2, 2) | st.just(700), st.booleans())
 )
 NUMBERS = INTEGERS.map(integer) | DOUBLES.map(double) | st.floats(width=32).map(single) | DECIMALS
+
+
+def _cluster(value: float) -> list[Value]:
+    """Return numbers that a rounded comparison would mix up: a double, its neighbours, decimals and integers near."""
+    around = [value, math.nextafter(value, math.inf), math.nextafter(value, -math.inf)]
+    found = [double(one) for one in around]
+    found += [_near(value, digits, step) for digits in (15, 17, 30, DIGITS) for step in (-1, 0, 1)]
+    if -(2.0**63) < value < 2.0**64 - 4096:
+        found += [integer(int(value) + step) for step in (-1, 0, 1) if -(2**63) <= int(value) + step < 2**64]
+    return found
+
+
+CLUSTERS = FINITE.map(_cluster)
 SHORT_BYTES = st.lists(st.sampled_from([0, 1, 2, 97, 255]), max_size=4).map(bytes)
 VALUES = (
     NUMBERS

@@ -30,7 +30,7 @@ def _locate_row(pos: Int, end: Int, base: Int, fields: Any, classes: Any, argume
         field = fields[part]
         if field < 0 or field >= count:
             continue
-        if field < number or pos < 0:
+        if field < number:
             pos, number = first, np.int64(0)
         while number < field and pos >= 0:
             pos = skip(pos, end)
