@@ -92,15 +92,14 @@ def key_plan(spaces: Sequence[Space]) -> KeyPlan:
         Naming the space, where its key has a collation, a type or a path that cannot be made canonical.
 
     """
-    parts = [part for space in spaces for part in space.primary_key]
-    for space in spaces:
-        for part in space.primary_key:
-            _check(space, part)
+    owned = [(space, part) for space in spaces for part in space.primary_key]
+    parts = [part for _, part in owned]
     names = bytearray()
     steps: list[tuple[int, int]] = []
     step_starts = [0]
-    for part in parts:
-        for step in parse_path(part.path):
+    for space, part in owned:
+        _check(space, part)
+        for step in parse_path(part.path, space.name):
             if isinstance(step, int):
                 steps.append((step, -1))
             else:
@@ -111,7 +110,9 @@ def key_plan(spaces: Sequence[Space]) -> KeyPlan:
         starts=np.cumsum([0] + [len(space.primary_key) for space in spaces], dtype=np.int32),
         fields=np.array([part.field for part in parts], np.int32),
         accepts=np.array([accepted(part.type, is_nullable=False) for part in parts], np.int64),
-        compares=np.array([_COMPARES.get(type_family(part.type), canonical.BY_VALUE) for part in parts], np.int64),
+        compares=np.array(
+            [_COMPARES.get(type_family(part.type), canonical.BY_VALUE) for part in parts], np.int64
+        ),
         step_starts=np.array(step_starts, np.int32),
         steps=np.array(steps, np.int64).reshape(-1, 2),
         names=np.frombuffer(bytes(names) + bytes(1), np.uint8),

@@ -9,8 +9,15 @@ from schemas.errors import TupleError, UnsupportedError
 from udfs.json_path import ANY, NUMBER, Lexer
 
 
-def parse_path(path: str) -> tuple[int | bytes, ...]:
+def parse_path(path: str, space: str) -> tuple[int | bytes, ...]:
     """Return the steps of a path: an index of an array, from 0, or the key of a map.
+
+    Parameters
+    ----------
+    path : str
+        As in the index's definition.
+    space : str
+        Name of the space, for the error.
 
     Raises
     ------
@@ -24,8 +31,10 @@ def parse_path(path: str) -> tuple[int | bytes, ...]:
         try:
             token = lexer.next()
         except TupleError as error:
-            raise UnsupportedError(f"the JSON path {path} of an index part is not valid") from error
+            raise UnsupportedError(
+                f"the JSON path {path} of an index part is not valid", space=space
+            ) from error
         if token.kind == ANY:
-            raise UnsupportedError(f"the JSON path {path} of an index part has many values")
+            raise UnsupportedError(f"the JSON path {path} of an index part has many values", space=space)
         steps.append(token.index if token.kind == NUMBER else token.key)
     return tuple(steps)

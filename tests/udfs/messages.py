@@ -9,7 +9,6 @@ from __future__ import annotations
 import decimal
 import struct
 import uuid
-from dataclasses import dataclass
 from typing import Any
 
 import msgpack
@@ -58,17 +57,14 @@ def interval_ext(**amounts: int) -> msgpack.ExtType:
     return msgpack.ExtType(6, bytes([len(pairs)]) + b"".join(pairs))
 
 
-@dataclass(frozen=True)
-class Unread:
-    """A value that a variant keeps as its MessagePack."""
-
-    raw: bytes
-
-
 def unpack(raw: bytes) -> Any:
     """Return a value; maps as lists of pairs in `Pairs`, extensions as `msgpack.ExtType`."""
     unpacker = msgpack.Unpacker(
-        object_pairs_hook=Pairs, strict_map_key=False, raw=False, unicode_errors="surrogateescape", max_buffer_size=0
+        object_pairs_hook=Pairs,
+        strict_map_key=False,
+        raw=False,
+        unicode_errors="surrogateescape",
+        max_buffer_size=0,
     )
     unpacker.feed(raw)
     return unpacker.unpack()
@@ -76,8 +72,6 @@ def unpack(raw: bytes) -> Any:
 
 class Pairs(list[tuple[Any, Any]]):
     """The pairs of a map in their order, also those whose key is repeated."""
-
-    __hash__ = None  # type: ignore[assignment]
 
 
 def decimal_of(extension: msgpack.ExtType) -> decimal.Decimal:

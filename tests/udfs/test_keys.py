@@ -185,11 +185,27 @@ def test_an_extension_that_is_not_valid(kind: str, value: Any) -> None:
 
 def test_rows_of_many_spaces_at_once() -> None:
     spaces = [space(KeyPart(0, "unsigned")), space(KeyPart(1, "string"), name="other"), space(name="bare")]
-    rows: list[bytes | None] = [pack([1, "a"]), pack([1, "a"]), pack([9]), None, pack([1]), pack([1]), pack(["k"])]
+    rows: list[bytes | None] = [
+        pack([1, "a"]),
+        pack([1, "a"]),
+        pack([9]),
+        None,
+        pack([1]),
+        pack([1]),
+        pack(["k"]),
+    ]
     which = pa.array([0, 1, 0, 0, 2, 7, 1], pa.int32())
     whole = pa.array([True, True, False, True, True, True, False])
     found = canonical_keys(binaries(rows), spaces, which, whole)
-    assert found.field("key").to_pylist() == [pack([1]), pack(["a"]), pack([9]), None, None, None, pack(["k"])]
+    assert found.field("key").to_pylist() == [
+        pack([1]),
+        pack(["a"]),
+        pack([9]),
+        None,
+        None,
+        None,
+        pack(["k"]),
+    ]
     assert found.field("error").to_pylist() == [
         *[None] * 4,
         "there is no primary key with index 2",
@@ -201,7 +217,9 @@ def test_rows_of_many_spaces_at_once() -> None:
 
 
 def test_a_missing_index_is_an_error_not_a_guess() -> None:
-    found = canonical_keys(binaries([pack([1])]), [space(KeyPart(0, "unsigned"))], pa.array([None], pa.int32()))
+    found = canonical_keys(
+        binaries([pack([1])]), [space(KeyPart(0, "unsigned"))], pa.array([None], pa.int32())
+    )
     assert found.to_pylist() == [{"key": None, "error": "there is no primary key with index -1"}]
 
 
@@ -236,12 +254,16 @@ def test_collations_that_compare_bytes(collation: int | None) -> None:
 
 def test_a_plan_travels_to_workers() -> None:
     plan = pickle.loads(pickle.dumps(key_plan([space(KeyPart(0, "string", ".a"))])))
-    assert canonical_keys_by(binaries([pack([{"a": "x"}])]), plan).to_pylist() == [{"key": pack(["x"]), "error": None}]
+    assert canonical_keys_by(binaries([pack([{"a": "x"}])]), plan).to_pylist() == [
+        {"key": pack(["x"]), "error": None}
+    ]
 
 
-REALS = st.floats(allow_nan=False) | st.integers(-(2**70), 2**70).map(float) | st.decimals(
-    allow_nan=False, allow_infinity=False, min_value=-(10**15), max_value=10**15
-).map(float)
+REALS = (
+    st.floats(allow_nan=False)
+    | st.integers(-(2**70), 2**70).map(float)
+    | st.decimals(allow_nan=False, allow_infinity=False, min_value=-(10**15), max_value=10**15).map(float)
+)
 
 
 def said_by(real: float) -> Decimal | float:
@@ -267,13 +289,18 @@ def test_doubles_against_python(reals: list[float]) -> None:
             assert key[1:] == key_of(pack(decimal_ext(expected))), (real, expected)
 
 
-NUMBERS = st.decimals(allow_nan=False, allow_infinity=False, min_value=Decimal("-1E+37"), max_value=Decimal("1E+37"))
+NUMBERS = st.decimals(
+    allow_nan=False, allow_infinity=False, min_value=Decimal("-1E+37"), max_value=Decimal("1E+37")
+)
 
 
 @settings(max_examples=200, deadline=None)
 @given(st.lists(NUMBERS.filter(lambda number: len(number.as_tuple().digits) <= 38), min_size=1, max_size=30))
 def test_equal_numbers_are_equal_keys(numbers: list[Decimal]) -> None:
-    longer = [EXACT.quantize(number, Decimal((0, (1,), min(int(number.as_tuple().exponent), 0)))) for number in numbers]
+    longer = [
+        EXACT.quantize(number, Decimal((0, (1,), min(int(number.as_tuple().exponent), 0))))
+        for number in numbers
+    ]
     rows = [decimal_ext(number) for number in numbers] + [
         decimal_ext(same) for same in longer if len(same.as_tuple().digits) <= 38
     ]

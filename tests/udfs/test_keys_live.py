@@ -25,18 +25,63 @@ from udfs.keys import canonical_keys
 pytestmark = pytest.mark.live
 
 SELECT, REPLACE = 1, 3
-INTEGERS = (0, 1, 2, 127, 128, 2**53, 2**53 + 1, 2**60, 2**63 - 1, 2**63, 2**64 - 1, -1, -32, -33, -(2**63))
+INTEGERS = [0, 1, 2, 127, 128, 2**53, 2**53 + 1, 2**60, 2**63 - 1, 2**63, 2**64 - 1, -1, -32, -33, -(2**63)]
 LONGER = (b"\xcd\x00\x02", bytes([0xCF]) + bytes(7) + b"\x02", b"\xd3" + bytes(7) + b"\x02", b"\xd1\xff\xff")
-REALS = (0.0, -0.0, 1.0, 2.0, -1.0, 0.1, 0.5, 1 / 3, 0.1 + 0.2, 2.0**53, 2.0**60, 2.0**63, 2.0**64, -(2.0**63))
-REALS += (1e20, 1e22, 1.5e37, 1e38, 1e300, 1e-10, 1.1e-23, 1e-38, 5e-324, math.inf, -math.inf, 23.42, 1e15 + 0.5)
-SINGLES = (1.0, 2.5, 0.1, -3.0)
-DECIMALS = ("0", "-0", "1", "1.00", "0.1", "0.10", "0.5", "0.3", "2", "-1", "1E+20", "9007199254740993", "1E+22")
-DECIMALS += ("9223372036854775808", "18446744073709551615", "18446744073709551616", "-9223372036854775808")
-DECIMALS += ("1.5E+37", "0.333333333333333", "1E-10", "1.1E-23", "1E-38", "23.42", "1152921504606846976")
-DECIMALS += ("99999999999999999999999999999999999999", "1000000000000000.5")
+REALS = [
+    0.0,
+    -0.0,
+    1.0,
+    2.0,
+    -1.0,
+    0.1,
+    0.5,
+    1 / 3,
+    0.1 + 0.2,
+    2.0**53,
+    2.0**60,
+    2.0**63,
+    2.0**64,
+    -(2.0**63),
+]
+REALS += [
+    1e20,
+    1e22,
+    1.5e37,
+    1e38,
+    1e300,
+    1e-10,
+    1.1e-23,
+    1e-38,
+    5e-324,
+    math.inf,
+    -math.inf,
+    23.42,
+    1e15 + 0.5,
+]
+SINGLES = [1.0, 2.5, 0.1, -3.0]
+DECIMALS = [
+    "0",
+    "-0",
+    "1",
+    "1.00",
+    "0.1",
+    "0.10",
+    "0.5",
+    "0.3",
+    "2",
+    "-1",
+    "1E+20",
+    "9007199254740993",
+    "1E+22",
+]
+DECIMALS += ["9223372036854775808", "18446744073709551615", "18446744073709551616", "-9223372036854775808"]
+DECIMALS += ["1.5E+37", "0.333333333333333", "1E-10", "1.1E-23", "1E-38", "23.42", "1152921504606846976"]
+DECIMALS += ["99999999999999999999999999999999999999", "1000000000000000.5"]
 ONE_UUID, OTHER_UUID = "64d22e4d-ac92-4a23-899a-e59f34af5479", "64d22e4d-ac92-4a23-899a-e59f34af547a"
 
-NANS = tuple(b"\xcb" + bytes.fromhex(bits) for bits in ("7ff8000000000000", "fff8000000000001", "7ff0000000000001"))
+NANS = tuple(
+    b"\xcb" + bytes.fromhex(bits) for bits in ("7ff8000000000000", "fff8000000000001", "7ff0000000000001")
+)
 
 VALUES: list[bytes] = [
     *map(pack, INTEGERS),
@@ -52,7 +97,18 @@ VALUES: list[bytes] = [
     pack(uuid_ext(OTHER_UUID)),
     b"\xc7\x10\x02" + uuid_ext(ONE_UUID).data,
 ]
-TYPES = ("unsigned", "integer", "number", "double", "decimal", "string", "varbinary", "boolean", "uuid", "scalar")
+TYPES = (
+    "unsigned",
+    "integer",
+    "number",
+    "double",
+    "decimal",
+    "string",
+    "varbinary",
+    "boolean",
+    "uuid",
+    "scalar",
+)
 
 MAKE = """
 local space = box.schema.space.create('keys_' .. ..., {temporary = true})
@@ -147,11 +203,11 @@ def test_a_key_of_parts_equals_the_key_of_its_tuple(tarantool_oracle: Tarantool)
     create = "box.schema.space.create('parts', {temporary = true}):create_index('pk', {parts = ...})"
     connection.eval(create, definition)
     try:
-        rows = [
+        rows: list[list[Any]] = [
             [value, number, {"a": 1, "city": [0, {"x": text}]}]
             for value, number, text in itertools.product((1, 2.5), (7, 300), ("x", "yy"))
         ]
-        keys = [[row[2]["city"][1]["x"], float(row[0]), row[1]] for row in rows]  # type: ignore[index]
+        keys = [[row[2]["city"][1]["x"], float(row[0]), row[1]] for row in rows]
         for row in rows:
             connection.eval("box.space.parts:insert(...)", row)
         space = Space(1, 1, "parts", "memtx", (), parts)

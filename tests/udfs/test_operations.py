@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 
 from schemas.errors import TupleError, UnsupportedError
 from schemas.space import Field, KeyPart, Space
+from tests.udfs.answers import TYPES
 from tests.udfs.cases import (
     CASES,
     FIELDS,
@@ -29,7 +30,6 @@ from udfs.tuple_format import TupleFormat, format_of, named
 from udfs.update_rules import LATEST, rules_of
 from udfs.version import Change, Version
 
-TYPES = dict.fromkeys(FIELDS, "any") | {"id": "unsigned", "d": "double"}
 SPACE = Space(
     512,
     1,

@@ -27,7 +27,9 @@ def layout_of(*fields: Field, options: TypeOptions | None = None) -> TableLayout
     return table_layout([Space(512, 1, "things", "memtx", fields)], options=options)
 
 
-def one_field(kind: str, value: Any, options: TypeOptions | None = None, nullable: bool = False) -> dict[str, Any]:
+def one_field(
+    kind: str, value: Any, options: TypeOptions | None = None, nullable: bool = False
+) -> dict[str, Any]:
     """Decode a tuple of one field `f`; bytes in `msgpack.Timestamp`-free MessagePack, or a value to pack."""
     raw = b"\x91" + (value.data if isinstance(value, Raw) else pack(value))
     decoded = decode_tuples(binaries([raw]), layout_of(Field("f", kind, nullable), options=options))
@@ -50,7 +52,11 @@ def utc(*parts: int) -> datetime.datetime:
     return datetime.datetime(*parts, tzinfo=datetime.UTC)  # type: ignore[misc,arg-type]
 
 
-LONG, TEXT, WIDE = TypeOptions(unsigned="long"), TypeOptions(decimal_scale="string"), TypeOptions(integer="decimal")
+LONG, TEXT, WIDE = (
+    TypeOptions(unsigned="long"),
+    TypeOptions(decimal_scale="string"),
+    TypeOptions(integer="decimal"),
+)
 CENTS = TypeOptions(decimal_scale=2)
 
 
@@ -68,7 +74,12 @@ CENTS = TypeOptions(decimal_scale=2)
         ("integer", -(2**63), Decimal(-(2**63)), WIDE),
         ("integer", -1, Decimal(-1), WIDE),
         ("double", 0.1, 0.1, None),
-        ("double", Raw(b"\xca" + struct.pack(">f", 0.1)), struct.unpack(">f", struct.pack(">f", 0.1))[0], None),
+        (
+            "double",
+            Raw(b"\xca" + struct.pack(">f", 0.1)),
+            struct.unpack(">f", struct.pack(">f", 0.1))[0],
+            None,
+        ),
         ("double", 2**53, 2.0**53, None),
         ("number", -(2**63), -(2.0**63), None),
         ("number", 2**63, 2.0**63, None),
@@ -199,18 +210,43 @@ def test_what_the_column_cannot_say_exactly_is_said(kind: str, value: Any, expec
         ("uuid", UUID, "field 1 (f): uuid expected, string found", None),
         ("uuid", msgpack.ExtType(2, b"short"), "field f: the content of the extension is not valid", None),
         ("datetime", 0, "field 1 (f): datetime expected, unsigned found", None),
-        ("datetime", msgpack.ExtType(4, bytes(9)), "field f: the content of the extension is not valid", None),
+        (
+            "datetime",
+            msgpack.ExtType(4, bytes(9)),
+            "field f: the content of the extension is not valid",
+            None,
+        ),
         ("datetime", datetime_ext(0, 10**9), "field f: the content of the extension is not valid", None),
         ("datetime", datetime_ext(-62135596801), "field f: the value is beyond the range of timestamp", None),
         ("datetime", datetime_ext(253402300800), "field f: the value is beyond the range of timestamp", None),
         ("interval", msgpack.ExtType(6, b"\x01"), "field f: the content of the extension is not valid", None),
-        ("interval", msgpack.ExtType(6, b"\x01\x09\x01"), "field f: the content of the extension is not valid", None),
-        ("interval", msgpack.ExtType(6, b"\x01\x00\xc0"), "field f: the content of the extension is not valid", None),
-        ("interval", msgpack.ExtType(6, b"\x00\x00"), "field f: the content of the extension is not valid", None),
+        (
+            "interval",
+            msgpack.ExtType(6, b"\x01\x09\x01"),
+            "field f: the content of the extension is not valid",
+            None,
+        ),
+        (
+            "interval",
+            msgpack.ExtType(6, b"\x01\x00\xc0"),
+            "field f: the content of the extension is not valid",
+            None,
+        ),
+        (
+            "interval",
+            msgpack.ExtType(6, b"\x00\x00"),
+            "field f: the content of the extension is not valid",
+            None,
+        ),
         ("map", [], "field 1 (f): map expected, array found", None),
         ("array", {}, "field 1 (f): array expected, map found", None),
         ("scalar", [], "field 1 (f): scalar expected, array found", None),
-        ("scalar", msgpack.ExtType(9, b"x"), "field 1 (f): scalar expected, an unknown extension found", None),
+        (
+            "scalar",
+            msgpack.ExtType(9, b"x"),
+            "field 1 (f): scalar expected, an unknown extension found",
+            None,
+        ),
     ],
     ids=repr,
 )
@@ -247,8 +283,10 @@ def test_every_truncation_is_an_error_and_reads_nothing_past_it() -> None:
     kinds = ("unsigned", "string", "decimal", "uuid", "datetime", "interval", "any", "double")
     layout = layout_of(*(Field(kind, kind) for kind in kinds))
     whole = pack(
-        [2**40, "x" * 40, decimal_ext("1.5"), uuid_ext(UUID), datetime_ext(1, 1000), interval_ext(days=300)]
-        + [{"k": [1, 2.5, "v"]}, 0.5]
+        [
+            *(2**40, "x" * 40, decimal_ext("1.5"), uuid_ext(UUID), datetime_ext(1, 1000)),
+            *(interval_ext(days=300), {"k": [1, 2.5, "v"]}, 0.5),
+        ]
     )
     assert decode_tuples(binaries([whole]), layout).field("_error").null_count == 1
     cut = decode_tuples(binaries([whole[:size] for size in range(len(whole))]), layout)
@@ -257,7 +295,9 @@ def test_every_truncation_is_an_error_and_reads_nothing_past_it() -> None:
 
 
 def test_nulls_and_absent_fields() -> None:
-    layout = layout_of(Field("id", "unsigned"), *(Field(kind, kind, True) for kind in ("string", "map", "boolean")))
+    layout = layout_of(
+        Field("id", "unsigned"), *(Field(kind, kind, True) for kind in ("string", "map", "boolean"))
+    )
     rows: list[bytes | None] = [pack([1]), pack([2, None, None, None]), None, pack([3, "x", {}, False])]
     decoded = decode_tuples(binaries(rows), layout)
     assert decoded.null_count == 0
@@ -288,10 +328,20 @@ def test_slices_and_both_sizes_of_offsets_give_the_same() -> None:
 
 
 def test_each_tuple_is_read_by_its_own_format() -> None:
-    one = Space(1, 1, "s", "memtx", (Field("id", "unsigned"), Field("name", "string"), Field("n", "unsigned")))
-    other = Space(2, 1, "s", "memtx", (Field("n", "number"), Field("mail", "string", True), Field("id", "unsigned")))
+    one = Space(
+        1, 1, "s", "memtx", (Field("id", "unsigned"), Field("name", "string"), Field("n", "unsigned"))
+    )
+    other = Space(
+        2, 1, "s", "memtx", (Field("n", "number"), Field("mail", "string", True), Field("id", "unsigned"))
+    )
     layout = table_layout([one, other])
-    rows = [pack([1, "a", 7]), pack([0.5, None, 2]), pack([0.5, "m", 3, "more"]), pack([4, "b"]), pack([5, "c", 1])]
+    rows = [
+        pack([1, "a", 7]),
+        pack([0.5, None, 2]),
+        pack([0.5, "m", 3, "more"]),
+        pack([4, "b"]),
+        pack([5, "c", 1]),
+    ]
     which = pa.array([0, 1, 1, 0, 5], pa.int32())
     decoded = decode_tuples(binaries(list(rows)), layout, which).to_pylist()
     typed = [(row["id"], row["name"], row["n"], row["mail"], row["_error"]) for row in decoded]
@@ -302,13 +352,15 @@ def test_each_tuple_is_read_by_its_own_format() -> None:
         (None, None, None, None, "field 3 (n) is missing: unsigned expected"),
         (None, None, None, None, "there is no format with index 5"),
     ]
-    assert decode_tuples(binaries([rows[0]]), layout, pa.array([None], pa.int32())).to_pylist()[0]["_error"] == (
-        "there is no format with index -1"
-    )
+    assert decode_tuples(binaries([rows[0]]), layout, pa.array([None], pa.int32())).to_pylist()[0][
+        "_error"
+    ] == ("there is no format with index -1")
 
 
 def test_inexact_columns_are_named_in_their_order() -> None:
-    layout = layout_of(Field("a", "number"), Field("b", "unsigned"), Field("c", "datetime"), Field("d", "map"))
+    layout = layout_of(
+        Field("a", "number"), Field("b", "unsigned"), Field("c", "datetime"), Field("d", "map")
+    )
     rows: list[bytes | None] = [
         pack([2**53 + 1, 1, datetime_ext(0, 1), {}]),
         pack([1, 1, datetime_ext(0, 1), {}]),
@@ -322,7 +374,12 @@ def test_inexact_columns_are_named_in_their_order() -> None:
 def test_a_row_that_fails_says_nothing_of_exactness() -> None:
     layout = layout_of(Field("a", "datetime"), Field("b", "decimal"))
     row = decode_tuples(binaries([pack([datetime_ext(0, 1), decimal_ext("1E+30")])]), layout).to_pylist()[0]
-    assert row == {**RAW, "a": None, "b": None, "_error": "field b: the value has more digits than decimal(38,18)"}
+    assert row == {
+        **RAW,
+        "a": None,
+        "b": None,
+        "_error": "field b: the value has more digits than decimal(38,18)",
+    }
 
 
 def test_a_plan_travels_to_workers() -> None:

@@ -70,12 +70,14 @@ def tuples() -> list[tuple[bytes | None, int]]:
 
 @pytest.fixture(scope="module")
 def decoded(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> DataFrame:
-    """The rows, decoded and keyed by one UDF each, written to Delta and read back."""
+    """Return the rows, decoded and keyed by one UDF each, written to Delta and read back."""
     path = str(tmp_path_factory.mktemp("typed") / "table")
     decode, key = tuple_columns(LAYOUT), key_columns([SPACE, REORDERED])
     rows = spark.createDataFrame(tuples(), "tuple binary, layout int").repartition(2)
     typed = rows.select(
-        "tuple", decode("tuple", "layout").alias("t"), key("tuple", "layout", F.lit(True)).alias("k")
+        "tuple",
+        decode(F.col("tuple"), F.col("layout")).alias("t"),
+        key(F.col("tuple"), F.col("layout"), F.lit(True)).alias("k"),
     ).select("tuple", "t.*", F.col("k.key").alias("key"), F.col("k.error").alias("key_error"))
     assert typed.schema.fields[1:-2] == LAYOUT.decoded_schema().fields
     typed.write.format("delta").save(path)
@@ -88,6 +90,7 @@ def one(decoded: DataFrame, name: str) -> Row:
 
 
 def value_of(decoded: DataFrame, name: str, sql: str) -> Any:
+    """Evaluate SQL in one row; `try_`, since Spark's scan casts the variants of the other rows as well."""
     (row,) = decoded.where(F.col("name") == name).select(F.expr(sql)).collect()
     return row[0]
 
@@ -122,18 +125,18 @@ def test_sql_reads_a_variant_as_json(decoded: DataFrame, name: str) -> None:
 @pytest.mark.parametrize(
     ("name", "sql", "expected"),
     [
-        ("map", "variant_get(value, '$.b[5]', 'bigint')", -(2**63)),
+        ("map", "try_variant_get(value, '$.b[5]', 'bigint')", -(2**63)),
         ("map", "schema_of_variant(value)", "OBJECT<a: OBJECT<deep: ARRAY<BOOLEAN>>, b: ARRAY<BIGINT>>"),
-        ("many", "variant_get(value, '$.key299', 'int')", 299),
-        ("bytes", "variant_get(value, '$', 'binary')", bytearray(b"\x00\xff")),
+        ("many", "try_variant_get(value, '$.key299', 'int')", 299),
+        ("bytes", "try_variant_get(value, '$', 'binary')", bytearray(b"\x00\xff")),
         ("double", "schema_of_variant(value)", "DOUBLE"),
-        ("big", "variant_get(value, '$', 'decimal(20,0)')", Decimal(2**64 - 1)),
-        ("decimal", "variant_get(value, '$', 'decimal(10,2)')", Decimal("-12.34")),
+        ("big", "try_variant_get(value, '$', 'decimal(20,0)')", Decimal(2**64 - 1)),
+        ("decimal", "try_variant_get(value, '$', 'decimal(10,2)')", Decimal("-12.34")),
         ("wide", "to_json(value)", "1234567890123456789012345678.0123456789"),
-        ("uuid", "variant_get(value, '$', 'string')", UUID),
-        ("at", "unix_micros(variant_get(value, '$', 'timestamp'))", 1700000000123456),
-        ("interval", "variant_get(value, '$', 'string')", "+1 years, -3 days"),
-        ("text", "variant_get(value, '$', 'string')", "short"),
+        ("uuid", "try_variant_get(value, '$', 'string')", UUID),
+        ("at", "unix_micros(try_variant_get(value, '$', 'timestamp'))", 1700000000123456),
+        ("interval", "try_variant_get(value, '$', 'string')", "+1 years, -3 days"),
+        ("text", "try_variant_get(value, '$', 'string')", "short"),
         ("extra", "to_json(_extra)", '["more",{"k":1}]'),
         ("all", "value is null and _extra is null", True),
     ],
@@ -145,7 +148,10 @@ def test_sql_reads_into_a_variant(decoded: DataFrame, name: str, sql: str, expec
 def test_binary_search_finds_every_key(decoded: DataFrame) -> None:
     """Spark searches objects of 32 fields and more by UTF-16 units, of which surrogates come before U+FB00."""
     found = decoded.where("name = 'odd'").select(
-        *(F.expr(f"variant_get(value, '$[\"{key}\"]', 'int')").alias(str(number)) for key, number in ODD.items())
+        *(
+            F.expr(f"try_variant_get(value, '$[\"{key}\"]', 'int')").alias(str(number))
+            for key, number in ODD.items()
+        )
     )
     assert list(found.first() or ()) == list(ODD.values())
 
@@ -171,7 +177,7 @@ def test_options_choose_the_types(spark: SparkSession) -> None:
     layout: TableLayout = table_layout([Space(1, 1, "s", "memtx", fields)], options=options)
     rows = [(pack([2**63 - 1, decimal_ext("1E+3"), 2**64 - 1]),), (pack([2**63, decimal_ext("1"), 0]),)]
     typed = spark.createDataFrame(rows, "tuple binary").select(
-        tuple_columns(layout)("tuple", F.lit(0)).alias("t")
+        tuple_columns(layout)(F.col("tuple"), F.lit(0)).alias("t")
     )
     good, bad = typed.select("t.*").collect()
     assert (good["u"], good["d"], good["i"]) == (2**63 - 1, "1E+3", Decimal(2**64 - 1))

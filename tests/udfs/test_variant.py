@@ -38,9 +38,7 @@ LAYOUT = table_layout([Space(1, 1, "s", "memtx", (Field("v", "any", True),))])
 def values(array: pa.Array) -> list[Any]:
     """Return what pyspark reads in each variant; None for a null one. It rounds decimals as the context says."""
     with decimal.localcontext(EXACT):
-        return [
-            cell and VariantVal(cell["value"], cell["metadata"]).toPython() for cell in array.to_pylist()
-        ]
+        return [cell and VariantVal(cell["value"], cell["metadata"]).toPython() for cell in array.to_pylist()]
 
 
 def read(raw: bytes) -> tuple[Any, bool]:
@@ -203,7 +201,15 @@ def test_rows_do_not_share_keys() -> None:
 
 
 def test_the_shortest_forms_are_chosen() -> None:
-    assert [size(pack(value)) for value in (1, 200, 70000, 2**40, "abc", "x" * 64, [None])] == [2, 3, 5, 9, 4, 69, 5]
+    assert [size(pack(value)) for value in (1, 200, 70000, 2**40, "abc", "x" * 64, [None])] == [
+        2,
+        3,
+        5,
+        9,
+        4,
+        69,
+        5,
+    ]
     assert size(pack([])) == 3
     assert size(pack({"a": 1})) == 1 + 1 + 1 + 2 + 2
 

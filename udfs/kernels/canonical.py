@@ -1,10 +1,10 @@
 """Parts of a key in canonical form: values that Tarantool's index calls equal give equal bytes, others different.
 
 Equal is what `src/box/tuple_compare.cc` calls equal. Numbers compare by value whatever their encoding (but
-`BY_ENCODING`), so an integral number is the shortest MessagePack integer; a double that Tarantool calls equal to a decimal of up to 15
-digits (`decimal_from_double`) is that decimal; other doubles are their eight bytes. A decimal has no zeros at its
-end. NaN equals NaN, but a quiet one is not a signalling one. A datetime is its instant; strings and varbinary
-are their bytes.
+`BY_ENCODING`), so an integral number is the shortest MessagePack integer; a double that Tarantool calls equal to
+a decimal of up to 15 digits (`decimal_from_double`) is that decimal; other doubles are their eight bytes. A
+decimal has no zeros at its end. NaN equals NaN, but a quiet one is not a signalling one. A datetime is its
+instant; strings and varbinary are their bytes.
 
 Tarantool's equality of doubles and decimals is not transitive: doubles that differ beyond the 15th digit, or
 below 10^-38, are all equal to one decimal though not to each other, and 2.6 takes an infinity for equal to every
@@ -66,6 +66,16 @@ def put_unsigned(target: Int, value: Int) -> Int:
     power = 0 if value < 1 << 8 else (1 if value < 1 << 16 else (2 if value < 1 << 32 else 3))
     store8(target, 0xCC + power)
     return _put_big(target + 1, value, 1 << power)
+
+
+@inner
+def put_array(target: Int, count: Int) -> Int:
+    """Write the header of an array of up to 65535 items; a key has at most 255 parts."""
+    if count < 16:
+        store8(target, 0x90 | count)
+        return target + 1
+    store8(target, 0xDC)
+    return _put_big(target + 1, count, 2)
 
 
 @inner

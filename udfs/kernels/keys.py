@@ -10,9 +10,9 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from udfs.kernels.canonical import put_part, put_unsigned
+from udfs.kernels.canonical import put_array, put_part
 from udfs.kernels.compiled import entry, inner
-from udfs.kernels.memory import address, load8, store8
+from udfs.kernels.memory import address, load8
 from udfs.kernels.values import ABSENT, ARRAY, BAD, MAP, STRING, UNSIGNED, Int, head, skip
 
 OK = 0
@@ -106,9 +106,7 @@ def _one_key(pos: Int, end: Int, whole: bool, first: Int, last: Int, parts: Any,
     if not whole and count != last - first:
         return target, WRONG_COUNT, count, ABSENT
     fields, start, number = pos, pos, 0
-    target = put_unsigned(target, last - first) if last - first > 15 else target
-    store8(target, 0x90 | (last - first))
-    target += 1
+    target = put_array(target, last - first)
     for part in range(first, last):
         field = parts.fields[part] if whole else part - first
         if field >= count:
