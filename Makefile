@@ -1,6 +1,6 @@
 # All commands of the project. `make` alone lists them.
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test check format bench dist lock clean distclean
+.PHONY: help setup demo test soak check format bench dist lock clean distclean
 
 VENV := .venv
 CODE := $(wildcard jobs schemas sources tables udfs airflow_dags tests benchmarks setup)
@@ -23,6 +23,10 @@ demo: setup ## Aggregate the recordings of two replicasets, and show what to loo
 test: ## Run every test; ARGS="-k name" for some of them
 	@setup/setup.sh with-tarantool
 	@python -m pytest $(ARGS)
+
+soak: ## Run the tests that take many minutes: kills after every step, takeovers, holes
+	@setup/setup.sh with-tarantool
+	@python -m pytest -m soak $(ARGS)
 
 check: setup ## Lint, formatting, types
 	@ruff check $(CODE)

@@ -98,6 +98,7 @@ def kill(monkeypatch: pytest.MonkeyPatch) -> Callable[[int], list[str]]:
     return at
 
 
+@pytest.mark.soak
 def test_the_job_may_die_after_any_step(whole: dict[str, Any], tmp_path: Path, kill: Any) -> None:
     deployment = deployed(tmp_path, "a1", "b1")
     died = []
@@ -127,6 +128,7 @@ sys.exit(aggregate.main())
 """
 
 
+@pytest.mark.soak
 @pytest.mark.parametrize("step", [4, 7])
 def test_the_process_may_end_at_once(whole: dict[str, Any], tmp_path: Path, step: int) -> None:
     deployment = deployed(tmp_path, "a1", "b1")
@@ -150,6 +152,7 @@ def test_a_second_writer_is_refused_and_writes_nothing(tmp_path: Path, spark: Sp
     assert not deployment.rows("_epochs")
 
 
+@pytest.mark.soak
 def test_another_member_takes_over(tmp_path: Path, whole: dict[str, Any]) -> None:
     deployment = deployed(tmp_path, "a1", "b1")
     deployment.run(max_bytes_per_trigger=60_000, trigger="1 second")
@@ -162,6 +165,7 @@ def test_another_member_takes_over(tmp_path: Path, whole: dict[str, Any]) -> Non
     }
 
 
+@pytest.mark.soak
 def test_a_replicaset_joins_and_one_leaves(whole: dict[str, Any], tmp_path: Path) -> None:
     deployment = deployed(tmp_path, "a1")
     deployment.run()
@@ -174,6 +178,7 @@ def test_a_replicaset_joins_and_one_leaves(whole: dict[str, Any], tmp_path: Path
     assert found["changelog"] == whole["changelog"]
 
 
+@pytest.mark.soak
 def test_a_hole_holds_its_replicaset_until_another_member_fills_it(
     whole: dict[str, Any], tmp_path: Path
 ) -> None:
