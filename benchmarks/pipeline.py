@@ -20,9 +20,10 @@ from delta.tables import DeltaTable
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
-from jobs import aggregate
+from jobs.aggregate import aggregate
 from jobs.batch.run import Outcome
 from jobs.config import Config
+from jobs.progress import Progress
 from jobs.session import spark_session
 
 STATE = Path(".state/bench")
@@ -47,17 +48,17 @@ def timed(work: Callable[[], object]) -> float:
 def ours(config: Config) -> list[Outcome]:
     """Run the job and return its batches that had rows."""
     outcomes: list[Outcome] = []
-    progress = aggregate.Progress.batch_done
+    progress = Progress.batch_done
 
-    def watch(self: aggregate.Progress, outcome: Outcome) -> None:
+    def watch(self: Progress, outcome: Outcome) -> None:
         outcomes.append(outcome)
         progress(self, outcome)
 
-    aggregate.Progress.batch_done = watch  # type: ignore[method-assign]
+    Progress.batch_done = watch  # type: ignore[method-assign]
     try:
-        aggregate.aggregate(config, argparse.Namespace(once=True))
+        aggregate(config, argparse.Namespace(once=True))
     finally:
-        aggregate.Progress.batch_done = progress  # type: ignore[method-assign]
+        Progress.batch_done = progress  # type: ignore[method-assign]
     return [outcome for outcome in outcomes if outcome.rows]
 
 
