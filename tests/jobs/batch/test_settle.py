@@ -138,6 +138,14 @@ def test_confirm_of_a_part_confirms_nothing() -> None:
     assert settled(rows).hold == Order(0, 100, 0)
 
 
+@pytest.mark.parametrize("kind", ["CONFIRM", "ROLLBACK", "PROMOTE"])
+def test_what_settles_one_owners_queue_leaves_anothers(kind: str) -> None:
+    rows = (txn(2, SYNC), txn(1, SYNC), txn(1, settling(kind, 1, 1)))
+    found = settled(rows)
+    assert (found.hold, found.reason) == (Order(0, 100, 0), "transaction 2:1 is not confirmed")
+    assert {gone.replica_id for gone in found.rolled_back} <= {1}
+
+
 def test_rollback_takes_its_transaction_and_all_behind() -> None:
     rows = (
         txn(1, SYNC),
