@@ -155,8 +155,8 @@ class Ends:
 
     def has_large_blocks(self, name: str, begin: int, end: int) -> bool:
         """Return whether the first blocks from `begin` are so large that walking headers skips most bytes."""
-        blocks = self.starts(name, begin, min(end, begin + PROBE_BYTES), 1)
-        return len(blocks) * LARGE_BLOCK <= PROBE_BYTES
+        probed = min(end - begin, PROBE_BYTES)
+        return len(self.starts(name, begin, begin + probed, 1)) * LARGE_BLOCK <= probed
 
     def starts(self, name: str, begin: int, end: int, every: int) -> list[int]:
         """Return starts of blocks that cut [begin, end) into ranges of about `every` bytes.

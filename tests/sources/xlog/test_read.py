@@ -153,6 +153,18 @@ def test_an_id_means_an_instance_from_its_registration_on(tmp_path: Path) -> Non
     assert read_lsns(tmp_path, origins=f"{uuid_of('a2')},{uuid_of('a3')}") == list(range(1, 10))
 
 
+def test_a_snapshot_says_nothing_about_the_logs_before_it(tmp_path: Path) -> None:
+    server = Server(tmp_path)
+    server.snapshot(cluster={1: "a1", 2: "a2"})
+    server.write(2, rows=3)
+    server.system(320, [2, uuid_of("a3")])
+    server.write(2, rows=2)
+    server.snapshot(cluster={1: "a1", 2: "a3"})
+    server.write(2, rows=2)
+    assert read_lsns(tmp_path, origins=uuid_of("a2")) == [1, 2, 3]
+    assert read_lsns(tmp_path, origins=uuid_of("a3")) == [4, 5, 6, 7]
+
+
 def test_a_stream_knows_ids_from_files_that_are_passed(tmp_path: Path) -> None:
     server = Server(tmp_path)
     server.snapshot(cluster={1: "a1"})
