@@ -36,7 +36,7 @@ class Flat:
 
 
 def _frozen(array: NDArray[Any]) -> NDArray[Any]:
-    """Return a view that cannot be written, as views of Arrow buffers are: a kernel is compiled for one of both."""
+    """Return a view that cannot be written, as those of most Arrow buffers: a kernel is compiled for one of both."""
     view = array.view()
     view.flags.writeable = False
     return view
@@ -50,7 +50,7 @@ def readable(data: NDArray[np.uint8], overread: int) -> NDArray[np.uint8]:
     """
     end = data.ctypes.data + len(data)
     if len(data) and 0 < end % _PAGE <= _PAGE - overread:
-        return data
+        return _frozen(data)
     padded = np.zeros(len(data) + overread, np.uint8)
     padded[: len(data)] = data
     return _frozen(padded[: len(data)])
@@ -90,7 +90,7 @@ def flatten(array: pa.Array, overread: int) -> Flat:
         )
     bounds = np.frombuffer(offsets, np.int32)[small.offset : small.offset + len(small) + 1]
     content = np.frombuffer(data, np.uint8) if data is not None else np.zeros(0, np.uint8)
-    return Flat(readable(content, overread), bounds, null_mask(small))
+    return Flat(readable(content, overread), _frozen(bounds), null_mask(small))
 
 
 def bitmap(present: NDArray[np.bool_]) -> tuple[pa.Buffer | None, int]:

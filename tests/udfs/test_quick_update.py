@@ -9,8 +9,8 @@ from hypothesis import strategies as st
 from schemas.errors import TupleError, UnsupportedError
 from tests.udfs import generated
 from tests.udfs.cases import pack
-from tests.udfs.generated import Generated, steady
-from udfs.msgpack_walk import encode_array, encode_integer, join, split
+from tests.udfs.generated import Generated, simple_requests, steady
+from udfs.msgpack_walk import encode_array, join, split
 from udfs.operations import apply_update
 from udfs.quick_update import quick_update
 from udfs.tuple_format import TupleFormat, named
@@ -19,30 +19,10 @@ from udfs.update_rules import LATEST, rules_of
 NAMES = ("id", "n", "m", "l")
 KEY = frozenset({0})
 
-_simple = st.builds(
-    lambda code, field, value: pack([code]).replace(b"\x91", b"\x93", 1) + field + value,
-    st.sampled_from("=+-"),
-    st.one_of(st.integers(-6, 8).map(encode_integer), st.sampled_from(NAMES).map(pack)),
-    st.one_of(generated.numbers, st.integers(-100, 100).map(encode_integer), generated.values),
-)
-
-
-@st.composite
-def simple(draw: st.DrawFn) -> Generated:
-    fields = draw(
-        st.lists(
-            st.one_of(st.integers(-(2**63), 2**64 - 1).map(encode_integer), generated.values), max_size=6
-        )
-    )
-    made = draw(st.lists(_simple, min_size=1, max_size=3))
-    return Generated(
-        b"".join(fields), len(fields), encode_array(len(made)) + b"".join(made), draw(st.integers(0, 1))
-    )
-
 
 @pytest.mark.parametrize("rules", [rules_of("2.6.0"), LATEST], ids=["2.6", "3"])
 @steady
-@given(case=st.one_of(simple(), generated.requests()))
+@given(case=st.one_of(simple_requests(), generated.requests()))
 def test_the_shortcut_gives_what_the_tree_gives(rules: object, case: Generated) -> None:
     fmt = TupleFormat(named(NAMES).names, rules=rules)  # type: ignore[arg-type]
     old = encode_array(case.count + 1) + b"\x05" + case.fields
@@ -59,7 +39,7 @@ def test_the_shortcut_gives_what_the_tree_gives(rules: object, case: Generated) 
 
 
 @steady
-@given(case=simple())
+@given(case=simple_requests())
 def test_the_shortcut_takes_the_rows_that_it_is_for(case: Generated) -> None:
     fields = [b"\x01", b"\x05", b"\xcd\x01\x00"]
     operations = pack([["+", "n", 300], ["=", 3, "x"]])

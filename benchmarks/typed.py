@@ -1,0 +1,174 @@
+"""Tuples → typed columns, against the `msgpack` C extension decoding the same tuples to Python objects.
+
+    python -m benchmarks.typed [--rows N] [--repeat N]
+
+Both sides run on one core in one process, on the same bytes, and take turns; printed are the best of the repeats.
+Ours ends with a validated Arrow struct of the table's columns. Theirs ends with Python objects and is measured
+twice: as the library leaves extensions (`ExtType`, bytes that nobody has read), and with an `ext_hook` that makes
+decimals, uuids and datetimes of them, which is what our columns hold. Canonical keys are measured too.
+"""
+
+from __future__ import annotations
+
+import argparse
+import datetime
+import decimal
+import os
+import platform
+import random
+import struct
+import time
+import uuid
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import msgpack
+import numba
+import pyarrow as pa
+
+from schemas.layout import table_layout
+from schemas.space import Field, KeyPart, Space
+from udfs.keys import canonical_keys_by, key_plan
+from udfs.plan import plan_of
+from udfs.tuples import decode
+
+Shape = tuple[tuple[str, ...], Callable[[random.Random, int], list[Any]]]
+EPOCH = datetime.datetime(1970, 1, 1, tzinfo=datetime.UTC)
+
+
+def cents(number: int) -> msgpack.ExtType:
+    """Return an MP_DECIMAL of two digits after the point."""
+    digits = f"{number}c"
+    return msgpack.ExtType(1, b"\x02" + bytes.fromhex(digits.zfill(len(digits) + len(digits) % 2)))
+
+
+def moment(draw: random.Random) -> msgpack.ExtType:
+    """Return an MP_DATETIME of microseconds and an offset."""
+    return msgpack.ExtType(
+        4, struct.pack("<qihh", draw.randrange(2**31), draw.randrange(10**6) * 1000, 180, 0)
+    )
+
+
+def mixed(draw: random.Random, number: int) -> list[Any]:
+    """Return a tuple of eight fields of eight types."""
+    return [
+        draw.randrange(2**40),
+        f"customer {number:08d}",
+        cents(draw.randrange(10**7)),
+        moment(draw),
+        msgpack.ExtType(2, draw.randbytes(16)),
+        draw.random() * 1000,
+        number % 2 == 0,
+        {"city": "Amsterdam", "n": number % 100},
+    ]
+
+
+def plain(draw: random.Random, number: int) -> list[Any]:
+    """Return a tuple of eight fields of MessagePack's own scalar types."""
+    note = None if number % 3 == 0 else f"user{number % 9973}@example.org"
+    head = [draw.randrange(2**40), f"customer {number:08d}", -draw.randrange(10**6), draw.random() * 1000]
+    return [*head, number % 2 == 0, "state of the order: paid, shipped", number, note]
+
+
+def nested(draw: random.Random, number: int) -> list[Any]:
+    """Return a tuple of eight fields of which three become variants."""
+    payload = {"items": [{"sku": "A-17", "qty": number % 7, "price": 12.5}], "gift": None}
+    tags = ["new", "paid"]
+    head = [draw.randrange(2**40), f"customer {number:08d}", draw.random(), number % 2 == 0]
+    return [*head, payload, tags, {"city": "Berlin", "n": number % 100}, "note"]
+
+
+SHAPES: dict[str, Shape] = {
+    "8 mixed fields": (
+        ("unsigned", "string", "decimal", "datetime", "uuid", "double", "boolean", "map"),
+        mixed,
+    ),
+    "8 plain fields": (
+        ("unsigned", "string", "integer", "double", "boolean", "string", "unsigned", "string"),
+        plain,
+    ),
+    "5 plain, 3 nested": (
+        ("unsigned", "string", "double", "boolean", "any", "array", "map", "string"),
+        nested,
+    ),
+}
+
+
+def decimal_of(data: bytes) -> decimal.Decimal:
+    """Return an MP_DECIMAL's value: a scale of one byte, packed digits, a sign."""
+    digits = data[1:].hex()
+    return decimal.Decimal(int(digits[:-1]) * (-1 if digits[-1] in "bd" else 1)).scaleb(-data[0])
+
+
+def ext_hook(code: int, data: bytes) -> Any:
+    """Return the Python object of an extension."""
+    if code == 1:
+        return decimal_of(data)
+    if code == 2:
+        return uuid.UUID(bytes=data)
+    seconds, nanoseconds = struct.unpack_from("<qi", data)
+    return EPOCH + datetime.timedelta(seconds=seconds, microseconds=nanoseconds // 1000)
+
+
+def best(repeat: int, *works: Callable[[], Any]) -> list[float]:
+    """Return the shortest time of each work in seconds; they take turns."""
+    times = [[] for _ in works]  # type: list[list[float]]
+    for _ in range(repeat):
+        for work, taken in zip(works, times, strict=True):
+            start = time.perf_counter()
+            work()
+            taken.append(time.perf_counter() - start)
+    return [min(taken) for taken in times]
+
+
+def unpack_all(rows: list[bytes], **options: Any) -> None:
+    """Decode every tuple to Python objects."""
+    unpack = msgpack.unpackb
+    for row in rows:
+        unpack(row, strict_map_key=False, **options)
+
+
+def measure(name: str, rows: int, repeat: int) -> Iterator[str]:
+    """Yield the lines of one shape of tuples."""
+    types, make = SHAPES[name]
+    draw = random.Random(0)
+    raw = [msgpack.packb(make(draw, number)) for number in range(rows)]
+    fields = tuple(Field(f"f{place}", kind, is_nullable=True) for place, kind in enumerate(types))
+    space = Space(512, 1, "bench", "memtx", fields, (KeyPart(0, "unsigned"),))
+    plan, keys, tuples = plan_of(table_layout([space])), key_plan([space]), pa.array(raw, pa.binary())
+    decoded = decode(tuples, plan)
+    decoded.validate(full=True)
+    if decoded.field("_error").null_count != rows:
+        raise SystemExit(f"{name}: {decoded.field('_error').drop_null()[0]}")
+    ours, theirs, hooked, keyed = best(
+        repeat,
+        lambda: decode(tuples, plan),
+        lambda: unpack_all(raw),
+        lambda: unpack_all(raw, ext_hook=ext_hook),
+        lambda: canonical_keys_by(tuples, keys),
+    )
+    size = sum(map(len, raw)) / rows
+    yield f"{name} ({size:.0f} bytes a tuple)"
+    yield f"  typed columns          {rows / ours / 1e6:7.2f} M tuples/s   {size * rows / ours / 1e6:6.0f} MB/s"
+    for label, taken in (("msgpack", theirs), ("msgpack with ext_hook", hooked)):
+        yield f"  {label:<22} {rows / taken / 1e6:7.2f} M tuples/s   {taken / ours:6.1f} times"
+    yield f"  canonical keys         {rows / keyed / 1e6:7.2f} M keys/s"
+
+
+def main() -> None:
+    """Print the ratios."""
+    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
+    parser.add_argument("--rows", type=int, default=10_000, help="tuples a batch (Spark's own default)")
+    parser.add_argument("--repeat", type=int, default=30)
+    arguments = parser.parse_args()
+    versions = (
+        f"msgpack {'.'.join(map(str, msgpack.version))}, pyarrow {pa.__version__}, numba {numba.__version__}"
+    )
+    print(f"{platform.machine()}, {os.cpu_count()} cores, python {platform.python_version()}, {versions}")
+    for name in SHAPES:
+        for line in measure(name, arguments.rows, arguments.repeat):
+            print(line)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,70 @@
+"""Compiling ahead: everything a job calls is compiled, once, and kept until any source of the package changes."""
+
+from __future__ import annotations
+
+import importlib
+import pkgutil
+from typing import Any
+
+import pyarrow as pa
+
+import udfs.kernels
+from schemas.layout import table_layout
+from schemas.space import Field, KeyPart, Space
+from tests.udfs.messages import binaries, pack
+from udfs.kernels import compiled
+from udfs.keys import canonical_keys
+from udfs.tuples import decode_tuples
+from udfs.warm import compile_all
+
+OURS = ("walk", "scalars", "texts", "writers", "variant", "keys")
+
+
+def kernels() -> dict[str, Any]:
+    """Return the compiled functions of the modules that tuples and keys go through."""
+    modules = [importlib.import_module(f"udfs.kernels.{name}") for name in OURS]
+    return {
+        f"{module.__name__}.{name}": value
+        for module in modules
+        for name, value in vars(module).items()
+        if hasattr(value, "signatures") and value.__module__ == module.__name__
+    }
+
+
+def entries() -> dict[str, Any]:
+    return {
+        name: kernel
+        for name, kernel in kernels().items()
+        if not kernel.targetoptions.get("no_cpython_wrapper")
+    }
+
+
+def test_warming_compiles_every_entry_once() -> None:
+    compile_all()
+    assert len(entries()) >= 13
+    assert {name for name, kernel in entries().items() if len(kernel.signatures) != 1} == set()
+
+
+def test_no_input_makes_a_second_version() -> None:
+    """Slices, copies, nulls and indexes of any kind reach the kernels as the same types of arrays."""
+    compile_all()
+    before = {name: list(kernel.signatures) for name, kernel in entries().items()}
+    space = Space(
+        1, 1, "s", "memtx", (Field("a", "any"), Field("n", "number")), (KeyPart(0, "scalar", ".k"),)
+    )
+    layout = table_layout([space, space])
+    rows = binaries([pack([{"k": "v"}, 1]), None, pack([{"k": 2}, 2, "more"])])
+    for tuples in (rows, rows.slice(1), rows.cast(pa.large_binary()), rows.slice(0, 0)):
+        for which in (0, pa.array([1] * len(tuples), pa.int32()), pa.array([None] * len(tuples), pa.int64())):
+            decode_tuples(tuples, layout, which)
+            canonical_keys(tuples, [space, space], which)
+            canonical_keys(tuples, [space, space], which, pa.array([True] * len(tuples)))
+    assert {name: list(kernel.signatures) for name, kernel in entries().items()} == before
+
+
+def test_kernels_are_kept_under_the_digest_of_the_whole_package() -> None:
+    names = {module.name for module in pkgutil.iter_modules(udfs.kernels.__path__)}
+    assert names >= set(OURS)
+    assert compiled._package_digest() == compiled._DIGEST
+    for kernel in entries().values():
+        assert kernel._cache._cache_file._source_stamp == compiled._DIGEST

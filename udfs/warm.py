@@ -1,0 +1,51 @@
+"""Compile the kernels of this package before anybody waits for them: `python -m udfs.warm`.
+
+Numba compiles a kernel when it is first called, and keeps it on disk (`udfs.kernels.compiled`); without this the
+first batch of the first job waits, in each of its workers. One tuple that holds every type, and one key, call
+them all. Not here: kernels of other packages.
+"""
+
+from __future__ import annotations
+
+import pyarrow as pa
+
+from schemas.layout import table_layout
+from schemas.space import Field, KeyPart, Space
+from schemas.types import TypeOptions
+from udfs.keys import canonical_keys
+from udfs.tuples import decode_tuples
+
+_TYPES = (
+    *("unsigned", "integer", "number", "decimal", "string", "varbinary", "boolean", "uuid", "datetime"),
+    *("interval", "any"),
+)
+_CHOICES = (TypeOptions(), TypeOptions(unsigned="long", decimal_scale="string", integer="decimal"))
+_EVERY_TYPE = bytes.fromhex(
+    "9c"  # an array of 12: the eleven types and a field past the format
+    "01"
+    "ff"
+    "cb3ff8000000000000"
+    "d501021c"
+    "a161"
+    "c40100"
+    "c3"
+    "d80264d22e4dac924a23899ae59f34af5479"
+    "d7040000000000000000"
+    "c70306010001"
+    "81a16101"
+    "c0"
+)
+
+
+def compile_all() -> None:
+    """Call every kernel once."""
+    fields = tuple(Field(kind, kind) for kind in _TYPES)
+    space = Space(0, 0, "warm", "memtx", fields, (KeyPart(0, "unsigned"),))
+    tuples = pa.array([_EVERY_TYPE], pa.binary())
+    for options in _CHOICES:
+        decode_tuples(tuples, table_layout([space], options=options))
+    canonical_keys(tuples, [space])
+
+
+if __name__ == "__main__":
+    compile_all()
