@@ -198,7 +198,9 @@ _plain = st.one_of(st.integers(-100, 100), st.integers(-(2**63), 2**64 - 1), st.
 _simple = st.builds(
     lambda code, field, value: _operation(code, field, (value,)),
     st.sampled_from("=+-"),
-    st.one_of(st.integers(-6, 8).map(_pack), st.sampled_from(["n", "m", "l"]).map(_pack)),
+    st.one_of(
+        st.integers(2, 4).map(_pack), st.integers(-4, 8).map(_pack), st.sampled_from(["n", "s"]).map(_pack)
+    ),
     st.one_of(_plain, _plain, numbers, values),
 )
 
@@ -206,7 +208,7 @@ _simple = st.builds(
 @st.composite
 def simple_requests(draw: st.DrawFn) -> Generated:
     """Draw a tuple of which most fields are integers, and assignments and sums by number or name."""
-    fields = draw(st.lists(st.one_of(_plain, _plain, values), max_size=6))
+    fields = draw(st.lists(st.one_of(_plain, _plain, values), min_size=2, max_size=6))
     made = draw(st.lists(_simple, min_size=1, max_size=3))
     return Generated(
         b"".join(fields), len(fields), _array(made, is_long=False), draw(st.sampled_from([1, 1, 0]))
