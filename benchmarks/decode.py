@@ -13,6 +13,7 @@ import argparse
 import os
 import platform
 import random
+import resource
 import shutil
 import subprocess
 import tempfile
@@ -27,12 +28,13 @@ import pyarrow as pa
 from schemas.iproto import RequestType
 from sources.xlog.encode import encode_body, encode_row
 from sources.xlog.meta import Meta
-from sources.xlog.reader import block_starts, open_fs, read_rows
+from sources.xlog.reader import open_fs, read_rows
 from sources.xlog.writer import Fsync, XlogWriter
 
 INSTANCE = "aaaaaaaa-0000-4000-8000-0000000000a1"
 ROWS_A_BLOCK = 300
 CITIES = ("Amsterdam", "Berlin", "Cairo", "Dhaka", "Edinburgh", "Florence", "Geneva", "Helsinki")
+WIDTHS = (7, 11, 9, 6, 9, 7, 9)
 PAIRS = """
 local started = require('clock').monotonic()
 local rows, bytes = 0, 0
@@ -77,7 +79,7 @@ def read(path: str, begin: int, end: int | None, count: int | None = None) -> in
     """Read a range of a log and return its rows; with `count`, check that it has as many."""
     found = 0
     fs, inner = open_fs(path)
-    for batch in read_rows(fs, inner, begin, end, exact=True):
+    for batch in read_rows(fs, inner, begin, end):
         found += batch.num_rows - batch["tuple"].null_count
     if count is not None and found != count:
         raise SystemExit(f"{path}: {found} rows instead of {count}")
@@ -85,47 +87,49 @@ def read(path: str, begin: int, end: int | None, count: int | None = None) -> in
 
 
 def read_halves(pool: ProcessPoolExecutor, path: str, count: int) -> None:
-    """Read a log by two processes, as two tasks of Spark would."""
-    fs, inner = open_fs(path)
-    starts = block_starts(fs, inner, 0, None, max(1, Path(path).stat().st_size // 2))
-    halves = [
-        pool.submit(read, path, begin, end) for begin, end in zip(starts, [*starts[1:], None], strict=True)
-    ]
+    """Read a log by two processes, each from a byte on, as two tasks of Spark would."""
+    middle = Path(path).stat().st_size // 2
+    halves = [pool.submit(read, path, begin, end) for begin, end in ((0, middle), (middle, None))]
     if sum(half.result() for half in halves) != count:
         raise SystemExit(f"{path}: the halves do not have {count} rows")
 
 
-def pairs(path: Path, count: int) -> float:
-    """Return the seconds that Tarantool's `xlog.pairs` takes for the file."""
+def pairs(path: Path, count: int) -> tuple[float, float]:
+    """Return the seconds that Tarantool's `xlog.pairs` takes for the file, and its processor time."""
     script = path.with_name("pairs.lua")
     script.write_text(PAIRS)
     command = ["tarantool", str(script), str(path)]
+    before = resource.getrusage(resource.RUSAGE_CHILDREN)
     found, seconds = subprocess.run(command, check=True, capture_output=True, text=True).stdout.split()
+    after = resource.getrusage(resource.RUSAGE_CHILDREN)
     if int(found) != count:
         raise SystemExit(f"{path}: xlog.pairs found {found} rows instead of {count}")
-    return float(seconds)
+    return float(seconds), after.ru_utime - before.ru_utime + after.ru_stime - before.ru_stime
 
 
-def seconds_of(work: Callable[[], object]) -> float:
-    """Return how long a call takes."""
-    started = time.perf_counter()
+def timed(work: Callable[[], object]) -> tuple[float, float]:
+    """Return how long a call takes, and the processor time of this process."""
+    started, used = time.perf_counter(), time.process_time()
     work()
-    return time.perf_counter() - started
+    return time.perf_counter() - started, time.process_time() - used
 
 
 def compare(path: Path, count: int, repeat: int, pool: ProcessPoolExecutor) -> None:
     """Print one file's line."""
-    one, two, oracle = [], [], []
+    oracle, one, two = [], [], []
+    read(str(path), 0, None, count)
     read_halves(pool, str(path), count)
     for _ in range(repeat):
         oracle.append(pairs(path, count))
-        one.append(seconds_of(lambda: read(str(path), 0, None, count)))
-        two.append(seconds_of(lambda: read_halves(pool, str(path), count)))
-    rates = [count / min(times) / 1e6 for times in (oracle, one, two)]
-    size = path.stat().st_size / count
+        one.append(timed(lambda: read(str(path), 0, None, count)))
+        two.append(timed(lambda: read_halves(pool, str(path), count)))
+    (theirs, theirs_used), (ours, ours_used), (halves, _) = (
+        map(min, zip(*t, strict=True)) for t in (oracle, one, two)
+    )
+    rates = [count / seconds / 1e6 for seconds in (theirs, ours, halves)]
     print(
-        f"{path.stem:14} {size:7.1f} {rates[0]:11.2f} {rates[1]:9.2f} {rates[2]:9.2f}"
-        f" {rates[1] / rates[0]:8.2f}x {rates[2] / rates[0]:8.2f}x"
+        f"{path.stem:14} {path.stat().st_size / count:7.1f} {rates[0]:11.2f} {rates[1]:9.2f} {rates[2]:6.2f}"
+        f" {rates[1] / rates[0]:8.2f}x {rates[2] / rates[0]:6.2f}x {theirs_used / ours_used:8.2f}x"
     )
 
 
@@ -141,10 +145,9 @@ def main() -> None:
     print(
         f"{platform.machine()}, {os.cpu_count()} cores, Python {platform.python_version()}, pyarrow {pa.__version__}"
     )
-    print(f"{args.rows} rows; M rows/s, and ratio to xlog.pairs")
-    print(
-        f"{'file':14} {'B/row':>7} {'xlog.pairs':>11} {'one core':>9} {'two':>9} {'one core':>9} {'two':>9}"
-    )
+    print(f"{args.rows} rows: M rows/s, then ratios to xlog.pairs; the last by processor time, one core")
+    titles = ("B/row", "xlog.pairs", "one core", "two", "one core", "two", "cpu")
+    print(f"{'file':14}" + "".join(f" {title:>{width}}" for title, width in zip(titles, WIDTHS, strict=True)))
     with ProcessPoolExecutor(2) as pool:
         for name, rows_a_block in (("group_commit", ROWS_A_BLOCK), ("row_a_block", 1)):
             path = directory / f"{name}.xlog"
