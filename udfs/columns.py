@@ -19,6 +19,7 @@ from numpy.typing import NDArray
 from schemas.types import Carrier
 from udfs.buffers import fixed_array, variable_array
 from udfs.kernels import scalars, texts, writers
+from udfs.kernels.memory import OVERWRITE
 
 Present = NDArray[np.bool_]
 Finish = Callable[[pa.DataType, Present], pa.Array]
@@ -81,7 +82,7 @@ def _decide(
     some = Cells(cells.data, cells.classes[rows], cells.arguments[rows])
     offsets, content = (
         np.zeros(len(rows) + 1, np.int32),
-        np.empty(writers.DECIMAL_TEXT_MAX * len(rows), np.uint8),
+        np.empty(writers.DECIMAL_TEXT_MAX * len(rows) + OVERWRITE, np.uint8),
     )
     writers.decimal_texts(some.data, some.classes, some.arguments, content, offsets, _statuses(some))
     for row, first, last in zip(rows, offsets, offsets[1:], strict=False):
@@ -121,15 +122,15 @@ def _timestamp(cells: Cells, _: int) -> Built:
 def _copied(cells: Cells, check: bool) -> Built:
     offsets, statuses = np.zeros(len(cells.classes) + 1, np.int32), _statuses(cells)
     texts.spans(cells.data, cells.classes, cells.arguments, check, offsets, statuses)
-    content = np.empty(int(offsets[-1]), np.uint8)
+    content = np.empty(int(offsets[-1]) + OVERWRITE, np.uint8)
     texts.gather(cells.data, cells.arguments, offsets, content)
-    return _variable(offsets, content, statuses)
+    return _variable(offsets, content[: offsets[-1]], statuses)
 
 
 def _written(write: Any, width: int) -> Callable[[Cells, int], Built]:
     def build(cells: Cells, _: int) -> Built:
         offsets, statuses = np.zeros(len(cells.classes) + 1, np.int32), _statuses(cells)
-        content = np.empty(width * len(cells.classes), np.uint8)
+        content = np.empty(width * len(cells.classes) + OVERWRITE, np.uint8)
         write(cells.data, cells.classes, cells.arguments, content, offsets, statuses)
         return _variable(offsets, content[: offsets[-1]], statuses)
 

@@ -115,7 +115,7 @@ def key_plan(spaces: Sequence[Space]) -> KeyPlan:
         ),
         step_starts=np.array(step_starts, np.int32),
         steps=np.array(steps, np.int64).reshape(-1, 2),
-        names=np.frombuffer(bytes(names) + bytes(1), np.uint8),
+        names=np.array([*names, 0], np.uint8),
     )
     return KeyPlan(tuple(spaces), flat, max([len(space.primary_key) for space in spaces], default=0))
 

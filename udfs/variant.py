@@ -14,6 +14,7 @@ from schemas.types import VARIANT_ARROW
 from udfs.buffers import bitmap, flatten, variable_array
 from udfs.columns import Built, Cells
 from udfs.kernels import values
+from udfs.kernels.memory import OVERWRITE
 from udfs.kernels.variant import GROWTH, variants
 
 _OFFSET_MAX = 2**31 - 1
@@ -45,7 +46,7 @@ def build_variants(cells: Cells, is_extra: bool) -> Built:
     largest = int(sizes.max(initial=0))
     if largest == 0:
         return Built(lambda kind, present: pa.nulls(len(present), kind), statuses)
-    room = GROWTH * int(sizes.sum()) + 32 * rows
+    room = GROWTH * int(sizes.sum()) + 32 * rows + OVERWRITE
     content, metadata = np.empty(room, np.uint8), np.empty(room, np.uint8)
     value_ends, metadata_ends = np.zeros(rows + 1, np.int64), np.zeros(rows + 1, np.int64)
     variants(

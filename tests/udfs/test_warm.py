@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import pickle
 import pkgutil
 from typing import Any
 
@@ -13,8 +14,9 @@ from schemas.layout import table_layout
 from schemas.space import Field, KeyPart, Space
 from tests.udfs.messages import binaries, pack
 from udfs.kernels import compiled
-from udfs.keys import canonical_keys
-from udfs.tuples import decode_tuples
+from udfs.keys import canonical_keys, canonical_keys_by, key_plan
+from udfs.plan import plan_of
+from udfs.tuples import decode, decode_tuples
 from udfs.warm import compile_all
 
 OURS = ("walk", "scalars", "texts", "writers", "variant", "keys")
@@ -46,7 +48,7 @@ def test_warming_compiles_every_entry_once() -> None:
 
 
 def test_no_input_makes_a_second_version() -> None:
-    """Slices, copies, nulls and indexes of any kind reach the kernels as the same types of arrays."""
+    """Slices, copies, nulls, indexes of any kind, plans that came to a worker: all are the same types of arrays."""
     compile_all()
     before = {name: list(kernel.signatures) for name, kernel in entries().items()}
     space = Space(
@@ -59,6 +61,8 @@ def test_no_input_makes_a_second_version() -> None:
             decode_tuples(tuples, layout, which)
             canonical_keys(tuples, [space, space], which)
             canonical_keys(tuples, [space, space], which, pa.array([True] * len(tuples)))
+        decode(tuples, pickle.loads(pickle.dumps(plan_of(layout))))
+        canonical_keys_by(tuples, pickle.loads(pickle.dumps(key_plan([space]))))
     assert {name: list(kernel.signatures) for name, kernel in entries().items()} == before
 
 

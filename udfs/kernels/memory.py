@@ -17,6 +17,12 @@ from numba.extending import intrinsic
 
 from udfs.kernels.compiled import inner
 
+LONG = 64
+"""From how many bytes on a call of memcpy is faster than a loop over words."""
+
+OVERWRITE = 8
+"""How many bytes after its end a kernel may write over."""
+
 
 @inner
 def address(array: Any) -> Any:
@@ -115,3 +121,13 @@ def word(base: int, index: int) -> int:
 def set_word(base: int, index: int, value: int) -> None:
     """Set one of the int64 words that lie from address `base`."""
     store64(base + 8 * index, value)
+
+
+@inner
+def copy_over(target: Any, source: Any, size: Any) -> None:
+    """Copy `size` bytes in words: up to 7 more are read after the source and written after the target."""
+    if size > LONG:
+        copy(target, source, size)
+        return
+    for k in range(0, size, 8):
+        store64(target + k, load64(source + k))

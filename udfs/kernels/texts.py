@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from udfs.kernels.compiled import entry, inner
-from udfs.kernels.memory import address, copy, load8, load64
+from udfs.kernels.memory import address, copy_over, load8, load64
 from udfs.kernels.scalars import NOT_UTF8
 from udfs.kernels.values import NIL, Int
 
@@ -19,13 +19,18 @@ _HIGH_BITS = np.int64(-9187201950435737472)  # 0x80 in each of eight bytes
 
 @inner
 def is_utf8(pos: Int, size: Int) -> bool:
-    """Return whether bytes are UTF-8: no overlong forms, no surrogates, nothing above U+10FFFF."""
+    """Return whether bytes are UTF-8: no overlong forms, no surrogates, nothing above U+10FFFF.
+
+    Up to 7 bytes past the end are loaded.
+    """
     end = pos + size
     while pos < end:
-        while pos + 8 <= end and load64(pos) & _HIGH_BITS == 0:
+        word = load64(pos) & _HIGH_BITS
+        if end - pos < 8:
+            word &= (1 << 8 * (end - pos)) - 1
+        if word == 0:
             pos += 8
-        if pos >= end:
-            break
+            continue
         byte = load8(pos)
         if byte < 0x80:
             pos += 1
@@ -65,9 +70,9 @@ def spans(data: Any, classes: Any, arguments: Any, check: bool, offsets: Any, st
 
 @entry
 def gather(data: Any, arguments: Any, offsets: Any, out: Any) -> None:
-    """Copy each row's span to where `offsets` wants it."""
+    """Copy each row's span to where `offsets` wants it; `out` has `OVERWRITE` bytes more."""
     base, target = address(data), address(out)
     for row in range(len(arguments)):
         size = offsets[row + 1] - offsets[row]
         if size > 0:
-            copy(target + offsets[row], base + (arguments[row] >> 32), size)
+            copy_over(target + offsets[row], base + (arguments[row] >> 32), size)

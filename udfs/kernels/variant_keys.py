@@ -10,32 +10,40 @@ from __future__ import annotations
 import numpy as np
 
 from udfs.kernels.compiled import inner
-from udfs.kernels.memory import copy, load8, set_word, store8, word
+from udfs.kernels.memory import copy_over, load8, load64, set_word, store8, word
 from udfs.kernels.texts import is_utf8
 from udfs.kernels.values import INTEGER, STRING, UNSIGNED, UNSIGNED_BIG, Int
 from udfs.kernels.variant_scalars import store
 from udfs.kernels.writers import write_digits, write_hex, write_integer
 
 NO_KEY = -1
+_FACTOR = -7046029254386353131  # odd, of well mixed bits
 KEY_COUNT, TEXT_END, STAMP, SLOT_MASK, KEYS, SLOTS = 0, 1, 2, 3, 4, 5
 """Words of a dictionary: keys so far; where the next text goes; the number of the row, which marks live slots;
 how many slots there are, less one; addresses of the keys (place and size each) and of the slots."""
 
 
 @inner
+def _mask(size: Int) -> Int:
+    """Return the bits of the first `size` bytes of a word."""
+    return (np.int64(1) << 8 * size) - 1 if size < 8 else np.int64(-1)
+
+
+@inner
 def _same(one: Int, other: Int, size: Int) -> bool:
-    differences = 0
-    for k in range(size):
-        differences |= load8(one + k) ^ load8(other + k)
-    return differences == 0
+    differences = np.int64(0)
+    for k in range(0, size, 8):
+        differences |= (load64(one + k) ^ load64(other + k)) & _mask(size - k)
+    return bool(differences == 0)
 
 
 @inner
 def key_id(pos: Int, size: Int, book: Int) -> Int:
     """Return the id of a key in a dictionary, a new one where it was not seen in this row."""
     code = size
-    for k in range(size):
-        code = (code ^ load8(pos + k)) * 1099511628211
+    for k in range(0, size, 8):
+        code = (code ^ load64(pos + k) & _mask(size - k)) * _FACTOR
+        code ^= code >> 29
     keys, slots, stamp, mask = word(book, KEYS), word(book, SLOTS), word(book, STAMP), word(book, SLOT_MASK)
     slot = (code ^ code >> 32) & mask
     while word(slots, slot) >> 32 == stamp:
@@ -121,7 +129,7 @@ def put_metadata(target: Int, book: Int) -> Int:
     for k in range(count):
         size = word(keys, 2 * k + 1)
         store(place, offset, width)
-        copy(text + offset, word(keys, 2 * k), size)
+        copy_over(text + offset, word(keys, 2 * k), size)
         offset += size
         place += width
     store(place, offset, width)

@@ -14,7 +14,7 @@ import numpy as np
 
 from udfs.kernels.compiled import inner
 from udfs.kernels.decimals import count_digits, integer_parts, read_decimal, to_binary
-from udfs.kernels.memory import copy, store8, store64
+from udfs.kernels.memory import copy, copy_over, store8, store64
 from udfs.kernels.scalars import FITS, INEXACT, MAX_SECONDS, MIN_SECONDS, read_datetime
 from udfs.kernels.texts import is_utf8
 from udfs.kernels.values import (
@@ -50,6 +50,9 @@ _ZERO = np.uint64(0)
 @inner
 def store(target: Int, value: Int, size: Int) -> None:
     """Store the low `size` bytes of a value, little-endian."""
+    if size == 1:
+        store8(target, value)
+        return
     for k in range(size):
         store8(target + k, value >> (8 * k))
 
@@ -66,7 +69,7 @@ def put_integer(target: Int, value: Int) -> Int:
     else:
         header, size = V_INT8, 8
     store8(target, header)
-    store(target + 1, value, size)
+    store64(target + 1, value)
     return target + 1 + size
 
 
@@ -75,7 +78,7 @@ def put_string(target: Int, pos: Int, size: Int) -> Int:
     """Write a string whose text is already in memory."""
     if size <= SHORT_STRING_MAX:
         store8(target, size << 2 | V_SHORT_STRING)
-        copy(target + 1, pos, size)
+        copy_over(target + 1, pos, size)
         return target + 1 + size
     store8(target, V_LONG_STRING)
     store(target + 1, size, 4)

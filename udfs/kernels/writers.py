@@ -12,7 +12,7 @@ import numpy as np
 
 from udfs.kernels.compiled import entry, inner
 from udfs.kernels.decimals import POWERS, TEN, U64, count_digits, read_decimal
-from udfs.kernels.memory import address, load8, store8
+from udfs.kernels.memory import address, load8, store8, store64
 from udfs.kernels.scalars import INVALID
 from udfs.kernels.values import INTEGER, NIL, UNSIGNED, Int, head
 
@@ -27,31 +27,31 @@ _UNITS = np.frombuffer(
     dtype=np.uint8,
 ).reshape(8, 12)
 _UNIT_SIZES = np.array([6, 7, 6, 5, 6, 8, 8, 12])
-_HEX = np.frombuffer(b"0123456789abcdef", np.uint8).astype(np.int64)
+_HEX = np.array([int.from_bytes(b"%02x" % byte, "little") for byte in range(256)])
 _SECONDS = 6
 _ADJUST = 8
 
 
 @inner
 def write_hex(target: Int, pos: Int, size: Int) -> Int:
-    """Write bytes as lower-case hexadecimal; return where the text ends."""
+    """Write up to four bytes as lower-case hexadecimal, over eight bytes; return where the text ends."""
+    text = np.int64(0)
     for k in range(size):
-        byte = load8(pos + k)
-        store8(target, _HEX[byte >> 4])
-        store8(target + 1, _HEX[byte & 0x0F])
-        target += 2
-    return target
+        text |= _HEX[load8(pos + k)] << (16 * k)
+    store64(target, text)
+    return target + 2 * size
 
 
 @inner
 def write_uuid(target: Int, pos: Int) -> Int:
-    """Write 16 bytes as 8-4-4-4-12 (`src/lib/core/mp_uuid.c`: MP_EXT 2, fields big-endian)."""
-    for first, last in ((0, 4), (4, 6), (6, 8), (8, 10), (10, 16)):
-        target = write_hex(target, pos + first, last - first)
-        if last < 16:
-            store8(target, 45)
-            target += 1
-    return target
+    """Write 16 bytes as 8-4-4-4-12 (`src/lib/core/mp_uuid.c`: MP_EXT 2, fields big-endian), over 40 bytes."""
+    target = write_hex(target, pos, 4)
+    for first in (4, 6, 8):
+        store8(target, 45)
+        target = write_hex(target + 1, pos + first, 2)
+    store8(target, 45)
+    target = write_hex(target + 1, pos + 10, 4)
+    return write_hex(target, pos + 14, 2)
 
 
 @inner
@@ -162,7 +162,7 @@ def write_interval(target: Int, amounts: Any) -> Int:
 
 @entry
 def uuids(data: Any, classes: Any, arguments: Any, out: Any, offsets: Any, statuses: Any) -> None:
-    """Write a column of uuids; `out` has `UUID_TEXT` bytes a row."""
+    """Write a column of uuids; `out` has `UUID_TEXT` bytes a row and `OVERWRITE` more."""
     base = address(data)
     start = address(out)
     target = start
