@@ -119,7 +119,7 @@ def _base_rows(base: DataFrame) -> DataFrame:
         F.lit(-(2**31)).alias("segment"),
         F.lit(0).cast("bigint").alias("position"),
         F.lit(0).alias("row"),
-        F.lit("VERSION").alias("type"),
+        F.when(F.col("tuple").isNull(), "UNFIT").otherwise("VERSION").alias("type"),
         "tuple",
         F.lit(None).cast("binary").alias("operations"),
         F.lit(None).cast("int").alias("index_base"),
