@@ -65,10 +65,11 @@ class Ends:
         file : LogFile
             As listed.
         closed : bool
-            Whether it cannot grow: a snapshot, or a log with a successor. It is not walked where it ends with
-            the EOF marker.
+            Whether it cannot grow: a snapshot, or a log with a successor.
         begin : int
             A position just past a whole block from which to walk, where nothing newer is remembered.
+
+        A file that ends with the EOF marker is not walked: whoever reads its rows meets any damage.
 
         Raises
         ------
@@ -79,7 +80,7 @@ class Ends:
         remembered = self._ends.get(file.name)
         if remembered is not None and remembered[0] == file.size:
             return remembered[1]
-        if closed and self.is_complete(file):
+        if (closed or remembered is None) and self.is_complete(file):
             end = FileEnd(file.size - len(EOF_MARKER), has_marker=True)
         else:
             known = remembered[1].position if remembered is not None else 0

@@ -131,6 +131,9 @@ def test_a_closed_file_is_not_walked(tmp_path: Path) -> None:
     path.write_bytes(data)
     file = directory(tmp_path).listing().logs[0]
     assert directory(tmp_path).ends.of(file, closed=True) == FileEnd(len(data) - 4, has_marker=True)
+    assert directory(tmp_path).ends.of(file, closed=False) == FileEnd(len(data) - 4, has_marker=True)
+    path.write_bytes(data[:-4])
+    file = directory(tmp_path).listing().logs[0]
     with pytest.raises(XlogMagicError):
         directory(tmp_path).ends.of(file, closed=False)
 
