@@ -38,7 +38,9 @@ MAX_DEPTH = 100
 GROWTH = 12
 """A variant's value, and its metadata, take at most so many bytes for each byte of MessagePack, and 32 more."""
 
-SIZE_MAX = 16 << 20
+SIZE_MAX = 128 << 20
+"""The largest value, and the largest metadata, that Spark reads (`VariantUtil.SIZE_LIMIT`)."""
+
 _KIND, _LEFT, _START, _FIRST, _SOURCE, _FRAME = 0, 1, 2, 3, 4, 5
 """Words of a frame, which is an open object or array: its class, children to come, where its data start, its first
 entry, where its MessagePack starts; and how many words a frame has. An entry is a child: key id and offset."""
@@ -259,12 +261,14 @@ def variants(
     book[SLOT_MASK], book[KEYS], book[SLOTS] = slot_count - 1, address(keys), address(slots)
     for row in range(len(classes)):
         if classes[row] > NIL:
-            start, pos, size = target, base + (arguments[row] >> 32), arguments[row] & 0xFFFFFFFF
+            start, meta_start = target, meta
+            pos, size = base + (arguments[row] >> 32), arguments[row] & 0xFFFFFFFF
             book[KEY_COUNT], book[TEXT_END], book[STAMP] = 0, address(texts), row + 1
             target, status = encode(
                 pos, pos + size, is_extra, target, address(frames), address(entries), address(book)
             )
             meta = put_metadata(meta, address(book))
-            statuses[row] = TOO_LARGE if target - start > SIZE_MAX else status
+            largest_part = max(target - start, meta - meta_start)
+            statuses[row] = TOO_LARGE if largest_part > SIZE_MAX else status
         value_ends[row + 1] = target - address(values)
         metadata_ends[row + 1] = meta - address(metadata)
