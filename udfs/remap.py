@@ -7,7 +7,7 @@ Not here: where maps come from (`tables.cluster`, `tables.applier_map`).
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from itertools import pairwise
 
@@ -85,28 +85,51 @@ def global_id_column(slots: Slots, entries: Iterable[Mapped]) -> Column:
     result = slots.per_slot({slot: found[-1].global_id for slot, found in by_slot.items()})
     for (segment, replica_id), found in by_slot.items():
         here = (F.col("segment") == segment) & (F.col("replica_id") == replica_id)
+        if found[0].since_lsn > 1:
+            # Whose they are is not known; the last entry's instance they are not.
+            result = F.when(here & (F.col("lsn") < found[0].since_lsn), F.lit(MISSING)).otherwise(result)
         for older, newer in pairwise(found):
             within = (F.col("lsn") < newer.since_lsn) & (F.col("lsn") >= older.since_lsn)
             result = F.when(here & within, F.lit(older.global_id)).otherwise(result)
     return F.when(result == MISSING, F.lit(None)).otherwise(result)
 
 
-def remap(vclock: Mapping[int, int], ids: Sequence[tuple[int, int]]) -> dict[int, int]:
+def injective(ids: Iterable[tuple[int, int]]) -> dict[int, int]:
+    """Return the map that holds after its entries: one global id a replica id, and one replica id a global id.
+
+    An instance that was registered anew under another replica id stands under that one only: its old component never
+    moves again. Component 0 counts one instance's local changes and is in no map.
+
+    Parameters
+    ----------
+    ids : iterable of (int, int)
+        (replica id, global id), oldest first.
+
+    """
+    known: dict[int, int] = {}
+    for replica_id, global_id in ids:
+        if replica_id:
+            known = {old: one for old, one in known.items() if one != global_id and old != replica_id}
+            known[replica_id] = global_id
+    return known
+
+
+def remap(vclock: Mapping[int, int], ids: Iterable[tuple[int, int]]) -> dict[int, int]:
     """Return a vclock in global ids.
 
     Parameters
     ----------
     vclock : mapping of int to int
         Replica id to lsn.
-    ids : sequence of (int, int)
-        The applier map: (replica id, global id).
+    ids : iterable of (int, int)
+        The applier map, oldest entries first: (replica id, global id).
 
     """
-    known = dict(ids)
+    known = injective(ids)
     return {known[replica_id]: lsn for replica_id, lsn in vclock.items() if replica_id in known}
 
 
-def unmap(vclock: Mapping[int, int], ids: Sequence[tuple[int, int]]) -> dict[int, int]:
-    """Return a vclock in a source's own ids: the inverse of `remap` (document 000, step 3)."""
-    known = {global_id: replica_id for replica_id, global_id in ids}
+def unmap(vclock: Mapping[int, int], ids: Iterable[tuple[int, int]]) -> dict[int, int]:
+    """Return a vclock in a source's own ids: the inverse of `remap` (document 000, step 3; document 001)."""
+    known = {global_id: replica_id for replica_id, global_id in injective(ids).items()}
     return {known[global_id]: lsn for global_id, lsn in vclock.items() if global_id in known}

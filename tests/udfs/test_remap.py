@@ -5,12 +5,10 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from udfs.remap import remap, unmap
+from udfs.remap import injective, remap, unmap
 
-MAPS = st.dictionaries(st.integers(1, 31), st.integers(1, 2**40), max_size=8).map(
-    lambda found: list({global_id: (local_id, global_id) for local_id, global_id in found.items()}.values())
-)
-VCLOCKS = st.dictionaries(st.integers(1, 31), st.integers(0, 2**63 - 1), max_size=8)
+MAPS = st.lists(st.tuples(st.integers(1, 31), st.integers(1, 2**40)), max_size=40)
+VCLOCKS = st.dictionaries(st.integers(1, 31), st.integers(0, 2**63 - 1), max_size=31)
 
 
 def test_a_vclock_gets_global_ids() -> None:
@@ -31,10 +29,14 @@ def test_an_id_that_changed_hands_is_the_last_ones() -> None:
     assert remap({1: 10}, [(1, 3), (1, 4)]) == {4: 10}
 
 
+def test_an_instance_that_was_registered_anew_stands_under_its_last_id() -> None:
+    assert remap({3: 10, 4: 7}, [(3, 5), (4, 5)]) == {5: 7}
+
+
 @given(VCLOCKS, MAPS)
 def test_there_and_back(vclock: dict[int, int], ids: list[tuple[int, int]]) -> None:
-    known = {local_id for local_id, _ in ids}
+    known = injective(ids)
     there = remap(vclock, ids)
-    assert len(there) == len(known & vclock.keys())
+    assert len(there) == len(known.keys() & vclock.keys())
     assert unmap(there, ids) == {local_id: lsn for local_id, lsn in vclock.items() if local_id in known}
     assert remap(unmap(there, ids), ids) == there
