@@ -114,3 +114,60 @@ class LockError(AggregatorError):
 
 class WarehouseError(AggregatorError):
     """The tables of the warehouse contradict each other or the configuration."""
+
+
+class IprotoError(AggregatorError):
+    """A live server, or the connection to one. Fields: `peer`, `code` (Tarantool's).
+
+    `retriable` says whether the same request may succeed later without anybody's doing.
+    """
+
+    retriable = False
+
+
+class ConnectionLostError(IprotoError):
+    """The connection broke, was refused, or fell silent."""
+
+    retriable = True
+
+
+class ProtocolError(IprotoError):
+    """The bytes are not what the protocol allows."""
+
+
+class ServerError(IprotoError):
+    """The server refused a request for a reason that has no class of its own."""
+
+
+class ServerBusyError(ServerError):
+    """The server cannot answer yet: it is loading, or a synchronous transaction was rolled back meanwhile."""
+
+    retriable = True
+
+
+class AccessError(ServerError):
+    """Wrong user or password, or a right is missing."""
+
+
+class PeerError(IprotoError):
+    """The server is not the one that was meant: another replicaset, or a version without what is needed."""
+
+
+class GapError(IprotoError):
+    """The server no longer has the logs that go on from here. Fields: `replica_id`, `wanted`, `oldest`."""
+
+
+class StreamGapError(ProtocolError):
+    """Rows are missing in a server's stream, or a transaction is cut. Fields: `replica_id`, `lsn`, `wanted`."""
+
+
+class RewindError(IprotoError):
+    """The server has fewer rows of an instance than were received: it was restored from an older state."""
+
+
+class SpoolError(AggregatorError):
+    """A spool cannot be used as it is. Fields: `spool`, `file`."""
+
+
+class SpoolFullError(SpoolError):
+    """There is no room for what was received; nothing of it is lost, the server has it still."""

@@ -28,6 +28,25 @@ class RequestType(IntEnum):
     RAFT_ROLLBACK = 41
 
 
+class Command(IntEnum):
+    """Requests of the replication protocol, and answers that are no rows; JOIN and REGISTER are never sent."""
+
+    SELECT = 0x01
+    AUTH = 0x07
+    PING = 0x40
+    SUBSCRIBE = 0x42
+    VOTE = 0x44
+    FETCH_SNAPSHOT = 0x45
+    JOIN_META = 0x47
+    JOIN_SNAPSHOT = 0x48
+    ID = 0x49
+    CLUSTER_INFO = 0x78  # of `jobs/relay.py` alone: docs/formats.md
+
+
+TYPE_ERROR = 0x8000
+"""An answer of this type plus a code is an error (`IPROTO_TYPE_ERROR`)."""
+
+
 class HeaderKey(IntEnum):
     """Keys of an xrow's header map."""
 
@@ -60,6 +79,46 @@ class BodyKey(IntEnum):
     OLD_TUPLE = 0x2C
     NEW_TUPLE = 0x2D
     TERM = 0x53
+
+
+class MessageKey(IntEnum):
+    """Keys of the bodies of requests and answers; those from 0x70 on are of `jobs/relay.py` alone."""
+
+    REPLICA_ID = 0x02
+    SERVER_VERSION = 0x06
+    SPACE_ID = 0x10
+    INDEX_ID = 0x11
+    LIMIT = 0x12
+    OFFSET = 0x13
+    ITERATOR = 0x14
+    KEY = 0x20
+    TUPLE = 0x21
+    USER_NAME = 0x23
+    INSTANCE_UUID = 0x24
+    REPLICASET_UUID = 0x25
+    VCLOCK = 0x26
+    BALLOT = 0x29
+    DATA = 0x30
+    ERROR_24 = 0x31  # the message alone; a stack of errors is under 0x52
+    REPLICA_ANON = 0x50
+    ID_FILTER = 0x51
+    VERSION = 0x54
+    FEATURES = 0x55
+    RELAY_VERSION = 0x70
+    CLUSTER_CRC32 = 0x71
+    CLUSTER_LENGTH = 0x72
+    ORIGINS = 0x73
+
+
+class BallotKey(IntEnum):
+    """Keys of a VOTE's ballot as far as they mean the same in 2.6 and 3.x, or are told apart by version."""
+
+    IS_RO_CFG = 0x01
+    VCLOCK = 0x02
+    GC_VCLOCK = 0x03
+    IS_LOADING = 0x04  # from 2.7.3 on IS_RO
+    IS_ANON = 0x05
+    IS_BOOTED = 0x06
 
 
 class RowFlag(IntFlag):

@@ -1,0 +1,165 @@
+"""Where a server listens, and as whom to talk to it.
+
+    host:port    [::1]:port    unix/:/path    user@host:port
+
+A password is never part of an address: it comes from the environment or a file. No I/O but reading that file.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import ssl
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from schemas.errors import ConfigurationError
+
+_TCP = re.compile(r"(?:\[(?P<six>[^\]]+)\]|(?P<host>[^:/@\s]+)):(?P<port>\d{1,5})")
+_UNIX = re.compile(r"unix/:(?P<path>/.+)")
+
+
+@dataclass(frozen=True)
+class Address:
+    """A TCP port or a unix socket.
+
+    Parameters
+    ----------
+    host : str or None
+        None where it is a unix socket.
+    port : int
+        0 where it is a unix socket.
+    path : str or None
+        Of the unix socket.
+
+    """
+
+    host: str | None = None
+    port: int = 0
+    path: str | None = None
+
+    def __str__(self) -> str:
+        if self.path is not None:
+            return f"unix/:{self.path}"
+        return f"[{self.host}]:{self.port}" if ":" in (self.host or "") else f"{self.host}:{self.port}"
+
+
+def parse_address(text: str) -> tuple[str | None, Address]:
+    """Return (user or None, address).
+
+    Raises
+    ------
+    ValueError
+        With what is allowed.
+
+    """
+    user, at, rest = text.rpartition("@")
+    if ":" in user:
+        raise ValueError("a password has no place in an address: use password_env or password_file")
+    match = _UNIX.fullmatch(rest)
+    if match:
+        return (user if at else None), Address(path=match["path"])
+    match = _TCP.fullmatch(rest)
+    if match is None or not 0 < int(match["port"]) < 1 << 16:
+        raise ValueError(f"{text!r} is no address; allowed: host:port, unix/:/path, user@ before either")
+    return (user if at else None), Address(match["six"] or match["host"], int(match["port"]))
+
+
+@dataclass(frozen=True)
+class Password:
+    """Where a password is found; the password itself is read when it is used, and never shown.
+
+    Parameters
+    ----------
+    env : str or None
+        Name of a variable of the environment.
+    file : str or None
+        Path of a file whose first line it is.
+
+    """
+
+    env: str | None = None
+    file: str | None = None
+
+    def read(self) -> str:
+        """Return the password; empty where none is named.
+
+        Raises
+        ------
+        ConfigurationError
+            The variable is not set, or the file cannot be read.
+
+        """
+        if self.env is not None:
+            if self.env not in os.environ:
+                raise ConfigurationError(f"the environment has no variable {self.env}", advice="set it")
+            return os.environ[self.env]
+        if self.file is None:
+            return ""
+        try:
+            return Path(self.file).read_text(encoding="utf-8").partition("\n")[0]
+        except OSError as error:
+            raise ConfigurationError(
+                f"the password's file cannot be read: {error.strerror}", file=self.file
+            ) from error
+
+
+@dataclass(frozen=True)
+class Tls:
+    """How to talk TLS to a server that has it (Tarantool Enterprise, or a proxy before it).
+
+    Parameters
+    ----------
+    ca_file : str or None
+        Certificates that the server's is checked by; None: the system's.
+    cert_file, key_file : str or None
+        The client's own, where the server asks for one.
+    server_name : str or None
+        The name in the server's certificate, where it is not the host of the address.
+
+    """
+
+    ca_file: str | None = None
+    cert_file: str | None = None
+    key_file: str | None = None
+    server_name: str | None = None
+
+    def context(self) -> ssl.SSLContext:
+        """Return a context that checks the server's certificate.
+
+        Raises
+        ------
+        ConfigurationError
+            A file cannot be read or is none of a certificate.
+
+        """
+        try:
+            context = ssl.create_default_context(cafile=self.ca_file)
+            if self.cert_file is not None:
+                context.load_cert_chain(self.cert_file, self.key_file)
+        except (OSError, ssl.SSLError) as error:
+            raise ConfigurationError(f"the TLS files cannot be used: {error}", file=self.ca_file) from error
+        return context
+
+
+@dataclass(frozen=True)
+class Peer:
+    """One server as the configuration names it.
+
+    Parameters
+    ----------
+    name : str
+        Shown in messages: the address.
+    address : Address
+    user : str or None
+        None talks as guest.
+    password : Password
+    tls : Tls or None
+
+    """
+
+    name: str
+    address: Address
+    user: str | None = None
+    password: Password = field(default_factory=Password)
+    tls: Tls | None = None

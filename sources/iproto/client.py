@@ -1,0 +1,185 @@
+"""One connection to one server: the asyncio driver of the protocol.
+
+`connect` greets and authenticates. Requests are answered in their order; after `subscribe` the connection carries
+rows only, and takes acknowledgements, which a timer sends whether or not rows are read: a server closes on a
+subscriber that is silent for four of its `replication_timeout`.
+
+Not here: what bytes mean (`packet`, `messages`, `inflow`), whom to ask for what (`sources.subscribe`).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from schemas.errors import ConnectionLostError, PeerError
+from schemas.iproto import Command, SystemSpace
+from sources.iproto import messages
+from sources.iproto.address import Peer
+from sources.iproto.greeting import Greeting, scramble
+from sources.iproto.inflow import Sink
+from sources.iproto.packet import Packet, encode_packet
+from sources.iproto.wire import Wire
+
+
+class Connection:
+    """A greeted, authenticated connection; made by `connect`.
+
+    Parameters
+    ----------
+    peer : Peer
+        The server.
+    wire : Wire
+        Its bytes.
+    greeting : Greeting
+        What it said first.
+    timeout : float
+        Seconds that an answer may take.
+
+    """
+
+    def __init__(self, peer: Peer, wire: Wire, greeting: Greeting, timeout: float) -> None:
+        self.peer, self.wire, self.greeting = peer, wire, greeting
+        self._timeout = timeout
+        self._sync = 0
+
+    async def request(
+        self, command: Command, body: Mapping[int, Any] | None = None, sink: Sink | None = None
+    ) -> Packet:
+        """Send a request and return its answer; with a sink, a stream follows.
+
+        Raises
+        ------
+        IprotoError
+            The server refused, or the connection broke.
+
+        """
+        self._sync += 1
+        transport = self.wire.transport
+        answer = self.wire.expect(sink)
+        transport.write(encode_packet(command, self._sync, body))
+        try:
+            return await asyncio.wait_for(answer, self._timeout)
+        except TimeoutError:
+            error = ConnectionLostError(f"no answer in {self._timeout:g} seconds", peer=self.peer.name)
+            self.wire.abort(error)
+            raise error from None
+
+    async def vote(self) -> messages.Ballot:
+        """Return what the server tells of itself."""
+        return messages.ballot_of(await self.request(Command.VOTE), self.greeting.version)
+
+    async def select(self, space: SystemSpace, key: Sequence[Any] = ()) -> list[Any]:
+        """Return tuples of a system space."""
+        return messages.tuples_in(await self.request(Command.SELECT, messages.select_body(space, key)))
+
+    async def replicaset_uuid(self) -> str:
+        """Return the uuid of the server's replicaset, from `_schema`."""
+        for key in ("replicaset_uuid", "cluster"):  # 3.x, before
+            tuples = await self.select(SystemSpace.SCHEMA, (key,))
+            if tuples:
+                return str(tuples[0][1])
+        raise PeerError("the server belongs to no replicaset yet", peer=self.peer.name)
+
+    async def cluster(self) -> dict[int, str]:
+        """Return {replica id: instance uuid}, from `_cluster`."""
+        return messages.cluster_of(await self.select(SystemSpace.CLUSTER))
+
+    async def fetch_snapshot(self, sink: Sink) -> dict[int, int]:
+        """Begin FETCH_SNAPSHOT and return the vclock of its read view: SUBSCRIBE goes on from there.
+
+        `wire.end_of_stream` is done when all rows are in the sink. The body is an empty map: 2.6 ignores it,
+        from 2.11.4 on it is obligatory; a SERVER_VERSION in it would ask for rows of other kinds.
+        """
+        self._check_version()
+        return messages.vclock_in(await self.request(Command.FETCH_SNAPSHOT, {}, sink))
+
+    async def subscribe(self, subscription: messages.Subscription, sink: Sink) -> Packet:
+        """Begin SUBSCRIBE; its rows go to the sink until the connection ends."""
+        self._check_version()
+        return await self.request(Command.SUBSCRIBE, subscription.body(), sink)
+
+    def acknowledge(self, vclock: Mapping[int, int]) -> None:
+        """Tell the server that we live and, where that is harmless, what we have."""
+        with contextlib.suppress(ConnectionLostError):
+            body = messages.ack_body(vclock, self.greeting.version)
+            self.wire.transport.write(encode_packet(0, 0, body))
+
+    def close(self) -> None:
+        """Close the connection."""
+        self.wire.abort(ConnectionLostError("closed by us", peer=self.peer.name))
+
+    def _check_version(self) -> None:
+        if self.greeting.version < messages.ANONYMOUS_SINCE:
+            version = ".".join(map(str, self.greeting.version))
+            raise PeerError(
+                f"Tarantool {version} knows no anonymous subscriber with a filter",
+                peer=self.peer.name,
+                advice="2.4.1 is the first that does; read the server's log directory instead",
+            )
+
+
+async def connect(peer: Peer, timeout: float) -> Connection:
+    """Return a greeted and authenticated connection.
+
+    Parameters
+    ----------
+    peer : Peer
+        The server.
+    timeout : float
+        Seconds that each step may take.
+
+    Raises
+    ------
+    IprotoError
+        Nobody listens there, no Tarantool does, or the user is refused.
+
+    """
+    wire: Wire | None = None
+    try:
+        async with asyncio.timeout(timeout):
+            wire = await _open(peer)
+            greeting = await wire.greeting
+    except TimeoutError:
+        _abandon(wire)
+        raise ConnectionLostError(f"no greeting in {timeout:g} seconds", peer=peer.name) from None
+    except OSError as error:
+        raise ConnectionLostError(f"cannot connect: {error}", peer=peer.name) from error
+    except BaseException:
+        _abandon(wire)
+        raise
+    connection = Connection(peer, wire, greeting, timeout)
+    if peer.user is not None:
+        proof = scramble(peer.password.read(), greeting.salt)
+        try:
+            await connection.request(Command.AUTH, messages.auth_body(peer.user, proof))
+        except BaseException:
+            connection.close()
+            raise
+    return connection
+
+
+def _abandon(wire: Wire | None) -> None:
+    if wire is not None:
+        wire.abort(ConnectionLostError("given up", peer=wire.peer))
+
+
+async def _open(peer: Peer) -> Wire:
+    loop = asyncio.get_running_loop()
+    context = peer.tls.context() if peer.tls is not None else None
+    name = peer.tls.server_name if peer.tls is not None else None
+    address = peer.address
+
+    def wire() -> Wire:
+        return Wire(peer.name)
+
+    if address.path is not None:
+        name = name or ("localhost" if context else None)
+        _, protocol = await loop.create_unix_connection(wire, address.path, ssl=context, server_hostname=name)
+    else:
+        _, protocol = await loop.create_connection(
+            wire, address.host or "", address.port, ssl=context, server_hostname=name if context else None
+        )
+    return protocol

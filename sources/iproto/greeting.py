@@ -1,0 +1,98 @@
+r"""What a server says first, 128 bytes, and the answer to its challenge.
+
+    [0:63]    `Tarantool 2.6.0 (Binary) <instance uuid>`, padded with spaces
+    [63]      \n
+    [64:108]  base64 of a salt of 32 bytes, of which the first 20 count
+    [127]     \n
+
+chap-sha1: scramble = sha1(password) ^ sha1(salt + sha1(sha1(password))).
+
+Source: `greeting_decode` in Tarantool's `src/box/xrow.c`, `scramble_prepare` in `src/scramble.c`. No I/O.
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import hashlib
+import hmac
+import re
+from dataclasses import dataclass
+
+from schemas.errors import ProtocolError
+
+GREETING_SIZE = 128
+LINE_SIZE = 64
+SALT_SIZE, SALT_TEXT_SIZE = 32, 44
+SCRAMBLE_SIZE = 20
+
+_LINE = re.compile(
+    r"Tarantool (\d+)\.(\d+)(?:\.(\d+))?\S* \(Binary\) "
+    r"([0-9a-fA-F]{8}(?:-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}) *\n",
+    re.ASCII,
+)
+
+
+@dataclass(frozen=True)
+class Greeting:
+    """What the greeting tells.
+
+    Parameters
+    ----------
+    version : tuple of int
+        The server's: (major, minor, patch).
+    instance_uuid : str
+        Lower case.
+    salt : bytes
+        32 bytes, new for each connection.
+
+    """
+
+    version: tuple[int, int, int]
+    instance_uuid: str
+    salt: bytes
+
+
+def parse_greeting(data: bytes) -> Greeting:
+    """Return what a greeting tells.
+
+    Raises
+    ------
+    ProtocolError
+        It is not one: another service listens there, or a Tarantool console.
+
+    """
+    text = data[:LINE_SIZE].decode("ascii", errors="replace")
+    match = _LINE.fullmatch(text)
+    if len(data) != GREETING_SIZE or match is None:
+        advice = "name the port of box.cfg.listen, not a console's"
+        raise ProtocolError(f"no greeting of Tarantool's binary protocol: {data[:32]!r}", advice=advice)
+    try:
+        salt = base64.b64decode(data[LINE_SIZE : LINE_SIZE + SALT_TEXT_SIZE], validate=True)
+    except (binascii.Error, ValueError):
+        salt = b""
+    if len(salt) < SCRAMBLE_SIZE:
+        raise ProtocolError("the greeting has no salt")
+    version = (int(match[1]), int(match[2]), int(match[3] or 0))
+    return Greeting(version, match[4].lower(), salt)
+
+
+def format_greeting(greeting: Greeting) -> bytes:
+    """Return the 128 bytes of a greeting."""
+    version = ".".join(map(str, greeting.version))
+    line = f"Tarantool {version} (Binary) {greeting.instance_uuid}".ljust(LINE_SIZE - 1) + "\n"
+    salt = base64.b64encode(greeting.salt).decode().ljust(LINE_SIZE - 1) + "\n"
+    return (line + salt).encode("ascii")
+
+
+def scramble(password: str, salt: bytes) -> bytes:
+    """Return the 20 bytes that prove that a password is known."""
+    once = hashlib.sha1(password.encode()).digest()
+    twice = hashlib.sha1(once).digest()
+    mask = hashlib.sha1(salt[:SCRAMBLE_SIZE] + twice).digest()
+    return bytes(a ^ b for a, b in zip(once, mask, strict=True))
+
+
+def is_scramble_of(given: bytes, password: str, salt: bytes) -> bool:
+    """Return whether a scramble was made from this password; takes the same time whatever the answer."""
+    return hmac.compare_digest(given, scramble(password, salt))

@@ -1,0 +1,241 @@
+"""A server's stream of rows → chunks of whole transactions as the log has them, or the error that stopped it.
+
+Each class is fed with bytes from the wire and hands out what is whole; none knows a socket. The work per row is in
+`kernels.rows`. Not here: where chunks go (`sources.spool`), what is asked of the server (`messages`).
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Protocol
+
+import numpy as np
+import numpy.typing as npt
+
+from schemas.errors import ProtocolError, StreamGapError
+from schemas.iproto import VCLOCK_MAX
+from sources.iproto.kernels import rows as kernel
+from sources.xlog.arrays import Bytes, Ints
+
+OUT_BYTES = 1 << 20
+OUT_LIMIT = 1 << 31
+"""A transaction of more bytes is refused."""
+
+TRANSACTIONS = 1 << 15
+
+
+@dataclass(frozen=True)
+class Chunk:
+    """Whole transactions, as they go into a log.
+
+    Parameters
+    ----------
+    rows : uint8[]
+        Rows one after another.
+    ends : int64[n]
+        End in `rows` of each transaction.
+    times : float64[n]
+        Time of each, seconds since 1970 UTC, by the server's clock.
+    vclock : int64[32]
+        What is had when all of them are.
+
+    """
+
+    rows: Bytes
+    ends: Ints
+    times: npt.NDArray[np.float64]
+    vclock: Ints
+
+
+class Sink(Protocol):
+    """What is fed with the bytes of a stream."""
+
+    def feed(self, buffer: Bytes, begin: int, end: int) -> tuple[int, int, bool]:
+        """Take what is whole of `buffer[begin:end]`.
+
+        Returns
+        -------
+        position, need, is_packet : int, int, bool
+            Where the rest begins; the bytes that it must grow to; whether it begins with a whole packet
+            that is no row.
+
+        """
+
+
+def dense(vclock: Mapping[int, int]) -> Ints:
+    """Return a vclock as an array of 32 lsns, without component 0."""
+    array = np.zeros(VCLOCK_MAX, np.int64)
+    for id_, lsn in vclock.items():
+        array[id_] = lsn if id_ else 0
+    return array
+
+
+def sparse(vclock: Ints) -> dict[int, int]:
+    """Return the components of an array that are not 0."""
+    return {int(id_): int(vclock[id_]) for id_ in np.flatnonzero(vclock)}
+
+
+class _Buffers:
+    """The kernel's output, and the beginning of a transaction that waits in it for its end."""
+
+    def __init__(self) -> None:
+        self.out: Bytes = np.empty(OUT_BYTES, np.uint8)
+        self.state: Ints = np.zeros(kernel.STATE_SIZE, np.int64)
+
+    def take(self) -> Bytes:
+        """Return what is whole and keep the rest."""
+        whole, used = int(self.state[kernel.COMMITTED]), int(self.state[kernel.OUT])
+        taken = self.out[:whole].copy()
+        self.out[: used - whole] = self.out[whole:used].copy()
+        self.state[kernel.OUT] -= whole
+        self.state[kernel.COMMITTED] = self.state[kernel.COUNT] = 0
+        return taken
+
+    def grow(self) -> None:
+        size = max(2 * self.out.size, int(self.state[kernel.NEED]))
+        if size > OUT_LIMIT:
+            raise ProtocolError(f"a transaction of more than {OUT_LIMIT} bytes")
+        self.out = np.concatenate([self.out, np.empty(size - self.out.size, np.uint8)])
+
+
+class RowStream:
+    """The rows that follow SUBSCRIBE.
+
+    Parameters
+    ----------
+    vclock : mapping
+        What was asked for: rows above it come. Rows at or below it are counted and left out.
+    emit : callable
+        Gets each chunk.
+    peer : str
+        Named in errors.
+
+    """
+
+    def __init__(self, vclock: Mapping[int, int], emit: Callable[[Chunk], None], peer: str) -> None:
+        self.vclock = dense(vclock)
+        self.counts: Ints = np.zeros(VCLOCK_MAX, np.int64)
+        self._emit, self._peer = emit, peer
+        self._buffers = _Buffers()
+        self._ends = np.empty(TRANSACTIONS, np.int64)
+        self._times = np.empty(TRANSACTIONS, np.float64)
+
+    @property
+    def repeated(self) -> int:
+        """Rows that came though they were had."""
+        return int(self._buffers.state[kernel.REPEATED])
+
+    @property
+    def heartbeats(self) -> int:
+        """Heartbeats that came."""
+        return int(self._buffers.state[kernel.HEARTBEATS])
+
+    def feed(self, buffer: Bytes, begin: int, end: int) -> tuple[int, int, bool]:
+        """Take what is whole; see `Sink`.
+
+        Raises
+        ------
+        StreamGapError
+            An lsn is missing, or a transaction is cut.
+        ProtocolError
+            The bytes are no packets or rows.
+
+        """
+        state = self._buffers.state
+        state[kernel.AT] = begin
+        while True:
+            status = kernel.walk_stream(
+                buffer, end, self.vclock, self.counts, state, self._buffers.out, self._ends, self._times
+            )
+            count = int(state[kernel.COUNT])
+            if count:
+                ends, times = self._ends[:count].copy(), self._times[:count].copy()
+                self._emit(Chunk(self._buffers.take(), ends, times, self.vclock.copy()))
+            elif status == kernel.FULL:
+                self._buffers.grow()
+            if status < 0:
+                raise self._damage(status)
+            if status != kernel.FULL:
+                return int(state[kernel.AT]), int(state[kernel.NEED]), status == kernel.PACKET
+
+    def _damage(self, status: int) -> ProtocolError:
+        state = self._buffers.state
+        if status in (kernel.GAP, kernel.CUT):
+            replica = int(state[kernel.REPLICA])
+            what = "rows are missing in" if status == kernel.GAP else "a transaction is cut in"
+            return StreamGapError(
+                f"{what} the server's stream",
+                peer=self._peer,
+                replica_id=replica,
+                lsn=int(state[kernel.ROW_LSN]),
+                wanted=int(self.vclock[replica]) + 1,
+            )
+        return _damage(status, self._peer)
+
+
+class SnapshotStream:
+    """The rows that follow FETCH_SNAPSHOT; there are no transactions among them.
+
+    Parameters
+    ----------
+    emit : callable
+        Gets the rows, any number at a time.
+    peer : str
+        Named in errors.
+    now : float, optional
+        The time that rows get, seconds since 1970 UTC: they come without one.
+
+    """
+
+    def __init__(self, emit: Callable[[Bytes], None], peer: str, now: float | None = None) -> None:
+        self._emit, self._peer = emit, peer
+        self._now = time.time() if now is None else now
+        self._buffers = _Buffers()
+
+    @property
+    def rows(self) -> int:
+        """Rows so far."""
+        return int(self._buffers.state[kernel.NEXT])
+
+    def feed(self, buffer: Bytes, begin: int, end: int) -> tuple[int, int, bool]:
+        """Take what is whole; see `Sink`.
+
+        Raises
+        ------
+        ProtocolError
+            The bytes are no packets or rows, or no INSERTs.
+
+        """
+        state = self._buffers.state
+        state[kernel.AT] = begin
+        while True:
+            status = kernel.walk_snapshot(buffer, end, self._now, state, self._buffers.out)
+            if state[kernel.COMMITTED]:
+                self._emit(self._buffers.take())
+            elif status == kernel.FULL:
+                self._buffers.grow()
+            if status < 0:
+                raise _damage(status, self._peer)
+            if status != kernel.FULL:
+                return int(state[kernel.AT]), int(state[kernel.NEED]), status == kernel.PACKET
+
+
+_REASONS = {
+    kernel.BAD_LENGTH: "no packet's length stands where one must",
+    kernel.BAD_HEADER: "a packet's header is not one of an xrow",
+    kernel.BAD_ID: "a row has no replica id of 1..31 or no lsn",
+    kernel.BAD_ROW: "a snapshot has a row that is no INSERT",
+}
+
+
+def _damage(status: int, peer: str) -> ProtocolError:
+    return ProtocolError(_REASONS[status], peer=peer)
+
+
+def warm() -> None:
+    """Compile the kernels, or load what was compiled: before a server waits for acknowledgements."""
+    nothing = np.zeros(1, np.uint8)
+    RowStream({}, lambda _: None, "").feed(nothing, 0, 0)
+    SnapshotStream(lambda _: None, "").feed(nothing, 0, 0)

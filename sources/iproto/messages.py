@@ -1,0 +1,184 @@
+"""Requests of an anonymous replica, and their answers: bodies, as dictionaries and as dataclasses.
+
+Nothing here can register a replica: there is no JOIN and no REGISTER. What each version takes and gives is
+written where it is decided. Source: `xrow_encode_*` and `xrow_decode_*` in Tarantool's `src/box/xrow.c`,
+and observation of 2.6.0. Not here: framing (`packet`), which vclock to send (`sources.subscribe`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+from uuid import UUID
+
+from schemas.errors import ProtocolError
+from schemas.iproto import VCLOCK_MAX, BallotKey, MessageKey, SystemSpace
+from sources.iproto.packet import Packet
+
+Version = tuple[int, int, int]
+
+ANONYMOUS_SINCE: Version = (2, 4, 1)
+"""ID_FILTER; anonymous replicas themselves came in 2.3.1."""
+
+VCLOCK_ACKS_SINCE: Version = (2, 10, 0)
+"""Before it an anonymous replica's acks count for `replication_synchro_quorum`: they must stay empty."""
+
+BALLOT_IS_RO_SINCE: Version = (2, 7, 3)
+
+REPLICA_IDS = range(1, VCLOCK_MAX)
+
+LSN_BEYOND = 1 << 60
+"""As a component of a start vclock: no row of this id is wanted, whatever the server has."""
+
+
+def version_number(version: Version) -> int:
+    """Return a version as one number, as the protocol has it."""
+    return version[0] << 16 | version[1] << 8 | version[2]
+
+
+@dataclass(frozen=True)
+class Ballot:
+    """What a server tells of itself to anybody who asks.
+
+    Parameters
+    ----------
+    vclock : mapping
+        What it has; without component 0.
+    gc_vclock : mapping
+        Where its oldest log begins.
+    is_loading : bool
+        Whether it cannot feed anybody yet.
+
+    """
+
+    vclock: Mapping[int, int]
+    gc_vclock: Mapping[int, int]
+    is_loading: bool
+
+
+def wire_vclock(vclock: Mapping[int, int]) -> dict[int, int]:
+    """Return a vclock that may be sent: ids 1..31 with an lsn.
+
+    Raises
+    ------
+    ProtocolError
+        An id of 32 or more: servers before 3.3 write behind the end of an array.
+
+    """
+    if any(not 0 <= id_ < VCLOCK_MAX or not 0 <= lsn < 1 << 63 for id_, lsn in vclock.items()):
+        raise ProtocolError(f"not a vclock: {dict(vclock)}")
+    return {id_: vclock[id_] for id_ in sorted(vclock) if id_ != 0 and vclock[id_] > 0}
+
+
+def auth_body(user: str, scramble: bytes) -> dict[int, Any]:
+    """Return the body of AUTH; the scramble is packed as a string, as servers expect it."""
+    text = scramble.decode("utf-8", errors="surrogateescape")
+    return {MessageKey.USER_NAME: user, MessageKey.TUPLE: ["chap-sha1", text]}
+
+
+def select_body(space: SystemSpace, key: Sequence[Any] = ()) -> dict[int, Any]:
+    """Return the body of a SELECT of a system space by its primary key, or of all of it."""
+    return {
+        MessageKey.SPACE_ID: int(space),
+        MessageKey.INDEX_ID: 0,
+        MessageKey.LIMIT: 0xFFFFFFFF,
+        MessageKey.OFFSET: 0,
+        MessageKey.ITERATOR: 0 if key else 2,  # EQ, ALL
+        MessageKey.KEY: list(key),
+    }
+
+
+@dataclass(frozen=True)
+class Subscription:
+    """What SUBSCRIBE asks for.
+
+    Parameters
+    ----------
+    replicaset_uuid, instance_uuid : str
+        The server's replicaset; the subscriber, never nil, never the server's own.
+    vclock : mapping
+        Rows above it are wanted. Ids that are filtered must be in it as well (`LSN_BEYOND` or higher than
+        the server's gc vclock), else the server may miss logs that nobody wants.
+    version : (int, int, int)
+        The server's own, from its greeting: never left out, and from 1.7.4 on, since an older subscriber's
+        position counts as its acknowledgement.
+    ids : collection of int, optional
+        Whitelist of replica ids; None takes all.
+
+    """
+
+    replicaset_uuid: str
+    instance_uuid: str
+    vclock: Mapping[int, int]
+    version: Version
+    ids: frozenset[int] | None = None
+
+    def body(self) -> dict[int, Any]:
+        """Return the body of SUBSCRIBE."""
+        if UUID(self.instance_uuid).int == 0:
+            raise ProtocolError("a subscriber needs a uuid: the nil uuid can crash a server")
+        body: dict[int, Any] = {
+            MessageKey.REPLICASET_UUID: self.replicaset_uuid,
+            MessageKey.INSTANCE_UUID: self.instance_uuid,
+            MessageKey.VCLOCK: wire_vclock(self.vclock),
+            MessageKey.SERVER_VERSION: version_number(self.version),
+            MessageKey.REPLICA_ANON: True,
+        }
+        if self.ids is not None:
+            body[MessageKey.ID_FILTER] = blacklist(self.ids)
+        return body
+
+
+def blacklist(ids: Iterable[int]) -> list[int]:
+    """Return the ids whose rows are not to be sent, for a whitelist of replica ids (1..31)."""
+    wanted = frozenset(ids)
+    if not wanted <= frozenset(REPLICA_IDS):
+        raise ProtocolError(f"replica ids are 1..{VCLOCK_MAX - 1}, not {sorted(wanted)}")
+    return [id_ for id_ in REPLICA_IDS if id_ not in wanted]
+
+
+def ack_body(vclock: Mapping[int, int], version: Version) -> dict[int, Any]:
+    """Return the body of an acknowledgement: empty where a vclock would count for a quorum."""
+    return {MessageKey.VCLOCK: wire_vclock(vclock) if version >= VCLOCK_ACKS_SINCE else {}}
+
+
+def vclock_in(packet: Packet, key: int = MessageKey.VCLOCK) -> dict[int, int]:
+    """Return the vclock of an answer, without component 0."""
+    return read_vclock(packet.body.get(key))
+
+
+def read_vclock(value: object) -> dict[int, int]:
+    """Return a decoded vclock without component 0."""
+    if not isinstance(value, Mapping) or not all(
+        isinstance(id_, int) and isinstance(lsn, int) and 0 <= id_ < VCLOCK_MAX and lsn >= 0
+        for id_, lsn in value.items()
+    ):
+        raise ProtocolError(f"not a vclock: {value!r}")
+    return {id_: lsn for id_, lsn in value.items() if id_ != 0}
+
+
+def ballot_of(packet: Packet, version: Version) -> Ballot:
+    """Return the ballot of an answer to VOTE."""
+    ballot = packet.body.get(MessageKey.BALLOT)
+    if not isinstance(ballot, Mapping):
+        raise ProtocolError("the answer to VOTE has no ballot")
+    if version >= BALLOT_IS_RO_SINCE:
+        is_loading = ballot.get(BallotKey.IS_BOOTED) is False
+    else:
+        is_loading = bool(ballot.get(BallotKey.IS_LOADING))
+    vclock, gc = ballot.get(BallotKey.VCLOCK), ballot.get(BallotKey.GC_VCLOCK)
+    return Ballot(read_vclock(vclock), read_vclock(gc), is_loading)
+
+
+def tuples_in(packet: Packet) -> list[Any]:
+    """Return the tuples of an answer to SELECT."""
+    data = packet.body.get(MessageKey.DATA)
+    if not isinstance(data, list):
+        raise ProtocolError("the answer to SELECT has no data")
+    return data
+
+
+def cluster_of(tuples: Iterable[Any]) -> dict[int, str]:
+    """Return {replica id: instance uuid} of tuples of `_cluster`."""
+    return {int(row[0]): str(UUID(row[1])) for row in tuples}

@@ -1,0 +1,116 @@
+"""Packets: mp_uint length, header map, and a body map or none.
+
+Pure functions over bytes. What is on the hot path, rows of SUBSCRIBE and FETCH_SNAPSHOT, never comes here
+(`kernels`). Heartbeats and NOP rows have no body, so what a packet holds is told by its length.
+
+Source: `src/box/iproto_constants.h`, `xrow_header_decode` in `src/box/xrow.c`. Not here: bodies (`messages`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import msgpack
+
+from schemas.errors import ProtocolError
+from schemas.iproto import TYPE_ERROR, HeaderKey
+
+PACKET_LIMIT = 1 << 30
+"""The longest packet that is accepted, in bytes."""
+
+_LENGTHS = {0xCC: 1, 0xCD: 2, 0xCE: 4, 0xCF: 8}
+
+
+@dataclass(frozen=True)
+class Packet:
+    """One decoded packet."""
+
+    type: int
+    sync: int = 0
+    header: Mapping[int, Any] = field(default_factory=dict)
+    body: Mapping[int, Any] = field(default_factory=dict)
+
+    @property
+    def error_code(self) -> int | None:
+        """Tarantool's error code, where the packet is an error."""
+        return self.type & ~TYPE_ERROR if self.type & TYPE_ERROR else None
+
+
+def frame_at(data: bytes | memoryview, begin: int, end: int) -> tuple[int, int] | None:
+    """Return (begin, end) of the packet behind the length at `begin`, or None where it is not whole yet.
+
+    Raises
+    ------
+    ProtocolError
+        No length stands there, or one beyond `PACKET_LIMIT`.
+
+    """
+    if begin >= end:
+        return None
+    head = data[begin]
+    at = begin + 1
+    length = head
+    if head >= 0x80:
+        size = _LENGTHS.get(head)
+        if size is None:
+            raise ProtocolError(f"no packet's length begins with byte {head:#04x}")
+        if at + size > end:
+            return None
+        length = int.from_bytes(data[at : at + size], "big")
+        at += size
+    if not 0 < length <= PACKET_LIMIT:
+        raise ProtocolError(f"a packet of {length} bytes; the limit is {PACKET_LIMIT}")
+    return (at, at + length) if at + length <= end else None
+
+
+def decode_packet(data: bytes | memoryview) -> Packet:
+    """Return the packet that a frame holds.
+
+    Raises
+    ------
+    ProtocolError
+        It is not one.
+
+    """
+    unpacker = msgpack.Unpacker(
+        strict_map_key=False, unicode_errors="surrogateescape", max_buffer_size=0, raw=False
+    )
+    unpacker.feed(data)
+    try:
+        header: Any = unpacker.unpack()
+        body: Any = next(unpacker, {})
+    except (msgpack.UnpackException, ValueError, TypeError) as error:
+        raise ProtocolError(f"a packet is not MessagePack: {error}") from None
+    if not isinstance(header, dict) or not isinstance(body, dict) or unpacker.tell() != len(data):
+        raise ProtocolError("a packet is not a header map and a body map")
+    kind, sync = header.get(HeaderKey.TYPE, 0), header.get(HeaderKey.SYNC, 0)
+    if not isinstance(kind, int) or not isinstance(sync, int) or kind < 0:
+        raise ProtocolError("a packet's type or sync is no number")
+    return Packet(kind, sync, header, body)
+
+
+def encode_packet(
+    kind: int, sync: int, body: Mapping[int, Any] | None = None, header: Mapping[int, Any] | None = None
+) -> bytes:
+    """Return one packet with its length.
+
+    Parameters
+    ----------
+    kind, sync
+        Of the header.
+    body : mapping, optional
+        None: the packet has no body, not even an empty one.
+    header : mapping, optional
+        Further keys of the header.
+
+    """
+    message = _pack({HeaderKey.TYPE: int(kind), HeaderKey.SYNC: sync, **(header or {})})
+    if body is not None:
+        message += _pack(body)
+    return b"\xce" + len(message).to_bytes(4, "big") + message
+
+
+def _pack(value: Mapping[int, Any]) -> bytes:
+    return bytes(msgpack.packb(value, use_bin_type=True, unicode_errors="surrogateescape"))

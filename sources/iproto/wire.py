@@ -1,0 +1,203 @@
+"""The bytes of one connection as asyncio hands them over: a greeting, answers to requests, then a stream.
+
+Reading is lazy on purpose: Tarantool 2.6 writes row by row, and a reader that wakes for each costs more than the rows
+themselves; so during a stream a TCP socket wakes its reader for `LOW_WATER` bytes or after some milliseconds
+(`SO_RCVLOWAT`, which enlarges the kernel's buffer as well). A unix socket knows no such thing.
+
+Not here: requests (`client`), what a stream's bytes mean (`inflow`).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+from typing import Any
+
+import numpy as np
+
+from schemas.errors import AggregatorError, ConnectionLostError
+from sources.iproto.greeting import GREETING_SIZE, Greeting, parse_greeting
+from sources.iproto.inflow import Sink
+from sources.iproto.packet import Packet, decode_packet, frame_at
+from sources.iproto.refusals import error_of
+
+BUFFER_BYTES = 1 << 19
+LOW_WATER = 1 << 16
+WAIT_SECONDS = 0.01
+"""So long less than `LOW_WATER` bytes wait in the kernel."""
+
+
+class Wire(asyncio.BufferedProtocol):
+    """The bytes of one connection: the greeting, answers, then a stream."""
+
+    def __init__(self, peer: str) -> None:
+        self.peer = peer
+        loop = asyncio.get_running_loop()
+        self.greeting: asyncio.Future[Greeting] = loop.create_future()
+        self.lost: asyncio.Future[None] = loop.create_future()
+        self.received = 0
+        """Bytes."""
+        self.heard = loop.time()
+        """When bytes came last, by the loop's clock."""
+        self._loop = loop
+        self._waiting: list[tuple[asyncio.Future[Packet], Sink | None]] = []
+        self._sink: Sink | None = None
+        self._done: asyncio.Future[Packet] | None = None
+        self._buffer = np.empty(BUFFER_BYTES, np.uint8)
+        self._begin = self._end = 0
+        self._transport: asyncio.Transport | None = None
+        self._is_lazy = False
+        self._alarm: asyncio.TimerHandle | None = None
+        for future in (self.greeting, self.lost):
+            future.add_done_callback(_looked_at)
+
+    @property
+    def transport(self) -> asyncio.Transport:
+        """The open connection."""
+        if self._transport is None or self.lost.done():
+            raise ConnectionLostError("the connection is closed", peer=self.peer)
+        return self._transport
+
+    def expect(self, sink: Sink | None = None) -> asyncio.Future[Packet]:
+        """Return the future of the next answer; with a sink, a stream follows it."""
+        future: asyncio.Future[Packet] = self._loop.create_future()
+        future.add_done_callback(_looked_at)
+        self._waiting.append((future, sink))
+        return future
+
+    @property
+    def end_of_stream(self) -> asyncio.Future[Packet]:
+        """The packet that ends the stream which was begun last, or why it broke."""
+        if self._done is None:
+            raise ConnectionLostError("no stream was begun", peer=self.peer)
+        return self._done
+
+    def hold(self, held: bool) -> None:
+        """Stop reading, so that the server's rows wait on its side; or go on."""
+        transport = self._transport
+        if transport is not None and not transport.is_closing():
+            if held:
+                transport.pause_reading()
+            else:
+                transport.resume_reading()
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        """Keep the transport."""
+        assert isinstance(transport, asyncio.Transport)
+        self._transport = transport
+        self._is_lazy = transport.get_extra_info("socket").family != socket.AF_UNIX
+
+    def connection_lost(self, error: Exception | None) -> None:
+        """Fail whatever waits."""
+        reason = f"the connection broke: {error}" if error else "the server closed the connection"
+        self._fail(ConnectionLostError(reason, peer=self.peer))
+
+    def get_buffer(self, _sizehint: int) -> memoryview:
+        """Return where bytes go: behind those that are not taken yet."""
+        if self._end == self._buffer.size:
+            self._make_room(0)
+        return self._buffer.data[self._end :]
+
+    def buffer_updated(self, count: int) -> None:
+        """Take what is whole."""
+        self._end += count
+        self.received += count
+        self.heard = self._loop.time()
+        try:
+            self._take()
+        except AggregatorError as error:
+            self.abort(error)
+            return
+        except Exception as error:
+            self.abort(error)
+            raise
+        if self._is_lazy and self._sink is not None and self._alarm is None:
+            self._set_low_water(LOW_WATER)
+            self._alarm = self._loop.call_later(WAIT_SECONDS, self._wake)
+
+    def abort(self, error: Exception) -> None:
+        """Close at once, for this reason."""
+        self._fail(error)
+        if self._transport is not None:
+            self._transport.abort()
+
+    def _wake(self) -> None:
+        self._alarm = None
+        self._set_low_water(1)
+
+    def _set_low_water(self, size: int) -> None:
+        transport = self._transport
+        if transport is not None and not transport.is_closing():
+            transport.get_extra_info("socket").setsockopt(socket.SOL_SOCKET, socket.SO_RCVLOWAT, size)
+
+    def _take(self) -> None:
+        if not self.greeting.done():
+            if self._end < GREETING_SIZE:
+                return
+            self.greeting.set_result(parse_greeting(self._buffer[:GREETING_SIZE].tobytes()))
+            self._begin = GREETING_SIZE
+        while self._begin < self._end:
+            if self._sink is not None:
+                self._begin, need, is_packet = self._sink.feed(self._buffer, self._begin, self._end)
+                if not is_packet:
+                    self._make_room(need)
+                    return
+            if not self._take_packet():
+                return
+        self._begin = self._end = 0
+
+    def _take_packet(self) -> bool:
+        data = self._buffer.data
+        frame = frame_at(data, self._begin, self._end)
+        if frame is None:
+            self._make_room(2 * (self._end - self._begin))
+            return False
+        packet = decode_packet(data[frame[0] : frame[1]])
+        self._begin = frame[1]
+        error = None if packet.error_code is None else error_of(packet, self.peer)
+        if self._sink is not None and self._done is not None:
+            future, self._sink, sink = self._done, None, None
+        elif self._waiting:
+            future, sink = self._waiting.pop(0)
+        else:
+            raise error or ConnectionLostError("the server sent what was not asked for", peer=self.peer)
+        if future.done():
+            return True
+        if error is not None:
+            future.set_exception(error)
+        else:
+            if sink is not None:
+                self._sink, self._done = sink, self._loop.create_future()
+                self._done.add_done_callback(_looked_at)
+            future.set_result(packet)
+        return True
+
+    def _make_room(self, need: int) -> None:
+        """Move what is left to the front, in a larger buffer where it must grow to `need` bytes."""
+        left = self._buffer[self._begin : self._end]
+        size = max(self._buffer.size, BUFFER_BYTES)
+        while size < need or size == left.size:
+            size *= 2
+        if size == self._buffer.size and self._begin >= left.size:
+            self._buffer[: left.size] = left
+        else:
+            grown = np.empty(size, np.uint8)
+            grown[: left.size] = left
+            self._buffer = grown
+        self._begin, self._end = 0, left.size
+
+    def _fail(self, error: Exception) -> None:
+        waiting = [future for future, _ in self._waiting]
+        for future in (self.greeting, self._done, *waiting):
+            if future is not None and not future.done():
+                future.set_exception(error)
+        self._waiting = []
+        self._sink = None
+        if not self.lost.done():
+            self.lost.set_exception(error)
+
+
+def _looked_at(future: asyncio.Future[Any]) -> None:
+    """Take note of an error, so that nobody is warned of one that nobody waited for."""
+    if not future.cancelled():
+        future.exception()

@@ -1,0 +1,191 @@
+"""Rows from the wire to the log: whatever the cuts, whole transactions, each once, byte by byte as a log has them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from itertools import pairwise
+
+import msgpack
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from schemas.errors import ProtocolError, StreamGapError
+from sources.iproto import inflow
+from sources.iproto.inflow import Chunk, RowStream, SnapshotStream, sparse
+from tests.sources.iproto.streams import (
+    Row,
+    framed,
+    heartbeat,
+    in_the_log,
+    on_the_wire,
+    stream,
+    transaction,
+)
+
+
+class Taken:
+    """What a stream let through."""
+
+    def __init__(self, vclock: dict[int, int] | None = None) -> None:
+        self.chunks: list[Chunk] = []
+        self.rows = RowStream(vclock or {}, self.chunks.append, "peer")
+
+    def feed(self, data: bytes, cuts: Sequence[int] = ()) -> None:
+        """Feed as a socket would: what is left comes again, before what is new."""
+        left = b""
+        edges = [0, *sorted(cuts), len(data)]
+        for begin, end in pairwise(edges):
+            left += data[begin:end]
+            buffer = np.frombuffer(left, np.uint8) if left else np.zeros(1, np.uint8)
+            at, _, is_packet = self.rows.feed(buffer, 0, len(left))
+            assert not is_packet
+            left = left[at:]
+
+    @property
+    def log(self) -> bytes:
+        return b"".join(chunk.rows.tobytes() for chunk in self.chunks)
+
+
+@st.composite
+def logs(draw: st.DrawFn) -> list[list[Row]]:
+    lsns = {1: 0, 2: 0, 31: 0}
+    transactions = []
+    for _ in range(draw(st.integers(0, 8))):
+        replica, size = draw(st.sampled_from(sorted(lsns))), draw(st.integers(1, 6))
+        payload = draw(st.binary(max_size=300))
+        transactions.append(transaction(replica, lsns[replica] + 1, size, draw(st.floats(0, 2e9)), payload))
+        lsns[replica] += size
+    return transactions
+
+
+@given(logs(), st.data())
+@settings(deadline=None)
+def test_any_cut_gives_the_rows_of_the_log(transactions: list[list[Row]], data: st.DataObject) -> None:
+    wire = heartbeat() + stream(transactions) + heartbeat()
+    cuts = data.draw(st.lists(st.integers(0, len(wire)), max_size=6))
+    taken = Taken()
+    taken.feed(wire, cuts)
+    rows = [row for rows in transactions for row in rows]
+    assert taken.log == in_the_log(rows)
+    ends = [len(in_the_log(t)) for t in transactions]
+    assert [int(size) for c in taken.chunks for size in np.diff(c.ends, prepend=0)] == ends
+    assert [t for c in taken.chunks for t in c.times.tolist()] == [t[-1].time for t in transactions]
+    assert sparse(taken.rows.vclock) == {
+        r: max(x.lsn for x in rows if x.replica == r) for r in {x.replica for x in rows}
+    }
+    assert sum(taken.rows.counts) == len(rows)
+    assert taken.rows.heartbeats == 2
+
+
+@given(logs(), st.data())
+@settings(max_examples=50, deadline=None)
+def test_a_stream_that_is_cut_and_begun_again_gives_each_row_once(
+    transactions: list[list[Row]], data: st.DataObject
+) -> None:
+    wire = stream(transactions)
+    cut = data.draw(st.integers(0, len(wire)))
+    first = Taken()
+    first.feed(wire[:cut])
+    again = Taken(sparse(first.rows.vclock))
+    again.feed(wire)
+    assert first.log + again.log == in_the_log(row for rows in transactions for row in rows)
+    assert again.rows.repeated == sum(first.rows.counts)
+
+
+def test_a_transaction_that_has_not_ended_is_kept_back() -> None:
+    rows = transaction(1, 1, 3)
+    taken = Taken()
+    taken.feed(stream([rows[:2]]))
+    assert (taken.log, sparse(taken.rows.vclock)) == (b"", {})
+
+
+@pytest.mark.parametrize(
+    ("transactions", "what"),
+    [
+        ([transaction(1, 2, 1)], "missing"),
+        ([transaction(1, 1, 1), transaction(1, 3, 2)], "missing"),
+        ([transaction(1, 1, 3)[::2]], "missing"),
+        ([transaction(1, 1, 3)[1:]], "cut"),
+        ([transaction(1, 1, 3)[:2], transaction(2, 1, 1)], "cut"),
+        ([transaction(1, 1, 2)[:1], transaction(1, 2, 1)], "cut"),
+    ],
+)
+def test_a_hole_is_never_passed_over(transactions: list[list[Row]], what: str) -> None:
+    with pytest.raises(StreamGapError, match=what):
+        Taken().feed(stream(transactions))
+
+
+def test_a_vclock_inside_a_transaction_is_refused() -> None:
+    with pytest.raises(StreamGapError, match="cut"):
+        Taken({1: 2}).feed(stream([transaction(1, 1, 3)]))
+
+
+def test_what_came_before_a_hole_was_let_through() -> None:
+    taken = Taken()
+    with pytest.raises(StreamGapError) as error:
+        taken.feed(stream([transaction(1, 1, 2), transaction(1, 9, 1)]))
+    assert taken.log == in_the_log(transaction(1, 1, 2))
+    assert (error.value.fields["lsn"], error.value.fields["wanted"]) == (9, 3)
+
+
+def test_a_packet_that_is_no_row_stops_the_stream() -> None:
+    error = framed(msgpack.packb({0: 0x8020, 1: 2, 5: 1}) + msgpack.packb({0x31: "Missing .xlog file"}))
+    wire = stream([transaction(1, 1, 1)]) + error
+    chunks: list[Chunk] = []
+    at, _, is_packet = RowStream({}, chunks.append, "p").feed(np.frombuffer(wire, np.uint8), 0, len(wire))
+    assert is_packet
+    assert wire[at:] == error
+    assert len(chunks) == 1
+
+
+@pytest.mark.parametrize(
+    "row", [Row(0, 1, 1, True, 1.0, None), Row(32, 1, 1, True, 1.0, None), Row(1, 0, 0, True, 1.0, None)]
+)
+def test_an_id_beyond_the_vclock_is_refused(row: Row) -> None:
+    with pytest.raises(ProtocolError, match="replica id"):
+        Taken().feed(on_the_wire(row))
+
+
+@given(st.binary(max_size=80))
+@settings(deadline=None)
+def test_no_bytes_do_harm(noise: bytes) -> None:
+    for taken in (Taken(), Taken({1: 5})):
+        buffer = np.frombuffer(noise or b"\0", np.uint8)
+        try:
+            at, _, _ = taken.rows.feed(buffer, 0, len(noise))
+        except ProtocolError:
+            continue
+        assert 0 <= at <= len(noise)
+
+
+def test_transactions_larger_than_the_buffer_come_whole(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(inflow, "OUT_BYTES", 64)
+    monkeypatch.setattr(inflow, "TRANSACTIONS", 2)
+    transactions = [transaction(1, 1 + 40 * k, 40, payload=b"y" * 50) for k in range(5)]
+    taken = Taken()
+    taken.feed(stream(transactions))
+    assert taken.log == in_the_log(row for rows in transactions for row in rows)
+
+
+def test_rows_of_a_snapshot_are_numbered_as_a_checkpoint_does() -> None:
+    bodies = [msgpack.packb({0x10: 272 + k, 0x21: ["v" * k]}) for k in range(300)]
+    wire = b"".join(framed(msgpack.packb({0: 2, 1: 2}) + body) for body in bodies)
+    got: list[bytes] = []
+    sink = SnapshotStream(lambda rows: got.append(rows.tobytes()), "p", now=7.25)
+    buffer = np.frombuffer(wire, np.uint8)
+    half, _, _ = sink.feed(buffer, 0, len(wire) // 2)
+    at, _, is_packet = sink.feed(buffer, half, len(wire))
+    assert (at, is_packet, sink.rows) == (len(wire), False, 300)
+    unpacker = msgpack.Unpacker(strict_map_key=False)
+    unpacker.feed(b"".join(got))
+    for k, body in enumerate(bodies):
+        assert unpacker.unpack() == ({0: 2, 3: k, 4: 7.25} if k else {0: 2, 4: 7.25})
+        assert msgpack.packb(unpacker.unpack()) == body
+
+
+def test_a_snapshot_has_inserts_only() -> None:
+    wire = on_the_wire(Row(1, 1, 1, True, 1.0, b"\x80"))
+    with pytest.raises(ProtocolError, match="no INSERT"):
+        SnapshotStream(lambda _: None, "p").feed(np.frombuffer(wire, np.uint8), 0, len(wire))

@@ -1,0 +1,189 @@
+"""Greeting, packets, bodies, addresses: what is sent, as a real server was seen to take it, and what is refused."""
+
+from __future__ import annotations
+
+import pickle
+from pathlib import Path
+
+import msgpack
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from schemas.errors import ConfigurationError, GapError, IprotoError, ProtocolError, ServerBusyError
+from schemas.iproto import Command
+from sources.iproto import messages
+from sources.iproto.address import Address, Password, parse_address
+from sources.iproto.greeting import Greeting, format_greeting, is_scramble_of, parse_greeting, scramble
+from sources.iproto.packet import Packet, decode_packet, encode_packet, frame_at
+from sources.iproto.refusals import error_of
+
+A1 = "a0000001-0000-4000-8000-000000000001"
+ME = "00000000-0000-4000-8000-0000000000ff"
+
+
+def test_a_greeting_is_read_as_it_is_written() -> None:
+    greeting = Greeting((2, 6, 0), A1, bytes(range(32)))
+    assert len(format_greeting(greeting)) == 128
+    assert parse_greeting(format_greeting(greeting)) == greeting
+
+
+def test_builds_of_every_kind_are_greeted() -> None:
+    line = f"Tarantool 3.2.0-entrypoint-12-gabc (Binary) {A1.upper()}".ljust(63) + "\n"
+    data = line.encode() + format_greeting(Greeting((1, 0, 0), A1, bytes(32)))[64:]
+    if len(line) == 64:
+        assert parse_greeting(data).version == (3, 2, 0)
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        b"",
+        b"HTTP/1.1 400 Bad Request\r\n".ljust(128),
+        b"Tarantool 2.6.0 (Lua console)\ntype 'help' for interactive help\n".ljust(128),
+        format_greeting(Greeting((2, 6, 0), A1, bytes(32)))[:-1],
+        format_greeting(Greeting((2, 6, 0), A1, bytes(32)))[:64] + b"!" * 64,
+    ],
+)
+def test_what_is_no_greeting_is_refused(data: bytes) -> None:
+    with pytest.raises(ProtocolError):
+        parse_greeting(data)
+
+
+def test_a_scramble_proves_the_password() -> None:
+    salt = bytes(range(32))
+    assert len(scramble("secret", salt)) == 20
+    assert is_scramble_of(scramble("secret", salt), "secret", salt)
+    assert not is_scramble_of(scramble("Secret", salt), "secret", salt)
+    assert not is_scramble_of(scramble("secret", salt), "secret", salt[::-1])
+
+
+@given(st.integers(0, 0xFFFF), st.integers(0, 2**32), st.binary(max_size=20))
+def test_packets_come_back(kind: int, sync: int, value: bytes) -> None:
+    data = encode_packet(kind, sync, {0x26: {1: 5}, 0x21: value.decode("utf-8", "surrogateescape")})
+    frame = frame_at(data, 0, len(data))
+    assert frame == (5, len(data))
+    packet = decode_packet(data[5:])
+    assert (packet.type, packet.sync, packet.body[0x26]) == (kind, sync, {1: 5})
+    assert packet.body[0x21].encode("utf-8", "surrogateescape") == value
+    assert all(frame_at(data, 0, end) is None for end in range(len(data)))
+
+
+@pytest.mark.parametrize("data", [b"\xc1", b"\x00", b"\xce\xff\xff\xff\xff"])
+def test_a_length_that_cannot_be_is_refused_at_once(data: bytes) -> None:
+    with pytest.raises(ProtocolError):
+        frame_at(data, 0, len(data))
+
+
+@pytest.mark.parametrize("data", [b"", b"\x01", b"\x81\x00", b"\x81\x00\x00\x01", b"\x81\x00\x00\x80\x80"])
+def test_a_packet_is_maps_and_nothing_else(data: bytes) -> None:
+    with pytest.raises(ProtocolError):
+        decode_packet(data)
+
+
+def test_subscribe_is_what_a_real_server_was_seen_to_take() -> None:
+    subscription = messages.Subscription(A1, ME, {2: 2, 0: 9, 1: 28}, (2, 6, 0), frozenset({1}))
+    body = encode_packet(Command.SUBSCRIBE, 2, subscription.body())[5:]
+    assert body[:5] == bytes.fromhex("8200420102")
+    assert body[5:6] == b"\x86"
+    assert bytes.fromhex("26 82 01 1c 02 02 06 ce00020600 50 c3") in body
+    assert body.endswith(bytes([0x51, 0xDC, 0, 30, *range(2, 32)]))
+
+
+@given(st.frozensets(st.integers(1, 31)))
+def test_the_filter_names_all_others(ids: frozenset[int]) -> None:
+    black = messages.blacklist(ids)
+    assert set(black) | ids == set(range(1, 32))
+    assert not set(black) & ids
+
+
+@pytest.mark.parametrize("vclock", [{32: 1}, {-1: 1}, {1: -1}, {1: 2**63}])
+def test_no_server_is_sent_an_id_beyond_31(vclock: dict[int, int]) -> None:
+    with pytest.raises(ProtocolError):
+        messages.Subscription(A1, ME, vclock, (2, 6, 0)).body()
+    with pytest.raises(ProtocolError):
+        messages.ack_body(vclock, (3, 0, 0))
+
+
+def test_ids_beyond_31_are_not_filtered_either() -> None:
+    with pytest.raises(ProtocolError):
+        messages.blacklist({32})
+
+
+def test_a_subscriber_without_uuid_never_asks() -> None:
+    with pytest.raises(ProtocolError, match="nil"):
+        messages.Subscription(A1, "00000000-0000-0000-0000-000000000000", {}, (3, 3, 0)).body()
+
+
+@pytest.mark.parametrize(
+    ("version", "sent"), [((2, 6, 0), {}), ((2, 8, 4), {}), ((2, 10, 0), {1: 5}), ((3, 3, 0), {1: 5})]
+)
+def test_acknowledgements_are_empty_where_they_count_for_a_quorum(
+    version: tuple[int, int, int], sent: dict[int, int]
+) -> None:
+    assert messages.ack_body({0: 7, 1: 5}, version) == {0x26: sent}
+
+
+def test_ballots_of_old_and_new_servers() -> None:
+    old = Packet(0, body={0x29: {1: False, 4: True, 2: {0: 9, 1: 24}, 3: {}}})
+    assert messages.ballot_of(old, (2, 6, 0)) == messages.Ballot({1: 24}, {}, is_loading=True)
+    new = Packet(0, body={0x29: {4: True, 2: {1: 24}, 3: {1: 3}, 6: True}})
+    assert messages.ballot_of(new, (2, 11, 0)) == messages.Ballot({1: 24}, {1: 3}, is_loading=False)
+    with pytest.raises(ProtocolError):
+        messages.ballot_of(Packet(0), (2, 6, 0))
+
+
+def refusal(code: int, message: str) -> IprotoError:
+    return error_of(
+        decode_packet(msgpack.packb({0: 0x8000 | code, 1: 2}) + msgpack.packb({0x31: message})), "a1"
+    )
+
+
+def test_errors_know_whether_to_try_again() -> None:
+    assert refusal(116, "loading").retriable
+    assert isinstance(refusal(116, "loading"), ServerBusyError)
+    assert not refusal(42, "denied").retriable
+    assert "replication" in str(refusal(42, "denied"))
+    assert isinstance(refusal(32, "Missing .xlog file between LSN 1 and 5"), GapError)
+    assert isinstance(refusal(219, "anything"), GapError)
+    assert not isinstance(refusal(32, "another error of Lua"), GapError)
+    assert not refusal(9999, "unknown").retriable
+
+
+def test_errors_pickle() -> None:
+    error = refusal(42, "denied")
+    again = pickle.loads(pickle.dumps(error))
+    assert (type(again), str(again), again.retriable) == (type(error), str(error), error.retriable)
+
+
+@pytest.mark.parametrize(
+    ("text", "user", "address"),
+    [
+        ("a1:3301", None, Address("a1", 3301)),
+        ("u@[::1]:3301", "u", Address("::1", 3301)),
+        ("unix/:/run/a1.sock", None, Address(path="/run/a1.sock")),
+    ],
+)
+def test_addresses(text: str, user: str | None, address: Address) -> None:
+    assert parse_address(text) == (user, address)
+    assert str(address) == text.rpartition("@")[2]
+
+
+@pytest.mark.parametrize("text", ["a1", "a1:0", "a1:99999", ":3301", "unix/:rel", "user:pw@a1:3301"])
+def test_what_is_no_address_is_refused(text: str) -> None:
+    with pytest.raises(ValueError, match=r"address"):
+        parse_address(text)
+
+
+def test_passwords_come_from_the_environment_or_a_file(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("SECRET_OF_TEST", "one")
+    (tmp_path / "password").write_text("two\nnot this\n")
+    assert Password(env="SECRET_OF_TEST").read() == "one"
+    assert Password(file=str(tmp_path / "password")).read() == "two"
+    assert Password().read() == ""
+    for missing in (Password(env="NOT_SET_ANYWHERE"), Password(file=str(tmp_path / "none"))):
+        with pytest.raises(ConfigurationError):
+            missing.read()
+    assert "two" not in repr(Password(file=str(tmp_path / "password")))
