@@ -14,21 +14,27 @@ from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Annotated, Literal
 
-from pydantic import BaseModel, ConfigDict, ValidationError, model_validator
+from pydantic import Field, ValidationError, model_validator
 
 from jobs.config_errors import mistakes_of
-from jobs.config_values import ByteCount, Decimal, Interval, Label, Location, Name, Uuid, later, mistake
+from jobs.config_policies import Policies, Policy, uuid_or_none
+from jobs.config_values import (
+    ByteCount,
+    Decimal,
+    Interval,
+    Label,
+    Location,
+    Name,
+    Part,
+    Uuid,
+    later,
+    mistake,
+)
 from jobs.yaml_document import read_document, refuse
 from schemas.names import table_name
 
 
-class _Part(BaseModel):
-    """Closed (an unknown key is a mistake) and frozen."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
-
-
-class Source(_Part):
+class Source(Part):
     """One directory of `.snap` and `.xlog` files: an instance's own, a copy of it, or a spool.
 
     Parameters
@@ -50,13 +56,13 @@ class Source(_Part):
     replicaset: Uuid | None = None
 
 
-class Cluster(_Part):
+class Cluster(Part):
     """How global ids are given: `counter` counts up over all replicasets."""
 
     allocation: Annotated[Literal["counter"], later("preserve")] = "counter"
 
 
-class Spaces(_Part):
+class Spaces(Part):
     """Which spaces become tables, under which names.
 
     Parameters
@@ -72,7 +78,7 @@ class Spaces(_Part):
 
     include: tuple[str, ...] = ("*",)
     exclude: tuple[str, ...] = ()
-    rename: dict[str, str] = {}
+    rename: dict[str, str] = Field(default_factory=dict)
     local: Annotated[Literal[False], later(True)] = False
 
     @model_validator(mode="after")
@@ -99,45 +105,7 @@ def _matches(name: str, patterns: tuple[str, ...]) -> bool:
     return any(fnmatchcase(name, pattern) for pattern in patterns)
 
 
-class Policy(_Part):
-    """How before_replace chooses between the versions that several replicasets have of one key.
-
-    Parameters
-    ----------
-    policy : str
-        `last_write_wins`.
-    sequence : tuple of str
-        Fields of the space that say which version is later, the first difference decides; empty compares the
-        rows' timestamps.
-    deletes : str
-        `own`: a DELETE removes its replicaset's own version, others stand. `all`: it takes part in the
-        choice.
-
-    """
-
-    policy: Annotated[
-        Literal["last_write_wins"],
-        later("first_write_wins", "source_priority", "max", "min", "merge_fields", "sum", "custom"),
-    ] = "last_write_wins"
-    sequence: tuple[str, ...] = ()
-    deletes: Literal["own", "all"] = "own"
-
-
-class Policies(_Part):
-    """The policy of every space: `default`, and by Tarantool's name of the space what differs from it."""
-
-    default: Policy = Policy()
-    spaces: dict[str, Policy] = {}
-
-    def of(self, space_name: str) -> Policy:
-        """Return the policy of a space; what its entry leaves out is as in `default`."""
-        own = self.spaces.get(space_name)
-        if own is None:
-            return self.default
-        return self.default.model_copy(update={name: getattr(own, name) for name in own.model_fields_set})
-
-
-class Types(_Part):
+class Types(Part):
     """What the field types of Tarantool that fit no Spark type exactly become.
 
     Parameters
@@ -157,7 +125,7 @@ class Types(_Part):
     decimal: Decimal = "string"
 
 
-class Config(_Part):
+class Config(Part):
     """One deployment. `warehouse`, `checkpoint` and `sources` have no default.
 
     Parameters
@@ -215,7 +183,24 @@ class Config(_Part):
             names[source.name] = paths[source.path] = number
         if self.checkpoint == self.warehouse:
             raise mistake("must not be the warehouse's folder", "checkpoint")
+        self._check_priority(self.policies.default, "default")
+        for name, policy in self.policies.spaces.items():
+            self._check_priority(policy, "spaces", name)
         return self
+
+    def _check_priority(self, policy: Policy, *where: str) -> None:
+        for number, name in enumerate(policy.priority):
+            if uuid_or_none(name) is None and name not in self._replicasets():
+                what = f"{name!r} is neither a uuid nor a source whose replicaset is configured"
+                raise mistake(what, "policies", *where, "priority", number)
+
+    def _replicasets(self) -> dict[str, str]:
+        return {source.name: source.replicaset for source in self.sources if source.replicaset is not None}
+
+    def priority(self, policy: Policy) -> tuple[str, ...]:
+        """Return the uuids of the replicasets that a policy puts first, the foremost one first."""
+        known = self._replicasets()
+        return tuple(uuid_or_none(name) or known[name] for name in policy.priority)
 
 
 def load(path: str | Path) -> Config:

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Annotated, Any
 from uuid import UUID
 
-from pydantic import AfterValidator, BeforeValidator, ValidationInfo
+from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, ValidationInfo
 from pydantic_core import PydanticCustomError
 
 _URI = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*:/")
@@ -19,6 +19,12 @@ _INTERVAL = re.compile(r"[1-9]\d* (?:millisecond|second|minute|hour|day)s?")
 _BYTES = re.compile(r"([1-9]\d*) ?(|[KMGT]i?B|B)")
 _POWERS = {unit: power for power, unit in enumerate("KMGT", start=1)}
 _DECIMAL = re.compile(r"decimal\(38, ?(\d|[12]\d|3[0-8])\)")
+
+
+class Part(BaseModel):
+    """A part of the configuration: closed (an unknown key is a mistake) and frozen."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
 
 
 def mistake(what: str, *where: str | int) -> PydanticCustomError:
@@ -107,3 +113,8 @@ ByteCount = Annotated[int, BeforeValidator(_byte_count)]
 
 Decimal = Annotated[str, AfterValidator(_decimal)]
 """`string`, or a Spark decimal type of 38 digits."""
+
+FunctionName = Annotated[
+    str, _matching(r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)*:[A-Za-z_]\w*", "package.module:function")
+]
+"""A function in a module that Python imports by its name."""

@@ -108,6 +108,10 @@ class TupleError(AggregatorError):
     """A tuple or an operation is not what Tarantool would accept. Fields: `space`, `code` (Tarantool's)."""
 
 
+class PolicyError(AggregatorError):
+    """A policy cannot decide between versions as it was asked to. Fields: `space`, `function`."""
+
+
 class LockError(AggregatorError):
     """The warehouse's writer lock is held by another writer, or was lost."""
 

@@ -165,7 +165,33 @@ MISTAKES = [
     ("spaces: {rename: {a: _cluster}}", "spaces.rename.a", "'_cluster' is not a table's name"),
     ("spaces: {rename: {a: t, b: t}}", "spaces.rename.b", "'t' is the name of 'a' already"),
     ("policies: {spaces: {a: {policy: lww}}}", "policies.spaces.a.policy", "allowed: last_write_wins"),
-    ("policies: {default: {policy: sum}}", "policies.default.policy", "'sum' is not there yet"),
+    ("policies: {default: {policy: sum}}", "policies.default", "sum needs the key columns: the fields"),
+    ("policies: {spaces: {a: {policy: max}}}", "policies.spaces.a", "max needs the key column"),
+    (
+        "policies: {spaces: {a: {column: x}}}",
+        "policies.spaces.a.column",
+        "nothing that last_write_wins takes",
+    ),
+    (
+        "policies: {default: {deletes: all}, spaces: {a: {policy: max, column: x}}}",
+        "policies.spaces.a",
+        "deletes: all has no meaning for max; allowed with last_write_wins, source_priority, custom",
+    ),
+    (
+        "policies: {default: {policy: merge_fields, fields: {x: []}}}",
+        "policies.default.fields.x",
+        "names no field that says how new it is",
+    ),
+    (
+        "policies: {default: {policy: custom, function: rules.resolve}}",
+        "policies.default.function",
+        "'rules.resolve' is refused; allowed: package.module:function",
+    ),
+    (
+        "policies: {default: {policy: source_priority, priority: [a]}}",
+        "policies.default.priority[0]",
+        "'a' is neither a uuid nor a source whose replicaset is configured",
+    ),
     ("policies: {spaces: {a: {sequense: [x]}}}", "policies.spaces.a.sequense", "did you mean sequence?"),
     ("policies: {default: {deletes: none}}", "policies.default.deletes", "allowed: own, all"),
     ("policies: last_write_wins", "policies", "allowed: keys with values"),
@@ -186,12 +212,38 @@ def test_a_mistake_is_named_by_its_place(yaml: Path, text: str, path: str, what:
     assert path in str(error)
 
 
-@pytest.mark.parametrize(
-    "policy", ["first_write_wins", "source_priority", "max", "min", "merge_fields", "sum", "custom"]
-)
-def test_policies_to_come_are_refused_by_name(yaml: Path, policy: str) -> None:
-    error = refused(yaml, f"{LEAST}policies: {{spaces: {{a: {{policy: {policy}}}}}}}")
-    assert error.reason == f"'{policy}' is not there yet; allowed: last_write_wins"
+A_UUID = "aaaaaaaa-0000-4000-8000-000000000000"
+POLICIES = [
+    "policy: first_write_wins",
+    f"policy: source_priority, priority: [{A_UUID}]",
+    "policy: max, column: balance",
+    "policy: min, column: balance, sequence: [updated]",
+    "policy: merge_fields, fields: {name: [name_at]}",
+    "policy: sum, columns: [hits]",
+    "policy: custom, function: 'rules.accounts:resolve', deletes: all",
+]
+
+
+@pytest.mark.parametrize("policy", POLICIES)
+def test_every_policy_is_taken_with_what_it_needs(yaml: Path, policy: str) -> None:
+    config = load(write(yaml, f"{LEAST}policies: {{spaces: {{a: {{{policy}}}}}}}"))
+    assert config.policies.of("a").policy in policy
+    assert config.policies.of("b").policy == "last_write_wins"
+
+
+def test_what_only_the_default_has_is_not_handed_to_another_policy(yaml: Path) -> None:
+    text = "policies: {default: {policy: max, column: x, sequence: [u]}, spaces: {a: {policy: first_write_wins}}}"
+    policy = load(write(yaml, LEAST + text)).policies.of("a")
+    assert (policy.column, policy.sequence) == (None, ("u",))
+
+
+def test_priorities_may_name_sources_that_name_their_replicaset(yaml: Path) -> None:
+    text = (
+        f"warehouse: wh\ncheckpoint: cp\nsources: [{{name: a1, path: a, replicaset: {A_UUID}}}]\n"
+        "policies: {spaces: {a: {policy: source_priority, priority: [a1]}}}"
+    )
+    config = load(write(yaml, text))
+    assert config.priority(config.policies.of("a")) == (A_UUID,)
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,88 @@
+"""The policies that choose one of the versions as it is: last and first write, priority, greatest and least value.
+
+Each is an order: the version that stands last in it wins. Folding "keep the greater of two" over versions gives the
+greatest in any order of folding, so these need no fold, and Spark does them natively (`jobs.batch.choices`); what is
+here says the same in plain Python. Not here: policies that make a new tuple (`udfs.before_replace.merge`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+
+from udfs.before_replace.candidate import Candidate, Place, known, place
+
+NO_VALUE = b"\x00"
+"""How the bytes of a field begin that is missing, nil or of a type without an order."""
+
+
+def last_write(candidate: Candidate) -> Place:
+    """Return the place in the order of `last_write_wins`."""
+    return place(candidate)
+
+
+def first_write(candidate: Candidate) -> Place:
+    """Return the place in the order of `first_write_wins`: what was inserted at an unknown time was there first."""
+    created = candidate.created
+    return (created is None, 0 if created is None else -created, place(candidate))
+
+
+def greatest(candidate: Candidate) -> Place:
+    """Return the place in the order of `max`; of equal values the last writer's stands last."""
+    return (known(candidate.value), place(candidate))
+
+
+def least(candidate: Candidate) -> Place:
+    """Return the place in the order of `min`: a version without a value stands first there too."""
+    return (known(complement(candidate.value)), place(candidate))
+
+
+def by_priority(priority: Sequence[str]) -> Callable[[Candidate], Place]:
+    """Return the order of `source_priority`.
+
+    Parameters
+    ----------
+    priority : sequence of str
+        Uuids of replicasets, the foremost first; those that are not named come behind, the last writer's first.
+
+    """
+    ranks = {uuid: len(priority) - i for i, uuid in reversed(list(enumerate(priority)))}
+    return lambda candidate: (ranks.get(candidate.replicaset, 0), place(candidate))
+
+
+def complement(value: bytes | None) -> bytes | None:
+    """Return bytes that order the other way round; what has no value stays below all.
+
+    The bytes of one value are never the start of another's (`udfs.kernels.ordered`), so turning every bit round
+    turns their order round.
+    """
+    if value is None or value.startswith(NO_VALUE):
+        return value
+    return bytes(255 - byte for byte in value)
+
+
+ORDERS: Mapping[str, Callable[[Candidate], Place]] = {
+    "last_write_wins": last_write,
+    "first_write_wins": first_write,
+    "max": greatest,
+    "min": least,
+}
+"""The orders by name of the policy; `source_priority` has one for each list of replicasets."""
+
+
+def choose(
+    candidates: Sequence[Candidate], order: Callable[[Candidate], Place], *, deletes_all: bool = False
+) -> Candidate | None:
+    """Return the version that wins; None where none takes part.
+
+    Parameters
+    ----------
+    candidates : sequence of Candidate
+        In any order, at most one a replicaset.
+    order : callable
+        Of the policy.
+    deletes_all : bool
+        Whether a deleted version takes part.
+
+    """
+    taking = [one for one in candidates if deletes_all or one.tuple is not None]
+    return max(taking, key=order, default=None)

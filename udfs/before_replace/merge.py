@@ -1,0 +1,124 @@
+"""The policies that make a tuple of several versions: `merge_fields` and `sum`.
+
+Both start from the last writer's tuple and replace some of its fields. Fields are matched by name, since two
+replicasets' formats may have them in different places; a field that the last writer's format lacks is left out.
+What is not replaced keeps its exact bytes. Not here: versions as Arrow (`udfs.before_replace.resolver`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+from schemas.errors import TupleError
+from udfs import arithmetic
+from udfs.arithmetic import AS_INTEGER, Number
+from udfs.before_replace.candidate import Candidate
+from udfs.msgpack_walk import KIND, NIL, join, split
+from udfs.update_rules import LATEST
+
+_NOTHING = b"\xc0"
+
+
+@dataclass(frozen=True)
+class Fields:
+    """One format: where its fields stand.
+
+    Parameters
+    ----------
+    places : mapping of str to int
+        Name to 0-based number.
+    doubles : frozenset of str
+        Names of fields of type double: a sum in them is never written as a float.
+
+    """
+
+    places: Mapping[str, int] = field(default_factory=dict)
+    doubles: frozenset[str] = frozenset()
+
+
+def field_bytes(candidate: Candidate, formats: Sequence[Fields], name: str) -> bytes | None:
+    """Return a field's MessagePack; None where the version has no such field or it is nil."""
+    number = formats[candidate.layout].places.get(name)
+    parts = split(candidate.tuple) if candidate.tuple is not None else []
+    if number is None or number >= len(parts) or KIND[parts[number][0]] == NIL:
+        return None
+    return parts[number]
+
+
+def with_fields(last: Candidate, formats: Sequence[Fields], values: Mapping[str, bytes | None]) -> bytes:
+    """Return a tuple with some fields replaced; None, and a gap before a field behind its end, are nil."""
+    if last.tuple is None:
+        raise TupleError("a deleted version has no fields")
+    parts = split(last.tuple)
+    for name, value in values.items():
+        number = formats[last.layout].places.get(name)
+        if number is None or (value is None and number >= len(parts)):
+            continue
+        parts += [_NOTHING] * (number + 1 - len(parts))
+        parts[number] = value if value is not None else _NOTHING
+    return join(parts)
+
+
+def merge_fields(
+    candidates: Sequence[Candidate],
+    formats: Sequence[Fields],
+    groups: Mapping[str, Sequence[str]],
+    sequences: Mapping[str, Sequence[bytes | None]],
+) -> bytes:
+    """Return the last writer's tuple with each named field from the version that has its newest value.
+
+    Parameters
+    ----------
+    candidates : sequence of Candidate
+        None deleted; the last writer's last.
+    formats : sequence of Fields
+        By `Candidate.layout`.
+    groups : mapping of str to sequence of str
+        Field to those that say how new it is; they go with it.
+    sequences : mapping of str to sequence of bytes
+        Field to how new each candidate's value of it is; of equal ones the last writer's is taken.
+
+    """
+    values: dict[str, bytes | None] = {}
+    for name, members in groups.items():
+        ages = sequences[name]
+        newest = max(range(len(candidates)), key=lambda i: (ages[i] or b"", i))
+        for member in (name, *members):
+            values[member] = field_bytes(candidates[newest], formats, member)
+    return with_fields(candidates[-1], formats, values)
+
+
+def sum_fields(candidates: Sequence[Candidate], formats: Sequence[Fields], columns: Sequence[str]) -> bytes:
+    """Return the last writer's tuple with the sum of some fields over all versions.
+
+    Numbers are added as Tarantool's UPDATE adds them, in the order of the versions; nil counts as nothing.
+
+    Parameters
+    ----------
+    candidates, formats
+        As for `merge_fields`.
+    columns : sequence of str
+        The fields.
+
+    Raises
+    ------
+    TupleError
+        A field is no number, or the sum does not fit its type; with Tarantool's `code`.
+
+    """
+    values: dict[str, bytes | None] = {}
+    for name in columns:
+        total: Number | None = None
+        for candidate in candidates:
+            data = field_bytes(candidate, formats, name)
+            if data is None:
+                continue
+            number = arithmetic.read_number(data, 0)
+            if number is None:
+                raise arithmetic.arg_type("+", f"'{name}'", "a number")
+            start = Number(AS_INTEGER, 0) if total is None else total
+            total = arithmetic.add("+", f"'{name}'", start, number, LATEST)
+        as_double = name in formats[candidates[-1].layout].doubles
+        values[name] = None if total is None else arithmetic.encode(total, as_double)
+    return with_fields(candidates[-1], formats, values)

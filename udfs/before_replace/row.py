@@ -1,0 +1,164 @@
+"""A tuple as a custom function sees it: fields by number and by name, and a way to make another one of it.
+
+Values are plain Python: int, float, str, bytes, bool, None, list, dict, `decimal.Decimal`, `uuid.UUID`, aware
+`datetime`; extensions that have none of these are `msgpack.ExtType`. A field that a function does not replace keeps
+its exact bytes. Strings that are not UTF-8 come with surrogate escapes and go back as they were.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from datetime import UTC, datetime, timedelta
+from decimal import Decimal
+from typing import Any
+from uuid import UUID
+
+import msgpack
+
+from udfs import decimals
+from udfs.msgpack_walk import join, split
+
+_DECIMAL, _UUID, _DATETIME = 1, 2, 4
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+
+
+class Row(Sequence[Any]):
+    """One tuple; it never changes.
+
+    Parameters
+    ----------
+    data : bytes
+        MessagePack of an array.
+    names : tuple of str
+        Of its first fields.
+    layout : int
+        Which of the table's formats the names are.
+
+    """
+
+    __slots__ = ("_parts", "data", "layout", "names")
+
+    def __init__(self, data: bytes, names: tuple[str, ...], layout: int = 0) -> None:
+        self.data, self.names, self.layout = data, names, layout
+        self._parts = split(data)
+
+    def __len__(self) -> int:
+        return len(self._parts)
+
+    def __getitem__(self, field: Any) -> Any:
+        if isinstance(field, slice):
+            return [decode(part) for part in self._parts[field]]
+        if isinstance(field, str):
+            number = self._number(field)
+            return decode(self._parts[number]) if number < len(self._parts) else None
+        return decode(self._parts[field])
+
+    def __iter__(self) -> Iterator[Any]:
+        return (decode(part) for part in self._parts)
+
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith("__"):
+            raise AttributeError(name)
+        try:
+            return self[name]
+        except KeyError as error:
+            raise AttributeError(str(error)) from None
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Row) and self.data == other.data
+
+    def __hash__(self) -> int:
+        return hash(self.data)
+
+    def __repr__(self) -> str:
+        return repr(list(self))
+
+    def _number(self, name: str) -> int:
+        if name not in self.names:
+            raise KeyError(f"there is no field {name!r}")
+        return self.names.index(name)
+
+    def get(self, name: str, default: Any = None) -> Any:
+        """Return a field by name; `default` where there is no such field, or it is nil."""
+        value = self[name] if name in self.names else None
+        return default if value is None else value
+
+    def update(self, **values: Any) -> Row:
+        """Return another tuple with some fields replaced.
+
+        Raises
+        ------
+        KeyError
+            There is no field of that name.
+
+        """
+        parts = list(self._parts)
+        for name, value in values.items():
+            number = self._number(name)
+            parts += [b"\xc0"] * (number + 1 - len(parts))
+            parts[number] = encode(value)
+        return Row(join(parts), self.names, self.layout)
+
+    def with_values(self, values: Sequence[Any]) -> Row:
+        """Return another tuple of the same format; fields with the value that they had keep their bytes."""
+        parts = [
+            self._parts[i] if i < len(self._parts) and _same(self[i], value) else encode(value)
+            for i, value in enumerate(values)
+        ]
+        return Row(join(parts), self.names, self.layout)
+
+
+def _same(held: Any, value: Any) -> bool:
+    return type(held) is type(value) and bool(held == value)
+
+
+def decode(data: bytes) -> Any:
+    """Return one value from MessagePack."""
+    return msgpack.unpackb(
+        data, strict_map_key=False, unicode_errors="surrogateescape", ext_hook=_extension, use_list=True
+    )
+
+
+def encode(value: Any) -> bytes:
+    """Return one value as MessagePack.
+
+    Raises
+    ------
+    TypeError
+        A value of its type cannot stand in a tuple.
+
+    """
+    data: bytes = msgpack.packb(value, default=_encoded, unicode_errors="surrogateescape", strict_types=False)
+    return data
+
+
+def _extension(code: int, body: bytes) -> Any:
+    if code == _DECIMAL:
+        return decimals.read(msgpack.packb(msgpack.ExtType(code, body)), 0)
+    if code == _UUID and len(body) == 16:
+        return UUID(bytes=body)
+    if code == _DATETIME and len(body) in (8, 16):
+        nanoseconds = int.from_bytes(body[8:12], "little", signed=True)
+        seconds = int.from_bytes(body[:8], "little", signed=True)
+        try:
+            return _EPOCH + timedelta(seconds=seconds, microseconds=nanoseconds // 1000)
+        except OverflowError:
+            return msgpack.ExtType(code, body)
+    return msgpack.ExtType(code, body)
+
+
+def _encoded(value: Any) -> msgpack.ExtType:
+    if isinstance(value, Decimal):
+        extension: msgpack.ExtType = msgpack.unpackb(decimals.encode(value))
+        return extension
+    if isinstance(value, UUID):
+        return msgpack.ExtType(_UUID, value.bytes)
+    if isinstance(value, datetime) and value.tzinfo is not None:
+        since = value - _EPOCH
+        seconds = since // timedelta(seconds=1)
+        nanoseconds = (since - timedelta(seconds=seconds)) // timedelta(microseconds=1) * 1000
+        body = seconds.to_bytes(8, "little", signed=True)
+        if nanoseconds:
+            body += nanoseconds.to_bytes(4, "little", signed=True) + bytes(4)
+        return msgpack.ExtType(_DATETIME, body)
+    raise TypeError(f"{type(value).__name__} cannot stand in a tuple")
