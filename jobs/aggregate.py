@@ -17,6 +17,7 @@ from datetime import UTC, datetime
 from pyspark.sql import SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
+from jobs.batch.choices import check_functions
 from jobs.batch.load import load_state
 from jobs.batch.run import Writer
 from jobs.batch.state import State
@@ -87,6 +88,7 @@ def start_stream(
 
 def aggregate(config: Config, options: argparse.Namespace) -> None:
     """Run the job until it is stopped, or with `--once` until it is done."""
+    check_functions(config.policies)
     spark = spark_session(config, "aggregate")
     register(spark)
     warehouse = Warehouse(spark, config.warehouse, config.database)

@@ -130,7 +130,9 @@ CONFLICTS = _schema(
     decided_at=_TIME,
     space=_STRING,
     key=_BINARY,
+    kind=_STRING,
     policy=_STRING,
+    sequence=_STRING,
     winner_replicaset_id=_INT,
     winner_global_id=_LONG,
     winner_lsn=_LONG,
@@ -146,7 +148,9 @@ CONFLICTS = _schema(
 )
 """`_conflicts`: each decision of before_replace between two replicasets' versions of one key.
 
-`changed`: which of the two versions was new: winner, loser, both.
+`kind`: key, or secondary for a unique index of the space that two winners break together; `sequence`: what told the
+two apart, such as `updated`, `timestamp`, `max(balance)`; `changed`: which of the two versions was new: winner, loser,
+both. A winner that the policy made of several versions has minus the replicaset id of the last writer.
 """
 
 QUARANTINE = _schema(

@@ -1,6 +1,7 @@
 """What the tables hold of some keys before the batch: each replicaset's version.
 
-The row in a space's table is its winner's version; the others lie in `_versions`, of which the newest entry of a
+The row in a space's table is its winner's version, or was made of several (`_replicaset_id` is negative then and
+the row is no version); the others lie in `_versions`, of which the newest entry of a
 (key, replicaset) holds, unless that replicaset's version is the row itself.
 """
 
@@ -15,7 +16,8 @@ from jobs.batch.state import State
 from jobs.batch.versions import KEYS
 from tables.warehouse import Warehouse
 
-PRESENT, DELETED, UNFIT = "present", "deleted", "unfit"
+PRESENT, DELETED, UNFIT, MERGED = "present", "deleted", "unfit", "merged"
+"""States of a version. MERGED is the row of a table that a policy made of several versions: nobody's own."""
 
 _COLUMNS = (*KEYS, "tuple", "global_id", "lsn", "timestamp", "created", "state", "is_row")
 
@@ -32,7 +34,7 @@ def table_rows(warehouse: Warehouse, state: State, number: int, table: str) -> D
         F.col("_lsn").alias("lsn"),
         F.col("_timestamp").alias("timestamp"),
         F.col("_created").alias("created"),
-        F.lit(PRESENT).alias("state"),
+        F.when(F.col("_replicaset_id") < 0, MERGED).otherwise(PRESENT).alias("state"),
         F.lit(True).alias("is_row"),
         F.lit(0).cast("bigint").alias("epoch"),
     )

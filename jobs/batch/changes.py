@@ -11,11 +11,14 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 import pyarrow as pa
-from pyspark.sql import Column, DataFrame, Window
+from pyspark.sql import DataFrame, Window
 from pyspark.sql import functions as F
 
 from jobs.batch.base import PRESENT, UNFIT, base_of
-from jobs.batch.resolve import Identities, decide, join_base, sole
+from jobs.batch.choices import Choice
+from jobs.batch.decide import decide
+from jobs.batch.identities import Identities
+from jobs.batch.resolve import join_base, sole
 from jobs.batch.state import State
 from jobs.batch.versions import KEYS, ORDER, reduce_puts, reduce_rows
 from tables.warehouse import Warehouse
@@ -35,8 +38,6 @@ class Traits:
         Whether there are DELETEs (also by a truncation), UPDATEs or UPSERTs.
     contended : bool
         Whether several replicasets write it, or have versions outside of it.
-    deletes_all : bool
-        Whether deleted versions take part in the choice.
 
     """
 
@@ -45,7 +46,6 @@ class Traits:
     deletes: bool
     operations: bool
     contended: bool
-    deletes_all: bool = False
 
 
 def _of(rows: DataFrame, traits: Sequence[Traits]) -> DataFrame:
@@ -145,7 +145,7 @@ def decided_changes(
     changes: DataFrame,
     traits: Sequence[Traits],
     identities: Identities,
-    sequences: Mapping[int, Column],
+    choices: Mapping[int, Choice],
 ) -> DataFrame:
     """Return the decided versions (`jobs.batch.resolve.DECIDED`) of all keys that the batch touched.
 
@@ -153,8 +153,8 @@ def decided_changes(
     ----------
     changes : DataFrame
         Of all tables, as `jobs.batch.versions.COLUMNS`; read more than once, so it should be pinned.
-    sequences : mapping of int to Column
-        Table number to the order of its versions, where the user named columns for it.
+    choices : mapping of int to Choice
+        By table number.
 
     """
     found = []
@@ -167,8 +167,8 @@ def decided_changes(
         names = {t.number: t.name for t in together}
         keys = own.select("table", "_key").distinct()
         base = base_of(warehouse, state, names, keys, tombstones=True)
-        deletes_all = [t.number for t in together if t.deletes_all]
-        found.append(decide(join_base(own, base), identities, sequences, deletes_all))
+        of_them = {t.number: choices[t.number] for t in together}
+        found.append(decide(join_base(own, base), identities, of_them))
     return union(found)
 
 

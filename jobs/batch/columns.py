@@ -90,6 +90,7 @@ def target_of(
         layout_of(lasting, type_options(config.types)),
         {replicaset_id: index[space] for replicaset_id, space in current.items()},
         table not in known,
+        tuple(lasting),
     )
 
 

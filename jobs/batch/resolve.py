@@ -1,56 +1,42 @@
 """Each replicaset's versions of a key → the row of the table: before_replace, as native Spark expressions.
 
-The row is a pure function of the versions: they are ordered by (sequence, replicaset uuid, instance uuid, lsn) and
-the last one wins. A key that one replicaset alone has written passes through without a decision. Rows of a
+The row is a pure function of the versions: the policy orders them, at last by (replicaset uuid, instance uuid, lsn),
+and the last one wins. A key that one replicaset alone has written passes through without a decision. Rows of a
 snapshot have neither origin nor time: they stand lowest.
-Not here: how the choice is written (`jobs.batch.apply`), policies that need Python.
+Not here: the order of a policy (`jobs.batch.choices`), policies that make tuples (`jobs.batch.decide`), how the choice
+is written (`jobs.batch.apply`).
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping
 
-from pyspark.sql import Column, DataFrame, Window
+from pyspark.sql import Column, DataFrame, Window, WindowSpec
 from pyspark.sql import functions as F
 
 from jobs.batch.base import DELETED, PRESENT, UNFIT
+from jobs.batch.choices import Choice, by_table
+from jobs.batch.identities import Identities
 from jobs.batch.versions import KEYS
 
 VERSION = ("layout", "tuple", "global_id", "lsn", "timestamp", "created", "state")
 TOLD = ("tuple", "global_id", "lsn", "timestamp", "state", "changed")
 DECIDED = (
     *(*KEYS, *VERSION, "began", "faults", "changed", "is_row"),
-    *("wins", "winner", "row_replicaset_id", "decision"),
+    *("wins", "winner", "row_replicaset_id", "decision", "differs", "fault"),
 )
 """Columns of a decided frame: one row a version. `wins`: it is the key's version now; `winner`: the one that is;
 `row_replicaset_id`: whose version the row was before; `decision`: whether versions of several replicasets met;
-`began`: the version is to be written as it is, not joined with the row that it replaces."""
+`began`: the version is to be written as it is, not joined with the row that it replaces; `differs`: which place of the
+order told the version from the winner (`jobs.batch.choices.Choice.labels`); `fault`: why the policy has no result."""
+
+BY_UUID, BY_RESOLVER = 4, 5
+"""Values of `differs`, behind the named places of the order."""
 
 
-@dataclass(frozen=True)
-class Identities:
-    """Uuids by number: what the order of versions falls back on.
-
-    Parameters
-    ----------
-    replicasets : sequence of str
-        Uuid by replicaset id; position 0 is the aggregator's.
-    instances : sequence of str
-        Uuid by global id.
-
-    """
-
-    replicasets: Sequence[str]
-    instances: Sequence[str]
-
-    def order(self) -> list[Column]:
-        """Return what decides between versions of one sequence."""
-        return [
-            F.get(F.lit(list(self.replicasets)), F.col("replicaset_id")),
-            F.get(F.lit(list(self.instances)), F.col("global_id").cast("int")),
-            F.col("lsn"),
-        ]
+def of_key() -> WindowSpec:
+    """Return the window over all versions of a key."""
+    return Window.partitionBy("table", "_key")
 
 
 def join_base(changes: DataFrame, base: DataFrame | None) -> DataFrame:
@@ -115,45 +101,63 @@ def _of_changes(changes: DataFrame) -> DataFrame:
     )
 
 
-def decide(
-    versions: DataFrame, identities: Identities, sequences: Mapping[int, Column], deletes_all: Sequence[int]
-) -> DataFrame:
-    """Choose the winner of each key by last_write_wins.
-
-    Parameters
-    ----------
-    versions : DataFrame
-        As `join_base` makes them.
-    identities : Identities
-    sequences : mapping of int to Column
-        Table number to its sequence as bytes in order; tables without one compare timestamps.
-    deletes_all : sequence of int
-        Tables in which a deleted version takes part in the choice.
-
-    """
-    own = F.lit(None).cast("binary")
-    for number, column in sequences.items():
-        own = F.when(F.col("table") == number, column).otherwise(own)
-    time = F.when(F.col("table").isin(list(sequences)), F.lit(None)).otherwise(F.col("timestamp"))
+def ordered(versions: DataFrame, identities: Identities, choices: Mapping[int, Choice]) -> DataFrame:
+    """Return the versions with their place in the order, null where they take no part, and how many do."""
+    deletes_all = [number for number, choice in choices.items() if choice.deletes_all]
     # A version that does not fit its format can win, and then there is no row: it must not matter in which
     # batch it was found not to fit.
     takes_part = F.col("state").isin(PRESENT, UNFIT) | (
-        F.col("table").isin(list(deletes_all)) & (F.col("state") == DELETED)
+        F.col("table").isin(deletes_all) & (F.col("state") == DELETED)
     )
-    order = F.struct(own, time, *identities.order())
-    key = Window.partitionBy("table", "_key")
-    numbered = versions.withColumn("order", F.when(takes_part, order))
-    what = _told()
+    counted = versions.withColumn("takes_part", takes_part)
+    counted = counted.withColumn("candidates", F.count(F.when(takes_part, 1)).over(of_key()))
+    layout = by_table(choices, "int", lambda choice: choice.layout)
+    # What no other version contends for is not looked into.
+    contended = counted.withColumn("kept", F.col("tuple")).withColumn(
+        "tuple", F.when(F.col("candidates") > 1, F.col("tuple"))
+    )
+    contended = contended.withColumn("format", layout)
+    place = F.struct(
+        by_table(choices, "bigint", lambda choice: choice.preference).alias("preference"),
+        by_table(choices, "binary", lambda choice: choice.value).alias("value"),
+        by_table(choices, "binary", lambda choice: choice.sequence).alias("sequence"),
+        F.when(~F.col("table").isin(_sequenced(choices)), F.col("timestamp")).alias("time"),
+        *identities.order(),
+    )
+    placed = contended.withColumn("order", F.when(F.col("takes_part"), place))
+    return placed.withColumn("tuple", F.col("kept")).drop("kept", "takes_part")
+
+
+def _sequenced(choices: Mapping[int, Choice]) -> list[int]:
+    return [number for number, choice in choices.items() if choice.sequence is not None]
+
+
+def chosen(placed: DataFrame) -> DataFrame:
+    """Return the decided frame: the version that stands last wins."""
     decided = (
-        numbered.withColumn("winner", F.max_by(what, "order").over(key))
-        .withColumn("row_replicaset_id", F.max(F.when(F.col("is_row"), F.col("replicaset_id"))).over(key))
-        .withColumn("candidates", F.count("order").over(key))
+        placed.withColumn("winner", F.max_by(told(), "order").over(of_key()))
+        .withColumn("best", F.max("order").over(of_key()))
+        .withColumn(
+            "row_replicaset_id", F.max(F.when(F.col("is_row"), F.col("replicaset_id"))).over(of_key())
+        )
     )
     wins = F.coalesce(F.col("winner.replicaset_id") == F.col("replicaset_id"), F.lit(False))
-    return decided.withColumn("wins", wins).withColumn("decision", F.col("candidates") > 1).select(*DECIDED)
+    differs = F.coalesce(
+        *[
+            F.when(~F.col(f"best.{name}").eqNullSafe(F.col(f"order.{name}")), F.lit(i))
+            for i, name in enumerate(("preference", "value", "sequence", "time"))
+        ],
+        F.lit(BY_UUID),
+    )
+    return (
+        decided.withColumn("wins", wins)
+        .withColumn("decision", F.col("candidates") > 1)
+        .withColumn("differs", differs)
+        .withColumn("fault", F.lit(None).cast("string"))
+    )
 
 
-def _told() -> Column:
+def told() -> Column:
     """Return a version as it stands beside the others; a key without a winner has none of it, so all may be null."""
     return F.struct(
         *[F.when(F.col("table") >= 0, F.col(name)).alias(name) for name in ("replicaset_id", *TOLD)]
@@ -170,7 +174,7 @@ def sole(changes: DataFrame) -> DataFrame:
 
     """
     present = F.col("state") == PRESENT
-    what = _told()
+    what = told()
     return _of_changes(changes).select(
         *KEYS,
         *VERSION,
@@ -179,4 +183,6 @@ def sole(changes: DataFrame) -> DataFrame:
         F.when(present, what).alias("winner"),
         F.col("replicaset_id").alias("row_replicaset_id"),
         F.lit(False).alias("decision"),
+        F.lit(None).cast("int").alias("differs"),
+        F.lit(None).cast("string").alias("fault"),
     )

@@ -8,23 +8,23 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
-from pyspark.sql import Column, DataFrame
+from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
-from jobs.batch import apply
+from jobs.batch import apply, tell
 from jobs.batch.base import DELETED, PRESENT
 from jobs.batch.changes import decided_changes, folded_changes, simple_changes, union
+from jobs.batch.choices import Choice, choice_of
+from jobs.batch.identities import Identities, identities_of
 from jobs.batch.layouts import Layout, Wipe
 from jobs.batch.pin import SMALL_ROWS, Pins
 from jobs.batch.plan import Plan
 from jobs.batch.prepare import prepare_tables
-from jobs.batch.resolve import Identities
 from jobs.batch.rows import held_keys, keyed_rows, with_wipes
 from jobs.batch.state import State, Writers
 from jobs.batch.survey import Survey, survey, uuid_of
 from jobs.config import Config
 from tables.warehouse import Warehouse, in_parallel
-from udfs.sequence import sequence_keys
 from udfs.tuple_format import TupleFormat, format_of
 from udfs.update_rules import LATEST, rules_of
 
@@ -73,7 +73,7 @@ def write_spaces(
     existing = tuple(target.name for target in found.targets.values())
     if not found.traits:
         return Written((), existing, state.writers, found.refused)
-    work = _Work(warehouse, plan, state, found, epoch)
+    work = _Work(warehouse, config, plan, state, found, epoch)
     rows = sum(summary.rows for summary in plan.summaries.values())
     pins = Pins(rows + work.wiped() <= SMALL_ROWS)
     try:
@@ -84,8 +84,17 @@ def write_spaces(
 
 
 class _Work:
-    def __init__(self, warehouse: Warehouse, plan: Plan, state: State, found: Survey, epoch: int) -> None:
-        self.warehouse, self.state, self.plan, self.epoch = warehouse, state, plan, epoch
+    def __init__(
+        self,
+        warehouse: Warehouse,
+        config: Config,
+        plan: Plan,
+        state: State,
+        found: Survey,
+        epoch: int,
+    ) -> None:
+        self.warehouse, self.config, self.state = warehouse, config, state
+        self.plan, self.epoch = plan, epoch
         self.layouts, self.numbers = plan.routes.layouts, found.numbers
         self.targets, self.traits, self.policies = found.targets, found.traits, found.policies
         self.survey = found
@@ -96,17 +105,15 @@ class _Work:
         parts = simple_changes(rows, self.traits)
         parts += folded_changes(self.warehouse, self.state, rows, self.traits, formats)
         changes = pins.pin(union(parts))
-        decided = pins.pin(
-            decided_changes(
-                self.warehouse, self.state, changes, self.traits, self._identities(), self._sequences()
-            )
-        )
+        ids = self._identities()
+        choices = self._choices(ids)
+        decided = pins.pin(decided_changes(self.warehouse, self.state, changes, self.traits, ids, choices))
         told = self._told(decided)
         reached("decided")
         targets = [self.targets[number] for number in told]
         results = in_parallel(lambda target: self._write_table(target, decided, pins, reached), targets)
         unfit = {target.name for target, misfits in zip(targets, results, strict=True) if misfits}
-        side = self._write_sides(decided, told, reached)
+        side = self._write_sides(decided, told, choices, reached)
         writers = dict(self.state.writers)
         for target in targets:
             before = writers.get(target.name, Writers())
@@ -152,35 +159,28 @@ class _Work:
         servers = [s.server for s in self.plan.stretches if s.replicaset_uuid == uuid and s.server]
         return format_of(layout.space, rules_of(servers[-1]) if servers else LATEST)
 
+    def _choices(self, identities: Identities) -> dict[int, Choice]:
+        return {
+            number: choice_of(target, policy, self.config.priority(policy), identities)
+            for number, target in self.targets.items()
+            for policy in [self.policies[number]]
+        }
+
     def _identities(self) -> Identities:
         replicasets = {one.id: uuid for uuid, one in self.plan.state.replicasets.items()}
-        instances = {global_id: uuid for uuid, global_id in self.plan.state.global_ids.items()}
-        return Identities(
-            [replicasets.get(i, "") for i in range(max(replicasets, default=0) + 1)],
-            [instances.get(i, "") for i in range(max(instances, default=0) + 1)],
-        )
-
-    def _sequences(self) -> dict[int, Column]:
-        found = {}
-        for number, target in self.targets.items():
-            wanted = self.policies[number].sequence
-            if wanted:
-                places = [
-                    [next((i for i, f in enumerate(fields) if f.name == name), -1) for name in wanted]
-                    for fields in target.layout.formats
-                ]
-                found[number] = sequence_keys(places)(F.col("tuple"), apply.format_column(target))
-        return found
+        return identities_of(replicasets, {n: uuid for uuid, n in self.plan.state.global_ids.items()})
 
     def _told(self, decided: DataFrame) -> dict[int, _Told]:
         present = F.col("state") == PRESENT
+        wrote = F.col("changed") & (F.col("state") != DELETED) & (F.col("replicaset_id") > 0)
         rows = decided.groupBy("table").agg(
-            F.collect_set(F.when(F.col("changed") & (F.col("state") != DELETED), F.col("replicaset_id"))),
+            F.collect_set(F.when(wrote, F.col("replicaset_id"))),
             F.count(F.when(F.col("_key").isNotNull() & (~F.col("wins") | ~present), 1)),
             F.count(F.when(F.col("decision") & ~F.col("wins"), 1)),
             F.count(F.when(F.col("faults").isNotNull() & F.col("changed"), 1)),
+            F.count("fault"),
         )
-        return {row[0]: _Told(frozenset(row[1]), row[2], row[3], row[4]) for row in rows.collect()}
+        return {row[0]: _Told(frozenset(row[1]), *row[2:]) for row in rows.collect()}
 
     def _write_table(
         self,
@@ -196,22 +196,28 @@ class _Work:
         apply.write_table(self.warehouse, target, changes, goes_on=not contended)
         reached(target.name)
         if misfits:
-            self.warehouse.append("_quarantine", apply.unfit_rows(changes, target, self.epoch))
-            self.warehouse.append("_versions", apply.unfit_versions(changes, target, self.epoch))
+            self.warehouse.append("_quarantine", tell.unfit_rows(changes, target, self.epoch))
+            self.warehouse.append("_versions", tell.unfit_versions(changes, target, self.epoch))
         return misfits
 
     def _write_sides(
-        self, decided: DataFrame, told: Mapping[int, _Told], reached: Callable[[str], None]
+        self,
+        decided: DataFrame,
+        told: Mapping[int, _Told],
+        choices: Mapping[int, Choice],
+        reached: Callable[[str], None],
     ) -> Sequence[str]:
         names = {target.number: target.name for target in self.targets.values()}
         appends: dict[str, DataFrame] = {}
         if any(t.versions for t in told.values()):
-            appends["_versions"] = apply.version_rows(decided, names, self.epoch)
+            appends["_versions"] = tell.version_rows(decided, names, self.epoch)
         if any(t.conflicts for t in told.values()):
             policies = {number: policy.policy for number, policy in self.policies.items()}
-            appends["_conflicts"] = apply.conflict_rows(decided, names, self.epoch, policies)
-        if any(t.unfit for t in told.values()):
-            appends["_quarantine"] = apply.fault_rows(decided, names, self.epoch)
+            labels = {number: choice.labels for number, choice in choices.items()}
+            appends["_conflicts"] = tell.conflict_rows(decided, names, self.epoch, policies, labels)
+        if any(t.unfit or t.undecided for t in told.values()):
+            faults = tell.fault_rows(decided, names, self.epoch)
+            appends["_quarantine"] = faults.unionByName(tell.undecided_rows(decided, names, self.epoch))
         for name, frame in appends.items():
             self.warehouse.append(name, frame)
             reached(name)
@@ -226,3 +232,4 @@ class _Told:
     versions: int
     conflicts: int
     unfit: int
+    undecided: int

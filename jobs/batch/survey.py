@@ -82,7 +82,7 @@ def survey(config: Config, state: State, plan: Plan) -> Survey:
             log.error("the table %s is not written any more: %s", name, error)
             refused[name] = str(error)
     policies = {number: config.policies.of(target.layout.space) for number, target in targets.items()}
-    traits = [_traits(state, plan, target, policies[number]) for number, target in targets.items()]
+    traits = [_traits(state, plan, target) for target in targets.values()]
     return Survey(numbers, targets, policies, [t for t in traits if t is not None], refused)
 
 
@@ -112,7 +112,7 @@ def _kinds(plan: Plan, layout: Layout) -> set[str]:
     return {kind for _, space_id, kind in counts.counts if space_id == layout.space.id and kind in CHANGES}
 
 
-def _traits(state: State, plan: Plan, target: Target, policy: Policy) -> Traits | None:
+def _traits(state: State, plan: Plan, target: Target) -> Traits | None:
     own = [one for one in plan.routes.layouts if one.table == target.name and not _is_refused(plan, one)]
     kinds: set[str] = set().union(*(_kinds(plan, one) for one in own))
     wiped = any(wipe.table == target.name for wipe in plan.routes.wipes)
@@ -126,5 +126,4 @@ def _traits(state: State, plan: Plan, target: Target, policy: Policy) -> Traits 
         deletes="DELETE" in kinds or wiped,
         operations=bool(kinds & {"UPDATE", "UPSERT"}),
         contended=len(before.replicasets | now) > 1 or before.unfit,
-        deletes_all=policy.deletes == "all",
     )

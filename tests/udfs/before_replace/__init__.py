@@ -1,0 +1,1 @@
+"""Tests of before_replace."""

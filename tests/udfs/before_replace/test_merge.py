@@ -1,0 +1,120 @@
+"""Policies that make tuples: fields from their newest versions, sums; exact bytes for all that is not touched."""
+
+from __future__ import annotations
+
+from decimal import Decimal
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from schemas.errors import TupleError
+from tests.oracle import mp
+from tests.udfs.before_replace.versions import OTHER, SPACE, candidates
+from udfs.before_replace.candidate import Candidate, place
+from udfs.before_replace.custom import Outcome
+from udfs.before_replace.merge import sum_fields
+from udfs.before_replace.resolver import Resolver, _outcomes
+from udfs.decimals import encode
+
+RESOLVER = {"space": "accounts", "spaces": (SPACE, OTHER), "replicasets": (), "instances": ()}
+MERGE = Resolver(**RESOLVER, policy="merge_fields", groups={"value": ["value_at"]})  # type: ignore[arg-type]
+SUM = Resolver(**RESOLVER, policy="sum", columns=("value",))  # type: ignore[arg-type]
+
+
+def made(resolver: Resolver, versions: list[Candidate]) -> tuple[int, bytes | None]:
+    ordered = sorted(versions, key=place)
+    (outcome,) = _outcomes(resolver, [ordered])
+    assert outcome.fault is None
+    if outcome.winner is not None:
+        return ordered[outcome.winner].layout, ordered[outcome.winner].tuple
+    return outcome.layout, outcome.tuple
+
+
+def fields(layout: int, data: bytes | None) -> dict[str, object]:
+    names = [one.name for one in (SPACE, OTHER)[layout].fields]
+    return dict(zip(names, mp.decode(data or b""), strict=False))
+
+
+@pytest.mark.parametrize("resolver", [MERGE, SUM], ids=["merge_fields", "sum"])
+@settings(deadline=None)  # the first example compiles kernels
+@given(data=st.data(), versions=candidates(least=2, deleted=False))
+def test_the_order_of_arrival_does_not_matter(
+    resolver: Resolver, data: st.DataObject, versions: list[Candidate]
+) -> None:
+    assert made(resolver, versions) == made(resolver, data.draw(st.permutations(versions)))
+
+
+@settings(deadline=None)  # the first example compiles kernels
+@given(versions=candidates(least=2, deleted=False))
+def test_a_merged_field_comes_from_the_version_that_has_it_newest(versions: list[Candidate]) -> None:
+    layout, data = made(MERGE, versions)
+    result = fields(layout, data)
+    ordered = sorted(versions, key=place)
+    known = [fields(one.layout, one.tuple) for one in ordered]
+    newest = max(range(len(known)), key=lambda i: (known[i]["value_at"], i))
+    assert result["value_at"] == known[newest]["value_at"]
+    assert result["value"] == known[newest]["value"]
+    assert layout == ordered[-1].layout
+    assert result.get("note") == known[-1].get("note")
+
+
+@settings(deadline=None)  # the first example compiles kernels
+@given(versions=candidates(least=2, deleted=False))
+def test_a_sum_is_over_all_versions_and_the_rest_the_last_writers(versions: list[Candidate]) -> None:
+    layout, data = made(SUM, versions)
+    ordered = sorted(versions, key=place)
+    known = [fields(one.layout, one.tuple) for one in ordered]
+    numbers = [one["value"] for one in known if one["value"] is not None]
+    total = fields(layout, data)["value"]
+    if not numbers:
+        assert total is None
+    else:
+        assert total == pytest.approx(sum(numbers))  # type: ignore[arg-type]
+    assert fields(layout, data)["value_at"] == known[-1]["value_at"]
+
+
+def versions_of(*values: bytes) -> list[Candidate]:
+    header = b"\x92\x01"
+    return [Candidate(header + value, f"r{i}", "i", 1, i) for i, value in enumerate(values)]
+
+
+def test_a_sum_is_exact_and_has_tarantools_types() -> None:
+    big = mp.encode(2**64 - 2)
+    formats = SUM.formats()
+    total = sum_fields(versions_of(big, mp.encode(1)), formats, ["value"])
+    assert list(mp.decode(total)) == [1, 2**64 - 1]
+    total = sum_fields(versions_of(encode(Decimal("0.1")), mp.encode(2)), formats, ["value"])
+    assert total == b"\x92\x01" + encode(Decimal("2.1"))
+
+
+@pytest.mark.parametrize(
+    ("values", "what"),
+    [((2**64 - 1, 1), "Integer overflow"), ((1, "text"), "expected a number")],
+)
+def test_what_cannot_be_added_is_a_fault(values: tuple[object, ...], what: str) -> None:
+    versions = versions_of(*map(mp.encode, values))
+    with pytest.raises(TupleError, match=what):
+        sum_fields(versions, SUM.formats(), ["value"])
+    (outcome,) = _outcomes(SUM, [versions])
+    assert (outcome.winner, outcome.tuple) == (None, None)
+    assert what in str(outcome.fault)
+
+
+def test_a_result_that_is_one_of_the_versions_is_that_version() -> None:
+    one = Candidate(mp.encode([1, 5, 2, "a"]), "a", "i", 1, 1)
+    other = Candidate(mp.encode([1, 4, 1, "a"]), "b", "i", 1, 2)
+    assert _outcomes(MERGE, [[other, one]]) == [Outcome(1)]
+    (outcome,) = _outcomes(MERGE, [[one, other]])
+    assert outcome.winner == 0
+
+
+def test_a_field_behind_the_end_is_set_with_a_gap() -> None:
+    short = Candidate(mp.encode([1]), "b", "i", 1, 2)
+    full = Candidate(mp.encode([1, "x", 7]), "a", "i", 1, 1)
+    (outcome,) = _outcomes(MERGE, [[full, short]])
+    assert outcome.winner == 0
+    value_only = Resolver(**RESOLVER, policy="merge_fields", groups={"note": ["note"]})  # type: ignore[arg-type]
+    noted = Candidate(mp.encode([1, "x", 7, "n"]), "a", "i", 1, 1)
+    (outcome,) = _outcomes(value_only, [[noted, short]])
+    assert list(mp.decode(outcome.tuple or b"")) == [1, None, None, "n"]
