@@ -175,3 +175,15 @@ class SpoolError(AggregatorError):
 
 class SpoolFullError(SpoolError):
     """There is no room for what was received; nothing of it is lost, the server has it still."""
+
+
+class RidError(AggregatorError):
+    """A text is not a RID. Fields: `rid`, `part`."""
+
+
+class RidStateError(AggregatorError):
+    """What was asked is refused in the state that a warehouse's RID names. Fields: `warehouse`, `rid`."""
+
+
+class SyncError(AggregatorError):
+    """A warehouse cannot be copied as it is, or the copy is not what it must be. Fields: `table`, `file`."""

@@ -1,0 +1,1 @@
+"""Tests of the RID's value, operations and comparison."""

@@ -1,0 +1,111 @@
+"""What two RIDs say of each other: same, which way to sync, split brain, unrelated. Pure.
+
+In this order: bases that exist and differ are unrelated. Else head, old1 and old2 are searched for a ULID that both
+have. Its indexes (0, 1, 2) tell: both 0, the same data; one 0, that one is behind; none 0, a split brain whose common
+data are that generation. Without one, an empty head is synchronized to; two heads are a split brain of which
+nothing more is known. Flags and `incoming` take no part.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Literal
+
+from ulid import ULID
+
+from udfs.rid.value import EMPTY, Rid
+
+Side = Literal["a", "b"]
+
+
+class Verdict(StrEnum):
+    """The outcome of a comparison."""
+
+    SAME = "same"
+    SYNC = "sync"
+    SPLIT_BRAIN = "split_brain"
+    UNRELATED = "unrelated"
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """What is to be done with two nodes.
+
+    Parameters
+    ----------
+    verdict : Verdict
+    source, target : str or None
+        `a` or `b`: from which to which to sync; None unless the verdict is `sync`.
+    common : ULID or None
+        The newest generation that both have had: before a split brain, the data point before it.
+    indexes : tuple of int, or None
+        Where `common` stands in a and in b: 0 head, 1 old1, 2 old2.
+    younger : str or None
+        Which of the heads of a split brain with a common generation began later; None where both began in one
+        millisecond.
+
+    """
+
+    verdict: Verdict
+    source: Side | None = None
+    target: Side | None = None
+    common: ULID | None = None
+    indexes: tuple[int, int] | None = None
+    younger: Side | None = None
+
+    def as_json(self) -> Mapping[str, str | None]:
+        """Return it as the object that the command prints."""
+        return {
+            "verdict": self.verdict.value,
+            "from": self.source,
+            "to": self.target,
+            "common": None if self.common is None else str(self.common),
+            "younger": self.younger,
+        }
+
+
+def compare(a: Rid, b: Rid) -> Comparison:
+    """Compare two nodes by their RIDs."""
+    if EMPTY not in (a.base, b.base) and a.base != b.base:
+        return Comparison(Verdict.UNRELATED)
+    found = _newest_common(a, b)
+    if found is None:
+        return _without_common(a, b)
+    indexes = i, j = found
+    common = a.generations[i]
+    if i == j == 0:
+        return Comparison(Verdict.SAME, common=common, indexes=indexes)
+    if i == 0:
+        return Comparison(Verdict.SYNC, "b", "a", common, indexes)
+    if j == 0:
+        return Comparison(Verdict.SYNC, "a", "b", common, indexes)
+    return Comparison(Verdict.SPLIT_BRAIN, common=common, indexes=indexes, younger=_younger(a, b))
+
+
+def _newest_common(a: Rid, b: Rid) -> tuple[int, int] | None:
+    pairs = [
+        (i, j)
+        for i, one in enumerate(a.generations)
+        for j, other in enumerate(b.generations)
+        if one == other != EMPTY
+    ]
+    # Nodes of one lineage have their generations in one order, so any measure of age does that treats a as it does b.
+    return min(pairs, key=lambda pair: (sum(pair), -int(a.generations[pair[0]])), default=None)
+
+
+def _without_common(a: Rid, b: Rid) -> Comparison:
+    if a.head == b.head == EMPTY:
+        return Comparison(Verdict.SAME)
+    if a.head == EMPTY:
+        return Comparison(Verdict.SYNC, "b", "a")
+    if b.head == EMPTY:
+        return Comparison(Verdict.SYNC, "a", "b")
+    return Comparison(Verdict.SPLIT_BRAIN)
+
+
+def _younger(a: Rid, b: Rid) -> Side | None:
+    if a.head.milliseconds == b.head.milliseconds:
+        return None
+    return "a" if a.head.milliseconds > b.head.milliseconds else "b"

@@ -1,0 +1,148 @@
+"""The value of a RID: five ULIDs and five flags, as text and back.
+
+    incoming:head:old1:old2:base:consistency:outdated:primary:crashed_primary:file_lock
+
+    00000000000000000000000000:01DT3V6WF6K5K12JBV8B563TXP:01DT3TREEM05JE0G8NFRACKJ3Y:01DT3TPFFQV48H3D51300DH53S:\
+01DT3P4BTHN2T3QZTR9V78CPV5:1:0:0:0:3
+
+The simplified text keeps of each ULID the ten characters of its timestamp; it is for people, and cannot be read back
+(two generations of one millisecond look alike). One value has one text: ULIDs are upper case.
+Not here: what changes a RID (`udfs.rid.operations`), and what two of them say of each other (`udfs.rid.comparison`).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, fields
+from enum import IntEnum
+from typing import Any
+
+from ulid import ULID
+
+from schemas.errors import RidError
+
+EMPTY = ULID.from_int(0)
+"""Stands where no ULID was given yet."""
+
+TIMESTAMP_CHARACTERS = 10
+
+_FORM = "incoming:head:old1:old2:base:consistency:outdated:primary:crashed_primary:file_lock"
+
+
+class FileLock(IntEnum):
+    """The state of the warehouse's writer lock."""
+
+    UNKNOWN = 0
+    UNLOCKED = 1
+    ALLOW_READ = 2
+    LOCKED = 3
+
+
+@dataclass(frozen=True)
+class Rid:
+    """What one node says of its data.
+
+    Parameters
+    ----------
+    incoming : ULID
+        On the target of a sync that has not ended: the source's head. Else empty.
+    head : ULID
+        The generation of the data.
+    old1, old2 : ULID
+        The generations before it.
+    base : ULID
+        Of the network of copies; never rotated.
+    consistency : bool
+        Whether the data are whole: false before there are any, and in the middle of a sync.
+    outdated : bool
+        Whether this secondary is known to be behind a primary.
+    primary : bool
+        Whether this node may be written.
+    crashed_primary : bool
+        Whether it was left as a primary without a proper end, and not synchronized since.
+    file_lock : FileLock
+
+    """
+
+    incoming: ULID = EMPTY
+    head: ULID = EMPTY
+    old1: ULID = EMPTY
+    old2: ULID = EMPTY
+    base: ULID = EMPTY
+    consistency: bool = False
+    outdated: bool = False
+    primary: bool = False
+    crashed_primary: bool = False
+    file_lock: FileLock = FileLock.UNKNOWN
+
+    @property
+    def generations(self) -> tuple[ULID, ULID, ULID]:
+        """Head, old1 and old2: what is compared, by its index."""
+        return self.head, self.old1, self.old2
+
+    @property
+    def simplified(self) -> str:
+        """The text with the ULIDs' timestamps alone."""
+        return self._text(TIMESTAMP_CHARACTERS)
+
+    def __str__(self) -> str:
+        return self._text(None)
+
+    def _text(self, characters: int | None) -> str:
+        ulids = [str(getattr(self, name))[:characters] for name in ULIDS]
+        return ":".join([*ulids, *(str(int(getattr(self, name))) for name in FLAGS)])
+
+
+ULIDS = tuple(field.name for field in fields(Rid))[:5]
+FLAGS = tuple(field.name for field in fields(Rid))[5:]
+
+
+def parse_rid(text: str) -> Rid:
+    """Return the RID that a text stands for.
+
+    Raises
+    ------
+    RidError
+        If it is no RID in full; fields `rid` and `part` tell which part is wrong.
+
+    """
+    parts = text.split(":")
+    if len(parts) != len(ULIDS) + len(FLAGS):
+        raise RidError(f"a RID has 10 parts, this has {len(parts)}", rid=text, advice=f"give all of {_FORM}")
+    named: dict[str, Any] = {
+        name: _ulid(name, part, text) for name, part in zip(ULIDS, parts[:5], strict=True)
+    }
+    named |= {name: _flag(name, part, text) for name, part in zip(FLAGS[:-1], parts[5:-1], strict=True)}
+    return Rid(**named, file_lock=_file_lock(parts[-1], text))
+
+
+def _ulid(name: str, text: str, rid: str) -> ULID:
+    try:
+        value = ULID.from_str(text)
+        if str(value) == text:
+            return value
+    except ValueError:
+        pass
+    simplified = len(text) == TIMESTAMP_CHARACTERS
+    advice = (
+        "give the RID in full, not simplified" if simplified else "a ULID is 26 of 0-9 and A-Z but I, L, O, U"
+    )
+    raise RidError(f"{text!r} is not a ULID", part=name, rid=rid, advice=advice)
+
+
+def _flag(name: str, text: str, rid: str) -> bool:
+    if text not in ("0", "1"):
+        raise RidError(f"{text!r} is not a flag", part=name, rid=rid, advice="a flag is 0 or 1")
+    return text == "1"
+
+
+def _file_lock(text: str, rid: str) -> FileLock:
+    if text not in ("0", "1", "2", "3"):
+        raise RidError(
+            f"{text!r} is not a state of a lock", part="file_lock", rid=rid, advice="it is 0, 1, 2 or 3"
+        )
+    return FileLock(int(text))
+
+
+def later_than(previous: ULID, fresh: ULID) -> ULID:
+    """Return `fresh`, or the ULID behind `previous` where a clock went back: a lineage's generations ascend."""
+    return fresh if fresh > previous else ULID.from_int(int(previous) + 1)
