@@ -38,15 +38,23 @@ class Chunk:
         End in `rows` of each transaction.
     times : float64[n]
         Time of each, seconds since 1970 UTC, by the server's clock.
-    vclock : int64[32]
-        What is had when all of them are.
+    replicas, lsns : int64[n]
+        Replica id of each, and the lsn of its last row.
 
     """
 
     rows: Bytes
     ends: Ints
     times: npt.NDArray[np.float64]
-    vclock: Ints
+    replicas: Ints
+    lsns: Ints
+
+    @property
+    def vclock(self) -> dict[int, int]:
+        """What is had of the chunk's origins when all of it is."""
+        top = np.zeros(VCLOCK_MAX, np.int64)
+        np.maximum.at(top, self.replicas, self.lsns)
+        return sparse(top)
 
 
 class Sink(Protocol):
@@ -119,7 +127,7 @@ class RowStream:
         self.counts: Ints = np.zeros(VCLOCK_MAX, np.int64)
         self._emit, self._peer = emit, peer
         self._buffers = _Buffers()
-        self._ends = np.empty(TRANSACTIONS, np.int64)
+        self._marks = np.empty((3, TRANSACTIONS), np.int64)
         self._times = np.empty(TRANSACTIONS, np.float64)
 
     @property
@@ -147,12 +155,13 @@ class RowStream:
         state[kernel.AT] = begin
         while True:
             status = kernel.walk_stream(
-                buffer, end, self.vclock, self.counts, state, self._buffers.out, self._ends, self._times
+                buffer, end, self.vclock, self.counts, state, self._buffers.out, self._marks, self._times
             )
             count = int(state[kernel.COUNT])
             if count:
-                ends, times = self._ends[:count].copy(), self._times[:count].copy()
-                self._emit(Chunk(self._buffers.take(), ends, times, self.vclock.copy()))
+                ends, replicas, lsns = self._marks[:, :count].copy()
+                times = self._times[:count].copy()
+                self._emit(Chunk(self._buffers.take(), ends, times, replicas, lsns))
             elif status == kernel.FULL:
                 self._buffers.grow()
             if status < 0:

@@ -62,9 +62,39 @@ class XlogWriter:
         self._pending_size = 0
         self._name = path.with_name(path.name + INPROGRESS)
         self._file = os.open(self._name, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o644)
-        self._append(format_meta(meta))
-        if meta.filetype == "XLOG":
-            self._publish()
+        try:
+            self._append(format_meta(meta))
+            if meta.filetype == "XLOG":
+                self._publish()
+        except OSError:
+            self.abandon()
+            raise
+
+    @classmethod
+    def resume(
+        cls, path: Path, position: int, fsync: Fsync = Fsync.CLOSE, compress: bool | None = None
+    ) -> XlogWriter:
+        """Return a writer that goes on in a log that was left without end marker.
+
+        Parameters
+        ----------
+        path : Path
+            The log.
+        position : int
+            Where its whole blocks end, in bytes; what lies behind is cut off.
+        fsync, compress
+            As of the class.
+
+        """
+        writer = cls.__new__(cls)
+        writer.path = writer._name = path
+        writer.position = position
+        writer._fsync, writer._compress = fsync, compress
+        writer._pending, writer._pending_size = [], 0
+        writer._file = os.open(path, os.O_WRONLY | os.O_CLOEXEC)
+        os.ftruncate(writer._file, position)
+        os.lseek(writer._file, position, os.SEEK_SET)
+        return writer
 
     def __enter__(self) -> XlogWriter:
         return self
@@ -87,6 +117,20 @@ class XlogWriter:
         self._pending_size += len(rows)
         if self._pending_size >= FLUSH_THRESHOLD:
             self.flush()
+
+    def write_block(self, rows: bytes) -> None:
+        """Write whole transactions as one block at once; where there is no room, nothing has changed.
+
+        Raises
+        ------
+        OSError
+            They are not written.
+
+        """
+        self.flush()
+        self._append(encode_block(rows, self._compress))
+        if self._fsync is Fsync.BLOCK:
+            os.fsync(self._file)
 
     def flush(self) -> None:
         """Write the block that is being filled; afterwards other processes can read it."""

@@ -166,7 +166,7 @@ def walk_stream(
     counts: Ints,
     state: Ints,
     out: Bytes,
-    ends: Ints,
+    marks: Ints,
     times: npt.NDArray[np.float64],
 ) -> Int:
     """Copy the rows of SUBSCRIBE up to the end of the last whole packet.
@@ -183,8 +183,8 @@ def walk_stream(
         Of the walk; all zeros at its beginning.
     out : uint8[]
         Gets the rows; what is of whole transactions ends at `state[COMMITTED]`.
-    ends : int64[n]
-        Gets the end in `out` of each whole transaction.
+    marks : int64[3, n]
+        Gets of each whole transaction its end in `out`, its replica id, the lsn of its last row.
     times : float64[n]
         Gets the time of its last row, seconds since 1970 UTC, as the server stamped it.
 
@@ -201,7 +201,7 @@ def walk_stream(
         if begin < 0:
             state[NEED] = stop
             return MORE if begin == -1 else BAD_LENGTH
-        if state[COUNT] == ends.size or state[OUT] + stop - begin + HEAD_ROOM > out.size:
+        if state[COUNT] == times.size or state[OUT] + stop - begin + HEAD_ROOM > out.size:
             state[NEED] = state[OUT] + stop - begin + HEAD_ROOM
             return FULL
         body, w = _header(data, begin, stop, values, to, state[OUT])
@@ -223,7 +223,7 @@ def walk_stream(
             copy_bytes(to + w, data + body, stop - body)
             state[OUT] = w + stop - body
         if values[_HAS_TSN] == 0 or values[_K_FLAGS] & 1:
-            status = np.int64(_commit(values, vclock, counts, state, ends, times))
+            status = np.int64(_commit(values, vclock, counts, state, marks, times))
             if status < 0:
                 return status
         state[AT] = stop
@@ -231,7 +231,7 @@ def walk_stream(
 
 @njit(cache=True, nogil=True)
 def _commit(
-    values: Ints, vclock: Ints, counts: Ints, state: Ints, ends: Ints, times: npt.NDArray[np.float64]
+    values: Ints, vclock: Ints, counts: Ints, state: Ints, marks: Ints, times: npt.NDArray[np.float64]
 ) -> int:
     replica, lsn = state[REPLICA], values[_K_LSN]
     if state[SKIPPING]:
@@ -241,7 +241,9 @@ def _commit(
     else:
         vclock[replica] = lsn
         counts[replica] += lsn - state[TSN] + 1
-        ends[state[COUNT]] = state[OUT]
+        marks[0, state[COUNT]] = state[OUT]
+        marks[1, state[COUNT]] = replica
+        marks[2, state[COUNT]] = lsn
         times[state[COUNT]] = double_of(values[_K_TIME])
         state[COUNT] += 1
         state[COMMITTED] = state[OUT]

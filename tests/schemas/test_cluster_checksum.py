@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from udfs.cluster_checksum import checksum, pairs_of
+from schemas.cluster_checksum import checksum, pairs_of
 
 A1, A2 = "a0000000-0000-4000-8000-000000000001", "a0000000-0000-4000-8000-000000000002"
 INSTANCES = st.dictionaries(st.integers(1, 31), st.uuids().map(str), max_size=31)
@@ -32,7 +32,7 @@ def test_golden_values(instances: dict[int, str], data: bytes, expected: int) ->
 
 
 def test_the_check_value_of_the_polynomial() -> None:
-    from udfs import cluster_checksum
+    from schemas import cluster_checksum
 
     assert cluster_checksum._CRC32(b"123456789") == 0xCBF43926
 

@@ -1,0 +1,260 @@
+"""Writes a spool: snapshots, logs with rotation, each row once, nothing behind a hole.
+
+A log is named by the vclock that its rows go on from; a closed one ends with Tarantool's end marker. What is
+appended is in the file, in whole blocks, when `append` returns; how soon it is on the disk is `fsync`. Where there is
+no room, rows are kept in memory and written by `retry`; whoever feeds the spool stops until then.
+
+One process writes a spool: it holds a lock on the file `lock` in it. Local directories only.
+Not here: what the files tell after a kill (`state`), removing them (`removal`).
+"""
+
+from __future__ import annotations
+
+import errno
+import fcntl
+import logging
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from schemas.errors import SpoolError, SpoolFullError
+from sources.spool import state as spool_state
+from sources.spool.state import SpoolState, Tail, file_name
+from sources.xlog.arrays import Bytes
+from sources.xlog.meta import Meta
+from sources.xlog.vclock import distance, joined, not_beyond, shared
+from sources.xlog.writer import Fsync, XlogWriter
+
+logger = logging.getLogger(__name__)
+
+LOCK = "lock"
+_NO_ROOM = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}
+
+
+@dataclass(frozen=True)
+class SpoolOptions:
+    """How a spool is written.
+
+    Parameters
+    ----------
+    rotate_bytes : int
+        A log that has grown to this is closed.
+    fsync : Fsync
+        `BLOCK`: what was appended survives a power failure. `CLOSE`: closed files do. What is lost is fetched
+        again, as long as the server has it.
+    compress : bool or None
+        None: blocks above 2 KiB, as Tarantool does.
+
+    """
+
+    rotate_bytes: int = 256 << 20
+    fsync: Fsync = Fsync.CLOSE
+    compress: bool | None = None
+
+
+class Spool:
+    """A spool that is being written; a context manager that locks it and closes its log cleanly.
+
+    Parameters
+    ----------
+    directory : Path
+        Made if it is missing.
+    options : SpoolOptions
+
+    Raises
+    ------
+    SpoolError
+        Another process writes it, or its files are damaged.
+
+    """
+
+    def __init__(self, directory: Path, options: SpoolOptions | None = None) -> None:
+        self.directory = directory
+        self.options = options or SpoolOptions()
+        self.server_version = "2.6.0"
+        """Written into the headers: of the server whose rows these are."""
+        self.vclock: dict[int, int] | None = None
+        """What is in the files; None: nothing yet."""
+        self._instance_uuid: str | None = None
+        self._lock = -1
+        self._writer: XlogWriter | None = None
+        self._tail: Tail | None = None
+        self._has_hole = False
+        self._unwritten: list[tuple[Bytes, dict[int, int]]] = []
+
+    def __enter__(self) -> Spool:
+        self.directory.mkdir(parents=True, exist_ok=True)
+        self._lock = _locked(self.directory / LOCK)
+        try:
+            spool_state.clean(self.directory)
+            self._take(spool_state.read_state(self.directory))
+        except BaseException:
+            os.close(self._lock)
+            raise
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        try:
+            self.close()
+        finally:
+            os.close(self._lock)
+
+    @property
+    def instance_uuid(self) -> str | None:
+        """Who the files say that wrote them: the subscriber's own uuid."""
+        return self._instance_uuid
+
+    @instance_uuid.setter
+    def instance_uuid(self, uuid: str) -> None:
+        self._instance_uuid = uuid
+
+    @property
+    def is_full(self) -> bool:
+        """Whether rows wait for room."""
+        return bool(self._unwritten)
+
+    def begin(self, vclock: Mapping[int, int]) -> None:
+        """Begin an empty spool at a vclock without a snapshot: rows above it come next."""
+        if self.vclock is not None:
+            raise SpoolError("the spool is not empty", spool=str(self.directory))
+        self.vclock = shared(vclock)
+
+    def append(self, rows: Bytes, vclock: Mapping[int, int]) -> None:
+        """Write whole transactions.
+
+        Parameters
+        ----------
+        rows : uint8[]
+            As they go into a log; the caller has made sure that they go on from `self.vclock`.
+        vclock : mapping
+            What is had with them.
+
+        Raises
+        ------
+        SpoolFullError
+            There is no room; they are kept, and `retry` writes them.
+
+        """
+        self._unwritten.append((rows, dict(vclock)))
+        self.retry()
+
+    def retry(self) -> None:
+        """Write what is kept.
+
+        Raises
+        ------
+        SpoolFullError
+            There is still no room.
+
+        """
+        try:
+            while self._unwritten:
+                rows, vclock = self._unwritten[0]
+                self._open_log().write_block(rows.tobytes())
+                self.vclock = shared(joined(self.vclock or {}, vclock))
+                del self._unwritten[0]
+                self._rotate()
+        except OSError as error:
+            raise self._failed(error) from error
+
+    def snapshot(self, vclock: Mapping[int, int]) -> XlogWriter:
+        """Return the writer of a snapshot; `adopt` it when it is closed."""
+        path = self.directory / file_name(shared(vclock), ".snap")
+        path.unlink(missing_ok=True)  # of the same state: an older generation without any row after it
+        return XlogWriter(path, self._meta("SNAP", shared(vclock)), self.options.fsync, self.options.compress)
+
+    def adopt(self, vclock: Mapping[int, int]) -> None:
+        """Go on from a snapshot that is complete: rows above `vclock` come next, perhaps behind a hole."""
+        self.close()
+        before, self.vclock = self.vclock, shared(vclock)
+        if before is not None and not not_beyond(before, self.vclock):
+            raise SpoolError(f"a snapshot at {self.vclock} is behind the spool at {before}")
+        self._has_hole = before is not None and distance(self.vclock, before) > 0
+
+    def set_aside(self, name: str) -> Path:
+        """Move all files into a folder of the spool and begin empty; return the folder."""
+        self.close()
+        folder = self.directory / name
+        folder.mkdir()
+        for suffix in (".xlog", ".snap"):
+            for file in spool_state.files_of(self.directory, suffix):
+                file.path.rename(folder / file.path.name)
+        self._unwritten.clear()
+        self.vclock, self._tail, self._has_hole = None, None, False
+        return folder
+
+    def forget(self) -> None:
+        """Drop rows that wait for room: they will be fetched again."""
+        self._unwritten.clear()
+
+    def close(self) -> None:
+        """Close the log that is being written with its end marker."""
+        writer, self._writer = self._writer, None
+        if writer is None:
+            return
+        try:
+            writer.close()
+        except OSError as error:
+            writer.abandon()
+            logger.warning("%s: left without its end marker: %s", writer.path, error)
+
+    def _take(self, state: SpoolState) -> None:
+        self.vclock = None if state.vclock is None else dict(state.vclock)
+        self._tail, self._has_hole = state.tail, state.has_hole
+        self._instance_uuid = state.instance_uuid
+        tail = state.tail
+        if tail is not None and not tail.is_closed and not state.has_hole:
+            options = self.options
+            self._writer = XlogWriter.resume(tail.path, tail.position, options.fsync, options.compress)
+
+    def _open_log(self) -> XlogWriter:
+        if self._writer is not None:
+            return self._writer
+        vclock, options = self.vclock or {}, self.options
+        path = self.directory / file_name(vclock, ".xlog")
+        previous = self._tail.meta.vclock if self._tail is not None else None
+        if self._has_hole:
+            # Not the log before: what follows does not go on from it, and a reader must see that.
+            previous = vclock
+        if self._tail is not None and self._tail.path == path:
+            # A closed log without a row: as a restarted server does, write over its end marker.
+            self._writer = XlogWriter.resume(path, self._tail.meta.length, options.fsync, options.compress)
+        else:
+            meta = self._meta("XLOG", vclock, previous)
+            self._writer = XlogWriter(path, meta, options.fsync, options.compress)
+            self._tail = Tail(path, replace(meta, length=self._writer.position), 0, is_closed=False)
+        self._has_hole = False
+        return self._writer
+
+    def _rotate(self) -> None:
+        writer = self._writer
+        if writer is not None and writer.position >= self.options.rotate_bytes:
+            writer.close()
+            self._writer = None
+
+    def _meta(self, kind: str, vclock: Mapping[int, int], previous: Mapping[int, int] | None = None) -> Meta:
+        if self._instance_uuid is None:
+            raise SpoolError("the spool has no instance uuid", spool=str(self.directory))
+        return Meta(kind, "0.13", self._instance_uuid, vclock, previous, {"Version": self.server_version})
+
+    def _failed(self, error: OSError) -> SpoolError:
+        if error.errno in _NO_ROOM:
+            return SpoolFullError(
+                f"there is no room: {error.strerror}; rows wait on the server",
+                spool=str(self.directory),
+                advice="free some, or let readers acknowledge what they have",
+            )
+        return SpoolError(f"cannot be written: {error}", spool=str(self.directory))
+
+
+def _locked(path: Path) -> int:
+    file = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+    try:
+        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError as error:
+        os.close(file)
+        raise SpoolError(
+            "another process writes the spool", spool=str(path.parent), advice="stop it first"
+        ) from error
+    return file

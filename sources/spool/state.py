@@ -1,0 +1,177 @@
+"""What a spool holds, found from its files alone: how far it has come, where the next row goes.
+
+A daemon that was killed leaves at most a torn block at the end of its last log, or an unfinished snapshot; both
+were never read by anybody and are cut off. Local directories only.
+
+Not here: writing (`spool`), removing files (`removal`).
+"""
+
+from __future__ import annotations
+
+import logging
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+from pyarrow.fs import LocalFileSystem
+
+from schemas.errors import SpoolError, XlogError
+from sources.xlog import reader
+from sources.xlog.block import EOF_MARKER
+from sources.xlog.meta import Meta
+from sources.xlog.vclock import distance, joined, shared
+from sources.xlog.writer import INPROGRESS
+
+logger = logging.getLogger(__name__)
+
+_NAME = re.compile(r"\d{20}\.(?:xlog|snap)\Z")
+_FILES = LocalFileSystem()
+
+
+@dataclass(frozen=True)
+class SpoolFile:
+    """One complete or growing file of a spool.
+
+    Parameters
+    ----------
+    path : Path
+    meta : Meta
+        Its header.
+    size : int
+        Bytes.
+    modified : float
+        Seconds since 1970 of the last write.
+
+    """
+
+    path: Path
+    meta: Meta
+    size: int
+    modified: float
+
+
+@dataclass(frozen=True)
+class Tail:
+    """The last log.
+
+    Parameters
+    ----------
+    path : Path
+    meta : Meta
+    position : int
+        Where its whole blocks end, in bytes.
+    is_closed : bool
+        Whether it ends with the end marker.
+
+    """
+
+    path: Path
+    meta: Meta
+    position: int
+    is_closed: bool
+
+
+@dataclass(frozen=True)
+class SpoolState:
+    """How far a spool has come.
+
+    Parameters
+    ----------
+    vclock : mapping or None
+        What it holds: None where it is empty.
+    tail : Tail or None
+        The last log.
+    has_hole : bool
+        Whether rows are missing between the last log and `vclock`: a newer snapshot lies between.
+    instance_uuid : str or None
+        From the headers.
+
+    """
+
+    vclock: Mapping[int, int] | None = None
+    tail: Tail | None = None
+    has_hole: bool = False
+    instance_uuid: str | None = None
+
+
+def file_name(vclock: Mapping[int, int], suffix: str) -> str:
+    """Return the name of a file that begins at a vclock: its signature in 20 digits."""
+    return f"{sum(vclock.values()):020}{suffix}"
+
+
+def files_of(directory: Path, suffix: str) -> list[SpoolFile]:
+    """Return the files of a kind (`.snap`, `.xlog`) in the order of the log."""
+    found = []
+    for path in sorted(directory.iterdir()):
+        if path.suffix == suffix and _NAME.match(path.name):
+            stat = path.stat()
+            found.append(SpoolFile(path, reader.read_meta(_FILES, str(path)), stat.st_size, stat.st_mtime))
+    return found
+
+
+def clean(directory: Path) -> None:
+    """Remove files that were being made when the daemon was killed."""
+    for path in directory.glob(f"*{INPROGRESS}"):
+        logger.warning("%s: removed, it was never finished", path)
+        path.unlink()
+
+
+def read_state(directory: Path) -> SpoolState:
+    """Return how far the spool in a directory has come; changes nothing.
+
+    Raises
+    ------
+    SpoolError
+        A file other than the last log's end is damaged.
+
+    """
+    try:
+        snapshots, logs = files_of(directory, ".snap"), files_of(directory, ".xlog")
+    except XlogError as error:
+        raise SpoolError(f"the spool is damaged: {error}", spool=str(directory)) from error
+    if not snapshots and not logs:
+        return SpoolState()
+    instance = (logs or snapshots)[-1].meta.instance_uuid
+    if not logs:
+        return SpoolState(shared(snapshots[-1].meta.vclock), instance_uuid=instance)
+    tail, reached = read_tail(logs[-1].path, logs[-1].meta)
+    if snapshots and distance(snapshots[-1].meta.vclock, reached) > 0:
+        return SpoolState(shared(snapshots[-1].meta.vclock), tail, has_hole=True, instance_uuid=instance)
+    return SpoolState(reached, tail, instance_uuid=instance)
+
+
+def read_tail(path: Path, meta: Meta) -> tuple[Tail, dict[int, int]]:
+    """Return where a log's whole blocks end, and the vclock after them."""
+    top = np.zeros(32, np.int64)
+    end = None
+    try:
+        for rows in reader.read_headers(_FILES, str(path)):
+            np.maximum.at(top, rows.replica_id, rows.lsn)
+    except XlogError as error:
+        if "offset" not in error.fields:
+            raise SpoolError(f"the last log is damaged: {error}", file=str(path)) from error
+        end = int(error.fields["offset"])
+        logger.warning("%s: cut off at %d: %s", path, end, error)
+        top = _lsns_before(path, end)
+    position, has_marker = (end, False) if end is not None else _whole_end(path, meta)
+    reached = joined(meta.vclock, {id_: int(lsn) for id_, lsn in enumerate(top) if id_ and lsn})
+    return Tail(path, meta, position, has_marker), shared(reached)
+
+
+def _lsns_before(path: Path, end: int) -> np.ndarray[tuple[int], np.dtype[np.int64]]:
+    top = np.zeros(32, np.int64)
+    for rows in reader.read_headers(_FILES, str(path), 0, end, exact=True):
+        np.maximum.at(top, rows.replica_id, rows.lsn)
+    return top
+
+
+def _whole_end(path: Path, meta: Meta) -> tuple[int, bool]:
+    size = path.stat().st_size
+    with path.open("rb") as file:
+        file.seek(max(meta.length, size - len(EOF_MARKER)))
+        if file.read() == EOF_MARKER:
+            return size - len(EOF_MARKER), True
+    position, has_marker = reader.end_of_whole_blocks(_FILES, str(path), meta.length)
+    return position, has_marker

@@ -1,0 +1,108 @@
+"""Which peer feeds the rows of which instance: documents 002 and 004, as pure functions.
+
+A peer is named by its instance uuid, an instance by its replica id. Not here: connecting, voting, subscribing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+from enum import StrEnum
+
+from sources.iproto.messages import Ballot
+
+Assignment = Mapping[str, frozenset[int]]
+"""Peer → the replica ids that it feeds; a peer without ids is not in it."""
+
+
+class Orphans(StrEnum):
+    """Who feeds an instance that is no connected peer: the last peer, or peers in turn."""
+
+    LAST = "last"
+    ROUND_ROBIN = "round_robin"
+
+
+def assign(
+    peers: Sequence[str],
+    owners: Mapping[int, str],
+    current: Assignment | None = None,
+    orphans: Orphans = Orphans.LAST,
+    able: Mapping[str, Collection[int]] | None = None,
+) -> dict[str, frozenset[int]]:
+    """Give each replica id to one peer.
+
+    An id goes to the peer whose own it is, where that one is connected. An orphan stays where it is; a new one
+    goes to the last peer in the order of replica ids, or to the peer with the fewest ids.
+
+    Parameters
+    ----------
+    peers : sequence of str
+        The connected ones.
+    owners : mapping of int to str
+        {replica id: instance uuid}: every id that is to be fed.
+    current : Assignment, optional
+        Who feeds what now.
+    orphans : Orphans
+        What happens to ids without a connected peer of their own.
+    able : mapping, optional
+        Peer → ids that it can feed: it has the logs, and is not behind. By default all can feed all.
+
+    Returns
+    -------
+    dict of str to frozenset of int
+        An id that nobody can feed is missing.
+
+    """
+    order = _by_id(peers, owners)
+    result: dict[str, set[int]] = {peer: set() for peer in order}
+    holders = {id_: peer for peer, ids in (current or {}).items() for id_ in ids}
+    rest = []
+    for id_ in sorted(owners):
+        fit = [peer for peer in order if able is None or id_ in able.get(peer, ())]
+        if owners[id_] in fit:
+            result[owners[id_]].add(id_)
+        elif holders.get(id_) in fit:
+            result[holders[id_]].add(id_)
+        elif fit:
+            rest.append((id_, fit))
+    for id_, fit in rest:
+        chosen = (
+            fit[-1] if orphans is Orphans.LAST else min(fit, key=lambda p: (len(result[p]), order.index(p)))
+        )
+        result[chosen].add(id_)
+    return {peer: frozenset(ids) for peer, ids in result.items() if ids}
+
+
+def lead(
+    peers: Sequence[str],
+    ids: Collection[int],
+    current: str | None,
+    ballots: Mapping[str, Ballot],
+    able: Mapping[str, Collection[int]],
+) -> dict[str, frozenset[int]]:
+    """Give every id to one peer: the one that leads now, else the able one that has most rows.
+
+    Parameters
+    ----------
+    peers : sequence of str
+        The connected ones; of equals the first is chosen.
+    ids : collection of int
+        All that are to be fed.
+    current : str or None
+        Who leads.
+    ballots : mapping
+        What each peer has.
+    able : mapping
+        Peer → ids that it can feed; one that cannot feed them all does not lead.
+
+    """
+    fit = [peer for peer in peers if frozenset(able.get(peer, ())) >= frozenset(ids)]
+    if not fit:
+        return {}
+    chosen = current if current in fit else max(fit, key=lambda peer: sum(ballots[peer].vclock.values()))
+    return {chosen: frozenset(ids)} if chosen is not None else {}
+
+
+def _by_id(peers: Sequence[str], owners: Mapping[int, str]) -> list[str]:
+    """Return the peers in the order of their replica ids; those without one come first, as they stand."""
+    own = {uuid: id_ for id_, uuid in owners.items()}
+    return sorted(dict.fromkeys(peers), key=lambda peer: own.get(peer, 0))

@@ -1,0 +1,90 @@
+"""FETCH_SNAPSHOT into a spool: the state of one server as a `.snap`, and the vclock from which its rows go on.
+
+The rows go on from the vclock of the read view, which the server tells *first*; what it tells last is newer than the
+rows. Not here: when a snapshot is needed (`replicaset`).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+from collections.abc import Mapping
+
+from schemas.errors import ConnectionLostError, SpoolError
+from sources.iproto.client import connect
+from sources.iproto.inflow import SnapshotStream
+from sources.spool.spool import Spool
+from sources.subscribe.link import Link
+from sources.xlog.arrays import Bytes
+from sources.xlog.writer import XlogWriter
+
+logger = logging.getLogger(__name__)
+
+LOOK_SECONDS = 0.05
+
+
+class _Target:
+    """Takes a snapshot's rows; keeps those that come before the file is open."""
+
+    def __init__(self) -> None:
+        self._early: list[Bytes] = []
+        self._writer: XlogWriter | None = None
+
+    def open(self, writer: XlogWriter) -> None:
+        self._writer = writer
+        for rows in self._early:
+            writer.write_block(rows.tobytes())
+        self._early.clear()
+
+    def take(self, rows: Bytes) -> None:
+        if self._writer is None:
+            self._early.append(rows)
+            return
+        try:
+            self._writer.write_block(rows.tobytes())
+        except OSError as error:
+            raise SpoolError(
+                f"the snapshot cannot be written: {error.strerror}", file=str(self._writer.path)
+            ) from error
+
+
+async def fetch_snapshot(link: Link, spool: Spool) -> Mapping[int, int]:
+    """Write a server's snapshot into a spool and return the vclock from which its rows go on.
+
+    Raises
+    ------
+    IprotoError
+        The server refused, or the connection broke: the spool is as it was.
+    SpoolError
+        The snapshot cannot be written: the spool is as it was.
+
+    """
+    target = _Target()
+    rows = SnapshotStream(target.take, link.name)
+    # A server with synchronous transactions under way answers when they are settled.
+    connection = await connect(link.peer, link.timing.answer)
+    try:
+        first = await connection.fetch_snapshot(rows)
+        writer = spool.snapshot(first)
+        try:
+            target.open(writer)
+            end = connection.wire.end_of_stream
+            while not end.done():
+                await asyncio.wait([end], timeout=LOOK_SECONDS)
+                if asyncio.get_running_loop().time() - connection.wire.heard > 4 * link.timing.answer:
+                    raise ConnectionLostError("the snapshot stopped", peer=link.name)
+            end.result()
+            writer.close()
+        except BaseException as error:
+            with contextlib.suppress(OSError):
+                writer.abandon()
+                writer.path.with_name(writer.path.name + ".inprogress").unlink(missing_ok=True)
+            if isinstance(error, OSError):
+                raise SpoolError(f"the snapshot cannot be written: {error}", file=str(writer.path)) from error
+            raise
+    finally:
+        connection.close()
+    spool.adopt(first)
+    logger.info("%s: snapshot of %d rows at %s", link.name, rows.rows, dict(first))
+    return first

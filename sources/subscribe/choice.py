@@ -1,0 +1,190 @@
+"""What ought to run: from what the peers said last and what the spool holds to streams and their ids.
+
+`Choice` remembers what must last for a while before it is believed. It asks nobody and starts nothing
+(`replicaset`); the rules themselves are in `assignment` and `start`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from sources.iproto.messages import REPLICA_IDS, Ballot
+from sources.subscribe.assignment import assign, lead
+from sources.subscribe.link import Link
+from sources.subscribe.options import Feed, ReplicasetOptions
+from sources.subscribe.start import fitness, rewound
+from sources.xlog.vclock import Vclock
+
+Wanted = Mapping[str, frozenset[int] | None]
+"""Peer's instance uuid → the ids that it feeds; None: all, also those that come."""
+
+
+@dataclass(frozen=True)
+class Decision:
+    """What ought to run.
+
+    Parameters
+    ----------
+    wanted : Wanted
+    is_gap : bool
+        Whether some rows can be had from no peer any more.
+    settled : frozenset of int
+        Ids of which we have more than any peer, their instance being away: what comes of them again is what
+        we have.
+
+    """
+
+    wanted: Wanted
+    is_gap: bool = False
+    settled: frozenset[int] = frozenset()
+
+
+def rows_of(link: Link) -> int:
+    """Return how many rows a peer has, over all instances."""
+    return sum(link.ballot.vclock.values()) if link.ballot is not None else -1
+
+
+def shown(wanted: Wanted, ready: Mapping[str, Link]) -> str:
+    """Return an assignment as the log shows it."""
+    return ", ".join(
+        f"{ready[uuid].name}: {'all' if ids is None else sorted(ids)}" for uuid, ids in sorted(wanted.items())
+    )
+
+
+@dataclass
+class Choice:
+    """The choices of one replicaset.
+
+    Parameters
+    ----------
+    options : ReplicasetOptions
+
+    """
+
+    options: ReplicasetOptions
+    owners: dict[int, str] = field(default_factory=dict)
+    """{replica id: instance uuid} of all instances whose rows are wanted."""
+    _rewound_since: dict[int, float] = field(default_factory=dict)
+    _stuck: dict[int, tuple[int, float]] = field(default_factory=dict)
+    _gap_since: float | None = None
+
+    def decide(
+        self,
+        ready: Mapping[str, Link],
+        vclock: Vclock,
+        gapped: Mapping[str, Vclock],
+        current: Wanted,
+        now: float,
+    ) -> Decision:
+        """Return what ought to run.
+
+        Parameters
+        ----------
+        ready : mapping
+            The peers that can be asked, by instance uuid.
+        vclock : Vclock
+            What the spool holds.
+        gapped : mapping
+            Peers that have said that they lack the logs, with the spool's vclock then.
+        current : Wanted
+            What runs.
+        now : float
+            Seconds of a clock that does not go back.
+
+        """
+        self.owners = self._owners(ready, vclock)
+        ids = frozenset(self.owners)
+        ballots = {uuid: link.ballot for uuid, link in ready.items() if link.ballot is not None}
+        had = {uuid: ready[uuid].had for uuid in ballots}
+        able, gone, settled = self._able(
+            ballots, had, vclock, {u for u, seen in gapped.items() if seen == dict(vclock)}
+        )
+        for uuid, given in current.items():  # a stream that runs is proof enough
+            if uuid in able:
+                able[uuid] |= ids if given is None else given & ids
+        self._gap_since = (self._gap_since or now) if gone else None
+        is_complete = len(ready) == len(self.options.peers)
+        patient = self._gap_since is not None and now - self._gap_since >= self.options.timing.patience
+        is_gap = bool(gone) and (is_complete or patient)
+        if self.options.feed is Feed.OWN_PEER:
+            held = {uuid: given for uuid, given in current.items() if given is not None}
+            return Decision(
+                assign(list(ready), self.owners, held, self.options.orphans, able), is_gap, settled
+            )
+        leader = next(iter(current), None)
+        if leader is not None and self._is_stuck(leader, ready, now):
+            others = {uuid: given for uuid, given in able.items() if uuid != leader}
+            able = others if lead(list(others), ids, None, ballots, others) else able
+        led = lead(list(ready), ids, leader, ballots, able)
+        everything = not self.options.origins
+        return Decision({uuid: None if everything else given for uuid, given in led.items()}, is_gap, settled)
+
+    def _able(
+        self,
+        ballots: Mapping[str, Ballot],
+        had: Mapping[str, Vclock],
+        vclock: Vclock,
+        gapped: set[str],
+    ) -> tuple[dict[str, frozenset[int]], set[int], frozenset[int]]:
+        """Return (peer → ids that it can feed, ids that nobody can feed though nobody is merely behind, settled)."""
+        ids = frozenset(self.owners)
+        behind = {uuid: fitness(ballot, had[uuid], ids).behind.keys() for uuid, ballot in ballots.items()}
+        settled = frozenset(
+            i for i in ids if self.owners[i] not in ballots and all(i in given for given in behind.values())
+        )
+        able: dict[str, frozenset[int]] = {}
+        for uuid, ballot in ballots.items():
+            lacks = fitness(ballot, vclock, ids).gone.keys() | (behind[uuid] - settled)
+            able[uuid] = frozenset() if uuid in gapped else ids - lacks
+        gone = {
+            i
+            for i in ids
+            if any(ballot.vclock.get(i, 0) > vclock.get(i, 0) for ballot in ballots.values())
+            and not any(i in given for given in able.values())
+            and not any(i in behind[uuid] for uuid in ballots if uuid not in gapped)
+        }
+        return able, gone, settled
+
+    def is_covered(self, current: Wanted) -> bool:
+        """Return whether every instance is fed by somebody: else rows of others may be ahead of theirs."""
+        if self.options.feed is Feed.LEADER:
+            return True
+        fed = {i for ids in current.values() if ids is not None for i in ids}
+        return fed >= self.owners.keys()
+
+    def rewound(self, ready: Mapping[str, Link], vclock: Vclock, now: float) -> dict[int, int]:
+        """Return instances that lost rows, and did not fetch them from their peers for a while."""
+        ballots = {uuid: link.ballot for uuid, link in ready.items() if link.ballot is not None}
+        had = {uuid: ready[uuid].had for uuid in ballots}
+        owners = self._owners(ready, vclock)
+        found = [i for i, owner in owners.items() if rewound(owner, i, ballots, had)]
+        self._rewound_since = {i: self._rewound_since.get(i, now) for i in found}
+        return {
+            i: max(ballot.vclock.get(i, 0) for ballot in ballots.values())
+            for i in found
+            if now - self._rewound_since[i] >= self.options.timing.patience
+        }
+
+    def _owners(self, ready: Mapping[str, Link], vclock: Vclock) -> dict[int, str]:
+        """Return whose each id is; an id that only vclocks know (an expelled instance) is nobody's."""
+        best = max(ready.values(), key=rows_of)
+        owners = {i: "" for link in ready.values() for i in (link.ballot.vclock if link.ballot else ())}
+        owners |= dict.fromkeys(vclock, "") | dict(best.cluster)
+        wanted = self.options.origins
+        return {i: uuid for i, uuid in owners.items() if i in REPLICA_IDS and (not wanted or uuid in wanted)}
+
+    def _is_stuck(self, leader: str, ready: Mapping[str, Link], now: float) -> bool:
+        """Return whether a leader has not moved for a while on an id of which another peer has more."""
+        ballot = ready[leader].ballot if leader in ready else None
+        if ballot is None:
+            return True
+        others = [link.ballot for uuid, link in ready.items() if uuid != leader and link.ballot is not None]
+        stuck = {}
+        for id_ in self.owners:
+            lsn = ballot.vclock.get(id_, 0)
+            if any(other.vclock.get(id_, 0) > lsn for other in others):
+                before = self._stuck.get(id_)
+                stuck[id_] = before if before is not None and before[0] == lsn else (lsn, now)
+        self._stuck = stuck
+        return any(now - since >= self.options.timing.patience for _, since in stuck.values())

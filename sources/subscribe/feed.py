@@ -1,0 +1,171 @@
+"""One peer's stream of rows: SUBSCRIBE on a connection of its own, watched, acknowledged, held back where it must.
+
+Not here: which ids it carries (`assignment`), where its rows go (`replicaset`).
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Mapping
+
+from schemas.errors import (
+    AggregatorError,
+    ConnectionLostError,
+    GapError,
+    PeerError,
+    ProtocolError,
+    ServerBusyError,
+)
+from schemas.iproto import MessageKey
+from sources.iproto.client import Connection, connect
+from sources.iproto.inflow import Chunk, RowStream
+from sources.iproto.messages import Ballot, Subscription
+from sources.subscribe.link import Link
+from sources.subscribe.merge import Queue
+from sources.subscribe.options import Timing
+from sources.subscribe.start import fitness, start_vclock
+
+
+class Feed:
+    """A running subscription; made by `begin`.
+
+    Parameters
+    ----------
+    link : Link
+        The peer.
+    ids : frozenset of int or None
+        Whose rows it carries; None: all.
+    rows : RowStream
+        Takes them.
+    connection : Connection
+        Carries them.
+
+    """
+
+    def __init__(
+        self, link: Link, ids: frozenset[int] | None, rows: RowStream, connection: Connection
+    ) -> None:
+        self.link, self.ids, self.rows = link, ids, rows
+        self.queue = Queue(ids, {})
+        self._connection = connection
+        self._is_held = False
+
+    @property
+    def error(self) -> AggregatorError | None:
+        """Why the stream ended; None while it runs."""
+        end = self._connection.wire.end_of_stream
+        if not end.done():
+            return None
+        error = end.exception()
+        if isinstance(error, AggregatorError):
+            return error
+        return ProtocolError(f"the stream ended: {error or 'by an answer'}", peer=self.link.name)
+
+    @property
+    def is_silent(self) -> bool:
+        """Whether nothing was heard for longer than a server is ever silent, though we listened."""
+        loop = asyncio.get_running_loop()
+        return not self._is_held and loop.time() - self._connection.wire.heard > self.link.timing.answer
+
+    def hold(self, held: bool) -> None:
+        """Stop reading or go on; acknowledgements are sent all the same."""
+        if held != self._is_held:
+            self._is_held = held
+            self._connection.wire.heard = asyncio.get_running_loop().time()
+            self._connection.wire.hold(held)
+
+    def acknowledge(self, vclock: Mapping[int, int]) -> None:
+        """Tell the server what is in the spool."""
+        self._connection.acknowledge(vclock)
+
+    def close(self) -> None:
+        """End the stream."""
+        self._connection.close()
+
+
+async def begin(
+    link: Link,
+    ids: frozenset[int] | None,
+    check: frozenset[int],
+    vclock: Mapping[int, int],
+    instance_uuid: str,
+    timing: Timing,
+    emit: Callable[[Feed, Chunk], None],
+) -> Feed:
+    """Subscribe to a peer.
+
+    Parameters
+    ----------
+    link : Link
+        The peer.
+    ids : frozenset of int or None
+        Whose rows are wanted; None: all.
+    check : frozenset of int
+        Ids of which the peer must have all that we have, and the logs from there on: it is asked once more.
+    vclock : mapping
+        What is in the spool.
+    instance_uuid : str
+        The subscriber's.
+    timing : Timing
+    emit : callable
+        Gets the feed and each chunk of whole transactions.
+
+    Raises
+    ------
+    IprotoError
+        The server refused, or the connection broke.
+
+    """
+    feed: Feed
+    early: list[Chunk] = []
+
+    def take(chunk: Chunk) -> None:
+        # The first rows may come in one read with the answer, before the caller knows of the feed.
+        if started:
+            emit(feed, chunk)
+        else:
+            early.append(chunk)
+
+    started = False
+    connection = await connect(link.peer, timing.answer)
+    try:
+        if connection.greeting.instance_uuid != link.uuid:
+            raise ConnectionLostError("another instance answers at this address now", peer=link.name)
+        ballot = await connection.vote()
+        _check(link, ballot, check, vclock)
+        rows = RowStream(vclock, take, link.name)
+        subscription = Subscription(
+            link.replicaset_uuid or "", instance_uuid, start_vclock(ballot, vclock, ids), link.version, ids
+        )
+        answer = await connection.subscribe(subscription, rows)
+        told = answer.body.get(MessageKey.REPLICASET_UUID)
+        if told is not None and told != link.replicaset_uuid:
+            raise PeerError(f"the server is of replicaset {told}", peer=link.name)
+    except BaseException:
+        connection.close()
+        raise
+    feed = Feed(link, ids, rows, connection)
+    feed.queue.received.update(vclock)
+    started = True
+    for chunk in early:
+        emit(feed, chunk)
+    return feed
+
+
+def _check(link: Link, ballot: Ballot, ids: frozenset[int], vclock: Mapping[int, int]) -> None:
+    """Refuse a start that the server would answer with an error, or with silence."""
+    fit = fitness(ballot, vclock, ids)
+    if fit.gone:
+        id_, oldest = next(iter(fit.gone.items()))
+        raise GapError(
+            "the server no longer has the logs",
+            peer=link.name,
+            replica_id=id_,
+            wanted=vclock.get(id_, 0) + 1,
+            oldest=oldest + 1,
+        )
+    if fit.behind:
+        id_, lsn = next(iter(fit.behind.items()))
+        raise ServerBusyError(
+            f"the server is behind: it has {lsn} rows of replica id {id_}, we {vclock[id_]}", peer=link.name
+        )

@@ -1,0 +1,121 @@
+"""One peer as the daemon sees it: a connection of its own for VOTE and `_cluster`, kept open and asked again and again.
+
+A stream takes acknowledgements only, so questions need a connection beside it. A peer that does not answer in time is
+gone, whatever its socket says: a frozen server accepts connections and never greets.
+
+Not here: streams (`feed`), what follows from the answers (`replicaset`).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from collections.abc import Callable, Mapping
+
+from schemas.cluster_checksum import checksum
+from schemas.errors import AggregatorError, ConnectionLostError
+from sources.iproto.address import Peer
+from sources.iproto.client import Connection, connect
+from sources.iproto.messages import Ballot
+from sources.subscribe.options import Timing
+
+logger = logging.getLogger(__name__)
+
+
+class Link:
+    """What is known of one peer.
+
+    Parameters
+    ----------
+    peer : Peer
+    timing : Timing
+    vclock : callable
+        Returns what the spool holds.
+    changed : callable
+        Called when the peer came, went, or told something new; with the moment (seconds since 1970 UTC) at
+        which it had been asked.
+
+    """
+
+    def __init__(
+        self,
+        peer: Peer,
+        timing: Timing,
+        vclock: Callable[[], Mapping[int, int]],
+        changed: Callable[[Link, float], None],
+    ) -> None:
+        self.peer = peer
+        self.uuid: str | None = None
+        """Of the instance, as of the last greeting."""
+        self.version: tuple[int, int, int] = (0, 0, 0)
+        self.replicaset_uuid: str | None = None
+        self.cluster: Mapping[int, str] = {}
+        self.ballot: Ballot | None = None
+        """None: not connected, or not ready to feed."""
+        self.had: Mapping[int, int] = {}
+        """What the spool held when the ballot was asked for: later it may hold more than the ballot tells of."""
+        self.error: AggregatorError | None = None
+        """Why it is not connected, or why its stream ended."""
+        self.connects = 0
+        self.timing, self._vclock, self._changed = timing, vclock, changed
+        self._checksum: int | None = None
+
+    @property
+    def name(self) -> str:
+        """The peer's address."""
+        return self.peer.name
+
+    async def run(self) -> None:
+        """Keep asking, and reconnecting, until cancelled."""
+        while True:
+            connection: Connection | None = None
+            try:
+                connection = await connect(self.peer, self.timing.answer)
+                await self._ask_on(connection)
+            except AggregatorError as error:
+                self._lost(error)
+            finally:
+                if connection is not None:
+                    connection.close()
+            await asyncio.sleep(self.timing.reconnect)
+
+    async def _ask_on(self, connection: Connection) -> None:
+        self.uuid, self.version = connection.greeting.instance_uuid, connection.greeting.version
+        self._checksum = None
+        self.connects += 1
+        while True:
+            moment, had = time.time(), dict(self._vclock())
+            ballot = await connection.vote()
+            if not ballot.is_loading:
+                await self._take(ballot, had, connection)
+                self._changed(self, moment)
+            await asyncio.sleep(self.timing.poll)
+
+    async def _take(self, ballot: Ballot, had: Mapping[int, int], connection: Connection) -> None:
+        known = self.ballot
+        if self._checksum is None or known is None or known.vclock.keys() != ballot.vclock.keys():
+            self.replicaset_uuid = await connection.replicaset_uuid()
+            await self._read_cluster(connection)
+        self.ballot, self.had, self.error = ballot, had, None
+        if known is None:
+            logger.info("%s: connected, instance %s", self.name, self.uuid)
+
+    async def _read_cluster(self, connection: Connection) -> None:
+        """Bring the map up to date; it stays the same object while its checksum is the same."""
+        cluster = await connection.cluster()
+        if checksum(cluster) != self._checksum:
+            self.cluster, self._checksum = cluster, checksum(cluster)
+
+    def lost(self) -> None:
+        """Take note that the peer's stream broke: it is asked anew before it feeds again."""
+        self.ballot = None
+
+    def _lost(self, error: AggregatorError) -> None:
+        was_there = self.ballot is not None
+        if was_there or str(error) != str(self.error):
+            level = logging.WARNING if isinstance(error, ConnectionLostError) else logging.ERROR
+            logger.log(level, "%s", error)
+        self.ballot, self.error = None, error
+        if was_there:
+            self._changed(self, time.time())

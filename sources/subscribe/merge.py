@@ -1,0 +1,145 @@
+"""Rows of several peers, merged by time: what is complete up to a moment goes on in the order of its time stamps.
+
+Each stream has a frontier: a time before which nothing more will come from it. It is the time of its newest
+transaction; or the moment (by our clock, less the skew that is allowed for) at which its server was asked for its
+vclock, once all rows up to that have come. A heartbeat is no frontier: one may overtake rows.
+
+What lies before every stream's frontier is put out. So a key's rows stay in order where it has one writer at a time and
+clocks differ by less than the allowed skew; and an idle or slow peer holds up the others for as long as it has not
+answered. Pure: no clock, no I/O.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass, field
+
+import numpy as np
+from numba import njit
+
+from sources.iproto.inflow import Chunk
+from sources.xlog.arrays import Bytes, Int, Ints
+from sources.xlog.kernels.native import address_of, copy_bytes
+
+NEVER = float("-inf")
+
+
+@dataclass
+class Queue:
+    """What one stream holds back.
+
+    Parameters
+    ----------
+    ids : frozenset of int or None
+        Whose rows it carries; None: all.
+    received : dict
+        The vclock of what has come.
+
+    """
+
+    ids: frozenset[int] | None
+    received: dict[int, int]
+    size: int = 0
+    """Bytes held."""
+    _chunks: deque[Chunk] = field(default_factory=deque)
+    _newest: float = NEVER
+    _complete: float = NEVER
+    _asked: deque[tuple[float, Mapping[int, int]]] = field(default_factory=deque)
+
+    def add(self, chunk: Chunk) -> None:
+        """Take a chunk of the stream."""
+        times = np.maximum.accumulate(np.maximum(chunk.times, self._newest))
+        self._newest = float(times[-1])
+        self.received.update(chunk.vclock)
+        self._chunks.append(Chunk(chunk.rows, chunk.ends, times, chunk.replicas, chunk.lsns))
+        self.size += chunk.rows.size
+
+    def asked(self, moment: float, vclock: Mapping[int, int]) -> None:
+        """Take note that the server, asked at this moment or later, had these rows."""
+        self._asked.append((moment, vclock))
+
+    def frontier(self) -> float:
+        """Return the time before which nothing more will come."""
+        while self._asked and self._has(self._asked[0][1]):
+            self._complete = max(self._complete, self._asked.popleft()[0])
+        return max(self._newest, self._complete)
+
+    def take(self, before: float) -> list[Chunk]:
+        """Return, and hold no longer, the transactions up to a time."""
+        taken = []
+        while self._chunks:
+            chunk = self._chunks[0]
+            count = int(np.searchsorted(chunk.times, before, side="right"))
+            if count == 0:
+                break
+            self._chunks.popleft()
+            if count < chunk.times.size:
+                head, rest = _split(chunk, count)
+                self._chunks.appendleft(rest)
+                taken.append(head)
+                break
+            taken.append(chunk)
+        self.size -= sum(chunk.rows.size for chunk in taken)
+        return taken
+
+    def _has(self, vclock: Mapping[int, int]) -> bool:
+        ids: Collection[int] = vclock if self.ids is None else self.ids
+        return all(self.received.get(i, 0) >= vclock.get(i, 0) for i in ids)
+
+
+def _split(chunk: Chunk, count: int) -> tuple[Chunk, Chunk]:
+    at = int(chunk.ends[count - 1])
+    head = Chunk(
+        chunk.rows[:at], chunk.ends[:count], chunk.times[:count], chunk.replicas[:count], chunk.lsns[:count]
+    )
+    rest = Chunk(
+        chunk.rows[at:],
+        chunk.ends[count:] - at,
+        chunk.times[count:],
+        chunk.replicas[count:],
+        chunk.lsns[count:],
+    )
+    return head, rest
+
+
+def merged(queues: Collection[Queue]) -> Chunk | None:
+    """Return what is complete of all streams, by time; equal times in the order of the streams.
+
+    Parameters
+    ----------
+    queues : collection of Queue
+        Of all streams that carry rows.
+
+    """
+    if not queues:
+        return None
+    before = min(queue.frontier() for queue in queues)
+    chunks = [chunk for queue in queues for chunk in queue.take(before)]
+    if len(chunks) < 2:
+        return chunks[0] if chunks else None
+    offsets = np.cumsum([0, *(chunk.rows.size for chunk in chunks)])
+    ends = np.concatenate([chunk.ends + at for chunk, at in zip(chunks, offsets, strict=False)])
+    times = np.concatenate([chunk.times for chunk in chunks])
+    order = np.argsort(times, kind="stable")
+    source = np.concatenate([chunk.rows for chunk in chunks])
+    out = np.empty_like(source)
+    new_ends = np.empty_like(ends)
+    _gather(source, ends, order, out, new_ends)
+    replicas = np.concatenate([chunk.replicas for chunk in chunks])[order]
+    lsns = np.concatenate([chunk.lsns for chunk in chunks])[order]
+    return Chunk(out, new_ends, times[order], replicas, lsns)
+
+
+@njit(cache=True, nogil=True)  # type: ignore[untyped-decorator]
+def _gather(source: Bytes, ends: Ints, order: Ints, out: Bytes, new_ends: Ints) -> Int:
+    """Copy transactions in another order; transaction i lies in `source[ends[i - 1]:ends[i]]`."""
+    at, to = 0, address_of(out)
+    base = address_of(source)
+    for k in range(order.size):
+        i = order[k]
+        begin = ends[i - 1] if i > 0 else 0
+        copy_bytes(to + at, base + begin, ends[i] - begin)
+        at += ends[i] - begin
+        new_ends[k] = at
+    return at

@@ -1,0 +1,83 @@
+"""How a replicaset is followed, as plain data; `jobs.config_live` makes it from the YAML."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from enum import StrEnum
+from pathlib import Path
+
+from sources.iproto.address import Peer
+from sources.spool.spool import SpoolOptions
+from sources.subscribe.assignment import Orphans
+
+
+class Feed(StrEnum):
+    """Which peers feed: one that leads, or each the rows of its own instance."""
+
+    LEADER = "leader"
+    OWN_PEER = "own_peer"
+
+
+@dataclass(frozen=True)
+class Timing:
+    """How long the daemon waits, in seconds.
+
+    Parameters
+    ----------
+    answer : float
+        For an answer, a connection, or any byte of a stream (a server sends a heartbeat each second).
+    poll : float
+        Between two VOTEs.
+    acknowledge : float
+        Between two acknowledgements; a server closes after 4 x `replication_timeout` without one.
+    reconnect : float
+        Between two attempts to connect.
+    patience : float
+        Before a state is believed that may pass by itself: a leader that falls behind, an instance that lost rows.
+    clock_skew : float
+        By which clocks of peers may differ (`feed: own_peer`).
+
+    """
+
+    answer: float = 4.0
+    poll: float = 0.2
+    acknowledge: float = 1.0
+    reconnect: float = 1.0
+    patience: float = 10.0
+    clock_skew: float = 0.5
+
+
+@dataclass(frozen=True)
+class ReplicasetOptions:
+    """One replicaset to follow.
+
+    Parameters
+    ----------
+    name : str
+        Shown in messages and metrics.
+    directory : Path
+        The spool.
+    peers : tuple of Peer
+    feed : Feed
+    orphans : Orphans
+    origins : frozenset of str
+        Uuids of the instances whose rows are wanted; empty takes all.
+    accept_rewind : bool
+        Whether to begin a new spool where an instance has fewer rows than were received.
+    hold_bytes : int
+        A stream that waits for others (`feed: own_peer`) is not read beyond this.
+    timing, spool
+        See these classes.
+
+    """
+
+    name: str
+    directory: Path
+    peers: tuple[Peer, ...]
+    feed: Feed = Feed.LEADER
+    orphans: Orphans = Orphans.LAST
+    origins: frozenset[str] = frozenset()
+    accept_rewind: bool = False
+    hold_bytes: int = 64 << 20
+    timing: Timing = field(default_factory=Timing)
+    spool: SpoolOptions = field(default_factory=SpoolOptions)

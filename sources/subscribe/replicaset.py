@@ -1,0 +1,264 @@
+"""Follows one replicaset into its spool: votes, assigns, subscribes, merges, and begins again where it must.
+
+All that the daemon decides about one replicaset is decided in `_step`, again and again, from what the peers said last
+and what the spool holds; so a decision that failed is simply made anew. Choices are pure functions (`choice`,
+`assignment`, `start`, `merge`).
+
+Not here: several replicasets, signals, the status page (`daemon`).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from collections.abc import Mapping
+from uuid import uuid4
+
+from schemas.errors import AggregatorError, GapError, PeerError, RewindError, SpoolFullError, StreamGapError
+from sources.iproto.inflow import Chunk
+from sources.spool.spool import Spool
+from sources.subscribe import choice
+from sources.subscribe.bootstrap import fetch_snapshot
+from sources.subscribe.choice import Choice, Decision
+from sources.subscribe.feed import Feed, begin
+from sources.subscribe.link import Link
+from sources.subscribe.merge import merged
+from sources.subscribe.options import ReplicasetOptions
+from sources.subscribe.progress import Progress
+from sources.xlog.vclock import Vclock
+
+logger = logging.getLogger(__name__)
+
+
+class Replicaset:
+    """One replicaset that is followed.
+
+    Parameters
+    ----------
+    options : ReplicasetOptions
+    start : Vclock, optional
+        Where an empty spool begins instead of at a snapshot.
+
+    """
+
+    def __init__(self, options: ReplicasetOptions, start: Vclock | None = None) -> None:
+        self.options = options
+        self.spool = Spool(options.directory, options.spool)
+        self.links = [Link(peer, options.timing, self._held, self._told) for peer in options.peers]
+        self.feeds: dict[str, Feed] = {}
+        """Peer's instance uuid → its stream."""
+        self.choice = Choice(options)
+        self.progress = Progress()
+        self.error: AggregatorError | None = None
+        """Why nothing is received."""
+        self._start = start
+        self._gapped: dict[str, dict[int, int]] = {}
+        self._changed = asyncio.Event()
+
+    async def run(self) -> None:
+        """Follow until cancelled."""
+        with self.spool:
+            if self.spool.instance_uuid is None:
+                self.spool.instance_uuid = str(uuid4())
+            if self.spool.vclock is None and self._start is not None:
+                self.spool.begin(self._start)
+            try:
+                async with asyncio.TaskGroup() as tasks:
+                    for link in self.links:
+                        tasks.create_task(link.run())
+                    tasks.create_task(self._acknowledge())
+                    tasks.create_task(self._decide())
+            finally:
+                self._close(set(self.feeds))
+
+    async def _decide(self) -> None:
+        while True:
+            try:
+                async with asyncio.timeout(self.options.timing.poll):
+                    await self._changed.wait()
+            except TimeoutError:
+                pass
+            self._changed.clear()
+            try:
+                await self._step()
+                self.error = None
+            except AggregatorError as error:
+                if str(error) != str(self.error):
+                    logger.error("%s: %s", self.options.name, error)
+                self.error = error
+                await asyncio.sleep(self.options.timing.poll)
+
+    async def _acknowledge(self) -> None:
+        while True:
+            for feed in self.feeds.values():
+                feed.acknowledge(self.spool.vclock or {})
+            await asyncio.sleep(self.options.timing.acknowledge)
+
+    def _held(self) -> Mapping[int, int]:
+        return self.spool.vclock or {}
+
+    def _told(self, link: Link, moment: float) -> None:
+        """Take note that a peer came, went or answered a VOTE."""
+        feed = self.feeds.get(link.uuid or "")
+        if feed is not None and feed.link is link and link.ballot is not None:
+            feed.queue.asked(moment - self.options.timing.clock_skew, link.ballot.vclock)
+            self._flush()
+        self._changed.set()
+
+    async def _step(self) -> None:
+        """Make what runs into what ought to run."""
+        self._bury()
+        self.spool.retry()
+        self._flush()
+        ready = self._ready()
+        if not ready:
+            return
+        self.progress.saw(ready.values())
+        if self.spool.vclock is None:
+            await self._bootstrap(ready)
+        if self.spool.vclock is None:
+            return
+        self._check_rewind(ready)
+        decided = self.choice.decide(
+            ready, self.spool.vclock, self._gapped, self._current(), time.monotonic()
+        )
+        if decided.is_gap:
+            self._close(set(self.feeds))
+            logger.warning("%s: no peer has the logs any more: a new snapshot", self.options.name)
+            await self._bootstrap(ready)
+            return
+        await self._apply(decided, ready)
+
+    def _current(self) -> dict[str, frozenset[int] | None]:
+        return {uuid: feed.ids for uuid, feed in self.feeds.items()}
+
+    def _ready(self) -> dict[str, Link]:
+        """Return the peers that can be asked, by instance uuid."""
+        ready: dict[str, Link] = {}
+        for link in self.links:
+            if link.ballot is None or link.uuid is None:
+                continue
+            if link.uuid in ready:
+                link.error = PeerError("this is the same instance as another peer", peer=link.name)
+                continue
+            first = next(iter(ready.values()), link)
+            if link.replicaset_uuid != first.replicaset_uuid:
+                raise PeerError(
+                    f"replicaset {link.replicaset_uuid}, not {first.replicaset_uuid} as {first.name}",
+                    peer=link.name,
+                    advice="list peers of one replicaset only",
+                )
+            ready[link.uuid] = link
+        return ready
+
+    def _bury(self) -> None:
+        """Close streams that ended, fell silent, or whose peer is gone."""
+        for uuid, feed in list(self.feeds.items()):
+            error = feed.error
+            if error is None and not feed.is_silent and feed.link.ballot is not None:
+                continue
+            if isinstance(error, GapError | StreamGapError):
+                self._gapped[uuid] = dict(self.spool.vclock or {})
+            logger.warning(
+                "%s: stream of %s ended: %s", self.options.name, feed.link.name, error or "silence"
+            )
+            feed.link.error = error or feed.link.error
+            feed.link.lost()
+            self._close({uuid})
+
+    async def _bootstrap(self, ready: Mapping[str, Link]) -> None:
+        link = max(ready.values(), key=choice.rows_of)
+        self._set_version(link)
+        await fetch_snapshot(link, self.spool)
+        self._gapped.clear()
+        self.progress.snapshots += 1
+
+    def _set_version(self, link: Link) -> None:
+        self.spool.server_version = ".".join(map(str, link.version))
+
+    def _check_rewind(self, ready: Mapping[str, Link]) -> None:
+        found = self.choice.rewound(ready, self.spool.vclock or {}, time.monotonic())
+        if not found:
+            return
+        self._close(set(self.feeds))
+        if self.options.accept_rewind:
+            folder = self.spool.set_aside(f"rewound-{int(time.time())}")
+            logger.warning("%s: began anew; the old spool is in %s", self.options.name, folder)
+            return
+        ids = ", ".join(
+            f"{i} has {lsn}, {(self.spool.vclock or {})[i]} were received" for i, lsn in found.items()
+        )
+        raise RewindError(
+            f"instances lost rows that were received already: replica id {ids}",
+            replicaset=self.options.name,
+            advice="a server was restored from an older state: start with --accept-rewind to begin a new spool, "
+            "then rebuild the tables from its snapshot",
+        )
+
+    async def _apply(self, decided: Decision, ready: Mapping[str, Link]) -> None:
+        """Close what is not wanted, then begin what is missing: so no row is fetched by two."""
+        current, wanted = self._current(), decided.wanted
+        changed = {uuid for uuid in current if uuid not in wanted or wanted[uuid] != current[uuid]}
+        self._close(changed)
+        missing = [uuid for uuid in wanted if uuid not in self.feeds]
+        if missing:
+            logger.info("%s: assignment %s", self.options.name, choice.shown(wanted, ready))
+            self.progress.assignments += 1
+            await asyncio.gather(
+                *(self._begin(ready[uuid], wanted[uuid], decided.settled) for uuid in missing)
+            )
+        self._flush()
+
+    async def _begin(self, link: Link, ids: frozenset[int] | None, settled: frozenset[int]) -> None:
+        if link.uuid is None or self.spool.instance_uuid is None:
+            return
+        self._set_version(link)
+        try:
+            feed = await begin(
+                link,
+                ids,
+                (frozenset(self.choice.owners) if ids is None else ids) - settled,
+                dict(self.spool.vclock or {}),
+                self.spool.instance_uuid,
+                self.options.timing,
+                self._took,
+            )
+        except AggregatorError as error:
+            logger.warning("%s: %s", self.options.name, error)
+            if isinstance(error, GapError):
+                self._gapped[link.uuid] = dict(self.spool.vclock or {})
+            link.error = error
+            link.lost()
+            return
+        self.feeds[link.uuid] = feed
+        self.progress.streams += 1
+
+    def _close(self, uuids: set[str]) -> None:
+        for uuid in uuids:
+            feed = self.feeds.pop(uuid)
+            self.progress.repeated += feed.rows.repeated
+            feed.close()
+
+    def _took(self, feed: Feed, chunk: Chunk) -> None:
+        feed.queue.add(chunk)
+        self.progress.received += int(chunk.lsns.size)
+        self._flush()
+
+    def _flush(self) -> None:
+        """Write what is complete; let streams wait that have too much, or all of them where there is no room."""
+        queues = [feed.queue for feed in self.feeds.values()]
+        if not self.spool.is_full and self.choice.is_covered(self._current()):
+            chunk = merged(queues)
+            if chunk is not None:
+                self._write(chunk)
+        for feed in self.feeds.values():
+            feed.hold(self.spool.is_full or feed.queue.size > self.options.hold_bytes)
+
+    def _write(self, chunk: Chunk) -> None:
+        self.progress.wrote(chunk)
+        try:
+            self.spool.append(chunk.rows, chunk.vclock)
+        except SpoolFullError as error:
+            logger.error("%s: %s", self.options.name, error)
+            self.error = error

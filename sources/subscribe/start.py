@@ -1,0 +1,81 @@
+"""Whether a peer can feed an instance's rows from where we are, and the vclock to ask for: pure functions.
+
+A server says nothing where a start is ahead of it: it silently leaves rows out until it has passed it. So what is
+checked here is checked before each SUBSCRIBE. Not here: what is done about it (`replicaset`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass
+
+from sources.iproto.messages import Ballot
+from sources.xlog.vclock import Vclock
+
+
+@dataclass(frozen=True)
+class Fitness:
+    """What a peer can feed of the ids that are asked for.
+
+    Parameters
+    ----------
+    able : frozenset of int
+        gc <= start <= current.
+    gone : mapping of int to int
+        Ids whose logs it no longer has → the lsn that its logs begin after.
+    behind : mapping of int to int
+        Ids of which it has fewer rows than we → its last lsn.
+
+    """
+
+    able: frozenset[int]
+    gone: Mapping[int, int]
+    behind: Mapping[int, int]
+
+
+def fitness(ballot: Ballot, start: Vclock, ids: Collection[int]) -> Fitness:
+    """Return what a peer can feed from `start` on."""
+    gone = {i: ballot.gc_vclock[i] for i in ids if ballot.gc_vclock.get(i, 0) > start.get(i, 0)}
+    behind = {i: ballot.vclock.get(i, 0) for i in ids if ballot.vclock.get(i, 0) < start.get(i, 0)}
+    return Fitness(frozenset(ids) - gone.keys() - behind.keys(), gone, behind)
+
+
+def start_vclock(ballot: Ballot, start: Vclock, ids: Collection[int] | None) -> dict[int, int]:
+    """Return the vclock for SUBSCRIBE.
+
+    Parameters
+    ----------
+    ballot : Ballot
+        Of the peer.
+    start : Vclock
+        What we have.
+    ids : collection of int or None
+        Those that it feeds, None for all. The others get the peer's own position: their logs are neither
+        needed nor read.
+
+    """
+    if ids is None:
+        return {i: lsn for i, lsn in start.items() if lsn}
+    others = {i: max(lsn, start.get(i, 0)) for i, lsn in ballot.vclock.items() if i not in ids}
+    return others | {i: start[i] for i in ids if start.get(i, 0)}
+
+
+def rewound(owner: str, id_: int, ballots: Mapping[str, Ballot], had: Mapping[str, Vclock]) -> bool:
+    """Return whether an instance, and every other peer, has fewer of its rows than we had when we asked.
+
+    An instance that is restored from an older state fetches its own rows from its peers, where they have them: so
+    one look proves nothing, and the caller looks for a while.
+
+    Parameters
+    ----------
+    owner : str
+        Uuid of the instance.
+    id_ : int
+        Its replica id.
+    ballots, had : mapping
+        By peer: what it told, and what we had when it was asked.
+
+    """
+    return owner in ballots and all(
+        ballot.vclock.get(id_, 0) < had[peer].get(id_, 0) for peer, ballot in ballots.items()
+    )
