@@ -1,7 +1,7 @@
 """A server's stream of rows → chunks of whole transactions as the log has them, or the error that stopped it.
 
 Each class is fed with bytes from the wire and hands out what is whole; none knows a socket. The work per row is in
-`kernels.rows`. Not here: where chunks go (`sources.spool`), what is asked of the server (`messages`).
+`kernels`. Not here: where chunks go (`sources.spool`), what is asked of the server (`messages`).
 """
 
 from __future__ import annotations
@@ -16,7 +16,9 @@ import numpy.typing as npt
 
 from schemas.errors import ProtocolError, StreamGapError
 from schemas.iproto import VCLOCK_MAX
-from sources.iproto.kernels import rows as kernel
+from sources.iproto.kernels import wire as kernel
+from sources.iproto.kernels.rows import walk_stream
+from sources.iproto.kernels.snapshot import walk_snapshot
 from sources.xlog.arrays import Bytes, Ints
 
 OUT_BYTES = 1 << 20
@@ -154,7 +156,7 @@ class RowStream:
         state = self._buffers.state
         state[kernel.AT] = begin
         while True:
-            status = kernel.walk_stream(
+            status = walk_stream(
                 buffer, end, self.vclock, self.counts, state, self._buffers.out, self._marks, self._times
             )
             count = int(state[kernel.COUNT])
@@ -220,7 +222,7 @@ class SnapshotStream:
         state = self._buffers.state
         state[kernel.AT] = begin
         while True:
-            status = kernel.walk_snapshot(buffer, end, self._now, state, self._buffers.out)
+            status = walk_snapshot(buffer, end, self._now, state, self._buffers.out)
             if state[kernel.COMMITTED]:
                 self._emit(self._buffers.take())
             elif status == kernel.FULL:

@@ -1,0 +1,102 @@
+"""Rows of a snapshot from the wire to the log: numba kernels that number and stamp them.
+
+FETCH_SNAPSHOT's rows have neither lsn nor time; Tarantool's own checkpoint numbers its rows from 0, a 0 being left
+out, and stamps them all alike (`checkpoint_write_row` in `src/box/memtx_engine.c`).
+Not here: rows of SUBSCRIBE (`rows`).
+"""
+
+from __future__ import annotations
+
+import numpy as np
+from numba import njit
+
+from schemas.iproto import RequestType
+from sources.iproto.kernels.wire import (
+    AT,
+    BAD_HEADER,
+    BAD_LENGTH,
+    BAD_ROW,
+    COMMITTED,
+    FULL,
+    HEAD_ROOM,
+    K_LSN,
+    K_TYPE,
+    KEYS,
+    MORE,
+    NEED,
+    NEXT,
+    OUT,
+    PACKET,
+    frame,
+    header,
+    is_row,
+    put_byte,
+)
+from sources.xlog.arrays import Bytes, Int, Ints
+from sources.xlog.kernels.native import address_of, copy_bytes, put_word, swap_bytes
+from sources.xlog.kernels.skip import DOUBLE
+
+INSERT = int(RequestType.INSERT)
+
+
+@njit(cache=True, nogil=True)
+def walk_snapshot(buffer: Bytes, end: Int, time: float, state: Ints, out: Bytes) -> Int:
+    """Copy the rows of FETCH_SNAPSHOT up to the end of the last whole packet, each with the next number as lsn.
+
+    Parameters
+    ----------
+    buffer, end, out
+        As of `walk_stream`.
+    time : float
+        Seconds since 1970 UTC, for every row.
+    state : int64[STATE_SIZE]
+        AT, OUT, COMMITTED (the same as OUT), NEED, and NEXT: the number of the next row.
+
+    Returns
+    -------
+    int
+        `MORE`, `FULL`, `PACKET`, or damage.
+
+    """
+    data, to = address_of(buffer), address_of(out)
+    values = np.zeros(KEYS + 1, np.int64)
+    bits = np.empty(1, np.float64)
+    bits[0] = time
+    stamp = bits.view(np.int64)[0]
+    while True:
+        begin, stop = frame(data, state[AT], end)
+        if begin < 0:
+            state[NEED] = stop
+            return MORE if begin == -1 else BAD_LENGTH
+        if state[OUT] + stop - begin + HEAD_ROOM > out.size:
+            state[NEED] = state[OUT] + stop - begin + HEAD_ROOM
+            return FULL
+        body, _ = header(data, begin, stop, values, to, state[OUT])
+        if body < 0:
+            return BAD_HEADER
+        if values[K_TYPE] != INSERT:
+            return PACKET if not is_row(values[K_TYPE]) else BAD_ROW
+        w = _numbered(to, state[OUT], state[NEXT], stamp)
+        copy_bytes(to + w, data + body, stop - body)
+        state[OUT] = w + stop - body
+        state[COMMITTED] = state[OUT]
+        state[NEXT] += 1
+        state[AT] = stop
+
+
+@njit(cache=True, nogil=True)
+def _numbered(out: Int, w: Int, lsn: Int, stamp: Int) -> Int:
+    """Write the header of a snapshot's row; return its end. The first row, 0, has no lsn."""
+    put_byte(out, w, 0x82 if lsn == 0 else 0x83)
+    put_byte(out, w + 1, K_TYPE)
+    put_byte(out, w + 2, INSERT)
+    w += 3
+    if lsn > 0:
+        put_byte(out, w, K_LSN)
+        put_byte(out, w + 1, 0xCF)
+        put_word(out, w + 2, swap_bytes(np.uint64(lsn)))
+        w += 10
+    put_byte(out, w, K_TIME)
+    put_byte(out, w + 1, DOUBLE)
+    put_word(out, w + 2, swap_bytes(np.uint64(stamp)))
+    return w + 10

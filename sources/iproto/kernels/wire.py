@@ -1,0 +1,115 @@
+"""A packet and its header: numba kernels that find where they end, and copy what the log keeps of a header.
+
+Not here: what follows from them (`rows`, `snapshot`).
+"""
+
+from __future__ import annotations
+
+import numpy as np
+from numba import njit
+
+from schemas.iproto import HeaderKey, RequestType
+from sources.xlog.arrays import Int, Ints
+from sources.xlog.kernels.native import byte_at, copy_bytes, put_word, word_at
+from sources.xlog.kernels.skip import DOUBLE, UINT8, UINT64, big_endian, load_map, load_uint, skip
+
+MORE, FULL, PACKET = 0, 1, 2
+BAD_LENGTH, BAD_HEADER, BAD_ID, GAP, CUT, BAD_ROW = -1, -2, -3, -4, -5, -6
+"""Why a walk stopped: the bytes end; no room for what comes; no row comes. Negative: damage."""
+
+AT, OUT, COMMITTED, COUNT, REPLICA, NEXT, TSN, SKIPPING, REPEATED, NEED, ROW_LSN, HEARTBEATS = range(12)
+"""Places in a walk's state.
+
+AT: position in the buffer. OUT, COMMITTED: bytes written to `out`, and those of whole transactions. COUNT:
+whole transactions in `out`. REPLICA, NEXT, TSN, SKIPPING: of the transaction that is open (0: none is): its
+id, the lsn that must come, its first lsn, whether it is left out. REPEATED: rows left out, since the vclock
+has them. NEED: bytes that the next packet takes, where they are more than there are. ROW_LSN: of the row that
+stopped the walk. HEARTBEATS: how many came.
+"""
+STATE_SIZE = 12
+
+HEAD_ROOM = 32
+"""A row in the log is at most so much longer than on the wire, in bytes."""
+
+K_TYPE, _SYNC, K_REPLICA, K_LSN = 0, int(HeaderKey.SYNC), int(HeaderKey.REPLICA_ID), int(HeaderKey.LSN)
+K_TIME, _SCHEMA_VERSION, K_TSN = int(HeaderKey.TIMESTAMP), int(HeaderKey.SCHEMA_VERSION), int(HeaderKey.TSN)
+K_FLAGS = int(HeaderKey.FLAGS)
+KEYS = 10
+HAS_TSN = 10
+_SELECT, _LAST_DML = int(RequestType.SELECT), int(RequestType.INSERT_ARROW)
+_FIRST_RAFT, _LAST_RAFT = int(RequestType.RAFT_PROMOTE), int(RequestType.RAFT_ROLLBACK)
+_PACKET_LIMIT = 1 << 30
+
+
+@njit(cache=True, nogil=True)
+def frame(data: Int, p: Int, end: Int) -> tuple[Int, Int]:
+    """Return (begin, end) of the packet at `p`; (-1, bytes it needs) where it is not whole, (-2, 0) if none is."""
+    if p >= end:
+        return -1, 1
+    head = byte_at(data, p)
+    if head >= 0x80 and not UINT8 <= head <= UINT64:
+        return -2, 0
+    size = 0 if head < 0x80 else 1 << (head - UINT8)
+    begin = p + 1 + size
+    if begin > end:
+        return -1, 1 + size
+    length = head if size == 0 else big_endian(data, p + 1, size)
+    if not 0 < length <= _PACKET_LIMIT:
+        return -2, 0
+    if begin + length > end:
+        return -1, begin - p + length
+    return begin, begin + length
+
+
+@njit(cache=True, nogil=True)
+def header(data: Int, begin: Int, end: Int, values: Ints, out: Int, to: Int) -> tuple[Int, Int]:
+    """Store the header's numbers by key, whether it has a TSN, and copy what the log keeps of it to `out + to`.
+
+    Returns (position of the body, end in `out`), or (-1, 0). The first byte is `to`: the map's head.
+    """
+    pairs, p = load_map(data, begin, end)
+    if p < 0 or pairs > KEYS + 5:
+        return -1, 0
+    values[:] = 0
+    kept, w = 0, to + 1
+    for _ in range(pairs):
+        start = p
+        key, p = load_uint(data, p, end)
+        if p < 0:
+            return -1, 0
+        if key == K_TIME:
+            if p + 9 > end or byte_at(data, p) != DOUBLE:
+                return -1, 0
+            values[K_TIME] = big_endian(data, p + 1, 8)
+            p += 9
+        elif 0 <= key < KEYS:
+            value, p = load_uint(data, p, end)
+            if p < 0:
+                return -1, 0
+            values[key] = value
+            if key == K_TSN:
+                values[HAS_TSN] = 1
+        else:
+            p = skip(data, p, end)
+            if p < 0:
+                return -1, 0
+        if key not in (_SYNC, _SCHEMA_VERSION):
+            copy_bytes(out + w, data + start, p - start)
+            w += p - start
+            kept += 1
+    if kept > 15:
+        return -1, 0
+    put_byte(out, to, 0x80 | kept)
+    return p, w
+
+
+@njit(cache=True, nogil=True)
+def put_byte(data: Int, at: Int, value: Int) -> None:
+    # There is always room for a word here: HEAD_ROOM.
+    rest = np.int64(word_at(data, at) >> np.uint64(8))
+    put_word(data, at, rest << 8 | value)
+
+
+@njit(cache=True, nogil=True)
+def is_row(kind: Int) -> bool:
+    return bool(_SELECT < kind <= _LAST_DML or _FIRST_RAFT <= kind <= _LAST_RAFT)
