@@ -82,8 +82,8 @@ class Routes:
 
 
 Router = Callable[[int, Space, bool], str | Refusal | None]
-"""(replicaset id, space, whether a snapshot's row defines it) to the table's name, a refusal, or None for a space
-that is left out by rule."""
+"""(replicaset id, space, whether a snapshot defines it of which only memtx rows are read) to the table's name, a
+refusal, or None for a space that is left out by rule."""
 
 
 def route_spaces(
@@ -92,6 +92,7 @@ def route_spaces(
     router: Router,
     refused: Mapping[tuple[int, int], str] | None = None,
     snapshots: frozenset[int] = frozenset(),
+    vinyl: Mapping[int, frozenset[int]] | None = None,
 ) -> Routes:
     """Return the routes of a batch.
 
@@ -105,9 +106,11 @@ def route_spaces(
         Spaces of which rows are missing already: they stay refused until they are truncated or dropped.
     snapshots : frozenset of int
         Segments that are snapshots.
+    vinyl : mapping of int to frozenset of int, optional
+        Such a segment to the ids of the vinyl spaces whose rows are read with it.
 
     """
-    builder = _Builder(router, dict(refused or {}), snapshots)
+    builder = _Builder(router, dict(refused or {}), snapshots, vinyl or {})
     for replicaset_id, spaces in before.items():
         for space_id, rows in spaces.items():
             builder.define(replicaset_id, space_id, rows, FIRST)
@@ -119,10 +122,14 @@ def route_spaces(
 
 class _Builder:
     def __init__(
-        self, router: Router, incomplete: dict[tuple[int, int], str], snapshots: frozenset[int]
+        self,
+        router: Router,
+        incomplete: dict[tuple[int, int], str],
+        snapshots: frozenset[int],
+        vinyl: Mapping[int, frozenset[int]],
     ) -> None:
         self.router = router
-        self.snapshots = snapshots
+        self.snapshots, self.vinyl = snapshots, vinyl
         self.incomplete = incomplete
         self.layouts: list[Layout] = []
         self.closed: list[Route] = []
@@ -152,7 +159,8 @@ class _Builder:
             self.open[key] = Route(replicaset_id, space_id, len(self.layouts) - 1, order)
 
     def _table(self, key: tuple[int, int], space: Space, order: Order) -> str | Refusal | None:
-        table = self.router(key[0], space, order.segment in self.snapshots)
+        unread = order.segment in self.snapshots and space.id not in self.vinyl.get(order.segment, ())
+        table = self.router(key[0], space, unread)
         if key in self.incomplete and table is not None:
             return Refusal(*key, space.name, self.incomplete[key])
         return table

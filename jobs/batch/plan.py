@@ -27,6 +27,8 @@ class Stretch:
         The header's VClock of a file; empty for rows that waited.
     server : str or None
         The version of the server that wrote it.
+    vinyl : frozenset of int
+        Of a snapshot: ids of the vinyl spaces whose rows are read with it.
 
     """
 
@@ -38,6 +40,7 @@ class Stretch:
     is_snapshot: bool
     vclock: Mapping[int, int]
     server: str | None = None
+    vinyl: frozenset[int] = frozenset()
 
 
 Allocator = Callable[[Sequence[tuple[str, int | None, str]]], Mapping[str, tuple[int, int]]]
@@ -116,7 +119,8 @@ def plan_batch(
         known = step.before.maps
         new_maps[after[uuid].id] = tuple(entry for entry in after[uuid].maps if entry not in known)
     snapshots = frozenset(stretch.segment for stretch in stretches if stretch.is_snapshot)
-    routes = _routes(after, steps, router, snapshots)
+    vinyl = {stretch.segment: stretch.vinyl for stretch in stretches}
+    routes = _routes(after, steps, router, snapshots, vinyl)
     after = {uuid: _with_refusals(one, routes.refusals) for uuid, one in after.items()}
     new_state = replace(
         state.with_replicasets(after), global_ids={uuid: ids[0] for uuid, ids in given.items()}
@@ -257,7 +261,11 @@ def _last_lsn(
 
 
 def _routes(
-    after: Mapping[str, Replicaset], steps: Mapping[str, _Step], router: Router, snapshots: frozenset[int]
+    after: Mapping[str, Replicaset],
+    steps: Mapping[str, _Step],
+    router: Router,
+    snapshots: frozenset[int],
+    vinyl: Mapping[int, frozenset[int]],
 ) -> Routes:
     before: dict[int, Mapping[int, SpaceRows]] = {}
     changes: dict[int, Sequence[SpaceChange]] = {}
@@ -266,7 +274,7 @@ def _routes(
         before[after[uuid].id] = step.before.spaces
         changes[after[uuid].id] = step.control.changes
         refused.update({(after[uuid].id, i): reason for i, reason in step.before.refused.items()})
-    return route_spaces(before, changes, router, refused, snapshots)
+    return route_spaces(before, changes, router, refused, snapshots, vinyl)
 
 
 def _with_refusals(replicaset: Replicaset, refusals: Sequence[Refusal]) -> Replicaset:

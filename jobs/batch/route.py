@@ -29,13 +29,13 @@ def router_of(spaces: Spaces, check: Check) -> Router:
 
     """
 
-    def route(replicaset_id: int, space: Space, in_snapshot: bool) -> str | Refusal | None:
+    def route(replicaset_id: int, space: Space, unread: bool) -> str | Refusal | None:
         if not _followed(space) or not spaces.wants(space.name):
             return None
-        if space.engine == "vinyl" and in_snapshot:
+        if space.engine == "vinyl" and unread:
             reason = (
-                "its rows from before the snapshot are in .run files, which are not read yet; "
-                "follow it from its first log (start: logs)"
+                "its rows from before the snapshot are in .run files of which there is no .vylog beside the "
+                "snapshot, or which are shared after a range was split; follow it from its first log (start: logs)"
             )
             return Refusal(replicaset_id, space.id, space.name, reason)
         try:

@@ -42,6 +42,7 @@ def _stretch(s: Segment) -> Stretch:
         s.is_snapshot,
         dict(s.vclock),
         meta.other.get("Version"),
+        s.vinyl or frozenset(),
     )
 
 

@@ -19,6 +19,7 @@ from sources.xlog.origins import Origins
 from sources.xlog.plan import Stretch, number, pieces, range_size, segments_of, share_tasks, within
 from sources.xlog.segment import ByteRange, Segment
 from sources.xlog.vclock import not_beyond
+from sources.xlog.vinyl import ends_snapshot, run_segments, vinyl_of
 
 
 def _between(files: tuple[LogFile, ...], start: Entry, end: Entry) -> tuple[LogFile, ...]:
@@ -103,6 +104,21 @@ def _with_origins(follower: Follower, segments: list[Segment]) -> Iterator[Segme
         yield replace(segment, origins=origins.spans(directory.listing(), segment, whitelist))
 
 
+def _with_vinyl(follower: Follower, segments: list[Segment]) -> Iterator[Segment]:
+    """Yield the segments, and behind the end of a snapshot those of its vinyl runs."""
+    for segment in segments:
+        if not segment.is_snapshot:
+            yield segment
+            continue
+        directory = follower.directory(segment.source)
+        vinyl = vinyl_of(directory, segment.file)
+        yield replace(segment, vinyl=vinyl.spaces)
+        wanted = follower.options.spaces
+        if ends_snapshot(directory, segment):
+            runs = run_segments(directory, segment, vinyl)
+            yield from (run for run in runs if wanted is None or run.space_id in wanted)
+
+
 def segments_between(follower: Follower, start: Offset, end: Offset) -> tuple[Segment, ...]:
     """Return what a batch reads, numbered.
 
@@ -127,7 +143,8 @@ def segments_between(follower: Follower, start: Offset, end: Offset) -> tuple[Se
     """
     segments: list[Segment] = []
     for stretch in _stretches(follower, start, end):
-        segments += _within(list(segments_of(stretch)), follower.options)
+        found = _within(list(segments_of(stretch)), follower.options)
+        segments += _with_vinyl(follower, found)
     if follower.options.gaps == "fail":
         _refuse_gaps(segments)
     return number(_with_origins(follower, segments))

@@ -20,6 +20,7 @@ from sources.xlog.options import XlogOptions
 from sources.xlog.segment import ByteRange, OriginSpan, Segment
 from sources.xlog.selection import Selection
 from sources.xlog.vclock import Vclock, joined
+from sources.xlog.vinyl import as_snapshot_rows
 
 logger = logging.getLogger(__name__)
 
@@ -41,7 +42,8 @@ def _after(segment: Segment, options: XlogOptions) -> Vclock | None:
 def _selection(segment: Segment, options: XlogOptions, span: OriginSpan | None) -> Selection:
     logged = not segment.is_snapshot
     return Selection(
-        spaces=options.spaces,
+        # Rows of a vinyl run do not say their space.
+        spaces=options.spaces if segment.space_id is None else None,
         replica_ids=None if span is None else span.wanted | span.unknown,
         from_vclock=_after(segment, options),
         to_vclock=options.to_vclock if logged else None,
@@ -117,7 +119,8 @@ def read_range(piece: ByteRange, options: XlogOptions) -> Iterator[pa.RecordBatc
         for batch in rows:
             if span is not None:
                 _refuse_unknown(batch, span, segment)
-            yield _with_replicaset(batch, segment) if options.with_replicaset else batch
+            told = batch if segment.space_id is None else as_snapshot_rows(batch, segment.space_id)
+            yield _with_replicaset(told, segment) if options.with_replicaset else told
     if skipped.places:
         logger.warning(
             "%s: %d damaged places, %d bytes left out: %s",

@@ -77,6 +77,10 @@ class Segment:
         Rows at or below it are left out: the snapshot that was read has them.
     origins : tuple of OriginSpan or None
         The whitelist in terms of replica ids; None = rows of every instance.
+    space_id : int or None
+        Of a vinyl space's `.run` file, whose rows do not say it.
+    vinyl : frozenset of int or None
+        Of a `.snap`: ids of the vinyl spaces whose rows are read with it, from segments of their own.
 
     """
 
@@ -94,6 +98,8 @@ class Segment:
     gap: Gap | None = None
     since: Vclock | None = None
     origins: tuple[OriginSpan, ...] | None = None
+    space_id: int | None = None
+    vinyl: frozenset[int] | None = None
 
 
 @dataclass(frozen=True)

@@ -185,6 +185,18 @@ def test_vinyl_of_a_snapshot_is_refused_until_it_is_emptied() -> None:
     assert tables(routed(truncate(600), spaces=spaces, refused={(1, 600): "runs"})) == [("v", 10, None)]
 
 
+def test_vinyl_of_a_snapshot_is_followed_where_its_runs_are_read() -> None:
+    told = [
+        control_row(row, 10 * (i + 1)) for i, row in enumerate([define(600, "v", engine="vinyl"), index(600)])
+    ]
+    snapshots = frozenset({0})
+    changes = {1: follow({}, {}, told, snapshots).changes}
+    with_runs = route_spaces({}, changes, ROUTER, {}, snapshots, {0: frozenset({600})})
+    assert tables(with_runs) == [("v", 20, None)]
+    others = route_spaces({}, changes, ROUTER, {}, snapshots, {0: frozenset({601})})
+    assert [one.name for one in others.refusals] == ["v"]
+
+
 def test_replicasets_have_layouts_of_their_own() -> None:
     routes = route_spaces({1: KNOWN, 2: {777: logs.space_rows(777, "s")}}, {}, ROUTER)
     found = [(one.replicaset_id, one.space_id, routes.layouts[one.layout].table) for one in routes.routes]

@@ -1,0 +1,160 @@
+"""Vinyl rows from before a checkpoint: the `.run` files of a `.snap`, as segments of the batch that ends it.
+
+A `.snap` holds memtx rows alone. The `.vylog` of the same signature names the runs of each vinyl space
+(`sources.xlog.vylog`); they lie in `<space id>/<index id>/<run id>.run` beside it, with the blocks of every log file.
+A run's rows are statements (INSERT, REPLACE, DELETE, UPSERT), one a key and read view, without space id or origin; type
+102 tells of the block alone. Of two runs of one range the older one holds the lower lsns, so runs in the order of their
+greatest lsn (`.index`, type 100, key 4) say what came last. They go on as rows of the snapshot: without lsn or time.
+
+Not done, and said by name: a run of which a part belongs to the space no more, because its range was split (from 1 GiB
+an index on). Not here: which statement counts (whoever folds rows of a key).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from typing import Any
+
+import msgpack
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from schemas.errors import XlogMissingError, XlogRowError
+from sources.xlog import reader
+from sources.xlog.block import EOF_MARKER
+from sources.xlog.directory import Directory, child_path
+from sources.xlog.segment import Segment
+from sources.xlog.vylog import Run, Tree, trees_at_checkpoint
+
+STATEMENTS = ("INSERT", "REPLACE", "DELETE", "UPSERT")
+_RUN_INFO, _MAX_LSN = "TYPE_100", 4
+
+
+@dataclass(frozen=True)
+class Vinyl:
+    """The vinyl spaces of one snapshot.
+
+    Parameters
+    ----------
+    trees : tuple of Tree
+        Those whose rows can be read.
+    refused : frozenset of int
+        Ids of spaces whose ranges were split.
+
+    """
+
+    trees: tuple[Tree, ...] = ()
+    refused: frozenset[int] = frozenset()
+
+    @property
+    def spaces(self) -> frozenset[int]:
+        """Ids of the spaces whose rows can be read."""
+        return frozenset(tree.space_id for tree in self.trees)
+
+
+def vinyl_of(directory: Directory, snapshot: str) -> Vinyl:
+    """Return the vinyl spaces of a snapshot; none where it has no `.vylog` beside it.
+
+    Parameters
+    ----------
+    directory : Directory
+    snapshot : str
+        Base name of a `.snap`.
+
+    Raises
+    ------
+    XlogError
+        The `.vylog` is damaged.
+
+    """
+    name = snapshot.removesuffix(".snap") + ".vylog"
+    fs, path = directory.opened(name)
+    try:
+        rows = reader.read_rows(fs, path)
+        trees = trees_at_checkpoint((row for batch in rows for row in batch["tuple"].to_pylist()), name)
+    except XlogMissingError:
+        return Vinyl()
+    whole = tuple(tree for tree in trees.values() if not tree.is_cut)
+    return Vinyl(whole, frozenset(tree.space_id for tree in trees.values() if tree.is_cut))
+
+
+def ends_snapshot(directory: Directory, segment: Segment) -> bool:
+    """Return whether the last block of a complete snapshot is in a segment of it."""
+    fs, path = directory.opened(segment.file)
+    return bool(segment.end >= fs.get_file_info(path).size - len(EOF_MARKER))
+
+
+def run_segments(directory: Directory, snapshot: Segment, vinyl: Vinyl) -> Iterator[Segment]:
+    """Yield the segments of the runs that belong to a snapshot, in the order in which their rows count.
+
+    Raises
+    ------
+    XlogMissingError
+        A file that the `.vylog` names is not there.
+    XlogError
+        It is damaged.
+
+    """
+    for tree in vinyl.trees:
+        folder = f"{tree.space_id}/0"
+        for run in sorted(tree.runs, key=lambda run: (_max_lsn(directory, folder, run), run.id)):
+            file = f"{folder}/{run.id:020}.run"
+            fs, path = directory.opened(file)
+            try:
+                begin = reader.read_meta(fs, path).length
+                end = reader.end_of_whole_blocks(fs, path).position
+            except XlogMissingError as error:
+                raise _missing(directory, file) from error
+            if end > begin:
+                yield replace(
+                    snapshot,
+                    path=child_path(directory.source.path, file),
+                    file=file,
+                    begin=begin,
+                    end=end,
+                    gap=None,
+                    vinyl=None,
+                    space_id=tree.space_id,
+                )
+
+
+def _max_lsn(directory: Directory, folder: str, run: Run) -> int:
+    file = f"{folder}/{run.id:020}.index"
+    fs, path = directory.opened(file)
+    try:
+        for batch in reader.read_rows(fs, path):
+            for row in batch.select(["type", "body"]).to_pylist():
+                if row["type"] == _RUN_INFO:
+                    return _lsn_of(row["body"], file)
+    except XlogMissingError as error:
+        raise _missing(directory, file) from error
+    raise XlogRowError("the file says nothing of its run", file=file, offset=0)
+
+
+def _lsn_of(body: bytes, file: str) -> int:
+    info: Any = msgpack.unpackb(body, strict_map_key=False, raw=True)
+    if not isinstance(info, dict) or not isinstance(info.get(_MAX_LSN), int):
+        raise XlogRowError("the file says no greatest lsn of its run", file=file, offset=0)
+    lsn: int = info[_MAX_LSN]
+    return lsn
+
+
+def _missing(directory: Directory, file: str) -> XlogMissingError:
+    return XlogMissingError(
+        "a file that the .vylog names is not there",
+        file=file,
+        source=directory.source.name,
+        advice="copy the folders of vinyl spaces with the snapshot, or begin with the first log (start: logs)",
+    )
+
+
+def as_snapshot_rows(batch: pa.RecordBatch, space_id: int) -> pa.RecordBatch:
+    """Return the statements of a run as rows of the snapshot that it belongs to."""
+    rows = batch.filter(pc.is_in(batch["type"], value_set=pa.array(STATEMENTS)))
+    columns: dict[str, pa.Array] = {
+        "space_id": pa.repeat(pa.scalar(space_id, pa.int32()), rows.num_rows),
+        **{name: pa.nulls(rows.num_rows, rows[name].type) for name in ("lsn", "tsn", "timestamp")},
+    }
+    arrays = [columns.get(name, rows[name]) for name in rows.schema.names]
+    return pa.RecordBatch.from_arrays(arrays, schema=rows.schema)
