@@ -87,7 +87,8 @@ def lag_of(end: str | None, latest: str | None) -> dict[str, str]:
     """
     if not end or not latest:
         return {}
-    now, then = (json.loads(text).get("replicasets", {}) for text in (end, latest))
+    # An offset of nothing is the text "null".
+    now, then = ((json.loads(text) or {}).get("replicasets", {}) for text in (end, latest))
     found = {}
     for uuid, target in then.items():
         place = now.get(uuid)

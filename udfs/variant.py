@@ -29,6 +29,13 @@ def _offsets(ends: NDArray[np.int64]) -> NDArray[np.int32]:
     return ends.astype(np.int32)
 
 
+def _without_any(kind: pa.DataType, present: NDArray[np.bool_]) -> pa.Array:
+    """Return nulls only; unlike those of `pyarrow.nulls` their parts are not null, as the type demands."""
+    empty = pa.array([b""] * len(present), pa.binary())
+    validity, missing = bitmap(np.zeros(len(present), np.bool_))
+    return pa.Array.from_buffers(kind, len(present), [validity], missing, children=[empty, empty])
+
+
 def build_variants(cells: Cells, is_extra: bool) -> Built:
     """Return a column of variants from spans of MessagePack.
 
@@ -45,7 +52,7 @@ def build_variants(cells: Cells, is_extra: bool) -> Built:
     sizes = np.where(cells.classes > values.NIL, cells.arguments & 0xFFFFFFFF, 0)
     largest = int(sizes.max(initial=0))
     if largest == 0:
-        return Built(lambda kind, present: pa.nulls(len(present), kind), statuses)
+        return Built(_without_any, statuses)
     room = GROWTH * int(sizes.sum()) + 32 * rows + OVERWRITE
     content, metadata = np.empty(room, np.uint8), np.empty(room, np.uint8)
     value_ends, metadata_ends = np.zeros(rows + 1, np.int64), np.zeros(rows + 1, np.int64)

@@ -11,8 +11,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from pyspark.sql import Column, DataFrame
+import pyarrow as pa
+import pyarrow.compute as pc
+from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
+from pyspark.sql.types import StructType
 
 from jobs.batch.base import PRESENT
 from schemas.layout import ERROR_COLUMN, TableLayout
@@ -20,7 +23,7 @@ from schemas.space import Space
 from schemas.tables import VERSION_COLUMNS
 from tables.spaces import merge_rows
 from tables.warehouse import Warehouse
-from udfs.tuples import tuple_columns
+from udfs.tuples import decode_tuples, tuple_columns
 
 
 @dataclass(frozen=True)
@@ -52,26 +55,61 @@ class Target:
     spaces: tuple[Space, ...] = ()
 
 
-def table_changes(decided: DataFrame, number: int) -> DataFrame:
-    """Return what changes in one table: the new winner of a key, or that there is none any more."""
-    own = decided.where(F.col("table") == number)
+def with_writes(decided: DataFrame) -> DataFrame:
+    """Return the decided versions with `put` (it becomes the row) and `writes` (its key's row changes by it)."""
     put = F.col("wins") & (F.col("state") == PRESENT)
     moved = F.col("changed") | ~F.col("is_row")
     gone = ~put & F.coalesce(F.col("winner.state") != PRESENT, F.lit(True))
     last_of_key = F.col("is_row") | (
         F.col("changed") & F.col("row_replicaset_id").eqNullSafe(F.col("replicaset_id"))
     )
-    return own.where((put & moved) | (gone & last_of_key)).withColumn("put", put)
+    writes = (put & moved) | (gone & last_of_key)
+    return decided.withColumn("writes", F.coalesce(writes, F.lit(False))).withColumn("put", put)
 
 
 def typed(changes: DataFrame, target: Target) -> DataFrame:
-    """Return the changes with the typed columns in a struct `typed`; its `_error` says what does not fit."""
+    """Return what changes in a table, with its columns in a struct `typed`; its `_error` says what does not fit.
+
+    Parameters
+    ----------
+    changes : DataFrame
+        At least put, tuple, replicaset_id.
+
+    """
     decode = tuple_columns(target.layout)
-    format_ = format_column(target)
     tuple_ = F.when(F.col("put"), F.col("tuple"))
-    return changes.withColumn("typed", decode(tuple_, format_)).withColumn(
+    return changes.withColumn("typed", decode(tuple_, format_column(target))).withColumn(
         "keep", F.col("put") & F.col("typed").getField(ERROR_COLUMN).isNull()
     )
+
+
+def typed_here(
+    spark: SparkSession, changes: pa.Table, schema: StructType, target: Target
+) -> tuple[DataFrame, int]:
+    """Return the same as `typed` for rows that the driver holds, and how many do not fit: no task, no worker.
+
+    Parameters
+    ----------
+    changes : pyarrow.Table
+    schema : StructType
+        Of `changes`.
+
+    """
+    put = changes["put"].combine_chunks()
+    tuples = pc.if_else(put, changes["tuple"].combine_chunks(), pa.scalar(None, pa.binary()))
+    known = pa.array(target.formats.keys(), pa.int32())
+    place = pc.index_in(changes["replicaset_id"].combine_chunks(), known)
+    which = pa.array(target.formats.values(), pa.int32()).take(place)
+    decoded = decode_tuples(tuples, target.layout, which)
+    keep, schema = pc.and_(put, pc.is_null(decoded.field(ERROR_COLUMN))), StructType(list(schema.fields))
+    # Columns side by side, as pyspark loses the nulls of a variant within a struct.
+    fields = target.layout.decoded_schema().fields
+    for number, field in enumerate(fields):
+        changes = changes.append_column(f"typed_{number}", decoded.field(number))
+        schema = schema.add(f"typed_{number}", field.dataType)
+    frame = spark.createDataFrame(changes.append_column("keep", keep), schema.add("keep", "boolean"))
+    whole = F.struct(*[F.col(f"typed_{number}").alias(field.name) for number, field in enumerate(fields)])
+    return frame.select("*", whole.alias("typed")), put.true_count - keep.true_count
 
 
 def format_column(target: Target) -> Column:

@@ -6,11 +6,30 @@ plan with exact sizes. A large one is cached where it was computed.
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
+import pyarrow as pa
 from pyspark import StorageLevel
 from pyspark.sql import DataFrame
 
 SMALL_ROWS = 20_000
 """Up to so many rows of a batch its frames are pinned in the driver."""
+
+
+@dataclass(frozen=True)
+class Pinned:
+    """A frame that was computed.
+
+    Parameters
+    ----------
+    frame : DataFrame
+    rows : pyarrow.Table or None
+        The same, where the driver holds it.
+
+    """
+
+    frame: DataFrame
+    rows: pa.Table | None = None
 
 
 class Pins:
@@ -27,11 +46,12 @@ class Pins:
         self._is_small = is_small
         self._cached: list[DataFrame] = []
 
-    def pin(self, frame: DataFrame) -> DataFrame:
+    def pin(self, frame: DataFrame) -> Pinned:
         """Return the same rows, computed once."""
         if self._is_small:
-            return frame.sparkSession.createDataFrame(frame.toArrow(), frame.schema)
-        return self.cache(frame)
+            rows = frame.toArrow()
+            return Pinned(frame.sparkSession.createDataFrame(rows, frame.schema), rows)
+        return Pinned(self.cache(frame))
 
     def cache(self, frame: DataFrame) -> DataFrame:
         """Return the same rows, computed once where they are: for columns that Arrow does not bring back."""

@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
+import pyarrow.compute as pc
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
@@ -17,7 +18,7 @@ from jobs.batch.changes import decided_changes, folded_changes, simple_changes, 
 from jobs.batch.choices import Choice, choice_of
 from jobs.batch.identities import Identities, identities_of
 from jobs.batch.layouts import Layout, Wipe
-from jobs.batch.pin import SMALL_ROWS, Pins
+from jobs.batch.pin import SMALL_ROWS, Pinned, Pins
 from jobs.batch.plan import Plan
 from jobs.batch.prepare import prepare_tables
 from jobs.batch.rows import held_keys, keyed_rows, with_wipes
@@ -104,16 +105,17 @@ class _Work:
         formats = [self._format(layout) for layout in self.layouts]
         parts = simple_changes(rows, self.traits)
         parts += folded_changes(self.warehouse, self.state, rows, self.traits, formats)
-        changes = pins.pin(union(parts))
+        changes = pins.pin(union(parts)).frame
         ids = self._identities()
         choices = self._choices(ids)
-        decided = pins.pin(decided_changes(self.warehouse, self.state, changes, self.traits, ids, choices))
-        told = self._told(decided)
+        found = decided_changes(self.warehouse, self.state, changes, self.traits, ids, choices)
+        decided = pins.pin(apply.with_writes(found))
+        told = self._told(decided.frame)
         reached("decided")
         targets = [self.targets[number] for number in told]
         results = in_parallel(lambda target: self._write_table(target, decided, pins, reached), targets)
         unfit = {target.name for target, misfits in zip(targets, results, strict=True) if misfits}
-        side = self._write_sides(decided, told, choices, reached)
+        side = self._write_sides(decided.frame, told, choices, reached)
         writers = dict(self.state.writers)
         for target in targets:
             before = writers.get(target.name, Writers())
@@ -131,7 +133,7 @@ class _Work:
         wipes = self._wipes()
         if not wipes:
             return rows
-        rows = pins.pin(rows)
+        rows = pins.pin(rows).frame
         return with_wipes(rows, [(w, self.numbers[w.table], self._origin(w)) for w in wipes], self._held())
 
     def wiped(self) -> int:
@@ -185,14 +187,20 @@ class _Work:
     def _write_table(
         self,
         target: apply.Target,
-        decided: DataFrame,
+        decided: Pinned,
         pins: Pins,
         reached: Callable[[str], None],
     ) -> int:
         contended = any(t.number == target.number and t.contended for t in self.traits)
-        changes = apply.typed(apply.table_changes(decided, target.number), target)
-        changes = pins.cache(changes)
-        misfits = changes.where(F.col("put") & ~F.col("keep")).count()
+        if decided.rows is None:
+            own = decided.frame.where((F.col("table") == target.number) & F.col("writes"))
+            changes = pins.cache(apply.typed(own, target))
+            misfits = changes.where(F.col("put") & ~F.col("keep")).count()
+        else:
+            here = pc.and_(pc.equal(decided.rows["table"], target.number), decided.rows["writes"])
+            schema = decided.frame.schema
+            rows = decided.rows.filter(here)
+            changes, misfits = apply.typed_here(self.warehouse.spark, rows, schema, target)
         apply.write_table(self.warehouse, target, changes, goes_on=not contended)
         reached(target.name)
         if misfits:

@@ -33,6 +33,9 @@ def test_who_is_not_behind_is_not_named() -> None:
     assert lag_of(end, latest) == {"b1": "1 B"}
 
 
-@pytest.mark.parametrize(("end", "latest"), [(None, None), (offset(), None), (None, offset()), ("", "")])
+@pytest.mark.parametrize(
+    ("end", "latest"),
+    [(None, None), (offset(), None), (None, offset()), ("", ""), ("null", offset(A=("a1", "1.xlog", 1)))],
+)
 def test_without_offsets_nothing_is_known(end: str | None, latest: str | None) -> None:
     assert lag_of(end, latest) == {}

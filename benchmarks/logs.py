@@ -1,0 +1,138 @@
+"""Logs for benchmarks: replicasets of one member each, written with the project's own writer, the same on every run.
+
+A `Member` announces itself and its spaces, then writes changes in group-committed blocks. Its tuples have nine
+fields and about 108 bytes, as in `benchmarks.decode`. That Tarantool reads such files is shown by the writer's tests.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+
+import msgpack
+
+from schemas.iproto import RequestType, SystemSpace
+from sources.xlog.encode import encode_body, encode_row
+from sources.xlog.meta import Meta
+from sources.xlog.writer import Fsync, XlogWriter
+
+ROWS_A_BLOCK = 300
+FORMAT = (
+    ("id", "unsigned"),
+    ("name", "string"),
+    ("email", "string"),
+    ("city", "string"),
+    ("amount", "double"),
+    ("token", "unsigned"),
+    ("age", "unsigned"),
+    ("active", "boolean"),
+    ("state", "string"),
+)
+CITIES = ("Amsterdam", "Berlin", "Cairo", "Dhaka", "Edinburgh", "Florence", "Geneva", "Helsinki")
+FIRST_SPACE = 512
+ADMIN = 1
+
+
+class Member:
+    """The only member of a replicaset, and its directory.
+
+    Parameters
+    ----------
+    folder : Path
+        The logs lie in `<folder>/<name>`.
+    name : str
+        One letter and one digit, such as `a1`.
+    spaces : sequence of str
+        Names; their ids begin at `FIRST_SPACE`.
+
+    """
+
+    def __init__(self, folder: Path, name: str, spaces: Sequence[str]) -> None:
+        self.name, self.path = name, folder / name
+        self.uuid = f"{name[0] * 8}-0000-4000-8000-0000000000{name}"
+        self.replicaset = f"{name[0] * 8}-0000-4000-8000-0000000000{name[0] * 2}"
+        self.spaces = {space: FIRST_SPACE + number for number, space in enumerate(spaces)}
+        self._lsn, self._vclocks = 0, [0]
+        self._draw = random.Random(name)
+        self.path.mkdir(parents=True)
+        self._write([self._registration(), *self._definitions()])
+
+    def source(self) -> dict[str, str]:
+        """Return the source as a configuration names it."""
+        return {"name": self.name, "path": str(self.path.resolve()), "replicaset": self.replicaset}
+
+    def put(self, space: str, keys: Iterable[int]) -> int:
+        """Write one log with a REPLACE of each key; return its size in bytes."""
+        return self._write(self._replace(self.spaces[space], key) for key in keys)
+
+    def change(self, parts: Sequence[tuple[str, Sequence[int]]]) -> int:
+        """Write one log with REPLACEs over several spaces."""
+        return self._write(self._replace(self.spaces[space], key) for space, keys in parts for key in keys)
+
+    def update(self, space: str, keys: Iterable[int]) -> int:
+        """Write one log with an UPDATE of each key."""
+        operations = msgpack.packb([["+", 7, 1], ["=", 4, "Zagreb"]])
+        return self._write(
+            self._row(
+                RequestType.UPDATE,
+                encode_body(
+                    space_id=self.spaces[space],
+                    index_base=1,
+                    key=msgpack.packb([key]),
+                    operations=operations,
+                    is_update=True,
+                ),
+            )
+            for key in keys
+        )
+
+    def _write(self, rows: Iterable[bytes]) -> int:
+        begin, before = self._vclocks[-1], self._vclocks[-2] if len(self._vclocks) > 1 else None
+        meta = Meta(
+            *("XLOG", "0.13", self.uuid, {ADMIN: begin} if begin else {}),
+            None if before is None else ({ADMIN: before} if before else {}),
+            {"Version": "2.6.0"},
+        )
+        path = self.path / f"{begin:020d}.xlog"
+        with XlogWriter(path, meta, Fsync.NEVER) as log:
+            for number, row in enumerate(rows, 1):
+                log.write([row])
+                if number % ROWS_A_BLOCK == 0:
+                    log.flush()
+        self._vclocks.append(self._lsn)
+        return path.stat().st_size
+
+    def _row(self, kind: RequestType, body: bytes) -> bytes:
+        self._lsn += 1
+        return encode_row(kind, body, replica_id=ADMIN, lsn=self._lsn, timestamp=1.7e9 + self._lsn / 1e5)
+
+    def _insert(self, space_id: int, fields: Sequence[object]) -> bytes:
+        return self._row(
+            RequestType.INSERT, encode_body(space_id=space_id, tuple_=msgpack.packb(list(fields)))
+        )
+
+    def _registration(self) -> bytes:
+        return self._insert(SystemSpace.CLUSTER, [ADMIN, self.uuid])
+
+    def _definitions(self) -> Iterable[bytes]:
+        fields = [{"name": name, "type": kind} for name, kind in FORMAT]
+        for space, space_id in self.spaces.items():
+            yield self._insert(SystemSpace.SPACE, [space_id, ADMIN, space, "memtx", 0, {}, fields])
+            part = [{"field": 0, "type": "unsigned"}]
+            yield self._insert(SystemSpace.INDEX, [space_id, 0, "pk", "tree", {"unique": True}, part])
+
+    def _replace(self, space_id: int, key: int) -> bytes:
+        draw = self._draw
+        fields = [
+            key,
+            f"customer {key:08d}",
+            f"user{key % 9973}@example.org",
+            draw.choice(CITIES),
+            draw.random() * 1000,
+            draw.getrandbits(60),
+            draw.randrange(100),
+            key % 2 == 0,
+            "state of the order: paid, shipped",
+        ]
+        return self._row(RequestType.REPLACE, encode_body(space_id=space_id, tuple_=msgpack.packb(fields)))
