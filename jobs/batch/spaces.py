@@ -200,6 +200,8 @@ class _Work:
             here = pc.and_(pc.equal(decided.rows["table"], target.number), decided.rows["writes"])
             schema = decided.frame.schema
             rows = decided.rows.filter(here)
+            if not rows.num_rows:  # every change lost
+                return 0
             changes, misfits = apply.typed_here(self.warehouse.spark, rows, schema, target)
         apply.write_table(self.warehouse, target, changes, goes_on=not contended)
         reached(target.name)
