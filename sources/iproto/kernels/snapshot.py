@@ -20,6 +20,7 @@ from sources.iproto.kernels.wire import (
     FULL,
     HEAD_ROOM,
     K_LSN,
+    K_TIME,
     K_TYPE,
     KEYS,
     MORE,

@@ -105,11 +105,12 @@ def header(data: Int, begin: Int, end: Int, values: Ints, out: Int, to: Int) -> 
 
 @njit(cache=True, nogil=True)
 def put_byte(data: Int, at: Int, value: Int) -> None:
-    # There is always room for a word here: HEAD_ROOM.
+    """Store one byte at address + offset; there is always room for a word there (`HEAD_ROOM`)."""
     rest = np.int64(word_at(data, at) >> np.uint64(8))
     put_word(data, at, rest << 8 | value)
 
 
 @njit(cache=True, nogil=True)
 def is_row(kind: Int) -> bool:
+    """Return whether a type is that of a row of a log."""
     return bool(_SELECT < kind <= _LAST_DML or _FIRST_RAFT <= kind <= _LAST_RAFT)
