@@ -18,7 +18,7 @@ from typing import Any
 from delta.tables import DeltaTable
 
 from schemas.errors import WarehouseError
-from tables.warehouse import MARK, USER_METADATA, Warehouse, in_parallel
+from tables.warehouse import MARK, Warehouse, in_parallel
 
 log = logging.getLogger(__name__)
 
@@ -102,8 +102,5 @@ def _take_back(warehouse: Warehouse, table: str, versions: Mapping[str, int]) ->
             table=table,
             advice=f"restore the table to version {known}, or to a version you trust, and start again",
         )
-    # A session of its own: the mark is a setting, and other tables are restored at the same time.
-    session = warehouse.spark.newSession()
-    session.conf.set(USER_METADATA, MARK)
-    DeltaTable.forPath(session, warehouse.path(table)).restoreToVersion(known)
+    DeltaTable.forPath(warehouse.writer, warehouse.path(table)).restoreToVersion(known)
     return table

@@ -13,7 +13,7 @@ from pyspark.sql import functions as F
 from pyspark.sql.types import StructField, StructType
 
 from schemas.tables import VERSION_COLUMNS
-from tables.warehouse import MARK, USER_METADATA, Warehouse
+from tables.warehouse import Warehouse
 
 
 def table_schema(typed: StructType) -> StructType:
@@ -40,7 +40,7 @@ def same_columns(one: StructType, other: StructType) -> bool:
 def merge_rows(
     warehouse: Warehouse, table: str, changes: DataFrame, columns: Sequence[str], *, goes_on: bool
 ) -> None:
-    """Write a batch's changes in one MERGE, from a session of its own so that tables can be written side by side.
+    """Write a batch's changes in one MERGE.
 
     Parameters
     ----------
@@ -53,9 +53,7 @@ def merge_rows(
         successor, unless `began`.
 
     """
-    session = warehouse.spark.newSession()
-    session.conf.set(USER_METADATA, MARK)
-    target = DeltaTable.forPath(session, warehouse.path(table)).alias("t")
+    target = DeltaTable.forPath(warehouse.writer, warehouse.path(table)).alias("t")
     values = {f"`{name}`": F.col(f"s.`{name}`") for name in columns}
     update = dict(values)
     if goes_on:

@@ -10,6 +10,7 @@ import logging
 from collections.abc import Iterable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Any
 
 import pyarrow as pa
@@ -44,6 +45,13 @@ class Warehouse:
     spark: SparkSession = field(repr=False)
     location: str
     database: str = "aggregator"
+
+    @cached_property
+    def writer(self) -> SparkSession:
+        """A session whose commits carry our mark; threads share it, so nothing else is ever set in it."""
+        session = self.spark.newSession()
+        session.conf.set(USER_METADATA, MARK)
+        return session
 
     @property
     def root(self) -> str:

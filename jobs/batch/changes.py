@@ -9,21 +9,28 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from typing import cast
 
 import pyarrow as pa
 from pyspark.sql import DataFrame, Window
 from pyspark.sql import functions as F
+from pyspark.sql.types import StructType
 
 from jobs.batch.base import PRESENT, UNFIT, base_of
 from jobs.batch.choices import Choice
 from jobs.batch.decide import decide
 from jobs.batch.identities import Identities
+from jobs.batch.pin import Pins, local
 from jobs.batch.resolve import join_base, sole
 from jobs.batch.state import State
 from jobs.batch.versions import KEYS, ORDER, reduce_puts, reduce_rows
 from tables.warehouse import Warehouse
-from udfs.fold_arrow import RESULT_SPARK, ROW_COLUMNS, fold_arrow
+from udfs.fold_arrow import RESULT_FIELDS, RESULT_SPARK, ROW_COLUMNS, fold_arrow
 from udfs.tuple_format import TupleFormat
+
+FOLDED = pa.schema(
+    [("table", pa.int32()), ("replicaset_id", pa.int32()), ("_key", pa.binary()), *RESULT_FIELDS]
+)
 
 
 @dataclass(frozen=True)
@@ -70,6 +77,7 @@ def folded_changes(
     rows: DataFrame,
     traits: Sequence[Traits],
     formats: Sequence[TupleFormat],
+    pins: Pins,
 ) -> list[DataFrame]:
     """Return the changes of tables with operations: keys without any are reduced, the others folded."""
     mixed = [t for t in traits if t.operations]
@@ -84,22 +92,31 @@ def folded_changes(
     names = {t.number: t.name for t in mixed}
     keys = operated.select("table", "_key").distinct()
     base = base_of(warehouse, state, names, keys, tombstones=False)
-    return [reduce_rows(plain), _fold(operated, base, formats)]
+    return [reduce_rows(plain), _fold(operated, base, formats, pins)]
 
 
-def _fold(rows: DataFrame, base: DataFrame | None, formats: Sequence[TupleFormat]) -> DataFrame:
+def _fold(rows: DataFrame, base: DataFrame | None, formats: Sequence[TupleFormat], pins: Pins) -> DataFrame:
     columns = [*KEYS, *ORDER, *ROW_COLUMNS]
     stream = rows.withColumn("created", F.lit(None).cast("timestamp")).select(*columns)
     if base is not None:
         stream = stream.unionByName(_base_rows(base).select(*columns))
-    folded_rows = stream.repartition(*KEYS).sortWithinPartitions(*KEYS, *ORDER).drop(*ORDER)
     fields = list(formats)
-
-    def run(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        return fold_arrow(batches, KEYS, fields)
-
     schema = "table int, replicaset_id int, _key binary, " + RESULT_SPARK
-    folded = folded_rows.mapInArrow(run, schema)
+    if pins.is_small:
+        ordered = stream.sort(*KEYS, *ORDER).drop(*ORDER).toArrow()
+        batches = list(fold_arrow(ordered.to_batches(), KEYS, fields))
+        folded = local(
+            rows.sparkSession,
+            pa.Table.from_batches(batches, FOLDED),
+            cast(StructType, StructType.fromDDL(schema)),
+        )
+    else:
+
+        def run(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+            return fold_arrow(batches, KEYS, fields)
+
+        apart = stream.repartition(*KEYS).sortWithinPartitions(*KEYS, *ORDER).drop(*ORDER)
+        folded = apart.mapInArrow(run, schema)
     folded = folded.where((F.col("state") != "absent") & (F.col("is_changed") | (F.size("faults") > 0)))
     return folded.select(
         *KEYS,
@@ -146,6 +163,7 @@ def decided_changes(
     traits: Sequence[Traits],
     identities: Identities,
     choices: Mapping[int, Choice],
+    pins: Pins,
 ) -> DataFrame:
     """Return the decided versions (`jobs.batch.resolve.DECIDED`) of all keys that the batch touched.
 
@@ -161,18 +179,21 @@ def decided_changes(
     alone = [t for t in traits if not t.contended]
     together = [t for t in traits if t.contended]
     if alone:
-        found.append(sole(_effective(warehouse, state, _of(changes, alone), alone)))
+        found.append(sole(_effective(warehouse, state, _of(changes, alone), alone, pins)))
     if together:
         own = _of(changes, together)
         names = {t.number: t.name for t in together}
         keys = own.select("table", "_key").distinct()
         base = base_of(warehouse, state, names, keys, tombstones=True)
+        base = base if base is None else pins.near(base)
         of_them = {t.number: choices[t.number] for t in together}
         found.append(decide(join_base(own, base), identities, of_them))
     return union(found)
 
 
-def _effective(warehouse: Warehouse, state: State, changes: DataFrame, traits: Sequence[Traits]) -> DataFrame:
+def _effective(
+    warehouse: Warehouse, state: State, changes: DataFrame, traits: Sequence[Traits], pins: Pins
+) -> DataFrame:
     """Leave out the DELETEs that found nothing, where one replicaset writes alone."""
     doubtful = {t.number: t.name for t in traits if t.deletes or t.operations}
     if not doubtful:
@@ -182,4 +203,5 @@ def _effective(warehouse: Warehouse, state: State, changes: DataFrame, traits: S
     base = base_of(warehouse, state, doubtful, asked.select("table", "_key"), tombstones=False)
     if base is None:
         return certain
-    return certain.unionByName(asked.join(base.select(*KEYS), KEYS, "left_semi").select(*changes.columns))
+    known = pins.near(base.select(*KEYS))
+    return certain.unionByName(asked.join(known, KEYS, "left_semi").select(*changes.columns))

@@ -10,10 +10,14 @@ from dataclasses import dataclass
 
 import pyarrow as pa
 from pyspark import StorageLevel
-from pyspark.sql import DataFrame
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.types import StructType
 
 SMALL_ROWS = 20_000
-"""Up to so many rows of a batch its frames are pinned in the driver."""
+"""Up to so many rows of a batch its frames are pinned in the driver,"""
+
+SMALL_BYTES = 8 * 1024 * 1024
+"""if they have no more bytes of log than that."""
 
 
 @dataclass(frozen=True)
@@ -32,6 +36,13 @@ class Pinned:
     rows: pa.Table | None = None
 
 
+def local(spark: SparkSession, rows: pa.Table, schema: StructType) -> DataFrame:
+    """Return rows of the driver as a frame of one partition: what follows needs no exchange, and writes one file."""
+    if not rows.num_rows:
+        return spark.createDataFrame([], schema).coalesce(1)
+    return spark.createDataFrame(rows, schema).coalesce(1)
+
+
 class Pins:
     """The frames that one batch holds, released together.
 
@@ -43,15 +54,23 @@ class Pins:
     """
 
     def __init__(self, is_small: bool) -> None:
-        self._is_small = is_small
+        self.is_small = is_small
         self._cached: list[DataFrame] = []
 
     def pin(self, frame: DataFrame) -> Pinned:
         """Return the same rows, computed once."""
-        if self._is_small:
+        if self.is_small:
             rows = frame.toArrow()
-            return Pinned(frame.sparkSession.createDataFrame(rows, frame.schema), rows)
+            return Pinned(local(frame.sparkSession, rows, frame.schema), rows)
         return Pinned(self.cache(frame))
+
+    def here(self, frame: DataFrame) -> Pinned:
+        """Return the same rows, in the driver if the batch is small, else not computed yet."""
+        return self.pin(frame) if self.is_small else Pinned(frame)
+
+    def near(self, frame: DataFrame) -> DataFrame:
+        """Return the same rows, which one step reads: from the driver where all other rows are there too."""
+        return self.here(frame).frame
 
     def cache(self, frame: DataFrame) -> DataFrame:
         """Return the same rows, computed once where they are: for columns that Arrow does not bring back."""

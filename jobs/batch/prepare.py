@@ -16,7 +16,7 @@ from pyspark.sql.types import StructType
 from jobs.batch.apply import Target, table_columns, typed
 from schemas.layout import EXTRA_COLUMN
 from tables import spaces
-from tables.warehouse import MARK, USER_METADATA, Warehouse, in_parallel
+from tables.warehouse import Warehouse, in_parallel
 
 log = logging.getLogger(__name__)
 
@@ -51,10 +51,8 @@ def _only_added(present: StructType, wanted: StructType) -> bool:
 def _add_columns(warehouse: Warehouse, table: str, present: StructType, wanted: StructType) -> None:
     known = {f.name for f in present}
     new = StructType([f for f in wanted if f.name not in known])
-    session = warehouse.spark.newSession()
-    session.conf.set(USER_METADATA, MARK)
     columns = ", ".join(f"`{f.name}` {f.dataType.simpleString()}" for f in new)
-    session.sql(f"ALTER TABLE delta.`{warehouse.path(table)}` ADD COLUMNS ({columns})")
+    warehouse.writer.sql(f"ALTER TABLE delta.`{warehouse.path(table)}` ADD COLUMNS ({columns})")
 
 
 def _rewrite(warehouse: Warehouse, target: Target) -> None:

@@ -8,15 +8,20 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from pyspark.sql import DataFrame
+import pyarrow as pa
+import pyarrow.compute as pc
+from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
+from pyspark.sql.types import StructField, StructType
 
 from jobs.batch.base import PRESENT, UNFIT, other_versions, outside, table_rows
 from jobs.batch.layouts import Layout, Wipe
+from jobs.batch.pin import local
 from jobs.batch.state import State
 from jobs.batch.versions import KEYS, ORDER
+from schemas.tables import CHANGELOG
 from tables.warehouse import Warehouse
-from udfs.keys import key_columns
+from udfs.keys import KEY_SPARK, canonical_keys, key_columns
 
 ROW_COLUMNS = (
     *KEYS,
@@ -34,6 +39,33 @@ ROW_COLUMNS = (
 """Columns of a frame of keyed rows; `_key` is null where `key_error` is not."""
 
 
+_WITH_TUPLE = ("INSERT", "REPLACE", "UPSERT")
+"""Types whose key is in their tuple; the others' stands alone."""
+
+
+def with_keys(changelog: DataFrame, layouts: Sequence[Layout]) -> DataFrame:
+    """Return rows of `_changelog` that have a layout with `k`: their canonical key, or why they have none."""
+    key = key_columns([layout.space for layout in layouts])
+    from_tuple = F.col("type").isin(*_WITH_TUPLE)
+    data = F.when(from_tuple, F.col("tuple")).otherwise(F.col("key"))
+    return changelog.withColumn("k", key(data, F.col("layout"), from_tuple))
+
+
+def with_keys_here(spark: SparkSession, changelog: pa.Table, layouts: Sequence[Layout]) -> DataFrame:
+    """Return the same as `with_keys` for rows that the driver holds."""
+    rows = changelog.combine_chunks()
+    from_tuple = pc.is_in(rows["type"], pa.array(_WITH_TUPLE))
+    data = pc.if_else(from_tuple, rows["tuple"], rows["key"])
+    spaces = [layout.space for layout in layouts]
+    keys = canonical_keys(_whole(data), spaces, _whole(rows["layout"]), _whole(from_tuple))
+    rows = rows.append_column("k", keys)
+    return local(spark, rows, StructType([*CHANGELOG.fields, StructField("k", KEY_SPARK)]))
+
+
+def _whole(column: pa.ChunkedArray) -> pa.Array:
+    return pa.concat_arrays(column.chunks) if column.num_chunks else pa.array([], column.type)
+
+
 def keyed_rows(
     changelog: DataFrame, layouts: Sequence[Layout], tables: Mapping[str, int], snapshots: Sequence[int]
 ) -> DataFrame:
@@ -42,7 +74,7 @@ def keyed_rows(
     Parameters
     ----------
     changelog : DataFrame
-        The batch's rows of `_changelog`.
+        The batch's rows of `_changelog`, with their keys.
     layouts : sequence of Layout
         By the column `layout`.
     tables : mapping of str to int
@@ -57,13 +89,8 @@ def keyed_rows(
 
     """
     numbers = [tables[layout.table] for layout in layouts]
-    rows = changelog.where(F.col("layout").isNotNull())
-    key = key_columns([layout.space for layout in layouts])
-    from_tuple = F.col("type").isin("INSERT", "REPLACE", "UPSERT")
     timed = F.when(~F.col("segment").isin(list(snapshots)), F.col("timestamp"))
-    rows = rows.withColumn("timestamp", timed if snapshots else F.col("timestamp"))
-    data = F.when(from_tuple, F.col("tuple")).otherwise(F.col("key"))
-    rows = rows.withColumn("k", key(data, F.col("layout"), from_tuple))
+    rows = changelog.withColumn("timestamp", timed if snapshots else F.col("timestamp"))
     return rows.select(
         F.get(F.lit(numbers), F.col("layout")).alias("table"),
         "replicaset_id",

@@ -24,11 +24,12 @@ from jobs.batch import pending
 from jobs.batch.changelog import changelog_rows
 from jobs.batch.columns import check_space
 from jobs.batch.offsets import read_offset
+from jobs.batch.pin import SMALL_BYTES, SMALL_ROWS, Pins
 from jobs.batch.plan import Plan, plan_batch, sync_spaces
 from jobs.batch.record import record, with_written
 from jobs.batch.route import router_of
 from jobs.batch.scan import scan, stretches_of
-from jobs.batch.spaces import write_spaces
+from jobs.batch.spaces import Batch, write_spaces
 from jobs.batch.state import State
 from jobs.config import Config
 from sources.xlog.batch import segments_between
@@ -152,12 +153,18 @@ class Writer:
         ]
         applier_map.append(self._warehouse, entries)
         reached("_applier_map")
-        self._warehouse.append("_changelog", changelog_rows(frame, plan, epoch))
-        reached("_changelog")
-        plan = pending.settle_pending(self._warehouse, self.state, frame, plan, epoch)
-        reached("_pending")
-        self._lock.check()
-        written = write_spaces(self._warehouse, self._config, self.state, plan, epoch, reached)
+        pins = Pins(rows <= SMALL_ROWS and sum(s.end - s.begin for s in segments) <= SMALL_BYTES)
+        try:
+            changelog = pins.here(changelog_rows(frame, plan, epoch))
+            self._warehouse.append("_changelog", changelog.frame)
+            reached("_changelog")
+            plan = pending.settle_pending(self._warehouse, self.state, frame, plan, epoch)
+            reached("_pending")
+            self._lock.check()
+            batch = Batch(self._warehouse, self._config, self.state, plan, epoch)
+            written = write_spaces(batch, changelog, pins, reached)
+        finally:
+            pins.release()
         self._lock.check()
         plan = with_written(plan, written)
         told = record(self._warehouse, self.state, plan, epoch, reached)

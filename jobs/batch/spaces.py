@@ -5,9 +5,11 @@ Only tables whose rows or columns change are looked at. Tables are written side 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
+from functools import partial
 
+import pyarrow as pa
 import pyarrow.compute as pc
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
@@ -21,7 +23,7 @@ from jobs.batch.layouts import Layout, Wipe
 from jobs.batch.pin import SMALL_ROWS, Pinned, Pins
 from jobs.batch.plan import Plan
 from jobs.batch.prepare import prepare_tables
-from jobs.batch.rows import held_keys, keyed_rows, with_wipes
+from jobs.batch.rows import held_keys, keyed_rows, with_keys, with_keys_here, with_wipes
 from jobs.batch.state import State, Writers
 from jobs.batch.survey import Survey, survey, uuid_of
 from jobs.config import Config
@@ -53,87 +55,100 @@ class Written:
     refused: Mapping[str, str] = field(default_factory=dict)
 
 
-def write_spaces(
-    warehouse: Warehouse, config: Config, state: State, plan: Plan, epoch: int, reached: Callable[[str], None]
-) -> Written:
-    """Carry the batch's rows into the tables of spaces.
+@dataclass(frozen=True)
+class Batch:
+    """What the steps need to know of a batch.
 
     Parameters
     ----------
     state : State
         Before the batch.
-    plan : Plan
-    epoch : int
+
+    """
+
+    warehouse: Warehouse
+    config: Config
+    state: State
+    plan: Plan
+    epoch: int
+
+
+def write_spaces(batch: Batch, changelog: Pinned, pins: Pins, reached: Callable[[str], None]) -> Written:
+    """Carry the batch's rows into the tables of spaces.
+
+    Parameters
+    ----------
+    batch : Batch
+    changelog : Pinned
+        The batch's rows of `_changelog`, if the driver holds them; else they are read from there.
+    pins : Pins
     reached : callable
         Told each step that is done.
 
     """
-    found = survey(config, state, plan)
-    prepare_tables(warehouse, list(found.targets.values()))
+    found = survey(batch.config, batch.state, batch.plan)
+    prepare_tables(batch.warehouse, list(found.targets.values()))
     reached("prepare")
     existing = tuple(target.name for target in found.targets.values())
     if not found.traits:
-        return Written((), existing, state.writers, found.refused)
-    work = _Work(warehouse, config, plan, state, found, epoch)
-    rows = sum(summary.rows for summary in plan.summaries.values())
-    pins = Pins(rows + work.wiped() <= SMALL_ROWS)
-    try:
-        written = work.write(pins, reached)
-    finally:
-        pins.release()
+        return Written((), existing, batch.state.writers, found.refused)
+    work = _Work(batch, found, pins)
+    if work.wiped() > SMALL_ROWS:
+        pins.is_small = False
+    written = work.write(changelog, reached)
     return replace(written, tables=tuple(dict.fromkeys([*existing, *written.tables])), refused=found.refused)
 
 
 class _Work:
-    def __init__(
-        self,
-        warehouse: Warehouse,
-        config: Config,
-        plan: Plan,
-        state: State,
-        found: Survey,
-        epoch: int,
-    ) -> None:
-        self.warehouse, self.config, self.state = warehouse, config, state
-        self.plan, self.epoch = plan, epoch
-        self.layouts, self.numbers = plan.routes.layouts, found.numbers
+    def __init__(self, batch: Batch, found: Survey, pins: Pins) -> None:
+        self.warehouse, self.config, self.state = batch.warehouse, batch.config, batch.state
+        self.plan, self.epoch, self.pins = batch.plan, batch.epoch, pins
+        self.layouts, self.numbers = batch.plan.routes.layouts, found.numbers
         self.targets, self.traits, self.policies = found.targets, found.traits, found.policies
         self.survey = found
 
-    def write(self, pins: Pins, reached: Callable[[str], None]) -> Written:
-        rows = self._rows(pins)
+    def write(self, changelog: Pinned, reached: Callable[[str], None]) -> Written:
+        pins = self.pins
+        rows = self._rows(changelog)
         formats = [self._format(layout) for layout in self.layouts]
         parts = simple_changes(rows, self.traits)
-        parts += folded_changes(self.warehouse, self.state, rows, self.traits, formats)
+        parts += folded_changes(self.warehouse, self.state, rows, self.traits, formats, pins)
         changes = pins.pin(union(parts)).frame
         ids = self._identities()
         choices = self._choices(ids)
-        found = decided_changes(self.warehouse, self.state, changes, self.traits, ids, choices)
+        found = decided_changes(self.warehouse, self.state, changes, self.traits, ids, choices, pins)
         decided = pins.pin(apply.with_writes(found))
         told = self._told(decided.frame)
         reached("decided")
         targets = [self.targets[number] for number in told]
-        results = in_parallel(lambda target: self._write_table(target, decided, pins, reached), targets)
-        unfit = {target.name for target, misfits in zip(targets, results, strict=True) if misfits}
-        side = self._write_sides(decided.frame, told, choices, reached)
+        sides = self._sides(decided.frame, told, choices)
+        # Tables of spaces and what tells of them: none waits for another.
+        work = [partial(self._write_table, target, decided, reached) for target in targets]
+        work += [partial(self._append, name, frame, reached) for name, frame in sides.items()]
+        results = in_parallel(lambda write: write(), work)
+        unfit = {target.name for target, misfits in zip(targets, results, strict=False) if misfits}
         writers = dict(self.state.writers)
         for target in targets:
             before = writers.get(target.name, Writers())
             faulty = before.unfit or target.name in unfit or told[target.number].unfit > 0
             writers[target.name] = Writers(before.replicasets | told[target.number].replicasets, faulty)
         names = tuple(target.name for target in targets)
-        return Written(names, (*names, *side, *(("_quarantine", "_versions") if unfit else ())), writers)
+        return Written(names, (*names, *sides, *(("_quarantine", "_versions") if unfit else ())), writers)
 
-    def _rows(self, pins: Pins) -> DataFrame:
-        changelog = self.warehouse.read("_changelog").where(F.col("epoch") == self.epoch)
+    def _rows(self, changelog: Pinned) -> DataFrame:
         snapshots = [s.segment for s in self.plan.stretches if s.is_snapshot]
         kept = [i for i, layout in enumerate(self.layouts) if self.survey.writes(self.plan, layout)]
-        changelog = changelog.where(F.col("layout").isin(kept))
-        rows = keyed_rows(changelog, self.layouts, self.numbers, snapshots)
+        if changelog.rows is None:
+            frame = self.warehouse.read("_changelog").where(F.col("epoch") == self.epoch)
+            keyed = with_keys(frame.where(F.col("layout").isin(kept)), self.layouts)
+        else:
+            own = pc.is_in(changelog.rows["layout"], pa.array(kept, pa.int32()))
+            keyed = with_keys_here(self.warehouse.spark, changelog.rows.filter(own), self.layouts)
+        rows = keyed_rows(keyed, self.layouts, self.numbers, snapshots)
         wipes = self._wipes()
         if not wipes:
             return rows
-        rows = pins.pin(rows).frame
+        rows = self.pins.pin(rows).frame
         return with_wipes(rows, [(w, self.numbers[w.table], self._origin(w)) for w in wipes], self._held())
 
     def wiped(self) -> int:
@@ -188,13 +203,12 @@ class _Work:
         self,
         target: apply.Target,
         decided: Pinned,
-        pins: Pins,
         reached: Callable[[str], None],
     ) -> int:
         contended = any(t.number == target.number and t.contended for t in self.traits)
         if decided.rows is None:
             own = decided.frame.where((F.col("table") == target.number) & F.col("writes"))
-            changes = pins.cache(apply.typed(own, target))
+            changes = self.pins.cache(apply.typed(own, target))
             misfits = changes.where(F.col("put") & ~F.col("keep")).count()
         else:
             here = pc.and_(pc.equal(decided.rows["table"], target.number), decided.rows["writes"])
@@ -210,13 +224,14 @@ class _Work:
             self.warehouse.append("_versions", tell.unfit_versions(changes, target, self.epoch))
         return misfits
 
-    def _write_sides(
-        self,
-        decided: DataFrame,
-        told: Mapping[int, _Told],
-        choices: Mapping[int, Choice],
-        reached: Callable[[str], None],
-    ) -> Sequence[str]:
+    def _append(self, table: str, rows: DataFrame, reached: Callable[[str], None]) -> int:
+        self.warehouse.append(table, rows)
+        reached(table)
+        return 0
+
+    def _sides(
+        self, decided: DataFrame, told: Mapping[int, _Told], choices: Mapping[int, Choice]
+    ) -> Mapping[str, DataFrame]:
         names = {target.number: target.name for target in self.targets.values()}
         appends: dict[str, DataFrame] = {}
         if any(t.versions for t in told.values()):
@@ -228,10 +243,7 @@ class _Work:
         if any(t.unfit or t.undecided for t in told.values()):
             faults = tell.fault_rows(decided, names, self.epoch)
             appends["_quarantine"] = faults.unionByName(tell.undecided_rows(decided, names, self.epoch))
-        for name, frame in appends.items():
-            self.warehouse.append(name, frame)
-            reached(name)
-        return tuple(appends)
+        return appends
 
 
 @dataclass(frozen=True)
