@@ -15,12 +15,14 @@ import traceback
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from types import FrameType
-from typing import NoReturn
+from typing import Any, NoReturn, TypeVar, overload
 
 from jobs.config import Config, load
 from schemas.errors import AggregatorError, ConfigurationError
 
 DONE, FAILED, MISUSED = 0, 1, 2
+
+_Read = TypeVar("_Read")
 
 _IN_WORKER = re.compile(r"schemas\.errors\.(\w+): (.+)")
 
@@ -44,10 +46,30 @@ def parser(description: str) -> argparse.ArgumentParser:
     return arguments
 
 
+@overload
 def run(
     main: Callable[[Config, argparse.Namespace], int | None],
     arguments: argparse.ArgumentParser,
     argv: Sequence[str] | None = None,
+) -> int: ...
+
+
+@overload
+def run(
+    main: Callable[[_Read, argparse.Namespace], int | None],
+    arguments: argparse.ArgumentParser,
+    argv: Sequence[str] | None = None,
+    *,
+    load: Callable[[str], _Read],
+) -> int: ...
+
+
+def run(
+    main: Callable[[Any, argparse.Namespace], int | None],
+    arguments: argparse.ArgumentParser,
+    argv: Sequence[str] | None = None,
+    *,
+    load: Callable[[str], Any] = load,
 ) -> int:
     """Run a command and return its exit code.
 
@@ -60,6 +82,8 @@ def run(
         As made by `parser`.
     argv : sequence of str, optional
         Instead of the process's own arguments.
+    load : callable
+        Reads and checks what the command needs of the file; by default a whole deployment.
 
     """
     try:

@@ -10,13 +10,15 @@ itself (`conf/spark-defaults.conf`, or `--conf` of spark-submit), and command-li
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from fnmatch import fnmatchcase
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated, Literal, TypeVar
 
-from pydantic import Field, ValidationError, model_validator
+from pydantic import BaseModel, Field, ValidationError, model_validator
 
 from jobs.config_errors import mistakes_of
+from jobs.config_live import Live, Subscribe
 from jobs.config_policies import Policies, Policy, uuid_or_none
 from jobs.config_values import (
     ByteCount,
@@ -32,6 +34,8 @@ from jobs.config_values import (
 )
 from jobs.yaml_document import read_document, refuse
 from schemas.names import table_name
+
+_Model = TypeVar("_Model", bound=BaseModel)
 
 
 class Source(Part):
@@ -151,6 +155,8 @@ class Config(Part):
         `fail`: a source that cannot be read stops the job. `skip`: it is reported, the others go on.
     max_bytes_per_trigger : int
         About how much of the logs one micro-batch reads, in bytes (`256 MiB` in the YAML).
+    subscribe : Subscribe or None
+        Of the daemon `jobs.subscribe`; the aggregating job itself does not use it.
 
     """
 
@@ -168,6 +174,7 @@ class Config(Part):
     policies: Policies = Policies()
     types: Types = Types()
     max_bytes_per_trigger: ByteCount = 256 * 1024 * 1024
+    subscribe: Subscribe | None = None
 
     @model_validator(mode="after")
     def _apart(self) -> Config:
@@ -218,13 +225,26 @@ def load(path: str | Path) -> Config:
         `line` and `path` (`policies.spaces.accounts.policy`) tell its place.
 
     """
-    document = read_document(Path(path))
-    context = {"folder": Path(path).resolve().parent}
+    return _load(Path(path), Config, ())
+
+
+def load_live(path: str | Path) -> Live:
+    """Read and check the sections of the daemons; of the other keys only that some job knows them."""
+    return _load(Path(path), Live, Config.model_fields)
+
+
+def _load(path: Path, model: type[_Model], others: Iterable[str]) -> _Model:
+    document = read_document(path)
+    context = {"folder": path.resolve().parent}
     mistakes = list(document.repeated)
+    data = document.data
+    if isinstance(data, dict):
+        own = model.model_fields
+        data = {key: value for key, value in data.items() if key in own or key not in others}
     try:
-        config = Config.model_validate(document.data, context=context)
+        config = model.model_validate(data, context=context)
     except ValidationError as error:
-        mistakes += mistakes_of(error, Config)
+        mistakes += mistakes_of(error, model)
     if mistakes:
         raise refuse(document, mistakes)
     return config

@@ -78,8 +78,15 @@ def _kind(model: type[BaseModel], where: Location) -> Any:
     """Return the type that the models give to a place: through fields, items of tuples, values of dicts."""
     kind: Any = model
     for part in where:
+        kind = _given(kind)
         if isinstance(kind, type) and issubclass(kind, BaseModel):
             kind = kind.model_fields[str(part)].annotation
         else:
             kind = next(inner for inner in reversed(get_args(kind)) if inner is not Ellipsis)
-    return kind
+    return _given(kind)
+
+
+def _given(kind: Any) -> Any:
+    """Return what a kind that may be left out is where it is given."""
+    rest = [inner for inner in get_args(kind) if inner is not type(None)]
+    return rest[0] if type(None) in get_args(kind) and len(rest) == 1 else kind

@@ -1,0 +1,123 @@
+"""Which files of a spool may go: a pure choice, and the removal of what was chosen.
+
+Where readers are known, by configuration or by their acknowledgements, a file stays until all have passed it, however
+large the spool grows: a full disk stops the stream and loses nothing. Where none is known, limits of size and age hold.
+The last log always stays; a snapshot stays as long as the log that goes on from it, and as long as new readers may
+need one (`keep_snapshot`).
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from sources.spool.acks import Ack
+from sources.spool.state import SpoolFile
+from sources.xlog.vclock import not_beyond, shared
+
+logger = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True)
+class Keep:
+    """What is kept.
+
+    Parameters
+    ----------
+    readers : frozenset of str
+        Names of readers that must have acknowledged, even if they never did yet.
+    size : int or None
+        Where there are no readers: bytes that all files may take.
+    age : float or None
+        Where there are no readers: seconds after the last write to a file.
+    forget : float
+        A reader that is not in `readers` counts for so many seconds after its last acknowledgement.
+    snapshot : bool
+        Whether the newest snapshot and all logs since stay, for readers that are new (a relay's).
+
+    """
+
+    readers: frozenset[str] = frozenset()
+    size: int | None = None
+    age: float | None = None
+    forget: float = 86400.0
+    snapshot: bool = False
+
+
+def removable(
+    snapshots: Sequence[SpoolFile], logs: Sequence[SpoolFile], acks: Mapping[str, Ack], keep: Keep, now: float
+) -> list[Path]:
+    """Return the files that may go.
+
+    Parameters
+    ----------
+    snapshots, logs : sequence of SpoolFile
+        Each in the order of the log.
+    acks : mapping
+        By reader.
+    keep : Keep
+    now : float
+        Seconds since 1970 UTC.
+
+    """
+    closed = logs[:-1]
+    counting = {name: a for name, a in acks.items() if name in keep.readers or now - a.modified < keep.forget}
+    if counting or keep.readers:
+        gone = _passed(closed, logs, counting, keep.readers)
+    else:
+        gone = _beyond_limits(snapshots, logs, keep, now)
+    if keep.snapshot:
+        newest = snapshots[-1] if snapshots else None
+        gone = [] if newest is None else [f for f in gone if _ends_before(f, logs, newest)]
+    first = logs[len(gone)] if logs else None
+    old = [s for s in snapshots if first is not None and _is_before(s, first)]
+    if keep.snapshot and snapshots:
+        old = [s for s in old if s is not snapshots[-1]]
+    return [file.path for file in (*old, *gone)]
+
+
+def _passed(
+    closed: Sequence[SpoolFile], logs: Sequence[SpoolFile], acks: Mapping[str, Ack], readers: frozenset[str]
+) -> list[SpoolFile]:
+    if readers - acks.keys():
+        return []
+    gone = []
+    for file, following in zip(closed, logs[1:], strict=True):
+        if not all(not_beyond(shared(following.meta.vclock), ack.vclock) for ack in acks.values()):
+            break
+        gone.append(file)
+    return gone
+
+
+def _beyond_limits(
+    snapshots: Sequence[SpoolFile], logs: Sequence[SpoolFile], keep: Keep, now: float
+) -> list[SpoolFile]:
+    total = sum(file.size for file in (*snapshots, *logs))
+    gone = []
+    for file in logs[:-1]:
+        too_old = keep.age is not None and now - file.modified > keep.age
+        too_large = keep.size is not None and total > keep.size
+        if not (too_old or too_large):
+            break
+        gone.append(file)
+        total -= file.size
+    return gone
+
+
+def _ends_before(file: SpoolFile, logs: Sequence[SpoolFile], snapshot: SpoolFile) -> bool:
+    following = logs[logs.index(file) + 1]
+    return not_beyond(shared(following.meta.vclock), shared(snapshot.meta.vclock))
+
+
+def _is_before(snapshot: SpoolFile, log: SpoolFile) -> bool:
+    before, first = shared(snapshot.meta.vclock), shared(log.meta.vclock)
+    return before != first and not_beyond(before, first)
+
+
+def remove(paths: Sequence[Path]) -> None:
+    """Remove files, in the order given."""
+    for path in paths:
+        logger.info("%s: removed, every reader has passed it", path)
+        path.unlink(missing_ok=True)

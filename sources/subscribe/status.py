@@ -1,0 +1,139 @@
+"""What the daemon shows of itself: one JSON document, and the same as Prometheus metrics.
+
+Nothing of a password is ever in it: peers are shown by address. Not here: the HTTP server (`jobs.status`).
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
+
+from sources.spool import state as spool_state
+from sources.subscribe.replicaset import Replicaset
+
+
+def status_of(replicaset: Replicaset) -> dict[str, Any]:
+    """Return what is known of one replicaset, as JSON has it."""
+    vclock, progress = replicaset.spool.vclock, replicaset.progress
+    files = _files(replicaset)
+    return {
+        "name": replicaset.options.name,
+        "feed": str(replicaset.options.feed),
+        "error": None if replicaset.error is None else str(replicaset.error),
+        "vclock": None if vclock is None else _keys(vclock),
+        "instances": _keys(replicaset.choice.owners),
+        "assignment": {
+            feed.link.name: "all" if feed.ids is None else sorted(feed.ids)
+            for feed in replicaset.feeds.values()
+        },
+        "lag_rows": _keys(progress.lag_rows(vclock or {})),
+        "lag_seconds": _keys(progress.lag_seconds(vclock or {})),
+        "peers": [
+            {
+                "address": link.name,
+                "instance": link.uuid,
+                "connected": link.ballot is not None,
+                "connects": link.connects,
+                "vclock": None if link.ballot is None else _keys(link.ballot.vclock),
+                "error": None if link.error is None else str(link.error),
+            }
+            for link in replicaset.links
+        ],
+        "transactions": progress.written,
+        "rows_repeated": progress.repeated + sum(feed.rows.repeated for feed in replicaset.feeds.values()),
+        "streams": progress.streams,
+        "assignments": progress.assignments,
+        "snapshots": progress.snapshots,
+        "spool": {
+            "path": str(replicaset.options.directory),
+            "bytes": sum(files.values()),
+            "files": len(files),
+            "full": replicaset.spool.is_full,
+            "held_bytes": sum(feed.queue.size for feed in replicaset.feeds.values()),
+        },
+    }
+
+
+def _keys(values: Any) -> dict[str, Any]:
+    return {str(key): value for key, value in sorted(values.items())}
+
+
+def _files(replicaset: Replicaset) -> dict[str, int]:
+    try:
+        found = [f for s in (".snap", ".xlog") for f in spool_state.files_of(replicaset.options.directory, s)]
+    except OSError:
+        return {}
+    return {file.path.name: file.size for file in found}
+
+
+class Metrics:
+    """A collector for `prometheus_client`.
+
+    Parameters
+    ----------
+    replicasets : sequence of Replicaset
+
+    """
+
+    def __init__(self, replicasets: Sequence[Replicaset]) -> None:
+        self._replicasets = replicasets
+        self._started = time.time()
+
+    def collect(self) -> Iterator[Metric]:
+        """Yield the metrics of now."""
+        found = [status_of(replicaset) for replicaset in self._replicasets]
+        origin = ["replicaset", "replica_id"]
+        for name, text in (
+            ("lag_rows", "Rows that peers have and the spool has not"),
+            ("lag_seconds", "Age of the last row, where rows are missing"),
+        ):
+            gauge = GaugeMetricFamily(f"subscribe_{name}", text, labels=origin)
+            for status in found:
+                for id_, value in status[name].items():
+                    gauge.add_metric([status["name"], id_], value)
+            yield gauge
+        lsn = GaugeMetricFamily("subscribe_lsn", "Last lsn in the spool", labels=origin)
+        connected = GaugeMetricFamily(
+            "subscribe_connected", "Whether a peer answers", labels=["replicaset", "peer"]
+        )
+        assigned = GaugeMetricFamily(
+            "subscribe_assigned", "Whether a peer's stream runs", labels=["replicaset", "peer", "ids"]
+        )
+        for status in found:
+            for id_, value in (status["vclock"] or {}).items():
+                lsn.add_metric([status["name"], id_], value)
+            for peer in status["peers"]:
+                connected.add_metric([status["name"], peer["address"]], peer["connected"])
+            for peer, ids in status["assignment"].items():
+                shown = ids if isinstance(ids, str) else ",".join(map(str, ids))
+                assigned.add_metric([status["name"], peer, shown], 1)
+        yield from (lsn, connected, assigned)
+        yield from self._totals(found)
+
+    def _totals(self, found: list[dict[str, Any]]) -> Iterator[Metric]:
+        for name, text in (
+            ("transactions", "Transactions written to the spool"),
+            ("rows_repeated", "Rows that came though they were in the spool"),
+            ("streams", "SUBSCRIBEs that were answered"),
+            ("assignments", "Changes of who feeds what"),
+            ("snapshots", "Snapshots fetched"),
+        ):
+            counter = CounterMetricFamily(
+                f"subscribe_{name}", text, labels=["replicaset"], created=self._started
+            )
+            for status in found:
+                counter.add_metric([status["name"]], status[name])
+            yield counter
+        size = GaugeMetricFamily("subscribe_spool_bytes", "Size of the spool", labels=["replicaset"])
+        full = GaugeMetricFamily("subscribe_spool_full", "Whether rows wait for room", labels=["replicaset"])
+        failed = GaugeMetricFamily(
+            "subscribe_failed", "Whether nothing can be received", labels=["replicaset"]
+        )
+        for status in found:
+            size.add_metric([status["name"]], status["spool"]["bytes"])
+            full.add_metric([status["name"]], status["spool"]["full"])
+            failed.add_metric([status["name"]], status["error"] is not None)
+        yield from (size, full, failed)
