@@ -61,7 +61,8 @@ class Connection:
         answer = self.wire.expect(sink)
         transport.write(encode_packet(command, self._sync, body))
         try:
-            return await asyncio.wait_for(answer, self._timeout)
+            async with asyncio.timeout(self._timeout):  # wait_for may swallow a cancellation
+                return await answer
         except TimeoutError:
             error = ConnectionLostError(f"no answer in {self._timeout:g} seconds", peer=self.peer.name)
             self.wire.abort(error)

@@ -120,6 +120,8 @@ class Replicaset:
         if self.spool.vclock is None:
             return
         self._check_rewind(ready)
+        if self.spool.vclock is None:  # set aside: it begins anew in the next step
+            return
         decided = self.choice.decide(
             ready, self.spool.vclock, self._gapped, self._current(), time.monotonic()
         )
@@ -183,7 +185,10 @@ class Replicaset:
             return
         self._close(set(self.feeds))
         if self.options.accept_rewind:
-            folder = self.spool.set_aside(f"rewound-{int(time.time())}")
+            folder = self.spool.set_aside(f"rewound-{time.time_ns()}")
+            self.choice = Choice(self.options)
+            for link in self.links:  # what they told was held against the old spool
+                link.lost()
             logger.warning("%s: began anew; the old spool is in %s", self.options.name, folder)
             return
         ids = ", ".join(

@@ -1,0 +1,129 @@
+"""A TCP proxy before a server: cuts connections where a test wants, holds them up, or refuses them.
+
+In a thread of its own with an event loop of its own, so that tests may block. Not here: what is cut when.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import threading
+from collections.abc import Callable
+from types import TracebackType
+
+
+class Proxy:
+    """A proxy on a free local port; a context manager that runs it.
+
+    Parameters
+    ----------
+    socket : str
+        Path of the server's unix socket.
+    budget : callable, optional
+        Asked at each new connection: after how many bytes from the server it is cut; None lets it live.
+
+    """
+
+    def __init__(self, socket: str, budget: Callable[[], int | None] = lambda: None) -> None:
+        self.port = 0
+        self.accepted = 0
+        self.sent = 0
+        """Bytes from the server to clients."""
+        self._socket, self._budget = socket, budget
+        self._loop = asyncio.new_event_loop()
+        self._started = threading.Event()
+        self._thread = threading.Thread(target=self._run, daemon=True)
+        self._open: set[asyncio.StreamWriter] = set()
+        self._passing = asyncio.Event()
+        self._is_refusing = False
+
+    def __enter__(self) -> Proxy:
+        self._thread.start()
+        self._started.wait()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.cut()
+        self._loop.call_soon_threadsafe(self._loop.stop)
+        self._thread.join()
+
+    @property
+    def address(self) -> str:
+        """Where clients connect."""
+        return f"127.0.0.1:{self.port}"
+
+    def cut(self) -> None:
+        """Cut all connections."""
+        asyncio.run_coroutine_threadsafe(self._cut(), self._loop).result()
+
+    def partition(self, parted: bool) -> None:
+        """Let nothing through any more, without closing anything; or let it pass again."""
+        self._loop.call_soon_threadsafe(self._passing.clear if parted else self._passing.set)
+
+    def refuse(self, refusing: bool) -> None:
+        """Close each new connection at once; or no more."""
+        self._is_refusing = refusing
+
+    async def _cut(self) -> None:
+        for writer in list(self._open):
+            writer.transport.abort()
+
+    def _run(self) -> None:
+        asyncio.set_event_loop(self._loop)
+        self._passing.set()
+        server = self._loop.run_until_complete(asyncio.start_server(self._serve, "127.0.0.1", 0))
+        self.port = server.sockets[0].getsockname()[1]
+        self._started.set()
+        self._loop.run_forever()
+        server.close()
+        for task in asyncio.all_tasks(self._loop):
+            task.cancel()
+        self._loop.run_until_complete(asyncio.sleep(0))
+        self._loop.run_until_complete(self._loop.shutdown_asyncgens())
+        self._loop.close()
+
+    async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        self.accepted += 1
+        budget = self._budget()
+        if self._is_refusing:
+            writer.transport.abort()
+            return
+        try:
+            up, down = await asyncio.open_unix_connection(self._socket)
+        except OSError:
+            writer.transport.abort()
+            return
+        self._open |= {writer, down}
+        tasks = [
+            asyncio.ensure_future(self._pass(reader, down, None)),
+            asyncio.ensure_future(self._pass(up, writer, budget)),
+        ]
+        try:
+            await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            for task in tasks:
+                task.cancel()
+            for each in (writer, down):
+                each.transport.abort()
+            self._open -= {writer, down}
+
+    async def _pass(
+        self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, budget: int | None
+    ) -> None:
+        with contextlib.suppress(OSError, asyncio.CancelledError):
+            while data := await reader.read(1 << 16):
+                await self._passing.wait()
+                if budget is not None:
+                    data = data[:budget]
+                    budget -= len(data)
+                writer.write(data)
+                await writer.drain()
+                if budget is not None or writer.transport.get_extra_info("peername"):
+                    self.sent += len(data)
+                if budget == 0:
+                    # What was written must arrive before the cut.
+                    writer.close()
+                    await writer.wait_closed()
+                    return

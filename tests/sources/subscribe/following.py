@@ -1,0 +1,72 @@
+"""Runs the daemon of one replicaset inside a test, in a thread with an event loop of its own."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from sources.iproto import inflow
+from sources.iproto.address import Peer, parse_address
+from sources.subscribe.options import ReplicasetOptions, Timing
+from sources.subscribe.replicaset import Replicaset
+
+QUICK = Timing(answer=2.0, poll=0.02, acknowledge=0.2, reconnect=0.02, patience=1.0, clock_skew=0.05)
+WAIT_SECONDS = 20.0
+
+
+def await_until(condition: Callable[[], bool], what: str = "it", seconds: float = WAIT_SECONDS) -> None:
+    deadline = time.monotonic() + seconds
+    while not condition():
+        if time.monotonic() > deadline:
+            raise AssertionError(f"{what} did not come")
+        time.sleep(0.005)
+
+
+def peers(*addresses: str) -> tuple[Peer, ...]:
+    return tuple(Peer(text, parse_address(text)[1]) for text in addresses)
+
+
+def options(directory: Path, *addresses: str, **other: Any) -> ReplicasetOptions:
+    return ReplicasetOptions("a", directory, peers(*addresses), **({"timing": QUICK} | other))
+
+
+@contextmanager
+def following(how: ReplicasetOptions, start: dict[int, int] | None = None) -> Iterator[Replicaset]:
+    """Follow while the block runs; what the daemon raises is raised at its end."""
+    inflow.warm()
+    loop = asyncio.new_event_loop()
+    replicaset = Replicaset(how, start)
+    failed: list[BaseException] = []
+    task: list[asyncio.Task[None]] = []
+
+    def run() -> None:
+        asyncio.set_event_loop(loop)
+        task.append(loop.create_task(replicaset.run()))
+        try:
+            loop.run_until_complete(task[0])
+        except asyncio.CancelledError:
+            pass
+        except BaseException as error:
+            failed.append(error)
+            logging.getLogger(__name__).exception("the daemon failed")
+        loop.run_until_complete(asyncio.sleep(0.01))
+        loop.close()
+
+    thread = threading.Thread(target=run, daemon=True)
+    thread.start()
+    try:
+        yield replicaset
+    finally:
+        with contextlib.suppress(RuntimeError):
+            loop.call_soon_threadsafe(task[0].cancel)
+        thread.join(WAIT_SECONDS)
+    assert not thread.is_alive(), "the daemon did not end"
+    if failed:
+        raise failed[0]

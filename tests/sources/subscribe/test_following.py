@@ -1,0 +1,242 @@
+"""The daemon against real masters: the same rows, once, whatever breaks."""
+
+from __future__ import annotations
+
+import shutil
+import signal
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from schemas.errors import RewindError
+from sources.subscribe.options import Feed
+from sources.subscribe.replicaset import Replicaset
+from sources.subscribe.status import status_of
+from tests.live.proxy import Proxy
+from tests.live.replicaset import SPACE, Mesh, instance, mesh
+from tests.live.spools import read_spool, recovered, tuples_of
+from tests.sources.subscribe.following import await_until, following, options
+
+pytestmark = pytest.mark.live
+
+
+def write(masters: Mesh, number: int, first: int, count: int, value: str = "x") -> None:
+    masters[number].eval(
+        """
+        local first, count, value = ...
+        box.begin()
+        for i = first, first + count - 1 do
+            box.space.load:replace{i, value}
+            if i % 10 == 0 then box.commit() box.begin() end
+        end
+        box.commit()
+        """,
+        first,
+        count,
+        value,
+    )
+
+
+def await_all(masters: Mesh, replicaset: Replicaset) -> None:
+    """Wait until masters and spool hold the same."""
+    expected = {n: masters.vclock(n)[n] for n in masters.members if masters.vclock(n).get(n)}
+    await_until(lambda: all(masters.vclock(n) == expected for n in masters.members), "replication")
+    try:
+        await_until(lambda: replicaset.spool.vclock == expected, f"the spool's {expected}")
+    except AssertionError as error:
+        raise AssertionError(f"{error}: {status_of(replicaset)}") from None
+
+
+def check(masters: Mesh, spool: Path) -> None:
+    rows, faults, tuples = read_spool(masters[1], spool)
+    assert faults == []
+    assert tuples == tuples_of(masters[1])
+    assert rows > 0
+
+
+@pytest.fixture
+def masters(tmp_path: Path) -> Iterator[Mesh]:
+    with mesh(tmp_path) as found:
+        yield found
+
+
+def addresses(masters: Mesh) -> list[str]:
+    return [f"unix/:{server.socket}" for server in masters.members.values()]
+
+
+@pytest.mark.parametrize("feed", list(Feed))
+def test_rows_of_three_masters_come_once(masters: Mesh, tmp_path: Path, feed: Feed) -> None:
+    spool = tmp_path / "spool"
+    write(masters, 1, 0, 50)
+    with following(options(spool, *addresses(masters), feed=feed)) as replicaset:
+        await_until(lambda: bool(replicaset.feeds), "a stream")
+        for k in range(9):
+            write(masters, k % 3 + 1, 100 * k, 100, f"v{k}")
+        await_all(masters, replicaset)
+        assert replicaset.progress.repeated == 0
+        given = {feed.link.uuid: feed.ids for feed in replicaset.feeds.values()}
+        if feed is Feed.OWN_PEER:
+            await_until(lambda: len(replicaset.feeds) == 3)
+            given = {feed.link.uuid: feed.ids for feed in replicaset.feeds.values()}
+            assert given == {instance(n): frozenset({n}) for n in (1, 2, 3)}
+        else:
+            assert list(given.values()) == [None]
+    check(masters, spool)
+    with recovered(spool, tmp_path / "recovered") as server:
+        assert tuples_of(server) == tuples_of(masters[1])
+
+
+def test_nobody_is_registered_anywhere(masters: Mesh, tmp_path: Path) -> None:
+    before = masters[1].eval("return box.space._cluster:select()")
+    with following(options(tmp_path / "spool", *addresses(masters))) as replicaset:
+        write(masters, 1, 0, 10)
+        await_all(masters, replicaset)
+        assert masters[1].eval("return box.space._cluster:select()") == before
+        assert masters[1].eval("return #box.info.gc().consumers") == 2
+
+
+@pytest.mark.parametrize("feed", list(Feed))
+def test_a_restart_needs_nothing_but_the_spool(masters: Mesh, tmp_path: Path, feed: Feed) -> None:
+    how = options(tmp_path / "spool", *addresses(masters), feed=feed)
+    uuids = set()
+    for k in range(3):
+        with following(how) as replicaset:
+            write(masters, k + 1, 100 * k, 100)
+            await_all(masters, replicaset)
+            assert replicaset.progress.snapshots == (1 if k == 0 else 0)
+            uuids.add(replicaset.spool.instance_uuid)
+        write(masters, 3 - k, 1000 + 100 * k, 50)
+    with following(how) as replicaset:
+        await_all(masters, replicaset)
+    check(masters, tmp_path / "spool")
+    assert len(uuids) == 1
+
+
+@pytest.mark.parametrize("feed", list(Feed))
+def test_a_frozen_peer_is_replaced_and_comes_back(masters: Mesh, tmp_path: Path, feed: Feed) -> None:
+    with following(options(tmp_path / "spool", *addresses(masters), feed=feed)) as replicaset:
+        write(masters, 1, 0, 10)
+        await_all(masters, replicaset)
+        own = feed is Feed.OWN_PEER
+        await_until(lambda: len(replicaset.feeds) == (3 if own else 1))
+        leader = next(iter(replicaset.feeds))
+        frozen = 2 if own else next(n for n in (1, 2, 3) if instance(n) == leader)
+        others = [n for n in (1, 2, 3) if n != frozen]
+        write(masters, frozen, 500, 10)
+        await_all(masters, replicaset)
+        masters.signal(frozen, signal.SIGSTOP)
+        try:
+            write(masters, others[0], 100, 20)
+            await_until(lambda: instance(frozen) not in replicaset.feeds, "the loss of a peer")
+            write(masters, others[1], 200, 20)
+            expected = {n: masters.vclock(n)[n] for n in others}
+            await_until(
+                lambda: expected.items() <= (replicaset.spool.vclock or {}).items(), "rows of the others"
+            )
+            if own:
+                fed = [feed.ids for feed in replicaset.feeds.values()]
+                assert sorted(i for ids in fed for i in ids or ()) == [1, 2, 3]
+        finally:
+            masters.signal(frozen, signal.SIGCONT)
+        write(masters, frozen, 300, 20)
+        await_all(masters, replicaset)
+        if own:
+            await_until(lambda: len(replicaset.feeds) == 3, "the way back")
+            given = {feed.link.uuid: feed.ids for feed in replicaset.feeds.values()}
+            assert given == {instance(n): frozenset({n}) for n in (1, 2, 3)}
+    check(masters, tmp_path / "spool")
+
+
+def test_logs_that_are_gone_are_bridged_by_a_snapshot(masters: Mesh, tmp_path: Path) -> None:
+    how = options(tmp_path / "spool", *addresses(masters))
+    with following(how) as replicaset:
+        write(masters, 1, 0, 10)
+        await_all(masters, replicaset)
+    for k in range(3):
+        for n in (1, 2, 3):
+            write(masters, n, 100 * k + 1000 * n, 20)
+            masters[n].eval("box.cfg{checkpoint_count = 1} box.snapshot()")
+    await_until(lambda: all(masters.vclock(n) == masters.vclock(1) for n in (1, 2, 3)))
+    for n in (1, 2, 3):
+        masters[n].eval("box.snapshot()")
+    with following(how) as replicaset:
+        await_all(masters, replicaset)
+        if replicaset.progress.snapshots:
+            write(masters, 2, 5000, 10)
+            await_all(masters, replicaset)
+    assert replicaset.progress.snapshots == 1
+    assert len(list((tmp_path / "spool").glob("*.snap"))) == 2
+    check(masters, tmp_path / "spool")
+
+
+def test_a_master_that_lost_rows_is_refused_until_told(tmp_path: Path) -> None:
+    spool = tmp_path / "spool"
+    with mesh(tmp_path, 1) as masters:
+        with following(options(spool, *addresses(masters))) as replicaset:
+            write(masters, 1, 0, 100)
+            await_all(masters, replicaset)
+        masters[1].kill()
+        for path in masters[1].directory.glob("*.xlog"):
+            path.unlink()
+        masters[1].start()
+        masters[1].eval(SPACE)
+        write(masters, 1, 7, 3, "other")
+        with following(options(spool, *addresses(masters))) as replicaset:
+            await_until(lambda: isinstance(replicaset.error, RewindError), "the refusal")
+            assert "--accept-rewind" in str(replicaset.error)
+            assert replicaset.feeds == {}
+        with following(options(spool, *addresses(masters), accept_rewind=True)) as replicaset:
+            await_until(lambda: replicaset.spool.vclock == masters.vclock(1), "the new spool")
+            write(masters, 1, 20, 3)
+            await_all(masters, replicaset)
+        check(masters, spool)
+        assert len(list(spool.glob("rewound-*/*.snap"))) == 1
+
+
+def cuts() -> list[int]:
+    return [*range(0, 128, 9), *range(128, 400, 17), *range(400, 9000, 1999)]
+
+
+def test_a_connection_that_is_cut_anywhere_changes_nothing(tmp_path: Path) -> None:
+    """Each connection of one daemon is cut, the handshakes, the snapshot and the stream at ever later bytes."""
+    with mesh(tmp_path, 1) as masters:
+        places = iter(cuts())
+        with (
+            Proxy(masters[1].socket, lambda: next(places, None)) as proxy,
+            following(options(tmp_path / "spool", proxy.address)) as replicaset,
+        ):
+            k = 0
+            while proxy.accepted < len(cuts()):
+                write(masters, 1, 10 * k, 3)
+                k += 1
+            await_until(lambda: bool(replicaset.feeds), "a stream")
+            write(masters, 1, 5000, 3)
+            await_all(masters, replicaset)
+            assert replicaset.progress.repeated == 0
+        check(masters, tmp_path / "spool")
+
+
+def follow_with_cut(masters: Mesh, spool: Path, cut: int | None) -> int:
+    """Follow through a proxy that cuts each connection but the first (votes) once; return what it sent."""
+    budgets = iter([None, cut, cut])
+    with (
+        Proxy(masters[1].socket, lambda: next(budgets, None)) as proxy,
+        following(options(spool, proxy.address)) as replicaset,
+    ):
+        await_until(lambda: bool(replicaset.feeds), "a stream")
+        write(masters, 1, 100, 3)
+        await_all(masters, replicaset)
+    check(masters, spool)
+    shutil.rmtree(spool)
+    return proxy.sent
+
+
+@pytest.mark.soak
+def test_a_connection_that_is_cut_at_every_byte_changes_nothing(tmp_path: Path) -> None:
+    with mesh(tmp_path, 1) as masters:
+        write(masters, 1, 0, 30)
+        whole = follow_with_cut(masters, tmp_path / "spool", None)
+        assert whole > 5000
+        for cut in range(whole):
+            follow_with_cut(masters, tmp_path / "spool", cut)
