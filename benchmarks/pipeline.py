@@ -112,7 +112,7 @@ class Ours:
         )
         self.warehouse = Warehouse(spark, self.config.warehouse, self.config.database)
         self.warehouse.create_system_tables()
-        cluster.ensure_self(self.warehouse, datetime.now(UTC))
+        cluster.start(self.warehouse, self.config.cluster.allocation, datetime.now(UTC))
 
     def run(self) -> float:
         """Aggregate what is there, and return the seconds of the triggers that had rows."""

@@ -46,7 +46,7 @@ def stream_options(config: Config, state: State, cores: int) -> dict[str, str]:
         "sources": json.dumps([{k: v for k, v in s.items() if v} for s in sources]),
         "start": {"snapshot": "snapshot", "logs": "history"}[config.start],
         "startVclock": json.dumps(
-            {uuid: {str(i): n for i, n in v.items()} for uuid, v in state.vclocks().items()}
+            {uuid: {str(i): n for i, n in v.items()} for uuid, v in state.start_vclocks().items()}
         ),
         "maxBytesPerTrigger": str(config.max_bytes_per_trigger),
         "minPartitions": str(cores),
@@ -95,7 +95,7 @@ def aggregate(config: Config, options: argparse.Namespace) -> None:
     with WriterLock(warehouse, "jobs/aggregate.py") as lock, Progress(config.sources) as progress:
         warehouse.create_system_tables()
         epochs.take_back(warehouse, epochs.last(warehouse))
-        cluster.ensure_self(warehouse, datetime.now(UTC))
+        cluster.start(warehouse, config.cluster.allocation, datetime.now(UTC))
         query = start_stream(spark, config, warehouse, lock, progress, once=options.once)
         try:
             progress.follow(query)

@@ -61,9 +61,17 @@ class Source(Part):
 
 
 class Cluster(Part):
-    """How global ids are given: `counter` counts up over all replicasets."""
+    """How global ids are given.
 
-    allocation: Annotated[Literal["counter"], later("preserve")] = "counter"
+    Parameters
+    ----------
+    allocation : str
+        `counter` counts up over all replicasets. `preserve`: an instance keeps its replica id, where that is taken the
+        lowest free number above it. A warehouse keeps the one that it was begun with.
+
+    """
+
+    allocation: Literal["counter", "preserve"] = "counter"
 
 
 class Spaces(Part):

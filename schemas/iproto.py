@@ -157,6 +157,9 @@ VCLOCK_MAX = 32
 GROUP_LOCAL = 1
 """Header key `GROUP_ID` of rows of local spaces (`GROUP_LOCAL`)."""
 
+GROUP_CLUSTER = 2
+"""The replication group of `_cluster`'s own changes. Proposed by document 001; no server of Tarantool writes it."""
+
 
 def type_name(code: int) -> str:
     """Return the name that the column `type` shows for a request type.

@@ -2,13 +2,16 @@
 
 A MERGE would cost a second each batch, an append a fifth of that; the row of the highest epoch holds. The same
 numbers stand in `_epochs` in the replicasets' own ids; here they are in global ids, for SQL and for the inverse
-map (document 000, step 3).
+map (document 000, step 3). The aggregator's own component is that of replicaset 0.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass
+from typing import Any
+
+from pyspark.sql import functions as F
 
 from tables.warehouse import Warehouse
 
@@ -17,7 +20,20 @@ TABLE = "_vclock"
 
 @dataclass(frozen=True)
 class Component:
-    """One row of the table."""
+    """One row of the table.
+
+    Parameters
+    ----------
+    replicaset_id : int
+    global_id : int or None
+        Null where the instance is not known: rows of a local space in a log without an instance.
+    local_id : int or None
+        The component in the replicaset's own vclocks; 0 counts the changes of local spaces of `global_id` alone;
+        null is the aggregator's own.
+    lsn : int
+    epoch : int
+
+    """
 
     replicaset_id: int
     global_id: int | None
@@ -31,3 +47,20 @@ def append(warehouse: Warehouse, components: Iterable[Component]) -> None:
     rows = [asdict(component) for component in components]
     if rows:
         warehouse.append(TABLE, warehouse.rows(TABLE, rows))
+
+
+def newest(rows: Iterable[Mapping[str, Any]]) -> list[Component]:
+    """Return the components that hold, of all rows of the table."""
+    found: dict[tuple[Any, ...], Component] = {}
+    for row in sorted(rows, key=lambda row: int(row["epoch"])):
+        component = Component(**row)
+        found[component.replicaset_id, component.global_id, component.local_id] = component
+    return list(found.values())
+
+
+def load(warehouse: Warehouse) -> list[Component]:
+    """Return the components that hold."""
+    newest_ = F.max_by(F.struct("lsn", "epoch"), "epoch").alias("row")
+    rows = warehouse.read(TABLE).groupBy("replicaset_id", "global_id", "local_id").agg(newest_)
+    found = rows.select("replicaset_id", "global_id", "local_id", "row.lsn", "row.epoch").collect()
+    return [Component(**row.asDict()) for row in found]

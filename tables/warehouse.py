@@ -100,11 +100,19 @@ class Warehouse:
 
     def version(self, table: str) -> int:
         """Return the table's latest version, from its log alone (`DESCRIBE HISTORY` would cost a job)."""
+        return int(self._snapshot(table).version())
+
+    def property(self, table: str, name: str) -> str | None:
+        """Return a property of the table as it is now, None where it is not set."""
+        found = self._snapshot(table).metadata().configuration().get(name)
+        return str(found.get()) if found.isDefined() else None
+
+    def _snapshot(self, table: str) -> Any:
         jvm, session = self.spark.sparkContext._jvm, self.spark._jsparkSession
         if jvm is None:
             raise WarehouseError("the Spark session has no JVM", advice="use a classic Spark session")
         delta_log = jvm.org.apache.spark.sql.delta.DeltaLog.forTable(session, self.path(table))
-        return int(delta_log.update(False, jvm.scala.Option.empty(), jvm.scala.Option.empty()).version())
+        return delta_log.update(False, jvm.scala.Option.empty(), jvm.scala.Option.empty())
 
     def append(self, table: str, rows: DataFrame) -> None:
         """Append rows in one commit. Column names must be the table's."""

@@ -133,3 +133,18 @@ def unmap(vclock: Mapping[int, int], ids: Iterable[tuple[int, int]]) -> dict[int
     """Return a vclock in a source's own ids: the inverse of `remap` (document 000, step 3; document 001)."""
     known = {global_id: replica_id for replica_id, global_id in injective(ids).items()}
     return {known[global_id]: lsn for global_id, lsn in vclock.items() if global_id in known}
+
+
+def own_ids(ids: Mapping[int, int], meant: int) -> list[int]:
+    """Return the replica id under which a source's rows have an id of the replicaset; none or one.
+
+    Parameters
+    ----------
+    ids : mapping of int to int
+        The source's replica ids that are other ones in its replicaset (document 001).
+    meant : int
+        An id of the replicaset.
+
+    """
+    own = [local_id for local_id, other in ids.items() if other == meant]
+    return own or ([] if meant in ids or meant >= VCLOCK_MAX else [meant])

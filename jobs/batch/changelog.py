@@ -14,12 +14,14 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
 from jobs.batch.layouts import Route
-from jobs.batch.plan import Plan, Stretch
+from jobs.batch.members import entries_of
+from jobs.batch.plan import Plan
 from jobs.batch.settle import RolledBack
+from jobs.batch.stretch import Stretch
 from jobs.batch.summary import FIRST, LIMBO_TYPES, Order
-from schemas.iproto import GROUP_LOCAL
+from schemas.iproto import GROUP_LOCAL, SystemSpace
 from schemas.tables import CHANGELOG, PENDING
-from udfs.remap import Mapped, Slots, global_id_column
+from udfs.remap import Mapped, Slots, global_id_column, own_ids
 
 COMMITTED, ROLLED_BACK, LOCAL = "committed", "rolled_back", "local"
 
@@ -72,21 +74,25 @@ def waiting(plan: Plan) -> Column:
     return _any(holds)
 
 
-def _rolled_back(stretches: Sequence[Stretch], uuid: str, gone: RolledBack) -> Column:
-    segments = [s.segment for s in stretches if s.replicaset_uuid == uuid]
-    own = F.col("segment").isin(segments) & (F.col("replica_id") == gone.replica_id)
+def _rolled_back(plan: Plan, uuid: str, gone: RolledBack) -> Column:
+    ids = plan.state.replicasets[uuid].ids
+    segments: dict[int, list[int]] = {}
+    for stretch in plan.stretches:
+        if stretch.replicaset_uuid == uuid:
+            for replica_id in own_ids(ids.get(stretch.source, {}), gone.replica_id):
+                segments.setdefault(replica_id, []).append(stretch.segment)
+    own_rows = [
+        F.col("segment").isin(found) & (F.col("replica_id") == replica_id)
+        for replica_id, found in segments.items()
+    ]
     # What settles other transactions meanwhile is in no limbo.
-    own = own & ~F.col("type").isin(*LIMBO_TYPES)
+    own = _any(own_rows) & ~F.col("type").isin(*LIMBO_TYPES)
     return own & (F.col("tsn") >= gone.tsn) & ~_before(gone.since) & _before(gone.until)
 
 
 def state_column(plan: Plan) -> Column:
     """Return a row's state: committed, rolled_back, or local to one instance."""
-    gone = [
-        _rolled_back(plan.stretches, uuid, one)
-        for uuid, s in plan.settlements.items()
-        for one in s.rolled_back
-    ]
+    gone = [_rolled_back(plan, uuid, one) for uuid, s in plan.settlements.items() for one in s.rolled_back]
     return F.when(_is_local(), LOCAL).when(_any(gone), ROLLED_BACK).otherwise(COMMITTED)
 
 
@@ -94,7 +100,7 @@ def _entries(plan: Plan) -> list[Mapped]:
     return [
         Mapped(stretch.segment, entry.local_id, entry.global_id, entry.since_lsn)
         for stretch in plan.stretches
-        for entry in plan.state.replicasets[stretch.replicaset_uuid].maps
+        for entry in entries_of(plan.state.replicasets[stretch.replicaset_uuid], stretch.source)
     ]
 
 
@@ -191,7 +197,20 @@ def changelog_rows(rows: DataFrame, plan: Plan, epoch: int) -> DataFrame:
     space = F.get(F.lit(names), F.col("layout")) if names else F.lit(None).cast("string")
     body = F.xxhash64("type", "space_id", "index_base", "key", "tuple", "operations", "body")
     rows = rows.withColumn("space", space).withColumn("hash", body).withColumn("epoch", F.lit(epoch))
+    rows = _without_cluster(rows)
     return rows.select([F.col(f.name).cast(f.dataType) for f in CHANGELOG])
+
+
+def _without_cluster(rows: DataFrame) -> DataFrame:
+    """Return the rows with a NOP for each one of a source's `_cluster`: the vclock follows, the change is our own.
+
+    `jobs.batch.own` writes that one (document 001). The space id stays, to tell why it is a NOP.
+    """
+    is_cluster = F.coalesce(F.col("space_id") == SystemSpace.CLUSTER, F.lit(False))
+    rows = rows.withColumn("type", F.when(is_cluster, "NOP").otherwise(F.col("type")))
+    for name in ("key", "tuple", "operations", "body"):
+        rows = rows.withColumn(name, F.when(~is_cluster, F.col(name)))
+    return rows
 
 
 def pending_rows(rows: DataFrame, plan: Plan) -> DataFrame:

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping, Sequence
 
 from pyspark.sql import functions as F
 
 from jobs.batch.control import SpaceRows
 from jobs.batch.state import MapEntry, Replicaset, State, Writers
-from tables import applier_map, cluster, epochs, schema
+from jobs.batch.summary import LOCAL_ID
+from sources.xlog.offset import from_text
+from tables import applier_map, cluster, epochs, schema, vclock
 from tables.warehouse import Warehouse
+from udfs.cluster_replace import OWN_REPLICASET, Cluster
 
 REFUSED = "refused: "
 
@@ -17,38 +20,77 @@ REFUSED = "refused: "
 def load_state(warehouse: Warehouse) -> State:
     """Return the state as of the last epoch."""
     epoch = epochs.last(warehouse)
-    members = cluster.load(warehouse)
-    global_ids = {member.uuid: member.global_id for member in members}
+    table = cluster.load(warehouse)
+    own_id = table.own.global_id if table.own is not None else None
     if epoch is None:
-        return State(global_ids=global_ids)
-    uuids = {member.global_id: member.uuid for member in members}
-    ids = {member.replicaset_uuid: member.replicaset_id for member in members}
+        return State(global_ids=table.global_ids, own_id=own_id)
     maps = applier_map.load(warehouse)
     spaces = schema.load(warehouse)
+    components = vclock.load(warehouse)
     read = _read_lsns(warehouse)
+    leaders = {} if epoch.end_offset is None else _leaders(epoch.end_offset)
     replicasets = {}
     for uuid, settled in epoch.vclock.items():
-        own = ids[uuid]
-        entries = tuple(MapEntry(e.local_id, e.global_id, e.since_lsn) for e in maps.get(own, ()))
+        own = table.replicaset_ids[uuid]
+        entries = maps.get(own, ())
+        common = tuple(MapEntry(e.local_id, e.global_id, e.since_lsn) for e in entries if e.source is None)
+        ids = applier_map.ids_of(entries)
         replicasets[uuid] = Replicaset(
             id=own,
             uuid=uuid,
             settled=dict(settled),
-            read={**settled, **read.get(own, {})},
-            cluster={entry.local_id: uuids[entry.global_id] for entry in entries},
-            maps=entries,
+            read=_joined(settled, read.get(own, {}), ids),
+            cluster=applier_map.instances_of(entries, table, uuid),
+            maps=common,
             spaces=_spaces(own, spaces),
             refused={
                 s.space_id: s.state.removeprefix(REFUSED)
                 for s in spaces
                 if s.replicaset_id == own and s.state.startswith(REFUSED)
             },
+            source=leaders.get(uuid),
+            leader=_leader(table, own, components) if LOCAL_ID in settled else None,
+            local_lsns=_local_lsns(table, own, components),
+            ids=ids,
         )
     writers = {
-        table: Writers(frozenset(told["replicasets"]), bool(told["unfit"]))
-        for table, told in epoch.writers.items()
+        name: Writers(frozenset(told["replicasets"]), bool(told["unfit"]))
+        for name, told in epoch.writers.items()
     }
-    return State(epoch.epoch, replicasets, global_ids, writers, dict(epoch.versions))
+    own_lsn = max((c.lsn for c in components if c.replicaset_id == OWN_REPLICASET), default=0)
+    return State(epoch.epoch, replicasets, table.global_ids, writers, dict(epoch.versions), own_id, own_lsn)
+
+
+def _leader(table: Cluster, replicaset_id: int, components: Sequence[vclock.Component]) -> str | None:
+    """Return the instance whose component 0 is in the settled vclock: the one that was recorded last."""
+    uuids = {global_id: uuid for uuid, global_id in table.global_ids.items()}
+    local = [c for c in components if c.replicaset_id == replicaset_id and c.local_id == LOCAL_ID]
+    newest = max(local, key=lambda component: component.epoch, default=None)
+    return None if newest is None or newest.global_id is None else uuids.get(newest.global_id)
+
+
+def _local_lsns(table: Cluster, replicaset_id: int, components: Sequence[vclock.Component]) -> dict[str, int]:
+    uuids = {global_id: uuid for uuid, global_id in table.global_ids.items()}
+    return {
+        uuids[c.global_id]: c.lsn
+        for c in components
+        if c.replicaset_id == replicaset_id and c.local_id == LOCAL_ID and c.global_id in uuids
+    }
+
+
+def _leaders(offset: str) -> dict[str, str]:
+    return {uuid: entry.leader for uuid, entry in from_text(offset).items()}
+
+
+def _joined(
+    settled: Mapping[int, int], waiting: Mapping[tuple[str, int], int], ids: Mapping[str, Mapping[int, int]]
+) -> dict[int, int]:
+    """Return what was read: what is settled, and beyond it what waits."""
+    read = dict(settled)
+    for (source, replica_id), lsn in waiting.items():
+        meant = ids.get(source, {}).get(replica_id, replica_id)
+        read[meant] = max(read.get(meant, 0), lsn)
+    return read
 
 
 def _spaces(replicaset_id: int, stored: Iterable[schema.Stored]) -> dict[int, SpaceRows]:
@@ -59,9 +101,10 @@ def _spaces(replicaset_id: int, stored: Iterable[schema.Stored]) -> dict[int, Sp
     }
 
 
-def _read_lsns(warehouse: Warehouse) -> dict[int, dict[int, int]]:
+def _read_lsns(warehouse: Warehouse) -> dict[int, dict[tuple[str, int], int]]:
     rows = warehouse.read("_pending").where("lsn IS NOT NULL AND (replica_id IS NOT NULL OR group_id = 1)")
-    found: dict[int, dict[int, int]] = {}
-    for row in rows.groupBy("replicaset_id", "replica_id").agg(F.max("lsn").alias("lsn")).collect():
-        found.setdefault(row.replicaset_id, {})[row.replica_id or 0] = row.lsn
+    found: dict[int, dict[tuple[str, int], int]] = {}
+    keys = ("replicaset_id", "source", "replica_id")
+    for row in rows.groupBy(*keys).agg(F.max("lsn").alias("lsn")).collect():
+        found.setdefault(row.replicaset_id, {})[row.source, row.replica_id or LOCAL_ID] = row.lsn
     return found

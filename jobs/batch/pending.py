@@ -15,8 +15,9 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
 from jobs.batch.changelog import pending_rows
-from jobs.batch.plan import Plan, Stretch
+from jobs.batch.plan import Plan
 from jobs.batch.state import Replicaset, State
+from jobs.batch.stretch import Stretch
 from jobs.batch.summary import LOCAL_ID, Summary, join_summaries, summarize
 from schemas.tables import PENDING
 from schemas.xrow import SOURCES_ARROW
@@ -135,25 +136,26 @@ def settle_pending(warehouse: Warehouse, state: State, frame: DataFrame, plan: P
         writer.option("replaceWhere", condition).save(warehouse.path(TABLE))
     else:
         warehouse.append(TABLE, held.select([f.name for f in PENDING]))
-    return _with_settled(warehouse, state, plan, epoch)
+    return _with_settled(warehouse, plan, epoch)
 
 
-def _with_settled(warehouse: Warehouse, state: State, plan: Plan, epoch: int) -> Plan:
+def _with_settled(warehouse: Warehouse, plan: Plan, epoch: int) -> Plan:
     rows = warehouse.read("_changelog").where((F.col("epoch") == epoch) & F.col("lsn").isNotNull())
     rows = rows.where("replica_id IS NOT NULL OR group_id = 1")
     # A snapshot numbers its rows itself: those are no lsns.
     rows = rows.where(~F.col("segment").isin([s.segment for s in plan.stretches if s.is_snapshot]))
-    lsns = rows.groupBy("replicaset_id", "replica_id").agg(F.max("lsn").alias("lsn")).collect()
+    lsns = rows.groupBy("replicaset_id", "source", "replica_id").agg(F.max("lsn").alias("lsn")).collect()
     replicasets = dict(plan.state.replicasets)
     for uuid, settlement in plan.settlements.items():
         if settlement.hold is None:
             continue
         one = replicasets[uuid]
-        before = state.replicasets.get(uuid)
-        settled = dict(before.settled) if before is not None else dict(one.settled)
+        settled = dict(one.settled)
         for row in lsns:
             if row.replicaset_id == one.id:
                 origin = row.replica_id or LOCAL_ID
+                origin = one.ids.get(row.source, {}).get(origin, origin)
                 settled[origin] = max(settled.get(origin, 0), row.lsn)
-        replicasets[uuid] = replace(one, settled=settled)
+        local = {one.leader: settled[LOCAL_ID]} if one.leader is not None and LOCAL_ID in settled else {}
+        replicasets[uuid] = replace(one, settled=settled, local_lsns={**one.local_lsns, **local})
     return replace(plan, state=replace(plan.state, replicasets=replicasets))

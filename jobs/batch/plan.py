@@ -10,41 +10,19 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
+from jobs.batch.advance import Step, advanced, announcements, new_entries
 from jobs.batch.control import Control, Registration, SpaceChange, SpaceRows, follow
 from jobs.batch.layouts import Refusal, Router, Routes, route_spaces
+from jobs.batch.members import Ids, in_own_ids, translated, views_of
 from jobs.batch.settle import IsSync, Settlement, settle
-from jobs.batch.state import MapEntry, Replicaset, State
+from jobs.batch.state import Replicaset, State
+from jobs.batch.stretch import Stretch
 from jobs.batch.summary import FIRST, LOCAL_ID, Order, Run, Summary
+from tables.applier_map import Entry
+from udfs.cluster_replace import Cluster, Incoming, Member
 
-
-@dataclass(frozen=True)
-class Stretch:
-    """One segment as the plan needs it: a file's part, or rows that waited.
-
-    Parameters
-    ----------
-    vclock : mapping of int to int
-        The header's VClock of a file; empty for rows that waited.
-    server : str or None
-        The version of the server that wrote it.
-    vinyl : frozenset of int
-        Of a snapshot: ids of the vinyl spaces whose rows are read with it.
-
-    """
-
-    segment: int
-    replicaset_uuid: str
-    source: str
-    file: str
-    instance_uuid: str | None
-    is_snapshot: bool
-    vclock: Mapping[int, int]
-    server: str | None = None
-    vinyl: frozenset[int] = frozenset()
-
-
-Allocator = Callable[[Sequence[tuple[str, int | None, str]]], Mapping[str, tuple[int, int]]]
-"""(uuid, replica id, replicaset uuid) of what is new → uuid to (global id, replicaset id), of all that is known."""
+Allocator = Callable[[Sequence[Incoming]], Cluster]
+"""What the batch says of instances → `_cluster` after it (`tables.cluster.allocate`)."""
 
 
 @dataclass(frozen=True)
@@ -61,8 +39,10 @@ class Plan:
     controls : mapping of str to Control
     routes : Routes
     summary : mapping of str to Summary
-    new_maps : mapping of int to MapEntry sequence
-        By replicaset id: the applier map's new entries.
+    new_maps : tuple of Entry
+        The applier map's new entries.
+    own_changes : tuple of Member
+        The aggregator's own changes of `_cluster` that are not in `_changelog` yet, by their lsn.
 
     """
 
@@ -72,7 +52,8 @@ class Plan:
     controls: Mapping[str, Control]
     routes: Routes
     summaries: Mapping[str, Summary]
-    new_maps: Mapping[int, tuple[MapEntry, ...]]
+    new_maps: tuple[Entry, ...]
+    own_changes: tuple[Member, ...] = ()
 
     @property
     def holds(self) -> bool:
@@ -99,7 +80,7 @@ def plan_batch(
     summaries : mapping of str to Summary
         By replicaset uuid.
     allocate : callable
-        Gives global ids (`tables.cluster.allocate`).
+        Takes what the batch says of instances (`tables.cluster.allocate`).
     router : Router
     on_gap : {'hold', 'skip'}
 
@@ -107,62 +88,69 @@ def plan_batch(
     own: dict[str, list[Stretch]] = {}
     for stretch in stretches:
         own.setdefault(stretch.replicaset_uuid, []).append(stretch)
-    steps = {
-        uuid: _decide(state.replicasets.get(uuid), uuid, parts, summaries[uuid], on_gap)
-        for uuid, parts in own.items()
-    }
-    given = allocate(_announcements(steps, own, state))
-    after: dict[str, Replicaset] = {}
-    new_maps: dict[int, tuple[MapEntry, ...]] = {}
-    for uuid, step in steps.items():
-        after[uuid] = _advanced(step, own[uuid], given, summaries[uuid])
-        known = step.before.maps
-        new_maps[after[uuid].id] = tuple(entry for entry in after[uuid].maps if entry not in known)
+    steps = {uuid: _decide(state, uuid, parts, summaries[uuid], on_gap) for uuid, parts in own.items()}
+    cluster = allocate(announcements(steps, own))
+    after = {uuid: advanced(step, own[uuid], cluster, summaries[uuid]) for uuid, step in steps.items()}
+    new_maps = tuple(entry for uuid, step in steps.items() for entry in new_entries(step.before, after[uuid]))
     snapshots = frozenset(stretch.segment for stretch in stretches if stretch.is_snapshot)
     vinyl = {stretch.segment: stretch.vinyl for stretch in stretches}
     routes = _routes(after, steps, router, snapshots, vinyl)
     after = {uuid: _with_refusals(one, routes.refusals) for uuid, one in after.items()}
+    own_row = cluster.own
     new_state = replace(
-        state.with_replicasets(after), global_ids={uuid: ids[0] for uuid, ids in given.items()}
+        state.with_replicasets(after),
+        global_ids=cluster.global_ids,
+        own_id=None if own_row is None else own_row.global_id,
+        own_lsn=cluster.lsn,
     )
     return Plan(
         new_state,
         tuple(stretches),
-        {uuid: step.settlement for uuid, step in steps.items()},
+        {uuid: in_own_ids(step.settlement, step.ids) for uuid, step in steps.items()},
         {uuid: step.control for uuid, step in steps.items()},
         routes,
         summaries,
         new_maps,
+        tuple(
+            sorted(
+                (m for m in cluster.members.values() if m.lsn > state.own_lsn), key=lambda member: member.lsn
+            )
+        ),
     )
 
 
-@dataclass(frozen=True)
-class _Step:
-    before: Replicaset
-    settlement: Settlement
-    control: Control
-    is_new: bool
-
-
-def _decide(
-    before: Replicaset | None, uuid: str, parts: Sequence[Stretch], summary: Summary, on_gap: str
-) -> _Step:
+def _decide(state: State, uuid: str, parts: Sequence[Stretch], summary: Summary, on_gap: str) -> Step:
     first = parts[0]
-    known = before or Replicaset(0, uuid, settled=dict(first.vclock), read=dict(first.vclock))
+    known = state.replicasets.get(uuid) or Replicaset(
+        0, uuid, settled=dict(first.vclock), read=dict(first.vclock)
+    )
     # Waiting rows are part of this batch again, so it starts from what was settled before them.
     instances = {part.segment: part.instance_uuid for part in parts}
     snapshots = frozenset(part.segment for part in parts if part.is_snapshot)
     told = follow(known.spaces, known.cluster, summary.control, snapshots)
+    uuids = {global_id: one for one, global_id in state.global_ids.items()}
+    views = views_of(known, parts, told.registrations, uuids)
+    ids = {part.segment: views.ids.get(part.source, {}) for part in parts}
+    summary = translated(summary, ids)
+    known = replace(known, settled={**views.bases, **known.settled})
     is_sync = _synchronous(known, told)
-    settlement = settle(summary, known.settled, instances, known.leader, on_gap, is_sync, snapshots)
+    settlement = settle(
+        summary, known.settled, instances, known.leader, on_gap, is_sync, snapshots, known.local_lsns
+    )
     while True:
         applying = (row for row in summary.control if settlement.applies(row))
         control = follow(known.spaces, known.cluster, applying, snapshots)
-        unknown = _unknown_origin(known, control, summary, settlement)
+        registrations = (*views.announced, *(_meant(one, ids) for one in control.registrations))
+        unknown = _unknown_origin(known, registrations, summary, settlement)
         if unknown is None:
-            return _Step(known, settlement, control, before is None)
+            return Step(known, settlement, control, registrations, views, ids)
         reason = f"replica id {unknown.replica_id} is in no map: no row of _cluster has announced it"
         settlement = replace(settlement, hold=unknown.start, reason=reason)
+
+
+def _meant(registration: Registration, ids: Mapping[int, Ids]) -> Registration:
+    local_id = registration.local_id
+    return replace(registration, local_id=ids.get(registration.order.segment, {}).get(local_id, local_id))
 
 
 def _synchronous(known: Replicaset, told: Control) -> IsSync:
@@ -189,80 +177,21 @@ def sync_spaces(state: State, controls: Mapping[str, Control] | None = None) -> 
 
 
 def _unknown_origin(
-    known: Replicaset, control: Control, summary: Summary, settlement: Settlement
+    known: Replicaset, registrations: Sequence[Registration], summary: Summary, settlement: Settlement
 ) -> Run | None:
-    mapped = {entry.local_id for entry in known.maps} | {r.local_id for r in control.registrations}
+    mapped = {LOCAL_ID} | {entry.local_id for entry in known.maps} | {r.local_id for r in registrations}
     for run in summary.runs:
         if settlement.hold is not None and run.start >= settlement.hold:
             return None
-        if run.replica_id != LOCAL_ID and run.replica_id not in mapped:
+        floor = settlement.floors.get((run.start.segment, run.replica_id), -1)
+        if run.replica_id not in mapped and run.last > floor:
             return run
     return None
 
 
-def _announcements(
-    steps: Mapping[str, _Step], own: Mapping[str, Sequence[Stretch]], state: State
-) -> list[tuple[str, int | None, str]]:
-    seen = set(state.global_ids)
-    fresh: list[tuple[str, int | None, str]] = []
-    for uuid in sorted(steps):
-        told = [(r.uuid, r.local_id) for r in steps[uuid].control.registrations if r.uuid is not None]
-        members: list[tuple[str, int | None]] = [*told]
-        members += [(part.instance_uuid, None) for part in own[uuid] if part.instance_uuid is not None]
-        for member, local_id in members:
-            if member not in seen:
-                seen.add(member)
-                fresh.append((member, local_id, uuid))
-    return fresh
-
-
-def _advanced(
-    step: _Step, parts: Sequence[Stretch], given: Mapping[str, tuple[int, int]], summary: Summary
-) -> Replicaset:
-    before, settlement = step.before, step.settlement
-    cluster = dict(before.cluster)
-    maps = list(before.maps)
-    for registration in step.control.registrations:
-        if registration.uuid is None:
-            cluster.pop(registration.local_id, None)
-        elif cluster.get(registration.local_id) != registration.uuid:
-            cluster[registration.local_id] = registration.uuid
-            since = _last_lsn(summary, before, maps, registration) + 1
-            maps.append(MapEntry(registration.local_id, given[registration.uuid][0], since))
-    identity = before.id
-    if step.is_new:
-        members = [
-            *cluster.values(),
-            *(part.instance_uuid for part in parts if part.instance_uuid is not None),
-        ]
-        identity = given[members[0]][1]
-    settled = settlement.vclock if settlement.hold is None else before.settled
-    return replace(
-        before,
-        id=identity,
-        settled=settled,
-        read=settlement.vclock,
-        cluster=cluster,
-        maps=tuple(maps),
-        spaces=step.control.spaces,
-        leader=[part.instance_uuid for part in parts if part.server is not None or part is parts[0]][-1],
-    )
-
-
-def _last_lsn(
-    summary: Summary, before: Replicaset, maps: Sequence[MapEntry], registration: Registration
-) -> int:
-    local_id, order = registration.local_id, registration.order
-    own = [run.last for run in summary.runs if run.replica_id == local_id and run.start < order]
-    # An instance signs rows before the row that registers it: the first master's own id is 1 from the start.
-    if not any(entry.local_id == local_id for entry in maps):
-        return before.settled.get(local_id, 0)
-    return max([before.settled.get(local_id, 0), *own])
-
-
 def _routes(
     after: Mapping[str, Replicaset],
-    steps: Mapping[str, _Step],
+    steps: Mapping[str, Step],
     router: Router,
     snapshots: frozenset[int],
     vinyl: Mapping[int, frozenset[int]],

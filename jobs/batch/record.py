@@ -12,8 +12,10 @@ from jobs.batch.load import REFUSED
 from jobs.batch.plan import Plan
 from jobs.batch.spaces import Written
 from jobs.batch.state import Replicaset, State
+from jobs.batch.summary import LOCAL_ID
 from tables import schema, vclock
 from tables.warehouse import Warehouse
+from udfs.cluster_replace import OWN_REPLICASET
 
 
 def with_written(plan: Plan, written: Written) -> Plan:
@@ -136,15 +138,26 @@ def _components(before: State, plan: Plan, epoch: int) -> list[vclock.Component]
         now = plan.state.replicasets[uuid]
         old = before.replicasets.get(uuid)
         for local_id, lsn in now.settled.items():
-            if old is None or old.settled.get(local_id) != lsn:
+            if old is None or _known(old, now, local_id) != lsn:
                 found.append(
                     vclock.Component(now.id, _global_id(plan, now, local_id, lsn), local_id, lsn, epoch)
                 )
+    own = plan.state.own_lsn
+    if own != before.own_lsn:
+        found.append(vclock.Component(OWN_REPLICASET, plan.state.own_id, None, own, epoch))
     return found
 
 
+def _known(old: Replicaset, now: Replicaset, local_id: int) -> int | None:
+    if local_id == LOCAL_ID:
+        return old.local_lsns.get(now.leader or "")
+    return old.settled.get(local_id)
+
+
 def _global_id(plan: Plan, now: Replicaset, local_id: int, lsn: int) -> int | None:
-    if local_id == 0:
+    if local_id == LOCAL_ID:
         return plan.state.global_ids.get(now.leader) if now.leader is not None else None
-    ids = [e.global_id for e in now.maps if e.local_id == local_id and e.since_lsn <= max(lsn, e.since_lsn)]
-    return ids[-1] if ids else None
+    ids = [e for e in now.maps if e.local_id == local_id]
+    # What was settled before anybody else got the id is still the one's who had it first.
+    held = [e.global_id for e in ids if e.since_lsn <= lsn] or [e.global_id for e in ids[:1]]
+    return held[-1] if held else None

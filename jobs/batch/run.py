@@ -21,9 +21,11 @@ from datetime import UTC, datetime
 from pyspark.sql import DataFrame
 
 from jobs.batch import pending
+from jobs.batch.announce import with_announced
 from jobs.batch.changelog import changelog_rows
 from jobs.batch.columns import check_space
 from jobs.batch.offsets import read_offset
+from jobs.batch.own import own_rows
 from jobs.batch.pin import SMALL_BYTES, SMALL_ROWS, Pins
 from jobs.batch.plan import Plan, plan_batch, sync_spaces
 from jobs.batch.record import record, with_written
@@ -31,6 +33,7 @@ from jobs.batch.route import router_of
 from jobs.batch.scan import scan, stretches_of
 from jobs.batch.spaces import Batch, write_spaces
 from jobs.batch.state import State
+from jobs.batch.stretch import Stretch
 from jobs.config import Config
 from sources.xlog.batch import segments_between
 from sources.xlog.follow import Follower
@@ -40,6 +43,7 @@ from sources.xlog.segment import Segment
 from tables import applier_map, cluster, epochs
 from tables.lock import WriterLock
 from tables.warehouse import Warehouse
+from udfs.cluster_replace import Cluster, Incoming, replace_all
 
 log = logging.getLogger(__name__)
 
@@ -146,17 +150,12 @@ class Writer:
             return 0, 0
         epoch = self.state.epoch + 1
         self._lock.check()
-        entries = [
-            applier_map.Entry(replicaset_id, e.local_id, e.global_id, e.since_lsn)
-            for replicaset_id, new in plan.new_maps.items()
-            for e in new
-        ]
-        applier_map.append(self._warehouse, entries)
+        applier_map.append(self._warehouse, plan.new_maps)
         reached("_applier_map")
         pins = Pins(rows <= SMALL_ROWS and sum(s.end - s.begin for s in segments) <= SMALL_BYTES)
         try:
             changelog = pins.here(changelog_rows(frame, plan, epoch))
-            self._warehouse.append("_changelog", changelog.frame)
+            self._warehouse.append("_changelog", self._with_own(changelog.frame, plan, epoch))
             reached("_changelog")
             plan = pending.settle_pending(self._warehouse, self.state, frame, plan, epoch)
             reached("_pending")
@@ -177,7 +176,7 @@ class Writer:
         known = sync_spaces(self.state)
         while True:
             summaries = scan(self._warehouse.spark, segments, self._follower, known)
-            given = stretches_of(segments)
+            given = self._asked(segments)
             stretches, whole, rows = pending.with_pending(
                 self._warehouse, self.state, given, summaries, frame, known
             )
@@ -188,19 +187,29 @@ class Writer:
             # A space became synchronous in this very batch: its rows are looked at once more.
             known = found
 
-    def _allocate(self, fresh: Sequence[tuple[str, int | None, str]]) -> Mapping[str, tuple[int, int]]:
-        known = {member.uuid for member in self._members or ()}
-        announced = [cluster.Announcement(*one) for one in fresh if one[0] not in known]
-        if announced:
-            self._lock.check()
-            members = cluster.allocate(self._warehouse, announced, datetime.now(UTC))
-            reached("_cluster")
-        else:
-            members = cluster.load(self._warehouse) if self._members is None else self._members
-        self._members = members
-        return {member.uuid: (member.global_id, member.replicaset_id) for member in members}
+    def _asked(self, segments: Sequence[Segment]) -> list[Stretch]:
+        numbered = {segment.segment: segment for segment in segments}
+        sources = len(self._config.sources)
+        return with_announced(stretches_of(segments), numbered, self._follower, self.state, sources)
 
-    _members: tuple[cluster.Member, ...] | None = None
+    def _allocate(self, told: Sequence[Incoming]) -> Cluster:
+        table = self._cluster or cluster.load(self._warehouse)
+        _, changes = replace_all(table, told, "")
+        if changes:
+            self._lock.check()
+            table = cluster.allocate(self._warehouse, told, datetime.now(UTC))
+            reached("_cluster")
+        self._cluster = table
+        return table
+
+    _cluster: Cluster | None = None
+
+    def _with_own(self, rows: DataFrame, plan: Plan, epoch: int) -> DataFrame:
+        own = self._cluster.own if self._cluster is not None else None
+        if own is None or not plan.own_changes:
+            return rows
+        told = own_rows(plan.own_changes, self.state.own_lsn, own, epoch, datetime.now(UTC))
+        return rows.unionByName(self._warehouse.rows("_changelog", told))
 
     def _commit(
         self,

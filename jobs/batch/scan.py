@@ -10,7 +10,7 @@ from collections.abc import Iterable, Mapping, Sequence
 
 from pyspark.sql import SparkSession
 
-from jobs.batch.plan import Stretch
+from jobs.batch.stretch import Stretch
 from jobs.batch.summary import Summary, join_summaries, summarize
 from sources.xlog import reader
 from sources.xlog.batch import tasks_of

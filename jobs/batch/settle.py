@@ -62,7 +62,9 @@ class Settlement:
     rolled_back : tuple of RolledBack
     gaps : tuple of Gap
     vclock : dict of int to int
-        Highest lsn read of each origin, waiting rows included.
+        Highest lsn read of each origin, waiting rows included; component 0 is that of the last segment's instance.
+    local_lsns : dict of str to int
+        Component 0 of each instance whose log was read.
 
     """
 
@@ -72,6 +74,7 @@ class Settlement:
     rolled_back: tuple[RolledBack, ...] = ()
     gaps: tuple[Gap, ...] = ()
     vclock: Vclock = field(default_factory=dict)
+    local_lsns: Mapping[str, int] = field(default_factory=dict)
 
     def applies(self, row: ControlRow) -> bool:
         """Whether a row counts now: not read before, not waiting, not rolled back."""
@@ -103,6 +106,7 @@ def settle(
     on_gap: str,
     is_sync: IsSync,
     snapshots: frozenset[int] = frozenset(),
+    local_lsns: Mapping[str, int] | None = None,
 ) -> Settlement:
     """Decide about the rows of one replicaset.
 
@@ -123,11 +127,14 @@ def settle(
     snapshots : frozenset of int
         Segments that are snapshots: their rows are committed, and numbered from 1 on whatever their origins'
         lsns were (`src/box/memtx_engine.cc`, `checkpoint_write_row`), so they are neither followed nor dropped.
+    local_lsns : mapping of str to int, optional
+        Component 0 of instances whose logs were read before.
 
     """
     summary = _without(summary, snapshots)
     logs = {segment: instance for segment, instance in segments.items() if segment not in snapshots}
-    floors, gaps, vclock = _follow(summary.runs, dict(read), logs, leader)
+    local = dict(local_lsns or {})
+    floors, gaps, vclock = _follow(summary.runs, dict(read), logs, leader, local)
     limbo_hold, rolled_back = _limbo(summary, floors, is_sync)
     holds: list[tuple[Order, str]] = []
     if gaps and on_gap == "hold":
@@ -140,7 +147,7 @@ def settle(
             (limbo_hold.order, f"transaction {limbo_hold.replica_id}:{limbo_hold.tsn} is not confirmed")
         )
     hold, reason = min(holds) if holds else (None, None)
-    return Settlement(floors, hold, reason, rolled_back, gaps, vclock)
+    return Settlement(floors, hold, reason, rolled_back, gaps, vclock, local)
 
 
 def _without(summary: Summary, snapshots: frozenset[int]) -> Summary:
@@ -150,7 +157,11 @@ def _without(summary: Summary, snapshots: frozenset[int]) -> Summary:
 
 
 def _follow(
-    runs: Sequence[Run], vclock: dict[int, int], segments: Mapping[int, str | None], leader: str | None
+    runs: Sequence[Run],
+    vclock: dict[int, int],
+    segments: Mapping[int, str | None],
+    leader: str | None,
+    local: dict[str, int],
 ) -> tuple[dict[tuple[int, int], int], tuple[Gap, ...], dict[int, int]]:
     floors: dict[tuple[int, int], int] = {}
     gaps: list[Gap] = []
@@ -160,6 +171,8 @@ def _follow(
     for segment, instance in segments.items():
         if instance != leader:
             vclock.pop(LOCAL_ID, None)
+            if instance in local:
+                vclock[LOCAL_ID] = local[instance]
             leader = instance
         floors.update({(segment, origin): lsn for origin, lsn in vclock.items()})
         for run in by_segment[segment]:
@@ -167,6 +180,8 @@ def _follow(
             if run.first > known + 1 and run.replica_id != LOCAL_ID:
                 gaps.append(Gap(run.replica_id, known + 1, run.first - 1, run.start))
             vclock[run.replica_id] = max(known, run.last)
+        if instance is not None and LOCAL_ID in vclock:
+            local[instance] = vclock[LOCAL_ID]
     return floors, tuple(gaps), vclock
 
 

@@ -9,6 +9,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
 from jobs.batch.control import SpaceRows
+from schemas.iproto import VCLOCK_MAX
 
 
 @dataclass(frozen=True)
@@ -43,6 +44,14 @@ class Replicaset:
         Space id to the reason why it is followed in `_changelog` only.
     leader : str or None
         The instance whose log was read last; component 0 of the vclocks is its own.
+    source : str or None
+        The source that was read last.
+    local_lsns : mapping of str to int
+        Instance uuid to its component 0: the last change of its local spaces that is in `_changelog`.
+    ids : mapping of str to mapping of int to int
+        By source whose `_cluster` differs (document 001): its replica ids to those that stand here.
+    views : mapping of str to mapping of int to str
+        By source that was asked for it: its `_cluster`, replica id to instance uuid. In memory only.
 
     """
 
@@ -55,6 +64,10 @@ class Replicaset:
     spaces: Mapping[int, SpaceRows] = field(default_factory=dict)
     refused: Mapping[int, str] = field(default_factory=dict)
     leader: str | None = None
+    source: str | None = None
+    local_lsns: Mapping[str, int] = field(default_factory=dict)
+    ids: Mapping[str, Mapping[int, int]] = field(default_factory=dict)
+    views: Mapping[str, Mapping[int, str]] = field(default_factory=dict)
 
     @property
     def waits(self) -> bool:
@@ -86,6 +99,10 @@ class State:
         By table.
     versions : mapping of str to int
         Table to its Delta version, as the last epoch names it.
+    own_id : int or None
+        The aggregator's own global id.
+    own_lsn : int
+        Its last lsn that is in `_changelog`.
 
     """
 
@@ -94,6 +111,8 @@ class State:
     global_ids: Mapping[str, int] = field(default_factory=dict)
     writers: Mapping[str, Writers] = field(default_factory=dict)
     versions: Mapping[str, int] = field(default_factory=dict)
+    own_id: int | None = None
+    own_lsn: int = 0
 
     def with_replicasets(self, changed: Mapping[str, Replicaset]) -> State:
         """Return the state with some replicasets replaced."""
@@ -102,3 +121,19 @@ class State:
     def vclocks(self) -> dict[str, dict[int, int]]:
         """Return the settled vclock of each replicaset in its own replica ids."""
         return {uuid: dict(one.settled) for uuid, one in self.replicasets.items()}
+
+    def start_vclocks(self) -> dict[str, dict[int, int]]:
+        """Return from where each replicaset can be read without a hole, whichever of its sources is.
+
+        Where sources have different ids, that is the lowest of what each of them would be asked for.
+        """
+        return {uuid: _lowest(one) for uuid, one in self.replicasets.items()}
+
+
+def _lowest(one: Replicaset) -> dict[int, int]:
+    """Return the component-wise minimum of the settled vclock over the sources' own ids."""
+    own = {i: lsn for i, lsn in one.settled.items() if i < VCLOCK_MAX}
+    for ids in one.ids.values():
+        theirs = {i: one.settled.get(ids.get(i, i), 0) for i in {*own, *ids}}
+        own = {i: min(own.get(i, 0), lsn) for i, lsn in theirs.items()}
+    return own

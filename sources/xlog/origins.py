@@ -49,7 +49,7 @@ def _updated_uuid(operations: Sequence[Any], index_base: int) -> str | None:
     return None
 
 
-def _registration(row: Mapping[str, Any]) -> Registration | None:
+def registration(row: Mapping[str, Any]) -> Registration | None:
     """Return what one row of `_cluster` registers; a DELETE registers nothing."""
     if row["type"] in ("INSERT", "REPLACE"):
         fields = decoded(row["tuple"])
@@ -65,9 +65,29 @@ def registrations(directory: Directory, file: LogFile, begin: int, end: int) -> 
     filesystem, path = directory.opened(file.name)
     for batch in reader.read_rows(filesystem, path, begin, end, _CLUSTER, directory.mode, exact=True):
         for row in batch.to_pylist():
-            found = _registration(row) if row["type"] is not None else None
+            found = registration(row) if row["type"] is not None else None
             if found is not None:
                 yield found
+
+
+def files_before(directory: Directory, listing: Listing, file: LogFile) -> list[LogFile]:
+    """Return the files whose `_cluster` rows tell what replica ids mean where a log begins, in order.
+
+    Parameters
+    ----------
+    directory, listing
+        Of the source.
+    file : LogFile
+        The log.
+
+    """
+    earlier = [log for log in listing.logs if log.name < file.name]
+    covered = [s for s in listing.snapshots if not_beyond(s.vclock, file.vclock)]
+    base = directory.newest_complete(covered)
+    if base is None:
+        return earlier
+    first = max((i for i, log in enumerate(earlier) if not_beyond(log.vclock, base.vclock)), default=0)
+    return [base, *earlier[first:]]
 
 
 @dataclass
@@ -110,15 +130,7 @@ class Origins:
 
     def _before(self, listing: Listing, file: LogFile) -> dict[int, str]:
         """Return the instances by replica id where a log begins."""
-        earlier = [log for log in listing.logs if log.name < file.name]
-        covered = [s for s in listing.snapshots if not_beyond(s.vclock, file.vclock)]
-        base = self.directory.newest_complete(covered)
-        files = earlier
-        if base is not None:
-            first = max(
-                (i for i, log in enumerate(earlier) if not_beyond(log.vclock, base.vclock)), default=0
-            )
-            files = [base, *earlier[first:]]
+        files = files_before(self.directory, listing, file)
         instances: dict[int, str] = {}
         for before in files:
             end = self.directory.ends.of(before, closed=True).position

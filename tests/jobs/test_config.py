@@ -150,11 +150,7 @@ MISTAKES = [
     ("triger: 5 seconds", "triger", "is not a key here; did you mean trigger?"),
     ("start: begin", "start", "'begin' is refused; allowed: snapshot, logs"),
     ("feed: own_peer", "feed", "'own_peer' is not there yet; allowed: leader"),
-    (
-        "cluster: {allocation: preserve}",
-        "cluster.allocation",
-        "'preserve' is not there yet; allowed: counter",
-    ),
+    ("cluster: {allocation: hash}", "cluster.allocation", "'hash' is refused; allowed: counter, preserve"),
     ("on_gap: true", "on_gap", "true is refused; allowed: hold, skip"),
     ("on_source_error: hold", "on_source_error", "'hold' is refused; allowed: fail, skip"),
     ("spaces: {include: accounts}", "spaces.include", "'accounts' is refused; allowed: a list"),

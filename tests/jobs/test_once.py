@@ -60,7 +60,14 @@ def state(deployment: Deployment) -> dict[str, Any]:
         if row["file"].endswith(".xlog") and row["replica_id"] is not None:
             key = (row["replica_id"], row["state"])
             settled[key] = settled.get(key, 0) + 1
-    return {"tables": tables, "changelog": settled}
+    ids = {
+        (row["uuid"], row["global_id"], row["local_id"], row["expelled_at"])
+        for row in deployment.rows("_cluster")
+        if row["replicaset_id"]
+    }
+    names = ("replicaset_id", "source", "local_id", "global_id", "since_lsn")
+    maps = {tuple(row[name] for name in names) for row in deployment.rows("_applier_map")}
+    return {"tables": tables, "changelog": settled, "ids": ids, "maps": maps}
 
 
 @pytest.fixture(scope="module")

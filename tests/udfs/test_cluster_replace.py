@@ -120,6 +120,24 @@ def test_an_expelled_instance_keeps_its_id(allocation: Allocation) -> None:
     assert back.entry == (4, 2)
 
 
+def test_an_instance_that_only_headers_named_gets_its_replica_id_when_it_is_registered() -> None:
+    """An anonymous replica joins for good: its row is completed, its global id stays."""
+    cluster, _ = replace_all(Cluster("counter"), [Incoming(uuid(1), None, A)], OWN)
+    decision = before_replace(cluster, Incoming(uuid(1), 4, A))
+    assert decision.change == Change(uuid(1), Member(2, uuid(1), 4, 1, A, lsn=3))
+    assert decision.entry == (4, 2)
+
+
+def test_a_counter_goes_on_from_the_highest_id() -> None:
+    assert before_replace(having("counter", (7, uuid(7))), Incoming(uuid(1), 1, A)).entry == (1, 8)
+    assert (
+        before_replace(having("preserve", (7, uuid(7))), Incoming(uuid(1), None, A)).cluster.global_ids[
+            uuid(1)
+        ]
+        == 1
+    )
+
+
 def test_expelling_what_is_gone_or_somebody_elses_changes_nothing() -> None:
     cluster = having("counter", (1, uuid(1)))
     gone = before_replace(cluster, Incoming(uuid(1), 1, A, expelled=True)).cluster

@@ -13,15 +13,22 @@ from typing import Any
 import pyarrow as pa
 
 from jobs.batch.layouts import Router, Wipe
-from jobs.batch.plan import Plan, Stretch, plan_batch, sync_spaces
+from jobs.batch.members import entries_of
+from jobs.batch.plan import Plan, plan_batch, sync_spaces
 from jobs.batch.route import router_of
 from jobs.batch.state import State
+from jobs.batch.stretch import Stretch
 from jobs.batch.summary import LIMBO_TYPES, LOCAL_ID, Order, Summary, join_summaries, summarize
 from jobs.config import Spaces
 from schemas.space import Space
 from tests.jobs.batch.logs import A1, A, Row, batch_of
+from udfs.cluster_replace import AGGREGATOR, Cluster, Incoming, Member, replace_all
 
 Name = tuple[str, int, int]
+
+OWN = "00000000-0000-4000-8000-0000000000ff"
+EMPTY = Cluster("counter", {OWN: Member(0, OWN, None, 0, AGGREGATOR)})
+"""The aggregator has global id 0, so that ids of the logs begin with 1."""
 
 
 def everything(_: Space) -> None:
@@ -41,11 +48,12 @@ class Piece:
     file: str = "00000000000000000000.xlog"
     is_snapshot: bool = False
     vclock: Mapping[int, int] | None = None
+    announced: Mapping[int, str] | None = None
 
     def stretch(self, segment: int) -> Stretch:
         source = (self.instance or "unknown")[-2:]
         place = (segment, self.replicaset, source, self.file, self.instance, self.is_snapshot)
-        return Stretch(*place, self.vclock or {})
+        return Stretch(*place, self.vclock or {}, announced=self.announced)
 
     def part(self, begin: int, end: int) -> Piece:
         return replace(self, rows=self.rows.slice(begin, end - begin))
@@ -67,12 +75,12 @@ class Driver:
     A row's name is (replicaset, replica id, lsn), of a local space's row (instance, 0, lsn).
     """
 
-    def __init__(self, on_gap: str = "hold", router: Router = ROUTER) -> None:
+    def __init__(self, on_gap: str = "hold", router: Router = ROUTER, cluster: Cluster = EMPTY) -> None:
         self.state = State()
         self.on_gap = on_gap
         self.router = router
-        self.members: dict[str, tuple[int, int]] = {}
-        self.announced: list[list[tuple[str, int | None, str]]] = []
+        self.cluster = cluster
+        self.changes: list[list[Member]] = []
         self.waiting: list[Piece] = []
         self.fates: dict[Name, Fate] = {}
         self.snapshot: list[Fate] = []
@@ -108,16 +116,11 @@ class Driver:
         known = self.state.replicasets.get(uuid)
         return dict(known.settled) if known is not None else {}
 
-    def _allocate(self, fresh: Sequence[tuple[str, int | None, str]]) -> Mapping[str, tuple[int, int]]:
-        # A batch that is planned once more announces the same again.
-        fresh = [one for one in fresh if one[0] not in self.members]
-        if fresh:
-            self.announced.append(fresh)
-        sets = {one.uuid: one.id for one in self.state.replicasets.values()}
-        for uuid, _, replicaset in fresh:
-            number = sets.setdefault(replicaset, len(sets) + 1)
-            self.members[uuid] = (len(self.members) + 1, number)
-        return dict(self.members)
+    def _allocate(self, told: Sequence[Incoming]) -> Cluster:
+        self.cluster, changes = replace_all(self.cluster, told, OWN)
+        if changes:
+            self.changes.append([change.row for change in changes])
+        return self.cluster
 
     def _deal(self, plan: Plan, segment: int, piece: Piece, settled: dict[int, int]) -> None:
         settlement = plan.settlements[piece.replicaset]
@@ -130,11 +133,13 @@ class Driver:
             if settlement.hold is not None and order >= settlement.hold:
                 held.append(row)
                 continue
-            fate = fate_of(plan, piece.replicaset, order, row)
+            source = piece.stretch(segment).source
+            fate = fate_of(plan, piece.replicaset, source, order, row)
             if piece.is_snapshot:
                 self.snapshot.append(fate)
                 continue
             log = piece.replicaset if origin else str(piece.instance)
+            origin = plan.state.replicasets[piece.replicaset].ids.get(source, {}).get(origin, origin)
             name = (log, origin, row["lsn"])
             assert name not in self.fates, f"{name} is settled twice"
             self.fates[name] = fate
@@ -150,13 +155,16 @@ class Driver:
         return [(row["replica_id"], row["lsn"]) for piece in self.waiting for row in piece.rows.to_pylist()]
 
 
-def fate_of(plan: Plan, uuid: str, order: Order, row: Mapping[str, Any]) -> Fate:
+def fate_of(plan: Plan, uuid: str, source: str, order: Order, row: Mapping[str, Any]) -> Fate:
+    ids = plan.state.replicasets[uuid].ids.get(source, {})
+    origin = ids.get(row["replica_id"] or LOCAL_ID, row["replica_id"])
     gone = row["type"] not in LIMBO_TYPES and any(
-        r.replica_id == row["replica_id"] and row["tsn"] >= r.tsn and r.since <= order < r.until
+        r.replica_id == origin and row["tsn"] >= r.tsn and r.since <= order < r.until
         for r in plan.settlements[uuid].rolled_back
     )
     one = plan.state.replicasets[uuid]
-    since = [e for e in one.maps if e.local_id == row["replica_id"] and e.since_lsn <= row["lsn"]]
+    maps = entries_of(one, source)
+    since = [e for e in maps if e.local_id == row["replica_id"] and e.since_lsn <= row["lsn"]]
     layouts = [
         plan.routes.layouts[route.layout]
         for route in plan.routes.routes

@@ -7,6 +7,7 @@ from dataclasses import replace
 from jobs.batch.control import follow
 from jobs.batch.plan import sync_spaces
 from jobs.batch.state import MapEntry, Replicaset, State
+from tables.applier_map import Entry
 from tests.jobs.batch import logs
 from tests.jobs.batch.logs import (
     A1,
@@ -28,7 +29,7 @@ from tests.jobs.batch.logs import (
     settling,
     txn,
 )
-from tests.jobs.batch.pure import Driver, Piece
+from tests.jobs.batch.pure import OWN, Driver, Piece
 
 BEGIN = (txn(1, register(1, A1)), txn(1, register(2, A2)))
 
@@ -37,21 +38,26 @@ def piece(*rows: Transaction, lsns: dict[int, int] | None = None, **where: objec
     return replace(Piece(batch(*rows, lsns=lsns)), **where)  # type: ignore[arg-type]
 
 
+def told(driver: Driver) -> list[list[tuple[str | None, int | None, str]]]:
+    """Return what changed in `_cluster`, a commit a list."""
+    return [[(m.uuid, m.local_id, m.replicaset_uuid) for m in rows] for rows in driver.changes]
+
+
 def test_ids_are_given_once_in_the_order_of_replicaset_and_log() -> None:
     driver = Driver()
     other = piece(txn(1, register(1, B1)), replicaset=B, instance=B1)
     driver.batch(other, piece(txn(1, register(2, A2)), txn(1, register(1, A1)), txn(1, register(3, A2))))
-    assert driver.announced == [[(A2, 2, A), (A1, 1, A), (B1, 1, B)]]
-    assert driver.state.global_ids == {A2: 1, A1: 2, B1: 3}
+    assert told(driver) == [[(A2, 2, A), (A1, 1, A), (B1, 1, B)]]
+    assert driver.state.global_ids == {OWN: 0, A2: 1, A1: 2, B1: 3}
     assert {uuid: one.id for uuid, one in driver.state.replicasets.items()} == {A: 1, B: 2}
     driver.batch(piece(txn(1, register(2, A2)), lsns={1: 3}))
-    assert len(driver.announced) == 1
+    assert len(driver.changes) == 1
 
 
 def test_the_reader_of_a_log_is_known_without_a_row_of_cluster() -> None:
     driver = Driver()
     driver.batch(piece(txn(0, local(put())), instance=A3))
-    assert driver.announced == [[(A3, None, A)]]
+    assert told(driver) == [[(A3, None, A)]]
     assert driver.state.replicasets[A].leader == A3
 
 
@@ -59,7 +65,7 @@ def test_a_map_holds_from_the_first_row_of_the_origin() -> None:
     """The first master signs rows before the row that registers it; another one only after its own."""
     driver = Driver()
     plan = driver.batch(piece(txn(1, put()), *BEGIN, txn(2, put())))
-    assert plan.new_maps == {1: (MapEntry(1, 1, 1), MapEntry(2, 2, 1))}
+    assert plan.new_maps == (Entry(1, 1, 1, 1), Entry(1, 2, 2, 1))
     assert driver.state.replicasets[A].cluster == {1: A1, 2: A2}
     assert driver.fates[A, 1, 1].global_id == driver.fates[A, 1, 3].global_id == 1
     assert driver.fates[A, 2, 1].global_id == 2
@@ -103,7 +109,7 @@ def test_a_known_instance_is_no_new_entry() -> None:
     driver = Driver()
     driver.batch(piece(*BEGIN))
     plan = driver.batch(piece(txn(1, register(2, A2)), lsns={1: 2}))
-    assert plan.new_maps == {1: ()}
+    assert plan.new_maps == ()
 
 
 def test_an_expelled_instance_keeps_its_map() -> None:
@@ -132,7 +138,7 @@ def test_what_a_waiting_row_announces_is_not_known_yet() -> None:
     driver = Driver()
     driver.batch(piece(*BEGIN, txn(1, flagged(put())), txn(1, register(3, A3)), txn(3, put())))
     assert driver.state.replicasets[A].cluster == {1: A1, 2: A2}
-    assert A3 not in driver.members
+    assert A3 not in driver.cluster.members
     driver.batch(piece(txn(1, settling("CONFIRM", 1, 3)), lsns={1: 4}))
     assert driver.fates[A, 3, 1].global_id == 3
 

@@ -227,3 +227,12 @@ def test_the_earlier_of_gap_and_limbo_is_the_reason() -> None:
     limbo_first = settled((txn(2, SYNC), txn(1, put(), lsn=2)))
     assert gap_first.reason == "lsn 1..1 of replica id 1 is missing"
     assert limbo_first.reason == "transaction 2:1 is not confirmed"
+
+
+def test_each_members_own_local_rows_count_apart() -> None:
+    """Component 0 of a member that leads again goes on from its own count, so that nothing comes twice."""
+    rows = summarize(logs.batch(txn(0, local(put()), local(put()), local(put()))), 0)
+    local_lsns = {A1: 2, A2: 9}
+    found = settle(rows, {0: 9, 1: 5}, {0: A1}, A2, "hold", lambda *_: False, local_lsns=local_lsns)
+    assert found.floors == {(0, 0): 2, (0, 1): 5}
+    assert (found.vclock, found.local_lsns) == ({0: 3, 1: 5}, {A1: 3, A2: 9})

@@ -1,0 +1,172 @@
+"""Show whose replica id is whose, how far each source was followed in its own ids, and the sum that two sides compare.
+
+    python -m jobs.cluster show --config FILE
+    python -m jobs.cluster vclock SOURCE --config FILE
+    python -m jobs.cluster checksum REPLICASET --config FILE
+
+Reads the tables only, without Spark, beside a running stream too. `vclock` prints what the source would be asked to
+go on from (document 000, step 3: the inverse map), `checksum` the crc32 of a replicaset's instances
+(docs/formats.md). SOURCE is a source's name; REPLICASET a uuid, or the name of a source, whose own ids are summed.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from functools import cached_property
+
+from jobs.cli import parser, run
+from jobs.config import Config
+from schemas.cluster_checksum import checksum
+from schemas.errors import ConfigurationError
+from sources.xlog.offset import from_text
+from tables import applier_map, cluster, epochs, vclock
+from tables.plain import PlainWarehouse
+from udfs.cluster_replace import AGGREGATOR, Cluster
+from udfs.remap import own_ids
+
+COMMANDS = ("show", "vclock", "checksum")
+
+
+@dataclass(frozen=True)
+class Tables:
+    """What the tables say of ids, read when it is asked for.
+
+    Parameters
+    ----------
+    warehouse : PlainWarehouse
+
+    """
+
+    warehouse: PlainWarehouse
+
+    @cached_property
+    def cluster(self) -> Cluster:
+        """`_cluster`."""
+        rows = self.warehouse.rows(cluster.TABLE, (*cluster.COLUMNS, "expelled_at"))
+        allocation = cluster.allocation_of(self.warehouse.property(cluster.TABLE, cluster.ALLOCATION))
+        told = ({**row, "expelled": row["expelled_at"] is not None} for row in rows)
+        return cluster.cluster_of(
+            ({name: row[name] for name in (*cluster.COLUMNS, "expelled")} for row in told),
+            allocation or "counter",
+        )
+
+    @cached_property
+    def maps(self) -> Mapping[int, tuple[applier_map.Entry, ...]]:
+        """`_applier_map` by replicaset."""
+        return applier_map.by_replicaset(self.warehouse.rows(applier_map.TABLE, applier_map.COLUMNS))
+
+    @cached_property
+    def epoch(self) -> Mapping[str, object]:
+        """The newest row of `_epochs`; empty before the first batch."""
+        rows = self.warehouse.rows(epochs.TABLE, ("epoch", "end_offset"))
+        return max(rows, key=lambda row: int(row["epoch"]), default={})
+
+    @cached_property
+    def components(self) -> list[vclock.Component]:
+        """`_vclock` as of the newest epoch: a batch in the making is left out."""
+        last = int(str(self.epoch.get("epoch", -1)))
+        rows = self.warehouse.rows(vclock.TABLE, ("replicaset_id", "global_id", "local_id", "lsn", "epoch"))
+        return vclock.newest(row for row in rows if row["epoch"] <= last)
+
+    @property
+    def leaders(self) -> dict[str, str]:
+        """The source that was read last, by replicaset uuid."""
+        offset = self.epoch.get("end_offset")
+        return {} if offset is None else {u: entry.leader for u, entry in from_text(str(offset)).items()}
+
+    def replicaset_of(self, config: Config, source: str) -> str:
+        """Return the uuid of the replicaset that a source belongs to, by the tables or the configuration.
+
+        Raises
+        ------
+        ConfigurationError
+            If neither knows.
+
+        """
+        uuids = {id_: uuid for uuid, id_ in self.cluster.replicaset_ids.items()}
+        led = [uuid for uuid, leader in self.leaders.items() if leader == source]
+        own = [uuids[id_] for id_, found in self.maps.items() if any(e.source == source for e in found)]
+        told = [one.replicaset for one in config.sources if one.name == source and one.replicaset]
+        for uuid in (*led, *own, *told):
+            return uuid
+        known = sorted({*self.leaders.values(), *(one.name for one in config.sources)})
+        raise ConfigurationError(
+            f"no table tells the replicaset of the source {source!r}",
+            advice=f"name one that was read ({', '.join(known)}), or give it the key replicaset",
+        )
+
+    def entries(self, replicaset_uuid: str) -> tuple[applier_map.Entry, ...]:
+        """Return a replicaset's applier map."""
+        return self.maps.get(self.cluster.replicaset_ids.get(replicaset_uuid, -1), ())
+
+
+def position(tables: Tables, replicaset_uuid: str, source: str) -> dict[int, int]:
+    """Return how far a replicaset was followed, as a vclock in the ids of one of its sources.
+
+    An id that another instance has by now goes on from the old one's last lsn, so the highest one counts. Component 0
+    counts one instance's local changes, and is no part of what a master is asked for.
+    """
+    ids = applier_map.ids_of(tables.entries(replicaset_uuid)).get(source, {})
+    number = tables.cluster.replicaset_ids.get(replicaset_uuid)
+    found: dict[int, int] = {}
+    for one in tables.components:
+        if one.replicaset_id == number and one.local_id:
+            for own in own_ids(ids, one.local_id):
+                found[own] = max(found.get(own, 0), one.lsn)
+    return dict(sorted(found.items()))
+
+
+def instances(tables: Tables, replicaset_uuid: str, source: str | None) -> dict[int, str]:
+    """Return the instances of a replicaset that are registered now, by their ids in a source."""
+    entries = tables.entries(replicaset_uuid)
+    ids = applier_map.ids_of(entries).get(source or "", {})
+    known = applier_map.instances_of(entries, tables.cluster, replicaset_uuid)
+    return {own: uuid for meant, uuid in sorted(known.items()) for own in own_ids(ids, meant)}
+
+
+def shown(tables: Tables) -> Iterator[str]:
+    """Yield the lines of `show`: each instance, then what each replicaset's map says over time."""
+    own = [one.lsn for one in tables.components if one.local_id is None]
+    yield f"allocation {tables.cluster.allocation}, own lsn {max(own, default=0)}"
+    yield "global_id  replica_id  lsn  instance"
+    for member in sorted(tables.cluster.members.values(), key=lambda member: member.global_id or 0):
+        where = "the aggregator" if member.replicaset_uuid == AGGREGATOR else f"of {member.replicaset_uuid}"
+        gone = ", expelled" if member.expelled else ""
+        replica_id = "-" if member.local_id is None else member.local_id
+        yield f"{member.global_id or '-':>9}  {replica_id:>10}  {member.lsn:>3}  {member.uuid or '-'} {where}{gone}"
+    for uuid, number in sorted(tables.cluster.replicaset_ids.items(), key=lambda pair: pair[1]):
+        for entry in tables.maps.get(number, ()):
+            where = f" in the source {entry.source}" if entry.source is not None else ""
+            yield f"{uuid}{where}: {entry.local_id} is {entry.global_id} from lsn {entry.since_lsn}"
+
+
+def answer(config: Config, options: argparse.Namespace) -> None:
+    """Print what was asked for."""
+    tables = Tables(PlainWarehouse(config.warehouse, config.database))
+    if options.command == "show":
+        print("\n".join(shown(tables)))
+        return
+    if options.name is None:
+        raise ConfigurationError(f"{options.command} needs a name", advice=f"{options.command} NAME")
+    known = options.command == "checksum" and options.name in tables.cluster.replicaset_ids
+    uuid = options.name if known else tables.replicaset_of(config, options.name)
+    if options.command == "vclock":
+        lsns = position(tables, uuid, options.name)
+        print("{" + ", ".join(f"{id_}: {lsn}" for id_, lsn in lsns.items()) + "}")
+    else:
+        print(f"{checksum(instances(tables, uuid, None if known else options.name)):08x}")
+
+
+def main() -> int:
+    """Run the command."""
+    arguments = parser((__doc__ or "").partition("\n")[0])
+    arguments.add_argument("command", choices=COMMANDS)
+    arguments.add_argument("name", nargs="?", help="SOURCE of vclock, REPLICASET or SOURCE of checksum")
+    return run(answer, arguments)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,200 @@
+"""Ids from the logs of real servers to the tables and the command: restarts, other machines, each one's own ids."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import msgpack
+import pytest
+from pyspark.sql import SparkSession
+
+from jobs import cluster
+from schemas.cluster_checksum import checksum
+from schemas.iproto import GROUP_CLUSTER, SystemSpace
+from tables.plain import PlainWarehouse
+from tests.jobs.deployment import Deployment
+from tests.truth import own
+from udfs.cluster_replace import AGGREGATOR
+
+pytestmark = pytest.mark.spark
+
+SETTINGS: Mapping[str, Any] = {"spaces": {"include": ["accounts"]}}
+MAP = ("replicaset_id", "source", "local_id", "global_id", "since_lsn")
+ROW = ("global_id", "uuid", "local_id", "replicaset_id", "lsn", "replicaset_uuid", "expelled_at")
+
+
+def deployed(folder: Path, *nodes: str) -> Deployment:
+    return Deployment(folder, {node: own().directory(node) for node in nodes}, **SETTINGS)
+
+
+def config_file(deployment: Deployment) -> str:
+    file = deployment.folder / "config.yaml"
+    file.write_text(deployment.config().model_dump_json(), encoding="utf-8")
+    return str(file)
+
+
+def asked(capsys: pytest.CaptureFixture[str], deployment: Deployment, *words: str) -> str:
+    sys.argv = ["cluster", *words, "--config", config_file(deployment)]
+    assert cluster.main() == 0
+    return capsys.readouterr().out
+
+
+def members(deployment: Deployment) -> set[tuple[Any, ...]]:
+    return {tuple(row[name] for name in ROW) for row in deployment.rows("_cluster") if row["replicaset_id"]}
+
+
+def maps(deployment: Deployment) -> set[tuple[Any, ...]]:
+    return {tuple(row[name] for name in MAP) for row in deployment.rows("_applier_map")}
+
+
+@pytest.fixture(scope="module")
+def both(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Deployment:  # noqa: ARG001
+    deployment = deployed(tmp_path_factory.mktemp("ids"), "a1", "b1")
+    deployment.run()
+    return deployment
+
+
+@pytest.mark.parametrize("node", ["a1", "b1"])
+def test_a_sources_position_in_its_own_ids(
+    both: Deployment, node: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """As the server itself told its vclock; component 0 is its own affair."""
+    lsns = {id_: lsn for id_, lsn in own().info(node).vclock.items() if id_}
+    printed = asked(capsys, both, "vclock", node).strip()
+    assert printed == "{" + ", ".join(f"{id_}: {lsns[id_]}" for id_ in sorted(lsns)) + "}"
+
+
+@pytest.mark.parametrize("node", ["a1", "b1"])
+def test_the_checksum_is_that_of_the_servers_own_cluster(
+    both: Deployment, node: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    expected = f"{checksum(own().info(node).cluster):08x}\n"
+    assert asked(capsys, both, "checksum", own().info(node).replicaset_uuid) == expected
+    assert asked(capsys, both, "checksum", node) == expected
+
+
+def test_show_names_every_instance_and_map(both: Deployment, capsys: pytest.CaptureFixture[str]) -> None:
+    printed = asked(capsys, both, "show")
+    assert printed.startswith("allocation counter, own lsn 5\n")
+    for node in ("a1", "a2", "b1", "b2"):
+        info = own().info(node)
+        assert any(
+            info.instance_uuid in line and info.replicaset_uuid in line for line in printed.splitlines()
+        )
+    assert f"{own().info('b1').replicaset_uuid}: 2 is 5 from lsn 1" in printed
+
+
+def test_the_command_needs_no_java(both: Deployment) -> None:
+    command = [sys.executable, "-m", "jobs.cluster", "vclock", "a1", "--config", config_file(both)]
+    environment = {**os.environ, "JAVA_HOME": "/nowhere", "PATH": "/nowhere"}
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False, timeout=120)
+    assert (done.returncode, done.stdout[:4]) == (0, "{1: "), done.stderr
+
+
+@pytest.mark.parametrize(
+    ("words", "reason"),
+    [
+        (["vclock", "nobody"], "no table tells the replicaset of the source 'nobody'"),
+        (["vclock"], "needs a name"),
+    ],
+)
+def test_what_cannot_be_answered_is_wrong_use(
+    both: Deployment, capsys: pytest.CaptureFixture[str], words: list[str], reason: str
+) -> None:
+    sys.argv = ["cluster", *words, "--config", config_file(both)]
+    assert cluster.main() == 2
+    assert reason in capsys.readouterr().err
+
+
+def test_before_the_first_batch_the_command_says_what_to_do(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    sys.argv = ["cluster", "show", "--config", config_file(deployed(tmp_path, "a1"))]
+    assert cluster.main() == 1
+    assert "run jobs/aggregate.py first" in capsys.readouterr().err
+
+
+def test_a_sources_row_of_cluster_is_a_nop_and_the_change_is_our_own(both: Deployment) -> None:
+    rows = [r for r in both.rows("_changelog") if r["space_id"] == SystemSpace.CLUSTER]
+    theirs = [row for row in rows if row["replicaset_id"]]
+    assert theirs
+    assert {row["type"] for row in theirs} == {"NOP"}
+    assert all(row[name] is None for row in theirs for name in ("key", "tuple", "operations", "body"))
+    ours = sorted((row for row in rows if not row["replicaset_id"]), key=lambda row: int(row["lsn"]))
+    table = {row["lsn"]: row for row in both.rows("_cluster")}
+    assert [row["lsn"] for row in ours] == sorted(table) == [1, 2, 3, 4, 5]
+    (self_,) = [row for row in table.values() if row["replicaset_uuid"] == AGGREGATOR]
+    for row in ours:
+        told = table[row["lsn"]]
+        assert (row["global_id"], row["instance_uuid"]) == (self_["global_id"], self_["uuid"])
+        assert (row["type"], row["group_id"], row["space"]) == ("REPLACE", GROUP_CLUSTER, "_cluster")
+        fields = ("global_id", "uuid", "local_id", "replicaset_id", "lsn")
+        assert msgpack.unpackb(row["tuple"]) == [told[name] for name in fields]
+    vclock = [row for row in both.rows("_vclock") if row["replicaset_id"] == 0]
+    assert [(row["global_id"], row["local_id"], row["lsn"]) for row in vclock] == [(1, None, 5)]
+
+
+@pytest.fixture(scope="module")
+def split(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
+    """Return copies of two members' first logs only: the power goes off after them."""
+    folder = tmp_path_factory.mktemp("first")
+    for node in ("a1", "b1"):
+        source = own().directory(node)
+        (folder / node).mkdir()
+        for file in [*sorted(source.glob("*.snap"))[:1], *sorted(source.glob("*.xlog"))[:2]]:
+            shutil.copy(file, folder / node / file.name)
+    return {node: folder / node for node in ("a1", "b1")}
+
+
+def test_after_a_power_off_maps_are_what_they_were(
+    both: Deployment, split: dict[str, Path], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Document 001, "Restoring applier maps after power-off", on another machine: the warehouse and the sources.
+
+    "When it's turned on back again, its applier maps are empty, and it won't be able to substitute replica_id
+    field in incoming rows": here they are not empty, and the position that is to be sent needs no map first.
+    """
+    old = tmp_path / "old"
+    old.mkdir()
+    before = Deployment(old, split, **SETTINGS)
+    before.run()
+    known, mapped = members(before), maps(before)
+    shutil.copytree(old / "warehouse", tmp_path / "new" / "warehouse")
+    shutil.rmtree(old)
+    after = deployed(tmp_path / "new", "a1", "b1")
+    after.database = before.database
+    asked(capsys, after, "vclock", "a1")
+    after.run()
+    assert known <= members(after) == members(both)
+    assert mapped <= maps(after) == maps(both)
+    columns = ("replicaset_id", "global_id", "replica_id", "lsn", "type")
+    found, expected = (
+        sorted(
+            tuple(-1 if row[name] is None else row[name] for name in columns)
+            for row in one.rows("_changelog", [*columns, "file"])
+            if row["file"].endswith(".xlog")
+        )
+        for one in (after, both)
+    )
+    assert found == expected, "rows are mixed up"
+
+
+def test_another_allocation_than_the_warehouses_is_refused(both: Deployment, tmp_path: Path) -> None:
+    other = deployed(tmp_path, "a1", "b1")
+    shutil.copytree(both.folder / "warehouse", tmp_path / "warehouse")
+    other.database = both.database
+    file = tmp_path / "config.yaml"
+    config = other.config(cluster={"allocation": "preserve"})
+    file.write_text(config.model_dump_json(), encoding="utf-8")
+    from jobs.aggregate import main
+
+    sys.argv = ["aggregate", "--once", "--config", str(file)]
+    epochs = len(PlainWarehouse(config.warehouse, other.database).rows("_epochs", ["epoch"]))
+    assert main() == 1
+    assert len(PlainWarehouse(config.warehouse, other.database).rows("_epochs", ["epoch"])) == epochs
