@@ -19,6 +19,7 @@ from schemas.cluster_checksum import checksum
 from schemas.iproto import GROUP_CLUSTER, SystemSpace
 from tables.plain import PlainWarehouse
 from tests.jobs.deployment import Deployment
+from tests.sources.xlog.logs import Server, replicaset_of, uuid_of
 from tests.truth import own
 from udfs.cluster_replace import AGGREGATOR
 
@@ -198,3 +199,29 @@ def test_another_allocation_than_the_warehouses_is_refused(both: Deployment, tmp
     epochs = len(PlainWarehouse(config.warehouse, other.database).rows("_epochs", ["epoch"]))
     assert main() == 1
     assert len(PlainWarehouse(config.warehouse, other.database).rows("_epochs", ["epoch"])) == epochs
+
+
+def test_rows_of_an_id_in_no_map_wait_until_it_is_known(spark: SparkSession, tmp_path: Path) -> None:  # noqa: ARG001
+    """A log without its snapshot: nothing in it has told yet whose rows they are; a restart lies in between."""
+    server = Server(tmp_path / "a1")
+    server.write(1, rows=3)
+    deployment = Deployment(tmp_path, {})
+    source = {"name": "a1", "path": str(server.path), "replicaset": replicaset_of("a1")}
+    deployment.run(sources=[source])
+    waiting = deployment.rows("_pending", ["replica_id", "lsn", "reason"])
+    assert sorted(row["lsn"] for row in waiting) == [1, 2, 3]
+    assert {row["reason"] for row in waiting} == {
+        "replica id 1 is in no map: no row of _cluster has announced it"
+    }
+    assert deployment.rows("_changelog", ["lsn", "replicaset_id"]) == [
+        {"lsn": n, "replicaset_id": 0} for n in (1, 2)
+    ]
+    server.system(int(SystemSpace.CLUSTER), [1, uuid_of("a1")])
+    server.write(1)
+    deployment.run(sources=[source])
+    assert deployment.rows("_pending", ["lsn"]) == []
+    (member,) = [row for row in deployment.rows("_cluster") if row["replicaset_id"]]
+    rows = [row for row in deployment.rows("_changelog") if row["replicaset_id"]]
+    assert sorted((row["lsn"], row["global_id"]) for row in rows) == [
+        (lsn, member["global_id"]) for lsn in (1, 2, 3, 4, 5)
+    ]

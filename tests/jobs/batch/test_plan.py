@@ -134,6 +134,38 @@ def test_rows_of_an_origin_that_nobody_announced_wait() -> None:
     assert not driver.state.replicasets[A].waits
 
 
+def test_an_origin_that_was_expelled_before_the_snapshot_holds_nothing_up() -> None:
+    """The log that goes on from a snapshot begins before it: what the snapshot has is not asked for its origin."""
+    driver = Driver()
+    snapshot = piece(txn(0, register(1, A1)), is_snapshot=True, vclock={1: 70, 3: 2})
+    log = piece(txn(3, put()), txn(3, put()), txn(1, put()), lsns={1: 70, 3: 0})
+    driver.batch(snapshot, log)
+    assert driver.waiting == []
+    assert set(driver.states()) == {(1, 71)}
+
+
+def test_a_replicaset_of_which_no_instance_is_known_waits_under_a_number_of_its_own() -> None:
+    driver = Driver()
+    plan = driver.batch(piece(txn(1, put()), instance=None))
+    assert driver.state.replicasets[A].id == 1
+    assert (plan.settlements[A].reason or "").startswith("replica id 1 is in no map")
+    assert told(driver) == [[(None, None, A)]]
+    driver.batch(piece(txn(1, register(1, B1)), instance=B1, replicaset=B))
+    driver.batch(piece(txn(1, register(1, A1)), instance=None, lsns={1: 1}))
+    assert {uuid: one.id for uuid, one in driver.state.replicasets.items()} == {A: 1, B: 2}
+    assert driver.waiting == []
+    assert driver.fates[A, 1, 1].global_id == driver.state.global_ids[A1]
+    assert {m.uuid for m in driver.cluster.members.values()} == {OWN, A1, B1}
+
+
+def test_a_replicaset_of_instances_that_another_one_has_named_gets_a_number_too() -> None:
+    driver = Driver()
+    driver.batch(piece(*BEGIN))
+    driver.batch(piece(txn(1, register(1, A2)), replicaset=B, instance=A2))
+    assert {uuid: one.id for uuid, one in driver.state.replicasets.items()} == {A: 1, B: 2}
+    assert driver.fates[B, 1, 1].global_id == driver.state.global_ids[A2] == 2
+
+
 def test_what_a_waiting_row_announces_is_not_known_yet() -> None:
     driver = Driver()
     driver.batch(piece(*BEGIN, txn(1, flagged(put())), txn(1, register(3, A3)), txn(3, put())))
