@@ -18,7 +18,7 @@ from typing import Annotated, Literal, TypeVar
 from pydantic import BaseModel, Field, ValidationError, model_validator
 
 from jobs.config_errors import mistakes_of
-from jobs.config_live import Live, Subscribe
+from jobs.config_live import Live, Relay, Subscribe
 from jobs.config_policies import Policies, Policy, uuid_or_none
 from jobs.config_values import (
     ByteCount,
@@ -165,6 +165,8 @@ class Config(Part):
         About how much of the logs one micro-batch reads, in bytes (`256 MiB` in the YAML).
     subscribe : Subscribe or None
         Of the daemon `jobs.subscribe`; the aggregating job itself does not use it.
+    relay : Relay or None
+        Of the daemon `jobs.relay`.
 
     """
 
@@ -183,6 +185,7 @@ class Config(Part):
     types: Types = Types()
     max_bytes_per_trigger: ByteCount = 256 * 1024 * 1024
     subscribe: Subscribe | None = None
+    relay: Relay | None = None
 
     @model_validator(mode="after")
     def _apart(self) -> Config:

@@ -13,6 +13,7 @@ from pydantic import AfterValidator, model_validator
 
 from jobs.config_values import ByteCount, Interval, Label, Location, Part, Uuid, mistake
 from sources.iproto.address import Address, Password, Peer, Tls, parse_address
+from sources.relay.options import RelayOptions
 from sources.spool.removal import Keep
 from sources.spool.spool import SpoolOptions
 from sources.subscribe.assignment import Orphans
@@ -214,10 +215,86 @@ class Subscribe(Part):
         ]
 
 
+class User(Part):
+    """Who may subscribe at a relay; its password is in a variable of the environment, or a file's first line."""
+
+    name: str
+    password_env: str | None = None
+    password_file: Location | None = None
+
+    @model_validator(mode="after")
+    def _one(self) -> User:
+        if (self.password_env is None) == (self.password_file is None):
+            raise mistake("names no password, or two; allowed: one of password_env, password_file")
+        return self
+
+
+class ServedSpool(Part):
+    """One spool that a relay serves, on a port of its own.
+
+    Parameters
+    ----------
+    name : str
+        Shown in messages.
+    spool : str
+        A local directory that the subscription daemon fills.
+    listen : str
+        `host:port` or `unix/:/path`.
+
+    """
+
+    name: Label
+    spool: Location
+    listen: Server
+
+
+class Relay(Part):
+    """The relay.
+
+    Parameters
+    ----------
+    spools : tuple of ServedSpool
+    users : tuple of User
+    guest : bool
+        Whether who does not authenticate may subscribe.
+    tls : TlsFiles or None
+        `cert_file` and `key_file` that are shown to subscribers.
+    status : str or None
+        Where `/metrics` and `/status` are served.
+
+    """
+
+    spools: tuple[ServedSpool, ...]
+    users: tuple[User, ...] = ()
+    guest: bool = False
+    tls: TlsFiles | None = None
+    status: Port | None = None
+
+    @model_validator(mode="after")
+    def _whole(self) -> Relay:
+        if not self.spools:
+            raise mistake("names no spool; allowed: a list of one or more", "spools")
+        if not self.users and not self.guest:
+            raise mistake("nobody may subscribe; allowed: one user or more, or guest: true", "users")
+        return self
+
+    def options(self) -> list[RelayOptions]:
+        """Return each spool as the relay takes it."""
+        users = {user.name: Password(user.password_env, user.password_file) for user in self.users}
+        tls = None if self.tls is None else Tls(**self.tls.model_dump())
+        return [
+            RelayOptions(
+                each.name, Path(each.spool), parse_address(each.listen)[1], users, guest=self.guest, tls=tls
+            )
+            for each in self.spools
+        ]
+
+
 class Live(Part):
     """The sections of a file that are for the daemons; others are checked by their own jobs."""
 
     subscribe: Subscribe | None = None
+    relay: Relay | None = None
 
 
 def port_of(text: str | None) -> Address | None:

@@ -10,13 +10,12 @@ from __future__ import annotations
 
 import argparse
 import asyncio
-import logging
-import signal
 import sys
 
 from jobs.cli import Stopped, parser, run
 from jobs.config import load_live
 from jobs.config_live import Live, port_of
+from jobs.daemon import log_to_stderr, stopped
 from jobs.status import status_page
 from schemas.errors import ConfigurationError
 from sources.spool.removal import Keep
@@ -30,10 +29,7 @@ def subscribe(config: Live, options: argparse.Namespace) -> None:
     section = config.subscribe
     if section is None:
         raise ConfigurationError("the file has no section subscribe", file=options.config)
-    level = logging.DEBUG if options.verbose else logging.INFO
-    logging.basicConfig(
-        level=level, format="%(asctime)s %(levelname)s %(name)s: %(message)s", stream=sys.stderr
-    )
+    log_to_stderr(verbose=options.verbose)
     replicasets = [Replicaset(each) for each in section.options(accept_rewind=options.accept_rewind)]
     for replicaset in replicasets:
         for link in replicaset.links:
@@ -48,10 +44,7 @@ def subscribe(config: Live, options: argparse.Namespace) -> None:
 
 
 async def _until_stopped(replicasets: list[Replicaset], keep: Keep) -> None:
-    stop = asyncio.Event()
-    for number in (signal.SIGTERM, signal.SIGINT):
-        asyncio.get_running_loop().add_signal_handler(number, stop.set)
-    await follow(replicasets, keep, stop)
+    await stopped([asyncio.create_task(each) for each in follow(replicasets, keep)])
 
 
 def main() -> int:

@@ -14,8 +14,8 @@ import contextlib
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from schemas.errors import ConnectionLostError, PeerError
-from schemas.iproto import Command, SystemSpace
+from schemas.errors import ConnectionLostError, IprotoError, PeerError
+from schemas.iproto import Command, MessageKey, SystemSpace
 from sources.iproto import messages
 from sources.iproto.address import Peer
 from sources.iproto.greeting import Greeting, scramble
@@ -102,10 +102,20 @@ class Connection:
         self._check_version()
         return await self.request(Command.SUBSCRIBE, subscription.body(), sink)
 
-    def acknowledge(self, vclock: Mapping[int, int]) -> None:
+    async def is_relay(self) -> bool:
+        """Return whether the server is our own relay, which knows more than Tarantool's protocol."""
+        try:
+            answer = await self.request(Command.ID, {MessageKey.VERSION: 1, MessageKey.FEATURES: []})
+        except ConnectionLostError:
+            raise
+        except IprotoError:  # before 2.10 the request is unknown
+            return False
+        return MessageKey.RELAY_VERSION in answer.body
+
+    def acknowledge(self, vclock: Mapping[int, int], *, to_relay: bool = False) -> None:
         """Tell the server that we live and, where that is harmless, what we have."""
         with contextlib.suppress(ConnectionLostError):
-            body = messages.ack_body(vclock, self.greeting.version)
+            body = messages.ack_body(vclock, self.greeting.version, to_relay=to_relay)
             self.wire.transport.write(encode_packet(0, 0, body))
 
     def close(self) -> None:

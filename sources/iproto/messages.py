@@ -105,6 +105,10 @@ class Subscription:
         position counts as its acknowledgement.
     ids : collection of int, optional
         Whitelist of replica ids; None takes all.
+    cluster_crc32 : int, optional
+        For a relay alone: the checksum of the map that we have; where its own differs, it sends it.
+    origins : frozenset of str, optional
+        For a relay alone, instead of `ids`: whitelist of instance uuids.
 
     """
 
@@ -113,6 +117,8 @@ class Subscription:
     vclock: Mapping[int, int]
     version: Version
     ids: frozenset[int] | None = None
+    cluster_crc32: int | None = None
+    origins: frozenset[str] | None = None
 
     def body(self) -> dict[int, Any]:
         """Return the body of SUBSCRIBE."""
@@ -125,7 +131,11 @@ class Subscription:
             MessageKey.SERVER_VERSION: version_number(self.version),
             MessageKey.REPLICA_ANON: True,
         }
-        if self.ids is not None:
+        if self.cluster_crc32 is not None:
+            body[MessageKey.CLUSTER_CRC32] = self.cluster_crc32
+        if self.origins:
+            body[MessageKey.ORIGINS] = sorted(self.origins)
+        elif self.ids is not None:
             body[MessageKey.ID_FILTER] = blacklist(self.ids)
         return body
 
@@ -138,9 +148,10 @@ def blacklist(ids: Iterable[int]) -> list[int]:
     return [id_ for id_ in REPLICA_IDS if id_ not in wanted]
 
 
-def ack_body(vclock: Mapping[int, int], version: Version) -> dict[int, Any]:
+def ack_body(vclock: Mapping[int, int], version: Version, *, to_relay: bool = False) -> dict[int, Any]:
     """Return the body of an acknowledgement: empty where a vclock would count for a quorum."""
-    return {MessageKey.VCLOCK: wire_vclock(vclock) if version >= VCLOCK_ACKS_SINCE else {}}
+    told = to_relay or version >= VCLOCK_ACKS_SINCE
+    return {MessageKey.VCLOCK: wire_vclock(vclock) if told else {}}
 
 
 def vclock_in(packet: Packet, key: int = MessageKey.VCLOCK) -> dict[int, int]:
@@ -177,6 +188,27 @@ def tuples_in(packet: Packet) -> list[Any]:
     if not isinstance(data, list):
         raise ProtocolError("the answer to SELECT has no data")
     return data
+
+
+def cluster_info_of(packets: Sequence[Packet]) -> dict[int, str] | None:
+    """Return the map that a relay sent; None where ours has the same checksum.
+
+    Raises
+    ------
+    ProtocolError
+        There are not as many instances as the first message said.
+
+    """
+    if not packets:
+        return None
+    length = packets[0].body.get(MessageKey.CLUSTER_LENGTH)
+    pairs = [(p.body.get(MessageKey.REPLICA_ID), p.body.get(MessageKey.INSTANCE_UUID)) for p in packets]
+    if length == 0:
+        return None
+    cluster = {id_: uuid for id_, uuid in pairs if isinstance(id_, int) and isinstance(uuid, str)}
+    if len(cluster) != length:
+        raise ProtocolError(f"{len(cluster)} instances where {length} were announced")
+    return cluster
 
 
 def cluster_of(tuples: Iterable[Any]) -> dict[int, str]:

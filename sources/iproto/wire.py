@@ -16,6 +16,7 @@ from typing import Any
 import numpy as np
 
 from schemas.errors import AggregatorError, ConnectionLostError
+from schemas.iproto import Command
 from sources.iproto.greeting import GREETING_SIZE, Greeting, parse_greeting
 from sources.iproto.inflow import Sink
 from sources.iproto.packet import Packet, decode_packet, frame_at
@@ -35,6 +36,8 @@ class Wire(asyncio.BufferedProtocol):
         loop = asyncio.get_running_loop()
         self.greeting: asyncio.Future[Greeting] = loop.create_future()
         self.lost: asyncio.Future[None] = loop.create_future()
+        self.cluster_info: list[Packet] = []
+        """What a relay told of its replicaset's instances, before its answer to SUBSCRIBE."""
         self.received = 0
         """Bytes."""
         self.heard = loop.time()
@@ -155,6 +158,9 @@ class Wire(asyncio.BufferedProtocol):
         packet = decode_packet(data[frame[0] : frame[1]])
         self._begin = frame[1]
         error = None if packet.error_code is None else error_of(packet, self.peer)
+        if packet.type == Command.CLUSTER_INFO:
+            self.cluster_info.append(packet)
+            return True
         if self._sink is not None and self._done is not None:
             future, self._sink, sink = self._done, None, None
         elif self._waiting:

@@ -101,13 +101,25 @@ def file_name(vclock: Mapping[int, int], suffix: str) -> str:
     return f"{sum(vclock.values()):020}{suffix}"
 
 
-def files_of(directory: Path, suffix: str) -> list[SpoolFile]:
-    """Return the files of a kind (`.snap`, `.xlog`) in the order of the log."""
+def files_of(directory: Path, suffix: str, known: dict[Path, Meta] | None = None) -> list[SpoolFile]:
+    """Return the files of a kind (`.snap`, `.xlog`) in the order of the log.
+
+    Parameters
+    ----------
+    directory : Path
+    suffix : str
+    known : dict, optional
+        Headers that were read before, and those that are read now: a header does not change.
+
+    """
     found = []
+    metas = {} if known is None else known
     for path in sorted(directory.iterdir()):
         if path.suffix == suffix and _NAME.match(path.name):
             stat = path.stat()
-            found.append(SpoolFile(path, reader.read_meta(_FILES, str(path)), stat.st_size, stat.st_mtime))
+            if path not in metas:
+                metas[path] = reader.read_meta(_FILES, str(path))
+            found.append(SpoolFile(path, metas[path], stat.st_size, stat.st_mtime))
     return found
 
 

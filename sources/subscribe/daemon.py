@@ -1,4 +1,4 @@
-"""Several replicasets followed by one process, until it is told to stop; and their spools kept small.
+"""Several replicasets followed by one process, and their spools kept small.
 
 A replicaset that cannot be followed is reported and does not hold up the others. Not here: the configuration, the
 status page, signals (`jobs.subscribe`).
@@ -9,7 +9,8 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import Sequence
+from collections.abc import Coroutine, Sequence
+from typing import Any
 
 from schemas.errors import AggregatorError
 from sources.iproto import inflow
@@ -23,32 +24,10 @@ logger = logging.getLogger(__name__)
 REMOVE_SECONDS = 5.0
 
 
-async def follow(replicasets: Sequence[Replicaset], keep: Keep, stop: asyncio.Event) -> None:
-    """Follow until `stop` is set.
-
-    Raises
-    ------
-    AggregatorError
-        A spool cannot be used: another process writes it, or it is damaged.
-
-    """
+def follow(replicasets: Sequence[Replicaset], keep: Keep) -> list[Coroutine[Any, Any, None]]:
+    """Return what is to run: one task a replicaset, and one that removes files."""
     inflow.warm()
-    tasks = [asyncio.create_task(replicaset.run()) for replicaset in replicasets]
-    tasks += [asyncio.create_task(_tidy(replicasets, keep)), asyncio.create_task(_until(stop))]
-    done, rest = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
-    for task in rest:
-        task.cancel()
-    await asyncio.gather(*rest, return_exceptions=True)
-    for task in done:
-        error = task.exception()
-        if isinstance(error, BaseExceptionGroup):
-            raise error.exceptions[0]
-        if error is not None:
-            raise error
-
-
-async def _until(stop: asyncio.Event) -> None:
-    await stop.wait()
+    return [*(replicaset.run() for replicaset in replicasets), _tidy(replicasets, keep)]
 
 
 async def _tidy(replicasets: Sequence[Replicaset], keep: Keep) -> None:

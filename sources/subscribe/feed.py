@@ -7,7 +7,9 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 
+from schemas.cluster_checksum import checksum
 from schemas.errors import (
     AggregatorError,
     ConnectionLostError,
@@ -19,7 +21,7 @@ from schemas.errors import (
 from schemas.iproto import MessageKey
 from sources.iproto.client import Connection, connect
 from sources.iproto.inflow import Chunk, RowStream
-from sources.iproto.messages import Ballot, Subscription
+from sources.iproto.messages import Ballot, Subscription, cluster_info_of
 from sources.subscribe.link import Link
 from sources.subscribe.merge import Queue
 from sources.subscribe.options import Timing
@@ -76,7 +78,7 @@ class Feed:
 
     def acknowledge(self, vclock: Mapping[int, int]) -> None:
         """Tell the server what is in the spool."""
-        self._connection.acknowledge(vclock)
+        self._connection.acknowledge(vclock, to_relay=self.link.is_relay)
 
     def close(self) -> None:
         """End the stream."""
@@ -90,6 +92,7 @@ async def begin(
     vclock: Mapping[int, int],
     instance_uuid: str,
     timing: Timing,
+    origins: frozenset[str],
     emit: Callable[[Feed, Chunk], None],
 ) -> Feed:
     """Subscribe to a peer.
@@ -107,6 +110,8 @@ async def begin(
     instance_uuid : str
         The subscriber's.
     timing : Timing
+    origins : frozenset of str
+        Uuids of wanted instances, for a relay, which filters by them; empty takes all.
     emit : callable
         Gets the feed and each chunk of whole transactions.
 
@@ -134,13 +139,15 @@ async def begin(
         ballot = await connection.vote()
         _check(link, ballot, check, vclock)
         rows = RowStream(vclock, take, link.name)
-        subscription = Subscription(
-            link.replicaset_uuid or "", instance_uuid, start_vclock(ballot, vclock, ids), link.version, ids
-        )
+        start = start_vclock(ballot, vclock, ids)
+        subscription = Subscription(link.replicaset_uuid or "", instance_uuid, start, link.version, ids)
+        if link.is_relay:
+            subscription = replace(subscription, cluster_crc32=checksum(link.cluster), origins=origins)
         answer = await connection.subscribe(subscription, rows)
         told = answer.body.get(MessageKey.REPLICASET_UUID)
         if told is not None and told != link.replicaset_uuid:
             raise PeerError(f"the server is of replicaset {told}", peer=link.name)
+        link.cluster = cluster_info_of(connection.wire.cluster_info) or link.cluster
     except BaseException:
         connection.close()
         raise

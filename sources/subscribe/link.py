@@ -49,6 +49,7 @@ class Link:
         self.uuid: str | None = None
         """Of the instance, as of the last greeting."""
         self.version: tuple[int, int, int] = (0, 0, 0)
+        self.is_relay = False
         self.replicaset_uuid: str | None = None
         self.cluster: Mapping[int, str] = {}
         self.ballot: Ballot | None = None
@@ -81,6 +82,7 @@ class Link:
             await asyncio.sleep(self.timing.reconnect)
 
     async def _ask_on(self, connection: Connection) -> None:
+        self.is_relay = await connection.is_relay()
         self.uuid, self.version = connection.greeting.instance_uuid, connection.greeting.version
         self._checksum = None
         self.connects += 1

@@ -117,14 +117,10 @@ class Replicaset:
         self.progress.saw(ready.values())
         if self.spool.vclock is None:
             await self._bootstrap(ready)
-        if self.spool.vclock is None:
+        if self._is_rewound(ready):
             return
-        self._check_rewind(ready)
-        if self.spool.vclock is None:  # set aside: it begins anew in the next step
-            return
-        decided = self.choice.decide(
-            ready, self.spool.vclock, self._gapped, self._current(), time.monotonic()
-        )
+        now = time.monotonic()
+        decided = self.choice.decide(ready, self._held(), self._gapped, self._current(), now)
         if decided.is_gap:
             self._close(set(self.feeds))
             logger.warning("%s: no peer has the logs any more: a new snapshot", self.options.name)
@@ -179,10 +175,11 @@ class Replicaset:
     def _set_version(self, link: Link) -> None:
         self.spool.server_version = ".".join(map(str, link.version))
 
-    def _check_rewind(self, ready: Mapping[str, Link]) -> None:
+    def _is_rewound(self, ready: Mapping[str, Link]) -> bool:
+        """Refuse instances that lost rows, or begin anew; return whether it did."""
         found = self.choice.rewound(ready, self.spool.vclock or {}, time.monotonic())
         if not found:
-            return
+            return False
         self._close(set(self.feeds))
         if self.options.accept_rewind:
             folder = self.spool.set_aside(f"rewound-{time.time_ns()}")
@@ -190,7 +187,7 @@ class Replicaset:
             for link in self.links:  # what they told was held against the old spool
                 link.lost()
             logger.warning("%s: began anew; the old spool is in %s", self.options.name, folder)
-            return
+            return True
         ids = ", ".join(
             f"{i} has {lsn}, {(self.spool.vclock or {})[i]} were received" for i, lsn in found.items()
         )
@@ -227,6 +224,7 @@ class Replicaset:
                 dict(self.spool.vclock or {}),
                 self.spool.instance_uuid,
                 self.options.timing,
+                self.options.origins,
                 self._took,
             )
         except AggregatorError as error:

@@ -1,0 +1,125 @@
+"""Rows from the log to the wire: a numba kernel that picks the rows that are wanted and frames them.
+
+    log    header, body
+    wire   ce and 4 bytes of length, header with SYNC, body
+
+A body is copied as it is. The kernel reads nothing outside of `buffer[begin:end]`, whatever its bytes are.
+Not here: the other way (`rows`), which rows are wanted (`sources.relay`).
+"""
+
+from __future__ import annotations
+
+import numpy as np
+from numba import njit
+
+from schemas.iproto import VCLOCK_MAX, HeaderKey, RequestType
+from sources.iproto.kernels.wire import (
+    AT,
+    BAD_HEADER,
+    FULL,
+    HEAD_ROOM,
+    K_LSN,
+    K_REPLICA,
+    K_TYPE,
+    KEYS,
+    MORE,
+    NEED,
+    OUT,
+    REPEATED,
+    header,
+    put_byte,
+)
+from sources.xlog.arrays import Bytes, Int, Ints
+from sources.xlog.kernels.native import address_of, byte_at, copy_bytes
+from sources.xlog.kernels.skip import skip
+
+PREFIX = 5
+_SYNC, _INSERT, _NOP = int(HeaderKey.SYNC), int(RequestType.INSERT), int(RequestType.NOP)
+_REPLICAS = int(VCLOCK_MAX)
+
+
+@njit(cache=True, nogil=True)
+def frame_rows(
+    buffer: Bytes, end: Int, sync: Int, vclock: Ints, wanted: Ints, snapshot: bool, state: Ints, out: Bytes
+) -> Int:
+    """Frame rows of one block.
+
+    Parameters
+    ----------
+    buffer : uint8[]
+        Rows, from `state[AT]` on; no byte from `end` on is read.
+    sync : int
+        Of the request, below 2^32.
+    vclock : int64[32]
+        Rows at or below it are left out; goes on with each row, also of ids that are not wanted.
+    wanted : int64[32]
+        Whether rows of an id are.
+    snapshot : bool
+        Whether these are rows of a snapshot: all are wanted, without lsn and time.
+    state : int64[STATE_SIZE]
+        AT; OUT: bytes in `out`; NEED: the size that `out` must have; REPEATED: rows left out.
+    out : uint8[]
+        Gets the packets.
+
+    Returns
+    -------
+    int
+        `MORE` at the end of the rows, `FULL`, or damage.
+
+    """
+    data, to = address_of(buffer), address_of(out)
+    values = np.zeros(KEYS + 1, np.int64)
+    while state[AT] < end:
+        begin = state[AT]
+        body = skip(data, begin, end)
+        if body < 0:
+            return BAD_HEADER
+        if state[OUT] + body - begin + PREFIX + HEAD_ROOM > out.size:
+            state[NEED] = state[OUT] + body - begin + PREFIX + HEAD_ROOM
+            return FULL
+        start = state[OUT] + PREFIX
+        _, w = header(data, begin, body, values, to, start)
+        if w == 0:
+            return BAD_HEADER
+        stop = body
+        if values[K_TYPE] != _NOP and body < end:
+            stop = skip(data, body, end)
+            if stop < 0:
+                return BAD_HEADER
+        if state[OUT] + stop - begin + PREFIX + HEAD_ROOM > out.size:
+            state[NEED] = state[OUT] + stop - begin + PREFIX + HEAD_ROOM
+            return FULL
+        state[AT] = stop
+        if not snapshot and not _is_wanted(values, vclock, wanted):
+            state[REPEATED] += 1
+            continue
+        if snapshot:
+            put_byte(to, start, 0x81)
+            put_byte(to, start + 1, K_TYPE)
+            put_byte(to, start + 2, _INSERT)
+            w = start + 3
+        put_byte(to, start, byte_at(to, start) + 1)
+        put_byte(to, w, _SYNC)
+        put_byte(to, w + 1, 0xCE)
+        _put_uint32(to, w + 2, sync)
+        w += 6
+        copy_bytes(to + w, data + body, stop - body)
+        put_byte(to, state[OUT], 0xCE)
+        _put_uint32(to, state[OUT] + 1, w + stop - body - start)
+        state[OUT] = w + stop - body
+    return MORE
+
+
+@njit(cache=True, nogil=True)
+def _is_wanted(values: Ints, vclock: Ints, wanted: Ints) -> bool:
+    replica, lsn = values[K_REPLICA], values[K_LSN]
+    if not 0 < replica < _REPLICAS or lsn <= vclock[replica]:
+        return False
+    vclock[replica] = lsn
+    return bool(wanted[replica])
+
+
+@njit(cache=True, nogil=True)
+def _put_uint32(data: Int, at: Int, value: Int) -> None:
+    for k in range(4):
+        put_byte(data, at + k, (value >> 8 * (3 - k)) & 0xFF)

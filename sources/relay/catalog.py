@@ -1,0 +1,129 @@
+"""What a spool tells about its replicaset: how far it goes, where it begins, whose ids there are.
+
+Kept up to date by reading what was appended since the last question. Not here: the rows themselves (`outflow`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+from uuid import UUID
+
+import msgpack
+import numpy as np
+import pyarrow.fs
+
+from schemas.errors import SpoolError
+from schemas.iproto import VCLOCK_MAX, SystemSpace
+from sources.spool import state as spool_state
+from sources.spool.state import SpoolFile
+from sources.xlog import reader
+from sources.xlog.meta import Meta
+from sources.xlog.selection import Selection
+from sources.xlog.vclock import joined, shared
+
+_FILES = pyarrow.fs.LocalFileSystem()
+_SPACES = frozenset({int(SystemSpace.SCHEMA), int(SystemSpace.CLUSTER)})
+_KEYS = ("cluster", "replicaset_uuid")
+
+
+class Catalog:
+    """The state of one spool; `refresh` before it is asked.
+
+    Parameters
+    ----------
+    directory : Path
+        The spool.
+
+    """
+
+    def __init__(self, directory: Path) -> None:
+        self.directory = directory
+        self.vclock: dict[int, int] = {}
+        self.cluster: dict[int, str] = {}
+        """{replica id: instance uuid}, of those that are registered now."""
+        self.replicaset_uuid: str | None = None
+        self.instance_uuid: str | None = None
+        self.snapshots: list[SpoolFile] = []
+        self.logs: list[SpoolFile] = []
+        self._read: dict[str, int] = {}
+        self._metas: dict[Path, Meta] = {}
+
+    @property
+    def gc_vclock(self) -> dict[int, int]:
+        """Where the oldest log begins from which the others go on."""
+        if self.logs:
+            return shared(self.logs[0].meta.vclock)
+        return shared(self.snapshots[-1].meta.vclock) if self.snapshots else {}
+
+    def read_upto(self, path: Path) -> int:
+        """Return how much of a log this catalog knows, in bytes: rows behind it may be of ids it does not know."""
+        return self._read.get(path.name, 0)
+
+    def refresh(self) -> None:
+        """Read what is new.
+
+        Raises
+        ------
+        SpoolError
+            The directory is none of a spool.
+
+        """
+        try:
+            self.snapshots = spool_state.files_of(self.directory, ".snap", self._metas)
+            self.logs = spool_state.files_of(self.directory, ".xlog", self._metas)
+        except OSError as error:
+            raise SpoolError(f"the spool cannot be read: {error}", spool=str(self.directory)) from error
+        for file in (*self.snapshots, *self.logs):
+            self.instance_uuid = file.meta.instance_uuid
+            known = self._read.get(file.path.name)
+            if file.path.suffix == ".snap":
+                if known is None and file is self.snapshots[-1]:
+                    self._take_rows(file, 0, None)
+                    self._read[file.path.name] = file.size
+            elif known is None or known < file.size:
+                self._take_log(file, known or file.meta.length)
+
+    def _take_log(self, file: SpoolFile, begin: int) -> None:
+        end, _ = reader.end_of_whole_blocks(_FILES, str(file.path), begin)
+        if end <= begin:
+            self.vclock = joined(self.vclock, shared(file.meta.vclock))
+            return
+        top, is_steering = np.zeros(VCLOCK_MAX, np.int64), False
+        for rows in reader.read_headers(_FILES, str(file.path), begin, end, exact=True):
+            np.maximum.at(top, rows.replica_id, rows.lsn)
+            is_steering = is_steering or bool(np.isin(rows.space_id, list(_SPACES)).any())
+        if is_steering:
+            self._take_rows(file, begin, end)
+        reached = {i: int(lsn) for i, lsn in enumerate(top) if i and lsn}
+        self.vclock = joined(joined(self.vclock, shared(file.meta.vclock)), reached)
+        self._read[file.path.name] = end
+
+    def _take_rows(self, file: SpoolFile, begin: int, end: int | None) -> None:
+        selection = Selection(spaces=_SPACES)
+        batches = reader.read_rows(
+            _FILES, str(file.path), begin, end, selection, exact=end is not None, meta=file.meta
+        )
+        for batch in batches:
+            for row in batch.select(["type", "space_id", "tuple", "key"]).to_pylist():
+                self._take(row)
+        if file.path.suffix == ".snap":
+            self.vclock = joined(self.vclock, shared(file.meta.vclock))
+
+    def _take(self, row: Mapping[str, Any]) -> None:
+        fields = _unpacked(row["tuple"])
+        if row["space_id"] == SystemSpace.SCHEMA:
+            if fields and fields[0] in _KEYS:
+                self.replicaset_uuid = str(UUID(fields[1]))
+        elif row["type"] in ("INSERT", "REPLACE") and fields:
+            self.cluster[int(fields[0])] = str(UUID(fields[1]))
+        elif row["type"] == "DELETE":
+            self.cluster.pop(int(_unpacked(row["key"])[0]), None)
+
+
+def _unpacked(packed: bytes | None) -> list[Any]:
+    if packed is None:
+        return []
+    fields: list[Any] = msgpack.unpackb(packed, strict_map_key=False, unicode_errors="surrogateescape")
+    return fields

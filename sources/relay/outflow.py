@@ -1,0 +1,166 @@
+"""A spool's rows as packets for one subscriber: a snapshot, then the logs from a vclock on, as far as they are written.
+
+No row is decoded: it is framed as it lies in the log (`kernels.frames`). Not here: sockets (`session`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+
+import numpy as np
+
+from schemas.errors import GapError, ProtocolError
+from schemas.iproto import VCLOCK_MAX
+from sources.iproto.inflow import dense, sparse
+from sources.iproto.kernels import wire as kernel
+from sources.iproto.kernels.frames import frame_rows
+from sources.relay.catalog import Catalog
+from sources.spool.blocks import BlockReader
+from sources.spool.state import SpoolFile
+from sources.xlog.arrays import Bytes, Ints
+from sources.xlog.vclock import Vclock, not_beyond, shared
+
+OUT_BYTES = 1 << 18
+
+
+class Framer:
+    """Frames blocks of rows for one subscriber.
+
+    Parameters
+    ----------
+    sync : int
+        Of its request.
+    vclock : Vclock
+        What it has.
+    wanted : int64[32]
+        Whether rows of an id are wanted; may change between two blocks.
+
+    """
+
+    def __init__(self, sync: int, vclock: Vclock, wanted: Ints) -> None:
+        self.sync, self.vclock, self.wanted = sync & 0xFFFFFFFF, dense(vclock), wanted
+        self._out: Bytes = np.empty(OUT_BYTES, np.uint8)
+
+    def frames(self, rows: Bytes, *, snapshot: bool = False) -> Iterator[bytes]:
+        """Yield the packets of a block, several at a time."""
+        state = np.zeros(kernel.STATE_SIZE, np.int64)
+        while True:
+            status = frame_rows(
+                rows, rows.size, self.sync, self.vclock, self.wanted, snapshot, state, self._out
+            )
+            if state[kernel.OUT]:
+                yield self._out[: state[kernel.OUT]].tobytes()
+                state[kernel.OUT] = 0
+            elif status == kernel.FULL:
+                self._out = np.empty(max(2 * self._out.size, int(state[kernel.NEED])), np.uint8)
+            if status == kernel.MORE:
+                return
+            if status < 0:
+                raise ProtocolError("a row of the spool is no xrow")
+
+
+def everything() -> Ints:
+    """Return the filter that lets all ids through."""
+    return np.ones(VCLOCK_MAX, np.int64)
+
+
+def snapshot_frames(path: Path, sync: int) -> Iterator[bytes]:
+    """Yield a snapshot's rows as FETCH_SNAPSHOT sends them."""
+    framer = Framer(sync, {}, everything())
+    with BlockReader(path) as reader:
+        while rows := reader.read():
+            for block in rows:
+                yield from framer.frames(block, snapshot=True)
+
+
+class LogFrames:
+    """The rows that follow a vclock, as SUBSCRIBE sends them; asked again and again.
+
+    Parameters
+    ----------
+    catalog : Catalog
+        Refreshed before each question.
+    framer : Framer
+        With the subscriber's vclock.
+
+    """
+
+    def __init__(self, catalog: Catalog, framer: Framer) -> None:
+        self._catalog, self._framer = catalog, framer
+        self._reader: BlockReader | None = None
+
+    @property
+    def vclock(self) -> dict[int, int]:
+        """What was sent."""
+        return sparse(self._framer.vclock)
+
+    def close(self) -> None:
+        """Close the file that is being read."""
+        if self._reader is not None:
+            self._reader.__exit__()
+            self._reader = None
+
+    def more(self) -> Iterator[bytes]:
+        """Yield what is written and not sent yet.
+
+        Raises
+        ------
+        GapError
+            The logs do not go on from the subscriber's vclock.
+
+        """
+        while True:
+            if self._reader is None:
+                self._reader = self._opened()
+                if self._reader is None:
+                    return
+            # The end marker stands at the limit of a closed log: one step further finds it.
+            rows = self._reader.read(self._catalog.read_upto(self._reader.path) + 1)
+            for block in rows:
+                yield from self._framer.frames(block)
+            if not rows and not self._next():
+                return
+
+    def _opened(self) -> BlockReader | None:
+        """Open the newest log that begins at or before what the subscriber has."""
+        logs = self._catalog.logs
+        for file in reversed(logs):
+            if self._covers(file):
+                return BlockReader(file.path)
+        if not logs and not_beyond(self._wanted(self._catalog.vclock), self.vclock):
+            return None
+        raise self._gap(logs[0].meta.vclock if logs else self._catalog.vclock)
+
+    def _next(self) -> bool:
+        """Go to the log after the one that is read to its end; return whether there is one."""
+        reader = self._reader
+        names = [file.path for file in self._catalog.logs]
+        if reader is None or reader.path not in names:
+            self.close()
+            return reader is not None and bool(names) and self._opens_anew()
+        index = names.index(reader.path)
+        if index + 1 == len(names) or not reader.is_closed:
+            return False
+        following = self._catalog.logs[index + 1]
+        if not self._covers(following):
+            raise self._gap(following.meta.vclock)
+        self.close()
+        self._reader = BlockReader(following.path)
+        return True
+
+    def _opens_anew(self) -> bool:
+        self._reader = self._opened()
+        return self._reader is not None
+
+    def _wanted(self, vclock: Vclock) -> dict[int, int]:
+        return {i: lsn for i, lsn in shared(vclock).items() if self._framer.wanted[i]}
+
+    def _covers(self, file: SpoolFile) -> bool:
+        return not_beyond(self._wanted(file.meta.vclock), self.vclock)
+
+    def _gap(self, vclock: Mapping[int, int]) -> GapError:
+        return GapError(
+            f"Missing .xlog file between LSN {sum(self.vclock.values())} {self.vclock} "
+            f"and {sum(shared(vclock).values())} {shared(vclock)}"
+        )

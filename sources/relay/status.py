@@ -1,0 +1,62 @@
+"""What the relay shows of itself: one JSON document, and the same as Prometheus metrics.
+
+Not here: the HTTP server (`jobs.status`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+from prometheus_client.core import GaugeMetricFamily, Metric
+
+from sources.relay.server import Relay
+from sources.xlog.vclock import distance
+
+
+def status_of(relay: Relay) -> dict[str, Any]:
+    """Return what is known of one spool that is served, as JSON has it."""
+    return {
+        "name": relay.options.name,
+        "listen": str(relay.options.listen),
+        "error": None if relay.error is None else str(relay.error),
+        "vclock": {str(i): lsn for i, lsn in sorted(relay.catalog.vclock.items())},
+        "subscribers": [
+            {
+                "instance": session.subscriber,
+                "peer": session.peer,
+                "sent_bytes": session.sent,
+                "acknowledged": {str(i): lsn for i, lsn in sorted(session.acked.items())},
+                "lag_rows": distance(relay.catalog.vclock, session.acked),
+            }
+            for session in relay.sessions
+            if session.subscriber is not None
+        ],
+    }
+
+
+class Metrics:
+    """A collector for `prometheus_client`.
+
+    Parameters
+    ----------
+    relays : sequence of Relay
+
+    """
+
+    def __init__(self, relays: Sequence[Relay]) -> None:
+        self._relays = relays
+
+    def collect(self) -> Iterator[Metric]:
+        """Yield the metrics of now."""
+        count = GaugeMetricFamily("relay_subscribers", "Subscribers", labels=["spool"])
+        lag = GaugeMetricFamily(
+            "relay_lag_rows", "Rows that a subscriber has not acknowledged", labels=["spool", "instance"]
+        )
+        failed = GaugeMetricFamily("relay_failed", "Whether the spool cannot be read", labels=["spool"])
+        for status in [status_of(relay) for relay in self._relays]:
+            count.add_metric([status["name"]], len(status["subscribers"]))
+            failed.add_metric([status["name"]], status["error"] is not None)
+            for subscriber in status["subscribers"]:
+                lag.add_metric([status["name"], subscriber["instance"]], subscriber["lag_rows"])
+        yield from (count, lag, failed)

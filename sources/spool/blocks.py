@@ -1,0 +1,100 @@
+"""The rows of a growing log, block by block, as bytes: for who passes them on without looking into them.
+
+Damage is an error; a block that is not whole yet is "not yet". Local files only.
+Not here: rows as columns (`sources.xlog.reader`).
+"""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import numpy as np
+import zstandard
+
+from schemas.errors import SpoolError
+from sources.xlog.arrays import Bytes
+from sources.xlog.block import BLOCK_LIMIT, MAGIC_SIZE, Status, damage, decompress
+from sources.xlog.kernels.chain import BLOCK_BEGIN, BLOCK_END, BLOCK_ZSTD, walk_blocks
+from sources.xlog.kernels.frame import frame_bound
+from sources.xlog.meta import META_LIMIT, Meta, parse_meta
+
+READ_BYTES = 1 << 20
+BLOCKS = 1 << 12
+
+
+class BlockReader:
+    """Reads one file from its first block on; a context manager that closes it.
+
+    Parameters
+    ----------
+    path : Path
+        A `.xlog` or `.snap`.
+
+    """
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self._file = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+        self.meta: Meta = parse_meta(os.pread(self._file, META_LIMIT, 0), path.name)
+        self.position = self.meta.length
+        """Where the next block begins, in bytes."""
+        self.is_closed = False
+        """Whether the end marker was met."""
+        self._size = READ_BYTES
+        self._zstd = zstandard.ZstdDecompressor()
+
+    def __enter__(self) -> BlockReader:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        os.close(self._file)
+
+    def read(self, limit: int | None = None) -> list[Bytes]:
+        """Return the rows of the next blocks; none where nothing more is written.
+
+        Parameters
+        ----------
+        limit : int, optional
+            Blocks that start here or later are left, in bytes.
+
+        Raises
+        ------
+        SpoolError, XlogError
+            The file is damaged.
+
+        """
+        while not self.is_closed:
+            data = np.frombuffer(os.pread(self._file, self._size, self.position), np.uint8)
+            if data.size < MAGIC_SIZE:
+                return []
+            blocks = np.empty((4, BLOCKS), np.int64)
+            stop = data.size if limit is None else min(data.size, limit - self.position)
+            count, end, status = walk_blocks(data, 0, data.size, stop, BLOCK_LIMIT, True, blocks)
+            if status < 0:
+                raise damage(Status(int(status)), self.path.name, self.position + int(end))
+            found = [self._rows(data, blocks[:, k]) for k in range(count)]
+            self.position += int(end)
+            self.is_closed = status == Status.EOF
+            if found or data.size < self._size or stop < data.size:
+                self._size = READ_BYTES
+                return found
+            if not self.is_closed:
+                self._size *= 2
+        return []
+
+    def _rows(self, data: Bytes, block: np.ndarray[tuple[int], np.dtype[np.int64]]) -> Bytes:
+        begin, end = int(block[BLOCK_BEGIN]), int(block[BLOCK_END])
+        if not block[BLOCK_ZSTD]:
+            return data[begin:end]
+        bound = int(frame_bound(data, begin, end))
+        if bound < 0:
+            raise SpoolError("a block is not one whole zstd frame", file=str(self.path), offset=self.position)
+        out = np.empty(min(bound, BLOCK_LIMIT), np.uint8)
+        try:
+            size = decompress(data.data[begin:end], out.data, self._zstd)
+        except zstandard.ZstdError as error:
+            raise SpoolError(
+                f"a block cannot be decompressed: {error}", file=str(self.path), offset=self.position
+            ) from None
+        return out[:size]

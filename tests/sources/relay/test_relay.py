@@ -1,0 +1,201 @@
+"""The relay against real subscribers: a Tarantool that follows it, and daemons, with and without a whitelist."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from schemas.cluster_checksum import checksum
+from schemas.errors import AccessError, IprotoError
+from sources.iproto.address import Address, Password, Peer
+from sources.iproto.client import Connection, connect
+from sources.iproto.inflow import RowStream
+from sources.iproto.messages import Subscription, cluster_info_of
+from sources.relay.options import RelayOptions
+from sources.relay.server import Relay
+from sources.spool.acks import read_acks
+from sources.subscribe.replicaset import Replicaset
+from tests.live import Tarantool
+from tests.live.replicaset import Mesh, instance, mesh
+from tests.live.spools import read_spool, tuples_of
+from tests.sources.subscribe.following import await_until, following, options
+from tests.sources.subscribe.test_following import addresses, await_all, check, write
+
+pytestmark = pytest.mark.live
+
+ME = "00000000-0000-4000-8000-0000000000ff"
+
+
+@contextmanager
+def serving(directory: Path, socket: Path, **other: Any) -> Iterator[Relay]:
+    loop = asyncio.new_event_loop()
+    how = RelayOptions(
+        "a", directory, Address(path=str(socket)), **({"guest": True, "heartbeat": 0.2} | other)
+    )
+    relay = Relay(how)
+    task: list[asyncio.Task[None]] = []
+
+    def run() -> None:
+        asyncio.set_event_loop(loop)
+        task.append(loop.create_task(relay.run()))
+        with contextlib.suppress(asyncio.CancelledError):
+            loop.run_until_complete(task[0])
+        for rest in asyncio.all_tasks(loop):
+            rest.cancel()
+        loop.run_until_complete(asyncio.sleep(0.05))
+        loop.close()
+
+    thread = threading.Thread(target=run, daemon=True)
+    thread.start()
+    await_until(socket.exists, "the relay")
+    try:
+        yield relay
+    finally:
+        loop.call_soon_threadsafe(task[0].cancel)
+        thread.join(20)
+    assert not thread.is_alive()
+
+
+@pytest.fixture
+def masters(tmp_path: Path) -> Iterator[Mesh]:
+    with mesh(tmp_path, 2) as found:
+        yield found
+
+
+@contextmanager
+def chain(masters: Mesh, tmp_path: Path) -> Iterator[tuple[Replicaset, Relay, str]]:
+    """Run a daemon on the masters and a relay on its spool."""
+    with following(options(tmp_path / "region", *addresses(masters))) as region:
+        await_until(lambda: bool(region.feeds), "a stream")
+        write(masters, 1, 0, 50)
+        write(masters, 2, 100, 50)
+        await_all(masters, region)
+        with serving(tmp_path / "region", tmp_path / "relay.sock") as relay:
+            yield region, relay, f"unix/:{tmp_path}/relay.sock"
+
+
+def test_a_second_daemon_follows(masters: Mesh, tmp_path: Path) -> None:
+    with (
+        chain(masters, tmp_path) as (region, _, address),
+        following(options(tmp_path / "central", address)) as central,
+    ):
+        write(masters, 1, 200, 50)
+        await_all(masters, region)
+        await_until(lambda: central.spool.vclock == region.spool.vclock, "the second spool")
+        assert central.links[0].is_relay
+        assert central.links[0].cluster == {1: instance(1), 2: instance(2)}
+        name = f"relay-{central.spool.instance_uuid}"
+        await_until(lambda: name in read_acks(tmp_path / "region"), "an acknowledgement")
+        await_until(
+            lambda: read_acks(tmp_path / "region")[name].vclock == region.spool.vclock, "the last one"
+        )
+    check(masters, tmp_path / "central")
+
+
+def test_a_whitelist_is_filtered_at_the_sender(masters: Mesh, tmp_path: Path) -> None:
+    with (
+        chain(masters, tmp_path) as (region, _, address),
+        following(options(tmp_path / "central", address, origins=frozenset({instance(2)}))) as central,
+    ):
+        await_until(lambda: bool(central.feeds), "a stream")
+        before = dict(central.spool.vclock or {})
+        write(masters, 1, 300, 70)
+        write(masters, 2, 400, 30)
+        await_all(masters, region)
+        await_until(lambda: (central.spool.vclock or {}).get(2) == (region.spool.vclock or {})[2], "its rows")
+        assert (central.spool.vclock or {}).get(1) == before.get(1)
+        feed = next(iter(central.feeds.values()))
+        assert [int(n) for n in feed.rows.counts[:3]] == [0, 0, masters.vclock(2)[2] - before.get(2, 0)]
+    _, faults, tuples = read_spool(masters[1], tmp_path / "central")
+    assert faults == []
+    assert {t[0] for t in tuples} >= set(range(400, 430))
+    assert not {t[0] for t in tuples} & set(range(300, 370))
+
+
+def test_a_real_tarantool_follows(masters: Mesh, tmp_path: Path) -> None:
+    with chain(masters, tmp_path) as (region, relay, address):
+        cfg = {"replication": [address], "replication_anon": True, "read_only": True}
+        with Tarantool(tmp_path / "replica", cfg=cfg) as replica:
+            write(masters, 1, 500, 50)
+            write(masters, 2, 600, 50)
+            masters[1].eval("box.space.load:delete{500} box.space.load:update({501}, {{'=', 2, 'u'}})")
+            await_all(masters, region)
+            await_until(lambda: tuples_of(replica) == tuples_of(masters[1]), "the replica")
+            upstream = replica.eval("return box.info.replication_anon and box.info.status")
+            assert upstream == "running"
+            await_until(lambda: any(session.acked for session in relay.sessions), "its acknowledgement")
+            assert tuples_of(replica)[0] == [0, "x"]
+
+
+def ask(address: str, user: str | None = None, password: str = "") -> Connection:
+    peer = Peer("relay", Address(path=address), user, Password(env=password or None))
+    return asyncio.run(connect(peer, 5.0))
+
+
+def test_who_may_not_is_refused(masters: Mesh, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("RIGHT_PASSWORD", "secret")
+    monkeypatch.setenv("WRONG_PASSWORD", "Secret")
+    socket = tmp_path / "closed.sock"
+    with (
+        chain(masters, tmp_path) as _,
+        serving(tmp_path / "region", socket, guest=False, users={"central": Password(env="RIGHT_PASSWORD")}),
+    ):
+        ask(str(socket), "central", "RIGHT_PASSWORD")
+        for user, password in (("central", "WRONG_PASSWORD"), ("nobody", "RIGHT_PASSWORD")):
+            with pytest.raises(AccessError):
+                ask(str(socket), user, password)
+
+        async def as_guest() -> None:
+            connection = await connect(Peer("relay", Address(path=str(socket))), 5.0)
+            await connection.vote()
+            with pytest.raises(AccessError):
+                await connection.cluster()
+            connection.close()
+
+        asyncio.run(as_guest())
+
+
+def test_cluster_information_is_exchanged_once(masters: Mesh, tmp_path: Path) -> None:
+    """Document 000: equal checksums, a length of 0; else one message an instance, the first with the length."""
+    with chain(masters, tmp_path) as (region, relay, address):
+        path = address.removeprefix("unix/:")
+        cluster = {1: instance(1), 2: instance(2)}
+
+        async def told(crc: int) -> tuple[list[dict[int, object]], dict[int, str] | None]:
+            connection = await connect(Peer("relay", Address(path=path)), 5.0)
+            uuid = await connection.replicaset_uuid()
+            rows = RowStream({}, lambda _: None, "relay")
+            start = dict(region.spool.vclock or {})
+            await connection.subscribe(Subscription(uuid, ME, start, (2, 6, 0), cluster_crc32=crc), rows)
+            packets = connection.wire.cluster_info
+            connection.close()
+            return [dict(packet.body) for packet in packets], cluster_info_of(packets)
+
+        assert asyncio.run(told(checksum(cluster))) == ([{0x72: 0}], None)
+        bodies, learned = asyncio.run(told(0))
+        assert learned == cluster
+        assert bodies == [{0x72: 2, 2: 1, 0x24: instance(1)}, {2: 2, 0x24: instance(2)}]
+        assert relay.catalog.cluster == cluster
+
+
+def test_a_subscriber_behind_the_logs_is_told(masters: Mesh, tmp_path: Path) -> None:
+    with chain(masters, tmp_path) as (_, _, address):
+
+        async def subscribe() -> IprotoError:
+            connection = await connect(Peer("relay", Address(path=address.removeprefix("unix/:"))), 5.0)
+            rows = RowStream({}, lambda _: None, "relay")
+            uuid = await connection.replicaset_uuid()
+            await connection.subscribe(Subscription(uuid, ME, {}, (2, 6, 0)), rows)
+            with pytest.raises(IprotoError) as error:
+                await connection.wire.end_of_stream
+            connection.close()
+            return error.value
+
+        assert "Missing .xlog file" in str(asyncio.run(subscribe()))
