@@ -1,6 +1,6 @@
 # All commands of the project. `make` alone lists them.
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test soak check format bench dist lock clean distclean
+.PHONY: help setup demo test soak airflow-test check format bench dist lock clean distclean
 
 VENV := .venv
 CODE := $(wildcard jobs schemas sources tables udfs airflow_dags tests benchmarks setup)
@@ -10,7 +10,7 @@ BENCH ?= $(shell grep -l __main__ benchmarks/*.py)
 export PATH := $(CURDIR)/$(VENV)/bin:$(PATH)
 
 help: ## List the commands
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 setup: ## Set up the environment alone (demo, test, check, bench and dist do it too)
 	@setup/setup.sh
@@ -27,6 +27,10 @@ test: ## Run every test; ARGS="-k name" for some of them
 soak: ## Run the tests that take many minutes: kills after every step, takeovers, holes
 	@setup/setup.sh with-tarantool
 	@python -m pytest -m soak $(ARGS)
+
+airflow-test: setup ## Install Airflow in its own environment, and test the DAGs there
+	@setup/setup.sh with-airflow
+	@python -m pytest tests/airflow_dags $(ARGS)
 
 check: setup ## Lint, formatting, types
 	@ruff check $(CODE)

@@ -30,11 +30,11 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from benchmarks.logs import ADMIN, FIRST_SPACE, FORMAT, Member
-from jobs.aggregate import stream_options
 from jobs.batch import run
 from jobs.batch.load import load_state
 from jobs.batch.run import Outcome, Writer
 from jobs.config import Config
+from jobs.options import stream_options
 from jobs.session import spark_session
 from schemas.layout import table_layout
 from schemas.space import Field, KeyPart, Space

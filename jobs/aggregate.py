@@ -9,9 +9,9 @@ batch does is in `jobs.batch.run`.
 from __future__ import annotations
 
 import argparse
-import json
 import logging
 import sys
+from collections.abc import Callable
 from datetime import UTC, datetime
 
 from pyspark.sql import SparkSession
@@ -19,11 +19,12 @@ from pyspark.sql.streaming.query import StreamingQuery
 
 from jobs.batch.choices import check_functions
 from jobs.batch.load import load_state
-from jobs.batch.run import Writer
-from jobs.batch.state import State
+from jobs.batch.run import Outcome, Writer
 from jobs.cli import parser, run
 from jobs.config import Config
+from jobs.options import stream_options
 from jobs.progress import Progress
+from jobs.requests import Service
 from jobs.session import spark_session
 from sources.xlog.datasource import register
 from tables import catalog, cluster, epochs
@@ -32,53 +33,42 @@ from tables.warehouse import Warehouse
 
 log = logging.getLogger(__name__)
 
+Watch = Callable[[Outcome], None]
 
-def stream_options(config: Config, state: State, cores: int) -> dict[str, str]:
-    """Return the options of `format("xlog")` for a deployment on so many cores.
 
-    Where the stream knows nothing of a replicaset (a new source, a lost checkpoint), it starts from the tables.
+def opened_writer(
+    spark: SparkSession, config: Config, warehouse: Warehouse, lock: WriterLock, watch: Watch | None = None
+) -> Writer:
+    """Return the writer of a deployment, over tables without anything of an unfinished batch.
+
+    Parameters
+    ----------
+    lock : WriterLock
+        Held.
+    watch : callable, optional
+        Told the outcome of each batch.
+
     """
-    sources = [
-        {"name": s.name, "path": s.path, "replicaset": s.replicaset, "origins": list(s.origins)}
-        for s in config.sources
-    ]
-    return {
-        "sources": json.dumps([{k: v for k, v in s.items() if v} for s in sources]),
-        "start": {"snapshot": "snapshot", "logs": "history"}[config.start],
-        "startVclock": json.dumps(
-            {uuid: {str(i): n for i, n in v.items()} for uuid, v in state.start_vclocks().items()}
-        ),
-        "maxBytesPerTrigger": str(config.max_bytes_per_trigger),
-        "minPartitions": str(cores),
-        "gaps": "report",
-        "on_source_error": config.on_source_error,
-    }
+    warehouse.create_system_tables()
+    epochs.take_back(warehouse, epochs.last(warehouse))
+    cluster.start(warehouse, config.cluster.allocation, datetime.now(UTC))
+    state = load_state(warehouse)
+    options = stream_options(config, state, spark.sparkContext.defaultParallelism)
+    return Writer(warehouse, config, options, lock, state, watch)
 
 
-def start_stream(
-    spark: SparkSession,
-    config: Config,
-    warehouse: Warehouse,
-    lock: WriterLock,
-    progress: Progress,
-    *,
-    once: bool,
-) -> StreamingQuery:
+def start_stream(spark: SparkSession, config: Config, writer: Writer, *, once: bool) -> StreamingQuery:
     """Start the streaming query of a deployment.
 
     Parameters
     ----------
-    warehouse : Warehouse
-        With all system tables, and nothing of an unfinished batch.
-    lock : WriterLock
-        Held.
+    writer : Writer
+        As `opened_writer` makes it.
     once : bool
         Whether to stop when everything that is there now is done.
 
     """
-    state = load_state(warehouse)
-    options = stream_options(config, state, spark.sparkContext.defaultParallelism)
-    writer = Writer(warehouse, config, options, lock, state, progress.batch_done)
+    options = stream_options(config, writer.state, spark.sparkContext.defaultParallelism)
     rows = spark.readStream.format("xlog").options(**options).load()
     stream = rows.writeStream.queryName("aggregate").option("checkpointLocation", config.checkpoint)
     stream = stream.foreachBatch(writer)
@@ -93,14 +83,15 @@ def aggregate(config: Config, options: argparse.Namespace) -> None:
     register(spark)
     warehouse = Warehouse(spark, config.warehouse, config.database)
     with WriterLock(warehouse, "jobs/aggregate.py") as lock, Progress(config.sources) as progress:
-        warehouse.create_system_tables()
-        epochs.take_back(warehouse, epochs.last(warehouse))
-        cluster.start(warehouse, config.cluster.allocation, datetime.now(UTC))
-        query = start_stream(spark, config, warehouse, lock, progress, once=options.once)
+        writer = opened_writer(spark, config, warehouse, lock, progress.batch_done)
+        service = Service(spark, warehouse, config, writer)
+        service.serve()
+        query = start_stream(spark, config, writer, once=options.once)
         try:
-            progress.follow(query)
+            progress.follow(query, service.glance)
         finally:
             query.stop()
+        service.serve()
         catalog.register_tables(warehouse)
 
 

@@ -83,6 +83,8 @@ class Spaces(Part):
         Patterns of names, `*` and `?` as in a shell; capitals matter. A space that both match is left out.
     rename : dict
         From a space's name to the name of its table.
+    per_replicaset : tuple of str
+        Patterns of names of spaces that are not merged: each replicaset has a table of its own, `<table>__r<id>`.
     local : bool
         False: rows of local spaces, which belong to one instance, are left out.
 
@@ -91,6 +93,7 @@ class Spaces(Part):
     include: tuple[str, ...] = ("*",)
     exclude: tuple[str, ...] = ()
     rename: dict[str, str] = Field(default_factory=dict)
+    per_replicaset: tuple[str, ...] = ()
     local: Annotated[Literal[False], later(True)] = False
 
     @model_validator(mode="after")
@@ -108,9 +111,19 @@ class Spaces(Part):
         """Whether a space becomes a table."""
         return _matches(space_name, self.include) and not _matches(space_name, self.exclude)
 
-    def table(self, space_name: str, local_to: int | None = None) -> str:
-        """Return the name of a space's table: as renamed, or as `schemas.names` escapes it."""
-        return table_name(self.rename.get(space_name, space_name), local_to)
+    def table(self, space_name: str, local_to: int | None = None, replicaset: int | None = None) -> str:
+        """Return the name of a space's table: as renamed, or as `schemas.names` escapes it.
+
+        Parameters
+        ----------
+        local_to : int, optional
+            Global id of the instance whose local space it is.
+        replicaset : int, optional
+            Id of the replicaset; asked for where the space is not merged.
+
+        """
+        alone = replicaset if _matches(space_name, self.per_replicaset) else None
+        return table_name(self.rename.get(space_name, space_name), local_to, alone)
 
 
 def _matches(name: str, patterns: tuple[str, ...]) -> bool:

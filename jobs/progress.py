@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from types import TracebackType
 from typing import NoReturn
 
@@ -61,9 +61,18 @@ class Progress:
                 file=sys.stderr,
             )
 
-    def follow(self, query: StreamingQuery) -> None:
-        """Wait for the stream's end, showing its lag. What ended it is raised."""
+    def follow(self, query: StreamingQuery, meanwhile: Callable[[], object] | None = None) -> None:
+        """Wait for the stream's end, showing its lag. What ended it is raised.
+
+        Parameters
+        ----------
+        meanwhile : callable, optional
+            Called every second.
+
+        """
         while not query.awaitTermination(1):
+            if meanwhile is not None:
+                meanwhile()
             self._bar.set_postfix_str(_lag(query), refresh=True)
 
 

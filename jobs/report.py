@@ -24,7 +24,8 @@ from tables.warehouse import Warehouse
 ROWS = 6
 WIDTH = 40
 TYPED = 4
-"""How many rows, characters of a value, and typed columns of a space are shown."""
+BAR = 20
+"""How many rows, characters of a value, typed columns of a space, and characters of the longest bar are shown."""
 
 
 @dataclass(frozen=True)
@@ -51,6 +52,24 @@ def general(database: str) -> Iterator[Question]:
         f"SELECT (SELECT count(*) FROM {database}._pending) AS pending, "
         f"(SELECT count(*) FROM {database}._gaps WHERE state = 'open') AS gaps, "
         f"(SELECT count(*) FROM {database}._quarantine) AS quarantined",
+    )
+
+
+def conflicts(database: str) -> Iterator[Question]:
+    """Yield what is asked of a warehouse in which replicasets met under one key."""
+    pair = "winner_replicaset_id AS winner, loser_replicaset_id AS loser"
+    bar = f"repeat('#', cast(ceil({BAR} * count(*) / max(count(*)) OVER ()) AS int)) AS drawn"
+    yield Question(
+        "Conflicts by space and pair of replicasets, and on what they were decided",
+        f"SELECT space, kind, policy, sequence, {pair}, count(*) AS conflicts, {bar} FROM {database}._conflicts "
+        "GROUP BY space, kind, policy, sequence, winner_replicaset_id, loser_replicaset_id "
+        "ORDER BY conflicts DESC, space, winner, loser",
+    )
+    hour = "date_trunc('hour', coalesce(winner_timestamp, loser_timestamp, decided_at))"
+    yield Question(
+        "Conflicts by hour",
+        f"SELECT {hour} AS hour, count(*) AS conflicts, count(DISTINCT space) AS spaces, {bar} "
+        f"FROM {database}._conflicts GROUP BY {hour} ORDER BY hour DESC",
     )
 
 
@@ -106,6 +125,8 @@ def report(config: Config, _options: argparse.Namespace) -> None:
         show(spark, question)
     table = most_contested(spark, config.database)
     if table is not None:
+        for question in conflicts(config.database):
+            show(spark, question)
         columns = spark.table(f"{config.database}.`{table}`").columns
         for question in contested(config.database, table, columns):
             show(spark, question)

@@ -22,7 +22,8 @@ aggregator's own. Tarantool takes any printable name and tells `SQLT` from `sqlt
 names give one result, also for a reader who ignores case, and `unescape` gives the name back. Results need no
 quotes in SQL, unless the name is one of its keywords.
 
-A table of a space that is local to one instance ends in `__l<global id>`. A result beyond the 255 bytes that
+A table of a space that is local to one instance ends in `__l<global id>`, one that holds the rows of one replicaset
+alone in `__r<replicaset id>`. A result beyond the 255 bytes that
 a file system takes is cut and ends in `__h` and 32 hex digits of the name's SHA-256; only `_schema` knows the
 name behind it.
 
@@ -48,10 +49,11 @@ _EDIT = re.compile(f"{_CAPITALS}|{_BYTES}")
 _EDITS = re.sub(r"\?P<\w+>", "?:", f"(?:{_CAPITALS}|{_BYTES})+")
 _ESCAPED = re.compile(rf"(?P<readable>.*)__(?P<edits>q|d|d?{_EDITS})", re.DOTALL)
 _LOCAL = re.compile(r"(?P<name>.*)__l(?P<global_id>\d+)", re.DOTALL)
+_OF_ONE = re.compile(r"(?P<name>.*)__r(?P<replicaset>\d+)", re.DOTALL)
 _CUT = re.compile(r".*__h[0-9a-f]{32}", re.DOTALL)
 
 
-def table_name(space_name: str, local_to: int | None = None) -> str:
+def table_name(space_name: str, local_to: int | None = None, replicaset: int | None = None) -> str:
     """Return the name of the table that holds a space.
 
     Parameters
@@ -60,6 +62,8 @@ def table_name(space_name: str, local_to: int | None = None) -> str:
         As in `_space`, undecodable bytes as surrogates.
     local_to : int, optional
         Global id of the one instance whose local space it is (`group_id` 1).
+    replicaset : int, optional
+        Id of the one replicaset whose rows it holds, where the space is not merged.
 
     Returns
     -------
@@ -68,6 +72,7 @@ def table_name(space_name: str, local_to: int | None = None) -> str:
 
     """
     suffix = "" if local_to is None else f"__l{local_to}"
+    suffix = suffix if replicaset is None else f"__r{replicaset}"
     name = _escape(space_name)
     if len(name) + len(suffix) <= NAME_MAX_BYTES:
         return name + suffix
@@ -86,6 +91,12 @@ def local_to(name: str) -> int | None:
     return int(match["global_id"]) if match else None
 
 
+def replicaset_of(name: str) -> int | None:
+    """Return the id of the one replicaset whose rows a table holds, or None."""
+    match = _OF_ONE.fullmatch(name)
+    return int(match["replicaset"]) if match else None
+
+
 def unescape(name: str) -> str:
     """Return the space's or field's name behind a table's or column's name.
 
@@ -95,18 +106,18 @@ def unescape(name: str) -> str:
         If the name was cut (see `_schema`), or is none that `table_name` or `column_name` gives.
 
     """
-    match = _LOCAL.fullmatch(name)
+    match = _LOCAL.fullmatch(name) or _OF_ONE.fullmatch(name)
     escaped = match["name"] if match else name
     if _CUT.fullmatch(escaped):
         raise WarehouseError("a name that was too long cannot be undone", name=name, advice="see `_schema`")
     original = _undo(escaped)
-    if original is None or table_name(original, local_to(name)) != name:
+    if original is None or table_name(original, local_to(name), replicaset_of(name)) != name:
         raise WarehouseError("not the escaped name of a space or field", name=name)
     return original
 
 
 def _escape(name: str) -> str:
-    if _PLAIN.fullmatch(name) and not any(p.fullmatch(name) for p in (_ESCAPED, _LOCAL, _CUT)):
+    if _PLAIN.fullmatch(name) and not any(p.fullmatch(name) for p in (_ESCAPED, _LOCAL, _OF_ONE, _CUT)):
         return name
     runs = list(_runs(name))
     readable = "".join(text.lower() if kind in "u=" else "_" * len(text) for kind, _, text in runs)

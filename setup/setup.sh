@@ -66,6 +66,16 @@ want_tarantool() {
   echo "set-up: no tarantool here, and it cannot be installed: the tests marked 'live' will be skipped" >&2
 }
 
+# Airflow needs an environment of its own: its Spark provider brings a pyspark-client that overwrites pyspark's files.
+want_airflow() {
+  local airflow=.venv-airflow packages=(apache-airflow==3.3.2 apache-airflow-providers-apache-spark==6.3.4)
+  [ "$(cat "$airflow/.set-up" 2>/dev/null)" = "${packages[*]}" ] && return
+  echo "set-up: $airflow"
+  "$venv/bin/python" -m venv --clear "$airflow"
+  "$airflow/bin/python" -m pip --disable-pip-version-check --quiet install "${packages[@]}"
+  echo "${packages[*]}" >"$airflow/.set-up"
+}
+
 stamp="$venv/.set-up"
 wanted="$(cat requirements.lock setup/*.sh setup/*.py | sha256sum)"
 if [ "$(cat "$stamp" 2>/dev/null)" != "$wanted" ]; then
@@ -77,3 +87,4 @@ if [ "$(cat "$stamp" 2>/dev/null)" != "$wanted" ]; then
   echo "$wanted" >"$stamp"
 fi
 [ "${1:-}" != with-tarantool ] || want_tarantool
+[ "${1:-}" != with-airflow ] || want_airflow

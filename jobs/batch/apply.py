@@ -98,7 +98,8 @@ def typed_here(
     put = changes["put"].combine_chunks()
     tuples = pc.if_else(put, changes["tuple"].combine_chunks(), pa.scalar(None, pa.binary()))
     known = pa.array(target.formats.keys(), pa.int32())
-    place = pc.index_in(changes["replicaset_id"].combine_chunks(), known)
+    # A tuple that a policy made bears minus the id of the replicaset whose format it has.
+    place = pc.index_in(pc.abs(changes["replicaset_id"].combine_chunks()), known)
     which = pa.array(target.formats.values(), pa.int32()).take(place)
     decoded = decode_tuples(tuples, target.layout, which)
     keep, schema = pc.and_(put, pc.is_null(decoded.field(ERROR_COLUMN))), StructType(list(schema.fields))

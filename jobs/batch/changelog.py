@@ -48,11 +48,28 @@ def _any(conditions: Sequence[Column]) -> Column:
     return reduce(or_, conditions, F.lit(False))
 
 
-def unread(rows: DataFrame, plan: Plan) -> DataFrame:
-    """Return the rows without those that were read before."""
+def _is_new(plan: Plan) -> Column:
     floors = {key: lsn for s in plan.settlements.values() for key, lsn in s.floors.items()}
     floor = slots_of(plan.stretches).per_slot(floors)
-    return rows.where(_is_snapshots() | F.col("lsn").isNull() | (F.col("lsn") > floor))
+    return _is_snapshots() | F.col("lsn").isNull() | (F.col("lsn") > floor)
+
+
+def unread(rows: DataFrame, plan: Plan) -> DataFrame:
+    """Return the rows without those that were read before."""
+    return rows.where(_is_new(plan))
+
+
+def read_before(rows: DataFrame, plan: Plan) -> DataFrame:
+    """Return the rows of registered instances that were read before, with `replicaset_id` and `hash`."""
+    ids = {s.segment: plan.state.replicasets[s.replicaset_uuid].id for s in plan.stretches}
+    rows = rows.where(~F.coalesce(_is_new(plan), F.lit(True)) & (F.col("replica_id") > 0))
+    replicaset = slots_of(plan.stretches).per_segment(ids).cast("int")
+    return rows.withColumn("replicaset_id", replicaset).withColumn("hash", body_hash())
+
+
+def body_hash() -> Column:
+    """Return what a row says as one number: the same in every member's log."""
+    return F.xxhash64("type", "space_id", "index_base", "key", "tuple", "operations", "body")
 
 
 def _is_snapshots() -> Column:
@@ -195,8 +212,7 @@ def changelog_rows(rows: DataFrame, plan: Plan, epoch: int) -> DataFrame:
     rows = with_layout(rows, plan)
     names = [layout.space.name for layout in plan.routes.layouts]
     space = F.get(F.lit(names), F.col("layout")) if names else F.lit(None).cast("string")
-    body = F.xxhash64("type", "space_id", "index_base", "key", "tuple", "operations", "body")
-    rows = rows.withColumn("space", space).withColumn("hash", body).withColumn("epoch", F.lit(epoch))
+    rows = rows.withColumn("space", space).withColumn("hash", body_hash()).withColumn("epoch", F.lit(epoch))
     rows = _without_cluster(rows)
     return rows.select([F.col(f.name).cast(f.dataType) for f in CHANGELOG])
 

@@ -50,7 +50,8 @@ def current_spaces(state: State, config: Config, table: str) -> dict[int, Space]
         for space_id, rows in replicaset.spaces.items():
             space = rows.decoded()
             followed = space.primary_key and not (space.is_local or space.is_temporary or space.is_view)
-            if followed and space_id not in replicaset.refused and config.spaces.table(space.name) == table:
+            own = config.spaces.table(space.name, replicaset=replicaset.id)
+            if followed and space_id not in replicaset.refused and own == table:
                 found[replicaset.id] = space
     return found
 

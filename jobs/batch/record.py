@@ -124,7 +124,8 @@ def _filled(warehouse: Warehouse, before: State, plan: Plan, epoch: int) -> list
         return []
     key = ("replicaset_id", "local_id", "first_lsn", "last_lsn")
     newest: dict[tuple[Any, ...], dict[str, Any]] = {}
-    for row in warehouse.read("_gaps", before.versions.get("_gaps")).orderBy("epoch").collect():
+    gaps = warehouse.read("_gaps", before.versions.get("_gaps")).where("kind = 'missing'")
+    for row in gaps.orderBy("epoch").collect():
         newest[tuple(row[name] for name in key)] = row.asDict()
     now = {"epoch": epoch, "found_at": datetime.now(UTC), "state": "filled"}
     return [

@@ -42,7 +42,7 @@ def router_of(spaces: Spaces, check: Check) -> Router:
             check(space)
         except UnsupportedError as error:
             return Refusal(replicaset_id, space.id, space.name, str(error))
-        return spaces.table(space.name)
+        return spaces.table(space.name, replicaset=replicaset_id)
 
     return route
 

@@ -11,8 +11,8 @@ Each step is a module of its own beside this one.
 
 from __future__ import annotations
 
-import json
 import logging
+import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -24,6 +24,8 @@ from jobs.batch import pending
 from jobs.batch.announce import with_announced
 from jobs.batch.changelog import changelog_rows
 from jobs.batch.columns import check_space
+from jobs.batch.commit import commit
+from jobs.batch.divergence import divergences
 from jobs.batch.offsets import read_offset
 from jobs.batch.own import own_rows
 from jobs.batch.pin import SMALL_BYTES, SMALL_ROWS, Pins
@@ -35,6 +37,7 @@ from jobs.batch.spaces import Batch, write_spaces
 from jobs.batch.state import State
 from jobs.batch.stretch import Stretch
 from jobs.config import Config
+from jobs.config_policies import Policy
 from sources.xlog.batch import segments_between
 from sources.xlog.follow import Follower
 from sources.xlog.offset import from_text
@@ -76,6 +79,8 @@ class Outcome:
 class Writer:
     """What `foreachBatch` calls: it holds the state between two batches.
 
+    Whoever does other work on the tables meanwhile holds `between`, so that no batch runs beside it.
+
     Parameters
     ----------
     warehouse : Warehouse
@@ -108,6 +113,7 @@ class Writer:
         self._watch = watch
         self._router = router_of(config.spaces, check_space)
         self._first = True
+        self.between = threading.Lock()
 
     def __call__(self, frame: DataFrame, batch_id: int) -> None:
         """Do one micro-batch.
@@ -120,6 +126,10 @@ class Writer:
             Spark's number of the batch within the checkpoint.
 
         """
+        with self.between:
+            self._batch(frame, batch_id)
+
+    def _batch(self, frame: DataFrame, batch_id: int) -> None:
         began = time.monotonic()
         query_id = str(self._warehouse.spark.sparkContext.getLocalProperty("sql.streaming.queryId"))
         if self._first and epochs.holds(self._warehouse, query_id, batch_id):
@@ -165,11 +175,22 @@ class Writer:
         finally:
             pins.release()
         self._lock.check()
+        diverged = divergences(self._warehouse, self.state, frame, plan, epoch)
+        if diverged:
+            self._warehouse.append("_gaps", self._warehouse.rows("_gaps", diverged))
         plan = with_written(plan, written)
         told = record(self._warehouse, self.state, plan, epoch, reached)
-        tables = ("_changelog", "_pending", *written.tables, *told)
-        self._commit(plan, tables, query_id, batch_id, offsets, epoch)
+        tables = ("_changelog", "_pending", *written.tables, *told, *(("_gaps",) if diverged else ()))
+        after = replace(plan.state, epoch=self.state.epoch, versions=self.state.versions)
+        self.state = commit(self._warehouse, after, tables, (query_id, batch_id), offsets, rows)
+        reached("_epochs")
         return rows, len(written.changed)
+
+    def use_policy(self, space: str, policy: Policy) -> None:
+        """Choose by another policy in a space from now on; its table has been rebuilt by it."""
+        spaces = {**self._config.policies.spaces, space: policy}
+        policies = self._config.policies.model_copy(update={"spaces": spaces})
+        self._config = self._config.model_copy(update={"policies": policies})
 
     def _planned(self, frame: DataFrame, segments: Sequence[Segment]) -> tuple[Plan, DataFrame]:
         """Return the plan, and the frame with the rows that waited in front."""
@@ -210,36 +231,3 @@ class Writer:
             return rows
         told = own_rows(plan.own_changes, self.state.own_lsn, own, epoch, datetime.now(UTC))
         return rows.unionByName(self._warehouse.rows("_changelog", told))
-
-    def _commit(
-        self,
-        plan: Plan,
-        tables: Sequence[str],
-        query_id: str,
-        batch_id: int,
-        offsets: tuple[str, str],
-        epoch: int,
-    ) -> None:
-        versions = {**self.state.versions, **{name: self._warehouse.version(name) for name in tables}}
-        state = replace(plan.state, epoch=epoch, versions=versions)
-        writers = {
-            name: {"replicasets": sorted(w.replicasets), "unfit": w.unfit}
-            for name, w in state.writers.items()
-        }
-        epochs.append(
-            self._warehouse,
-            {
-                "epoch": epoch,
-                "query_id": query_id,
-                "batch_id": batch_id,
-                "committed_at": datetime.now(UTC),
-                "rows": sum(summary.rows for summary in plan.summaries.values()),
-                "start_offset": offsets[0],
-                "end_offset": offsets[1],
-                "vclock": json.dumps(state.vclocks(), sort_keys=True),
-                "versions": list(versions.items()),
-                "writers": json.dumps(writers, sort_keys=True),
-            },
-        )
-        self.state = state
-        reached("_epochs")

@@ -34,8 +34,9 @@ def version_rows(decided: DataFrame, names: Mapping[int, str], epoch: int) -> Da
 
 
 def unfit_versions(changes: DataFrame, target: Target, epoch: int) -> DataFrame:
-    """Return the versions that do not fit their format, for `_versions`."""
-    return changes.where(F.col("put") & ~F.col("keep")).select(
+    """Return the versions that do not fit their format, for `_versions`; a tuple that a policy made is none."""
+    own = F.col("put") & ~F.col("keep") & (F.col("replicaset_id") > 0)
+    return changes.where(own).select(
         F.lit(target.name).alias("space"),
         F.col("_key").alias("key"),
         "replicaset_id",

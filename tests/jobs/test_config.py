@@ -9,7 +9,8 @@ from pathlib import Path
 import pytest
 from pydantic import ValidationError
 
-from jobs.config import Cluster, Config, Policies, Policy, Source, Spaces, Types, load
+from jobs.config import Cluster, Config, Source, Spaces, Types, load
+from jobs.config_policies import Policies, Policy
 from schemas.errors import ConfigurationError
 
 UUID = "a7b43b53-30ba-4f41-8b2d-1c2f6d7d3f01"

@@ -9,7 +9,7 @@ from hypothesis import assume, example, given
 from hypothesis import strategies as st
 
 from schemas.errors import WarehouseError
-from schemas.names import NAME_MAX_BYTES, column_name, local_to, table_name, unescape
+from schemas.names import NAME_MAX_BYTES, column_name, local_to, replicaset_of, table_name, unescape
 
 ORDINARY = st.from_regex(r"[a-z][a-z0-9_]{0,30}", fullmatch=True).filter(lambda name: "__" not in name)
 ANY = st.text(max_size=12) | st.text(st.characters(codec=None), max_size=6)
@@ -118,6 +118,17 @@ def test_local_tables_meet_no_other(name: str, global_id: int, other: str) -> No
     assert unescape(local) == name
     assert local != table_name(other)
     assert local_to(table_name(other)) is None
+
+
+@given(NAMES, st.integers(1, 2**31 - 1), NAMES)
+@example("loc", 3, "loc__r3")
+@example("SQLT", 12, "sqlt__u0_4__r12")
+def test_tables_of_one_replicaset_meet_no_other(name: str, replicaset: int, other: str) -> None:
+    own = table_name(name, replicaset=replicaset)
+    assert replicaset_of(own) == replicaset
+    assert unescape(own) == name
+    assert own not in (table_name(other), table_name(other, local_to=replicaset))
+    assert replicaset_of(table_name(other)) is None
 
 
 @given(st.text("абв-", min_size=130, max_size=400), st.none() | st.integers(1, 10**6))

@@ -224,3 +224,9 @@ def test_what_cannot_be_carried_is_refused_with_its_reason() -> None:
 
     assert router_of(Spaces(), check)(3, space(), False) == Refusal(3, 600, "s", "no such type")
     assert router_of(Spaces(exclude=("s",)), check)(3, space(), False) is None
+
+
+def test_spaces_that_are_not_merged_have_a_table_a_replicaset() -> None:
+    route = router_of(Spaces(per_replicaset=("s*",), rename={"s": "other"}), everything)
+    assert (route(1, space(), False), route(2, space(), False)) == ("other__r1", "other__r2")
+    assert route(1, space("a"), False) == "a"

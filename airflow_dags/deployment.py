@@ -1,0 +1,49 @@
+"""Where the jobs and their configuration lie, as Airflow's variables say: what the DAGs share.
+
+| variable | default | |
+|---|---|---|
+| `aggregator_home` | `/opt/tarantool-aggregator` | the project's folder, with `jobs/` |
+| `aggregator_config` | `<home>/conf/demo.yaml` | the YAML configuration |
+| `aggregator_py_files` | none | modules with custom policies, for `--py-files` |
+
+The connection `spark_default` says where spark-submit sends a job; `spark-submit` itself is the one on PATH, so the
+project's `.venv/bin` must come first there. Not here: anything of the project's code; this runs in Airflow's own venv.
+"""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from typing import Any
+
+from airflow.providers.apache.spark.operators.spark_submit import SparkSubmitOperator
+
+HOME = "{{ var.value.get('aggregator_home', '/opt/tarantool-aggregator') }}"
+CONFIG = "{{ var.value.get('aggregator_config', '/opt/tarantool-aggregator/conf/demo.yaml') }}"
+PY_FILES = "{{ var.value.get('aggregator_py_files', '') }}"
+
+DEFAULTS: dict[str, Any] = {
+    "retries": 2,
+    "retry_delay": timedelta(minutes=5),
+    "execution_timeout": timedelta(hours=6),
+}
+"""A job that is repeated does nothing twice, so retries are safe."""
+
+
+def job(name: str, *arguments: str) -> SparkSubmitOperator:
+    """Return the task that runs a job.
+
+    Parameters
+    ----------
+    name : str
+        A module of `jobs`, such as `backfill`.
+    *arguments : str
+        What the job takes beside `--config`; may be templates.
+
+    """
+    return SparkSubmitOperator(
+        task_id=name,
+        application=f"{HOME}/jobs/{name}.py",
+        application_args=["--config", CONFIG, *arguments],
+        py_files=PY_FILES,
+        conn_id="spark_default",
+    )

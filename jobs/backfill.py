@@ -1,0 +1,215 @@
+"""Backfill part of a log, or rebuild a space's table under another policy: bounded, idempotent, beside the stream too.
+
+    spark-submit jobs/backfill.py --config FILE [--source S] [--from T] [--to T]
+    spark-submit jobs/backfill.py --config FILE --rebuild SPACE [--policy P] [--dry-run]
+
+The work is asked of whoever holds the writer's lock: a running stream does it between two batches, else this command
+takes the lock and does it itself. `--dry-run` shows what would change and writes nothing.
+Not here: what a backfill reads (`jobs.refill`), what a rebuild changes (`jobs.batch.rebuild`).
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+import time
+from collections.abc import Mapping
+from datetime import UTC, datetime
+from typing import Any, NoReturn
+
+import msgpack
+import yaml
+from pydantic import ValidationError
+from pyspark.sql import SparkSession
+from tqdm import tqdm
+
+from jobs.aggregate import opened_writer
+from jobs.batch.choices import check_functions
+from jobs.batch.load import load_state
+from jobs.batch.rebuild import rebuild_of
+from jobs.cli import parser, run
+from jobs.config import Config
+from jobs.config_policies import Policies, Policy
+from jobs.requests import Service
+from jobs.session import spark_session
+from schemas.errors import ConfigurationError, LockError, WarehouseError
+from sources.xlog.datasource import register
+from tables import requests
+from tables.lock import WriterLock
+from tables.requests import DONE, FAILED, Request
+from tables.warehouse import Warehouse
+
+POLL_SECONDS = 1.0
+
+
+def moment(text: str) -> datetime:
+    """Return a moment as ISO 8601 writes it; without an offset it is UTC.
+
+    Raises
+    ------
+    ArgumentTypeError
+        The text is none.
+
+    """
+    try:
+        found = datetime.fromisoformat(text)
+    except ValueError:
+        raise argparse.ArgumentTypeError(f"{text!r} is no moment, such as 2026-11-21T10:00:00Z") from None
+    return found if found.tzinfo is not None else found.replace(tzinfo=UTC)
+
+
+def policy_of(config: Config, space: str, text: str | None) -> Policy:
+    """Return the policy that is asked for: the configured one, a policy's name, or its keys as YAML.
+
+    Raises
+    ------
+    ConfigurationError
+        The text is no policy.
+
+    """
+    if text is None:
+        return config.policies.of(space)
+    try:
+        document = yaml.safe_load(text)
+        keys = document if isinstance(document, dict) else {"policy": document}
+        whole = {"default": config.policies.default, "spaces": {space: keys}}
+        return Policies.model_validate(whole).of(space)
+    except (ValidationError, yaml.YAMLError) as error:
+        reason = error.errors()[0]["msg"] if isinstance(error, ValidationError) else str(error)
+        raise ConfigurationError(
+            f"{text!r} is no policy: {reason}",
+            advice="give its name, or its keys: --policy '{policy: max, column: balance}'",
+        ) from error
+
+
+def show_rebuild(
+    spark: SparkSession, warehouse: Warehouse, config: Config, space: str, policy: Policy
+) -> None:
+    """Print what a policy would change."""
+    rebuild = rebuild_of(warehouse, load_state(warehouse), config, space, policy)
+    changed = rebuild.changed()
+    print(f"{changed} keys of {space} would change under {policy.policy}")
+    for key, before, after in rebuild.examples():
+        print(f"  key {key.hex()}: {_shown(before)} -> {_shown(after)}")
+    spark.catalog.clearCache()
+
+
+def _shown(data: bytes | None) -> str:
+    if data is None:
+        return "no row"
+    return str(msgpack.unpackb(data, strict_map_key=False, unicode_errors="surrogateescape"))
+
+
+class Bar:
+    """How far a backfill is, in bytes of the log; nothing where there is no terminal."""
+
+    def __init__(self) -> None:
+        self._bar: tqdm[NoReturn] = tqdm(
+            unit="B", unit_scale=True, dynamic_ncols=True, disable=not sys.stderr.isatty(), desc="backfill"
+        )
+
+    def __call__(self, done: int, whole: int, rows: int) -> None:
+        """Show a step."""
+        self._bar.total = whole
+        self._bar.update(done - self._bar.n)
+        if not sys.stderr.isatty():
+            print(f"backfill: {done} of {whole} bytes, {rows} rows", file=sys.stderr)
+
+    def close(self) -> None:
+        """Leave the bar as it is."""
+        self._bar.close()
+
+
+def carried_out(spark: SparkSession, config: Config, warehouse: Warehouse, request: Request) -> Request:
+    """Wait until a request is answered: by whoever holds the lock, or by this process once it gets it."""
+    told = False
+    while True:
+        try:
+            with WriterLock(warehouse, "jobs/backfill.py") as lock:
+                bar = Bar()
+                try:
+                    writer = opened_writer(spark, config, warehouse, lock)
+                    Service(spark, warehouse, config, writer, bar).serve()
+                finally:
+                    bar.close()
+                return requests.state_of(warehouse, request)
+        except LockError as error:
+            if not told:
+                print(f"asked the writer, request {request.id}: {error.reason}", file=sys.stderr)
+            told = True
+        time.sleep(POLL_SECONDS)
+        answered = requests.state_of(warehouse, request)
+        if answered.state in (DONE, FAILED):
+            return answered
+
+
+def asked(config: Config, options: argparse.Namespace) -> tuple[str, Mapping[str, Any]]:
+    """Return the kind of the request, and its arguments.
+
+    Raises
+    ------
+    ConfigurationError
+        The options contradict each other.
+
+    """
+    if options.rebuild is None:
+        if options.policy is not None or options.dry_run:
+            raise ConfigurationError("--policy and --dry-run belong to --rebuild")
+        names = [one.name for one in config.sources]
+        if options.source is not None and options.source not in names:
+            raise ConfigurationError(f"{options.source!r} is not a source; there are {', '.join(names)}")
+        moments = {"from": options.since, "to": options.until}
+        texts = {name: None if one is None else one.isoformat() for name, one in moments.items()}
+        return "backfill", {"source": options.source, **texts}
+    if options.source is not None or options.since is not None or options.until is not None:
+        raise ConfigurationError("--rebuild takes the whole space: no --source, --from, --to")
+    policy = policy_of(config, options.rebuild, options.policy)
+    if not options.dry_run and policy != config.policies.of(options.rebuild):
+        raise ConfigurationError(
+            "the configuration names another policy for the space, by which the stream would go on",
+            space=options.rebuild,
+            advice="write the policy into the configuration and leave --policy out, or try it with --dry-run",
+        )
+    return "rebuild", {"space": options.rebuild, "policy": policy.model_dump(mode="json")}
+
+
+def backfill(config: Config, options: argparse.Namespace) -> int:
+    """Do what was asked, and return the exit code."""
+    check_functions(config.policies)
+    kind, arguments = asked(config, options)
+    spark = spark_session(config, "backfill")
+    register(spark)
+    warehouse = Warehouse(spark, config.warehouse, config.database)
+    if options.dry_run:
+        if not warehouse.exists("_epochs"):
+            raise WarehouseError("there are no tables yet", warehouse=warehouse.root)
+        policy = policy_of(config, options.rebuild, options.policy)
+        show_rebuild(spark, warehouse, config, options.rebuild, policy)
+        return 0
+    warehouse.create_system_tables()
+    request = carried_out(spark, config, warehouse, requests.ask(warehouse, kind, arguments))
+    print(f"{kind}: {request.message}")
+    return 0 if request.state == DONE else 1
+
+
+def arguments() -> argparse.ArgumentParser:
+    """Return the command's options."""
+    found = parser((__doc__ or "").partition("\n")[0])
+    found.add_argument("--source", metavar="S", help="a source by its name; default: each of them")
+    found.add_argument(
+        "--from", dest="since", type=moment, metavar="T", help="leave out files that end before"
+    )
+    found.add_argument("--to", dest="until", type=moment, metavar="T", help="leave out files that begin then")
+    found.add_argument("--rebuild", metavar="SPACE", help="choose between the versions of a space anew")
+    found.add_argument("--policy", metavar="P", help="another policy than the configured one, with --dry-run")
+    found.add_argument("--dry-run", action="store_true", help="show what a rebuild would change")
+    return found
+
+
+def main() -> int:
+    """Run the command."""
+    return run(backfill, arguments())
+
+
+if __name__ == "__main__":
+    sys.exit(main())

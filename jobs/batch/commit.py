@@ -1,0 +1,57 @@
+"""The commit of a batch, or of work between two batches: one row in `_epochs`, behind all other tables."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable
+from dataclasses import replace
+from datetime import UTC, datetime
+
+from jobs.batch.state import State
+from tables import epochs
+from tables.warehouse import Warehouse
+
+
+def commit(
+    warehouse: Warehouse,
+    state: State,
+    tables: Iterable[str],
+    name: tuple[str, int],
+    offsets: tuple[str | None, str | None] = (None, None),
+    rows: int = 0,
+) -> State:
+    """Commit what was written, and return the state after it.
+
+    Parameters
+    ----------
+    state : State
+        After the batch, with the number and the versions of the epoch before.
+    tables : iterable of str
+        Those that were written.
+    name : (str, int)
+        Id of the query and number of the batch.
+    offsets : (str or None, str or None)
+        Where the batch began and ended in the stream; None where it was no batch of it.
+    rows : int
+        Rows read.
+
+    """
+    versions = {**state.versions, **{table: warehouse.version(table) for table in tables}}
+    after = replace(state, epoch=state.epoch + 1, versions=versions)
+    writers = {
+        table: {"replicasets": sorted(w.replicasets), "unfit": w.unfit} for table, w in after.writers.items()
+    }
+    row = {
+        "epoch": after.epoch,
+        "query_id": name[0],
+        "batch_id": name[1],
+        "committed_at": datetime.now(UTC),
+        "rows": rows,
+        "start_offset": offsets[0],
+        "end_offset": offsets[1],
+        "vclock": json.dumps(after.vclocks(), sort_keys=True),
+        "versions": list(versions.items()),
+        "writers": json.dumps(writers, sort_keys=True),
+    }
+    epochs.append(warehouse, row)
+    return after

@@ -1,0 +1,175 @@
+"""What the writer does between two batches because somebody asked: backfill, rebuild, maintenance, noted conflicts.
+
+Whoever holds the writer's lock serves the requests: the stream, or where none runs the command itself. A request that
+fails is answered with its reason; what it had written is taken back, and the stream goes on.
+"""
+
+from __future__ import annotations
+
+import base64
+import logging
+import time
+from collections.abc import Callable, Mapping
+from datetime import UTC, datetime
+from typing import Any
+
+from pyspark.sql import SparkSession
+
+from jobs.batch.commit import commit
+from jobs.batch.rebuild import rebuild_of, write_rebuild
+from jobs.batch.run import Writer
+from jobs.config import Config
+from jobs.config_policies import Policy
+from jobs.refill import Span, Watch, refill
+from schemas.errors import AggregatorError, UnsupportedError
+from tables import epochs, maintenance, requests
+from tables.requests import Request
+from tables.warehouse import Warehouse
+
+log = logging.getLogger(__name__)
+
+GLANCE_SECONDS = 5.0
+
+
+def _silent(_done: int, _whole: int, _rows: int) -> None:
+    """Show nothing."""
+
+
+class Service:
+    """Serves requests for one holder of the writer's lock.
+
+    Parameters
+    ----------
+    spark : SparkSession
+    warehouse : Warehouse
+    config : Config
+    writer : Writer
+        Its state is gone on from, and advanced.
+    watch : callable, optional
+        Told how far a backfill is.
+
+    """
+
+    def __init__(
+        self,
+        spark: SparkSession,
+        warehouse: Warehouse,
+        config: Config,
+        writer: Writer,
+        watch: Watch = _silent,
+    ) -> None:
+        self._spark, self._warehouse, self._config = spark, warehouse, config
+        self._writer, self._watch = writer, watch
+        self._seen, self._looked = -1, 0.0
+        self._kinds: dict[str, Callable[[Request], str]] = {
+            "backfill": self._backfill,
+            "rebuild": self._rebuild,
+            "conflicts": self._conflicts,
+            "maintenance": self._maintenance,
+        }
+
+    def glance(self) -> int:
+        """Do the same, but look at the table only every few seconds."""
+        now = time.monotonic()
+        if now - self._looked < GLANCE_SECONDS:
+            return 0
+        self._looked = now
+        return self.serve()
+
+    def serve(self) -> int:
+        """Do what was asked since the last time, between two batches; return how many requests were answered."""
+        version = self._warehouse.version(requests.TABLE)
+        if version == self._seen:
+            return 0
+        self._seen = version
+        todo = requests.open_requests(self._warehouse)
+        for request in todo:
+            with self._writer.between:
+                self._do(request)
+        if todo:
+            self._seen = self._warehouse.version(requests.TABLE)
+        return len(todo)
+
+    def _do(self, request: Request) -> None:
+        try:
+            if request.kind not in self._kinds:
+                raise UnsupportedError(f"nothing is known of requests of the kind {request.kind!r}")
+            message = self._kinds[request.kind](request)
+            requests.answer(self._warehouse, request, requests.DONE, message)
+            log.info("request %s (%s): %s", request.id, request.kind, message)
+        except Exception as error:
+            epochs.take_back(self._warehouse, epochs.last(self._warehouse))
+            requests.answer(self._warehouse, request, requests.FAILED, str(error))
+            log.error("request %s (%s) failed: %s", request.id, request.kind, error)
+            if not isinstance(error, AggregatorError):
+                raise
+
+    def _backfill(self, request: Request) -> str:
+        asked = request.arguments
+        span = Span(_moment(asked.get("from")), _moment(asked.get("to")))
+        names = [asked["source"]] if asked.get("source") else [one.name for one in self._config.sources]
+        rows = sum(refill(self._spark, self._config, self._writer, name, span, self._watch) for name in names)
+        return f"{rows} rows read of {', '.join(names)}"
+
+    def _rebuild(self, request: Request) -> str:
+        space, policy = request.arguments["space"], Policy.model_validate(request.arguments["policy"])
+        state = self._writer.state
+        rebuild = rebuild_of(self._warehouse, state, self._config, space, policy)
+        name = f"rebuild {request.id}"
+        self._writer.state, changed = write_rebuild(self._warehouse, state, rebuild, policy, name)
+        self._writer.use_policy(space, policy)
+        return f"{changed} keys of {space} changed under {policy.policy}"
+
+    def _conflicts(self, request: Request) -> str:
+        rows = [_decoded(row) for row in request.arguments["rows"]]
+        state = self._writer.state
+        decided = {"epoch": state.epoch + 1, "decided_at": datetime.now(UTC)}
+        frame = self._warehouse.rows("_conflicts", [{**row, **decided} for row in rows])
+        self._warehouse.append("_conflicts", frame)
+        self._writer.state = commit(self._warehouse, state, ("_conflicts",), (f"conflicts {request.id}", 0))
+        return f"{len(rows)} conflicts were noted"
+
+    def _maintenance(self, request: Request) -> str:
+        state, hours = self._writer.state, 24.0 * request.arguments["keep_days"]
+        # Appended to by others without the lock, or so small that it is not worth it.
+        left_out = epochs.NEVER_TAKEN_BACK
+        found = [table for table in state.versions if table not in left_out]
+        joined = {table: maintenance.compact(self._warehouse, table) for table in found}
+        changed = [table for table, files in joined.items() if files]
+        if changed:
+            name = (f"maintenance {request.id}", 0)
+            self._writer.state = commit(self._warehouse, state, changed, name)
+        for table in found:
+            maintenance.vacuum(self._warehouse, table, hours)
+        return f"{sum(joined.values())} files of {len(changed)} tables were joined"
+
+
+def _moment(text: str | None) -> datetime | None:
+    return None if text is None else datetime.fromisoformat(text)
+
+
+_BINARY = ("key", "winner_tuple", "loser_tuple")
+_TIMES = ("winner_timestamp", "loser_timestamp")
+
+
+def encoded(row: Mapping[str, Any]) -> dict[str, Any]:
+    """Return a row of `_conflicts` as JSON can hold it."""
+    found = dict(row)
+    for name in _BINARY:
+        if found.get(name) is not None:
+            found[name] = base64.b64encode(found[name]).decode("ascii")
+    for name in _TIMES:
+        if found.get(name) is not None:
+            found[name] = found[name].isoformat()
+    return found
+
+
+def _decoded(row: Mapping[str, Any]) -> dict[str, Any]:
+    found = dict(row)
+    for name in _BINARY:
+        if found.get(name) is not None:
+            found[name] = base64.b64decode(found[name])
+    for name in _TIMES:
+        if found.get(name) is not None:
+            found[name] = datetime.fromisoformat(found[name])
+    return found

@@ -1,0 +1,154 @@
+"""Unique secondary indexes over whole tables: rows that win their primary keys but break such an index together.
+
+Each replicaset keeps its own indexes unique; winners of two replicasets may meet in one all the same. Tarantool would
+stop replication there; here the tables go on and both rows are reported. Keys compare as the index says (`udfs.keys`);
+a tuple without one of the parts, or with nil there, is in no conflict.
+Not here: indexes that cannot be compared (a collation, a path over all elements, a function): they are named.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import msgpack
+from pyspark.sql import DataFrame, Window
+from pyspark.sql import functions as F
+
+from jobs.batch.apply import Target, format_column
+from jobs.batch.columns import current_spaces, target_of
+from jobs.batch.state import State
+from jobs.config import Config
+from schemas.errors import AggregatorError
+from schemas.space import Space, part_of
+from tables.warehouse import Warehouse
+from udfs.keys import key_columns
+
+KIND = "secondary"
+LIMIT = 1000
+"""So many pairs of rows an index are reported at most."""
+
+
+@dataclass(frozen=True)
+class UniqueIndex:
+    """A unique secondary index of a space, in one or more replicasets.
+
+    Parameters
+    ----------
+    table, name : str
+        The space's table, and the index.
+    spaces : mapping of int to Space
+        Replicaset id to the space with the index's parts instead of its primary key.
+
+    """
+
+    table: str
+    name: str
+    spaces: Mapping[int, Space]
+
+
+def indexes_of(state: State, config: Config) -> list[UniqueIndex]:
+    """Return the unique secondary indexes of all spaces that have a table."""
+    found: dict[tuple[str, str], dict[int, Space]] = {}
+    for replicaset in state.replicasets.values():
+        for space_id, rows in replicaset.spaces.items():
+            space = rows.decoded()
+            table = config.spaces.table(space.name, replicaset=replicaset.id)
+            if table not in state.versions or replicaset.id not in current_spaces(state, config, table):
+                continue
+            if space_id in replicaset.refused:
+                continue
+            for index in map(_decoded, rows.indexes.values()):
+                if index[1] > 0 and dict(index[4]).get("unique", True):
+                    own = _with_parts(space, index[5])
+                    found.setdefault((table, str(index[2])), {})[replicaset.id] = own
+    return [UniqueIndex(*names, spaces) for names, spaces in sorted(found.items())]
+
+
+def _decoded(data: bytes) -> list[Any]:
+    tuple_: list[Any] = msgpack.unpackb(data, strict_map_key=False, unicode_errors="surrogateescape")
+    return tuple_
+
+
+def _with_parts(space: Space, parts: Iterable[Any]) -> Space:
+    return Space(
+        space.id, space.owner, space.name, space.engine, space.fields, tuple(part_of(one) for one in parts)
+    )
+
+
+def broken(warehouse: Warehouse, state: State, config: Config, index: UniqueIndex) -> DataFrame:
+    """Return pairs of rows with one key in an index, as `_conflicts` holds them: the later row as the winner.
+
+    Raises
+    ------
+    UnsupportedError
+        The index cannot be compared.
+
+    """
+    target = target_of(0, index.table, state, config, (), frozenset([index.table]))
+    places = {replicaset: i for i, replicaset in enumerate(index.spaces)}
+    keys = key_columns(list(index.spaces.values()))
+    rows = warehouse.read(index.table, state.versions[index.table]).withColumn(
+        "replicaset_id", F.abs("_replicaset_id")
+    )
+    layout = format_column(Target(0, index.table, target.layout, places, is_empty=False))
+    keyed = rows.withColumn("index_key", keys(F.col("_tuple"), layout, F.lit(True)).getField("key"))
+    same = Window.partitionBy("index_key").orderBy(
+        F.col("_timestamp").desc_nulls_last(), F.col("_replicaset_id"), F.col("_key")
+    )
+    side = {"key": "_key", "tuple": "_tuple", "replicaset_id": "_replicaset_id", "global_id": "_global_id"}
+    side |= {"lsn": "_lsn", "timestamp": "_timestamp"}
+    first = F.first(F.struct(*[F.col(column).alias(name) for name, column in side.items()])).over(same)
+    met = keyed.where(F.col("index_key").isNotNull()).withColumn("winner", first)
+    met = met.where(F.col("winner.key") != F.col("_key"))
+    names = ("replicaset_id", "global_id", "lsn", "timestamp", "tuple")
+    return met.select(
+        F.lit(index.table).alias("space"),
+        F.col("_key").alias("key"),
+        F.lit(KIND).alias("kind"),
+        F.lit(index.name).alias("sequence"),
+        *[F.col(f"winner.{name}").alias(f"winner_{name}") for name in names],
+        *[F.col(side[name]).alias(f"loser_{name}") for name in names],
+    )
+
+
+@dataclass(frozen=True)
+class Found:
+    """What a look at all unique indexes found.
+
+    Parameters
+    ----------
+    rows : list of dict
+        Rows of `_conflicts` that are not there yet.
+    checked : int
+        How many indexes were looked at.
+    unchecked : dict of str to str
+        `table.index` to the reason why it cannot be compared.
+
+    """
+
+    rows: list[dict[str, Any]]
+    checked: int
+    unchecked: dict[str, str]
+
+
+def find(warehouse: Warehouse, state: State, config: Config) -> Found:
+    """Look at the unique secondary indexes of all spaces."""
+    rows: list[dict[str, Any]] = []
+    unchecked = {}
+    checked = 0
+    known = warehouse.read("_conflicts").where(F.col("kind") == KIND)
+    told = ["space", "key", "sequence", "winner_tuple", "loser_tuple"]
+    for index in indexes_of(state, config):
+        try:
+            pairs = broken(warehouse, state, config, index).join(known.select(*told), told, "left_anti")
+            rows += [row.asDict() for row in pairs.limit(LIMIT).collect()]
+            checked += 1
+        except AggregatorError as error:
+            unchecked[f"{index.table}.{index.name}"] = str(error)
+    return Found([_plain(row) for row in rows], checked, unchecked)
+
+
+def _plain(row: Mapping[str, Any]) -> dict[str, Any]:
+    return {name: bytes(value) if isinstance(value, bytearray) else value for name, value in row.items()}

@@ -1,0 +1,1 @@
+"""Tests of the DAGs, run by Airflow's own Python."""

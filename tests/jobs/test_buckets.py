@@ -1,0 +1,56 @@
+"""A bucket is moved from A to B and collected on A, a space is truncated on one side: nothing is lost in any order."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import msgpack
+import pytest
+from pyspark.sql import SparkSession
+
+from tests.jobs.deployment import Deployment
+from tests.jobs.written import Node
+
+pytestmark = pytest.mark.spark
+
+MOVED, CUT, TAKEN = 600, 601, 602
+NAMES = {MOVED: "moved", CUT: "cut", TAKEN: "taken"}
+POLICIES = {"taken": {"deletes": "all"}}
+
+
+def logged(folder: Path) -> dict[str, Path]:
+    a, b = Node(folder, "a1"), Node(folder, "b1")
+    for node in (a, b):
+        for space_id, name in NAMES.items():
+            node.define(space_id, name)
+    for space_id in NAMES:
+        a.put(space_id, 1, "bucket", 7, 1, at=10).put(space_id, 2, "only of A", 7, 1, at=10)
+        b.put(space_id, 1, "bucket", 7, 1, at=20)
+    a.delete(MOVED, 1, at=30).delete(MOVED, 5, at=30)
+    a.truncate(CUT, at=30)
+    a.delete(TAKEN, 1, at=30)
+    # It finds nothing there, so it is nobody's version.
+    a.delete(TAKEN, 9, at=30)
+    b.put(TAKEN, 9, "of B alone", 7, 1, at=20)
+    for node in (a, b):
+        node.close()
+    return {"a1": a.path, "b1": b.path}
+
+
+def names(deployment: Deployment, space: str) -> dict[int, str]:
+    rows: list[Any] = [msgpack.unpackb(row["_tuple"]) for row in deployment.rows(space, ["_tuple"])]
+    return {row[0]: row[1] for row in rows}
+
+
+@pytest.mark.parametrize("order", [("a1", "b1"), pytest.param(("b1", "a1"), marks=pytest.mark.soak)])
+def test_whoever_comes_first(spark: SparkSession, tmp_path: Path, order: tuple[str, str]) -> None:  # noqa: ARG001
+    sources = logged(tmp_path)
+    deployment = Deployment(tmp_path, {order[0]: sources[order[0]]}, policies={"spaces": POLICIES})
+    deployment.run()
+    deployment.sources[order[1]] = sources[order[1]]
+    deployment.run()
+    assert names(deployment, "moved") == {1: "bucket", 2: "only of A"}
+    assert names(deployment, "cut") == {1: "bucket"}
+    # Deleted after B had it, and deletes take part: the key is gone; A's version alone of key 2 stays.
+    assert names(deployment, "taken") == {2: "only of A", 9: "of B alone"}

@@ -1,0 +1,110 @@
+"""Logs of replicasets that never ran, row by row, with the project's own writer: what recordings do not hold.
+
+One member a replicaset. A test says what was done and when; `close` ends a file. That Tarantool reads such files is
+shown by the writer's tests.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import msgpack
+
+from schemas.iproto import RequestType, SystemSpace
+from sources.xlog.encode import encode_body, encode_row
+from sources.xlog.meta import Meta
+from sources.xlog.writer import Fsync, XlogWriter
+
+FIELDS = (("id", "unsigned"), ("name", "string"), ("value", "integer"), ("updated", "unsigned"))
+
+
+class Node:
+    """The only member of a replicaset.
+
+    Parameters
+    ----------
+    folder : Path
+        Logs lie in `<folder>/<name>`.
+    name : str
+        A letter and a digit.
+
+    """
+
+    def __init__(self, folder: Path, name: str) -> None:
+        self.path = folder / name
+        self.uuid = f"{name[0] * 8}-0000-4000-8000-0000000000{name}"
+        self.replicaset = f"{name[0] * 8}-0000-4000-8000-0000000000{name[0] * 2}"
+        self.path.mkdir(parents=True)
+        self._rows: list[bytes] = []
+        self._lsn, self._begins = 0, [0]
+        self._insert(SystemSpace.CLUSTER, [1, self.uuid])
+
+    def define(
+        self,
+        space_id: int,
+        name: str,
+        fields: Sequence[tuple[str, str]] = FIELDS,
+        unique: Sequence[Sequence[tuple[int, str]]] = (),
+    ) -> Node:
+        """Create a space with a primary key on its first field, and unique secondary indexes."""
+        format_ = [{"name": one, "type": kind, "is_nullable": i > 0} for i, (one, kind) in enumerate(fields)]
+        self._insert(SystemSpace.SPACE, [space_id, 1, name, "memtx", 0, {}, format_])
+        for number, parts in enumerate([[(0, fields[0][1])], *unique]):
+            told = [{"field": field, "type": kind, "is_nullable": number > 0} for field, kind in parts]
+            row = [space_id, number, f"i{number}", "tree", {"unique": True}, told]
+            self._insert(SystemSpace.INDEX, row)
+        return self
+
+    def put(self, space_id: int, *fields: Any, at: float = 1.0) -> Node:
+        """REPLACE a tuple at a time, in seconds."""
+        body = encode_body(space_id=space_id, tuple_=msgpack.packb(list(fields)))
+        return self._row(RequestType.REPLACE, body, at)
+
+    def update(self, space_id: int, key: Any, *operations: Any, at: float = 1.0) -> Node:
+        """UPDATE a tuple; fields are numbered from 0."""
+        content = {"key": msgpack.packb([key]), "operations": msgpack.packb(list(operations))}
+        body = encode_body(space_id=space_id, index_base=0, is_update=True, **content)
+        return self._row(RequestType.UPDATE, body, at)
+
+    def delete(self, space_id: int, key: Any, at: float = 1.0) -> Node:
+        """DELETE a tuple."""
+        return self._row(RequestType.DELETE, encode_body(space_id=space_id, key=msgpack.packb([key])), at)
+
+    def truncate(self, space_id: int, at: float = 1.0) -> Node:
+        """TRUNCATE a space."""
+        return self._insert(SystemSpace.TRUNCATE, [space_id, self._lsn], at, RequestType.REPLACE)
+
+    def redefine(self, space_id: int, name: str, fields: Sequence[tuple[str, str]] = FIELDS) -> Node:
+        """Change a space's name or format."""
+        format_ = [{"name": one, "type": kind, "is_nullable": i > 0} for i, (one, kind) in enumerate(fields)]
+        row = [space_id, 1, name, "memtx", 0, {}, format_]
+        return self._insert(SystemSpace.SPACE, row, kind=RequestType.REPLACE)
+
+    def close(self) -> Path:
+        """Write what was done since the last time into a file of its own."""
+        begin, before = self._begins[-1], self._begins[-2] if len(self._begins) > 1 else None
+        previous = None if before is None else ({1: before} if before else {})
+        meta = Meta("XLOG", "0.13", self.uuid, {1: begin} if begin else {}, previous, {"Version": "2.6.0"})
+        path = self.path / f"{begin:020d}.xlog"
+        with XlogWriter(path, meta, Fsync.NEVER) as log:
+            for row in self._rows:
+                log.write([row])
+        self._rows = []
+        self._begins.append(self._lsn)
+        return path
+
+    def _insert(
+        self,
+        space_id: int,
+        fields: Sequence[Any],
+        at: float = 1.0,
+        kind: RequestType = RequestType.INSERT,
+    ) -> Node:
+        return self._row(kind, encode_body(space_id=space_id, tuple_=msgpack.packb(list(fields))), at)
+
+    def _row(self, kind: RequestType, body: bytes, at: float) -> Node:
+        self._lsn += 1
+        self._rows.append(encode_row(kind, body, replica_id=1, lsn=self._lsn, timestamp=1.7e9 + at))
+        return self
