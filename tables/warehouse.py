@@ -51,6 +51,10 @@ class Warehouse:
         """A session whose commits carry our mark; threads share it, so nothing else is ever set in it."""
         session = self.spark.newSession()
         session.conf.set(USER_METADATA, MARK)
+        # What is merged is in memory, or cached and the same when it is computed again.
+        session.conf.set("spark.databricks.delta.merge.materializeSource", "none")
+        # With it Delta takes the caching of another table's rows meanwhile for a change of this source.
+        session.conf.set("spark.databricks.delta.merge.failSourceCachedAfterMaterialization", "false")
         return session
 
     @property

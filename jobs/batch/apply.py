@@ -67,6 +67,12 @@ def with_writes(decided: DataFrame) -> DataFrame:
     return decided.withColumn("writes", F.coalesce(writes, F.lit(False))).withColumn("put", put)
 
 
+_CARRIED = frozenset(
+    ("_key", "tuple", "global_id", "replicaset_id", "lsn", "timestamp", "created", "began", "put")
+)
+"""What a table's rows are made of, beside their typed columns."""
+
+
 def typed(changes: DataFrame, target: Target) -> DataFrame:
     """Return what changes in a table, with its columns in a struct `typed`; its `_error` says what does not fit.
 
@@ -78,8 +84,11 @@ def typed(changes: DataFrame, target: Target) -> DataFrame:
     """
     decode = tuple_columns(target.layout)
     tuple_ = F.when(F.col("put"), F.col("tuple"))
-    return changes.withColumn("typed", decode(tuple_, format_column(target))).withColumn(
-        "keep", F.col("put") & F.col("typed").getField(ERROR_COLUMN).isNull()
+    keep = F.col("put") & F.col("typed").getField(ERROR_COLUMN).isNull()
+    return (
+        changes.select([name for name in changes.columns if name in _CARRIED])
+        .withColumn("typed", decode(tuple_, format_column(target)))
+        .withColumn("keep", keep)
     )
 
 

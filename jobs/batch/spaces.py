@@ -117,13 +117,19 @@ class _Work:
         ids = self._identities()
         choices = self._choices(ids)
         found = decided_changes(self.warehouse, self.state, changes, self.traits, ids, choices, pins)
-        decided = pins.pin(apply.with_writes(found))
+        found = apply.with_writes(found)
+        # Where one replicaset writes alone, what is decided is only another look at what is pinned already.
+        is_choice = pins.is_small or any(t.contended for t in self.traits)
+        decided = pins.pin(found) if is_choice else Pinned(found)
         told = self._told(decided.frame)
         reached("decided")
         targets = [self.targets[number] for number in told]
         sides = self._sides(decided.frame, told, choices)
         # Tables of spaces and what tells of them: none waits for another.
-        work = [partial(self._write_table, target, decided, reached) for target in targets]
+        work = [
+            partial(self._write_table, target, decided, told[target.number].puts, reached)
+            for target in targets
+        ]
         work += [partial(self._append, name, frame, reached) for name, frame in sides.items()]
         results = in_parallel(lambda write: write(), work)
         unfit = {target.name for target, misfits in zip(targets, results, strict=False) if misfits}
@@ -196,6 +202,7 @@ class _Work:
             F.count(F.when(F.col("decision") & ~F.col("wins"), 1)),
             F.count(F.when(F.col("faults").isNotNull() & F.col("changed"), 1)),
             F.count("fault"),
+            F.count(F.when(F.col("put") & F.col("writes"), 1)),
         )
         return {row[0]: _Told(frozenset(row[1]), *row[2:]) for row in rows.collect()}
 
@@ -203,13 +210,16 @@ class _Work:
         self,
         target: apply.Target,
         decided: Pinned,
+        puts: int,
         reached: Callable[[str], None],
     ) -> int:
         contended = any(t.number == target.number and t.contended for t in self.traits)
         if decided.rows is None:
             own = decided.frame.where((F.col("table") == target.number) & F.col("writes"))
-            changes = self.pins.cache(apply.typed(own, target))
-            misfits = changes.where(F.col("put") & ~F.col("keep")).count()
+            changes = apply.typed(own, target)
+            if not target.is_empty:  # MERGE reads them twice
+                changes = self.pins.cache(changes)
+                misfits = changes.where(F.col("put") & ~F.col("keep")).count()
         else:
             here = pc.and_(pc.equal(decided.rows["table"], target.number), decided.rows["writes"])
             schema = decided.frame.schema
@@ -218,6 +228,8 @@ class _Work:
                 return 0
             changes, misfits = apply.typed_here(self.warehouse.spark, rows, schema, target)
         apply.write_table(self.warehouse, target, changes, goes_on=not contended)
+        if target.is_empty and decided.rows is None:
+            misfits = puts - self.warehouse.read(target.name).count()
         reached(target.name)
         if misfits:
             self.warehouse.append("_quarantine", tell.unfit_rows(changes, target, self.epoch))
@@ -255,3 +267,4 @@ class _Told:
     conflicts: int
     unfit: int
     undecided: int
+    puts: int
