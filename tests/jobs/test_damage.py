@@ -1,0 +1,79 @@
+"""Bad logs through the job: an error that names file, offset and reason, an exit code, and nothing half done."""
+
+from __future__ import annotations
+
+import re
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from pyspark.errors import StreamingQueryException
+
+from jobs import aggregate
+from jobs.cli import FAILED, parser, run
+from tests.jobs.deployment import Deployment
+from tests.truth import own
+
+pytestmark = [pytest.mark.spark, pytest.mark.usefixtures("spark")]
+
+BLOCK = bytes.fromhex("d5ba0bab")
+"""The magic of a block that is not compressed (`src/box/xlog.c`)."""
+
+
+def flipped(data: bytes) -> bytes:
+    """Return the log with a bit of its second block's rows turned over."""
+    place = data.index(BLOCK, data.index(BLOCK) + 4) + 30
+    return data[:place] + bytes([data[place] ^ 1]) + data[place + 1 :]
+
+
+def unmarked(data: bytes) -> bytes:
+    """Return the log with the magic of its second block spoilt."""
+    place = data.index(BLOCK, data.index(BLOCK) + 4)
+    return data[:place] + b"\x00\x00\x00\x00" + data[place + 4 :]
+
+
+def of_another_version(data: bytes) -> bytes:
+    """Return the log with a version in its header that no server writes."""
+    return data.replace(b"\n0.13\n", b"\n0.99\n", 1)
+
+
+@pytest.mark.parametrize(
+    ("damage", "reason"),
+    [(flipped, "checksum"), (unmarked, "no block starts here"), (of_another_version, "version")],
+    ids=["checksum", "magic", "version"],
+)
+def test_damage_is_named_and_nothing_is_written(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], damage: Callable[[bytes], bytes], reason: str
+) -> None:
+    source = tmp_path / "a1"
+    shutil.copytree(own().directory("a1"), source)
+    log = max(source.glob("*.xlog"), key=lambda path: path.stat().st_size)
+    log.write_bytes(damage(log.read_bytes()))
+    deployment = Deployment(tmp_path, {"a1": source})
+    file = tmp_path / "config.yaml"
+    file.write_text(deployment.config().model_dump_json(), encoding="utf-8")
+    arguments = parser("test")
+    arguments.set_defaults(once=True)
+    assert run(aggregate.aggregate, arguments, ["--config", str(file)]) == FAILED
+    told = capsys.readouterr().err
+    line = next(one for one in told.splitlines() if one.startswith("error: "))
+    assert log.name in line
+    assert reason in line
+    assert re.search(r"(offset|position) \d+", line) or reason == "version"
+    assert not deployment.rows("_epochs")
+    # The file is mended: the same command goes on from where it stopped.
+    shutil.copy(own().directory("a1") / log.name, log)
+    assert run(aggregate.aggregate, arguments, ["--config", str(file)]) == 0
+    assert deployment.tuples("accounts") == sorted(own().tuples("a1", "accounts"))
+
+
+def test_a_file_that_vanished_is_named(tmp_path: Path) -> None:
+    source = tmp_path / "a1"
+    shutil.copytree(own().directory("hot/a1"), source)
+    deployment = Deployment(tmp_path, {"a1": source})
+    deployment.run()
+    gone = max(source.glob("*.xlog"))
+    gone.unlink()
+    with pytest.raises(StreamingQueryException, match=gone.name):
+        deployment.run()
