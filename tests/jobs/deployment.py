@@ -68,7 +68,7 @@ class Deployment:
     def rows(self, table: str, columns: Iterable[str] | None = None) -> list[dict[str, Any]]:
         """Return a table's rows, read without Spark; a table that is not there has none."""
         path = self.folder / "warehouse" / f"{self.database}.db" / table
-        if not (path / "_delta_log").is_dir():
+        if not DeltaTable.is_deltatable(str(path)):
             return []
         found = DeltaTable(str(path)).to_pyarrow_table(columns=list(columns) if columns else None)
         rows: list[dict[str, Any]] = found.to_pylist()
