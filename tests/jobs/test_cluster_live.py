@@ -2,73 +2,17 @@
 
 from __future__ import annotations
 
-import time
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import ExitStack
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
-from uuid import UUID
 
 import pytest
 from pyspark.sql import SparkSession
 
 from tests.jobs.deployment import Deployment
-from tests.live import Tarantool
+from tests.live.replicaset import Servers, await_, case_a, uuid
 
 pytestmark = [pytest.mark.spark, pytest.mark.live]
-
-REPLICASET = str(UUID(int=0xA << 124 | 4 << 76 | 8 << 60))
-SECONDS = 30.0
-
-
-def uuid(number: int) -> str:
-    return str(UUID(int=0xB << 124 | 4 << 76 | 8 << 60 | number))
-
-
-def await_(condition: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + SECONDS
-    while not condition():
-        assert time.monotonic() < deadline, "the servers did not get there"
-        time.sleep(0.01)
-
-
-class Servers:
-    """Instances of one replicaset by name; the masters are m1 and m2."""
-
-    def __init__(self, root: Path, stack: ExitStack) -> None:
-        self.root = root
-        self.stack = stack
-        self.by_name: dict[str, Tarantool] = {}
-
-    def __getitem__(self, name: str) -> Tarantool:
-        return self.by_name[name]
-
-    def start(self, name: str, number: int, *masters: str, **cfg: Any) -> None:
-        whole = {
-            "instance_uuid": uuid(number),
-            "replicaset_uuid": REPLICASET,
-            "replication": [f"unix/:{self[master].socket}" for master in masters],
-            "replication_connect_quorum": len(masters),
-            "replication_timeout": 0.2,
-            "checkpoint_interval": 0,
-            **cfg,
-        }
-        self.by_name[name] = self.stack.enter_context(Tarantool(self.root / name, cfg=whole))
-
-    def follow(self, name: str, *others: str) -> None:
-        uris = [f"unix/:{self[other].socket}" for other in others]
-        self[name].eval("box.cfg({replication = ..., replication_connect_quorum = 0})", uris)
-
-    def vclock(self, name: str) -> dict[int, int]:
-        found = self[name].eval("return box.info.vclock")
-        vclock = dict(enumerate(found, 1)) if isinstance(found, list) else dict(found)
-        return {id_: lsn for id_, lsn in vclock.items() if id_ and lsn}
-
-    def cluster(self, name: str) -> dict[int, str]:
-        return {row[0]: row[1] for row in self[name].eval("return box.space._cluster:select()")}
-
-    def write(self, name: str, key: str) -> None:
-        self[name].eval("box.space.s:replace({...})", key, name)
 
 
 def aggregated(deployment: Deployment, *names: str) -> None:
@@ -90,24 +34,6 @@ def writers(deployment: Deployment) -> dict[str, int]:
     return {row["id"]: row["_global_id"] for row in deployment.rows("s", ["id", "_global_id"])}
 
 
-@pytest.fixture
-def servers(tmp_path: Path) -> Iterator[Servers]:
-    """Yield two masters that replicate each other, with a space, and logs that begin at one vclock."""
-    with ExitStack() as stack:
-        found = Servers(tmp_path / "servers", stack)
-        found.start("m1", 1)
-        found["m1"].eval("box.schema.space.create('s'):create_index('p', {parts = {1, 'string'}})")
-        found["m1"].eval("box.space.s:format({{'id', 'string'}, {'by', 'string'}})")
-        found.start("m2", 2, "m1")
-        found.follow("m1", "m2")
-        found.write("m1", "of m1")
-        found.write("m2", "of m2")
-        await_(lambda: found.vclock("m1") == found.vclock("m2"))
-        for master in ("m1", "m2"):
-            found[master].eval("box.snapshot()")
-        yield found
-
-
 def test_cases_a_and_b(spark: SparkSession, servers: Servers, tmp_path: Path) -> None:  # noqa: ARG001
     deployment = Deployment(tmp_path, {}, cluster={"allocation": "preserve"})
     aggregated(deployment, "m1")
@@ -115,19 +41,7 @@ def test_cases_a_and_b(spark: SparkSession, servers: Servers, tmp_path: Path) ->
     assert ids(deployment) == {uuid(1): 1, uuid(2): 2}
     assert own_id(deployment) == 3
 
-    # (a): the masters do not hear of each other while a replica comes to each.
-    servers.follow("m1")
-    servers.follow("m2")
-    for replica, number, master in (("r1", 3, "m1"), ("r2", 4, "m2")):
-        servers.start(replica, number, master)
-        servers.follow(master, replica)
-        servers.write(replica, f"of {replica}")
-        await_(lambda replica=replica, master=master: servers.vclock(master) == servers.vclock(replica))  # type: ignore[misc]
-        servers.write(master, f"more of {master}")
-    assert servers.cluster("m1") == {1: uuid(1), 2: uuid(2), 3: uuid(3)}
-    assert servers.cluster("m2") == {1: uuid(1), 2: uuid(2), 3: uuid(4)}
-    for server in servers.by_name.values():
-        server.stop()
+    case_a(servers)
 
     aggregated(deployment, "m1")
     assert ids(deployment) == {uuid(1): 1, uuid(2): 2, uuid(3): 4}, "(b): 3 is ours, so it is {4, uuid3} here"

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.live.replicaset import Servers, two_masters
 from tests.live.server import Tarantool, find_tarantool
 
 REASON = "no tarantool on PATH (apt-get install tarantool)"
@@ -31,6 +32,15 @@ def tarantool(tmp_path: Path) -> Iterator[Tarantool]:
 def tarantool_oracle(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Tarantool]:
     """Yield one master for all tests that only ask it what it makes of something, and leave nothing behind."""
     yield from _running(tmp_path_factory.mktemp("oracle"))
+
+
+@pytest.fixture
+def servers(tmp_path: Path) -> Iterator[Servers]:
+    """Yield two masters that replicate each other; their files lie in `tmp_path / "servers"`."""
+    if find_tarantool() is None:
+        pytest.skip(REASON)
+    with two_masters(tmp_path / "servers") as found:
+        yield found
 
 
 def _running(directory: Path) -> Iterator[Tarantool]:

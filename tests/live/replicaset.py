@@ -1,71 +1,108 @@
-"""Masters in full mesh for tests: started, loaded, frozen, cut off, and compared with a spool.
-
-Each listens on a unix socket of its own and, for the code under test, behind a TCP proxy (`proxy`) that may be cut.
-Not here: what is tested with them.
-"""
+"""Servers of one replicaset that come, go and lose sight of each other: document 001, case (a), for real."""
 
 from __future__ import annotations
 
-import os
-import signal
-from collections.abc import Iterator, Mapping
+import time
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
+from uuid import UUID
 
 from tests.live.server import Tarantool
 
-REPLICASET = "aaaaaaaa-0000-4000-8000-000000000000"
-SPACE = """
-    box.schema.space.create('load', {if_not_exists = true}):create_index('pk', {if_not_exists = true})
-"""
+REPLICASET = str(UUID(int=0xA << 124 | 4 << 76 | 8 << 60))
+SECONDS = 30.0
 
 
-def instance(number: int) -> str:
-    """Return the uuid of the n-th master."""
-    return f"aaaaaaaa-0000-4000-8000-{number:012}"
+def uuid(number: int) -> str:
+    """Return the uuid of an instance by its number."""
+    return str(UUID(int=0xB << 124 | 4 << 76 | 8 << 60 | number))
 
 
-@dataclass
-class Mesh:
-    """Masters 1..n by number."""
+def await_(condition: Callable[[], bool]) -> None:
+    """Wait until a condition holds."""
+    deadline = time.monotonic() + SECONDS
+    while not condition():
+        assert time.monotonic() < deadline, "the servers did not get there"
+        time.sleep(0.01)
 
-    members: dict[int, Tarantool]
 
-    def __getitem__(self, number: int) -> Tarantool:
-        return self.members[number]
+class Servers:
+    """Instances of one replicaset by name; the masters are m1 and m2."""
 
-    def vclock(self, number: int) -> dict[int, int]:
-        """Return the vclock of a master, without component 0."""
-        told: Any = self.members[number].eval("return setmetatable(box.info.vclock, {__serialize = 'map'})")
-        pairs: Mapping[int, int] = dict(enumerate(told, start=1)) if isinstance(told, list) else told
-        return {int(i): int(lsn) for i, lsn in pairs.items() if i and lsn}
+    def __init__(self, root: Path, stack: ExitStack) -> None:
+        self.root = root
+        self.stack = stack
+        self.by_name: dict[str, Tarantool] = {}
 
-    def signal(self, number: int, what: signal.Signals) -> None:
-        """Send a master SIGSTOP or SIGCONT."""
-        os.kill(self.members[number].pid, what)
+    def __getitem__(self, name: str) -> Tarantool:
+        return self.by_name[name]
+
+    def start(self, name: str, number: int, *masters: str, **cfg: Any) -> None:
+        whole = {
+            "instance_uuid": uuid(number),
+            "replicaset_uuid": REPLICASET,
+            "replication": [f"unix/:{self[master].socket}" for master in masters],
+            "replication_connect_quorum": len(masters),
+            "replication_timeout": 0.2,
+            "checkpoint_interval": 0,
+            **cfg,
+        }
+        self.by_name[name] = self.stack.enter_context(Tarantool(self.root / name, cfg=whole))
+
+    def follow(self, name: str, *others: str) -> None:
+        uris = [f"unix/:{self[other].socket}" for other in others]
+        self[name].eval("box.cfg({replication = ..., replication_connect_quorum = 0})", uris)
+
+    def vclock(self, name: str) -> dict[int, int]:
+        found = self[name].eval("return box.info.vclock")
+        vclock = dict(enumerate(found, 1)) if isinstance(found, list) else dict(found)
+        return {id_: lsn for id_, lsn in vclock.items() if id_ and lsn}
+
+    def cluster(self, name: str) -> dict[int, str]:
+        return {row[0]: row[1] for row in self[name].eval("return box.space._cluster:select()")}
+
+    def settle(self, name: str, other: str) -> None:
+        """Wait until both have the same rows."""
+        await_(lambda: self.vclock(name) == self.vclock(other))
+
+    def write(self, name: str, key: str) -> None:
+        self[name].eval("box.space.s:replace({...})", key, name)
+
+
+def case_a(servers: Servers) -> None:
+    """Let each master register a replica while they do not hear of each other: both get one id. All end cleanly.
+
+    The replicas are r1 (uuid 3) and r2 (uuid 4); each writes a row, and its master one behind it.
+    """
+    servers.follow("m1")
+    servers.follow("m2")
+    for replica, number, master in (("r1", 3, "m1"), ("r2", 4, "m2")):
+        servers.start(replica, number, master)
+        servers.follow(master, replica)
+        servers.write(replica, f"of {replica}")
+        servers.settle(master, replica)
+        servers.write(master, f"more of {master}")
+    assert servers.cluster("m1") == {1: uuid(1), 2: uuid(2), 3: uuid(3)}
+    assert servers.cluster("m2") == {1: uuid(1), 2: uuid(2), 3: uuid(4)}
+    for server in servers.by_name.values():
+        server.stop()
 
 
 @contextmanager
-def mesh(directory: Path, count: int = 3, cfg: Mapping[str, Any] | None = None) -> Iterator[Mesh]:
-    """Run masters that replicate each other; they have a space `load` with an unsigned primary key."""
-    sockets = {n: str(directory / f"{n}.sock") for n in range(1, count + 1)}
-    members: dict[int, Tarantool] = {}
+def two_masters(root: Path) -> Iterator[Servers]:
+    """Yield two masters that replicate each other, with a space, and logs that begin at one vclock."""
     with ExitStack() as stack:
-        for n, path in sockets.items():
-            options: dict[str, Any] = {
-                "instance_uuid": instance(n),
-                "replicaset_uuid": REPLICASET,
-                "replication_timeout": 0.5,
-                "replication_connect_quorum": 0,
-                "replication": [f"unix/:{sockets[m]}" for m in range(1, n)],
-                "memtx_memory": 128 << 20,
-            }
-            lua = SPACE if n == 1 else ""
-            members[n] = Tarantool(directory / str(n), cfg=options | dict(cfg or {}), lua=lua, socket=path)
-            stack.enter_context(members[n])
-        everybody = [f"unix/:{path}" for path in sockets.values()]
-        for member in members.values():
-            member.eval("box.cfg{replication = ...}", everybody)
-        yield Mesh(members)
+        found = Servers(root, stack)
+        found.start("m1", 1)
+        found["m1"].eval("box.schema.space.create('s'):create_index('p', {parts = {1, 'string'}})")
+        found["m1"].eval("box.space.s:format({{'id', 'string'}, {'by', 'string'}})")
+        found.start("m2", 2, "m1")
+        found.follow("m1", "m2")
+        found.write("m1", "of m1")
+        found.write("m2", "of m2")
+        found.settle("m1", "m2")
+        for master in ("m1", "m2"):
+            found[master].eval("box.snapshot()")
+        yield found
