@@ -18,8 +18,10 @@ from typing import Annotated, Literal, TypeVar
 from pydantic import BaseModel, Field, ValidationError, model_validator
 
 from jobs.config_errors import mistakes_of
-from jobs.config_live import Live, Relay, Subscribe
+from jobs.config_live import Live
 from jobs.config_policies import Policies, Policy, uuid_or_none
+from jobs.config_relay import Relay
+from jobs.config_subscribe import Subscribe
 from jobs.config_values import (
     ByteCount,
     Decimal,

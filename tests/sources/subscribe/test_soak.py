@@ -1,0 +1,198 @@
+"""Minutes of kills: the daemon's own, and of masters in full mesh; in the end nothing is lost, nothing doubled."""
+
+from __future__ import annotations
+
+import os
+import random
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable
+from contextlib import ExitStack
+from pathlib import Path
+
+import pytest
+
+from sources.spool.state import read_state
+from sources.subscribe.options import Feed
+from tests.live.proxy import Proxy
+from tests.live.replicaset import Mesh, instance, mesh
+from tests.live.spools import read_spool, recovered, tuples_of
+from tests.sources.subscribe.following import QUICK, await_until, following, options
+from tests.sources.subscribe.test_following import await_all
+
+pytestmark = [pytest.mark.live, pytest.mark.soak]
+
+ROOT = Path(__file__).resolve().parents[3]
+SEED = int(os.environ.get("SOAK_SEED", "1"))
+MINUTES = float(os.environ.get("SOAK_MINUTES", "3"))
+LOAD = """
+    local first, count, value = ...
+    for i = first, first + count - 1 do
+        if i % 7 == 0 then
+            box.begin() box.space.load:replace{i, value} box.space.load:delete{i - 1} box.commit()
+        else
+            box.space.load:replace{i, value}
+        end
+    end
+"""
+
+
+class Load:
+    """Writes to masters in a thread of its own, each its own keys, until it is stopped; passes over dead ones."""
+
+    def __init__(self, masters: Mesh, pause: float) -> None:
+        self.rows = 0
+        self._masters, self._pause = masters, pause
+        self._stop = threading.Event()
+        self._threads = [threading.Thread(target=self._run, args=(n,), daemon=True) for n in masters.members]
+
+    def __enter__(self) -> Load:
+        for thread in self._threads:
+            thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._stop.set()
+        for thread in self._threads:
+            thread.join()
+
+    def _run(self, number: int) -> None:
+        k = 0
+        connection = None
+        while not self._stop.is_set():
+            k += 1
+            try:
+                if connection is None:
+                    connection = self._masters[number].connect()
+                connection.eval(LOAD, number * 1_000_000 + (k % 500) * 20, 20, f"{number}-{k}")
+                self.rows += 20
+            except Exception:
+                connection = None
+                self._stop.wait(0.2)
+            self._stop.wait(self._pause)
+
+
+def test_a_daemon_that_is_killed_a_hundred_times(tmp_path: Path) -> None:
+    chance = random.Random(SEED)
+    spool = tmp_path / "spool"
+    killed = 0
+    with mesh(tmp_path, 2) as masters:
+        config = tmp_path / "live.yaml"
+        peers = ", ".join(f'"unix/:{server.socket}"' for server in masters.members.values())
+        config.write_text(
+            f"subscribe:\n  rotate: 200 KiB\n  feed: own_peer\n  reconnect: 50 milliseconds\n  poll: 50 milliseconds\n"
+            f"  clock_skew: 50 milliseconds\n  replicasets: [{{name: a, spool: {spool}, peers: [{peers}]}}]\n"
+        )
+        command = [sys.executable, "-m", "jobs.subscribe", "--config", str(config)]
+        with Load(masters, 0.005):
+            for _ in range(100):
+                daemon = subprocess.Popen(command, cwd=ROOT, stderr=subprocess.DEVNULL)
+                before = size_of(spool)
+                # Some are killed while they start, some while they write.
+                if chance.random() < 0.8:
+                    await_until(lambda b=before: size_of(spool) > b, "growth", 120)  # type: ignore[misc]
+                time.sleep(chance.random() * 0.3)
+                daemon.kill()
+                daemon.wait()
+                killed += 1
+                if killed % 10 == 0:
+                    _, faults, _ = read_spool(masters[1], spool)
+                    assert faults == []
+        with following(
+            options(spool, *(f"unix/:{s.socket}" for s in masters.members.values()))
+        ) as replicaset:
+            await_all(masters, replicaset)
+        rows, faults, tuples = read_spool(masters[1], spool)
+        assert faults == []
+        assert tuples == tuples_of(masters[1])
+        with recovered(spool, tmp_path / "recovered") as server:
+            assert tuples_of(server) == tuples_of(masters[1])
+        print(
+            f"killed {killed} times: {rows} rows, {len(list(spool.glob('*.xlog')))} logs, {len(tuples)} tuples equal"
+        )
+
+
+def size_of(spool: Path) -> int:
+    return sum(path.stat().st_size for path in spool.glob("*.[sx]*")) if spool.exists() else 0
+
+
+def disturb(masters: Mesh, proxies: dict[int, Proxy], chance: random.Random) -> Callable[[], None]:
+    """Do a random harm to a random master; return what undoes it."""
+    number = chance.choice(sorted(masters.members))
+    match chance.choice(["freeze", "kill", "partition", "cut"]):
+        case "freeze":
+            masters.signal(number, signal.SIGSTOP)
+            return lambda: masters.signal(number, signal.SIGCONT)
+        case "kill":
+            masters[number].kill()
+            return lambda: restart(masters, number)
+        case "partition":
+            proxies[number].partition(True)
+            return lambda: proxies[number].partition(False)
+        case _:
+            proxies[number].cut()
+            return lambda: None
+
+
+def restart(masters: Mesh, number: int) -> None:
+    masters[number].start()
+    peers = [f"unix/:{server.socket}" for server in masters.members.values()]
+    masters[number].eval("box.cfg{replication = ...}", peers)
+
+
+@pytest.mark.parametrize("feed", list(Feed))
+def test_a_mesh_that_is_killed_frozen_and_parted(tmp_path: Path, feed: Feed) -> None:
+    chance = random.Random(SEED)
+    spool, harms = tmp_path / "spool", 0
+    with mesh(tmp_path, 3) as masters, ExitStack() as stack:
+        proxies = {n: stack.enter_context(Proxy(server.socket)) for n, server in masters.members.items()}
+        addresses = [proxy.address for proxy in proxies.values()]
+        replicaset = stack.enter_context(following(options(spool, *addresses, feed=feed)))
+        await_until(lambda: bool(replicaset.feeds), "a stream")
+        end = time.monotonic() + 60 * MINUTES
+        with Load(masters, 0.01) as load:
+            while time.monotonic() < end:
+                undo = disturb(masters, proxies, chance)
+                time.sleep(chance.random() * 2 * QUICK.answer)
+                undo()
+                harms += 1
+                time.sleep(chance.random() * QUICK.answer)
+        await_all(masters, replicaset)
+        rows, faults, tuples = read_spool(masters[1], spool)
+        assert faults == []
+        assert tuples == tuples_of(masters[1])
+        progress = replicaset.progress
+        assert rows == sum((replicaset.spool.vclock or {}).values()) - first_of(spool)
+        print(
+            f"{feed}: {harms} harms, {load.rows} written, {rows} rows in the spool, {len(tuples)} tuples equal, "
+            f"{progress.streams} streams, {progress.assignments} assignments, {progress.repeated} repeated"
+        )
+
+
+def first_of(spool: Path) -> int:
+    return int(min(path.name for path in spool.glob("*.xlog")).removesuffix(".xlog"))
+
+
+@pytest.mark.parametrize("feed", list(Feed))
+def test_each_record_is_fetched_once(tmp_path: Path, feed: Feed) -> None:
+    """In peace: transactions received = written, none came twice; with own_peer each from its own peer."""
+    with mesh(tmp_path, 3) as masters:
+        addresses = [f"unix/:{server.socket}" for server in masters.members.values()]
+        with following(options(tmp_path / "spool", *addresses, feed=feed)) as replicaset:
+            await_until(lambda: len(replicaset.feeds) == (3 if feed is Feed.OWN_PEER else 1), "streams")
+            start = dict(replicaset.spool.vclock or {})
+            with Load(masters, 0.0):
+                time.sleep(20)
+            await_all(masters, replicaset)
+            fetched = {uuid: feed.rows.counts for uuid, feed in replicaset.feeds.items()}
+            written = {i: n - start.get(i, 0) for i, n in (replicaset.spool.vclock or {}).items()}
+            assert sum(int(counts.sum()) for counts in fetched.values()) == sum(written.values())
+            assert all(feed.rows.repeated == 0 for feed in replicaset.feeds.values())
+            if feed is Feed.OWN_PEER:
+                for n in (1, 2, 3):
+                    assert int(fetched[instance(n)].sum()) == int(fetched[instance(n)][n]) == written[n]
+            print(f"{feed}: {sum(written.values())} rows written, as many fetched")
+    assert read_state(tmp_path / "spool").vclock is not None
