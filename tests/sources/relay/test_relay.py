@@ -23,7 +23,7 @@ from sources.relay.server import Relay
 from sources.spool.acks import read_acks
 from sources.subscribe.replicaset import Replicaset
 from tests.live import Tarantool
-from tests.live.replicaset import Mesh, instance, mesh
+from tests.live.mesh import Mesh, instance, mesh
 from tests.live.spools import read_spool, tuples_of
 from tests.sources.subscribe.following import await_until, following, options
 from tests.sources.subscribe.test_following import addresses, await_all, check, write

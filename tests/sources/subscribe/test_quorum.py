@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from tests.live.client import TarantoolError
-from tests.live.replicaset import mesh
+from tests.live.mesh import mesh
 from tests.sources.subscribe.following import await_until, following, options
 
 pytestmark = pytest.mark.live

@@ -18,7 +18,7 @@ import pytest
 from sources.spool.state import read_state
 from sources.subscribe.options import Feed
 from tests.live.proxy import Proxy
-from tests.live.replicaset import Mesh, instance, mesh
+from tests.live.mesh import Mesh, instance, mesh
 from tests.live.spools import read_spool, recovered, tuples_of
 from tests.sources.subscribe.following import QUICK, await_until, following, options
 from tests.sources.subscribe.test_following import await_all

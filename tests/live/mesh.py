@@ -1,0 +1,71 @@
+"""Masters in full mesh for tests: started, loaded, frozen, cut off, and compared with a spool.
+
+Each listens on a unix socket of its own and, for the code under test, behind a TCP proxy (`proxy`) that may be cut.
+Not here: what is tested with them.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+from collections.abc import Iterator, Mapping
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from tests.live.server import Tarantool
+
+REPLICASET = "aaaaaaaa-0000-4000-8000-000000000000"
+SPACE = """
+    box.schema.space.create('load', {if_not_exists = true}):create_index('pk', {if_not_exists = true})
+"""
+
+
+def instance(number: int) -> str:
+    """Return the uuid of the n-th master."""
+    return f"aaaaaaaa-0000-4000-8000-{number:012}"
+
+
+@dataclass
+class Mesh:
+    """Masters 1..n by number."""
+
+    members: dict[int, Tarantool]
+
+    def __getitem__(self, number: int) -> Tarantool:
+        return self.members[number]
+
+    def vclock(self, number: int) -> dict[int, int]:
+        """Return the vclock of a master, without component 0."""
+        told: Any = self.members[number].eval("return setmetatable(box.info.vclock, {__serialize = 'map'})")
+        pairs: Mapping[int, int] = dict(enumerate(told, start=1)) if isinstance(told, list) else told
+        return {int(i): int(lsn) for i, lsn in pairs.items() if i and lsn}
+
+    def signal(self, number: int, what: signal.Signals) -> None:
+        """Send a master SIGSTOP or SIGCONT."""
+        os.kill(self.members[number].pid, what)
+
+
+@contextmanager
+def mesh(directory: Path, count: int = 3, cfg: Mapping[str, Any] | None = None) -> Iterator[Mesh]:
+    """Run masters that replicate each other; they have a space `load` with an unsigned primary key."""
+    sockets = {n: str(directory / f"{n}.sock") for n in range(1, count + 1)}
+    members: dict[int, Tarantool] = {}
+    with ExitStack() as stack:
+        for n, path in sockets.items():
+            options: dict[str, Any] = {
+                "instance_uuid": instance(n),
+                "replicaset_uuid": REPLICASET,
+                "replication_timeout": 0.5,
+                "replication_connect_quorum": 0,
+                "replication": [f"unix/:{sockets[m]}" for m in range(1, n)],
+                "memtx_memory": 128 << 20,
+            }
+            lua = SPACE if n == 1 else ""
+            members[n] = Tarantool(directory / str(n), cfg=options | dict(cfg or {}), lua=lua, socket=path)
+            stack.enter_context(members[n])
+        everybody = [f"unix/:{path}" for path in sockets.values()]
+        for member in members.values():
+            member.eval("box.cfg{replication = ...}", everybody)
+        yield Mesh(members)

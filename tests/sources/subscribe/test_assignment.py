@@ -1,0 +1,118 @@
+"""Who feeds what: each point of documents 002 and 004, and what holds for any number of peers and ids."""
+
+from __future__ import annotations
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from sources.iproto.messages import Ballot
+from sources.subscribe.assignment import Orphans, assign, lead
+from sources.subscribe.start import fitness, rewound, start_vclock
+
+A, B, C = "a", "b", "c"
+OWNERS = {1: A, 2: B, 3: C}
+
+
+def ids(*numbers: int) -> frozenset[int]:
+    return frozenset(numbers)
+
+
+def test_each_connected_peer_feeds_its_own_instance() -> None:
+    assert assign([C, A, B], OWNERS) == {A: ids(1), B: ids(2), C: ids(3)}
+
+
+def test_orphans_go_to_the_last_peer_by_id() -> None:
+    assert assign([B, A], OWNERS | {7: "gone", 9: ""}) == {A: ids(1), B: ids(2, 3, 7, 9)}
+
+
+def test_orphans_go_round() -> None:
+    owners = OWNERS | {7: "d", 8: "e", 9: "f", 10: "g"}
+    given_ = assign([A, B, C], owners, orphans=Orphans.ROUND_ROBIN)
+    assert given_ == {A: ids(1, 7, 10), B: ids(2, 8), C: ids(3, 9)}
+
+
+def test_a_dropped_peer_s_ids_move_and_nothing_else() -> None:
+    before = assign([A, B, C], OWNERS)
+    assert assign([A, C], OWNERS, before) == {A: ids(1), C: ids(2, 3)}
+
+
+def test_a_peer_that_is_back_takes_its_ids_from_the_one_that_had_them() -> None:
+    stolen = {A: ids(1), C: ids(2, 3)}
+    assert assign([A, B, C], OWNERS, stolen) == {A: ids(1), B: ids(2), C: ids(3)}
+
+
+def test_an_orphan_stays_where_it_is_when_another_peer_comes() -> None:
+    before = {A: ids(1, 9)}
+    assert assign([A, B], {1: A, 2: B, 9: "x"}, before)[A] == ids(1, 9)
+
+
+def test_an_instance_that_joins_is_an_orphan_until_it_is_a_peer() -> None:
+    before = assign([A, B], {1: A, 2: B})
+    assert assign([A, B], OWNERS, before) == {A: ids(1), B: ids(2, 3)}
+
+
+def test_who_cannot_feed_an_id_is_not_asked() -> None:
+    able = {A: ids(1, 2, 3), B: ids(3), C: ids(1, 3)}
+    assert assign([A, B, C], OWNERS, able=able) == {A: ids(1, 2), C: ids(3)}
+    assert assign([A, B], {5: "x"}, able={A: ids(), B: ids()}) == {}
+
+
+peers = st.lists(st.sampled_from("abcdefgh"), unique=True)
+owners = st.dictionaries(st.integers(1, 31), st.sampled_from("abcdefghxyz"), max_size=12).map(
+    lambda found: {
+        i: f"{uuid}" if list(found.values()).count(uuid) == 1 else f"{uuid}{i}" for i, uuid in found.items()
+    }
+)
+
+
+@given(peers, owners, peers, st.sampled_from(list(Orphans)))
+def test_every_id_once_its_own_to_its_own_and_least_moves(
+    connected: list[str], owned: dict[int, str], before_: list[str], orphans: Orphans
+) -> None:
+    before = assign(before_, owned, orphans=orphans)
+    after = assign(connected, owned, before, orphans)
+    fed = [i for given_ in after.values() for i in given_]
+    assert sorted(fed) == (sorted(owned) if connected else [])
+    held = {i: peer for peer, given_ in before.items() for i in given_}
+    for peer, given_ in after.items():
+        for i in given_:
+            if owned[i] in connected:
+                assert peer == owned[i]
+            elif held.get(i) in connected:
+                assert peer == held[i]
+    assert assign(connected, owned, after, orphans) == after
+    assert assign(connected[::-1], owned, after, orphans) == after
+
+
+def ballot(vclock: dict[int, int], gc: dict[int, int] | None = None) -> Ballot:
+    return Ballot(vclock, gc or {}, is_loading=False)
+
+
+def test_the_leader_stays_while_it_is_able() -> None:
+    ballots = {A: ballot({1: 5}), B: ballot({1: 9})}
+    able = {A: ids(1), B: ids(1)}
+    assert lead([A, B], ids(1), A, ballots, able) == {A: ids(1)}
+    assert lead([A, B], ids(1), None, ballots, able) == {B: ids(1)}
+    assert lead([A, B], ids(1), A, ballots, {A: ids(), B: ids(1)}) == {B: ids(1)}
+    assert lead([A, B], ids(1), A, ballots, {A: ids(), B: ids()}) == {}
+
+
+def test_a_start_is_checked_on_both_sides() -> None:
+    """Gc <= start <= current; a server says nothing of a start that is ahead of it."""
+    fit = fitness(ballot({1: 10, 2: 10, 3: 10}, {1: 5, 2: 6}), {1: 5, 2: 5, 3: 11}, [1, 2, 3, 4])
+    assert (fit.able, fit.gone, fit.behind) == (ids(1, 4), {2: 6}, {3: 10})
+
+
+def test_ids_of_others_are_asked_for_from_the_peer_s_own_position() -> None:
+    told = ballot({1: 10, 2: 20, 3: 30})
+    assert start_vclock(told, {1: 4, 2: 25, 5: 1}, ids(1, 5)) == {1: 4, 2: 25, 3: 30, 5: 1}
+    assert start_vclock(told, {1: 4}, None) == {1: 4}
+    assert start_vclock(told, {}, ids(1)) == {2: 20, 3: 30}
+
+
+def test_rows_are_lost_only_if_nobody_has_them() -> None:
+    had = {A: {1: 10}, B: {1: 10}}
+    assert rewound(A, 1, {A: ballot({1: 9}), B: ballot({1: 8})}, had)
+    assert not rewound(A, 1, {A: ballot({1: 9}), B: ballot({1: 10})}, had)
+    assert not rewound(A, 1, {B: ballot({1: 8})}, had), "its instance is away: the rows may come back"
+    assert not rewound(A, 1, {A: ballot({1: 9})}, {A: {1: 9}}), "a ballot that is older than what came since"

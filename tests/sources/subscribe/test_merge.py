@@ -1,0 +1,106 @@
+"""Merging by time: complete, in order, each transaction whole, and never before what may still come."""
+
+from __future__ import annotations
+
+import numpy as np
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from sources.iproto.inflow import Chunk
+from sources.subscribe.merge import Queue, merged
+
+Transaction = tuple[float, int, int, bytes]
+"""Time, replica id, lsn, bytes."""
+
+
+def chunk(transactions: list[Transaction]) -> Chunk:
+    rows = b"".join(t[3] for t in transactions)
+    return Chunk(
+        np.frombuffer(rows, np.uint8),
+        np.cumsum([len(t[3]) for t in transactions]).astype(np.int64),
+        np.array([t[0] for t in transactions]),
+        np.array([t[1] for t in transactions], np.int64),
+        np.array([t[2] for t in transactions], np.int64),
+    )
+
+
+def taken(found: Chunk | None) -> list[Transaction]:
+    if found is None:
+        return []
+    begins = [0, *found.ends[:-1].tolist()]
+    return [
+        (float(time), int(replica), int(lsn), found.rows[begin:end].tobytes())
+        for begin, end, time, replica, lsn in zip(
+            begins, found.ends.tolist(), found.times, found.replicas, found.lsns, strict=True
+        )
+    ]
+
+
+def queue(*ids: int) -> Queue:
+    return Queue(frozenset(ids), {})
+
+
+def test_one_stream_is_never_held_up() -> None:
+    one = queue(1)
+    one.add(chunk([(5.0, 1, 1, b"a"), (4.0, 1, 2, b"b")]))
+    assert [t[3] for t in taken(merged([one]))] == [b"a", b"b"]
+
+
+def test_rows_wait_for_a_stream_that_has_said_nothing() -> None:
+    one, two = queue(1), queue(2)
+    one.add(chunk([(5.0, 1, 1, b"a")]))
+    assert merged([one, two]) is None
+    two.add(chunk([(3.0, 2, 1, b"b"), (6.0, 2, 2, b"c")]))
+    assert [t[3] for t in taken(merged([one, two]))] == [b"b", b"a"]
+    assert (one.size, two.size) == (0, 1)
+
+
+def test_a_vote_frees_rows_only_when_all_it_told_of_has_come() -> None:
+    one, two = queue(1), queue(2)
+    one.add(chunk([(5.0, 1, 1, b"a")]))
+    two.asked(9.0, {2: 1})
+    assert merged([one, two]) is None
+    two.add(chunk([(4.0, 2, 1, b"b")]))
+    assert [t[3] for t in taken(merged([one, two]))] == [b"b", b"a"]
+
+
+def test_an_idle_stream_that_has_nothing_frees_the_others() -> None:
+    one, two = queue(1), queue(2)
+    one.add(chunk([(5.0, 1, 1, b"a"), (8.0, 1, 2, b"b")]))
+    two.asked(6.0, {1: 99, 2: 0})
+    assert [t[3] for t in taken(merged([one, two]))] == [b"a"]
+    two.asked(8.0, {1: 99})
+    assert [t[3] for t in taken(merged([one, two]))] == [b"b"]
+
+
+@st.composite
+def streams(draw: st.DrawFn) -> list[list[Transaction]]:
+    found = []
+    for replica in range(1, draw(st.integers(1, 4)) + 1):
+        times = sorted(draw(st.lists(st.integers(0, 30), max_size=12)))
+        payload = st.binary(min_size=1, max_size=9)
+        found.append([(float(t), replica, k + 1, draw(payload)) for k, t in enumerate(times)])
+    return found
+
+
+@given(streams(), st.data())
+@settings(deadline=None)
+def test_any_arrival_gives_the_order_of_time(found: list[list[Transaction]], data: st.DataObject) -> None:
+    queues = [queue(k + 1) for k in range(len(found))]
+    rest = [list(stream) for stream in found]
+    out: list[Transaction] = []
+    while any(rest):
+        k = data.draw(st.sampled_from([k for k, stream in enumerate(rest) if stream]))
+        count = data.draw(st.integers(1, len(rest[k])))
+        queues[k].add(chunk(rest[k][:count]))
+        del rest[k][:count]
+        out += taken(merged(queues))
+        assert [t[0] for t in out] == sorted(t[0] for t in out)
+    for k, each in enumerate(queues):
+        each.asked(1e9, {k + 1: len(found[k])})
+    out += taken(merged(queues))
+    assert sorted(out) == sorted(t for stream in found for t in stream)
+    assert [t[0] for t in out] == sorted(t[0] for t in out)
+    for replica in range(1, len(found) + 1):
+        assert [t[2] for t in out if t[1] == replica] == list(range(1, len(found[replica - 1]) + 1))
+    assert all(each.size == 0 for each in queues)
