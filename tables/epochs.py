@@ -18,14 +18,11 @@ from typing import Any
 from delta.tables import DeltaTable
 
 from schemas.errors import WarehouseError
+from tables.cut import EPOCHS as TABLE
+from tables.cut import NEVER_TAKEN_BACK, RID
 from tables.warehouse import MARK, Warehouse, in_parallel
 
 log = logging.getLogger(__name__)
-
-TABLE = "_epochs"
-
-NEVER_TAKEN_BACK = frozenset({"_epochs", "_cluster", "_applier_map", "_requests"})
-"""An id once given stays given, and rows of these are the same when a batch is repeated."""
 
 
 @dataclass(frozen=True)
@@ -80,7 +77,7 @@ def take_back(warehouse: Warehouse, epoch: Epoch | None) -> list[str]:
 
     """
     versions = {} if epoch is None else epoch.versions
-    found = [name for name in warehouse.tables() if name not in NEVER_TAKEN_BACK]
+    found = [name for name in warehouse.tables() if name not in NEVER_TAKEN_BACK | {RID}]
     undone = [name for name in in_parallel(lambda t: _take_back(warehouse, t, versions), found) if name]
     if undone:
         log.warning("an unfinished batch was taken back from %s", ", ".join(undone))

@@ -17,11 +17,15 @@ import threading
 import time
 from pathlib import Path
 from types import TracebackType
-from typing import Any
+from typing import TYPE_CHECKING, Any
 from urllib.parse import urlparse
 
 from schemas.errors import LockError
-from tables.warehouse import Warehouse
+from tables.lease import ArrowFile, HadoopFile, LeaseFile
+from tables.place import Place
+
+if TYPE_CHECKING:
+    from tables.warehouse import Warehouse
 
 LOCK_NAME = "_writer.lock"
 LEASE_SECONDS = 60.0
@@ -52,8 +56,8 @@ class WriterLock:
 
     Parameters
     ----------
-    warehouse : Warehouse
-        What is to be written.
+    warehouse : Warehouse or Place
+        What is to be written; a place where there is no Spark.
     purpose : str
         Shown to whoever finds the lock taken.
 
@@ -64,7 +68,7 @@ class WriterLock:
 
     """
 
-    def __init__(self, warehouse: Warehouse, purpose: str) -> None:
+    def __init__(self, warehouse: Warehouse | Place, purpose: str) -> None:
         self._warehouse = warehouse
         self._owner = json.dumps(_owner(purpose))
         self._folder = local_folder(warehouse.root)
@@ -86,8 +90,7 @@ class WriterLock:
         if self._handle is not None:
             self._handle.close()
         elif self._lost is None:
-            fs, path = self._lease()
-            fs.delete(path, False)
+            self._lease().delete()
 
     def check(self) -> None:
         """Raise where the lock is no longer ours. Called before each commit."""
@@ -111,47 +114,33 @@ class WriterLock:
         handle.flush()
         self._handle = handle
 
-    def _lease(self) -> tuple[Any, Any]:
-        return self._warehouse._hadoop(self._warehouse.path(LOCK_NAME))
+    def _lease(self) -> LeaseFile:
+        if isinstance(self._warehouse, Place):
+            return ArrowFile(self._warehouse.fs, self._warehouse.at(LOCK_NAME))
+        return HadoopFile(*self._warehouse._hadoop(self._warehouse.path(LOCK_NAME)))
 
     def _take_lease(self) -> None:
-        fs, path = self._lease()
-        if fs.exists(path):
-            age = time.time() - fs.getFileStatus(path).getModificationTime() / 1000
+        lease = self._lease()
+        age = lease.age()
+        if age is not None:
             if age < LEASE_SECONDS:
                 raise LockError(
-                    f"the warehouse is being written by {_described(_read(fs, path))}",
+                    f"the warehouse is being written by {_described(lease.read())}",
                     warehouse=self._warehouse.root,
                     advice=f"{_ADVICE}; the lock of a killed writer is free after {LEASE_SECONDS:.0f} s",
                 )
-            fs.delete(path, False)
+            lease.delete()
         try:
-            _write(fs, path, self._owner, overwrite=False)
+            lease.write(self._owner, overwrite=False)
         except Exception as error:
             raise LockError(f"the writer lock was taken first by another: {error}", advice=_ADVICE) from error
         threading.Thread(target=self._renew, name="writer-lock", daemon=True).start()
 
     def _renew(self) -> None:
-        fs, path = self._lease()
+        lease = self._lease()
         while not self._stop.wait(LEASE_SECONDS / 6):
             with contextlib.suppress(FileNotFoundError):
-                if not fs.exists(path) or _read(fs, path) != self._owner:
+                if lease.age() is None or lease.read() != self._owner:
                     self._lost = "another writer has taken it over"
                     return
-                _write(fs, path, self._owner, overwrite=True)
-
-
-def _read(fs: Any, path: Any) -> str:
-    stream = fs.open(path)
-    try:
-        return bytes(stream.readAllBytes()).decode()
-    finally:
-        stream.close()
-
-
-def _write(fs: Any, path: Any, text: str, *, overwrite: bool) -> None:
-    stream = fs.create(path, overwrite)
-    try:
-        stream.write(bytearray(text.encode()))
-    finally:
-        stream.close()
+                lease.write(self._owner, overwrite=True)

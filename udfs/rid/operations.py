@@ -130,6 +130,8 @@ def begin_generation(node: Node) -> Node:
 def start_sync(target: Node, source: Node) -> Node:
     """Return the target at the start of a sync: it is told what comes, and of which network it is.
 
+    Its mark goes: data that come with the sync begin no generation of its own.
+
     Raises
     ------
     RidStateError
@@ -149,7 +151,7 @@ def start_sync(target: Node, source: Node) -> Node:
         consistency=False,
         outdated=target.rid.outdated or behind,
     )
-    return replace(target, rid=rid)
+    return Node(rid)
 
 
 def complete_sync(target: Node) -> Node:

@@ -79,6 +79,9 @@ class Network(RuleBasedStateMachine):
         self.nodes[n] = operations.write(operations.renew_mark(before, self.fresh()))
         assert (self.nodes[n].rid.head != before.rid.head) == (before.next is not None)
         self.data[n] = self.new_write(self.data[n])
+        if self.group(n) == {0, 1, 2}:
+            # Nobody is left who holds an earlier state of this generation.
+            self.sealed.pop(self.nodes[n].rid.head, None)
         self.replicate(n)
 
     def replicate(self, n: int) -> None:
@@ -203,4 +206,4 @@ class Network(RuleBasedStateMachine):
 
 
 TestNetwork = Network.TestCase
-TestNetwork.settings = settings(deadline=None, max_examples=400, stateful_step_count=50)
+TestNetwork.settings = settings(deadline=None, max_examples=250, stateful_step_count=50)

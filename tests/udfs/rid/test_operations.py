@@ -112,6 +112,7 @@ def test_synchronization(a: str, b: str, started: str, completed: str) -> None:
     target = node(b, 5, outdated=True, crashed_primary=True)
     middle = operations.start_sync(target, source)
     assert drawn(middle) == started
+    assert middle.next is None
     assert not middle.rid.consistency
     assert middle.rid.outdated
     assert middle.rid.crashed_primary

@@ -1,0 +1,118 @@
+"""The writer lock of a primary: whoever writes a warehouse holds the lock, and the RID says that it may.
+
+A warehouse that has no RID is made a primary by its first writer: so one who never heard of RIDs writes as ever, and
+a copy that is made later starts from a base. One that has a RID is written only where that says primary. A lock that
+a killed writer left is free by itself (`tables.lock`); the RID, which still says locked, then tells of the crash.
+Not here: the RID's rules (`udfs.rid`), and copying (`tables.copy`).
+"""
+
+from __future__ import annotations
+
+import logging
+from types import TracebackType
+
+from schemas.errors import RidStateError
+from tables.cut import last_epoch
+from tables.lock import WriterLock
+from tables.place import known, place_of
+from tables.rid import Change, RidTable, fresh
+from tables.warehouse import Warehouse
+from udfs.rid import operations
+from udfs.rid.operations import Node
+
+log = logging.getLogger(__name__)
+
+
+class PrimaryLock(WriterLock):
+    """The writer lock, where the RID allows to write.
+
+    Parameters
+    ----------
+    warehouse : Warehouse
+    purpose : str
+        Shown to whoever finds the lock taken.
+
+    Raises
+    ------
+    LockError
+        On entry, where another writer holds it; from `check`, where it was lost meanwhile.
+    RidStateError
+        On entry, where the warehouse is not primary. Nothing was written then.
+
+    """
+
+    def __init__(self, warehouse: Warehouse, purpose: str) -> None:
+        super().__init__(warehouse, purpose)
+        self._rid: RidTable | None = None
+        self._renewed = False
+        if known(warehouse.root):
+            self._rid = RidTable(place_of(warehouse.root))
+        else:
+            log.warning("%s: no RID is kept there, and no copy can be compared with it", warehouse.root)
+
+    def __enter__(self) -> PrimaryLock:
+        super().__enter__()
+        try:
+            self._open()
+        except BaseException:
+            super().__exit__(None, None, None)
+            raise
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        try:
+            if self._rid is not None and self._lost is None:
+                self._rid.update("unlock", last_epoch(self._rid.place), operations.unlock)
+        finally:
+            super().__exit__(kind, error, trace)
+
+    def check(self) -> None:
+        """Raise where the lock is no longer ours. Called before each commit.
+
+        The first call of a batch gives the generation that its data will begin, if any, the time of now.
+        """
+        super().check()
+        if self._rid is None or self._renewed:
+            return
+        if self._rid.last().node.next is not None:
+            epoch, mark = last_epoch(self._rid.place), fresh()
+            self._rid.update("renew", epoch, lambda node: operations.renew_mark(node, mark))
+            self._renewed = True
+
+    def settle(self, epoch: int) -> None:
+        """Note that a batch was committed.
+
+        Parameters
+        ----------
+        epoch : int
+            Its number.
+
+        """
+        self._renewed = False
+        if self._rid is not None and self._rid.last().node.next is not None:
+            self._rid.update("generation", epoch, lambda node: node)
+
+    def _open(self) -> None:
+        if self._rid is None:
+            return
+        epoch = last_epoch(self._rid.place)
+        before = self._rid.last()
+        if before.number and not before.node.rid.primary:
+            raise RidStateError(
+                "the warehouse is not primary; nothing was written",
+                warehouse=self._rid.place.root,
+                rid=before.node.rid,
+                advice=f"write to the primary, or `python -m jobs.rid promote {self._rid.place.root}`",
+            )
+        crashed = before.node.rid.crashed_primary
+        now = self._rid.update("lock", epoch, lambda node: _opened(node, before))
+        if now.node.rid.crashed_primary and not crashed:
+            log.warning("the last writer of %s was killed; its lock is taken over", self._rid.place.root)
+
+
+def _opened(node: Node, before: Change) -> Node:
+    if not before.number:
+        node = operations.promote(node, fresh(), unconnected=False)
+    return operations.lock(node)
