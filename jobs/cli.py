@@ -18,7 +18,7 @@ from types import FrameType
 from typing import Any, NoReturn, TypeVar, overload
 
 from jobs.config import Config, load
-from schemas.errors import AggregatorError, ConfigurationError
+from schemas.errors import AggregatorError, ConfigurationError, RidError
 
 DONE, FAILED, MISUSED = 0, 1, 2
 
@@ -86,13 +86,32 @@ def run(
         Reads and checks what the command needs of the file; by default a whole deployment.
 
     """
+    return run_alone(lambda options: main(load(options.config), options), arguments, argv)
+
+
+def run_alone(
+    main: Callable[[argparse.Namespace], int | None],
+    arguments: argparse.ArgumentParser,
+    argv: Sequence[str] | None = None,
+) -> int:
+    """Run a command that needs no configuration, as `run` does.
+
+    Parameters
+    ----------
+    main : callable
+        Gets the parsed arguments; returns an exit code, or None for 0.
+    arguments : ArgumentParser
+        With an option `--verbose`.
+    argv : sequence of str, optional
+
+    """
     try:
         options = arguments.parse_args(argv)
     except SystemExit as exit_:
         return exit_.code if isinstance(exit_.code, int) else MISUSED
     try:
         with _stopped_by_sigterm():
-            return main(load(options.config), options) or DONE
+            return main(options) or DONE
     except (KeyboardInterrupt, Stopped) as stop:
         print("stopped", file=sys.stderr)
         return 130 if isinstance(stop, KeyboardInterrupt) else 143
@@ -110,7 +129,7 @@ def report(error: Exception, *, verbose: bool = False) -> int:
     if verbose or line is None:
         traceback.print_exception(error)
     print(f"error: {line or _unforeseen(error)}", file=sys.stderr)
-    return MISUSED if isinstance(error, ConfigurationError) else FAILED
+    return MISUSED if isinstance(error, ConfigurationError | RidError) else FAILED
 
 
 def _line(error: Exception) -> str | None:

@@ -67,3 +67,10 @@ def newest_cut(place: Place) -> Cut:
         elif name.startswith("_") and name not in (EPOCHS, RID):
             versions[name] = 0
     return Cut(int(row["epoch"]), versions)
+
+
+def named_tables(place: Place) -> set[str]:
+    """Return the tables that the newest epoch names, whether they are there or not."""
+    epochs = place.open(EPOCHS)
+    row = None if epochs is None else newest(epochs, "epoch")
+    return set() if row is None else {str(table) for table, _ in row["versions"]}

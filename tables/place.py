@@ -56,6 +56,11 @@ class Place:
         """Return the path of a file or folder below, as `fs` takes it."""
         return "/".join((self.path, *names))
 
+    def is_there(self) -> bool:
+        """Whether the folder, or the one that it is to lie in, exists."""
+        paths = [self.path, self.path.rpartition("/")[0]]
+        return any(info.type == pafs.FileType.Directory for info in self.fs.get_file_info(paths))
+
     def open(self, table: str, version: int | None = None) -> DeltaTable | None:
         """Return a table, at a version or as it is now; None where there is none."""
         try:

@@ -30,6 +30,8 @@ from udfs.rid.value import parse_rid
 
 ATTEMPTS = 30
 
+SYNC_START, SYNC_END = "sync_start", "sync_end"
+
 SCHEMA = pa.schema(
     [
         ("number", pa.int64()),
@@ -115,7 +117,13 @@ class RidTable:
         return sorted((_change(row) for row in table.to_pyarrow_table().to_pylist()), key=lambda c: c.number)
 
     def update(
-        self, event: str, epoch: int, change: Callable[[Node], Node], *, peer: str | None = None
+        self,
+        event: str,
+        epoch: int,
+        change: Callable[[Node], Node],
+        *,
+        peer: str | None = None,
+        moves_epoch: bool = False,
     ) -> Change:
         """Change the RID, and return what holds then; a change that changes nothing is not written.
 
@@ -126,6 +134,10 @@ class RidTable:
             The warehouse's newest one: read before this is called.
         change : callable
             From the node as it is at that epoch to what it becomes. Called again where another was faster.
+        peer : str, optional
+        moves_epoch : bool
+            Whether the newest epoch is `epoch` from now on even if that is before the one that was known: a branch
+            was discarded.
 
         Raises
         ------
@@ -143,7 +155,7 @@ class RidTable:
                 last.number + 1,
                 event,
                 node,
-                now.epoch,
+                epoch if moves_epoch else now.epoch,
                 peer,
                 datetime.now(UTC),
                 f"{socket.gethostname()}:{os.getpid()}",

@@ -1,0 +1,83 @@
+"""The files of a Delta table's log, by their names.
+
+From Delta's protocol, "Delta Log Entries", "Checkpoints", "Log Compaction Files", "Version Checksum File":
+
+    _delta_log/
+      00000000000000000042.json                                    the commit of version 42
+      00000000000000000042.checkpoint.parquet                      all state at 42, in one file
+      00000000000000000042.checkpoint.0000000001.0000000003.parquet   or part 1 of 3
+      00000000000000000042.checkpoint.<uuid>.parquet|json          or with sidecars
+      _sidecars/<uuid>.parquet
+      00000000000000000040.00000000000000000042.compacted.json     the commits of 40 to 42 in one
+      00000000000000000042.crc                                     counts and sums at 42
+      _last_checkpoint                                             a hint: where the newest checkpoint is
+
+Hadoop keeps a checksum of each local file beside it (`.<name>.crc`); it is not part of the table, and wrong once
+the file is replaced by other means. Pure: nothing is read here.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+LOG = "_delta_log"
+SIDECARS = "_sidecars"
+LAST_CHECKPOINT = "_last_checkpoint"
+
+_COMMIT = re.compile(r"(\d{20})\.json")
+_CHECKPOINT = re.compile(
+    r"(\d{20})\.checkpoint\.(?:parquet|\d{10}\.\d{10}\.parquet|[0-9a-fA-F-]{36}\.(?:parquet|json))"
+)
+_COMPACTED = re.compile(r"\d{20}\.(\d{20})\.compacted\.json")
+_SUM = re.compile(r"(\d{20})\.crc")
+
+
+@dataclass(frozen=True, order=True)
+class LogFile:
+    """One file of a log.
+
+    Parameters
+    ----------
+    version : int
+        The last version that it speaks of.
+    rank : int
+        Order within a version: the commit, then what is made from it.
+    name : str
+
+    """
+
+    version: int
+    rank: int
+    name: str
+
+    @property
+    def is_commit(self) -> bool:
+        """Whether it is the commit itself."""
+        return self.rank == 0
+
+    @property
+    def is_checkpoint(self) -> bool:
+        """Whether it is a checkpoint, or a part of one."""
+        return self.rank == 1
+
+
+def log_file(name: str) -> LogFile | None:
+    """Return what a name in `_delta_log` stands for; None for what belongs to no version."""
+    for rank, pattern in enumerate((_COMMIT, _CHECKPOINT, _COMPACTED, _SUM)):
+        match = pattern.fullmatch(name)
+        if match:
+            return LogFile(int(match[1]), rank, name)
+    return None
+
+
+def log_files(names: Iterable[str]) -> list[LogFile]:
+    """Return the log files among names, by version."""
+    return sorted(found for found in map(log_file, names) if found is not None)
+
+
+def hadoop_sum(path: str) -> str:
+    """Return the path of the checksum that Hadoop keeps of a local file."""
+    folder, slash, name = path.rpartition("/")
+    return f"{folder}{slash}.{name}.crc"

@@ -1,0 +1,73 @@
+"""A drawing of what two nodes have held: their generations, the newest above, which of them have which. Pure.
+
+a b
+*    01DT3V6WF6K5K12JBV8B563TXP  2019-11-20 08:21:36  a: head, from epoch 11
+  *  01DT3TREEM05JE0G8NFRACKJ3Y  2019-11-20 08:04:39  b: head, from epoch 11
+* *  01DT3TPFFQV48H3D51300DH53S  2019-11-20 08:03:35  to epoch 10
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from ulid import ULID
+
+from udfs.rid.value import EMPTY, Rid
+
+
+@dataclass(frozen=True)
+class Generation:
+    """One generation that a node has had.
+
+    Parameters
+    ----------
+    ulid : ULID
+    note : str
+        What else is known of it there: its epochs, how it came.
+
+    """
+
+    ulid: ULID
+    note: str = ""
+
+
+def lineage(rid: Rid, notes: Mapping[ULID, str] | None = None) -> list[Generation]:
+    """Return the generations that a RID itself names, the newest first."""
+    known = notes or {}
+    return [Generation(ulid, known.get(ulid, "")) for ulid in rid.generations if ulid != EMPTY]
+
+
+def draw(nodes: Mapping[str, Sequence[Generation]]) -> str:
+    """Draw what nodes have held.
+
+    Parameters
+    ----------
+    nodes : mapping of str to sequence of Generation
+        By a short name; each node's the newest first.
+
+    """
+    held = {name: {one.ulid: one for one in generations} for name, generations in nodes.items()}
+    # A lineage's ULIDs ascend: so one order fits all.
+    ulids = sorted({ulid for generations in held.values() for ulid in generations}, reverse=True)
+    lines = [" ".join(nodes)]
+    for place, ulid in enumerate(ulids):
+        marks = [_mark(name, held[name], ulids, place) for name in nodes]
+        time = ulid.datetime.strftime("%Y-%m-%d %H:%M:%S")
+        notes = [
+            f"{name}: {held[name][ulid].note}"
+            for name in nodes
+            if ulid in held[name] and held[name][ulid].note
+        ]
+        lines.append(f"{' '.join(marks)}  {ulid}  {time}  {'; '.join(notes)}".rstrip())
+    return "\n".join(lines) if ulids else "no generation yet"
+
+
+def _mark(name: str, held: Mapping[ULID, Generation], ulids: Sequence[ULID], place: int) -> str:
+    if ulids[place] in held:
+        mark = "*"
+    elif any(u in held for u in ulids[:place]) and any(u in held for u in ulids[place:]):
+        mark = "|"
+    else:
+        mark = " "
+    return mark.ljust(len(name))
