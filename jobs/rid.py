@@ -15,16 +15,20 @@ import argparse
 import json
 import re
 import sys
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 from jobs.cli import run_alone
 from jobs.config import load
+from jobs.transfer import Transfer
 from schemas.errors import ConfigurationError
 from tables import switch
-from tables.cut import last_epoch
+from tables.copy.lost import lost_after
+from tables.copy.sync import common_epoch, relation, sync
+from tables.cut import BEFORE_THE_FIRST, last_epoch
 from tables.generations import Held, generations_of
-from tables.place import DATABASE, Place, place_of
+from tables.place import DATABASE, Place, known, place_of
 from tables.rid import RidTable
 from udfs.rid.comparison import Comparison, Verdict, compare
 from udfs.rid.drawing import Generation, draw, lineage
@@ -64,8 +68,8 @@ def read_side(text: str, database: str) -> Side:
     """Return the RID that an argument is, or that of the warehouse that it names."""
     if _LIKE_A_RID.fullmatch(text):
         return Side(text, Node(parse_rid(text)))
-    place = place_of(text, database)
-    if not place.is_there():
+    place = place_of(text, database) if known(text) else None
+    if place is None or not place.is_there():
         raise ConfigurationError(
             f"{text!r} is neither a RID nor a warehouse", advice="give a RID in full, a folder or a URI"
         )
@@ -74,6 +78,16 @@ def read_side(text: str, database: str) -> Side:
 
 def place_from(options: argparse.Namespace) -> Place:
     """Return the warehouse that a command is about."""
+    place = named_place(options)
+    if not place.is_there():
+        raise ConfigurationError(
+            f"there is no {place.root}, nor the folder for it", advice="check the address"
+        )
+    return place
+
+
+def named_place(options: argparse.Namespace) -> Place:
+    """Return the warehouse that a command line names."""
     if (options.warehouse is None) == (options.config is None):
         raise ConfigurationError(
             "no warehouse is named, or two are", advice="give WAREHOUSE or --config FILE"
@@ -115,7 +129,7 @@ def print_side(side: Side, *, as_json: bool) -> None:
     print(f"{side.name}: {describe(rid)}; newest epoch: {side.epoch}")
     if mark is not None:
         print("copies may exist that are not connected: the next data begin a new generation")
-    print(draw({"held": side.generations()}))
+    print(draw({"": side.generations()}))
 
 
 def describe(rid: Rid) -> str:
@@ -163,6 +177,27 @@ def sentence(found: Comparison) -> str:
     return f"split brain: both were written after {found.common}{younger}"
 
 
+def sync_command(options: argparse.Namespace) -> None:
+    """Copy a warehouse onto another place, or bring the copy there up to date."""
+    source, target = (place_of(text, options.database) for text in (options.source, options.target))
+    discard = None if options.discard_target is None else parse_rid(options.discard_target)
+    tell_losses(source, target)
+    with Transfer() as progress:
+        done = sync(source, target, progress.options(discard, check_all=options.verify == "all"))
+    print(f"{target.root}: epoch {done.cut.epoch}, {len(done.cut.versions)} tables, {done.rows} rows")
+    print(done.node.rid)
+
+
+def tell_losses(source: Place, target: Place) -> None:
+    """Print what a sync would lose, where both sides were written."""
+    ours, theirs = RidTable(source), RidTable(target)
+    found = relation(ours, theirs)
+    if found.verdict is Verdict.SPLIT_BRAIN:
+        print(sentence(found).replace(" is a", " is the source").replace(" is b", " is the target"))
+        known = common_epoch(theirs, found.common)
+        print(lost_after(target, BEFORE_THE_FIRST if known is None else known))
+
+
 def arguments() -> argparse.ArgumentParser:
     """Return the parser of the command."""
     shared = argparse.ArgumentParser(add_help=False)
@@ -192,12 +227,25 @@ def arguments() -> argparse.ArgumentParser:
     two.add_argument("b", metavar="B", help="a warehouse, or a RID")
     two.add_argument("--json", action="store_true", help="print one JSON object")
     two.set_defaults(work=compare_command)
+    copy = commands.add_parser("sync", parents=[shared], help=sync_command.__doc__, allow_abbrev=False)
+    copy.add_argument("--from", dest="source", required=True, metavar="WAREHOUSE", help="what is copied")
+    copy.add_argument("--to", dest="target", required=True, metavar="WAREHOUSE", help="where to")
+    copy.add_argument(
+        "--discard-target", metavar="RID", help="give up what the target, at this RID, has of its own"
+    )
+    copy.add_argument(
+        "--verify",
+        choices=("all", "copied"),
+        default="all",
+        help="compare the content of all files (default), or of those copied now; of the others the size",
+    )
+    copy.set_defaults(work=sync_command)
     return parser
 
 
-def main() -> int:
+def main(argv: Sequence[str] | None = None) -> int:
     """Run the command."""
-    return run_alone(lambda options: options.work(options), arguments())
+    return run_alone(lambda options: options.work(options), arguments(), argv)
 
 
 if __name__ == "__main__":

@@ -7,7 +7,7 @@ HDFS and local disks a move is one step; object stores show a file only when it 
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from uuid import uuid4
 
 import google_crc32c
@@ -22,6 +22,9 @@ log = logging.getLogger(__name__)
 CHUNK = 4 << 20
 UNFINISHED = "_sync.unfinished"
 """The folder, beside the tables, of files on their way."""
+
+DISCARDED = "_sync.discarded"
+"""The file, beside the tables, with the names of those that a discarded branch has made."""
 
 
 def reached(step: str) -> None:
@@ -96,6 +99,25 @@ def remove(place: Place, *path: str) -> None:
 def clear_unfinished(place: Place) -> None:
     """Remove what a killed sync left on its way."""
     remove_folder(place, UNFINISHED)
+
+
+def note(place: Place, tables: Sequence[str]) -> None:
+    """Note the tables of a branch that is discarded, until they are gone."""
+    place.fs.create_dir(place.at(UNFINISHED), recursive=True)
+    unfinished = place.at(UNFINISHED, uuid4().hex)
+    with place.fs.open_output_stream(unfinished) as stream:
+        stream.write("\n".join(tables).encode())
+    remove(place, DISCARDED)
+    place.fs.move(unfinished, place.at(DISCARDED))
+    reached("note")
+
+
+def noted(place: Place) -> set[str]:
+    """Return the tables that were noted."""
+    if place.fs.get_file_info(place.at(DISCARDED)).type != pafs.FileType.File:
+        return set()
+    with place.fs.open_input_stream(place.at(DISCARDED)) as stream:
+        return set(bytes(stream.read()).decode().splitlines())
 
 
 def remove_folder(place: Place, *folder: str) -> None:

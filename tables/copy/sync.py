@@ -202,24 +202,31 @@ def _copy(source: Place, target: Place, cut: Cut, how: Options) -> tuple[int, in
     order = sorted(cut.versions, key=lambda name: (name == EPOCHS, name))
     plans = [plan_table(source, target, t, cut.versions[t], check_all=how.check_all) for t in order]
     how.planned(sum(plan.bytes for plan in plans))
-    for name in sorted(named_tables(target) - cut.versions.keys()):
-        files.remove_folder(target, name)
-        files.reached(f"drop {name}")
-    _transfer(source, target, plans, how)
+    discarded = sorted((named_tables(target) | files.noted(target)) - cut.versions.keys())
+    if discarded:
+        # Once `_epochs` is cut back, nothing else tells a discarded branch's tables from those of others.
+        files.note(target, discarded)
+    _transfer(source, target, plans, discarded, how)
     files.clear_unfinished(target)
     rows = sum(check(source, target, name, version) for name, version in cut.versions.items())
     if last_epoch(target) != cut.epoch:
         raise SyncError(
             f"the copy is at epoch {last_epoch(target)} instead of {cut.epoch}", advice="sync again"
         )
+    files.remove(target, files.DISCARDED)
     files.reached("check")
     return sum(plan.bytes for plan in plans), rows
 
 
-def _transfer(source: Place, target: Place, plans: Sequence[TableCopy], how: Options) -> None:
+def _transfer(
+    source: Place, target: Place, plans: Sequence[TableCopy], discarded: Sequence[str], how: Options
+) -> None:
     """Bring all tables; `_epochs`, the last of them, is the first from which a discarded branch is taken."""
     for plan in reversed(plans):
         truncate(target, plan)
+    for name in discarded:
+        files.remove_folder(target, name)
+        files.reached(f"drop {name}")
     with ThreadPoolExecutor(how.threads) as pool:
 
         def work(one: Callable[[str], None], names: list[str]) -> None:

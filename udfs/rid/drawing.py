@@ -44,23 +44,23 @@ def draw(nodes: Mapping[str, Sequence[Generation]]) -> str:
     Parameters
     ----------
     nodes : mapping of str to sequence of Generation
-        By a short name; each node's the newest first.
+        By a short name, empty for one alone; each node's the newest first.
 
     """
     held = {name: {one.ulid: one for one in generations} for name, generations in nodes.items()}
     # A lineage's ULIDs ascend: so one order fits all.
     ulids = sorted({ulid for generations in held.values() for ulid in generations}, reverse=True)
-    lines = [" ".join(nodes)]
+    lines = [" ".join(nodes)] if any(nodes) else []
     for place, ulid in enumerate(ulids):
         marks = [_mark(name, held[name], ulids, place) for name in nodes]
         time = ulid.datetime.strftime("%Y-%m-%d %H:%M:%S")
-        notes = [
-            f"{name}: {held[name][ulid].note}"
-            for name in nodes
-            if ulid in held[name] and held[name][ulid].note
-        ]
-        lines.append(f"{' '.join(marks)}  {ulid}  {time}  {'; '.join(notes)}".rstrip())
+        notes = [_note(name, held[name][ulid]) for name in nodes if ulid in held[name]]
+        lines.append(f"{' '.join(marks)}  {ulid}  {time}  {'; '.join(filter(None, notes))}".rstrip())
     return "\n".join(lines) if ulids else "no generation yet"
+
+
+def _note(name: str, generation: Generation) -> str:
+    return f"{name}: {generation.note}" if name and generation.note else generation.note
 
 
 def _mark(name: str, held: Mapping[ULID, Generation], ulids: Sequence[ULID], place: int) -> str:

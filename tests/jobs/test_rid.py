@@ -1,0 +1,184 @@
+"""The command `jobs.rid`: what it prints, its exit codes, and that it needs no Spark."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from jobs.rid import main
+from tables import switch
+from tables.lock import WriterLock
+from tables.rid import RidTable
+from tests.tables.copy.standby import Pair
+from tests.udfs.rid.rids import EXAMPLE, SIMPLIFIED, rid
+from udfs.rid.value import Rid, parse_rid
+
+A = str(rid("0000:0003:0002:0001:0001"))
+COMPARED = [
+    ("same", A, A, 0, ["same", None, None, 3, None]),
+    ("sync", A, str(rid("0000:0002:0001:0000:0001")), 3, ["sync", "a", "b", 2, None]),
+    ("sync the other way", A, str(rid("0000:0004:0003:0002:0001")), 3, ["sync", "b", "a", 3, None]),
+    ("split brain", A, str(rid("0000:0009:0002:0001:0001")), 4, ["split_brain", None, None, 2, "b"]),
+    ("no common", A, str(rid("0000:0009:0008:0007:0001")), 4, ["split_brain", None, None, None, None]),
+    ("unrelated", A, str(rid("0000:0003:0002:0001:0009")), 5, ["unrelated", None, None, None, None]),
+    ("to an empty one", A, str(Rid()), 3, ["sync", "a", "b", None, None]),
+]
+
+
+@pytest.fixture
+def pair(tmp_path: Path) -> Pair:
+    return Pair(tmp_path)
+
+
+def head(made: str | Path) -> Rid:
+    """Return the RID that `show` prints of a warehouse."""
+    return parse_rid(json.loads(_out(["show", str(made), "--json"]))["rid"])
+
+
+def _out(argv: list[str]) -> str:
+    done = subprocess.run(
+        [sys.executable, "-m", "jobs.rid", *argv], capture_output=True, text=True, check=True, timeout=60
+    )
+    return done.stdout
+
+
+@pytest.mark.parametrize(("a", "b", "code", "told"), [r[1:] for r in COMPARED], ids=[r[0] for r in COMPARED])
+def test_compare_two_texts(
+    a: str, b: str, code: int, told: list[str | int | None], capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["compare", a, b, "--json"]) == code
+    common = None if told[3] is None else str(rid(f"0000:{told[3]:04d}:0000:0000:0000").head)
+    assert json.loads(capsys.readouterr().out) == {
+        "verdict": told[0],
+        "from": told[1],
+        "to": told[2],
+        "common": common,
+        "younger": told[4],
+    }
+    assert main(["compare", a, b]) == code
+    assert capsys.readouterr().out.splitlines()[-1].startswith(str(told[0]).replace("_", " "))
+
+
+@pytest.mark.parametrize(
+    ("text", "reason"),
+    [
+        ("nonsense", "neither a RID nor a warehouse"),
+        ("a:b", "neither a RID nor a warehouse"),
+        ("/nowhere/at/all", "neither a RID nor a warehouse"),
+        (SIMPLIFIED, "give the RID in full, not simplified"),
+        (EXAMPLE + ":0", "a RID has 10 parts, this has 11"),
+        (EXAMPLE[:-1] + "7", "not a state of a lock"),
+    ],
+)
+def test_what_is_not_a_rid_is_2(text: str, reason: str, capsys: pytest.CaptureFixture[str]) -> None:
+    for argv in (["compare", text, A], ["compare", A, text, "--json"]):
+        assert main(argv) == 2
+        seen = capsys.readouterr()
+        assert reason in seen.err
+        assert seen.out == ""
+
+
+@pytest.mark.parametrize(
+    "argv", [[], ["compare", A], ["sync", "--from", "x"], ["show"], ["show", "/nowhere/x"]]
+)
+def test_wrong_use_is_2(argv: list[str]) -> None:
+    assert main(argv) == 2
+
+
+def test_a_drawing_tells_the_epochs_of_both(pair: Pair, capsys: pytest.CaptureFixture[str]) -> None:
+    pair.sync()
+    switch.promote(pair.b.place)
+    pair.b.resume()
+    pair.batch_b("b", "accounts")
+    pair.batch_a("a", "accounts")
+    assert main(["compare", str(pair.a.folder), str(pair.b.folder.parent)]) == 4
+    lines = capsys.readouterr().out.splitlines()
+    drawn = lines[lines.index("a b") + 1 : -1]
+    common = RidTable(pair.a.place).last().node.rid.old1
+    assert [line[:3].rstrip() for line in drawn] == ["*", "| *", "* *"]
+    assert "a: head, epoch 3" in drawn[0]
+    assert "b: head, epoch 3" in drawn[1]
+    assert f"{common}" in drawn[2]
+    assert "a: epochs 0 to 2; b: epochs 0 to 2, copied from" in drawn[2]
+    assert f"both were written after {common}; the younger primary is a" in lines[-1]
+
+
+def test_a_warehouse_that_never_had_a_rid(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["show", str(tmp_path)]) == 0
+    out = capsys.readouterr().out
+    assert out.startswith(str(Rid()))
+    assert "the first job that writes it makes it a primary" in out
+    assert list(tmp_path.iterdir()) == []
+    assert main(["demote", str(tmp_path)]) == 1
+    assert "there is no RID" in capsys.readouterr().err
+
+
+def test_promote_demote_and_show_by_configuration(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    config = tmp_path / "c.yaml"
+    config.write_text("warehouse: wh\ncheckpoint: cp\ndatabase: other\nsources: [{name: a1, path: a1}]\n")
+    (tmp_path / "wh").mkdir()
+    assert main(["promote", "--config", str(config)]) == 0
+    assert "primary, consistent, unlocked; newest epoch: -1" in capsys.readouterr().out
+    assert main(["demote", str(tmp_path / "wh"), "--database", "other", "--json"]) == 0
+    found = json.loads(capsys.readouterr().out)
+    assert not parse_rid(found["rid"]).primary
+    assert main(["show", "--config", str(config), str(tmp_path)]) == 2
+    assert (tmp_path / "wh" / "other.db" / "_rid").is_dir()
+
+
+def test_what_is_being_written_is_not_switched(pair: Pair, capsys: pytest.CaptureFixture[str]) -> None:
+    with WriterLock(pair.a.place, "the stream"):
+        assert main(["demote", str(pair.a.folder)]) == 1
+        assert main(["promote", str(pair.a.folder)]) == 1
+    assert capsys.readouterr().err.count("written by the stream") == 2
+
+
+def test_a_split_brain_is_found_and_healed_by_the_documented_steps(
+    pair: Pair, capsys: pytest.CaptureFixture[str]
+) -> None:
+    a, b = str(pair.a.folder.parent), str(pair.b.folder.parent)
+    steps = ["sync", "--from", a, "--to", b]
+    assert main(steps) == 0
+    assert "epoch 2, 6 tables, 9 rows" in capsys.readouterr().out
+    assert main(["compare", a, b]) == 0
+    assert main(["promote", b]) == 0
+    pair.b.resume()
+    pair.batch_b("only b", "accounts")
+    pair.batch_a("only a", "accounts")
+    assert main(["compare", a, b]) == 4
+    assert main(["demote", b]) == 0
+    capsys.readouterr()
+    assert main(steps) == 1
+    seen = capsys.readouterr()
+    assert "lost would be epochs 3 to 3: 1 rows of the logs" in seen.out
+    assert "in 2 tables: _changelog, accounts" in seen.out
+    assert "--discard-target" in seen.err
+    lost = str(head(b))
+    assert main([*steps, "--discard-target", lost]) == 0
+    assert main(["compare", a, b]) == 0
+    assert pair.b.read_cut() == pair.a.read_cut()
+
+
+def test_quick_verification_and_plain_lines(pair: Pair, capsys: pytest.CaptureFixture[str]) -> None:
+    steps = ["sync", "--from", str(pair.a.folder), "--to", str(pair.b.folder), "--verify", "copied"]
+    assert main(steps) == 0
+    first = capsys.readouterr().err
+    assert "bytes to copy" in first
+    assert "bytes copied in" in first
+    assert main(steps) == 0
+    assert capsys.readouterr().err.startswith("0 bytes to copy")
+
+
+def test_it_needs_neither_spark_nor_its_libraries() -> None:
+    script = (
+        "import sys; from jobs.rid import main; code = main(sys.argv[1:]); "
+        "assert not [m for m in sys.modules if m.split('.')[0] in ('pyspark', 'delta', 'py4j')]; sys.exit(code)"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", script, "compare", A, EXAMPLE, "--json"], check=False, timeout=60
+    )
+    assert done.returncode == 5
