@@ -97,14 +97,13 @@ def sync(source: Place, target: Place, options: Options | None = None) -> Synced
         raise SyncError("source and target are one place", file=source.root, advice="name two")
     with WriterLock(target, "jobs/rid.py sync"):
         ours, theirs = RidTable(source), RidTable(target)
-        theirs.update("generation", last_epoch(target), lambda node: node)
         allow(relation(ours, theirs), ours, theirs, how.discard)
         cut, given = _separate(ours, target)
         _start(ours, theirs, given)
         files.reached("start")
         copied, rows = _copy(source, target, cut, how)
         end = partial(_ended, mark=fresh())
-        done = theirs.update(SYNC_END, cut.epoch, end, peer=source.root, moves_epoch=True)
+        done = theirs.update(SYNC_END, cut.epoch, end, peer=source.root)
         files.reached("end")
         if given.rid.crashed_primary:
             ours.update("settle_crash", last_epoch(source), operations.settle_crash)

@@ -15,6 +15,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from deltalake import DeltaTable
 
 from tables import switch
 from tables.copy import files
@@ -37,12 +38,14 @@ def behind(pair: Pair) -> None:
 
 
 def split(pair: Pair) -> None:
-    """Make the target one half of a split brain, with a table that only it has."""
+    """Make the target one half of a split brain, with a table and with checkpoints that only it has."""
     pair.sync(check_all=False)
     switch.promote(pair.b.place)
     pair.b.resume()
     pair.batch_b("only b", "accounts", "only_b")
     pair.batch_b("only b again", "accounts")
+    for table in ("_epochs", "accounts"):
+        DeltaTable(pair.b.place.uri(table)).create_checkpoint()
     switch.demote(pair.b.place)
     pair.batch_a("fourth", "accounts")
 
