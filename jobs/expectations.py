@@ -1,7 +1,8 @@
 """What must hold of the tables whatever happened: names of rows are unique, bookkeeping agrees with the log.
 
 Checks of single tables are Great Expectations' own; what compares two tables is SQL that must return no row. No check
-depends on the order of rows. They read one consistent cut: the versions that the newest epoch names.
+depends on the order of rows. They read one consistent cut: the versions that the newest epoch names. The library is
+imported where it is used: it takes a second, and imports much that its own dependencies have deprecated.
 Not here: unique secondary indexes (`jobs.secondary`).
 """
 
@@ -11,8 +12,6 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-import great_expectations as gx
-import great_expectations.expectations as gxe
 from pyspark.sql import DataFrame
 
 Cut = Callable[[str], DataFrame]
@@ -49,6 +48,8 @@ class Verdict:
 
 def system_checks(cut: Cut) -> Iterator[Check]:
     """Yield what is expected of the aggregator's own tables."""
+    import great_expectations.expectations as gxe
+
     unique = gxe.ExpectColumnValuesToBeUnique
     present = gxe.ExpectColumnValuesToNotBeNull
     cluster = (unique(column="uuid"), unique(column="global_id"), present(column="replicaset_id"))
@@ -66,6 +67,8 @@ def system_checks(cut: Cut) -> Iterator[Check]:
 
 def space_check(cut: Cut, table: str) -> Check:
     """Return what is expected of a space's table."""
+    import great_expectations.expectations as gxe
+
     keys = (gxe.ExpectColumnValuesToBeUnique(column="_key"), gxe.ExpectColumnValuesToNotBeNull(column="_key"))
     exact = gxe.ExpectColumnValuesToNotBeNull(column="_tuple")
     # A variant is nothing that the library's metrics know.
@@ -75,6 +78,8 @@ def space_check(cut: Cut, table: str) -> Check:
 
 def verdicts(check: Check) -> Iterator[Verdict]:
     """Yield what comes of each expectation of a check."""
+    import great_expectations as gx
+
     context = gx.get_context(mode="ephemeral")
     source = context.data_sources.add_spark(name="warehouse", persist=False)
     asset = source.add_dataframe_asset(name=check.name)
