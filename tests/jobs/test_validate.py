@@ -58,7 +58,7 @@ def test_rows_that_break_a_unique_index_together_are_reported_once(
     assert validate(deployment.config(), options()) == 1
     assert "users.i1: two rows with one key" in capsys.readouterr().out
     (row,) = [row for row in deployment.rows("_conflicts") if row["kind"] == "secondary"]
-    held = {one["_replicaset_id"]: one for one in deployment.table("users").values() if one["_lsn"] == 5}
+    held = {one["_replicaset_id"]: one for one in deployment.table("users").values() if one["_lsn"] == 6}
     later, earlier = held[2], held[1]
     assert (row["space"], row["sequence"], row["key"]) == ("users", "i1", earlier["_key"])
     assert (row["winner_tuple"], row["loser_tuple"]) == (later["_tuple"], earlier["_tuple"])
