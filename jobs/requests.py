@@ -23,6 +23,7 @@ from jobs.config_policies import Policy
 from jobs.refill import Span, Watch, refill
 from schemas.errors import AggregatorError, UnsupportedError
 from tables import epochs, maintenance, requests
+from tables.cut import NEVER_TAKEN_BACK
 from tables.requests import Request
 from tables.warehouse import Warehouse
 
@@ -132,7 +133,7 @@ class Service:
     def _maintenance(self, request: Request) -> str:
         state, hours = self._writer.state, 24.0 * request.arguments["keep_days"]
         # Appended to by others without the lock, or so small that it is not worth it.
-        left_out = epochs.NEVER_TAKEN_BACK
+        left_out = NEVER_TAKEN_BACK
         found = [table for table in state.versions if table not in left_out]
         joined = {table: maintenance.compact(self._warehouse, table) for table in found}
         changed = [table for table, files in joined.items() if files]
