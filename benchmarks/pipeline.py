@@ -19,185 +19,20 @@ import random
 import shutil
 import statistics
 import time
-from collections.abc import Callable, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, field
-from datetime import UTC, datetime
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from delta.tables import DeltaTable
-from pyspark.sql import DataFrame, SparkSession
-from pyspark.sql import functions as F
+from pyspark.sql import SparkSession
 
-from benchmarks.logs import ADMIN, FIRST_SPACE, FORMAT, Member
-from jobs.batch import run
-from jobs.batch.load import load_state
-from jobs.batch.run import Outcome, Writer
+from benchmarks.deployed import Ours, Steps
+from benchmarks.logs import Member
+from benchmarks.plain import Plain
 from jobs.config import Config
-from jobs.options import stream_options
 from jobs.session import spark_session
-from schemas.layout import table_layout
-from schemas.space import Field, KeyPart, Space
 from sources.xlog.datasource import register
-from sources.xlog.segment import Segment
-from tables import cluster
-from tables.lock import WriterLock
-from tables.warehouse import Warehouse
-from udfs.tuples import tuple_columns
 
 STATE = Path(".state/bench")
 OWN, SHARED = ("own", "other"), "shared"
-ORDER = ("timestamp", "segment", "position", "row")
-
-
-@dataclass
-class Steps:
-    """Where the time of our batches goes: seconds by the step that was reached."""
-
-    seconds: dict[str, float] = field(default_factory=dict)
-    _last: float = 0.0
-
-    def begin(self) -> None:
-        """Start anew."""
-        self.seconds.clear()
-        self._last = time.perf_counter()
-
-    def reached(self, step: str) -> None:
-        """Count the time since the step before."""
-        now = time.perf_counter()
-        self.seconds[step] = self.seconds.get(step, 0.0) + now - self._last
-        self._last = now
-
-
-class TimedWriter(Writer):
-    """The job's writer, with a clock that starts with each batch."""
-
-    steps: Steps
-
-    def process(
-        self,
-        frame: DataFrame,
-        segments: Sequence[Segment],
-        query_id: str,
-        batch_id: int,
-        offsets: tuple[str, str],
-    ) -> tuple[int, int]:
-        """Do one batch."""
-        self.steps.begin()
-        return super().process(frame, segments, query_id, batch_id, offsets)
-
-
-class Ours:
-    """One deployment of the job.
-
-    Parameters
-    ----------
-    spark : SparkSession
-    folder : Path
-        Holds the warehouse and the checkpoint.
-    members : sequence of Member
-
-    """
-
-    def __init__(self, spark: SparkSession, folder: Path, members: Sequence[Member]) -> None:
-        self.spark, self.members, self.steps = spark, members, Steps()
-        self.config = Config.model_validate(
-            {
-                "warehouse": str((folder / "warehouse").resolve()),
-                "checkpoint": str((folder / "checkpoint").resolve()),
-                "sources": [member.source() for member in members],
-                "start": "logs",
-                "max_bytes_per_trigger": 1 << 40,
-            }
-        )
-        self.warehouse = Warehouse(spark, self.config.warehouse, self.config.database)
-        self.warehouse.create_system_tables()
-        cluster.start(self.warehouse, self.config.cluster.allocation, datetime.now(UTC))
-
-    def run(self) -> float:
-        """Aggregate what is there, and return the seconds of the triggers that had rows."""
-        found: list[Outcome] = []
-        silent, run.reached = run.reached, self.steps.reached
-        try:
-            with WriterLock(self.warehouse, "benchmark") as lock:
-                state = load_state(self.warehouse)
-                options = stream_options(self.config, state, self.spark.sparkContext.defaultParallelism)
-                writer = TimedWriter(self.warehouse, self.config, options, lock, state, found.append)
-                writer.steps = self.steps
-                rows = self.spark.readStream.format("xlog").options(**options).load()
-                stream = rows.writeStream.option("checkpointLocation", self.config.checkpoint)
-                query = stream.foreachBatch(writer).trigger(availableNow=True).start()
-                query.awaitTermination()
-        finally:
-            run.reached = silent
-        batches = {outcome.batch_id for outcome in found if outcome.rows}
-        return sum(
-            p.durationMs["triggerExecution"] / 1000 for p in query.recentProgress if p.batchId in batches
-        )
-
-    def newest(self) -> DataFrame:
-        """Return the rows of `_changelog` of the newest epoch."""
-        changelog = self.warehouse.read("_changelog")
-        epoch = changelog.agg(F.max("epoch")).collect()[0][0]
-        return changelog.where(F.col("epoch") == epoch)
-
-
-class Plain:
-    """Plain Delta: a log, and a table a space.
-
-    Parameters
-    ----------
-    folder : Path
-        Empty.
-
-    """
-
-    def __init__(self, spark: SparkSession, folder: Path, spaces: Sequence[str]) -> None:
-        self.spark, self.folder, self.spaces = spark, folder, spaces
-        self._batches = 0
-
-    def path(self, name: str) -> str:
-        """Return where a table lies."""
-        return str((self.folder / name).resolve())
-
-    def decode(self, changelog: DataFrame) -> Mapping[str, str]:
-        """Write a batch's rows as Parquet, decoded and typed; return the files by space, "" for all rows."""
-        fields = tuple(Field(name, kind) for name, kind in FORMAT)
-        space = Space(FIRST_SPACE, ADMIN, "any", "memtx", fields, (KeyPart(0, "unsigned"),))
-        decode = tuple_columns(table_layout([space]))
-        rows = changelog.where(F.col("layout").isNotNull() & F.col("tuple").isNotNull())
-        rows = rows.withColumn("typed", decode(F.col("tuple"), F.lit(0)))
-        typed = rows.select("space", "timestamp", "segment", "position", "row", "tuple", "typed.*")
-        self._batches += 1
-        files = {"": self.path(f"decoded-{self._batches}")}
-        changelog.write.parquet(files[""])
-        for name in self.spaces:
-            files[name] = self.path(f"decoded-{self._batches}-{name}")
-            typed.where(F.col("space") == name).write.parquet(files[name])
-        for name, file in files.items():
-            target = self.path(name or "_log")
-            if not DeltaTable.isDeltaTable(self.spark, target):
-                self.spark.read.parquet(file).limit(0).write.format("delta").save(target)
-        return files
-
-    def write(self, files: Mapping[str, str], threads: int) -> None:
-        """Append all rows, then MERGE each space, so many side by side."""
-        self.spark.read.parquet(files[""]).write.format("delta").mode("append").save(self.path("_log"))
-        changed = [name for name in files if name]
-        with ThreadPoolExecutor(threads) as pool:
-            list(pool.map(lambda name: self._merge(name, files[name]), changed))
-
-    def _merge(self, name: str, file: str) -> None:
-        session = self.spark.newSession()
-        rows = session.read.parquet(file)
-        last = (
-            rows.groupBy("id")
-            .agg(F.max_by(F.struct(*rows.columns), F.struct(*ORDER)).alias("r"))
-            .select("r.*")
-        )
-        target = DeltaTable.forPath(session, self.path(name)).alias("t")
-        merge = target.merge(last.alias("s"), "t.id = s.id")
-        merge.whenMatchedUpdateAll().whenNotMatchedInsertAll().execute()
 
 
 def timed(work: Callable[[], object]) -> float:
@@ -233,10 +68,26 @@ def load(spark: SparkSession, folder: Path, rows: int, *, contended: bool, quiet
         seconds = ours.run()
         files = plain.decode(ours.newest())
         theirs = timed(lambda files=files: plain.write(files, 2))  # type: ignore[misc]
+        if step == "first load" and not quiet and not contended:
+            scan(spark, members, files[""])
         if not quiet:
             kind = "a space that two write" if contended else "spaces that one writes"
             tell(f"{step}, {kind}", seconds, theirs, ours.steps)
     check(spark, ours, plain, spaces)
+
+
+def scan(spark: SparkSession, members: Sequence[Member], decoded: str) -> None:
+    """Measure reading the logs alone, against the same rows from Parquet."""
+    logs = spark.read.format("xlog").option("minPartitions", spark.sparkContext.defaultParallelism)
+    frames = [logs.load([str(member.path.resolve()) for member in members]), spark.read.parquet(decoded)]
+    ours, theirs = (
+        min(timed(lambda f=frame: f.write.format("noop").mode("overwrite").save()) for _ in range(2))  # type: ignore[misc]
+        for frame in frames
+    )
+    print(
+        f"{'scan into noop':44} ours {ours:6.2f} s   Parquet     {theirs:6.2f} s   ratio {ours / theirs:.2f}",
+        flush=True,
+    )
 
 
 def check(spark: SparkSession, ours: Ours, plain: Plain, spaces: Sequence[str]) -> None:

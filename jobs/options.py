@@ -23,6 +23,9 @@ def stream_options(config: Config, state: State, cores: int) -> dict[str, str]:
         "startVclock": json.dumps(
             {uuid: {str(i): n for i, n in v.items()} for uuid, v in state.start_vclocks().items()}
         ),
+        "heldVclock": json.dumps(
+            {uuid: {str(i): n for i, n in v.items()} for uuid, v in state.held_vclocks().items()}
+        ),
         "maxBytesPerTrigger": str(config.max_bytes_per_trigger),
         "minPartitions": str(cores),
         "gaps": "report",

@@ -129,6 +129,10 @@ class State:
         """
         return {uuid: _lowest(one) for uuid, one in self.replicasets.items()}
 
+    def held_vclocks(self) -> dict[str, dict[int, int]]:
+        """Return the same of the replicasets of which rows wait."""
+        return {uuid: _lowest(one) for uuid, one in self.replicasets.items() if one.waits}
+
 
 def _lowest(one: Replicaset) -> dict[int, int]:
     """Return the component-wise minimum of the settled vclock over the sources' own ids."""

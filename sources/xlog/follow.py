@@ -182,17 +182,18 @@ class Follower:
         if entry is None:
             return self._begin(uuid, members)
         leader = next((member for member in members if member.name == entry.leader), None)
+        held = self.options.held_vclock.get(uuid)
         try:
             if leader is None:
                 raise SourceError("the leader's source was removed", source=entry.leader)
             course = self._course(leader, entry)
             ahead = self._ahead_of(leader, members) if course.advance() == entry else []
-            successors = takeover.successors(entry, ahead)
+            successors = takeover.successors(entry, ahead, held)
             reason: Exception = SourceError("the leader is behind another member", source=entry.leader)
             if not successors:
                 return course
         except _FAILURES as error:
-            successors, reason = takeover.successors(entry, members), error
+            successors, reason = takeover.successors(entry, members, held), error
         if not successors:
             self._give_up(entry.leader, reason)
             return None

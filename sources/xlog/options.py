@@ -59,6 +59,9 @@ class XlogOptions:
         `includeSnapshot` true or false is another way to say it. Default: logs.
     start_vclock : mapping
         `startVclock`: per replicaset, begin in the newest log whose header VClock is not beyond it.
+    held_vclock : mapping
+        `heldVclock`: per replicaset in whose log files were missing, the vclock before the hole; a member that
+        takes over begins no later, so that it brings what was missing.
     start_offset, end_offset : mapping of str to Entry, or None
         `startOffset`, `endOffset`: texts of offsets that bound a batch read.
     from_vclock, to_vclock : Vclock or None
@@ -94,6 +97,7 @@ class XlogOptions:
     with_replicaset: bool = False
     start: str = "logs"
     start_vclock: Mapping[str, Vclock] = dataclasses.field(default_factory=dict)
+    held_vclock: Mapping[str, Vclock] = dataclasses.field(default_factory=dict)
     start_offset: Mapping[str, Entry] | None = None
     end_offset: Mapping[str, Entry] | None = None
     from_vclock: Vclock | None = None
@@ -183,6 +187,7 @@ _PARSERS: dict[str, tuple[str, Callable[[str], Any]]] = {
     "start": ("start", _choice("snapshot", "history", "logs")),
     "includeSnapshot": ("start", lambda text: "snapshot" if values.boolean_of(text) else "logs"),
     "startVclock": ("start_vclock", values.vclocks_of),
+    "heldVclock": ("held_vclock", values.vclocks_of),
     "startOffset": ("start_offset", from_text),
     "endOffset": ("end_offset", from_text),
     "fromVclock": ("from_vclock", values.vclock_option),

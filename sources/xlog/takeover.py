@@ -92,18 +92,31 @@ def beginning(member: Member, uuid: str, options: XlogOptions) -> Entry:
     return entry_at(member.name, files[0])
 
 
-def stand_in(entry: Entry, member: Member) -> Entry | None:
+def stand_in(entry: Entry, member: Member, held: Vclock | None = None) -> Entry | None:
     """Return where a member goes on for the one that `entry` names, or None where its logs do not cover it.
 
-    A leader that is lost inside its snapshot is followed by the stand-in's own snapshot.
+    A leader that is lost inside its snapshot is followed by the stand-in's own snapshot. Where the leader's log
+    had a hole, the stand-in begins before it if it can.
+
+    Parameters
+    ----------
+    entry : Entry
+    member : Member
+    held : mapping of int to int, optional
+        The vclock before the hole.
+
     """
     if member.listing is None:
         return None
     if entry.is_snapshot:
         return None if member.snapshot is None else entry_at(member.name, member.snapshot)
-    index = newest_not_beyond(member.listing.logs, entry.vclock, local=False)
+    logs = member.listing.logs
+    index = newest_not_beyond(logs, entry.vclock, local=False)
+    if held is not None and index is not None:
+        before = newest_not_beyond(logs, held, local=False)
+        index = 0 if before is None else min(index, before)
     since = None if entry.since is None else shared(entry.since)  # local rows are the leader's own
-    return None if index is None else entry_at(member.name, member.listing.logs[index], 0, since)
+    return None if index is None else entry_at(member.name, logs[index], 0, since)
 
 
 def progress(member: Member) -> int:
@@ -112,10 +125,10 @@ def progress(member: Member) -> int:
     return sum(shared(logs[-1].vclock).values()) if logs else -1
 
 
-def successors(entry: Entry, members: Sequence[Member]) -> list[Entry]:
+def successors(entry: Entry, members: Sequence[Member], held: Vclock | None = None) -> list[Entry]:
     """Return where the other members would go on, the one that is farthest first, then in the order given."""
     others = sorted((m for m in members if m.name != entry.leader), key=progress, reverse=True)
-    return [found for found in (stand_in(entry, member) for member in others) if found is not None]
+    return [found for found in (stand_in(entry, member, held) for member in others) if found is not None]
 
 
 def last_write(member: Member) -> float | None:

@@ -111,6 +111,18 @@ def test_a_leader_lost_inside_its_snapshot_is_followed_by_a_snapshot() -> None:
     assert found == Entry("a2", file({1: 7}, "snap").name, 0, {1: 7})
 
 
+@pytest.mark.parametrize(
+    ("held", "begins"), [({1: 4}, {1: 2}), ({1: 1}, {1: 2}), ({1: 9}, {1: 6}), (None, {1: 6})]
+)
+def test_where_the_leaders_log_had_a_hole_the_stand_in_begins_before_it(
+    held: dict[int, int] | None, begins: dict[int, int]
+) -> None:
+    entry = Entry("a1", "x.xlog", 0, {1: 7})
+    found = stand_in(entry, member("a2", {1: 2}, {1: 6}, {1: 8}), held)
+    assert found is not None
+    assert found.vclock == begins
+
+
 def test_since_goes_on_with_a_stand_in() -> None:
     entry = Entry("a1", "x.xlog", 0, {1: 5}, {0: 3, 1: 7})
     found = stand_in(entry, member("a2", {1: 4}))
