@@ -22,7 +22,8 @@ from jobs.config import Config
 from schemas.cluster_checksum import checksum
 from schemas.errors import ConfigurationError
 from sources.xlog.offset import from_text
-from tables import applier_map, cluster, epochs, vclock
+from tables import applier_map, cluster, vclock
+from tables.cut import EPOCHS
 from tables.plain import PlainWarehouse
 from udfs.cluster_replace import AGGREGATOR, Cluster
 from udfs.remap import own_ids
@@ -61,7 +62,7 @@ class Tables:
     @cached_property
     def epoch(self) -> Mapping[str, object]:
         """The newest row of `_epochs`; empty before the first batch."""
-        rows = self.warehouse.rows(epochs.TABLE, ("epoch", "end_offset"))
+        rows = self.warehouse.rows(EPOCHS, ("epoch", "end_offset"))
         return max(rows, key=lambda row: int(row["epoch"]), default={})
 
     @cached_property

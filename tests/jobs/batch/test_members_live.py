@@ -38,7 +38,7 @@ def announced(path: Path, log: str) -> Mapping[int, str]:
 
 def read(driver: Driver, logs: list[Path]) -> None:
     """Take logs as one batch of a source that is asked for its `_cluster` first."""
-    pieces = []
+    pieces: list[Piece] = []
     for file in logs:
         where = reader.open_fs(str(file))
         meta = reader.read_meta(*where)
