@@ -34,16 +34,25 @@ class Deployment:
         Empty; holds the warehouse, the checkpoint, and copies of sources.
     sources : mapping of str to Path
         Name to directory.
+    replicasets : mapping of str to str, optional
+        Name to replicaset's uuid, of sources whose files do not tell it.
     **settings
         Further keys of the configuration.
 
     """
 
-    def __init__(self, folder: Path, sources: Mapping[str, Path], **settings: Any) -> None:
+    def __init__(
+        self,
+        folder: Path,
+        sources: Mapping[str, Path],
+        replicasets: Mapping[str, str] | None = None,
+        **settings: Any,
+    ) -> None:
         self.folder = folder
         self.database = f"aggregator_{next(_numbers)}"
         self.settings = {"start": "logs", **settings}
         self.sources = dict(sources)
+        self.replicasets = dict(replicasets or {})
 
     def config(self, **changes: Any) -> Config:
         """Return the checked configuration."""
@@ -51,7 +60,10 @@ class Deployment:
             "warehouse": str(self.folder / "warehouse"),
             "checkpoint": str(self.folder / "checkpoint"),
             "database": self.database,
-            "sources": [{"name": name, "path": str(path)} for name, path in self.sources.items()],
+            "sources": [
+                {"name": name, "path": str(path), "replicaset": self.replicasets.get(name)}
+                for name, path in self.sources.items()
+            ],
             **self.settings,
             **changes,
         }

@@ -24,7 +24,7 @@ from tables import requests
 from tables.lock import WriterLock
 from tables.warehouse import Warehouse
 from tests.jobs.deployment import Deployment
-from tests.jobs.written import Node
+from tests.jobs.written import Node, replicasets_of
 from tests.truth import own
 
 USERS = 600
@@ -157,7 +157,7 @@ def logged(folder: Path) -> dict[str, Path]:
 
 
 def made(folder: Path, sources: dict[str, Path], policies: dict[str, Any] | None = None) -> Deployment:
-    return Deployment(folder, sources, policies={"spaces": policies or {}})
+    return Deployment(folder, sources, replicasets_of("a1", "b1"), policies={"spaces": policies or {}})
 
 
 @pytest.fixture(scope="module")
@@ -252,7 +252,7 @@ def test_a_member_that_came_back_with_another_tail_is_named(
     node = Node(tmp_path / "first", "a1").define(600, "s")
     node.put(600, 1, "kept", 1, 1).put(600, 2, "lost", 1, 1)
     node.close()
-    deployment = Deployment(tmp_path, {"a1": node.path})
+    deployment = Deployment(tmp_path, {"a1": node.path}, replicasets_of("a1"))
     deployment.run()
     assert not deployment.rows("_gaps")
     other = Node(tmp_path / "second", "a1").define(600, "s")

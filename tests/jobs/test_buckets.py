@@ -10,7 +10,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 from tests.jobs.deployment import Deployment
-from tests.jobs.written import Node
+from tests.jobs.written import Node, replicasets_of
 
 pytestmark = pytest.mark.spark
 
@@ -46,7 +46,8 @@ def names(deployment: Deployment, space: str) -> dict[int, str]:
 @pytest.mark.parametrize("order", [("a1", "b1"), pytest.param(("b1", "a1"), marks=pytest.mark.soak)])
 def test_whoever_comes_first(spark: SparkSession, tmp_path: Path, order: tuple[str, str]) -> None:  # noqa: ARG001
     sources = logged(tmp_path)
-    deployment = Deployment(tmp_path, {order[0]: sources[order[0]]}, policies={"spaces": POLICIES})
+    first, uuids = {order[0]: sources[order[0]]}, replicasets_of("a1", "b1")
+    deployment = Deployment(tmp_path, first, uuids, policies={"spaces": POLICIES})
     deployment.run()
     deployment.sources[order[1]] = sources[order[1]]
     deployment.run()

@@ -15,7 +15,7 @@ from jobs.validate import cut_of, tables_of, validate
 from schemas.errors import ConfigurationError
 from tables.warehouse import Warehouse
 from tests.jobs.deployment import Deployment
-from tests.jobs.written import Node
+from tests.jobs.written import Node, replicasets_of
 
 # Great Expectations calls what its own dependencies have deprecated.
 pytestmark = [
@@ -42,7 +42,7 @@ def deployment(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) ->
     b.put(USERS, 2, "ann", 2, 1, at=2).put(USERS, 4, "dora", 4, 1, at=1).put(USERS, 8, None, None, 9, at=1)
     for node in (a, b):
         node.close()
-    made = Deployment(folder, {"a1": a.path, "b1": b.path})
+    made = Deployment(folder, {"a1": a.path, "b1": b.path}, replicasets_of("a1", "b1"))
     made.run()
     return made
 

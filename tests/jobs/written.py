@@ -20,6 +20,11 @@ from sources.xlog.writer import Fsync, XlogWriter
 FIELDS = (("id", "unsigned"), ("name", "string"), ("value", "integer"), ("updated", "unsigned"))
 
 
+def replicasets_of(*names: str) -> dict[str, str]:
+    """Return the replicasets of members: their files do not tell them."""
+    return {name: f"{name[0] * 8}-0000-4000-8000-0000000000{name[0] * 2}" for name in names}
+
+
 class Node:
     """The only member of a replicaset.
 
@@ -35,7 +40,6 @@ class Node:
     def __init__(self, folder: Path, name: str) -> None:
         self.path = folder / name
         self.uuid = f"{name[0] * 8}-0000-4000-8000-0000000000{name}"
-        self.replicaset = f"{name[0] * 8}-0000-4000-8000-0000000000{name[0] * 2}"
         self.path.mkdir(parents=True)
         self._rows: list[bytes] = []
         self._lsn, self._begins = 0, [0]
