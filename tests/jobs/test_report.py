@@ -73,7 +73,12 @@ def test_each_query_is_shown_with_its_result(
     assert "|rolled_back|" in shown
     assert "|  5|busy|            41|         7|   9|2024-05-02 00:00:00|" in shown
     assert "alone" not in shown
-    assert "quiet|" not in shown
+    assert "|  5|quiet|" not in shown
+    # Two conflicts of one space against one of the other, drawn to scale.
+    assert f"|{'#' * 20}|" in shown
+    assert f"|{'#' * 10}|" in shown.replace(" ", "")
+    assert "-- Conflicts by hour" in shown
+    assert "|2024-05-02 00:00:00|        3|     2|" in shown
     assert "|last_write_wins|    41|2024-05-02 00:00:00|   42|2024-05-01 00:00:00|" in shown
     assert f"2 tables of spaces in {warehouse.root}: busy, quiet" in shown
 
