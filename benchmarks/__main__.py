@@ -1,4 +1,4 @@
-"""Run the benchmarks one after the other: `python -m benchmarks [decode] [typed] [pipeline]`, by default all."""
+"""Run the benchmarks one after the other: `python -m benchmarks [decode] [typed] [pipeline] [live]`, by default all."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-NAMES = ("decode", "typed", "pipeline")
+NAMES = ("decode", "typed", "pipeline", "live")
 
 
 def main() -> int:

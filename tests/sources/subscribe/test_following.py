@@ -13,8 +13,8 @@ from schemas.errors import RewindError
 from sources.subscribe.options import Feed
 from sources.subscribe.replicaset import Replicaset
 from sources.subscribe.status import status_of
-from tests.live.proxy import Proxy
 from tests.live.mesh import SPACE, Mesh, instance, mesh
+from tests.live.proxy import Proxy
 from tests.live.spools import read_spool, recovered, tuples_of
 from tests.sources.subscribe.following import await_until, following, options
 

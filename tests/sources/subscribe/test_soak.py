@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import random
 import signal
-import subprocess
-import sys
 import threading
 import time
 from collections.abc import Callable
@@ -15,18 +14,21 @@ from pathlib import Path
 
 import pytest
 
+from sources.iproto import inflow
+from sources.spool.spool import SpoolOptions
 from sources.spool.state import read_state
-from sources.subscribe.options import Feed
-from tests.live.proxy import Proxy
+from sources.subscribe.options import Feed, ReplicasetOptions
+from sources.subscribe.replicaset import Replicaset
 from tests.live.mesh import Mesh, instance, mesh
+from tests.live.proxy import Proxy
 from tests.live.spools import read_spool, recovered, tuples_of
 from tests.sources.subscribe.following import QUICK, await_until, following, options
 from tests.sources.subscribe.test_following import await_all
 
 pytestmark = [pytest.mark.live, pytest.mark.soak]
 
-ROOT = Path(__file__).resolve().parents[3]
 SEED = int(os.environ.get("SOAK_SEED", "1"))
+KILLS = int(os.environ.get("SOAK_KILLS", "100"))
 MINUTES = float(os.environ.get("SOAK_MINUTES", "3"))
 LOAD = """
     local first, count, value = ...
@@ -75,43 +77,69 @@ class Load:
             self._stop.wait(self._pause)
 
 
+WRITER = """
+    local number, count = ...
+    require('fiber').create(function()
+        for k = 1, 1e9 do
+            local first = number * 1000000 + (k % 500) * 20
+            for i = first, first + 19 do
+                box.begin()
+                box.space.load:replace{i, tostring(k)}
+                if i % 7 == 0 then box.space.load:delete{i - 1} end
+                box.commit()
+            end
+            if stopped then break end
+            require('fiber').sleep(0.005)
+        end
+    end)
+"""
+
+
+def forked(how: ReplicasetOptions) -> int:
+    """Run the daemon in a process that is forked, where all is loaded and compiled; return its id."""
+    pid = os.fork()
+    if pid == 0:
+        try:
+            asyncio.run(Replicaset(how).run())
+        finally:
+            os._exit(1)
+    return pid
+
+
 def test_a_daemon_that_is_killed_a_hundred_times(tmp_path: Path) -> None:
     chance = random.Random(SEED)
     spool = tmp_path / "spool"
-    killed = 0
+    inflow.warm()
     with mesh(tmp_path, 2) as masters:
-        config = tmp_path / "live.yaml"
-        peers = ", ".join(f'"unix/:{server.socket}"' for server in masters.members.values())
-        config.write_text(
-            f"subscribe:\n  rotate: 200 KiB\n  feed: own_peer\n  reconnect: 50 milliseconds\n  poll: 50 milliseconds\n"
-            f"  clock_skew: 50 milliseconds\n  replicasets: [{{name: a, spool: {spool}, peers: [{peers}]}}]\n"
-        )
-        command = [sys.executable, "-m", "jobs.subscribe", "--config", str(config)]
-        with Load(masters, 0.005):
-            for _ in range(100):
-                daemon = subprocess.Popen(command, cwd=ROOT, stderr=subprocess.DEVNULL)
-                before = size_of(spool)
-                # Some are killed while they start, some while they write.
-                if chance.random() < 0.8:
-                    await_until(lambda b=before: size_of(spool) > b, "growth", 120)  # type: ignore[misc]
-                time.sleep(chance.random() * 0.3)
-                daemon.kill()
-                daemon.wait()
-                killed += 1
-                if killed % 10 == 0:
-                    _, faults, _ = read_spool(masters[1], spool)
-                    assert faults == []
-        with following(
-            options(spool, *(f"unix/:{s.socket}" for s in masters.members.values()))
-        ) as replicaset:
+        addresses = [f"unix/:{server.socket}" for server in masters.members.values()]
+        how = options(spool, *addresses, feed=Feed.OWN_PEER, spool=SpoolOptions(rotate_bytes=200_000))
+        for number in masters.members:
+            masters[number].eval(WRITER, number)
+        for round_ in range(KILLS):
+            pid, before = forked(how), size_of(spool)
+            # Some are killed while they start, some while they write.
+            if chance.random() < 0.8:
+                await_until(lambda b=before: size_of(spool) > b, "growth", 120)  # type: ignore[misc]
+            time.sleep(chance.random() * 0.3)
+            os.kill(pid, signal.SIGKILL)
+            os.waitpid(pid, 0)
+            if round_ % 10 == 9:
+                rows, faults, _ = read_spool(masters[1], spool)
+                assert faults == []
+                print(f"killed {round_ + 1} times, {rows} rows", flush=True)
+        for number in masters.members:
+            masters[number].eval("stopped = true")
+        with following(how) as replicaset:
             await_all(masters, replicaset)
+            expected = dict(replicaset.spool.vclock or {})
         rows, faults, tuples = read_spool(masters[1], spool)
         assert faults == []
+        assert rows == sum(expected.values()) - first_of(spool)
         assert tuples == tuples_of(masters[1])
         with recovered(spool, tmp_path / "recovered") as server:
             assert tuples_of(server) == tuples_of(masters[1])
         print(
-            f"killed {killed} times: {rows} rows, {len(list(spool.glob('*.xlog')))} logs, {len(tuples)} tuples equal"
+            f"killed {KILLS} times: {rows} rows, {len(list(spool.glob('*.xlog')))} logs, {len(tuples)} tuples equal"
         )
 
 
