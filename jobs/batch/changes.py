@@ -126,7 +126,8 @@ def _fold(rows: DataFrame, base: DataFrame | None, formats: Sequence[TupleFormat
         F.lit(True).alias("began"),
         F.lit(False).alias("needs_base"),
         F.lit(True).alias("exact"),
-        F.when(F.col("state") == UNFIT, F.col("faults")).alias("faults"),
+        F.when(F.size("faults") > 0, F.col("faults")).alias("faults"),
+        (F.col("state") == UNFIT).alias("unknown"),
     )
 
 

@@ -127,6 +127,7 @@ def _with_made(key: DataFrame) -> DataFrame:
         "created": F.col("since"),
         "state": F.lit(PRESENT),
         "faults": F.lit(None),
+        "unknown": F.lit(False),
         "changed": F.lit(True),
         "is_row": F.lit(False),
         "wins": F.lit(True),

@@ -116,6 +116,7 @@ def _versions(base: DataFrame) -> DataFrame:
         *("tuple", "global_id", "lsn", "timestamp", "created", "state"),
         F.lit(True).alias("began"),
         F.lit(None).cast(FAULTS).alias("faults"),
+        F.lit(False).alias("unknown"),
         F.lit(False).alias("changed"),
         "is_row",
     )

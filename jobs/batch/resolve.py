@@ -22,7 +22,7 @@ from jobs.batch.versions import KEYS
 VERSION = ("layout", "tuple", "global_id", "lsn", "timestamp", "created", "state")
 TOLD = ("tuple", "global_id", "lsn", "timestamp", "state", "changed")
 DECIDED = (
-    *(*KEYS, *VERSION, "began", "faults", "changed", "is_row"),
+    *(*KEYS, *VERSION, "began", "faults", "unknown", "changed", "is_row"),
     *("wins", "winner", "row_replicaset_id", "decision", "differs", "fault"),
 )
 """Columns of a decided frame: one row a version. `wins`: it is the key's version now; `winner`: the one that is;
@@ -80,14 +80,14 @@ def join_base(changes: DataFrame, base: DataFrame | None) -> DataFrame:
         "v.*",
         F.lit(True).alias("began"),
         F.when(counts, F.col("new.faults")).alias("faults"),
+        F.coalesce(counts & F.col("new.unknown"), F.lit(False)).alias("unknown"),
         F.coalesce(counts, F.lit(False)).alias("changed"),
         F.coalesce(F.col("old.is_row"), F.lit(False)).alias("is_row"),
     )
 
 
 def _state(of: str = "") -> Column:
-    unfit = F.col(f"{of}faults").isNotNull()
-    return F.when(unfit, UNFIT).when(F.col(f"{of}present"), PRESENT).otherwise(DELETED)
+    return F.when(F.col(f"{of}unknown"), UNFIT).when(F.col(f"{of}present"), PRESENT).otherwise(DELETED)
 
 
 def _of_changes(changes: DataFrame) -> DataFrame:
@@ -95,7 +95,7 @@ def _of_changes(changes: DataFrame) -> DataFrame:
         *KEYS,
         *VERSION[:-1],
         _state().alias("state"),
-        *("began", "faults"),
+        *("began", "faults", "unknown"),
         F.lit(True).alias("changed"),
         F.lit(False).alias("is_row"),
     )
@@ -178,7 +178,7 @@ def sole(changes: DataFrame) -> DataFrame:
     return _of_changes(changes).select(
         *KEYS,
         *VERSION,
-        *("began", "faults", "changed", "is_row"),
+        *("began", "faults", "unknown", "changed", "is_row"),
         present.alias("wins"),
         F.when(present, what).alias("winner"),
         F.col("replicaset_id").alias("row_replicaset_id"),

@@ -200,6 +200,7 @@ class _Work:
             F.collect_set(F.when(wrote, F.col("replicaset_id"))),
             F.count(F.when(F.col("_key").isNotNull() & (~F.col("wins") | ~present), 1)),
             F.count(F.when(F.col("decision") & ~F.col("wins"), 1)),
+            F.count(F.when(F.col("unknown") & F.col("changed"), 1)),
             F.count(F.when(F.col("faults").isNotNull() & F.col("changed"), 1)),
             F.count("fault"),
             F.count(F.when(F.col("put") & F.col("writes"), 1)),
@@ -252,7 +253,7 @@ class _Work:
             policies = {number: policy.policy for number, policy in self.policies.items()}
             labels = {number: choice.labels for number, choice in choices.items()}
             appends["_conflicts"] = tell.conflict_rows(decided, names, self.epoch, policies, labels)
-        if any(t.unfit or t.undecided for t in told.values()):
+        if any(t.faults or t.undecided for t in told.values()):
             faults = tell.fault_rows(decided, names, self.epoch)
             appends["_quarantine"] = faults.unionByName(tell.undecided_rows(decided, names, self.epoch))
         return appends
@@ -266,5 +267,6 @@ class _Told:
     versions: int
     conflicts: int
     unfit: int
+    faults: int
     undecided: int
     puts: int

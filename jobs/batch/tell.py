@@ -26,7 +26,7 @@ def version_rows(decided: DataFrame, names: Mapping[int, str], epoch: int) -> Da
         F.col("_key").alias("key"),
         "replicaset_id",
         # A tuple that a fault left unknown must not be taken for the base of a later UPDATE.
-        F.when(F.col("faults").isNull(), F.col("tuple")).alias("tuple"),
+        F.when(~F.col("unknown"), F.col("tuple")).alias("tuple"),
         *(F.col(c).cast(VERSIONS[c].dataType) for c in ("global_id", "lsn", "timestamp", "created")),
         "state",
         F.lit(epoch).cast("bigint").alias("epoch"),

@@ -30,12 +30,13 @@ COLUMNS = (
     "needs_base",
     "exact",
     "faults",
+    "unknown",
 )
 """Columns of a frame of changes.
 
 `present`: whether the last change left a tuple; `began`: whether its life began in this batch for certain;
 `needs_base`: the change is a DELETE that counts only if there was a tuple before the batch; `exact`: the version
-before is worked in already; `faults`: rows that could not be applied, so that the tuple is not known.
+before is worked in already; `faults`: rows that could not be applied; `unknown`: whether the tuple is not known since.
 """
 
 FAULTS = "array<struct<global_id: bigint, lsn: bigint, code: int, reason: string>>"
@@ -101,6 +102,7 @@ def reduce_puts(rows: DataFrame) -> DataFrame:
         F.lit(False).alias("needs_base"),
         F.lit(False).alias("exact"),
         _faults(),
+        F.col("worst.row").isNotNull().alias("unknown"),
     )
 
 
@@ -142,4 +144,5 @@ def reduce_rows(rows: DataFrame) -> DataFrame:
         (~present & F.col("end.first")).alias("needs_base"),
         F.lit(False).alias("exact"),
         _faults(),
+        F.col("worst.row").isNotNull().alias("unknown"),
     )

@@ -51,7 +51,7 @@ SCHEMA = (
     "table int, replicaset_id int, _key binary, layout int, tuple binary, global_id bigint, lsn bigint, "
     "timestamp timestamp, created timestamp, state string, began boolean, "
     "faults array<struct<global_id: bigint, lsn: bigint, code: int, reason: string>>, "
-    "changed boolean, is_row boolean"
+    "unknown boolean, changed boolean, is_row boolean"
 )
 
 Held = dict[tuple[int, bytes], list[tuple[int, Candidate]]]
@@ -111,6 +111,7 @@ def frame(spark: SparkSession, held: Held) -> DataFrame:
             "state": "deleted" if one.tuple is None else "present",
             "began": True,
             "faults": None,
+            "unknown": False,
             "changed": True,
             "is_row": False,
         }
