@@ -10,6 +10,7 @@ import threading
 import time
 from collections.abc import Callable
 from contextlib import ExitStack
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -19,6 +20,7 @@ from sources.spool.spool import SpoolOptions
 from sources.spool.state import read_state
 from sources.subscribe.options import Feed, ReplicasetOptions
 from sources.subscribe.replicaset import Replicaset
+from tests.live.client import TarantoolError
 from tests.live.mesh import Mesh, instance, mesh
 from tests.live.proxy import Proxy
 from tests.live.spools import read_spool, recovered, tuples_of
@@ -28,6 +30,7 @@ from tests.sources.subscribe.test_following import await_all
 pytestmark = [pytest.mark.live, pytest.mark.soak]
 
 SEED = int(os.environ.get("SOAK_SEED", "1"))
+SECONDS = float(os.environ.get("SOAK_SECONDS", "20"))
 KILLS = int(os.environ.get("SOAK_KILLS", "100"))
 MINUTES = float(os.environ.get("SOAK_MINUTES", "3"))
 LOAD = """
@@ -63,18 +66,16 @@ class Load:
 
     def _run(self, number: int) -> None:
         k = 0
-        connection = None
         while not self._stop.is_set():
-            k += 1
             try:
-                if connection is None:
-                    connection = self._masters[number].connect()
-                connection.eval(LOAD, number * 1_000_000 + (k % 500) * 20, 20, f"{number}-{k}")
-                self.rows += 20
-            except Exception:
-                connection = None
+                with self._masters[number].connect() as connection:
+                    while not self._stop.is_set():
+                        k += 1
+                        connection.eval(LOAD, number * 1_000_000 + (k % 500) * 20, 20, f"{number}-{k}")
+                        self.rows += 20
+                        self._stop.wait(self._pause)
+            except (OSError, RuntimeError, TarantoolError):
                 self._stop.wait(0.2)
-            self._stop.wait(self._pause)
 
 
 WRITER = """
@@ -207,13 +208,14 @@ def first_of(spool: Path) -> int:
 @pytest.mark.parametrize("feed", list(Feed))
 def test_each_record_is_fetched_once(tmp_path: Path, feed: Feed) -> None:
     """In peace: transactions received = written, none came twice; with own_peer each from its own peer."""
-    with mesh(tmp_path, 3) as masters:
+    with mesh(tmp_path, 3, {"replication_timeout": 10}) as masters:
         addresses = [f"unix/:{server.socket}" for server in masters.members.values()]
-        with following(options(tmp_path / "spool", *addresses, feed=feed)) as replicaset:
+        patient = replace(QUICK, answer=60.0)
+        with following(options(tmp_path / "spool", *addresses, feed=feed, timing=patient)) as replicaset:
             await_until(lambda: len(replicaset.feeds) == (3 if feed is Feed.OWN_PEER else 1), "streams")
             start = dict(replicaset.spool.vclock or {})
             with Load(masters, 0.0):
-                time.sleep(20)
+                time.sleep(SECONDS)
             await_all(masters, replicaset)
             fetched = {uuid: feed.rows.counts for uuid, feed in replicaset.feeds.items()}
             written = {i: n - start.get(i, 0) for i, n in (replicaset.spool.vclock or {}).items()}
