@@ -204,7 +204,7 @@ def test_a_rebuild_gives_what_the_policy_would_have_given(
     told = capsys.readouterr().out
     assert whole.table("users") == before
     for policies in (LATER, SUMMED):
-        anew = made(tmp_path / str(policies), whole.sources, policies)
+        anew = made(tmp_path / ("later" if policies is LATER else "summed"), whole.sources, policies)
         anew.run()
         changed = made(whole.folder, whole.sources, policies)
         changed.database = whole.database
