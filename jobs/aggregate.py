@@ -29,6 +29,7 @@ from jobs.session import spark_session
 from sources.xlog.datasource import register
 from tables import catalog, cluster, epochs
 from tables.lock import WriterLock
+from tables.primary import PrimaryLock
 from tables.warehouse import Warehouse
 
 log = logging.getLogger(__name__)
@@ -82,7 +83,7 @@ def aggregate(config: Config, options: argparse.Namespace) -> None:
     spark = spark_session(config, "aggregate")
     register(spark)
     warehouse = Warehouse(spark, config.warehouse, config.database)
-    with WriterLock(warehouse, "jobs/aggregate.py") as lock, Progress(config.sources) as progress:
+    with PrimaryLock(warehouse, "jobs/aggregate.py") as lock, Progress(config.sources) as progress:
         writer = opened_writer(spark, config, warehouse, lock, progress.batch_done)
         service = Service(spark, warehouse, config, writer)
         service.serve()

@@ -35,7 +35,7 @@ from jobs.session import spark_session
 from schemas.errors import ConfigurationError, LockError, WarehouseError
 from sources.xlog.datasource import register
 from tables import requests
-from tables.lock import WriterLock
+from tables.primary import PrimaryLock, require_primary
 from tables.requests import DONE, FAILED, Request
 from tables.warehouse import Warehouse
 
@@ -125,7 +125,7 @@ def carried_out(spark: SparkSession, config: Config, warehouse: Warehouse, reque
     told = False
     while True:
         try:
-            with WriterLock(warehouse, "jobs/backfill.py") as lock:
+            with PrimaryLock(warehouse, "jobs/backfill.py") as lock:
                 bar = Bar()
                 try:
                     writer = opened_writer(spark, config, warehouse, lock)
@@ -186,6 +186,7 @@ def backfill(config: Config, options: argparse.Namespace) -> int:
         policy = policy_of(config, options.rebuild, options.policy)
         show_rebuild(spark, warehouse, config, options.rebuild, policy)
         return 0
+    require_primary(warehouse)
     warehouse.create_system_tables()
     request = carried_out(spark, config, warehouse, requests.ask(warehouse, kind, arguments))
     print(f"{kind}: {request.message}")

@@ -10,15 +10,18 @@ from __future__ import annotations
 
 import logging
 from types import TracebackType
+from typing import TYPE_CHECKING
 
 from schemas.errors import RidStateError
 from tables.cut import last_epoch
 from tables.lock import WriterLock
-from tables.place import known, place_of
+from tables.place import Place, known, place_of
 from tables.rid import Change, RidTable, fresh
-from tables.warehouse import Warehouse
 from udfs.rid import operations
 from udfs.rid.operations import Node
+
+if TYPE_CHECKING:
+    from tables.warehouse import Warehouse
 
 log = logging.getLogger(__name__)
 
@@ -44,7 +47,7 @@ class PrimaryLock(WriterLock):
     def __init__(self, warehouse: Warehouse, purpose: str) -> None:
         super().__init__(warehouse, purpose)
         self._rid: RidTable | None = None
-        self._renewed = False
+        self._renewed: tuple[int, int] | None = None
         if known(warehouse.root):
             self._rid = RidTable(place_of(warehouse.root))
         else:
@@ -71,45 +74,47 @@ class PrimaryLock(WriterLock):
     def check(self) -> None:
         """Raise where the lock is no longer ours. Called before each commit.
 
-        The first call of a batch gives the generation that its data will begin, if any, the time of now.
+        The first call of a batch under the mark gives the generation that its data will begin the time of now.
         """
         super().check()
-        if self._rid is None or self._renewed:
+        if self._rid is None or self._rid.last().node.next is None:
             return
-        if self._rid.last().node.next is not None:
-            epoch, mark = last_epoch(self._rid.place), fresh()
-            self._rid.update("renew", epoch, lambda node: operations.renew_mark(node, mark))
-            self._renewed = True
-
-    def settle(self, epoch: int) -> None:
-        """Note that a batch was committed.
-
-        Parameters
-        ----------
-        epoch : int
-            Its number.
-
-        """
-        self._renewed = False
-        if self._rid is not None and self._rid.last().node.next is not None:
-            self._rid.update("generation", epoch, lambda node: node)
+        epoch, last = last_epoch(self._rid.place), self._rid.last()
+        if (epoch, last.number) != self._renewed:
+            mark = fresh()
+            change = self._rid.update("renew", epoch, lambda node: operations.renew_mark(node, mark))
+            self._renewed = (epoch, change.number)
 
     def _open(self) -> None:
         if self._rid is None:
             return
+        require_primary(self._warehouse)
         epoch = last_epoch(self._rid.place)
         before = self._rid.last()
-        if before.number and not before.node.rid.primary:
-            raise RidStateError(
-                "the warehouse is not primary; nothing was written",
-                warehouse=self._rid.place.root,
-                rid=before.node.rid,
-                advice=f"write to the primary, or `python -m jobs.rid promote {self._rid.place.root}`",
-            )
         crashed = before.node.rid.crashed_primary
         now = self._rid.update("lock", epoch, lambda node: _opened(node, before))
         if now.node.rid.crashed_primary and not crashed:
             log.warning("the last writer of %s was killed; its lock is taken over", self._rid.place.root)
+
+
+def require_primary(warehouse: Warehouse | Place) -> None:
+    """Raise unless the warehouse's RID, if it has one, allows to write.
+
+    Raises
+    ------
+    RidStateError
+
+    """
+    if not known(warehouse.root):
+        return
+    last = RidTable(place_of(warehouse.root)).last()
+    if last.number and not last.node.rid.primary:
+        raise RidStateError(
+            "the warehouse is not primary; nothing was written",
+            warehouse=warehouse.root,
+            rid=last.node.rid,
+            advice=f"write to the primary, or `python -m jobs.rid promote {warehouse.root}`",
+        )
 
 
 def _opened(node: Node, before: Change) -> Node:

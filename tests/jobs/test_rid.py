@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import json
+import re
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 
+from jobs import rid as rid_command
 from jobs.rid import main
 from tables import switch
 from tables.lock import WriterLock
@@ -182,3 +184,10 @@ def test_it_needs_neither_spark_nor_its_libraries() -> None:
         [sys.executable, "-c", script, "compare", A, EXAMPLE, "--json"], check=False, timeout=60
     )
     assert done.returncode == 5
+
+
+def test_no_job_takes_the_lock_past_the_rid() -> None:
+    jobs = Path(rid_command.__file__).parent
+    takers = {file.name for file in jobs.rglob("*.py") if re.search(r"\bWriterLock\(", file.read_text())}
+    assert takers == set()
+    assert any("PrimaryLock(" in file.read_text() for file in jobs.rglob("*.py"))

@@ -10,7 +10,7 @@ from pyspark.sql import SparkSession
 
 from schemas.errors import LockError, RidStateError
 from tables.lock import WriterLock
-from tables.primary import PrimaryLock
+from tables.primary import PrimaryLock, require_primary
 from tables.rid import RidTable
 from tables.warehouse import Warehouse
 from tests.tables.warehouses import Made
@@ -55,6 +55,8 @@ def test_a_secondary_is_refused_and_nothing_is_written(tmp_path: Path, drawing: 
     RidTable(made.place).update("made", -1, lambda _: node(drawing))
     with pytest.raises(RidStateError, match="is not primary; nothing was written") as caught, lock(made):
         pytest.fail("a secondary was written")
+    with pytest.raises(RidStateError, match="is not primary; nothing was written"):
+        require_primary(made.place)
     assert "jobs.rid promote" in caught.value.fields["advice"]
     assert [change.event for change in RidTable(made.place).history()] == ["made"]
     with WriterLock(made.place, "the lock was let go"):
@@ -98,21 +100,22 @@ def test_the_first_batch_after_a_copy_begins_a_generation_and_the_second_does_no
     with lock(made) as held:
         first = now(made).rid.head
         held.check()
-        held.settle(made.batch("0"))
+        made.batch("0")
         assert now(made).rid.head == first
         RidTable(made.place).update("mark", 0, lambda n: operations.separate(n, ulid(1)))
         held.check()
         renewed = now(made).next
+        held.check()
+        assert now(made).next == renewed
         assert renewed is not None
         assert renewed > first
         assert now(made).rid.head == first
         epoch = made.batch("1")
-        held.check()
-        held.settle(epoch)
-        begun = now(made)
+        begun = RidTable(made.place).last().at(epoch).node
         assert (begun.rid.head, begun.rid.old1, begun.next) == (renewed, first, None)
         held.check()
-        held.settle(made.batch("2"))
+        assert now(made) == begun
+        made.batch("2")
         assert now(made) == begun
 
 
@@ -120,7 +123,7 @@ def test_a_batch_that_died_before_its_epoch_begins_no_generation(tmp_path: Path)
     made = Made(tmp_path)
     made.create()
     with lock(made) as held:
-        held.settle(made.batch("0"))
+        made.batch("0")
         RidTable(made.place).update("mark", 0, lambda n: operations.separate(n, ulid(1)))
         held.check()
         made.write("_changelog", "lost")
@@ -132,7 +135,7 @@ def test_a_generation_that_nobody_settled_is_found_at_the_next_start(tmp_path: P
     made = Made(tmp_path)
     made.create()
     with lock(made) as held:
-        held.settle(made.batch("0"))
+        made.batch("0")
         RidTable(made.place).update("mark", 0, lambda n: operations.separate(n, ulid(1)))
         held.check()
         mark = now(made).next
@@ -147,6 +150,5 @@ def test_where_no_rid_can_be_kept_the_lock_alone_guards(
     monkeypatch.setattr("tables.primary.known", lambda _root: False)
     with lock(made) as held:
         held.check()
-        held.settle(0)
     assert "no RID is kept there" in caplog.text
     assert RidTable(made.place).last().number == 0

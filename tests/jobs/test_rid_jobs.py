@@ -1,0 +1,188 @@
+"""Real streaming jobs under a RID: two on one warehouse, a killed one, fail-over and back, a split brain healed."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pyspark.sql import SparkSession
+
+from jobs.rid import main
+from schemas.errors import LockError, RidStateError
+from tables.cut import last_epoch, newest_cut
+from tables.place import Place, place_of
+from tables.rid import RidTable
+from tables.warehouse import Warehouse
+from tests.jobs.deployment import Deployment
+from tests.truth import own
+from udfs.rid.value import FileLock, Rid
+
+pytestmark = pytest.mark.spark
+
+SPACES = ["accounts", "ledger"]
+
+
+class Node:
+    """A place with a job of its own, which follows logs that grow as the test says."""
+
+    def __init__(self, folder: Path, logs: Path) -> None:
+        self.deployment = Deployment(folder, {"a1": logs}, spaces={"include": SPACES})
+        self.place: Place = place_of(str(folder / "warehouse"), self.deployment.database)
+
+    def run(self) -> None:
+        self.deployment.run()
+
+    @property
+    def rid(self) -> Rid:
+        return RidTable(self.place).last().at(last_epoch(self.place)).node.rid
+
+    def command(self, name: str) -> int:
+        return main([name, self.place.root])
+
+    def tuples(self) -> dict[str, list[bytes]]:
+        return {space: self.deployment.tuples(space) for space in SPACES}
+
+    def at_cut(self, spark: SparkSession) -> dict[str, int]:
+        """Return the rows of each table at the newest epoch's version, as Spark reads them."""
+        warehouse = Warehouse(spark, str(Path(self.place.root).parent), self.deployment.database)
+        return {t: warehouse.read(t, v).count() for t, v in newest_cut(self.place).versions.items()}
+
+
+class Logs:
+    """A directory of logs to which recorded files are added."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        folder.mkdir()
+        self._waiting = sorted(own().directory("a1").glob("*.xlog"))
+
+    def add(self, count: int = 1) -> None:
+        for file in self._waiting[:count]:
+            shutil.copy(file, self.folder)
+        del self._waiting[:count]
+
+
+def copied(a: Node, b: Node, *more: str) -> int:
+    return main(["sync", "--from", a.place.root, "--to", b.place.root, *more])
+
+
+@pytest.fixture
+def logs(tmp_path: Path) -> Logs:
+    return Logs(tmp_path / "logs")
+
+
+@contextlib.contextmanager
+def running(node: Node, folder: Path) -> Iterator[subprocess.Popen[str]]:
+    """Yield a streaming job in a process of its own, once it has committed a batch."""
+    file = folder / "config.yaml"
+    file.write_text(json.dumps(node.deployment.config(trigger="1 second").model_dump(mode="json")))
+    environment = {k: v for k, v in os.environ.items() if not k.startswith("PYSPARK_GATEWAY")}
+    command = [sys.executable, "-m", "jobs.aggregate", "--config", str(file)]
+    log = (folder / "job.log").open("w+")
+    job = subprocess.Popen(
+        command,
+        env={**environment, "PYTHONWARNINGS": "default"},
+        stdout=log,
+        stderr=log,
+        text=True,
+        start_new_session=True,
+    )
+    try:
+        ends = time.monotonic() + 120
+        while last_epoch(node.place) < 0:
+            assert job.poll() is None, (folder / "job.log").read_text()[-2000:]
+            assert time.monotonic() < ends, "the job commits nothing"
+            time.sleep(0.2)
+        yield job
+    finally:
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(job.pid, signal.SIGKILL)
+        job.wait()
+        log.close()
+
+
+def test_two_jobs_on_one_warehouse_and_a_killed_one(spark: SparkSession, tmp_path: Path, logs: Logs) -> None:
+    assert spark
+    logs.add(2)
+    node = Node(tmp_path, logs.folder)
+    with running(node, tmp_path) as job:
+        assert node.rid.file_lock is FileLock.LOCKED
+        events = [change.event for change in RidTable(node.place).history()]
+        second = Deployment(tmp_path / "second", {"a1": logs.folder}, spaces={"include": SPACES})
+        config = {"warehouse": str(tmp_path / "warehouse"), "database": node.deployment.database}
+        with pytest.raises(LockError, match=r"being written by jobs/aggregate.py \(pid \d+") as caught:
+            second.run(**config)
+        assert "nothing was written" in caught.value.fields["advice"]
+        assert [change.event for change in RidTable(node.place).history()] == events
+        assert not (tmp_path / "second" / "checkpoint").exists()
+        assert node.command("demote") == 1
+        assert job.poll() is None
+    assert node.rid.file_lock is FileLock.LOCKED
+    assert not node.rid.crashed_primary
+    logs.add(9)
+    node.run()
+    assert (node.rid.crashed_primary, node.rid.file_lock) == (True, FileLock.UNLOCKED)
+    whole = Node(tmp_path / "whole", logs.folder)
+    whole.run()
+    assert node.tuples() == whole.tuples()
+
+
+def test_fail_over_to_the_standby_and_back_then_a_split_brain(
+    spark: SparkSession, tmp_path: Path, logs: Logs, capsys: pytest.CaptureFixture[str]
+) -> None:
+    logs.add(2)
+    a, b = Node(tmp_path / "a", logs.folder), Node(tmp_path / "b", logs.folder)
+    a.run()
+    assert copied(a, b) == 0
+    assert b.at_cut(spark) == a.at_cut(spark)
+    with pytest.raises(RidStateError, match="is not primary; nothing was written"):
+        b.run()
+
+    assert a.command("demote") == b.command("promote") == 0
+    logs.add()
+    b.run()
+    with pytest.raises(RidStateError, match="is not primary; nothing was written"):
+        a.run()
+    assert main(["compare", a.place.root, b.place.root]) == 3
+    assert copied(b, a) == 0
+
+    assert b.command("demote") == a.command("promote") == 0
+    logs.add()
+    a.run()
+    assert copied(a, b) == 0
+    assert b.tuples() == a.tuples() == fresh_tuples(tmp_path / "one", logs)
+    assert b.at_cut(spark) == a.at_cut(spark)
+
+    assert b.command("promote") == 0  # forced: a is primary still
+    logs.add()
+    a.run()
+    b.run()
+    assert main(["compare", a.place.root, b.place.root]) == 4
+    assert b.command("demote") == 0
+    assert copied(a, b) == 1
+    capsys.readouterr()
+    assert copied(a, b, "--discard-target", str(b.rid)) == 0
+    assert "lost would be epochs" in capsys.readouterr().out
+    assert main(["compare", a.place.root, b.place.root]) == 0
+    logs.add()
+    assert a.command("demote") == b.command("promote") == 0
+    b.run()
+    assert b.tuples() == fresh_tuples(tmp_path / "two", logs)
+    assert b.at_cut(spark).keys() >= {*SPACES, "_changelog"}
+
+
+def fresh_tuples(folder: Path, logs: Logs) -> dict[str, Any]:
+    """Return what one job makes of all logs that are there now."""
+    node = Node(folder, logs.folder)
+    node.run()
+    return node.tuples()
