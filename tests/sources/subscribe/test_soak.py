@@ -210,7 +210,7 @@ def test_each_record_is_fetched_once(tmp_path: Path, feed: Feed) -> None:
     """In peace: transactions received = written, none came twice; with own_peer each from its own peer."""
     with mesh(tmp_path, 3, {"replication_timeout": 10}) as masters:
         addresses = [f"unix/:{server.socket}" for server in masters.members.values()]
-        patient = replace(QUICK, answer=60.0)
+        patient = replace(QUICK, answer=60.0, patience=60.0)
         with following(options(tmp_path / "spool", *addresses, feed=feed, timing=patient)) as replicaset:
             await_until(lambda: len(replicaset.feeds) == (3 if feed is Feed.OWN_PEER else 1), "streams")
             start = dict(replicaset.spool.vclock or {})
