@@ -18,7 +18,7 @@ from sources.subscribe.options import ReplicasetOptions, Timing
 from sources.subscribe.replicaset import Replicaset
 
 QUICK = Timing(answer=2.0, poll=0.02, acknowledge=0.2, reconnect=0.02, patience=1.0, clock_skew=0.05)
-WAIT_SECONDS = 20.0
+WAIT_SECONDS = 60.0
 
 
 def await_until(condition: Callable[[], bool], what: str = "it", seconds: float = WAIT_SECONDS) -> None:
