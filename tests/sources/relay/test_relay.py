@@ -135,9 +135,19 @@ def test_a_real_tarantool_follows(masters: Mesh, tmp_path: Path) -> None:
             assert tuples_of(replica)[0] == [0, "x"]
 
 
-def ask(address: str, user: str | None = None, password: str = "") -> Connection:
-    peer = Peer("relay", Address(path=address), user, Password(env=password or None))
-    return asyncio.run(connect(peer, 5.0))
+async def closed(connection: Connection) -> None:
+    """Close a connection, and let the loop take note before it ends."""
+    connection.close()
+    await asyncio.sleep(0.02)
+
+
+def ask(address: str, user: str | None = None, password: str = "") -> None:
+    async def connected() -> None:
+        peer = Peer("relay", Address(path=address), user, Password(env=password or None))
+        await closed(await connect(peer, 5.0))
+        await asyncio.sleep(0.02)
+
+    asyncio.run(connected())
 
 
 def test_who_may_not_is_refused(masters: Mesh, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -158,7 +168,7 @@ def test_who_may_not_is_refused(masters: Mesh, tmp_path: Path, monkeypatch: pyte
             await connection.vote()
             with pytest.raises(AccessError):
                 await connection.cluster()
-            connection.close()
+            await closed(connection)
 
         asyncio.run(as_guest())
 
@@ -176,7 +186,7 @@ def test_cluster_information_is_exchanged_once(masters: Mesh, tmp_path: Path) ->
             start = dict(region.spool.vclock or {})
             await connection.subscribe(Subscription(uuid, ME, start, (2, 6, 0), cluster_crc32=crc), rows)
             packets = connection.wire.cluster_info
-            connection.close()
+            await closed(connection)
             return [dict(packet.body) for packet in packets], cluster_info_of(packets)
 
         assert asyncio.run(told(checksum(cluster))) == ([{0x72: 0}], None)
@@ -196,7 +206,7 @@ def test_a_subscriber_behind_the_logs_is_told(masters: Mesh, tmp_path: Path) -> 
             await connection.subscribe(Subscription(uuid, ME, {}, (2, 6, 0)), rows)
             with pytest.raises(IprotoError) as error:
                 await connection.wire.end_of_stream
-            connection.close()
+            await closed(connection)
             return error.value
 
         assert "Missing .xlog file" in str(asyncio.run(subscribe()))
