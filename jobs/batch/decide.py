@@ -55,7 +55,9 @@ def _resolved(decided: DataFrame, choices: Mapping[int, Choice]) -> DataFrame:
     key = decided.withColumn("all", F.sort_array(F.collect_list(taking).over(of_key())))
     key = key.withColumn("unknown", F.max(unknown).over(of_key()))
     asked = F.when(asks & ~F.col("unknown"), F.col("all.version"))
-    key = key.withColumn("asked", asked)
+    # Computed here: else Spark 4.2 loses `all` where all tables of a batch have such a policy
+    # (INTERNAL_ERROR_ATTRIBUTE_NOT_FOUND).
+    key = key.withColumn("asked", asked).localCheckpoint()
     key = key.withColumn("own", _outcome(choices)).withColumn(
         "outcome", F.max_by("own", F.when(asks, F.lit(1))).over(of_key())
     )

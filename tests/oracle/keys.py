@@ -9,6 +9,7 @@ Source: `src/box/tuple_compare.cc`, `src/box/field_def.c` (which MessagePack a f
 from __future__ import annotations
 
 import math
+import struct
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -20,7 +21,7 @@ import msgpack
 
 from tests.oracle import mp
 
-DECIMAL_EXT = 1
+DECIMAL_EXT, DATETIME_EXT = 1, 4
 BINARY_COLLATIONS = (0, 3)
 """Ids of the collations `none` and `binary` (`_collation`): they compare bytes."""
 
@@ -88,6 +89,9 @@ def comparable(raw: bytes) -> Any:
     if isinstance(value, msgpack.ExtType):
         if value.code == DECIMAL_EXT:
             return _number(decimal_of(value.data))
+        if value.code == DATETIME_EXT:
+            seconds, nanoseconds = struct.unpack("<qi", value.data[:12].ljust(12, b"\0"))
+            return ("datetime", seconds, nanoseconds)
         return ("ext", value.code, bytes(value.data))
     if isinstance(value, bool | bytes) or value is None:
         return (type(value).__name__, value)
