@@ -9,8 +9,8 @@ Source: `src/box/tuple_compare.cc`, `src/box/field_def.c` (which MessagePack a f
 from __future__ import annotations
 
 import math
-import struct
 import re
+import struct
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from decimal import Decimal
