@@ -63,6 +63,8 @@ class Logs:
     def __init__(self, folder: Path) -> None:
         self.folder = folder
         folder.mkdir()
+        # Which replicaset this is, only a snapshot tells.
+        shutil.copy(min(own().directory("a1").glob("*.snap")), folder)
         self._waiting = sorted(own().directory("a1").glob("*.xlog"))
 
     def add(self, count: int = 1) -> None:
