@@ -97,6 +97,7 @@ def answers(port: int) -> bool:
         return False
 
 
+@pytest.mark.soak
 @pytest.mark.live
 def test_both_daemons_run_show_themselves_and_end_cleanly(tarantool: Tarantool, tmp_path: Path) -> None:
     tarantool.eval(

@@ -17,7 +17,7 @@ from jobs.aggregate import aggregate
 from tests.jobs.deployment import Deployment
 from tests.live import Tarantool
 
-pytestmark = [pytest.mark.spark, pytest.mark.live]
+pytestmark = [pytest.mark.spark, pytest.mark.live, pytest.mark.soak]
 
 SECONDS = 120
 CREATE = """

@@ -89,7 +89,7 @@ DAMAGED = {
     "_changelog": "SELECT * FROM {rows} UNION ALL SELECT * FROM {rows} WHERE lsn = 5",
     "_epochs": "SELECT * FROM {rows} UNION ALL SELECT * FROM {rows}",
     "_versions": "SELECT 'lost' AS state, 'x' AS key",
-    "users": "SELECT * FROM {rows} UNION ALL SELECT * FROM {rows} LIMIT 5",
+    "users": "SELECT * FROM {rows} UNION ALL SELECT * FROM {rows}",
 }
 """By table a query that damages it."""
 
