@@ -109,7 +109,7 @@ def test_each_kind_of_damage_fails_its_own_check(spark: SparkSession, deployment
     [
         ("_vclock", "SELECT replicaset_id, global_id, local_id, lsn - 1 AS lsn, epoch FROM {rows}", 0),
         ("_changelog", "SELECT * FROM {rows} WHERE lsn <> 5", 1),
-        ("_epochs", "SELECT * FROM {rows} UNION ALL SELECT * EXCEPT (epoch), 9 AS epoch FROM {rows}", 2),
+        ("_epochs", "SELECT * FROM {rows} UNION ALL SELECT 9 AS epoch, * EXCEPT (epoch) FROM {rows}", 2),
     ],
 )
 def test_tables_that_disagree_are_found(
