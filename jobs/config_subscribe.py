@@ -13,7 +13,7 @@ from pydantic import model_validator
 from jobs.config_address import Port, Server, TlsFiles
 from jobs.config_values import ByteCount, Interval, Label, Location, Part, Uuid, mistake
 from sources.iproto.address import Password, Peer, parse_address
-from sources.spool.removal import Keep
+from sources.spool.keep import Keep
 from sources.spool.spool import SpoolOptions
 from sources.subscribe.assignment import Orphans
 from sources.subscribe.options import Feed, ReplicasetOptions, Timing

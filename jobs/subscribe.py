@@ -19,7 +19,7 @@ from jobs.config_live import Live
 from jobs.daemon import log_to_stderr, stopped
 from jobs.status import status_page
 from schemas.errors import ConfigurationError
-from sources.spool.removal import Keep
+from sources.spool.keep import Keep
 from sources.subscribe.daemon import follow
 from sources.subscribe.replicaset import Replicaset
 from sources.subscribe.status import Metrics, status_of

@@ -1,22 +1,14 @@
-"""What `format("xlog")` yields: one row of a log, as an Arrow and as a Spark schema.
+"""What `format("xlog")` yields: one row of a log, as an Arrow schema.
 
 The columns are named as in Tarantool's own `xlog.pairs` (`src/lua/xlog.lua`). Rows read from several sources
 of a deployment (option `sources`) carry `REPLICASET_FIELDS` in front.
+
+Not here: the schema as Spark has it (`schemas.spark`); readers of logs need no Spark.
 """
 
 from __future__ import annotations
 
 import pyarrow as pa
-from pyspark.sql.types import (
-    BinaryType,
-    BooleanType,
-    IntegerType,
-    LongType,
-    StringType,
-    StructField,
-    StructType,
-    TimestampType,
-)
 
 XROW_FIELDS: tuple[tuple[str, pa.DataType], ...] = (
     ("file", pa.string()),
@@ -57,17 +49,3 @@ SOURCES_ARROW = pa.schema(REPLICASET_FIELDS + XROW_FIELDS)
 
 CORRUPT_COLUMN = "_corrupt_record"
 """The column that `mode` PERMISSIVE adds: file, offset and reason of what could not be read."""
-
-_SPARK_TYPES = {
-    pa.string(): StringType(),
-    pa.int32(): IntegerType(),
-    pa.int64(): LongType(),
-    pa.bool_(): BooleanType(),
-    pa.binary(): BinaryType(),
-    pa.timestamp("us", tz="UTC"): TimestampType(),
-}
-
-
-def spark_schema(schema: pa.Schema) -> StructType:
-    """Return the Spark schema of an Arrow schema made of the types above; every column is nullable."""
-    return StructType([StructField(f.name, _SPARK_TYPES[f.type], nullable=True) for f in schema])

@@ -9,7 +9,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from tables.place import Place, newest
+from tables.place import Place
+from tables.read import newest
 
 EPOCHS = "_epochs"
 RID = "_rid"

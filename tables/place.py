@@ -8,11 +8,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
 from urllib.parse import urlparse
 
 import pyarrow as pa
-import pyarrow.compute as pc
 import pyarrow.fs as pafs
 from deltalake import DeltaTable
 from deltalake.exceptions import TableNotFoundError
@@ -111,21 +109,3 @@ def place_of(location: str, database: str = DATABASE) -> Place:
             f"the warehouse cannot be opened: {error}", warehouse=root, advice="check its address"
         ) from error
     return Place(root, fs, path)
-
-
-def newest(table: DeltaTable, column: str) -> dict[str, Any] | None:
-    """Return the row with the highest value of an integer column, None where there is no row.
-
-    Of many files only the one that holds it is read, where the table's log knows their statistics.
-    """
-    actions = pa.table(table.get_add_actions(flatten=True))
-    if not actions.num_rows:
-        return None
-    rows = table.to_pyarrow_dataset()
-    name = f"max.{column}"
-    if name in actions.column_names and not actions[name].null_count:
-        highest = pc.max(actions[name]).as_py()
-        found = rows.to_table(filter=pc.field(column) == highest).to_pylist()
-    else:
-        found = rows.to_table().to_pylist()
-    return max(found, key=lambda row: int(row[column]), default=None)

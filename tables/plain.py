@@ -13,6 +13,7 @@ from deltalake import DeltaTable
 from deltalake.exceptions import DeltaError, TableNotFoundError
 
 from schemas.errors import WarehouseError
+from tables.read import rows_of
 
 
 @dataclass(frozen=True)
@@ -46,8 +47,10 @@ class PlainWarehouse:
 
         """
         opened = self._open(table)
-        rows: list[dict[str, Any]] = opened.to_pyarrow_table(columns=list(columns)).to_pylist()
-        return rows
+        try:
+            return rows_of(opened, list(columns))
+        except DeltaError as error:
+            raise WarehouseError(f"the table cannot be read: {error}", table=table) from error
 
     def property(self, table: str, name: str) -> str | None:
         """Return a property of a table, None where it is not set."""

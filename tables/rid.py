@@ -24,7 +24,8 @@ from ulid import ULID
 
 from schemas.errors import RidStateError
 from tables.cut import BEFORE_THE_FIRST, RID
-from tables.place import Place, newest
+from tables.place import Place
+from tables.read import newest, rows_of
 from udfs.rid.operations import Node, begin_generation
 from udfs.rid.value import parse_rid
 
@@ -114,7 +115,7 @@ class RidTable:
         table = self.place.open(RID)
         if table is None:
             return []
-        return sorted((_change(row) for row in table.to_pyarrow_table().to_pylist()), key=lambda c: c.number)
+        return sorted((_change(row) for row in rows_of(table)), key=lambda c: c.number)
 
     def update(
         self,

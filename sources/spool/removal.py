@@ -10,40 +10,14 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 
 from sources.spool.acks import Ack
+from sources.spool.keep import Keep
 from sources.spool.state import SpoolFile
 from sources.xlog.vclock import not_beyond, shared
 
 logger = logging.getLogger(__name__)
-
-
-@dataclass(frozen=True)
-class Keep:
-    """What is kept.
-
-    Parameters
-    ----------
-    readers : frozenset of str
-        Names of readers that must have acknowledged, even if they never did yet.
-    size : int or None
-        Where there are no readers: bytes that all files may take.
-    age : float or None
-        Where there are no readers: seconds after the last write to a file.
-    forget : float
-        A reader that is not in `readers` counts for so many seconds after its last acknowledgement.
-    snapshot : bool
-        Whether the newest snapshot and all logs since stay, for readers that are new (a relay's).
-
-    """
-
-    readers: frozenset[str] = frozenset()
-    size: int | None = None
-    age: float | None = None
-    forget: float = 86400.0
-    snapshot: bool = False
 
 
 def removable(

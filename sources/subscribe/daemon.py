@@ -16,7 +16,8 @@ from schemas.errors import AggregatorError
 from sources.iproto import inflow
 from sources.spool import state as spool_state
 from sources.spool.acks import read_acks
-from sources.spool.removal import Keep, removable, remove
+from sources.spool.keep import Keep
+from sources.spool.removal import removable, remove
 from sources.subscribe.replicaset import Replicaset
 
 logger = logging.getLogger(__name__)

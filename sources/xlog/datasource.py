@@ -25,7 +25,7 @@ from pyspark.sql.streaming.datasource import (
 from pyspark.sql.types import StructType
 
 from schemas.errors import ConfigurationError
-from schemas.xrow import spark_schema
+from schemas.spark import spark_schema
 from sources.xlog.batch import segments_between, tasks_of
 from sources.xlog.follow import Follower
 from sources.xlog.offset import Offset, from_document, to_document

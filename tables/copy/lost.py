@@ -7,6 +7,7 @@ from datetime import datetime
 
 from tables.cut import BEFORE_THE_FIRST, EPOCHS
 from tables.place import Place
+from tables.read import rows_of
 
 
 @dataclass(frozen=True)
@@ -50,7 +51,7 @@ def lost_after(place: Place, epoch: int) -> Lost:
     if table is None:
         return Lost(epoch, 0, 0, None, None, ())
     columns = ["epoch", "rows", "committed_at", "versions"]
-    rows = sorted(table.to_pyarrow_table(columns=columns).to_pylist(), key=lambda row: int(row["epoch"]))
+    rows = sorted(rows_of(table, columns), key=lambda row: int(row["epoch"]))
     kept = [row for row in rows if row["epoch"] <= epoch]
     given_up = [row for row in rows if row["epoch"] > epoch]
     before = dict(kept[-1]["versions"]) if kept else {}

@@ -16,7 +16,8 @@ from schemas.errors import SpoolError, SpoolFullError
 from sources.spool import state as spool_state
 from sources.spool.acks import Ack, read_acks, write_ack
 from sources.spool.blocks import BlockReader
-from sources.spool.removal import Keep, removable
+from sources.spool.keep import Keep
+from sources.spool.removal import removable
 from sources.spool.spool import Spool, SpoolOptions
 from sources.spool.state import read_state
 from sources.xlog.arrays import Bytes

@@ -11,7 +11,8 @@ from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as f
 
-from schemas.xrow import SOURCES_ARROW, XROW_ARROW, spark_schema
+from schemas.spark import spark_schema
+from schemas.xrow import SOURCES_ARROW, XROW_ARROW
 from sources.xlog.block import encode_block
 from sources.xlog.datasource import register
 from tests.oracle.log import read_log

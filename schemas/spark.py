@@ -1,0 +1,29 @@
+"""Arrow schemas of the data source as Spark schemas. Needs PySpark, which what it is made from does not."""
+
+from __future__ import annotations
+
+import pyarrow as pa
+from pyspark.sql.types import (
+    BinaryType,
+    BooleanType,
+    IntegerType,
+    LongType,
+    StringType,
+    StructField,
+    StructType,
+    TimestampType,
+)
+
+_SPARK_TYPES = {
+    pa.string(): StringType(),
+    pa.int32(): IntegerType(),
+    pa.int64(): LongType(),
+    pa.bool_(): BooleanType(),
+    pa.binary(): BinaryType(),
+    pa.timestamp("us", tz="UTC"): TimestampType(),
+}
+
+
+def spark_schema(schema: pa.Schema) -> StructType:
+    """Return the Spark schema of an Arrow schema made of the types of `schemas.xrow`; every column is nullable."""
+    return StructType([StructField(f.name, _SPARK_TYPES[f.type], nullable=True) for f in schema])

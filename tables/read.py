@@ -1,0 +1,55 @@
+"""Rows of a Delta table, read whole in this process by delta-rs' own engine: for tables of the warehouse's own books.
+
+Never by way of a PyArrow dataset: its background threads may still hold buffers of Python when the interpreter ends,
+and then abort the process (seen in one of six ends of a short command).
+Not here: opening the table (`tables.place`, `tables.plain`), and large tables (Spark's).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import pyarrow as pa
+from deltalake import DeltaTable, QueryBuilder
+
+
+def rows_of(table: DeltaTable, columns: Sequence[str] = ()) -> list[dict[str, Any]]:
+    """Return the rows of a table at the version that is open, in no order.
+
+    Parameters
+    ----------
+    table : DeltaTable
+    columns : sequence of str
+        Those to read; none for all.
+
+    Returns
+    -------
+    list of dict
+        By column; a map is a list of pairs.
+
+    Raises
+    ------
+    deltalake.exceptions.DeltaError
+        Where the table or a file of it cannot be read.
+
+    """
+    wanted = ", ".join(_quoted(name) for name in columns) or "*"
+    return _asked(table, f"SELECT {wanted} FROM opened")
+
+
+def newest(table: DeltaTable, column: str) -> dict[str, Any] | None:
+    """Return the row with the highest value of a column, None where there is no row."""
+    found = _asked(table, f"SELECT * FROM opened ORDER BY {_quoted(column)} DESC NULLS LAST LIMIT 1")
+    return found[0] if found else None
+
+
+def _asked(table: DeltaTable, query: str) -> list[dict[str, Any]]:
+    read = QueryBuilder().register("opened", table).execute(query).read_all()
+    rows: list[dict[str, Any]] = pa.table(read).to_pylist()
+    return rows
+
+
+def _quoted(name: str) -> str:
+    doubled = name.replace('"', '""')
+    return f'"{doubled}"'
