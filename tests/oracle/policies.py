@@ -54,7 +54,13 @@ def first_write(held: Sequence[Held]) -> Any:
 
 
 def greatest(field: str) -> Rule:
-    return lambda held: max(held, key=lambda one: (one.fields[field], one.order)).values
+    """Keep the greatest value; what has none loses to what has one."""
+
+    def place(one: Held) -> tuple[Any, ...]:
+        value = one.fields.get(field)
+        return (value is not None, 0 if value is None else value, one.order)
+
+    return lambda held: max(held, key=place).values
 
 
 def least(field: str) -> Rule:
