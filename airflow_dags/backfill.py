@@ -6,21 +6,7 @@ One run at a time, since the warehouse has one writer; beside a running stream t
 
 from __future__ import annotations
 
-from datetime import UTC, datetime
+from airflow_dags.deployment import job, warehouse_dag
 
-from airflow.sdk import DAG, CronDataIntervalTimetable
-
-from airflow_dags.deployment import DEFAULTS, job
-
-with DAG(
-    "aggregator_backfill",
-    description="Backfill each hour's part of the logs",
-    # A plain "@hourly" gives intervals without any length.
-    schedule=CronDataIntervalTimetable("@hourly", timezone="UTC"),
-    start_date=datetime(2024, 1, 1, tzinfo=UTC),
-    catchup=False,
-    max_active_runs=1,
-    default_args=DEFAULTS,
-    tags=["aggregator"],
-) as dag:
+with warehouse_dag("backfill", "Backfill each hour's part of the logs", "@hourly") as dag:
     job("backfill", "--from", "{{ data_interval_start }}", "--to", "{{ data_interval_end }}")

@@ -12,10 +12,11 @@ project's `.venv/bin` must come first there. Not here: anything of the project's
 
 from __future__ import annotations
 
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from airflow.providers.apache.spark.operators.spark_submit import SparkSubmitOperator
+from airflow.sdk import DAG, CronDataIntervalTimetable
 
 HOME = "{{ var.value.get('aggregator_home', '/opt/tarantool-aggregator') }}"
 CONFIG = "{{ var.value.get('aggregator_config', '/opt/tarantool-aggregator/conf/demo.yaml') }}"
@@ -27,6 +28,32 @@ DEFAULTS: dict[str, Any] = {
     "execution_timeout": timedelta(hours=6),
 }
 """A job that is repeated does nothing twice, so retries are safe."""
+
+
+def warehouse_dag(name: str, description: str, cron: str, **defaults: Any) -> DAG:
+    """Return a DAG of one job, of which one run goes at a time, since a warehouse has one writer.
+
+    Parameters
+    ----------
+    name : str
+        What follows `aggregator_` in its name.
+    description : str
+    cron : str
+        When an interval ends, in UTC. Each has a length, which the presets (`@hourly`) do not give.
+    **defaults
+        Of its tasks, other than `DEFAULTS`.
+
+    """
+    return DAG(
+        f"aggregator_{name}",
+        description=description,
+        schedule=CronDataIntervalTimetable(cron, timezone="UTC"),
+        start_date=datetime(2024, 1, 1, tzinfo=UTC),
+        catchup=False,
+        max_active_runs=1,
+        default_args={**DEFAULTS, **defaults},
+        tags=["aggregator"],
+    )
 
 
 def job(name: str, *arguments: str) -> SparkSubmitOperator:

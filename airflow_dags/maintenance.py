@@ -2,20 +2,7 @@
 
 from __future__ import annotations
 
-from datetime import UTC, datetime
+from airflow_dags.deployment import job, warehouse_dag
 
-from airflow.sdk import DAG, CronDataIntervalTimetable
-
-from airflow_dags.deployment import DEFAULTS, job
-
-with DAG(
-    "aggregator_maintenance",
-    description="OPTIMIZE and VACUUM the tables",
-    schedule=CronDataIntervalTimetable("0 2 * * *", timezone="UTC"),
-    start_date=datetime(2024, 1, 1, tzinfo=UTC),
-    catchup=False,
-    max_active_runs=1,
-    default_args=DEFAULTS,
-    tags=["aggregator"],
-) as dag:
+with warehouse_dag("maintenance", "OPTIMIZE and VACUUM the tables", "0 2 * * *") as dag:
     job("maintain")

@@ -1,7 +1,7 @@
 """Decisions → the Delta tables of spaces.
 
-One MERGE a space's table (one append where it is empty), side by side, each from a session of its own. Typed
-columns are made here and only here, from the exact tuple. What does not fit its format goes to `_quarantine` and
+One MERGE a space's table (one append where it is empty), side by side. Typed columns are made
+here and only here, from the exact tuple. What does not fit its format goes to `_quarantine` and
 stays a version (`unfit`), so that a later UPDATE finds it.
 Not here: what wins (`jobs.batch.resolve`), what other tables tell of it (`jobs.batch.tell`).
 """

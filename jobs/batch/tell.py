@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from pyspark.sql import DataFrame
+from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
 from jobs.batch.apply import Target
@@ -75,17 +75,7 @@ def fault_rows(decided: DataFrame, names: Mapping[int, str], epoch: int) -> Data
     """Return what is appended to `_quarantine`: rows of the log that could not be applied to their key."""
     rows = decided.where(F.col("changed") & F.col("faults").isNotNull())
     rows = _named(rows, names).withColumn("fault", F.explode("faults"))
-    columns = {
-        "epoch": F.lit(epoch),
-        "replicaset_id": F.col("replicaset_id"),
-        "space": F.col("space"),
-        "key": F.col("_key"),
-        "tuple": F.col("tuple"),
-        "global_id": F.col("fault.global_id"),
-        "lsn": F.col("fault.lsn"),
-        "reason": F.col("fault.reason"),
-    }
-    return rows.select([columns.get(f.name, F.lit(None)).cast(f.dataType).alias(f.name) for f in QUARANTINE])
+    return _set_aside(rows, epoch, F.col("fault.global_id"), F.col("fault.lsn"), F.col("fault.reason"))
 
 
 def conflict_rows(
@@ -136,15 +126,19 @@ def conflict_rows(
 def undecided_rows(decided: DataFrame, names: Mapping[int, str], epoch: int) -> DataFrame:
     """Return what is appended to `_quarantine`: each version of a key of which the policy made nothing."""
     rows = _named(decided.where(F.col("fault").isNotNull() & (F.col("state") != MERGED)), names)
+    return _set_aside(rows, epoch, F.col("global_id"), F.col("lsn"), F.col("fault"))
+
+
+def _set_aside(rows: DataFrame, epoch: int, global_id: Column, lsn: Column, reason: Column) -> DataFrame:
     columns = {
         "epoch": F.lit(epoch),
         "replicaset_id": F.col("replicaset_id"),
         "space": F.col("space"),
         "key": F.col("_key"),
         "tuple": F.col("tuple"),
-        "global_id": F.col("global_id"),
-        "lsn": F.col("lsn"),
-        "reason": F.col("fault"),
+        "global_id": global_id,
+        "lsn": lsn,
+        "reason": reason,
     }
     return rows.select([columns.get(f.name, F.lit(None)).cast(f.dataType).alias(f.name) for f in QUARANTINE])
 

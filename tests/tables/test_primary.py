@@ -119,13 +119,18 @@ def test_the_first_batch_after_a_copy_begins_a_generation_and_the_second_does_no
         assert now(made) == begun
 
 
+def copied_from(made: Made, held: PrimaryLock) -> None:
+    """Do a batch, then what a copy does to its source, then begin a batch."""
+    made.batch("0")
+    RidTable(made.place).update("mark", 0, lambda n: operations.separate(n, ulid(1)))
+    held.check()
+
+
 def test_a_batch_that_died_before_its_epoch_begins_no_generation(tmp_path: Path) -> None:
     made = Made(tmp_path)
     made.create()
     with lock(made) as held:
-        made.batch("0")
-        RidTable(made.place).update("mark", 0, lambda n: operations.separate(n, ulid(1)))
-        held.check()
+        copied_from(made, held)
         made.write("_changelog", "lost")
     assert now(made).next is not None
     assert now(made).rid.old1 == EMPTY
@@ -135,9 +140,7 @@ def test_a_generation_that_nobody_settled_is_found_at_the_next_start(tmp_path: P
     made = Made(tmp_path)
     made.create()
     with lock(made) as held:
-        made.batch("0")
-        RidTable(made.place).update("mark", 0, lambda n: operations.separate(n, ulid(1)))
-        held.check()
+        copied_from(made, held)
         mark = now(made).next
         made.batch("1")
     assert now(made).rid.head == mark

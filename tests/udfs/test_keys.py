@@ -248,8 +248,9 @@ def test_what_is_refused_by_name(part: KeyPart, reason: str) -> None:
 
 @pytest.mark.parametrize("collation", [None, 0, 3])
 def test_collations_that_compare_bytes(collation: int | None) -> None:
-    key_plan([space(KeyPart(0, "string", collation=collation))])
-    key_plan([space(KeyPart(0, "unsigned", collation=2))])
+    text = canonical_keys(binaries([pack(["É"])]), [space(KeyPart(0, "string", collation=collation))])
+    number = canonical_keys(binaries([pack([7])]), [space(KeyPart(0, "unsigned", collation=2))])
+    assert [text[0].as_py()["key"], number[0].as_py()["key"]] == [pack(["É"]), pack([7])]
 
 
 def test_a_plan_travels_to_workers() -> None:
