@@ -1,146 +1,69 @@
-"""Show what a warehouse holds: SQL over its tables, with the results, and what to try next.
+"""Show what a warehouse holds: SQL over its tables, with the results, and a page of it all for a browser.
 
-    spark-submit jobs/report.py --config FILE
+    spark-submit jobs/report.py --config FILE [--page FILE]
 
-Reads only, takes no lock, and may run beside the stream. Not here: alarms, and anything that is computed outside SQL.
+Reads only, takes no lock, and may run beside the stream. The page is one HTML file that needs no network; it shows the
+cut of the newest epoch. Not here: alarms (`jobs.watching`).
 """
 
 from __future__ import annotations
 
 import argparse
 import sys
-from collections.abc import Iterator
-from dataclasses import dataclass
-
-from pyspark.sql import SparkSession
+from pathlib import Path
 
 from jobs.cli import parser, run
 from jobs.config import Config
+from jobs.reporting.facts import collect
+from jobs.reporting.page import html_of
+from jobs.reporting.questions import show_all
 from jobs.session import spark_session
-from schemas.errors import WarehouseError
+from schemas.errors import ConfigurationError, WarehouseError
 from tables.catalog import register_tables
 from tables.warehouse import Warehouse
 
-ROWS = 6
-WIDTH = 40
-TYPED = 4
-BAR = 20
-"""How many rows, characters of a value, typed columns of a space, and characters of the longest bar are shown."""
+PAGE = "report.html"
 
 
-@dataclass(frozen=True)
-class Question:
-    """One query and what it answers."""
+def write_page(warehouse: Warehouse, file: Path) -> None:
+    """Write the page of a warehouse.
 
-    title: str
-    sql: str
-
-
-def general(database: str) -> Iterator[Question]:
-    """Yield what is asked of every warehouse."""
-    yield Question(
-        "Every instance of every replicaset: local ids collide, global ids do not",
-        f"SELECT global_id, uuid, local_id, replicaset_id, lsn FROM {database}._cluster ORDER BY global_id",
-    )
-    yield Question(
-        "What the logs held, and what became of it",
-        f"SELECT replicaset_id, state, count(*) AS rows, count(DISTINCT space) AS spaces, max(timestamp) AS newest "
-        f"FROM {database}._changelog GROUP BY ALL ORDER BY ALL",
-    )
-    yield Question(
-        "What waits, is missing, or did not fit",
-        f"SELECT (SELECT count(*) FROM {database}._pending) AS pending, "
-        f"(SELECT count(*) FROM {database}._gaps WHERE state = 'open') AS gaps, "
-        f"(SELECT count(*) FROM {database}._quarantine) AS quarantined",
-    )
-
-
-def conflicts(database: str) -> Iterator[Question]:
-    """Yield what is asked of a warehouse in which replicasets met under one key."""
-    pair = "winner_replicaset_id AS winner, loser_replicaset_id AS loser"
-    bar = f"repeat('#', cast(ceil({BAR} * count(*) / max(count(*)) OVER ()) AS int)) AS drawn"
-    yield Question(
-        "Conflicts by space and pair of replicasets, and on what they were decided",
-        f"SELECT space, kind, policy, sequence, {pair}, count(*) AS conflicts, {bar} FROM {database}._conflicts "
-        "GROUP BY space, kind, policy, sequence, winner_replicaset_id, loser_replicaset_id "
-        "ORDER BY conflicts DESC, space, winner, loser",
-    )
-    hour = "date_trunc('hour', coalesce(winner_timestamp, loser_timestamp, decided_at))"
-    yield Question(
-        "Conflicts by hour",
-        f"SELECT {hour} AS hour, count(*) AS conflicts, count(DISTINCT space) AS spaces, {bar} "
-        f"FROM {database}._conflicts GROUP BY {hour} ORDER BY hour DESC",
-    )
-
-
-def contested(database: str, table: str, columns: list[str]) -> Iterator[Question]:
-    """Yield what is asked of a space that several replicasets wrote.
-
-    Parameters
-    ----------
-    columns : list of str
-        The table's columns, of which the first typed ones are shown.
+    Raises
+    ------
+    ConfigurationError
+        The file cannot be written.
 
     """
-    typed = [column for column in columns if not column.startswith("_")][:TYPED]
-    shown = ", ".join(f"t.`{column}`" for column in typed)
-    wrote = f"t._key IN (SELECT key FROM {database}._conflicts WHERE space = '{table}')"
-    yield Question(
-        "A space that several replicasets wrote: one row a key, with the origin of the version that won",
-        f"SELECT {shown}, t._replicaset_id, t._global_id, t._lsn, t._timestamp FROM {database}.`{table}` t "
-        f"WHERE {wrote} ORDER BY ALL",
-    )
-    yield Question(
-        "Who won which conflict",
-        f"SELECT t.`{typed[0]}`, c.policy, c.winner_replicaset_id AS winner, c.winner_timestamp, "
-        f"c.loser_replicaset_id AS loser, c.loser_timestamp "
-        f"FROM {database}._conflicts c JOIN {database}.`{table}` t ON t._key = c.key "
-        f"WHERE c.space = '{table}' ORDER BY ALL",
-    )
+    if not file.parent.is_dir():
+        raise ConfigurationError(f"there is no folder {file.parent} for the page", advice="see --page")
+    page = html_of(collect(warehouse))
+    try:
+        file.write_text(page, encoding="utf-8")
+    except OSError as error:
+        raise ConfigurationError(
+            f"the page cannot be written to {file}: {error.strerror}", advice="see --page"
+        ) from error
 
 
-def most_contested(spark: SparkSession, database: str) -> str | None:
-    """Return the table with the most conflicts, None where there are none."""
-    row = spark.sql(
-        f"SELECT space FROM {database}._conflicts GROUP BY space ORDER BY count(*) DESC, space LIMIT 1"
-    ).first()
-    return None if row is None else str(row.space)
-
-
-def show(spark: SparkSession, question: Question) -> None:
-    """Print a query and its first rows."""
-    print(f"-- {question.title}\n{question.sql};", flush=True)
-    spark.sql(question.sql).show(ROWS, truncate=WIDTH)
-
-
-def report(config: Config, _options: argparse.Namespace) -> None:
-    """Ask the questions, and say how to go on."""
+def report(config: Config, options: argparse.Namespace) -> None:
+    """Ask the questions, write the page, and say how to go on."""
     spark = spark_session(config, "report")
     warehouse = Warehouse(spark, config.warehouse, config.database)
     if "_epochs" not in (tables := register_tables(warehouse)):
         raise WarehouseError(
             "there are no tables yet", warehouse=warehouse.root, advice="run jobs/aggregate.py first"
         )
-    for question in general(config.database):
-        show(spark, question)
-    table = most_contested(spark, config.database)
-    if table is not None:
-        for question in conflicts(config.database):
-            show(spark, question)
-        columns = spark.table(f"{config.database}.`{table}`").columns
-        for question in contested(config.database, table, columns):
-            show(spark, question)
-    spaces = [name for name in tables if not name.startswith("_")]
-    print(f"{len(spaces)} tables of spaces in {warehouse.root}: {', '.join(spaces)}")
-    print(
-        'Without Spark: python -c "from deltalake import DeltaTable; '
-        f"print(DeltaTable('{warehouse.path('_cluster')}').to_pyarrow_table().to_pylist())\""
-    )
+    show_all(spark, warehouse, tables)
+    page = Path(options.page).resolve()
+    write_page(warehouse, page)
+    print(f"\nEverything on one page: {page.as_uri()}")
 
 
 def main() -> int:
     """Run the command."""
-    return run(report, parser((__doc__ or "").partition("\n")[0]))
+    arguments = parser((__doc__ or "").partition("\n")[0])
+    arguments.add_argument("--page", default=PAGE, metavar="FILE", help=f"the page; default: {PAGE}")
+    return run(report, arguments)
 
 
 if __name__ == "__main__":

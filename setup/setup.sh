@@ -66,6 +66,14 @@ want_tarantool() {
   echo "set-up: no tarantool here, and it cannot be installed: the tests marked 'live' will be skipped" >&2
 }
 
+# The browser that the report is opened in by its tests; Playwright's own would be another 400 MB of it.
+want_chromium() {
+  command -v chromium >/dev/null && return
+  echo "set-up: chromium"
+  apt_install chromium && command -v chromium >/dev/null && return
+  echo "set-up: no chromium here, and it cannot be installed: the tests marked 'browser' will be skipped" >&2
+}
+
 # Airflow needs an environment of its own: its Spark provider brings a pyspark-client that overwrites pyspark's files.
 want_airflow() {
   local airflow=.venv-airflow packages=(apache-airflow==3.3.2 apache-airflow-providers-apache-spark==6.3.4)
@@ -88,3 +96,4 @@ if [ "$(cat "$stamp" 2>/dev/null)" != "$wanted" ]; then
 fi
 [ "${1:-}" != with-tarantool ] || want_tarantool
 [ "${1:-}" != with-airflow ] || want_airflow
+[ "${1:-}" != with-chromium ] || want_chromium

@@ -11,14 +11,12 @@ import pytest
 from pyspark.sql import SparkSession
 
 from jobs.config import Config
-from jobs.report import report
-from schemas.errors import WarehouseError
-from schemas.tables import SYSTEM_TABLES
+from jobs.report import report, write_page
+from schemas.errors import ConfigurationError, WarehouseError
 from tables.warehouse import Warehouse
 
 pytestmark = pytest.mark.spark
 
-ASKED = ("_cluster", "_changelog", "_pending", "_gaps", "_quarantine", "_conflicts", "_epochs")
 LATE = datetime(2024, 5, 2, tzinfo=UTC)
 EARLY = datetime(2024, 5, 1, tzinfo=UTC)
 
@@ -40,9 +38,11 @@ def config(spark: SparkSession, tmp_path: Path) -> Iterator[Config]:
 @pytest.fixture
 def warehouse(spark: SparkSession, config: Config) -> Warehouse:
     made = Warehouse(spark, config.warehouse, config.database)
-    for table in ASKED:
-        made.create(table, SYSTEM_TABLES[table])
-    made.append("_cluster", made.rows("_cluster", [{"global_id": 7, "uuid": "the-uuid", "local_id": 1}]))
+    made.create_system_tables()
+    made.append(
+        "_cluster",
+        made.rows("_cluster", [{"global_id": 7, "uuid": "the-uuid", "local_id": 1, "replicaset_id": 3}]),
+    )
     made.append("_changelog", made.rows("_changelog", [{"replicaset_id": 3, "state": "rolled_back"}]))
     return made
 
@@ -54,7 +54,11 @@ def conflict(warehouse: Warehouse, table: str, key: bytes) -> None:
 
 
 def test_each_query_is_shown_with_its_result(
-    spark: SparkSession, config: Config, warehouse: Warehouse, capsys: pytest.CaptureFixture[str]
+    spark: SparkSession,
+    config: Config,
+    warehouse: Warehouse,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
 ) -> None:
     for table in ("quiet", "busy"):
         rows = spark.sql(
@@ -66,10 +70,15 @@ def test_each_query_is_shown_with_its_result(
     conflict(warehouse, "quiet", b"\1")
     conflict(warehouse, "busy", b"\1")
     conflict(warehouse, "busy", b"\1")
-    report(config, argparse.Namespace())
+    page = tmp_path / "page.html"
+    report(config, argparse.Namespace(page=str(page)))
     shown = capsys.readouterr().out
+    assert f"Everything on one page: {page.as_uri()}" in shown
+    # No batch is done in this warehouse, so tables are read as they are.
+    assert "No batch is done yet" in page.read_text()
+    assert "the-uuid" in page.read_text()
     assert "FROM reported._cluster ORDER BY global_id;" in shown
-    assert "|        7|the-uuid|       1|" in shown
+    assert "|        7|the-uuid|       1|            3|" in shown
     assert "|rolled_back|" in shown
     assert "|  5|busy|            41|         7|   9|2024-05-02 00:00:00|" in shown
     assert "alone" not in shown
@@ -85,4 +94,10 @@ def test_each_query_is_shown_with_its_result(
 
 def test_a_warehouse_that_is_not_there(config: Config) -> None:
     with pytest.raises(WarehouseError, match=r"no tables yet .*: run jobs/aggregate.py first"):
-        report(config, argparse.Namespace())
+        report(config, argparse.Namespace(page="unused.html"))
+
+
+def test_a_page_that_cannot_be_written(spark: SparkSession, config: Config, tmp_path: Path) -> None:
+    warehouse = Warehouse(spark, config.warehouse, config.database)
+    with pytest.raises(ConfigurationError, match=r"there is no folder .*nowhere for the page: see --page"):
+        write_page(warehouse, tmp_path / "nowhere" / "page.html")

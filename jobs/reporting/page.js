@@ -1,0 +1,45 @@
+// Draws the page's plots, in light or dark as the browser prefers until the button says otherwise.
+(function () {
+  "use strict";
+  const root = document.documentElement;
+  const prefers = window.matchMedia("(prefers-color-scheme: dark)");
+  const specs = JSON.parse(document.getElementById("specs").textContent);
+  const colours = {
+    light: ["#0b5cad", "#c2570c", "#2f7d32", "#8e3ba8", "#b3261e", "#00798c", "#7a6a00", "#5b6470"],
+    dark: ["#7db7f5", "#ffa45c", "#7fd188", "#d69aed", "#ff8a80", "#5fd3e0", "#e3cf57", "#b4bec9"],
+  };
+  let chosen = null;
+
+  function config(theme) {
+    const style = getComputedStyle(root);
+    const of = (name) => style.getPropertyValue(name).trim();
+    const text = { labelColor: of("--faint"), titleColor: of("--faint") };
+    return {
+      background: "transparent",
+      font: "system-ui, sans-serif",
+      axis: { ...text, domainColor: of("--line"), gridColor: of("--line"), tickColor: of("--line"), labelLimit: 200 },
+      legend: { ...text, labelLimit: 240 },
+      view: { stroke: "transparent" },
+      bar: { color: colours[theme][0] },
+      range: { category: colours[theme], heatmap: { scheme: theme === "dark" ? "viridis" : "goldgreen" } },
+    };
+  }
+
+  async function draw() {
+    const theme = chosen || (prefers.matches ? "dark" : "light");
+    root.dataset.theme = theme;
+    root.removeAttribute("data-drawn");
+    const options = { actions: false, ast: true, renderer: "svg", config: config(theme), tooltip: { theme } };
+    await Promise.all(specs.map((one) => vegaEmbed("#chart-" + one.name, one.spec, options)));
+    root.dataset.drawn = theme;
+  }
+
+  const button = document.getElementById("theme");
+  button.hidden = false;
+  button.addEventListener("click", () => {
+    chosen = root.dataset.theme === "dark" ? "light" : "dark";
+    draw();
+  });
+  prefers.addEventListener("change", draw);
+  draw();
+})();

@@ -1,0 +1,178 @@
+"""Warehouses of any number of sources, written as the aggregator writes its own tables, by delta-rs: no Spark needed.
+
+Each source is a replicaset of two instances whose replica ids are 1 and 2, as everywhere. Not here: tables of spaces
+with typed columns; the report looks at their sizes alone.
+"""
+
+from __future__ import annotations
+
+import json
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import msgpack
+import pyarrow as pa
+from deltalake import write_deltalake
+from pyspark.sql.pandas.types import to_arrow_schema
+
+from schemas.tables import SYSTEM_TABLES
+
+BEGAN = datetime(2026, 11, 20, 12, tzinfo=UTC)
+BATCHES = 6
+EVIL = "<script>console.error('evil')</script>"
+"""A name that a log may hold, and that must stay text."""
+
+
+def uuid(kind: str, number: int) -> str:
+    return f"{kind}0000000-0000-4000-8000-{number:012d}"
+
+
+def write_warehouse(folder: Path, sources: int, database: str = "aggregator") -> None:
+    """Write all system tables of a warehouse that follows so many sources.
+
+    Parameters
+    ----------
+    folder : Path
+        The configuration's `warehouse`.
+
+    """
+    rows = {name: list(_rows(name, sources)) for name in SYSTEM_TABLES if name != "_epochs"}
+    root = folder / f"{database}.db"
+    versions = {name: _write(root, name, told) for name, told in rows.items()}
+    _write(root, "_epochs", [_epoch(number, versions) for number in range(BATCHES)])
+
+
+def _write(root: Path, name: str, rows: list[dict[str, Any]]) -> int:
+    schema = to_arrow_schema(SYSTEM_TABLES[name], timezone="UTC")
+    write_deltalake(str(root / name), pa.Table.from_pylist(rows, schema=schema), mode="error")
+    return 0
+
+
+def _epoch(number: int, versions: dict[str, int]) -> dict[str, Any]:
+    return {
+        "epoch": number,
+        "query_id": "query",
+        "batch_id": number,
+        "committed_at": BEGAN + timedelta(minutes=10 * number + 1),
+        "rows": 10,
+        "vclock": "{}",
+        "writers": "{}",
+        "versions": list(versions.items()),
+    }
+
+
+def _rows(table: str, sources: int) -> Any:
+    for number in range(1, sources + 1):
+        yield from globals().get(f"_of{table}", lambda _number: [])(number)
+
+
+def _of_cluster(number: int) -> Any:
+    for local_id in (1, 2):
+        yield {
+            "global_id": 2 * number + local_id,
+            "uuid": uuid("a", 2 * number + local_id),
+            "local_id": local_id,
+            "replicaset_id": number,
+            "replicaset_uuid": uuid("b", number),
+            "lsn": number,
+            "first_seen": BEGAN,
+        }
+
+
+def _of_applier_map(number: int) -> Any:
+    for local_id in (1, 2):
+        yield {
+            "replicaset_id": number,
+            "local_id": local_id,
+            "global_id": 2 * number + local_id,
+            "since_lsn": 0,
+        }
+
+
+def _of_vclock(number: int) -> Any:
+    for epoch in range(BATCHES):
+        yield {
+            "replicaset_id": number,
+            "global_id": 2 * number + 1,
+            "local_id": 1,
+            "lsn": 10 * epoch,
+            "epoch": epoch,
+        }
+
+
+def _of_changelog(number: int) -> Any:
+    for epoch in range(BATCHES):
+        for row in range(3):
+            yield {
+                "epoch": epoch,
+                "replicaset_id": number,
+                "source": f"source-{number}",
+                "global_id": 2 * number + 1,
+                "state": "committed",
+                "space": "accounts",
+                "file": "00000000000000000000.xlog",
+                "lsn": 3 * epoch + row + 1,
+                "timestamp": BEGAN + timedelta(minutes=10 * epoch, seconds=row),
+            }
+
+
+def _of_conflicts(number: int) -> Any:
+    if number == 1:
+        return
+    for hour in range(3):
+        at = BEGAN + timedelta(hours=hour)
+        yield {
+            "epoch": hour,
+            "decided_at": at,
+            "space": "accounts" if number % 2 else EVIL,
+            "key": b"\x01",
+            "kind": "key",
+            "policy": "last_write_wins",
+            "sequence": "timestamp",
+            "winner_replicaset_id": number,
+            "winner_timestamp": at,
+            "winner_tuple": msgpack.packb([number, EVIL]),
+            "loser_replicaset_id": 1,
+            "loser_tuple": msgpack.packb([number, "lost"]),
+        }
+
+
+def _of_gaps(number: int) -> Any:
+    told = {
+        "replicaset_id": number,
+        "source": f"source-{number}",
+        "local_id": 1,
+        "first_lsn": 5,
+        "last_lsn": 7,
+    }
+    yield {**told, "epoch": 1, "found_at": BEGAN, "kind": "missing", "state": "open", "file": "7.xlog"}
+    if number > 1:
+        yield {**told, "epoch": 2, "found_at": BEGAN, "kind": "missing", "state": "filled", "file": "7.xlog"}
+
+
+def _of_quarantine(number: int) -> Any:
+    for lsn in (8, 9):
+        reason = f"field {EVIL} is no unsigned"
+        yield {"epoch": 3, "replicaset_id": number, "space": "accounts", "lsn": lsn, "reason": reason}
+
+
+def _of_pending(number: int) -> Any:
+    yield {"replicaset_id": number, "source": f"source-{number}", "reason": "beyond a missing lsn", "lsn": 8}
+
+
+def _of_schema(number: int) -> Any:
+    for epoch, fields in ((0, ["id"]), (2, ["id", "balance"])):
+        yield {
+            "epoch": epoch,
+            "replicaset_id": number,
+            "space_id": 512,
+            "name": "accounts",
+            "table_name": "accounts",
+            "engine": "memtx",
+            "format": json.dumps(
+                [{"name": name, "type": "unsigned", "is_nullable": False} for name in fields]
+            ),
+            "primary_key": json.dumps([{"field": 0, "type": "unsigned"}]),
+            "state": "present",
+        }
