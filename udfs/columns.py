@@ -1,153 +1,241 @@
-"""One typed Arrow column from what the walk left of a field: the carriers of `schemas.types`, one builder each.
+"""The memory of the typed columns of one batch: laid out for `udfs.kernels.columns`, then given to Arrow.
 
-A builder gives the column's buffers and a status a row (`udfs.kernels.scalars`); which rows are null is decided
-later, when all columns have spoken (`udfs.tuples`). Not here: variants (`udfs.variant`).
+What has a fixed size a row (values, offsets, validity) lies in one block; the contents of each column of text or of
+variants have their own, which grow when the walk asks for it. Not here: what is written into them.
 """
 
 from __future__ import annotations
 
-import decimal
-import math
-from collections.abc import Callable
-from dataclasses import dataclass
-from typing import Any
+from dataclasses import dataclass, field
 
 import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from schemas.types import Carrier
-from udfs.buffers import fixed_array, variable_array
-from udfs.kernels import scalars, texts, writers
+from schemas.errors import UnsupportedError
+from schemas.types import VARIANT_ARROW, Carrier
+from udfs.kernels import columns as words
 from udfs.kernels.memory import OVERWRITE
+from udfs.kernels.variant import FRAMES_WORDS, GROWTH
+from udfs.kernels.variant_keys import BOOK_WORDS, ENTRIES, FRAMES, KEYS, SLOT_MASK, SLOTS, TEXTS
+from udfs.kernels.writers import DECIMAL_TEXT_MAX, INTERVAL_TEXT_MAX, UUID_TEXT
 
-Present = NDArray[np.bool_]
-Finish = Callable[[pa.DataType, Present], pa.Array]
+_ALIGN = 64
+_OFFSET_MAX = 2**31 - 1
+_TEXT_WIDTHS = {
+    Carrier.DECIMAL_TEXT: DECIMAL_TEXT_MAX,
+    Carrier.UUID: UUID_TEXT,
+    Carrier.INTERVAL: INTERVAL_TEXT_MAX,
+}
+"""How many bytes the text of a row takes at most; a string or varbinary is never longer than its tuple."""
+
+_WIDE = (Carrier.WIDE, Carrier.DECIMAL)
+_SPANS = (Carrier.STRING, Carrier.BINARY)
 
 
-@dataclass(frozen=True)
-class Cells:
-    """One field of many tuples, as `udfs.kernels.walk.walk` leaves it.
+def _aligned(size: int) -> int:
+    return (size + _ALIGN - 1) // _ALIGN * _ALIGN
+
+
+@dataclass
+class Columns:
+    """The columns of one batch, the fields past the format last; made by `prepare`.
 
     Parameters
     ----------
-    data : uint8 array
-        The tuples' bytes.
-    classes : int8 array, (rows,)
-    arguments : int64 array, (rows,)
+    carriers : tuple of Carrier
+        How each is built.
+    rows : int
+    largest : int
+        Size of the largest tuple in bytes.
+    table : int64 array, (columns, WORDS)
+        What the walk takes.
+    statuses : uint8 array, (columns, rows)
+        What became of each field (`udfs.kernels.scalars`).
+    block : uint8 array
+        Values, offsets, validity.
+    contents : dict
+        The contents of text by column, of variants by column and whether they are the metadata.
 
     """
 
-    data: NDArray[np.uint8]
-    classes: NDArray[np.int8]
-    arguments: NDArray[np.int64]
-
-
-@dataclass(frozen=True)
-class Built:
-    """A column but for its nulls: `finish(type, present)` gives the array; `statuses` is one uint8 a row."""
-
-    finish: Finish
+    carriers: tuple[Carrier, ...]
+    rows: int
+    largest: int
+    table: NDArray[np.int64]
     statuses: NDArray[np.uint8]
+    block: NDArray[np.uint8]
+    contents: dict[tuple[int, bool], NDArray[np.uint8]] = field(default_factory=dict)
+    scratch: list[NDArray[np.int64]] = field(default_factory=list)
 
+    def _room(self, column: int, size: int, is_metadata: bool = False) -> None:
+        """Give the contents of a column room for so many bytes; they keep what they hold."""
+        line = self.table[column]
+        start, end, limit = (
+            (words.META_START, words.META_END, words.META_LIMIT)
+            if is_metadata
+            else (words.START, words.END, words.LIMIT)
+        )
+        used = int(line[end] - line[start])
+        grown = np.empty(size + OVERWRITE, np.uint8)
+        if used:
+            grown[:used] = self.contents[column, is_metadata][:used]
+        self.contents[column, is_metadata] = grown
+        line[start] = grown.ctypes.data
+        line[end], line[limit] = line[start] + used, line[start] + size
 
-def _fixed(values: NDArray[Any], statuses: NDArray[np.uint8]) -> Built:
-    return Built(lambda kind, present: fixed_array(kind, values, present), statuses)
+    def _dictionary(self) -> int:
+        """Return the address of the words that encoding of variants needs, the same for all columns."""
+        if not self.scratch:
+            slots = 1 << max(self.largest, 4).bit_length()
+            book = np.zeros(BOOK_WORDS, np.int64)
+            parts = {
+                KEYS: 2 * self.largest + 2,
+                SLOTS: slots,
+                TEXTS: self.largest + 8,
+                FRAMES: FRAMES_WORDS,
+                ENTRIES: 2 * self.largest + 2,
+            }
+            book[SLOT_MASK] = slots - 1
+            self.scratch.append(book)
+            for word, size in parts.items():
+                self.scratch.append(np.zeros(size, np.int64))
+                book[word] = self.scratch[-1].ctypes.data
+        return self.scratch[0].ctypes.data
 
+    def grow(self, row: int) -> None:
+        """Give every variant that has not enough of it more room, to go on at a row."""
+        need = GROWTH * self.largest + 32
+        for column, carrier in enumerate(self.carriers):
+            if carrier is not Carrier.VARIANT:
+                continue
+            line = self.table[column]
+            line[words.BOOK] = self._dictionary()
+            for is_metadata, start, end, limit in (
+                (False, words.START, words.END, words.LIMIT),
+                (True, words.META_START, words.META_END, words.META_LIMIT),
+            ):
+                used = int(line[end] - line[start])
+                if line[end] + need > line[limit]:
+                    expected = used * self.rows // row * 5 // 4 if row else 0
+                    self._room(column, max(2 * used, expected) + 2 * need, is_metadata)
 
-def _variable(offsets: NDArray[np.int32], data: NDArray[np.uint8], statuses: NDArray[np.uint8]) -> Built:
-    return Built(lambda kind, present: variable_array(kind, offsets, data, present), statuses)
+    def doubles(self, column: int) -> NDArray[np.float64]:
+        """Return the values of a column of doubles, to be changed in place."""
+        place = int(self.table[column, words.START]) - self.block.ctypes.data
+        return self.block[place : place + 8 * self.rows].view(np.float64)
 
+    def void(self, rows: NDArray[np.int64]) -> None:
+        """Make rows null in all columns."""
+        size = (self.rows + 7) // 8
+        for line in self.table:
+            place = int(line[words.VALID]) - self.block.ctypes.data
+            bits = np.unpackbits(self.block[place : place + size], bitorder="little")
+            bits[rows] = 0
+            self.block[place : place + size] = np.packbits(bits, bitorder="little")
+            line[words.NULLS] = self.rows - int(np.count_nonzero(bits[: self.rows]))
 
-def _statuses(cells: Cells) -> NDArray[np.uint8]:
-    return np.zeros(len(cells.classes), np.uint8)
+    def arrays(self, kinds: list[pa.DataType]) -> list[pa.Array]:
+        """Return the columns as Arrow arrays of these types, of which the walk is done."""
+        block = pa.py_buffer(self.block)
+        return [
+            self._variant(column, block) if carrier is Carrier.VARIANT else self._array(column, kind, block)
+            for column, (carrier, kind) in enumerate(zip(self.carriers, kinds, strict=True))
+        ]
 
-
-def _long(cells: Cells, _: int) -> Built:
-    statuses = _statuses(cells)
-    scalars.longs(cells.classes, statuses)
-    return _fixed(cells.arguments, statuses)
-
-
-def _wide(cells: Cells, _: int) -> Built:
-    words = np.zeros((len(cells.classes), 2), np.int64)
-    scalars.wides(cells.classes, cells.arguments, words)
-    return _fixed(words, _statuses(cells))
-
-
-def _decide(
-    cells: Cells, rows: NDArray[np.int64], values: NDArray[np.float64], statuses: NDArray[np.uint8]
-) -> None:
-    """Fill the doubles of decimals with more digits than a double keeps: Python rounds them correctly."""
-    some = Cells(cells.data, cells.classes[rows], cells.arguments[rows])
-    offsets, content = (
-        np.zeros(len(rows) + 1, np.int32),
-        np.empty(writers.DECIMAL_TEXT_MAX * len(rows) + OVERWRITE, np.uint8),
-    )
-    writers.decimal_texts(some.data, some.classes, some.arguments, content, offsets, _statuses(some))
-    for row, first, last in zip(rows, offsets, offsets[1:], strict=False):
-        exact = decimal.Decimal(content[first:last].tobytes().decode())
-        values[row] = float(exact)
-        if math.isinf(values[row]):
-            statuses[row] = scalars.OUT_OF_RANGE
+    def _array(self, column: int, kind: pa.DataType, block: pa.Buffer) -> pa.Array:
+        line = self.table[column].tolist()
+        nulls, base = line[words.NULLS], self.block.ctypes.data
+        buffers = [block.slice(line[words.VALID] - base) if nulls else None]
+        if line[words.KIND] == words.IS_TEXT:
+            buffers += [block.slice(line[words.OFFSETS] - base), self._content(column, line, False)]
         else:
-            statuses[row] = scalars.FITS if decimal.Decimal(values[row]) == exact else scalars.INEXACT
+            buffers.append(block.slice(line[words.START] - base))
+        return pa.Array.from_buffers(kind, self.rows, buffers, nulls)
+
+    def _content(self, column: int, line: list[int], is_metadata: bool) -> pa.Buffer:
+        start, end = (words.META_START, words.META_END) if is_metadata else (words.START, words.END)
+        size = line[end] - line[start]
+        if size > _OFFSET_MAX:
+            raise UnsupportedError(
+                f"a column of one batch takes {size} bytes",
+                advice="lower spark.sql.execution.arrow.maxRecordsPerBatch",
+            )
+        return pa.py_buffer(self.contents[column, is_metadata]).slice(0, size) if size else pa.py_buffer(b"")
+
+    def _variant(self, column: int, block: pa.Buffer) -> pa.Array:
+        line, base = self.table[column].tolist(), self.block.ctypes.data
+        nulls = line[words.NULLS]
+        parts = []
+        for is_metadata, place in ((False, words.OFFSETS), (True, words.META_OFFSETS)):
+            first = line[place] - base
+            offsets = self.block[first : first + 4 * self.rows + 4].view(np.int32)
+            content = self._content(column, line, is_metadata)
+            offsets[line[words.FILLED] + 1 :] = content.size
+            parts.append(
+                pa.Array.from_buffers(pa.binary(), self.rows, [None, block.slice(first), content], 0)
+            )
+        validity = block.slice(line[words.VALID] - base) if nulls else None
+        return pa.Array.from_buffers(VARIANT_ARROW, self.rows, [validity], nulls, children=parts)
 
 
-def _double(cells: Cells, _: int) -> Built:
-    values, statuses = np.zeros(len(cells.classes)), _statuses(cells)
-    scalars.doubles(cells.data, cells.classes, cells.arguments, values, statuses)
-    rare = np.flatnonzero(statuses == scalars.UNDECIDED)
-    if len(rare):
-        _decide(cells, rare, values, statuses)
-    return _fixed(values, statuses)
+def prepare(
+    carriers: tuple[Carrier, ...], scale: int, data: NDArray[np.uint8], offsets: NDArray[np.int32]
+) -> Columns:
+    """Return empty columns for the tuples of a batch.
+
+    Parameters
+    ----------
+    carriers : tuple of Carrier
+        How each is built; the last one, for the fields past the format, is a variant.
+    scale : int
+        Of decimals.
+    data, offsets : arrays
+        The tuples (`udfs.buffers.Flat`).
+
+    """
+    rows, total = len(offsets) - 1, int(offsets[-1]) - int(offsets[0])
+    bits, cells = _aligned((rows + 7) // 8), _aligned(4 * rows + 4)
+    sizes = [_fixed_size(carrier, rows, bits, cells) for carrier in carriers]
+    validity = len(carriers) * bits
+    block = np.empty(validity + sum(sizes) + _ALIGN, np.uint8)
+    block = block[-block.ctypes.data % _ALIGN :]
+    block[:validity] = 0xFF
+    table = np.zeros((len(carriers), words.WORDS), np.int64)
+    statuses = np.zeros((len(carriers), rows), np.uint8)
+    largest = int(np.diff(offsets).max(initial=0))
+    made = Columns(carriers, rows, largest, table, statuses, block)
+    place = validity
+    for column, (carrier, size) in enumerate(zip(carriers, sizes, strict=True)):
+        line = table[column]
+        address = block.ctypes.data + place
+        line[words.DATA], line[words.SCALE] = data.ctypes.data, scale
+        line[words.VALID] = block.ctypes.data + column * bits
+        line[words.STATUSES] = statuses.ctypes.data + column * rows
+        if carrier is Carrier.VARIANT:
+            line[words.KIND], line[words.NULLS] = words.IS_VARIANT, rows
+            line[words.OFFSETS], line[words.META_OFFSETS] = address, address + cells
+            block[column * bits : (column + 1) * bits] = 0
+            block[place : place + 4] = block[place + cells : place + cells + 4] = 0
+        elif carrier in _TEXT_WIDTHS or carrier in _SPANS:
+            line[words.KIND], line[words.OFFSETS] = words.IS_TEXT, address
+            block[place : place + 4] = 0
+            made._room(column, total if carrier in _SPANS else _TEXT_WIDTHS[carrier] * rows)
+        else:
+            line[words.KIND] = 2 if carrier in _WIDE else 1
+            line[words.START] = address
+        if carrier is Carrier.BOOLEAN:
+            line[words.KIND] = words.IS_BITS
+            block[place : place + size] = 0
+        place += size
+    return made
 
 
-def _decimal(cells: Cells, scale: int) -> Built:
-    words, statuses = np.zeros((len(cells.classes), 2), np.uint64), _statuses(cells)
-    scalars.decimals(cells.data, cells.classes, cells.arguments, scale, words, statuses)
-    return _fixed(words, statuses)
-
-
-def _boolean(cells: Cells, _: int) -> Built:
-    return _fixed(np.packbits(cells.arguments != 0, bitorder="little"), _statuses(cells))
-
-
-def _timestamp(cells: Cells, _: int) -> Built:
-    values, statuses = np.zeros(len(cells.classes), np.int64), _statuses(cells)
-    scalars.timestamps(cells.data, cells.classes, cells.arguments, values, statuses)
-    return _fixed(values, statuses)
-
-
-def _copied(cells: Cells, check: bool) -> Built:
-    offsets, statuses = np.zeros(len(cells.classes) + 1, np.int32), _statuses(cells)
-    texts.spans(cells.data, cells.classes, cells.arguments, check, offsets, statuses)
-    content = np.empty(int(offsets[-1]) + OVERWRITE, np.uint8)
-    texts.gather(cells.data, cells.arguments, offsets, content)
-    return _variable(offsets, content[: offsets[-1]], statuses)
-
-
-def _written(write: Any, width: int) -> Callable[[Cells, int], Built]:
-    def build(cells: Cells, _: int) -> Built:
-        offsets, statuses = np.zeros(len(cells.classes) + 1, np.int32), _statuses(cells)
-        content = np.empty(width * len(cells.classes) + OVERWRITE, np.uint8)
-        write(cells.data, cells.classes, cells.arguments, content, offsets, statuses)
-        return _variable(offsets, content[: offsets[-1]], statuses)
-
-    return build
-
-
-BUILDERS: dict[Carrier, Callable[[Cells, int], Built]] = {
-    Carrier.LONG: _long,
-    Carrier.WIDE: _wide,
-    Carrier.DOUBLE: _double,
-    Carrier.DECIMAL: _decimal,
-    Carrier.DECIMAL_TEXT: _written(writers.decimal_texts, writers.DECIMAL_TEXT_MAX),
-    Carrier.BOOLEAN: _boolean,
-    Carrier.STRING: lambda cells, _: _copied(cells, check=True),
-    Carrier.BINARY: lambda cells, _: _copied(cells, check=False),
-    Carrier.UUID: _written(writers.uuids, writers.UUID_TEXT),
-    Carrier.TIMESTAMP: _timestamp,
-    Carrier.INTERVAL: _written(writers.interval_texts, writers.INTERVAL_TEXT_MAX),
-}
-"""How each carrier but VARIANT is built from cells and the scale of its decimal."""
+def _fixed_size(carrier: Carrier, rows: int, bits: int, cells: int) -> int:
+    if carrier is Carrier.VARIANT:
+        return 2 * cells
+    if carrier is Carrier.BOOLEAN:
+        return bits
+    if carrier in _SPANS or carrier in _TEXT_WIDTHS:
+        return cells
+    return _aligned((16 if carrier in _WIDE else 8) * rows)

@@ -10,13 +10,13 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
+import pyarrow as pa
 from numpy.typing import NDArray
 
 from schemas.layout import TableLayout
-from schemas.space import Field
 from schemas.types import Carrier, carrier, type_family
-from udfs.kernels import values
-from udfs.kernels.walk import COLUMN_SHIFT, WHOLE
+from udfs.kernels import cells, values
+from udfs.kernels.columns import COLUMN_BYTES
 
 _INTEGERS = (values.UNSIGNED, values.UNSIGNED_BIG, values.INTEGER)
 _REALS = (values.FLOAT, values.DOUBLE)
@@ -35,6 +35,20 @@ _CLASSES: dict[str, tuple[int, ...]] = {
     "array": (values.ARRAY,),
     "map": (values.MAP,),
     "any": tuple(range(values.NIL, values.BAD)),
+}
+_BUILT: dict[Carrier, int] = {
+    Carrier.LONG: cells.LONG,
+    Carrier.WIDE: cells.WIDE,
+    Carrier.DOUBLE: cells.DOUBLES,
+    Carrier.DECIMAL: cells.DECIMALS,
+    Carrier.DECIMAL_TEXT: cells.DECIMAL_TEXT,
+    Carrier.BOOLEAN: cells.BOOLEANS,
+    Carrier.STRING: cells.TEXT,
+    Carrier.BINARY: cells.BYTES,
+    Carrier.UUID: cells.UUIDS,
+    Carrier.TIMESTAMP: cells.TIMESTAMPS,
+    Carrier.INTERVAL: cells.INTERVALS,
+    Carrier.VARIANT: cells.VARIANTS,
 }
 _CLASSES["scalar"] = (
     *_CLASSES["number"],
@@ -62,10 +76,10 @@ class Plan:
         What it was made of.
     carriers : tuple of Carrier
         How each column is built.
-    starts : int32 array
-        Where each format starts in `fields`, and where the last ends.
-    fields : int64 array
-        Of each field of each format: its column, whether it is kept whole, the classes it accepts.
+    starts, fields : int32 and int64 arrays
+        As the walk takes them.
+    arrow_fields : tuple of pyarrow.Field
+        As `layout.arrow_fields()` gives them.
 
     """
 
@@ -73,21 +87,31 @@ class Plan:
     carriers: tuple[Carrier, ...]
     starts: NDArray[np.int32]
     fields: NDArray[np.int64]
+    arrow_fields: tuple[pa.Field, ...]
 
 
 def plan_of(layout: TableLayout) -> Plan:
     """Return the plan of a layout; errors as of `schemas.types.carrier`."""
     columns = {field.name: index for index, field in enumerate(layout.fields)}
     carriers = tuple(carrier(field.type, layout.options) for field in layout.fields)
-    flat: list[Field] = [field for one in layout.formats for field in one]
-    words = []
-    for field in flat:
-        column = columns[field.name]
-        whole = WHOLE if carriers[column] is Carrier.VARIANT else 0
-        words.append(column << COLUMN_SHIFT | whole | accepted(field.type, field.is_nullable))
+    words: list[int] = []
+    starts = [0]
+    for form in layout.formats:
+        for field in form:
+            column = columns[field.name]
+            words.append(
+                column * COLUMN_BYTES << cells.COLUMN_SHIFT
+                | _BUILT[carriers[column]] << cells.CARRIER_SHIFT
+                | accepted(field.type, field.is_nullable)
+            )
+        starts.append(len(words))
+        lacking = sorted(set(columns) - {field.name for field in form})
+        words += [columns[name] * COLUMN_BYTES << cells.COLUMN_SHIFT for name in lacking]
+        starts.append(len(words))
     return Plan(
         layout=layout,
         carriers=carriers,
-        starts=np.cumsum([0] + [len(one) for one in layout.formats], dtype=np.int32),
+        starts=np.array(starts, np.int32),
         fields=np.array(words, np.int64),
+        arrow_fields=tuple(layout.arrow_fields()),
     )

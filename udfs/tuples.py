@@ -10,6 +10,8 @@ Not here: names of columns (`schemas.names`), what becomes of a tuple that does 
 
 from __future__ import annotations
 
+import decimal
+import math
 from collections.abc import Callable
 from typing import Any
 
@@ -22,27 +24,16 @@ from pyspark.sql.pandas.functions import arrow_udf
 from schemas.layout import TableLayout
 from schemas.types import Carrier
 from udfs.buffers import Flat, flatten, indexes
-from udfs.columns import BUILDERS, Built, Cells
+from udfs.columns import Columns, prepare
 from udfs.faults import column_fault, spread, walk_fault
 from udfs.kernels import scalars
-from udfs.kernels.values import NIL, OVERREAD
-from udfs.kernels.walk import walk
+from udfs.kernels.memory import OVERWRITE
+from udfs.kernels.values import OVERREAD
+from udfs.kernels.walk import BAD_ROWS, COUNTERS, INEXACT_ROWS, UNDECIDED_ROWS, walk
+from udfs.kernels.writers import DECIMAL_TEXT_MAX, decimal_texts
 from udfs.plan import Plan, plan_of
-from udfs.variant import build_variants
 
 Statuses = NDArray[np.uint8]
-
-
-def _build(plan: Plan, flat: Flat, classes: NDArray[np.int8], arguments: NDArray[np.int64]) -> list[Built]:
-    scale = plan.layout.options.decimal_scale
-    built = []
-    for column, kind in enumerate((*plan.carriers, Carrier.VARIANT)):
-        cells = Cells(flat.data, classes[column], arguments[column])
-        if kind is Carrier.VARIANT:
-            built.append(build_variants(cells, is_extra=column == len(plan.carriers)))
-        else:
-            built.append(BUILDERS[kind](cells, scale if isinstance(scale, int) else 0))
-    return built
 
 
 def _errors(plan: Plan, which: NDArray[np.int32], errors: NDArray[np.int32], statuses: Statuses) -> pa.Array:
@@ -76,25 +67,57 @@ def _inexact(plan: Plan, statuses: Statuses, good: NDArray[np.bool_]) -> pa.Arra
     return spread(keys, rows, len(good), text)
 
 
+def _decide(columns: Columns, flat: Flat, walked: NDArray[np.bool_]) -> None:
+    """Fill the doubles of decimals with more digits than a double keeps: Python rounds them correctly."""
+    statuses = columns.statuses
+    undecided = (statuses == scalars.UNDECIDED) & walked
+    for column in np.flatnonzero(undecided.any(axis=1)):
+        rows, doubles = np.flatnonzero(undecided[column]), columns.doubles(int(column))
+        content = np.empty(DECIMAL_TEXT_MAX * len(rows) + OVERWRITE, np.uint8)
+        ends = np.zeros(len(rows) + 1, np.int32)
+        decimal_texts(flat.data, doubles[rows].view(np.int64), content, ends)
+        for row, first, last in zip(rows, ends, ends[1:], strict=False):
+            exact = decimal.Decimal(content[first:last].tobytes().decode())
+            doubles[row] = float(exact)
+            if math.isinf(doubles[row]):
+                statuses[column, row] = scalars.OUT_OF_RANGE
+            else:
+                same = decimal.Decimal(doubles[row]) == exact
+                statuses[column, row] = scalars.FITS if same else scalars.INEXACT
+    columns.void(np.flatnonzero(undecided.any(axis=0) & (statuses > scalars.INEXACT).any(axis=0)))
+
+
 def decode(tuples: pa.Array, plan: Plan, which: pa.Array | int = 0) -> pa.StructArray:
     """Decode tuples by a plan that is already made; otherwise as `decode_tuples`."""
     flat = flatten(tuples, OVERREAD)
-    rows, columns = len(tuples), len(plan.carriers)
-    formats = indexes(which, rows)
-    classes = np.zeros((columns + 1, rows), np.int8)
-    arguments = np.zeros((columns + 1, rows), np.int64)
-    errors = np.zeros((3, rows), np.int32)
-    walk(flat.data, flat.offsets, flat.nulls, formats, plan.starts, plan.fields, classes, arguments, errors)
-    built = _build(plan, flat, classes, arguments)
-    statuses = np.stack([one.statuses for one in built])
-    good = (errors[0] == 0) & ~(statuses > scalars.INEXACT).any(axis=0)
-    fields = plan.layout.arrow_fields()
-    arrays = [
-        one.finish(field.type, (classes[column] > NIL) & good)
-        for column, (one, field) in enumerate(zip(built, fields, strict=False))
-    ]
-    arrays += [_inexact(plan, statuses, good), _errors(plan, formats, errors, statuses)]
-    return pa.StructArray.from_arrays(arrays, fields=fields)
+    rows, formats = len(tuples), indexes(which, len(tuples))
+    scale = plan.layout.options.decimal_scale
+    columns = prepare(
+        (*plan.carriers, Carrier.VARIANT), scale if isinstance(scale, int) else 0, flat.data, flat.offsets
+    )
+    errors, counters = np.zeros((3, rows), np.int32), np.zeros(COUNTERS, np.int64)
+    row = 0
+    while row < rows:
+        row = walk(
+            *(flat.data, flat.offsets, flat.nulls, formats, plan.starts, plan.fields),
+            *(columns.table, errors, counters, row),
+        )
+        if row < rows:
+            columns.grow(row)
+    statuses = columns.statuses
+    if counters[UNDECIDED_ROWS]:
+        _decide(columns, flat, errors[0] == 0)
+        counters[:] = rows
+    arrays = columns.arrays([field.type for field in plan.arrow_fields[: len(columns.carriers)]])
+    if counters[INEXACT_ROWS]:
+        good = (errors[0] == 0) & ~(statuses > scalars.INEXACT).any(axis=0)
+        arrays.append(_inexact(plan, statuses, good))
+    else:
+        arrays.append(pa.nulls(rows, pa.string()))
+    arrays.append(
+        _errors(plan, formats, errors, statuses) if counters[BAD_ROWS] else pa.nulls(rows, pa.string())
+    )
+    return pa.StructArray.from_arrays(arrays, fields=list(plan.arrow_fields))
 
 
 def decode_tuples(tuples: pa.Array, layout: TableLayout, which: pa.Array | int = 0) -> pa.StructArray:

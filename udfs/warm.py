@@ -1,8 +1,8 @@
 """Compile the kernels of this package before anybody waits for them: `python -m udfs.warm`.
 
 Numba compiles a kernel when it is first called, and keeps it on disk (`udfs.kernels.compiled`); without this the
-first batch of the first job waits, in each of its workers. One tuple that holds every type, and one key, call
-them all. Not here: kernels of other packages.
+first batch of the first job waits, in each of its workers. One tuple that holds every type, with a
+decimal of too many digits for a double, and one key, call them all. Not here: kernels of other packages.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _EVERY_TYPE = bytes.fromhex(
     "9c"  # an array of 12: the eleven types and a field past the format
     "01"
     "ff"
-    "cb3ff8000000000000"
+    "c70a011033333333333333333c"
     "d501021c"
     "a161"
     "c40100"

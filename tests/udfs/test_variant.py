@@ -29,7 +29,6 @@ from tests.udfs.messages import (
     uuid_ext,
 )
 from udfs.tuples import decode_tuples
-from udfs.variant import to_variants
 
 UUID = "64d22e4d-ac92-4a23-899a-e59f34af5479"
 LAYOUT = table_layout([Space(1, 1, "s", "memtx", (Field("v", "any", True),))])
@@ -39,6 +38,14 @@ def values(array: pa.Array) -> list[Any]:
     """Return what pyspark reads in each variant; None for a null one. It rounds decimals as the context says."""
     with decimal.localcontext(EXACT):
         return [cell and VariantVal(cell["value"], cell["metadata"]).toPython() for cell in array.to_pylist()]
+
+
+def to_variants(messages: pa.Array) -> pa.Array:
+    """Encode values as the one field of tuples; a null tuple gives a null."""
+    tuples = [None if raw is None else b"\x91" + raw for raw in messages.to_pylist()]
+    decoded = decode_tuples(binaries(tuples), LAYOUT)
+    assert decoded.field("_error").null_count == len(decoded)
+    return decoded.field("v")
 
 
 def read(raw: bytes) -> tuple[Any, bool]:

@@ -1,4 +1,4 @@
-"""How the functions of this package are compiled: `entry` is called from Python, `inner` from kernels only.
+"""How the functions of this package are compiled: `entry` is called from Python, `inner`, `inlined` from kernels.
 
 Compiled code is kept on disk, so a machine compiles each function once. Numba asks of a kept function only
 whether its own file has changed, not those of the functions compiled into it; so here every function is kept
@@ -45,4 +45,13 @@ def entry(function: Function) -> Function:
 def inner(function: Function) -> Function:
     """Compile a function that only other compiled functions call."""
     compiled: Function = _compile(function, no_cpython_wrapper=True, no_cfunc_wrapper=True)
+    return compiled
+
+
+def inlined(function: Function) -> Function:
+    """Compile a function as `inner` does, into each of its callers: for what is called for every field.
+
+    A call saves and restores registers and returns through memory, which takes longer than such a function.
+    """
+    compiled: Function = _compile(function, no_cpython_wrapper=True, no_cfunc_wrapper=True, forceinline=True)
     return compiled

@@ -20,8 +20,11 @@ from udfs.kernels.compiled import inner
 LONG = 64
 """From how many bytes on a call of memcpy is faster than a loop over words."""
 
-OVERWRITE = 8
+OVERWRITE = 64
 """How many bytes after its end a kernel may write over."""
+
+CHUNK = 32
+"""How many bytes `copy_chunk` copies."""
 
 
 @inner
@@ -97,6 +100,37 @@ def store64(typing_context: Any, pos: Any, value: Any) -> Any:  # noqa: ARG001
         return context.get_dummy_value()
 
     return types.void(types.int64, types.int64), generate
+
+
+@intrinsic
+def store32(typing_context: Any, pos: Any, value: Any) -> Any:  # noqa: ARG001
+    """Store the low four bytes of `value`, little-endian."""
+
+    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:  # noqa: ARG001
+        half = ir.IntType(32)
+        low = builder.trunc(arguments[1], half)
+        stored = builder.store(low, builder.inttoptr(arguments[0], half.as_pointer()))
+        stored.align = 1
+        return context.get_dummy_value()
+
+    return types.void(types.int64, types.int64), generate
+
+
+@intrinsic
+def copy_chunk(typing_context: Any, target: Any, source: Any) -> Any:  # noqa: ARG001
+    """Copy `CHUNK` bytes; return a bit for each of them, set where the byte is above 0x7f."""
+
+    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:  # noqa: ARG001
+        chunk = ir.VectorType(ir.IntType(8), CHUNK)
+        value = builder.load(builder.inttoptr(arguments[1], chunk.as_pointer()))
+        value.align = 1
+        stored = builder.store(value, builder.inttoptr(arguments[0], chunk.as_pointer()))
+        stored.align = 1
+        zeros = ir.Constant(chunk, [ir.Constant(ir.IntType(8), 0)] * CHUNK)
+        high = builder.bitcast(builder.icmp_signed("<", value, zeros), ir.IntType(CHUNK))
+        return builder.zext(high, ir.IntType(64))
+
+    return types.int64(types.int64, types.int64), generate
 
 
 @intrinsic

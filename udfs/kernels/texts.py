@@ -1,18 +1,12 @@
-"""Columns of strings and bytes that are spans of a buffer: measured, checked as UTF-8, copied.
-
-Not here: text that has to be written (`udfs.kernels.writers`) and variants.
-"""
+"""Whether bytes are UTF-8."""
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 
-from udfs.kernels.compiled import entry, inner
-from udfs.kernels.memory import address, copy_over, load8, load64
-from udfs.kernels.scalars import NOT_UTF8
-from udfs.kernels.values import NIL, Int
+from udfs.kernels.compiled import inner
+from udfs.kernels.memory import load8, load64
+from udfs.kernels.values import Int
 
 _HIGH_BITS = np.int64(-9187201950435737472)  # 0x80 in each of eight bytes
 
@@ -51,28 +45,3 @@ def is_utf8(pos: Int, size: Int) -> bool:
                 return False
         pos += more + 1
     return True
-
-
-@entry
-def spans(data: Any, classes: Any, arguments: Any, check: bool, offsets: Any, statuses: Any) -> None:
-    """Fill the offsets of a column that copies its spans; strings that are not UTF-8 are said and left out."""
-    base = address(data)
-    total = np.int32(0)
-    for row in range(len(classes)):
-        if classes[row] > NIL:
-            place, size = arguments[row] >> 32, arguments[row] & 0xFFFFFFFF
-            if check and not is_utf8(base + place, size):
-                statuses[row] = NOT_UTF8
-            else:
-                total += size
-        offsets[row + 1] = total
-
-
-@entry
-def gather(data: Any, arguments: Any, offsets: Any, out: Any) -> None:
-    """Copy each row's span to where `offsets` wants it; `out` has `OVERWRITE` bytes more."""
-    base, target = address(data), address(out)
-    for row in range(len(arguments)):
-        size = offsets[row + 1] - offsets[row]
-        if size > 0:
-            copy_over(target + offsets[row], base + (arguments[row] >> 32), size)

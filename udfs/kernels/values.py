@@ -66,8 +66,8 @@ CLASS_NAMES = (
 )
 """What an error text calls each class."""
 
-OVERREAD = 9
-"""`head` may load this many bytes from where a value starts, also where the value is shorter."""
+OVERREAD = 64
+"""A kernel may load this many bytes from where a value or its content starts, also where it is shorter."""
 
 
 def _head_table() -> NDArray[np.int64]:

@@ -10,26 +10,18 @@ it holds (`src/box/mp_error.cc`).
 
 from __future__ import annotations
 
-from typing import Any
-
-import numpy as np
-
-from udfs.kernels.compiled import entry, inner
-from udfs.kernels.memory import address, move, set_word, store8, word
-from udfs.kernels.scalars import FITS, INEXACT, TOO_LARGE
-from udfs.kernels.values import ARRAY, ERROR, MAP, NIL, STRING, Int, head, skip
+from udfs.kernels.compiled import inner
+from udfs.kernels.memory import move, set_word, store8, word
+from udfs.kernels.scalars import FITS, INEXACT
+from udfs.kernels.values import ARRAY, BAD, ERROR, MAP, STRING, Int, head, skip
 from udfs.kernels.variant_keys import (
-    KEY_COUNT,
+    ENTRIES,
+    FRAMES,
     KEYS,
     NO_KEY,
-    SLOT_MASK,
-    SLOTS,
-    STAMP,
-    TEXT_END,
     key_before,
     key_id,
     key_text,
-    put_metadata,
     width_of,
 )
 from udfs.kernels.variant_scalars import put_binary, put_scalar, store
@@ -42,10 +34,12 @@ SIZE_MAX = 128 << 20
 """The largest value, and the largest metadata, that Spark reads (`VariantUtil.SIZE_LIMIT`)."""
 
 _KIND, _LEFT, _START, _FIRST, _SOURCE, _FRAME = 0, 1, 2, 3, 4, 5
+FRAMES_WORDS = (MAX_DEPTH + 2) * _FRAME
 """Words of a frame, which is an open object or array: its class, children to come, where its data start, its first
 entry, where its MessagePack starts; and how many words a frame has. An entry is a child: key id and offset."""
 
-_UNTIL_END = 1 << 62
+BROKEN = -1
+"""Where a value ends that is not MessagePack."""
 
 
 @inner
@@ -149,6 +143,8 @@ def _put_value(
     """Write a value, or open a frame for it; return (pos, target, status, whether a frame was opened)."""
     start = pos
     kind, argument, pos = head(pos, end)
+    if kind == BAD:
+        return BROKEN, target, FITS, False
     if kind == ERROR and skip(pos, pos + argument) == pos + argument:
         start = pos
         kind, argument, pos = head(pos, end)
@@ -157,46 +153,55 @@ def _put_value(
             _open(frame, kind, argument, target, entry, start)
             return pos, target, FITS, True
         pos = skip(start, end)
-        return pos, put_binary(target, start, pos - start), FITS, False
+        return pos, (put_binary(target, start, pos - start) if pos >= 0 else target), FITS, False
     target, status = put_scalar(target, kind, argument, start, pos)
     return pos + (argument if kind >= STRING else 0), target, status, False
 
 
 @inner
-def encode(
-    pos: Int, end: Int, is_extra: bool, target: Int, frames: Int, entries: Int, book: Int
-) -> tuple[Int, Int]:
-    """Write the value at `pos`, or the array of all values up to `end`; the MessagePack is known to be valid.
+def _give_up_map(frame: Int, end: Int) -> tuple[Int, Int]:
+    """Write a map with a key that is no text as its MessagePack; return (pos, target)."""
+    source, target = word(frame, _SOURCE), word(frame, _START)
+    pos = skip(source, end)
+    return pos, (put_binary(target, source, pos - source) if pos >= 0 else target)
+
+
+@inner
+def encode(pos: Int, end: Int, extras: Int, target: Int, book: Int) -> tuple[Int, Int, Int]:
+    """Write the value at `pos`, or the array of so many `extras` from there on.
 
     Parameters
     ----------
     pos, end : int
-        Addresses.
-    is_extra : bool
-        Whether all values up to `end` are written as one array.
+        Addresses; a value may be cut short by `end`, or not be MessagePack.
+    extras : int
+        How many values are written as one array; 0 for one value as it is.
     target : int
-        Address of the result.
-    frames, entries, book : int
-        Addresses of the words of the open frames, of their children, of the dictionary.
+        Address of the result; `GROWTH` says how much room it needs.
+    book : int
+        Address of the words of the dictionary.
 
     Returns
     -------
-    target, status : int
-        Where the value ends; FITS or INEXACT.
+    pos, target, status : int
+        Where the value and the result end, FITS or INEXACT; `pos` is BROKEN where it is not MessagePack.
 
     """
+    frames, entries = word(book, FRAMES), word(book, ENTRIES)
     depth, count, status = 0, 0, FITS
-    if is_extra:
-        _open(frames, ARRAY, _UNTIL_END, target, 0, pos)
+    if extras > 0:
+        _open(frames, ARRAY, extras, target, 0, pos)
         depth = 1
     while True:
         frame = frames + 8 * _FRAME * (depth - 1)
-        if depth > 0 and (word(frame, _LEFT) == 0 or pos >= end):
+        if depth > 0 and word(frame, _LEFT) == 0:
             target, loss = _close(target, frame, entries, count, book)
             status = max(status, loss)
             count = word(frame, _FIRST)
             depth -= 1
         else:
+            if pos >= end:
+                return BROKEN, target, status
             if depth > 0:
                 entry = entries + 16 * count
                 set_word(entry, 1, target - word(frame, _START))
@@ -207,68 +212,16 @@ def encode(
                 pos, exact = _take_key(pos, end, entry, book)
                 status = status if exact else INEXACT
             if pos == NO_KEY:
-                source = word(frame, _SOURCE)
-                pos = skip(source, end)
-                target = put_binary(word(frame, _START), source, pos - source)
+                pos, target = _give_up_map(frame, end)
                 count = word(frame, _FIRST)
                 depth -= 1
+            elif pos >= end:
+                return BROKEN, target, status
             else:
                 pos, target, loss, opened = _put_value(pos, end, target, depth, frame + 8 * _FRAME, count)
                 status = max(status, loss)
                 depth += 1 if opened else 0
+            if pos == BROKEN:
+                return BROKEN, target, status
         if depth == 0:
-            return target, status
-
-
-@entry
-def variants(
-    data: Any,
-    classes: Any,
-    arguments: Any,
-    is_extra: bool,
-    largest: int,
-    values: Any,
-    value_ends: Any,
-    metadata: Any,
-    metadata_ends: Any,
-    statuses: Any,
-) -> None:
-    """Write a column of variants.
-
-    Parameters
-    ----------
-    data : uint8 array
-        The tuples' bytes.
-    classes, arguments : arrays, (rows,)
-        What the walk left.
-    is_extra : bool
-        Whether a row's span is an array's elements.
-    largest : int
-        Size of the largest span.
-    values, metadata : uint8 arrays
-        Large enough (`GROWTH`).
-    value_ends, metadata_ends : int64 arrays, (rows + 1,)
-    statuses : uint8 array, (rows,)
-
-    """
-    base, target, meta = address(data), address(values), address(metadata)
-    slot_count = 4
-    while slot_count < largest:
-        slot_count *= 2
-    frames, entries = np.zeros((MAX_DEPTH + 1) * _FRAME, np.int64), np.zeros(2 * largest + 2, np.int64)
-    keys, slots = np.zeros(2 * largest + 2, np.int64), np.zeros(slot_count, np.int64)
-    texts, book = np.zeros(8 * largest + 32, np.uint8), np.zeros(6, np.int64)
-    book[SLOT_MASK], book[KEYS], book[SLOTS] = slot_count - 1, address(keys), address(slots)
-    for row in range(len(classes)):
-        if classes[row] > NIL:
-            start, meta_start = target, meta
-            pos, size = base + (arguments[row] >> 32), arguments[row] & 0xFFFFFFFF
-            book[KEY_COUNT], book[TEXT_END], book[STAMP] = 0, address(texts), row + 1
-            target, status = encode(
-                pos, pos + size, is_extra, target, address(frames), address(entries), address(book)
-            )
-            meta = put_metadata(meta, address(book))
-            largest_part = max(target - start, meta - meta_start)
-            statuses[row] = TOO_LARGE if largest_part > SIZE_MAX else status
-        value_ends[row + 1] = target - address(values)
-        metadata_ends[row + 1] = meta - address(metadata)
+            return pos, target, status

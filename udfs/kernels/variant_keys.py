@@ -18,9 +18,11 @@ from udfs.kernels.writers import write_digits, write_hex, write_integer
 
 NO_KEY = -1
 _FACTOR = -7046029254386353131  # odd, of well mixed bits
-KEY_COUNT, TEXT_END, STAMP, SLOT_MASK, KEYS, SLOTS = 0, 1, 2, 3, 4, 5
-"""Words of a dictionary: keys so far; where the next text goes; the number of the row, which marks live slots;
-how many slots there are, less one; addresses of the keys (place and size each) and of the slots."""
+KEY_COUNT, TEXT_END, STAMP, SLOT_MASK, KEYS, SLOTS, TEXTS, FRAMES, ENTRIES = 0, 1, 2, 3, 4, 5, 6, 7, 8
+BOOK_WORDS = 9
+"""Words of a dictionary: keys so far; where the next text goes; the number of the variant, which marks live slots;
+how many slots there are, less one; addresses of the keys (place and size each), of the slots, of the first text; and
+addresses of the words of open frames and of their children (`udfs.kernels.variant`)."""
 
 
 @inner
@@ -57,6 +59,14 @@ def key_id(pos: Int, size: Int, book: Int) -> Int:
     set_word(keys, 2 * known + 1, size)
     set_word(book, KEY_COUNT, known + 1)
     return known
+
+
+@inner
+def start_book(book: Int) -> None:
+    """Forget all keys."""
+    set_word(book, KEY_COUNT, 0)
+    set_word(book, TEXT_END, word(book, TEXTS))
+    set_word(book, STAMP, word(book, STAMP) + 1)
 
 
 @inner

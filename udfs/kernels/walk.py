@@ -1,8 +1,7 @@
-"""The walk over the fields of many tuples: the class and argument of each field, or why a tuple is bad.
+"""The walk over the fields of many tuples, which writes each into its column, or says why a tuple is bad.
 
-What it leaves of a field: its class, and as argument the value itself, or `place << 32 | size` of its content
-(place from the first byte of the buffer); for a variant of the whole value, for the fields past the format of
-all of them. Not here: what a column makes of a field.
+A tuple that is bad in any field has no value in any column. Not here: what a column makes of a field
+(`udfs.kernels.quick`, `udfs.kernels.cells`).
 """
 
 from __future__ import annotations
@@ -11,9 +10,12 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
-from udfs.kernels.compiled import entry, inner
-from udfs.kernels.memory import address, set_word, store8, word
-from udfs.kernels.values import ABSENT, ARRAY, BAD, STRING, Int, head, skip
+from udfs.kernels.cells import COLUMN_SHIFT, put_any, put_quickly, put_variant
+from udfs.kernels.columns import COLUMN_BYTES, STATUSES, put_null, take_back
+from udfs.kernels.compiled import entry, inlined, inner
+from udfs.kernels.memory import address, store8, word
+from udfs.kernels.scalars import FITS, INEXACT, NO_ROOM, UNDECIDED
+from udfs.kernels.values import ABSENT, ARRAY, BAD, Int, head, skip
 
 OK = 0
 NOT_MSGPACK = 1
@@ -23,73 +25,83 @@ NO_LAYOUT = 4
 WRONG_TYPE = 5
 MISSING = 6
 
-WHOLE = 1 << 30
-"""Bit of a field in `fields`: its column is a variant, so the walk keeps it whole."""
+BAD_ROWS, INEXACT_ROWS, UNDECIDED_ROWS, COUNTERS = 0, 1, 2, 3
+"""What a walk counts, and how many counters there are."""
 
-COLUMN_SHIFT = 32
-"""Where a field's column stands in `fields`; the bits below `WHOLE` are the classes that the field accepts."""
-
-Stop: TypeAlias = tuple[Int, Int, Int, Int]
-"""Where the walk of a tuple stopped: place, position of the field, code, class."""
+Stop: TypeAlias = tuple[Int, Int, Int, Int, Int]
+"""Where the walk of a tuple stopped: place, position of the field, code, class; and the bits of the statuses."""
 
 
 @inner
-def _walk_fields(
-    pos: Int, end: Int, base: Int, number: Int, fields: Int, kinds: Int, values: Int, rows: Int
-) -> Stop:
-    """Walk the first `number` fields; `kinds` and `values` are the addresses of the row in the first column."""
+def _note(column: Int, row: Int, status: Int) -> Int:
+    """Note what became of a field; return it as a bit."""
+    if status != NO_ROOM:
+        store8(word(column, STATUSES) + row, status)
+    return 1 << status
+
+
+@inlined
+def _walk_fields(pos: Int, end: Int, number: Int, fields: Int, columns: Int, row: Int) -> Stop:
+    """Walk the first `number` fields."""
+    statuses = np.int64(0)
     for position in range(number):
         if pos >= end:
-            return pos, position, NOT_MSGPACK, BAD
+            return pos, position, NOT_MSGPACK, BAD, statuses
         field = word(fields, position)
-        start = pos
-        kind, argument, pos = head(pos, end)
-        if not field >> kind & 1:
-            return pos, position, (NOT_MSGPACK if kind == BAD else WRONG_TYPE), kind
-        if field & WHOLE:
-            pos = skip(start, end)
-            if pos < 0:
-                return pos, position, NOT_MSGPACK, BAD
-            argument = (start - base) << 32 | (pos - start)
-        elif kind >= STRING:
-            place = pos - base
-            pos += argument
-            argument |= place << 32
-        cell = (field >> COLUMN_SHIFT) * rows
-        store8(kinds + cell, kind)
-        set_word(values, cell, argument)
-    return pos, number, OK, ABSENT
+        column = columns + (field >> COLUMN_SHIFT)
+        after = put_quickly(pos, end, field, column, row)
+        if after == 0 or after > end:
+            after, status, kind = put_any(pos, end, field, column, row)
+            if after < 0:
+                return pos, position, (NOT_MSGPACK if kind == BAD else WRONG_TYPE), kind, statuses
+            if status != FITS:
+                statuses |= _note(column, row, status)
+                if status == NO_ROOM:
+                    break
+        pos = after
+    return pos, number, OK, ABSENT, statuses
 
 
 @inner
-def _walk_rest(stop: Stop, end: Int, count: Int, number: Int, fields: Int) -> Stop:
-    """Look for fields that are missing, or walk over those past the format."""
-    pos, position, code, kind = stop
-    while code == OK and position < number:
-        if not word(fields, position) & 1:
-            return pos, position, MISSING, ABSENT
-        position += 1
-    while code == OK and position < count:
-        pos = skip(pos, end)
-        if pos < 0:
-            return pos, position, NOT_MSGPACK, BAD
-        position += 1
-    if code == OK and pos != end:
-        return pos, position, TRAILING, ABSENT
-    return pos, position, code, kind
+def _put_extras(stop: Stop, end: Int, count: Int, extra: Int, row: Int) -> Stop:
+    """Put the fields past the format, of which there are some."""
+    pos, position, code, kind, statuses = stop
+    after, status = put_variant(pos, end, count - position, extra, row)
+    if after < 0:
+        while pos >= 0:
+            pos = skip(pos, end)
+            position += 1
+        return pos, position - 1, NOT_MSGPACK, BAD, statuses
+    if status != FITS:
+        statuses |= _note(extra, row, status)
+    return after, count, code, kind, statuses
 
 
-@inner
-def _walk_tuple(
-    pos: Int, end: Int, base: Int, number: Int, fields: Int, kinds: Int, values: Int, rows: Int
-) -> Any:
-    """Walk one tuple of a format of `number` fields; return a Stop and the span of the fields past them."""
+@inlined
+def _walk_tuple(pos: Int, end: Int, number: Int, fields: Int, columns: Int, extra: Int, row: Int) -> Stop:
+    """Walk one tuple of a format of `number` fields."""
     kind, count, pos = head(pos, end) if pos < end else (BAD, np.int64(0), pos)
     if kind != ARRAY:
-        return (pos, np.int64(0), NOT_MSGPACK if kind == BAD else NOT_ARRAY, kind), -1
-    stop = _walk_fields(pos, end, base, min(count, number), fields, kinds, values, rows)
-    extra = (stop[0] - base) << 32 | (end - stop[0]) if count > number else np.int64(-1)
-    return _walk_rest(stop, end, count, number, fields), extra
+        return pos, np.int64(0), (NOT_MSGPACK if kind == BAD else NOT_ARRAY), kind, np.int64(0)
+    stop = _walk_fields(pos, end, min(count, number), fields, columns, row)
+    if stop[2] != OK or stop[4] >> NO_ROOM & 1:
+        return stop
+    for position in range(count, number):
+        field = word(fields, position)
+        if not field & 1:
+            return stop[0], position, MISSING, ABSENT, stop[4]
+        put_null(columns + (field >> COLUMN_SHIFT), row)
+    if count > number:
+        stop = _put_extras(stop, end, count, extra, row)
+    if stop[2] == OK and stop[0] != end and not stop[4] >> NO_ROOM & 1:
+        return stop[0], stop[1], TRAILING, ABSENT, stop[4]
+    return stop
+
+
+@inner
+def _put_nulls(columns: Int, last: Int, row: Int) -> None:
+    for column in range(columns, last, COLUMN_BYTES):
+        put_null(column, row)
 
 
 @entry
@@ -97,14 +109,15 @@ def walk(
     data: Any,
     offsets: Any,
     nulls: Any,
-    layouts: Any,
+    formats: Any,
     starts: Any,
     fields: Any,
-    classes: Any,
-    arguments: Any,
+    columns: Any,
     errors: Any,
-) -> None:
-    """Walk all rows; a bad row's fields are all absent, and `errors` says (code, position, class).
+    counters: Any,
+    first: int,
+) -> int:
+    """Walk rows from `first` on; stop at one for which a column has no room left.
 
     Parameters
     ----------
@@ -114,34 +127,56 @@ def walk(
         Where each tuple starts in `data`, and where the last ends.
     nulls : uint8 array
         1 where there is no tuple.
-    layouts : int32 array
+    formats : int32 array
         Index of each tuple's format.
     starts : int32 array
-        Where each format starts in `fields`, and where the last ends.
+        Where in `fields` the fields of a format start, and then where the columns start that it lacks; for all
+        formats, and where the last ends.
     fields : int64 array
-        Of each field of each format: `column << COLUMN_SHIFT`, `WHOLE`, bits of the classes it accepts.
-    classes, arguments : int8 and int64 arrays, (columns + 1, rows), zeroed
-        The result; the last column is the fields past the format.
+        Of each field: its column's place (`COLUMN_SHIFT`), how it is built (`CARRIER_SHIFT`), bits of the classes
+        that it accepts.
+    columns : int64 array, (columns + 1, WORDS)
+        `udfs.kernels.columns`; the last is of the fields past the format.
     errors : int32 array, (3, rows), zeroed
-        The result for bad rows.
+        The result for bad rows: code, position, class.
+    counters : int64 array, (COUNTERS,)
+        Added to: how many rows are bad, or may be inexact, or have fields that are not decided; a bad one that has
+        such a field is not made null, as what is decided of it may be the reason.
+
+    Returns
+    -------
+    int
+        The row where it stopped; how many there are where it is done.
 
     """
-    base, kinds, values, table = address(data), address(classes), address(arguments), address(fields)
-    rows = len(nulls)
-    for row in range(rows):
+    base, table, book = address(data), address(fields), address(columns)
+    rows, extra = len(nulls), book + COLUMN_BYTES * (len(columns) - 1)
+    for row in range(first, rows):
         if nulls[row]:
+            _put_nulls(book, extra, row)
             continue
-        layout = layouts[row]
-        if layout < 0 or layout >= len(starts) - 1:
-            errors[0, row], errors[1, row] = NO_LAYOUT, layout
+        which = np.int64(formats[row])
+        if which < 0 or 2 * which >= len(starts) - 1:
+            errors[0, row], errors[1, row] = NO_LAYOUT, which
+            _put_nulls(book, extra, row)
+            counters[BAD_ROWS] += 1
             continue
-        first, last = np.int64(starts[layout]), np.int64(starts[layout + 1])
+        start, lacking = np.int64(starts[2 * which]), np.int64(starts[2 * which + 1])
         pos, end = base + offsets[row], base + offsets[row + 1]
-        stop, extra = _walk_tuple(
-            pos, end, base, last - first, table + 8 * first, kinds + row, values + 8 * row, rows
-        )
-        if stop[2] != OK:
-            classes[:, row] = ABSENT
-            errors[0, row], errors[1, row], errors[2, row] = stop[2], stop[1], stop[3]
-        elif extra >= 0:
-            classes[-1, row], arguments[-1, row] = ARRAY, extra
+        stop = _walk_tuple(pos, end, lacking - start, table + 8 * start, book, extra, row)
+        for k in range(lacking, starts[2 * which + 2]):
+            put_null(book + (fields[k] >> COLUMN_SHIFT), row)
+        if stop[4] >> NO_ROOM & 1:
+            for column in range(book, extra + 1, COLUMN_BYTES):
+                take_back(column, row)
+            return row
+        if stop[2] != OK or stop[4] >> INEXACT != 0:
+            counters[INEXACT_ROWS] += stop[4] >> INEXACT & 1
+            counters[UNDECIDED_ROWS] += stop[4] >> UNDECIDED & 1
+            if stop[2] != OK or stop[4] & ~(1 << INEXACT | 1 << UNDECIDED) != 0:
+                counters[BAD_ROWS] += 1
+                if stop[2] != OK or not stop[4] >> UNDECIDED & 1:
+                    _put_nulls(book, extra + 1, row)
+            if stop[2] != OK:
+                errors[0, row], errors[1, row], errors[2, row] = stop[2], stop[1], stop[3]
+    return rows

@@ -1,7 +1,6 @@
 """Text of uuids, decimals and intervals, as Tarantool itself writes it.
 
-A writer puts its text at an address and returns where it ends; a column kernel appends the rows' texts to `out`
-and fills `offsets`. Not here: strings that are copied as they are (`udfs.kernels.texts`).
+A writer puts its text at an address and returns where it ends. Not here: strings, which are copied as they are.
 """
 
 from __future__ import annotations
@@ -13,8 +12,7 @@ import numpy as np
 from udfs.kernels.compiled import entry, inner
 from udfs.kernels.decimals import POWERS, TEN, U64, count_digits, read_decimal
 from udfs.kernels.memory import address, load8, store8, store64
-from udfs.kernels.scalars import INVALID
-from udfs.kernels.values import INTEGER, NIL, UNSIGNED, Int, head
+from udfs.kernels.values import INTEGER, UNSIGNED, Int, head
 
 UUID_TEXT = 36
 DECIMAL_TEXT_MAX = 56
@@ -161,47 +159,22 @@ def write_interval(target: Int, amounts: Any) -> Int:
 
 
 @entry
-def uuids(data: Any, classes: Any, arguments: Any, out: Any, offsets: Any, statuses: Any) -> None:
-    """Write a column of uuids; `out` has `UUID_TEXT` bytes a row and `OVERWRITE` more."""
-    base = address(data)
-    start = address(out)
+def decimal_texts(data: Any, spans: Any, out: Any, offsets: Any) -> None:
+    """Write the texts of decimals.
+
+    Parameters
+    ----------
+    data : uint8 array
+    spans : int64 array
+        `place << 32 | size` of the content of each decimal, which is valid.
+    out : uint8 array
+        `DECIMAL_TEXT_MAX` bytes a decimal.
+    offsets : int32 array, (decimals + 1,), zeroed
+        Filled.
+
+    """
+    base, start = address(data), address(out)
     target = start
-    for row in range(len(classes)):
-        if classes[row] > NIL:
-            if arguments[row] & 0xFFFFFFFF == 16:
-                target = write_uuid(target, base + (arguments[row] >> 32))
-            else:
-                statuses[row] = INVALID
-        offsets[row + 1] = target - start
-
-
-@entry
-def decimal_texts(data: Any, classes: Any, arguments: Any, out: Any, offsets: Any, statuses: Any) -> None:
-    """Write a column of decimals; `out` has `DECIMAL_TEXT_MAX` bytes a row."""
-    base = address(data)
-    start = address(out)
-    target = start
-    for row in range(len(classes)):
-        if classes[row] > NIL:
-            number = read_decimal(base + (arguments[row] >> 32), arguments[row] & 0xFFFFFFFF)
-            if number[4]:
-                target = write_decimal(target, number)
-            else:
-                statuses[row] = INVALID
-        offsets[row + 1] = target - start
-
-
-@entry
-def interval_texts(data: Any, classes: Any, arguments: Any, out: Any, offsets: Any, statuses: Any) -> None:
-    """Write a column of intervals; `out` has `INTERVAL_TEXT_MAX` bytes a row."""
-    base = address(data)
-    start = address(out)
-    target = start
-    amounts = np.zeros(_ADJUST + 1, np.int64)
-    for row in range(len(classes)):
-        if classes[row] > NIL:
-            if read_interval(base + (arguments[row] >> 32), arguments[row] & 0xFFFFFFFF, amounts):
-                target = write_interval(target, amounts)
-            else:
-                statuses[row] = INVALID
+    for row in range(len(spans)):
+        target = write_decimal(target, read_decimal(base + (spans[row] >> 32), spans[row] & 0xFFFFFFFF))
         offsets[row + 1] = target - start
