@@ -18,6 +18,7 @@ from udfs.kernels import columns as words
 from udfs.kernels.memory import OVERWRITE
 from udfs.kernels.variant import FRAMES_WORDS, GROWTH
 from udfs.kernels.variant_keys import BOOK_WORDS, ENTRIES, FRAMES, KEYS, SLOT_MASK, SLOTS, TEXTS
+from udfs.kernels.variant_shape import SHAPE_WORDS, SLACK
 from udfs.kernels.writers import DECIMAL_TEXT_MAX, INTERVAL_TEXT_MAX, UUID_TEXT
 
 _ALIGN = 64
@@ -68,6 +69,10 @@ class Columns:
     contents: dict[tuple[int, bool], NDArray[np.uint8]] = field(default_factory=dict)
     scratch: list[NDArray[np.int64]] = field(default_factory=list)
 
+    @property
+    def _bits(self) -> int:
+        return (self.rows + 7) // 8
+
     def _room(self, column: int, size: int, is_metadata: bool = False) -> None:
         """Give the contents of a column room for so many bytes; they keep what they hold."""
         line = self.table[column]
@@ -105,12 +110,15 @@ class Columns:
 
     def grow(self, row: int) -> None:
         """Give every variant that has not enough of it more room, to go on at a row."""
-        need = GROWTH * self.largest + 32
+        need = GROWTH * self.largest + 32 + SLACK
         for column, carrier in enumerate(self.carriers):
             if carrier is not Carrier.VARIANT:
                 continue
             line = self.table[column]
             line[words.BOOK] = self._dictionary()
+            if not line[words.SHAPE]:
+                self.scratch.append(np.zeros(SHAPE_WORDS, np.int64))
+                line[words.SHAPE] = self.scratch[-1].ctypes.data
             for is_metadata, start, end, limit in (
                 (False, words.START, words.END, words.LIMIT),
                 (True, words.META_START, words.META_END, words.META_LIMIT),
@@ -127,7 +135,7 @@ class Columns:
 
     def void(self, rows: NDArray[np.int64]) -> None:
         """Make rows null in all columns."""
-        size = (self.rows + 7) // 8
+        size = self._bits
         for line in self.table:
             place = int(line[words.VALID]) - self.block.ctypes.data
             bits = np.unpackbits(self.block[place : place + size], bitorder="little")
@@ -146,11 +154,13 @@ class Columns:
     def _array(self, column: int, kind: pa.DataType, block: pa.Buffer) -> pa.Array:
         line = self.table[column].tolist()
         nulls, base = line[words.NULLS], self.block.ctypes.data
-        buffers = [block.slice(line[words.VALID] - base) if nulls else None]
+        buffers = [block.slice(line[words.VALID] - base, self._bits) if nulls else None]
         if line[words.KIND] == words.IS_TEXT:
-            buffers += [block.slice(line[words.OFFSETS] - base), self._content(column, line, False)]
+            offsets = block.slice(line[words.OFFSETS] - base, 4 * self.rows + 4)
+            buffers += [offsets, self._content(column, line, False)]
         else:
-            buffers.append(block.slice(line[words.START] - base))
+            size = self._bits if line[words.KIND] == words.IS_BITS else 8 * line[words.KIND] * self.rows
+            buffers.append(block.slice(line[words.START] - base, size))
         return pa.Array.from_buffers(kind, self.rows, buffers, nulls)
 
     def _content(self, column: int, line: list[int], is_metadata: bool) -> pa.Buffer:
@@ -173,9 +183,11 @@ class Columns:
             content = self._content(column, line, is_metadata)
             offsets[line[words.FILLED] + 1 :] = content.size
             parts.append(
-                pa.Array.from_buffers(pa.binary(), self.rows, [None, block.slice(first), content], 0)
+                pa.Array.from_buffers(
+                    pa.binary(), self.rows, [None, block.slice(first, 4 * self.rows + 4), content], 0
+                )
             )
-        validity = block.slice(line[words.VALID] - base) if nulls else None
+        validity = block.slice(line[words.VALID] - base, self._bits) if nulls else None
         return pa.Array.from_buffers(VARIANT_ARROW, self.rows, [validity], nulls, children=parts)
 
 

@@ -15,6 +15,7 @@ from udfs.kernels.columns import (
     META_END,
     META_LIMIT,
     SCALE,
+    SHAPE,
     START,
     close_text,
     close_variant,
@@ -24,7 +25,7 @@ from udfs.kernels.columns import (
 from udfs.kernels.compiled import inlined, inner
 from udfs.kernels.decimals import read_decimal, rescale
 from udfs.kernels.doubles import decimal_to_double, integer_to_double
-from udfs.kernels.memory import copy, store64, word
+from udfs.kernels.memory import copy, copy_over, set_word, store64, word
 from udfs.kernels.quick import (
     quick_boolean,
     quick_decimal,
@@ -51,7 +52,18 @@ from udfs.kernels.scalars import (
 from udfs.kernels.texts import is_utf8
 from udfs.kernels.values import BAD, DECIMAL, DOUBLE, FLOAT, INTEGER, NIL, STRING, UNSIGNED_BIG, Int, head
 from udfs.kernels.variant import GROWTH, SIZE_MAX, encode
-from udfs.kernels.variant_keys import put_metadata, start_book
+from udfs.kernels.variant_keys import FRAMES, put_metadata, start_book
+from udfs.kernels.variant_shape import (
+    META,
+    META_SIZE,
+    MISSES,
+    PATIENCE,
+    PAUSE,
+    SLACK,
+    TOKENS,
+    replay,
+    take_down,
+)
 from udfs.kernels.writers import read_interval, write_decimal, write_interval, write_uuid
 
 CARRIER_SHIFT = 24
@@ -176,10 +188,21 @@ def _put_text(carrier: Int, size: Int, pos: Int, column: Int, row: Int) -> Int:
 @inner
 def put_variant(pos: Int, end: Int, extras: Int, column: Int, row: Int) -> tuple[Int, Int]:
     """Put the value at `pos`, or so many `extras` as one array; return where it ends (-1: broken) and a status."""
-    target, meta, most = word(column, END), word(column, META_END), GROWTH * (end - pos) + 32
+    target, meta, most = word(column, END), word(column, META_END), GROWTH * (end - pos) + 32 + SLACK
     if target + most > word(column, LIMIT) or meta + most > word(column, META_LIMIT):
         return pos, NO_ROOM
-    book = word(column, BOOK)
+    book, shape = word(column, BOOK), word(column, SHAPE)
+    misses = word(shape, MISSES)
+    is_tried = extras == 0 and (misses < PATIENCE or row & PAUSE == 0)
+    if is_tried and word(shape, TOKENS) > 0:
+        after, last = replay(pos, end, target, shape, word(book, FRAMES))
+        if after >= 0 and last - target <= SIZE_MAX:
+            size = word(shape, META_SIZE)
+            copy_over(meta, shape + 8 * META, size)
+            close_variant(column, row, last, meta + size)
+            set_word(shape, MISSES, 0)
+            return after, FITS
+        set_word(shape, MISSES, misses + 1)
     start_book(book)
     after, last, status = encode(pos, end, extras, target, book)
     if after < 0:
@@ -188,6 +211,8 @@ def put_variant(pos: Int, end: Int, extras: Int, column: Int, row: Int) -> tuple
     if max(last - target, meta_end - meta) > SIZE_MAX:
         return after, TOO_LARGE
     close_variant(column, row, last, meta_end)
+    if is_tried and status == FITS:
+        take_down(pos, after, target, meta, meta_end - meta, shape, word(book, FRAMES))
     return after, status
 
 

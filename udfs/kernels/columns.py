@@ -15,7 +15,7 @@ from udfs.kernels.compiled import inlined, inner
 from udfs.kernels.memory import load8, load32, set_word, store8, store32, store64, word
 from udfs.kernels.values import Int
 
-WORDS = 16
+WORDS = 24
 """Words of a column."""
 
 COLUMN_BYTES = 8 * WORDS
@@ -24,10 +24,11 @@ KIND, SCALE, START, END, LIMIT, OFFSETS, VALID, NULLS, STATUSES = 0, 1, 2, 3, 4,
 """What it holds (below); its decimal's scale; addresses of its values or contents, of the end of the contents, of the
 end of their room, of the offsets, of the bits; how many rows are null; address of the rows' statuses."""
 
-META_START, META_END, META_LIMIT, META_OFFSETS, FILLED, BOOK = 9, 10, 11, 12, 13, 14
-"""The same of a variant's metadata; up to which row the offsets of both are filled; address of the dictionary."""
+META_START, META_END, META_LIMIT, META_OFFSETS, FILLED, BOOK, SHAPE = 9, 10, 11, 12, 13, 14, 15
+"""The same of a variant's metadata; up to which row the offsets of both are filled; addresses of the dictionary and of
+the kept shape."""
 
-DATA = 15
+DATA = 16
 """Address of the bytes of all tuples."""
 
 IS_TEXT, IS_VARIANT, IS_BITS = 16, 32, 64

@@ -13,7 +13,7 @@ import numpy as np
 from udfs.kernels.cells import COLUMN_SHIFT, put_any, put_quickly, put_variant
 from udfs.kernels.columns import COLUMN_BYTES, STATUSES, put_null, take_back
 from udfs.kernels.compiled import entry, inlined, inner
-from udfs.kernels.memory import address, store8, word
+from udfs.kernels.memory import address, load8, store8, word
 from udfs.kernels.scalars import FITS, INEXACT, NO_ROOM, UNDECIDED
 from udfs.kernels.values import ABSENT, ARRAY, BAD, Int, head, skip
 
@@ -80,7 +80,11 @@ def _put_extras(stop: Stop, end: Int, count: Int, extra: Int, row: Int) -> Stop:
 @inlined
 def _walk_tuple(pos: Int, end: Int, number: Int, fields: Int, columns: Int, extra: Int, row: Int) -> Stop:
     """Walk one tuple of a format of `number` fields."""
-    kind, count, pos = head(pos, end) if pos < end else (BAD, np.int64(0), pos)
+    byte = load8(pos)
+    if byte & 0xF0 == 0x90 and pos < end:
+        kind, count, pos = ARRAY, byte & 0x0F, pos + 1
+    else:
+        kind, count, pos = head(pos, end) if pos < end else (BAD, np.int64(0), pos)
     if kind != ARRAY:
         return pos, np.int64(0), (NOT_MSGPACK if kind == BAD else NOT_ARRAY), kind, np.int64(0)
     stop = _walk_fields(pos, end, min(count, number), fields, columns, row)
