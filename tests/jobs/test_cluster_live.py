@@ -1,7 +1,9 @@
-"""Document 001's cases (a) and (b), provoked with real Tarantools: one id for two replicas, and for the aggregator."""
+"""Ids of real Tarantools: document 001's cases (a) and (b), an anonymous replica, an id that changes hands."""
 
 from __future__ import annotations
 
+import argparse
+import shutil
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -9,6 +11,7 @@ from typing import Any
 import pytest
 from pyspark.sql import SparkSession
 
+from jobs.backfill import arguments, backfill
 from tests.jobs.deployment import Deployment
 from tests.live.replicaset import Servers, await_, case_a, uuid
 
@@ -108,3 +111,84 @@ def test_an_anonymous_replica_that_signs_local_changes(
     assert (row["global_id"], row["local_id"]) == (global_id, 3)
     assert local() == [(global_id, 1), (global_id, 2), (global_id, 3)]
     assert writers(deployment)["of anon"] == global_id
+
+
+def handed_on(servers: Servers, keep: Path) -> list[Path]:
+    """Let id 2 be m2's, then the new n1's, then the new n2's; return m1's files of each time, copied.
+
+    The files of one time end where a snapshot begins the next one.
+    """
+    m1, times = servers["m1"], list[Path]()
+    m1.eval("box.cfg({checkpoint_count = 10})")
+    for number, name in enumerate(("m2", "n1", "n2")):
+        if name != "m2":
+            servers.start(name, 5 + number, "m1")
+            servers.follow("m1", name)
+        for row in range(3):
+            servers.write(name, f"{name} {row}")
+        servers.settle("m1", name)
+        assert servers.cluster("m1")[2] == servers[name].eval("return box.info.uuid")
+        servers[name].stop()
+        m1.eval("box.cfg({replication = {}})")
+        m1.eval("box.space._cluster:delete(2)")
+        servers.write("m1", f"m1 after {name}")
+        times.append(keep / name)
+        if name != "n2":
+            m1.eval("box.snapshot()")
+    m1.stop()
+    for time in times:
+        time.mkdir(parents=True)
+    snapshots = sorted((servers.root / "m1").glob("*.snap"))[-len(times) :]
+    for time, snapshot in zip(times, snapshots, strict=True):
+        shutil.copy(snapshot, time)
+        shutil.copy(snapshot.with_suffix(".xlog"), time)
+    return times
+
+
+def test_an_id_that_changes_hands(spark: SparkSession, servers: Servers, tmp_path: Path) -> None:  # noqa: ARG001
+    """Rows before and after map right: as they come, from a snapshot on, and when old files come long after."""
+    times = handed_on(servers, tmp_path / "times")
+    expected = {f"{name} {row}": name for name in ("m2", "n1", "n2") for row in range(3)}
+    by_uuid = {uuid(2): "m2", uuid(6): "n1", uuid(7): "n2"}
+
+    def found(deployment: Deployment) -> dict[str, str]:
+        names = {id_: by_uuid[one] for one, id_ in ids(deployment).items() if one in by_uuid}
+        return {key: names[id_] for key, id_ in writers(deployment).items() if id_ in names}
+
+    def deployed(name: str, *held: Path, **settings: Any) -> Deployment:
+        source = tmp_path / name / "m1"
+        source.mkdir(parents=True)
+        for time in held:
+            shutil.copytree(time, source, dirs_exist_ok=True)
+        made = Deployment(tmp_path / name, {"m1": source}, **settings)
+        made.run()
+        return made
+
+    whole = deployed("whole", *times)
+    assert found(whole) == expected
+    history = {
+        (row["local_id"], row["since_lsn"]) for row in whole.rows("_applier_map") if row["local_id"] == 2
+    }
+    assert len(history) == 3, "an entry an instance"
+
+    late = deployed("late", times[0])
+    shutil.copytree(times[2], late.sources["m1"], dirs_exist_ok=True)
+    for snapshot in sorted(late.sources["m1"].glob("*.snap"))[1:]:
+        snapshot.unlink()  # or the stream would go on from it
+    late.run()
+    assert {row["state"] for row in late.rows("_gaps")} == {"open"}
+    assert set(found(late)) == {f"m2 {row}" for row in range(3)}
+    shutil.copytree(times[1], late.sources["m1"], dirs_exist_ok=True)
+    assert backfill(late.config(), backfill_options(late)) == 0
+    assert found(late) == expected
+    assert not late.rows("_pending")
+
+    begun = deployed("begun", times[2], start="snapshot")
+    assert {key: name for key, name in found(begun).items() if name == "n2"} == {
+        key: name for key, name in expected.items() if name == "n2"
+    }
+    assert set(writers(begun)) == set(writers(whole))
+
+
+def backfill_options(deployment: Deployment) -> argparse.Namespace:
+    return arguments().parse_args(["--config", str(deployment.folder / "none.yaml"), "--source", "m1"])
