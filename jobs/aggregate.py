@@ -55,7 +55,9 @@ def opened_writer(
     cluster.start(warehouse, config.cluster.allocation, datetime.now(UTC))
     state = load_state(warehouse)
     options = stream_options(config, state, spark.sparkContext.defaultParallelism)
-    return Writer(warehouse, config, options, lock, state, watch)
+    writer = Writer(warehouse, config, options, lock, state, watch)
+    writer.go_on()
+    return writer
 
 
 def start_stream(spark: SparkSession, config: Config, writer: Writer, *, once: bool) -> StreamingQuery:

@@ -39,8 +39,8 @@ TABLE = "_cluster"
 ALLOCATION = "aggregator.allocation"
 """The table property that records the allocation."""
 
-ATTEMPTS = 200
-PAUSE_SECONDS = 0.2
+ATTEMPTS = 100
+PAUSE_SECONDS = 5.0
 """At most so long a writer that was refused waits, so that writers do not meet again in step."""
 
 CONFLICTS = (
@@ -174,7 +174,7 @@ def allocate(warehouse: Warehouse, rows: Sequence[Incoming], now: datetime) -> C
 
 
 def _pause(attempt: int) -> None:
-    time.sleep(random.uniform(0, min(PAUSE_SECONDS, 0.02 * (attempt + 1))))
+    time.sleep(random.uniform(0, min(PAUSE_SECONDS, 0.05 * 2**attempt)))
 
 
 def _write(warehouse: Warehouse, lsn: int, changes: Sequence[Change], now: datetime) -> None:

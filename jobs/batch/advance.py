@@ -11,10 +11,11 @@ from dataclasses import dataclass, replace
 
 from jobs.batch.control import Control, Registration
 from jobs.batch.members import Ids, Views, entries_of, translated
+from jobs.batch.moves import MOVES
 from jobs.batch.settle import Settlement
 from jobs.batch.state import MapEntry, Replicaset
 from jobs.batch.stretch import Stretch
-from jobs.batch.summary import LOCAL_ID, Summary
+from jobs.batch.summary import LOCAL_ID, Order, Summary
 from schemas.iproto import VCLOCK_MAX
 from tables.applier_map import Entry
 from udfs.cluster_replace import Cluster, Incoming
@@ -35,6 +36,8 @@ class Step:
     views : Views
     ids : mapping of int to mapping of int to int
         By segment: the source's ids that are other ones here.
+    first : Order or None
+        Where its first row stands, as far as that is known.
 
     """
 
@@ -44,6 +47,7 @@ class Step:
     registrations: tuple[Registration, ...]
     views: Views
     ids: Mapping[int, Ids]
+    first: Order | None = None
 
 
 def announcements(steps: Mapping[str, Step], own: Mapping[str, Sequence[Stretch]]) -> list[Incoming]:
@@ -110,6 +114,8 @@ def advanced(step: Step, parts: Sequence[Stretch], table: Cluster, summary: Summ
         source=parts[-1].source,
         local_lsns=before.local_lsns if held else {**before.local_lsns, **settlement.local_lsns},
         ids=step.views.ids,
+        moves=settlement.reason == MOVES,
+        server=next((part.server for part in reversed(parts) if part.server is not None), before.server),
         views=step.views.views,
     )
 

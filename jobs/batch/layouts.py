@@ -49,6 +49,20 @@ class Wipe:
 
 
 @dataclass(frozen=True)
+class Move:
+    """A replicaset's versions in a table go on in another one, or under other keys: a rename, a changed key.
+
+    What was there ends with a `Wipe`; from `order` on, which is before any other row of the batch, each version
+    stands again, by `layout`.
+    """
+
+    replicaset_id: int
+    table: str
+    layout: int
+    order: Order
+
+
+@dataclass(frozen=True)
 class Refusal:
     """A space that is followed in `_changelog` only, and why."""
 
@@ -69,6 +83,7 @@ class Routes:
     routes : tuple of Route
     wipes : tuple of Wipe
     refusals : tuple of Refusal
+    moves : tuple of Move
     current : dict of (int, int) to int
         (replicaset id, space id) to its layout at the end of the batch.
 
@@ -78,7 +93,17 @@ class Routes:
     routes: tuple[Route, ...] = ()
     wipes: tuple[Wipe, ...] = ()
     refusals: tuple[Refusal, ...] = ()
+    moves: tuple[Move, ...] = ()
     current: Mapping[tuple[int, int], int] = field(default_factory=dict)
+
+
+ENDS, BEGINS, STANDS = 3, 2, 1
+"""How far in front of a move's place, where no other row is, versions end, begin anew, and stand as they were."""
+
+
+def earlier(order: Order, rows: int) -> Order:
+    """Return a place in front of another one, between it and the block before."""
+    return order._replace(row=order.row - rows)
 
 
 Router = Callable[[int, Space, bool], str | Refusal | None]
@@ -93,6 +118,7 @@ def route_spaces(
     refused: Mapping[tuple[int, int], str] | None = None,
     snapshots: frozenset[int] = frozenset(),
     vinyl: Mapping[int, frozenset[int]] | None = None,
+    first: frozenset[tuple[int, Order]] = frozenset(),
 ) -> Routes:
     """Return the routes of a batch.
 
@@ -108,9 +134,11 @@ def route_spaces(
         Segments that are snapshots.
     vinyl : mapping of int to frozenset of int, optional
         Such a segment to the ids of the vinyl spaces whose rows are read with it.
+    first : frozenset of (int, Order)
+        (replicaset id, place) of definitions in front of which the replicaset has no row in this batch.
 
     """
-    builder = _Builder(router, dict(refused or {}), snapshots, vinyl or {})
+    builder = _Builder(router, dict(refused or {}), snapshots, vinyl or {}, first)
     for replicaset_id, spaces in before.items():
         for space_id, rows in spaces.items():
             builder.define(replicaset_id, space_id, rows, FIRST)
@@ -127,8 +155,11 @@ class _Builder:
         incomplete: dict[tuple[int, int], str],
         snapshots: frozenset[int],
         vinyl: Mapping[int, frozenset[int]],
+        first: frozenset[tuple[int, Order]],
     ) -> None:
         self.router = router
+        self.first = first
+        self.moves: list[Move] = []
         self.snapshots, self.vinyl = snapshots, vinyl
         self.incomplete = incomplete
         self.layouts: list[Layout] = []
@@ -146,7 +177,7 @@ class _Builder:
         if old is not None and self.layouts[old.layout] == Layout(replicaset_id, space, str(table)):
             return
         if old is not None and isinstance(table, str):
-            table = self._successor(key, self.layouts[old.layout], space, table)
+            table = self._successor(key, self.layouts[old.layout], space, table, order)
         if old is not None:
             self._close(key, order)
         self.refusals.pop(key, None)
@@ -165,9 +196,16 @@ class _Builder:
             return Refusal(*key, space.name, self.incomplete[key])
         return table
 
-    def _successor(self, key: tuple[int, int], old: Layout, space: Space, table: str) -> str | Refusal:
+    def _successor(
+        self, key: tuple[int, int], old: Layout, space: Space, table: str, order: Order
+    ) -> str | Refusal:
         """Return where a space goes whose definition changed, if its rows can follow it."""
-        if _key_places(old.space) != _key_places(space):
+        rekeyed = key_places(old.space) != key_places(space)
+        if (rekeyed or table != old.table) and (key[0], order) in self.first:
+            self.moves.append(Move(key[0], old.table, len(self.layouts), order))
+            self.lives.pop(key, None)
+            return table
+        if rekeyed:
             return Refusal(*key, space.name, f"its primary key was changed; the table {old.table} stops here")
         if table == old.table:
             return table
@@ -184,7 +222,10 @@ class _Builder:
             self.incomplete.pop(key, None)
         route = self.open.get(key)
         if change.kind == "defined":
+            moves = len(self.moves)
             self.define(replicaset_id, change.space_id, change.rows, change.order)
+            if route is not None and len(self.moves) > moves:
+                self.wipes.append((route.layout, replace(change, order=earlier(change.order, ENDS))))
             return
         if route is not None:
             self.wipes.append((route.layout, change))
@@ -206,7 +247,8 @@ class _Builder:
         everything = (*self.closed, *self.open.values())
         # Only now is it known which table a space that was renamed on the way goes to.
         wipes = tuple(_wipe(self.layouts[number], change) for number, change in self.wipes)
-        return Routes(tuple(self.layouts), everything, wipes, tuple(self.refusals.values()), current)
+        refusals, moves = tuple(self.refusals.values()), tuple(self.moves)
+        return Routes(tuple(self.layouts), everything, wipes, refusals, moves, current)
 
 
 def _wipe(layout: Layout, change: SpaceChange) -> Wipe:
@@ -214,5 +256,6 @@ def _wipe(layout: Layout, change: SpaceChange) -> Wipe:
     return Wipe(*where, change.replica_id, change.lsn, change.timestamp)
 
 
-def _key_places(space: Space) -> tuple[tuple[int, str, int | None], ...]:
+def key_places(space: Space) -> tuple[tuple[int, str, int | None], ...]:
+    """Return what a canonical key is made of: (field, path, collation) of each part."""
     return tuple((part.field, part.path, part.collation) for part in space.primary_key)

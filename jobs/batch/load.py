@@ -7,6 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from pyspark.sql import functions as F
 
 from jobs.batch.control import SpaceRows
+from jobs.batch.moves import MOVES
 from jobs.batch.state import MapEntry, Replicaset, State, Writers
 from jobs.batch.summary import LOCAL_ID
 from sources.xlog.offset import from_text
@@ -27,7 +28,7 @@ def load_state(warehouse: Warehouse) -> State:
     maps = applier_map.load(warehouse)
     spaces = schema.load(warehouse)
     components = vclock.load(warehouse)
-    read = _read_lsns(warehouse)
+    read, moving = _read_lsns(warehouse), _moving(warehouse)
     leaders = {} if epoch.end_offset is None else _leaders(epoch.end_offset)
     replicasets = {}
     for uuid, settled in epoch.vclock.items():
@@ -52,6 +53,7 @@ def load_state(warehouse: Warehouse) -> State:
             leader=_leader(table, own, components) if LOCAL_ID in settled else None,
             local_lsns=_local_lsns(table, own, components),
             ids=ids,
+            moves=own in moving,
         )
     writers = {
         name: Writers(frozenset(told["replicasets"]), bool(told["unfit"]))
@@ -99,6 +101,11 @@ def _spaces(replicaset_id: int, stored: Iterable[schema.Stored]) -> dict[int, Sp
         for s in stored
         if s.replicaset_id == replicaset_id
     }
+
+
+def _moving(warehouse: Warehouse) -> frozenset[int]:
+    rows = warehouse.read("_pending").where(F.col("reason") == MOVES)
+    return frozenset(row.replicaset_id for row in rows.select("replicaset_id").distinct().collect())
 
 
 def _read_lsns(warehouse: Warehouse) -> dict[int, dict[tuple[str, int], int]]:

@@ -16,11 +16,13 @@ from pyspark.sql import functions as F
 
 from jobs.batch.changelog import pending_rows
 from jobs.batch.plan import Plan
+from jobs.batch.scan import server_of
 from jobs.batch.state import Replicaset, State
 from jobs.batch.stretch import Stretch
 from jobs.batch.summary import LOCAL_ID, Summary, join_summaries, summarize
 from schemas.tables import PENDING
 from schemas.xrow import SOURCES_ARROW
+from sources.xlog.follow import Follower
 from tables.warehouse import MARK, Warehouse
 
 TABLE = "_pending"
@@ -57,7 +59,7 @@ def with_pending(
     known = rows.select("replicaset_id", "segment", "source", "file", "instance_uuid").distinct().collect()
     order = sorted(known, key=lambda row: (row.replicaset_id, row.segment))
     behind = frozenset(one.id for one in waiting if fills(one, summaries[one.uuid]))
-    last = max(stretch.segment for stretch in stretches) + 1
+    last = max((stretch.segment for stretch in stretches), default=-1) + 1
     numbers = {
         (row.replicaset_id, row.segment): last + i if row.replicaset_id in behind else i - len(order)
         for i, row in enumerate(order)
@@ -85,6 +87,21 @@ def with_pending(
     first = [stretch for stretch in own if stretch.segment < 0]
     then = [stretch for stretch in own if stretch.segment >= 0]
     return [*first, *stretches, *then], found, before.select(*frame.columns).unionByName(frame)
+
+
+def with_servers(warehouse: Warehouse, state: State, follower: Follower) -> State:
+    """Return the state with the servers of replicasets of which rows wait for a space to move.
+
+    A start does not know them, and the files that are read next come later.
+    """
+    found: dict[str, Replicaset] = {}
+    for uuid, one in state.replicasets.items():
+        if not one.moves or one.server is not None:
+            continue
+        rows = warehouse.read(TABLE, state.versions.get(TABLE)).where(F.col("replicaset_id") == one.id)
+        (row,) = rows.select("source", "file").limit(1).collect()
+        found[uuid] = replace(one, server=server_of(follower, row.source, row.file))
+    return state.with_replicasets(found)
 
 
 def fills(replicaset: Replicaset, summary: Summary) -> bool:

@@ -14,6 +14,7 @@ from jobs.batch.advance import Step, advanced, announcements, new_entries
 from jobs.batch.control import Control, Registration, SpaceChange, SpaceRows, follow
 from jobs.batch.layouts import Refusal, Router, Routes, route_spaces
 from jobs.batch.members import Ids, in_own_ids, translated, views_of
+from jobs.batch.moves import MOVES, begins_transaction, first_place, moves_of
 from jobs.batch.settle import IsSync, Settlement, settle
 from jobs.batch.state import Replicaset, State
 from jobs.batch.stretch import Stretch
@@ -142,10 +143,16 @@ def _decide(state: State, uuid: str, parts: Sequence[Stretch], summary: Summary,
         control = follow(known.spaces, known.cluster, applying, snapshots)
         registrations = (*views.announced, *(_meant(one, ids) for one in control.registrations))
         unknown = _unknown_origin(known, registrations, summary, settlement)
-        if unknown is None:
-            return Step(known, settlement, control, registrations, views, ids)
-        reason = f"replica id {unknown.replica_id} is in no map: no row of _cluster has announced it"
-        settlement = replace(settlement, hold=unknown.start, reason=reason)
+        if unknown is not None:
+            reason = f"replica id {unknown.replica_id} is in no map: no row of _cluster has announced it"
+            settlement = replace(settlement, hold=unknown.start, reason=reason)
+            continue
+        front = first_place(summary, settlement, snapshots)
+        moves = moves_of(known.spaces, known.refused, control)
+        later = [order for order in moves if order != front and begins_transaction(summary, order)]
+        if not later:
+            return Step(known, settlement, control, registrations, views, ids, front)
+        settlement = replace(settlement, hold=later[0], reason=MOVES)
 
 
 def _meant(registration: Registration, ids: Mapping[int, Ids]) -> Registration:
@@ -203,7 +210,8 @@ def _routes(
         before[after[uuid].id] = step.before.spaces
         changes[after[uuid].id] = step.control.changes
         refused.update({(after[uuid].id, i): reason for i, reason in step.before.refused.items()})
-    return route_spaces(before, changes, router, refused, snapshots, vinyl)
+    first = frozenset((after[uuid].id, step.first) for uuid, step in steps.items() if step.first is not None)
+    return route_spaces(before, changes, router, refused, snapshots, vinyl, first)
 
 
 def _with_refusals(replicaset: Replicaset, refusals: Sequence[Refusal]) -> Replicaset:

@@ -1,7 +1,7 @@
 """The batch's committed rows, read back from `_changelog`, with their table and canonical key.
 
 A TRUNCATE or a drop becomes a DELETE of every key that the replicaset has in the table at that place of the log,
-so the later steps know nothing of them.
+so the later steps know nothing of them. A space that moves becomes such DELETEs, and its versions stand again.
 """
 
 from __future__ import annotations
@@ -14,10 +14,11 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.types import StructField, StructType
 
-from jobs.batch.base import PRESENT, UNFIT, other_versions, outside, table_rows
-from jobs.batch.layouts import Layout, Wipe
+from jobs.batch.base import PRESENT, UNFIT, base_of, other_versions, outside, table_rows
+from jobs.batch.layouts import BEGINS, STANDS, Layout, Move, Wipe, earlier
 from jobs.batch.pin import local
 from jobs.batch.state import State
+from jobs.batch.summary import Order
 from jobs.batch.versions import KEYS, ORDER
 from schemas.tables import CHANGELOG
 from tables.warehouse import Warehouse
@@ -156,6 +157,61 @@ def _deletes(keys: DataFrame, wipe: Wipe, number: int | None, global_id: int | N
         "key_error": F.lit(None).cast("string"),
     }
     return keys.select([values[name].alias(name) for name in ROW_COLUMNS])
+
+
+def with_moves(
+    warehouse: Warehouse,
+    state: State,
+    rows: DataFrame,
+    moves: Sequence[Move],
+    layouts: Sequence[Layout],
+    tables: Mapping[str, int],
+) -> DataFrame:
+    """Return the rows with what stands anew after a space has moved: each version, as it was.
+
+    Two rows a version: one at the time when its key came to be, one as it stands, so that both times stay.
+
+    Parameters
+    ----------
+    rows : DataFrame
+        `ROW_COLUMNS`.
+
+    """
+    result = rows
+    for move in moves:
+        held = held_keys(
+            warehouse, state, Wipe(move.replicaset_id, move.table, move.order), tables[move.table]
+        )
+        if held is None:
+            continue
+        number, layout = tables[move.table], layouts[move.layout]
+        keys = held.distinct().select(F.lit(number).alias("table"), "_key")
+        base = base_of(warehouse, state, {number: move.table}, keys, tombstones=False)
+        if base is None:
+            continue
+        own = (F.col("replicaset_id") == move.replicaset_id) & F.col("state").isin(PRESENT, UNFIT)
+        key = key_columns([layout.space])(F.col("tuple"), F.lit(0), F.lit(True))
+        versions = base.where(own).withColumn("k", key)
+        born = versions.where(F.col("created") < F.col("timestamp")).withColumn("timestamp", F.col("created"))
+        for part, place in ((born, earlier(move.order, BEGINS)), (versions, earlier(move.order, STANDS))):
+            result = result.unionByName(_stands(part, place, tables[layout.table], move.layout))
+    return result
+
+
+def _stands(versions: DataFrame, place: Order, number: int, layout: int) -> DataFrame:
+    values = {
+        "table": F.lit(number),
+        "_key": F.col("k.key"),
+        "segment": F.lit(place.segment),
+        "position": F.lit(place.position).cast("bigint"),
+        "row": F.lit(place.row),
+        "layout": F.lit(layout),
+        "type": F.lit("REPLACE"),
+        "operations": F.lit(None).cast("binary"),
+        "index_base": F.lit(None).cast("int"),
+        "key_error": F.col("k.error"),
+    }
+    return versions.select([values.get(name, F.col(name)).alias(name) for name in ROW_COLUMNS])
 
 
 def held_keys(warehouse: Warehouse, state: State, wipe: Wipe, number: int) -> DataFrame | None:

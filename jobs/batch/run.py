@@ -36,8 +36,11 @@ from jobs.batch.scan import scan, stretches_of
 from jobs.batch.spaces import Batch, write_spaces
 from jobs.batch.state import State
 from jobs.batch.stretch import Stretch
+from jobs.batch.summary import Summary
 from jobs.config import Config
 from jobs.config_policies import Policy
+from schemas.spark import spark_schema
+from schemas.xrow import SOURCES_ARROW
 from sources.xlog.batch import segments_between
 from sources.xlog.follow import Follower
 from sources.xlog.offset import from_text
@@ -49,6 +52,9 @@ from tables.warehouse import Warehouse
 from udfs.cluster_replace import Cluster, Incoming, replace_all
 
 log = logging.getLogger(__name__)
+
+MOVED = "moved"
+"""In `_epochs` the query of a batch of rows that waited for a space to move."""
 
 
 def reached(step: str) -> None:
@@ -153,7 +159,33 @@ class Writer:
         batch_id: int,
         offsets: tuple[str, str],
     ) -> tuple[int, int]:
-        """Do one batch of segments, and return the rows read and the tables written."""
+        """Do one batch of segments, and return the rows read and the tables written.
+
+        What waits behind a space that moves is done at once, in batches of its own.
+        """
+        rows, tables = self._process(frame, segments, query_id, batch_id, offsets)
+        return rows, tables + self.go_on((offsets[1], offsets[1]))
+
+    def go_on(self, offsets: tuple[str | None, str | None] = (None, None)) -> int:
+        """Do what waits only because a space moves, and return the tables written.
+
+        A job that was killed in front of it left it in `_pending`.
+        """
+        written = 0
+        self.state = pending.with_servers(self._warehouse, self.state, self._follower)
+        while any(one.moves for one in self.state.replicasets.values()):
+            none = self._warehouse.spark.createDataFrame([], spark_schema(SOURCES_ARROW))
+            written += self._process(none, (), MOVED, self.state.epoch + 1, offsets)[1]
+        return written
+
+    def _process(
+        self,
+        frame: DataFrame,
+        segments: Sequence[Segment],
+        query_id: str,
+        batch_id: int,
+        offsets: tuple[str | None, str | None],
+    ) -> tuple[int, int]:
         plan, frame = self._planned(frame, segments)
         rows = sum(summary.rows for summary in plan.summaries.values())
         if not rows:
@@ -197,6 +229,8 @@ class Writer:
         known = sync_spaces(self.state)
         while True:
             summaries = scan(self._warehouse.spark, segments, self._follower, known)
+            if not segments:
+                summaries = {u: Summary() for u, one in self.state.replicasets.items() if one.moves}
             given = self._asked(segments)
             stretches, whole, rows = pending.with_pending(
                 self._warehouse, self.state, given, summaries, frame, known

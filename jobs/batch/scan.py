@@ -46,6 +46,13 @@ def _stretch(s: Segment) -> Stretch:
     )
 
 
+def server_of(follower: Follower, source: str, file: str) -> str | None:
+    """Return the version of the server that wrote a file of a source, None where it is not there any more."""
+    listing = follower.directory(source).listing()
+    paths = [one.path for one in (*listing.logs, *listing.snapshots) if one.name == file]
+    return reader.read_meta(*reader.open_fs(paths[0])).other.get("Version") if paths else None
+
+
 def scan(
     spark: SparkSession, segments: Sequence[Segment], follower: Follower, sync: SyncSpaces
 ) -> dict[str, Summary]:

@@ -23,7 +23,7 @@ from jobs.batch.layouts import Layout, Wipe
 from jobs.batch.pin import SMALL_ROWS, Pinned, Pins
 from jobs.batch.plan import Plan
 from jobs.batch.prepare import prepare_tables
-from jobs.batch.rows import held_keys, keyed_rows, with_keys, with_keys_here, with_wipes
+from jobs.batch.rows import held_keys, keyed_rows, with_keys, with_keys_here, with_moves, with_wipes
 from jobs.batch.state import State, Writers
 from jobs.batch.survey import Survey, survey, uuid_of
 from jobs.config import Config
@@ -155,7 +155,9 @@ class _Work:
         if not wipes:
             return rows
         rows = self.pins.pin(rows).frame
-        return with_wipes(rows, [(w, self.numbers[w.table], self._origin(w)) for w in wipes], self._held())
+        rows = with_wipes(rows, [(w, self.numbers[w.table], self._origin(w)) for w in wipes], self._held())
+        moves = [m for m in self.plan.routes.moves if not self.survey.stops(self.plan, m)]
+        return with_moves(self.warehouse, self.state, rows, moves, self.layouts, self.numbers)
 
     def wiped(self) -> int:
         """Return how many keys from before the batch a TRUNCATE or a drop ends."""
@@ -179,8 +181,8 @@ class _Work:
 
     def _format(self, layout: Layout) -> TupleFormat:
         uuid = uuid_of(self.plan, layout.replicaset_id)
-        servers = [s.server for s in self.plan.stretches if s.replicaset_uuid == uuid and s.server]
-        return format_of(layout.space, rules_of(servers[-1]) if servers else LATEST)
+        server = self.plan.state.replicasets[uuid].server
+        return format_of(layout.space, rules_of(server) if server else LATEST)
 
     def _choices(self, identities: Identities) -> dict[int, Choice]:
         return {

@@ -50,6 +50,11 @@ class Replicaset:
         Instance uuid to its component 0: the last change of its local spaces that is in `_changelog`.
     ids : mapping of str to mapping of int to int
         By source whose `_cluster` differs (document 001): its replica ids to those that stand here.
+    moves : bool
+        Whether what waits begins with a space that goes to another table or gets other keys: a batch without
+        further rows does that.
+    server : str or None
+        The version of the server whose log was read last. In memory only.
     views : mapping of str to mapping of int to str
         By source that was asked for it: its `_cluster`, replica id to instance uuid. In memory only.
 
@@ -67,6 +72,8 @@ class Replicaset:
     source: str | None = None
     local_lsns: Mapping[str, int] = field(default_factory=dict)
     ids: Mapping[str, Mapping[int, int]] = field(default_factory=dict)
+    moves: bool = False
+    server: str | None = None
     views: Mapping[str, Mapping[int, str]] = field(default_factory=dict)
 
     @property

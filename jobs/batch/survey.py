@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from jobs.batch.apply import Target
 from jobs.batch.changes import Traits
 from jobs.batch.columns import target_of
-from jobs.batch.layouts import Layout
+from jobs.batch.layouts import Layout, Move
 from jobs.batch.plan import Plan
 from jobs.batch.state import State, Writers
 from jobs.config import Config
@@ -52,6 +52,11 @@ class Survey:
     def writes(self, plan: Plan, layout: Layout) -> bool:
         """Whether rows of a layout go to their table."""
         return layout.table not in self.refused and not _is_refused(plan, layout)
+
+    def stops(self, plan: Plan, move: Move) -> bool:
+        """Whether a space cannot go on where it moves to."""
+        layout = plan.routes.layouts[move.layout]
+        return move.table in self.refused or not self.writes(plan, layout)
 
 
 def uuid_of(plan: Plan, replicaset_id: int) -> str:
@@ -94,6 +99,7 @@ def _touched(state: State, plan: Plan) -> list[str]:
     layouts = plan.routes.layouts
     touched = {layouts[r.layout].table for r in plan.routes.routes if _kinds(plan, layouts[r.layout])}
     touched |= {wipe.table for wipe in plan.routes.wipes}
+    touched |= {layouts[move.layout].table for move in plan.routes.moves}
     # A change of definition alone creates the table, or gives it its new columns.
     current = [layouts[i] for i in plan.routes.current.values()]
     return sorted(touched | {layout.table for layout in current if _is_new(state, layout)})
@@ -115,11 +121,15 @@ def _kinds(plan: Plan, layout: Layout) -> set[str]:
 def _traits(state: State, plan: Plan, target: Target) -> Traits | None:
     own = [one for one in plan.routes.layouts if one.table == target.name and not _is_refused(plan, one)]
     kinds: set[str] = set().union(*(_kinds(plan, one) for one in own))
+    arriving = {
+        one.replicaset_id for one in plan.routes.moves if plan.routes.layouts[one.layout].table == target.name
+    }
+    kinds |= {"REPLACE"} if arriving else set()
     wiped = any(wipe.table == target.name for wipe in plan.routes.wipes)
     if not kinds and not wiped:
         return None
     before = state.writers.get(target.name, Writers())
-    now = {one.replicaset_id for one in own if _kinds(plan, one)}
+    now = {one.replicaset_id for one in own if _kinds(plan, one)} | arriving
     return Traits(
         target.number,
         target.name,

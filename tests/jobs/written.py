@@ -86,6 +86,12 @@ class Node:
         row = [space_id, 1, name, "memtx", 0, {}, format_]
         return self._insert(SystemSpace.SPACE, row, kind=RequestType.REPLACE)
 
+    def rekey(self, space_id: int, *parts: tuple[int, str]) -> Node:
+        """Change a space's primary key."""
+        told = [{"field": field, "type": kind} for field, kind in parts]
+        row = [space_id, 0, "i0", "tree", {"unique": True}, told]
+        return self._insert(SystemSpace.INDEX, row, kind=RequestType.REPLACE)
+
     def close(self) -> Path:
         """Write what was done since the last time into a file of its own."""
         begin, before = self._begins[-1], self._begins[-2] if len(self._begins) > 1 else None

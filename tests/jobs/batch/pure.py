@@ -12,11 +12,11 @@ from typing import Any
 
 import pyarrow as pa
 
-from jobs.batch.layouts import Router, Wipe
+from jobs.batch.layouts import Move, Router, Wipe
 from jobs.batch.members import entries_of
 from jobs.batch.plan import Plan, plan_batch, sync_spaces
 from jobs.batch.route import router_of
-from jobs.batch.state import State
+from jobs.batch.state import Replicaset, State
 from jobs.batch.stretch import Stretch
 from jobs.batch.summary import LIMBO_TYPES, LOCAL_ID, Order, Summary, join_summaries, summarize
 from jobs.config import Spaces
@@ -85,9 +85,16 @@ class Driver:
         self.fates: dict[Name, Fate] = {}
         self.snapshot: list[Fate] = []
         self.wipes: list[Wipe] = []
+        self.moves: list[Move] = []
 
     def batch(self, *pieces: Piece) -> Plan:
-        uuids = {piece.replicaset for piece in pieces}
+        """Do a batch, and what waits for one of its own behind a space that moves; return the first one's plan."""
+        plan = self._batch({piece.replicaset for piece in pieces}, pieces)
+        while moving := {uuid for uuid, one in self.state.replicasets.items() if one.moves}:
+            self._batch(moving, ())
+        return plan
+
+    def _batch(self, uuids: set[str], pieces: Sequence[Piece]) -> Plan:
         mine = [piece for piece in self.waiting if piece.replicaset in uuids]
         numbered = {i - len(mine): piece for i, piece in enumerate([*mine, *pieces])}
         stretches = [piece.stretch(segment) for segment, piece in numbered.items()]
@@ -100,21 +107,18 @@ class Driver:
                 break
             known = found
         self.waiting = [piece for piece in self.waiting if piece.replicaset not in uuids]
-        settled = {uuid: self._settled(uuid) for uuid in uuids}
+        settled: dict[str, dict[int, int]] = {uuid: {} for uuid in uuids}
         for segment, piece in numbered.items():
             self._deal(plan, segment, piece, settled[piece.replicaset])
         self.wipes += plan.routes.wipes
+        self.moves += plan.routes.moves
         after = {
-            uuid: replace(plan.state.replicasets[uuid], settled=settled[uuid] or {})
+            uuid: _held(plan.state.replicasets[uuid], settled[uuid])
             for uuid in uuids
             if plan.settlements[uuid].hold is not None
         }
         self.state = plan.state.with_replicasets(after)
         return plan
-
-    def _settled(self, uuid: str) -> dict[int, int]:
-        known = self.state.replicasets.get(uuid)
-        return dict(known.settled) if known is not None else {}
 
     def _allocate(self, told: Sequence[Incoming]) -> Cluster:
         self.cluster, changes = replace_all(self.cluster, told, OWN)
@@ -153,6 +157,15 @@ class Driver:
 
     def names_waiting(self) -> list[tuple[int, int]]:
         return [(row["replica_id"], row["lsn"]) for piece in self.waiting for row in piece.rows.to_pylist()]
+
+
+def _held(one: Replicaset, dealt: Mapping[int, int]) -> Replicaset:
+    """Return a replicaset of which rows wait, with what was settled of the others."""
+    settled = {**one.settled}
+    for origin, lsn in dealt.items():
+        settled[origin] = max(settled.get(origin, 0), lsn)
+    local = {one.leader: settled[LOCAL_ID]} if one.leader is not None and LOCAL_ID in settled else {}
+    return replace(one, settled=settled, local_lsns={**one.local_lsns, **local})
 
 
 def fate_of(plan: Plan, uuid: str, source: str, order: Order, row: Mapping[str, Any]) -> Fate:

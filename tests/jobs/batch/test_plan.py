@@ -242,12 +242,13 @@ def test_a_refused_space_is_remembered_until_it_is_emptied() -> None:
     driver = Driver()
     driver.batch(piece(*BEGIN, txn(1, define(600, "s")), txn(1, index(600))))
     rekeyed = logs.change("REPLACE", 288, tuple_=logs.index_tuple(600, [{"field": 1, "type": "string"}]))
-    driver.batch(piece(txn(1, rekeyed), lsns={1: 4}))
+    # Amid a transaction: no batch can begin with it.
+    driver.batch(piece(txn(1, put(600), rekeyed), lsns={1: 4}))
     reason = "its primary key was changed; the table s stops here"
     assert driver.state.replicasets[A].refused == {600: reason}
-    driver.batch(piece(txn(1, put(600)), lsns={1: 5}))
+    driver.batch(piece(txn(1, put(600)), lsns={1: 6}))
     assert driver.state.replicasets[A].refused == {600: reason}
-    assert driver.fates[A, 1, 6].table is None
-    driver.batch(piece(txn(1, logs.truncate(600)), txn(1, put(600)), lsns={1: 6}))
+    assert driver.fates[A, 1, 7].table is None
+    driver.batch(piece(txn(1, logs.truncate(600)), txn(1, put(600)), lsns={1: 7}))
     assert driver.state.replicasets[A].refused == {}
-    assert driver.fates[A, 1, 8].table == "s"
+    assert driver.fates[A, 1, 9].table == "s"

@@ -1,0 +1,116 @@
+"""A space that is renamed, or gets another primary key, when it has rows: its versions go on, as they were."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import msgpack
+import pytest
+from pyspark.sql import SparkSession
+
+from jobs.batch.run import Writer
+from tests.jobs.deployment import Deployment
+from tests.jobs.written import Node, replicasets_of
+
+pytestmark = pytest.mark.spark
+
+USERS, LEDGER = 600, 601
+
+
+def before(folder: Path) -> tuple[Node, Node]:
+    a, b = Node(folder, "a1"), Node(folder, "b1")
+    for node in (a, b):
+        node.define(USERS, "users")
+    a.define(LEDGER, "ledger")
+    for key in (1, 2, 3, 4):
+        a.put(USERS, key, f"a {key}", key, 0, at=key)
+        a.put(LEDGER, key, f"entry {key}", key, 0, at=key)
+    a.update(USERS, 2, ["=", 1, "a 2 later"], at=20)
+    a.update(LEDGER, 2, ["+", 2, 100], at=20)
+    b.put(USERS, 2, "b 2", 2, 0, at=10).put(USERS, 9, "b 9", 9, 0, at=10)
+    return a, b
+
+
+def move(a: Node) -> None:
+    a.redefine(USERS, "people")
+    a.update(USERS, 3, ["=", 1, "a 3 later"], at=30).delete(USERS, 4, at=31)
+    a.rekey(LEDGER, (1, "string"))
+    a.put(LEDGER, 7, "entry 1", 70, 0, at=40)
+    a.update(LEDGER, "entry 3", ["+", 2, 1000], at=41).delete(LEDGER, "entry 4", at=42)
+
+
+def told(deployment: Deployment, table: str) -> dict[Any, tuple[Any, ...]]:
+    """Return a table's rows by key: the tuple, the lsn, both times in seconds of the test."""
+    return {
+        row["_key"]: (
+            msgpack.unpackb(row["_tuple"])[:3],
+            row["_lsn"],
+            round(row["_timestamp"].timestamp() - 1.7e9),
+            round(row["_created"].timestamp() - 1.7e9),
+        )
+        for row in deployment.table(table).values()
+    }
+
+
+def key(value: Any) -> bytes:
+    return bytes(msgpack.packb([value]))
+
+
+PEOPLE = {
+    key(1): ([1, "a 1", 1], 6, 1, 1),
+    key(2): ([2, "a 2 later", 2], 14, 20, 2),
+    key(3): ([3, "a 3 later", 3], 17, 30, 3),
+}
+LEDGER_AFTER = {
+    key("entry 1"): ([7, "entry 1", 70], 20, 40, 1),
+    key("entry 2"): ([2, "entry 2", 102], 15, 20, 2),
+    key("entry 3"): ([3, "entry 3", 1003], 21, 41, 3),
+}
+USERS_AFTER = {key(2): ([2, "b 2", 2], 4, 10, 10), key(9): ([9, "b 9", 9], 5, 10, 10)}
+
+
+def check(deployment: Deployment) -> None:
+    assert told(deployment, "people") == PEOPLE
+    assert told(deployment, "ledger") == LEDGER_AFTER
+    assert told(deployment, "users") == USERS_AFTER
+    assert deployment.refused() == set()
+    assert not deployment.rows("_pending")
+
+
+def made(folder: Path, *nodes: Node, **settings: Any) -> Deployment:
+    sources = {node.path.name: node.path for node in nodes}
+    return Deployment(folder, sources, replicasets_of(*sources), **settings)
+
+
+def test_in_the_batch_of_its_rows_and_after_a_death_in_front_of_it(
+    spark: SparkSession,  # noqa: ARG001
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    a, b = before(tmp_path)
+    move(a)
+    a.close()
+    b.close()
+    deployment = made(tmp_path, a, b)
+    with monkeypatch.context() as dying:
+        dying.setattr(Writer, "go_on", lambda _self, _offsets=None: 0)
+        deployment.run()
+    assert {row["reason"][:34] for row in deployment.rows("_pending")} == {
+        "a space goes to another table or g"
+    }
+    assert set(told(deployment, "ledger")) == {key(number) for number in (1, 2, 3, 4)}
+    deployment.run()
+    check(deployment)
+
+
+def test_in_a_later_batch(spark: SparkSession, tmp_path: Path) -> None:  # noqa: ARG001
+    a, b = before(tmp_path)
+    a.close()
+    b.close()
+    deployment = made(tmp_path, a, b)
+    deployment.run()
+    move(a)
+    a.close()
+    deployment.run()
+    check(deployment)
