@@ -76,7 +76,8 @@ def test_each_uuid_gets_one_id_of_its_own(tmp_path: Path, allocation: str) -> No
         assert first.wait(120) == 0
     with ExitStack() as stack:
         processes = [stack.enter_context(started(tmp_path, allocation, n)) for n in range(PROCESSES)]
-        stack.callback(lambda: [process.kill() for process in processes])
+        for process in processes:
+            stack.callback(process.kill)
         for process in processes:
             assert process.stdout is not None
             assert process.stdout.readline() == "ready\n"
