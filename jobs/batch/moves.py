@@ -8,18 +8,24 @@ Pure. Not here: the versions themselves (`jobs.batch.rows`).
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 
 from jobs.batch.control import Control, SpaceRows
 from jobs.batch.layouts import key_places
 from jobs.batch.settle import Settlement
 from jobs.batch.summary import Order, Summary
+from schemas.space import Space
 
 MOVES = "a space goes to another table or gets other keys: what was in front of it comes first"
 """Why rows wait in front of a move."""
 
 
-def moves_of(spaces: Mapping[int, SpaceRows], refused: Mapping[int, str], control: Control) -> list[Order]:
+def moves_of(
+    spaces: Mapping[int, SpaceRows],
+    refused: Mapping[int, str],
+    control: Control,
+    is_followed: Callable[[Space], bool],
+) -> list[Order]:
     """Return where spaces move.
 
     Parameters
@@ -29,6 +35,8 @@ def moves_of(spaces: Mapping[int, SpaceRows], refused: Mapping[int, str], contro
     refused : mapping of int to str
         Those that are followed in `_changelog` only: they do not move.
     control : Control
+    is_followed : callable
+        Whether a space has a table by rule.
 
     """
     known = {space_id: rows.decoded() for space_id, rows in spaces.items()}
@@ -43,6 +51,8 @@ def moves_of(spaces: Mapping[int, SpaceRows], refused: Mapping[int, str], contro
         old = known.get(space_id)
         known[space_id] = new
         if change.kind != "defined" or old is None or not old.primary_key or space_id in refused:
+            continue
+        if not is_followed(old):
             continue
         renamed = old.name != new.name and space_id in had_rows
         if renamed or key_places(old) != key_places(new):

@@ -89,7 +89,9 @@ def plan_batch(
     own: dict[str, list[Stretch]] = {}
     for stretch in stretches:
         own.setdefault(stretch.replicaset_uuid, []).append(stretch)
-    steps = {uuid: _decide(state, uuid, parts, summaries[uuid], on_gap) for uuid, parts in own.items()}
+    steps = {
+        uuid: _decide(state, uuid, parts, summaries[uuid], router, on_gap) for uuid, parts in own.items()
+    }
     cluster = allocate(announcements(steps, own))
     after = {uuid: advanced(step, own[uuid], cluster, summaries[uuid]) for uuid, step in steps.items()}
     new_maps = tuple(entry for uuid, step in steps.items() for entry in new_entries(step.before, after[uuid]))
@@ -120,7 +122,9 @@ def plan_batch(
     )
 
 
-def _decide(state: State, uuid: str, parts: Sequence[Stretch], summary: Summary, on_gap: str) -> Step:
+def _decide(
+    state: State, uuid: str, parts: Sequence[Stretch], summary: Summary, router: Router, on_gap: str
+) -> Step:
     first = parts[0]
     known = state.replicasets.get(uuid) or Replicaset(
         0, uuid, settled=dict(first.vclock), read=dict(first.vclock)
@@ -148,7 +152,12 @@ def _decide(state: State, uuid: str, parts: Sequence[Stretch], summary: Summary,
             settlement = replace(settlement, hold=unknown.start, reason=reason)
             continue
         front = first_place(summary, settlement, snapshots)
-        moves = moves_of(known.spaces, known.refused, control)
+        moves = moves_of(
+            known.spaces,
+            known.refused,
+            control,
+            lambda space: isinstance(router(known.id, space, False), str),
+        )
         later = [order for order in moves if order != front and begins_transaction(summary, order)]
         if not later:
             return Step(known, settlement, control, registrations, views, ids, front)
