@@ -160,6 +160,7 @@ class _Builder:
         self.router = router
         self.first = first
         self.moves: list[Move] = []
+        self.left_out: set[tuple[int, int]] = set()
         self.snapshots, self.vinyl = snapshots, vinyl
         self.incomplete = incomplete
         self.layouts: list[Layout] = []
@@ -180,6 +181,12 @@ class _Builder:
             table = self._successor(key, self.layouts[old.layout], space, table, order)
         if old is not None:
             self._close(key, order)
+        if isinstance(table, str) and key in self.left_out:
+            table = Refusal(
+                *key, space.name, "it was left out under another name, so its earlier rows are not here"
+            )
+        if table is None and space.primary_key:
+            self.left_out.add(key)
         self.refusals.pop(key, None)
         if isinstance(table, Refusal):
             self.refusals[key] = table
@@ -220,6 +227,7 @@ class _Builder:
         key = (replicaset_id, change.space_id)
         if change.kind != "defined":
             self.incomplete.pop(key, None)
+            self.left_out.discard(key)
         route = self.open.get(key)
         if change.kind == "defined":
             moves = len(self.moves)

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 import pytest
 
 from jobs.batch.control import SpaceRows, follow
-from jobs.batch.layouts import Refusal, Routes, route_spaces
+from jobs.batch.layouts import Move, Refusal, Router, Routes, route_spaces
 from jobs.batch.route import router_of
 from jobs.batch.summary import FIRST, Order
 from jobs.config import Spaces
@@ -31,13 +31,17 @@ def rekey(space_id: int) -> Row:
 
 def routed(
     *rows: Row,
+    first: Order | None = None,
+    router: Router = ROUTER,
     spaces: Mapping[int, SpaceRows] | None = None,
     refused: Mapping[tuple[int, int], str] | None = None,
     snapshots: frozenset[int] = frozenset(),
 ) -> Routes:
     told = [control_row(row, 10 * (i + 1)) for i, row in enumerate(rows)]
     control = follow(spaces or {}, {}, told, snapshots)
-    return route_spaces({1: spaces or {}}, {1: control.changes}, ROUTER, refused, snapshots)
+    places = frozenset() if first is None else frozenset({(1, first)})
+    before = {1: spaces or {}}
+    return route_spaces(before, {1: control.changes}, router, refused, snapshots, first=places)
 
 
 def tables(routes: Routes) -> list[tuple[str, int, int | None]]:
@@ -135,6 +139,30 @@ def test_a_changed_key_is_refused_by_name() -> None:
     (refusal,) = routes.refusals
     assert refusal.name == "s"
     assert refusal.reason == "its primary key was changed; the table s stops here"
+
+
+@pytest.mark.parametrize(("row", "table"), [(rename(600, "t"), "t"), (rekey(600), "s")])
+def test_in_front_of_all_rows_a_space_moves(row: Row, table: str) -> None:
+    """Its versions end in front of the move, and all that follows goes by the new definition."""
+    routes = routed(row, truncate(600), spaces=KNOWN, first=Order(0, 10, 0))
+    assert tables(routes) == [("s", 0, 10), (table, 10, None)]
+    assert routes.moves == (Move(1, "s", 1, Order(0, 10, 0)),)
+    assert [(wipe.table, wipe.order) for wipe in routes.wipes] == [
+        ("s", Order(0, 10, -3)),
+        (table, Order(0, 20, 0)),
+    ]
+    assert routes.refusals == ()
+
+
+def test_a_space_that_was_left_out_under_another_name_is_refused_until_it_is_emptied() -> None:
+    router = router_of(Spaces(exclude=("s",)), everything)
+    routes = routed(rename(600, "t"), spaces=KNOWN, router=router, first=Order(0, 10, 0))
+    assert routes.routes == ()
+    assert [one.reason[:40] for one in routes.refusals] == ["it was left out under another name, so i"]
+    emptied = routed(rename(600, "t"), truncate(600), spaces=KNOWN, router=router)
+    assert (tables(emptied), emptied.refusals) == ([("t", 20, None)], ())
+    made = routed(define(601, "t"), index(601), router=router)
+    assert (tables(made), made.refusals) == ([("t", 20, None)], ())
 
 
 def test_a_key_made_anew_over_no_tuples_is_no_change() -> None:
