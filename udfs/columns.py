@@ -34,6 +34,11 @@ _WIDE = (Carrier.WIDE, Carrier.DECIMAL)
 _SPANS = (Carrier.STRING, Carrier.BINARY)
 
 
+def _memory(size: int) -> NDArray[np.uint8]:
+    """Return bytes of Arrow's pool, which keeps what is freed for the next batch: no page is asked of the system."""
+    return np.frombuffer(pa.allocate_buffer(size), np.uint8)
+
+
 def _aligned(size: int) -> int:
     return (size + _ALIGN - 1) // _ALIGN * _ALIGN
 
@@ -82,7 +87,7 @@ class Columns:
             else (words.START, words.END, words.LIMIT)
         )
         used = int(line[end] - line[start])
-        grown = np.empty(size + OVERWRITE, np.uint8)
+        grown = _memory(size + OVERWRITE)
         if used:
             grown[:used] = self.contents[column, is_metadata][:used]
         self.contents[column, is_metadata] = grown
@@ -210,8 +215,7 @@ def prepare(
     bits, cells = _aligned((rows + 7) // 8), _aligned(4 * rows + 4)
     sizes = [_fixed_size(carrier, rows, bits, cells) for carrier in carriers]
     validity = len(carriers) * bits
-    block = np.empty(validity + sum(sizes) + _ALIGN, np.uint8)
-    block = block[-block.ctypes.data % _ALIGN :]
+    block = _memory(validity + sum(sizes))
     block[:validity] = 0xFF
     table = np.zeros((len(carriers), words.WORDS), np.int64)
     statuses = np.zeros((len(carriers), rows), np.uint8)
