@@ -1,10 +1,10 @@
 """`_cluster`: the persisted mapping of instance uuids to global ids, and how it is changed.
 
-What becomes of a row is decided by `udfs.cluster_replace`, outside of the database. So a change is written as
-compare-and-set: one MERGE whose sub-query lets it through only where the table still ends at the lsn that was
-decided upon, and that Delta refuses where another writer commits meanwhile. Then all is read and decided anew. So
-ids stay dense and unique even where the writer lock is bypassed. The table is never taken back with an unfinished
-batch: an id that was given stays given.
+What becomes of a row is decided by `udfs.cluster_replace`, outside of the database. So a change is compare-and-set:
+the table is read at a version, and written as the next one or not at all; where another writer was faster, all is
+read and decided anew. So ids stay dense and unique even where the writer lock is bypassed. The table is small and is
+written whole, by delta-rs: a MERGE by Spark costs seconds. It is never taken back with an unfinished batch: an id
+that was given stays given.
 
 The table's property `aggregator.allocation` records how ids are given; another one is refused.
 Not here: replica ids over time (`tables.applier_map`).
@@ -19,20 +19,14 @@ from collections.abc import Iterable, Sequence
 from datetime import datetime
 from typing import Any, cast, get_args
 
-from delta import exceptions
-from pyspark.sql import functions as F
-from pyspark.sql.types import (
-    BooleanType,
-    IntegerType,
-    LongType,
-    StringType,
-    StructField,
-    StructType,
-    TimestampType,
-)
+import pyarrow as pa
+from deltalake import CommitProperties, DeltaTable, write_deltalake
+from deltalake.exceptions import CommitFailedError
 
 from schemas.errors import WarehouseError
-from tables.warehouse import Warehouse, local_frame
+from tables.place import place_of
+from tables.read import rows_of
+from tables.warehouse import MARK, Warehouse
 from udfs.cluster_replace import Allocation, Change, Cluster, Incoming, Member, replace_all
 
 TABLE = "_cluster"
@@ -40,41 +34,48 @@ ALLOCATION = "aggregator.allocation"
 """The table property that records the allocation."""
 
 ATTEMPTS = 100
-PAUSE_SECONDS = 5.0
+PAUSE_SECONDS = 1.0
 """At most so long a writer that was refused waits, so that writers do not meet again in step."""
-
-CONFLICTS = (
-    exceptions.ConcurrentAppendException,
-    exceptions.ConcurrentDeleteDeleteException,
-    exceptions.ConcurrentDeleteReadException,
-    exceptions.ConcurrentTransactionException,
-    exceptions.ConcurrentWriteException,
-    exceptions.MetadataChangedException,
-    exceptions.ProtocolChangedException,
-)
 
 COLUMNS = ("global_id", "uuid", "local_id", "replicaset_id", "replicaset_uuid", "lsn")
 
-_CHANGED = StructType(
+_ROW = pa.schema(
     [
-        StructField("key", StringType()),
-        StructField("global_id", LongType()),
-        StructField("uuid", StringType()),
-        StructField("local_id", IntegerType()),
-        StructField("replicaset_id", IntegerType()),
-        StructField("replicaset_uuid", StringType()),
-        StructField("lsn", LongType()),
-        StructField("expelled", BooleanType()),
-        StructField("now", TimestampType()),
+        ("global_id", pa.int64()),
+        ("uuid", pa.string()),
+        ("local_id", pa.int32()),
+        ("replicaset_id", pa.int32()),
+        ("lsn", pa.int64()),
+        ("replicaset_uuid", pa.string()),
+        ("first_seen", pa.timestamp("us", tz="UTC")),
+        ("expelled_at", pa.timestamp("us", tz="UTC")),
     ]
 )
+
+_AT_ONCE = CommitProperties(custom_metadata={"userMetadata": MARK}, max_commit_retries=0)
+"""Where another commit has come in between, there is none of ours."""
 
 
 def load(warehouse: Warehouse) -> Cluster:
     """Return the table as it stands."""
-    expelled = F.col("expelled_at").isNotNull().alias("expelled")
-    rows = warehouse.read(TABLE).select(*COLUMNS, expelled).collect()
-    return cluster_of((row.asDict() for row in rows), recorded(warehouse) or "counter")
+    return _cluster(_opened(warehouse))
+
+
+def _opened(warehouse: Warehouse) -> DeltaTable:
+    table = place_of(warehouse.root).open(TABLE)
+    if table is None:
+        raise WarehouseError("the table is not there", table=TABLE, warehouse=warehouse.root)
+    return table
+
+
+def _cluster(table: DeltaTable, held: Iterable[dict[str, Any]] | None = None) -> Cluster:
+    rows = rows_of(table) if held is None else held
+    told = ({n: row[n] for n in COLUMNS} | {"expelled": row["expelled_at"] is not None} for row in rows)
+    return cluster_of(told, _recorded(table) or "counter")
+
+
+def _recorded(table: DeltaTable) -> Allocation | None:
+    return allocation_of(table.metadata().configuration.get(ALLOCATION))
 
 
 def cluster_of(rows: Iterable[dict[str, Any]], allocation: Allocation) -> Cluster:
@@ -85,7 +86,7 @@ def cluster_of(rows: Iterable[dict[str, Any]], allocation: Allocation) -> Cluste
 
 def recorded(warehouse: Warehouse) -> Allocation | None:
     """Return the allocation that the table's property records, None before the first start."""
-    return allocation_of(warehouse.property(TABLE, ALLOCATION))
+    return _recorded(_opened(warehouse))
 
 
 def allocation_of(recorded_: str | None) -> Allocation | None:
@@ -124,9 +125,10 @@ def start(warehouse: Warehouse, allocation: Allocation, now: datetime) -> Cluste
 
     """
     for attempt in range(ATTEMPTS):
-        found = recorded(warehouse)
+        table = _opened(warehouse)
+        found = _recorded(table)
         # Tables from before the property was there: only a counter gave ids then.
-        if found is None and load(warehouse).members:
+        if found is None and rows_of(table, ["global_id"]):
             found = "counter"
         if found is not None and found != allocation:
             raise WarehouseError(
@@ -134,12 +136,13 @@ def start(warehouse: Warehouse, allocation: Allocation, now: datetime) -> Cluste
                 table=TABLE,
                 advice=f"set cluster.allocation to {found}, or take a new warehouse: ids that are given stay",
             )
-        if recorded(warehouse) == allocation:
-            return allocate(warehouse, (), now) if allocation == "counter" else load(warehouse)
+        if _recorded(table) == allocation:
+            return allocate(warehouse, (), now) if allocation == "counter" else _cluster(table)
         try:
-            table = f"delta.`{warehouse.path(TABLE)}`"
-            warehouse.spark.sql(f"ALTER TABLE {table} SET TBLPROPERTIES ('{ALLOCATION}' = '{allocation}')")
-        except CONFLICTS:
+            table.alter.set_table_properties(
+                {ALLOCATION: allocation}, raise_if_not_exists=False, commit_properties=_AT_ONCE
+            )
+        except CommitFailedError:
             _pause(attempt)
     raise WarehouseError(f"the allocation could not be recorded in {ATTEMPTS} attempts", advice="start again")
 
@@ -162,14 +165,15 @@ def allocate(warehouse: Warehouse, rows: Sequence[Incoming], now: datetime) -> C
     """
     own_uuid = str(uuids.uuid4())
     for attempt in range(ATTEMPTS):
-        cluster = load(warehouse)
-        _, changes = replace_all(cluster, rows, own_uuid)
+        table = _opened(warehouse)
+        held = rows_of(table)
+        before = _cluster(table, held)
+        after, changes = replace_all(before, rows, own_uuid)
         if not changes:
-            return cluster
-        try:
-            _write(warehouse, cluster.lsn, changes, now)
-        except CONFLICTS:
-            _pause(attempt)
+            return before
+        if _written(table, held, changes, now):
+            return after
+        _pause(attempt)
     raise WarehouseError(f"no global id could be given in {ATTEMPTS} attempts", advice="start again")
 
 
@@ -177,32 +181,20 @@ def _pause(attempt: int) -> None:
     time.sleep(random.uniform(0, min(PAUSE_SECONDS, 0.05 * 2**attempt)))
 
 
-def _write(warehouse: Warehouse, lsn: int, changes: Sequence[Change], now: datetime) -> None:
-    view = f"changed_{uuids.uuid4().hex}"
-    rows = [
-        {name: getattr(change.row, name) for name in (*COLUMNS, "expelled")} | {"key": change.key, "now": now}
-        for change in changes
-    ]
-    local_frame(warehouse.spark, rows, _CHANGED).createOrReplaceTempView(view)
+def _written(
+    table: DeltaTable, held: Iterable[dict[str, Any]], changes: Sequence[Change], now: datetime
+) -> bool:
+    """Write the rows of an open table with changes as its next version; False where there is one already."""
+    rows = {row["uuid"] or row["replicaset_uuid"]: row for row in held}
+    for change in changes:
+        known = rows.pop(change.key, {"first_seen": now, "expelled_at": None})
+        expelled_at = (known["expelled_at"] or now) if change.row.expelled else None
+        told = {name: getattr(change.row, name) for name in COLUMNS}
+        row = {**told, "first_seen": known["first_seen"], "expelled_at": expelled_at}
+        rows[row["uuid"] or row["replicaset_uuid"]] = row
     try:
-        table = f"delta.`{warehouse.path(TABLE)}`"
-        warehouse.spark.sql(_COMPARE_AND_SET.format(table=table, view=view, lsn=lsn))
-    finally:
-        warehouse.spark.catalog.dropTempView(view)
-
-
-_COMPARE_AND_SET = """
-MERGE INTO {table} AS cluster
-USING (
-  SELECT * FROM {view} WHERE (SELECT coalesce(max(lsn), 0) FROM {table}) = {lsn}
-) AS new
-ON coalesce(cluster.uuid, cluster.replicaset_uuid) = new.key
-WHEN MATCHED THEN UPDATE SET
-  global_id = new.global_id, uuid = new.uuid, local_id = new.local_id, replicaset_id = new.replicaset_id,
-  replicaset_uuid = new.replicaset_uuid, lsn = new.lsn,
-  expelled_at = if(new.expelled, coalesce(cluster.expelled_at, new.now), NULL)
-WHEN NOT MATCHED THEN INSERT
-  (global_id, uuid, local_id, replicaset_id, lsn, replicaset_uuid, first_seen, expelled_at)
-  VALUES (new.global_id, new.uuid, new.local_id, new.replicaset_id, new.lsn, new.replicaset_uuid, new.now,
-          if(new.expelled, new.now, NULL))
-"""
+        whole = pa.Table.from_pylist(list(rows.values()), schema=_ROW)
+        write_deltalake(table, whole, mode="overwrite", commit_properties=_AT_ONCE)
+    except CommitFailedError:
+        return False
+    return True

@@ -10,12 +10,14 @@ from typing import Any
 from uuid import UUID
 
 import pytest
+from deltalake import DeltaTable
 from pyspark.sql import SparkSession
 
 from schemas.errors import WarehouseError
 from schemas.tables import SYSTEM_TABLES
 from tables import cluster
 from tables.plain import PlainWarehouse
+from tables.read import rows_of
 from tables.warehouse import Warehouse
 from udfs.cluster_replace import AGGREGATOR, Allocation, Incoming, Member, replace_all
 
@@ -98,9 +100,11 @@ def test_an_unknown_allocation_is_named(spark: SparkSession, tmp_path: Path) -> 
 def test_what_was_decided_on_a_state_that_is_gone_is_not_written(spark: SparkSession, tmp_path: Path) -> None:
     warehouse = empty(spark, tmp_path)
     before = cluster.start(warehouse, "counter", NOW)
-    _, stale = replace_all(before, [Incoming(uuid(1), 1, A)], "")
+    stale = DeltaTable(f"{warehouse.root}/{cluster.TABLE}")
+    held = rows_of(stale)
+    _, changes = replace_all(before, [Incoming(uuid(1), 1, A)], "")
     after = cluster.allocate(warehouse, [Incoming(uuid(2), 2, A)], NOW)
-    cluster._write(warehouse, before.lsn, stale, NOW)
+    assert not cluster._written(stale, held, changes, NOW)
     assert cluster.load(warehouse) == after
 
 
