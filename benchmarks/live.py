@@ -19,7 +19,7 @@ from pathlib import Path
 
 from sources.iproto import inflow
 from sources.iproto.address import Peer, parse_address
-from sources.subscribe.options import ReplicasetOptions, Timing
+from sources.subscribe.options import ReplicasetOptions, Start, Timing
 from sources.subscribe.replicaset import Replicaset
 from tests.live import Tarantool
 
@@ -53,7 +53,9 @@ def measure(folder: Path, rows: int, rounds: int, port: int) -> None:
     with Tarantool(folder / "master", cfg={"memtx_memory": 1 << 30}) as master:
         master.eval("box.schema.space.create('load'):create_index('pk')")
         master.eval("box.cfg{listen = ...}", address)
-        start = int(master.eval("return box.info.lsn"))
+        start = Start(
+            master.eval("return box.info.cluster.uuid"), {1: int(master.eval("return box.info.lsn"))}
+        )
         with Tarantool(folder / "base", cfg=REPLICA | {"replication": [address]}):
             pass
         began = time.monotonic()
@@ -64,10 +66,10 @@ def measure(folder: Path, rows: int, rounds: int, port: int) -> None:
         theirs, ours, used = [], [], []
         for _ in range(rounds):
             theirs.append(_tarantool(folder, address, lsn))
-            seconds, processor = asyncio.run(_daemon(folder, address, {1: start}, lsn))
+            seconds, processor = asyncio.run(_daemon(folder, address, start, lsn))
             ours.append(seconds)
             used.append(processor)
-    count = lsn - start
+    count = lsn - start.vclock[1]
     print(f"a replica of Tarantool: {count / min(theirs):,.0f} rows/s (applied and logged)")
     print(
         f"the daemon: {count / min(ours):,.0f} rows/s; {count / min(used):,.0f} rows a second of processor time"
@@ -90,7 +92,7 @@ def _tarantool(folder: Path, address: str, lsn: int) -> float:
         return time.monotonic() - began
 
 
-async def _daemon(folder: Path, address: str, start: dict[int, int], lsn: int) -> tuple[float, float]:
+async def _daemon(folder: Path, address: str, start: Start, lsn: int) -> tuple[float, float]:
     """Return the seconds, and those of processor time, that the daemon takes for the rows."""
     spool = folder / "spool"
     shutil.rmtree(spool, ignore_errors=True)

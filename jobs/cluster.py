@@ -87,17 +87,22 @@ class Tables:
             If neither knows.
 
         """
+        known = self.read_of(source)
+        told = [one.replicaset for one in config.sources if one.name == source and one.replicaset]
+        for uuid in (*known, *told):
+            return uuid
+        names = sorted({*self.leaders.values(), *(one.name for one in config.sources)})
+        raise ConfigurationError(
+            f"no table tells the replicaset of the source {source!r}",
+            advice=f"name one that was read ({', '.join(names)}), or give it the key replicaset",
+        )
+
+    def read_of(self, source: str) -> list[str]:
+        """Return the uuids of the replicasets whose rows were read from a source: none or one."""
         uuids = {id_: uuid for uuid, id_ in self.cluster.replicaset_ids.items()}
         led = [uuid for uuid, leader in self.leaders.items() if leader == source]
         own = [uuids[id_] for id_, found in self.maps.items() if any(e.source == source for e in found)]
-        told = [one.replicaset for one in config.sources if one.name == source and one.replicaset]
-        for uuid in (*led, *own, *told):
-            return uuid
-        known = sorted({*self.leaders.values(), *(one.name for one in config.sources)})
-        raise ConfigurationError(
-            f"no table tells the replicaset of the source {source!r}",
-            advice=f"name one that was read ({', '.join(known)}), or give it the key replicaset",
-        )
+        return [*led, *own][:1]
 
     def entries(self, replicaset_uuid: str) -> tuple[applier_map.Entry, ...]:
         """Return a replicaset's applier map."""

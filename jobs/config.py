@@ -178,6 +178,9 @@ class Config(Part):
         `fail`: a source that cannot be read stops the job. `skip`: it is reported, the others go on.
     max_bytes_per_trigger : int
         About how much of the logs one micro-batch reads, in bytes (`256 MiB` in the YAML).
+    reader : str or None
+        Under which name the job acknowledges to spools what it has passed (`jobs.batch.acknowledge`); None makes one
+        of the database and the warehouse.
     subscribe : Subscribe or None
         Of the daemon `jobs.subscribe`; the aggregating job itself does not use it.
     relay : Relay or None
@@ -199,6 +202,7 @@ class Config(Part):
     policies: Policies = Policies()
     types: Types = Types()
     max_bytes_per_trigger: ByteCount = 256 * 1024 * 1024
+    reader: Label | None = None
     subscribe: Subscribe | None = None
     relay: Relay | None = None
 

@@ -11,7 +11,7 @@ from typing import Literal
 from pydantic import model_validator
 
 from jobs.config_address import Port, Server, TlsFiles
-from jobs.config_values import ByteCount, Interval, Label, Location, Part, Uuid, mistake
+from jobs.config_values import ByteCount, Interval, Label, Location, Name, Part, Uuid, mistake
 from sources.iproto.address import Password, Peer, parse_address
 from sources.spool.keep import Keep
 from sources.spool.spool import SpoolOptions
@@ -49,6 +49,8 @@ class Replicaset(Part):
         Uuids of the instances whose rows are wanted; empty takes all.
     feed, orphans : str or None
         Other than the section's.
+    source : str or None
+        Under which name the main job reads the spool; None: under `name`.
 
     """
 
@@ -62,6 +64,7 @@ class Replicaset(Part):
     origins: tuple[Uuid, ...] = ()
     feed: Literal["leader", "own_peer"] | None = None
     orphans: Literal["last", "round_robin"] | None = None
+    source: Label | None = None
 
     @model_validator(mode="after")
     def _whole(self) -> Replicaset:
@@ -120,6 +123,8 @@ class Subscribe(Part):
     replicasets : tuple of Replicaset
     status : str or None
         Where `/metrics` and `/status` are served.
+    warehouse, database : str
+        Whose tables tell where an empty spool begins; without a warehouse it begins with a snapshot.
     feed : str
         `leader`: one peer feeds all rows. `own_peer`: each feeds its own instance's, merged by time.
     orphans : str
@@ -136,6 +141,8 @@ class Subscribe(Part):
 
     replicasets: tuple[Replicaset, ...]
     status: Port | None = None
+    warehouse: Location | None = None
+    database: Name = "aggregator"
     feed: Literal["leader", "own_peer"] = "leader"
     orphans: Literal["last", "round_robin"] = "last"
     rotate: ByteCount = 256 << 20

@@ -17,6 +17,7 @@ from jobs.config import load_live
 from jobs.config_address import port_of
 from jobs.config_live import Live
 from jobs.daemon import log_to_stderr, stopped
+from jobs.spool_start import starts
 from jobs.status import status_page
 from schemas.errors import ConfigurationError
 from sources.spool.keep import Keep
@@ -31,7 +32,8 @@ def subscribe(config: Live, options: argparse.Namespace) -> None:
     if section is None:
         raise ConfigurationError("the file has no section subscribe", file=options.config)
     log_to_stderr(verbose=options.verbose)
-    replicasets = [Replicaset(each) for each in section.options(accept_rewind=options.accept_rewind)]
+    followed = section.options(accept_rewind=options.accept_rewind)
+    replicasets = [Replicaset(*each) for each in zip(followed, starts(section), strict=True)]
     for replicaset in replicasets:
         for link in replicaset.links:
             link.peer.password.read()  # a secret that is missing is a mistake of now, not of the first reconnect

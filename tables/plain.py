@@ -37,6 +37,10 @@ class PlainWarehouse:
         location = self.location.replace("s3a://", "s3://", 1)
         return f"{location.rstrip('/')}/{self.database}.db"
 
+    def has(self, table: str) -> bool:
+        """Whether a table is there."""
+        return bool(DeltaTable.is_deltatable(f"{self.root}/{table}"))
+
     def rows(self, table: str, columns: Iterable[str]) -> list[dict[str, Any]]:
         """Return some columns of a table's rows as it is now.
 

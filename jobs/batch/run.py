@@ -21,6 +21,7 @@ from datetime import UTC, datetime
 from pyspark.sql import DataFrame
 
 from jobs.batch import pending
+from jobs.batch.acknowledge import Acknowledger
 from jobs.batch.announce import with_announced
 from jobs.batch.changelog import changelog_rows
 from jobs.batch.columns import check_space
@@ -114,6 +115,7 @@ class Writer:
         self._warehouse = warehouse
         self._config = config
         self._follower = Follower(parse_options(options))
+        self._acknowledge = Acknowledger(config, self._follower)
         self._lock = lock
         self.state = state
         self._watch = watch
@@ -148,6 +150,7 @@ class Writer:
             return
         segments = segments_between(self._follower, from_text(start), from_text(end))
         rows, tables = self.process(frame, segments, query_id, batch_id, (start, end))
+        self._acknowledge(from_text(start), self.state)
         if self._watch is not None:
             self._watch(Outcome(batch_id, rows, time.monotonic() - began, tables))
 

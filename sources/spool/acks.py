@@ -19,6 +19,8 @@ from schemas.errors import SpoolError
 from sources.xlog.vclock import vclock_of
 
 FOLDER = "acks"
+LOCK = "lock"
+"""The file that the daemon locks; Tarantool's own directories have none."""
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,80}")
 
 
@@ -38,6 +40,11 @@ class Ack:
     reader: str
     vclock: Mapping[int, int]
     modified: float
+
+
+def is_spool(directory: Path) -> bool:
+    """Whether a directory is a spool: a daemon writes it, or has written it."""
+    return (directory / LOCK).is_file()
 
 
 def write_ack(spool: Path, reader: str, vclock: Mapping[int, int]) -> None:

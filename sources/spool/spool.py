@@ -20,15 +20,15 @@ from pathlib import Path
 
 from schemas.errors import SpoolError, SpoolFullError
 from sources.spool import state as spool_state
+from sources.spool.acks import LOCK
 from sources.spool.state import SpoolState, Tail, file_name
 from sources.xlog.arrays import Bytes
-from sources.xlog.meta import Meta
+from sources.xlog.meta import REPLICASET_KEY, Meta
 from sources.xlog.vclock import distance, joined, not_beyond, shared
 from sources.xlog.writer import Fsync, XlogWriter
 
 logger = logging.getLogger(__name__)
 
-LOCK = "lock"
 _NO_ROOM = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}
 
 
@@ -74,6 +74,8 @@ class Spool:
         self.options = options or SpoolOptions()
         self.server_version = "2.6.0"
         """Written into the headers: of the server whose rows these are."""
+        self.replicaset_uuid: str | None = None
+        """Written into the headers, so that logs alone tell whose they are."""
         self.vclock: dict[int, int] | None = None
         """What is in the files; None: nothing yet."""
         self._instance_uuid: str | None = None
@@ -202,7 +204,7 @@ class Spool:
     def _take(self, state: SpoolState) -> None:
         self.vclock = None if state.vclock is None else dict(state.vclock)
         self._tail, self._has_hole = state.tail, state.has_hole
-        self._instance_uuid = state.instance_uuid
+        self._instance_uuid, self.replicaset_uuid = state.instance_uuid, state.replicaset_uuid
         tail = state.tail
         if tail is not None and not tail.is_closed and not state.has_hole:
             options = self.options
@@ -236,7 +238,10 @@ class Spool:
     def _meta(self, kind: str, vclock: Mapping[int, int], previous: Mapping[int, int] | None = None) -> Meta:
         if self._instance_uuid is None:
             raise SpoolError("the spool has no instance uuid", spool=str(self.directory))
-        return Meta(kind, "0.13", self._instance_uuid, vclock, previous, {"Version": self.server_version})
+        other = {"Version": self.server_version}
+        if self.replicaset_uuid is not None:
+            other[REPLICASET_KEY] = self.replicaset_uuid
+        return Meta(kind, "0.13", self._instance_uuid, vclock, previous, other)
 
     def _failed(self, error: OSError) -> SpoolError:
         if error.errno in _NO_ROOM:

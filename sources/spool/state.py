@@ -20,7 +20,7 @@ from pyarrow.fs import LocalFileSystem
 from schemas.errors import SpoolError, XlogError
 from sources.xlog import reader
 from sources.xlog.block import EOF_MARKER
-from sources.xlog.meta import Meta
+from sources.xlog.meta import REPLICASET_KEY, Meta
 from sources.xlog.vclock import distance, joined, shared
 from sources.xlog.writer import INPROGRESS
 
@@ -85,7 +85,7 @@ class SpoolState:
         The last log.
     has_hole : bool
         Whether rows are missing between the last log and `vclock`: a newer snapshot lies between.
-    instance_uuid : str or None
+    instance_uuid, replicaset_uuid : str or None
         From the headers.
 
     """
@@ -94,6 +94,7 @@ class SpoolState:
     tail: Tail | None = None
     has_hole: bool = False
     instance_uuid: str | None = None
+    replicaset_uuid: str | None = None
 
 
 def file_name(vclock: Mapping[int, int], suffix: str) -> str:
@@ -145,13 +146,14 @@ def read_state(directory: Path) -> SpoolState:
         raise SpoolError(f"the spool is damaged: {error}", spool=str(directory)) from error
     if not snapshots and not logs:
         return SpoolState()
-    instance = (logs or snapshots)[-1].meta.instance_uuid
+    newest = (logs or snapshots)[-1].meta
+    whose = newest.instance_uuid, newest.other.get(REPLICASET_KEY)
     if not logs:
-        return SpoolState(shared(snapshots[-1].meta.vclock), instance_uuid=instance)
+        return SpoolState(shared(snapshots[-1].meta.vclock), None, False, *whose)
     tail, reached = read_tail(logs[-1].path, logs[-1].meta)
     if snapshots and distance(snapshots[-1].meta.vclock, reached) > 0:
-        return SpoolState(shared(snapshots[-1].meta.vclock), tail, has_hole=True, instance_uuid=instance)
-    return SpoolState(reached, tail, instance_uuid=instance)
+        return SpoolState(shared(snapshots[-1].meta.vclock), tail, True, *whose)
+    return SpoolState(reached, tail, False, *whose)
 
 
 def read_tail(path: Path, meta: Meta) -> tuple[Tail, dict[int, int]]:

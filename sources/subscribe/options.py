@@ -9,6 +9,7 @@ from pathlib import Path
 from sources.iproto.address import Peer
 from sources.spool.spool import SpoolOptions
 from sources.subscribe.assignment import Orphans
+from sources.xlog.vclock import Vclock
 
 
 class Feed(StrEnum):
@@ -45,6 +46,23 @@ class Timing:
     reconnect: float = 1.0
     patience: float = 10.0
     clock_skew: float = 0.5
+
+
+@dataclass(frozen=True)
+class Start:
+    """Where an empty spool begins.
+
+    Parameters
+    ----------
+    replicaset_uuid : str
+        Of which the vclock is; peers of another one are refused.
+    vclock : Vclock
+        In the replicaset's own ids.
+
+    """
+
+    replicaset_uuid: str
+    vclock: Vclock
 
 
 @dataclass(frozen=True)

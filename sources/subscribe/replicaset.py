@@ -24,9 +24,8 @@ from sources.subscribe.choice import Choice, Decision
 from sources.subscribe.feed import Feed, begin
 from sources.subscribe.link import Link
 from sources.subscribe.merge import merged
-from sources.subscribe.options import ReplicasetOptions
+from sources.subscribe.options import ReplicasetOptions, Start
 from sources.subscribe.progress import Progress
-from sources.xlog.vclock import Vclock
 
 logger = logging.getLogger(__name__)
 
@@ -37,12 +36,12 @@ class Replicaset:
     Parameters
     ----------
     options : ReplicasetOptions
-    start : Vclock, optional
+    start : Start, optional
         Where an empty spool begins instead of at a snapshot.
 
     """
 
-    def __init__(self, options: ReplicasetOptions, start: Vclock | None = None) -> None:
+    def __init__(self, options: ReplicasetOptions, start: Start | None = None) -> None:
         self.options = options
         self.spool = Spool(options.directory, options.spool)
         self.links = [Link(peer, options.timing, self._held, self._told) for peer in options.peers]
@@ -62,7 +61,8 @@ class Replicaset:
             if self.spool.instance_uuid is None:
                 self.spool.instance_uuid = str(uuid4())
             if self.spool.vclock is None and self._start is not None:
-                self.spool.begin(self._start)
+                self.spool.replicaset_uuid = self._start.replicaset_uuid
+                self.spool.begin(self._start.vclock)
             try:
                 async with asyncio.TaskGroup() as tasks:
                     for link in self.links:
@@ -141,14 +141,19 @@ class Replicaset:
                 link.error = PeerError("this is the same instance as another peer", peer=link.name)
                 continue
             first = next(iter(ready.values()), link)
-            if link.replicaset_uuid != first.replicaset_uuid:
-                raise PeerError(
-                    f"replicaset {link.replicaset_uuid}, not {first.replicaset_uuid} as {first.name}",
-                    peer=link.name,
-                    advice="list peers of one replicaset only",
-                )
+            self._check_one_replicaset(link, first.replicaset_uuid, first.name)
+            if self.spool.replicaset_uuid is not None:
+                self._check_one_replicaset(link, self.spool.replicaset_uuid, "the spool")
             ready[link.uuid] = link
         return ready
+
+    def _check_one_replicaset(self, link: Link, uuid: str | None, whose: str) -> None:
+        if link.replicaset_uuid != uuid:
+            raise PeerError(
+                f"replicaset {link.replicaset_uuid}, not {uuid} as {whose}",
+                peer=link.name,
+                advice="list peers of one replicaset only, and give each a spool of its own",
+            )
 
     def _bury(self) -> None:
         """Close streams that ended, fell silent, or whose peer is gone."""
@@ -167,13 +172,14 @@ class Replicaset:
 
     async def _bootstrap(self, ready: Mapping[str, Link]) -> None:
         link = max(ready.values(), key=choice.rows_of)
-        self._set_version(link)
+        self._set_headers(link)
         await fetch_snapshot(link, self.spool)
         self._gapped.clear()
         self.progress.snapshots += 1
 
-    def _set_version(self, link: Link) -> None:
+    def _set_headers(self, link: Link) -> None:
         self.spool.server_version = ".".join(map(str, link.version))
+        self.spool.replicaset_uuid = link.replicaset_uuid
 
     def _is_rewound(self, ready: Mapping[str, Link]) -> bool:
         """Refuse instances that lost rows, or begin anew; return whether it did."""
@@ -215,7 +221,7 @@ class Replicaset:
     async def _begin(self, link: Link, ids: frozenset[int] | None, settled: frozenset[int]) -> None:
         if link.uuid is None or self.spool.instance_uuid is None:
             return
-        self._set_version(link)
+        self._set_headers(link)
         try:
             feed = await begin(
                 link,

@@ -24,7 +24,7 @@ from sources.xlog import reader
 from sources.xlog.damage import Mode
 from sources.xlog.ends import Ends, Opened
 from sources.xlog.listing import Listing, LogFile, newest_not_beyond
-from sources.xlog.meta import Meta
+from sources.xlog.meta import REPLICASET_KEY, Meta
 from sources.xlog.options import Source
 
 logger = logging.getLogger(__name__)
@@ -53,6 +53,7 @@ def _log_file(info: pafs.FileInfo, path: str, meta: Meta) -> LogFile:
         dict(meta.vclock),
         None if meta.prev_vclock is None else dict(meta.prev_vclock),
         meta.instance_uuid,
+        meta.other.get(REPLICASET_KEY),
     )
 
 

@@ -3,7 +3,7 @@
 The uuid of a replicaset is a tuple of `_schema` (272): `{'cluster', uuid}` in Tarantool 1.6 to 2.x,
 `{'replicaset_uuid', uuid}` in 3.x (`box_set_replicaset_uuid` in `src/box/box.cc`). A snapshot holds it in its
 first block, since spaces are written in the order of their ids; a log holds it only where it began before the
-instance's first snapshot.
+instance's first snapshot. Files of a spool name it in their headers, since a spool may be left without a snapshot.
 
 Not here: global ids; the daemon and the job that use them are elsewhere.
 """
@@ -43,6 +43,9 @@ def _uuids_in(directory: Directory, file: LogFile) -> Iterator[str]:
 
 
 def _told(directory: Directory, listing: Listing) -> str | None:
+    for file in (*listing.logs[-1:], *listing.snapshots[-1:]):
+        if file.replicaset_uuid is not None:
+            return str(UUID(file.replicaset_uuid))
     snapshot = directory.newest_complete(listing.snapshots)
     files = ([snapshot] if snapshot is not None else []) + list(listing.logs[:1])
     return next(chain.from_iterable(_uuids_in(directory, file) for file in files), None)

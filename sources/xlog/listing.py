@@ -35,6 +35,8 @@ class LogFile:
         The header VClock of the log before this one, where the header tells.
     instance_uuid : str or None
         From the header.
+    replicaset_uuid : str or None
+        From the header of a spool's file; Tarantool's own have none.
 
     """
 
@@ -46,6 +48,7 @@ class LogFile:
     vclock: Vclock
     prev_vclock: Vclock | None
     instance_uuid: str | None
+    replicaset_uuid: str | None = None
 
     @property
     def is_snapshot(self) -> bool:

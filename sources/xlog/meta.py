@@ -30,6 +30,9 @@ META_LIMIT = 8192
 LSN_MAX = 2**63 - 1
 END_OF_META = b"\n\n"
 
+REPLICASET_KEY = "Replicaset"
+"""In files of a spool: the replicaset's uuid. Tarantool warns of a key that it does not know, and reads on (2.6.0)."""
+
 _WITH_VCLOCK = ("XLOG", "SNAP", "VYLOG")
 _VCLOCK = re.compile(r"\s*\{\s*(?:\d+\s*:\s*\d+\s*(?:,\s*\d+\s*:\s*\d+\s*)*,?\s*)?\}\s*", re.ASCII)
 _COMPONENT = re.compile(r"(\d+)\s*:\s*(\d+)", re.ASCII)

@@ -9,6 +9,8 @@ import socket
 import subprocess
 import sys
 import urllib.request
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -97,7 +99,29 @@ def answers(port: int) -> bool:
         return False
 
 
-@pytest.mark.soak
+@contextmanager
+def daemon(job: str, config: Path, said: Path, **environment: str) -> Iterator[subprocess.Popen[bytes]]:
+    """Run a daemon that writes what it says into a file; it is gone afterwards, whatever happens."""
+    command = [sys.executable, "-m", f"jobs.{job}", "--config", str(config), "--verbose"]
+    with said.open("wb") as file:
+        process = subprocess.Popen(command, cwd=ROOT, env=os.environ | environment, stderr=file)
+        try:
+            yield process
+        except AssertionError as error:
+            error.add_note(f"{job}: {said.read_text()[-4000:]}")
+            raise
+        finally:
+            if process.poll() is None:
+                process.kill()
+            process.wait()
+
+
+def becomes(process: subprocess.Popen[bytes], condition: Callable[[], bool], what: str) -> None:
+    """Wait until a condition holds; a daemon that ended will not bring it about."""
+    await_until(lambda: process.poll() is not None or condition(), what, 120)
+    assert process.poll() is None, f"it ended with {process.returncode}"
+
+
 @pytest.mark.live
 def test_both_daemons_run_show_themselves_and_end_cleanly(tarantool: Tarantool, tmp_path: Path) -> None:
     tarantool.eval(
@@ -121,31 +145,26 @@ relay:
   spools: [{{name: a, spool: spool, listen: "unix/:{tmp_path}/relay.sock"}}]
 """,
     )
-    environment = os.environ | {"WORD": "hidden-word"}
-    running = [
-        subprocess.Popen(
-            [sys.executable, "-m", f"jobs.{job}", "--config", str(path), "--verbose"],
-            cwd=ROOT,
-            env=environment,
-            stderr=subprocess.PIPE,
-            text=True,
+    logs = tmp_path / "subscribe.log", tmp_path / "relay.log"
+    with (
+        daemon("subscribe", path, logs[0], WORD="hidden-word") as follower,
+        daemon("relay", path, logs[1]) as server,
+    ):
+        running = follower, server
+        for process, port in zip(running, ports, strict=True):
+            becomes(process, lambda port=port: answers(port), "the status page")  # type: ignore[misc]
+        becomes(
+            follower,
+            lambda: json.loads(get(ports[0], "status"))["replicasets"][0]["assignment"] != {},
+            "a stream",
         )
-        for job in ("subscribe", "relay")
-    ]
-    try:
-        for port in ports:
-            await_until(lambda port=port: answers(port), "the status page", 120)  # type: ignore[misc]
-        await_until(
-            lambda: json.loads(get(ports[0], "status"))["replicasets"][0]["assignment"] != {}, "a stream"
-        )
-        await_until(lambda: json.loads(get(ports[1], "status"))["spools"][0]["vclock"] != {}, "the spool")
+        becomes(server, lambda: json.loads(get(ports[1], "status"))["spools"][0]["vclock"] != {}, "the spool")
         metrics = get(ports[0], "metrics") + get(ports[1], "metrics") + get(ports[0], "status")
-    finally:
         for process in running:
             process.send_signal(signal.SIGTERM)
-    said = [process.communicate(timeout=60)[1] for process in running]
-    assert [process.returncode for process in running] == [143, 143], said
+        assert [process.wait(60) for process in running] == [143, 143]
+    said = "".join(log.read_text() for log in logs)
     assert 'subscribe_lag_rows{replica_id="1",replicaset="a"} 0.0' in metrics
     assert 'relay_failed{spool="a"} 0.0' in metrics
-    assert "hidden-word" not in metrics + "".join(said)
+    assert "hidden-word" not in metrics + said
     assert next((tmp_path / "spool").glob("*.snap")).read_bytes().endswith(b"\xd5\x10\xad\xed")

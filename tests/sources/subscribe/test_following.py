@@ -7,13 +7,15 @@ import signal
 from collections.abc import Iterator
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from schemas.errors import RewindError
-from sources.subscribe.options import Feed
+from sources.spool.spool import Spool
+from sources.subscribe.options import Feed, Start
 from sources.subscribe.replicaset import Replicaset
 from sources.subscribe.status import status_of
-from tests.live.mesh import SPACE, Mesh, instance, mesh
+from tests.live.mesh import REPLICASET, SPACE, Mesh, instance, mesh
 from tests.live.proxy import Proxy
 from tests.live.spools import read_spool, recovered, tuples_of
 from tests.sources.subscribe.following import await_until, following, options
@@ -146,6 +148,36 @@ def test_a_frozen_peer_is_replaced_and_comes_back(masters: Mesh, tmp_path: Path,
             given = {feed.link.uuid: feed.ids for feed in replicaset.feeds.values()}
             assert given == {instance(n): frozenset({n}) for n in (1, 2, 3)}
     check(masters, tmp_path / "spool")
+
+
+def test_a_lost_spool_begins_where_it_is_told_without_a_snapshot(masters: Mesh, tmp_path: Path) -> None:
+    how = options(tmp_path / "spool", *addresses(masters))
+    write(masters, 1, 0, 50)
+    write(masters, 2, 100, 50)
+    await_until(lambda: masters.vclock(1) == masters.vclock(2))
+    settled = masters.vclock(1)
+    write(masters, 3, 200, 30)
+    with following(how, Start(REPLICASET, settled)) as replicaset:
+        await_all(masters, replicaset)
+        assert replicaset.progress.snapshots == 0
+    rows, faults, _ = read_spool(masters[1], tmp_path / "spool")
+    assert (rows, faults) == (sum(masters.vclock(1).values()) - sum(settled.values()), [])
+
+
+@pytest.mark.parametrize("kept", [True, False])
+def test_a_spool_of_another_replicaset_is_refused(masters: Mesh, tmp_path: Path, kept: bool) -> None:
+    """Also by what its files tell, when the daemon was started anew."""
+    other = "bbbbbbbb-0000-4000-8000-000000000000"
+    if kept:
+        with Spool(tmp_path / "spool") as spool:
+            spool.instance_uuid, spool.replicaset_uuid = other, other
+            spool.begin({1: 1})
+            spool.append(np.empty(0, np.uint8), {1: 1})
+    how = options(tmp_path / "spool", *addresses(masters))
+    with following(how, None if kept else Start(other, {1: 1})) as replicaset:
+        await_until(lambda: replicaset.error is not None, "the refusal")
+        assert f"not {other} as the spool" in str(replicaset.error)
+        assert replicaset.feeds == {}
 
 
 def test_logs_that_are_gone_are_bridged_by_a_snapshot(masters: Mesh, tmp_path: Path) -> None:

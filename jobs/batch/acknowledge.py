@@ -1,0 +1,98 @@
+"""Tells the spools among the sources what the tables hold, so that their daemon may remove files.
+
+After the commit of a batch each local spool of its replicasets gets an acknowledgement (`sources.spool.acks`). What is
+told is the vclock at which the file begins where that batch *began*, as far as it is settled: a job that was killed
+begins the same batch again, a stand-in begins at that file, a lost checkpoint at what is settled. So an idle stream
+keeps the files of its last batch.
+
+An acknowledgement that cannot be written is a warning: no row waits for it. Not here: removing anything.
+"""
+
+from __future__ import annotations
+
+import logging
+import zlib
+from pathlib import Path
+
+from jobs.batch.state import Replicaset, State
+from jobs.config import Config, Source
+from schemas.errors import AggregatorError
+from sources.spool.acks import is_spool, write_ack
+from sources.xlog.follow import Follower
+from sources.xlog.identity import identity_of
+from sources.xlog.offset import Offset
+from sources.xlog.vclock import Vclock
+
+log = logging.getLogger(__name__)
+
+
+def reader_of(config: Config) -> str:
+    """Return the name under which a deployment acknowledges: two warehouses have two."""
+    return config.reader or f"{config.database}-{zlib.crc32(config.warehouse.encode()):08x}"
+
+
+def passed(header: Vclock, one: Replicaset, source: Source) -> dict[int, int]:
+    """Return what nobody will ask a source for again, in the source's own replica ids.
+
+    Parameters
+    ----------
+    header : Vclock
+        Of the file where the last batch began.
+    one : Replicaset
+        After it.
+    source : Source
+        Instances that its whitelist leaves out are passed as far as the header says.
+
+    """
+    ids = one.ids.get(source.name, {})
+    found = {}
+    for local_id, lsn in header.items():
+        meant = ids.get(local_id, local_id)
+        is_wanted = not source.origins or one.cluster.get(meant) in source.origins
+        found[local_id] = min(lsn, one.settled.get(meant, 0)) if is_wanted else lsn
+    return found
+
+
+class Acknowledger:
+    """Tells the local spools of a deployment what has been passed.
+
+    Parameters
+    ----------
+    config : Config
+    follower : Follower
+        Of the same sources; asked to which replicaset a spool belongs.
+
+    """
+
+    def __init__(self, config: Config, follower: Follower) -> None:
+        self._reader = reader_of(config)
+        self._sources = [source for source in config.sources if "://" not in source.path]
+        self._follower = follower
+        self._uuids: dict[str, str] = {}
+
+    def __call__(self, began: Offset, state: State) -> None:
+        """Tell all spools.
+
+        Parameters
+        ----------
+        began : Offset
+            Where the batch that was committed last began.
+        state : State
+            After it.
+
+        """
+        for source in self._sources:
+            spool = Path(source.path)
+            try:
+                uuid = self._replicaset(source) if is_spool(spool) else ""
+                if uuid in began and uuid in state.replicasets:
+                    vclock = passed(began[uuid].vclock, state.replicasets[uuid], source)
+                    write_ack(spool, self._reader, vclock)
+            except (OSError, AggregatorError) as error:
+                log.warning("source %s: %s was not acknowledged: %s", source.name, spool, error)
+
+    def _replicaset(self, source: Source) -> str:
+        if source.name not in self._uuids:
+            directory = self._follower.directory(source.name)
+            self._uuids[source.name] = identity_of(directory, directory.listing(), None)
+        return self._uuids[source.name]

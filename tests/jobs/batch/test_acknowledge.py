@@ -1,0 +1,90 @@
+"""What the job tells a spool that it has passed: never more than a replay, a stand-in or a lost checkpoint needs."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from jobs.batch.acknowledge import Acknowledger, passed, reader_of
+from jobs.batch.state import Replicaset, State
+from jobs.config import Config, Source
+from sources.spool.acks import read_acks
+from sources.spool.spool import Spool
+from sources.xlog.follow import Follower
+from sources.xlog.offset import Entry
+from sources.xlog.options import parse_options
+
+UUID = "aaaaaaaa-0000-4000-8000-000000000000"
+ONE, TWO = (f"aaaaaaaa-0000-4000-8000-00000000000{n}" for n in (1, 2))
+VCLOCKS = st.dictionaries(st.integers(1, 31), st.integers(1, 9))
+
+
+def source(path: str = "/spool", *origins: str) -> Source:
+    return Source(name="a", path=path, origins=origins)
+
+
+@given(VCLOCKS, VCLOCKS)
+def test_neither_more_than_the_file_nor_more_than_is_settled(
+    header: dict[int, int], settled: dict[int, int]
+) -> None:
+    found = passed(header, Replicaset(1, UUID, settled=settled), source())
+    assert found == {i: min(lsn, settled.get(i, 0)) for i, lsn in header.items()}
+
+
+def test_an_instance_that_the_whitelist_leaves_out_holds_nothing_up() -> None:
+    one = Replicaset(1, UUID, settled={1: 5}, cluster={1: ONE, 2: TWO})
+    assert passed({1: 7, 2: 9}, one, source("/spool", ONE)) == {1: 5, 2: 9}
+
+
+def test_a_source_with_other_ids_is_told_in_its_own() -> None:
+    one = Replicaset(1, UUID, settled={1: 5, 40: 3}, ids={"a": {2: 40}})
+    assert passed({1: 4, 2: 9}, one, source()) == {1: 4, 2: 3}
+
+
+def config(path: Path, **other: str) -> Config:
+    sources = [{"name": "a", "path": str(path)}]
+    whole = {"warehouse": str(path / "w"), "checkpoint": str(path / "c"), "sources": sources, **other}
+    return Config.model_validate(whole)
+
+
+def test_two_warehouses_are_two_readers(tmp_path: Path) -> None:
+    one, other = config(tmp_path), config(tmp_path / "x")
+    assert reader_of(one) != reader_of(other)
+    assert reader_of(one) == reader_of(config(tmp_path))
+    assert reader_of(config(tmp_path, reader="central")) == "central"
+
+
+def made(path: Path, *, is_spool: bool = True) -> Acknowledger:
+    with Spool(path) as spool:
+        spool.instance_uuid, spool.replicaset_uuid = ONE, UUID
+        spool.begin({1: 3})
+        spool._open_log()
+    if not is_spool:
+        (path / "lock").unlink()
+    options = parse_options({"sources": f'[{{"name": "a", "path": "{path}"}}]'})
+    return Acknowledger(config(path), Follower(options))
+
+
+STATE = State(0, {UUID: Replicaset(1, UUID, settled={1: 9})})
+BEGAN = {UUID: Entry("a", "00000000000000000003.xlog", 0, {1: 3})}
+
+
+def test_a_spool_is_known_by_its_logs_alone(tmp_path: Path) -> None:
+    made(tmp_path)(BEGAN, STATE)
+    assert [dict(ack.vclock) for ack in read_acks(tmp_path).values()] == [{1: 3}]
+
+
+def test_a_directory_of_a_server_gets_nothing(tmp_path: Path) -> None:
+    made(tmp_path, is_spool=False)(BEGAN, STATE)
+    assert not (tmp_path / "acks").exists()
+
+
+def test_what_cannot_be_acknowledged_is_told_and_holds_up_nothing(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    (tmp_path / "acks").write_text("in the way")
+    made(tmp_path)(BEGAN, STATE)
+    assert f"{tmp_path} was not acknowledged" in caplog.text

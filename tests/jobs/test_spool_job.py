@@ -1,0 +1,105 @@
+"""The job over a live spool: files go once the tables have them, and nothing that may be asked for again does."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+from typing import Any
+
+import msgpack
+import pytest
+
+from jobs.config_subscribe import Subscribe
+from jobs.spool_start import starts
+from sources.spool.acks import read_acks
+from sources.spool.keep import Keep
+from sources.spool.spool import SpoolOptions
+from sources.subscribe.daemon import tidy
+from sources.subscribe.replicaset import Replicaset
+from tests.jobs.deployment import Deployment
+from tests.live import Tarantool
+from tests.sources.subscribe.following import await_until, following, options
+
+pytestmark = [pytest.mark.spark, pytest.mark.live]
+
+CREATE = """
+box.schema.user.grant('guest', 'replication')
+box.schema.space.create('orders', {format = {{'id', 'unsigned'}, {'state', 'string'}}}):create_index('pk')
+"""
+ROTATE = SpoolOptions(rotate_bytes=4096, compress=False)
+
+
+def write(server: Tarantool, replicaset: Replicaset, first: int) -> None:
+    """Write several files, and wait until the spool has them."""
+    for begin in range(first, first + 200, 50):
+        lsn = server.eval(
+            """
+            local first = ...
+            for i = first, first + 49 do box.space.orders:replace{i, string.rep('x', 100)} end
+            box.space.orders:delete(first + 7)
+            return box.info.lsn
+            """,
+            begin,
+        )
+        await_until(lambda lsn=lsn: (replicaset.spool.vclock or {}).get(1) == lsn, "the spool")  # type: ignore[misc]
+
+
+def same(deployment: Deployment, server: Tarantool) -> bool:
+    found: list[Any] = sorted(msgpack.unpackb(row["_tuple"]) for row in deployment.rows("orders", ["_tuple"]))
+    return bool(found == server.eval("return box.space.orders:select({}, {limit = 10000})")) and not (
+        deployment.rows("_gaps")
+    )
+
+
+@pytest.mark.usefixtures("spark")
+def test_files_go_when_the_tables_have_them(tmp_path: Path, tarantool: Tarantool) -> None:
+    tarantool.eval(f"box.session.su('admin', function() {CREATE} end)")
+    spool = tmp_path / "spool"
+    deployment = Deployment(tmp_path, {"a": spool}, start="snapshot", reader="tables")
+    with following(options(spool, f"unix/:{tarantool.socket}", spool=ROTATE)) as replicaset:
+        write(tarantool, replicaset, 1)
+        deployment.run()
+        write(tarantool, replicaset, 201)
+        deployment.run()
+        assert same(deployment, tarantool)
+        assert list(read_acks(spool)) == ["tables"]
+        before = len(list(spool.glob("*.xlog")))
+        tidy(replicaset, Keep())
+        assert 1 < len(list(spool.glob("*.xlog"))) < before
+        assert not list(spool.glob("*.snap"))
+        # As if the job had been killed behind its epoch: Spark asks for the whole batch once more.
+        commits = sorted(
+            (tmp_path / "checkpoint" / "commits").glob("[0-9]*"), key=lambda path: int(path.name)
+        )
+        commits[-1].unlink()
+        write(tarantool, replicaset, 401)
+        deployment.run()
+        assert same(deployment, tarantool)
+        tidy(replicaset, Keep())
+        deployment.forget_checkpoint()
+        write(tarantool, replicaset, 601)
+        deployment.run()
+        assert same(deployment, tarantool)
+    # The spool is lost: it begins behind what the tables hold, without a snapshot, and so does a new checkpoint.
+    shutil.rmtree(spool)
+    deployment.forget_checkpoint()
+    section = Subscribe.model_validate(
+        {
+            "warehouse": str(tmp_path / "warehouse"),
+            "database": deployment.database,
+            "replicasets": [
+                {"name": "its-own", "source": "a", "spool": str(spool), "peers": ["unix/:/x"]},
+                {"name": "unknown", "spool": str(tmp_path / "unknown"), "peers": ["unix/:/y"]},
+            ],
+        }
+    )
+    start, unknown = starts(section)
+    assert start is not None
+    assert unknown is None
+    assert dict(start.vclock) == {1: tarantool.eval("return box.info.lsn")}
+    with following(options(spool, f"unix/:{tarantool.socket}", spool=ROTATE), start) as replicaset:
+        write(tarantool, replicaset, 801)
+        assert replicaset.progress.snapshots == 0
+        assert starts(section)[0] is None
+        deployment.run()
+    assert same(deployment, tarantool)
