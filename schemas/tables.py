@@ -180,7 +180,8 @@ GAPS = _schema(
     file=_STRING,
     state=_STRING,
 )
-"""`_gaps`: missing lsn ranges. `kind`: missing, divergence; `state`: open, skipped, filled. Latest epoch holds."""
+"""`_gaps`: missing lsn ranges. `kind`: missing, divergence; `state`: open, skipped, filled, bridged by a snapshot.
+Latest epoch holds."""
 
 EPOCHS = _schema(
     epoch=_LONG,

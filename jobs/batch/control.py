@@ -59,11 +59,11 @@ class Registration:
 
 @dataclass(frozen=True)
 class SpaceChange:
-    """A space was defined (also: changed), truncated, or dropped."""
+    """A space was defined (also: changed), truncated, dropped, or renewed by a generation (`jobs.batch.generation`)."""
 
     order: Order
     space_id: int
-    kind: Literal["defined", "truncated", "dropped"]
+    kind: Literal["defined", "truncated", "dropped", "renewed"]
     rows: SpaceRows
     replica_id: int | None
     lsn: int | None

@@ -38,7 +38,7 @@ class Route:
 
 @dataclass(frozen=True)
 class Wipe:
-    """A replicaset's versions in a table ended here, by TRUNCATE or by a drop."""
+    """A replicaset's versions in a table ended here, by TRUNCATE or by a drop; `renewed`: those that come no more."""
 
     replicaset_id: int
     table: str
@@ -46,6 +46,7 @@ class Wipe:
     replica_id: int | None = None
     lsn: int | None = None
     timestamp: datetime | None = None
+    renewed: bool = False
 
 
 @dataclass(frozen=True)
@@ -261,7 +262,7 @@ class _Builder:
 
 def _wipe(layout: Layout, change: SpaceChange) -> Wipe:
     where = (layout.replicaset_id, layout.table, change.order)
-    return Wipe(*where, change.replica_id, change.lsn, change.timestamp)
+    return Wipe(*where, change.replica_id, change.lsn, change.timestamp, change.kind == "renewed")
 
 
 def key_places(space: Space) -> tuple[tuple[int, str, int | None], ...]:

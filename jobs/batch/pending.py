@@ -15,6 +15,7 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
 from jobs.batch.changelog import pending_rows
+from jobs.batch.generation import generation_of
 from jobs.batch.plan import Plan
 from jobs.batch.scan import server_of
 from jobs.batch.state import Replicaset, State
@@ -58,7 +59,13 @@ def with_pending(
     rows = warehouse.read(TABLE, state.versions.get(TABLE)).where(F.col("replicaset_id").isin(list(ids)))
     known = rows.select("replicaset_id", "segment", "source", "file", "instance_uuid").distinct().collect()
     order = sorted(known, key=lambda row: (row.replicaset_id, row.segment))
-    behind = frozenset(one.id for one in waiting if fills(one, summaries[one.uuid]))
+    # A generation has what waited from before it.
+    behind = frozenset(
+        one.id
+        for one in waiting
+        if fills(one, summaries[one.uuid])
+        or generation_of(one, [part for part in stretches if part.replicaset_uuid == one.uuid]) is not None
+    )
     last = max((stretch.segment for stretch in stretches), default=-1) + 1
     numbers = {
         (row.replicaset_id, row.segment): last + i if row.replicaset_id in behind else i - len(order)

@@ -11,7 +11,8 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from jobs.batch.advance import Step, advanced, announcements, new_entries
-from jobs.batch.control import Control, Registration, SpaceChange, SpaceRows, follow
+from jobs.batch.control import Control, Registration, SpaceChange, SpaceRows
+from jobs.batch.generation import followed, generation_of
 from jobs.batch.layouts import Refusal, Router, Routes, route_spaces
 from jobs.batch.members import Ids, in_own_ids, translated, views_of
 from jobs.batch.moves import MOVES, begins_transaction, first_place, moves_of
@@ -19,6 +20,7 @@ from jobs.batch.settle import IsSync, Settlement, settle
 from jobs.batch.state import Replicaset, State
 from jobs.batch.stretch import Stretch
 from jobs.batch.summary import FIRST, LOCAL_ID, Order, Run, Summary
+from sources.xlog.vclock import joined
 from tables.applier_map import Entry
 from udfs.cluster_replace import Cluster, Incoming, Member
 
@@ -95,7 +97,8 @@ def plan_batch(
     cluster = allocate(announcements(steps, own))
     after = {uuid: advanced(step, own[uuid], cluster, summaries[uuid]) for uuid, step in steps.items()}
     new_maps = tuple(entry for uuid, step in steps.items() for entry in new_entries(step.before, after[uuid]))
-    snapshots = frozenset(stretch.segment for stretch in stretches if stretch.is_snapshot)
+    # A server's own snapshots lack what its vinyl spaces hold.
+    snapshots = frozenset(s.segment for s in stretches if s.is_snapshot and not s.is_spool)
     vinyl = {stretch.segment: stretch.vinyl for stretch in stretches}
     routes = _routes(after, steps, router, snapshots, vinyl)
     after = {uuid: _with_refusals(one, routes.refusals) for uuid, one in after.items()}
@@ -132,19 +135,23 @@ def _decide(
     # Waiting rows are part of this batch again, so it starts from what was settled before them.
     instances = {part.segment: part.instance_uuid for part in parts}
     snapshots = frozenset(part.segment for part in parts if part.is_snapshot)
-    told = follow(known.spaces, known.cluster, summary.control, snapshots)
+    generation = generation_of(state.replicasets.get(uuid), parts)
+    told = followed(known, generation, summary.control, snapshots)
     uuids = {global_id: one for one, global_id in state.global_ids.items()}
     views = views_of(known, parts, told.registrations, uuids)
     ids = {part.segment: views.ids.get(part.source, {}) for part in parts}
     summary = translated(summary, ids)
     known = replace(known, settled={**views.bases, **known.settled})
+    if generation is not None:
+        known = replace(known, settled=joined(known.settled, generation.settled))
     is_sync = _synchronous(known, told)
     settlement = settle(
         summary, known.settled, instances, known.leader, on_gap, is_sync, snapshots, known.local_lsns
     )
+    settlement = replace(settlement, bridged=() if generation is None else generation.bridged)
     while True:
         applying = (row for row in summary.control if settlement.applies(row))
-        control = follow(known.spaces, known.cluster, applying, snapshots)
+        control = followed(known, generation, applying, snapshots)
         registrations = (*views.announced, *(_meant(one, ids) for one in control.registrations))
         unknown = _unknown_origin(known, registrations, summary, settlement)
         if unknown is not None:

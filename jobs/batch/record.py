@@ -92,7 +92,8 @@ def _gaps(plan: Plan, epoch: int) -> list[dict[str, Any]]:
     places = {s.segment: s for s in plan.stretches}
     found = []
     for uuid, settlement in plan.settlements.items():
-        for gap in settlement.gaps:
+        for gap in (*settlement.gaps, *settlement.bridged):
+            state = "open" if settlement.hold is not None else "skipped"
             stretch = places[gap.order.segment]
             found.append(
                 {
@@ -105,7 +106,7 @@ def _gaps(plan: Plan, epoch: int) -> list[dict[str, Any]]:
                     "last_lsn": gap.last,
                     "kind": "missing",
                     "file": stretch.file,
-                    "state": "open" if settlement.hold is not None else "skipped",
+                    "state": "bridged" if gap in settlement.bridged else state,
                 }
             )
     return found

@@ -224,3 +224,42 @@ def held_keys(warehouse: Warehouse, state: State, wipe: Wipe, number: int) -> Da
         others = other_versions(warehouse, state, {number: wipe.table}).where(own)
         keys = keys.unionByName(others.where(F.col("state").isin(PRESENT, UNFIT)).select("_key"))
     return keys
+
+
+def unchanged(
+    warehouse: Warehouse, state: State, rows: DataFrame, wipes: Sequence[tuple[Wipe, int]]
+) -> DataFrame | None:
+    """Return the rows of generations that say what their replicaset's versions say already, as `_SAME`.
+
+    Parameters
+    ----------
+    rows : DataFrame
+        `ROW_COLUMNS`.
+    wipes : sequence of (Wipe, table's number)
+        Those that renew a space.
+
+    """
+    found = None
+    for wipe, number in wipes:
+        if wipe.table not in state.versions:
+            continue
+        new = of_generation(rows, wipe, number).select(*_SAME, "tuple")
+        base = base_of(warehouse, state, {number: wipe.table}, new.select("table", "_key"), tombstones=False)
+        if base is not None:
+            same = new.join(base.select(*KEYS, "tuple"), [*KEYS, "tuple"], "left_semi").select(*_SAME)
+            found = same if found is None else found.unionByName(same)
+    return found
+
+
+_SAME = [*KEYS, "segment"]
+
+
+def without(rows: DataFrame, same: DataFrame) -> DataFrame:
+    """Return the rows without those that `unchanged` found."""
+    return rows.join(same, _SAME, "left_anti").select(*ROW_COLUMNS)
+
+
+def of_generation(rows: DataFrame, wipe: Wipe, number: int) -> DataFrame:
+    """Return the rows that a generation has of a space that it renews."""
+    own = (F.col("table") == number) & (F.col("replicaset_id") == wipe.replicaset_id)
+    return rows.where(own & (F.col("segment") == wipe.order.segment) & F.col("_key").isNotNull())

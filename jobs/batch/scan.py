@@ -15,6 +15,7 @@ from jobs.batch.summary import Summary, join_summaries, summarize
 from sources.xlog import reader
 from sources.xlog.batch import tasks_of
 from sources.xlog.follow import Follower
+from sources.xlog.meta import REPLICASET_KEY
 from sources.xlog.options import XlogOptions
 from sources.xlog.read import read_range
 from sources.xlog.segment import ByteRange, Segment
@@ -43,6 +44,7 @@ def _stretch(s: Segment) -> Stretch:
         dict(s.vclock),
         meta.other.get("Version"),
         s.vinyl or frozenset(),
+        is_spool=REPLICASET_KEY in meta.other,
     )
 
 

@@ -61,6 +61,8 @@ class Settlement:
         Why they wait.
     rolled_back : tuple of RolledBack
     gaps : tuple of Gap
+    bridged : tuple of Gap
+        What a generation stands for.
     vclock : dict of int to int
         Highest lsn read of each origin, waiting rows included; component 0 is that of the last segment's instance.
     local_lsns : dict of str to int
@@ -73,6 +75,7 @@ class Settlement:
     reason: str | None = None
     rolled_back: tuple[RolledBack, ...] = ()
     gaps: tuple[Gap, ...] = ()
+    bridged: tuple[Gap, ...] = ()
     vclock: Vclock = field(default_factory=dict)
     local_lsns: Mapping[str, int] = field(default_factory=dict)
 
@@ -147,7 +150,7 @@ def settle(
             (limbo_hold.order, f"transaction {limbo_hold.replica_id}:{limbo_hold.tsn} is not confirmed")
         )
     hold, reason = min(holds) if holds else (None, None)
-    return Settlement(floors, hold, reason, rolled_back, gaps, vclock, local)
+    return Settlement(floors, hold, reason, rolled_back, gaps, (), vclock, local)
 
 
 def _without(summary: Summary, snapshots: frozenset[int]) -> Summary:

@@ -23,7 +23,17 @@ from jobs.batch.layouts import Layout, Wipe
 from jobs.batch.pin import SMALL_ROWS, Pinned, Pins
 from jobs.batch.plan import Plan
 from jobs.batch.prepare import prepare_tables
-from jobs.batch.rows import held_keys, keyed_rows, with_keys, with_keys_here, with_moves, with_wipes
+from jobs.batch.rows import (
+    held_keys,
+    keyed_rows,
+    of_generation,
+    unchanged,
+    with_keys,
+    with_keys_here,
+    with_moves,
+    with_wipes,
+    without,
+)
 from jobs.batch.state import State, Writers
 from jobs.batch.survey import Survey, survey, uuid_of
 from jobs.config import Config
@@ -155,7 +165,14 @@ class _Work:
         if not wipes:
             return rows
         rows = self.pins.pin(rows).frame
-        rows = with_wipes(rows, [(w, self.numbers[w.table], self._origin(w)) for w in wipes], self._held())
+        held = self._held()
+        renewed = [(wipe, self.numbers[wipe.table]) for wipe in wipes if wipe.renewed]
+        for wipe, number in renewed:
+            come, keys = of_generation(rows, wipe, number).select("_key"), held[wipe]
+            held[wipe] = None if keys is None else keys.join(come, "_key", "left_anti")
+        same = unchanged(self.warehouse, self.state, rows, renewed)
+        rows = rows if same is None else without(rows, same)
+        rows = with_wipes(rows, [(w, self.numbers[w.table], self._origin(w)) for w in wipes], held)
         moves = [m for m in self.plan.routes.moves if not self.survey.stops(self.plan, m)]
         return with_moves(self.warehouse, self.state, rows, moves, self.layouts, self.numbers)
 

@@ -18,6 +18,8 @@ class Stretch:
         The version of the server that wrote it.
     vinyl : frozenset of int
         Of a snapshot: ids of the vinyl spaces whose rows are read with it.
+    is_spool : bool
+        Whether the daemon wrote it: a snapshot then has the rows of vinyl spaces too.
     announced : mapping of int to str, or None
         The source's `_cluster` where the stretch begins, replica id to instance uuid; None where nobody asked.
 
@@ -33,3 +35,4 @@ class Stretch:
     server: str | None = None
     vinyl: frozenset[int] = frozenset()
     announced: Mapping[int, str] | None = None
+    is_spool: bool = False

@@ -1,5 +1,7 @@
 """How far the stream can go in one source's files, and how far it goes within a budget of bytes.
 
+A generation (a spool's snapshot behind a hole) begins a batch of its own, and is not cut: what it lacks is gone.
+
 A `Course` is found from the directory, headers and ends alone. Its end, and every cut of it, is just past a
 whole block, in the one form that offsets have (`sources.xlog.offset`). Rows are read only to tell whether any
 are missing between two files of which one was not closed or does not name the other.
@@ -10,7 +12,7 @@ Not here: which source leads (`sources.xlog.takeover`), how replicasets share a 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from sources.xlog.directory import Directory
 from sources.xlog.listing import Listing, LogFile, files_from, may_miss_rows, upto
@@ -18,7 +20,7 @@ from sources.xlog.offset import Entry
 from sources.xlog.plan import reach, shrunk, since_from
 from sources.xlog.segment import Gap
 from sources.xlog.takeover import entry_at
-from sources.xlog.vclock import not_beyond
+from sources.xlog.vclock import not_beyond, shared
 
 
 @dataclass(frozen=True)
@@ -57,6 +59,8 @@ class Course:
     def advance(self, budget: int | None = None) -> Entry:
         """Return where the stream is after reading about `budget` bytes, or all; a whole block at least."""
         lengths = self.lengths
+        if budget is not None and self.files[0].is_snapshot and self.entry.since is not None:
+            budget = max(budget, lengths[0])
         while budget is not None and budget < sum(lengths):
             found = self._within(lengths, budget)
             if found != self.entry:
@@ -82,12 +86,18 @@ class Course:
             index, position = index - 1, self.directory.ends.of(self.files[index - 1], closed=True).position
         while index + 1 < len(self.files) and self._passes(index, position):
             index, position = index + 1, 0
-        return entry_at(self.directory.source.name, self.files[index], position, since)
+        file = self.files[index]
+        found = entry_at(self.directory.source.name, file, position, since)
+        if not file.is_snapshot:
+            return found
+        return replace(found, since=shared(file.vclock) if index else self.entry.since)
 
     def _passes(self, index: int, position: int) -> bool:
         file = self.files[index]
         if max(position, file.header) < self.directory.ends.of(file, closed=True).position:
             return False
+        if self.files[index + 1].is_snapshot:
+            return True
         return gap_between(self.directory, file, self.files[index + 1]) is None
 
 
@@ -119,6 +129,9 @@ def course_of(directory: Directory, listing: Listing, entry: Entry, pin: Entry |
     pinned = upto(files, pin.file) if pin is not None else None
     if pin is not None and pinned is None:
         return Course(directory, entry, files[:1], entry.position)
+    ahead = _up_to_generation(pinned or files)
+    if len(ahead) > 1 and ahead[-1].is_snapshot:
+        return Course(directory, entry, ahead, 0)
     if pin is not None and pinned is not None:
         passed = entry.position if len(pinned) == 1 else 0
         return Course(directory, entry, pinned, max(pin.position, pinned[-1].header, passed))
@@ -128,9 +141,15 @@ def course_of(directory: Directory, listing: Listing, entry: Entry, pin: Entry |
     return Course(directory, entry, files, position)
 
 
+def _up_to_generation(files: tuple[LogFile, ...]) -> tuple[LogFile, ...]:
+    """Return the files up to the next generation, which is included: the batch ends where it begins."""
+    stop = next((index for index, file in enumerate(files) if index and file.is_snapshot), len(files))
+    return files[: stop + 1]
+
+
 def newest_entry(directory: Directory, listing: Listing) -> Entry | None:
     """Return the end of a source as of now: nothing that is written later is before it."""
-    files = listing.logs or listing.snapshots
+    files = listing.course or listing.snapshots
     if not files:
         return None
     end = directory.ends.of(files[-1], closed=files[-1].is_snapshot)

@@ -23,7 +23,7 @@ from schemas.errors import SourceError, XlogMetaError, XlogMetaIncompleteError, 
 from sources.xlog import reader
 from sources.xlog.damage import Mode
 from sources.xlog.ends import Ends, Opened
-from sources.xlog.listing import Listing, LogFile, newest_not_beyond
+from sources.xlog.listing import Listing, LogFile, generations_of, newest_not_beyond
 from sources.xlog.meta import REPLICASET_KEY, Meta
 from sources.xlog.options import Source
 
@@ -67,6 +67,8 @@ class Directory:
         What to list.
     mode : Mode
         What happens to damage.
+    bridges : bool
+        Whether a hole in a spool is passed by the snapshot that the spool goes on from.
 
     Attributes
     ----------
@@ -77,6 +79,7 @@ class Directory:
 
     source: Source
     mode: Mode = Mode.FAILFAST
+    bridges: bool = False
     ends: Ends = field(init=False)
     _metas: dict[str, Meta] = field(default_factory=dict)
     _root: Opened | None = None
@@ -115,7 +118,9 @@ class Directory:
         self._metas = {name: meta for name, meta in self._metas.items() if name in names}
         snapshots = self._files(info for info in infos if info.base_name.endswith(".snap"))
         logs = self._files(info for info in infos if info.base_name.endswith(".xlog"))
-        return Listing(self.source.name, snapshots, logs, self._is_file)
+        found = generations_of(snapshots, logs) if self.bridges else ()
+        generations = tuple(file for file in found if self.ends.is_complete(file))
+        return Listing(self.source.name, snapshots, logs, self._is_file, generations)
 
     def opened(self, name: str) -> Opened:
         """Return the file system of a file, and its path in it."""

@@ -72,7 +72,7 @@ class Follower:
                     source=name,
                     advice="configure it until that batch is done, then remove it",
                 )
-            self._directories[name] = Directory(source, self.options.mode)
+            self._directories[name] = Directory(source, self.options.mode, self.options.gaps == "report")
         return self._directories[name]
 
     def initial(self) -> dict[str, Entry]:

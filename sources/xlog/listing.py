@@ -68,6 +68,8 @@ class Listing:
         Each in the order of the log.
     is_file : bool
         Whether the source is one file, not a directory.
+    generations : tuple of LogFile
+        Snapshots that a spool goes on from behind a hole.
 
     """
 
@@ -75,6 +77,35 @@ class Listing:
     snapshots: tuple[LogFile, ...]
     logs: tuple[LogFile, ...]
     is_file: bool = False
+    generations: tuple[LogFile, ...] = ()
+
+    @property
+    def course(self) -> tuple[LogFile, ...]:
+        """The logs in their order, a generation before the log that goes on from it."""
+        return tuple(sorted((*self.logs, *self.generations), key=_place))
+
+
+def _place(file: LogFile) -> tuple[str, bool]:
+    return file.name.partition(".")[0], not file.is_snapshot
+
+
+def generations_of(snapshots: Sequence[LogFile], logs: Sequence[LogFile]) -> list[LogFile]:
+    """Return the snapshots of a spool that bridge a hole between its logs.
+
+    A spool's daemon takes a snapshot where it begins, and where no server has the logs any more that would come next.
+    Then the log behind it names itself as the one before, or is not there yet (`sources.spool.spool`).
+    """
+    found = []
+    for file in snapshots:
+        before = [log for log in logs if _place(log) < _place(file)]
+        after = next((log for log in logs if same(log.vclock, file.vclock)), None)
+        is_new = len(before) == len(logs)
+        goes_on = (
+            after is not None and after.prev_vclock is not None and same(after.prev_vclock, after.vclock)
+        )
+        if file.replicaset_uuid is not None and before and (is_new or goes_on):
+            found.append(file)
+    return found
 
 
 @dataclass(frozen=True)
@@ -123,10 +154,14 @@ def files_from(listing: Listing, entry: Entry) -> tuple[LogFile, ...]:
         If that file is gone.
 
     """
-    known = listing.snapshots if entry.is_snapshot else listing.logs
-    for index, file in enumerate(known):
+    course = listing.course
+    for index, file in enumerate(course):
         if file.name == entry.file:
-            return (file, *after_snapshot(listing.logs, file)) if entry.is_snapshot else known[index:]
+            return course[index:]
+    for file in listing.snapshots:
+        if file.name == entry.file:
+            logs = after_snapshot(listing.logs, file)
+            return (file, *course[course.index(logs[0]) :]) if logs else (file,)
     raise XlogMissingError(
         "the file that the stream is in is gone",
         file=entry.file,

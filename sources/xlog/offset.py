@@ -10,7 +10,8 @@ Tarantool may collect.
 
 `vclock` is the file's header VClock without component 0: where a stand-in begins when the leader is gone and
 its file cannot be asked any more. `since`, where present, is the vclock of the snapshot that the stream began
-with: rows at or below it are in the snapshot and are not read again.
+with: rows at or below it are in the snapshot and are not read again. In a snapshot it says that this is a generation:
+the stream came to it behind a hole (`sources.xlog.course`).
 
 Plain data and its strict reading; no I/O and no choice is made here.
 """

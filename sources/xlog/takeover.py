@@ -15,14 +15,14 @@ Not here: opening or listing anything (`sources.xlog.follow`).
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from schemas.errors import AggregatorError, SourceError, XlogGapError
 from sources.xlog.listing import Listing, LogFile, newest_not_beyond
 from sources.xlog.offset import Entry
 from sources.xlog.options import XlogOptions
 from sources.xlog.plan import since_of
-from sources.xlog.vclock import Vclock, shared
+from sources.xlog.vclock import Vclock, not_beyond, shared
 
 
 @dataclass(frozen=True)
@@ -71,6 +71,9 @@ def beginning(member: Member, uuid: str, options: XlogOptions) -> Entry:
     if uuid in options.start_vclock:
         index = newest_not_beyond(logs, options.start_vclock[uuid], local=False)
         if index is None:
+            generation = _generation(member.listing.snapshots, options.start_vclock[uuid])
+            if generation is not None and options.gaps == "report":
+                return replace(entry_at(member.name, generation), since=shared(generation.vclock))
             raise XlogGapError(
                 f"no log reaches back to the vclock {dict(options.start_vclock[uuid])}",
                 source=member.name,
@@ -90,6 +93,12 @@ def beginning(member: Member, uuid: str, options: XlogOptions) -> Entry:
     if not files:
         raise SourceError("there is no log file", source=member.name, advice="check the source's path")
     return entry_at(member.name, files[0])
+
+
+def _generation(snapshots: Sequence[LogFile], had: Vclock) -> LogFile | None:
+    """Return the newest snapshot of a spool that is ahead of what is had: the spool was begun anew."""
+    ahead = (file for file in reversed(snapshots) if file.replicaset_uuid is not None)
+    return next((file for file in ahead if not_beyond(had, file.vclock)), None)
 
 
 def stand_in(entry: Entry, member: Member, held: Vclock | None = None) -> Entry | None:
