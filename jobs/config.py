@@ -171,7 +171,8 @@ class Config(Part):
     start : str
         Where a source begins whose tables are empty: at its newest `snapshot`, or with its first `logs`.
     feed : str
-        `leader`: of several sources of one replicaset one is read, the others stand by.
+        `leader`: of several sources of one replicaset one is read, the others stand by. `own_peer` is the daemon's
+        choice (`subscribe.feed`): its spool is one source, in which nothing comes twice.
     on_gap : str
         `hold`: rows beyond a missing lsn wait until it is filled. `skip`: the loss is recorded and accepted.
     on_source_error : str
@@ -195,7 +196,9 @@ class Config(Part):
     trigger: Interval = "5 seconds"
     cluster: Cluster = Cluster()
     start: Literal["snapshot", "logs"] = "snapshot"
-    feed: Annotated[Literal["leader"], later("own_peer")] = "leader"
+    feed: Annotated[Literal["leader"], later("own_peer", why="is for live masters: see subscribe.feed")] = (
+        "leader"
+    )
     on_gap: Literal["hold", "skip"] = "hold"
     on_source_error: Literal["fail", "skip"] = "fail"
     spaces: Spaces = Spaces()

@@ -32,12 +32,12 @@ def mistake(what: str, *where: str | int) -> PydanticCustomError:
     return PydanticCustomError("mistake", "{what}", {"what": what, "where": where})
 
 
-def later(*names: str | bool) -> BeforeValidator:
-    """Return the check that refuses by name what a later version will know."""
+def later(*names: str | bool, why: str = "is not there yet") -> BeforeValidator:
+    """Return the check that refuses by name what a later version will know, or another part knows."""
 
     def check(value: Any) -> Any:
         if isinstance(value, str | bool) and value in names:
-            raise PydanticCustomError("later", "{value} is not there yet", {"value": repr(value)})
+            raise PydanticCustomError("later", "{value} {why}", {"value": repr(value), "why": why})
         return value
 
     return BeforeValidator(check)

@@ -150,7 +150,7 @@ MISTAKES = [
     ("database: My-DB", "database", "'My-DB' is refused; allowed: a-z, 0-9 and _"),
     ("triger: 5 seconds", "triger", "is not a key here; did you mean trigger?"),
     ("start: begin", "start", "'begin' is refused; allowed: snapshot, logs"),
-    ("feed: own_peer", "feed", "'own_peer' is not there yet; allowed: leader"),
+    ("feed: own_peer", "feed", "'own_peer' is for live masters: see subscribe.feed; allowed: leader"),
     ("cluster: {allocation: hash}", "cluster.allocation", "'hash' is refused; allowed: counter, preserve"),
     ("on_gap: true", "on_gap", "true is refused; allowed: hold, skip"),
     ("on_source_error: hold", "on_source_error", "'hold' is refused; allowed: fail, skip"),
@@ -272,7 +272,7 @@ def test_all_mistakes_in_one_message_in_the_order_of_lines(yaml: Path) -> None:
     assert str(error).splitlines() == [
         "5 mistakes in the configuration",
         "  line 1: checkpoint: is missing",
-        "  line 1: feed: 'own_peer' is not there yet; allowed: leader",
+        "  line 1: feed: 'own_peer' is for live masters: see subscribe.feed; allowed: leader",
         "  line 3: sources[0].path: is missing",
         "  line 4: sources[1].name: is missing",
         f"  line 6: on_gap: stands twice (also in line 5) (file {yaml})",

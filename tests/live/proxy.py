@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import ssl
 import threading
 from collections.abc import Callable
 from types import TracebackType
@@ -21,15 +22,22 @@ class Proxy:
         Path of the server's unix socket.
     budget : callable, optional
         Asked at each new connection: after how many bytes from the server it is cut; None lets it live.
+    tls : ssl.SSLContext, optional
+        Clients talk TLS to it, as to a server that has it.
 
     """
 
-    def __init__(self, socket: str, budget: Callable[[], int | None] = lambda: None) -> None:
+    def __init__(
+        self,
+        socket: str,
+        budget: Callable[[], int | None] = lambda: None,
+        tls: ssl.SSLContext | None = None,
+    ) -> None:
         self.port = 0
         self.accepted = 0
         self.sent = 0
         """Bytes from the server to clients."""
-        self._socket, self._budget = socket, budget
+        self._socket, self._budget, self._tls = socket, budget, tls
         self._loop = asyncio.new_event_loop()
         self._started = threading.Event()
         self._thread = threading.Thread(target=self._run, daemon=True)
@@ -73,7 +81,8 @@ class Proxy:
     def _run(self) -> None:
         asyncio.set_event_loop(self._loop)
         self._passing.set()
-        server = self._loop.run_until_complete(asyncio.start_server(self._serve, "127.0.0.1", 0))
+        serving = asyncio.start_server(self._serve, "127.0.0.1", 0, ssl=self._tls)
+        server = self._loop.run_until_complete(serving)
         self.port = server.sockets[0].getsockname()[1]
         self._started.set()
         self._loop.run_forever()

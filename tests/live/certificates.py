@@ -1,0 +1,69 @@
+"""Certificates for tests of TLS: an authority of the test's own, and what it signs. Nothing is kept or committed."""
+
+from __future__ import annotations
+
+import datetime
+from dataclasses import dataclass
+from pathlib import Path
+
+from cryptography import x509
+from cryptography.hazmat.primitives import hashes, serialization
+from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.x509.oid import NameOID
+
+HOUR = datetime.timedelta(hours=1)
+
+
+def _name(common: str) -> x509.Name:
+    return x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, common)])
+
+
+@dataclass(frozen=True)
+class Pair:
+    """Files of a certificate and of its key."""
+
+    cert: str
+    key: str
+
+
+class Authority:
+    """A certificate authority whose files lie in a folder."""
+
+    def __init__(self, folder: Path, name: str = "authority") -> None:
+        self._folder, self._name = folder, name
+        self._key = ec.generate_private_key(ec.SECP256R1())
+        self._cert = self._signed(name, self._key, is_authority=True)
+        self.file = str(folder / f"{name}.crt")
+        Path(self.file).write_bytes(self._cert.public_bytes(serialization.Encoding.PEM))
+
+    def issue(self, host: str) -> Pair:
+        """Return a certificate for a host name."""
+        key = ec.generate_private_key(ec.SECP256R1())
+        stem = self._folder / f"{self._name}-{host}"
+        cert, key_file = stem.with_suffix(".crt"), stem.with_suffix(".key")
+        cert.write_bytes(self._signed(host, key).public_bytes(serialization.Encoding.PEM))
+        key_file.write_bytes(
+            key.private_bytes(
+                serialization.Encoding.PEM,
+                serialization.PrivateFormat.PKCS8,
+                serialization.NoEncryption(),
+            )
+        )
+        return Pair(str(cert), str(key_file))
+
+    def _signed(
+        self, common: str, key: ec.EllipticCurvePrivateKey, *, is_authority: bool = False
+    ) -> x509.Certificate:
+        now = datetime.datetime.now(datetime.UTC)
+        builder = (
+            x509.CertificateBuilder()
+            .subject_name(_name(common))
+            .issuer_name(_name(self._name))
+            .public_key(key.public_key())
+            .serial_number(x509.random_serial_number())
+            .not_valid_before(now - HOUR)
+            .not_valid_after(now + HOUR)
+            .add_extension(x509.BasicConstraints(ca=is_authority, path_length=None), critical=True)
+            .add_extension(x509.SubjectAlternativeName([x509.DNSName(common)]), critical=False)
+        )
+        return builder.sign(self._key, hashes.SHA256())

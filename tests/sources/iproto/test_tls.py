@@ -1,0 +1,105 @@
+"""TLS to a real master, ended by a proxy before it (Debian's 2.6.0 has none of its own), and to the relay."""
+
+from __future__ import annotations
+
+import ssl
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from schemas.errors import IprotoError
+from sources.iproto.address import Tls
+from sources.subscribe.replicaset import Replicaset
+from tests.live.certificates import Authority, Pair
+from tests.live.mesh import Mesh, mesh
+from tests.live.proxy import Proxy
+from tests.live.spools import read_spool, tuples_of
+from tests.sources.relay.test_relay import serving
+from tests.sources.subscribe.following import await_until, following, options
+from tests.sources.subscribe.test_following import await_all, check, write
+
+pytestmark = pytest.mark.live
+
+HOST = "master.example"
+
+
+def served(pair: Pair, clients: str | None = None) -> ssl.SSLContext:
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.load_cert_chain(pair.cert, pair.key)
+    if clients is not None:
+        context.verify_mode = ssl.CERT_REQUIRED
+        context.load_verify_locations(clients)
+    return context
+
+
+@contextmanager
+def behind_tls(
+    folder: Path, tls: Tls, context: ssl.SSLContext, cut: int | None = None
+) -> Iterator[tuple[Mesh, Replicaset]]:
+    """Follow a master behind a proxy that talks TLS, and cuts each of its first connections."""
+    cuts = iter([] if cut is None else [cut] * 3)
+    with ExitStack() as stack:
+        masters = stack.enter_context(mesh(folder, 1))
+        proxy = stack.enter_context(Proxy(masters[1].socket, lambda: next(cuts, None), context))
+        how = options(folder / "spool", proxy.address)
+        how = replace(how, peers=tuple(replace(peer, tls=tls) for peer in how.peers))
+        yield masters, stack.enter_context(following(how))
+
+
+@pytest.mark.parametrize("cut", [None, 100, 1000, 3000])
+def test_rows_come_through_tls(tmp_path: Path, cut: int | None) -> None:
+    authority = Authority(tmp_path)
+    context = served(authority.issue(HOST), authority.file)
+    own = authority.issue("daemon")
+    tls = Tls(authority.file, own.cert, own.key, HOST)
+    with behind_tls(tmp_path, tls, context, cut) as (masters, replicaset):
+        await_until(lambda: bool(replicaset.feeds), "a stream")
+        write(masters, 1, 0, 500)
+        await_all(masters, replicaset)
+        assert replicaset.progress.repeated == 0
+        check(masters, tmp_path / "spool")
+
+
+@pytest.mark.parametrize(
+    ("wrong", "why"),
+    [
+        ("authority", "certificate verify failed: self-signed"),
+        ("name", "Hostname mismatch"),
+        ("no certificate of its own", "closed the connection"),
+    ],
+)
+def test_who_cannot_be_trusted_gets_nothing(tmp_path: Path, wrong: str, why: str) -> None:
+    authority, other = Authority(tmp_path), Authority(tmp_path, "other")
+    own = authority.issue("daemon")
+    tls = {
+        "authority": Tls(other.file, own.cert, own.key, HOST),
+        "name": Tls(authority.file, own.cert, own.key, "another.example"),
+        "no certificate of its own": Tls(authority.file, server_name=HOST),
+    }[wrong]
+    context = served(authority.issue(HOST), authority.file)
+    with behind_tls(tmp_path, tls, context) as (_, replicaset):
+        await_until(lambda: replicaset.links[0].error is not None, "the refusal")
+        assert isinstance(replicaset.links[0].error, IprotoError)
+        assert why in str(replicaset.links[0].error)
+        assert replicaset.feeds == {}
+
+
+def test_the_relay_talks_tls(tmp_path: Path) -> None:
+    authority = Authority(tmp_path)
+    pair, socket = authority.issue(HOST), tmp_path / "relay.sock"
+    with mesh(tmp_path, 1) as masters:
+        with following(options(tmp_path / "spool", f"unix/:{masters[1].socket}")) as replicaset:
+            write(masters, 1, 0, 100)
+            await_all(masters, replicaset)
+        how = options(tmp_path / "central", f"unix/:{socket}")
+        tls = Tls(authority.file, server_name=HOST)
+        how = replace(how, peers=tuple(replace(peer, tls=tls) for peer in how.peers))
+        with (
+            serving(tmp_path / "spool", socket, tls=Tls(cert_file=pair.cert, key_file=pair.key)),
+            following(how) as central,
+        ):
+            await_until(lambda: central.spool.vclock == masters.vclock(1), "the rows")
+        assert read_spool(masters[1], tmp_path / "central")[2] == tuples_of(masters[1])
