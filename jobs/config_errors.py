@@ -46,7 +46,7 @@ def _what(details: ErrorDetails, where: Location, model: type[BaseModel]) -> str
         case "extra_forbidden":
             what = _unknown(str(where[-1]), sorted(_keys(model, where[:-1])))
         case "later":
-            what = f"{details['msg']}; allowed: {_allowed(model, where)}"
+            what = f"{value} {details['ctx']['why']}; allowed: {_allowed(model, where)}"
         case "literal_error":
             what = f"{value} is refused; allowed: {_allowed(model, where)}"
         case _:
