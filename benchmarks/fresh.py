@@ -1,0 +1,120 @@
+"""How long a committed change on a live master takes until SQL shows it: master → daemon → spool → job → epoch.
+
+    python -m benchmarks.fresh [--seconds S] [--rate ROWS] [--trigger SECONDS]
+
+For each row of the log: from the time that the master stamped it with to the moment when the epoch that has it stood in
+`_epochs` (the time of its Delta commit's file). Daemon and job run as processes of their own, on one machine, so by one
+clock. Rows of the first batches, while the job starts, are left out. Prints the median and the 95th percentile.
+"""
+
+from __future__ import annotations
+
+import argparse
+import tempfile
+import time
+from pathlib import Path
+
+import numpy as np
+from deltalake import DeltaTable
+from deltalake.exceptions import TableNotFoundError
+
+from tables.read import rows_of
+from tests.live import Tarantool
+from tests.live.commands import Command
+
+WRITE = """
+    local rate = ...
+    local fiber = require('fiber')
+    box.session.su('admin', function()
+        box.schema.user.grant('guest', 'replication')
+        for _, name in pairs({'one', 'two'}) do
+            local format = {{'id', 'unsigned'}, {'text', 'string'}}
+            box.schema.space.create(name, {format = format}):create_index('pk')
+        end
+    end)
+    fiber.create(function()
+        for k = 1, 1e9 do
+            local space = k % 10 == 0 and box.space.two or box.space.one
+            space:replace{k % 5000, tostring(k)}
+            fiber.sleep(1 / rate)
+        end
+    end)
+"""
+CONFIG = """
+warehouse: warehouse
+checkpoint: checkpoint
+trigger: {trigger} seconds
+sources: [{{name: a, path: spool}}]
+subscribe: {{replicasets: [{{name: a, spool: spool, peers: ["unix/:{socket}"]}}]}}
+"""
+WARM = 3
+"""Batches that do not count."""
+
+
+def main() -> None:
+    """Run and print."""
+    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
+    parser.add_argument("--seconds", type=float, default=90.0)
+    parser.add_argument("--rate", type=int, default=200)
+    parser.add_argument("--trigger", type=int, default=5)
+    options = parser.parse_args()
+    with tempfile.TemporaryDirectory() as folder:
+        measure(Path(folder), options.seconds, options.rate, options.trigger)
+
+
+def measure(folder: Path, seconds: float, rate: int, trigger: int) -> None:
+    """Measure in a folder."""
+    config, spool = folder / "config.yaml", folder / "spool"
+    with Tarantool(folder / "master") as master:
+        config.write_text(CONFIG.format(trigger=trigger, socket=master.socket))
+        master.eval(WRITE, rate)
+        with Command("subscribe", config, folder / "daemon.log"):
+            while not list(spool.glob("*.xlog")):
+                time.sleep(0.1)
+            with Command("aggregate", config, folder / "job.log") as job:
+                while len(epochs(folder)) <= WARM:
+                    if not job.is_running:
+                        raise RuntimeError((folder / "job.log").read_text())
+                    time.sleep(0.2)
+                time.sleep(seconds)
+                job.stop()
+        report(folder, trigger)
+
+
+def table(folder: Path, name: str) -> DeltaTable:
+    """Return a table of the warehouse."""
+    return DeltaTable(str(folder / "warehouse" / "aggregator.db" / name))
+
+
+def epochs(folder: Path) -> list[int]:
+    """Return the epochs that stand."""
+    try:
+        return sorted(int(row["epoch"]) for row in rows_of(table(folder, "_epochs"), ["epoch"]))
+    except TableNotFoundError:
+        return []
+
+
+def report(folder: Path, trigger: int) -> None:
+    """Print what was measured."""
+    commits = sorted((folder / "warehouse" / "aggregator.db" / "_epochs" / "_delta_log").glob("0*.json"))
+    stood = [path.stat().st_mtime for path in commits]
+    known = epochs(folder)
+    # The table's first version has no row; each epoch is one append.
+    moments = dict(zip(known, stood[-len(known) :], strict=True))
+    rows = rows_of(table(folder, "_changelog"), ["epoch", "timestamp", "file"])
+    ages = np.array(
+        [
+            moments[row["epoch"]] - row["timestamp"].timestamp()
+            for row in rows
+            if row["epoch"] > known[WARM - 1] and row["file"].endswith(".xlog")
+        ]
+    )
+    median, most = np.percentile(ages, [50, 95])
+    print(f"{ages.size:,} rows in {len(known) - WARM} batches, trigger {trigger} s")
+    print(
+        f"from commit to SQL: median {median:.1f} s, p95 {most:.1f} s: {most / trigger:.2f} trigger intervals"
+    )
+
+
+if __name__ == "__main__":
+    main()
