@@ -12,7 +12,7 @@ from tests.jobs.deployment import Deployment
 from tests.live import Tarantool
 from tests.sources.subscribe.following import await_until, following, options
 
-pytestmark = [pytest.mark.spark, pytest.mark.live]
+pytestmark = [pytest.mark.spark, pytest.mark.live, pytest.mark.soak]
 
 CREATE = """
 box.schema.user.grant('guest', 'replication')

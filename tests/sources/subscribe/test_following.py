@@ -263,7 +263,7 @@ def follow_with_cut(masters: Mesh, spool: Path, cut: int | None) -> int:
         Proxy(masters[1].socket, lambda: next(budgets, None)) as proxy,
         following(options(spool, proxy.address)) as replicaset,
     ):
-        await_until(lambda: bool(replicaset.feeds), "a stream")
+        await_until(lambda: bool(replicaset.feeds), "a stream", 600)
         write(masters, 1, 100, 3)
         await_all(masters, replicaset)
     check(masters, spool)
