@@ -22,6 +22,7 @@ from jobs.batch.load import load_state
 from jobs.batch.run import Outcome, Writer
 from jobs.cli import parser, run
 from jobs.config import Config
+from jobs.metrics.listener import measured
 from jobs.options import stream_options
 from jobs.progress import Progress
 from jobs.requests import Service
@@ -34,7 +35,7 @@ from tables.warehouse import Warehouse
 
 log = logging.getLogger(__name__)
 
-Watch = Callable[[Outcome], None]
+Watch = Callable[[Outcome], object]
 
 
 def opened_writer(
@@ -85,8 +86,13 @@ def aggregate(config: Config, options: argparse.Namespace) -> None:
     spark = spark_session(config, "aggregate")
     register(spark)
     warehouse = Warehouse(spark, config.warehouse, config.database)
-    with PrimaryLock(warehouse, "jobs/aggregate.py") as lock, Progress(config.sources) as progress:
-        writer = opened_writer(spark, config, warehouse, lock, progress.batch_done)
+    with (
+        PrimaryLock(warehouse, "jobs/aggregate.py") as lock,
+        Progress(config.sources) as progress,
+        measured(spark, config, once=options.once) as listener,
+    ):
+        watches = [progress.batch_done, *([] if listener is None else [listener.outcome])]
+        writer = opened_writer(spark, config, warehouse, lock, lambda o: [watch(o) for watch in watches])
         service = Service(spark, warehouse, config, writer)
         service.serve()
         query = start_stream(spark, config, writer, once=options.once)

@@ -19,6 +19,7 @@ from pydantic import BaseModel, Field, ValidationError, model_validator
 
 from jobs.config_errors import mistakes_of
 from jobs.config_live import Live
+from jobs.config_metrics import Metrics
 from jobs.config_policies import Policies, Policy, uuid_or_none
 from jobs.config_relay import Relay
 from jobs.config_subscribe import Subscribe
@@ -182,6 +183,8 @@ class Config(Part):
     reader : str or None
         Under which name the job acknowledges to spools what it has passed (`jobs.batch.acknowledge`); None makes one
         of the database and the warehouse.
+    metrics : Metrics or None
+        What the stream tells of itself; None: only its progress.
     subscribe : Subscribe or None
         Of the daemon `jobs.subscribe`; the aggregating job itself does not use it.
     relay : Relay or None
@@ -206,6 +209,7 @@ class Config(Part):
     types: Types = Types()
     max_bytes_per_trigger: ByteCount = 256 * 1024 * 1024
     reader: Label | None = None
+    metrics: Metrics | None = None
     subscribe: Subscribe | None = None
     relay: Relay | None = None
 

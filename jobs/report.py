@@ -3,7 +3,7 @@
     spark-submit jobs/report.py --config FILE [--page FILE]
 
 Reads only, takes no lock, and may run beside the stream. The page is one HTML file that needs no network; it shows the
-cut of the newest epoch. Not here: alarms (`jobs.watching`).
+cut of the newest epoch. Not here: alarms (`jobs.metrics`).
 """
 
 from __future__ import annotations

@@ -35,16 +35,17 @@ def rows_of(table: DeltaTable, columns: Sequence[str] = ()) -> list[dict[str, An
 
     """
     wanted = ", ".join(_quoted(name) for name in columns) or "*"
-    return _asked(table, f"SELECT {wanted} FROM opened")
+    return answer(table, f"SELECT {wanted} FROM opened")
 
 
 def newest(table: DeltaTable, column: str) -> dict[str, Any] | None:
     """Return the row with the highest value of a column, None where there is no row."""
-    found = _asked(table, f"SELECT * FROM opened ORDER BY {_quoted(column)} DESC NULLS LAST LIMIT 1")
+    found = answer(table, f"SELECT * FROM opened ORDER BY {_quoted(column)} DESC NULLS LAST LIMIT 1")
     return found[0] if found else None
 
 
-def _asked(table: DeltaTable, query: str) -> list[dict[str, Any]]:
+def answer(table: DeltaTable, query: str) -> list[dict[str, Any]]:
+    """Return the rows of a query in SQL, in which the table is called `opened`."""
     read = QueryBuilder().register("opened", table).execute(query).read_all()
     rows: list[dict[str, Any]] = pa.table(read).to_pylist()
     return rows

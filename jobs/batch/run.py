@@ -15,7 +15,7 @@ import logging
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 
 from pyspark.sql import DataFrame
@@ -74,6 +74,8 @@ class Outcome:
     seconds : float
     tables : int
         Tables of spaces written.
+    steps : mapping of str to float
+        Seconds from the beginning at which each step was done, in their order; some run side by side.
 
     """
 
@@ -81,6 +83,7 @@ class Outcome:
     rows: int
     seconds: float
     tables: int
+    steps: Mapping[str, float] = field(default_factory=dict)
 
 
 class Writer:
@@ -110,7 +113,7 @@ class Writer:
         options: Mapping[str, str],
         lock: WriterLock,
         state: State,
-        watch: Callable[[Outcome], None] | None = None,
+        watch: Callable[[Outcome], object] | None = None,
     ) -> None:
         self._warehouse = warehouse
         self._config = config
@@ -121,6 +124,7 @@ class Writer:
         self._watch = watch
         self._router = router_of(config.spaces, check_space)
         self._first = True
+        self._steps = {}
         self.between = threading.Lock()
 
     def __call__(self, frame: DataFrame, batch_id: int) -> None:
@@ -138,7 +142,7 @@ class Writer:
             self._batch(frame, batch_id)
 
     def _batch(self, frame: DataFrame, batch_id: int) -> None:
-        began = time.monotonic()
+        began, self._steps = time.monotonic(), {}
         query_id = str(self._warehouse.spark.sparkContext.getLocalProperty("sql.streaming.queryId"))
         if self._first and epochs.holds(self._warehouse, query_id, batch_id):
             self._first = False
@@ -152,7 +156,8 @@ class Writer:
         rows, tables = self.process(frame, segments, query_id, batch_id, (start, end))
         self._acknowledge(from_text(start), self.state)
         if self._watch is not None:
-            self._watch(Outcome(batch_id, rows, time.monotonic() - began, tables))
+            steps = {step: at - began for step, at in self._steps.items()}
+            self._watch(Outcome(batch_id, rows, time.monotonic() - began, tables, steps))
 
     def process(
         self,
@@ -196,17 +201,17 @@ class Writer:
         epoch = self.state.epoch + 1
         self._lock.check()
         applier_map.append(self._warehouse, plan.new_maps)
-        reached("_applier_map")
+        self._reached("_applier_map")
         pins = Pins(rows <= SMALL_ROWS and sum(s.end - s.begin for s in segments) <= SMALL_BYTES)
         try:
             changelog = pins.here(changelog_rows(frame, plan, epoch))
             self._warehouse.append("_changelog", self._with_own(changelog.frame, plan, epoch))
-            reached("_changelog")
+            self._reached("_changelog")
             plan = pending.settle_pending(self._warehouse, self.state, frame, plan, epoch)
-            reached("_pending")
+            self._reached("_pending")
             self._lock.check()
             batch = Batch(self._warehouse, self._config, self.state, plan, epoch)
-            written = write_spaces(batch, changelog, pins, reached)
+            written = write_spaces(batch, changelog, pins, self._reached)
         finally:
             pins.release()
         self._lock.check()
@@ -214,11 +219,11 @@ class Writer:
         if diverged:
             self._warehouse.append("_gaps", self._warehouse.rows("_gaps", diverged))
         plan = with_written(plan, written)
-        told = record(self._warehouse, self.state, plan, epoch, reached)
+        told = record(self._warehouse, self.state, plan, epoch, self._reached)
         tables = ("_changelog", "_pending", *written.tables, *told, *(("_gaps",) if diverged else ()))
         after = replace(plan.state, epoch=self.state.epoch, versions=self.state.versions)
         self.state = commit(self._warehouse, after, tables, (query_id, batch_id), offsets, rows)
-        reached("_epochs")
+        self._reached("_epochs")
         return rows, len(written.changed)
 
     def use_policy(self, space: str, policy: Policy) -> None:
@@ -256,11 +261,16 @@ class Writer:
         if changes:
             self._lock.check()
             table = cluster.allocate(self._warehouse, told, datetime.now(UTC))
-            reached("_cluster")
+            self._reached("_cluster")
         self._cluster = table
         return table
 
+    def _reached(self, step: str) -> None:
+        self._steps[step] = time.monotonic()
+        reached(step)
+
     _cluster: Cluster | None = None
+    _steps: dict[str, float]
 
     def _with_own(self, rows: DataFrame, plan: Plan, epoch: int) -> DataFrame:
         own = self._cluster.own if self._cluster is not None else None

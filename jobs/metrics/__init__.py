@@ -1,0 +1,1 @@
+"""Metrics, structured logs and named warnings of the running stream. Off unless the configuration has `metrics`."""
