@@ -9,4 +9,4 @@ from __future__ import annotations
 from airflow_dags.deployment import job, warehouse_dag
 
 with warehouse_dag("backfill", "Backfill each hour's part of the logs", "@hourly") as dag:
-    job("backfill", "--from", "{{ data_interval_start }}", "--to", "{{ data_interval_end }}")
+    job("backfill", "--from", "{{ data_interval_start | ts }}", "--to", "{{ data_interval_end | ts }}")

@@ -69,6 +69,7 @@ def job(name: str, *arguments: str) -> SparkSubmitOperator:
     """
     return SparkSubmitOperator(
         task_id=name,
+        name=f"aggregator-{name}",
         application=f"{HOME}/jobs/{name}.py",
         application_args=["--config", CONFIG, *arguments],
         py_files=PY_FILES,

@@ -5,21 +5,14 @@ Airflow lives in an environment of its own (`setup/setup.sh with-airflow`), so i
 
 from __future__ import annotations
 
-import json
-import os
-import subprocess
 from collections.abc import Mapping
-from pathlib import Path
 from typing import Any
 
 import pytest
 
-ROOT = Path(__file__).resolve().parents[2]
-PYTHON = ROOT / ".venv-airflow" / "bin" / "python"
+from tests.airflow_dags.airflow import ROOT, ask, installed
 
-pytestmark = pytest.mark.skipif(
-    not PYTHON.exists(), reason="Airflow is not installed: setup/setup.sh with-airflow"
-)
+pytestmark = installed
 
 LOOK = """
 import json, sys
@@ -46,27 +39,15 @@ CONFIG = "{{ var.value.get('aggregator_config', '/opt/tarantool-aggregator/conf/
 
 @pytest.fixture(scope="module")
 def bag(tmp_path_factory: pytest.TempPathFactory) -> Mapping[str, Any]:
-    home = tmp_path_factory.mktemp("airflow")
-    environment = {
-        **os.environ,
-        "AIRFLOW_HOME": str(home),
-        "PYTHONPATH": str(ROOT),
-        "AIRFLOW__CORE__LOAD_EXAMPLES": "false",
-        "AIRFLOW__DATABASE__SQL_ALCHEMY_CONN": f"sqlite:///{home}/airflow.db",
-    }
-    command = [str(PYTHON), "-c", LOOK, str(ROOT / "airflow_dags")]
-    done = subprocess.run(
-        command, env=environment, capture_output=True, text=True, timeout=300, check=False, cwd=home
-    )
-    lines = [line for line in done.stdout.splitlines() if line.startswith("FOUND ")]
-    assert lines, done.stderr[-2000:]
-    found: Mapping[str, Any] = json.loads(lines[-1].removeprefix("FOUND "))
+    found: Mapping[str, Any] = ask(LOOK, tmp_path_factory.mktemp("airflow"))
     return found
 
 
 def test_every_dag_imports(bag: Mapping[str, Any]) -> None:
     assert bag["errors"] == {}
-    assert set(bag["dags"]) == {"aggregator_backfill", "aggregator_maintenance", "aggregator_validation"}
+    assert set(bag["dags"]) == {
+        f"aggregator_{name}" for name in ("backfill", "maintenance", "repair", "validation")
+    }
 
 
 def test_intervals_have_a_length_and_one_run_is_active_at_a_time(bag: Mapping[str, Any]) -> None:
@@ -81,9 +62,10 @@ def test_intervals_have_a_length_and_one_run_is_active_at_a_time(bag: Mapping[st
         (
             "aggregator_backfill",
             "backfill",
-            ["--from", "{{ data_interval_start }}", "--to", "{{ data_interval_end }}"],
+            ["--from", "{{ data_interval_start | ts }}", "--to", "{{ data_interval_end | ts }}"],
         ),
         ("aggregator_maintenance", "maintain", []),
+        ("aggregator_repair", "repair", []),
         ("aggregator_validation", "validate", []),
     ],
 )

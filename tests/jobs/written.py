@@ -17,6 +17,9 @@ from sources.xlog.encode import encode_body, encode_row
 from sources.xlog.meta import Meta
 from sources.xlog.writer import Fsync, XlogWriter
 
+BEGAN = 1.7e9
+"""Times of rows count from here, in seconds since 1970."""
+
 FIELDS = (("id", "unsigned"), ("name", "string"), ("value", "integer"), ("updated", "unsigned"))
 
 
@@ -62,7 +65,7 @@ class Node:
         return self
 
     def put(self, space_id: int, *fields: Any, at: float = 1.0) -> Node:
-        """REPLACE a tuple at a time, in seconds."""
+        """REPLACE a tuple at a time, in seconds since `BEGAN`."""
         body = encode_body(space_id=space_id, tuple_=msgpack.packb(list(fields)))
         return self._row(RequestType.REPLACE, body, at)
 
@@ -116,5 +119,5 @@ class Node:
 
     def _row(self, kind: RequestType, body: bytes, at: float) -> Node:
         self._lsn += 1
-        self._rows.append(encode_row(kind, body, replica_id=1, lsn=self._lsn, timestamp=1.7e9 + at))
+        self._rows.append(encode_row(kind, body, replica_id=1, lsn=self._lsn, timestamp=BEGAN + at))
         return self

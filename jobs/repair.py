@@ -1,0 +1,166 @@
+"""Repair the holes that `_gaps` names: read their sources again, then other members, until they are closed.
+
+    spark-submit jobs/repair.py --config FILE
+
+Each reading is a backfill, asked of whoever holds the writer's lock, as `jobs/backfill.py` does. A source is read from
+what is settled on, so a file that was brought back, or a member that has the rows, releases what waits. Exit code 1
+where a hole stays open; it is named. A divergence is named too, but no reading heals it: what was read first stands.
+Not here: what a backfill reads (`jobs.refill`).
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+from jobs.backfill import carried_out
+from jobs.batch.choices import check_functions
+from jobs.batch.load import load_state
+from jobs.cli import parser, run
+from jobs.config import Config
+from jobs.gaps import DIVERGENCE, MISSING, TABLE, Gap, open_gaps
+from jobs.options import stream_options
+from jobs.session import spark_session
+from schemas.errors import AggregatorError, WarehouseError
+from sources.xlog.datasource import register
+from sources.xlog.follow import Follower
+from sources.xlog.identity import identity_of
+from sources.xlog.options import parse_options
+from tables import requests
+from tables.primary import require_primary
+from tables.requests import DONE, Request
+from tables.warehouse import Warehouse
+
+Read = Callable[[str], str | None]
+"""Reads a source again by its name; returns why that failed, None where it did not."""
+
+
+@dataclass(frozen=True)
+class Repair:
+    """What came of it.
+
+    Parameters
+    ----------
+    closed, left : tuple of Gap
+        Holes that are closed now, and those that are still open.
+    read : tuple of str
+        Names of the sources that were read, in their order.
+
+    """
+
+    closed: tuple[Gap, ...] = ()
+    left: tuple[Gap, ...] = ()
+    read: tuple[str, ...] = ()
+
+
+def candidates(gaps: Iterable[Gap], sources: Mapping[str, int | None]) -> Iterator[str]:
+    """Yield the sources that may fill gaps of one replicaset: those in which they were found, then its other members.
+
+    Parameters
+    ----------
+    gaps : iterable of Gap
+    sources : mapping of str to int or None
+        Each configured source's replicaset id; None where it cannot be told.
+
+    """
+    told = list(gaps)
+    own = dict.fromkeys(gap.source for gap in told if gap.source in sources)
+    ids = {gap.replicaset_id for gap in told}
+    others = (name for name, replicaset in sources.items() if replicaset in ids and name not in own)
+    yield from (name for name in own if name is not None)
+    yield from others
+
+
+def repair(look: Callable[[], Sequence[Gap]], sources: Mapping[str, int | None], read: Read) -> Repair:
+    """Read sources until no hole is open, or no source is left.
+
+    Parameters
+    ----------
+    look : callable
+        Returns the holes that are open now.
+    sources : mapping of str to int or None
+        As `candidates` takes it.
+    read : callable
+
+    """
+    before = left = tuple(look())
+    done: list[str] = []
+    for replicaset in dict.fromkeys(gap.replicaset_id for gap in before):
+        for name in candidates([gap for gap in before if gap.replicaset_id == replicaset], sources):
+            if all(gap.replicaset_id != replicaset for gap in left):
+                break
+            failed = read(name)
+            done.append(name)
+            print(f"read {name} again" if failed is None else f"{name} could not be read again: {failed}")
+            left = tuple(look())
+    keys = {gap.key for gap in left}
+    return Repair(tuple(gap for gap in before if gap.key not in keys), left, tuple(done))
+
+
+def replicasets_of(follower: Follower, known: Mapping[str, int]) -> dict[str, int | None]:
+    """Return the replicaset id of each source, by what its files say; None for one that does not tell it now.
+
+    Parameters
+    ----------
+    follower : Follower
+        Of all sources.
+    known : mapping of str to int
+        Replicaset uuid to id.
+
+    """
+    found: dict[str, int | None] = {}
+    for source in follower.options.sources:
+        directory = follower.directory(source.name)
+        try:
+            found[source.name] = known.get(identity_of(directory, directory.listing(), None))
+        except (AggregatorError, OSError) as error:
+            print(f"whose source {source.name} is cannot be told: {error}")
+            found[source.name] = None
+    return found
+
+
+def repair_warehouse(config: Config, _options: argparse.Namespace) -> int:
+    """Repair what can be repaired, say what cannot, and return the exit code."""
+    check_functions(config.policies)
+    spark = spark_session(config, "repair")
+    register(spark)
+    warehouse = Warehouse(spark, config.warehouse, config.database)
+    if not warehouse.exists("_epochs"):
+        raise WarehouseError("there are no tables yet", warehouse=warehouse.root)
+    require_primary(warehouse)
+
+    def every() -> tuple[Gap, ...]:
+        return open_gaps(row.asDict() for row in warehouse.read(TABLE).collect())
+
+    def read(name: str) -> str | None:
+        asked = requests.ask(warehouse, "backfill", {"source": name, "from": None, "to": None})
+        return _failure(carried_out(spark, config, warehouse, asked))
+
+    for gap in every():
+        if gap.kind == DIVERGENCE:
+            print(f"{gap} (no reading heals it: see which member is right, docs/operation.md)")
+    state = load_state(warehouse)
+    options = parse_options(stream_options(config, state, spark.sparkContext.defaultParallelism))
+    sources = replicasets_of(Follower(options), {uuid: one.id for uuid, one in state.replicasets.items()})
+    done = repair(lambda: [gap for gap in every() if gap.kind == MISSING], sources, read)
+    for gap in done.closed:
+        print(f"closed: {gap}")
+    for gap in done.left:
+        print(f"still open: {gap}: bring its log back, or name a member that has it under sources")
+    print(f"{len(done.closed)} gaps closed, {len(done.left)} still open")
+    return 1 if done.left else 0
+
+
+def _failure(request: Request) -> str | None:
+    return None if request.state == DONE else request.message
+
+
+def main() -> int:
+    """Run the command."""
+    return run(repair_warehouse, parser((__doc__ or "").partition("\n")[0]))
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,115 @@
+"""Repair of gaps: which sources are read and when it ends; a hole that another member of the replicaset fills."""
+
+from __future__ import annotations
+
+import argparse
+import shutil
+from collections.abc import Sequence
+from pathlib import Path
+
+import pytest
+
+from jobs.batch.state import State
+from jobs.gaps import Gap, open_gaps
+from jobs.options import stream_options
+from jobs.repair import candidates, repair, repair_warehouse, replicasets_of
+from sources.xlog.follow import Follower
+from sources.xlog.options import parse_options
+from tests.jobs.deployment import Deployment
+from tests.truth import own
+
+
+def gap(replicaset: int, source: str, first: int = 5, state: str = "open") -> Gap:
+    return Gap(replicaset, source, 1, first, first + 2, "missing", state, "7.xlog")
+
+
+SOURCES = {"a1": 1, "a2": 1, "b1": 2, "lost": None}
+
+
+class Tables:
+    """Gaps that are closed when one of the sources is read."""
+
+    def __init__(self, gaps: Sequence[Gap], cures: dict[int, str]) -> None:
+        self.gaps, self.cures, self.read_names = list(gaps), cures, list[str]()
+
+    def look(self) -> list[Gap]:
+        return list(self.gaps)
+
+    def read(self, name: str) -> str | None:
+        self.read_names.append(name)
+        self.gaps = [one for one in self.gaps if self.cures.get(one.replicaset_id) != name]
+        return "it is gone" if name == "lost" else None
+
+
+def test_own_sources_come_before_other_members_and_no_other_replicaset() -> None:
+    assert list(candidates([gap(1, "a2"), gap(1, "a2", 9)], SOURCES)) == ["a2", "a1"]
+    assert list(candidates([gap(1, "gone")], SOURCES)) == ["a1", "a2"]
+    assert list(candidates([gap(9, "gone")], SOURCES)) == []
+    assert list(candidates([gap(3, "lost")], SOURCES)) == ["lost"]
+
+
+def test_reading_ends_when_the_gaps_of_a_replicaset_are_closed() -> None:
+    tables = Tables([gap(1, "a1"), gap(1, "a1", 20), gap(2, "b1")], {1: "a2", 2: "b1"})
+    done = repair(tables.look, SOURCES, tables.read)
+    assert tables.read_names == ["a1", "a2", "b1"]
+    assert done.left == ()
+    assert len(done.closed) == 3
+
+
+def test_what_nobody_has_stays_open(capsys: pytest.CaptureFixture[str]) -> None:
+    tables = Tables([gap(1, "a1"), gap(3, "lost")], {})
+    done = repair(tables.look, SOURCES, tables.read)
+    assert done.read == ("a1", "a2", "lost")
+    assert done.left == (gap(1, "a1"), gap(3, "lost"))
+    assert "lost could not be read again: it is gone" in capsys.readouterr().out
+
+
+def test_whose_member_a_source_is_its_files_say(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    nodes = {name: own().directory(name) for name in ("a1", "a2", "b1")}
+    config = Deployment(tmp_path, {**nodes, "lost": tmp_path / "nowhere"}).config()
+    follower = Follower(parse_options(stream_options(config, State(), 2)))
+    known = {f"{letter}0000000-0000-4000-8000-000000000000": number for number, letter in enumerate("ab", 1)}
+    assert replicasets_of(follower, known) == {"a1": 1, "a2": 1, "b1": 2, "lost": None}
+    assert "whose source lost is cannot be told" in capsys.readouterr().out
+
+
+def test_without_gaps_nothing_is_read() -> None:
+    tables = Tables([], {})
+    assert repair(tables.look, SOURCES, tables.read).read == ()
+
+
+def test_the_newest_row_of_a_gap_holds() -> None:
+    rows = [{"epoch": 2, **vars(gap(1, "a1", state="filled"))}, {"epoch": 1, **vars(gap(1, "a1"))}]
+    assert open_gaps(rows) == ()
+    assert open_gaps(rows[1:]) == (gap(1, "a1"),)
+
+
+@pytest.mark.soak
+@pytest.mark.spark
+@pytest.mark.usefixtures("spark")
+def test_another_member_fills_a_hole(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    recording = own()
+    damaged = tmp_path / "a1"
+    shutil.copytree(recording.directory("a1"), damaged)
+    logs = sorted(damaged.glob("*.xlog"))
+    logs[len(logs) // 2].unlink()
+    deployment = Deployment(tmp_path, {"a1": damaged}, spaces={"include": ["accounts"]})
+    deployment.run()
+    assert [row["state"] for row in deployment.rows("_gaps")].count("open") > 0
+    assert deployment.rows("_pending")
+    nothing = argparse.Namespace()
+    assert repair_warehouse(deployment.config(), nothing) == 1
+    assert "still open: missing: replicaset 1, source a1" in capsys.readouterr().out
+    deployment.sources["a2"] = recording.directory("a2")
+    assert repair_warehouse(deployment.config(), nothing) == 0
+    shown = capsys.readouterr().out
+    assert "read a1 again\nread a2 again\nclosed: missing" in shown
+    assert not deployment.rows("_pending")
+    assert open_gaps(deployment.rows("_gaps")) == ()
+    whole = Deployment(
+        tmp_path / "whole", {"a1": recording.directory("a1")}, spaces={"include": ["accounts"]}
+    )
+    whole.run()
+    assert deployment.tuples("accounts") == whole.tuples("accounts") != []
+    assert repair_warehouse(deployment.config(), nothing) == 0
+    assert "0 gaps closed, 0 still open" in capsys.readouterr().out
