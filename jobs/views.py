@@ -1,0 +1,98 @@
+"""Print SQL that makes the tables known by name, with views: who wrote each row, and cuts of the warehouse by epoch.
+
+    python -m jobs.views --config FILE [--epoch N ...] > views.sql
+    spark-sql -f views.sql
+
+Reads only, without Spark. The newest epoch has views in any case. Files of older ones stay for `--keep-days` of
+`jobs/maintain.py`: an epoch that is older than that may lose them.
+Not here: the SQL (`tables.views`).
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Iterator, Mapping
+
+from jobs.cli import parser, run
+from jobs.config import Config
+from schemas.errors import ConfigurationError, WarehouseError
+from schemas.tables import SYSTEM_TABLES
+from tables.cut import EPOCHS, NEVER_TAKEN_BACK
+from tables.place import Place, place_of
+from tables.read import rows_of
+from tables.views import epoch_statements, table_statements, who_wrote_statements
+
+
+def epochs_of(place: Place) -> dict[int, Mapping[str, int]]:
+    """Return the versions that each epoch names; tables that no batch had written yet, as they were made.
+
+    Raises
+    ------
+    WarehouseError
+        There are none.
+
+    """
+    table = place.open(EPOCHS)
+    rows = [] if table is None else rows_of(table, ["epoch", "versions"])
+    if not rows:
+        raise WarehouseError(
+            "no batch is done yet", warehouse=place.root, advice="run jobs/aggregate.py first"
+        )
+    made = {name: 0 for name in place.tables() if name in SYSTEM_TABLES and name not in NEVER_TAKEN_BACK}
+    return {
+        int(row["epoch"]): {**made, **{str(name): int(version) for name, version in row["versions"]}}
+        for row in rows
+    }
+
+
+def statements(config: Config, wanted: list[int]) -> Iterator[str]:
+    """Yield the statements of a warehouse.
+
+    Parameters
+    ----------
+    config : Config
+    wanted : list of int
+        Epochs beside the newest one.
+
+    Raises
+    ------
+    ConfigurationError
+        There is no such epoch.
+
+    """
+    place = place_of(config.warehouse, config.database)
+    found = epochs_of(place)
+    missing = sorted(set(wanted) - set(found))
+    if missing:
+        raise ConfigurationError(
+            f"there is no epoch {', '.join(map(str, missing))}; the newest is {max(found)}",
+            advice="see --epoch",
+        )
+    tables = place.tables()
+    spaces = [name for name in tables if not name.startswith("_") and name in found[max(found)]]
+    yield from table_statements(
+        place.root, config.database, [n for n in tables if n.startswith("_") or n in spaces]
+    )
+    yield from who_wrote_statements(config.database, spaces)
+    for epoch in sorted({*wanted, max(found)}):
+        yield from epoch_statements(place.root, config.database, epoch, found[epoch])
+
+
+def views(config: Config, options: argparse.Namespace) -> None:
+    """Print the statements."""
+    for statement in statements(config, options.epoch or []):
+        print(f"{statement};")
+
+
+def main() -> int:
+    """Run the command."""
+    arguments = parser((__doc__ or "").partition("\n")[0])
+    arguments.add_argument(
+        "--epoch", type=int, action="append", metavar="N", help="views of this epoch too; may be repeated"
+    )
+    return run(views, arguments)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,76 @@
+"""The history of spaces: each change with its time, and what is current is what the servers themselves hold."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from pathlib import Path
+
+import pytest
+from pyspark.sql import SparkSession
+
+from jobs.history import history, register_history
+from schemas.errors import WarehouseError
+from tables.warehouse import Warehouse
+from tests.jobs.deployment import Deployment, folded
+from tests.jobs.written import BEGAN, Node, replicasets_of
+from tests.truth import own
+
+pytestmark = [pytest.mark.spark, pytest.mark.soak]
+
+USERS = 600
+SPACES = ["accounts", "counters", "to_trunc", "again", "my-space"]
+
+
+def warehouse_of(spark: SparkSession, deployment: Deployment) -> Warehouse:
+    return Warehouse(spark, str(deployment.folder / "warehouse"), deployment.database)
+
+
+def second(at: int) -> datetime:
+    return datetime.fromtimestamp(BEGAN + at)  # as Spark hands moments to Python: in the machine's zone
+
+
+def test_each_version_holds_until_the_next(spark: SparkSession, tmp_path: Path) -> None:
+    node = Node(tmp_path, "a1").define(USERS, "users")
+    node.put(USERS, 1, "first", 5, 1, at=10).put(USERS, 2, "other", 5, 1, at=11).close()
+    deployment = Deployment(tmp_path, {"a1": node.path}, replicasets_of("a1"))
+    deployment.run()
+    # In another batch, which knows the tuples before from the tables; the history reads the log alone.
+    node.update(USERS, 1, ["+", 2, 2], at=20).delete(USERS, 2, at=21)
+    node.truncate(USERS, at=30).put(USERS, 1, "anew", 0, 1, at=40).close()
+    deployment.run()
+    warehouse = warehouse_of(spark, deployment)
+    assert register_history(warehouse, deployment.config(), "users") == "users_history"
+    columns = "row.name, row.value, state, valid_from, valid_to, is_current"
+    rows = spark.sql(f"SELECT {columns} FROM users_history ORDER BY key, valid_from").collect()
+    assert [tuple(row) for row in rows] == [
+        ("first", 5, "present", second(10), second(20), False),
+        ("first", 7, "present", second(20), second(30), False),
+        (None, None, "deleted", second(30), second(40), False),
+        ("anew", 0, "present", second(40), None, True),
+        ("other", 5, "present", second(11), second(21), False),
+        (None, None, "deleted", second(21), None, False),
+    ]
+    with pytest.raises(WarehouseError, match="no space went to this table"):
+        history(warehouse, deployment.config(), "nothing")
+
+
+def test_what_is_current_is_what_each_replicasets_servers_hold(spark: SparkSession, tmp_path: Path) -> None:
+    recording = own()
+    sources = {name: recording.directory(name) for name in ("a1", "b1")}
+    deployment = Deployment(tmp_path, sources, spaces={"include": SPACES})
+    deployment.run()
+    truths = {one.replicaset_uuid: one for one in (folded(recording, "a1"), folded(recording, "b1"))}
+    ids = {row["replicaset_id"]: row["replicaset_uuid"] for row in deployment.rows("_cluster")}
+    config, warehouse = deployment.config(), warehouse_of(spark, deployment)
+    for space in SPACES:
+        rows = history(warehouse, config, config.spaces.table(space)).collect()
+        assert [row.reason for row in rows if row.state == "unfit"] == []
+        for replicaset_id, uuid in ids.items():
+            if uuid in truths:
+                now = sorted(
+                    bytes(r.tuple) for r in rows if r.is_current and r.replicaset_id == replicaset_id
+                )
+                known = truths[uuid].by_name()
+                assert now == (sorted(known[space].tuples()) if space in known else []), space
+        if space == "accounts":
+            assert len(rows) > len([row for row in rows if row.is_current])

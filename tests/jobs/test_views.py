@@ -1,0 +1,115 @@
+"""The views in a real session, and the tables in readers without Spark: what each of them sees."""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+
+import duckdb
+import polars as pl
+import pytest
+from deltalake import DeltaTable
+from pyspark.sql import SparkSession
+
+from jobs.views import statements, views
+from schemas.errors import ConfigurationError, WarehouseError
+from tables.views import literal, quoted
+from tests.jobs.deployment import Deployment
+from tests.jobs.written import Node, replicasets_of
+
+USERS = 600
+
+
+def test_names_and_texts_stay_what_they_are() -> None:
+    assert quoted("a`b") == "`a``b`"
+    assert literal("it's a \\ path") == "'it\\'s a \\\\ path'"
+
+
+def test_before_the_first_batch_there_is_nothing_to_see(tmp_path: Path) -> None:
+    with pytest.raises(WarehouseError, match="no batch is done yet"):
+        list(statements(Deployment(tmp_path, {"a1": tmp_path}).config(), []))
+
+
+@pytest.fixture(scope="module")
+def deployment(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Deployment:  # noqa: ARG001
+    """Return tables of two epochs; key 1 is A's, key 3 was first A's and then B's."""
+    folder = tmp_path_factory.mktemp("views")
+    a, b = (Node(folder, name).define(USERS, "users") for name in ("a1", "b1"))
+    a.put(USERS, 1, "a", 1, 1, at=10).put(USERS, 3, "a", 1, 1, at=11).close()
+    made = Deployment(folder, {"a1": a.path, "b1": b.path}, replicasets_of("a1", "b1"))
+    b.close()
+    made.run()
+    b.put(USERS, 3, "b", 1, 1, at=20).close()
+    made.run()
+    return made
+
+
+def registered(spark: SparkSession, deployment: Deployment, *epochs: int) -> str:
+    for statement in statements(deployment.config(), list(epochs)):
+        spark.sql(statement)
+    return deployment.database
+
+
+@pytest.mark.spark
+def test_who_wrote_each_row(spark: SparkSession, deployment: Deployment) -> None:
+    database = registered(spark, deployment)
+    rows = spark.table(f"{database}_views.who_wrote").orderBy("key").collect()
+    ids = replicasets_of("a1", "b1")
+    assert [(row.space, row.replicaset, row.replicaset_uuid) for row in rows] == [
+        ("users", "a1", ids["a1"]),
+        ("users", "b1", ids["b1"]),
+    ]
+    instances = {row["global_id"]: row["uuid"] for row in deployment.rows("_cluster")}
+    assert [row.origin for row in rows] == [instances[row.global_id] for row in rows]
+    assert {row.origin[0] for row in rows} == {"a", "b"}
+    held = deployment.table("users")
+    assert {bytes(row.key): row.lsn for row in rows} == {key: row["_lsn"] for key, row in held.items()}
+
+
+@pytest.mark.spark
+def test_each_epoch_is_a_cut_of_its_own(spark: SparkSession, deployment: Deployment) -> None:
+    database = registered(spark, deployment, 0)
+    newest = max(row["epoch"] for row in deployment.rows("_epochs"))
+    assert newest == 1
+    for epoch, names, conflicts in ((0, ["a", "a"], 0), (1, ["a", "b"], 1)):
+        cut = f"{database}_epoch_{epoch}"
+        users = spark.table(f"{cut}.users").orderBy("id").collect()
+        assert [row.name for row in users] == names
+        assert spark.table(f"{cut}._conflicts").count() == conflicts
+        assert spark.sql(f"SELECT max(epoch) FROM {cut}._changelog").collect()[0][0] == epoch
+
+
+@pytest.mark.spark
+def test_the_command_prints_what_a_session_runs(
+    deployment: Deployment, capsys: pytest.CaptureFixture[str]
+) -> None:
+    views(deployment.config(), argparse.Namespace(epoch=None))
+    printed = capsys.readouterr().out
+    assert printed.count(";\n") == len(list(statements(deployment.config(), [])))
+    with pytest.raises(ConfigurationError, match="there is no epoch 99; the newest is 1"):
+        list(statements(deployment.config(), [99]))
+
+
+@pytest.mark.spark
+def test_readers_without_spark_see_the_same(deployment: Deployment) -> None:
+    root = deployment.folder / "warehouse" / f"{deployment.database}.db"
+    for name in ("users", "_changelog", "_cluster", "_epochs", "_schema"):
+        table = DeltaTable(str(root / name))
+        arrow = table.to_pyarrow_table()
+        assert arrow.num_rows > 0
+        assert len(duckdb.connect().from_arrow(arrow).fetchall()) == arrow.num_rows
+        assert pl.DataFrame(pl.from_arrow(arrow)).height == arrow.num_rows
+    users = pl.DataFrame(pl.from_arrow(DeltaTable(str(root / "users")).to_pyarrow_table()))
+    kinds = {name: str(kind) for name, kind in users.schema.items()}
+    assert (kinds["id"], kinds["_tuple"]) == ("Decimal(precision=20, scale=0)", "Binary")
+    assert kinds["_extra"] == "Struct({'metadata': Binary, 'value': Binary})"
+    assert pl.read_delta(str(root / "_cluster")).height == len(deployment.rows("_cluster"))
+
+
+@pytest.mark.spark
+def test_polars_own_reader_of_files_does_not_know_variants(deployment: Deployment) -> None:
+    """The documents say so; when it does, they can say less."""
+    path = str(deployment.folder / "warehouse" / f"{deployment.database}.db" / "users")
+    with pytest.raises(pl.exceptions.ComputeError, match="no variant set"):
+        pl.scan_delta(path).select("id").collect()
+    assert pl.read_delta(path, use_pyarrow=True).height == 2
