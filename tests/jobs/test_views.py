@@ -66,6 +66,7 @@ def test_who_wrote_each_row(spark: SparkSession, deployment: Deployment) -> None
     assert {bytes(row.key): row.lsn for row in rows} == {key: row["_lsn"] for key, row in held.items()}
 
 
+@pytest.mark.soak
 @pytest.mark.spark
 def test_each_epoch_is_a_cut_of_its_own(spark: SparkSession, deployment: Deployment) -> None:
     database = registered(spark, deployment, 0)
