@@ -53,12 +53,11 @@ class Wipe:
 class Move:
     """A replicaset's versions in a table go on in another one, or under other keys: a rename, a changed key.
 
-    What was there ends with a `Wipe`; from `order` on, which is before any other row of the batch, each version
+    What was there ends with a wipe; from `order` on, which is before any other row of the batch, each version
     stands again, by `layout`.
     """
 
-    replicaset_id: int
-    table: str
+    ends: Wipe
     layout: int
     order: Order
 
@@ -160,7 +159,7 @@ class _Builder:
     ) -> None:
         self.router = router
         self.first = first
-        self.moves: list[Move] = []
+        self.moves: list[tuple[int, int, Order]] = []
         self.left_out: set[tuple[int, int]] = set()
         self.snapshots, self.vinyl = snapshots, vinyl
         self.incomplete = incomplete
@@ -210,7 +209,8 @@ class _Builder:
         """Return where a space goes whose definition changed, if its rows can follow it."""
         rekeyed = key_places(old.space) != key_places(space)
         if (rekeyed or table != old.table) and (key[0], order) in self.first:
-            self.moves.append(Move(key[0], old.table, len(self.layouts), order))
+            # The wipe that it is about comes next (`change`).
+            self.moves.append((len(self.wipes), len(self.layouts), order))
             self.lives.pop(key, None)
             return table
         if rekeyed:
@@ -256,7 +256,8 @@ class _Builder:
         everything = (*self.closed, *self.open.values())
         # Only now is it known which table a space that was renamed on the way goes to.
         wipes = tuple(_wipe(self.layouts[number], change) for number, change in self.wipes)
-        refusals, moves = tuple(self.refusals.values()), tuple(self.moves)
+        moves = tuple(Move(wipes[wipe], layout, order) for wipe, layout, order in self.moves)
+        refusals = tuple(self.refusals.values())
         return Routes(tuple(self.layouts), everything, wipes, refusals, moves, current)
 
 

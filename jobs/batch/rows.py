@@ -164,6 +164,7 @@ def with_moves(
     state: State,
     rows: DataFrame,
     moves: Sequence[Move],
+    held: Mapping[Wipe, DataFrame | None],
     layouts: Sequence[Layout],
     tables: Mapping[str, int],
 ) -> DataFrame:
@@ -175,21 +176,21 @@ def with_moves(
     ----------
     rows : DataFrame
         `ROW_COLUMNS`.
+    held : mapping of Wipe to DataFrame or None
+        As `with_wipes` takes it.
 
     """
     result = rows
     for move in moves:
-        held = held_keys(
-            warehouse, state, Wipe(move.replicaset_id, move.table, move.order), tables[move.table]
-        )
-        if held is None:
+        keys, table = held[move.ends], move.ends.table
+        if keys is None:
             continue
-        number, layout = tables[move.table], layouts[move.layout]
-        keys = held.distinct().select(F.lit(number).alias("table"), "_key")
-        base = base_of(warehouse, state, {number: move.table}, keys, tombstones=False)
+        number, layout = tables[table], layouts[move.layout]
+        keys = keys.distinct().select(F.lit(number).alias("table"), "_key")
+        base = base_of(warehouse, state, {number: table}, keys, tombstones=False)
         if base is None:
             continue
-        own = (F.col("replicaset_id") == move.replicaset_id) & F.col("state").isin(PRESENT, UNFIT)
+        own = (F.col("replicaset_id") == move.ends.replicaset_id) & F.col("state").isin(PRESENT, UNFIT)
         key = key_columns([layout.space])(F.col("tuple"), F.lit(0), F.lit(True))
         versions = base.where(own).withColumn("k", key)
         born = versions.where(F.col("created") < F.col("timestamp")).withColumn("timestamp", F.col("created"))

@@ -40,6 +40,7 @@ from jobs.batch.stretch import Stretch
 from jobs.batch.summary import Summary
 from jobs.config import Config
 from jobs.config_policies import Policy
+from schemas.errors import WarehouseError
 from schemas.spark import spark_schema
 from schemas.xrow import SOURCES_ARROW
 from sources.xlog.batch import segments_between
@@ -183,7 +184,10 @@ class Writer:
         self.state = pending.with_servers(self._warehouse, self.state, self._follower)
         while any(one.moves for one in self.state.replicasets.values()):
             none = self._warehouse.spark.createDataFrame([], spark_schema(SOURCES_ARROW))
-            written += self._process(none, (), MOVED, self.state.epoch + 1, offsets)[1]
+            before = self.state.epoch
+            written += self._process(none, (), MOVED, before + 1, offsets)[1]
+            if self.state.epoch == before:
+                raise WarehouseError("rows wait for a space to move, and there are none", table="_pending")
         return written
 
     def _process(

@@ -173,8 +173,8 @@ class _Work:
         same = unchanged(self.warehouse, self.state, rows, renewed)
         rows = rows if same is None else without(rows, same)
         rows = with_wipes(rows, [(w, self.numbers[w.table], self._origin(w)) for w in wipes], held)
-        moves = [m for m in self.plan.routes.moves if not self.survey.stops(self.plan, m)]
-        return with_moves(self.warehouse, self.state, rows, moves, self.layouts, self.numbers)
+        moves = [move for move in self.plan.routes.moves if move.ends in held]
+        return with_moves(self.warehouse, self.state, rows, moves, held, self.layouts, self.numbers)
 
     def wiped(self) -> int:
         """Return how many keys from before the batch a TRUNCATE or a drop ends."""
@@ -184,7 +184,10 @@ class _Work:
         return {w: held_keys(self.warehouse, self.state, w, self.numbers[w.table]) for w in self._wipes()}
 
     def _wipes(self) -> list[Wipe]:
-        return [w for w in self.plan.routes.wipes if w.table not in self.survey.refused and self._settled(w)]
+        # What cannot go on elsewhere stays where it is.
+        stopped = {move.ends for move in self.plan.routes.moves if self.survey.stops(self.plan, move)}
+        wipes = (w for w in self.plan.routes.wipes if w not in stopped and self._settled(w))
+        return [wipe for wipe in wipes if wipe.table not in self.survey.refused]
 
     def _settled(self, wipe: Wipe) -> bool:
         uuid = uuid_of(self.plan, wipe.replicaset_id)

@@ -56,7 +56,7 @@ class Survey:
     def stops(self, plan: Plan, move: Move) -> bool:
         """Whether a space cannot go on where it moves to."""
         layout = plan.routes.layouts[move.layout]
-        return move.table in self.refused or not self.writes(plan, layout)
+        return move.ends.table in self.refused or not self.writes(plan, layout)
 
 
 def uuid_of(plan: Plan, replicaset_id: int) -> str:
@@ -122,7 +122,9 @@ def _traits(state: State, plan: Plan, target: Target) -> Traits | None:
     own = [one for one in plan.routes.layouts if one.table == target.name and not _is_refused(plan, one)]
     kinds: set[str] = set().union(*(_kinds(plan, one) for one in own))
     arriving = {
-        one.replicaset_id for one in plan.routes.moves if plan.routes.layouts[one.layout].table == target.name
+        one.ends.replicaset_id
+        for one in plan.routes.moves
+        if plan.routes.layouts[one.layout].table == target.name
     }
     kinds |= {"REPLACE"} if arriving else set()
     wiped = any(wipe.table == target.name for wipe in plan.routes.wipes)

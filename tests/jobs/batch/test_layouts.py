@@ -146,7 +146,7 @@ def test_in_front_of_all_rows_a_space_moves(row: Row, table: str) -> None:
     """Its versions end in front of the move, and all that follows goes by the new definition."""
     routes = routed(row, truncate(600), spaces=KNOWN, first=Order(0, 10, 0))
     assert tables(routes) == [("s", 0, 10), (table, 10, None)]
-    assert routes.moves == (Move(1, "s", 1, Order(0, 10, 0)),)
+    assert routes.moves == (Move(routes.wipes[0], 1, Order(0, 10, 0)),)
     assert [(wipe.table, wipe.order) for wipe in routes.wipes] == [
         ("s", Order(0, 10, -3)),
         (table, Order(0, 20, 0)),

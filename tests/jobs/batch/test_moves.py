@@ -68,7 +68,7 @@ def test_what_is_in_front_comes_first_and_the_rest_is_done_at_once() -> None:
     plan = driver.batch(Piece(logs.batch(*begin, *then), A, A1))
     assert plan.settlements[A].reason == MOVES
     assert driver.waiting == []
-    assert [(one.table, driver.state.replicasets[A].moves) for one in driver.moves] == [
+    assert [(one.ends.table, driver.state.replicasets[A].moves) for one in driver.moves] == [
         ("s", False),
         ("s", False),
     ]

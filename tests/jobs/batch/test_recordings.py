@@ -73,7 +73,7 @@ def same(cut: Driver, whole: Driver) -> None:
     assert {fate.table for fate in differ} <= {"old_name"}
     assert cut.state.replicasets[A] == whole.state.replicasets[A]
     assert cut.state.replicasets[A].refused == {}
-    moved = {move.table for move in cut.moves}
+    moved = {move.ends.table for move in cut.moves}
     assert {fate.table for fate in differ} <= moved <= {"old_name", "rekeyed"}
 
 
