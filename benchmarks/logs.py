@@ -9,6 +9,7 @@ from __future__ import annotations
 import random
 from collections.abc import Iterable, Sequence
 from pathlib import Path
+from uuid import NAMESPACE_OID, uuid5
 
 import msgpack
 
@@ -42,7 +43,7 @@ class Member:
     folder : Path
         The logs lie in `<folder>/<name>`.
     name : str
-        One letter and one digit, such as `a1`.
+        Its uuids follow from it, so that every run writes the same.
     spaces : sequence of str
         Names; their ids begin at `FIRST_SPACE`.
 
@@ -50,8 +51,8 @@ class Member:
 
     def __init__(self, folder: Path, name: str, spaces: Sequence[str]) -> None:
         self.name, self.path = name, folder / name
-        self.uuid = f"{name[0] * 8}-0000-4000-8000-0000000000{name}"
-        self.replicaset = f"{name[0] * 8}-0000-4000-8000-0000000000{name[0] * 2}"
+        self.uuid = str(uuid5(NAMESPACE_OID, name))
+        self.replicaset = str(uuid5(NAMESPACE_OID, f"replicaset of {name}"))
         self.spaces = {space: FIRST_SPACE + number for number, space in enumerate(spaces)}
         self._lsn, self._vclocks = 0, [0]
         self._draw = random.Random(name)

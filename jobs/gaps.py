@@ -9,6 +9,7 @@ from typing import Any
 TABLE = "_gaps"
 MISSING, DIVERGENCE = "missing", "divergence"
 OPEN, FILLED = "open", "filled"
+KEY = ("replicaset_id", "local_id", "first_lsn", "last_lsn", "kind")
 
 
 @dataclass(frozen=True)
@@ -31,7 +32,7 @@ class Gap:
     @property
     def key(self) -> tuple[object, ...]:
         """What of two rows about the same range is the same."""
-        return (self.replicaset_id, self.local_id, self.first_lsn, self.last_lsn, self.kind)
+        return tuple(getattr(self, name) for name in KEY)
 
 
 def gap_of(row: Mapping[str, Any]) -> Gap:

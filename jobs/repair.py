@@ -30,6 +30,7 @@ from sources.xlog.identity import identity_of
 from sources.xlog.options import parse_options
 from tables import requests
 from tables.primary import require_primary
+from tables.read import rows_of
 from tables.requests import DONE, Request
 from tables.warehouse import Warehouse
 
@@ -132,7 +133,7 @@ def repair_warehouse(config: Config, _options: argparse.Namespace) -> int:
     require_primary(warehouse)
 
     def every() -> tuple[Gap, ...]:
-        return open_gaps(row.asDict() for row in warehouse.read(TABLE).collect())
+        return open_gaps(rows_of(warehouse.opened(TABLE)))
 
     def read(name: str) -> str | None:
         asked = requests.ask(warehouse, "backfill", {"source": name, "from": None, "to": None})

@@ -125,8 +125,7 @@ class Service:
         rows = [_decoded(row) for row in request.arguments["rows"]]
         state = self._writer.state
         decided = {"epoch": state.epoch + 1, "decided_at": datetime.now(UTC)}
-        frame = self._warehouse.rows("_conflicts", [{**row, **decided} for row in rows])
-        self._warehouse.append("_conflicts", frame)
+        self._warehouse.append_rows("_conflicts", [{**row, **decided} for row in rows])
         self._writer.state = commit(self._warehouse, state, ("_conflicts",), (f"conflicts {request.id}", 0))
         return f"{len(rows)} conflicts were noted"
 

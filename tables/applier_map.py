@@ -14,6 +14,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass
 from typing import Any
 
+from tables.read import rows_of
 from tables.warehouse import Warehouse
 from udfs.cluster_replace import Cluster
 
@@ -88,11 +89,11 @@ def instances_of(entries: Iterable[Entry], table: Cluster, replicaset_uuid: str)
 
 def load(warehouse: Warehouse) -> Mapping[int, tuple[Entry, ...]]:
     """Return each replicaset's entries in order of `since_lsn`."""
-    return by_replicaset(row.asDict() for row in warehouse.read(TABLE).select(*COLUMNS).collect())
+    return by_replicaset(rows_of(warehouse.opened(TABLE), COLUMNS))
 
 
 def append(warehouse: Warehouse, entries: Iterable[Entry]) -> None:
     """Add entries. Adding one twice, after a kill, does no harm."""
     rows = [asdict(entry) for entry in entries]
     if rows:
-        warehouse.append(TABLE, warehouse.rows(TABLE, rows))
+        warehouse.append_rows(TABLE, rows)

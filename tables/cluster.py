@@ -24,9 +24,9 @@ from deltalake import CommitProperties, DeltaTable, write_deltalake
 from deltalake.exceptions import CommitFailedError
 
 from schemas.errors import WarehouseError
-from tables.place import place_of
+from tables.append import MARK
 from tables.read import rows_of
-from tables.warehouse import MARK, Warehouse
+from tables.warehouse import Warehouse
 from udfs.cluster_replace import Allocation, Change, Cluster, Incoming, Member, replace_all
 
 TABLE = "_cluster"
@@ -58,14 +58,7 @@ _AT_ONCE = CommitProperties(custom_metadata={"userMetadata": MARK}, max_commit_r
 
 def load(warehouse: Warehouse) -> Cluster:
     """Return the table as it stands."""
-    return _cluster(_opened(warehouse))
-
-
-def _opened(warehouse: Warehouse) -> DeltaTable:
-    table = place_of(warehouse.root).open(TABLE)
-    if table is None:
-        raise WarehouseError("the table is not there", table=TABLE, warehouse=warehouse.root)
-    return table
+    return _cluster(warehouse.opened(TABLE))
 
 
 def _cluster(table: DeltaTable, held: Iterable[dict[str, Any]] | None = None) -> Cluster:
@@ -86,7 +79,7 @@ def cluster_of(rows: Iterable[dict[str, Any]], allocation: Allocation) -> Cluste
 
 def recorded(warehouse: Warehouse) -> Allocation | None:
     """Return the allocation that the table's property records, None before the first start."""
-    return _recorded(_opened(warehouse))
+    return _recorded(warehouse.opened(TABLE))
 
 
 def allocation_of(recorded_: str | None) -> Allocation | None:
@@ -125,7 +118,7 @@ def start(warehouse: Warehouse, allocation: Allocation, now: datetime) -> Cluste
 
     """
     for attempt in range(ATTEMPTS):
-        table = _opened(warehouse)
+        table = warehouse.opened(TABLE)
         found = _recorded(table)
         # Tables from before the property was there: only a counter gave ids then.
         if found is None and rows_of(table, ["global_id"]):
@@ -165,7 +158,7 @@ def allocate(warehouse: Warehouse, rows: Sequence[Incoming], now: datetime) -> C
     """
     own_uuid = str(uuids.uuid4())
     for attempt in range(ATTEMPTS):
-        table = _opened(warehouse)
+        table = warehouse.opened(TABLE)
         held = rows_of(table)
         before = _cluster(table, held)
         after, changes = replace_all(before, rows, own_uuid)

@@ -18,9 +18,11 @@ from typing import Any
 from delta.tables import DeltaTable
 
 from schemas.errors import WarehouseError
+from tables.append import MARK
 from tables.cut import EPOCHS as TABLE
 from tables.cut import NEVER_TAKEN_BACK, RID
-from tables.warehouse import MARK, Warehouse, in_parallel
+from tables.read import newest, rows_of
+from tables.warehouse import Warehouse, in_parallel
 
 log = logging.getLogger(__name__)
 
@@ -40,31 +42,30 @@ class Epoch:
 
 def last(warehouse: Warehouse) -> Epoch | None:
     """Return the newest epoch, None before the first."""
-    rows = warehouse.read(TABLE).orderBy("epoch", ascending=False).limit(1).collect()
-    if not rows:
+    row = newest(warehouse.opened(TABLE), "epoch")
+    if row is None:
         return None
-    row = rows[0]
-    vclock = {uuid: {int(i): lsn for i, lsn in v.items()} for uuid, v in json.loads(row.vclock).items()}
+    vclock = {uuid: {int(i): lsn for i, lsn in v.items()} for uuid, v in json.loads(row["vclock"]).items()}
     return Epoch(
-        row.epoch,
-        row.query_id,
-        row.batch_id,
+        row["epoch"],
+        row["query_id"],
+        row["batch_id"],
         vclock,
-        dict(row.versions),
-        json.loads(row.writers),
-        row.end_offset,
+        dict(row["versions"]),
+        json.loads(row["writers"]),
+        row["end_offset"],
     )
 
 
 def holds(warehouse: Warehouse, query_id: str, batch_id: int) -> bool:
     """Whether a batch was committed."""
-    found = warehouse.read(TABLE).where(f"query_id = '{query_id}' AND batch_id = {int(batch_id)}").limit(1)
-    return bool(found.count())
+    rows = rows_of(warehouse.opened(TABLE), ("query_id", "batch_id"))
+    return {"query_id": query_id, "batch_id": batch_id} in rows
 
 
 def append(warehouse: Warehouse, row: Mapping[str, Any]) -> None:
     """Commit a batch: `row` holds the table's columns, the JSON ones encoded."""
-    warehouse.append(TABLE, warehouse.rows(TABLE, [dict(row)]))
+    warehouse.append_rows(TABLE, [row])
 
 
 def take_back(warehouse: Warehouse, epoch: Epoch | None) -> list[str]:

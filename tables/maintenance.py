@@ -8,7 +8,8 @@ from __future__ import annotations
 
 from delta.tables import DeltaTable
 
-from tables.warehouse import MARK, USER_METADATA, Warehouse
+from tables.append import MARK
+from tables.warehouse import USER_METADATA, Warehouse
 
 
 def compact(warehouse: Warehouse, table: str) -> int:

@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.compute as pc
 from deltalake import DeltaTable, QueryBuilder
 
 
@@ -42,6 +43,27 @@ def newest(table: DeltaTable, column: str) -> dict[str, Any] | None:
     """Return the row with the highest value of a column, None where there is no row."""
     found = answer(table, f"SELECT * FROM opened ORDER BY {_quoted(column)} DESC NULLS LAST LIMIT 1")
     return found[0] if found else None
+
+
+def newest_of_each(table: DeltaTable, keys: Sequence[str]) -> list[dict[str, Any]]:
+    """Return of each combination of some columns the row with the highest `epoch`; of several any one."""
+    within = f"PARTITION BY {', '.join(_quoted(name) for name in keys)} ORDER BY epoch DESC"
+    columns = ", ".join(_quoted(field.name) for field in table.schema().fields)
+    numbered = f"SELECT *, row_number() OVER ({within}) AS place FROM opened"
+    return answer(table, f"SELECT {columns} FROM ({numbered}) WHERE place = 1")
+
+
+def size_of(table: DeltaTable) -> int:
+    """Return how many bytes the files of a table have at the version that is open."""
+    sizes = pa.table(table.get_add_actions(flatten=True))["size_bytes"]
+    return int(pc.sum(sizes).as_py() or 0)
+
+
+def columns_of(table: DeltaTable, schema: pa.Schema) -> pa.Table:
+    """Return some columns of a table at the version that is open, of all its rows, in no order."""
+    wanted = ", ".join(_quoted(name) for name in schema.names)
+    read = QueryBuilder().register("opened", table).execute(f"SELECT {wanted} FROM opened").read_all()
+    return pa.table(read).cast(schema)
 
 
 def answer(table: DeltaTable, query: str) -> list[dict[str, Any]]:

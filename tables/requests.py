@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any
 
+from tables.read import rows_of
 from tables.warehouse import Warehouse
 
 TABLE = "_requests"
@@ -72,17 +73,17 @@ def _append(warehouse: Warehouse, request: Request) -> None:
         "changed_at": datetime.now(UTC),
         "message": request.message,
     }
-    warehouse.append(TABLE, warehouse.rows(TABLE, [row]))
+    warehouse.append_rows(TABLE, [row])
 
 
 def load(warehouse: Warehouse) -> tuple[Request, ...]:
     """Return all requests as they stand, the oldest first."""
-    newest: dict[str, Any] = {}
-    for row in warehouse.read(TABLE).orderBy("changed_at").collect():
-        newest[row.request] = row
+    newest: dict[str, dict[str, Any]] = {}
+    for row in sorted(rows_of(warehouse.opened(TABLE)), key=lambda row: row["changed_at"]):
+        newest[row["request"]] = row
     found = [
-        Request(row.request, row.kind, json.loads(row.arguments), row.state, row.asked_at, row.message)
-        for row in newest.values()
+        Request(r["request"], r["kind"], json.loads(r["arguments"]), r["state"], r["asked_at"], r["message"])
+        for r in newest.values()
     ]
     return tuple(sorted(found, key=lambda one: (one.asked_at, one.id)))
 

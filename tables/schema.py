@@ -11,9 +11,8 @@ from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from pyspark.sql import functions as F
-
 from schemas.space import Space
+from tables.read import newest_of_each
 from tables.warehouse import Warehouse
 
 TABLE = "_schema"
@@ -46,7 +45,7 @@ def append(warehouse: Warehouse, versions: Iterable[Version], epoch: int) -> Non
     """Add versions. Of several of one space in one call the last one must be the one that holds."""
     rows = {(v.replicaset_id, v.space.id): _row(v, epoch) for v in versions}
     if rows:
-        warehouse.append(TABLE, warehouse.rows(TABLE, rows.values()))
+        warehouse.append_rows(TABLE, rows.values())
 
 
 def _row(version: Version, epoch: int) -> dict[str, Any]:
@@ -81,21 +80,11 @@ class Stored:
 
 def load(warehouse: Warehouse) -> list[Stored]:
     """Return the spaces as they stand, without those that were dropped."""
-    row = F.struct("epoch", "state", "space_tuple", "index_tuples")
-    newest = (
-        warehouse.read(TABLE)
-        .groupBy("replicaset_id", "space_id")
-        .agg(F.max_by(row, "epoch").alias("row"))
-        .select("replicaset_id", "space_id", "row.*")
-        .where("state <> 'dropped'")
-    )
+    newest = newest_of_each(warehouse.opened(TABLE), ("replicaset_id", "space_id"))
     return [
         Stored(
-            r.replicaset_id,
-            r.space_id,
-            r.state,
-            bytes(r.space_tuple),
-            {k: bytes(v) for k, v in r.index_tuples.items()},
+            row["replicaset_id"], row["space_id"], row["state"], row["space_tuple"], dict(row["index_tuples"])
         )
-        for r in newest.collect()
+        for row in newest
+        if row["state"] != "dropped"
     ]

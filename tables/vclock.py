@@ -11,8 +11,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from pyspark.sql import functions as F
-
+from tables.read import newest_of_each
 from tables.warehouse import Warehouse
 
 TABLE = "_vclock"
@@ -46,7 +45,7 @@ def append(warehouse: Warehouse, components: Iterable[Component]) -> None:
     """Add the components that moved."""
     rows = [asdict(component) for component in components]
     if rows:
-        warehouse.append(TABLE, warehouse.rows(TABLE, rows))
+        warehouse.append_rows(TABLE, rows)
 
 
 def newest(rows: Iterable[Mapping[str, Any]]) -> list[Component]:
@@ -60,7 +59,5 @@ def newest(rows: Iterable[Mapping[str, Any]]) -> list[Component]:
 
 def load(warehouse: Warehouse) -> list[Component]:
     """Return the components that hold."""
-    newest_ = F.max_by(F.struct("lsn", "epoch"), "epoch").alias("row")
-    rows = warehouse.read(TABLE).groupBy("replicaset_id", "global_id", "local_id").agg(newest_)
-    found = rows.select("replicaset_id", "global_id", "local_id", "row.lsn", "row.epoch").collect()
-    return [Component(**row.asDict()) for row in found]
+    rows = newest_of_each(warehouse.opened(TABLE), ("replicaset_id", "global_id", "local_id"))
+    return [Component(**row) for row in rows]

@@ -7,7 +7,7 @@ same tables known to SQL by name. Not here: what is written, and when (jobs).
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -15,16 +15,24 @@ from typing import Any
 
 import pyarrow as pa
 from delta.tables import DeltaTable
+from deltalake import DeltaTable as OpenTable
 from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import StructType
 
 from schemas.errors import WarehouseError
 from schemas.tables import SYSTEM_TABLES
+from tables import append
+from tables.append import MARK
+from tables.place import Place, place_of
+from tables.read import columns_of, size_of
 
 log = logging.getLogger(__name__)
 
+NEAR_BYTES = 16 * 1024 * 1024
+"""Up to so many bytes of files a table is small: its columns are read faster here than Spark plans to read them."""
+
 USER_METADATA = "spark.databricks.delta.commitInfo.userMetadata"
-MARK = "tarantool-aggregator"
 
 
 @dataclass(frozen=True)
@@ -62,6 +70,11 @@ class Warehouse:
         """The folder of the database."""
         return f"{self.location.rstrip('/')}/{self.database}.db"
 
+    @cached_property
+    def place(self) -> Place:
+        """The same folder for delta-rs."""
+        return place_of(self.root)
+
     def path(self, table: str) -> str:
         """Return where a table lies."""
         return f"{self.root}/{table}"
@@ -81,18 +94,45 @@ class Warehouse:
             reader = reader.option("versionAsOf", version)
         return reader.load(self.path(table))
 
+    def opened(self, table: str, version: int | None = None) -> OpenTable:
+        """Return a table for `tables.read`, at a version or as it is now.
+
+        Raises
+        ------
+        WarehouseError
+            Where it is not there.
+
+        """
+        found = self.place.open(table, version)
+        if found is None:
+            raise WarehouseError("the table is not there", table=table, warehouse=self.root)
+        return found
+
+    def near(self, table: str, version: int | None, columns: StructType) -> DataFrame:
+        """Return some columns of a table; of a small one as rows that the driver holds, which costs no Spark job.
+
+        Parameters
+        ----------
+        table : str
+        version : int or None
+            None for the table as it is now.
+        columns : StructType
+
+        """
+        opened = self.opened(table, version)
+        if size_of(opened) > NEAR_BYTES:
+            return self.read(table, version).select(columns.names)
+        rows = columns_of(opened, to_arrow_schema(columns, timezone="UTC"))
+        return self.spark.createDataFrame(rows if rows.num_rows else [], columns).coalesce(1)
+
     def create(self, table: str, schema: StructType, comment: str | None = None) -> None:
         """Create an empty table where none is."""
-        builder = DeltaTable.createIfNotExists(self.spark).location(self.path(table)).addColumns(schema)
-        builder.property("delta.enableDeletionVectors", "false")
-        if comment:
-            builder.comment(comment)
-        builder.execute()
+        append.create(self.place, table, schema, comment)
 
     def create_system_tables(self) -> None:
         """Create what every warehouse has and this one lacks."""
-        missing = [name for name in SYSTEM_TABLES if not self.exists(name)]
-        in_parallel(lambda name: self.create(name, SYSTEM_TABLES[name]), missing)
+        for name, schema in SYSTEM_TABLES.items():
+            self.create(name, schema)
 
     def tables(self) -> list[str]:
         """Return the names of all Delta tables of the database, sorted."""
@@ -118,18 +158,31 @@ class Warehouse:
         delta_log = jvm.org.apache.spark.sql.delta.DeltaLog.forTable(session, self.path(table))
         return delta_log.update(False, jvm.scala.Option.empty(), jvm.scala.Option.empty())
 
+    def append_rows(self, table: str, rows: Iterable[Mapping[str, Any]]) -> None:
+        """Append rows that the driver holds to a system table in one commit; costs no Spark job."""
+        append.append(self.place, table, append.arrow_rows(table, rows))
+
+    def append_arrow(self, table: str, rows: pa.Table, instead_of: str | None = None) -> None:
+        """Append rows that the driver holds to a system table, in place of those of which a condition is true."""
+        append.append(self.place, table, rows, instead_of)
+
     def append(self, table: str, rows: DataFrame) -> None:
         """Append rows in one commit. Column names must be the table's."""
         rows.write.format("delta").mode("append").option("userMetadata", MARK).save(self.path(table))
+
+    def replace(self, table: str, rows: DataFrame, instead_of: str) -> None:
+        """Append rows in place of those of which a condition is true, in one commit."""
+        writer = rows.write.format("delta").mode("overwrite").option("userMetadata", MARK)
+        writer.option("replaceWhere", instead_of).save(self.path(table))
 
     def overwrite(self, table: str, rows: DataFrame) -> None:
         """Replace all rows, and the schema where it differs, in one commit."""
         writer = rows.write.format("delta").mode("overwrite").option("overwriteSchema", "true")
         writer.option("userMetadata", MARK).save(self.path(table))
 
-    def rows(self, table: str, rows: Iterable[dict[str, Any]]) -> DataFrame:
+    def rows(self, table: str, rows: Iterable[Mapping[str, Any]]) -> DataFrame:
         """Return driver-side rows as a frame with the columns of a system table; costs no Spark job."""
-        return local_frame(self.spark, list(rows), SYSTEM_TABLES[table])
+        return self.spark.createDataFrame(append.arrow_rows(table, rows), SYSTEM_TABLES[table])
 
     def drop(self, table: str) -> None:
         """Remove a table with its files. Only for one that no epoch has named."""
@@ -143,20 +196,6 @@ class Warehouse:
         hadoop_path = jvm.org.apache.hadoop.fs.Path(path)
         conf = self.spark.sparkContext._jsc.hadoopConfiguration()
         return hadoop_path.getFileSystem(conf), hadoop_path
-
-
-def local_frame(spark: SparkSession, rows: list[dict[str, Any]], schema: StructType) -> DataFrame:
-    """Return rows held by the driver as a frame of exactly this schema."""
-    columns = {
-        f.name: pa.array([row.get(f.name) for row in rows], type=_arrow_type(f.dataType)) for f in schema
-    }
-    return spark.createDataFrame(pa.table(columns), schema=schema)
-
-
-def _arrow_type(kind: Any) -> pa.DataType:
-    from pyspark.sql.pandas.types import to_arrow_type
-
-    return to_arrow_type(kind, timezone="UTC")
 
 
 def in_parallel(work: Any, items: Iterable[Any], threads: int = 4) -> list[Any]:

@@ -11,20 +11,24 @@ from collections.abc import Mapping
 
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
+from pyspark.sql.types import StructField, StructType
 
 from jobs.batch.state import State
 from jobs.batch.versions import KEYS
+from schemas.tables import VERSION_COLUMNS, VERSIONS
 from tables.warehouse import Warehouse
 
 PRESENT, DELETED, UNFIT, MERGED = "present", "deleted", "unfit", "merged"
 """States of a version. MERGED is the row of a table that a policy made of several versions: nobody's own."""
+
+_ROW = StructType([StructField(name, kind) for name, kind in VERSION_COLUMNS])
 
 _COLUMNS = (*KEYS, "tuple", "global_id", "lsn", "timestamp", "created", "state", "is_row")
 
 
 def table_rows(warehouse: Warehouse, state: State, number: int, table: str) -> DataFrame:
     """Return the rows of a space's table as versions."""
-    rows = warehouse.read(table, state.versions.get(table))
+    rows = warehouse.near(table, state.versions.get(table), _ROW)
     return rows.select(
         F.lit(number).alias("table"),
         F.col("_replicaset_id").alias("replicaset_id"),
@@ -42,7 +46,7 @@ def table_rows(warehouse: Warehouse, state: State, number: int, table: str) -> D
 
 def other_versions(warehouse: Warehouse, state: State, tables: Mapping[int, str]) -> DataFrame:
     """Return the entries of `_versions` of some tables, stale ones included."""
-    rows = warehouse.read("_versions", state.versions.get("_versions"))
+    rows = warehouse.near("_versions", state.versions.get("_versions"), VERSIONS)
     numbers = [part for number, name in tables.items() for part in (F.lit(name), F.lit(number))]
     rows = rows.where(F.col("space").isin(list(tables.values())))
     return rows.select(

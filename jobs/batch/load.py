@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 
-from pyspark.sql import functions as F
+from deltalake import DeltaTable
 
 from jobs.batch.control import SpaceRows
 from jobs.batch.moves import MOVES
@@ -12,6 +12,7 @@ from jobs.batch.state import MapEntry, Replicaset, State, Writers
 from jobs.batch.summary import LOCAL_ID
 from sources.xlog.offset import from_text
 from tables import applier_map, cluster, epochs, schema, vclock
+from tables.read import answer
 from tables.warehouse import Warehouse
 from udfs.cluster_replace import OWN_REPLICASET, Cluster
 
@@ -28,7 +29,8 @@ def load_state(warehouse: Warehouse) -> State:
     maps = applier_map.load(warehouse)
     spaces = schema.load(warehouse)
     components = vclock.load(warehouse)
-    read, moving = _read_lsns(warehouse), _moving(warehouse)
+    waiting = warehouse.opened("_pending")
+    read, moving = _read_lsns(waiting), _moving(waiting)
     leaders = {} if epoch.end_offset is None else _leaders(epoch.end_offset)
     replicasets = {}
     for uuid, settled in epoch.vclock.items():
@@ -103,15 +105,18 @@ def _spaces(replicaset_id: int, stored: Iterable[schema.Stored]) -> dict[int, Sp
     }
 
 
-def _moving(warehouse: Warehouse) -> frozenset[int]:
-    rows = warehouse.read("_pending").where(F.col("reason") == MOVES)
-    return frozenset(row.replicaset_id for row in rows.select("replicaset_id").distinct().collect())
+def _moving(waiting: DeltaTable) -> frozenset[int]:
+    found = answer(waiting, f"SELECT DISTINCT replicaset_id FROM opened WHERE reason = '{MOVES}'")
+    return frozenset(row["replicaset_id"] for row in found)
 
 
-def _read_lsns(warehouse: Warehouse) -> dict[int, dict[tuple[str, int], int]]:
-    rows = warehouse.read("_pending").where("lsn IS NOT NULL AND (replica_id IS NOT NULL OR group_id = 1)")
+def _read_lsns(waiting: DeltaTable) -> dict[int, dict[tuple[str, int], int]]:
+    query = """
+        SELECT replicaset_id, source, replica_id, max(lsn) AS lsn FROM opened
+        WHERE lsn IS NOT NULL AND (replica_id IS NOT NULL OR group_id = 1)
+        GROUP BY replicaset_id, source, replica_id"""
     found: dict[int, dict[tuple[str, int], int]] = {}
-    keys = ("replicaset_id", "source", "replica_id")
-    for row in rows.groupBy(*keys).agg(F.max("lsn").alias("lsn")).collect():
-        found.setdefault(row.replicaset_id, {})[row.source, row.replica_id or LOCAL_ID] = row.lsn
+    for row in answer(waiting, query):
+        own = found.setdefault(row["replicaset_id"], {})
+        own[row["source"], row["replica_id"] or LOCAL_ID] = row["lsn"]
     return found

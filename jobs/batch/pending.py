@@ -16,6 +16,7 @@ from pyspark.sql import functions as F
 
 from jobs.batch.changelog import pending_rows
 from jobs.batch.generation import generation_of
+from jobs.batch.pin import Pins, append
 from jobs.batch.plan import Plan
 from jobs.batch.scan import server_of
 from jobs.batch.state import Replicaset, State
@@ -24,7 +25,8 @@ from jobs.batch.summary import LOCAL_ID, Summary, join_summaries, summarize
 from schemas.tables import PENDING
 from schemas.xrow import SOURCES_ARROW
 from sources.xlog.follow import Follower
-from tables.warehouse import MARK, Warehouse
+from tables.read import answer
+from tables.warehouse import Warehouse
 
 TABLE = "_pending"
 
@@ -56,7 +58,8 @@ def with_pending(
     if not waiting:
         return stretches, summaries, frame
     ids = {one.id: one.uuid for one in waiting}
-    rows = warehouse.read(TABLE, state.versions.get(TABLE)).where(F.col("replicaset_id").isin(list(ids)))
+    rows = warehouse.near(TABLE, state.versions.get(TABLE), PENDING)
+    rows = rows.where(F.col("replicaset_id").isin(list(ids)))
     known = rows.select("replicaset_id", "segment", "source", "file", "instance_uuid").distinct().collect()
     order = sorted(known, key=lambda row: (row.replicaset_id, row.segment))
     # A generation has what waited from before it.
@@ -105,7 +108,8 @@ def with_servers(warehouse: Warehouse, state: State, follower: Follower) -> Stat
     for uuid, one in state.replicasets.items():
         if not one.moves or one.server is not None:
             continue
-        rows = warehouse.read(TABLE, state.versions.get(TABLE)).where(F.col("replicaset_id") == one.id)
+        rows = warehouse.near(TABLE, state.versions.get(TABLE), PENDING)
+        rows = rows.where(F.col("replicaset_id") == one.id)
         (row,) = rows.select("source", "file").limit(1).collect()
         found[uuid] = replace(one, server=server_of(follower, row.source, row.file))
     return state.with_replicasets(found)
@@ -141,7 +145,9 @@ def _summary(table: pa.Table, sync: frozenset[int]) -> Summary:
     return join_summaries(parts)
 
 
-def settle_pending(warehouse: Warehouse, state: State, frame: DataFrame, plan: Plan, epoch: int) -> Plan:
+def settle_pending(
+    warehouse: Warehouse, state: State, frame: DataFrame, plan: Plan, epoch: int, pins: Pins
+) -> Plan:
     """Write what waits now, and return the plan with the vclocks of what does not.
 
     Where nothing waited and nothing waits, this costs nothing.
@@ -152,23 +158,23 @@ def settle_pending(warehouse: Warehouse, state: State, frame: DataFrame, plan: P
     held = pending_rows(frame, plan)
     if uuids:
         ids = [state.replicasets[u].id for u in uuids]
-        condition = f"replicaset_id IN ({', '.join(map(str, ids))})"
-        writer = held.write.format("delta").mode("overwrite").option("userMetadata", MARK)
         others = [plan.state.replicasets[u].id for u in plan.settlements if u not in uuids]
-        if others:
-            condition = f"replicaset_id IN ({', '.join(map(str, [*ids, *others]))})"
-        writer.option("replaceWhere", condition).save(warehouse.path(TABLE))
+        condition = f"replicaset_id IN ({', '.join(map(str, [*ids, *others]))})"
+        append(warehouse, TABLE, pins.here(held), condition)
     else:
-        warehouse.append(TABLE, held.select([f.name for f in PENDING]))
+        append(warehouse, TABLE, pins.here(held.select([f.name for f in PENDING])))
     return _with_settled(warehouse, plan, epoch)
 
 
 def _with_settled(warehouse: Warehouse, plan: Plan, epoch: int) -> Plan:
-    rows = warehouse.read("_changelog").where((F.col("epoch") == epoch) & F.col("lsn").isNotNull())
-    rows = rows.where("replica_id IS NOT NULL OR group_id = 1")
     # A snapshot numbers its rows itself: those are no lsns.
-    rows = rows.where(~F.col("segment").isin([s.segment for s in plan.stretches if s.is_snapshot]))
-    lsns = rows.groupBy("replicaset_id", "source", "replica_id").agg(F.max("lsn").alias("lsn")).collect()
+    snapshots = ", ".join(str(s.segment) for s in plan.stretches if s.is_snapshot)
+    logs = f"AND segment NOT IN ({snapshots})" if snapshots else ""
+    query = f"""
+        SELECT replicaset_id, source, replica_id, max(lsn) AS lsn FROM opened
+        WHERE epoch = {epoch} AND lsn IS NOT NULL AND (replica_id IS NOT NULL OR group_id = 1) {logs}
+        GROUP BY replicaset_id, source, replica_id"""
+    lsns = answer(warehouse.opened("_changelog"), query)
     replicasets = dict(plan.state.replicasets)
     for uuid, settlement in plan.settlements.items():
         if settlement.hold is None:
@@ -176,10 +182,10 @@ def _with_settled(warehouse: Warehouse, plan: Plan, epoch: int) -> Plan:
         one = replicasets[uuid]
         settled = dict(one.settled)
         for row in lsns:
-            if row.replicaset_id == one.id:
-                origin = row.replica_id or LOCAL_ID
-                origin = one.ids.get(row.source, {}).get(origin, origin)
-                settled[origin] = max(settled.get(origin, 0), row.lsn)
+            if row["replicaset_id"] == one.id:
+                origin = row["replica_id"] or LOCAL_ID
+                origin = one.ids.get(row["source"], {}).get(origin, origin)
+                settled[origin] = max(settled.get(origin, 0), row["lsn"])
         local = {one.leader: settled[LOCAL_ID]} if one.leader is not None and LOCAL_ID in settled else {}
         replicasets[uuid] = replace(one, settled=settled, local_lsns={**one.local_lsns, **local})
     return replace(plan, state=replace(plan.state, replicasets=replicasets))

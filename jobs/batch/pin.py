@@ -13,6 +13,8 @@ from pyspark import StorageLevel
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.types import StructType
 
+from tables.warehouse import Warehouse
+
 SMALL_ROWS = 20_000
 """Up to so many rows of a batch its frames are pinned in the driver,"""
 
@@ -41,6 +43,23 @@ def local(spark: SparkSession, rows: pa.Table, schema: StructType) -> DataFrame:
     if not rows.num_rows:
         return spark.createDataFrame([], schema).coalesce(1)
     return spark.createDataFrame(rows, schema).coalesce(1)
+
+
+def append(warehouse: Warehouse, table: str, rows: Pinned, instead_of: str | None = None) -> None:
+    """Append rows to a system table, from where they are.
+
+    Parameters
+    ----------
+    instead_of : str, optional
+        A condition in SQL, true of the new rows: those of which it was true go in the same commit.
+
+    """
+    if rows.rows is not None:
+        warehouse.append_arrow(table, rows.rows, instead_of)
+    elif instead_of is None:
+        warehouse.append(table, rows.frame)
+    else:
+        warehouse.replace(table, rows.frame, instead_of)
 
 
 class Pins:

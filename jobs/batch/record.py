@@ -13,7 +13,9 @@ from jobs.batch.plan import Plan
 from jobs.batch.spaces import Written
 from jobs.batch.state import Replicaset, State
 from jobs.batch.summary import LOCAL_ID
+from jobs.gaps import FILLED, KEY, MISSING, OPEN
 from tables import schema, vclock
+from tables.read import newest_of_each
 from tables.warehouse import Warehouse
 from udfs.cluster_replace import OWN_REPLICASET
 
@@ -44,7 +46,7 @@ def record(
         reached("_schema")
     gaps = [*_gaps(plan, epoch), *_filled(warehouse, before, plan, epoch)]
     if gaps:
-        warehouse.append("_gaps", warehouse.rows("_gaps", gaps))
+        warehouse.append_rows("_gaps", gaps)
         told.append("_gaps")
         reached("_gaps")
     moved = _components(before, plan, epoch)
@@ -123,15 +125,10 @@ def _filled(warehouse: Warehouse, before: State, plan: Plan, epoch: int) -> list
     ]
     if not ids:
         return []
-    key = ("replicaset_id", "local_id", "first_lsn", "last_lsn")
-    newest: dict[tuple[Any, ...], dict[str, Any]] = {}
-    gaps = warehouse.read("_gaps", before.versions.get("_gaps")).where("kind = 'missing'")
-    for row in gaps.orderBy("epoch").collect():
-        newest[tuple(row[name] for name in key)] = row.asDict()
-    now = {"epoch": epoch, "found_at": datetime.now(UTC), "state": "filled"}
-    return [
-        {**row, **now} for row in newest.values() if row["state"] == "open" and row["replicaset_id"] in ids
-    ]
+    gaps = newest_of_each(warehouse.opened("_gaps", before.versions.get("_gaps")), KEY)
+    now = {"epoch": epoch, "found_at": datetime.now(UTC), "state": FILLED}
+    waited = [row for row in gaps if row["kind"] == MISSING and row["replicaset_id"] in ids]
+    return [{**row, **now} for row in waited if row["state"] == OPEN]
 
 
 def _components(before: State, plan: Plan, epoch: int) -> list[vclock.Component]:

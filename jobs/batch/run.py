@@ -29,7 +29,7 @@ from jobs.batch.commit import commit
 from jobs.batch.divergence import divergences
 from jobs.batch.offsets import read_offset
 from jobs.batch.own import own_rows
-from jobs.batch.pin import SMALL_BYTES, SMALL_ROWS, Pins
+from jobs.batch.pin import SMALL_BYTES, SMALL_ROWS, Pins, append
 from jobs.batch.plan import Plan, plan_batch, sync_spaces
 from jobs.batch.record import record, with_written
 from jobs.batch.route import router_of
@@ -208,10 +208,10 @@ class Writer:
         self._reached("_applier_map")
         pins = Pins(rows <= SMALL_ROWS and sum(s.end - s.begin for s in segments) <= SMALL_BYTES)
         try:
-            changelog = pins.here(changelog_rows(frame, plan, epoch))
-            self._warehouse.append("_changelog", self._with_own(changelog.frame, plan, epoch))
+            changelog = pins.here(self._with_own(changelog_rows(frame, plan, epoch), plan, epoch))
+            append(self._warehouse, "_changelog", changelog)
             self._reached("_changelog")
-            plan = pending.settle_pending(self._warehouse, self.state, frame, plan, epoch)
+            plan = pending.settle_pending(self._warehouse, self.state, frame, plan, epoch, pins)
             self._reached("_pending")
             self._lock.check()
             batch = Batch(self._warehouse, self._config, self.state, plan, epoch)
@@ -221,7 +221,7 @@ class Writer:
         self._lock.check()
         diverged = divergences(self._warehouse, self.state, frame, plan, epoch)
         if diverged:
-            self._warehouse.append("_gaps", self._warehouse.rows("_gaps", diverged))
+            self._warehouse.append_rows("_gaps", diverged)
         plan = with_written(plan, written)
         told = record(self._warehouse, self.state, plan, epoch, self._reached)
         tables = ("_changelog", "_pending", *written.tables, *told, *(("_gaps",) if diverged else ()))

@@ -20,7 +20,7 @@ from jobs.batch.changes import decided_changes, folded_changes, simple_changes, 
 from jobs.batch.choices import Choice, choice_of
 from jobs.batch.identities import Identities, identities_of
 from jobs.batch.layouts import Layout, Wipe
-from jobs.batch.pin import SMALL_ROWS, Pinned, Pins
+from jobs.batch.pin import SMALL_ROWS, Pinned, Pins, append
 from jobs.batch.plan import Plan
 from jobs.batch.prepare import prepare_tables
 from jobs.batch.rows import (
@@ -140,7 +140,7 @@ class _Work:
             partial(self._write_table, target, decided, told[target.number].puts, reached)
             for target in targets
         ]
-        work += [partial(self._append, name, frame, reached) for name, frame in sides.items()]
+        work += [partial(self._write_side, name, frame, reached) for name, frame in sides.items()]
         results = in_parallel(lambda write: write(), work)
         unfit = {target.name for target, misfits in zip(targets, results, strict=False) if misfits}
         writers = dict(self.state.writers)
@@ -255,14 +255,17 @@ class _Work:
             misfits = puts - self.warehouse.read(target.name).count()
         reached(target.name)
         if misfits:
-            self.warehouse.append("_quarantine", tell.unfit_rows(changes, target, self.epoch))
-            self.warehouse.append("_versions", tell.unfit_versions(changes, target, self.epoch))
+            self._append("_quarantine", tell.unfit_rows(changes, target, self.epoch))
+            self._append("_versions", tell.unfit_versions(changes, target, self.epoch))
         return misfits
 
-    def _append(self, table: str, rows: DataFrame, reached: Callable[[str], None]) -> int:
-        self.warehouse.append(table, rows)
+    def _write_side(self, table: str, rows: DataFrame, reached: Callable[[str], None]) -> int:
+        self._append(table, rows)
         reached(table)
         return 0
+
+    def _append(self, table: str, rows: DataFrame) -> None:
+        append(self.warehouse, table, self.pins.here(rows))
 
     def _sides(
         self, decided: DataFrame, told: Mapping[int, _Told], choices: Mapping[int, Choice]

@@ -1,0 +1,90 @@
+"""Tables that come to be, and rows that this process holds → one commit, by delta-rs: hundredths of a second.
+
+The same commit by Spark costs most of a second, whatever it holds, and a batch has a handful of them. Rows that lie
+in Spark are appended there (`tables.warehouse`), and so are those of spaces, whose variants delta-rs does not write.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any, Literal
+
+import pyarrow as pa
+from deltalake import CommitProperties, DeltaTable, Schema, write_deltalake
+from deltalake.exceptions import DeltaError, TableNotFoundError
+from pyspark.sql.pandas.types import to_arrow_schema
+from pyspark.sql.types import StructType
+
+from schemas.errors import WarehouseError
+from schemas.tables import SYSTEM_TABLES
+from tables.place import Place
+
+MARK = "tarantool-aggregator"
+"""The user metadata of every commit of ours."""
+
+OURS = CommitProperties(custom_metadata={"userMetadata": MARK})
+
+
+def schema_of(table: str) -> pa.Schema:
+    """Return the columns of a system table as Arrow's; times are UTC."""
+    return to_arrow_schema(SYSTEM_TABLES[table], timezone="UTC")
+
+
+def arrow_rows(table: str, rows: Iterable[Mapping[str, Any]]) -> pa.Table:
+    """Return rows with all columns of a system table; null where a row does not name one."""
+    schema = schema_of(table)
+    held = list(rows)
+    return pa.table({f.name: pa.array([row.get(f.name) for row in held], f.type) for f in schema}, schema)
+
+
+def create(place: Place, table: str, schema: StructType, comment: str | None = None) -> None:
+    """Create an empty table where none is.
+
+    Raises
+    ------
+    WarehouseError
+        Where it cannot be written.
+
+    """
+    try:
+        DeltaTable.create(
+            place.uri(table),
+            Schema.from_json(schema.json()),
+            mode="ignore",
+            description=comment,
+            configuration={"delta.enableDeletionVectors": "false"},
+            commit_properties=OURS,
+        )
+    except (DeltaError, OSError) as error:
+        raise WarehouseError(f"the table cannot be made: {error}", table=table) from error
+
+
+def append(place: Place, table: str, rows: pa.Table, instead_of: str | None = None) -> None:
+    """Append rows in one commit.
+
+    Parameters
+    ----------
+    place : Place
+    table : str
+        A system table.
+    rows : pyarrow.Table
+        Its columns, in any order.
+    instead_of : str, optional
+        A condition in SQL, true of the new rows: those of which it was true go in the same commit.
+
+    Raises
+    ------
+    WarehouseError
+        Where the table is not there or cannot be written.
+
+    """
+    schema = schema_of(table)
+    try:
+        opened = DeltaTable(place.uri(table))
+        wanted = rows.select(schema.names).cast(schema)
+        mode: Literal["append", "overwrite"] = "append" if instead_of is None else "overwrite"
+        write_deltalake(opened, wanted, mode=mode, predicate=instead_of, commit_properties=OURS)
+    except TableNotFoundError as error:
+        raise WarehouseError("the table is not there", table=table, warehouse=place.root) from error
+    except (DeltaError, OSError) as error:
+        raise WarehouseError(f"the table cannot be written: {error}", table=table) from error
