@@ -27,6 +27,7 @@ test: ## Run every test; ARGS="-k name" for some of them
 
 soak: ## Run the tests that take many minutes: kills after every step, takeovers, holes
 	@setup/setup.sh with-tarantool
+	@setup/setup.sh with-s3
 	@python -m pytest -m soak $(ARGS)
 
 airflow-test: setup ## Install Airflow in its own environment, test the DAGs there, and run one for real

@@ -84,6 +84,19 @@ want_airflow() {
   echo "${packages[*]}" >"$airflow/.set-up"
 }
 
+# What Spark needs for s3a:// is 18 MiB, and asked for by few. The server of the tests has an environment of its own:
+# its packages refuse versions that ours has.
+want_s3() {
+  local server="$venv/s3-server" packages=(moto[s3]==5.2.5 flask-cors==6.0.5) done
+  done="$wanted ${packages[*]}"
+  [ "$(cat "$venv/.set-up-s3" 2>/dev/null)" = "$done" ] && return
+  "$venv/bin/python" setup/spark_jars.py s3
+  echo "set-up: $server"
+  "$venv/bin/python" -m venv --clear "$server"
+  "$server/bin/python" -m pip --disable-pip-version-check --quiet install "${packages[@]}"
+  echo "$done" >"$venv/.set-up-s3"
+}
+
 stamp="$venv/.set-up"
 wanted="$(cat requirements.lock setup/*.sh setup/*.py | sha256sum)"
 if [ "$(cat "$stamp" 2>/dev/null)" != "$wanted" ]; then
@@ -91,9 +104,10 @@ if [ "$(cat "$stamp" 2>/dev/null)" != "$wanted" ]; then
   python="$(find_python)"
   make_venv "$python"
   install_packages
-  "$venv/bin/python" setup/delta_jars.py
+  "$venv/bin/python" setup/spark_jars.py delta
   echo "$wanted" >"$stamp"
 fi
 [ "${1:-}" != with-tarantool ] || want_tarantool
 [ "${1:-}" != with-airflow ] || want_airflow
+[ "${1:-}" != with-s3 ] || want_s3
 [ "${1:-}" != with-chromium ] || want_chromium

@@ -73,7 +73,7 @@ def test_without_python(machine: Path, named: str) -> None:
 
 
 def test_where_all_is_there_nothing_is_done(machine: Path) -> None:
-    parts = [machine / "requirements.lock", machine / "setup/setup.sh", machine / "setup/delta_jars.py"]
+    parts = [machine / "requirements.lock", machine / "setup/setup.sh", machine / "setup/spark_jars.py"]
     text = b"".join(part.read_bytes() for part in parts)
     digest = subprocess.run(["sha256sum"], input=text, capture_output=True, check=True).stdout
     (machine / ".venv").mkdir()

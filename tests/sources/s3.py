@@ -1,0 +1,125 @@
+"""An S3 store of a test's own, on this machine: moto's server, in the environment that `setup.sh with-s3` makes."""
+
+from __future__ import annotations
+
+import socket
+import subprocess
+from collections.abc import Mapping
+from pathlib import Path
+from types import TracebackType
+from urllib.error import URLError
+from urllib.request import Request, urlopen
+
+import pyarrow.fs as pafs
+import pytest
+
+from tests.sources.subscribe.following import await_until
+
+PYTHON = Path(__file__).resolve().parents[2] / ".venv" / "s3-server" / "bin" / "python"
+HERE = "127.0.0.1"
+
+SERVER = """
+import sys, threading
+from moto.moto_server.werkzeug_app import DomainDispatcherApplication, create_backend_app
+from werkzeug.serving import run_simple
+
+application, one_at_a_time = DomainDispatcherApplication(create_backend_app), threading.Lock()
+
+def serve(request, start):
+    with one_at_a_time:
+        if request.get("HTTP_IF_NONE_MATCH") == "*":
+            print("ONLY NEW", request["PATH_INFO"], flush=True)
+        return application(request, start)
+
+run_simple(sys.argv[1], int(sys.argv[2]), serve, threaded=True)
+"""
+"""Between moto's look whether a file is there and its writing it, another request could come: hence the lock."""
+
+installed = pytest.mark.skipif(
+    not PYTHON.exists(), reason="there is no S3 server here: setup/setup.sh with-s3"
+)
+
+
+class Store:
+    """A store with one bucket; a context manager.
+
+    Parameters
+    ----------
+    folder : Path
+        What the server prints goes to a file in it.
+    bucket : str
+
+    """
+
+    def __init__(self, folder: Path, bucket: str = "lake") -> None:
+        self.bucket = bucket
+        self._said = folder / "s3.log"
+        with socket.socket() as one:
+            one.bind((HERE, 0))
+            self._port: int = one.getsockname()[1]
+        self._process: subprocess.Popen[bytes] | None = None
+
+    @property
+    def endpoint(self) -> str:
+        """The address of the server."""
+        return f"http://{HERE}:{self._port}"
+
+    @property
+    def environment(self) -> Mapping[str, str]:
+        """What `pyarrow.fs` and delta-rs find the store by."""
+        return {
+            "AWS_ENDPOINT_URL": self.endpoint,
+            "AWS_ALLOW_HTTP": "true",
+            "AWS_ACCESS_KEY_ID": "key",
+            "AWS_SECRET_ACCESS_KEY": "secret",
+            "AWS_REGION": "us-east-1",
+            "AWS_EC2_METADATA_DISABLED": "true",
+        }
+
+    @property
+    def hadoop(self) -> Mapping[str, str]:
+        """What Spark finds the store by, beside the credentials in the environment."""
+        return {
+            "spark.hadoop.fs.s3a.endpoint": self.endpoint,
+            "spark.hadoop.fs.s3a.endpoint.region": "us-east-1",
+            "spark.hadoop.fs.s3a.path.style.access": "true",
+        }
+
+    def __enter__(self) -> Store:
+        command = [str(PYTHON), "-c", SERVER, HERE, str(self._port)]
+        with self._said.open("ab") as file:
+            self._process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=file, stderr=file)
+        await_until(self._makes_the_bucket, "the S3 server")
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if self._process is not None:
+            self._process.kill()
+            self._process.wait()
+
+    def put(self, folder: Path, key: str) -> str:
+        """Copy the files of a folder, and return where they lie."""
+        fs = pafs.S3FileSystem(
+            access_key="key", secret_key="secret", endpoint_override=self.endpoint, region="us-east-1"
+        )
+        for file in sorted(folder.iterdir()):
+            if file.is_file():
+                with fs.open_output_stream(f"{self.bucket}/{key}/{file.name}") as stream:
+                    stream.write(file.read_bytes())
+        return f"s3://{self.bucket}/{key}"
+
+    def written_only_if_new(self) -> set[str]:
+        """Return the keys that were put with `If-None-Match: *`, so where no file was."""
+        told = self._said.read_text().splitlines()
+        begin = f"ONLY NEW /{self.bucket}/"
+        return {line.removeprefix(begin) for line in told if line.startswith(begin)}
+
+    def _makes_the_bucket(self) -> bool:
+        request = Request(f"{self.endpoint}/{self.bucket}", method="PUT")
+        try:
+            with urlopen(request, timeout=10) as answer:
+                return bool(answer.status == 200)
+        except (URLError, OSError):
+            return False
