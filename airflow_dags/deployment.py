@@ -56,7 +56,7 @@ def warehouse_dag(name: str, description: str, cron: str, **defaults: Any) -> DA
     )
 
 
-def job(name: str, *arguments: str) -> SparkSubmitOperator:
+def job(name: str, *arguments: str, **settings: Any) -> SparkSubmitOperator:
     """Return the task that runs a job.
 
     Parameters
@@ -65,6 +65,8 @@ def job(name: str, *arguments: str) -> SparkSubmitOperator:
         A module of `jobs`, such as `backfill`.
     *arguments : str
         What the job takes beside `--config`; may be templates.
+    **settings
+        Of the task, other than those of its DAG.
 
     """
     return SparkSubmitOperator(
@@ -74,4 +76,5 @@ def job(name: str, *arguments: str) -> SparkSubmitOperator:
         application_args=["--config", CONFIG, *arguments],
         py_files=PY_FILES,
         conn_id="spark_default",
+        **settings,
     )

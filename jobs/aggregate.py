@@ -25,7 +25,7 @@ from jobs.config import Config
 from jobs.metrics.listener import measured
 from jobs.options import stream_options
 from jobs.progress import Progress
-from jobs.requests import Service
+from jobs.service import Service
 from jobs.session import spark_session
 from sources.xlog.datasource import register
 from tables import catalog, cluster, epochs

@@ -30,7 +30,7 @@ from jobs.batch.rebuild import rebuild_of
 from jobs.cli import parser, run
 from jobs.config import Config
 from jobs.config_policies import Policies, Policy
-from jobs.requests import Service
+from jobs.service import Service
 from jobs.session import spark_session
 from schemas.errors import ConfigurationError, LockError, WarehouseError
 from sources.xlog.datasource import register

@@ -23,6 +23,7 @@ from jobs.config_metrics import Metrics
 from jobs.config_policies import Policies, Policy, uuid_or_none
 from jobs.config_relay import Relay
 from jobs.config_subscribe import Subscribe
+from jobs.config_validation import Validation
 from jobs.config_values import (
     ByteCount,
     Decimal,
@@ -185,6 +186,8 @@ class Config(Part):
         of the database and the warehouse.
     metrics : Metrics or None
         What the stream tells of itself; None: only its progress.
+    validation : Validation
+        Of `jobs.validate`.
     subscribe : Subscribe or None
         Of the daemon `jobs.subscribe`; the aggregating job itself does not use it.
     relay : Relay or None
@@ -210,6 +213,7 @@ class Config(Part):
     max_bytes_per_trigger: ByteCount = 256 * 1024 * 1024
     reader: Label | None = None
     metrics: Metrics | None = None
+    validation: Validation = Validation()
     subscribe: Subscribe | None = None
     relay: Relay | None = None
 

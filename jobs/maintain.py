@@ -4,7 +4,7 @@
 
 The work is asked of whoever holds the writer's lock, as a backfill is: OPTIMIZE beside MERGE would fail one of them.
 Versions that are younger than `--keep-days` stay readable, those of the newest epoch in any case.
-Not here: what it does to a table (`jobs.requests`).
+Not here: what it does to a table (`jobs.service`).
 """
 
 from __future__ import annotations

@@ -3,7 +3,7 @@
 Idempotent: what is settled already is dropped by its vclock, whatever is read twice and in whatever order. Files are
 read whole, so a stretch of time takes those files that may hold rows of it, and no transaction is cut. A replicaset
 that the tables do not know yet is read from its start: a day without the days before it would be nobody's state.
-Not here: who may write (`jobs.requests`), the stream.
+Not here: who may write (`jobs.service`), the stream.
 """
 
 from __future__ import annotations

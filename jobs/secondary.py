@@ -121,15 +121,15 @@ class Found:
     ----------
     rows : list of dict
         Rows of `_conflicts` that are not there yet.
-    checked : int
-        How many indexes were looked at.
+    checked : tuple of (str, str)
+        Table and name of each index that was looked at.
     unchecked : dict of str to str
         `table.index` to the reason why it cannot be compared.
 
     """
 
     rows: list[dict[str, Any]]
-    checked: int
+    checked: tuple[tuple[str, str], ...]
     unchecked: dict[str, str]
 
 
@@ -137,17 +137,17 @@ def find(warehouse: Warehouse, state: State, config: Config) -> Found:
     """Look at the unique secondary indexes of all spaces."""
     rows: list[dict[str, Any]] = []
     unchecked = {}
-    checked = 0
+    checked: list[tuple[str, str]] = []
     known = warehouse.read("_conflicts").where(F.col("kind") == KIND)
     told = ["space", "key", "sequence", "winner_tuple", "loser_tuple"]
     for index in indexes_of(state, config):
         try:
             pairs = broken(warehouse, state, config, index).join(known.select(*told), told, "left_anti")
             rows += [row.asDict() for row in pairs.limit(LIMIT).collect()]
-            checked += 1
+            checked.append((index.table, index.name))
         except AggregatorError as error:
             unchecked[f"{index.table}.{index.name}"] = str(error)
-    return Found([_plain(row) for row in rows], checked, unchecked)
+    return Found([_plain(row) for row in rows], tuple(checked), unchecked)
 
 
 def _plain(row: Mapping[str, Any]) -> dict[str, Any]:

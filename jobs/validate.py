@@ -1,17 +1,23 @@
-"""Validate the tables as of the last epoch: bookkeeping, keys, and unique secondary indexes over all replicasets.
+"""Validate the tables as of the last epoch, by suites of Great Expectations: ours, and files of your own.
 
-    spark-submit jobs/validate.py --config FILE [--space SPACE ...]
+    spark-submit jobs/validate.py --config FILE [--space SPACE ...] [--docs FOLDER]
 
-Reads beside the stream. Rows that break a unique secondary index together go to `_conflicts` (kind `secondary`) by a
+Reads beside the stream, which it neither waits for nor stops. Results go to `_validations`, and as Data Docs into a
+folder where one is named. Rows that break a unique secondary index together go to `_conflicts` (kind `secondary`) by a
 request to whoever holds the writer's lock. Exit code 1 where something does not hold.
-Not here: what is expected (`jobs.expectations`, `jobs.secondary`).
+Not here: what is expected (`jobs.validation`, `jobs.secondary`).
 """
 
 from __future__ import annotations
 
 import argparse
+import json
 import sys
-from collections.abc import Iterator
+import uuid as uuids
+from collections.abc import Iterator, Mapping, Sequence
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
 
 from pyspark.sql import DataFrame, SparkSession
 
@@ -20,33 +26,63 @@ from jobs.batch.load import load_state
 from jobs.batch.state import State
 from jobs.cli import parser, run
 from jobs.config import Config
-from jobs.expectations import Cut, Verdict, agreements, space_check, system_checks, verdicts
-from jobs.requests import encoded
 from jobs.secondary import Found, find
+from jobs.service import encoded
 from jobs.session import spark_session
+from jobs.validation.check import Check, Cut, Facts, Verdict
+from jobs.validation.origins import origins_check
+from jobs.validation.own import own_suites
+from jobs.validation.secondary import index_check
+from jobs.validation.spaces import columns_check, space_check, space_tables
+from jobs.validation.suites import system_checks
+from jobs.validation.validator import Validator
 from schemas.errors import ConfigurationError, WarehouseError
+from schemas.tables import SYSTEM_TABLES
 from sources.xlog.datasource import register
-from tables import requests
+from tables import requests, validations
+from tables.cut import NEVER_TAKEN_BACK
+from tables.place import known, place_of
 from tables.warehouse import Warehouse
+
+EXPECTATIONS = "expectations"
+"""The folder of the user's suites, beside the configuration, unless that names another one."""
 
 
 def cut_of(warehouse: Warehouse, state: State) -> Cut:
     """Return how tables are read at the versions of the last epoch."""
+    made = {name: 0 for name in SYSTEM_TABLES if name not in NEVER_TAKEN_BACK}
 
     def read(table: str) -> DataFrame:
-        return warehouse.read(table, state.versions.get(table))
+        return warehouse.read(table, state.versions.get(table, made.get(table)))
 
     return read
 
 
-def checked(warehouse: Warehouse, state: State, spaces: list[str]) -> Iterator[Verdict]:
-    """Yield what comes of all expectations."""
-    cut = cut_of(warehouse, state)
-    for check in system_checks(cut):
-        yield from verdicts(check)
-    yield from agreements(cut)
-    for table in spaces:
-        yield from verdicts(space_check(cut, table))
+def facts_of(cut: Cut, state: State, config: Config, moment: datetime) -> Facts:
+    """Return what checks of all tables need to know."""
+    ids = sorted(
+        row.global_id for row in cut("_cluster").select("global_id").collect() if row.global_id is not None
+    )
+    tolerance = config.validation.tolerance()
+    replicasets = tuple(sorted(one.id for one in state.replicasets.values()))
+    return Facts(tuple(ids), replicasets, None if tolerance is None else moment + tolerance)
+
+
+def checks(
+    cut: Cut,
+    state: State,
+    config: Config,
+    facts: Facts,
+    names: Sequence[str],
+    own: Mapping[str, Sequence[Any]],
+) -> Iterator[Check]:
+    """Yield all that is expected of single tables; `own` is the user's by table."""
+    yield from system_checks(cut, facts)
+    yield origins_check(cut, state, facts)
+    tables = space_tables(cut, state, config, names)
+    yield columns_check(cut, tables)
+    for table in tables:
+        yield space_check(table, facts, own.get(table.name, ()))
 
 
 def tables_of(state: State, config: Config, wanted: list[str] | None) -> list[str]:
@@ -58,15 +94,38 @@ def tables_of(state: State, config: Config, wanted: list[str] | None) -> list[st
         A space that is asked for has no table.
 
     """
-    known = sorted(name for name in state.versions if not name.startswith("_"))
+    known_ = sorted(name for name in state.versions if not name.startswith("_"))
     if not wanted:
-        return known
+        return known_
     ids = [None, *(one.id for one in state.replicasets.values())]
-    found = {space: {config.spaces.table(space, replicaset=i) for i in ids} & set(known) for space in wanted}
+    found = {space: {config.spaces.table(space, replicaset=i) for i in ids} & set(known_) for space in wanted}
     missing = [space for space, tables in found.items() if not tables]
     if missing:
         raise ConfigurationError(f"there is no table of {', '.join(missing)}", advice="see --space")
     return sorted(set().union(*found.values()))
+
+
+def own_of(config: Config, options: argparse.Namespace) -> dict[str, list[Any]]:
+    """Return the user's expectations by table; needs no Spark.
+
+    Raises
+    ------
+    ConfigurationError
+        A file of them is wrong, or the folder that the configuration names is not there.
+
+    """
+    named = config.validation.expectations
+    folder = Path(named) if named else Path(options.config).resolve().parent / EXPECTATIONS
+    if not folder.is_dir():
+        if named:
+            raise ConfigurationError(f"there is no folder {folder}", path="validation.expectations")
+        return {}
+    if not known(config.warehouse):
+        raise ConfigurationError("suites of your own need a warehouse that delta-rs opens", path="warehouse")
+    spaces = [
+        name for name in place_of(config.warehouse, config.database).tables() if not name.startswith("_")
+    ]
+    return own_suites(folder, spaces)
 
 
 def note(spark: SparkSession, config: Config, warehouse: Warehouse, found: Found) -> None:
@@ -76,33 +135,75 @@ def note(spark: SparkSession, config: Config, warehouse: Warehouse, found: Found
         carried_out(spark, config, warehouse, requests.ask(warehouse, "conflicts", {"rows": rows}))
 
 
-def validate(config: Config, options: argparse.Namespace) -> int:
-    """Check everything, print what does not hold, and return the exit code."""
-    spark = spark_session(config, "validate")
-    register(spark)
+def store(warehouse: Warehouse, moment: datetime, epoch: int, told: Sequence[Verdict]) -> None:
+    """Add the verdicts to `_validations`."""
+    place = place_of(warehouse.root) if known(warehouse.root) else None
+    if place is None or not validations.may_write(place):
+        print("the results are not stored: no primary that delta-rs opens")
+        return
+    rows = [
+        {
+            "table": one.table,
+            "expectation": one.expected,
+            "holds": one.holds,
+            "rows": one.rows,
+            "unexpected": one.unexpected,
+            "examples": json.dumps(one.examples) if one.examples else None,
+            "error": one.error,
+            "source": one.source,
+        }
+        for one in told
+    ]
+    validations.append(place, uuids.uuid4().hex, moment, epoch, rows)
+
+
+def opened(spark: SparkSession, config: Config) -> tuple[Warehouse, State]:
+    """Return the warehouse, and its state as of the last epoch.
+
+    Raises
+    ------
+    WarehouseError
+        There is none yet.
+
+    """
     warehouse = Warehouse(spark, config.warehouse, config.database)
     if not warehouse.exists("_epochs"):
         raise WarehouseError(
             "there are no tables yet", warehouse=warehouse.root, advice="run jobs/aggregate.py first"
         )
-    state = load_state(warehouse)
+    return warehouse, load_state(warehouse)
+
+
+def validate(config: Config, options: argparse.Namespace) -> int:
+    """Check everything, print what does not hold, and return the exit code."""
+    own, moment = own_of(config, options), datetime.now(UTC)
+    spark = spark_session(config, "validate")
+    register(spark)
+    warehouse, state = opened(spark, config)
     if state.epoch < 0:
-        raise WarehouseError("no batch is done yet", warehouse=warehouse.root)
-    told = list(checked(warehouse, state, tables_of(state, config, options.space)))
+        print("no batch is done yet: there is nothing to validate")
+        return 0
+    names, cut = tables_of(state, config, options.space), cut_of(warehouse, state)
+    facts = facts_of(cut, state, config, moment)
+    validator = Validator(moment)
+    told = [
+        one for check in checks(cut, state, config, facts, names, own) for one in validator.verdicts(check)
+    ]
+    found = find(warehouse, state, config)
+    told += validator.verdicts(index_check(spark, found))
     failed = [one for one in told if not one.holds]
     for one in failed:
-        print(f"FAILED {one.check}: {one.expected} {dict(one.details)}")
-    found = find(warehouse, state, config)
+        print(f"FAILED {one}")
     for index, reason in found.unchecked.items():
         print(f"not checked: the unique index {index}: {reason}")
-    for row in found.rows:
-        print(f"secondary: {row['space']}.{row['sequence']}: two rows with one key, {row['key'].hex()} lost")
     note(spark, config, warehouse, found)
-    print(
-        f"epoch {state.epoch}: {len(told) - len(failed)} of {len(told)} expectations hold, "
-        f"{found.checked} unique secondary indexes, {len(found.rows)} new conflicts in them"
-    )
-    return 1 if failed or found.rows else 0
+    store(warehouse, moment, state.epoch, told)
+    hold = f"{len(told) - len(failed)} of {len(told)} expectations hold"
+    print(f"epoch {state.epoch}: {hold}, of {len(names)} tables of spaces and the aggregator's own")
+    docs = options.docs or config.validation.docs
+    if docs:
+        print(f"Data Docs: {validator.write_docs(Path(docs).resolve()).as_uri()}")
+    return 1 if failed else 0
 
 
 def main() -> int:
@@ -111,6 +212,7 @@ def main() -> int:
     arguments.add_argument(
         "--space", action="append", metavar="SPACE", help="only this space; may be repeated"
     )
+    arguments.add_argument("--docs", metavar="FOLDER", help="write Data Docs there; default: validation.docs")
     return run(validate, arguments)
 
 

@@ -3,8 +3,8 @@
     python -m jobs.views --config FILE [--epoch N ...] > views.sql
     spark-sql -f views.sql
 
-Reads only, without Spark. The newest epoch has views in any case. Files of older ones stay for `--keep-days` of
-`jobs/maintain.py`: an epoch that is older than that may lose them.
+Reads only, without Spark. The newest epoch has views in any case; one that is older than what maintenance has kept is
+refused by name, since files or log entries of its versions may be gone.
 Not here: the SQL (`tables.views`).
 """
 
@@ -12,13 +12,14 @@ from __future__ import annotations
 
 import argparse
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 
 from jobs.cli import parser, run
 from jobs.config import Config
 from schemas.errors import ConfigurationError, WarehouseError
 from schemas.tables import SYSTEM_TABLES
 from tables.cut import EPOCHS, NEVER_TAKEN_BACK
+from tables.kept import kept
 from tables.place import Place, place_of
 from tables.read import rows_of
 from tables.views import epoch_statements, table_statements, who_wrote_statements
@@ -46,6 +47,25 @@ def epochs_of(place: Place) -> dict[int, Mapping[str, int]]:
     }
 
 
+def refuse_old(place: Place, wanted: Collection[int]) -> None:
+    """Refuse epochs of which maintenance may have removed something.
+
+    Raises
+    ------
+    ConfigurationError
+        Naming the epochs, and the first one that is kept.
+
+    """
+    horizon, first = kept(place)
+    old = sorted(epoch for epoch in wanted if epoch < first)
+    if old:
+        raise ConfigurationError(
+            f"epoch {', '.join(map(str, old))} may have lost files: maintenance kept what was the newest at "
+            f"{horizon:%Y-%m-%d %H:%M} UTC or later",
+            advice=f"ask for epoch {first} or a later one; keep more with --keep-days of jobs/maintain.py",
+        )
+
+
 def statements(config: Config, wanted: list[int]) -> Iterator[str]:
     """Yield the statements of a warehouse.
 
@@ -58,7 +78,7 @@ def statements(config: Config, wanted: list[int]) -> Iterator[str]:
     Raises
     ------
     ConfigurationError
-        There is no such epoch.
+        There is no such epoch, or it is older than what is kept.
 
     """
     place = place_of(config.warehouse, config.database)
@@ -69,6 +89,7 @@ def statements(config: Config, wanted: list[int]) -> Iterator[str]:
             f"there is no epoch {', '.join(map(str, missing))}; the newest is {max(found)}",
             advice="see --epoch",
         )
+    refuse_old(place, wanted)
     tables = place.tables()
     spaces = [name for name in tables if not name.startswith("_") and name in found[max(found)]]
     yield from table_statements(

@@ -212,6 +212,23 @@ REQUESTS = _schema(
 )
 """`_requests`: work asked of the writer; the latest `changed_at` of one `request` holds."""
 
+VALIDATIONS = _schema(
+    run=_STRING,
+    validated_at=_TIME,
+    epoch=_LONG,
+    table=_STRING,
+    expectation=_STRING,
+    holds=BooleanType(),
+    rows=_LONG,
+    unexpected=_LONG,
+    examples=_STRING,
+    error=_STRING,
+    source=_STRING,
+)
+"""`_validations`: what came of each expectation, by run; made by the first one. `epoch`: whose versions were looked at;
+`examples`: a JSON list; `source`: the user's file, null for what the aggregator expects itself."""
+
+
 SYSTEM_TABLES: dict[str, StructType] = {
     "_cluster": CLUSTER,
     "_applier_map": APPLIER_MAP,

@@ -15,8 +15,9 @@ from tables.read import newest
 EPOCHS = "_epochs"
 RID = "_rid"
 
-NEVER_TAKEN_BACK = frozenset({"_epochs", "_cluster", "_applier_map", "_requests"})
-"""An id once given stays given, and rows of these are the same when a batch is repeated: no epoch names them."""
+NEVER_TAKEN_BACK = frozenset({"_epochs", "_cluster", "_applier_map", "_requests", "_validations"})
+"""An id once given stays given, rows of these are the same when a batch is repeated, or no batch writes them: no epoch
+names them."""
 
 BEFORE_THE_FIRST = -1
 """Stands for the epoch of a warehouse that has none."""

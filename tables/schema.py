@@ -78,9 +78,9 @@ class Stored:
     index_tuples: Mapping[int, bytes]
 
 
-def load(warehouse: Warehouse) -> list[Stored]:
-    """Return the spaces as they stand, without those that were dropped."""
-    newest = newest_of_each(warehouse.opened(TABLE), ("replicaset_id", "space_id"))
+def load(warehouse: Warehouse, version: int | None = None) -> list[Stored]:
+    """Return the spaces as they stand, or stood at a version of the table, without those that were dropped."""
+    newest = newest_of_each(warehouse.opened(TABLE, version), ("replicaset_id", "space_id"))
     return [
         Stored(
             row["replicaset_id"], row["space_id"], row["state"], row["space_tuple"], dict(row["index_tuples"])

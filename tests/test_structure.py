@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import re
 import subprocess
+import sys
 from collections.abc import Iterator
 from importlib import metadata
 from pathlib import Path
@@ -139,6 +140,12 @@ def test_no_file_holds(what: str) -> None:
 )
 def test_what_is_forbidden_would_be_found(what: str, text: str) -> None:
     assert FORBIDDEN[what].search(text)
+
+
+def test_no_entry_point_hides_a_package() -> None:
+    """The folder of the job that spark-submit runs comes first: `jobs/requests.py` would be the package `requests`."""
+    names = {file.stem for folder in ("jobs", "benchmarks") for file in (ROOT / folder).iterdir()}
+    assert names & ({*metadata.packages_distributions()} | sys.stdlib_module_names) == set()
 
 
 def test_imports_are_found_wherever_they_stand() -> None:

@@ -27,7 +27,7 @@ def load_state(warehouse: Warehouse) -> State:
     if epoch is None:
         return State(global_ids=table.global_ids, own_id=own_id)
     maps = applier_map.load(warehouse)
-    spaces = schema.load(warehouse)
+    spaces = schema.load(warehouse, epoch.versions.get(schema.TABLE))
     components = vclock.load(warehouse)
     waiting = warehouse.opened("_pending")
     read, moving = _read_lsns(waiting), _moving(waiting)

@@ -2,7 +2,7 @@
 
 A row is a function of its versions, and those are all kept: the table's row and `_versions`. So nothing is read from
 logs, and what another policy had put aside comes back. The table changes in one MERGE.
-Not here: a table whose columns or primary key change; who may write (`jobs.requests`).
+Not here: a table whose columns or primary key change; who may write (`jobs.service`).
 """
 
 from __future__ import annotations

@@ -26,7 +26,7 @@ for dag in bag.dags.values():
         "catchup": dag.catchup,
         "tasks": {
             task.task_id: {"application": task.application, "arguments": task.application_args,
-                           "retries": task.retries}
+                           "retries": task.retries, "after": sorted(task.upstream_task_ids)}
             for task in dag.tasks
         },
     }
@@ -64,6 +64,7 @@ def test_intervals_have_a_length_and_one_run_is_active_at_a_time(bag: Mapping[st
             "backfill",
             ["--from", "{{ data_interval_start | ts }}", "--to", "{{ data_interval_end | ts }}"],
         ),
+        ("aggregator_backfill", "validate", []),
         ("aggregator_maintenance", "maintain", []),
         ("aggregator_repair", "repair", []),
         ("aggregator_validation", "validate", []),
@@ -74,3 +75,10 @@ def test_each_task_runs_one_job(bag: Mapping[str, Any], dag: str, task: str, arg
     assert found["application"] == f"{HOME}/jobs/{task}.py"
     assert found["arguments"] == ["--config", CONFIG, *arguments]
     assert (ROOT / "jobs" / f"{task}.py").is_file()
+
+
+def test_a_backfill_is_checked_afterwards_by_a_task_that_is_not_repeated(bag: Mapping[str, Any]) -> None:
+    """What it finds must neither repeat the backfill nor mark it as failed."""
+    tasks = bag["dags"]["aggregator_backfill"]["tasks"]
+    assert {name: task["after"] for name, task in tasks.items()} == {"backfill": [], "validate": ["backfill"]}
+    assert (tasks["backfill"]["retries"], tasks["validate"]["retries"]) == (2, 0)

@@ -14,7 +14,7 @@ from jobs.aggregate import opened_writer
 from jobs.backfill import arguments, asked, backfill, moment, policy_of
 from jobs.config_policies import Policy
 from jobs.refill import Span, _bounds, first_time, within
-from jobs.requests import Service, encoded
+from jobs.service import Service, encoded
 from schemas.errors import ConfigurationError
 from sources.xlog.follow import Follower
 from sources.xlog.listing import LogFile

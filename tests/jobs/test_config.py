@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pickle
 import re
+from datetime import timedelta
 from pathlib import Path
 
 import pytest
@@ -11,6 +12,7 @@ from pydantic import ValidationError
 
 from jobs.config import Cluster, Config, Source, Spaces, Types, load
 from jobs.config_policies import Policies, Policy
+from jobs.config_validation import Validation
 from schemas.errors import ConfigurationError
 
 UUID = "a7b43b53-30ba-4f41-8b2d-1c2f6d7d3f01"
@@ -294,6 +296,13 @@ def test_a_long_value_is_shown_short(yaml: Path) -> None:
     assert len(str(refused(yaml, f"{LEAST}start: {'x' * 10_000}"))) < 300
 
 
+def test_what_is_expected_of_tables(yaml: Path) -> None:
+    assert load(write(yaml, LEAST)).validation.tolerance() == timedelta(hours=1)
+    given = load(write(yaml, LEAST + "validation: {expectations: mine, ahead: null}\n")).validation
+    assert (given.expectations, given.tolerance()) == (str(yaml.parent / "mine"), None)
+    assert "ahead" in str(refused(yaml, LEAST + "validation: {ahead: 1 fortnight}\n"))
+
+
 def test_it_is_frozen_and_travels_to_workers(yaml: Path) -> None:
     config = load(write(yaml, LEAST))
     with pytest.raises(ValidationError):
@@ -308,5 +317,5 @@ def test_the_demo_names_every_key() -> None:
     config = load(DEMO)
     assert all(Path(source.path).is_dir() for source in config.sources)
     assert set(Config.model_fields) == config.model_fields_set
-    for part in (Cluster, Source, Spaces, Policy, Policies, Types):
+    for part in (Cluster, Source, Spaces, Policy, Policies, Types, Validation):
         assert [key for key in part.model_fields if not re.search(rf"\b{key}\b", text)] == []

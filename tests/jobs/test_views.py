@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import duckdb
@@ -13,6 +14,9 @@ from pyspark.sql import SparkSession
 
 from jobs.views import statements, views
 from schemas.errors import ConfigurationError, WarehouseError
+from schemas.tables import SYSTEM_TABLES
+from tables import append
+from tables.place import place_of
 from tables.views import literal, quoted
 from tests.jobs.deployment import Deployment
 from tests.jobs.written import Node, replicasets_of
@@ -28,6 +32,24 @@ def test_names_and_texts_stay_what_they_are() -> None:
 def test_before_the_first_batch_there_is_nothing_to_see(tmp_path: Path) -> None:
     with pytest.raises(WarehouseError, match="no batch is done yet"):
         list(statements(Deployment(tmp_path, {"a1": tmp_path}).config(), []))
+
+
+def test_an_epoch_that_maintenance_let_go_of_is_refused_by_name(tmp_path: Path) -> None:
+    config = Deployment(tmp_path, {"a1": tmp_path}).config()
+    place, now = place_of(config.warehouse, config.database), datetime.now(UTC)
+    epochs = [
+        {"epoch": number, "committed_at": now - timedelta(days=days), "versions": [("users", number)]}
+        for number, days in enumerate((40, 10, 1))
+    ]
+    asked = {"request": "1", "kind": "maintenance", "arguments": '{"keep_days": 7}', "changed_at": now}
+    for table, rows in {"_epochs": epochs, "_requests": [{**asked, "state": "done"}]}.items():
+        append.create(place, table, SYSTEM_TABLES[table])
+        append.append(place, table, append.arrow_rows(table, rows))
+    with pytest.raises(
+        ConfigurationError, match=r"epoch 0 may have lost files.*ask for epoch 1 or a later one"
+    ):
+        list(statements(config, [0, 1]))
+    assert any(f"`{config.database}_epoch_1`.`users`" in one for one in statements(config, [1]))
 
 
 @pytest.fixture(scope="module")

@@ -130,18 +130,21 @@ class Service:
         return f"{len(rows)} conflicts were noted"
 
     def _maintenance(self, request: Request) -> str:
-        state, hours = self._writer.state, 24.0 * request.arguments["keep_days"]
+        state, days = self._writer.state, int(request.arguments["keep_days"])
         # Appended to by others without the lock, or so small that it is not worth it.
         left_out = NEVER_TAKEN_BACK
         found = [table for table in state.versions if table not in left_out]
+        # Before anything is removed: what is forgotten by then is lost to the epochs that need it.
+        longer = {table for table in found if maintenance.keep(self._warehouse, table, days)}
         joined = {table: maintenance.compact(self._warehouse, table) for table in found}
-        changed = [table for table, files in joined.items() if files]
+        changed = [table for table, files in joined.items() if files or table in longer]
         if changed:
             name = (f"maintenance {request.id}", 0)
             self._writer.state = commit(self._warehouse, state, changed, name)
         for table in found:
-            maintenance.vacuum(self._warehouse, table, hours)
-        return f"{sum(joined.values())} files of {len(changed)} tables were joined"
+            maintenance.vacuum(self._warehouse, table, 24.0 * days)
+        some = sum(1 for files in joined.values() if files)
+        return f"{sum(joined.values())} files of {some} tables were joined"
 
 
 def _moment(text: str | None) -> datetime | None:
