@@ -14,7 +14,7 @@ from pyspark.sql import functions as F
 from pyspark.sql.types import StructField, StructType
 
 from jobs.batch.state import State
-from jobs.batch.versions import KEYS
+from jobs.batch.versions import APART, KEYS
 from schemas.tables import VERSION_COLUMNS, VERSIONS
 from tables.warehouse import Warehouse
 
@@ -115,6 +115,6 @@ def base_of(
         union = union.unionByName(part)
     if mixed:
         newest = F.max_by(F.struct(*_COLUMNS[len(KEYS) :]), F.struct("is_row", "epoch")).alias("v")
-        union = union.groupBy(*KEYS).agg(newest).select(*KEYS, "v.*")
+        union = union.groupBy(*APART).agg(newest).select(*KEYS, "v.*")
     union = union.select(*_COLUMNS)
     return union if tombstones else union.where(F.col("state") != DELETED)

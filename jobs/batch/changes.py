@@ -23,7 +23,7 @@ from jobs.batch.identities import Identities
 from jobs.batch.pin import Pins, local
 from jobs.batch.resolve import join_base, sole
 from jobs.batch.state import State
-from jobs.batch.versions import KEYS, ORDER, reduce_puts, reduce_rows
+from jobs.batch.versions import APART, KEYS, ORDER, reduce_puts, reduce_rows
 from tables.warehouse import Warehouse
 from udfs.fold_arrow import RESULT_FIELDS, RESULT_SPARK, ROW_COLUMNS, fold_arrow
 from udfs.tuple_format import TupleFormat
@@ -59,8 +59,10 @@ def _of(rows: DataFrame, traits: Sequence[Traits]) -> DataFrame:
     return rows.where(F.col("table").isin([t.number for t in traits]))
 
 
-def simple_changes(rows: DataFrame, traits: Sequence[Traits]) -> list[DataFrame]:
+def simple_changes(rows: DataFrame, traits: Sequence[Traits], *, is_small: bool) -> list[DataFrame]:
     """Return the changes of tables without operations."""
+    # Once apart, rows of a key are sorted once: else Spark reduces them before the exchange too, sorted for that.
+    rows = rows if is_small else rows.repartition(*APART)
     puts = [t for t in traits if not t.deletes and not t.operations]
     deletes = [t for t in traits if t.deletes and not t.operations]
     found = []
@@ -83,7 +85,7 @@ def folded_changes(
     mixed = [t for t in traits if t.operations]
     if not mixed:
         return []
-    whole = Window.partitionBy(*KEYS)
+    whole = Window.partitionBy(*APART)
     operates = F.col("type").isin("UPDATE", "UPSERT")
     marked = _of(rows, mixed).withColumn("operated", F.max(operates).over(whole))
     folds = F.col("operated") & F.col("_key").isNotNull()
@@ -103,7 +105,7 @@ def _fold(rows: DataFrame, base: DataFrame | None, formats: Sequence[TupleFormat
     fields = list(formats)
     schema = "table int, replicaset_id int, _key binary, " + RESULT_SPARK
     if pins.is_small:
-        ordered = stream.sort(*KEYS, *ORDER).drop(*ORDER).toArrow()
+        ordered = stream.sort(*APART, *ORDER).drop(*ORDER).toArrow()
         batches = list(fold_arrow(ordered.to_batches(), KEYS, fields))
         folded = local(
             rows.sparkSession,
@@ -115,7 +117,7 @@ def _fold(rows: DataFrame, base: DataFrame | None, formats: Sequence[TupleFormat
         def run(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
             return fold_arrow(batches, KEYS, fields)
 
-        apart = stream.repartition(*KEYS).sortWithinPartitions(*KEYS, *ORDER).drop(*ORDER)
+        apart = stream.repartition(*APART).sortWithinPartitions(*APART, *ORDER).drop(*ORDER)
         folded = apart.mapInArrow(run, schema)
     folded = folded.where((F.col("state") != "absent") & (F.col("is_changed") | (F.size("faults") > 0)))
     return folded.select(

@@ -17,7 +17,7 @@ from pyspark.sql import functions as F
 from jobs.batch.base import DELETED, PRESENT, UNFIT
 from jobs.batch.choices import Choice, by_table
 from jobs.batch.identities import Identities
-from jobs.batch.versions import KEYS
+from jobs.batch.versions import APART, KEYS
 
 VERSION = ("layout", "tuple", "global_id", "lsn", "timestamp", "created", "state")
 TOLD = ("tuple", "global_id", "lsn", "timestamp", "state", "changed")
@@ -36,7 +36,7 @@ BY_UUID, BY_RESOLVER = 4, 5
 
 def of_key() -> WindowSpec:
     """Return the window over all versions of a key."""
-    return Window.partitionBy("table", "_key")
+    return Window.partitionBy("_key", "table")
 
 
 def join_base(changes: DataFrame, base: DataFrame | None) -> DataFrame:
@@ -54,7 +54,7 @@ def join_base(changes: DataFrame, base: DataFrame | None) -> DataFrame:
         return _of_changes(changes.where(~F.col("needs_base"))).withColumn("began", F.lit(True))
     old = base.select(*KEYS, F.struct(*[c for c in base.columns if c not in KEYS]).alias("old"))
     new = changes.select(*KEYS, F.struct(*[c for c in changes.columns if c not in KEYS]).alias("new"))
-    both = old.join(new, KEYS, "full_outer")
+    both = old.join(new, APART, "full_outer")
     had = F.coalesce(F.col("old.state") != DELETED, F.lit(False))
     counts = F.col("new").isNotNull() & ~(F.col("new.needs_base") & ~had)
     goes_on = had & F.col("new.present") & ~F.col("new.began") & ~F.col("new.exact")

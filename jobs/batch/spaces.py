@@ -121,7 +121,7 @@ class _Work:
         pins = self.pins
         rows = self._rows(changelog)
         formats = [self._format(layout) for layout in self.layouts]
-        parts = simple_changes(rows, self.traits)
+        parts = simple_changes(rows, self.traits, is_small=pins.is_small)
         parts += folded_changes(self.warehouse, self.state, rows, self.traits, formats, pins)
         changes = pins.pin(union(parts)).frame
         ids = self._identities()

@@ -17,6 +17,9 @@ from pyspark.sql import functions as F
 
 KEYS = ["table", "replicaset_id", "_key"]
 
+APART = ["_key", "table", "replicaset_id"]
+"""The same, in the order to sort and group by: Spark compares eight bytes of the first column most quickly."""
+
 COLUMNS = (
     *KEYS,
     "layout",
@@ -83,7 +86,7 @@ def reduce_puts(rows: DataFrame) -> DataFrame:
 
     """
     last = F.max_by(F.struct("layout", "tuple", "global_id", "lsn"), _order())
-    reduced = rows.groupBy(*KEYS).agg(
+    reduced = rows.groupBy(*APART).agg(
         last.alias("last"),
         F.max("timestamp").alias("timestamp"),
         F.min_by("timestamp", _order()).alias("created"),
@@ -108,8 +111,8 @@ def reduce_puts(rows: DataFrame) -> DataFrame:
 
 def reduce_rows(rows: DataFrame) -> DataFrame:
     """Return the changes of rows among which are DELETEs; arguments and result as in `reduce_puts`."""
-    ordered = Window.partitionBy(*KEYS).orderBy(*ORDER)
-    whole = Window.partitionBy(*KEYS)
+    ordered = Window.partitionBy(*APART).orderBy(*ORDER)
+    whole = Window.partitionBy(*APART)
     before = F.lag(_deletes()).over(ordered)
     marked = rows.withColumn("ends", _deletes() & ~F.coalesce(before, F.lit(False)))
     marked = marked.withColumn("first", before.isNull())
@@ -122,7 +125,7 @@ def reduce_rows(rows: DataFrame) -> DataFrame:
     end = F.max_by(
         F.struct("layout", "global_id", "lsn", "timestamp", "first"), F.when(F.col("ends"), _order())
     )
-    reduced = lasting.groupBy(*KEYS).agg(
+    reduced = lasting.groupBy(*APART).agg(
         F.max_by(F.struct("layout", "tuple", "global_id", "lsn"), F.when(put, _order())).alias("last"),
         F.max(F.when(put, F.col("timestamp"))).alias("timestamp"),
         F.min_by("timestamp", F.when(put, _order())).alias("created"),
