@@ -26,6 +26,7 @@ from tqdm import tqdm
 from jobs.aggregate import opened_writer
 from jobs.batch.choices import check_functions
 from jobs.batch.load import load_state
+from jobs.batch.pin import Pins
 from jobs.batch.rebuild import rebuild_of
 from jobs.cli import parser, run
 from jobs.config import Config
@@ -86,7 +87,7 @@ def show_rebuild(
     spark: SparkSession, warehouse: Warehouse, config: Config, space: str, policy: Policy
 ) -> None:
     """Print what a policy would change."""
-    rebuild = rebuild_of(warehouse, load_state(warehouse), config, space, policy)
+    rebuild = rebuild_of(warehouse, load_state(warehouse), config, space, policy, Pins(is_small=False))
     changed = rebuild.changed()
     print(f"{changed} keys of {space} would change under {policy.policy}")
     for key, before, after in rebuild.examples():

@@ -16,6 +16,7 @@ from typing import Any
 from pyspark.sql import SparkSession
 
 from jobs.batch.commit import commit
+from jobs.batch.pin import Pins
 from jobs.batch.rebuild import rebuild_of, write_rebuild
 from jobs.batch.run import Writer
 from jobs.config import Config
@@ -115,9 +116,12 @@ class Service:
     def _rebuild(self, request: Request) -> str:
         space, policy = request.arguments["space"], Policy.model_validate(request.arguments["policy"])
         state = self._writer.state
-        rebuild = rebuild_of(self._warehouse, state, self._config, space, policy)
-        name = f"rebuild {request.id}"
-        self._writer.state, changed = write_rebuild(self._warehouse, state, rebuild, policy, name)
+        pins, name = Pins(is_small=False), f"rebuild {request.id}"
+        try:
+            rebuild = rebuild_of(self._warehouse, state, self._config, space, policy, pins)
+            self._writer.state, changed = write_rebuild(self._warehouse, state, rebuild, policy, name)
+        finally:
+            pins.release()
         self._writer.use_policy(space, policy)
         return f"{changed} keys of {space} changed under {policy.policy}"
 

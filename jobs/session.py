@@ -45,12 +45,12 @@ def spark_session(config: Config, app: str) -> SparkSession:
         If Java does not start, or Spark has no Delta.
 
     """
-    # Workers unpickle what this interpreter pickled, with the packages that it has.
-    os.environ["PYSPARK_PYTHON"] = sys.executable
     if "PYSPARK_GATEWAY_PORT" not in os.environ:  # else spark-submit has started Java before this Python
         _start_java()
     SparkContext._ensure_initialized()
     given = SparkConf()
+    # Workers unpickle what this interpreter pickled: its like on their machines, or this very one.
+    os.environ["PYSPARK_PYTHON"] = given.get("spark.pyspark.python") or sys.executable
     extensions = given.get("spark.sql.extensions", "") or ""
     if DELTA_EXTENSION not in extensions:
         extensions = f"{extensions},{DELTA_EXTENSION}".removeprefix(",")

@@ -190,7 +190,7 @@ def decided_changes(
         base = base_of(warehouse, state, names, keys, tombstones=True)
         base = base if base is None else pins.near(base)
         of_them = {t.number: choices[t.number] for t in together}
-        found.append(decide(join_base(own, base), identities, of_them))
+        found.append(decide(join_base(own, base), identities, of_them, pins.cache))
     return union(found)
 
 

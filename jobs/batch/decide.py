@@ -8,7 +8,7 @@ Not here: the order of versions (`jobs.batch.choices`), what resolvers do (`udfs
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
@@ -20,7 +20,12 @@ from jobs.batch.resolve import BY_RESOLVER, DECIDED, TOLD, chosen, of_key, order
 from udfs.before_replace.resolver import CANDIDATE_COLUMNS, OUTCOME_SPARK
 
 
-def decide(versions: DataFrame, identities: Identities, choices: Mapping[int, Choice]) -> DataFrame:
+def decide(
+    versions: DataFrame,
+    identities: Identities,
+    choices: Mapping[int, Choice],
+    hold: Callable[[DataFrame], DataFrame],
+) -> DataFrame:
     """Choose what stands under each key, by the policy of its table.
 
     Parameters
@@ -30,6 +35,8 @@ def decide(versions: DataFrame, identities: Identities, choices: Mapping[int, Ch
     identities : Identities
     choices : mapping of int to Choice
         By table number.
+    hold : callable
+        Returns a frame's rows computed once, as `jobs.batch.pin.Pins.cache` does.
 
     Returns
     -------
@@ -42,11 +49,13 @@ def decide(versions: DataFrame, identities: Identities, choices: Mapping[int, Ch
     native = chosen(placed.where(~F.col("table").isin(makes)) if makes else placed).select(*DECIDED)
     if not makes:
         return native
-    made = _resolved(chosen(placed.where(F.col("table").isin(makes))), choices)
+    made = _resolved(chosen(placed.where(F.col("table").isin(makes))), choices, hold)
     return made if len(makes) == len(choices) else native.unionByName(made)
 
 
-def _resolved(decided: DataFrame, choices: Mapping[int, Choice]) -> DataFrame:
+def _resolved(
+    decided: DataFrame, choices: Mapping[int, Choice], hold: Callable[[DataFrame], DataFrame]
+) -> DataFrame:
     """Return the versions with what their resolver made of them instead of the one that stands last."""
     # The last writer's row asks for the whole key; the others only hear the answer.
     asks = F.col("wins") & F.col("decision")
@@ -56,8 +65,8 @@ def _resolved(decided: DataFrame, choices: Mapping[int, Choice]) -> DataFrame:
     key = key.withColumn("unknown", F.max(unknown).over(of_key()))
     asked = F.when(asks & ~F.col("unknown"), F.col("all.version"))
     # Computed here: else Spark 4.2 loses `all` where all tables of a batch have such a policy
-    # (INTERNAL_ERROR_ATTRIBUTE_NOT_FOUND).
-    key = key.withColumn("asked", asked).localCheckpoint()
+    # (INTERNAL_ERROR_ATTRIBUTE_NOT_FOUND). Held, not checkpointed: what is lost with an executor is computed anew.
+    key = hold(key.withColumn("asked", asked))
     key = key.withColumn("own", _outcome(choices)).withColumn(
         "outcome", F.max_by("own", F.when(asks, F.lit(1))).over(of_key())
     )

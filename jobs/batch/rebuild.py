@@ -20,6 +20,7 @@ from jobs.batch.columns import current_spaces, target_of
 from jobs.batch.commit import commit
 from jobs.batch.decide import decide
 from jobs.batch.identities import identities_of
+from jobs.batch.pin import Pins
 from jobs.batch.resolve import of_key
 from jobs.batch.state import State, Writers
 from jobs.batch.versions import FAULTS, KEYS
@@ -65,7 +66,9 @@ class Rebuild:
         ]
 
 
-def rebuild_of(warehouse: Warehouse, state: State, config: Config, space: str, policy: Policy) -> Rebuild:
+def rebuild_of(
+    warehouse: Warehouse, state: State, config: Config, space: str, policy: Policy, pins: Pins
+) -> Rebuild:
     """Return what a policy makes of a space's versions.
 
     Parameters
@@ -75,6 +78,8 @@ def rebuild_of(warehouse: Warehouse, state: State, config: Config, space: str, p
     space : str
         Tarantool's name.
     policy : Policy
+    pins : Pins
+        Hold what is computed on the way, as long as the rebuild is needed.
 
     Raises
     ------
@@ -98,7 +103,7 @@ def rebuild_of(warehouse: Warehouse, state: State, config: Config, space: str, p
     base = base_of(warehouse, state, names, keys, tombstones=True)
     if base is None:
         raise UnsupportedError("the space has no table to rebuild", space=space)
-    decided = decide(_versions(base), identities, {NUMBER: choice})
+    decided = decide(_versions(base), identities, {NUMBER: choice}, pins.cache)
     row = F.struct("tuple", "replicaset_id")
     decided = decided.withColumn("row", F.max_by(row, F.when(F.col("is_row"), F.lit(1))).over(of_key()))
     same = F.col("row.tuple").eqNullSafe(F.col("tuple")) & F.col("row.replicaset_id").eqNullSafe(

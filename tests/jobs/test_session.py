@@ -41,7 +41,7 @@ def job(tmp_path: Path) -> Path:
     return file
 
 
-def submit(job: Path, config: str, **environment: str) -> subprocess.CompletedProcess[str]:
+def submit(job: Path, config: str, *more: str, **environment: str) -> subprocess.CompletedProcess[str]:
     """Run a job as a user does, without what the test's own Spark has put into the environment.
 
     spark-submit writes what the job's Python prints to its stdout, stderr too.
@@ -55,6 +55,7 @@ def submit(job: Path, config: str, **environment: str) -> subprocess.CompletedPr
         "spark.ui.enabled=false",
         "--conf",
         "spark.jars.ivy=/nowhere",
+        *more,
     ]
     return subprocess.run(
         [str(SPARK_SUBMIT), *options, str(job), "--config", str(job.parent / config)],
@@ -72,6 +73,31 @@ def test_spark_submit_finds_delta_without_an_option_or_a_network(job: Path) -> N
     assert ended.returncode == 0, ended.stderr
     assert ended.stdout == "rows 3 UTC\n"
     assert (job.parent / "wh" / "d.db" / "t" / "_delta_log").is_dir()
+
+
+PYTHONS = """
+import sys
+from pyspark.sql.functions import udf
+from jobs.cli import parser, run
+from jobs.session import spark_session
+
+def main(config, options):
+    python = udf(lambda _: sys.executable)
+    print(sys.executable, *spark_session(config, "submitted").range(1).select(python("id")).first())
+
+sys.exit(run(main, parser("Tells which Python runs.")))
+"""
+
+
+def test_workers_run_another_python_where_one_is_named(job: Path, tmp_path: Path) -> None:
+    """On their machines it may lie elsewhere."""
+    there = tmp_path / "elsewhere"
+    there.symlink_to(Path(sys.executable).parent.parent)
+    job.write_text(PYTHONS)
+    named = {"driver.python": sys.executable, "python": there / "bin" / "python"}
+    words = [word for name, path in named.items() for word in ("--conf", f"spark.pyspark.{name}={path}")]
+    ended = submit(job, "good.yaml", *words)
+    assert ended.stdout == f"{sys.executable} {there}/bin/python\n", ended.stderr
 
 
 def test_a_wrong_configuration_ends_spark_submit_with_2_and_nothing_starts(job: Path) -> None:

@@ -127,7 +127,7 @@ def time(seconds: int | None) -> datetime | None:
 
 @pytest.fixture(scope="module")
 def decided(spark: SparkSession, held: Held) -> list[dict[str, Any]]:
-    found = decide(frame(spark, held), IDS, choices())
+    found = decide(frame(spark, held), IDS, choices(), DataFrame.persist)
     rows: list[dict[str, Any]] = found.toArrow().to_pylist()
     return rows
 
@@ -218,7 +218,7 @@ def test_a_resolver_is_asked_for_contended_keys_alone(
 def plan_of(spark: SparkSession, held: Held, tables: Sequence[int]) -> str:
     own = {key: versions for key, versions in held.items() if key[0] in tables}
     source = spark.createDataFrame(frame(spark, own).toArrow(), SCHEMA)
-    found = decide(source, IDS, {n: one for n, one in choices().items() if n in tables})
+    found = decide(source, IDS, {n: one for n, one in choices().items() if n in tables}, DataFrame.persist)
     return str(found._jdf.queryExecution().executedPlan().toString())
 
 
