@@ -8,9 +8,11 @@ instead.
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
@@ -32,6 +34,9 @@ from sources.xlog.offset import Offset, from_document, to_document
 from sources.xlog.options import XlogOptions, parse_options
 from sources.xlog.read import read_range, schema_of
 from sources.xlog.segment import ByteRange
+
+PROJECT = str(Path(__file__).resolve().parents[2])
+"""Where the project is imported from: a folder, or a zip."""
 
 
 @dataclass
@@ -154,4 +159,8 @@ class XlogDataSource(DataSource):
 
 def register(spark: SparkSession) -> None:
     """Make `format("xlog")` known to a session."""
+    # Spark asks a stream for its offsets in a process beside the driver, which has not the files of --py-files.
+    environment = spark.sparkContext.environment
+    known = environment.get("PYTHONPATH", "").split(os.pathsep)
+    environment["PYTHONPATH"] = os.pathsep.join(filter(None, dict.fromkeys([*known, PROJECT])))
     spark.dataSource.register(XlogDataSource)

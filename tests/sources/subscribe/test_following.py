@@ -192,6 +192,7 @@ def test_logs_that_are_gone_are_bridged_by_a_snapshot(masters: Mesh, tmp_path: P
     with following(how) as replicaset:
         write(masters, 1, 0, 10)
         await_all(masters, replicaset)
+    spooled = sum(masters.vclock(1).values())
     for k in range(3):
         for n in (1, 2, 3):
             write(masters, n, 100 * k + 1000 * n, 20)
@@ -199,6 +200,8 @@ def test_logs_that_are_gone_are_bridged_by_a_snapshot(masters: Mesh, tmp_path: P
     await_until(lambda: all(masters.vclock(n) == masters.vclock(1) for n in (1, 2, 3)))
     for n in (1, 2, 3):
         masters[n].eval("box.snapshot()")
+    kept = "return box.info.gc().signature"
+    await_until(lambda: all(masters[n].eval(kept) > spooled for n in (1, 2, 3)), "the end of the first logs")
     with following(how) as replicaset:
         await_all(masters, replicaset)
         if replicaset.progress.snapshots:
