@@ -3,6 +3,7 @@
 .PHONY: help setup demo test soak airflow-test check format bench dist lock clean distclean
 
 VENV := .venv
+DIST := dist
 CODE := $(wildcard jobs schemas sources tables udfs airflow_dags tests benchmarks setup)
 BENCH ?= $(shell grep -l __main__ benchmarks/*.py)
 
@@ -48,11 +49,11 @@ bench: ## Measure, and print ratios; BENCH=benchmarks/decode.py ARGS="--rows 100
 	@for script in $(BENCH); do echo "== $$script"; python $$script $(ARGS) || exit 1; done
 
 dist: setup ## Pack the project: a wheel, and the same as a zip for spark-submit --py-files
-	@rm -rf build dist
-	@python -m pip wheel --quiet --no-deps --no-build-isolation --wheel-dir dist .
-	@for wheel in dist/*.whl; do cp $$wheel $${wheel%-py3-none-any.whl}.zip; done
+	@rm -rf build $(DIST)
+	@python -m pip wheel --quiet --no-deps --no-build-isolation --wheel-dir $(DIST) .
+	@for wheel in $(DIST)/*.whl; do cp $$wheel $${wheel%-py3-none-any.whl}.zip; done
 	@rm -rf build
-	@ls dist/*
+	@ls $(DIST)/*
 
 lock: setup ## Write requirements.lock anew from pyproject.toml (ARGS="--upgrade" for newer versions)
 	@head -n 1 requirements.lock > requirements.new

@@ -1,0 +1,223 @@
+"""A Spark standalone cluster on this machine: a master, workers and a driver, each a process of its own.
+
+Workers start in folders of their own that hold nothing, with a Python that has the project's packages but not the
+project: what executors know of it came with the job. Not here: what the job does.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import socket
+import subprocess
+import sys
+import sysconfig
+from collections.abc import Sequence
+from contextlib import ExitStack
+from pathlib import Path
+from types import TracebackType
+from typing import Any
+from urllib.error import URLError
+from urllib.request import urlopen
+
+import psutil
+
+from tests.sources.subscribe.following import await_until
+
+ROOT = Path(__file__).resolve().parents[2]
+HERE = "127.0.0.1"
+BIN = Path(sys.executable).parent
+
+
+def free_port() -> int:
+    """Return a port that nobody listens on now."""
+    with socket.socket() as one:
+        one.bind((HERE, 0))
+        port: int = one.getsockname()[1]
+    return port
+
+
+def environment(folder: Path) -> dict[str, str]:
+    """Return the environment of a process that knows Spark, and nothing of the repository or of the tests' Spark."""
+    kept = {k: v for k, v in os.environ.items() if not k.startswith(("PYSPARK", "SPARK_", "PYTHON"))}
+    return {
+        **kept,
+        "PATH": f"{BIN}{os.pathsep}{os.environ['PATH']}",
+        "SPARK_LOCAL_IP": HERE,
+        "SPARK_LOCAL_DIRS": str(folder / "blocks"),
+        "SPARK_DAEMON_MEMORY": "512m",
+    }
+
+
+def packages_only(folder: Path) -> Path:
+    """Make a Python that has the packages of this one, but not the project, and return its command."""
+    command = [sys.executable, "-m", "venv", "--without-pip", str(folder)]
+    subprocess.run(command, check=True, timeout=60)
+    own = sysconfig.get_path("purelib")
+    there = sysconfig.get_path("purelib", vars={"base": str(folder), "platbase": str(folder)})
+    # A folder named in a .pth is searched, but the .pth files in it, the project's own link among them, are not read.
+    Path(there, "packages.pth").write_text(f"{own}\n")
+    return folder / "bin" / "python"
+
+
+def packed(folder: Path) -> Path:
+    """Return the zip for `--py-files`, as `make dist` packs it."""
+    subprocess.run(
+        ["make", "--silent", "dist", f"DIST={folder}"],
+        cwd=ROOT,
+        env={k: v for k, v in os.environ.items() if not k.startswith("MAKE")},
+        check=True,
+        capture_output=True,
+        timeout=300,
+    )
+    (found,) = folder.glob("*.zip")
+    return found
+
+
+def asked(url: str) -> Any:
+    """Return the JSON at an address, None while nobody answers."""
+    try:
+        with urlopen(url, timeout=10) as answer:
+            return json.load(answer)
+    except (URLError, OSError, ValueError):
+        return None
+
+
+class Standalone:
+    """A master and its workers; a context manager that leaves nothing running.
+
+    Parameters
+    ----------
+    folder : Path
+        Empty.
+    workers : int
+        Of one core each.
+
+    """
+
+    def __init__(self, folder: Path, workers: int = 2) -> None:
+        self.folder = folder
+        self._count = workers
+        self._port, self._page, self._driver_page = free_port(), free_port(), free_port()
+        self._workers: list[psutil.Popen] = []
+        self._started = ExitStack()
+
+    @property
+    def master(self) -> str:
+        """The address for `--master`."""
+        return f"spark://{HERE}:{self._port}"
+
+    def __enter__(self) -> Standalone:
+        try:
+            self._start_all()
+        except BaseException:
+            self._started.close()
+            raise
+        return self
+
+    def _start_all(self) -> None:
+        ports = ["--port", str(self._port), "--webui-port", str(self._page)]
+        self._class("master", "org.apache.spark.deploy.master.Master", "--host", HERE, *ports)
+        for number in range(self._count):
+            sizes = ["--cores", "1", "--memory", "1536m", "--webui-port", str(free_port())]
+            options = [*sizes, "--host", HERE, "--work-dir", str(self.folder / f"worker{number}" / "work")]
+            name = "org.apache.spark.deploy.worker.Worker"
+            self._workers.append(self._class(f"worker{number}", name, *options, self.master))
+        await_until(lambda: len(self._alive()) == self._count, "a worker", seconds=180)
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._started.close()
+
+    def submit(self, python: Path, packages: Path, job: str, *options: str) -> psutil.Popen:
+        """Start a driver that runs one of the project's jobs, from a copy of its entry script alone.
+
+        Parameters
+        ----------
+        python : Path
+            Of driver and executors.
+        packages : Path
+            For `--py-files`.
+        job : str
+            Its name under `jobs/`.
+        *options : str
+
+        """
+        folder = self._folder("driver")
+        script = shutil.copy(ROOT / "jobs" / f"{job}.py", folder)
+        settings = {
+            "spark.pyspark.python": python,
+            "spark.driver.host": HERE,
+            "spark.driver.memory": "1g",
+            "spark.executor.memory": "1g",
+            "spark.ui.port": self._driver_page,
+        }
+        told = [word for name, value in settings.items() for word in ("--conf", f"{name}={value}")]
+        command = ["--master", self.master, *told, "--py-files", str(packages), str(script), *options]
+        return self._start(folder, [str(BIN / "spark-submit"), *command])
+
+    def executors(self) -> list[dict[str, Any]]:
+        """Return what the driver says of its executors, as Spark's REST API names it; none while it does not run."""
+        base = f"http://{HERE}:{self._driver_page}/api/v1/applications"
+        applications = asked(base) or []
+        found = [asked(f"{base}/{one['id']}/executors") or [] for one in applications]
+        return [one for executors in found for one in executors if one["id"] != "driver"]
+
+    def kill_worker_of(self, executor: str) -> None:
+        """Kill the worker that runs an executor, with all that it has started, as a crash of its machine would."""
+        for worker in self._workers:
+            below = worker.children(recursive=True) if worker.is_running() else []
+            if any(_runs(one, executor) for one in below):
+                _kill([worker, *below])
+                return
+        raise AssertionError(f"no worker runs executor {executor}")
+
+    def said(self, name: str) -> str:
+        """Return what a process has printed: `driver`, `master`, `worker0` and so on."""
+        return (self.folder / name / "said").read_text(errors="replace")
+
+    def _alive(self) -> list[Any]:
+        state = asked(f"http://{HERE}:{self._page}/json/") or {"workers": []}
+        return [one for one in state["workers"] if one["state"] == "ALIVE"]
+
+    def _folder(self, name: str) -> Path:
+        folder = self.folder / name
+        folder.mkdir(parents=True, exist_ok=True)
+        return folder
+
+    def _class(self, name: str, class_: str, *options: str) -> psutil.Popen:
+        return self._start(self._folder(name), [str(BIN / "spark-class"), class_, *options])
+
+    def _start(self, folder: Path, command: Sequence[str]) -> psutil.Popen:
+        with (folder / "said").open("ab") as file:
+            process = psutil.Popen(
+                command,
+                cwd=folder,
+                env=environment(folder),
+                stdin=subprocess.DEVNULL,
+                stdout=file,
+                stderr=file,
+            )
+        self._started.callback(_end, process)
+        return process
+
+
+def _runs(process: psutil.Process, executor: str) -> bool:
+    words: list[str] = process.cmdline()
+    return "--executor-id" in words and words[words.index("--executor-id") + 1] == executor
+
+
+def _end(process: psutil.Popen) -> None:
+    if process.is_running():
+        _kill([process, *process.children(recursive=True)])
+
+
+def _kill(processes: Sequence[psutil.Process]) -> None:
+    for one in processes:
+        try:
+            one.kill()
+        except psutil.NoSuchProcess:
+            continue
+    psutil.wait_procs(processes, timeout=30)
