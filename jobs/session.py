@@ -22,6 +22,7 @@ from pyspark.sql import SparkSession
 
 from jobs.config import Config
 from schemas.errors import ConfigurationError
+from tables.warehouse import TIMESTAMP_MICROS, TIMESTAMP_TYPE
 
 CONF_FOLDER = Path(__file__).resolve().parent.parent / "conf"
 
@@ -59,6 +60,7 @@ def spark_session(config: Config, app: str) -> SparkSession:
         .config("spark.sql.extensions", extensions)
         .config("spark.sql.catalog.spark_catalog", DELTA_CATALOG)
         .config("spark.sql.session.timeZone", "UTC")
+        .config(TIMESTAMP_TYPE, TIMESTAMP_MICROS)
         .config("spark.sql.warehouse.dir", config.warehouse)
     )
     session = builder.getOrCreate()

@@ -14,9 +14,8 @@ from collections.abc import Mapping
 
 from delta.tables import DeltaTable
 
-from tables.append import MARK
 from tables.views import literal
-from tables.warehouse import USER_METADATA, Warehouse
+from tables.warehouse import Warehouse
 
 FILES, LOG = "delta.deletedFileRetentionDuration", "delta.logRetentionDuration"
 DEFAULTS: Mapping[str, int] = {FILES: 7, LOG: 30}
@@ -27,8 +26,7 @@ _DAYS = {"day": 1.0, "days": 1.0, "week": 7.0, "weeks": 7.0}
 
 def compact(warehouse: Warehouse, table: str) -> int:
     """Join a table's small files, and return how many were joined."""
-    session = warehouse.spark.newSession()
-    session.conf.set(USER_METADATA, MARK)
+    session = warehouse.session()
     optimize = DeltaTable.forPath(session, warehouse.path(table)).optimize()
     metrics = optimize.executeCompaction().select("metrics.numFilesRemoved").first()
     return int(metrics[0]) if metrics is not None else 0
@@ -50,8 +48,7 @@ def keep(warehouse: Warehouse, table: str, days: int) -> bool:
     other = [name for name, kept in told.items() if kept is not None and kept != wanted[name]]
     if not other:
         return False
-    session = warehouse.spark.newSession()
-    session.conf.set(USER_METADATA, MARK)
+    session = warehouse.session()
     properties = ", ".join(f"{literal(name)} = 'interval {wanted[name]} days'" for name in other)
     session.sql(f"ALTER TABLE delta.`{warehouse.path(table)}` SET TBLPROPERTIES ({properties})")
     return True

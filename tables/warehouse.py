@@ -32,6 +32,9 @@ log = logging.getLogger(__name__)
 NEAR_BYTES = 16 * 1024 * 1024
 """Up to so many bytes of files a table is small: its columns are read faster here than Spark plans to read them."""
 
+TIMESTAMP_TYPE, TIMESTAMP_MICROS = "spark.sql.parquet.outputTimestampType", "TIMESTAMP_MICROS"
+"""Spark's own INT96 is read as nanoseconds by other readers, delta-rs among them: wrong before 1677 and after 2262."""
+
 USER_METADATA = "spark.databricks.delta.commitInfo.userMetadata"
 
 
@@ -57,12 +60,18 @@ class Warehouse:
     @cached_property
     def writer(self) -> SparkSession:
         """A session whose commits carry our mark; threads share it, so nothing else is ever set in it."""
-        session = self.spark.newSession()
-        session.conf.set(USER_METADATA, MARK)
+        session = self.session()
         # What is merged is in memory, or cached and the same when it is computed again.
         session.conf.set("spark.databricks.delta.merge.materializeSource", "none")
         # With it Delta takes the caching of another table's rows meanwhile for a change of this source.
         session.conf.set("spark.databricks.delta.merge.failSourceCachedAfterMaterialization", "false")
+        return session
+
+    def session(self) -> SparkSession:
+        """Return a new session whose commits carry our mark."""
+        session = self.spark.newSession()
+        session.conf.set(USER_METADATA, MARK)
+        session.conf.set(TIMESTAMP_TYPE, TIMESTAMP_MICROS)
         return session
 
     @property
