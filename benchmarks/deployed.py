@@ -17,10 +17,26 @@ from jobs.batch.load import load_state
 from jobs.batch.run import Outcome, Writer
 from jobs.config import Config
 from jobs.options import stream_options
+from jobs.session import spark_session
+from sources.xlog.datasource import register
 from sources.xlog.segment import Segment
 from tables import cluster
 from tables.lock import WriterLock
 from tables.warehouse import Warehouse
+
+
+def session_in(folder: Path) -> SparkSession:
+    """Return a session whose warehouses lie in a folder."""
+    config = Config.model_validate(
+        {
+            "warehouse": str(folder.resolve()),
+            "checkpoint": str((folder / "unused").resolve()),
+            "sources": [{"name": "unused", "path": "/"}],
+        }
+    )
+    spark = spark_session(config, "benchmark")
+    register(spark)
+    return spark
 
 
 @dataclass

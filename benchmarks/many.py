@@ -18,14 +18,11 @@ from typing import TypeVar
 
 from pyspark.sql import SparkSession
 
-from benchmarks.deployed import Ours
+from benchmarks.deployed import Ours, session_in
 from benchmarks.logs import Member
 from jobs.batch.state import State
-from jobs.config import Config
 from jobs.options import stream_options
-from jobs.session import spark_session
 from sources.xlog.batch import segments_between, tasks_of
-from sources.xlog.datasource import register
 from sources.xlog.follow import Follower
 from sources.xlog.offset import to_text
 from sources.xlog.options import parse_options
@@ -85,15 +82,7 @@ def main() -> None:
     parser.add_argument("--rows", type=int, default=1000, help="of each batch, over all sources")
     options = parser.parse_args()
     folder = STATE / f"many-{time.time_ns()}"
-    config = Config.model_validate(
-        {
-            "warehouse": str(folder.resolve()),
-            "checkpoint": str((folder / "unused").resolve()),
-            "sources": [{"name": "unused", "path": "/"}],
-        }
-    )
-    spark = spark_session(config, "benchmark")
-    register(spark)
+    spark = session_in(folder)
     try:
         measure(spark, folder / "warm-up", 2, options.rows)
         for sources in options.sources:

@@ -24,12 +24,9 @@ from pathlib import Path
 
 from pyspark.sql import SparkSession
 
-from benchmarks.deployed import Ours, Steps
+from benchmarks.deployed import Ours, Steps, session_in
 from benchmarks.logs import Member
 from benchmarks.plain import Plain
-from jobs.config import Config
-from jobs.session import spark_session
-from sources.xlog.datasource import register
 
 STATE = Path(".state/bench")
 OWN, SHARED = ("own", "other"), "shared"
@@ -137,15 +134,7 @@ def main() -> None:
     parser.add_argument("--small-only", action="store_true", help="leave out the loads")
     options = parser.parse_args()
     folder = STATE / f"run-{time.time_ns()}"
-    config = Config.model_validate(
-        {
-            "warehouse": str(folder.resolve()),
-            "checkpoint": str((folder / "unused").resolve()),
-            "sources": [{"name": "unused", "path": "/"}],
-        }
-    )
-    spark = spark_session(config, "benchmark")
-    register(spark)
+    spark = session_in(folder)
     print(f"{platform.platform()}, Spark {spark.version}, {spark.sparkContext.defaultParallelism} cores")
     print(f"{options.rows} rows a load")
     try:

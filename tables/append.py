@@ -1,7 +1,7 @@
 """Tables that come to be, and rows that this process holds → one commit, by delta-rs: hundredths of a second.
 
 The same commit by Spark costs most of a second, whatever it holds, and a batch has a handful of them. Rows that lie
-in Spark are appended there (`tables.warehouse`), and so are those of spaces, whose variants delta-rs does not write.
+in Spark are appended there (`tables.warehouse`), and so are those of spaces, whose typed columns are Spark's.
 """
 
 from __future__ import annotations

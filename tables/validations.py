@@ -13,11 +13,11 @@ from datetime import datetime
 from typing import Any
 
 import pyarrow as pa
-from deltalake import DeltaTable, write_deltalake
+from deltalake import write_deltalake
 from pyspark.sql.pandas.types import to_arrow_schema
 
 from schemas.tables import VALIDATIONS
-from tables.append import OURS
+from tables.append import OURS, create
 from tables.place import Place
 from tables.rid import RidTable
 
@@ -48,5 +48,5 @@ def append(place: Place, run: str, moment: datetime, epoch: int, rows: Sequence[
     """
     whole = [{"run": run, "validated_at": moment, "epoch": epoch, **row} for row in rows]
     found = pa.Table.from_pylist(whole, schema=to_arrow_schema(VALIDATIONS, timezone="UTC"))
-    made = DeltaTable.create(place.uri(TABLE), found.schema, mode="ignore")
-    write_deltalake(made, found, mode="append", commit_properties=OURS)
+    create(place, TABLE, VALIDATIONS)
+    write_deltalake(place.uri(TABLE), found, mode="append", commit_properties=OURS)

@@ -14,10 +14,12 @@ from pathlib import Path
 from typing import Any
 
 from deltalake import DeltaTable
+from pyspark.sql import SparkSession
 
 from jobs.aggregate import aggregate
 from jobs.config import Config
 from schemas.names import table_name
+from tables.warehouse import Warehouse
 from tests.oracle.fold import Folded, fold_directory
 from tests.oracle.wins import Winner, last_write_wins
 from tests.truth import Recording
@@ -68,6 +70,11 @@ class Deployment:
             **changes,
         }
         return Config.model_validate(whole)
+
+    def opened(self, spark: SparkSession) -> Warehouse:
+        """Return its warehouse, for what tests do to tables with Spark."""
+        config = self.config()
+        return Warehouse(spark, config.warehouse, config.database)
 
     def run(self, **changes: Any) -> None:
         """Run the job once, to the end of what there is."""

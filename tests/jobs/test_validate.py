@@ -17,7 +17,6 @@ from jobs.secondary import indexes_of
 from jobs.validate import checks, cut_of, facts_of, tables_of, validate
 from jobs.validation.validator import Validator
 from schemas.errors import ConfigurationError
-from tables.warehouse import Warehouse
 from tests.jobs.deployment import Deployment
 from tests.jobs.written import Node, replicasets_of
 
@@ -51,11 +50,6 @@ def deployment(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) ->
     return made
 
 
-def opened(spark: SparkSession, deployment: Deployment) -> Warehouse:
-    config = deployment.config()
-    return Warehouse(spark, config.warehouse, config.database)
-
-
 def test_rows_that_break_a_unique_index_together_are_reported_once(
     deployment: Deployment, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -73,7 +67,7 @@ def test_rows_that_break_a_unique_index_together_are_reported_once(
 
 
 def test_only_unique_secondary_indexes_count(spark: SparkSession, deployment: Deployment) -> None:
-    state = load_state(opened(spark, deployment))
+    state = load_state(deployment.opened(spark))
     found = indexes_of(state, deployment.config())
     assert [(one.table, one.name, len(one.spaces)) for one in found] == [
         ("users", "i1", 2),
@@ -82,7 +76,7 @@ def test_only_unique_secondary_indexes_count(spark: SparkSession, deployment: De
 
 
 def test_a_space_that_has_no_table_is_refused(spark: SparkSession, deployment: Deployment) -> None:
-    state = load_state(opened(spark, deployment))
+    state = load_state(deployment.opened(spark))
     assert tables_of(state, deployment.config(), ["users"]) == ["users"]
     with pytest.raises(ConfigurationError, match="no table of other"):
         tables_of(state, deployment.config(), ["users", "other"])
@@ -112,7 +106,7 @@ DAMAGED: dict[str, Callable[[DataFrame], DataFrame]] = {
 
 @pytest.mark.soak
 def test_each_kind_of_damage_fails_its_own_check(spark: SparkSession, deployment: Deployment) -> None:
-    warehouse, config = opened(spark, deployment), deployment.config()
+    warehouse, config = deployment.opened(spark), deployment.config()
     state = load_state(warehouse)
     cut = cut_of(warehouse, state)
     facts = facts_of(cut, state, config, datetime.now(UTC))

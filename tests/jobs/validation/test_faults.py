@@ -55,11 +55,6 @@ def deployment(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) ->
     return made
 
 
-def opened(spark: SparkSession, deployment: Deployment) -> Warehouse:
-    config = deployment.config()
-    return Warehouse(spark, config.warehouse, config.database)
-
-
 def test_nothing_is_found_in_untouched_tables(
     deployment: Deployment, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -114,7 +109,7 @@ FOUND = {
 
 @pytest.fixture(scope="module")
 def seeded(spark: SparkSession, deployment: Deployment) -> Deployment:
-    seed(opened(spark, deployment))
+    seed(deployment.opened(spark))
     return deployment
 
 
