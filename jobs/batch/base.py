@@ -23,7 +23,10 @@ PRESENT, DELETED, UNFIT, MERGED = "present", "deleted", "unfit", "merged"
 
 _ROW = StructType([StructField(name, kind) for name, kind in VERSION_COLUMNS])
 
-_COLUMNS = (*KEYS, "tuple", "global_id", "lsn", "timestamp", "created", "state", "is_row")
+COLUMNS = (*KEYS, "tuple", "global_id", "lsn", "timestamp", "created", "state", "is_row")
+
+NEWEST = ("is_row", "epoch")
+"""What orders the entries of one key and replicaset."""
 
 
 def table_rows(warehouse: Warehouse, state: State, number: int, table: str) -> DataFrame:
@@ -70,6 +73,36 @@ def outside(state: State, table: str) -> bool:
     return writers is not None and (len(writers.replicasets) > 1 or writers.unfit)
 
 
+def entries_of(
+    warehouse: Warehouse,
+    state: State,
+    tables: Mapping[int, str],
+    keys: DataFrame,
+    *,
+    tombstones: bool,
+) -> DataFrame | None:
+    """Return what the tables hold of some keys: `base_of` with epoch, and with entries that do not hold any more.
+
+    `NEWEST` of a key and replicaset tells which one does.
+    """
+    known = {number: name for number, name in tables.items() if name in state.versions}
+    if not known:
+        return None
+    parts = [
+        table_rows(warehouse, state, number, name).join(
+            keys.where(F.col("table") == number).select("_key"), "_key", "left_semi"
+        )
+        for number, name in known.items()
+    ]
+    mixed = {number: name for number, name in known.items() if tombstones or outside(state, name)}
+    if mixed:
+        parts.append(other_versions(warehouse, state, mixed).join(keys, ["table", "_key"], "left_semi"))
+    union = parts[0]
+    for part in parts[1:]:
+        union = union.unionByName(part)
+    return union.select(*COLUMNS, "epoch")
+
+
 def base_of(
     warehouse: Warehouse,
     state: State,
@@ -95,26 +128,14 @@ def base_of(
     Returns
     -------
     DataFrame or None
-        `KEYS`, tuple, global_id, lsn, timestamp, created, state, is_row; None where no table existed.
+        `COLUMNS`; None where no table existed.
 
     """
-    known = {number: name for number, name in tables.items() if name in state.versions}
-    if not known:
+    entries = entries_of(warehouse, state, tables, keys, tombstones=tombstones)
+    if entries is None:
         return None
-    parts = [
-        table_rows(warehouse, state, number, name).join(
-            keys.where(F.col("table") == number).select("_key"), "_key", "left_semi"
-        )
-        for number, name in known.items()
-    ]
-    mixed = {number: name for number, name in known.items() if tombstones or outside(state, name)}
-    if mixed:
-        parts.append(other_versions(warehouse, state, mixed).join(keys, ["table", "_key"], "left_semi"))
-    union = parts[0]
-    for part in parts[1:]:
-        union = union.unionByName(part)
-    if mixed:
-        newest = F.max_by(F.struct(*_COLUMNS[len(KEYS) :]), F.struct("is_row", "epoch")).alias("v")
-        union = union.groupBy(*APART).agg(newest).select(*KEYS, "v.*")
-    union = union.select(*_COLUMNS)
-    return union if tombstones else union.where(F.col("state") != DELETED)
+    if tombstones or any(outside(state, name) for name in tables.values() if name in state.versions):
+        newest = F.max_by(F.struct(*COLUMNS[len(KEYS) :]), F.struct(*NEWEST)).alias("v")
+        entries = entries.groupBy(*APART).agg(newest).select(*KEYS, "v.*")
+    entries = entries.select(*COLUMNS)
+    return entries if tombstones else entries.where(F.col("state") != DELETED)

@@ -16,12 +16,12 @@ from pyspark.sql import DataFrame, Window
 from pyspark.sql import functions as F
 from pyspark.sql.types import StructType
 
-from jobs.batch.base import PRESENT, UNFIT, base_of
+from jobs.batch.base import PRESENT, UNFIT, base_of, entries_of
 from jobs.batch.choices import Choice
 from jobs.batch.decide import decide
 from jobs.batch.identities import Identities
-from jobs.batch.pin import Pins, local
-from jobs.batch.resolve import join_base, sole
+from jobs.batch.pin import Pins, by_key, local
+from jobs.batch.resolve import changes_and_entries, first, met, sole
 from jobs.batch.state import State
 from jobs.batch.versions import APART, KEYS, ORDER, reduce_puts, reduce_rows
 from tables.warehouse import Warehouse
@@ -59,10 +59,8 @@ def _of(rows: DataFrame, traits: Sequence[Traits]) -> DataFrame:
     return rows.where(F.col("table").isin([t.number for t in traits]))
 
 
-def simple_changes(rows: DataFrame, traits: Sequence[Traits], *, is_small: bool) -> list[DataFrame]:
+def simple_changes(rows: DataFrame, traits: Sequence[Traits]) -> list[DataFrame]:
     """Return the changes of tables without operations."""
-    # Once apart, rows of a key are sorted once: else Spark reduces them before the exchange too, sorted for that.
-    rows = rows if is_small else rows.repartition(*APART)
     puts = [t for t in traits if not t.deletes and not t.operations]
     deletes = [t for t in traits if t.deletes and not t.operations]
     found = []
@@ -117,7 +115,7 @@ def _fold(rows: DataFrame, base: DataFrame | None, formats: Sequence[TupleFormat
         def run(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
             return fold_arrow(batches, KEYS, fields)
 
-        apart = stream.repartition(*APART).sortWithinPartitions(*APART, *ORDER).drop(*ORDER)
+        apart = by_key(stream).sortWithinPartitions(*APART, *ORDER).drop(*ORDER)
         folded = apart.mapInArrow(run, schema)
     folded = folded.where((F.col("state") != "absent") & (F.col("is_changed") | (F.size("faults") > 0)))
     return folded.select(
@@ -187,10 +185,12 @@ def decided_changes(
         own = _of(changes, together)
         names = {t.number: t.name for t in together}
         keys = own.select("table", "_key").distinct()
-        base = base_of(warehouse, state, names, keys, tombstones=True)
-        base = base if base is None else pins.near(base)
+        entries = entries_of(warehouse, state, names, keys, tombstones=True)
+        versions = (
+            first(own) if entries is None else met(pins.beside(*changes_and_entries(own, pins.near(entries))))
+        )
         of_them = {t.number: choices[t.number] for t in together}
-        found.append(decide(join_base(own, base), identities, of_them, pins.cache))
+        found.append(decide(versions, identities, of_them, pins.cache))
     return union(found)
 
 

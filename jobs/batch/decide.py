@@ -31,7 +31,7 @@ def decide(
     Parameters
     ----------
     versions : DataFrame
-        As `jobs.batch.resolve.join_base` makes them.
+        As `jobs.batch.resolve.met` makes them.
     identities : Identities
     choices : mapping of int to Choice
         By table number.

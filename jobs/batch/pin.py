@@ -62,6 +62,16 @@ def append(warehouse: Warehouse, table: str, rows: Pinned, instead_of: str | Non
         warehouse.replace(table, rows.frame, instead_of)
 
 
+def by_key(rows: DataFrame) -> DataFrame:
+    """Return the rows, those of a key in one partition, for all that comes: reductions, unions, windows.
+
+    By the key alone, which all of them have in common. Into a fixed number of partitions: what Spark would join
+    afterwards it would have to bring apart again. Before a reduction: else Spark reduces first, sorted for that.
+    """
+    partitions = int(rows.sparkSession.conf.get("spark.sql.shuffle.partitions") or 0)
+    return rows.repartition(partitions, "_key")
+
+
 class Pins:
     """The frames that one batch holds, released together.
 
@@ -91,9 +101,15 @@ class Pins:
         """Return the same rows, which one step reads: from the driver where all other rows are there too."""
         return self.here(frame).frame
 
+    def beside(self, one: DataFrame, other: DataFrame) -> DataFrame:
+        """Return the rows of both, those of a key in one partition, as those of the first are already."""
+        if self.is_small:
+            return one.unionByName(other, allowMissingColumns=True).coalesce(1)
+        return one.unionByName(by_key(other), allowMissingColumns=True)
+
     def cache(self, frame: DataFrame) -> DataFrame:
         """Return the same rows, computed once where they are: for columns that Arrow does not bring back."""
-        cached = frame.persist(StorageLevel.MEMORY_AND_DISK)
+        cached = frame.persist(StorageLevel.MEMORY_AND_DISK_DESER)
         self._cached.append(cached)
         return cached
 

@@ -14,7 +14,7 @@ from collections.abc import Mapping
 from pyspark.sql import Column, DataFrame, Window, WindowSpec
 from pyspark.sql import functions as F
 
-from jobs.batch.base import DELETED, PRESENT, UNFIT
+from jobs.batch.base import DELETED, NEWEST, PRESENT, UNFIT
 from jobs.batch.choices import Choice, by_table
 from jobs.batch.identities import Identities
 from jobs.batch.versions import APART, KEYS
@@ -39,22 +39,42 @@ def of_key() -> WindowSpec:
     return Window.partitionBy("_key", "table")
 
 
-def join_base(changes: DataFrame, base: DataFrame | None) -> DataFrame:
-    """Return each replicaset's version after the batch, of every key that the batch touched.
+def changes_and_entries(changes: DataFrame, entries: DataFrame) -> tuple[DataFrame, DataFrame]:
+    """Return both with what they say in one column, `new` or `old`: for a union, which lets `met` pass over it once.
 
     Parameters
     ----------
     changes : DataFrame
         As `jobs.batch.versions` makes them; `exact` where the version before is worked in already.
-    base : DataFrame or None
-        As `jobs.batch.base` makes it.
+    entries : DataFrame
+        As `jobs.batch.base.entries_of` makes them.
 
     """
-    if base is None:
-        return _of_changes(changes.where(~F.col("needs_base"))).withColumn("began", F.lit(True))
-    old = base.select(*KEYS, F.struct(*[c for c in base.columns if c not in KEYS]).alias("old"))
-    new = changes.select(*KEYS, F.struct(*[c for c in changes.columns if c not in KEYS]).alias("new"))
-    both = old.join(new, APART, "full_outer")
+    return _in_one(changes, "new"), _in_one(entries, "old")
+
+
+def _in_one(frame: DataFrame, name: str) -> DataFrame:
+    return frame.select(*KEYS, F.struct(*[c for c in frame.columns if c not in KEYS]).alias(name))
+
+
+def first(changes: DataFrame) -> DataFrame:
+    """Return the versions after the first batch of its tables: each change is one, if it was to anything."""
+    return _of_changes(changes.where(~F.col("needs_base"))).withColumn("began", F.lit(True))
+
+
+def met(both: DataFrame) -> DataFrame:
+    """Return each replicaset's version after the batch, of every key that the batch touched.
+
+    Parameters
+    ----------
+    both : DataFrame
+        The union of `changes_and_entries`.
+
+    """
+    order = F.when(F.col("old").isNotNull(), F.struct(*[F.col(f"old.{name}") for name in NEWEST]))
+    both = both.groupBy(*APART).agg(
+        F.max_by("old", order).alias("old"), F.max_by("new", F.when(F.col("new").isNotNull(), 1)).alias("new")
+    )
     had = F.coalesce(F.col("old.state") != DELETED, F.lit(False))
     counts = F.col("new").isNotNull() & ~(F.col("new.needs_base") & ~had)
     goes_on = had & F.col("new.present") & ~F.col("new.began") & ~F.col("new.exact")

@@ -20,7 +20,7 @@ from jobs.batch.changes import decided_changes, folded_changes, simple_changes, 
 from jobs.batch.choices import Choice, choice_of
 from jobs.batch.identities import Identities, identities_of
 from jobs.batch.layouts import Layout, Wipe
-from jobs.batch.pin import SMALL_ROWS, Pinned, Pins, append
+from jobs.batch.pin import SMALL_ROWS, Pinned, Pins, append, by_key
 from jobs.batch.plan import Plan
 from jobs.batch.prepare import prepare_tables
 from jobs.batch.rows import (
@@ -120,8 +120,9 @@ class _Work:
     def write(self, changelog: Pinned, reached: Callable[[str], None]) -> Written:
         pins = self.pins
         rows = self._rows(changelog)
+        rows = rows if pins.is_small else by_key(rows)
         formats = [self._format(layout) for layout in self.layouts]
-        parts = simple_changes(rows, self.traits, is_small=pins.is_small)
+        parts = simple_changes(rows, self.traits)
         parts += folded_changes(self.warehouse, self.state, rows, self.traits, formats, pins)
         changes = pins.pin(union(parts)).frame
         ids = self._identities()

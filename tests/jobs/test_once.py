@@ -16,8 +16,8 @@ from pyspark.sql import SparkSession
 
 from jobs.batch import run
 from schemas.errors import LockError
+from tables import warehouse
 from tables.lock import WriterLock
-from tables.warehouse import Warehouse
 from tests.jobs.deployment import Deployment
 from tests.truth import own
 
@@ -85,6 +85,17 @@ def test_the_stream_may_be_cut_anywhere(whole: dict[str, Any], tmp_path: Path) -
     assert state(deployment) == whole
 
 
+def test_batches_that_are_too_large_for_the_driver_end_in_the_same_tables(
+    whole: dict[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(run, "SMALL_ROWS", -1)
+    monkeypatch.setattr(warehouse, "NEAR_BYTES", -1)
+    deployment = deployed(tmp_path, "a1", "b1")
+    deployment.run(max_bytes_per_trigger=150_000)
+    assert len(deployment.rows("_epochs", ["epoch"])) > 1
+    assert state(deployment) == whole
+
+
 class Death:
     """Makes the job die once a run, at a step at which it has not died yet."""
 
@@ -148,8 +159,8 @@ def test_the_process_may_end_at_once(whole: dict[str, Any], tmp_path: Path, step
 
 def test_a_second_writer_is_refused_and_writes_nothing(tmp_path: Path, spark: SparkSession) -> None:
     deployment = deployed(tmp_path, "a1")
-    warehouse = Warehouse(spark, deployment.config().warehouse, deployment.database)
-    with WriterLock(warehouse, "the first"), pytest.raises(LockError, match="the first"):
+    opened = deployment.opened(spark)
+    with WriterLock(opened, "the first"), pytest.raises(LockError, match="the first"):
         deployment.run()
     assert not deployment.rows("_epochs")
 
