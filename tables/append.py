@@ -1,7 +1,7 @@
 """Tables that come to be, and rows that this process holds → one commit, by delta-rs: hundredths of a second.
 
 The same commit by Spark costs most of a second, whatever it holds, and a batch has a handful of them. Rows that lie
-in Spark are appended there (`tables.warehouse`), and so are those of spaces, whose typed columns are Spark's.
+in Spark are appended there (`tables.warehouse`).
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any, Literal
 
 import pyarrow as pa
+import pyarrow.compute as pc
 from deltalake import CommitProperties, DeltaTable, Schema, write_deltalake
 from deltalake.exceptions import DeltaError, TableNotFoundError
 from pyspark.sql.pandas.types import to_arrow_schema
@@ -66,9 +67,8 @@ def append(place: Place, table: str, rows: pa.Table, instead_of: str | None = No
     ----------
     place : Place
     table : str
-        A system table.
     rows : pyarrow.Table
-        Its columns, in any order.
+        Its columns, in any order; variants as PySpark has them.
     instead_of : str, optional
         A condition in SQL, true of the new rows: those of which it was true go in the same commit.
 
@@ -78,13 +78,22 @@ def append(place: Place, table: str, rows: pa.Table, instead_of: str | None = No
         Where the table is not there or cannot be written.
 
     """
-    schema = schema_of(table)
     try:
         opened = DeltaTable(place.uri(table))
-        wanted = rows.select(schema.names).cast(schema)
+        schema = pa.schema(opened.schema().to_arrow())
+        wanted = pa.table([_fitting(rows[field.name], field.type) for field in schema], schema)
         mode: Literal["append", "overwrite"] = "append" if instead_of is None else "overwrite"
         write_deltalake(opened, wanted, mode=mode, predicate=instead_of, commit_properties=OURS)
     except TableNotFoundError as error:
         raise WarehouseError("the table is not there", table=table, warehouse=place.root) from error
     except (DeltaError, OSError) as error:
         raise WarehouseError(f"the table cannot be written: {error}", table=table) from error
+
+
+def _fitting(column: pa.ChunkedArray, kind: pa.DataType) -> pa.ChunkedArray:
+    """Return a column as a type; what lies under the nulls of a variant is nothing there, and null before."""
+    if not pa.types.is_struct(kind) or column.type == kind:
+        return column.cast(kind)
+    whole = column.combine_chunks() if column.num_chunks != 1 else column.chunk(0)
+    parts = [pc.fill_null(whole.field(field.name), b"") for field in kind]
+    return pa.chunked_array([pa.StructArray.from_arrays(parts, fields=list(kind), mask=whole.is_null())])

@@ -172,7 +172,7 @@ class Warehouse:
         append.append(self.place, table, append.arrow_rows(table, rows))
 
     def append_arrow(self, table: str, rows: pa.Table, instead_of: str | None = None) -> None:
-        """Append rows that the driver holds to a system table, in place of those of which a condition is true."""
+        """Append rows that the driver holds, in place of those of which a condition is true; costs no Spark job."""
         append.append(self.place, table, rows, instead_of)
 
     def append(self, table: str, rows: DataFrame) -> None:

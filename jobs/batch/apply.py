@@ -8,7 +8,7 @@ Not here: what wins (`jobs.batch.resolve`), what other tables tell of it (`jobs.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
 import pyarrow as pa
@@ -92,10 +92,54 @@ def typed(changes: DataFrame, target: Target) -> DataFrame:
     )
 
 
-def typed_here(
-    spark: SparkSession, changes: pa.Table, schema: StructType, target: Target
-) -> tuple[DataFrame, int]:
-    """Return the same as `typed` for rows that the driver holds, and how many do not fit: no task, no worker.
+@dataclass(frozen=True)
+class Here:
+    """What changes in a table, in the driver: no task and no worker types it.
+
+    Parameters
+    ----------
+    rows : pyarrow.Table
+        The changes.
+    schema : StructType
+        Of `rows`.
+    typed : pyarrow.StructArray
+        Their `TableLayout.decoded_schema`.
+    keep : pyarrow.Array
+        Whether a change puts a tuple that fits.
+
+    """
+
+    rows: pa.Table
+    schema: StructType
+    typed: pa.StructArray
+    keep: pa.Array
+
+    @property
+    def misfits(self) -> int:
+        """How many tuples do not fit."""
+        return int(self.rows["put"].combine_chunks().true_count - self.keep.true_count)
+
+    def frame(self, spark: SparkSession, target: Target) -> DataFrame:
+        """Return the same as `typed`."""
+        rows, schema = self.rows, StructType(list(self.schema.fields))
+        # Columns side by side, as pyspark loses the nulls of a variant within a struct.
+        fields = target.layout.decoded_schema().fields
+        for number, field in enumerate(fields):
+            rows = rows.append_column(f"typed_{number}", self.typed.field(number))
+            schema = schema.add(f"typed_{number}", field.dataType)
+        frame = spark.createDataFrame(rows.append_column("keep", self.keep), schema.add("keep", "boolean"))
+        whole = F.struct(*[F.col(f"typed_{number}").alias(field.name) for number, field in enumerate(fields)])
+        return frame.select("*", whole.alias("typed"))
+
+    def columns(self, target: Target) -> pa.Table:
+        """Return the rows of the table."""
+        whole = {f.name: self.typed.field(f.name) for f in target.layout.spark_schema()}
+        whole |= {name: self.rows[source] for name, source in _sources()}
+        return pa.table(whole).filter(self.keep)
+
+
+def typed_here(changes: pa.Table, schema: StructType, target: Target) -> Here:
+    """Type what changes in a table, as `typed` does, of rows that the driver holds.
 
     Parameters
     ----------
@@ -111,15 +155,7 @@ def typed_here(
     place = pc.index_in(pc.abs(changes["replicaset_id"].combine_chunks()), known)
     which = pa.array(target.formats.values(), pa.int32()).take(place)
     decoded = decode_tuples(tuples, target.layout, which)
-    keep, schema = pc.and_(put, pc.is_null(decoded.field(ERROR_COLUMN))), StructType(list(schema.fields))
-    # Columns side by side, as pyspark loses the nulls of a variant within a struct.
-    fields = target.layout.decoded_schema().fields
-    for number, field in enumerate(fields):
-        changes = changes.append_column(f"typed_{number}", decoded.field(number))
-        schema = schema.add(f"typed_{number}", field.dataType)
-    frame = spark.createDataFrame(changes.append_column("keep", keep), schema.add("keep", "boolean"))
-    whole = F.struct(*[F.col(f"typed_{number}").alias(field.name) for number, field in enumerate(fields)])
-    return frame.select("*", whole.alias("typed")), put.true_count - keep.true_count
+    return Here(changes, schema, decoded, pc.and_(put, pc.is_null(decoded.field(ERROR_COLUMN))))
 
 
 def format_column(target: Target) -> Column:
@@ -135,10 +171,13 @@ def format_column(target: Target) -> Column:
 def table_columns(target: Target) -> dict[str, Column]:
     """Return the columns of a space's table, from a frame of typed changes."""
     columns = {field.name: F.col("typed").getField(field.name) for field in target.layout.spark_schema()}
+    return columns | {name: F.col(source) for name, source in _sources()}
+
+
+def _sources() -> Iterator[tuple[str, str]]:
+    """Return the columns that every space's table has, with those of a version."""
     sources = ("_key", "tuple", "global_id", "replicaset_id", "lsn", "timestamp", "created")
-    for (name, _), source in zip(VERSION_COLUMNS, sources, strict=True):
-        columns[name] = F.col(source)
-    return columns
+    return zip((name for name, _ in VERSION_COLUMNS), sources, strict=True)
 
 
 def write_table(warehouse: Warehouse, target: Target, changes: DataFrame, *, goes_on: bool) -> None:
@@ -158,3 +197,12 @@ def write_table(warehouse: Warehouse, target: Target, changes: DataFrame, *, goe
         warehouse.append(target.name, wanted.where("keep").drop("keep", "began"))
         return
     merge_rows(warehouse, target.name, wanted, list(columns), goes_on=goes_on)
+
+
+def write_here(warehouse: Warehouse, target: Target, here: Here, *, goes_on: bool) -> int:
+    """Write as `write_table` does, into an empty table without Spark; return how many tuples do not fit."""
+    if target.is_empty:
+        warehouse.append_arrow(target.name, here.columns(target))
+    else:
+        write_table(warehouse, target, here.frame(warehouse.spark, target), goes_on=goes_on)
+    return here.misfits

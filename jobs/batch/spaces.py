@@ -239,21 +239,23 @@ class _Work:
     ) -> int:
         contended = any(t.number == target.number and t.contended for t in self.traits)
         if decided.rows is None:
-            own = decided.frame.where((F.col("table") == target.number) & F.col("writes"))
-            changes = apply.typed(own, target)
+            own_rows = (F.col("table") == target.number) & F.col("writes")
+            changes = apply.typed(decided.frame.where(own_rows), target)
             if not target.is_empty:  # MERGE reads them twice
                 changes = self.pins.cache(changes)
                 misfits = changes.where(F.col("put") & ~F.col("keep")).count()
+            apply.write_table(self.warehouse, target, changes, goes_on=not contended)
+            if target.is_empty:
+                misfits = puts - self.warehouse.read(target.name).count()
         else:
-            here = pc.and_(pc.equal(decided.rows["table"], target.number), decided.rows["writes"])
-            schema = decided.frame.schema
-            rows = decided.rows.filter(here)
+            own = pc.equal(decided.rows["table"], target.number)
+            rows = decided.rows.filter(pc.and_(own, decided.rows["writes"]))
             if not rows.num_rows:  # every change lost
                 return 0
-            changes, misfits = apply.typed_here(self.warehouse.spark, rows, schema, target)
-        apply.write_table(self.warehouse, target, changes, goes_on=not contended)
-        if target.is_empty and decided.rows is None:
-            misfits = puts - self.warehouse.read(target.name).count()
+            here = apply.typed_here(rows, decided.frame.schema, target)
+            misfits = apply.write_here(self.warehouse, target, here, goes_on=not contended)
+            if misfits:
+                changes = here.frame(self.warehouse.spark, target)
         reached(target.name)
         if misfits:
             self._append("_quarantine", tell.unfit_rows(changes, target, self.epoch))

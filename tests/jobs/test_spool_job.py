@@ -71,7 +71,8 @@ def test_files_go_when_the_tables_have_them(tmp_path: Path, tarantool: Tarantool
         commits = sorted(
             (tmp_path / "checkpoint" / "commits").glob("[0-9]*"), key=lambda path: int(path.name)
         )
-        commits[-1].unlink()
+        for file in (commits[-1], commits[-1].with_name(f".{commits[-1].name}.crc")):
+            file.unlink()
         write(tarantool, replicaset, 401)
         deployment.run()
         assert same(deployment, tarantool)

@@ -1,0 +1,55 @@
+"""A first batch that the driver writes without Spark, and one that Spark writes: the same rows for every reader."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
+from pyspark.sql.types import VariantType
+
+from jobs.batch import run
+from tests.jobs.deployment import Deployment
+from tests.truth import own
+
+pytestmark = pytest.mark.spark
+
+SPACES = ("types", "docs", "auto", "keys_decimal", "accounts")
+"""All field types; tuples without a format, whose fields are variants; fields of any type; keys; a MERGE later."""
+
+
+def deployed(folder: Path) -> Deployment:
+    made = Deployment(folder, {"a1": own().directory("a1")}, spaces={"include": list(SPACES)})
+    made.run(max_bytes_per_trigger=1 << 30)
+    return made
+
+
+def plain(rows: DataFrame) -> list[str]:
+    """Return rows as texts, sorted; variants as Spark says them, and of which type."""
+    columns = [
+        F.struct(F.to_json(F.col(f"`{field.name}`")), F.schema_of_variant(F.col(f"`{field.name}`")))
+        if isinstance(field.dataType, VariantType)
+        else F.col(f"`{field.name}`")
+        for field in rows.schema
+    ]
+    return sorted(str(tuple(row)) for row in rows.select(*columns).collect())
+
+
+def test_both_ways_write_the_same_rows(
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    here = deployed(tmp_path / "here").opened(spark)
+    monkeypatch.setattr(run, "SMALL_ROWS", -1)
+    there = deployed(tmp_path / "there").opened(spark)
+    found: dict[str, Any] = {name: (here.read(name), there.read(name)) for name in SPACES}
+    for name, (ours, theirs) in found.items():
+        assert ours.schema == theirs.schema
+        assert plain(ours) == plain(theirs) != [], name
+    engines = {
+        name: warehouse.delta(name).history(1).select("engineInfo").collect()[0][0]
+        for name, warehouse in (("types", here), ("docs", there))
+    }
+    assert engines["types"].startswith("delta-rs")
+    assert engines["docs"].startswith("Apache-Spark")
