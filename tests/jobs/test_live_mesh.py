@@ -83,7 +83,7 @@ def test_whatever_is_killed_the_tables_are_the_servers(tmp_path: Path, feed: Fee
         daemon = stack.enter_context(Command("subscribe", config, tmp_path / "daemon.log"))
         await_until(lambda: bool(list((tmp_path / "spool").glob("*.snap"))), "a snapshot", 120)
         job = stack.enter_context(Command("aggregate", config, tmp_path / "job.log"))
-        await_until(lambda: bool(settled(tmp_path)), "the first epoch", 180)
+        await_until(lambda: bool(settled(tmp_path)), "the first epoch", 300, pause=0.5)
         end, next_job = time.monotonic() + 60 * MINUTES, time.monotonic() + 15
         with Load(masters, 0.1) as load:
             while time.monotonic() < end:
@@ -102,7 +102,7 @@ def test_whatever_is_killed_the_tables_are_the_servers(tmp_path: Path, feed: Fee
                 time.sleep(chance.random() * 2)
         await_until(lambda: same_everywhere(masters), "replication", 120)
         expected = masters.vclock(1)
-        await_until(lambda: settled(tmp_path) == expected, f"{expected} in the tables", 180)
+        await_until(lambda: settled(tmp_path) == expected, f"{expected} in the tables", 600, pause=0.5)
         assert daemon.is_running
         assert job.is_running
         assert job.stop() == 143

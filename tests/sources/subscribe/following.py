@@ -21,12 +21,14 @@ QUICK = Timing(answer=2.0, poll=0.02, acknowledge=0.2, reconnect=0.02, patience=
 WAIT_SECONDS = 60.0
 
 
-def await_until(condition: Callable[[], bool], what: str = "it", seconds: float = WAIT_SECONDS) -> None:
+def await_until(
+    condition: Callable[[], bool], what: str = "it", seconds: float = WAIT_SECONDS, pause: float = 0.005
+) -> None:
     deadline = time.monotonic() + seconds
     while not condition():
         if time.monotonic() > deadline:
             raise AssertionError(f"{what} did not come")
-        time.sleep(0.005)
+        time.sleep(pause)
 
 
 def peers(*addresses: str) -> tuple[Peer, ...]:
