@@ -229,6 +229,9 @@ class Config(Part):
             if source.path in paths:
                 raise mistake(f"{source.path!r} is read by another source", "sources", number, "path")
             names[source.name] = paths[source.path] = number
+        for name in ("warehouse", "checkpoint"):
+            if getattr(self, name).startswith("s3://"):
+                raise mistake("Spark opens no s3://; allowed: s3a://", name)
         if self.checkpoint == self.warehouse:
             raise mistake("must not be the warehouse's folder", "checkpoint")
         self._check_priority(self.policies.default, "default")

@@ -7,8 +7,9 @@
     spark.sql("SELECT key, row.balance, valid_from, valid_to FROM accounts_history WHERE is_current")
 
 Versions are each replicaset's own, as its servers had them; who won between replicasets is in `_conflicts`. An UPDATE's
-tuple is computed as the newest server that is known would (`udfs.update_rules`). It reads the changelog of the space at
-the newest epoch's cut, and its view lives in the session: nothing is stored. A space that was followed from a snapshot
+tuple is computed as the server that wrote the replicaset's newest log would (`udfs.update_rules`); where that file is
+not there any more, as a new server would, and a warning says so. It reads the changelog of the space at the newest
+epoch's cut, and its view lives in the session: nothing is stored. A space that was followed from a snapshot
 begins with what the snapshot held, whose time is not known.
 Not here: the fold (`udfs.history`).
 """
@@ -16,6 +17,7 @@ Not here: the fold (`udfs.history`).
 from __future__ import annotations
 
 import argparse
+import logging
 import sys
 from collections.abc import Iterator, Sequence
 from typing import Any
@@ -29,18 +31,26 @@ from jobs.batch.control import follow
 from jobs.batch.layouts import Layout, Route, Routes, Wipe, route_spaces
 from jobs.batch.route import router_of
 from jobs.batch.rows import with_keys
+from jobs.batch.scan import server_of
+from jobs.batch.state import State
 from jobs.batch.summary import ControlRow, Order
 from jobs.cli import parser, run
 from jobs.config import Config
+from jobs.options import stream_options
 from jobs.session import spark_session
 from schemas.errors import UnsupportedError, WarehouseError
 from schemas.iproto import SystemSpace
 from schemas.space import Space
+from sources.xlog.follow import Follower
+from sources.xlog.options import parse_options
 from tables import epochs
 from tables.warehouse import Warehouse
 from udfs.history import RESULT_SPARK, ROW_COLUMNS, history_arrow
-from udfs.tuple_format import format_of
+from udfs.tuple_format import TupleFormat, format_of
 from udfs.tuples import tuple_columns
+from udfs.update_rules import LATEST, Rules, rules_of
+
+LOG = logging.getLogger(__name__)
 
 CONTROL = (SystemSpace.SPACE, SystemSpace.INDEX, SystemSpace.TRUNCATE)
 CHANGES = ("INSERT", "REPLACE", "UPDATE", "UPSERT", "DELETE")
@@ -146,10 +156,30 @@ def history(warehouse: Warehouse, config: Config, table: str) -> DataFrame:
                 f"the history cannot be told: {refusal.reason}", table=table, advice="ask _changelog itself"
             )
     ways = [(kept.index(route.layout), route) for route in routes.routes if route.layout in kept]
-    rows = _keyed(_laid_out(log, ways), layouts)
+    laid_out = _laid_out(log, ways)
+    rules = rules_by_replicaset(laid_out, config)
+    formats = [format_of(layout.space, rules.get(layout.replicaset_id, LATEST)) for layout in layouts]
     wipes = [wipe for wipe in routes.wipes if wipe.table == table]
-    made = _folded(_with_wipes(rows, wipes), layouts)
+    made = _folded(_with_wipes(_keyed(laid_out, layouts), wipes), formats)
     return _shown(made, layouts, config)
+
+
+def rules_by_replicaset(log: DataFrame, config: Config) -> dict[int, Rules]:
+    """Return how the servers of replicasets compute an UPDATE, by the header of the newest log that has one."""
+    newest = F.max_by(F.struct("source", "file"), F.struct(*ORDER)).alias("newest")
+    rows = log.where(F.col("type").isin("UPDATE", "UPSERT")).groupBy("replicaset_id").agg(newest).collect()
+    follower = Follower(parse_options(stream_options(config, State(), 1)))
+    known = {source.name for source in config.sources}
+    found = {}
+    for replicaset_id, (source, file) in rows:
+        server = server_of(follower, source, file) if source in known else None
+        if server is None:
+            LOG.warning(
+                "%s of %s is not there: its UPDATEs are told as a new server computes them", file, source
+            )
+        else:
+            found[replicaset_id] = rules_of(server)
+    return found
 
 
 def register_history(warehouse: Warehouse, config: Config, table: str) -> str:
@@ -207,8 +237,7 @@ def _with_wipes(rows: DataFrame, wipes: Sequence[Wipe]) -> DataFrame:
     return result
 
 
-def _folded(rows: DataFrame, layouts: Sequence[Layout]) -> DataFrame:
-    formats = [format_of(layout.space) for layout in layouts]
+def _folded(rows: DataFrame, formats: Sequence[TupleFormat]) -> DataFrame:
     carried = [*ORDER, "epoch", "type"]
 
     def run_(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:

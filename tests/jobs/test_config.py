@@ -292,6 +292,13 @@ def test_warehouse_and_checkpoint_lie_apart(yaml: Path) -> None:
     assert error.fields["path"] == "checkpoint"
 
 
+@pytest.mark.parametrize("name", ["warehouse", "checkpoint"])
+def test_what_spark_writes_is_at_a_place_that_spark_opens(yaml: Path, name: str) -> None:
+    error = refused(yaml, LEAST.replace(f"{name}: ", f"{name}: s3://bucket/"))
+    assert error.fields["path"] == name
+    assert "s3a://" in error.reason
+
+
 def test_a_long_value_is_shown_short(yaml: Path) -> None:
     assert len(str(refused(yaml, f"{LEAST}start: {'x' * 10_000}"))) < 300
 
