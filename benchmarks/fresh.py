@@ -106,7 +106,8 @@ def report(folder: Path, trigger: int) -> None:
         [
             moments[row["epoch"]] - row["timestamp"].timestamp()
             for row in rows
-            if row["epoch"] > known[WARM - 1] and row["file"].endswith(".xlog")
+            # A batch that the job did not finish has rows, but no epoch.
+            if known[WARM - 1] < row["epoch"] <= known[-1] and row["file"].endswith(".xlog")
         ]
     )
     median, most = np.percentile(ages, [50, 95])

@@ -90,12 +90,17 @@ def having(column: str, value: str) -> Callable[[DataFrame], DataFrame]:
     return lambda rows: rows.withColumn(column, F.expr(value))
 
 
+def with_row(values: str) -> Callable[[DataFrame], DataFrame]:
+    """Return what adds a row, where there may be none to be spoilt."""
+    return lambda rows: rows.unionByName(rows.sparkSession.sql(f"SELECT {values}"), allowMissingColumns=True)
+
+
 DAMAGED: dict[str, Callable[[DataFrame], DataFrame]] = {
     "_cluster": twice,
     "_applier_map": having("global_id", "77"),
     "_vclock": having("global_id", "77"),
     "_epochs": twice,
-    "_conflicts": having("loser_global_id", "77"),
+    "_conflicts": with_row("77L AS loser_global_id"),
     "_schema": having("name", "CAST(NULL AS STRING)"),
     "_changelog": having("absent", "1"),
     "_schema_columns": having("found_type", "'string'"),
