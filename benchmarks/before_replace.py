@@ -16,9 +16,10 @@ from pyspark.sql import Column, DataFrame, SparkSession, Window
 from pyspark.sql import functions as F
 
 from jobs.batch.apply import Target
-from jobs.batch.choices import choice_of
+from jobs.batch.choices import Choice, choice_of
 from jobs.batch.decide import decide
 from jobs.batch.identities import Identities
+from jobs.batch.pin import Pins
 from jobs.batch.versions import FAULTS
 from jobs.config import Config
 from jobs.config_policies import Policy
@@ -81,24 +82,31 @@ def versions(spark: SparkSession, keys: int, share: int) -> DataFrame:
         F.lit("present").alias("state"),
         F.lit(True).alias("began"),
         F.lit(None).cast(FAULTS).alias("faults"),
+        F.lit(False).alias("unknown"),
         F.lit(True).alias("changed"),
         F.lit(False).alias("is_row"),
     )
 
 
-def best(work: Callable[[], DataFrame]) -> float:
+def best(work: Callable[[Pins], DataFrame]) -> float:
     """Return the seconds of the fastest run."""
     found = []
     for _ in range(RUNS):
-        began = time.perf_counter()
-        work().write.format("noop").mode("overwrite").save()
+        pins, began = Pins(is_small=False), time.perf_counter()
+        work(pins).write.format("noop").mode("overwrite").save()
         found.append(time.perf_counter() - began)
+        pins.release()
     return min(found)
 
 
-def passed(rows: DataFrame) -> DataFrame:
+def passed(rows: DataFrame, _pins: Pins) -> DataFrame:
     """Return the rows after one window over their key."""
     return rows.withColumn("count", F.count("*").over(Window.partitionBy("table", "_key")))
+
+
+def chosen(rows: DataFrame, choice: Choice, pins: Pins) -> DataFrame:
+    """Return the rows after a choice."""
+    return decide(rows, IDS, {0: choice}, pins.cache)
 
 
 def main() -> None:
@@ -117,12 +125,11 @@ def main() -> None:
     for share in SHARES:
         rows = versions(spark, keys, share).persist()
         count = rows.count()
-        unit = best(lambda rows=rows: passed(rows))  # type: ignore[misc]
+        unit = best(partial(passed, rows))
         print(f"{share} % of {keys} keys contended, {count} versions: one window takes {unit:.2f} s")
         for name, policy in POLICIES.items():
             choice = choice_of(target, policy, (), IDS)
-            made = partial(decide, rows, IDS, {0: choice}, DataFrame.localCheckpoint)
-            seconds = best(made)
+            seconds = best(partial(chosen, rows, choice))
             rate = count / seconds
             print(f"  {name:28} {seconds:6.2f} s  {seconds / unit:5.2f} x  {rate:10.0f} versions/s")
         rows.unpersist()
