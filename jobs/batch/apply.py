@@ -1,7 +1,7 @@
 """Decisions → the Delta tables of spaces.
 
-One MERGE a space's table (one append where it is empty), side by side. Typed columns are made
-here and only here, from the exact tuple. What does not fit its format goes to `_quarantine` and
+One MERGE a space's table, side by side; one append where it is empty, by delta-rs where the driver holds the rows.
+Typed columns are made here and only here, from the exact tuple. What does not fit its format goes to `_quarantine` and
 stays a version (`unfit`), so that a later UPDATE finds it.
 Not here: what wins (`jobs.batch.resolve`), what other tables tell of it (`jobs.batch.tell`).
 """
@@ -188,7 +188,7 @@ def write_table(warehouse: Warehouse, target: Target, changes: DataFrame, *, goe
     changes : DataFrame
         From `typed`.
     goes_on : bool
-        Whether `began` decides if the row before lends its `_created`: the changes were not joined with it.
+        Whether `began` decides if the row before lends its `_created`: the changes have not met it.
 
     """
     columns = table_columns(target)

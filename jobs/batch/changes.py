@@ -1,7 +1,7 @@
-"""Keyed rows → decided changes of all tables of a batch: reduce, fold, join, choose.
+"""Keyed rows → decided changes of all tables of a batch: reduce, fold, meet what was there, choose.
 
 The data's way, in order: rows with only puts and deletes are reduced natively; keys with an UPDATE or UPSERT are
-folded in Arrow over the version before; what needs it is joined with the versions before; tables that several
+folded in Arrow over the version before; what needs it meets the versions before; tables that several
 replicasets write go through the choice. Each table takes the shortest way that is right for it.
 """
 
