@@ -16,6 +16,7 @@ from pyspark.sql import Column
 from pyspark.sql import functions as F
 
 from schemas.iproto import VCLOCK_MAX
+from udfs.literals import array_literal
 
 MISSING = -1
 
@@ -49,14 +50,14 @@ class Slots:
         array = np.full(self.count, MISSING, dtype=np.int64)
         for segment, value in values.items():
             array[segment - self.first] = value
-        return F.get(F.lit(array), self.segment())
+        return F.get(array_literal(array.tolist(), "bigint"), self.segment())
 
     def per_slot(self, values: Mapping[tuple[int, int], int]) -> Column:
         """Return the value of a row's (segment, replica id), `MISSING` where there is none."""
         array = np.full(self.count * VCLOCK_MAX, MISSING, dtype=np.int64)
         for (segment, replica_id), value in values.items():
             array[(segment - self.first) * VCLOCK_MAX + replica_id] = value
-        return F.get(F.lit(array), self.slot())
+        return F.get(array_literal(array.tolist(), "bigint"), self.slot())
 
 
 @dataclass(frozen=True)

@@ -23,7 +23,10 @@ from schemas.space import Space
 from schemas.tables import VERSION_COLUMNS
 from tables.spaces import merge_rows
 from tables.warehouse import Warehouse
+from udfs.literals import array_literal
 from udfs.tuples import decode_tuples, tuple_columns
+
+NO_FORMAT = -1
 
 
 @dataclass(frozen=True)
@@ -160,12 +163,10 @@ def typed_here(changes: pa.Table, schema: StructType, target: Target) -> Here:
 
 def format_column(target: Target) -> Column:
     """Return the index of the format of a version's tuple in the table's layout."""
-    column = F.lit(None).cast("int")
-    for replicaset_id, index in target.formats.items():
-        # A tuple that a policy made bears minus the id of the replicaset whose format it has.
-        own = F.abs(F.col("replicaset_id")) == replicaset_id
-        column = F.when(own, F.lit(index)).otherwise(column)
-    return column
+    indexes = [target.formats.get(i, NO_FORMAT) for i in range(max(target.formats, default=0) + 1)]
+    # A tuple that a policy made bears minus the id of the replicaset whose format it has.
+    index = F.get(array_literal(indexes, "int"), F.abs(F.col("replicaset_id")))
+    return F.nullif(index, F.lit(NO_FORMAT))
 
 
 def table_columns(target: Target) -> dict[str, Column]:

@@ -21,6 +21,7 @@ from jobs.batch.stretch import Stretch
 from jobs.batch.summary import FIRST, LIMBO_TYPES, Order
 from schemas.iproto import GROUP_LOCAL, SystemSpace
 from schemas.tables import CHANGELOG, PENDING
+from udfs.literals import array_literal
 from udfs.remap import Mapped, Slots, global_id_column, own_ids
 
 COMMITTED, ROLLED_BACK, LOCAL = "committed", "rolled_back", "local"
@@ -211,7 +212,7 @@ def changelog_rows(rows: DataFrame, plan: Plan, epoch: int) -> DataFrame:
     )
     rows = with_layout(rows, plan)
     names = [layout.space.name for layout in plan.routes.layouts]
-    space = F.get(F.lit(names), F.col("layout")) if names else F.lit(None).cast("string")
+    space = F.get(array_literal(names, "string"), F.col("layout")) if names else F.lit(None).cast("string")
     rows = rows.withColumn("space", space).withColumn("hash", body_hash()).withColumn("epoch", F.lit(epoch))
     rows = _without_cluster(rows)
     return rows.select([F.col(f.name).cast(f.dataType) for f in CHANGELOG])

@@ -8,6 +8,8 @@ from dataclasses import dataclass
 from pyspark.sql import Column
 from pyspark.sql import functions as F
 
+from udfs.literals import array_literal
+
 
 @dataclass(frozen=True)
 class Identities:
@@ -28,8 +30,8 @@ class Identities:
     def order(self) -> list[Column]:
         """Return what decides between versions of one sequence."""
         return [
-            F.get(F.lit(list(self.replicasets)), F.col("replicaset_id")),
-            F.get(F.lit(list(self.instances)), F.col("global_id").cast("int")),
+            F.get(array_literal(self.replicasets, "string"), F.col("replicaset_id")),
+            F.get(array_literal(self.instances, "string"), F.col("global_id").cast("int")),
             F.col("lsn"),
         ]
 

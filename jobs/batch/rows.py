@@ -23,6 +23,7 @@ from jobs.batch.versions import KEYS, ORDER
 from schemas.tables import CHANGELOG
 from tables.warehouse import Warehouse
 from udfs.keys import KEY_SPARK, canonical_keys, key_columns
+from udfs.literals import array_literal
 
 ROW_COLUMNS = (
     *KEYS,
@@ -93,7 +94,7 @@ def keyed_rows(
     timed = F.when(~F.col("segment").isin(list(snapshots)), F.col("timestamp"))
     rows = changelog.withColumn("timestamp", timed if snapshots else F.col("timestamp"))
     return rows.select(
-        F.get(F.lit(numbers), F.col("layout")).alias("table"),
+        F.get(array_literal(numbers, "int"), F.col("layout")).alias("table"),
         "replicaset_id",
         F.col("k.key").alias("_key"),
         *ROW_COLUMNS[len(KEYS) : -1],
