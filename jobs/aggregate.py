@@ -19,6 +19,7 @@ from pyspark.sql.streaming.query import StreamingQuery
 
 from jobs.batch.choices import check_functions
 from jobs.batch.load import load_state
+from jobs.batch.remask import remasked
 from jobs.batch.run import Outcome, Writer
 from jobs.cli import parser, run
 from jobs.config import Config
@@ -54,7 +55,7 @@ def opened_writer(
     warehouse.create_system_tables()
     epochs.take_back(warehouse, epochs.last(warehouse))
     cluster.start(warehouse, config.cluster.allocation, datetime.now(UTC))
-    state = load_state(warehouse)
+    state = remasked(warehouse, config, load_state(warehouse))
     options = stream_options(config, state, spark.sparkContext.defaultParallelism)
     writer = Writer(warehouse, config, options, lock, state, watch)
     writer.go_on()

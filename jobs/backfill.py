@@ -1,11 +1,12 @@
-"""Backfill part of a log, or rebuild a space's table under another policy: bounded, idempotent, beside the stream too.
+"""Backfill part of a log, heal a divergence, or rebuild a table under another policy: bounded, beside the stream too.
 
     spark-submit jobs/backfill.py --config FILE [--source S] [--from T] [--to T]
+    spark-submit jobs/backfill.py --config FILE --heal S
     spark-submit jobs/backfill.py --config FILE --rebuild SPACE [--policy P] [--dry-run]
 
 The work is asked of whoever holds the writer's lock: a running stream does it between two batches, else this command
 takes the lock and does it itself. `--dry-run` shows what would change and writes nothing.
-Not here: what a backfill reads (`jobs.refill`), what a rebuild changes (`jobs.batch.rebuild`).
+Not here: what a backfill reads (`jobs.refill`), what heals (`jobs.heal`), what a rebuild does (`jobs.batch.rebuild`).
 """
 
 from __future__ import annotations
@@ -153,12 +154,18 @@ def asked(config: Config, options: argparse.Namespace) -> tuple[str, Mapping[str
         The options contradict each other.
 
     """
+    names = [one.name for one in config.sources]
+    for source in (options.source, options.heal):
+        if source is not None and source not in names:
+            raise ConfigurationError(f"{source!r} is not a source; there are {', '.join(names)}")
+    if options.heal is not None:
+        others = (options.source, options.since, options.until, options.rebuild, options.policy)
+        if any(other is not None for other in others) or options.dry_run:
+            raise ConfigurationError("--heal takes the newest snapshot of its source, and no other option")
+        return "heal", {"source": options.heal}
     if options.rebuild is None:
         if options.policy is not None or options.dry_run:
             raise ConfigurationError("--policy and --dry-run belong to --rebuild")
-        names = [one.name for one in config.sources]
-        if options.source is not None and options.source not in names:
-            raise ConfigurationError(f"{options.source!r} is not a source; there are {', '.join(names)}")
         moments = {"from": options.since, "to": options.until}
         texts = {name: None if one is None else one.isoformat() for name, one in moments.items()}
         return "backfill", {"source": options.source, **texts}
@@ -202,6 +209,7 @@ def arguments() -> argparse.ArgumentParser:
         "--from", dest="since", type=moment, metavar="T", help="leave out files that end before"
     )
     found.add_argument("--to", dest="until", type=moment, metavar="T", help="leave out files that begin then")
+    found.add_argument("--heal", metavar="S", help="take what the newest snapshot of a source says for right")
     found.add_argument("--rebuild", metavar="SPACE", help="choose between the versions of a space anew")
     found.add_argument("--policy", metavar="P", help="another policy than the configured one, with --dry-run")
     found.add_argument("--dry-run", action="store_true", help="show what a rebuild would change")

@@ -11,17 +11,17 @@ itself (`conf/spark-defaults.conf`, or `--conf` of spark-submit), and command-li
 from __future__ import annotations
 
 from collections.abc import Iterable
-from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Annotated, Literal, TypeVar
 
-from pydantic import BaseModel, Field, ValidationError, model_validator
+from pydantic import BaseModel, ValidationError, model_validator
 
 from jobs.config_errors import mistakes_of
 from jobs.config_live import Live
 from jobs.config_metrics import Metrics
 from jobs.config_policies import Policies, Policy, uuid_or_none
 from jobs.config_relay import Relay
+from jobs.config_spaces import Spaces
 from jobs.config_subscribe import Subscribe
 from jobs.config_validation import Validation
 from jobs.config_values import (
@@ -37,7 +37,6 @@ from jobs.config_values import (
     mistake,
 )
 from jobs.yaml_document import read_document, refuse
-from schemas.names import table_name
 
 _Model = TypeVar("_Model", bound=BaseModel)
 
@@ -76,62 +75,6 @@ class Cluster(Part):
     """
 
     allocation: Literal["counter", "preserve"] = "counter"
-
-
-class Spaces(Part):
-    """Which spaces become tables, under which names.
-
-    Parameters
-    ----------
-    include, exclude : tuple of str
-        Patterns of names, `*` and `?` as in a shell; capitals matter. A space that both match is left out.
-    rename : dict
-        From a space's name to the name of its table.
-    per_replicaset : tuple of str
-        Patterns of names of spaces that are not merged: each replicaset has a table of its own, `<table>__r<id>`.
-    local : bool
-        False: rows of local spaces, which belong to one instance, are left out.
-
-    """
-
-    include: tuple[str, ...] = ("*",)
-    exclude: tuple[str, ...] = ()
-    rename: dict[str, str] = Field(default_factory=dict)
-    per_replicaset: tuple[str, ...] = ()
-    local: Annotated[Literal[False], later(True)] = False
-
-    @model_validator(mode="after")
-    def _targets(self) -> Spaces:
-        taken: dict[str, str] = {}
-        for space, table in self.rename.items():
-            if not table or table_name(table) != table:
-                raise mistake(f"{table!r} is not a table's name; allowed: a-z, 0-9, _", "rename", space)
-            if table in taken:
-                raise mistake(f"{table!r} is the name of {taken[table]!r} already", "rename", space)
-            taken[table] = space
-        return self
-
-    def wants(self, space_name: str) -> bool:
-        """Whether a space becomes a table."""
-        return _matches(space_name, self.include) and not _matches(space_name, self.exclude)
-
-    def table(self, space_name: str, local_to: int | None = None, replicaset: int | None = None) -> str:
-        """Return the name of a space's table: as renamed, or as `schemas.names` escapes it.
-
-        Parameters
-        ----------
-        local_to : int, optional
-            Global id of the instance whose local space it is.
-        replicaset : int, optional
-            Id of the replicaset; asked for where the space is not merged.
-
-        """
-        alone = replicaset if _matches(space_name, self.per_replicaset) else None
-        return table_name(self.rename.get(space_name, space_name), local_to, alone)
-
-
-def _matches(name: str, patterns: tuple[str, ...]) -> bool:
-    return any(fnmatchcase(name, pattern) for pattern in patterns)
 
 
 class Types(Part):

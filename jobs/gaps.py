@@ -8,7 +8,8 @@ from typing import Any
 
 TABLE = "_gaps"
 MISSING, DIVERGENCE = "missing", "divergence"
-OPEN, FILLED = "open", "filled"
+OPEN, FILLED, HEALED = "open", "filled", "healed"
+CLOSED = (FILLED, HEALED)
 KEY = ("replicaset_id", "local_id", "first_lsn", "last_lsn", "kind")
 
 

@@ -96,7 +96,7 @@ def refill(spark: SparkSession, config: Config, writer: Writer, source: str, spa
         It holds no log to read.
 
     """
-    options = _options(spark, config, writer, source)
+    options = options_of(spark, config, writer, source)
     follower = Follower(parse_options(options))
     begin = follower.latest({})
     for uuid, entry in begin.items():
@@ -110,7 +110,15 @@ def refill(spark: SparkSession, config: Config, writer: Writer, source: str, spa
     raise SourceError("there is nothing to read", source=source)
 
 
-def _options(spark: SparkSession, config: Config, writer: Writer, source: str) -> Mapping[str, str]:
+def options_of(spark: SparkSession, config: Config, writer: Writer, source: str) -> Mapping[str, str]:
+    """Return the options of `format("xlog")` for one source alone.
+
+    Raises
+    ------
+    ConfigurationError
+        There is no such source.
+
+    """
     own = tuple(one for one in config.sources if one.name == source)
     if not own:
         names = ", ".join(one.name for one in config.sources)

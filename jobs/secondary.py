@@ -21,6 +21,7 @@ from jobs.batch.columns import current_spaces, target_of
 from jobs.batch.state import State
 from jobs.config import Config
 from schemas.errors import AggregatorError
+from schemas.names import held_in
 from schemas.space import Space, part_of
 from tables.warehouse import Warehouse
 from udfs.keys import key_columns
@@ -89,9 +90,8 @@ def broken(warehouse: Warehouse, state: State, config: Config, index: UniqueInde
     target = target_of(0, index.table, state, config, (), frozenset([index.table]))
     places = {replicaset: i for i, replicaset in enumerate(index.spaces)}
     keys = key_columns(list(index.spaces.values()))
-    rows = warehouse.read(index.table, state.versions[index.table]).withColumn(
-        "replicaset_id", F.abs("_replicaset_id")
-    )
+    held = held_in(state.versions, index.table)
+    rows = warehouse.read(held, state.versions[held]).withColumn("replicaset_id", F.abs("_replicaset_id"))
     layout = format_column(Target(0, index.table, target.layout, places, is_empty=False))
     keyed = rows.withColumn("index_key", keys(F.col("_tuple"), layout, F.lit(True)).getField("key"))
     same = Window.partitionBy("index_key").orderBy(

@@ -1,4 +1,4 @@
-"""What the writer does between two batches because somebody asked: backfill, rebuild, maintenance, noted conflicts.
+"""What the writer does between two batches because somebody asked: backfill, healing, rebuild, maintenance, conflicts.
 
 Whoever holds the writer's lock serves the requests: the stream, or where none runs the command itself. A request that
 fails is answered with its reason; what it had written is taken back, and the stream goes on.
@@ -21,6 +21,7 @@ from jobs.batch.rebuild import rebuild_of, write_rebuild
 from jobs.batch.run import Writer
 from jobs.config import Config
 from jobs.config_policies import Policy
+from jobs.heal import heal
 from jobs.refill import Span, Watch, refill
 from schemas.errors import AggregatorError, UnsupportedError
 from tables import epochs, maintenance, requests
@@ -65,6 +66,7 @@ class Service:
         self._seen, self._looked = -1, 0.0
         self._kinds: dict[str, Callable[[Request], str]] = {
             "backfill": self._backfill,
+            "heal": self._heal,
             "rebuild": self._rebuild,
             "conflicts": self._conflicts,
             "maintenance": self._maintenance,
@@ -112,6 +114,10 @@ class Service:
         names = [asked["source"]] if asked.get("source") else [one.name for one in self._config.sources]
         rows = sum(refill(self._spark, self._config, self._writer, name, span, self._watch) for name in names)
         return f"{rows} rows read of {', '.join(names)}"
+
+    def _heal(self, request: Request) -> str:
+        source, name = request.arguments["source"], f"heal {request.id}"
+        return heal(self._spark, self._config, self._warehouse, self._writer, source, name)
 
     def _rebuild(self, request: Request) -> str:
         space, policy = request.arguments["space"], Policy.model_validate(request.arguments["policy"])

@@ -22,6 +22,8 @@ aggregator's own. Tarantool takes any printable name and tells `SQLT` from `sqlt
 names give one result, also for a reader who ignores case, and `unescape` gives the name back. Results need no
 quotes in SQL, unless the name is one of its keywords.
 
+The exact tuples of a space whose table is masked lie beside it, in `_exact_<table>`, which no escape gives.
+
 A table of a space that is local to one instance ends in `__l<global id>`, one that holds the rows of one replicaset
 alone in `__r<replicaset id>`. A result beyond the 255 bytes that
 a file system takes is cut and ends in `__h` and 32 hex digits of the name's SHA-256; only `_schema` knows the
@@ -34,13 +36,16 @@ from __future__ import annotations
 
 import hashlib
 import re
-from collections.abc import Iterator
+from collections.abc import Container, Iterator
 from itertools import groupby
 
 from schemas.errors import WarehouseError
 
 NAME_MAX_BYTES = 255
 """What Linux file systems and object stores' tools take as one component of a path (`NAME_MAX`)."""
+
+EXACT = "_exact_"
+"""What the table of a space's exact tuples begins with, where the space's own table is masked."""
 
 _PLAIN = re.compile(r"[a-z][a-z0-9_]*")
 _CAPITALS = r"u(?P<start>\d+)(?:_(?P<count>\d+))?"
@@ -83,6 +88,21 @@ def table_name(space_name: str, local_to: int | None = None, replicaset: int | N
 def column_name(field_name: str) -> str:
     """Return the name of the column that holds a field: the same escape as `table_name`."""
     return table_name(field_name)
+
+
+def exact_table(table: str) -> str:
+    """Return the name of the table that holds the exact tuples of a space whose own table is masked."""
+    name = EXACT + table
+    if len(name) <= NAME_MAX_BYTES:
+        return name
+    digest = "__h" + hashlib.sha256(table.encode()).hexdigest()[:32]
+    return name[: NAME_MAX_BYTES - len(digest)] + digest
+
+
+def held_in(tables: Container[str], table: str) -> str:
+    """Return which of some tables holds the exact tuples of a space: its own, unless that is masked."""
+    exact = exact_table(table)
+    return exact if exact in tables else table
 
 
 def local_to(name: str) -> int | None:

@@ -90,6 +90,22 @@ def append(place: Place, table: str, rows: pa.Table, instead_of: str | None = No
         raise WarehouseError(f"the table cannot be written: {error}", table=table) from error
 
 
+def set_property(place: Place, table: str, name: str, value: str) -> None:
+    """Set a property of a table, in a commit of its own.
+
+    Raises
+    ------
+    WarehouseError
+        Where the table is not there or cannot be written.
+
+    """
+    try:
+        opened = DeltaTable(place.uri(table))
+        opened.alter.set_table_properties({name: value}, raise_if_not_exists=False, commit_properties=OURS)
+    except (DeltaError, OSError) as error:
+        raise WarehouseError(f"the property {name} cannot be set: {error}", table=table) from error
+
+
 def _fitting(column: pa.ChunkedArray, kind: pa.DataType) -> pa.ChunkedArray:
     """Return a column as a type; what lies under the nulls of a variant is nothing there, and null before."""
     if not pa.types.is_struct(kind) or column.type == kind:

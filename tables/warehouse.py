@@ -160,6 +160,10 @@ class Warehouse:
         found = self._snapshot(table).metadata().configuration().get(name)
         return str(found.get()) if found.isDefined() else None
 
+    def set_property(self, table: str, name: str, value: str) -> None:
+        """Set a property of the table, in a commit of its own."""
+        append.set_property(self.place, table, name, value)
+
     def _snapshot(self, table: str) -> Any:
         jvm, session = self.spark.sparkContext._jvm, self.spark._jsparkSession
         if jvm is None:

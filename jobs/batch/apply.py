@@ -18,7 +18,9 @@ from pyspark.sql import functions as F
 from pyspark.sql.types import StructType
 
 from jobs.batch.base import PRESENT
+from jobs.batch.masks import Mask
 from schemas.layout import ERROR_COLUMN, TableLayout
+from schemas.names import exact_table
 from schemas.space import Space
 from schemas.tables import VERSION_COLUMNS
 from tables.spaces import merge_rows
@@ -47,6 +49,8 @@ class Target:
         Whether nothing was ever written to it.
     spaces : tuple of Space
         The space's definitions, in the order of the layout's formats.
+    mask : Mask or None
+        Of a table that readers see without some fields.
 
     """
 
@@ -56,6 +60,17 @@ class Target:
     formats: Mapping[int, int]
     is_empty: bool
     spaces: tuple[Space, ...] = ()
+    mask: Mask | None = None
+
+    @property
+    def exact(self) -> str:
+        """The table that holds the exact tuples."""
+        return self.name if self.mask is None else exact_table(self.name)
+
+    @property
+    def tables(self) -> tuple[str, ...]:
+        """All tables that a change of a row goes to."""
+        return tuple(dict.fromkeys((self.exact, self.name)))
 
 
 def with_writes(decided: DataFrame) -> DataFrame:
@@ -182,28 +197,37 @@ def _sources() -> Iterator[tuple[str, str]]:
 
 
 def write_table(warehouse: Warehouse, target: Target, changes: DataFrame, *, goes_on: bool) -> None:
-    """Write one space's table.
+    """Write one space's table, and the one that readers see of a masked one.
 
     Parameters
     ----------
     changes : DataFrame
-        From `typed`.
+        From `typed`; of a masked one read twice.
     goes_on : bool
         Whether `began` decides if the row before lends its `_created`: the changes have not met it.
 
     """
+    for table in target.tables:
+        _write(warehouse, target, table, changes, goes_on=goes_on)
+
+
+def _write(warehouse: Warehouse, target: Target, table: str, changes: DataFrame, *, goes_on: bool) -> None:
     columns = table_columns(target)
+    if target.mask is not None and table == target.name:
+        columns = target.mask.columns(columns, target.layout)
     wanted = changes.select(*[column.alias(name) for name, column in columns.items()], "keep", "began")
     if target.is_empty:
-        warehouse.append(target.name, wanted.where("keep").drop("keep", "began"))
+        warehouse.append(table, wanted.where("keep").drop("keep", "began"))
         return
-    merge_rows(warehouse, target.name, wanted, list(columns), goes_on=goes_on)
+    merge_rows(warehouse, table, wanted, list(columns), goes_on=goes_on)
 
 
 def write_here(warehouse: Warehouse, target: Target, here: Here, *, goes_on: bool) -> int:
     """Write as `write_table` does, into an empty table without Spark; return how many tuples do not fit."""
-    if target.is_empty:
-        warehouse.append_arrow(target.name, here.columns(target))
-    else:
+    if not target.is_empty:
         write_table(warehouse, target, here.frame(warehouse.spark, target), goes_on=goes_on)
+        return here.misfits
+    warehouse.append_arrow(target.exact, here.columns(target))
+    if target.mask is not None:
+        _write(warehouse, target, target.name, here.frame(warehouse.spark, target), goes_on=goes_on)
     return here.misfits

@@ -15,6 +15,7 @@ from pyspark.sql.types import StructField, StructType
 
 from jobs.batch.state import State
 from jobs.batch.versions import APART, KEYS
+from schemas.names import held_in
 from schemas.tables import VERSION_COLUMNS, VERSIONS
 from tables.warehouse import Warehouse
 
@@ -31,7 +32,8 @@ NEWEST = ("is_row", "epoch")
 
 def table_rows(warehouse: Warehouse, state: State, number: int, table: str) -> DataFrame:
     """Return the rows of a space's table as versions."""
-    rows = warehouse.near(table, state.versions.get(table), _ROW)
+    held = held_in(state.versions, table)
+    rows = warehouse.near(held, state.versions.get(held), _ROW)
     return rows.select(
         F.lit(number).alias("table"),
         F.col("_replicaset_id").alias("replicaset_id"),

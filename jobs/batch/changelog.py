@@ -15,12 +15,14 @@ from pyspark.sql import functions as F
 
 from jobs.batch.layouts import Route
 from jobs.batch.members import entries_of
+from jobs.batch.pin import Pinned
 from jobs.batch.plan import Plan
 from jobs.batch.settle import RolledBack
 from jobs.batch.stretch import Stretch
 from jobs.batch.summary import FIRST, LIMBO_TYPES, Order
 from schemas.iproto import GROUP_LOCAL, SystemSpace
 from schemas.tables import CHANGELOG, PENDING
+from tables.warehouse import Warehouse
 from udfs.literals import array_literal
 from udfs.remap import Mapped, Slots, global_id_column, own_ids
 
@@ -242,3 +244,10 @@ def pending_rows(rows: DataFrame, plan: Plan) -> DataFrame:
     held = unread(rows, plan).where(waiting(plan))
     held = held.withColumn("replicaset_id", slots.per_segment(ids)).withColumn("reason", reasons)
     return held.select([F.col(f.name).cast(f.dataType) for f in PENDING])
+
+
+def read_back(warehouse: Warehouse, rows: Pinned, epoch: int) -> Pinned:
+    """Return a batch's rows as they were appended: from the driver, if it holds them, else from the table."""
+    if rows.rows is not None:
+        return rows
+    return Pinned(warehouse.read("_changelog").where(F.col("epoch") == epoch))

@@ -11,11 +11,12 @@ from typing import Literal
 
 from jobs.batch.apply import Target
 from jobs.batch.layouts import Layout
+from jobs.batch.masks import check_exposed, mask_of
 from jobs.batch.state import State
 from jobs.config import Config, Types
 from schemas.errors import UnsupportedError
 from schemas.layout import TableLayout, table_layout
-from schemas.names import column_name
+from schemas.names import column_name, exact_table
 from schemas.space import Space
 from schemas.types import TypeOptions, union_fields
 from udfs.keys import key_plan
@@ -76,7 +77,7 @@ def target_of(
     Raises
     ------
     UnsupportedError
-        Where two replicasets' definitions contradict each other.
+        Where two replicasets' definitions contradict each other, or a mask cannot hold.
 
     """
     current = current_spaces(state, config, table)
@@ -85,13 +86,18 @@ def target_of(
     lasting = list(dict.fromkeys(current.values())) or passing[-1:]
     same_key(table, lasting)
     index = {space: i for i, space in enumerate(lasting)}
+    layout = layout_of(lasting, type_options(config.types))
+    for key in {(one.replicaset_id, one.space.id) for one in layouts if one.table == table}:
+        own = [one.space for one in layouts if (one.replicaset_id, one.space.id) == key]
+        check_exposed(own, config.spaces.masks_of)
     return Target(
         number,
         table,
-        layout_of(lasting, type_options(config.types)),
+        layout,
         {replicaset_id: index[space] for replicaset_id, space in current.items()},
         table not in known,
         tuple(lasting),
+        mask_of(config.spaces, lasting, layout, lasts=exact_table(table) in state.versions),
     )
 
 

@@ -4,12 +4,13 @@ A member that lost its tail and came back writes other rows under numbers that w
 is a NOP in one member's log. What was settled first stands; the divergence is named in `_gaps` and in the log. Looked
 for wherever a batch brings rows again: a takeover, a backfill, a lost checkpoint. Timestamps are not compared, since
 each member stamps its own.
-Not here: healing (a new snapshot of the replicaset, which the operator asks for).
+Not here: healing (`jobs.batch.heal`), which the operator asks for; what was healed is not named again.
 """
 
 from __future__ import annotations
 
 import logging
+from collections.abc import Container
 from datetime import UTC, datetime
 from typing import Any
 
@@ -20,6 +21,8 @@ from jobs.batch.changelog import read_before
 from jobs.batch.plan import Plan
 from jobs.batch.state import State
 from jobs.batch.summary import LOCAL_ID
+from jobs.gaps import DIVERGENCE, HEALED, KEY, OPEN, TABLE
+from tables.read import newest_of_each
 from tables.warehouse import Warehouse
 
 log = logging.getLogger(__name__)
@@ -63,16 +66,24 @@ def divergences(
     known = known.where("file LIKE '%.xlog'").select(*_NAME, F.col("hash").alias("said"))
     rows = read_before(frame, plan).where(F.col("file").endswith(".xlog"))
     differ = rows.join(known, _NAME).where(F.col("hash") != F.col("said"))
+    for row in _healed(warehouse, state, again):
+        own = (F.col("replicaset_id") == row["replicaset_id"]) & (F.col("replica_id") == row["local_id"])
+        differ = differ.where(~(own & F.col("lsn").between(row["first_lsn"], row["last_lsn"])))
     told = differ.groupBy("replicaset_id", "source", "replica_id", "file").agg(
         F.min("lsn").alias("first"), F.max("lsn").alias("last"), F.count("lsn").alias("rows")
     )
     return [_named(row, epoch) for row in told.collect()]
 
 
+def _healed(warehouse: Warehouse, state: State, replicasets: Container[int]) -> list[dict[str, Any]]:
+    rows = newest_of_each(warehouse.opened(TABLE, state.versions.get(TABLE)), KEY)
+    return [row for row in rows if row["state"] == HEALED and row["replicaset_id"] in replicasets]
+
+
 def _named(row: Any, epoch: int) -> dict[str, Any]:
     log.error(
         "%s: %d rows of replica id %d, lsn %d to %d, say something else than what was settled under these "
-        "numbers: take a new snapshot of the replicaset",
+        "numbers: heal it by a snapshot of the member that is right, see jobs/backfill.py --heal",
         *(row.file, row.rows, row.replica_id, row.first, row.last),
     )
     return {
@@ -83,7 +94,7 @@ def _named(row: Any, epoch: int) -> dict[str, Any]:
         "local_id": row.replica_id,
         "first_lsn": row.first,
         "last_lsn": row.last,
-        "kind": "divergence",
+        "kind": DIVERGENCE,
         "file": row.file,
-        "state": "open",
+        "state": OPEN,
     }

@@ -3,6 +3,7 @@
 A spool bridges logs that no server has any more by a new snapshot. For the tables it is all that the replicaset holds
 at its vclock: keys and spaces that it lacks are gone, tuples that differ are changed, all others stay as they are,
 with the origin and the time that they have. What was missing is in no log and stands in `_gaps` as `bridged`.
+One that heals (`jobs.batch.heal`) may be behind the tables.
 
 Pure. Not here: which keys those are (`jobs.batch.rows`), where a stream meets one (`sources.xlog.course`).
 """
@@ -60,7 +61,7 @@ def generation_of(known: Replicaset | None, parts: Sequence[Stretch]) -> Generat
         return None
     ids = known.ids.get(first.source, {})
     vclock = {ids.get(i, i): lsn for i, lsn in shared(first.vclock).items()}
-    if not_beyond(vclock, known.settled):
+    if not first.heals and not_beyond(vclock, known.settled):
         return None
     order = Order(first.segment, 0, 0)
     gaps = tuple(

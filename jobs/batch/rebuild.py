@@ -159,5 +159,5 @@ def write_rebuild(
     if misfits:
         known = writers.get(target.name, Writers())
         writers[target.name] = replace(known, unfit=True)
-    tables = (target.name, "_versions", "_quarantine", "_conflicts")
+    tables = (*target.tables, "_versions", "_quarantine", "_conflicts")
     return commit(warehouse, replace(state, writers=writers), tables, (name, 0)), changed

@@ -23,10 +23,11 @@ from pyspark.sql import DataFrame
 from jobs.batch import pending
 from jobs.batch.acknowledge import Acknowledger
 from jobs.batch.announce import with_announced
-from jobs.batch.changelog import changelog_rows
+from jobs.batch.changelog import changelog_rows, read_back
 from jobs.batch.columns import check_space
 from jobs.batch.commit import commit
 from jobs.batch.divergence import divergences
+from jobs.batch.heal import Healing, with_again
 from jobs.batch.offsets import read_offset
 from jobs.batch.own import own_rows
 from jobs.batch.pin import SMALL_BYTES, SMALL_ROWS, Pins, append
@@ -190,6 +191,10 @@ class Writer:
                 raise WarehouseError("rows wait for a space to move, and there are none", table="_pending")
         return written
 
+    def heal(self, frame: DataFrame, segments: Sequence[Segment], name: str, healing: Healing) -> int:
+        """Do a batch of a snapshot that heals its replicaset, and return the rows read."""
+        return self._process(frame, segments, name, 0, (None, None), healing)[0]
+
     def _process(
         self,
         frame: DataFrame,
@@ -197,8 +202,9 @@ class Writer:
         query_id: str,
         batch_id: int,
         offsets: tuple[str | None, str | None],
+        healing: Healing | None = None,
     ) -> tuple[int, int]:
-        plan, frame = self._planned(frame, segments)
+        plan, frame = self._planned(frame, segments, healing)
         rows = sum(summary.rows for summary in plan.summaries.values())
         if not rows:
             return 0, 0
@@ -215,11 +221,15 @@ class Writer:
             self._reached("_pending")
             self._lock.check()
             batch = Batch(self._warehouse, self._config, self.state, plan, epoch)
-            written = write_spaces(batch, changelog, pins, self._reached)
+            logged = read_back(self._warehouse, changelog, epoch)
+            if healing is not None:
+                logged = with_again(logged, healing, plan, pins)
+            written = write_spaces(batch, logged, pins, self._reached)
         finally:
             pins.release()
         self._lock.check()
         diverged = divergences(self._warehouse, self.state, frame, plan, epoch)
+        diverged += [] if healing is None else healing.gaps(epoch)
         if diverged:
             self._warehouse.append_rows("_gaps", diverged)
         plan = with_written(plan, written)
@@ -236,7 +246,9 @@ class Writer:
         policies = self._config.policies.model_copy(update={"spaces": spaces})
         self._config = self._config.model_copy(update={"policies": policies})
 
-    def _planned(self, frame: DataFrame, segments: Sequence[Segment]) -> tuple[Plan, DataFrame]:
+    def _planned(
+        self, frame: DataFrame, segments: Sequence[Segment], healing: Healing | None
+    ) -> tuple[Plan, DataFrame]:
         """Return the plan, and the frame with the rows that waited in front."""
         known = sync_spaces(self.state)
         while True:
@@ -247,6 +259,8 @@ class Writer:
             stretches, whole, rows = pending.with_pending(
                 self._warehouse, self.state, given, summaries, frame, known
             )
+            if healing is not None:
+                stretches, whole = healing.of_stretches(stretches), healing.of_summaries(whole)
             plan = plan_batch(self.state, stretches, whole, self._allocate, self._router, self._config.on_gap)
             found = sync_spaces(self.state, plan.controls)
             if all(found[uuid] <= known.get(uuid, frozenset()) for uuid in found):

@@ -90,7 +90,7 @@ def write_spaces(batch: Batch, changelog: Pinned, pins: Pins, reached: Callable[
     ----------
     batch : Batch
     changelog : Pinned
-        The batch's rows of `_changelog`, if the driver holds them; else they are read from there.
+        The batch's rows of `_changelog`, in the driver or as they are read back from there.
     pins : Pins
     reached : callable
         Told each step that is done.
@@ -99,7 +99,7 @@ def write_spaces(batch: Batch, changelog: Pinned, pins: Pins, reached: Callable[
     found = survey(batch.config, batch.state, batch.plan)
     prepare_tables(batch.warehouse, list(found.targets.values()))
     reached("prepare")
-    existing = tuple(target.name for target in found.targets.values())
+    existing = tuple(name for target in found.targets.values() for name in target.tables)
     if not found.traits:
         return Written((), existing, batch.state.writers, found.refused)
     work = _Work(batch, found, pins)
@@ -150,14 +150,14 @@ class _Work:
             faulty = before.unfit or target.name in unfit or told[target.number].unfit > 0
             writers[target.name] = Writers(before.replicasets | told[target.number].replicasets, faulty)
         names = tuple(target.name for target in targets)
-        return Written(names, (*names, *sides, *(("_quarantine", "_versions") if unfit else ())), writers)
+        held = tuple(name for target in targets for name in target.tables)
+        return Written(names, (*held, *sides, *(("_quarantine", "_versions") if unfit else ())), writers)
 
     def _rows(self, changelog: Pinned) -> DataFrame:
         snapshots = [s.segment for s in self.plan.stretches if s.is_snapshot]
         kept = [i for i, layout in enumerate(self.layouts) if self.survey.writes(self.plan, layout)]
         if changelog.rows is None:
-            frame = self.warehouse.read("_changelog").where(F.col("epoch") == self.epoch)
-            keyed = with_keys(frame.where(F.col("layout").isin(kept)), self.layouts)
+            keyed = with_keys(changelog.frame.where(F.col("layout").isin(kept)), self.layouts)
         else:
             own = pc.is_in(changelog.rows["layout"], pa.array(kept, pa.int32()))
             keyed = with_keys_here(self.warehouse.spark, changelog.rows.filter(own), self.layouts)
@@ -246,7 +246,7 @@ class _Work:
                 misfits = changes.where(F.col("put") & ~F.col("keep")).count()
             apply.write_table(self.warehouse, target, changes, goes_on=not contended)
             if target.is_empty:
-                misfits = puts - self.warehouse.read(target.name).count()
+                misfits = puts - self.warehouse.read(target.exact).count()
         else:
             own = pc.equal(decided.rows["table"], target.number)
             rows = decided.rows.filter(pc.and_(own, decided.rows["writes"]))

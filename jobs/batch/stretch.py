@@ -22,6 +22,8 @@ class Stretch:
         Whether the daemon wrote it: a snapshot then has the rows of vinyl spaces too.
     announced : mapping of int to str, or None
         The source's `_cluster` where the stretch begins, replica id to instance uuid; None where nobody asked.
+    heals : bool
+        Of a snapshot: it is a generation although the tables are ahead of it.
 
     """
 
@@ -36,3 +38,4 @@ class Stretch:
     vinyl: frozenset[int] = frozenset()
     announced: Mapping[int, str] | None = None
     is_spool: bool = False
+    heals: bool = False

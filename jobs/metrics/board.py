@@ -27,7 +27,7 @@ from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 from prometheus_client.metrics_core import Metric
 from prometheus_client.registry import Collector
 
-from jobs.gaps import Gap
+from jobs.gaps import CLOSED, Gap
 from jobs.metrics.books import Batch, Origin
 from jobs.metrics.notices import Notice, batch_slow, gap_found, source_back, source_stale
 from jobs.metrics.progress_event import Step
@@ -124,7 +124,7 @@ class Board(Collector):
         return [source_back(origin.source)]
 
     def _gap(self, gap: Gap) -> list[Notice]:
-        if gap.state == "filled":
+        if gap.state in CLOSED:
             self._gaps.pop(gap.key, None)
             return []
         if gap.state == "open":

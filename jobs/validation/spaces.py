@@ -24,6 +24,7 @@ from jobs.validation.check import Check, Cut, Facts, few, shown
 from jobs.validation.suites import known_ids, no_later, present, unique
 from schemas.errors import UnsupportedError
 from schemas.layout import ERROR_COLUMN
+from schemas.names import held_in
 from schemas.types import Carrier, carrier
 from tables.spaces import table_schema
 from udfs.tuples import tuple_columns
@@ -67,7 +68,9 @@ class SpaceTable:
 
 def space_tables(cut: Cut, state: State, config: Config, names: Iterable[str]) -> list[SpaceTable]:
     """Return the tables of spaces with what the newest definitions make of them."""
-    return [SpaceTable(name, cut(name), _target(state, config, name)) for name in names]
+    return [
+        SpaceTable(name, cut(held_in(state.versions, name)), _target(state, config, name)) for name in names
+    ]
 
 
 def _target(state: State, config: Config, table: str) -> Target | None:

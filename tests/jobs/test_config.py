@@ -10,8 +10,9 @@ from pathlib import Path
 import pytest
 from pydantic import ValidationError
 
-from jobs.config import Cluster, Config, Source, Spaces, Types, load
+from jobs.config import Cluster, Config, Source, Types, load
 from jobs.config_policies import Policies, Policy
+from jobs.config_spaces import Spaces
 from jobs.config_validation import Validation
 from schemas.errors import ConfigurationError
 
@@ -114,6 +115,21 @@ def test_spaces_are_chosen_by_patterns_and_named(yaml: Path) -> None:
         "my_space__x2_2e",
     ]
     assert spaces.table("SQLT", local_to=7) == "upper__l7"
+
+
+def test_masks_are_found_by_patterns_and_the_stricter_one_holds(yaml: Path) -> None:
+    masks = "{'a*': {mail: hash, phone: drop}, '*': {phone: hash, pin: drop}}"
+    spaces = load(write(yaml, LEAST + f"spaces: {{masks: {masks}, mask_key_file: key.txt}}")).spaces
+    assert spaces.masks_of("accounts") == {"mail": "hash", "phone": "drop", "pin": "drop"}
+    assert spaces.masks_of("users") == {"phone": "hash", "pin": "drop"}
+    assert spaces.mask_key().file == str(yaml.parent / "key.txt")
+    assert load(write(yaml, LEAST + "spaces: {masks: {a: {pin: drop}}}")).spaces.masks_of("b") == {}
+
+
+@pytest.mark.parametrize("keys", ["", ", mask_key_env: A, mask_key_file: b"])
+def test_a_hash_takes_one_key(yaml: Path, keys: str) -> None:
+    error = refused(yaml, LEAST + f"spaces: {{masks: {{a: {{mail: hash}}}}{keys}}}")
+    assert "one of mask_key_env, mask_key_file" in str(error)
 
 
 def test_a_spaces_policy_changes_only_what_it_names(yaml: Path) -> None:

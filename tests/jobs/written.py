@@ -6,7 +6,7 @@ shown by the writer's tests.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -46,6 +46,7 @@ class Node:
         self.path.mkdir(parents=True)
         self._rows: list[bytes] = []
         self._lsn, self._begins = 0, [0]
+        self._definitions: dict[Any, bytes] = {}
         self._insert(SystemSpace.CLUSTER, [1, self.uuid])
 
     def define(
@@ -95,6 +96,11 @@ class Node:
         row = [space_id, 0, "i0", "tree", {"unique": True}, told]
         return self._insert(SystemSpace.INDEX, row, kind=RequestType.REPLACE)
 
+    @property
+    def is_open(self) -> bool:
+        """Whether anything was done that is in no file yet."""
+        return bool(self._rows)
+
     def close(self) -> Path:
         """Write what was done since the last time into a file of its own."""
         begin, before = self._begins[-1], self._begins[-2] if len(self._begins) > 1 else None
@@ -108,6 +114,20 @@ class Node:
         self._begins.append(self._lsn)
         return path
 
+    def snapshot(self, tuples: Mapping[int, Sequence[Sequence[Any]]]) -> Path:
+        """Write a snapshot of what was defined, and of the tuples of each space as they are now."""
+        meta = Meta("SNAP", "0.13", self.uuid, {1: self._lsn}, None, {"Version": "2.6.0"})
+        rows = [
+            encode_body(space_id=space_id, tuple_=msgpack.packb(list(fields)))
+            for space_id, own in sorted(tuples.items())
+            for fields in own
+        ]
+        path = self.path / f"{self._lsn:020d}.snap"
+        with XlogWriter(path, meta, Fsync.NEVER) as log:
+            for lsn, body in enumerate([*self._definitions.values(), *rows], start=1):
+                log.write([encode_row(RequestType.INSERT, body, lsn=lsn, timestamp=BEGAN)])
+        return path
+
     def _insert(
         self,
         space_id: int,
@@ -115,7 +135,10 @@ class Node:
         at: float = 1.0,
         kind: RequestType = RequestType.INSERT,
     ) -> Node:
-        return self._row(kind, encode_body(space_id=space_id, tuple_=msgpack.packb(list(fields))), at)
+        body = encode_body(space_id=space_id, tuple_=msgpack.packb(list(fields)))
+        if space_id != SystemSpace.TRUNCATE:
+            self._definitions[space_id, *fields[: 1 + (space_id == SystemSpace.INDEX)]] = body
+        return self._row(kind, body, at)
 
     def _row(self, kind: RequestType, body: bytes, at: float) -> Node:
         self._lsn += 1

@@ -9,7 +9,16 @@ from hypothesis import assume, example, given
 from hypothesis import strategies as st
 
 from schemas.errors import WarehouseError
-from schemas.names import NAME_MAX_BYTES, column_name, local_to, replicaset_of, table_name, unescape
+from schemas.names import (
+    NAME_MAX_BYTES,
+    column_name,
+    exact_table,
+    held_in,
+    local_to,
+    replicaset_of,
+    table_name,
+    unescape,
+)
 
 ORDINARY = st.from_regex(r"[a-z][a-z0-9_]{0,30}", fullmatch=True).filter(lambda name: "__" not in name)
 ANY = st.text(max_size=12) | st.text(st.characters(codec=None), max_size=6)
@@ -129,6 +138,21 @@ def test_tables_of_one_replicaset_meet_no_other(name: str, replicaset: int, othe
     assert unescape(own) == name
     assert own not in (table_name(other), table_name(other, local_to=replicaset))
     assert replicaset_of(table_name(other)) is None
+
+
+@given(ANY | ORDINARY, ANY | ORDINARY)
+def test_tables_of_exact_tuples_meet_no_other(name: str, other: str) -> None:
+    exact = exact_table(table_name(name))
+    assert exact != table_name(other)
+    assert (exact == exact_table(table_name(other))) == (name == other)
+    assert held_in({exact, table_name(name)}, table_name(name)) == exact
+    assert held_in({table_name(name)}, table_name(name)) == table_name(name)
+
+
+def test_the_longest_tables_have_exact_ones_too() -> None:
+    exact = {exact_table("a" * 254 + last) for last in "xyz"}
+    assert {len(one) for one in exact} == {NAME_MAX_BYTES}
+    assert len(exact) == 3
 
 
 @given(st.text("абв-", min_size=130, max_size=400), st.none() | st.integers(1, 10**6))

@@ -93,6 +93,13 @@ def test_the_rest_of_a_first_snapshot_is_no_generation() -> None:
     assert found == Generation(0, {1: 6, 2: 3}, (Gap(1, 6, 6, Order(0, 0, 0)), Gap(2, 1, 3, Order(0, 0, 0))))
 
 
+def test_one_that_heals_may_be_behind_the_tables() -> None:
+    known = Replicaset(1, A, settled={1: 9, 2: 3})
+    behind = stretch(0, {1: 5, 2: 3})
+    assert generation_of(known, [behind]) is None
+    assert generation_of(known, [replace(behind, heals=True)]) == Generation(0, {1: 9, 2: 3}, ())
+
+
 def test_it_stands_in_the_ids_of_the_replicaset() -> None:
     known = Replicaset(1, A, settled={1: 5, 40: 2}, ids={"a1": {2: 40}})
     found = generation_of(known, [stretch(0, {1: 5, 2: 4})])

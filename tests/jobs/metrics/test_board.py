@@ -97,8 +97,11 @@ def test_a_gap_is_told_once_counted_while_it_is_open_and_forgotten_when_it_is_fi
 
 
 def test_a_divergence_has_a_name_of_its_own() -> None:
-    (notice,) = Board(5, None).batch(batch(gaps=(Gap(1, "a1", 2, 5, 7, "divergence", "open", None),)))
+    board = Board(5, None)
+    (notice,) = board.batch(batch(gaps=(Gap(1, "a1", 2, 5, 7, "divergence", "open", None),)))
     assert notice.name == "divergence"
+    assert board.batch(batch(1, gaps=(Gap(1, "a1", 2, 5, 7, "divergence", "healed", None),))) == []
+    assert samples(board)["aggregator_gaps_open",] == 0
 
 
 def test_only_a_leader_that_is_silent_for_too_long_is_stale_and_it_is_told_once() -> None:

@@ -1,0 +1,70 @@
+"""One source's newest snapshot read as a generation, which heals a divergence: the tables say what that member says.
+
+Which member is right only the operator knows, so it is asked for by the source's name.
+Not here: what the batch does beside reading (`jobs.batch.heal`), who may write (`jobs.service`).
+"""
+
+from __future__ import annotations
+
+from pyspark.sql import SparkSession
+
+from jobs.batch.heal import healing_of
+from jobs.batch.run import Writer
+from jobs.config import Config
+from jobs.gaps import gap_of
+from jobs.refill import options_of
+from schemas.errors import SourceError
+from sources.xlog.batch import segments_between
+from sources.xlog.follow import Follower
+from sources.xlog.identity import identity_of
+from sources.xlog.offset import to_text
+from sources.xlog.options import parse_options
+from sources.xlog.takeover import entry_at
+from sources.xlog.vclock import shared
+from tables.warehouse import Warehouse
+
+
+def heal(
+    spark: SparkSession, config: Config, warehouse: Warehouse, writer: Writer, source: str, name: str
+) -> str:
+    """Make the tables what a source's newest snapshot and the rows since say, and return what was done.
+
+    Parameters
+    ----------
+    writer : Writer
+        Whoever calls holds its `between`.
+    source : str
+        Name in the configuration.
+    name : str
+        Of the batch, in `_epochs`.
+
+    Raises
+    ------
+    ConfigurationError
+        There is no such source.
+    SourceError
+        It holds no complete snapshot, or its replicaset is not known yet.
+    UnsupportedError
+        The snapshot cannot be taken, with the reason.
+
+    """
+    options = options_of(spark, config, writer, source)
+    follower = Follower(parse_options(options))
+    directory = follower.directory(source)
+    listing = directory.listing()
+    uuid = identity_of(directory, listing, None)
+    known = writer.state.replicasets.get(uuid)
+    snapshot = directory.newest_complete(listing.snapshots)
+    if known is None or snapshot is None:
+        reason = "its replicaset has no tables yet" if known is None else "there is no complete snapshot"
+        raise SourceError(reason, source=source, advice="nothing can be healed by it")
+    healing = healing_of(warehouse, writer.state, known, source, shared(snapshot.vclock))
+    begin = entry_at(source, snapshot)
+    end = entry_at(source, snapshot, directory.ends.of(snapshot, closed=True).position)
+    segments = segments_between(follower, {uuid: begin}, {uuid: end})
+    frame = spark.read.format("xlog").options(**options)
+    frame = frame.options(startOffset=to_text({uuid: begin}), endOffset=to_text({uuid: end}))
+    rows = writer.heal(frame.load(), segments, name, healing)
+    again = sum(healing.counts.values())
+    told = "; ".join(str(gap_of(row)) for row in healing.closed) or "no divergence that is known"
+    return f"{snapshot.name}: {rows} rows, {again} rows done again behind it; healed: {told}"

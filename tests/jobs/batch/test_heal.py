@@ -1,0 +1,50 @@
+"""What healing adds to a batch, and when it is refused before anything is read."""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import Any, cast
+
+import pytest
+
+from jobs.batch.heal import Healing, healing_of
+from jobs.batch.state import Replicaset, State
+from jobs.batch.stretch import Stretch
+from jobs.batch.summary import Summary
+from schemas.errors import UnsupportedError
+from tables.warehouse import Warehouse
+from tests.jobs.batch.logs import A1, A
+
+NOTHING = cast(Any, None)
+
+
+@pytest.mark.parametrize(
+    ("known", "why"),
+    [
+        (Replicaset(1, A, settled={1: 9}, read={1: 10}), "rows of it wait"),
+        (
+            Replicaset(1, A, settled={1: 4}, read={1: 4}),
+            "the snapshot is at {1: 5}, the tables are at {1: 4}",
+        ),
+        (Replicaset(1, A, settled={1: 9, 40: 2}, read={1: 9, 40: 2}, ids={"a2": {1: 40}}), "at {40: 5}"),
+    ],
+)
+def test_the_tables_must_have_come_to_the_snapshot(known: Replicaset, why: str) -> None:
+    with pytest.raises(UnsupportedError) as caught:
+        healing_of(cast(Warehouse, NOTHING), State(), known, "a2", {1: 5})
+    assert why in str(caught.value)
+
+
+def test_what_is_done_again_counts_and_closes() -> None:
+    healing = Healing(
+        A, NOTHING, {(600, "UPDATE"): 3, (600, "INSERT"): 2}, [{"local_id": 1, "state": "open"}]
+    )
+    own = Summary(5, counts=Counter({(0, 600, "INSERT"): 4, (0, 601, "INSERT"): 1}))
+    found = healing.of_summaries({A: own, "other": own})
+    assert found["other"] == own
+    expected = {(0, 600, "INSERT"): 6, (0, 601, "INSERT"): 1, (0, 600, "UPDATE"): 3}
+    assert (found[A].rows, found[A].counts) == (5, expected)
+    (closed,) = healing.gaps(7)
+    assert (closed["epoch"], closed["state"], closed["local_id"]) == (7, "healed", 1)
+    (stretch,) = healing.of_stretches([Stretch(0, A, "a1", "f.snap", A1, True, {1: 5})])
+    assert stretch.heals
