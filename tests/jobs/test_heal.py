@@ -66,6 +66,7 @@ class Case:
         return backfill(self.deployment.config(), options("--heal", "a1"))
 
 
+@pytest.mark.soak
 def test_the_tables_become_what_the_member_holds(tmp_path: Path) -> None:
     case = Case(tmp_path)
     before = {
