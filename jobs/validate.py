@@ -37,6 +37,7 @@ from jobs.validation.spaces import columns_check, space_check, space_tables
 from jobs.validation.suites import system_checks
 from jobs.validation.validator import Validator
 from schemas.errors import ConfigurationError, WarehouseError
+from schemas.names import is_of_space
 from schemas.tables import SYSTEM_TABLES
 from sources.xlog.datasource import register
 from tables import requests, validations
@@ -94,7 +95,7 @@ def tables_of(state: State, config: Config, wanted: list[str] | None) -> list[st
         A space that is asked for has no table.
 
     """
-    known_ = sorted(name for name in state.versions if not name.startswith("_"))
+    known_ = sorted(filter(is_of_space, state.versions))
     if not wanted:
         return known_
     ids = [None, *(one.id for one in state.replicasets.values())]
@@ -122,10 +123,8 @@ def own_of(config: Config, options: argparse.Namespace) -> dict[str, list[Any]]:
         return {}
     if not known(config.warehouse):
         raise ConfigurationError("suites of your own need a warehouse that delta-rs opens", path="warehouse")
-    spaces = [
-        name for name in place_of(config.warehouse, config.database).tables() if not name.startswith("_")
-    ]
-    return own_suites(folder, spaces)
+    tables = place_of(config.warehouse, config.database).tables()
+    return own_suites(folder, list(filter(is_of_space, tables)))
 
 
 def note(spark: SparkSession, config: Config, warehouse: Warehouse, found: Found) -> None:

@@ -17,6 +17,7 @@ from collections.abc import Collection, Iterator, Mapping
 from jobs.cli import parser, run
 from jobs.config import Config
 from schemas.errors import ConfigurationError, WarehouseError
+from schemas.names import is_of_space
 from schemas.tables import SYSTEM_TABLES
 from tables.cut import EPOCHS, NEVER_TAKEN_BACK
 from tables.kept import kept
@@ -91,9 +92,9 @@ def statements(config: Config, wanted: list[int]) -> Iterator[str]:
         )
     refuse_old(place, wanted)
     tables = place.tables()
-    spaces = [name for name in tables if not name.startswith("_") and name in found[max(found)]]
+    spaces = [name for name in tables if is_of_space(name) and name in found[max(found)]]
     yield from table_statements(
-        place.root, config.database, [n for n in tables if n.startswith("_") or n in spaces]
+        place.root, config.database, [n for n in tables if not is_of_space(n) or n in spaces]
     )
     yield from who_wrote_statements(config.database, spaces)
     for epoch in sorted({*wanted, max(found)}):

@@ -90,6 +90,14 @@ def column_name(field_name: str) -> str:
     return table_name(field_name)
 
 
+def is_of_space(table: str) -> bool:
+    """Whether a table is what readers of a space see, by its name: no system table, no `_exact_` one.
+
+    An escape may begin with `_` (of `2024`, of a name in Cyrillic), and then has `__`, which no system table has.
+    """
+    return not table.startswith("_") or ("__" in table and not table.startswith(EXACT))
+
+
 def exact_table(table: str) -> str:
     """Return the name of the table that holds the exact tuples of a space whose own table is masked."""
     name = EXACT + table

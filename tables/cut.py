@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+from schemas.names import is_of_space
 from tables.place import Place
 from tables.read import newest
 
@@ -66,7 +67,7 @@ def newest_cut(place: Place) -> Cut:
         elif name in NEVER_TAKEN_BACK - {EPOCHS}:
             table = place.open(name)
             versions[name] = 0 if table is None else table.version()
-        elif name.startswith("_") and name not in (EPOCHS, RID):
+        elif not is_of_space(name) and name not in (EPOCHS, RID):
             versions[name] = 0
     return Cut(int(row["epoch"]), versions)
 

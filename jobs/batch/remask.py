@@ -17,7 +17,7 @@ from jobs.batch.prepare import prepare_table
 from jobs.batch.state import State
 from jobs.config import Config
 from schemas.errors import UnsupportedError
-from schemas.names import EXACT, exact_table
+from schemas.names import EXACT, exact_table, is_of_space
 from tables.warehouse import Warehouse
 
 log = logging.getLogger(__name__)
@@ -30,7 +30,7 @@ def remasked(warehouse: Warehouse, config: Config, state: State) -> State:
     """Bring all tables into the form that the masks ask for, and return the state after it."""
     changed: set[str] = set()
     versions = dict(state.versions)
-    for table in [name for name in state.versions if not name.startswith("_")]:
+    for table in filter(is_of_space, state.versions):
         was = exact_table(table) in state.versions
         if not was and not config.spaces.masks:
             continue

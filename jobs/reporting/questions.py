@@ -10,6 +10,7 @@ from dataclasses import dataclass
 
 from pyspark.sql import SparkSession
 
+from schemas.names import is_of_space
 from tables.warehouse import Warehouse
 
 ROWS = 6
@@ -123,7 +124,7 @@ def show_all(spark: SparkSession, warehouse: Warehouse, tables: Sequence[str]) -
         columns = spark.table(f"{database}.`{table}`").columns
         for question in contested(database, table, columns):
             show(spark, question)
-    spaces = [name for name in tables if not name.startswith("_")]
+    spaces = [name for name in tables if is_of_space(name)]
     print(f"{len(spaces)} tables of spaces in {warehouse.root}: {', '.join(spaces)}")
     print(
         'Without Spark: python -c "from deltalake import DeltaTable; '

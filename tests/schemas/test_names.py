@@ -14,11 +14,13 @@ from schemas.names import (
     column_name,
     exact_table,
     held_in,
+    is_of_space,
     local_to,
     replicaset_of,
     table_name,
     unescape,
 )
+from schemas.tables import SYSTEM_TABLES
 
 ORDINARY = st.from_regex(r"[a-z][a-z0-9_]{0,30}", fullmatch=True).filter(lambda name: "__" not in name)
 ANY = st.text(max_size=12) | st.text(st.characters(codec=None), max_size=6)
@@ -104,6 +106,21 @@ def test_only_what_every_reader_takes(name: str) -> None:
 def test_no_two_names_meet(one: str, other: str) -> None:
     assume(one != other)
     assert table_name(one).casefold() != table_name(other).casefold()
+
+
+@given(NAMES)
+@example("2024")
+@example("Счета")
+@example("_cluster")
+def test_a_table_of_a_space_is_known_by_its_name(name: str) -> None:
+    assume(not name.startswith("_exact_"))
+    assert is_of_space(table_name(name))
+    assert not is_of_space(exact_table(table_name(name)))
+
+
+@pytest.mark.parametrize("name", [*SYSTEM_TABLES, "_rid", "_validations"])
+def test_no_system_table_is_a_spaces(name: str) -> None:
+    assert not is_of_space(name)
 
 
 @given(ORDINARY)
