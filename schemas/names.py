@@ -22,7 +22,8 @@ aggregator's own. Tarantool takes any printable name and tells `SQLT` from `sqlt
 names give one result, also for a reader who ignores case, and `unescape` gives the name back. Results need no
 quotes in SQL, unless the name is one of its keywords.
 
-The exact tuples of a space whose table is masked lie beside it, in `_exact_<table>`, which no escape gives.
+The exact tuples of a space whose table is masked lie beside it, in `_exact_<table>`, which no escape gives (of a
+table that ends in `__q`, with `__h` and 32 hex digits behind it: else an escape would).
 
 A table of a space that is local to one instance ends in `__l<global id>`, one that holds the rows of one replicaset
 alone in `__r<replicaset id>`. A result beyond the 255 bytes that
@@ -55,6 +56,7 @@ _EDITS = re.sub(r"\?P<\w+>", "?:", f"(?:{_CAPITALS}|{_BYTES})+")
 _ESCAPED = re.compile(rf"(?P<readable>.*)__(?P<edits>q|d|d?{_EDITS})", re.DOTALL)
 _LOCAL = re.compile(r"(?P<name>.*)__l(?P<global_id>\d+)", re.DOTALL)
 _OF_ONE = re.compile(r"(?P<name>.*)__r(?P<replicaset>\d+)", re.DOTALL)
+_MOVED = re.compile(r".*__q(?:__[lr]\d+)?", re.DOTALL)
 _CUT = re.compile(r".*__h[0-9a-f]{32}", re.DOTALL)
 
 
@@ -101,7 +103,8 @@ def is_of_space(table: str) -> bool:
 def exact_table(table: str) -> str:
     """Return the name of the table that holds the exact tuples of a space whose own table is masked."""
     name = EXACT + table
-    if len(name) <= NAME_MAX_BYTES:
+    # `_exact__a__q` would be the table of a space `_exact__a` too.
+    if len(name) <= NAME_MAX_BYTES and not _MOVED.fullmatch(table):
         return name
     digest = "__h" + hashlib.sha256(table.encode()).hexdigest()[:32]
     return name[: NAME_MAX_BYTES - len(digest)] + digest

@@ -157,6 +157,16 @@ def test_tables_of_one_replicaset_meet_no_other(name: str, replicaset: int, othe
     assert replicaset_of(table_name(other)) is None
 
 
+@given(NAMES, st.none() | st.integers(1, 99))
+@example("_a", None)
+@example("sqlt__u0_4", 7)
+def test_a_space_that_is_called_like_an_exact_table_has_another(name: str, number: int | None) -> None:
+    exact = exact_table(table_name(name, replicaset=number))
+    assert exact != table_name(f"_exact_{name}", replicaset=number)
+    local = exact_table(table_name(name, local_to=number))
+    assert local != table_name(f"_exact_{name}", local_to=number)
+
+
 @given(ANY | ORDINARY, ANY | ORDINARY)
 def test_tables_of_exact_tuples_meet_no_other(name: str, other: str) -> None:
     exact = exact_table(table_name(name))
