@@ -6,7 +6,8 @@ in Spark are appended there (`tables.warehouse`).
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from typing import Any, Literal
 
 import pyarrow as pa
@@ -47,7 +48,7 @@ def create(place: Place, table: str, schema: StructType, comment: str | None = N
         Where it cannot be written.
 
     """
-    try:
+    with _reported(place, table, "the table cannot be made"):
         DeltaTable.create(
             place.uri(table),
             Schema.from_json(schema.json()),
@@ -56,8 +57,6 @@ def create(place: Place, table: str, schema: StructType, comment: str | None = N
             configuration={"delta.enableDeletionVectors": "false"},
             commit_properties=OURS,
         )
-    except (DeltaError, OSError) as error:
-        raise WarehouseError(f"the table cannot be made: {error}", table=table) from error
 
 
 def append(place: Place, table: str, rows: pa.Table, instead_of: str | None = None) -> None:
@@ -68,26 +67,25 @@ def append(place: Place, table: str, rows: pa.Table, instead_of: str | None = No
     place : Place
     table : str
     rows : pyarrow.Table
-        Its columns, in any order; variants as PySpark has them.
+        Exactly its columns, in any order; variants as PySpark has them.
     instead_of : str, optional
         A condition in SQL, true of the new rows: those of which it was true go in the same commit.
 
     Raises
     ------
     WarehouseError
-        Where the table is not there or cannot be written.
+        Where the table is not there, has other columns, or cannot be written.
 
     """
-    try:
+    with _reported(place, table, "the table cannot be written"):
         opened = DeltaTable(place.uri(table))
         schema = pa.schema(opened.schema().to_arrow())
+        if set(schema.names) != set(rows.column_names):
+            differ = ", ".join(sorted(set(schema.names) ^ set(rows.column_names)))
+            raise WarehouseError("the table and the rows have other columns", table=table, columns=differ)
         wanted = pa.table([_fitting(rows[field.name], field.type) for field in schema], schema)
         mode: Literal["append", "overwrite"] = "append" if instead_of is None else "overwrite"
         write_deltalake(opened, wanted, mode=mode, predicate=instead_of, commit_properties=OURS)
-    except TableNotFoundError as error:
-        raise WarehouseError("the table is not there", table=table, warehouse=place.root) from error
-    except (DeltaError, OSError) as error:
-        raise WarehouseError(f"the table cannot be written: {error}", table=table) from error
 
 
 def set_property(place: Place, table: str, name: str, value: str) -> None:
@@ -99,11 +97,19 @@ def set_property(place: Place, table: str, name: str, value: str) -> None:
         Where the table is not there or cannot be written.
 
     """
-    try:
+    with _reported(place, table, f"the property {name} cannot be set"):
         opened = DeltaTable(place.uri(table))
         opened.alter.set_table_properties({name: value}, raise_if_not_exists=False, commit_properties=OURS)
+
+
+@contextmanager
+def _reported(place: Place, table: str, what: str) -> Iterator[None]:
+    try:
+        yield
+    except TableNotFoundError as error:
+        raise WarehouseError("the table is not there", table=table, warehouse=place.root) from error
     except (DeltaError, OSError) as error:
-        raise WarehouseError(f"the property {name} cannot be set: {error}", table=table) from error
+        raise WarehouseError(f"{what}: {error}", table=table) from error
 
 
 def _fitting(column: pa.ChunkedArray, kind: pa.DataType) -> pa.ChunkedArray:

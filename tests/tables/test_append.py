@@ -64,6 +64,16 @@ def test_a_table_that_is_not_there_is_an_error(place: Place) -> None:
         append.append(place, "_gaps", append.arrow_rows("_gaps", [{"epoch": 1}]))
 
 
+@pytest.mark.parametrize("change", ["missing", "unknown"])
+def test_rows_with_other_columns_than_the_table_are_refused(place: Place, change: str) -> None:
+    append.create(place, "_gaps", SYSTEM_TABLES["_gaps"])
+    rows = append.arrow_rows("_gaps", [{"epoch": 1}])
+    other = rows.drop_columns(["kind"]) if change == "missing" else rows.append_column("new", rows["kind"])
+    with pytest.raises(WarehouseError, match=f"other columns.*{'kind' if change == 'missing' else 'new'}"):
+        append.append(place, "_gaps", other)
+    assert rows_of(DeltaTable(place.uri("_gaps"))) == []
+
+
 def test_the_newest_row_of_each_key_is_found_where_keys_are_null(place: Place) -> None:
     append.create(place, "_vclock", SYSTEM_TABLES["_vclock"])
     told = [(1, None, 10, 0), (1, None, 30, 2), (1, None, 20, 1), (2, 5, 7, 9), (None, None, 8, 0)]
