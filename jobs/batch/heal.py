@@ -70,11 +70,10 @@ class Healing:
         """Return the rows that are done again, with their places behind the snapshot's and their layouts of now."""
         behind = 1 + max(stretch.segment for stretch in plan.stretches)
         places = sorted(tuple(row) for row in self.later.select("epoch", "segment").distinct().collect())
-        column = F.lit(None).cast("int")
-        for number, (epoch, segment) in enumerate(places, start=behind):
-            here = (F.col("epoch") == epoch) & (F.col("segment") == segment)
-            column = F.when(here, F.lit(number)).otherwise(column)
-        rows = self.later.withColumn("place", column).drop("segment", "layout")
+        numbered = [(*place, number) for number, place in enumerate(places, start=behind)]
+        # A table, not an expression: a snapshot of yesterday has thousands of epochs behind it.
+        table = self.later.sparkSession.createDataFrame(numbered, "epoch bigint, segment int, place int")
+        rows = self.later.join(F.broadcast(table), ["epoch", "segment"]).drop("segment", "layout")
         rows = with_layout(rows.withColumnRenamed("place", "segment"), plan)
         return rows.select([F.col(f.name).cast(f.dataType) for f in CHANGELOG])
 
