@@ -146,7 +146,7 @@ def test_a_failing_key_is_in_quarantine_with_both_tuples_and_the_traceback(whole
 
 @pytest.mark.soak
 def test_cuts_and_the_order_of_sources_make_no_difference(whole: Deployment, tmp_path: Path) -> None:
-    other = deployed(tmp_path, "b1", "a1", max_bytes_per_trigger=150_000)
+    other = deployed(tmp_path, "b1", "a1", max_bytes_per_trigger=60_000)
     other.run()
     assert len(other.rows("_epochs", ["epoch"])) > 2
     for space in POLICIES:
