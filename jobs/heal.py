@@ -12,13 +12,11 @@ from jobs.batch.heal import healing_of
 from jobs.batch.run import Writer
 from jobs.config import Config
 from jobs.gaps import gap_of
-from jobs.refill import options_of
+from jobs.refill import reading
 from schemas.errors import SourceError
 from sources.xlog.batch import segments_between
-from sources.xlog.follow import Follower
 from sources.xlog.identity import identity_of
 from sources.xlog.offset import to_text
-from sources.xlog.options import parse_options
 from sources.xlog.takeover import entry_at
 from sources.xlog.vclock import shared
 from tables.warehouse import Warehouse
@@ -48,8 +46,7 @@ def heal(
         The snapshot cannot be taken, with the reason.
 
     """
-    options = options_of(spark, config, writer, source)
-    follower = Follower(parse_options(options))
+    options, follower = reading(spark, config, writer, source)
     directory = follower.directory(source)
     listing = directory.listing()
     uuid = identity_of(directory, listing, None)

@@ -96,8 +96,7 @@ def refill(spark: SparkSession, config: Config, writer: Writer, source: str, spa
         It holds no log to read.
 
     """
-    options = options_of(spark, config, writer, source)
-    follower = Follower(parse_options(options))
+    options, follower = reading(spark, config, writer, source)
     begin = follower.latest({})
     for uuid, entry in begin.items():
         known = writer.state.replicasets.get(uuid)
@@ -110,8 +109,10 @@ def refill(spark: SparkSession, config: Config, writer: Writer, source: str, spa
     raise SourceError("there is nothing to read", source=source)
 
 
-def options_of(spark: SparkSession, config: Config, writer: Writer, source: str) -> Mapping[str, str]:
-    """Return the options of `format("xlog")` for one source alone.
+def reading(
+    spark: SparkSession, config: Config, writer: Writer, source: str
+) -> tuple[Mapping[str, str], Follower]:
+    """Return the options of `format("xlog")` for one source alone, and what follows it.
 
     Raises
     ------
@@ -124,7 +125,8 @@ def options_of(spark: SparkSession, config: Config, writer: Writer, source: str)
         names = ", ".join(one.name for one in config.sources)
         raise ConfigurationError(f"{source!r} is not a source; there are {names}", advice="see --source")
     alone = config.model_copy(update={"sources": own})
-    return stream_options(alone, writer.state, spark.sparkContext.defaultParallelism)
+    options = stream_options(alone, writer.state, spark.sparkContext.defaultParallelism)
+    return options, Follower(parse_options(options))
 
 
 def _bounds(follower: Follower, source: str, uuid: str, entry: Entry, span: Span) -> tuple[Entry, Entry]:

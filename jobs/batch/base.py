@@ -75,6 +75,11 @@ def outside(state: State, table: str) -> bool:
     return writers is not None and (len(writers.replicasets) > 1 or writers.unfit)
 
 
+def _is_mixed(state: State, table: str, *, tombstones: bool) -> bool:
+    """Whether a table's versions are looked for in `_versions` too."""
+    return table in state.versions and (tombstones or outside(state, table))
+
+
 def entries_of(
     warehouse: Warehouse,
     state: State,
@@ -96,7 +101,7 @@ def entries_of(
         )
         for number, name in known.items()
     ]
-    mixed = {number: name for number, name in known.items() if tombstones or outside(state, name)}
+    mixed = {n: name for n, name in known.items() if _is_mixed(state, name, tombstones=tombstones)}
     if mixed:
         parts.append(other_versions(warehouse, state, mixed).join(keys, ["table", "_key"], "left_semi"))
     union = parts[0]
@@ -136,7 +141,7 @@ def base_of(
     entries = entries_of(warehouse, state, tables, keys, tombstones=tombstones)
     if entries is None:
         return None
-    if tombstones or any(outside(state, name) for name in tables.values() if name in state.versions):
+    if any(_is_mixed(state, name, tombstones=tombstones) for name in tables.values()):
         newest = F.max_by(F.struct(*COLUMNS[len(KEYS) :]), F.struct(*NEWEST)).alias("v")
         entries = entries.groupBy(*APART).agg(newest).select(*KEYS, "v.*")
     entries = entries.select(*COLUMNS)
