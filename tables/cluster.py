@@ -24,9 +24,9 @@ from deltalake import CommitProperties, DeltaTable, write_deltalake
 from deltalake.exceptions import CommitFailedError
 
 from schemas.errors import WarehouseError
-from tables.append import MARK
 from tables.read import rows_of
 from tables.warehouse import Warehouse
+from tables.write import MARK
 from udfs.cluster_replace import Allocation, Change, Cluster, Incoming, Member, replace_all
 
 TABLE = "_cluster"

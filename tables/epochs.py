@@ -18,11 +18,11 @@ from typing import Any
 from delta.tables import DeltaTable
 
 from schemas.errors import WarehouseError
-from tables.append import MARK
 from tables.cut import EPOCHS as TABLE
 from tables.cut import NEVER_TAKEN_BACK, RID
 from tables.read import newest, rows_of
 from tables.warehouse import Warehouse, in_parallel
+from tables.write import MARK
 
 log = logging.getLogger(__name__)
 

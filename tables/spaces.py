@@ -5,6 +5,7 @@ Rows come decided and decoded; nothing is chosen here.
 
 from __future__ import annotations
 
+import json
 from collections.abc import Sequence
 
 from delta.tables import DeltaTable
@@ -14,6 +15,7 @@ from pyspark.sql.types import StructField, StructType
 
 from schemas.tables import VERSION_COLUMNS
 from tables.warehouse import Warehouse
+from tables.write import LENT
 
 
 def table_schema(typed: StructType) -> StructType:
@@ -29,7 +31,8 @@ def create(warehouse: Warehouse, table: str, typed: StructType, comment: str) ->
 
 def columns_of(warehouse: Warehouse, table: str) -> StructType:
     """Return the columns that a table has."""
-    return warehouse.read(table).schema
+    columns = json.loads(warehouse.opened(table).schema().to_json())
+    return StructType.fromJson(columns)
 
 
 def same_columns(one: StructType, other: StructType) -> bool:
@@ -45,26 +48,24 @@ def merge_rows(
     Parameters
     ----------
     changes : DataFrame
-        The table's columns and `keep` (false: the row goes), `began`; one row a `_key`.
+        The table's columns and `tables.write.BESIDE`; one row a `_key`.
     columns : sequence of str
         The table's columns.
     goes_on : bool
         Whether a row that stays lends its `_created`, and its `_timestamp` where that is later, to its
-        successor, unless `began`.
+        successor, unless `_began`.
 
     """
     target = DeltaTable.forPath(warehouse.writer, warehouse.path(table)).alias("t")
     values = {f"`{name}`": F.col(f"s.`{name}`") for name in columns}
     update = dict(values)
     if goes_on:
-        lent = ~F.col("s.began")
-        update["`_created`"] = F.when(lent, F.col("t._created")).otherwise(F.col("s._created"))
-        later = F.greatest("t._timestamp", "s._timestamp")
-        update["`_timestamp`"] = F.when(lent, later).otherwise(F.col("s._timestamp"))
+        for name, lent in LENT.items():
+            update[f"`{name}`"] = F.when(~F.col("s._began"), F.expr(lent)).otherwise(F.col(f"s.{name}"))
     (
         target.merge(changes.alias("s"), "t._key = s._key")
-        .whenMatchedUpdate(condition="s.keep", set=update)
-        .whenMatchedDelete(condition="NOT s.keep")
-        .whenNotMatchedInsert(condition="s.keep", values=values)
+        .whenMatchedUpdate(condition="s._keep", set=update)
+        .whenMatchedDelete(condition="NOT s._keep")
+        .whenNotMatchedInsert(condition="s._keep", values=values)
         .execute()
     )

@@ -17,9 +17,9 @@ from deltalake import write_deltalake
 from pyspark.sql.pandas.types import to_arrow_schema
 
 from schemas.tables import VALIDATIONS
-from tables.append import OURS, create
 from tables.place import Place
 from tables.rid import RidTable
+from tables.write import OURS, create
 
 TABLE = "_validations"
 

@@ -22,10 +22,10 @@ from pyspark.sql.types import StructType
 
 from schemas.errors import WarehouseError
 from schemas.tables import SYSTEM_TABLES
-from tables import append
-from tables.append import MARK
+from tables import write
 from tables.place import Place, place_of
 from tables.read import columns_of, size_of
+from tables.write import MARK
 
 log = logging.getLogger(__name__)
 
@@ -90,7 +90,7 @@ class Warehouse:
 
     def exists(self, table: str) -> bool:
         """Whether a Delta table lies at the table's path."""
-        return bool(DeltaTable.isDeltaTable(self.spark, self.path(table)))
+        return self.place.has(table)
 
     def delta(self, table: str) -> DeltaTable:
         """Return the handle for MERGE, DELETE and RESTORE."""
@@ -129,14 +129,14 @@ class Warehouse:
 
         """
         opened = self.opened(table, version)
-        if size_of(opened) > NEAR_BYTES:
+        if not _is_near(opened):
             return self.read(table, version).select(columns.names)
         rows = columns_of(opened, to_arrow_schema(columns, timezone="UTC"))
         return self.spark.createDataFrame(rows if rows.num_rows else [], columns).coalesce(1)
 
     def create(self, table: str, schema: StructType, comment: str | None = None) -> None:
         """Create an empty table where none is."""
-        append.create(self.place, table, schema, comment)
+        write.create(self.place, table, schema, comment)
 
     def create_system_tables(self) -> None:
         """Create what every warehouse has and this one lacks."""
@@ -145,39 +145,51 @@ class Warehouse:
 
     def tables(self) -> list[str]:
         """Return the names of all Delta tables of the database, sorted."""
-        fs, root = self._hadoop(self.root)
-        if not fs.exists(root):
-            return []
-        names = [status.getPath().getName() for status in fs.listStatus(root) if status.isDirectory()]
-        return sorted(name for name in names if self.exists(name))
+        return self.place.tables()
 
-    def version(self, table: str) -> int:
-        """Return the table's latest version, from its log alone (`DESCRIBE HISTORY` would cost a job)."""
-        return int(self._snapshot(table).version())
+    def version(self, table: str, known: int | None = None) -> int:
+        """Return the table's latest version.
+
+        Parameters
+        ----------
+        table : str
+        known : int, optional
+            A version that it has: only later ones are looked for, however many files the table has.
+
+        """
+        return self.opened(table).version() if known is None else self.place.newest(table, known)
 
     def property(self, table: str, name: str) -> str | None:
         """Return a property of the table as it is now, None where it is not set."""
-        found = self._snapshot(table).metadata().configuration().get(name)
-        return str(found.get()) if found.isDefined() else None
+        found: str | None = self.opened(table).metadata().configuration.get(name)
+        return found
 
     def set_property(self, table: str, name: str, value: str) -> None:
         """Set a property of the table, in a commit of its own."""
-        append.set_property(self.place, table, name, value)
-
-    def _snapshot(self, table: str) -> Any:
-        jvm, session = self.spark.sparkContext._jvm, self.spark._jsparkSession
-        if jvm is None:
-            raise WarehouseError("the Spark session has no JVM", advice="use a classic Spark session")
-        delta_log = jvm.org.apache.spark.sql.delta.DeltaLog.forTable(session, self.path(table))
-        return delta_log.update(False, jvm.scala.Option.empty(), jvm.scala.Option.empty())
+        write.set_property(self.place, table, name, value)
 
     def append_rows(self, table: str, rows: Iterable[Mapping[str, Any]]) -> None:
         """Append rows that the driver holds to a system table in one commit; costs no Spark job."""
-        append.append(self.place, table, append.arrow_rows(table, rows))
+        write.append(self.place, table, write.arrow_rows(table, rows))
 
     def append_arrow(self, table: str, rows: pa.Table, instead_of: str | None = None) -> None:
         """Append rows that the driver holds, in place of those of which a condition is true; costs no Spark job."""
-        append.append(self.place, table, rows, instead_of)
+        write.append(self.place, table, rows, instead_of)
+
+    def merge_arrow(self, table: str, rows: pa.Table, *, goes_on: bool) -> bool:
+        """Merge rows that the driver holds into a small table (`tables.write.merge`); nothing where it is none.
+
+        Returns
+        -------
+        bool
+            Whether it was done.
+
+        """
+        opened = self.opened(table)
+        if not _is_near(opened):
+            return False
+        write.merge(self.place, table, rows, goes_on=goes_on)
+        return True
 
     def append(self, table: str, rows: DataFrame) -> None:
         """Append rows in one commit. Column names must be the table's."""
@@ -195,12 +207,11 @@ class Warehouse:
 
     def rows(self, table: str, rows: Iterable[Mapping[str, Any]]) -> DataFrame:
         """Return driver-side rows as a frame with the columns of a system table; costs no Spark job."""
-        return self.spark.createDataFrame(append.arrow_rows(table, rows), SYSTEM_TABLES[table])
+        return self.spark.createDataFrame(write.arrow_rows(table, rows), SYSTEM_TABLES[table])
 
     def drop(self, table: str) -> None:
         """Remove a table with its files. Only for one that no epoch has named."""
-        fs, path = self._hadoop(self.path(table))
-        fs.delete(path, True)
+        self.place.fs.delete_dir(self.place.at(table))
 
     def _hadoop(self, path: str) -> tuple[Any, Any]:
         jvm = self.spark.sparkContext._jvm
@@ -209,6 +220,10 @@ class Warehouse:
         hadoop_path = jvm.org.apache.hadoop.fs.Path(path)
         conf = self.spark.sparkContext._jsc.hadoopConfiguration()
         return hadoop_path.getFileSystem(conf), hadoop_path
+
+
+def _is_near(opened: OpenTable) -> bool:
+    return size_of(opened) <= NEAR_BYTES and write.is_plain(opened)
 
 
 def in_parallel(work: Any, items: Iterable[Any], threads: int = 4) -> list[Any]:

@@ -25,6 +25,7 @@ from schemas.space import Space
 from schemas.tables import VERSION_COLUMNS
 from tables.spaces import merge_rows
 from tables.warehouse import Warehouse
+from tables.write import BESIDE
 from udfs.literals import array_literal
 from udfs.tuples import decode_tuples, tuple_columns
 
@@ -150,10 +151,14 @@ class Here:
         return frame.select("*", whole.alias("typed"))
 
     def columns(self, target: Target) -> pa.Table:
-        """Return the rows of the table."""
+        """Return the columns of the table."""
         whole = {f.name: self.typed.field(f.name) for f in target.layout.spark_schema()}
-        whole |= {name: self.rows[source] for name, source in _sources()}
-        return pa.table(whole).filter(self.keep)
+        return pa.table(whole | {name: self.rows[source] for name, source in _sources()})
+
+    def changes(self, target: Target) -> pa.Table:
+        """Return the columns of the table, and `tables.write.BESIDE`."""
+        keep, began = BESIDE
+        return self.columns(target).append_column(keep, self.keep).append_column(began, self.rows["began"])
 
 
 def typed_here(changes: pa.Table, schema: StructType, target: Target) -> Here:
@@ -215,19 +220,24 @@ def _write(warehouse: Warehouse, target: Target, table: str, changes: DataFrame,
     columns = table_columns(target)
     if target.mask is not None and table == target.name:
         columns = target.mask.columns(columns, target.layout)
-    wanted = changes.select(*[column.alias(name) for name, column in columns.items()], "keep", "began")
+    beside = dict(zip(BESIDE, (F.col("keep"), F.col("began")), strict=True))
+    wanted = changes.select(*[column.alias(name) for name, column in (columns | beside).items()])
     if target.is_empty:
-        warehouse.append(table, wanted.where("keep").drop("keep", "began"))
+        warehouse.append(table, wanted.where(BESIDE[0]).drop(*BESIDE))
         return
     merge_rows(warehouse, table, wanted, list(columns), goes_on=goes_on)
 
 
 def write_here(warehouse: Warehouse, target: Target, here: Here, *, goes_on: bool) -> int:
-    """Write as `write_table` does, into an empty table without Spark; return how many tuples do not fit."""
-    if not target.is_empty:
-        write_table(warehouse, target, here.frame(warehouse.spark, target), goes_on=goes_on)
-        return here.misfits
-    warehouse.append_arrow(target.exact, here.columns(target))
-    if target.mask is not None:
-        _write(warehouse, target, target.name, here.frame(warehouse.spark, target), goes_on=goes_on)
+    """Write as `write_table` does, a small table without Spark; return how many tuples do not fit."""
+    by_spark = list(target.tables)
+    if target.is_empty:
+        warehouse.append_arrow(target.exact, here.columns(target).filter(here.keep))
+        by_spark.remove(target.exact)
+    elif warehouse.merge_arrow(target.exact, here.changes(target), goes_on=goes_on):
+        by_spark.remove(target.exact)
+    if by_spark:
+        changes = here.frame(warehouse.spark, target)
+        for table in by_spark:
+            _write(warehouse, target, table, changes, goes_on=goes_on)
     return here.misfits

@@ -36,7 +36,8 @@ def commit(
         Rows read.
 
     """
-    versions = {**state.versions, **{table: warehouse.version(table) for table in tables}}
+    written = {table: warehouse.version(table, state.versions.get(table)) for table in tables}
+    versions = {**state.versions, **written}
     after = replace(state, epoch=state.epoch + 1, versions=versions)
     writers = {
         table: {"replicasets": sorted(w.replicasets), "unfit": w.unfit} for table, w in after.writers.items()

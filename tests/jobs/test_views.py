@@ -15,7 +15,7 @@ from pyspark.sql import SparkSession
 from jobs.views import statements, views
 from schemas.errors import ConfigurationError, WarehouseError
 from schemas.tables import SYSTEM_TABLES
-from tables import append
+from tables import write
 from tables.place import place_of
 from tables.views import literal, quoted
 from tests.jobs.deployment import Deployment
@@ -43,8 +43,8 @@ def test_an_epoch_that_maintenance_let_go_of_is_refused_by_name(tmp_path: Path) 
     ]
     asked = {"request": "1", "kind": "maintenance", "arguments": '{"keep_days": 7}', "changed_at": now}
     for table, rows in {"_epochs": epochs, "_requests": [{**asked, "state": "done"}]}.items():
-        append.create(place, table, SYSTEM_TABLES[table])
-        append.append(place, table, append.arrow_rows(table, rows))
+        write.create(place, table, SYSTEM_TABLES[table])
+        write.append(place, table, write.arrow_rows(table, rows))
     with pytest.raises(
         ConfigurationError, match=r"epoch 0 may have lost files.*ask for epoch 1 or a later one"
     ):
