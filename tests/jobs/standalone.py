@@ -205,7 +205,10 @@ class Standalone:
 
 
 def _runs(process: psutil.Process, executor: str) -> bool:
-    words: list[str] = process.cmdline()
+    try:
+        words: list[str] = process.cmdline()
+    except psutil.Error:  # it has ended meanwhile
+        return False
     return "--executor-id" in words and words[words.index("--executor-id") + 1] == executor
 
 

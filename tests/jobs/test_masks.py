@@ -10,6 +10,7 @@ import msgpack
 import pytest
 from deltalake import DeltaTable
 
+from jobs.batch import pin, run
 from schemas.errors import UnsupportedError
 from tests.jobs.deployment import Deployment
 from tests.jobs.written import FIELDS, Node, replicasets_of
@@ -67,8 +68,12 @@ class Case:
 OWN = ("_key", "_global_id", "_replicaset_id", "_lsn", "_timestamp", "_created")
 
 
+@pytest.mark.parametrize("small_rows", [pin.SMALL_ROWS, pytest.param(-1, marks=pytest.mark.soak)])
 @pytest.mark.usefixtures("spark")
-def test_readers_see_no_masked_field_and_operations_do(tmp_path: Path) -> None:
+def test_readers_see_no_masked_field_and_operations_do(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, small_rows: int
+) -> None:
+    monkeypatch.setattr(run, "SMALL_ROWS", small_rows)
     case = Case(tmp_path, MASKS)
     a, b = case.nodes["a1"], case.nodes["b1"]
     a.put(PEOPLE, 1, "Ann", 1000, 1).put(PEOPLE, 2, "Bob", 2000, 1).put(PEOPLE, 4, "Dan", None, 1, "past")
@@ -142,3 +147,31 @@ def test_a_masked_key_is_refused_by_name(tmp_path: Path) -> None:
     other.run()
     with pytest.raises(UnsupportedError, match="id: a field of the primary key cannot be masked"):
         other.run(**other.with_masks({"people": {"id": "drop"}}))
+
+
+@pytest.mark.soak
+@pytest.mark.usefixtures("spark")
+def test_a_space_that_is_renamed_takes_its_mask_along_or_stops(tmp_path: Path) -> None:
+    case = Case(
+        tmp_path, {"peo*": {"name": "drop", "value": "hash"}, "staff": {"name": "drop", "value": "hash"}}
+    )
+    a = case.nodes["a1"].put(PEOPLE, 1, "Ann", 1000, 1).put(PEOPLE, 2, "Bob", 2000, 1)
+    case.nodes["b1"].put(OTHER, 3, "Cid", 3000, 1)
+    case.run()
+    a.put(PEOPLE, 1, "Ann", 1007, 1, at=2).redefine(PEOPLE, "staff").delete(PEOPLE, 2, at=3)
+    a.put(PEOPLE, 4, "Dan", 3000, 1, at=3).update(PEOPLE, 1, ["+", 2, 2], at=4)
+    case.run()
+    assert case.tuples("_exact_staff") == [[1, "Ann", 1009, 1], [4, "Dan", 3000, 1]]
+    assert [(int(row["id"]), row["value"]) for row in case.shown("staff")] == [
+        (1, hashed(1009)),
+        (4, hashed(3000)),
+    ]
+    assert not {"name", "_tuple"} & set(case.columns("staff"))
+    # Under a name without a mask, nothing of it is written, and what was there is not shown anew.
+    a.redefine(PEOPLE, "open").put(PEOPLE, 5, "Dan", 1000, 1, at=5)
+    case.run()
+    assert case.deployment.refused() == {"open"}
+    assert case.deployment.rows("open") == []
+    assert case.tuples("_exact_staff") == [[1, "Ann", 1009, 1], [4, "Dan", 3000, 1]]
+    shown = [row for table in ("people", "staff") for row in case.shown(table)]
+    assert not [value for row in shown for value in row.values() if value in SECRETS]
