@@ -6,6 +6,9 @@ Not here: what the batch does beside reading (`jobs.batch.heal`), who may write 
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Mapping
+from typing import Any
+
 from pyspark.sql import SparkSession
 
 from jobs.batch.heal import healing_of
@@ -63,5 +66,12 @@ def heal(
     frame = frame.options(startOffset=to_text({uuid: begin}), endOffset=to_text({uuid: end}))
     rows = writer.heal(frame.load(), segments, name, healing)
     again = sum(healing.counts.values())
-    told = "; ".join(str(gap_of(row)) for row in healing.closed) or "no divergence that is known"
+    told = _told(healing.closed) or "no divergence that is known"
+    left = _told(healing.left)
+    if left:
+        told += f"; STILL OPEN, as the snapshot is older: {left}: box.snapshot(), and heal again"
     return f"{snapshot.name}: {rows} rows, {again} rows done again behind it; healed: {told}"
+
+
+def _told(gaps: Iterable[Mapping[str, Any]]) -> str:
+    return "; ".join(str(gap_of(row)) for row in gaps)

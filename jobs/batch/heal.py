@@ -48,6 +48,8 @@ class Healing:
         Of them, by space id and type.
     closed : sequence of dict
         Rows of `_gaps`, without their epoch.
+    left : sequence of dict
+        Those of divergences that the snapshot is not behind of: a newer one heals them.
 
     """
 
@@ -55,6 +57,7 @@ class Healing:
     later: DataFrame
     counts: Mapping[tuple[int, str], int]
     closed: Sequence[Mapping[str, Any]]
+    left: Sequence[Mapping[str, Any]] = ()
 
     def of_stretches(self, stretches: Sequence[Stretch]) -> list[Stretch]:
         """Return the stretches as those of a snapshot that heals."""
@@ -131,7 +134,7 @@ def healing_of(warehouse: Warehouse, state: State, one: Replicaset, source: str,
     later = rows.where(F.col("type").isin(*CHANGES))
     told = later.groupBy("space_id", "type").count().collect()
     counts = {(int(row["space_id"]), str(row["type"])): int(row["count"]) for row in told}
-    return Healing(one.uuid, later, counts, _closed(warehouse, state, one, reached))
+    return Healing(one.uuid, later, counts, *_divergences(warehouse, state, one, reached))
 
 
 def _is_logged() -> Column:
@@ -144,16 +147,19 @@ def _floor(one: Replicaset, reached: Vclock) -> Column:
     return F.coalesce(F.try_element_at(F.create_map(*pairs), F.col("global_id").cast("int")), F.lit(0))
 
 
-def _closed(warehouse: Warehouse, state: State, one: Replicaset, reached: Vclock) -> list[Mapping[str, Any]]:
+Rows = list[Mapping[str, Any]]
+
+
+def _divergences(warehouse: Warehouse, state: State, one: Replicaset, reached: Vclock) -> tuple[Rows, Rows]:
+    """Return the open divergences of a replicaset: those that a snapshot is behind of, and the others."""
     rows = newest_of_each(warehouse.opened("_gaps", state.versions.get("_gaps")), KEY)
-    return [
-        row
-        for row in rows
-        if row["kind"] == DIVERGENCE
-        and row["state"] == OPEN
-        and row["replicaset_id"] == one.id
-        and row["last_lsn"] <= reached.get(_own_id(one, row), 0)
-    ]
+    closed: Rows = []
+    left: Rows = []
+    for row in rows:
+        if row["kind"] == DIVERGENCE and row["state"] == OPEN and row["replicaset_id"] == one.id:
+            is_behind = row["last_lsn"] <= reached.get(_own_id(one, row), 0)
+            (closed if is_behind else left).append(row)
+    return closed, left
 
 
 def _own_id(one: Replicaset, row: Mapping[str, Any]) -> int:
