@@ -57,8 +57,18 @@ def _resolved(
     decided: DataFrame, choices: Mapping[int, Choice], hold: Callable[[DataFrame], DataFrame]
 ) -> DataFrame:
     """Return the versions with what their resolver made of them instead of the one that stands last."""
+    # Of most keys one replicaset alone has a version: nothing more is computed of them, and Python sees none.
+    decided = hold(decided)
+    alone = decided.where(~F.col("decision")).select(*DECIDED)
+    return alone.unionByName(_asked(decided.where("decision"), choices, hold))
+
+
+def _asked(
+    decided: DataFrame, choices: Mapping[int, Choice], hold: Callable[[DataFrame], DataFrame]
+) -> DataFrame:
+    """Return the versions of keys that several have, with what their resolver made of them."""
     # The last writer's row asks for the whole key; the others only hear the answer.
-    asks = F.col("wins") & F.col("decision")
+    asks = F.col("wins")
     unknown = (F.col("state") == UNFIT) & F.col("tuple").isNull()
     taking = F.when(F.col("order").isNotNull(), F.struct(F.col("order"), _candidate().alias("version")))
     key = decided.withColumn("all", F.sort_array(F.collect_list(taking).over(of_key())))
@@ -115,14 +125,13 @@ def _told(key: DataFrame) -> DataFrame:
     winner = F.when(F.col("outcome.tuple").isNotNull(), made).otherwise(
         F.max_by(own, F.when(is_one, F.lit(1))).over(of_key())
     )
-    open_ = F.col("decision")
     return (
         key.withColumn(
             "made", F.when(F.col("outcome.tuple").isNotNull() & F.col("is_last"), F.col("outcome"))
         )
-        .withColumn("wins", F.when(open_, F.coalesce(is_one, F.lit(False))).otherwise(F.col("wins")))
-        .withColumn("winner", F.when(open_, winner).otherwise(F.col("winner")))
-        .withColumn("differs", F.when(open_, F.lit(BY_RESOLVER)).otherwise(F.col("differs")))
+        .withColumn("wins", F.coalesce(is_one, F.lit(False)))
+        .withColumn("winner", winner)
+        .withColumn("differs", F.lit(BY_RESOLVER))
         .withColumn("fault", F.col("outcome.fault"))
     )
 
