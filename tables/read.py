@@ -66,6 +66,28 @@ def columns_of(table: DeltaTable, schema: pa.Schema) -> pa.Table:
     return pa.table(read).cast(schema)
 
 
+def rows_with(table: DeltaTable, schema: pa.Schema, column: str, values: pa.Array) -> pa.Table:
+    """Return some columns of the rows of which one column, among them, has one of some values.
+
+    Parameters
+    ----------
+    table : DeltaTable
+        Read whole, a batch at a time: no index knows where a value is.
+    schema : pyarrow.Schema
+        The columns.
+    column : str
+    values : pyarrow.Array
+        Of the column's type in `schema`.
+
+    """
+    wanted = ", ".join(_quoted(name) for name in schema.names)
+    found = []
+    for batch in QueryBuilder().register("opened", table).execute(f"SELECT {wanted} FROM opened"):
+        rows = pa.table(batch).cast(schema)
+        found.append(rows.filter(pc.is_in(rows[column], values)))
+    return pa.concat_tables(found) if found else schema.empty_table()
+
+
 def answer(table: DeltaTable, query: str) -> list[dict[str, Any]]:
     """Return the rows of a query in SQL, in which the table is called `opened`."""
     read = QueryBuilder().register("opened", table).execute(query).read_all()

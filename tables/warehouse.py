@@ -24,13 +24,16 @@ from schemas.errors import WarehouseError
 from schemas.tables import SYSTEM_TABLES
 from tables import write
 from tables.place import Place, place_of
-from tables.read import columns_of, size_of
+from tables.read import columns_of, rows_with, size_of
 from tables.write import MARK
 
 log = logging.getLogger(__name__)
 
 NEAR_BYTES = 16 * 1024 * 1024
 """Up to so many bytes of files a table is small: its columns are read faster here than Spark plans to read them."""
+
+KEYED_BYTES = 64 * 1024 * 1024
+"""The same where few rows count, those with certain keys: what Spark would do with all of them is left out."""
 
 TIMESTAMP_TYPE, TIMESTAMP_MICROS = "spark.sql.parquet.outputTimestampType", "TIMESTAMP_MICROS"
 """Spark's own INT96 is read as nanoseconds by other readers, delta-rs among them: wrong before 1677 and after 2262."""
@@ -129,9 +132,31 @@ class Warehouse:
 
         """
         opened = self.opened(table, version)
-        if not _is_near(opened):
+        if not _is_near(opened, NEAR_BYTES):
             return self.read(table, version).select(columns.names)
         rows = columns_of(opened, to_arrow_schema(columns, timezone="UTC"))
+        return self.spark.createDataFrame(rows if rows.num_rows else [], columns).coalesce(1)
+
+    def keyed(
+        self, table: str, version: int | None, columns: StructType, key: str, keys: pa.Array
+    ) -> DataFrame | None:
+        """Return some columns of the rows with certain keys, as `near` does; None where the table is too large.
+
+        Parameters
+        ----------
+        table : str
+        version : int or None
+        columns : StructType
+        key : str
+            One of the columns.
+        keys : pyarrow.Array
+            Values of it.
+
+        """
+        opened = self.opened(table, version)
+        if not _is_near(opened, KEYED_BYTES):
+            return None
+        rows = rows_with(opened, to_arrow_schema(columns, timezone="UTC"), key, keys)
         return self.spark.createDataFrame(rows if rows.num_rows else [], columns).coalesce(1)
 
     def create(self, table: str, schema: StructType, comment: str | None = None) -> None:
@@ -186,7 +211,7 @@ class Warehouse:
 
         """
         opened = self.opened(table)
-        if not _is_near(opened):
+        if not _is_near(opened, KEYED_BYTES):
             return False
         write.merge(self.place, table, rows, goes_on=goes_on)
         return True
@@ -222,8 +247,8 @@ class Warehouse:
         return hadoop_path.getFileSystem(conf), hadoop_path
 
 
-def _is_near(opened: OpenTable) -> bool:
-    return size_of(opened) <= NEAR_BYTES and write.is_plain(opened)
+def _is_near(opened: OpenTable, size: int) -> bool:
+    return size_of(opened) <= size and write.is_writable(opened)
 
 
 def in_parallel(work: Any, items: Iterable[Any], threads: int = 4) -> list[Any]:

@@ -138,8 +138,8 @@ def merge(place: Place, table: str, rows: pa.Table, *, goes_on: bool) -> None:
         )
 
 
-def is_plain(table: DeltaTable) -> bool:
-    """Whether a table asks nothing of who writes it but what ours do."""
+def is_writable(table: DeltaTable) -> bool:
+    """Whether a table asks no more of who writes it than ours do."""
     return set(table.protocol().writer_features or ()) <= OWN_FEATURES
 
 

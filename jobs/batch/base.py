@@ -9,6 +9,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+import pyarrow as pa
+import pyarrow.compute as pc
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 from pyspark.sql.types import StructField, StructType
@@ -33,7 +35,10 @@ NEWEST = ("is_row", "epoch")
 def table_rows(warehouse: Warehouse, state: State, number: int, table: str) -> DataFrame:
     """Return the rows of a space's table as versions."""
     held = held_in(state.versions, table)
-    rows = warehouse.near(held, state.versions.get(held), _ROW)
+    return _of_table(number, warehouse.near(held, state.versions.get(held), _ROW))
+
+
+def _of_table(number: int, rows: DataFrame) -> DataFrame:
     return rows.select(
         F.lit(number).alias("table"),
         F.col("_replicaset_id").alias("replicaset_id"),
@@ -51,7 +56,10 @@ def table_rows(warehouse: Warehouse, state: State, number: int, table: str) -> D
 
 def other_versions(warehouse: Warehouse, state: State, tables: Mapping[int, str]) -> DataFrame:
     """Return the entries of `_versions` of some tables, stale ones included."""
-    rows = warehouse.near("_versions", state.versions.get("_versions"), VERSIONS)
+    return _of_versions(warehouse.near("_versions", state.versions.get("_versions"), VERSIONS), tables)
+
+
+def _of_versions(rows: DataFrame, tables: Mapping[int, str]) -> DataFrame:
     numbers = [part for number, name in tables.items() for part in (F.lit(name), F.lit(number))]
     rows = rows.where(F.col("space").isin(list(tables.values())))
     return rows.select(
@@ -87,6 +95,7 @@ def entries_of(
     keys: DataFrame,
     *,
     tombstones: bool,
+    is_small: bool = False,
 ) -> DataFrame | None:
     """Return what the tables hold of some keys: `base_of` with epoch, and with entries that do not hold any more.
 
@@ -95,19 +104,39 @@ def entries_of(
     known = {number: name for number, name in tables.items() if name in state.versions}
     if not known:
         return None
-    parts = [
-        table_rows(warehouse, state, number, name).join(
-            keys.where(F.col("table") == number).select("_key"), "_key", "left_semi"
-        )
-        for number, name in known.items()
-    ]
+    here = keys.toArrow() if is_small else None
+    parts = [_rows_with(warehouse, state, number, name, keys, here) for number, name in known.items()]
     mixed = {n: name for n, name in known.items() if _is_mixed(state, name, tombstones=tombstones)}
     if mixed:
-        parts.append(other_versions(warehouse, state, mixed).join(keys, ["table", "_key"], "left_semi"))
+        parts.append(_others_with(warehouse, state, mixed, keys, here))
     union = parts[0]
     for part in parts[1:]:
         union = union.unionByName(part)
     return union.select(*COLUMNS, "epoch")
+
+
+def _rows_with(
+    warehouse: Warehouse, state: State, number: int, table: str, keys: DataFrame, here: pa.Table | None
+) -> DataFrame:
+    held = held_in(state.versions, table)
+    if here is not None:
+        own = here.filter(pc.equal(here["table"], number))["_key"].combine_chunks()
+        rows = warehouse.keyed(held, state.versions.get(held), _ROW, "_key", own)
+        if rows is not None:
+            return _of_table(number, rows)
+    own_keys = keys.where(F.col("table") == number).select("_key")
+    return table_rows(warehouse, state, number, table).join(own_keys, "_key", "left_semi")
+
+
+def _others_with(
+    warehouse: Warehouse, state: State, tables: Mapping[int, str], keys: DataFrame, here: pa.Table | None
+) -> DataFrame:
+    rows = None
+    if here is not None:
+        own = here["_key"].combine_chunks()
+        rows = warehouse.keyed("_versions", state.versions.get("_versions"), VERSIONS, "key", own)
+    found = other_versions(warehouse, state, tables) if rows is None else _of_versions(rows, tables)
+    return found.join(keys, ["table", "_key"], "left_semi")
 
 
 def base_of(
@@ -117,6 +146,7 @@ def base_of(
     keys: DataFrame,
     *,
     tombstones: bool,
+    is_small: bool = False,
 ) -> DataFrame | None:
     """Return each replicaset's version of some keys as it stood before the batch.
 
@@ -131,6 +161,8 @@ def base_of(
         Columns table and _key, distinct.
     tombstones : bool
         Whether deleted versions are wanted; then `_versions` is read for each table.
+    is_small : bool
+        Whether the driver may hold the keys, and what is found of them.
 
     Returns
     -------
@@ -138,7 +170,7 @@ def base_of(
         `COLUMNS`; None where no table existed.
 
     """
-    entries = entries_of(warehouse, state, tables, keys, tombstones=tombstones)
+    entries = entries_of(warehouse, state, tables, keys, tombstones=tombstones, is_small=is_small)
     if entries is None:
         return None
     if any(_is_mixed(state, name, tombstones=tombstones) for name in tables.values()):

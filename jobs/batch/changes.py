@@ -91,7 +91,7 @@ def folded_changes(
     operated = marked.where(folds).drop("operated")
     names = {t.number: t.name for t in mixed}
     keys = operated.select("table", "_key").distinct()
-    base = base_of(warehouse, state, names, keys, tombstones=False)
+    base = base_of(warehouse, state, names, keys, tombstones=False, is_small=pins.is_small)
     return [reduce_rows(plain), _fold(operated, base, formats, pins)]
 
 
@@ -185,7 +185,7 @@ def decided_changes(
         own = _of(changes, together)
         names = {t.number: t.name for t in together}
         keys = own.select("table", "_key").distinct()
-        entries = entries_of(warehouse, state, names, keys, tombstones=True)
+        entries = entries_of(warehouse, state, names, keys, tombstones=True, is_small=pins.is_small)
         versions = (
             first(own) if entries is None else met(pins.beside(*changes_and_entries(own, pins.near(entries))))
         )
@@ -203,7 +203,8 @@ def _effective(
         return changes
     asked = changes.where("needs_base")
     certain = changes.where("NOT needs_base")
-    base = base_of(warehouse, state, doubtful, asked.select("table", "_key"), tombstones=False)
+    keys = asked.select("table", "_key")
+    base = base_of(warehouse, state, doubtful, keys, tombstones=False, is_small=pins.is_small)
     if base is None:
         return certain
     known = pins.near(base.select(*KEYS))

@@ -89,7 +89,8 @@ def test_batches_that_are_too_large_for_the_driver_end_in_the_same_tables(
     whole: dict[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(run, "SMALL_ROWS", -1)
-    monkeypatch.setattr(warehouse, "NEAR_BYTES", -1)
+    for limit in ("NEAR_BYTES", "KEYED_BYTES"):
+        monkeypatch.setattr(warehouse, limit, -1)
     deployment = deployed(tmp_path, "a1", "b1")
     deployment.run(max_bytes_per_trigger=150_000)
     assert len(deployment.rows("_epochs", ["epoch"])) > 1

@@ -173,5 +173,5 @@ def test_a_large_table_is_left_to_spark(
     place.create("held", SCHEMA)
     arrow, _ = made(spark, [change(1)])
     assert place.merge_arrow("held", arrow, goes_on=False)
-    monkeypatch.setattr(warehouse, "NEAR_BYTES", 10)
+    monkeypatch.setattr(warehouse, "KEYED_BYTES", 10)
     assert not place.merge_arrow("held", arrow, goes_on=False)
