@@ -100,7 +100,10 @@ def aggregate(config: Config, options: argparse.Namespace) -> None:
         try:
             progress.follow(query, service.glance)
         finally:
-            query.stop()
+            try:
+                writer.finish()
+            finally:
+                query.stop()
         service.serve()
         catalog.register_tables(warehouse)
 

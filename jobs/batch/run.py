@@ -41,7 +41,7 @@ from jobs.batch.stretch import Stretch
 from jobs.batch.summary import Summary
 from jobs.config import Config
 from jobs.config_policies import Policy
-from schemas.errors import WarehouseError
+from schemas.errors import AggregatorError, WarehouseError
 from schemas.spark import spark_schema
 from schemas.xrow import SOURCES_ARROW
 from sources.xlog.batch import segments_between
@@ -126,6 +126,7 @@ class Writer:
         self._watch = watch
         self._router = router_of(config.spaces, check_space)
         self._first = True
+        self._is_finished = False
         self._steps = {}
         self.between = threading.Lock()
 
@@ -141,7 +142,16 @@ class Writer:
 
         """
         with self.between:
+            if self._is_finished:
+                raise AggregatorError("the job is being stopped: this batch is for the next start")
             self._batch(frame, batch_id)
+
+    def finish(self) -> None:
+        """Wait until the batch in progress is done, and let none begin any more."""
+        if self.between.locked():
+            log.warning("the batch in progress is finished first; to stop at once, ask again")
+        with self.between:
+            self._is_finished = True
 
     def _batch(self, frame: DataFrame, batch_id: int) -> None:
         began, self._steps = time.monotonic(), {}
