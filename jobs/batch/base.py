@@ -8,13 +8,15 @@ the row is no version); the others lie in `_versions`, of which the newest entry
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 
 import pyarrow as pa
 import pyarrow.compute as pc
-from pyspark.sql import DataFrame
+from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 from pyspark.sql.types import StructField, StructType
 
+from jobs.batch.pin import Pinned
 from jobs.batch.state import State
 from jobs.batch.versions import APART, KEYS
 from schemas.names import held_in
@@ -30,6 +32,46 @@ COLUMNS = (*KEYS, "tuple", "global_id", "lsn", "timestamp", "created", "state", 
 
 NEWEST = ("is_row", "epoch")
 """What orders the entries of one key and replicaset."""
+
+
+@dataclass(frozen=True)
+class Keys:
+    """Keys that are asked for.
+
+    Parameters
+    ----------
+    frame : DataFrame
+        Columns table and _key, distinct.
+    here : pyarrow.Table or None
+        The same where the driver holds them, and may hold what is found of them; some may stand twice.
+
+    """
+
+    frame: DataFrame
+    here: pa.Table | None = None
+
+    def of_table(self, number: int) -> pa.Array | None:
+        """Return the keys of one table that the driver holds."""
+        if self.here is None:
+            return None
+        return self.here.filter(pc.equal(self.here["table"], number))["_key"].combine_chunks()
+
+
+def keys_of(rows: Pinned, wanted: Column, here: pc.Expression) -> Keys:
+    """Return the keys of some rows.
+
+    Parameters
+    ----------
+    rows : Pinned
+        Columns table and _key among others.
+    wanted : Column
+        Which rows.
+    here : pyarrow.compute.Expression
+        The same condition.
+
+    """
+    frame = rows.frame.where(wanted).select("table", "_key").distinct()
+    return Keys(frame, None if rows.rows is None else rows.rows.filter(here).select(["table", "_key"]))
 
 
 def table_rows(warehouse: Warehouse, state: State, number: int, table: str) -> DataFrame:
@@ -89,13 +131,7 @@ def _is_mixed(state: State, table: str, *, tombstones: bool) -> bool:
 
 
 def entries_of(
-    warehouse: Warehouse,
-    state: State,
-    tables: Mapping[int, str],
-    keys: DataFrame,
-    *,
-    tombstones: bool,
-    is_small: bool = False,
+    warehouse: Warehouse, state: State, tables: Mapping[int, str], keys: Keys, *, tombstones: bool
 ) -> DataFrame | None:
     """Return what the tables hold of some keys: `base_of` with epoch, and with entries that do not hold any more.
 
@@ -104,49 +140,37 @@ def entries_of(
     known = {number: name for number, name in tables.items() if name in state.versions}
     if not known:
         return None
-    here = keys.toArrow() if is_small else None
-    parts = [_rows_with(warehouse, state, number, name, keys, here) for number, name in known.items()]
+    parts = [_rows_with(warehouse, state, number, name, keys) for number, name in known.items()]
     mixed = {n: name for n, name in known.items() if _is_mixed(state, name, tombstones=tombstones)}
     if mixed:
-        parts.append(_others_with(warehouse, state, mixed, keys, here))
+        parts.append(_others_with(warehouse, state, mixed, keys))
     union = parts[0]
     for part in parts[1:]:
         union = union.unionByName(part)
     return union.select(*COLUMNS, "epoch")
 
 
-def _rows_with(
-    warehouse: Warehouse, state: State, number: int, table: str, keys: DataFrame, here: pa.Table | None
-) -> DataFrame:
-    held = held_in(state.versions, table)
-    if here is not None:
-        own = here.filter(pc.equal(here["table"], number))["_key"].combine_chunks()
+def _rows_with(warehouse: Warehouse, state: State, number: int, table: str, keys: Keys) -> DataFrame:
+    held, own = held_in(state.versions, table), keys.of_table(number)
+    if own is not None:
         rows = warehouse.keyed(held, state.versions.get(held), _ROW, "_key", own)
         if rows is not None:
             return _of_table(number, rows)
-    own_keys = keys.where(F.col("table") == number).select("_key")
-    return table_rows(warehouse, state, number, table).join(own_keys, "_key", "left_semi")
+    asked = keys.frame.where(F.col("table") == number).select("_key")
+    return table_rows(warehouse, state, number, table).join(asked, "_key", "left_semi")
 
 
-def _others_with(
-    warehouse: Warehouse, state: State, tables: Mapping[int, str], keys: DataFrame, here: pa.Table | None
-) -> DataFrame:
+def _others_with(warehouse: Warehouse, state: State, tables: Mapping[int, str], keys: Keys) -> DataFrame:
     rows = None
-    if here is not None:
-        own = here["_key"].combine_chunks()
+    if keys.here is not None:
+        own = keys.here["_key"].combine_chunks()
         rows = warehouse.keyed("_versions", state.versions.get("_versions"), VERSIONS, "key", own)
     found = other_versions(warehouse, state, tables) if rows is None else _of_versions(rows, tables)
-    return found.join(keys, ["table", "_key"], "left_semi")
+    return found.join(keys.frame, ["table", "_key"], "left_semi")
 
 
 def base_of(
-    warehouse: Warehouse,
-    state: State,
-    tables: Mapping[int, str],
-    keys: DataFrame,
-    *,
-    tombstones: bool,
-    is_small: bool = False,
+    warehouse: Warehouse, state: State, tables: Mapping[int, str], keys: Keys, *, tombstones: bool
 ) -> DataFrame | None:
     """Return each replicaset's version of some keys as it stood before the batch.
 
@@ -157,12 +181,9 @@ def base_of(
         Tables are read at its versions.
     tables : mapping of int to str
         Number, as in column `table` of `keys`, to name.
-    keys : DataFrame
-        Columns table and _key, distinct.
+    keys : Keys
     tombstones : bool
         Whether deleted versions are wanted; then `_versions` is read for each table.
-    is_small : bool
-        Whether the driver may hold the keys, and what is found of them.
 
     Returns
     -------
@@ -170,7 +191,7 @@ def base_of(
         `COLUMNS`; None where no table existed.
 
     """
-    entries = entries_of(warehouse, state, tables, keys, tombstones=tombstones, is_small=is_small)
+    entries = entries_of(warehouse, state, tables, keys, tombstones=tombstones)
     if entries is None:
         return None
     if any(_is_mixed(state, name, tombstones=tombstones) for name in tables.values()):

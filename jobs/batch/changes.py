@@ -12,15 +12,16 @@ from dataclasses import dataclass
 from typing import cast
 
 import pyarrow as pa
+import pyarrow.compute as pc
 from pyspark.sql import DataFrame, Window
 from pyspark.sql import functions as F
 from pyspark.sql.types import StructType
 
-from jobs.batch.base import PRESENT, UNFIT, base_of, entries_of
+from jobs.batch.base import PRESENT, UNFIT, base_of, entries_of, keys_of
 from jobs.batch.choices import Choice
 from jobs.batch.decide import decide
 from jobs.batch.identities import Identities
-from jobs.batch.pin import Pins, by_key, local
+from jobs.batch.pin import Pinned, Pins, by_key, local
 from jobs.batch.resolve import changes_and_entries, first, met, sole
 from jobs.batch.state import State
 from jobs.batch.versions import APART, KEYS, ORDER, reduce_puts, reduce_rows
@@ -31,6 +32,9 @@ from udfs.tuple_format import TupleFormat
 FOLDED = pa.schema(
     [("table", pa.int32()), ("replicaset_id", pa.int32()), ("_key", pa.binary()), *RESULT_FIELDS]
 )
+
+
+OPERATIONS = ("UPDATE", "UPSERT")
 
 
 @dataclass(frozen=True)
@@ -74,7 +78,7 @@ def simple_changes(rows: DataFrame, traits: Sequence[Traits]) -> list[DataFrame]
 def folded_changes(
     warehouse: Warehouse,
     state: State,
-    rows: DataFrame,
+    rows: Pinned,
     traits: Sequence[Traits],
     formats: Sequence[TupleFormat],
     pins: Pins,
@@ -84,14 +88,17 @@ def folded_changes(
     if not mixed:
         return []
     whole = Window.partitionBy(*APART)
-    operates = F.col("type").isin("UPDATE", "UPSERT")
-    marked = _of(rows, mixed).withColumn("operated", F.max(operates).over(whole))
+    operates = F.col("type").isin(*OPERATIONS)
+    marked = _of(rows.frame, mixed).withColumn("operated", F.max(operates).over(whole))
     folds = F.col("operated") & F.col("_key").isNotNull()
     plain = marked.where(~folds).drop("operated")
     operated = marked.where(folds).drop("operated")
     names = {t.number: t.name for t in mixed}
-    keys = operated.select("table", "_key").distinct()
-    base = base_of(warehouse, state, names, keys, tombstones=False, is_small=pins.is_small)
+    one = (
+        pc.field("type").isin(OPERATIONS) & pc.field("_key").is_valid() & pc.field("table").isin(list(names))
+    )
+    keys = keys_of(rows, operates & F.col("_key").isNotNull() & F.col("table").isin(list(names)), one)
+    base = base_of(warehouse, state, names, keys, tombstones=False)
     return [reduce_rows(plain), _fold(operated, base, formats, pins)]
 
 
@@ -160,7 +167,7 @@ def union(frames: Sequence[DataFrame]) -> DataFrame:
 def decided_changes(
     warehouse: Warehouse,
     state: State,
-    changes: DataFrame,
+    changes: Pinned,
     traits: Sequence[Traits],
     identities: Identities,
     choices: Mapping[int, Choice],
@@ -170,8 +177,8 @@ def decided_changes(
 
     Parameters
     ----------
-    changes : DataFrame
-        Of all tables, as `jobs.batch.versions.COLUMNS`; read more than once, so it should be pinned.
+    changes : Pinned
+        Of all tables, as `jobs.batch.versions.COLUMNS`.
     choices : mapping of int to Choice
         By table number.
 
@@ -180,12 +187,12 @@ def decided_changes(
     alone = [t for t in traits if not t.contended]
     together = [t for t in traits if t.contended]
     if alone:
-        found.append(sole(_effective(warehouse, state, _of(changes, alone), alone, pins)))
+        found.append(sole(_effective(warehouse, state, changes, alone, pins)))
     if together:
-        own = _of(changes, together)
+        own = _of(changes.frame, together)
         names = {t.number: t.name for t in together}
-        keys = own.select("table", "_key").distinct()
-        entries = entries_of(warehouse, state, names, keys, tombstones=True, is_small=pins.is_small)
+        keys = keys_of(changes, F.col("table").isin(list(names)), pc.field("table").isin(list(names)))
+        entries = entries_of(warehouse, state, names, keys, tombstones=True)
         versions = (
             first(own) if entries is None else met(pins.beside(*changes_and_entries(own, pins.near(entries))))
         )
@@ -195,17 +202,23 @@ def decided_changes(
 
 
 def _effective(
-    warehouse: Warehouse, state: State, changes: DataFrame, traits: Sequence[Traits], pins: Pins
+    warehouse: Warehouse, state: State, changes: Pinned, traits: Sequence[Traits], pins: Pins
 ) -> DataFrame:
     """Leave out the DELETEs that found nothing, where one replicaset writes alone."""
+    own = _of(changes.frame, traits)
     doubtful = {t.number: t.name for t in traits if t.deletes or t.operations}
     if not doubtful:
-        return changes
-    asked = changes.where("needs_base")
-    certain = changes.where("NOT needs_base")
-    keys = asked.select("table", "_key")
-    base = base_of(warehouse, state, doubtful, keys, tombstones=False, is_small=pins.is_small)
+        return own
+    numbers = [t.number for t in traits]
+    asked = own.where("needs_base")
+    certain = own.where("NOT needs_base")
+    keys = keys_of(
+        changes,
+        F.col("needs_base") & F.col("table").isin(numbers),
+        pc.field("needs_base") & pc.field("table").isin(numbers),
+    )
+    base = base_of(warehouse, state, doubtful, keys, tombstones=False)
     if base is None:
         return certain
     known = pins.near(base.select(*KEYS))
-    return certain.unionByName(asked.join(known, KEYS, "left_semi").select(*changes.columns))
+    return certain.unionByName(asked.join(known, KEYS, "left_semi").select(*changes.frame.columns))

@@ -14,7 +14,7 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
 from jobs.batch import apply, tell
-from jobs.batch.base import base_of, other_versions
+from jobs.batch.base import Keys, base_of, other_versions
 from jobs.batch.choices import Choice, choice_of
 from jobs.batch.columns import current_spaces, target_of
 from jobs.batch.commit import commit
@@ -100,7 +100,7 @@ def rebuild_of(
     choice = choice_of(target, policy, config.priority(policy), identities)
     names = {NUMBER: table}
     keys = other_versions(warehouse, state, names).select("table", "_key").distinct()
-    base = base_of(warehouse, state, names, keys, tombstones=True)
+    base = base_of(warehouse, state, names, Keys(keys), tombstones=True)
     if base is None:
         raise UnsupportedError("the space has no table to rebuild", space=space)
     decided = decide(_versions(base), identities, {NUMBER: choice}, pins.cache)

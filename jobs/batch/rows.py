@@ -14,7 +14,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.types import StructField, StructType
 
-from jobs.batch.base import PRESENT, UNFIT, base_of, other_versions, outside, table_rows
+from jobs.batch.base import PRESENT, UNFIT, Keys, base_of, other_versions, outside, table_rows
 from jobs.batch.layouts import BEGINS, STANDS, Layout, Move, Wipe, earlier
 from jobs.batch.pin import local
 from jobs.batch.state import State
@@ -188,7 +188,7 @@ def with_moves(
             continue
         number, layout = tables[table], layouts[move.layout]
         keys = keys.distinct().select(F.lit(number).alias("table"), "_key")
-        base = base_of(warehouse, state, {number: table}, keys, tombstones=False)
+        base = base_of(warehouse, state, {number: table}, Keys(keys), tombstones=False)
         if base is None:
             continue
         own = (F.col("replicaset_id") == move.ends.replicaset_id) & F.col("state").isin(PRESENT, UNFIT)
@@ -246,7 +246,8 @@ def unchanged(
         if wipe.table not in state.versions:
             continue
         new = of_generation(rows, wipe, number).select(*_SAME, "tuple")
-        base = base_of(warehouse, state, {number: wipe.table}, new.select("table", "_key"), tombstones=False)
+        asked = Keys(new.select("table", "_key"))
+        base = base_of(warehouse, state, {number: wipe.table}, asked, tombstones=False)
         if base is not None:
             same = new.join(base.select(*KEYS, "tuple"), [*KEYS, "tuple"], "left_semi").select(*_SAME)
             found = same if found is None else found.unionByName(same)

@@ -119,12 +119,11 @@ class _Work:
 
     def write(self, changelog: Pinned, reached: Callable[[str], None]) -> Written:
         pins = self.pins
-        rows = self._rows(changelog)
-        rows = rows if pins.is_small else by_key(rows)
+        rows = self._held_rows(self._rows(changelog))
         formats = [self._format(layout) for layout in self.layouts]
-        parts = simple_changes(rows, self.traits)
+        parts = simple_changes(rows.frame, self.traits)
         parts += folded_changes(self.warehouse, self.state, rows, self.traits, formats, pins)
-        changes = pins.pin(union(parts)).frame
+        changes = pins.pin(union(parts))
         ids = self._identities()
         choices = self._choices(ids)
         found = decided_changes(self.warehouse, self.state, changes, self.traits, ids, choices, pins)
@@ -152,6 +151,12 @@ class _Work:
         names = tuple(target.name for target in targets)
         held = tuple(name for target in targets for name in target.tables)
         return Written(names, (*held, *sides, *(("_quarantine", "_versions") if unfit else ())), writers)
+
+    def _held_rows(self, rows: DataFrame) -> Pinned:
+        if not self.pins.is_small:
+            return Pinned(by_key(rows))
+        # Operations are looked at from several sides: for their keys, to be folded, and what is beside them.
+        return self.pins.pin(rows) if any(t.operations for t in self.traits) else Pinned(rows)
 
     def _rows(self, changelog: Pinned) -> DataFrame:
         snapshots = [s.segment for s in self.plan.stretches if s.is_snapshot]
