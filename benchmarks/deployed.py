@@ -14,7 +14,8 @@ from pyspark.sql import functions as F
 from benchmarks.logs import Member
 from jobs.batch import run
 from jobs.batch.load import load_state
-from jobs.batch.run import Outcome, Writer
+from jobs.batch.outcome import Outcome
+from jobs.batch.run import Writer
 from jobs.config import Config
 from jobs.options import stream_options
 from jobs.session import spark_session

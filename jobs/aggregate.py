@@ -19,8 +19,9 @@ from pyspark.sql.streaming.query import StreamingQuery
 
 from jobs.batch.choices import check_functions
 from jobs.batch.load import load_state
+from jobs.batch.outcome import Outcome
 from jobs.batch.remask import remasked
-from jobs.batch.run import Outcome, Writer
+from jobs.batch.run import Writer
 from jobs.cli import parser, run
 from jobs.config import Config
 from jobs.metrics.listener import measured

@@ -12,7 +12,7 @@ from typing import NoReturn
 from pyspark.sql.streaming.query import StreamingQuery
 from tqdm import tqdm
 
-from jobs.batch.run import Outcome
+from jobs.batch.outcome import Outcome
 from jobs.config import Source
 
 

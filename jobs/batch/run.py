@@ -15,7 +15,7 @@ import logging
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from datetime import UTC, datetime
 
 from pyspark.sql import DataFrame
@@ -29,6 +29,7 @@ from jobs.batch.commit import commit
 from jobs.batch.divergence import divergences
 from jobs.batch.heal import Healing, with_again
 from jobs.batch.offsets import read_offset
+from jobs.batch.outcome import Outcome
 from jobs.batch.own import own_rows
 from jobs.batch.pin import SMALL_BYTES, SMALL_ROWS, Pins, append
 from jobs.batch.plan import Plan, plan_batch, sync_spaces
@@ -63,29 +64,6 @@ MOVED = "moved"
 def reached(step: str) -> None:
     """Note that a step is done; tests end the process here."""
     log.debug("step %s is done", step)
-
-
-@dataclass(frozen=True)
-class Outcome:
-    """What one batch did, for progress and logs.
-
-    Parameters
-    ----------
-    rows : int
-        Rows read, those of other members' copies included.
-    seconds : float
-    tables : int
-        Tables of spaces written.
-    steps : mapping of str to float
-        Seconds from the beginning at which each step was done, in their order; some run side by side.
-
-    """
-
-    batch_id: int
-    rows: int
-    seconds: float
-    tables: int
-    steps: Mapping[str, float] = field(default_factory=dict)
 
 
 class Writer:

@@ -15,7 +15,6 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
 from jobs.batch import apply, tell
-from jobs.batch.base import DELETED, PRESENT
 from jobs.batch.changes import decided_changes, folded_changes, simple_changes, union
 from jobs.batch.choices import Choice, choice_of
 from jobs.batch.identities import Identities, identities_of
@@ -131,7 +130,7 @@ class _Work:
         # Where one replicaset writes alone, what is decided is only another look at what is pinned already.
         is_choice = pins.is_small or any(t.contended for t in self.traits)
         decided = pins.pin(found) if is_choice else Pinned(found)
-        told = self._told(decided.frame)
+        told = tell.told_of(decided.frame)
         reached("decided")
         targets = [self.targets[number] for number in told]
         sides = self._sides(decided.frame, told, choices)
@@ -221,20 +220,6 @@ class _Work:
         replicasets = {one.id: uuid for uuid, one in self.plan.state.replicasets.items()}
         return identities_of(replicasets, {n: uuid for uuid, n in self.plan.state.global_ids.items()})
 
-    def _told(self, decided: DataFrame) -> dict[int, _Told]:
-        present = F.col("state") == PRESENT
-        wrote = F.col("changed") & (F.col("state") != DELETED) & (F.col("replicaset_id") > 0)
-        rows = decided.groupBy("table").agg(
-            F.collect_set(F.when(wrote, F.col("replicaset_id"))),
-            F.count(F.when(F.col("_key").isNotNull() & (~F.col("wins") | ~present), 1)),
-            F.count(F.when(F.col("decision") & ~F.col("wins"), 1)),
-            F.count(F.when(F.col("unknown") & F.col("changed"), 1)),
-            F.count(F.when(F.col("faults").isNotNull() & F.col("changed"), 1)),
-            F.count("fault"),
-            F.count(F.when(F.col("put") & F.col("writes"), 1)),
-        )
-        return {row[0]: _Told(frozenset(row[1]), *row[2:]) for row in rows.collect()}
-
     def _write_table(
         self,
         target: apply.Target,
@@ -276,7 +261,7 @@ class _Work:
         append(self.warehouse, table, self.pins.here(rows))
 
     def _sides(
-        self, decided: DataFrame, told: Mapping[int, _Told], choices: Mapping[int, Choice]
+        self, decided: DataFrame, told: Mapping[int, tell.Told], choices: Mapping[int, Choice]
     ) -> Mapping[str, DataFrame]:
         names = {target.number: target.name for target in self.targets.values()}
         appends: dict[str, DataFrame] = {}
@@ -290,16 +275,3 @@ class _Work:
             faults = tell.fault_rows(decided, names, self.epoch)
             appends["_quarantine"] = faults.unionByName(tell.undecided_rows(decided, names, self.epoch))
         return appends
-
-
-@dataclass(frozen=True)
-class _Told:
-    """What is known of one table's decided versions."""
-
-    replicasets: frozenset[int]
-    versions: int
-    conflicts: int
-    unfit: int
-    faults: int
-    undecided: int
-    puts: int

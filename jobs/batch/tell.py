@@ -1,17 +1,19 @@
 """Decisions → the tables that tell of them: `_versions`, `_conflicts`, `_quarantine`.
 
-Frames only; when they are appended is `jobs.batch.spaces`. Not here: the tables of spaces (`jobs.batch.apply`).
+Frames, and what is to be known of them first; when they are appended is `jobs.batch.spaces`. Not here: the tables of
+spaces (`jobs.batch.apply`).
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
 from jobs.batch.apply import Target
-from jobs.batch.base import DELETED, MERGED, UNFIT
+from jobs.batch.base import DELETED, MERGED, PRESENT, UNFIT
 from schemas.layout import ERROR_COLUMN
 from schemas.tables import CONFLICTS, QUARANTINE, VERSIONS
 
@@ -146,3 +148,32 @@ def _set_aside(rows: DataFrame, epoch: int, global_id: Column, lsn: Column, reas
 def _named(rows: DataFrame, names: Mapping[int, str]) -> DataFrame:
     numbers = [part for number, name in names.items() for part in (F.lit(number), F.lit(name))]
     return rows.withColumn("space", F.try_element_at(F.create_map(*numbers), F.col("table")))
+
+
+@dataclass(frozen=True)
+class Told:
+    """What is known of one table's decided versions."""
+
+    replicasets: frozenset[int]
+    versions: int
+    conflicts: int
+    unfit: int
+    faults: int
+    undecided: int
+    puts: int
+
+
+def told_of(decided: DataFrame) -> dict[int, Told]:
+    """Return what is to be known of each table's decided versions, by table number: one Spark job."""
+    present = F.col("state") == PRESENT
+    wrote = F.col("changed") & (F.col("state") != DELETED) & (F.col("replicaset_id") > 0)
+    rows = decided.groupBy("table").agg(
+        F.collect_set(F.when(wrote, F.col("replicaset_id"))),
+        F.count(F.when(F.col("_key").isNotNull() & (~F.col("wins") | ~present), 1)),
+        F.count(F.when(F.col("decision") & ~F.col("wins"), 1)),
+        F.count(F.when(F.col("unknown") & F.col("changed"), 1)),
+        F.count(F.when(F.col("faults").isNotNull() & F.col("changed"), 1)),
+        F.count("fault"),
+        F.count(F.when(F.col("put") & F.col("writes"), 1)),
+    )
+    return {row[0]: Told(frozenset(row[1]), *row[2:]) for row in rows.collect()}

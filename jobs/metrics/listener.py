@@ -27,7 +27,7 @@ from pyspark.sql.streaming.listener import (
     StreamingQueryListener,
 )
 
-from jobs.batch.run import Outcome
+from jobs.batch.outcome import Outcome
 from jobs.config import Config
 from jobs.config_address import port_of
 from jobs.config_subscribe import seconds
