@@ -1,4 +1,4 @@
-"""What one micro-batch did, for whoever shows or measures it. Not here: showing it (`jobs.progress`, `jobs.metrics`)."""
+"""What one micro-batch did, for whoever shows or measures it. Not here: showing it (`jobs.progress`, metrics)."""
 
 from __future__ import annotations
 
