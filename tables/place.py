@@ -19,9 +19,6 @@ from schemas.errors import WarehouseError
 
 DATABASE = "aggregator"
 
-STEPS = 4
-"""How many versions are looked for at once: a batch adds one, or two."""
-
 SCHEMES = frozenset({"", "file", "s3", "s3a", "gs", "gcs", "az", "abfs", "abfss", "hdfs"})
 """What both libraries open."""
 
@@ -72,19 +69,6 @@ class Place:
     def has(self, table: str) -> bool:
         """Whether a Delta table lies here."""
         return bool(DeltaTable.is_deltatable(self.uri(table)))
-
-    def newest(self, table: str, known: int) -> int:
-        """Return the latest version of a table, from one on that it has; reads nothing of its log.
-
-        Versions follow one another, and the newest is never cleaned away (Delta's protocol, "Delta Log Entries").
-        """
-        while True:
-            following = range(known + 1, known + 1 + STEPS)
-            names = [self.at(table, "_delta_log", f"{version:020d}.json") for version in following]
-            found = [info.type == pafs.FileType.File for info in self.fs.get_file_info(names)]
-            if not all(found):
-                return known + found.index(False)
-            known += STEPS
 
     def tables(self) -> list[str]:
         """Return the names of the Delta tables that lie here, sorted; none where the place is not there."""

@@ -172,17 +172,12 @@ class Warehouse:
         """Return the names of all Delta tables of the database, sorted."""
         return self.place.tables()
 
-    def version(self, table: str, known: int | None = None) -> int:
-        """Return the table's latest version.
+    def version(self, table: str) -> int:
+        """Return the table's latest version, as its log tells it.
 
-        Parameters
-        ----------
-        table : str
-        known : int, optional
-            A version that it has: only later ones are looked for, however many files the table has.
-
+        Never by looking for the files behind a version that is known: cleaning may have removed those in between.
         """
-        return self.opened(table).version() if known is None else self.place.newest(table, known)
+        return int(self.opened(table).version())
 
     def property(self, table: str, name: str) -> str | None:
         """Return a property of the table as it is now, None where it is not set."""

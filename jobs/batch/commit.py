@@ -36,8 +36,7 @@ def commit(
         Rows read.
 
     """
-    written = {table: warehouse.version(table, state.versions.get(table)) for table in tables}
-    versions = {**state.versions, **written}
+    versions = {**state.versions, **{table: warehouse.version(table) for table in tables}}
     after = replace(state, epoch=state.epoch + 1, versions=versions)
     writers = {
         table: {"replicasets": sorted(w.replicasets), "unfit": w.unfit} for table, w in after.writers.items()
