@@ -21,8 +21,8 @@ from jobs.batch.decide import decide
 from jobs.batch.identities import Identities
 from jobs.batch.pin import Pins
 from jobs.batch.versions import FAULTS
-from jobs.config import Config
-from jobs.config_policies import Policy
+from config.deployment import Config
+from config.policies import Policy
 from jobs.session import spark_session
 from schemas.layout import table_layout
 from schemas.space import Field, KeyPart, Space

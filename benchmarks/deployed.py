@@ -16,7 +16,7 @@ from jobs.batch import run
 from jobs.batch.load import load_state
 from jobs.batch.outcome import Outcome
 from jobs.batch.run import Writer
-from jobs.config import Config
+from config.deployment import Config
 from jobs.options import stream_options
 from jobs.session import spark_session
 from sources.xlog.datasource import register

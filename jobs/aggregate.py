@@ -23,7 +23,7 @@ from jobs.batch.outcome import Outcome
 from jobs.batch.remask import remasked
 from jobs.batch.run import Writer
 from jobs.cli import parser, run
-from jobs.config import Config
+from config.deployment import Config
 from jobs.metrics.listener import measured
 from jobs.options import stream_options
 from jobs.progress import Progress

@@ -30,8 +30,8 @@ from jobs.batch.load import load_state
 from jobs.batch.pin import Pins
 from jobs.batch.rebuild import rebuild_of
 from jobs.cli import parser, run
-from jobs.config import Config
-from jobs.config_policies import Policies, Policy
+from config.deployment import Config
+from config.policies import Policies, Policy
 from jobs.service import Service
 from jobs.session import spark_session
 from schemas.errors import ConfigurationError, LockError, WarehouseError

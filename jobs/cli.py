@@ -17,7 +17,7 @@ from contextlib import contextmanager
 from types import FrameType
 from typing import Any, NoReturn, TypeVar, overload
 
-from jobs.config import Config, load
+from config.deployment import Config, load
 from schemas.errors import AggregatorError, ConfigurationError, RidError
 
 DONE, FAILED, MISUSED = 0, 1, 2

@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from functools import cached_property
 
 from jobs.cli import parser, run
-from jobs.config import Config
+from config.deployment import Config
 from schemas.cluster_checksum import checksum
 from schemas.errors import ConfigurationError
 from sources.xlog.offset import from_text

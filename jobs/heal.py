@@ -13,8 +13,8 @@ from pyspark.sql import SparkSession
 
 from jobs.batch.heal import healing_of
 from jobs.batch.run import Writer
-from jobs.config import Config
-from jobs.gaps import gap_of
+from config.deployment import Config
+from tables.gaps import gap_of
 from jobs.refill import reading
 from schemas.errors import SourceError
 from sources.xlog.batch import segments_between

@@ -35,7 +35,7 @@ from jobs.batch.scan import server_of
 from jobs.batch.state import State
 from jobs.batch.summary import ControlRow, Order
 from jobs.cli import parser, run
-from jobs.config import Config
+from config.deployment import Config
 from jobs.options import stream_options
 from jobs.session import spark_session
 from schemas.errors import UnsupportedError, WarehouseError

@@ -14,7 +14,7 @@ import sys
 
 from jobs.backfill import carried_out
 from jobs.cli import parser, run
-from jobs.config import Config
+from config.deployment import Config
 from jobs.session import spark_session
 from schemas.errors import ConfigurationError, WarehouseError
 from sources.xlog.datasource import register

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 
 from jobs.batch.state import State
-from jobs.config import Config
+from config.deployment import Config
 
 
 def stream_options(config: Config, state: State, cores: int) -> dict[str, str]:

@@ -13,7 +13,7 @@ from pyspark.sql.streaming.query import StreamingQuery
 from tqdm import tqdm
 
 from jobs.batch.outcome import Outcome
-from jobs.config import Source
+from config.deployment import Source
 
 
 class Progress:

@@ -15,7 +15,7 @@ from datetime import UTC, datetime
 from pyspark.sql import SparkSession
 
 from jobs.batch.run import Writer
-from jobs.config import Config
+from config.deployment import Config
 from jobs.options import stream_options
 from schemas.errors import ConfigurationError, SourceError
 from sources.xlog import reader

@@ -14,9 +14,9 @@ import logging
 import sys
 
 from jobs.cli import Stopped, parser, run
-from jobs.config import load_live
-from jobs.config_address import port_of
-from jobs.config_live import Live
+from config.deployment import load_live
+from config.address import port_of
+from config.live import Live
 from jobs.daemon import log_to_stderr, stopped
 from jobs.status import status_page
 from schemas.errors import ConfigurationError

@@ -20,8 +20,8 @@ from jobs.backfill import carried_out
 from jobs.batch.choices import check_functions
 from jobs.batch.load import load_state
 from jobs.cli import parser, run
-from jobs.config import Config
-from jobs.gaps import DIVERGENCE, MISSING, TABLE, Gap, open_gaps
+from config.deployment import Config
+from tables.gaps import DIVERGENCE, MISSING, TABLE, Gap, open_gaps
 from jobs.options import stream_options
 from jobs.session import spark_session
 from schemas.errors import AggregatorError, WarehouseError

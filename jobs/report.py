@@ -13,7 +13,7 @@ import sys
 from pathlib import Path
 
 from jobs.cli import parser, run
-from jobs.config import Config
+from config.deployment import Config
 from jobs.reporting.facts import collect
 from jobs.reporting.page import html_of
 from jobs.reporting.questions import show_all

@@ -20,7 +20,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from jobs.cli import run_alone
-from jobs.config import load
+from config.deployment import load
 from jobs.transfer import Transfer
 from schemas.errors import ConfigurationError
 from tables import switch

@@ -19,7 +19,7 @@ from pyspark.sql import functions as F
 from jobs.batch.apply import Target, format_column
 from jobs.batch.columns import current_spaces, target_of
 from jobs.batch.state import State
-from jobs.config import Config
+from config.deployment import Config
 from schemas.errors import AggregatorError
 from schemas.names import held_in
 from schemas.space import Space, part_of

@@ -19,8 +19,8 @@ from jobs.batch.commit import commit
 from jobs.batch.pin import Pins
 from jobs.batch.rebuild import rebuild_of, write_rebuild
 from jobs.batch.run import Writer
-from jobs.config import Config
-from jobs.config_policies import Policy
+from config.deployment import Config
+from config.policies import Policy
 from jobs.heal import heal
 from jobs.refill import Span, Watch, refill
 from schemas.errors import AggregatorError, UnsupportedError

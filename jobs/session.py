@@ -20,7 +20,7 @@ from pyspark import SparkConf, SparkContext
 from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
-from jobs.config import Config
+from config.deployment import Config
 from schemas.errors import ConfigurationError
 from tables.warehouse import TIMESTAMP_MICROS, TIMESTAMP_TYPE
 

@@ -11,7 +11,7 @@ import logging
 from pathlib import Path
 
 from jobs.cluster import Tables, position
-from jobs.config_subscribe import Subscribe
+from config.subscribe import Subscribe
 from sources.spool.state import read_state
 from sources.subscribe.options import Start
 from tables.cut import EPOCHS

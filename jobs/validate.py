@@ -25,7 +25,7 @@ from jobs.backfill import carried_out
 from jobs.batch.load import load_state
 from jobs.batch.state import State
 from jobs.cli import parser, run
-from jobs.config import Config
+from config.deployment import Config
 from jobs.secondary import Found, find
 from jobs.service import encoded
 from jobs.session import spark_session

@@ -15,7 +15,7 @@ import sys
 from collections.abc import Collection, Iterator, Mapping
 
 from jobs.cli import parser, run
-from jobs.config import Config
+from config.deployment import Config
 from schemas.errors import ConfigurationError, WarehouseError
 from schemas.names import is_of_space
 from schemas.tables import SYSTEM_TABLES

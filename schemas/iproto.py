@@ -170,3 +170,10 @@ def type_name(code: int) -> str:
         return RequestType(code).name
     except ValueError:
         return f"TYPE_{code}"
+
+
+def type_code(name: str) -> int:
+    """Return the request type behind a name that `type_name` gives."""
+    if name.startswith("TYPE_"):
+        return int(name.removeprefix("TYPE_"))
+    return int(RequestType[name])

@@ -159,3 +159,11 @@ def space_of(space: Sequence[Any], primary: Sequence[Any] | None) -> Space:
         is_sync=bool(options.get("is_sync")),
         is_view=bool(options.get("view")),
     )
+
+
+KeyParts = tuple[tuple[int, str, int | None], ...]
+
+
+def key_parts(parts: Sequence[KeyPart]) -> KeyParts:
+    """Return what a canonical key is made of: field, path and collation of each part."""
+    return tuple((part.field, part.path, part.collation) for part in parts)

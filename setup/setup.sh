@@ -98,7 +98,7 @@ want_s3() {
 }
 
 stamp="$venv/.set-up"
-wanted="$(cat requirements.lock setup/*.sh setup/*.py | sha256sum)"
+wanted="$(cat requirements.lock pyproject.toml setup/*.sh setup/*.py | sha256sum)"
 if [ "$(cat "$stamp" 2>/dev/null)" != "$wanted" ]; then
   check_java
   python="$(find_python)"

@@ -11,8 +11,8 @@ from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from schemas.space import Space
-from tables.read import newest_of_each
+from schemas.space import KeyParts, Space
+from tables.read import answer, newest_of_each
 from tables.warehouse import Warehouse
 
 TABLE = "_schema"
@@ -24,10 +24,10 @@ class Version:
 
     Parameters
     ----------
+    table_name : str or None
+        The table where the space's versions are; None where it has none.
     state : str
         present, dropped, or `refused: <reason>`: followed in `_changelog` only.
-    table_name : str or None
-        None where the space has no table.
 
     """
 
@@ -43,9 +43,14 @@ class Version:
 
 def append(warehouse: Warehouse, versions: Iterable[Version], epoch: int) -> None:
     """Add versions. Of several of one space in one call the last one must be the one that holds."""
-    rows = {(v.replicaset_id, v.space.id): _row(v, epoch) for v in versions}
+    rows = rows_of(versions, epoch)
     if rows:
-        warehouse.append_rows(TABLE, rows.values())
+        warehouse.append_rows(TABLE, rows)
+
+
+def rows_of(versions: Iterable[Version], epoch: int) -> list[dict[str, Any]]:
+    """Return versions as rows of the table; of several of one space the last one."""
+    return list({(v.replicaset_id, v.space.id): _row(v, epoch) for v in versions}.values())
 
 
 def _row(version: Version, epoch: int) -> dict[str, Any]:
@@ -74,8 +79,21 @@ class Stored:
     replicaset_id: int
     space_id: int
     state: str
+    table_name: str | None
     space_tuple: bytes
     index_tuples: Mapping[int, bytes]
+
+
+def load_keys(warehouse: Warehouse, version: int | None = None) -> dict[tuple[int, int], frozenset[KeyParts]]:
+    """Return the primary keys that each space has had since it was created, by (replicaset id, space id)."""
+    query = "SELECT replicaset_id, space_id, state, primary_key FROM opened ORDER BY epoch"
+    found: dict[tuple[int, int], frozenset[KeyParts]] = {}
+    for row in answer(warehouse.opened(TABLE, version), query):
+        name = (row["replicaset_id"], row["space_id"])
+        parts = tuple((one["field"], one["path"], one["collation"]) for one in json.loads(row["primary_key"]))
+        known = frozenset() if row["state"] == "dropped" else found.get(name, frozenset())
+        found[name] = known | ({parts} if parts and row["state"] != "dropped" else frozenset())
+    return found
 
 
 def load(warehouse: Warehouse, version: int | None = None) -> list[Stored]:
@@ -83,7 +101,9 @@ def load(warehouse: Warehouse, version: int | None = None) -> list[Stored]:
     newest = newest_of_each(warehouse.opened(TABLE, version), ("replicaset_id", "space_id"))
     return [
         Stored(
-            row["replicaset_id"], row["space_id"], row["state"], row["space_tuple"], dict(row["index_tuples"])
+            *(row["replicaset_id"], row["space_id"], row["state"], row["table_name"]),
+            row["space_tuple"],
+            dict(row["index_tuples"]),
         )
         for row in newest
         if row["state"] != "dropped"

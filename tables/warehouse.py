@@ -23,6 +23,7 @@ from pyspark.sql.types import StructType
 from schemas.errors import WarehouseError
 from schemas.tables import SYSTEM_TABLES
 from tables import write
+from tables.commits import OpenTables
 from tables.place import Place, place_of
 from tables.read import columns_of, rows_with, size_of
 from tables.write import MARK
@@ -86,6 +87,11 @@ class Warehouse:
     def place(self) -> Place:
         """The same folder for delta-rs."""
         return place_of(self.root)
+
+    @cached_property
+    def open_tables(self) -> OpenTables:
+        """The tables that the writer has open."""
+        return OpenTables(self.place)
 
     def path(self, table: str) -> str:
         """Return where a table lies."""

@@ -33,7 +33,7 @@ not kept, and lends nothing to a successor that began anew."""
 LENT = {"_created": "t._created", "_timestamp": "greatest(t._timestamp, s._timestamp)"}
 """What a row `t` that stays lends to its successor `s`, in SQL of both engines."""
 
-OWN_FEATURES = frozenset({"appendOnly", "invariants", "variantType"})
+OWN_FEATURES = frozenset({"appendOnly", "changeDataFeed", "invariants", "variantType"})
 """What our tables ask of who writes them. What else users turn on is Spark's to keep."""
 
 

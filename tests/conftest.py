@@ -19,7 +19,7 @@ LOCAL_SPARK = "--master local[2] --conf spark.ui.enabled=false pyspark-shell"
 @pytest.fixture(scope="session")
 def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
     """Yield a session with Delta whose databases lie in a folder of this run."""
-    from jobs.config import Config
+    from config.deployment import Config
     from jobs.session import spark_session
 
     os.environ.setdefault("PYSPARK_SUBMIT_ARGS", LOCAL_SPARK)

@@ -1,8 +1,7 @@
 """Values that readers may compare but not read: HMAC-SHA-256 of a column's text, as 64 hex digits.
 
 A hash without a key protects no value that can be guessed: every phone number is hashed in minutes. With one, who has
-the key can still guess, and equal values stay equal for everybody. The key travels to executors within the function,
-never as a literal, so no plan shows it.
+the key can still guess, and equal values stay equal for everybody.
 Not here: which columns are masked, and where the key is found (the configuration).
 """
 
@@ -13,21 +12,12 @@ from collections.abc import Callable
 from typing import Any
 
 import pyarrow as pa
-from pyspark.sql import Column
-from pyspark.sql import functions as F
-from pyspark.sql.pandas.functions import arrow_udf
-from pyspark.sql.types import BinaryType, DataType, StringType, TimestampType, VariantType
+from pyspark.sql.types import VariantVal
 
+from schemas.types import VARIANT_ARROW
 
-def text_of(column: Column, kind: DataType) -> Column:
-    """Return a column as the text that is hashed: one for each value, in every session."""
-    if isinstance(kind, BinaryType):
-        return F.hex(column)
-    if isinstance(kind, TimestampType):
-        return F.unix_micros(column).cast("string")
-    if isinstance(kind, VariantType):
-        return F.to_json(column)
-    return column.cast("string")
+_EXPONENT_FROM, _EXPONENT_BELOW = 1e7, 1e-3
+"""Outside of these Java, and so Spark, writes a double with an exponent (`Double.toString`)."""
 
 
 def keyed(text: str, key: bytes) -> str:
@@ -35,14 +25,57 @@ def keyed(text: str, key: bytes) -> str:
     return hmac.new(key, text.encode("utf-8", "surrogatepass"), "sha256").hexdigest()
 
 
-def keyed_hash(key: bytes) -> Callable[[Column], Column]:
-    """Return an Arrow UDF from texts to their keyed hashes; null stays null."""
+def keyed_hashes(column: pa.Array, key: bytes) -> pa.Array:
+    """Return the keyed hash of each value of a column, null for a null.
 
-    def hashed(texts: pa.Array) -> pa.Array:
-        told = (None if text is None else keyed(text, key) for text in texts.to_pylist())
-        return pa.array(told, pa.string())
+    Parameters
+    ----------
+    column : pyarrow.Array
+        Of a type that a table's typed column can have (`schemas.types`).
+    key : bytes
 
-    hashed.__annotations__ = {"texts": pa.Array, "return": pa.Array}
-    make: Any = arrow_udf
-    wrapped: Callable[[Column], Column] = make(hashed, returnType=StringType())
-    return wrapped
+    Returns
+    -------
+    pyarrow.StringArray
+
+    """
+    text = _writer(column.type)
+    if pa.types.is_timestamp(column.type):
+        column = column.cast(pa.int64())
+    values = column.to_pylist()
+    return pa.array([None if value is None else keyed(text(value), key) for value in values], pa.string())
+
+
+def _writer(kind: pa.DataType) -> Callable[[Any], str]:
+    """Return what writes a value as Spark's `cast(... as string)` does; a variant as JSON, bytes as hex digits."""
+    if pa.types.is_binary(kind):
+        return lambda value: bytes(value).hex().upper()
+    if kind == VARIANT_ARROW:
+        return lambda value: VariantVal(value["value"], value["metadata"]).toJson()
+    if pa.types.is_floating(kind):
+        return double_text
+    if pa.types.is_decimal(kind):
+        return lambda value: format(value, "f")
+    if pa.types.is_boolean(kind):
+        return lambda value: "true" if value else "false"
+    return str
+
+
+def double_text(value: float) -> str:
+    """Return a double as Java's `Double.toString` writes it."""
+    if value != value:  # noqa: PLR0124 - NaN
+        return "NaN"
+    if value in (float("inf"), float("-inf")):
+        return "Infinity" if value > 0 else "-Infinity"
+    if value == 0 or _EXPONENT_BELOW <= abs(value) < _EXPONENT_FROM:
+        return repr(value)
+    sign = "-" if value < 0 else ""
+    digits, _, exponent = f"{abs(value)!r}".partition("e")
+    whole, _, fraction = digits.partition(".")
+    fraction = "" if fraction == "0" else fraction
+    significant = (whole + fraction).lstrip("0")
+    power = int(exponent or 0) + len(whole) - 1
+    if whole == "0":
+        power = int(exponent or 0) - (len(fraction) - len(fraction.lstrip("0"))) - 1
+    significant = significant.rstrip("0") or "0"
+    return f"{sign}{significant[0]}.{significant[1:] or '0'}E{power}"

@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 from numpy.typing import NDArray
 from pyspark.sql import Column
 from pyspark.sql.pandas.functions import arrow_udf
@@ -23,6 +24,9 @@ from udfs.kernels.sequence import locate, write
 from udfs.kernels.values import OVERREAD
 
 _OFFSET_MAX = 2**31 - 1
+
+NO_VALUE = b"\x00"
+"""How the sequence of one field begins that is missing, nil or of a type without an order."""
 
 
 def _field_table(formats: Sequence[Sequence[int]]) -> NDArray[np.int32]:
@@ -42,10 +46,14 @@ def _offsets(ends: NDArray[np.int64]) -> NDArray[np.int32]:
     return ends.astype(np.int32)
 
 
-def _bytes_by(tuples: pa.Array, which: pa.Array | int, table: NDArray[np.int32]) -> pa.Array:
+def _bytes_by(
+    tuples: pa.Array, which: pa.Array | NDArray[np.int32] | int, table: NDArray[np.int32]
+) -> pa.Array:
     rows = len(tuples)
     flat = flatten(tuples, OVERREAD)
-    if isinstance(which, int):
+    if isinstance(which, np.ndarray):
+        index = which
+    elif isinstance(which, int):
         index = np.full(rows, which, np.int32)
     else:
         index = which.fill_null(-1).cast(pa.int32()).to_numpy()
@@ -58,14 +66,16 @@ def _bytes_by(tuples: pa.Array, which: pa.Array | int, table: NDArray[np.int32])
     return variable_array(pa.binary(), offsets, out[: ends[-1]], flat.nulls == 0)
 
 
-def sequence_bytes(tuples: pa.Array, which: pa.Array | int, formats: Sequence[Sequence[int]]) -> pa.Array:
+def sequence_bytes(
+    tuples: pa.Array, which: pa.Array | NDArray[np.int32] | int, formats: Sequence[Sequence[int]]
+) -> pa.Array:
     """Return the sequence of each tuple.
 
     Parameters
     ----------
     tuples : pyarrow.BinaryArray
         MessagePack tuples; may be a slice. A null one gives null, never an error.
-    which : pyarrow.Int32Array or int
+    which : pyarrow.Int32Array, int32[n] or int
         Index in `formats` of each tuple's format; where there is none, all fields are missing.
     formats : sequence of sequences of int
         Of each format the 0-based numbers of the fields, in the order in which they are compared; -1 where the
@@ -86,6 +96,15 @@ def sequence_bytes(tuples: pa.Array, which: pa.Array | int, formats: Sequence[Se
 
     """
     return _bytes_by(tuples, which, _field_table(formats))
+
+
+def ranks_of(values: pa.Array) -> NDArray[np.int64]:
+    """Return a number for each sequence, in their order: equal ones have one number; 0 for null."""
+    found = np.zeros(len(values), np.int64)
+    known = pc.is_valid(values).to_numpy(zero_copy_only=False)
+    if known.any():
+        found[known] = pc.rank(values.drop_null(), sort_keys="ascending", tiebreaker="dense").to_numpy()
+    return found
 
 
 def sequence_keys(formats: Sequence[Sequence[int]]) -> Callable[[Column, Column], Column]:

@@ -15,7 +15,7 @@ import zlib
 from pathlib import Path
 
 from jobs.batch.state import Replicaset, State
-from jobs.config import Config, Source
+from config.deployment import Config, Source
 from schemas.errors import AggregatorError
 from sources.spool.acks import is_spool, write_ack
 from sources.xlog.follow import Follower

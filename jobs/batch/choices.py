@@ -16,7 +16,7 @@ from pyspark.sql import functions as F
 
 from jobs.batch.apply import Target, format_column
 from jobs.batch.identities import Identities
-from jobs.config_policies import Policies, Policy
+from config.policies import Policies, Policy
 from udfs.before_replace.custom import load_function
 from udfs.before_replace.resolver import Resolver, resolver_column
 from udfs.sequence import sequence_keys

@@ -13,7 +13,7 @@ from jobs.batch.apply import Target
 from jobs.batch.layouts import Layout
 from jobs.batch.masks import check_exposed, mask_of
 from jobs.batch.state import State
-from jobs.config import Config, Types
+from config.deployment import Config, Types
 from schemas.errors import UnsupportedError
 from schemas.layout import TableLayout, table_layout
 from schemas.names import column_name, exact_table

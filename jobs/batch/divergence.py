@@ -21,7 +21,7 @@ from jobs.batch.changelog import read_before
 from jobs.batch.plan import Plan
 from jobs.batch.state import State
 from jobs.batch.summary import LOCAL_ID
-from jobs.gaps import DIVERGENCE, HEALED, KEY, OPEN, TABLE
+from tables.gaps import DIVERGENCE, HEALED, KEY, OPEN, TABLE
 from tables.read import newest_of_each
 from tables.warehouse import Warehouse
 

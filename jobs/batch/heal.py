@@ -26,7 +26,7 @@ from jobs.batch.state import Replicaset, State
 from jobs.batch.stretch import Stretch
 from jobs.batch.summary import CONTROL_SPACES, Summary
 from jobs.batch.survey import CHANGES
-from jobs.gaps import DIVERGENCE, HEALED, KEY, OPEN
+from tables.gaps import DIVERGENCE, HEALED, KEY, OPEN
 from schemas.errors import UnsupportedError
 from schemas.tables import CHANGELOG
 from sources.xlog.vclock import Vclock, not_beyond

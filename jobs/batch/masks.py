@@ -18,7 +18,7 @@ from itertools import combinations
 from pyspark.sql import Column
 from pyspark.sql.types import StringType, StructField, StructType
 
-from jobs.config_spaces import Kind, Spaces
+from config.spaces import Kind, Spaces
 from schemas.errors import ConfigurationError, UnsupportedError
 from schemas.layout import EXTRA_COLUMN, TableLayout
 from schemas.space import Space

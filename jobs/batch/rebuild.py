@@ -24,8 +24,8 @@ from jobs.batch.pin import Pins
 from jobs.batch.resolve import of_key
 from jobs.batch.state import State, Writers
 from jobs.batch.versions import FAULTS, KEYS
-from jobs.config import Config
-from jobs.config_policies import Policy
+from config.deployment import Config
+from config.policies import Policy
 from schemas.errors import UnsupportedError
 from tables.warehouse import Warehouse
 

@@ -13,7 +13,7 @@ from jobs.batch.plan import Plan
 from jobs.batch.spaces import Written
 from jobs.batch.state import Replicaset, State
 from jobs.batch.summary import LOCAL_ID
-from jobs.gaps import FILLED, KEY, MISSING, OPEN
+from tables.gaps import FILLED, KEY, MISSING, OPEN
 from tables import schema, vclock
 from tables.read import newest_of_each
 from tables.warehouse import Warehouse

@@ -15,7 +15,7 @@ from jobs.batch.commit import commit
 from jobs.batch.masks import PROPERTY
 from jobs.batch.prepare import prepare_table
 from jobs.batch.state import State
-from jobs.config import Config
+from config.deployment import Config
 from schemas.errors import UnsupportedError
 from schemas.names import EXACT, exact_table, is_of_space
 from tables.warehouse import Warehouse

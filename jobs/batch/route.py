@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from jobs.batch.layouts import Refusal, Router
-from jobs.config_spaces import Spaces
+from config.spaces import Spaces
 from schemas.errors import UnsupportedError
 from schemas.space import Space
 

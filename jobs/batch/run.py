@@ -40,8 +40,8 @@ from jobs.batch.spaces import Batch, write_spaces
 from jobs.batch.state import State
 from jobs.batch.stretch import Stretch
 from jobs.batch.summary import Summary
-from jobs.config import Config
-from jobs.config_policies import Policy
+from config.deployment import Config
+from config.policies import Policy
 from schemas.errors import AggregatorError, WarehouseError
 from schemas.spark import spark_schema
 from schemas.xrow import SOURCES_ARROW

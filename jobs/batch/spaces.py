@@ -35,7 +35,7 @@ from jobs.batch.rows import (
 )
 from jobs.batch.state import State, Writers
 from jobs.batch.survey import Survey, survey, uuid_of
-from jobs.config import Config
+from config.deployment import Config
 from tables.warehouse import Warehouse, in_parallel
 from udfs.tuple_format import TupleFormat, format_of
 from udfs.update_rules import LATEST, rules_of

@@ -15,8 +15,8 @@ from jobs.batch.columns import target_of
 from jobs.batch.layouts import Layout, Move
 from jobs.batch.plan import Plan
 from jobs.batch.state import State, Writers
-from jobs.config import Config
-from jobs.config_policies import Policy
+from config.deployment import Config
+from config.policies import Policy
 from schemas.errors import UnsupportedError
 
 log = logging.getLogger(__name__)

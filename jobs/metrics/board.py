@@ -27,7 +27,7 @@ from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 from prometheus_client.metrics_core import Metric
 from prometheus_client.registry import Collector
 
-from jobs.gaps import CLOSED, Gap
+from tables.gaps import CLOSED, Gap
 from jobs.metrics.books import Batch, Origin
 from jobs.metrics.notices import Notice, batch_slow, gap_found, source_back, source_stale
 from jobs.metrics.progress_event import Step

@@ -13,7 +13,7 @@ from typing import Any
 
 from deltalake import DeltaTable
 
-from jobs.gaps import Gap, gap_of, open_gaps
+from tables.gaps import Gap, gap_of, open_gaps
 from tables.cut import EPOCHS, last_epoch
 from tables.place import Place
 from tables.read import answer

@@ -28,9 +28,9 @@ from pyspark.sql.streaming.listener import (
 )
 
 from jobs.batch.outcome import Outcome
-from jobs.config import Config
-from jobs.config_address import port_of
-from jobs.config_subscribe import seconds
+from config.deployment import Config
+from config.address import port_of
+from config.subscribe import seconds
 from jobs.metrics.board import Board
 from jobs.metrics.books import Batch, Books
 from jobs.metrics.notices import Notice

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from jobs.gaps import Gap
+from tables.gaps import Gap
 
 
 @dataclass(frozen=True)

@@ -17,7 +17,7 @@ from pyspark.sql import functions as F
 from pyspark.sql.types import IntegerType, LongType, StructField, StructType
 
 from jobs.batch.state import State
-from jobs.gaps import FILLED, MISSING
+from tables.gaps import FILLED, MISSING
 from jobs.validation.check import EXAMPLES, Check, Cut, Facts, few
 from schemas.iproto import GROUP_LOCAL
 

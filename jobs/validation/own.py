@@ -14,7 +14,7 @@ from collections.abc import Collection, Mapping
 from pathlib import Path
 from typing import Any
 
-from jobs.yaml_document import Document, Mistake, read_document, refuse
+from config.yaml_document import Document, Mistake, read_document, refuse
 from schemas.errors import ConfigurationError
 
 SUFFIXES = (".yaml", ".yml", ".json")

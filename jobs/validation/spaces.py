@@ -19,7 +19,7 @@ from pyspark.sql.types import DataType, StringType, StructField, StructType, Var
 from jobs.batch.apply import Target, format_column
 from jobs.batch.columns import current_spaces, target_of
 from jobs.batch.state import State
-from jobs.config import Config
+from config.deployment import Config
 from jobs.validation.check import Check, Cut, Facts, few, shown
 from jobs.validation.suites import known_ids, no_later, present, unique
 from schemas.errors import UnsupportedError

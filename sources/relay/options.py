@@ -1,4 +1,4 @@
-"""How a spool is served, as plain data; `jobs.config_relay` makes it from the YAML."""
+"""How a spool is served, as plain data; `config.relay` makes it from the YAML."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How a replicaset is followed, as plain data; `jobs.config_subscribe` makes it from the YAML."""
+"""How a replicaset is followed, as plain data; `config.subscribe` makes it from the YAML."""
 
 from __future__ import annotations
 

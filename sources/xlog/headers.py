@@ -38,8 +38,8 @@ class Headers:
         Position of the row's block in the file (bytes), lsn, tsn, microseconds since 1970 UTC.
     row, type, replica_id, group_id, space_id : int32[n]
         Number in the block, request type, replica id, group id, space id.
-    is_commit : bool[n]
-        Whether the row ends its transaction.
+    is_commit, wait_ack : bool[n]
+        Whether the row ends its transaction; whether its transaction waits for a quorum.
 
     What a row has not is `ABSENT` (-1); its timestamp is then `NO_TIME`.
 
@@ -55,6 +55,7 @@ class Headers:
     group_id: npt.NDArray[np.int32]
     space_id: npt.NDArray[np.int32]
     is_commit: Flags
+    wait_ack: Flags
 
 
 def headers_of(columns: Columns, count: int) -> Headers:
@@ -66,4 +67,5 @@ def headers_of(columns: Columns, count: int) -> Headers:
     for name, bit in _BITS.items():
         values[name][absent[bit]] = NO_TIME if name == "timestamp" else ABSENT
     is_commit = (marks >> np.uint32(kernel.COMMIT)) & np.uint32(1) == 1
-    return Headers(**values, is_commit=is_commit)
+    wait_ack = (marks >> np.uint32(kernel.WAIT_ACK)) & np.uint32(1) == 1
+    return Headers(**values, is_commit=is_commit, wait_ack=wait_ack)

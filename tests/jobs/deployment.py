@@ -17,7 +17,7 @@ from deltalake import DeltaTable
 from pyspark.sql import SparkSession
 
 from jobs.aggregate import aggregate
-from jobs.config import Config
+from config.deployment import Config
 from schemas.names import table_name
 from tables.warehouse import Warehouse
 from tests.oracle.fold import Folded, fold_directory

@@ -12,7 +12,7 @@ from pyspark.sql import SparkSession
 
 from jobs.aggregate import opened_writer
 from jobs.backfill import arguments, asked, backfill, moment, policy_of
-from jobs.config_policies import Policy
+from config.policies import Policy
 from jobs.refill import Span, _bounds, first_time, within
 from jobs.service import Service, encoded
 from schemas.errors import ConfigurationError

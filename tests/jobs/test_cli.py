@@ -13,7 +13,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 from jobs.cli import parser, report, run
-from jobs.config import Config
+from config.deployment import Config
 from schemas.errors import ConfigurationError, LockError, XlogChecksumError
 
 GOOD = "warehouse: wh\ncheckpoint: cp\nsources: [{name: a1, path: a1}]\n"

@@ -15,7 +15,7 @@ from pathlib import Path
 
 import pytest
 
-from jobs.config import load_live
+from config.deployment import load_live
 from schemas.errors import ConfigurationError
 from sources.subscribe.options import Feed
 from tests.live import Tarantool

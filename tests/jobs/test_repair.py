@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from jobs.batch.state import State
-from jobs.gaps import Gap, open_gaps
+from tables.gaps import Gap, open_gaps
 from jobs.options import stream_options
 from jobs.repair import candidates, repair, repair_warehouse, replicasets_of
 from sources.xlog.follow import Follower

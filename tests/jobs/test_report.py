@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from pyspark.sql import SparkSession
 
-from jobs.config import Config
+from config.deployment import Config
 from jobs.report import report, write_page
 from schemas.errors import ConfigurationError, WarehouseError
 from tables.warehouse import Warehouse

@@ -9,7 +9,7 @@ from typing import Any
 import msgpack
 import pytest
 
-from jobs.config_subscribe import Subscribe
+from config.subscribe import Subscribe
 from jobs.spool_start import starts
 from sources.spool.acks import read_acks
 from sources.spool.keep import Keep

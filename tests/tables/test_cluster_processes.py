@@ -23,7 +23,7 @@ import sys
 from datetime import UTC, datetime
 from pathlib import Path
 from uuid import UUID
-from jobs.config import Config
+from config.deployment import Config
 from jobs.session import spark_session
 from schemas.tables import SYSTEM_TABLES
 from tables import cluster

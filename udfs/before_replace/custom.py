@@ -89,6 +89,12 @@ class Outcome(NamedTuple):
     fault: str | None = None
 
 
+def made(candidates: Sequence[Candidate], data: bytes) -> Outcome:
+    """Return the outcome of a tuple: the last version that has it already, or a new one in the last writer's format."""
+    same = [number for number, candidate in enumerate(candidates) if candidate.tuple == data]
+    return Outcome(same[-1]) if same else Outcome(None, data, candidates[-1].layout)
+
+
 def load_function(name: str) -> Function:
     """Import a custom function.
 

@@ -11,6 +11,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from schemas.errors import TupleError
+from schemas.space import Space
 from udfs import arithmetic
 from udfs.arithmetic import AS_INTEGER, Number
 from udfs.before_replace.candidate import Candidate
@@ -35,6 +36,17 @@ class Fields:
 
     places: Mapping[str, int] = field(default_factory=dict)
     doubles: frozenset[str] = frozenset()
+
+
+def fields_of(spaces: Sequence[Space]) -> list[Fields]:
+    """Return where fields stand, by the index of the definition."""
+    return [
+        Fields(
+            {one.name: i for i, one in enumerate(space.fields)},
+            frozenset(one.name for one in space.fields if one.type == "double"),
+        )
+        for space in spaces
+    ]
 
 
 def field_bytes(candidate: Candidate, formats: Sequence[Fields], name: str) -> bytes | None:

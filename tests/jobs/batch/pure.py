@@ -19,7 +19,7 @@ from jobs.batch.route import router_of
 from jobs.batch.state import Replicaset, State
 from jobs.batch.stretch import Stretch
 from jobs.batch.summary import LIMBO_TYPES, LOCAL_ID, Order, Summary, join_summaries, summarize
-from jobs.config_spaces import Spaces
+from config.spaces import Spaces
 from schemas.space import Space
 from tests.jobs.batch.logs import A1, A, Row, batch_of
 from udfs.cluster_replace import AGGREGATOR, Cluster, Incoming, Member, replace_all

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from jobs.batch.acknowledge import Acknowledger, passed, reader_of
 from jobs.batch.state import Replicaset, State
-from jobs.config import Config, Source
+from config.deployment import Config, Source
 from sources.spool.acks import read_acks
 from sources.spool.spool import Spool
 from sources.xlog.follow import Follower

@@ -18,7 +18,7 @@ from jobs.batch.apply import Target
 from jobs.batch.choices import Choice, choice_of
 from jobs.batch.decide import decide
 from jobs.batch.identities import Identities
-from jobs.config_policies import Policy
+from config.policies import Policy
 from schemas.layout import table_layout
 from tests.oracle import mp
 from tests.udfs.before_replace.versions import OTHER, SPACE

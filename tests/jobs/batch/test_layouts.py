@@ -10,7 +10,7 @@ from jobs.batch.control import SpaceRows, follow
 from jobs.batch.layouts import Move, Refusal, Router, Routes, route_spaces
 from jobs.batch.route import router_of
 from jobs.batch.summary import FIRST, Order
-from jobs.config_spaces import Spaces
+from config.spaces import Spaces
 from schemas.errors import UnsupportedError
 from schemas.space import Space
 from tests.jobs.batch import logs

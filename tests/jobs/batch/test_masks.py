@@ -8,8 +8,8 @@ import pytest
 
 from jobs.batch.columns import layout_of, type_options
 from jobs.batch.masks import Mask, check_exposed, mask_of
-from jobs.config import Types
-from jobs.config_spaces import Spaces
+from config.deployment import Types
+from config.spaces import Spaces
 from schemas.errors import ConfigurationError, UnsupportedError
 from schemas.space import Field, KeyPart, Space
 

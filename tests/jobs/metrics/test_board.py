@@ -8,7 +8,7 @@ from typing import Any
 from prometheus_client import CollectorRegistry, generate_latest
 from prometheus_client.parser import text_string_to_metric_families
 
-from jobs.gaps import Gap
+from tables.gaps import Gap
 from jobs.metrics.board import Board
 from jobs.metrics.books import Batch, Origin
 from jobs.metrics.progress_event import Step, step_of

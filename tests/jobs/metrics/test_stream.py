@@ -13,8 +13,8 @@ from typing import Any
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
-from jobs.config import load
-from jobs.gaps import Gap
+from config.deployment import load
+from tables.gaps import Gap
 from jobs.metrics.board import Board
 from jobs.metrics.books import Batch, Books
 from jobs.metrics.listener import Listener, measured

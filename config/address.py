@@ -1,0 +1,53 @@
+"""Kinds of values that the daemons' sections share: addresses and TLS files.
+
+Not here: the sections (`config_subscribe`, `config_relay`).
+"""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+from pydantic import AfterValidator
+
+from config.values import Location, Part, mistake
+from sources.iproto.address import Address, Tls, parse_address
+
+
+def _address(value: str) -> str:
+    try:
+        parse_address(value)
+    except ValueError as error:
+        raise mistake(str(error)) from None
+    return value
+
+
+def _port(value: str) -> str:
+    user, address = parse_address(_address(value))
+    if user is not None or address.path is not None:
+        raise mistake(f"{value!r} is refused; allowed: host:port")
+    return value
+
+
+Server = Annotated[str, AfterValidator(_address)]
+"""Where a server listens: `user@host:port`, `unix/:/path`."""
+
+Port = Annotated[str, AfterValidator(_port)]
+"""Where to listen: `127.0.0.1:8071`."""
+
+
+class TlsFiles(Part):
+    """TLS to the peers; every file is PEM."""
+
+    ca_file: Location | None = None
+    cert_file: Location | None = None
+    key_file: Location | None = None
+    server_name: str | None = None
+
+    def tls(self) -> Tls:
+        """Return it as the client and the relay take it."""
+        return Tls(**self.model_dump())
+
+
+def port_of(text: str | None) -> Address | None:
+    """Return an address to listen on."""
+    return None if text is None else parse_address(text)[1]

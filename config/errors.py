@@ -1,0 +1,92 @@
+"""What pydantic found wrong in a configuration, in the words of the one who wrote it.
+
+One `Mistake` an error: its place in the YAML, the value that stands there, and what is allowed.
+"""
+
+from __future__ import annotations
+
+from difflib import get_close_matches
+from typing import Any, get_args
+
+from pydantic import BaseModel, ValidationError
+from pydantic_core import ErrorDetails
+
+from config.yaml_document import Location, Mistake
+
+_KINDS = {
+    "model_type": "keys with values",
+    "dict_type": "keys with values",
+    "tuple_type": "a list",
+    "string_type": "a text",
+    "bool_type": "true, false",
+}
+"""What a type of pydantic's errors asks for, in YAML's words."""
+
+
+def mistakes_of(error: ValidationError, model: type[BaseModel]) -> list[Mistake]:
+    """Return a mistake for each of pydantic's errors about a document that should be a `model`."""
+    return [_mistake(details, model) for details in error.errors()]
+
+
+def _mistake(details: ErrorDetails, model: type[BaseModel]) -> Mistake:
+    where = tuple(details["loc"])
+    if details["type"] == "mistake":
+        context = details["ctx"]
+        return Mistake((*where, *context["where"]), context["what"])
+    if where and where[-1] == "[key]":
+        return Mistake(where[:-1], f"the key {details['input']!r} is not a text: put it in quotes")
+    return Mistake(where, _what(details, where, model))
+
+
+def _what(details: ErrorDetails, where: Location, model: type[BaseModel]) -> str:
+    value = _shown(details["input"])
+    match details["type"]:
+        case "missing":
+            what = "is missing"
+        case "extra_forbidden":
+            what = _unknown(str(where[-1]), sorted(_keys(model, where[:-1])))
+        case "later":
+            what = f"{value} {details['ctx']['why']}; allowed: {_allowed(model, where)}"
+        case "literal_error":
+            what = f"{value} is refused; allowed: {_allowed(model, where)}"
+        case _:
+            what = f"{value} is refused; allowed: {_KINDS.get(details['type'], details['msg'])}"
+    return what
+
+
+def _shown(value: Any) -> str:
+    text = str(value).lower() if isinstance(value, bool) else repr(value)
+    return text if len(text) <= 60 else f"{text[:57]}..."
+
+
+def _unknown(key: str, known: list[str]) -> str:
+    close = get_close_matches(key, known, n=1)
+    hint = f"; did you mean {close[0]}?" if close else ""
+    return f"is not a key here{hint} (known: {', '.join(known)})"
+
+
+def _keys(model: type[BaseModel], where: Location) -> set[str]:
+    kind = _kind(model, where)
+    return set(kind.model_fields) if isinstance(kind, type) and issubclass(kind, BaseModel) else set()
+
+
+def _allowed(model: type[BaseModel], where: Location) -> str:
+    return ", ".join(str(value).lower() for value in get_args(_kind(model, where)))
+
+
+def _kind(model: type[BaseModel], where: Location) -> Any:
+    """Return the type that the models give to a place: through fields, items of tuples, values of dicts."""
+    kind: Any = model
+    for part in where:
+        kind = _given(kind)
+        if isinstance(kind, type) and issubclass(kind, BaseModel):
+            kind = kind.model_fields[str(part)].annotation
+        else:
+            kind = next(inner for inner in reversed(get_args(kind)) if inner is not Ellipsis)
+    return _given(kind)
+
+
+def _given(kind: Any) -> Any:
+    """Return what a kind that may be left out is where it is given."""
+    rest = [inner for inner in get_args(kind) if inner is not type(None)]
+    return rest[0] if type(None) in get_args(kind) and len(rest) == 1 else kind

@@ -1,0 +1,127 @@
+"""The part of the configuration that says how before_replace chooses, space by space.
+
+Which keys each policy takes and needs is checked here, once `default` is worked in. What a policy does is
+`udfs.before_replace`; whether a custom function can be imported is seen when a job starts.
+"""
+
+from __future__ import annotations
+
+from typing import Literal
+from uuid import UUID
+
+from pydantic import Field, model_validator
+
+from config.values import FunctionName, Part, mistake
+
+Name = Literal[
+    "last_write_wins",
+    "first_write_wins",
+    "source_priority",
+    "max",
+    "min",
+    "merge_fields",
+    "sum",
+    "custom",
+]
+
+NEEDS: dict[str, tuple[str, str]] = {
+    "source_priority": (
+        "priority",
+        "uuids of replicasets, or names of sources that name theirs, the first wins",
+    ),
+    "max": ("column", "the field whose greatest value wins"),
+    "min": ("column", "the field whose least value wins"),
+    "merge_fields": ("fields", "{field: [fields that say how new it is]}"),
+    "sum": ("columns", "the fields that are added up"),
+    "custom": ("function", "package.module:function"),
+}
+"""Policy to the key that only it has, and what stands there."""
+
+WITH_DELETED = ("last_write_wins", "source_priority", "custom")
+"""Policies in which a deleted version can win or lose: the others ask for values that it has not."""
+
+
+def uuid_or_none(text: str) -> str | None:
+    """Return a uuid in its canonical text; None where the text is none."""
+    try:
+        return str(UUID(text))
+    except ValueError:
+        return None
+
+
+class Policy(Part):
+    """How before_replace chooses between the versions that several replicasets have of one key.
+
+    Parameters
+    ----------
+    policy : str
+        `last_write_wins`, `first_write_wins`, `source_priority`, `max`, `min`, `merge_fields`, `sum` or `custom`.
+    sequence : tuple of str
+        Fields of the space that say which version is later, the first difference decides; empty compares the
+        rows' timestamps. For policies other than `last_write_wins` it decides between equals.
+    deletes : str
+        `own`: a DELETE removes its replicaset's own version, others stand. `all`: it takes part in the
+        choice.
+    priority : tuple of str
+        Of `source_priority`: uuids of replicasets, or names of sources whose `replicaset` is configured.
+        Replicasets that are not named come last.
+    column : str or None
+        Of `max` and `min`.
+    fields : dict of str to tuple of str
+        Of `merge_fields`: a field, and the fields that say which version's value of it is the newest.
+    columns : tuple of str
+        Of `sum`.
+    function : str or None
+        Of `custom`: `package.module:function`, called as `function(old, new, change)`.
+
+    """
+
+    policy: Name = "last_write_wins"
+    sequence: tuple[str, ...] = ()
+    deletes: Literal["own", "all"] = "own"
+    priority: tuple[str, ...] = ()
+    column: str | None = None
+    fields: dict[str, tuple[str, ...]] = Field(default_factory=dict)
+    columns: tuple[str, ...] = ()
+    function: FunctionName | None = None
+
+    def check(self, *where: str | int) -> None:
+        """Raise a mistake where the policy lacks what it needs, or has what it does not take."""
+        own = NEEDS.get(self.policy, ("", ""))
+        for key, _ in NEEDS.values():
+            if key != own[0] and getattr(self, key) and key in self.model_fields_set:
+                raise mistake(f"is nothing that {self.policy} takes", *where, key)
+        if own[0] and not getattr(self, own[0]):
+            raise mistake(f"{self.policy} needs the key {own[0]}: {own[1]}", *where)
+        if self.deletes == "all" and self.policy not in WITH_DELETED:
+            allowed = ", ".join(WITH_DELETED)
+            raise mistake(f"deletes: all has no meaning for {self.policy}; allowed with {allowed}", *where)
+        for field, sequence in self.fields.items():
+            if not sequence:
+                raise mistake("names no field that says how new it is", *where, "fields", field)
+
+
+class Policies(Part):
+    """The policy of every space: `default`, and by Tarantool's name of the space what differs from it."""
+
+    default: Policy = Policy()
+    spaces: dict[str, Policy] = Field(default_factory=dict)
+
+    @model_validator(mode="after")
+    def _whole(self) -> Policies:
+        self.default.check("default")
+        for name in self.spaces:
+            self.of(name).check("spaces", name)
+        return self
+
+    def of(self, space_name: str) -> Policy:
+        """Return the policy of a space; what its entry leaves out is as in `default`."""
+        own = self.spaces.get(space_name)
+        if own is None:
+            return self.default
+        given = {name: getattr(own, name) for name in own.model_fields_set}
+        base = self.default
+        if own.policy != base.policy and "policy" in own.model_fields_set:
+            # Another policy takes over what every policy has, not what only the default's own has.
+            base = Policy(sequence=base.sequence, deletes=base.deletes)
+        return base.model_copy(update=given)

@@ -1,0 +1,190 @@
+"""The section `subscribe` of the configuration, checked like the rest, and as the daemon takes it.
+
+Never here: passwords; a variable of the environment or a file is named.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Literal
+
+from pydantic import model_validator
+
+from config.address import Port, Server, TlsFiles
+from config.values import ByteCount, Interval, Label, Location, Name, Part, Uuid, mistake
+from sources.iproto.address import Password, Peer, parse_address
+from sources.spool.keep import Keep
+from sources.spool.spool import SpoolOptions
+from sources.subscribe.assignment import Orphans
+from sources.subscribe.options import Feed, ReplicasetOptions, Timing
+from sources.xlog.writer import Fsync
+
+_UNITS = {"millisecond": 0.001, "second": 1.0, "minute": 60.0, "hour": 3600.0, "day": 86400.0}
+
+
+def seconds(interval: str) -> float:
+    """Return a time in seconds."""
+    number, unit = interval.split()
+    return int(number) * _UNITS[unit.rstrip("s")]
+
+
+class Replicaset(Part):
+    """One replicaset that is followed into a spool.
+
+    Parameters
+    ----------
+    name : str
+        Shown in messages and metrics.
+    spool : str
+        A local directory: a source's `path` of the main job.
+    peers : tuple of str
+        Its members, any number: `user@host:port`.
+    user : str or None
+        For peers whose address has none; None talks as guest. It needs the role `replication`.
+    password_env, password_file : str or None
+        Where the password is found: a variable of the environment, or a file's first line.
+    tls : TlsFiles or None
+        Where the servers have it.
+    origins : tuple of str
+        Uuids of the instances whose rows are wanted; empty takes all.
+    feed, orphans : str or None
+        Other than the section's.
+    source : str or None
+        Under which name the main job reads the spool; None: under `name`.
+
+    """
+
+    name: Label
+    spool: Location
+    peers: tuple[Server, ...]
+    user: str | None = None
+    password_env: str | None = None
+    password_file: Location | None = None
+    tls: TlsFiles | None = None
+    origins: tuple[Uuid, ...] = ()
+    feed: Literal["leader", "own_peer"] | None = None
+    orphans: Literal["last", "round_robin"] | None = None
+    source: Label | None = None
+
+    @model_validator(mode="after")
+    def _whole(self) -> Replicaset:
+        if not self.peers:
+            raise mistake("names no peer; allowed: a list of one or more", "peers")
+        if len(set(self.peers)) < len(self.peers):
+            raise mistake("names a peer twice", "peers")
+        if self.password_env is not None and self.password_file is not None:
+            raise mistake("stands beside password_env; allowed: one of them", "password_file")
+        if "://" in self.spool:
+            raise mistake(f"{self.spool!r} is refused; allowed: a local directory", "spool")
+        return self
+
+    def peer(self, text: str) -> Peer:
+        """Return a peer as the client takes it."""
+        user, address = parse_address(text)
+        tls = None if self.tls is None else self.tls.tls()
+        return Peer(
+            str(address), address, user or self.user, Password(self.password_env, self.password_file), tls
+        )
+
+
+class KeepFiles(Part):
+    """Which files of a spool are kept.
+
+    Parameters
+    ----------
+    readers : tuple of str
+        Readers that must have acknowledged a file before it goes, even if they never did yet.
+    size, age
+        Where no reader is known: how much, how long.
+    forget : str
+        So long after its last acknowledgement a reader that is not in `readers` counts.
+    snapshot : bool
+        Whether the newest snapshot and all logs since stay: a relay's new subscribers begin there.
+
+    """
+
+    readers: tuple[Label, ...] = ()
+    size: ByteCount | None = None
+    age: Interval | None = None
+    forget: Interval = "1 day"
+    snapshot: bool = False
+
+    def keep(self) -> Keep:
+        """Return it as the daemon takes it."""
+        age = None if self.age is None else seconds(self.age)
+        return Keep(frozenset(self.readers), self.size, age, seconds(self.forget), self.snapshot)
+
+
+class Subscribe(Part):
+    """The subscription daemon.
+
+    Parameters
+    ----------
+    replicasets : tuple of Replicaset
+    status : str or None
+        Where `/metrics` and `/status` are served.
+    warehouse, database : str
+        Whose tables tell where an empty spool begins; without a warehouse it begins with a snapshot.
+    feed : str
+        `leader`: one peer feeds all rows. `own_peer`: each feeds its own instance's, merged by time.
+    orphans : str
+        With `own_peer`: who feeds instances that are no connected peer.
+    rotate : int
+        Bytes at which a log is closed.
+    fsync : str
+        `close`, `block`, `never`.
+    keep : KeepFiles
+    answer, poll, reconnect, patience, clock_skew : str
+        See `sources.subscribe.options.Timing`.
+
+    """
+
+    replicasets: tuple[Replicaset, ...]
+    status: Port | None = None
+    warehouse: Location | None = None
+    database: Name = "aggregator"
+    feed: Literal["leader", "own_peer"] = "leader"
+    orphans: Literal["last", "round_robin"] = "last"
+    rotate: ByteCount = 256 << 20
+    fsync: Literal["close", "block", "never"] = "close"
+    keep: KeepFiles = KeepFiles()
+    answer: Interval = "4 seconds"
+    poll: Interval = "200 milliseconds"
+    reconnect: Interval = "1 second"
+    patience: Interval = "10 seconds"
+    clock_skew: Interval = "500 milliseconds"
+
+    @model_validator(mode="after")
+    def _apart(self) -> Subscribe:
+        if not self.replicasets:
+            raise mistake("names no replicaset; allowed: a list of one or more", "replicasets")
+        for key in ("name", "spool"):
+            values = [getattr(replicaset, key) for replicaset in self.replicasets]
+            for number, value in enumerate(values):
+                if value in values[:number]:
+                    raise mistake(f"{value!r} is another replicaset's", "replicasets", number, key)
+        return self
+
+    def options(self, *, accept_rewind: bool = False) -> list[ReplicasetOptions]:
+        """Return each replicaset as the daemon takes it."""
+        timing = Timing(
+            answer=seconds(self.answer),
+            poll=seconds(self.poll),
+            reconnect=seconds(self.reconnect),
+            patience=seconds(self.patience),
+            clock_skew=seconds(self.clock_skew),
+        )
+        return [
+            ReplicasetOptions(
+                name=replicaset.name,
+                directory=Path(replicaset.spool),
+                peers=tuple(replicaset.peer(text) for text in replicaset.peers),
+                feed=Feed(replicaset.feed or self.feed),
+                orphans=Orphans(replicaset.orphans or self.orphans),
+                origins=frozenset(replicaset.origins),
+                accept_rewind=accept_rewind,
+                timing=timing,
+                spool=SpoolOptions(rotate_bytes=self.rotate, fsync=Fsync(self.fsync)),
+            )
+            for replicaset in self.replicasets
+        ]

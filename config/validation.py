@@ -1,0 +1,31 @@
+"""The section `validation` of the configuration: what is expected beside our own expectations, and what is written."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+
+from config.subscribe import seconds
+from config.values import Interval, Location, Part
+
+
+class Validation(Part):
+    """How the tables are validated.
+
+    Parameters
+    ----------
+    expectations : str or None
+        The folder of suites of your own; None: `expectations` beside the YAML file, where that is there.
+    docs : str or None
+        The local folder that gets Data Docs; None: none are written.
+    ahead : str or None
+        How far a server's clock may be ahead of the validating machine's; None: times are not looked at.
+
+    """
+
+    expectations: Location | None = None
+    docs: Location | None = None
+    ahead: Interval | None = "1 hour"
+
+    def tolerance(self) -> timedelta | None:
+        """Return how far times may be ahead."""
+        return None if self.ahead is None else timedelta(seconds=seconds(self.ahead))

@@ -1,0 +1,120 @@
+"""Kinds of values in the configuration: how each is written in the YAML, and what it becomes.
+
+Each is an annotated type for a field of `config.deployment`; a value that is not of the kind raises a
+`PydanticCustomError` that says what is allowed. Not here: which keys exist.
+"""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import Annotated, Any
+from uuid import UUID
+
+from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, ValidationInfo
+from pydantic_core import PydanticCustomError
+
+_URI = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*:/")
+_INTERVAL = re.compile(r"[1-9]\d* (?:millisecond|second|minute|hour|day)s?")
+_BYTES = re.compile(r"([1-9]\d*) ?(|[KMGT]i?B|B)")
+_POWERS = {unit: power for power, unit in enumerate("KMGT", start=1)}
+_DECIMAL = re.compile(r"decimal\(38, ?(\d|[12]\d|3[0-8])\)")
+
+
+class Part(BaseModel):
+    """A part of the configuration: closed (an unknown key is a mistake) and frozen."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+
+def mistake(what: str, *where: str | int) -> PydanticCustomError:
+    """Return an error about a value; `where` is its place below the model that raises it."""
+    return PydanticCustomError("mistake", "{what}", {"what": what, "where": where})
+
+
+def later(*names: str | bool, why: str = "is not there yet") -> BeforeValidator:
+    """Return the check that refuses by name what a later version will know, or another part knows."""
+
+    def check(value: Any) -> Any:
+        if isinstance(value, str | bool) and value in names:
+            raise PydanticCustomError("later", "{value} {why}", {"value": repr(value), "why": why})
+        return value
+
+    return BeforeValidator(check)
+
+
+def _matching(pattern: str, allowed: str) -> AfterValidator:
+    compiled = re.compile(pattern)
+
+    def check(value: str) -> str:
+        if not compiled.fullmatch(value):
+            raise mistake(f"{value!r} is refused; allowed: {allowed}")
+        return value
+
+    return AfterValidator(check)
+
+
+def _location(value: str, info: ValidationInfo) -> str:
+    if not value.strip():
+        raise mistake("is empty; allowed: a path or a URI")
+    if _URI.match(value):
+        return value.rstrip("/")
+    folder: Path = (info.context or {}).get("folder", Path.cwd())
+    return str((folder / Path(value).expanduser()).resolve())
+
+
+def _uuid(value: str) -> str:
+    try:
+        return str(UUID(value))
+    except ValueError:
+        raise mistake(f"{value!r} is not a uuid") from None
+
+
+def _interval(value: str) -> str:
+    if not _INTERVAL.fullmatch(value):
+        raise mistake(f"{value!r} is not a time; allowed: a number and a unit, like 5 seconds")
+    return value
+
+
+def _byte_count(value: Any) -> int:
+    if isinstance(value, int) and not isinstance(value, bool) and value > 0:
+        return value
+    match = _BYTES.fullmatch(value) if isinstance(value, str) else None
+    if match is None:
+        raise mistake(f"{value!r} is not a size; allowed: bytes, or a number and a unit, like 256 MiB")
+    unit = match[2]
+    base: int = 1024 if "i" in unit else 1000
+    return int(match[1]) * int(base ** _POWERS.get(unit[:1], 0))
+
+
+def _decimal(value: str) -> str:
+    if value != "string" and not _DECIMAL.fullmatch(value):
+        raise mistake(f"{value!r} is refused; allowed: string, decimal(38,s) with s from 0 to 38")
+    return value.replace(" ", "")
+
+
+Name = Annotated[str, _matching(r"[a-z][a-z0-9_]{0,62}", "a-z, 0-9 and _, a letter first, up to 63")]
+"""A name that SQL takes without quotes."""
+
+Label = Annotated[str, _matching(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,62}", "letters, digits, _ . -, up to 63")]
+"""A name that people see, never SQL."""
+
+Location = Annotated[str, AfterValidator(_location)]
+"""A folder or a URI, made absolute against the YAML file's folder."""
+
+Uuid = Annotated[str, AfterValidator(_uuid)]
+"""A uuid in its canonical text."""
+
+Interval = Annotated[str, AfterValidator(_interval)]
+"""A time as Spark's triggers take it."""
+
+ByteCount = Annotated[int, BeforeValidator(_byte_count)]
+"""A size, in bytes."""
+
+Decimal = Annotated[str, AfterValidator(_decimal)]
+"""`string`, or a Spark decimal type of 38 digits."""
+
+FunctionName = Annotated[
+    str, _matching(r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)*:[A-Za-z_]\w*", "package.module:function")
+]
+"""A function in a module that Python imports by its name."""

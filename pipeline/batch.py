@@ -1,0 +1,278 @@
+"""One micro-batch, from its segments to its epoch: the whole of it is `BatchWriter.process`.
+
+    segments → summaries → plan → `_cluster`, `_applier_map` → tables prepared
+        → an executor writes the files of all tables → one commit a table, `_epochs` last
+
+What happens between segments and files is in the packages beside this module, in the order of the data: `plan`,
+`changelog`, `reduce`, `resolve`, `encode`, `write`, `commit`. Two executors run the same functions: `local` in this process,
+`distributed` in Spark's tasks.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from datetime import UTC, datetime
+
+import pyarrow as pa
+
+from config.deployment import Config
+from config.policies import Policy
+from pipeline.bucket import bucket_plan
+from pipeline.changelog.cluster_rows import cluster_rows
+from pipeline.changelog.divergence import repeated_lsns
+from pipeline.changelog.segment_plan import segment_plans
+from pipeline.commit.batch import BatchName, commit_batch
+from pipeline.commit.delta import append_rows
+from pipeline.executor import Executor, Work
+from pipeline.heal import Healing
+from pipeline.inputs import PendingRows, log_segments, pending_rows, with_members
+from pipeline.local import LocalExecutor, read_locally
+from pipeline.plan.plan import BatchPlan, plan_batch, sync_spaces
+from pipeline.plan.router import router_of
+from pipeline.plan.segment import LogSegment
+from pipeline.plan.summary import Summary, join_summaries, summary_of
+from pipeline.plan.tables import check_space
+from pipeline.state import State
+from pipeline.write.lookup import BaseFiles, FileCache
+from pipeline.write.prepare import Prepared, prepare_tables
+from sources.xlog.follow import Follower
+from sources.xlog.segment import Segment
+from tables import applier_map, cluster
+from tables.commits import TableFile
+from tables.gaps import HEALED, KEY
+from tables.lock import WriterLock
+from tables.read import newest_of_each
+from tables.warehouse import Warehouse
+from tables.write import arrow_rows
+from udfs.cluster_replace import Cluster, Incoming, replace_all
+
+log = logging.getLogger(__name__)
+
+
+def reached(step: str) -> None:
+    """Note that a step is done; tests end the process here."""
+    log.debug("step %s is done", step)
+
+
+@dataclass(frozen=True)
+class BatchResult:
+    """What one batch did, for progress and metrics.
+
+    Parameters
+    ----------
+    batch_id : int
+    rows : int
+        Rows read, those of other members' copies included.
+    seconds : float
+    tables : int
+        Tables of spaces written.
+    steps : mapping of str to float
+        Seconds from the beginning at which each step was done, in their order.
+
+    """
+
+    batch_id: int
+    rows: int
+    seconds: float
+    tables: int
+    steps: Mapping[str, float] = field(default_factory=dict)
+
+
+MakeDistributed = Callable[[Follower, Sequence[Segment]], Executor]
+
+
+class BatchWriter:
+    """Does batches, one after another, and holds the state between them.
+
+    Whoever does other work on the tables meanwhile holds `between`, so that no batch runs beside it.
+
+    Parameters
+    ----------
+    warehouse : Warehouse
+    config : Config
+    follower : Follower
+        Of the deployment's sources.
+    lock : WriterLock
+        Held as long as the writer lives.
+    state : State
+        As loaded (`pipeline.commit.load`).
+    distributed : callable, optional
+        Makes the executor of a batch that does not fit the driver; without it every batch is done here.
+
+    """
+
+    def __init__(
+        self,
+        warehouse: Warehouse,
+        config: Config,
+        follower: Follower,
+        lock: WriterLock,
+        state: State,
+        distributed: MakeDistributed | None = None,
+    ) -> None:
+        self.state = state
+        self.between = threading.RLock()
+        self.tables = warehouse.open_tables
+        self._warehouse, self._config, self._follower = warehouse, config, follower
+        self._lock, self._distributed = lock, distributed
+        self._router = router_of(config.spaces, check_space)
+        self._cache = FileCache()
+        self._cluster: Cluster | None = None
+        self._began = 0.0
+        self.steps: dict[str, float] = {}
+
+    def process(
+        self, segments: Sequence[Segment], name: BatchName, healing: Healing | None = None
+    ) -> tuple[int, int]:
+        """Do one batch, and return the rows read and the tables of spaces written.
+
+        Parameters
+        ----------
+        segments : sequence of Segment
+            What it reads of logs; rows of the same replicasets that wait are read as well.
+        name : BatchName
+        healing : Healing, optional
+            Of a batch whose snapshot replaces the state of its replicaset.
+
+        """
+        self._began, self.steps = time.monotonic(), {}
+        executor = self._executor(segments)
+        plan, pending = self._planned(executor, segments, healing)
+        if not plan.rows:
+            return 0, 0
+        self._lock.check()
+        if plan.new_maps:
+            append_rows(self.tables, applier_map.TABLE, [asdict(entry) for entry in plan.new_maps])
+            self._reached("_applier_map")
+        work, prepared = self._work(plan, pending, healing)
+        self._reached("prepare")
+        written = executor.run(work)
+        self._reached("files")
+        self._lock.check()
+        closed = () if healing is None else healing.gap_rows(plan.epoch)
+        self.state = commit_batch(self.tables, work, prepared, written, name, self._reached, closed)
+        return plan.rows, len(written.tables)
+
+    def use_policy(self, space: str, policy: Policy) -> None:
+        """Resolve a space by another policy from now on; its table has been rebuilt by it."""
+        spaces = {**self._config.policies.spaces, space: policy}
+        policies = self._config.policies.model_copy(update={"spaces": spaces})
+        self._config = self._config.model_copy(update={"policies": policies})
+
+    def _executor(self, segments: Sequence[Segment]) -> Executor:
+        limit = self._config.local_bytes if self._distributed is not None else 1 << 62
+        rows = read_locally(self._follower, segments, limit)
+        if rows is None and self._distributed is not None:
+            return self._distributed(self._follower, segments)
+        return LocalExecutor(segments, rows or {}, self._cache)
+
+    def _planned(
+        self, executor: Executor, segments: Sequence[Segment], healing: Healing | None
+    ) -> tuple[BatchPlan, list[PendingRows]]:
+        """Return the plan, and the rows that waited."""
+        numbered = {segment.segment: segment for segment in segments}
+        sources = len(self._config.sources)
+        own = with_members(log_segments(segments), numbered, self._follower, self.state, sources)
+        known = sync_spaces(self.state)
+        while True:
+            summaries = executor.summaries(known)
+            if not segments:
+                summaries = {uuid: Summary() for uuid, one in self.state.replicasets.items() if one.waits}
+            pending = pending_rows(self.tables, self.state, own, summaries)
+            parts, whole = _with_pending(own, summaries, pending, known)
+            if healing is not None:
+                parts, whole = healing.of_segments(parts), healing.of_summaries(whole)
+            plan = plan_batch(self._config, self.state, parts, whole, self._allocate, self._router)
+            found = sync_spaces(self.state, plan.controls)
+            if all(found[uuid] <= known.get(uuid, frozenset()) for uuid in found):
+                return plan, pending
+            # A space became synchronous in this very batch: its rows are looked at once more.
+            known = found
+
+    def _allocate(self, incoming: Sequence[Incoming]) -> Cluster:
+        table = self._cluster or cluster.load(self._warehouse)
+        _, changes = replace_all(table, incoming, "")
+        if changes:
+            self._lock.check()
+            table = cluster.allocate(self._warehouse, incoming, datetime.now(UTC))
+            self._reached("_cluster")
+        self._cluster = table
+        return table
+
+    def _work(
+        self, plan: BatchPlan, pending: Sequence[PendingRows], healing: Healing | None
+    ) -> tuple[Work, Prepared]:
+        """Return a batch with all that its tasks need; tables that it lacks are created."""
+        tables, bucket = self.tables, bucket_plan(plan)
+        prepared = prepare_tables(tables, bucket.encodings)
+        names = {name for one in bucket.encodings for name in (one.exact, one.name)}
+        files = {name: tables.files(name) for name in sorted(names)}
+        base = BaseFiles(
+            tables.place,
+            {number: (one.exact, files[one.exact]) for number, one in enumerate(bucket.encodings)},
+            tables.files("_versions"),
+            tuple(one.name for one in bucket.encodings),
+        )
+        again = repeated_lsns(plan)
+        return (
+            Work(
+                plan,
+                tables.place,
+                segment_plans(plan),
+                bucket,
+                base,
+                files,
+                prepared.changes,
+                pending,
+                self._changelog_files(again),
+                self._healed() if again else (),
+                self._own_rows(plan),
+                () if healing is None else healing.again,
+            ),
+            prepared,
+        )
+
+    def _changelog_files(self, again: Mapping[int, tuple[int, int]]) -> Sequence[TableFile]:
+        if not again:
+            return ()
+        first, last = min(one[0] for one in again.values()), max(one[1] for one in again.values())
+        return self.tables.files_between("_changelog", "lsn", first, last)
+
+    def _healed(self) -> list[dict[str, object]]:
+        rows = newest_of_each(self.tables.open("_gaps"), KEY)
+        return [row for row in rows if row["state"] == HEALED]
+
+    def _own_rows(self, plan: BatchPlan) -> pa.Table | None:
+        own = self._cluster.own if self._cluster is not None else None
+        if own is None or not plan.own_changes:
+            return None
+        rows = cluster_rows(plan.own_changes, plan.before.own_lsn, own, plan.epoch, datetime.now(UTC))
+        return arrow_rows("_changelog", rows)
+
+    def _reached(self, step: str) -> None:
+        self.steps[step] = time.monotonic() - self._began
+        reached(step)
+
+
+def _with_pending(
+    segments: Sequence[LogSegment],
+    summaries: Mapping[str, Summary],
+    pending: Sequence[PendingRows],
+    sync: Mapping[str, frozenset[int]],
+) -> tuple[list[LogSegment], dict[str, Summary]]:
+    """Return segments and summaries with those of the rows that waited."""
+    first = [one.segment for one in pending if one.segment.segment < 0]
+    behind = [one.segment for one in pending if one.segment.segment >= 0]
+    found: dict[str, Summary] = {}
+    for uuid, summary in summaries.items():
+        waiting = sync.get(uuid, frozenset())
+        own = [one for one in pending if one.segment.replicaset_uuid == uuid]
+        parts = [(one.segment.segment < 0, summary_of(one.rows, one.segment.segment, waiting)) for one in own]
+        before = [part for is_first, part in parts if is_first]
+        after = [part for is_first, part in parts if not is_first]
+        found[uuid] = join_summaries([*before, summary, *after]) if parts else summary
+    return [*first, *segments, *behind], found

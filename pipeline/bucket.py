@@ -1,0 +1,184 @@
+"""The stages between keyed rows and rows of tables, for some keys: all of a batch's, or one bucket of them.
+
+    keyed rows → versions before (lookup) → reduce → resolve → encode
+
+Both executors call it: the local one once, the distributed one in a task for each bucket.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+from numpy.typing import NDArray
+
+from pipeline.encode.columns import TableEncoding, encode, encoding_of
+from pipeline.plan.plan import BatchPlan
+from pipeline.reduce.base import base_requests, keyed_rows, more_requests
+from pipeline.reduce.reduce import reduce
+from pipeline.reduce.reduce_plan import ReducePlan, reduce_plan
+from pipeline.reduce.versions import ENTRIES
+from pipeline.resolve.records import quarantine_rows, version_rows
+from pipeline.resolve.resolve import PUTS, Resolved, resolve
+from pipeline.resolve.resolve_plan import ResolvePlan, resolve_plan
+from pipeline.write.lookup import BaseFiles, FileCache, FileRef, Found, find_versions, merged_entries
+from udfs.kernels.lives import UNFIT
+
+
+@dataclass(frozen=True)
+class BucketPlan:
+    """What the stages need to know of a batch. Picklable.
+
+    Parameters
+    ----------
+    reduce : ReducePlan
+    resolve : ResolvePlan
+    encodings : tuple of TableEncoding
+        By the number of a table.
+
+    """
+
+    reduce: ReducePlan
+    resolve: ResolvePlan
+    encodings: tuple[TableEncoding, ...]
+
+
+def bucket_plan(plan: BatchPlan) -> BucketPlan:
+    """Return what the stages need to know of a batch."""
+    encodings = tuple(encoding_of(table) for table in plan.tables.values())
+    return BucketPlan(reduce_plan(plan), resolve_plan(plan), encodings)
+
+
+@dataclass(frozen=True)
+class BucketResult:
+    """What some keys change.
+
+    Parameters
+    ----------
+    rows : mapping of int to pyarrow.Table
+        New rows of the exact tables, by the number of a table.
+    removed : mapping of FileRef to int64[n]
+        Places of rows that go.
+    removed_keys : mapping of int to pyarrow.BinaryArray
+        Their keys, by the number of a table.
+    versions, conflicts, quarantine : pyarrow.Table
+        Rows of the system tables.
+    lost : pyarrow.Table
+        `pipeline.changelog.rows.KEY_ERRORS`: versions that a changed primary key left without one.
+    writers : frozenset of (int, int)
+        (table, replicaset id) of all changed versions.
+    unfit : frozenset of int
+        Tables with a version that has no usable tuple.
+
+    """
+
+    rows: Mapping[int, pa.Table]
+    removed: Mapping[FileRef, NDArray[np.int64]]
+    removed_keys: Mapping[int, pa.Array]
+    versions: pa.Table
+    conflicts: pa.Table
+    quarantine: pa.Table
+    lost: pa.Table
+    writers: frozenset[tuple[int, int]]
+    unfit: frozenset[int]
+
+
+def process_bucket(keyed: pa.Table, plan: BucketPlan, files: BaseFiles, cache: FileCache) -> BucketResult:
+    """Return what some keys change.
+
+    Parameters
+    ----------
+    keyed : pyarrow.Table
+        `pipeline.changelog.rows.KEYED`; each replicaset's rows in the order of its log.
+    plan : BucketPlan
+    files : BaseFiles
+        Where the versions before are.
+    cache : FileCache
+
+    """
+    rows = keyed_rows(keyed, plan.reduce)
+    requests = base_requests(rows, plan.reduce)
+    found = find_versions(requests, files, cache) if requests else Found(ENTRIES.empty_table(), [])
+    reduced = reduce(rows, found.entries, plan.reduce)
+    more = more_requests(reduced.changes, requests, plan.reduce)
+    if more:
+        found = merged_entries([found, find_versions(more, files, cache)])
+    resolved = resolve(reduced.changes, found.entries, plan.resolve)
+    return _encoded(resolved, reduced.lost, found.files, plan)
+
+
+def _encoded(resolved: Resolved, lost: pa.Table, files: Sequence[FileRef], plan: BucketPlan) -> BucketResult:
+    """Return what was resolved with the rows of tables typed; what does not fit is set aside."""
+    tables: dict[int, pa.Table] = {}
+    quarantine, versions, unfit = [resolved.quarantine], [resolved.versions], set(resolved.unfit)
+    for number, puts in by_table(resolved.puts).items():
+        encoded = encode(puts, plan.encodings[number])
+        if encoded.rows.num_rows:
+            tables[number] = encoded.rows
+        if encoded.misfits.num_rows:
+            unfit.add(number)
+            misfits = encoded.misfits.combine_chunks()
+            name = plan.encodings[number].name
+            quarantine.append(_misfit_quarantine(misfits, name, plan.resolve.epoch))
+            versions.append(_misfit_versions(misfits, name, plan.resolve))
+    removed, keys = _removed(resolved.removed, files)
+    return BucketResult(
+        tables,
+        removed,
+        keys,
+        pa.concat_tables(versions),
+        resolved.conflicts,
+        pa.concat_tables(quarantine),
+        lost,
+        resolved.writers,
+        frozenset(unfit),
+    )
+
+
+def by_table(rows: pa.Table) -> dict[int, pa.Table]:
+    """Return rows by their column `table`."""
+    numbers = rows["table"].to_numpy() if rows.num_rows else np.zeros(0, np.int32)
+    distinct = np.unique(numbers)
+    if len(distinct) == 1:
+        return {int(distinct[0]): rows}
+    return {int(number): rows.filter(pa.array(numbers == number)) for number in distinct}
+
+
+def _misfit_quarantine(misfits: pa.Table, name: str, epoch: int) -> pa.Table:
+    columns = {
+        one: _whole(misfits[one]) for one in ("replicaset_id", "key", "tuple", "global_id", "lsn", "reason")
+    }
+    columns["space"] = pa.repeat(pa.scalar(name), misfits.num_rows)
+    return quarantine_rows(columns, epoch)
+
+
+def _misfit_versions(misfits: pa.Table, name: str, plan: ResolvePlan) -> pa.Table:
+    """Return the versions of tuples that do not fit; a tuple that a policy made is no version."""
+    own = misfits.filter(pc.greater(misfits["replicaset_id"], 0)).combine_chunks()
+    columns = {one: _whole(own[one]) for one in PUTS.names if one != "table"}
+    columns["space"] = pa.repeat(pa.scalar(name), own.num_rows)
+    return version_rows(columns, np.full(own.num_rows, UNFIT, np.int8), plan)
+
+
+def _removed(
+    removed: pa.Table, files: Sequence[FileRef]
+) -> tuple[dict[FileRef, NDArray[np.int64]], dict[int, pa.Array]]:
+    if not removed.num_rows:
+        return {}, {}
+    whole = removed.combine_chunks()
+    numbers, rows = whole["file"].to_numpy(), whole["row"].to_numpy()
+    places: dict[FileRef, NDArray[np.int64]] = {}
+    for number in np.unique(numbers):
+        # Two lookups may have read one file.
+        file, own = files[int(number)], rows[numbers == number]
+        places[file] = np.concatenate([places[file], own]) if file in places else own
+    return places, {number: _whole(part["key"]) for number, part in by_table(whole).items()}
+
+
+def _whole(column: pa.ChunkedArray) -> pa.Array:
+    if column.num_chunks == 1:
+        return column.chunk(0)
+    return pa.concat_arrays(column.chunks) if column.num_chunks else pa.array([], column.type)

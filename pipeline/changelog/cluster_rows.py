@@ -1,0 +1,78 @@
+"""The aggregator's own changes of `_cluster` as rows of `_changelog`: the log that it would write itself.
+
+Document 001: a row of a source's `_cluster` becomes a NOP, and the aggregator issues a change of its own, in the
+replication group of `_cluster`, signed with its own global id and its own next lsn. `_cluster` itself is written
+before the batch, and is not rolled back with a batch that was not finished; so the next batch brings what is missing
+here. A change that a later one of the same row has replaced by then is a NOP, so that each own lsn has one row.
+
+Pure.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import datetime
+from typing import Any
+
+import msgpack
+
+from schemas.iproto import GROUP_CLUSTER, SystemSpace
+from udfs.cluster_replace import AGGREGATOR, OWN_REPLICASET, Member
+
+PLACE = "_cluster"
+"""Instead of the name of a file; `position` is the lsn."""
+
+
+def cluster_rows(
+    changes: Sequence[Member], after: int, own: Member, epoch: int, now: datetime
+) -> list[dict[str, Any]]:
+    """Return the rows of `_changelog` for what changed in `_cluster`.
+
+    Parameters
+    ----------
+    changes : sequence of Member
+        Rows of `_cluster` with an lsn above `after`, in order of their lsns.
+    after : int
+        The last own lsn that `_changelog` has.
+    own : Member
+        The aggregator's.
+    epoch : int
+    now : datetime
+        When they are signed.
+
+    """
+    by_lsn = {member.lsn: member for member in changes}
+    return [
+        _row(lsn, by_lsn.get(lsn), own, epoch, now)
+        for lsn in range(after + 1, max(by_lsn, default=after) + 1)
+    ]
+
+
+def packed(member: Member) -> bytes:
+    """Return a row of `_cluster` as a tuple: the format of document 000 and, from 001, the lsn of its last change."""
+    fields = [member.global_id, member.uuid, member.local_id, member.replicaset_id, member.lsn]
+    result: bytes = msgpack.packb(fields)
+    return result
+
+
+def _row(lsn: int, member: Member | None, own: Member, epoch: int, now: datetime) -> dict[str, Any]:
+    return {
+        "epoch": epoch,
+        "replicaset_id": OWN_REPLICASET,
+        "source": AGGREGATOR,
+        "segment": 0,
+        "global_id": own.global_id,
+        "state": "committed",
+        "file": PLACE,
+        "position": lsn,
+        "row": 0,
+        "instance_uuid": own.uuid,
+        "type": "NOP" if member is None else "REPLACE",
+        "group_id": GROUP_CLUSTER,
+        "lsn": lsn,
+        "tsn": lsn,
+        "timestamp": now,
+        "space_id": int(SystemSpace.CLUSTER),
+        "space": None if member is None else PLACE,
+        "tuple": None if member is None else packed(member),
+    }

@@ -1,0 +1,453 @@
+"""Rows of one segment → rows of `_changelog`, keyed rows, rows that wait, rows that were read before.
+
+Pure: Arrow in, Arrow out; nothing is computed a row in Python. `_changelog` gets every row that is settled now, once, with
+its global id, its state and its space; rows that change tuples go on to the reduction with their canonical key.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+from numpy.typing import NDArray
+from pyspark.sql.pandas.types import to_arrow_schema
+
+from pipeline.changelog.segment_plan import SegmentPlan
+from pipeline.plan.history import NOTHING
+from pipeline.plan.position import BEGINNING, index_of
+from pipeline.plan.summary import LIMBO_TYPES, LOCAL_ID
+from pipeline.plan.tables import CHANGES
+from schemas.iproto import GROUP_LOCAL, SystemSpace
+from schemas.tables import CHANGELOG, PENDING
+from udfs.keys import canonical_keys_by
+from udfs.kernels.lives import DELETE, OPERATION, PUT
+from udfs.remap import UNKNOWN, remap_rows
+from udfs.row_hash import row_hashes
+
+COMMITTED, ROLLED_BACK, LOCAL = "committed", "rolled_back", "local"
+"""States of a row of `_changelog`."""
+
+CHANGELOG_ARROW = to_arrow_schema(CHANGELOG, timezone="UTC")
+PENDING_ARROW = to_arrow_schema(PENDING, timezone="UTC")
+
+KEYED = pa.schema(
+    [
+        ("meaning", pa.int32()),
+        ("type", pa.int8()),
+        ("is_snapshot", pa.bool_()),
+        ("key", pa.binary()),
+        ("tuple", pa.binary()),
+        ("operations", pa.binary()),
+        ("index_base", pa.int32()),
+        ("global_id", pa.int64()),
+        ("lsn", pa.int64()),
+        ("timestamp", pa.timestamp("us", tz="UTC")),
+    ]
+)
+"""Rows that change tuples, in the order of the log. `type` is an index in `CHANGES`; `meaning` numbers the row's meaning
+(`pipeline.changelog.segment_plan.Meanings`); `timestamp` is null for rows of a snapshot, which have no usable time."""
+
+KEY_ERRORS = pa.schema(
+    [("lineage", pa.int32()), ("global_id", pa.int64()), ("lsn", pa.int64()), ("error", pa.string())]
+)
+"""Rows whose key cannot be told, and why."""
+
+READ_BEFORE = pa.schema([("replica_id", pa.int32()), ("lsn", pa.int64()), ("hash", pa.int64())])
+"""Rows of registered instances that were read before."""
+
+ACTIONS = np.array([PUT, PUT, OPERATION, OPERATION, DELETE], np.int8)
+"""What a row of each of `CHANGES` does."""
+
+INSERT, REPLACE, UPDATE, UPSERT, DELETED = range(len(CHANGES))
+_LIMBO = pa.array(LIMBO_TYPES)
+
+Flags = NDArray[np.bool_]
+Int32s = NDArray[np.int32]
+Int64s = NDArray[np.int64]
+
+
+@dataclass(frozen=True)
+class SegmentRows:
+    """What some consecutive rows of a segment become.
+
+    Parameters
+    ----------
+    changelog : pyarrow.RecordBatch
+        `CHANGELOG_ARROW`.
+    keyed : pyarrow.RecordBatch
+        `KEYED`.
+    key_errors : pyarrow.RecordBatch
+        `KEY_ERRORS`.
+    pending : pyarrow.RecordBatch or None
+        `PENDING_ARROW`; None where no row waits.
+    read_before : pyarrow.RecordBatch or None
+        `READ_BEFORE`; None where there are none.
+    settled : mapping of int to int
+        Replica id (0: local) to the highest lsn among the rows of `changelog`.
+
+    """
+
+    changelog: pa.RecordBatch
+    keyed: pa.RecordBatch
+    key_errors: pa.RecordBatch
+    pending: pa.RecordBatch | None
+    read_before: pa.RecordBatch | None
+    settled: Mapping[int, int]
+
+
+def segment_rows(rows: pa.RecordBatch, plan: SegmentPlan) -> SegmentRows:
+    """Return what some rows become.
+
+    Parameters
+    ----------
+    rows : pyarrow.RecordBatch
+        Consecutive rows of the segment, at least columns `schemas.xrow.XROW_FIELDS`.
+    plan : SegmentPlan
+        Of the segment.
+
+    """
+    numbers = _Numbers.of(rows)
+    fresh = numbers.is_snapshot | (numbers.lsn < 0) | (numbers.lsn > _low_watermark(numbers, plan))
+    begins = numbers.row_count
+    if plan.hold is not None:
+        begins = index_of(plan.hold, plan.segment, numbers.position, numbers.row)
+    index = np.arange(numbers.row_count)
+    pending = _take(rows, fresh & (index >= begins))
+    repeated = ~fresh & (numbers.replica_id > 0)
+    read_before = None
+    if repeated.any():
+        old = rows.filter(pa.array(repeated))
+        columns = [old.column("replica_id"), old.column("lsn"), row_hashes(old)]
+        read_before = pa.RecordBatch.from_arrays(columns, schema=READ_BEFORE)
+    settled_now = fresh & (index < begins)
+    if not settled_now.all():
+        rows = rows.filter(pa.array(settled_now))
+        numbers = _Numbers.of(rows)
+    changelog, keyed, errors = _settled_rows(rows, numbers, plan)
+    return SegmentRows(
+        changelog,
+        keyed,
+        errors,
+        pending_rows(pending, plan) if pending is not None else None,
+        read_before,
+        {} if plan.is_snapshot else _highest(numbers),
+    )
+
+
+@dataclass(frozen=True)
+class _Numbers:
+    """The numbers of rows; -1 where a row has none, `replica_id` 0 for local rows."""
+
+    position: Int64s
+    row: Int64s
+    replica_id: Int32s
+    lsn: Int64s
+    tsn: Int64s
+    space_id: Int32s
+    is_local: Flags
+    is_snapshot: Flags
+
+    @property
+    def row_count(self) -> int:
+        return len(self.lsn)
+
+    @staticmethod
+    def of(rows: pa.RecordBatch) -> _Numbers:
+        is_local = _numbers(rows, "group_id") == GROUP_LOCAL
+        replica_id = _numbers(rows, "replica_id").astype(np.int32)
+        is_snapshot = (replica_id < 0) & ~is_local
+        return _Numbers(
+            _numbers(rows, "position"),
+            _numbers(rows, "row"),
+            np.where(replica_id < 0, np.int32(LOCAL_ID), replica_id),
+            _numbers(rows, "lsn"),
+            _numbers(rows, "tsn"),
+            _numbers(rows, "space_id").astype(np.int32),
+            is_local,
+            is_snapshot,
+        )
+
+
+def _numbers(rows: pa.RecordBatch, name: str) -> Int64s:
+    column = rows.column(name)
+    if column.null_count == len(column):
+        return np.full(len(column), -1, np.int64)
+    if column.null_count:
+        column = pc.fill_null(column, -1)
+    found: Int64s = column.to_numpy(zero_copy_only=False).astype(np.int64, copy=False)
+    return found
+
+
+def _take(rows: pa.RecordBatch, mask: Flags) -> pa.RecordBatch | None:
+    return rows.filter(pa.array(mask)) if mask.any() else None
+
+
+def _low_watermark(numbers: _Numbers, plan: SegmentPlan) -> Int64s:
+    low = np.full(int(numbers.replica_id.max(initial=0)) + 1, -1, np.int64)
+    for replica_id, lsn in plan.low_watermarks.items():
+        if replica_id < len(low):
+            low[replica_id] = lsn
+    found: Int64s = low[numbers.replica_id]
+    return found
+
+
+def _highest(numbers: _Numbers) -> dict[int, int]:
+    """Return the highest lsn of each origin among rows of a log."""
+    named = (numbers.lsn >= 0) & ~numbers.is_snapshot
+    found = {}
+    for origin in np.unique(numbers.replica_id[named]):
+        found[int(origin)] = int(numbers.lsn[named & (numbers.replica_id == origin)].max())
+    return found
+
+
+def pending_rows(rows: pa.RecordBatch, plan: SegmentPlan) -> pa.RecordBatch:
+    """Return rows that wait as rows of `_pending`."""
+    count = rows.num_rows
+    values = {
+        "replicaset_id": plan.replicaset_id,
+        "source": plan.source,
+        "segment": plan.segment,
+        "reason": plan.reason,
+    }
+    columns = [
+        pa.repeat(pa.scalar(values[field.name], field.type), count)
+        if field.name in values
+        else rows.column(field.name)
+        for field in PENDING_ARROW
+    ]
+    return pa.RecordBatch.from_arrays(columns, schema=PENDING_ARROW)
+
+
+def _settled_rows(
+    rows: pa.RecordBatch, numbers: _Numbers, plan: SegmentPlan
+) -> tuple[pa.RecordBatch, pa.RecordBatch, pa.RecordBatch]:
+    """Return rows as rows of `_changelog`, keyed rows, and the errors of rows without a key."""
+    rolled_back = _rolled_back(rows, numbers, plan)
+    global_ids = remap_rows(numbers.replica_id, numbers.lsn, plan.ids)
+    if numbers.is_local.any():
+        own = UNKNOWN if plan.local_id is None else plan.local_id
+        global_ids = np.where(numbers.is_local, own, global_ids)
+    ids = pa.array(global_ids, pa.int64(), mask=global_ids == UNKNOWN)
+    types = _change_types(rows)
+    changes = (types >= 0) & ~numbers.is_local & ~rolled_back
+    meaning = meaning_of_rows(numbers.space_id, numbers.position, numbers.row, changes, plan)
+    versions = _looked_up(plan.meanings.versions, meaning)
+    changelog = _changelog_rows(rows, numbers, plan, ids, rolled_back, versions)
+    lineages = _looked_up(plan.meanings.lineages, meaning)
+    followed = lineages != NOTHING
+    if not followed.any():
+        return changelog, _empty(KEYED), _empty(KEY_ERRORS)
+    if not followed.all():
+        mask = pa.array(followed)
+        rows, ids = rows.filter(mask), ids.filter(mask)
+        types, meaning, versions = types[followed], meaning[followed], versions[followed]
+    return changelog, *_keyed_rows(rows, types, meaning, versions, ids, plan)
+
+
+def _empty(schema: pa.Schema) -> pa.RecordBatch:
+    return pa.RecordBatch.from_pylist([], schema=schema)
+
+
+def _looked_up(values: Int32s, meaning: Int32s) -> Int32s:
+    """Return a value of each row's meaning, `NOTHING` for a row that has none."""
+    if not len(values):
+        return np.full(len(meaning), NOTHING, np.int32)
+    return np.where(meaning == NOTHING, NOTHING, values[meaning])
+
+
+def _change_types(rows: pa.RecordBatch) -> NDArray[np.int8]:
+    """Return the index in `CHANGES` of each row's type, -1 for another type."""
+    kinds = rows.column("type").dictionary_encode()
+    codes = [CHANGES.index(name) if name in CHANGES else -1 for name in kinds.dictionary.to_pylist()]
+    indices = kinds.indices.fill_null(len(codes)).to_numpy(zero_copy_only=False)
+    found: NDArray[np.int8] = np.array([*codes, -1], np.int8)[indices]
+    return found
+
+
+def _rolled_back(rows: pa.RecordBatch, numbers: _Numbers, plan: SegmentPlan) -> Flags:
+    result = np.zeros(numbers.row_count, np.bool_)
+    for gone in plan.rolled_back:
+        since = index_of(gone.since, plan.segment, numbers.position, numbers.row)
+        until = index_of(gone.until, plan.segment, numbers.position, numbers.row)
+        own = slice(since, until)
+        result[own] |= (numbers.replica_id[own] == gone.replica_id) & (numbers.tsn[own] >= gone.tsn)
+    if result.any():
+        # What settles other transactions meanwhile is in no limbo.
+        result &= ~pc.is_in(rows.column("type"), _LIMBO).to_numpy(zero_copy_only=False)
+        result &= ~numbers.is_local
+    return result
+
+
+def meaning_of_rows(
+    spaces: Int32s, positions: Int64s, rows: Int64s, changes: Flags, plan: SegmentPlan
+) -> Int32s:
+    """Return the number of each row's meaning, `NOTHING` where it goes to no table.
+
+    Parameters
+    ----------
+    spaces : int32[n]
+        Space id of each row.
+    positions, rows : int64[n]
+        Where each row stands in the segment.
+    changes : bool[n]
+        Whether a row changes a tuple.
+    plan : SegmentPlan
+
+    """
+    result = np.full(len(spaces), NOTHING, np.int32)
+    wanted = np.flatnonzero(changes)
+    if not len(wanted):
+        return result
+    ids, places = np.unique(spaces[wanted], return_inverse=True)
+    whole = np.full(len(ids), NOTHING, np.int32)
+    divided: list[tuple[int, Int32s, Int64s]] = []
+    for number, space_id in enumerate(ids):
+        first, meanings = plan.meanings.of(plan.replicaset_id, int(space_id))
+        begins = [
+            0 if one.since == BEGINNING else index_of(one.since, plan.segment, positions, rows)
+            for one in meanings
+        ]
+        within = sum(begin == 0 for begin in begins)
+        if within:
+            whole[number] = first + within - 1
+        later = [(begin, first + i) for i, begin in enumerate(begins) if 0 < begin < len(spaces)]
+        if later:
+            starts = np.array([begin for begin, _ in later], np.int64)
+            divided.append((number, np.array([one for _, one in later], np.int32), starts))
+    result[wanted] = whole[places]
+    for number, values, starts in divided:
+        own = wanted[places == number]
+        part = np.searchsorted(starts, own, "right") - 1
+        result[own] = np.where(part >= 0, values[part], whole[number])
+    return result
+
+
+def _changelog_rows(
+    rows: pa.RecordBatch,
+    numbers: _Numbers,
+    plan: SegmentPlan,
+    ids: pa.Array,
+    rolled_back: Flags,
+    versions: Int32s,
+) -> pa.RecordBatch:
+    count = rows.num_rows
+    states = np.where(numbers.is_local, 2, np.where(rolled_back, 1, 0)).astype(np.int8)
+    columns: dict[str, pa.Array] = {
+        "epoch": pa.repeat(pa.scalar(plan.epoch, pa.int64()), count),
+        "replicaset_id": pa.repeat(pa.scalar(plan.replicaset_id, pa.int32()), count),
+        "source": pa.repeat(pa.scalar(plan.source, pa.string()), count),
+        "segment": pa.repeat(pa.scalar(plan.segment, pa.int32()), count),
+        "global_id": ids,
+        "state": _chosen([COMMITTED, ROLLED_BACK, LOCAL], states),
+        "space": _chosen(list(plan.meanings.names), versions),
+        "layout": pa.array(versions, pa.int32(), mask=versions == NOTHING),
+        "hash": row_hashes(rows),
+    }
+    without = _without_registrations(rows, numbers.space_id)
+    arrays = [columns[f.name] if f.name in columns else without[f.name] for f in CHANGELOG_ARROW]
+    return pa.RecordBatch.from_arrays(arrays, schema=CHANGELOG_ARROW)
+
+
+def _chosen(values: list[str], index: NDArray[np.int8] | Int32s) -> pa.Array:
+    """Return one of some texts for each row, null for a negative index."""
+    if len(index) and (index == index[0]).all():
+        return pa.repeat(pa.scalar(values[index[0]] if index[0] >= 0 else None, pa.string()), len(index))
+    texts = [value.encode("utf-8", "surrogateescape").decode("utf-8", "replace") for value in values]
+    return pa.array(texts, pa.string()).take(pa.array(index, mask=index < 0))
+
+
+def _without_registrations(rows: pa.RecordBatch, spaces: Int32s) -> Mapping[str, pa.Array]:
+    """Return the columns of rows, with a NOP for each row of a source's `_cluster`.
+
+    Document 001: the vclock follows, the change is the aggregator's own (`pipeline.changelog.cluster_rows`). The space id
+    stays: it says why the row is a NOP.
+    """
+    columns = dict(zip(rows.schema.names, rows.columns, strict=True))
+    is_cluster = spaces == SystemSpace.CLUSTER
+    if not is_cluster.any():
+        return columns
+    mask = pa.array(is_cluster)
+    columns["type"] = pc.if_else(mask, pa.scalar("NOP"), columns["type"])
+    for name in ("key", "tuple", "operations", "body"):
+        columns[name] = pc.if_else(mask, pa.scalar(None, pa.binary()), columns[name])
+    return columns
+
+
+def _keyed_rows(
+    rows: pa.RecordBatch,
+    types: NDArray[np.int8],
+    meaning: Int32s,
+    versions: Int32s,
+    ids: pa.Array,
+    plan: SegmentPlan,
+) -> tuple[pa.RecordBatch, pa.RecordBatch]:
+    tuples = rows.column("tuple")
+    from_tuple: pa.Array | bool = True
+    has_key = (types == UPDATE) | (types == DELETED)
+    data = tuples
+    if has_key.any():
+        from_tuple = pa.array(~has_key)
+        data = pc.if_else(from_tuple, tuples, rows.column("key"))
+    keys = canonical_keys_by(data, plan.meanings.keys, pa.array(versions), from_tuple)
+    stamps = rows.column("timestamp")
+    if plan.is_snapshot:
+        stamps = pa.nulls(rows.num_rows, stamps.type)
+    key, error = keys.field("key"), keys.field("error")
+    if key.null_count + error.null_count != len(error):
+        lacks = pc.and_(pc.is_null(key), pc.is_null(error))
+        error = pc.if_else(lacks, pa.scalar("the row has no key"), error)
+    keyed = pa.RecordBatch.from_arrays(
+        [
+            pa.array(meaning),
+            pa.array(types),
+            pa.repeat(pa.scalar(plan.is_snapshot), rows.num_rows),
+            key,
+            tuples,
+            rows.column("operations"),
+            rows.column("index_base"),
+            ids,
+            rows.column("lsn"),
+            stamps,
+        ],
+        schema=KEYED,
+    )
+    if error.null_count == len(error):
+        return keyed, _empty(KEY_ERRORS)
+    bad = pc.is_valid(error)
+    lineages = pa.array(plan.meanings.lineages[meaning])
+    columns = [lineages, ids, rows.column("lsn"), error]
+    errors = pa.RecordBatch.from_arrays([column.filter(bad) for column in columns], schema=KEY_ERRORS)
+    return keyed.filter(pc.invert(bad)), errors
+
+
+def keyed_again(rows: pa.Table, plan: SegmentPlan) -> pa.Table:
+    """Return rows of `_changelog` as keyed rows that come behind all others of their replicaset.
+
+    Parameters
+    ----------
+    rows : pyarrow.Table
+        Committed rows of changes, in the order of the log.
+    plan : SegmentPlan
+        Of a segment of their replicaset.
+
+    """
+    (whole,) = rows.combine_chunks().to_batches() or [_empty(CHANGELOG_ARROW)]
+    spaces = _numbers(whole, "space_id").astype(np.int32)
+    distinct, places = np.unique(spaces, return_inverse=True)
+    known = [plan.meanings.of(plan.replicaset_id, int(space_id)) for space_id in distinct]
+    last = np.array([first + len(found) - 1 if found else NOTHING for first, found in known], np.int32)
+    meaning = last[places] if len(last) else np.zeros(0, np.int32)
+    followed = _looked_up(plan.meanings.lineages, meaning) != NOTHING
+    own, meaning = whole.filter(pa.array(followed)), meaning[followed]
+    keyed, _ = _keyed_rows(
+        own,
+        _change_types(own),
+        meaning,
+        _looked_up(plan.meanings.versions, meaning),
+        own.column("global_id"),
+        replace(plan, is_snapshot=False),
+    )
+    return pa.Table.from_batches([keyed])

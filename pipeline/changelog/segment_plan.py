@@ -1,0 +1,168 @@
+"""What a task needs to know of one segment to turn its rows into rows of `_changelog`: the plan, cut to it. Picklable."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+from numpy.typing import NDArray
+
+from pipeline.plan.history import NOTHING, History, Meaning
+from pipeline.plan.members import entries_of
+from pipeline.plan.plan import BatchPlan
+from pipeline.plan.position import LogPosition
+from pipeline.plan.segment import LogSegment
+from pipeline.plan.settle import RolledBack, Settlement
+from udfs.keys import KeyPlan, key_plan
+from udfs.remap import IdEntry, own_ids
+
+Int32s = NDArray[np.int32]
+
+
+@dataclass(frozen=True)
+class Meanings:
+    """All meanings of space ids in a batch, as arrays by the meaning's number.
+
+    Parameters
+    ----------
+    versions, lineages, eras, truncations : int32[meanings]
+        As in `pipeline.plan.history.Meaning`; truncations count within the era.
+    names : sequence of str
+        The space's name, by schema version.
+    keys : KeyPlan
+        The primary key, by schema version.
+    numbers : mapping of (int, int) to (int, tuple of Meaning)
+        (replicaset id, space id) to the number of its first meaning, and its meanings.
+
+    """
+
+    versions: Int32s
+    lineages: Int32s
+    eras: Int32s
+    truncations: Int32s
+    names: Sequence[str]
+    keys: KeyPlan
+    numbers: Mapping[tuple[int, int], tuple[int, tuple[Meaning, ...]]]
+
+    def of(self, replicaset_id: int, space_id: int) -> tuple[int, tuple[Meaning, ...]]:
+        """Return the number of the first meaning of a space id, and its meanings; none where it goes to no table."""
+        return self.numbers.get((replicaset_id, space_id), (NOTHING, ()))
+
+
+def meanings_of(history: History, refused_tables: Mapping[str, str]) -> Meanings:
+    """Return the meanings of a batch.
+
+    Parameters
+    ----------
+    history : History
+    refused_tables : mapping of str to str
+        Rows that would go to one of these go to no table; `_changelog` names their space all the same.
+
+    """
+    flat: list[tuple[int, int, int, int]] = []
+    numbers = {}
+    for key, meanings in history.meanings.items():
+        numbers[key] = (len(flat), meanings)
+        for one in meanings:
+            lineage = one.lineage
+            before = 0
+            if lineage != NOTHING:
+                found = history.lineages[lineage]
+                before = found.eras[one.era].truncations
+                if found.table in refused_tables or found.base_table in refused_tables:
+                    lineage = NOTHING
+            flat.append((one.version, lineage, one.era, one.truncations - before))
+    versions, lineages, eras, truncations = np.array(flat, np.int32).reshape(-1, 4).T.copy()
+    spaces = [version.space for version in history.versions]
+    return Meanings(
+        *(versions, lineages, eras, truncations),
+        names=[space.name for space in spaces],
+        keys=key_plan(spaces),
+        numbers=numbers,
+    )
+
+
+@dataclass(frozen=True)
+class SegmentPlan:
+    """What becomes of the rows of one segment.
+
+    Parameters
+    ----------
+    epoch, segment, replicaset_id : int
+    source, file : str
+    is_snapshot : bool
+    local_id : int or None
+        Global id of the instance whose log it is: that of its local rows.
+    low_watermarks : mapping of int to int
+        Replica id (0: local) to the highest lsn that was read already.
+    hold : LogPosition or None
+        Rows from here on wait.
+    reason : str or None
+        Why they wait.
+    rolled_back : tuple of RolledBack
+        In the source's replica ids.
+    ids : tuple of IdEntry
+        The source's applier map.
+    meanings : Meanings
+        Of the batch.
+
+    """
+
+    epoch: int
+    segment: int
+    replicaset_id: int
+    source: str
+    file: str
+    is_snapshot: bool
+    local_id: int | None
+    low_watermarks: Mapping[int, int]
+    hold: LogPosition | None
+    reason: str | None
+    rolled_back: tuple[RolledBack, ...]
+    ids: tuple[IdEntry, ...]
+    meanings: Meanings
+
+
+def segment_plans(plan: BatchPlan) -> dict[int, SegmentPlan]:
+    """Return the plan of each segment of a batch, by its number."""
+    meanings = meanings_of(plan.history, plan.refused_tables)
+    low: dict[int, dict[int, int]] = {}
+    for settlement in plan.settlements.values():
+        for (segment, replica_id), lsn in settlement.low_watermarks.items():
+            low.setdefault(segment, {})[replica_id] = lsn
+    return {
+        segment.segment: _segment_plan(plan, segment, low.get(segment.segment, {}), meanings)
+        for segment in plan.segments
+    }
+
+
+def _segment_plan(
+    plan: BatchPlan, segment: LogSegment, low_watermarks: Mapping[int, int], meanings: Meanings
+) -> SegmentPlan:
+    uuid = segment.replicaset_uuid
+    one, settlement = plan.after.replicasets[uuid], plan.settlements[uuid]
+    instance = segment.instance_uuid
+    return SegmentPlan(
+        epoch=plan.epoch,
+        segment=segment.segment,
+        replicaset_id=one.id,
+        source=segment.source,
+        file=segment.file,
+        is_snapshot=segment.is_snapshot,
+        local_id=None if instance is None else plan.after.global_ids[instance],
+        low_watermarks=low_watermarks,
+        hold=settlement.hold,
+        reason=settlement.reason,
+        rolled_back=_rolled_back(settlement, one.ids.get(segment.source, {})),
+        ids=tuple(IdEntry(e.local_id, e.since_lsn, e.global_id) for e in entries_of(one, segment.source)),
+        meanings=meanings,
+    )
+
+
+def _rolled_back(settlement: Settlement, ids: Mapping[int, int]) -> tuple[RolledBack, ...]:
+    return tuple(
+        replace(gone, replica_id=replica_id)
+        for gone in settlement.rolled_back
+        for replica_id in own_ids(ids, gone.replica_id)
+    )

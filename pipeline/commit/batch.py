@@ -1,0 +1,212 @@
+"""The commits of a batch, in their order: `_changelog` first, `_epochs` last.
+
+`_epochs` is the commit of the batch. A writer that dies anywhere before it leaves an unfinished batch, which the next one
+rolls back when it starts (`tables.epochs.roll_back`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from pipeline.changelog.divergence import divergence_rows
+from pipeline.commit.delta import LOW_CARDINALITY, append_rows, join_small_files
+from pipeline.commit.epoch import commit_epoch
+from pipeline.commit.records import (
+    filled_rows,
+    gap_rows,
+    schema_versions,
+    vclock_components,
+    waited,
+)
+from pipeline.executor import Work, Written
+from pipeline.inputs import PENDING
+from pipeline.plan.advance import with_settled
+from pipeline.plan.plan import BatchPlan
+from pipeline.state import State, Writers
+from pipeline.write.prepare import Prepared, mask_again
+from pipeline.write.rewrite import write_rows
+from tables import schema, vclock
+from tables.commits import OpenTables, TableFile
+from tables.data_files import DataFile, opened, write_file
+from tables.gaps import KEY
+from tables.read import newest_of_each
+
+Reached = Callable[[str], None]
+
+
+@dataclass(frozen=True)
+class BatchName:
+    """What a batch is called in `_epochs`.
+
+    Parameters
+    ----------
+    query_id : str
+    batch_id : int
+        Spark's number of the batch within the checkpoint.
+    offsets : (str or None, str or None)
+        Where it began and ended in the stream; None where it was no batch of it.
+
+    """
+
+    query_id: str
+    batch_id: int
+    offsets: tuple[str | None, str | None] = (None, None)
+
+
+def commit_batch(
+    tables: OpenTables,
+    work: Work,
+    prepared: Prepared,
+    written: Written,
+    name: BatchName,
+    reached: Reached,
+    closed: Sequence[Mapping[str, Any]] = (),
+) -> State:
+    """Commit what was written, and return the state after the batch.
+
+    Parameters
+    ----------
+    tables : OpenTables
+    work : Work
+    prepared : Prepared
+    written : Written
+    name : BatchName
+    reached : callable
+        Called with the name of each step that is done.
+    closed : sequence of mapping
+        Rows of `_gaps` that the batch closes.
+
+    """
+    plan = work.plan
+    after = _with_written(_with_settled(plan, written), work, written)
+    versions: dict[str, int] = {}
+
+    def commit(table: str, added: Sequence[DataFile], removed: Sequence[TableFile] = ()) -> None:
+        if added or removed:
+            versions[table] = tables.commit(table, added, [(file, True) for file in removed])
+            reached(table)
+
+    commit("_changelog", written.changelog)
+    _commit_pending(tables, plan, written.pending, commit)
+    for one in written.tables:
+        if one.schema is None:
+            commit(one.table, one.added, one.removed)
+        else:
+            versions[one.table] = tables.replace(one.table, one.added, one.schema)
+            reached(one.table)
+    for encoding in work.bucket.encodings:
+        if encoding.name in prepared.masked:
+            versions[encoding.name] = mask_again(tables, encoding)
+    commit("_versions", written.versions)
+    commit("_conflicts", written.conflicts)
+    commit("_quarantine", written.quarantine)
+    records: dict[str, list[Any]] = {
+        "_schema": schema.rows_of(schema_versions(plan, after), plan.epoch),
+        "_gaps": [*divergence_rows(written.divergences, plan.epoch), *_gaps(tables, plan, after), *closed],
+        "_vclock": [asdict(component) for component in vclock_components(plan, after)],
+    }
+    for table, rows in records.items():
+        if rows:
+            versions[table] = append_rows(tables, table, rows)
+            reached(table)
+    names = {name for one in work.bucket.encodings for name in (one.exact, one.name)}
+    for table in (names | prepared.changed) - versions.keys():
+        if table not in plan.before.versions or table in prepared.changed:
+            versions[table] = tables.version(table)
+    versions |= _joined(tables, names & versions.keys(), versions)
+    offsets = name.offsets
+    state = commit_epoch(tables, after, versions, (name.query_id, name.batch_id), offsets, plan.rows)
+    reached("_epochs")
+    return state
+
+
+def _with_settled(plan: BatchPlan, written: Written) -> State:
+    """Return the state with the vclocks of the rows that do not wait."""
+    found: dict[str, dict[tuple[str, int], int]] = {}
+    for segment in plan.segments:
+        for origin, lsn in written.settled.get(segment.segment, {}).items():
+            own = found.setdefault(segment.replicaset_uuid, {})
+            own[segment.source, origin] = max(own.get((segment.source, origin), 0), lsn)
+    changed = {
+        uuid: with_settled(plan.after.replicasets[uuid], found.get(uuid, {}))
+        for uuid, settlement in plan.settlements.items()
+        if settlement.hold is not None
+    }
+    return plan.after.with_replicasets(changed)
+
+
+def _with_written(state: State, work: Work, written: Written) -> State:
+    """Return the state with what writing found out."""
+    writers = dict(state.writers)
+    for number, name in enumerate(work.bucket.reduce.tables):
+        own = frozenset(replicaset for table, replicaset in written.writers if table == number)
+        unfit = number in written.unfit
+        if own or unfit:
+            before = writers.get(name, Writers())
+            writers[name] = Writers(before.replicasets | own, before.unfit or unfit)
+    lossy = {one.replicaset_id for one in written.divergences}
+    replicasets = {
+        uuid: replace(one, has_loss=True) for uuid, one in state.replicasets.items() if one.id in lossy
+    }
+    return replace(
+        state.with_replicasets(replicasets),
+        epoch=work.plan.before.epoch,
+        versions=work.plan.before.versions,
+        writers=writers,
+    )
+
+
+def _commit_pending(
+    tables: OpenTables,
+    plan: BatchPlan,
+    added: Sequence[DataFile],
+    commit: Callable[[str, Sequence[DataFile], Sequence[TableFile]], None],
+) -> None:
+    """Put the rows that wait now in the place of those that waited before."""
+    before = plan.before.replicasets
+    if not any(uuid in before and before[uuid].waits for uuid in plan.settlements):
+        commit(PENDING, added, ())
+        return
+    ids = pa.array([plan.after.replicasets[uuid].id for uuid in plan.settlements], pa.int32())
+    rest: list[DataFile] = []
+    removed: list[TableFile] = []
+    for file in tables.files(PENDING):
+        with opened(tables.place, PENDING, file.path) as parquet:
+            own = pc.is_in(parquet.read(columns=["replicaset_id"])["replicaset_id"], ids)
+            if not pc.any(own).as_py():
+                continue
+            others = parquet.read().filter(pc.invert(own))
+        removed.append(file)
+        if others.num_rows:
+            dictionary = LOW_CARDINALITY[PENDING]
+            rest.append(write_file(tables.place, PENDING, others, dictionary=dictionary, is_new_data=False))
+    commit(PENDING, [*added, *rest], removed)
+
+
+def _gaps(tables: OpenTables, plan: BatchPlan, after: State) -> list[dict[str, Any]]:
+    ids = waited(plan, after)
+    known = newest_of_each(tables.open("_gaps"), KEY) if ids else []
+    return [*gap_rows(plan), *filled_rows(known, ids, plan.epoch)]
+
+
+def _joined(tables: OpenTables, names: Iterable[str], versions: Mapping[str, int]) -> dict[str, int]:
+    """Join small files of tables that got many, and return the versions of those that changed."""
+    found = {}
+    for name in sorted(names):
+
+        def written(rows: pa.Table, table: str = name) -> list[DataFile]:
+            return write_rows(tables.place, table, rows, is_new_data=False)
+
+        version = join_small_files(tables, name, written)
+        if version != versions[name]:
+            found[name] = version
+    for name in sorted(versions.keys() - set(names)):
+        version = join_small_files(tables, name)
+        if version != versions[name]:
+            found[name] = version
+    return found

@@ -1,0 +1,134 @@
+"""The writer's state, from the tables: after a start, on any machine, nothing else is needed."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+
+from deltalake import DeltaTable
+
+from pipeline.commit.records import REFUSED
+from pipeline.plan.control import SpaceRows
+from pipeline.state import MapEntry, Replicaset, State, Writers
+from pipeline.plan.summary import LOCAL_ID
+from sources.xlog.offset import from_text
+from tables import applier_map, cluster, epochs, schema, vclock
+from tables.gaps import BRIDGED, DIVERGENCE, HEALED, KEY, OPEN, SKIPPED
+from tables.read import answer, newest_of_each
+from tables.warehouse import Warehouse
+from udfs.cluster_replace import OWN_REPLICASET, Cluster
+
+
+def load_state(warehouse: Warehouse) -> State:
+    """Return the state as of the last epoch."""
+    epoch = epochs.last(warehouse)
+    table = cluster.load(warehouse)
+    own_id = table.own.global_id if table.own is not None else None
+    if epoch is None:
+        return State(global_ids=table.global_ids, own_id=own_id)
+    maps = applier_map.load(warehouse)
+    spaces = schema.load(warehouse, epoch.versions.get(schema.TABLE))
+    keys = schema.load_keys(warehouse, epoch.versions.get(schema.TABLE))
+    components = vclock.load(warehouse)
+    read = _read_lsns(warehouse.opened("_pending"))
+    lossy = _with_loss(warehouse.opened("_gaps"))
+    leaders = {} if epoch.end_offset is None else _leaders(epoch.end_offset)
+    replicasets = {}
+    for uuid, settled in epoch.vclock.items():
+        own = table.replicaset_ids[uuid]
+        entries = maps.get(own, ())
+        common = tuple(MapEntry(e.local_id, e.global_id, e.since_lsn) for e in entries if e.source is None)
+        ids = applier_map.ids_of(entries)
+        replicasets[uuid] = Replicaset(
+            id=own,
+            uuid=uuid,
+            settled=dict(settled),
+            read=_joined(settled, read.get(own, {}), ids),
+            cluster=applier_map.instances_of(entries, table, uuid),
+            maps=common,
+            spaces=_spaces(own, spaces),
+            tables={
+                s.space_id: s.table_name
+                for s in spaces
+                if s.replicaset_id == own and s.table_name is not None
+            },
+            refused={
+                s.space_id: s.state.removeprefix(REFUSED)
+                for s in spaces
+                if s.replicaset_id == own and s.state.startswith(REFUSED)
+            },
+            source=leaders.get(uuid),
+            leader=_leader(table, own, components) if LOCAL_ID in settled else None,
+            local_lsns=_local_lsns(table, own, components),
+            ids=ids,
+            keys={space_id: parts for (number, space_id), parts in keys.items() if number == own},
+            has_loss=own in lossy,
+        )
+    writers = {
+        name: Writers(frozenset(one["replicasets"]), bool(one["unfit"]))
+        for name, one in epoch.writers.items()
+    }
+    own_lsn = max((c.lsn for c in components if c.replicaset_id == OWN_REPLICASET), default=0)
+    return State(epoch.epoch, replicasets, table.global_ids, writers, dict(epoch.versions), own_id, own_lsn)
+
+
+def _leader(table: Cluster, replicaset_id: int, components: Sequence[vclock.Component]) -> str | None:
+    """Return the instance whose component 0 is in the settled vclock: the one that was recorded last."""
+    uuids = {global_id: uuid for uuid, global_id in table.global_ids.items()}
+    local = [c for c in components if c.replicaset_id == replicaset_id and c.local_id == LOCAL_ID]
+    newest = max(local, key=lambda component: component.epoch, default=None)
+    return None if newest is None or newest.global_id is None else uuids.get(newest.global_id)
+
+
+def _local_lsns(table: Cluster, replicaset_id: int, components: Sequence[vclock.Component]) -> dict[str, int]:
+    uuids = {global_id: uuid for uuid, global_id in table.global_ids.items()}
+    return {
+        uuids[c.global_id]: c.lsn
+        for c in components
+        if c.replicaset_id == replicaset_id and c.local_id == LOCAL_ID and c.global_id in uuids
+    }
+
+
+def _leaders(offset: str) -> dict[str, str]:
+    return {uuid: entry.leader for uuid, entry in from_text(offset).items()}
+
+
+def _joined(
+    settled: Mapping[int, int], waiting: Mapping[tuple[str, int], int], ids: Mapping[str, Mapping[int, int]]
+) -> dict[int, int]:
+    """Return what was read: what is settled, and beyond it what waits."""
+    read = dict(settled)
+    for (source, replica_id), lsn in waiting.items():
+        meant = ids.get(source, {}).get(replica_id, replica_id)
+        read[meant] = max(read.get(meant, 0), lsn)
+    return read
+
+
+def _spaces(replicaset_id: int, stored: Iterable[schema.Stored]) -> dict[int, SpaceRows]:
+    return {
+        s.space_id: SpaceRows(s.space_tuple, dict(s.index_tuples))
+        for s in stored
+        if s.replicaset_id == replicaset_id
+    }
+
+
+def _with_loss(gaps: DeltaTable) -> frozenset[int]:
+    """Return the replicasets of whose logs rows are missing or differ, and that no snapshot has replaced since."""
+    lost: dict[int, int] = {}
+    replaced: dict[int, int] = {}
+    for row in newest_of_each(gaps, KEY):
+        is_loss = row["state"] == SKIPPED or (row["kind"] == DIVERGENCE and row["state"] == OPEN)
+        found = lost if is_loss else replaced if row["state"] in (BRIDGED, HEALED) else {}
+        found[row["replicaset_id"]] = max(found.get(row["replicaset_id"], -1), row["epoch"])
+    return frozenset(number for number, epoch in lost.items() if epoch > replaced.get(number, -1))
+
+
+def _read_lsns(waiting: DeltaTable) -> dict[int, dict[tuple[str, int], int]]:
+    query = """
+        SELECT replicaset_id, source, replica_id, max(lsn) AS lsn FROM opened
+        WHERE lsn IS NOT NULL AND (replica_id IS NOT NULL OR group_id = 1)
+        GROUP BY replicaset_id, source, replica_id"""
+    found: dict[int, dict[tuple[str, int], int]] = {}
+    for row in answer(waiting, query):
+        own = found.setdefault(row["replicaset_id"], {})
+        own[row["source"], row["replica_id"] or LOCAL_ID] = row["lsn"]
+    return found

@@ -1,0 +1,132 @@
+"""What a batch records of itself: rows of `_schema`, `_gaps`, `_vclock`. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from datetime import UTC, datetime
+from typing import Any
+
+from pipeline.plan.control import SpaceChange
+from pipeline.plan.plan import BatchPlan
+from pipeline.plan.summary import LOCAL_ID
+from pipeline.state import Replicaset, State
+from tables import schema, vclock
+from tables.gaps import BRIDGED, FILLED, MISSING, OPEN, SKIPPED
+from udfs.cluster_replace import OWN_REPLICASET
+
+REFUSED = "refused: "
+"""What `_schema.state` of a refused space begins with; the reason follows."""
+
+
+def schema_versions(plan: BatchPlan, after: State) -> list[schema.Version]:
+    """Return the versions of spaces that a batch made, or refused."""
+    found = []
+    for uuid, control in plan.controls.items():
+        now, old = after.replicasets[uuid], plan.before.replicasets.get(uuid)
+        changes = {change.space_id: change for change in control.changes}
+        known = Replicaset(0, uuid) if old is None else old
+        other = {i for i, reason in now.refused.items() if known.refused.get(i) != reason}
+        other |= {i for i, table in now.tables.items() if known.tables.get(i, table) != table}
+        for space_id in sorted(set(changes) | other):
+            found.append(_version(now, space_id, changes.get(space_id)))
+    return found
+
+
+def _version(now: Replicaset, space_id: int, change: SpaceChange | None) -> schema.Version:
+    rows = now.spaces.get(space_id) or (change.rows if change is not None else None)
+    if rows is None:
+        raise KeyError(space_id)
+    state = "present" if space_id in now.spaces else "dropped"
+    if space_id in now.refused and state == "present":
+        state = REFUSED + now.refused[space_id]
+    return schema.Version(
+        now.id,
+        rows.decoded(),
+        now.tables.get(space_id),
+        state,
+        change.replica_id if change is not None else None,
+        change.lsn if change is not None else None,
+        rows.space,
+        rows.indexes,
+    )
+
+
+def gap_rows(plan: BatchPlan) -> list[dict[str, Any]]:
+    """Return rows of `_gaps`: missing lsns that the batch met."""
+    segments = {segment.segment: segment for segment in plan.segments}
+    found = []
+    for uuid, settlement in plan.settlements.items():
+        for gap in (*settlement.gaps, *settlement.bridged):
+            state = OPEN if settlement.hold is not None else SKIPPED
+            segment = segments[gap.position.segment]
+            found.append(
+                {
+                    "epoch": plan.epoch,
+                    "found_at": datetime.now(UTC),
+                    "replicaset_id": plan.after.replicasets[uuid].id,
+                    "source": segment.source,
+                    "local_id": gap.replica_id,
+                    "first_lsn": gap.first,
+                    "last_lsn": gap.last,
+                    "kind": MISSING,
+                    "file": segment.file,
+                    "state": BRIDGED if gap in settlement.bridged else state,
+                }
+            )
+    return found
+
+
+def waited(plan: BatchPlan, after: State) -> frozenset[int]:
+    """Return the ids of replicasets of which rows waited before a batch, and none wait after it."""
+    before = plan.before.replicasets
+    return frozenset(
+        before[uuid].id
+        for uuid in plan.settlements
+        if uuid in before and before[uuid].waits and not after.replicasets[uuid].waits
+    )
+
+
+def filled_rows(gaps: Iterable[Mapping[str, Any]], ids: frozenset[int], epoch: int) -> list[dict[str, Any]]:
+    """Return rows of `_gaps`: open ones of some replicasets are filled now.
+
+    Parameters
+    ----------
+    gaps : iterable of mapping
+        The newest row of each gap.
+    ids : frozenset of int
+        Of replicasets of which no row waits any more.
+    epoch : int
+
+    """
+    now = {"epoch": epoch, "found_at": datetime.now(UTC), "state": FILLED}
+    own = [row for row in gaps if row["kind"] == MISSING and row["replicaset_id"] in ids]
+    return [{**row, **now} for row in own if row["state"] == OPEN]
+
+
+def vclock_components(plan: BatchPlan, after: State) -> list[vclock.Component]:
+    """Return the components of vclocks that moved."""
+    before, found = plan.before, []
+    for uuid in plan.settlements:
+        now, old = after.replicasets[uuid], before.replicasets.get(uuid)
+        for local_id, lsn in now.settled.items():
+            if old is None or _known(old, now, local_id) != lsn:
+                global_id = _global_id(after, now, local_id, lsn)
+                found.append(vclock.Component(now.id, global_id, local_id, lsn, plan.epoch))
+    if after.own_lsn != before.own_lsn:
+        found.append(vclock.Component(OWN_REPLICASET, after.own_id, None, after.own_lsn, plan.epoch))
+    return found
+
+
+def _known(old: Replicaset, now: Replicaset, local_id: int) -> int | None:
+    if local_id == LOCAL_ID:
+        return old.local_lsns.get(now.leader or "")
+    return old.settled.get(local_id)
+
+
+def _global_id(after: State, now: Replicaset, local_id: int, lsn: int) -> int | None:
+    if local_id == LOCAL_ID:
+        return after.global_ids.get(now.leader) if now.leader is not None else None
+    ids = [e for e in now.maps if e.local_id == local_id]
+    # What was settled before anybody else got the id is still the one's who had it first.
+    held = [e.global_id for e in ids if e.since_lsn <= lsn] or [e.global_id for e in ids[:1]]
+    return held[-1] if held else None

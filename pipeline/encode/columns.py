@@ -1,0 +1,147 @@
+"""Exact tuples → the columns of a space's table.
+
+Pure. Typed columns are made here and only here. A tuple that does not fit its format has no row; it goes to `_quarantine`, and
+stays a version (`unfit`), so that a later UPDATE finds it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+from numpy.typing import NDArray
+
+from pipeline.encode.masks import Mask
+from pipeline.plan.tables import TablePlan
+from schemas.layout import ERROR_COLUMN, TableLayout
+from schemas.types import VARIANT_ARROW
+from udfs.plan import Plan, plan_of
+from udfs.tuples import decode
+
+VARIANT_FILE = pa.struct(
+    [pa.field("metadata", pa.binary(), nullable=False), pa.field("value", pa.binary(), nullable=False)]
+)
+"""A variant as Delta's files have it (protocol of Delta, "Variant data type")."""
+
+_SOURCES = {
+    "_key": "key",
+    "_tuple": "tuple",
+    "_global_id": "global_id",
+    "_replicaset_id": "replicaset_id",
+    "_lsn": "lsn",
+    "_timestamp": "timestamp",
+    "_created": "created",
+}
+"""Columns that every space's table has, with those of `pipeline.resolve.resolve.PUTS`."""
+
+
+@dataclass(frozen=True)
+class TableEncoding:
+    """How the rows of one table are made. Picklable.
+
+    Parameters
+    ----------
+    name, exact : str
+        The table that readers see, and the one with the exact tuples.
+    layout : TableLayout
+    formats : mapping of int to int
+        Replicaset id to the index of its format.
+    mask : Mask or None
+
+    """
+
+    name: str
+    exact: str
+    layout: TableLayout
+    formats: Mapping[int, int]
+    mask: Mask | None = None
+
+    @cached_property
+    def plan(self) -> Plan:
+        """What the decoding of tuples needs."""
+        return plan_of(self.layout)
+
+    def format_of(self, replicasets: NDArray[np.int32]) -> pa.Array:
+        """Return the format of tuples by their replicaset; one that a policy made has minus its last writer's id."""
+        size = max(self.formats, default=0) + 1
+        known = np.full(size + 1, -1, np.int32)
+        for replicaset_id, index in self.formats.items():
+            known[replicaset_id] = index
+        found = known[np.minimum(np.abs(replicasets), size)]
+        return pa.array(found, mask=found < 0)
+
+
+def encoding_of(table: TablePlan) -> TableEncoding:
+    """Return how the rows of a table of a batch are made."""
+    return TableEncoding(table.name, table.exact, table.layout, table.formats, table.mask)
+
+
+@dataclass(frozen=True)
+class Encoded:
+    """Rows of a table.
+
+    Parameters
+    ----------
+    rows : pyarrow.Table
+        Of the exact table, as files have them. Columns that are null in all rows are left out where a table can do
+        without: `_extra`, `_inexact`.
+    misfits : pyarrow.Table
+        Rows of `PUTS` that do not fit, with `reason`.
+
+    """
+
+    rows: pa.Table
+    misfits: pa.Table
+
+
+def encode(puts: pa.Table, encoding: TableEncoding) -> Encoded:
+    """Return rows of one table.
+
+    Parameters
+    ----------
+    puts : pyarrow.Table
+        `pipeline.resolve.resolve.PUTS`, of this table alone.
+    encoding : TableEncoding
+
+    """
+    puts = puts.combine_chunks()
+    formats = encoding.format_of(puts["replicaset_id"].to_numpy())
+    typed = decode(_whole(puts["tuple"]), encoding.plan, formats)
+    error = typed.field(ERROR_COLUMN)
+    fits = pc.is_null(error)
+    misfits = puts.slice(0, 0).append_column("reason", pa.array([], pa.string()))
+    if error.null_count < len(error):
+        misfits = puts.append_column("reason", error).filter(pc.invert(fits))
+        puts, typed = puts.filter(fits).combine_chunks(), typed.filter(fits)
+    columns = {}
+    for field in encoding.layout.arrow_fields()[:-1]:
+        column = typed.field(field.name)
+        if field.name.startswith("_") and field.name in _OPTIONAL and column.null_count == len(column):
+            continue
+        columns[field.name] = file_column(column)
+    columns |= {name: puts[source] for name, source in _SOURCES.items()}
+    return Encoded(pa.table(columns), misfits)
+
+
+_OPTIONAL = ("_extra", "_inexact")
+
+
+def file_column(column: pa.Array) -> pa.Array:
+    """Return a typed column as files have it."""
+    return whole_variants(column) if column.type == VARIANT_ARROW else column
+
+
+def whole_variants(column: pa.Array) -> pa.Array:
+    """Return variants as files have them: the parts of a null are empty, not null."""
+    parts = [pc.fill_null(column.field(part.name), b"") for part in VARIANT_FILE]
+    return pa.StructArray.from_arrays(parts, fields=list(VARIANT_FILE), mask=pc.is_null(column))
+
+
+def _whole(column: pa.ChunkedArray) -> pa.Array:
+    if column.num_chunks == 1:
+        return column.chunk(0)
+    return pa.concat_arrays(column.chunks) if column.num_chunks else pa.array([], column.type)

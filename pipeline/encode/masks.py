@@ -1,0 +1,150 @@
+"""What readers see of a space with masked fields: its columns without them, or with keyed hashes instead.
+
+Such a space has two tables. The one that is named after it has no exact tuples, and nothing without a name, which a
+mask cannot find; the other one, `_exact_<table>`, is what all computing is done on. So keys, operations and policies
+know nothing of masks, and who may not read a field gets no table whose name begins with `_`.
+
+Pure. Not here: writing, bringing tables into the form that a changed mask needs (`pipeline.write.schema_change`).
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+
+import pyarrow as pa
+from pyspark.sql.types import StringType, StructField, StructType
+
+from config.spaces import Kind, Spaces
+from schemas.errors import ConfigurationError, UnsupportedError
+from schemas.layout import EXTRA_COLUMN, TableLayout
+from schemas.space import Space
+from schemas.tables import VERSION_COLUMNS
+from sources.iproto.address import Password
+from udfs.masking import keyed, keyed_hashes
+
+TUPLE_COLUMN = "_tuple"
+PROPERTY = "aggregator.masks"
+"""The property of a table that says which masks its rows were written with."""
+
+KEY_MIN = 16
+"""Characters of the key of `hash`."""
+
+
+@dataclass(frozen=True)
+class Mask:
+    """The masked columns of a table.
+
+    Parameters
+    ----------
+    kinds : mapping of str to str
+        By column; may be empty: its field has left the format, and may stand in what has no name.
+    password : Password
+        Where the key of `hash` is found.
+
+    """
+
+    kinds: Mapping[str, Kind]
+    password: Password
+
+    def schema(self, layout: TableLayout) -> StructType:
+        """Return the columns of the table that readers see."""
+        typed = [
+            StructField(field.name, StringType()) if self.kinds.get(field.name) == "hash" else field
+            for field in layout.spark_schema()
+            if self.shows(field.name)
+        ]
+        shared = [StructField(name, kind) for name, kind in VERSION_COLUMNS if self.shows(name)]
+        return StructType([*typed, *shared])
+
+    def masked(self, rows: pa.Table) -> pa.Table:
+        """Return rows of the exact table as readers see them."""
+        key = self._key() if "hash" in self.kinds.values() else b""
+        columns = {}
+        for name in filter(self.shows, rows.column_names):
+            column = rows[name].combine_chunks()
+            columns[name] = keyed_hashes(column, key) if self.kinds.get(name) == "hash" else column
+        return pa.table(columns)
+
+    def text(self) -> str:
+        """Return what the table's property says: another key is another mask."""
+        shown = keyed(PROPERTY, self._key())[:16] if "hash" in self.kinds.values() else None
+        return json.dumps({"columns": dict(self.kinds), "key": shown}, sort_keys=True)
+
+    def shows(self, column: str) -> bool:
+        """Whether readers see a column of the exact table."""
+        return column not in (TUPLE_COLUMN, EXTRA_COLUMN) and self.kinds.get(column) != "drop"
+
+    def _key(self) -> bytes:
+        key = self.password.read()
+        if len(key) < KEY_MIN:
+            raise ConfigurationError(
+                f"the key of masks has {len(key)} characters, fewer than {KEY_MIN}: it can be guessed",
+                advice="see spaces.mask_key_env, spaces.mask_key_file",
+            )
+        return key.encode()
+
+
+def mask_of(config: Spaces, spaces: Sequence[Space], layout: TableLayout, *, lasts: bool) -> Mask | None:
+    """Return the mask of a table, None where none of its fields is to be masked.
+
+    Parameters
+    ----------
+    spaces : sequence of Space
+        The definitions that the table is of.
+    layout : TableLayout
+    lasts : bool
+        Whether the table is masked already: then it stays so, as long as the configuration has a mask for it.
+
+    Raises
+    ------
+    UnsupportedError
+        A field of the primary key is to be masked: it would still stand in `_key`.
+
+    """
+    kinds = {name: kind for space in spaces for name, kind in config.masks_of(space.name).items()}
+    columns = dict(zip((field.name for field in layout.fields), layout.names, strict=True))
+    found = {columns[name]: kind for name, kind in kinds.items() if name in columns}
+    for space in spaces:
+        keys = {space.fields[part.field].name for part in space.primary_key if part.field < len(space.fields)}
+        if keys & kinds.keys():
+            raise UnsupportedError(
+                f"{', '.join(sorted(keys & kinds.keys()))}: a field of the primary key cannot be masked",
+                space=space.name,
+                advice="see spaces.masks",
+            )
+    return Mask(found, config.mask_key()) if found or (kinds and lasts) else None
+
+
+def check_exposed(
+    earlier: Iterable[Space], definition: Space, masks_of: Callable[[str], Mapping[str, Kind]]
+) -> None:
+    """Refuse that a masked field continues under a name, or in a space, without a mask.
+
+    Parameters
+    ----------
+    earlier : iterable of Space
+        Definitions of the space before, in the order of its replicaset's log.
+    definition : Space
+        The one that follows them.
+    masks_of : callable
+        Returns the masked fields of a space by its name.
+
+    Raises
+    ------
+    UnsupportedError
+        With both names.
+
+    """
+    still = masks_of(definition.name)
+    for before in earlier:
+        masked = masks_of(before.name)
+        for old, new in zip(before.fields, definition.fields, strict=False):
+            if old.name in masked and new.name not in still:
+                raise UnsupportedError(
+                    f"{before.name}.{old.name} is masked, and is called {definition.name}.{new.name} now, "
+                    "which is not",
+                    space=definition.name,
+                    advice="see spaces.masks",
+                )

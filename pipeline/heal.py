@@ -1,0 +1,160 @@
+"""Healing a divergence: a member's snapshot replaces what its replicaset held, and what came since is applied once more.
+
+The snapshot becomes a generation of the tables (`pipeline.plan.generation`) although they are ahead of it; the rows that
+`_changelog` has from behind its vclock follow it within the same batch, in the order in which they were applied. So it
+matters neither when the snapshot was taken nor how far the stream is. `_changelog` gets the snapshot's rows; what was
+settled first stays in it, and the divergences that the snapshot is behind of become `healed` in `_gaps`.
+
+Not here: which snapshot, and reading it (`jobs.heal`).
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from pipeline.changelog.rows import CHANGELOG_ARROW, COMMITTED
+from pipeline.plan.segment import LogSegment
+from pipeline.plan.summary import CONTROL_SPACES, Summary
+from pipeline.plan.tables import CHANGES
+from pipeline.state import Replicaset, State
+from schemas.errors import UnsupportedError
+from sources.xlog.vclock import Vclock, not_beyond
+from tables.commits import OpenTables
+from tables.data_files import opened
+from tables.gaps import DIVERGENCE, HEALED, KEY, OPEN
+from tables.read import newest_of_each
+
+Rows = list[Mapping[str, Any]]
+
+
+@dataclass(frozen=True)
+class Healing:
+    """What a batch that heals does beside reading its snapshot.
+
+    Parameters
+    ----------
+    uuid : str
+        The replicaset's.
+    again : sequence of pyarrow.Table
+        Rows of `_changelog` that the snapshot is not ahead of, in the order of the log.
+    counts : mapping of (int, str) to int
+        Of them, by space id and type.
+    closed : sequence of dict
+        Rows of `_gaps`, without their epoch.
+    left : sequence of dict
+        Those of divergences that the snapshot is not behind of: a newer one heals them.
+
+    """
+
+    uuid: str
+    again: Sequence[pa.Table]
+    counts: Mapping[tuple[int, str], int]
+    closed: Sequence[Mapping[str, Any]]
+    left: Sequence[Mapping[str, Any]] = ()
+
+    def of_segments(self, segments: Sequence[LogSegment]) -> list[LogSegment]:
+        """Return the segments as those of a snapshot that heals."""
+        return [replace(one, heals=True) for one in segments]
+
+    def of_summaries(self, summaries: Mapping[str, Summary]) -> dict[str, Summary]:
+        """Return the summaries with the counts of what is applied once more."""
+        own = summaries[self.uuid]
+        counts = Counter({(0, space_id, kind): rows for (space_id, kind), rows in self.counts.items()})
+        return {**summaries, self.uuid: replace(own, counts=own.counts + counts)}
+
+    def gap_rows(self, epoch: int) -> list[dict[str, Any]]:
+        """Return what is appended to `_gaps`."""
+        now = {"epoch": epoch, "found_at": datetime.now(UTC), "state": HEALED}
+        return [{**row, **now} for row in self.closed]
+
+
+def healing_of(tables: OpenTables, one: Replicaset, source: str, vclock: Vclock) -> Healing:
+    """Return what there is to do behind a snapshot.
+
+    Parameters
+    ----------
+    tables : OpenTables
+    one : Replicaset
+    source : str
+        Whose snapshot it is.
+    vclock : mapping of int to int
+        The snapshot's, in the source's ids, without component 0.
+
+    Raises
+    ------
+    UnsupportedError
+        The tables cannot become what the snapshot says: not yet, or not by it.
+
+    """
+    ids = one.ids.get(source, {})
+    covered = {ids.get(i, i): lsn for i, lsn in vclock.items()}
+    where = {"source": source, "replicaset": one.uuid}
+    if one.waits:
+        raise UnsupportedError("rows of it wait, see _pending: they come first", **where)
+    if not not_beyond(covered, one.settled):
+        raise UnsupportedError(
+            f"the snapshot is at {covered}, the tables are at {dict(one.settled)}",
+            **where,
+            advice="let the stream come to it, then ask again",
+        )
+    rows = _later_rows(tables, one, covered)
+    control = pa.array([int(space) for space in CONTROL_SPACES], pa.int32())
+    if pc.any(pc.is_in(rows["space_id"], control)).as_py():
+        raise UnsupportedError(
+            "spaces, indexes or members were changed since the snapshot, or a space was truncated",
+            **where,
+            advice="take a new one: box.snapshot()",
+        )
+    later = rows.filter(pc.is_in(rows["type"], pa.array(CHANGES)))
+    numbers = later.group_by(["space_id", "type"]).aggregate([([], "count_all")]).to_pylist()
+    counts = {(row["space_id"], row["type"]): row["count_all"] for row in numbers}
+    return Healing(one.uuid, (later,), counts, *_divergences(tables, one, covered))
+
+
+def _later_rows(tables: OpenTables, one: Replicaset, covered: Vclock) -> pa.Table:
+    """Return the rows of a replicaset's logs that a snapshot does not have, in the order of the log."""
+    parts = []
+    for file in tables.files("_changelog"):
+        with opened(tables.place, "_changelog", file.path) as parquet:
+            rows = parquet.read(columns=CHANGELOG_ARROW.names).select(CHANGELOG_ARROW.names)
+        mask = pc.and_(pc.equal(rows["replicaset_id"], one.id), pc.equal(rows["state"], COMMITTED))
+        own = rows.filter(pc.and_(mask, pc.ends_with(rows["file"], ".xlog"))).cast(CHANGELOG_ARROW)
+        parts.append(own.filter(pa.array(_is_later(own, one, covered))))
+    whole = pa.concat_tables(parts) if parts else CHANGELOG_ARROW.empty_table()
+    order = [(name, "ascending") for name in ("epoch", "segment", "position", "row")]
+    return whole.take(pc.sort_indices(whole, sort_keys=order)).combine_chunks()
+
+
+def _is_later(rows: pa.Table, one: Replicaset, covered: Vclock) -> np.ndarray[Any, np.dtype[np.bool_]]:
+    """Return which rows have lsns that the snapshot has not; an id continues the lsns of whoever had it before."""
+    low = {entry.global_id: covered.get(entry.local_id, 0) for entry in one.maps}
+    ids = rows["global_id"].to_numpy()
+    found = np.zeros(rows.num_rows, np.int64)
+    for global_id, lsn in low.items():
+        found[ids == global_id] = lsn
+    later: np.ndarray[Any, np.dtype[np.bool_]] = rows["lsn"].to_numpy() > found
+    return later
+
+
+def _divergences(tables: OpenTables, one: Replicaset, covered: Vclock) -> tuple[Rows, Rows]:
+    """Return the open divergences of a replicaset: those that a snapshot is behind of, and the others."""
+    closed: Rows = []
+    left: Rows = []
+    for row in newest_of_each(tables.open("_gaps"), KEY):
+        if row["kind"] == DIVERGENCE and row["state"] == OPEN and row["replicaset_id"] == one.id:
+            is_behind = row["last_lsn"] <= covered.get(_own_id(one, row), 0)
+            (closed if is_behind else left).append(row)
+    return closed, left
+
+
+def _own_id(one: Replicaset, row: Mapping[str, Any]) -> int:
+    local_id = int(row["local_id"])
+    return one.ids.get(row["source"] or "", {}).get(local_id, local_id)

@@ -1,0 +1,196 @@
+"""What a batch reads: segments of logs, rows that waited, and what planning must know of each.
+
+Here files are opened: headers, `_cluster` of a source that is new to its replicaset, rows of `_pending`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from itertools import pairwise
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from pipeline.changelog.rows import PENDING_ARROW
+from pipeline.plan.generation import generation_of
+from pipeline.plan.segment import LogSegment
+from pipeline.plan.summary import Summary
+from pipeline.state import Replicaset, State
+from schemas.xrow import XROW_ARROW
+from sources.xlog import reader
+from sources.xlog.follow import Follower
+from sources.xlog.members import members_at
+from sources.xlog.meta import REPLICASET_KEY
+from sources.xlog.segment import Segment
+from tables.commits import OpenTables
+from tables.data_files import opened
+
+PENDING = "_pending"
+
+
+def log_segments(segments: Iterable[Segment]) -> list[LogSegment]:
+    """Return what planning needs to know of segments; reads the headers of their files."""
+    return [_log_segment(segment) for segment in segments]
+
+
+def _log_segment(segment: Segment) -> LogSegment:
+    meta = reader.read_meta(*reader.open_fs(segment.path))
+    return LogSegment(
+        segment.segment,
+        segment.replicaset_uuid,
+        segment.source,
+        segment.file,
+        segment.instance_uuid,
+        segment.is_snapshot,
+        dict(segment.vclock),
+        meta.other.get("Version"),
+        segment.vinyl or frozenset(),
+        is_spool=REPLICASET_KEY in meta.other,
+    )
+
+
+def server_of(follower: Follower, source: str, file: str) -> str | None:
+    """Return the version of the server that wrote a file of a source, None where it is not there any more."""
+    listing = follower.directory(source).listing()
+    paths = [one.path for one in (*listing.logs, *listing.snapshots) if one.name == file]
+    return reader.read_meta(*reader.open_fs(paths[0])).other.get("Version") if paths else None
+
+
+def with_members(
+    segments: Iterable[LogSegment],
+    files: Mapping[int, Segment],
+    follower: Follower,
+    state: State,
+    sources: int,
+) -> list[LogSegment]:
+    """Return the segments, each source's first one with the source's `_cluster` where that must be read.
+
+    Document 000: a replicaset that is not known yet, or a source that takes over from another one, says which instance each
+    replica id is before its rows are read; else rows of ids that were registered in files that nobody reads would
+    wait for ever, and ids that two members assigned to different instances would be mixed up. Of a source that
+    continues, the rows of `_cluster` are followed. An empty answer means an empty `_cluster`.
+
+    Parameters
+    ----------
+    segments : iterable of LogSegment
+    files : mapping of int to Segment
+        By number.
+    follower : Follower
+        Knows the sources' files.
+    state : State
+        Before the batch.
+    sources : int
+        How many are configured: where there are more than replicasets, some have several.
+
+    """
+    found: list[LogSegment] = []
+    seen: set[str] = set()
+    replicasets = set(state.replicasets) | {segment.replicaset_uuid for segment in files.values()}
+    for segment in segments:
+        known = state.replicasets.get(segment.replicaset_uuid)
+        first = segment.source not in seen
+        seen.add(segment.source)
+        if first and _is_read(known, segment.source, several=sources > len(replicasets)):
+            own = files[segment.segment]
+            directory = follower.directory(segment.source)
+            # A snapshot holds all of its `_cluster` itself.
+            members = {} if segment.is_snapshot else members_at(directory, directory.listing(), own)
+            if members or segment.is_snapshot or not any(own.vclock.values()):
+                segment = replace(segment, members=members)  # noqa: PLW2901
+        found.append(segment)
+    return found
+
+
+def _is_read(known: Replicaset | None, source: str, *, several: bool) -> bool:
+    if known is None or not known.maps:
+        return True
+    return source not in known.views and (several or known.source != source)
+
+
+@dataclass(frozen=True)
+class PendingRows:
+    """Rows of one segment that waited, under its number in this batch."""
+
+    segment: LogSegment
+    rows: pa.RecordBatch
+
+
+def pending_rows(
+    tables: OpenTables, state: State, segments: Sequence[LogSegment], summaries: Mapping[str, Summary]
+) -> list[PendingRows]:
+    """Return the waiting rows of a batch's replicasets, in front of its segments, or behind rows that they waited for.
+
+    Parameters
+    ----------
+    tables : OpenTables
+    state : State
+        Before the batch.
+    segments : sequence of LogSegment
+        Of the batch.
+    summaries : mapping of str to Summary
+        Of these segments, by replicaset uuid.
+
+    """
+    waiting = [
+        state.replicasets[u] for u in summaries if u in state.replicasets and state.replicasets[u].waits
+    ]
+    if not waiting:
+        return []
+    parts = _stored(tables, {one.id: one for one in waiting})
+    # A generation has what waited from before it.
+    behind = frozenset(
+        one.uuid
+        for one in waiting
+        if _fills(one, summaries[one.uuid])
+        or generation_of(one, [part for part in segments if part.replicaset_uuid == one.uuid]) is not None
+    )
+    last = max((segment.segment for segment in segments), default=-1) + 1
+    return [
+        PendingRows(
+            LogSegment(
+                last + i if one.uuid in behind else i - len(parts),
+                *(one.uuid, source, file, instance, False, {}),
+            ),
+            rows,
+        )
+        for i, (one, source, file, instance, rows) in enumerate(parts)
+    ]
+
+
+def _stored(
+    tables: OpenTables, waiting: Mapping[int, Replicaset]
+) -> list[tuple[Replicaset, str, str, str | None, pa.RecordBatch]]:
+    """Return the rows of `_pending` of some replicasets, segment by segment, in the order of their logs."""
+    found = []
+    for file in tables.files(PENDING):
+        with opened(tables.place, PENDING, file.path) as parquet:
+            rows = parquet.read()
+        found.append(rows.filter(pc.is_in(rows["replicaset_id"], pa.array(list(waiting), pa.int32()))))
+    whole = pa.concat_tables(found, promote_options="default").select(PENDING_ARROW.names).cast(PENDING_ARROW)
+    order = [(name, "ascending") for name in ("replicaset_id", "segment", "position", "row")]
+    whole = whole.take(pc.sort_indices(whole, sort_keys=order)).combine_chunks()
+    keys = (whole["replicaset_id"].to_numpy().astype(np.int64) << 32) | (
+        whole["segment"].to_numpy().astype(np.int64) & 0xFFFFFFFF
+    )
+    cuts = [0, *(np.flatnonzero(np.diff(keys)) + 1).tolist(), whole.num_rows]
+    parts = []
+    for begin, end in pairwise(cuts):
+        if begin == end:
+            continue
+        (rows,) = whole.slice(begin, end - begin).combine_chunks().to_batches()
+        first = rows.slice(0, 1).to_pylist()[0]
+        place = (first["source"], first["file"], first["instance_uuid"])
+        parts.append((waiting[first["replicaset_id"]], *place, rows.select(XROW_ARROW.names)))
+    return parts
+
+
+def _fills(replicaset: Replicaset, summary: Summary) -> bool:
+    """Whether rows continue what is settled, not what waits: another member's copy of the log.
+
+    They bring what was missing, so what waits comes behind them, as far as they do not have it themselves.
+    """
+    missing = {i: lsn + 1 for i, lsn in replicaset.settled.items() if replicaset.read.get(i, 0) > lsn}
+    missing |= {i: 1 for i in replicaset.read if i not in replicaset.settled}
+    return any(run.first <= missing.get(run.replica_id, 0) <= run.last for run in summary.runs)

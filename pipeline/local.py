@@ -1,0 +1,233 @@
+"""The local executor: a batch that fits the driver, without a Spark job.
+
+Rows are decoded once and stay in memory until the batch is written. Compiled kernels and Parquet run outside of Python's
+lock, so a few threads use a few cores.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from typing import TypeVar
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+from pipeline.bucket import BucketResult, process_bucket
+from pipeline.changelog.divergence import Divergence
+from pipeline.changelog.known_rows import divergences_of
+from pipeline.changelog.rows import CHANGELOG_ARROW, KEY_ERRORS, KEYED, SegmentRows, keyed_again, segment_rows
+from pipeline.commit.delta import LOW_CARDINALITY, in_order
+from pipeline.executor import SyncSpaces, Work, Written
+from pipeline.plan.summary import Summary, join_summaries, summary_of
+from pipeline.resolve.records import key_error_rows
+from pipeline.write.lookup import FileCache
+from pipeline.write.table_change import Change
+from pipeline.write.tables import TableChanges, TableWrite, write_exact, write_masked
+from sources.xlog.batch import tasks_of
+from sources.xlog.follow import Follower
+from sources.xlog.read import read_range
+from sources.xlog.segment import ByteRange, Segment
+from tables.commits import TableFile
+from tables.data_files import DataFile, write_file
+
+T = TypeVar("T")
+R = TypeVar("R")
+
+THREADS = max(1, min(4, os.cpu_count() or 1))
+
+
+def in_threads(work: Callable[[T], R], items: Iterable[T]) -> list[R]:
+    """Return what a function makes of each item, in order; the first error is raised."""
+    todo = list(items)
+    if len(todo) <= 1 or THREADS == 1:
+        return [work(item) for item in todo]
+    with ThreadPoolExecutor(min(THREADS, len(todo))) as pool:
+        return list(pool.map(work, todo))
+
+
+def read_locally(
+    follower: Follower, segments: Sequence[Segment], limit_bytes: int
+) -> dict[int, list[pa.RecordBatch]] | None:
+    """Return the decoded rows of each segment, by its number; None where they have more bytes than a limit.
+
+    Parameters
+    ----------
+    follower : Follower
+    segments : sequence of Segment
+    limit_bytes : int
+        Of decoded rows, in memory.
+
+    """
+    found: dict[int, list[pa.RecordBatch]] = {segment.segment: [] for segment in segments}
+    size = 0
+    # Compressed bytes are fewer than decoded ones: what is too much already needs no look.
+    if sum(segment.end - segment.begin for segment in segments) > limit_bytes:
+        return None
+    pieces: list[ByteRange] = [piece for task in tasks_of(follower, segments) for piece in task]
+    for piece in pieces:
+        for batch in read_range(piece, follower.options):
+            size += batch.nbytes
+            if size > limit_bytes:
+                return None
+            found[piece.segment.segment].append(batch)
+    return found
+
+
+class LocalExecutor:
+    """Carries one batch out in this process.
+
+    Parameters
+    ----------
+    segments : sequence of Segment
+    rows : mapping of int to list of pyarrow.RecordBatch
+        As `read_locally` returns them.
+    cache : FileCache
+        Lives as long as the writer.
+
+    """
+
+    def __init__(
+        self, segments: Sequence[Segment], rows: Mapping[int, list[pa.RecordBatch]], cache: FileCache
+    ) -> None:
+        self._segments, self._rows, self._cache = segments, rows, cache
+
+    def summaries(self, sync: SyncSpaces) -> dict[str, Summary]:
+        """Return the summary of each replicaset's rows, by replicaset uuid."""
+        found: dict[str, list[Summary]] = {segment.replicaset_uuid: [] for segment in self._segments}
+        for segment in self._segments:
+            waiting = sync.get(segment.replicaset_uuid, frozenset())
+            for batch in self._rows[segment.segment]:
+                found[segment.replicaset_uuid].append(summary_of(batch, segment.segment, waiting))
+        return {uuid: join_summaries(parts) for uuid, parts in found.items()}
+
+    def run(self, work: Work) -> Written:
+        """Carry a plan out."""
+        clock = _Clock()
+        rows = {**self._rows, **{one.segment.segment: [one.rows] for one in work.pending}}
+        parts = [(number, batch) for number in sorted(rows) for batch in rows[number]]
+        done = in_threads(lambda part: segment_rows(part[1], work.segments[part[0]]), parts)
+        clock.done("changelog rows")
+        found = _Rows(work, [number for number, _ in parts], done)
+        changelog, pending = found.write()
+        clock.done("changelog files")
+        result = process_bucket(found.keyed(), work.bucket, work.base, self._cache)
+        clock.done("reduce, resolve, encode")
+        tables = write_tables(work, result, self._cache)
+        quarantine = pa.concat_tables([result.quarantine, found.key_errors(result.lost)])
+        system = {"_versions": result.versions, "_conflicts": result.conflicts, "_quarantine": quarantine}
+        files = {name: _write(work, name, rows) for name, rows in system.items()}
+        clock.done("table files")
+        return Written(
+            changelog=changelog,
+            pending=pending,
+            tables=tables,
+            versions=files["_versions"],
+            conflicts=files["_conflicts"],
+            quarantine=files["_quarantine"],
+            settled=found.settled(),
+            divergences=found.divergences(),
+            writers=result.writers,
+            unfit=result.unfit,
+            seconds=clock.seconds,
+        )
+
+
+class _Clock:
+    def __init__(self) -> None:
+        self.seconds: dict[str, float] = {}
+        self._last = time.perf_counter()
+
+    def done(self, stage: str) -> None:
+        now = time.perf_counter()
+        self.seconds[stage], self._last = now - self._last, now
+
+
+class _Rows:
+    """The rows of a batch after the first stage."""
+
+    def __init__(self, work: Work, numbers: Sequence[int], rows: Sequence[SegmentRows]) -> None:
+        self._work, self._numbers, self._rows = work, numbers, rows
+
+    def write(self) -> tuple[list[DataFile], list[DataFile]]:
+        """Write the files of `_changelog` and `_pending`."""
+        changelog = pa.Table.from_batches([one.changelog for one in self._rows], CHANGELOG_ARROW)
+        if self._work.own_rows is not None:
+            changelog = pa.concat_tables([changelog, self._work.own_rows])
+        waiting = [one.pending for one in self._rows if one.pending is not None]
+        pending = pa.Table.from_batches(waiting) if waiting else None
+        return (
+            _write(self._work, "_changelog", changelog),
+            [] if pending is None else _write(self._work, "_pending", pending),
+        )
+
+    def keyed(self) -> pa.Table:
+        """Return all keyed rows, in the order of the log."""
+        plan = next(iter(self._work.segments.values()))
+        again = [keyed_again(rows, plan) for rows in self._work.again]
+        return pa.concat_tables(
+            [pa.Table.from_batches([one.keyed for one in self._rows if one.keyed.num_rows], KEYED), *again]
+        )
+
+    def key_errors(self, lost: pa.Table) -> pa.Table:
+        """Return rows of `_quarantine` for rows, and versions, without a key."""
+        errors = pa.Table.from_batches([one.key_errors for one in self._rows], KEY_ERRORS)
+        return key_error_rows(
+            pa.concat_tables([errors, lost]), self._work.bucket.reduce, self._work.plan.epoch
+        )
+
+    def settled(self) -> dict[int, dict[int, int]]:
+        """Return the highest lsns that went into `_changelog`, by segment."""
+        found: dict[int, dict[int, int]] = {}
+        for number, one in zip(self._numbers, self._rows, strict=True):
+            own = found.setdefault(number, {})
+            for origin, lsn in one.settled.items():
+                own[origin] = max(own.get(origin, 0), lsn)
+        return found
+
+    def divergences(self) -> list[Divergence]:
+        """Return where rows differ from what was settled under their numbers."""
+        read: dict[int, list[pa.RecordBatch]] = {}
+        for number, one in zip(self._numbers, self._rows, strict=True):
+            if one.read_before is not None:
+                read.setdefault(number, []).append(one.read_before)
+        return [
+            found
+            for number, batches in read.items()
+            for found in divergences_of(
+                pa.Table.from_batches(batches), self._work.segments[number], self._work
+            )
+        ]
+
+
+def _write(work: Work, table: str, rows: pa.Table) -> list[DataFile]:
+    if not rows.num_rows:
+        return []
+    dictionary = LOW_CARDINALITY.get(table, ())
+    return [write_file(work.place, table, in_order(table, rows), dictionary=dictionary)]
+
+
+def write_tables(work: Work, result: BucketResult, cache: FileCache) -> list[TableWrite]:
+    """Write the files of all tables of spaces that change."""
+    removed: dict[str, dict[TableFile, NDArray[np.int64]]] = {}
+    for ref, rows in result.removed.items():
+        removed.setdefault(ref.table, {})[ref.file] = rows
+    changed = []
+    for number, encoding in enumerate(work.bucket.encodings):
+        change = work.changes.get(encoding.exact, Change.NOTHING)
+        places = removed.get(encoding.exact, {})
+        new = result.rows.get(number)
+        if new is not None or places or change is Change.REWRITE:
+            keys = result.removed_keys.get(number)
+            changed.append(TableChanges(encoding, new, places, keys, change))
+
+    def write(changes: TableChanges) -> list[TableWrite]:
+        encoding = changes.encoding
+        exact = write_exact(work.place, changes, work.files.get(encoding.exact, ()))
+        masked = write_masked(work.place, changes, work.files.get(encoding.name, ()), cache)
+        return [exact] if masked is None else [exact, masked]
+
+    return [one for writes in in_threads(write, changed) for one in writes if not one.is_empty]

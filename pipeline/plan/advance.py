@@ -1,0 +1,181 @@
+"""A replicaset after a batch: its applier map, its vclock, its members; and what the batch says of instances.
+
+Pure. The log says from which lsn on an entry of the map holds: an id that another instance gets continues with the lsn
+after the old one's last. Not here: which rows count (`pipeline.plan.settle`), global ids (`udfs.cluster_replace`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from pipeline.plan.control import Control, Registration
+from pipeline.plan.members import Ids, Views, entries_of, translated
+from pipeline.plan.position import LogPosition
+from pipeline.plan.segment import LogSegment
+from pipeline.plan.settle import Settlement
+from pipeline.plan.summary import LOCAL_ID, Summary
+from pipeline.state import MapEntry, Replicaset
+from schemas.iproto import VCLOCK_MAX
+from tables.applier_map import Entry
+from udfs.cluster_replace import Cluster, Incoming
+
+
+@dataclass(frozen=True)
+class Decided:
+    """What was decided of one replicaset before global ids are allocated.
+
+    Parameters
+    ----------
+    before : Replicaset
+    settlement : Settlement
+        In the replicaset's ids.
+    control : Control
+    registrations : tuple of Registration
+        Those that count, in the replicaset's ids.
+    views : Views
+    ids : mapping of int to mapping of int to int
+        By segment: the source's ids that have another number here.
+    generation : LogPosition or None
+        Where a snapshot replaces the replicaset's state.
+
+    """
+
+    before: Replicaset
+    settlement: Settlement
+    control: Control
+    registrations: tuple[Registration, ...]
+    views: Views
+    ids: Mapping[int, Ids]
+    generation: LogPosition | None = None
+
+
+def instances_seen(
+    decided: Mapping[str, Decided], segments: Mapping[str, Sequence[LogSegment]]
+) -> list[Incoming]:
+    """Return what the batch says of instances: by its rows, by its files' headers, by its replicasets.
+
+    Parameters
+    ----------
+    decided, segments : mapping
+        By replicaset uuid.
+
+    """
+    found: list[Incoming] = []
+    for uuid in sorted(decided):
+        cluster = dict(decided[uuid].before.cluster)
+        for one in decided[uuid].registrations:
+            if one.uuid is not None:
+                cluster[one.local_id] = one.uuid
+                found.append(Incoming(one.uuid, _number_in_source(decided[uuid].views, one.local_id), uuid))
+            elif one.local_id in cluster:
+                found.append(Incoming(cluster.pop(one.local_id), one.local_id, uuid, expelled=True))
+        headers = dict.fromkeys(p.instance_uuid for p in segments[uuid] if p.instance_uuid is not None)
+        found += [Incoming(instance, None, uuid) for instance in headers]
+        found.append(Incoming(None, None, uuid))
+    return found
+
+
+def _number_in_source(views: Views, local_id: int) -> int:
+    """Return the replica id of an instance in its source, where its number here is above Tarantool's own."""
+    if local_id < VCLOCK_MAX:
+        return local_id
+    return next(own for ids in views.ids.values() for own, meant in ids.items() if meant == local_id)
+
+
+def advanced(one: Decided, parts: Sequence[LogSegment], table: Cluster, summary: Summary) -> Replicaset:
+    """Return a replicaset after the batch.
+
+    Parameters
+    ----------
+    one : Decided
+    parts : sequence of LogSegment
+        Of this replicaset.
+    table : Cluster
+        `_cluster` after the batch.
+    summary : Summary
+        In the sources' own ids.
+
+    """
+    before, settlement = one.before, one.settlement
+    cluster, maps = dict(before.cluster), list(before.maps)
+    summary = translated(summary, one.ids)
+    for registration in one.registrations:
+        if registration.uuid is None:
+            cluster.pop(registration.local_id, None)
+        elif cluster.get(registration.local_id) != registration.uuid:
+            cluster[registration.local_id] = registration.uuid
+            global_id = table.global_ids[registration.uuid]
+            if [e.global_id for e in maps if e.local_id == registration.local_id][-1:] != [global_id]:
+                since = _last_lsn(summary, before, maps, registration) + 1
+                maps.append(MapEntry(registration.local_id, global_id, since))
+    leader = [part.instance_uuid for part in parts if part.server is not None or part is parts[0]][-1]
+    holds = settlement.hold is not None
+    lost = bool(settlement.gaps) and not holds
+    return replace(
+        before,
+        id=table.replicaset_ids[before.uuid],
+        settled=_of_leader(before, leader) if holds else settlement.vclock,
+        read=settlement.vclock,
+        cluster=cluster,
+        maps=tuple(maps),
+        spaces=one.control.spaces,
+        leader=leader,
+        source=parts[-1].source,
+        local_lsns=before.local_lsns if holds else {**before.local_lsns, **settlement.local_lsns},
+        ids=one.views.ids,
+        has_loss=lost or (before.has_loss and one.generation is None),
+        server=next((part.server for part in reversed(parts) if part.server is not None), before.server),
+        views=one.views.views,
+    )
+
+
+def _of_leader(before: Replicaset, leader: str | None) -> dict[int, int]:
+    """Return what was settled, with the component 0 of the instance that leads now."""
+    settled = {local_id: lsn for local_id, lsn in before.settled.items() if local_id != LOCAL_ID}
+    local = before.settled.get(LOCAL_ID) if leader == before.leader else before.local_lsns.get(leader or "")
+    return settled if local is None else {**settled, LOCAL_ID: local}
+
+
+def with_settled(one: Replicaset, settled_rows: Mapping[tuple[str, int], int]) -> Replicaset:
+    """Return a replicaset of which rows wait, with the vclock of those that do not.
+
+    Parameters
+    ----------
+    one : Replicaset
+        As `advanced` returns it.
+    settled_rows : mapping of (str, int) to int
+        Source and replica id in it (0: local) to the highest lsn that went into `_changelog`.
+
+    """
+    settled = dict(one.settled)
+    for (source, replica_id), lsn in settled_rows.items():
+        origin = one.ids.get(source, {}).get(replica_id, replica_id)
+        settled[origin] = max(settled.get(origin, 0), lsn)
+    local = {one.leader: settled[LOCAL_ID]} if one.leader is not None and LOCAL_ID in settled else {}
+    return replace(one, settled=settled, local_lsns={**one.local_lsns, **local})
+
+
+def new_entries(before: Replicaset, after: Replicaset) -> list[Entry]:
+    """Return what the applier map gets: entries of all sources, and of those whose ids have other numbers."""
+    found = _entries(after.id, (entry for entry in after.maps if entry not in before.maps))
+    for source in after.ids:
+        known = entries_of(before, source) if source in before.ids else []
+        fresh = (entry for entry in entries_of(after, source) if entry not in known)
+        found += _entries(after.id, fresh, source)
+    return found
+
+
+def _entries(replicaset_id: int, entries: Iterable[MapEntry], source: str | None = None) -> list[Entry]:
+    return [Entry(replicaset_id, e.local_id, e.global_id, e.since_lsn, source) for e in entries]
+
+
+def _last_lsn(
+    summary: Summary, before: Replicaset, maps: Sequence[MapEntry], registration: Registration
+) -> int:
+    local_id, place = registration.local_id, registration.position
+    own = [run.last for run in summary.runs if run.replica_id == local_id and run.start < place]
+    # An instance signs rows before the row that registers it: the first master's own id is 1 from the start.
+    if not any(entry.local_id == local_id for entry in maps):
+        return before.settled.get(local_id, 0)
+    return max([before.settled.get(local_id, 0), *own])

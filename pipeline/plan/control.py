@@ -1,0 +1,211 @@
+"""What the rows of the system spaces say: instances, and the definitions of spaces over the log.
+
+Pure: the system tuples known before and the control rows of a batch in; what changed, and where, out. System
+spaces are used, not copied: `_cluster` feeds the maps of ids, `_space`, `_index` and `_truncate` the tables.
+Not here: global ids (`udfs.cluster_replace`), which table a space goes to (`pipeline.plan.history`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from datetime import datetime
+from functools import cached_property
+from typing import Any, Literal
+
+import msgpack
+
+from pipeline.plan.position import LogPosition
+from pipeline.plan.summary import ControlRow
+from schemas.errors import TupleError
+from schemas.iproto import SYSTEM_ID_MAX, SystemSpace
+from schemas.space import Space, space_of
+from udfs.operations import apply_update, apply_upsert
+from udfs.tuple_format import named
+
+SYSTEM_FIELDS: dict[int, tuple[str, ...]] = {
+    SystemSpace.SPACE: ("id", "owner", "name", "engine", "field_count", "flags", "format"),
+    SystemSpace.INDEX: ("id", "iid", "name", "type", "opts", "parts"),
+    SystemSpace.CLUSTER: ("id", "uuid", "name"),
+    SystemSpace.TRUNCATE: ("id", "count"),
+}
+"""Field names of the control spaces (`src/box/bootstrap.snap`), for operations that use them."""
+
+ChangeKind = Literal["defined", "truncated", "dropped", "renewed"]
+
+
+@dataclass(frozen=True)
+class SpaceRows:
+    """The tuples of `_space` and `_index` that define a space."""
+
+    space: bytes
+    indexes: Mapping[int, bytes] = field(default_factory=dict)
+
+    def decoded(self) -> Space:
+        """Return what they define."""
+        return self._decoded
+
+    @cached_property
+    def _decoded(self) -> Space:
+        primary = self.indexes.get(0)
+        return space_of(_unpack(self.space), None if primary is None else _unpack(primary))
+
+
+@dataclass(frozen=True)
+class Registration:
+    """A row of `_cluster`: `local_id` belongs to `uuid` from here on; a uuid of None was expelled."""
+
+    position: LogPosition
+    local_id: int
+    uuid: str | None
+
+
+@dataclass(frozen=True)
+class SpaceChange:
+    """An event of a space.
+
+    Parameters
+    ----------
+    position : LogPosition
+    space_id : int
+    kind : str
+        `defined` (created, or its definition changed), `truncated` (its primary index dropped, too), `dropped`, or
+        `renewed`: a snapshot behind a hole says anew what it holds.
+    rows : SpaceRows
+        The definition after the event; before it where the space is dropped.
+    replica_id, lsn, timestamp
+        Of the row.
+
+    """
+
+    position: LogPosition
+    space_id: int
+    kind: ChangeKind
+    rows: SpaceRows
+    replica_id: int | None
+    lsn: int | None
+    timestamp: datetime | None = None
+
+
+@dataclass(frozen=True)
+class Control:
+    """What a replicaset's control rows changed, in log order, and its spaces after them."""
+
+    registrations: tuple[Registration, ...]
+    changes: tuple[SpaceChange, ...]
+    spaces: Mapping[int, SpaceRows]
+
+
+def follow(
+    spaces: Mapping[int, SpaceRows],
+    cluster: Mapping[int, str],
+    rows: Iterable[ControlRow],
+    snapshots: frozenset[int],
+) -> Control:
+    """Follow the control rows of one replicaset.
+
+    Parameters
+    ----------
+    spaces : mapping of int to SpaceRows
+        The replicaset's user spaces as known before.
+    cluster : mapping of int to str
+        Replica id to instance uuid as known before.
+    rows : iterable of ControlRow
+        Those that count, in log order.
+    snapshots : frozenset of int
+        Segments that are snapshots: a row of `_truncate` in one is a memory, not an event.
+
+    Raises
+    ------
+    TupleError
+        Where an operation on a system tuple cannot be carried out.
+
+    """
+    follower = _Follower(dict(spaces), {i: msgpack.packb([i, uuid]) for i, uuid in cluster.items()})
+    for row in rows:
+        follower.take(row, in_snapshot=row.position.segment in snapshots)
+    return Control(tuple(follower.registrations), tuple(follower.changes), follower.spaces)
+
+
+class _Follower:
+    def __init__(self, spaces: dict[int, SpaceRows], cluster: dict[int, bytes]) -> None:
+        self.spaces = spaces
+        self.cluster = cluster
+        self.registrations: list[Registration] = []
+        self.changes: list[SpaceChange] = []
+
+    def take(self, row: ControlRow, *, in_snapshot: bool) -> None:
+        if row.space_id == SystemSpace.CLUSTER:
+            self._cluster(row)
+        elif row.space_id == SystemSpace.SPACE:
+            self._space(row)
+        elif row.space_id == SystemSpace.INDEX:
+            self._index(row)
+        elif row.space_id == SystemSpace.TRUNCATE and not in_snapshot and row.type != "DELETE":
+            space_id = int(_key(row)[0])
+            if space_id in self.spaces:
+                self._change(row, space_id, "truncated")
+
+    def _cluster(self, row: ControlRow) -> None:
+        local_id = int(_key(row)[0])
+        new = _after(self.cluster.get(local_id), row)
+        if new is None:
+            self.cluster.pop(local_id, None)
+            self.registrations.append(Registration(row.position, local_id, None))
+            return
+        self.cluster[local_id] = new
+        self.registrations.append(Registration(row.position, local_id, str(_unpack(new)[1])))
+
+    def _space(self, row: ControlRow) -> None:
+        space_id = int(_key(row)[0])
+        if space_id <= SYSTEM_ID_MAX:
+            return
+        old = self.spaces.get(space_id)
+        new = _after(None if old is None else old.space, row)
+        if new is not None:
+            self.spaces[space_id] = SpaceRows(new, {} if old is None else old.indexes)
+            self._change(row, space_id, "defined")
+        elif old is not None:
+            self._change(row, space_id, "dropped")
+            del self.spaces[space_id]
+
+    def _index(self, row: ControlRow) -> None:
+        space_id, index_id = (int(part) for part in _key(row)[:2])
+        old = self.spaces.get(space_id)
+        if old is None:
+            return
+        new = _after(old.indexes.get(index_id), row)
+        rest = {i: t for i, t in old.indexes.items() if i != index_id}
+        self.spaces[space_id] = SpaceRows(old.space, rest if new is None else {**rest, index_id: new})
+        # Tarantool drops all tuples with the primary index; a change of it is an UPDATE or REPLACE.
+        self._change(row, space_id, "truncated" if index_id == 0 and new is None else "defined")
+
+    def _change(self, row: ControlRow, space_id: int, kind: ChangeKind) -> None:
+        rows = self.spaces[space_id]
+        change = SpaceChange(row.position, space_id, kind, rows, row.replica_id, row.lsn, row.timestamp)
+        self.changes.append(change)
+
+
+def _unpack(data: bytes) -> Any:
+    return msgpack.unpackb(data, strict_map_key=False, unicode_errors="surrogateescape")
+
+
+def _key(row: ControlRow) -> list[Any]:
+    source = row.key if row.key is not None else row.tuple
+    if source is None:
+        raise TupleError("a row of a system space has neither key nor tuple", space=row.space_id, lsn=row.lsn)
+    parts: list[Any] = _unpack(source)
+    return parts
+
+
+def _after(old: bytes | None, row: ControlRow) -> bytes | None:
+    names = SYSTEM_FIELDS[row.space_id or 0]
+    if row.type in ("INSERT", "REPLACE"):
+        return row.tuple
+    if row.type == "DELETE":
+        return None
+    if row.type == "UPSERT" and row.tuple is not None and row.operations is not None:
+        return apply_upsert(old, row.tuple, row.operations, row.index_base, named(names))
+    if row.type == "UPDATE" and row.operations is not None:
+        return None if old is None else apply_update(old, row.operations, row.index_base, named(names))
+    raise TupleError(f"a row of type {row.type} in a system space", space=row.space_id, lsn=row.lsn)

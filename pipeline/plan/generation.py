@@ -1,0 +1,103 @@
+"""A snapshot that a replicaset's log continues with behind a hole: a new generation of its state.
+
+A spool bridges logs that no server has any more by a new snapshot. For the tables it is all that the replicaset holds
+at its vclock: keys and spaces that it lacks are gone, tuples that differ are changed, all others stay as they are,
+with the origin and the time that they have. What was missing is in no log; `_gaps` names it as `bridged`.
+A snapshot that heals (`pipeline.heal`) may be behind the tables.
+
+Pure. Not here: which keys those are (`pipeline.reduce`), where a stream meets a generation (`sources.xlog.course`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+
+from pipeline.plan.control import Control, Registration, SpaceChange, SpaceRows, follow
+from pipeline.plan.position import LogPosition
+from pipeline.plan.segment import LogSegment
+from pipeline.plan.settle import LsnGap
+from pipeline.plan.summary import ControlRow
+from pipeline.state import Replicaset
+from sources.xlog.vclock import joined, not_beyond, shared
+
+
+@dataclass(frozen=True)
+class Generation:
+    """The snapshot with which a replicaset's part of a batch begins.
+
+    Parameters
+    ----------
+    segment : int
+    settled : mapping of int to int
+        The replicaset's vclock with it.
+    bridged : tuple of LsnGap
+        What is in no log.
+
+    """
+
+    segment: int
+    settled: Mapping[int, int]
+    bridged: tuple[LsnGap, ...]
+
+    @property
+    def position(self) -> LogPosition:
+        """The place before its first row."""
+        return LogPosition(self.segment, 0, 0)
+
+
+def generation_of(known: Replicaset | None, parts: Sequence[LogSegment]) -> Generation | None:
+    """Return the generation that a batch brings; a replicaset's first snapshot is none.
+
+    Parameters
+    ----------
+    known : Replicaset or None
+        Before the batch.
+    parts : sequence of LogSegment
+        Of the replicaset, in order; rows that waited may come first.
+
+    """
+    first = next((part for part in parts if part.segment >= 0), None)
+    if known is None or first is None or not first.is_snapshot:
+        return None
+    ids = known.ids.get(first.source, {})
+    vclock = {ids.get(i, i): lsn for i, lsn in shared(first.vclock).items()}
+    if not first.heals and not_beyond(vclock, known.settled):
+        return None
+    position = LogPosition(first.segment, 0, 0)
+    gaps = tuple(
+        LsnGap(i, known.settled.get(i, 0) + 1, lsn, position)
+        for i, lsn in sorted(vclock.items())
+        if lsn > known.settled.get(i, 0)
+    )
+    return Generation(first.segment, joined(known.settled, vclock), gaps)
+
+
+def followed(
+    known: Replicaset, generation: Generation | None, rows: Iterable[ControlRow], snapshots: frozenset[int]
+) -> Control:
+    """Follow a replicaset's control rows (`pipeline.plan.control.follow`), those of a generation as a whole state.
+
+    A space that the generation defines as it was is `renewed`; any other space is dropped before the generation's
+    rows, and defined again by them, if at all. An instance that its `_cluster` lacks was expelled.
+    """
+    if generation is None:
+        return follow(known.spaces, known.cluster, rows, snapshots)
+    all_rows = list(rows)
+    own = [row for row in all_rows if row.position.segment == generation.segment]
+    alone = follow({}, {}, own, snapshots)
+    renewed = {i for i, old in known.spaces.items() if _same(old, alone.spaces.get(i))}
+    lasting = {i: old for i, old in known.spaces.items() if i in renewed}
+    begun = [
+        SpaceChange(generation.position, i, "renewed" if i in renewed else "dropped", old, None, None)
+        for i, old in known.spaces.items()
+    ]
+    members = {registration.local_id for registration in alone.registrations}
+    gone = [Registration(generation.position, i, None) for i in known.cluster if i not in members]
+    cluster = {i: uuid for i, uuid in known.cluster.items() if i in members}
+    rest = follow(lasting, cluster, all_rows, snapshots)
+    return Control((*gone, *rest.registrations), (*begun, *rest.changes), rest.spaces)
+
+
+def _same(old: SpaceRows, new: SpaceRows | None) -> bool:
+    return new is not None and old.decoded() == new.decoded()

@@ -1,0 +1,452 @@
+"""What a space id of a replicaset means at each place of a batch: which definition, which table, which tuples are gone.
+
+Pure: definitions before the batch, their changes in log order, and the routing of the configuration in; a `History` out.
+The meaning of a row depends on its place in the log alone, so it does not matter where a log is cut into batches.
+
+A *lineage* is a space from its creation to its drop. Its versions are reduced under it, whatever it is called on the
+way: a rename changes only the table in which they are at the end. A truncation, or the drop, ends all of its versions;
+a changed primary key begins an *era*, in which the versions so far continue under new keys.
+
+Not here: reading system rows (`pipeline.plan.control`), columns of tables (`pipeline.plan.tables`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import NamedTuple
+
+from pipeline.plan.control import SpaceChange, SpaceRows
+from pipeline.plan.position import BEGINNING, LogPosition
+from schemas.space import KeyParts, Space, key_parts
+
+NOTHING = -1
+"""The schema version, or the lineage, of rows that go to no table."""
+
+_ELSEWHERE = -2
+"""Stands for the lineage of a space of which the batch has no row."""
+
+
+@dataclass(frozen=True)
+class SchemaVersion:
+    """One definition of a space in one replicaset, and the table that its rows go to."""
+
+    replicaset_id: int
+    space: Space
+    table: str
+
+
+@dataclass(frozen=True)
+class Meaning:
+    """What a space id means from a place on.
+
+    Parameters
+    ----------
+    since : LogPosition
+    version : int
+        Number of the schema version, `NOTHING` where rows go to no table.
+    lineage : int
+        Number of the lineage, `NOTHING` likewise.
+    era : int
+        Number of the key definition within the lineage.
+    truncations : int
+        How many events before this place have ended all versions of the lineage.
+
+    """
+
+    since: LogPosition
+    version: int = NOTHING
+    lineage: int = NOTHING
+    era: int = 0
+    truncations: int = 0
+
+
+class Era(NamedTuple):
+    """A part of a lineage with one primary key.
+
+    Parameters
+    ----------
+    version : int
+        The schema version that begins it.
+    truncations : int
+        How many events had ended all versions before it began.
+
+    """
+
+    version: int
+    truncations: int = 0
+
+
+@dataclass(frozen=True)
+class Lineage:
+    """A space from its creation, or the beginning of the batch, to its drop, or the end of the batch.
+
+    Parameters
+    ----------
+    replicaset_id, space_id : int
+    base_table : str or None
+        The table where its versions are before the batch; None where it has none.
+    table : str
+        The table where they are at the end, or where they were when it ended.
+    eras : tuple of Era
+        At least one.
+    truncations : int
+        How many events ended all versions.
+    ended : LogPosition or None
+        Where it ended; None where it can have versions at the end.
+    is_renewed : bool
+        Whether a snapshot behind a hole says anew what it holds.
+
+    """
+
+    replicaset_id: int
+    space_id: int
+    base_table: str | None
+    table: str
+    eras: tuple[Era, ...]
+    truncations: int = 0
+    ended: LogPosition | None = None
+    is_renewed: bool = False
+
+    @property
+    def leaves_base(self) -> bool:
+        """Whether the versions before the batch do not stay where they are."""
+        return self.base_table is not None and self.table != self.base_table
+
+    @property
+    def changes_base(self) -> bool:
+        """Whether versions change that no row of the batch names."""
+        moved = self.leaves_base or len(self.eras) > 1
+        return self.base_table is not None and (self.truncations > 0 or self.is_renewed or moved)
+
+    def truncations_in(self, era: int) -> int:
+        """Return how many events ended all versions within an era."""
+        after = self.eras[era + 1].truncations if era + 1 < len(self.eras) else self.truncations
+        return after - self.eras[era].truncations
+
+
+@dataclass(frozen=True)
+class Refusal:
+    """A space that is followed in `_changelog` only, and why."""
+
+    replicaset_id: int
+    space_id: int
+    name: str
+    reason: str
+
+
+@dataclass(frozen=True)
+class History:
+    """What the space ids of all replicasets of a batch mean.
+
+    Parameters
+    ----------
+    versions : tuple of SchemaVersion
+        A row's schema version is its number in here.
+    lineages : tuple of Lineage
+    meanings : mapping of (int, int) to tuple of Meaning
+        (replicaset id, space id) to its meanings, in log order.
+    refusals : tuple of Refusal
+        Those at the end of the batch.
+    tables : mapping of (int, int) to str
+        (replicaset id, space id) to the table where its versions are at the end.
+    current : mapping of (int, int) to int
+        (replicaset id, space id) to its schema version at the end, of spaces that go to a table.
+    keys : mapping of (int, int) to frozenset
+        (replicaset id, space id) to the primary keys that the space, as it is at the end, has had.
+    tracked : frozenset of (int, int)
+        Every (replicaset id, space id) of which the batch has rows or events.
+
+    """
+
+    versions: tuple[SchemaVersion, ...] = ()
+    lineages: tuple[Lineage, ...] = ()
+    meanings: Mapping[tuple[int, int], tuple[Meaning, ...]] = field(default_factory=dict)
+    refusals: tuple[Refusal, ...] = ()
+    tables: Mapping[tuple[int, int], str] = field(default_factory=dict)
+    current: Mapping[tuple[int, int], int] = field(default_factory=dict)
+    keys: Mapping[tuple[int, int], frozenset[KeyParts]] = field(default_factory=dict)
+    tracked: frozenset[tuple[int, int]] = frozenset()
+
+
+Router = Callable[[int, Space, Sequence[Space], bool], str | Refusal | None]
+"""(replicaset id, definition, definitions before it, whether a snapshot defines it of which only memtx rows are read) to
+the table's name, a refusal, or None for a space that is left out by rule."""
+
+
+@dataclass(frozen=True)
+class Before:
+    """The spaces of a replicaset before a batch.
+
+    Parameters
+    ----------
+    spaces : mapping of int to SpaceRows
+        By space id: those of which the batch has rows or events.
+    refused : mapping of int to str
+        Space id to the reason why rows of it are missing already.
+    tables : mapping of int to str
+        Space id to the table where its versions are; of all spaces.
+    keys : mapping of int to frozenset
+        Space id to the primary keys that the space has had.
+
+    """
+
+    spaces: Mapping[int, SpaceRows] = field(default_factory=dict)
+    refused: Mapping[int, str] = field(default_factory=dict)
+    tables: Mapping[int, str] = field(default_factory=dict)
+    keys: Mapping[int, frozenset[KeyParts]] = field(default_factory=dict)
+
+
+def history_of(
+    before: Mapping[int, Before],
+    changes: Mapping[int, Iterable[SpaceChange]],
+    router: Router,
+    snapshots: frozenset[int] = frozenset(),
+    vinyl: Mapping[int, frozenset[int]] | None = None,
+) -> History:
+    """Return the history of a batch.
+
+    Parameters
+    ----------
+    before : mapping of int to Before
+        By replicaset id.
+    changes : mapping of int to iterable of SpaceChange
+        By replicaset id, in log order.
+    router : Router
+    snapshots : frozenset of int
+        Segments that are snapshots without the rows of vinyl spaces.
+    vinyl : mapping of int to frozenset of int, optional
+        Such a segment to the ids of the vinyl spaces whose rows are read with it all the same.
+
+    """
+    writer = _Writer(router, snapshots, vinyl or {})
+    for replicaset_id, own in before.items():
+        writer.occupy(replicaset_id, (t for i, t in own.tables.items() if i not in own.spaces))
+        for space_id, rows in own.spaces.items():
+            writer.begin(replicaset_id, space_id, rows.decoded(), own)
+    for replicaset_id, events in changes.items():
+        for change in events:
+            writer.take(replicaset_id, change)
+    return writer.history()
+
+
+@dataclass
+class _Track:
+    """A space id while its events pass: its definitions so far, and the lineage or the reason that it has now."""
+
+    definitions: list[Space] = field(default_factory=list)
+    keys: frozenset[KeyParts] = frozenset()
+    lineage: int = NOTHING
+    reason: str | None = None
+    is_followed: bool = False
+    is_left_out: bool = False
+
+
+class _Writer:
+    def __init__(
+        self, router: Router, snapshots: frozenset[int], vinyl: Mapping[int, frozenset[int]]
+    ) -> None:
+        self._router, self._snapshots, self._vinyl = router, snapshots, vinyl
+        self._versions: list[SchemaVersion] = []
+        self._lineages: list[Lineage] = []
+        self._meanings: dict[tuple[int, int], list[Meaning]] = {}
+        self._tracks: dict[tuple[int, int], _Track] = {}
+        self._owners: dict[tuple[int, str], int] = {}
+
+    def occupy(self, replicaset_id: int, tables: Iterable[str]) -> None:
+        """Take tables that belong to spaces of which the batch has no row."""
+        self._owners.update({(replicaset_id, table): _ELSEWHERE for table in tables})
+
+    def begin(self, replicaset_id: int, space_id: int, space: Space, known: Before) -> None:
+        """Take a space as it is before the batch."""
+        key = (replicaset_id, space_id)
+        base = known.tables.get(space_id)
+        track = self._tracks[key] = _Track([space], known.keys.get(space_id, _keys(space)))
+        table = self._router(replicaset_id, space, (), False)
+        refused = known.refused.get(space_id)
+        if table is not None and refused is not None:
+            table = Refusal(*key, space.name, refused)
+        if isinstance(table, str) and (replicaset_id, table) in self._owners:
+            table = _taken(key, space, table)
+        if isinstance(table, str):
+            self._follow(key, track, space, table, BEGINNING, base=base or table)
+        elif isinstance(table, Refusal):
+            track.reason = table.reason
+            self._freeze(key, track, space, base)
+        else:
+            track.is_left_out = bool(space.primary_key)
+
+    def take(self, replicaset_id: int, change: SpaceChange) -> None:
+        """Take an event."""
+        key = (replicaset_id, change.space_id)
+        track = self._tracks.setdefault(key, _Track())
+        space = change.rows.decoded()
+        if change.kind == "defined":
+            self._define(key, track, space, change.position)
+            return
+        if change.kind == "renewed" and self._is_unread(space, change.position):
+            return  # the definition that the snapshot repeats refuses it
+        if change.kind == "renewed" and track.is_followed:
+            lineage = self._lineages[track.lineage]
+            self._lineages[track.lineage] = replace(lineage, is_renewed=True)
+            return
+        self._end_versions(key, track, change.position)
+        if change.kind == "dropped" or not space.primary_key:
+            # Without its primary index a space has no tuples; with the next one another lineage begins.
+            self._stop(key, track, change.position, is_alive=False)
+            self._tracks[key] = _Track()
+        elif not track.is_followed:
+            # Rows of it were missing; now it has none, so it can be followed from here on.
+            self._stop(key, track, change.position, is_alive=False)
+            self._tracks[key] = _Track()
+            self._define(key, self._tracks[key], space, change.position)
+
+    def _define(self, key: tuple[int, int], track: _Track, space: Space, place: LogPosition) -> None:
+        before = track.definitions[-1] if track.definitions else None
+        is_known = before == space and (track.is_followed or track.reason or track.is_left_out)
+        if is_known and not (track.is_followed and self._is_unread(space, place)):
+            return
+        table = self._route(key, track, space, place)
+        track.definitions.append(space)
+        track.keys |= _keys(space)
+        if isinstance(table, str) and track.is_followed:
+            self._redefine(key, track, before, space, table, place)
+        elif isinstance(table, str):
+            self._follow(key, track, space, table, place)
+        elif isinstance(table, Refusal):
+            renamed = before is not None and before.name != space.name and not track.is_followed
+            if renamed:
+                self._end_versions(key, track, place)
+            self._stop(key, track, place, is_alive=not renamed)
+            track.reason, track.is_left_out = table.reason, False
+        else:
+            # The space has left its table: it is called otherwise now, or is no space of the replicaset any more.
+            self._end_versions(key, track, place)
+            self._stop(key, track, place, is_alive=False)
+            track.is_left_out, track.reason = bool(space.primary_key), None
+
+    def _route(
+        self, key: tuple[int, int], track: _Track, space: Space, place: LogPosition
+    ) -> str | Refusal | None:
+        table = self._router(key[0], space, track.definitions, self._is_unread(space, place))
+        if not isinstance(table, str):
+            return table
+        if track.reason is not None:
+            return Refusal(*key, space.name, track.reason)
+        if track.is_left_out:
+            reason = "it was left out under another name, so its earlier rows are not here"
+            return Refusal(*key, space.name, reason)
+        if self._owners.get((key[0], table), track.lineage) != track.lineage:
+            return _taken(key, space, table)
+        return table
+
+    def _is_unread(self, space: Space, place: LogPosition) -> bool:
+        """Whether a snapshot defines a space whose rows are not read with it."""
+        is_snapshot = place.segment in self._snapshots
+        return is_snapshot and space.engine == "vinyl" and space.id not in self._vinyl.get(place.segment, ())
+
+    def _follow(
+        self,
+        key: tuple[int, int],
+        track: _Track,
+        space: Space,
+        table: str,
+        place: LogPosition,
+        base: str | None = None,
+    ) -> None:
+        """Begin a lineage."""
+        self._versions.append(SchemaVersion(key[0], space, table))
+        number = len(self._versions) - 1
+        self._lineages.append(Lineage(*key, base, table, (Era(number),)))
+        track.lineage, track.is_followed, track.is_left_out = len(self._lineages) - 1, True, False
+        self._owners[key[0], table] = track.lineage
+        self._mean(key, Meaning(place, number, track.lineage))
+
+    def _freeze(self, key: tuple[int, int], track: _Track, space: Space, base: str | None) -> None:
+        """Take a refused space whose versions stay in a table as they are."""
+        if base is None:
+            return
+        self._versions.append(SchemaVersion(key[0], space, base))
+        self._lineages.append(Lineage(*key, base, base, (Era(len(self._versions) - 1),)))
+        track.lineage = len(self._lineages) - 1
+        self._owners[key[0], base] = track.lineage
+
+    def _redefine(
+        self,
+        key: tuple[int, int],
+        track: _Track,
+        before: Space | None,
+        space: Space,
+        table: str,
+        place: LogPosition,
+    ) -> None:
+        """Continue a lineage under another definition, which may have another table or another key."""
+        lineage, last = self._lineages[track.lineage], self._meanings[key][-1]
+        self._versions.append(SchemaVersion(key[0], space, table))
+        number, era = len(self._versions) - 1, last.era
+        if before is None or key_parts(before.primary_key) != key_parts(space.primary_key):
+            era += 1
+            lineage = replace(lineage, eras=(*lineage.eras, Era(number, last.truncations)))
+        self._owners.pop((key[0], lineage.table), None)
+        self._lineages[track.lineage] = replace(lineage, table=table)
+        self._owners[key[0], table] = track.lineage
+        self._mean(key, Meaning(place, number, track.lineage, era, last.truncations))
+
+    def _end_versions(self, key: tuple[int, int], track: _Track, place: LogPosition) -> None:
+        """End all versions of a lineage."""
+        if track.lineage == NOTHING:
+            return
+        lineage = self._lineages[track.lineage]
+        self._lineages[track.lineage] = replace(lineage, truncations=lineage.truncations + 1)
+        if track.is_followed:
+            last = self._meanings[key][-1]
+            self._mean(key, replace(last, since=place, truncations=last.truncations + 1))
+
+    def _stop(self, key: tuple[int, int], track: _Track, place: LogPosition, *, is_alive: bool) -> None:
+        """Follow a lineage no longer; where it stays alive, its versions stay where they are."""
+        if track.is_followed:
+            self._mean(key, Meaning(place))
+        if track.lineage != NOTHING and not is_alive:
+            lineage = self._lineages[track.lineage]
+            self._lineages[track.lineage] = replace(lineage, ended=place)
+            self._owners.pop((key[0], lineage.table), None)
+            track.lineage = NOTHING
+        track.is_followed = False
+
+    def _mean(self, key: tuple[int, int], meaning: Meaning) -> None:
+        meanings = self._meanings.setdefault(key, [])
+        if meanings and meanings[-1].since == meaning.since:
+            meanings.pop()
+        meanings.append(meaning)
+
+    def history(self) -> History:
+        """Return the history."""
+        followed = {key: track for key, track in self._tracks.items() if track.is_followed}
+        tables = {
+            key: self._lineages[track.lineage].table
+            for key, track in self._tracks.items()
+            if track.lineage != NOTHING
+        }
+        refusals = [
+            Refusal(*key, track.definitions[-1].name, track.reason)
+            for key, track in self._tracks.items()
+            if track.reason is not None
+        ]
+        return History(
+            tuple(self._versions),
+            tuple(self._lineages),
+            {key: tuple(meanings) for key, meanings in self._meanings.items()},
+            tuple(refusals),
+            tables,
+            {key: self._meanings[key][-1].version for key in followed},
+            {key: track.keys for key, track in self._tracks.items()},
+            frozenset(self._tracks),
+        )
+
+
+def _keys(space: Space) -> frozenset[KeyParts]:
+    return frozenset([key_parts(space.primary_key)] if space.primary_key else [])
+
+
+def _taken(key: tuple[int, int], space: Space, table: str) -> Refusal:
+    return Refusal(*key, space.name, f"another space of its replicaset goes to the table {table} already")

@@ -1,0 +1,226 @@
+"""Which instance a replica id means where two members of a replicaset disagree (document 001), before rows are settled.
+
+By default a source's replica ids are those of its replicaset and nothing is done here. The `_cluster` of a source (its
+*view*) may assign an id to another instance than the member that was read first: then the source's ids are translated.
+An instance that has an id here keeps it; any other instance gets a number above Tarantool's own.
+An INSERT into an id that the source itself did not have, but that others have assigned, is such a conflict (case a); an
+INSERT after the source's own DELETE reuses the id, which is the same for all.
+
+Pure: what is known, the segments, and the batch's rows of `_cluster` in; ids out.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+
+import msgpack
+
+from pipeline.plan.control import Registration
+from pipeline.plan.settle import Settlement
+from pipeline.state import MapEntry, Replicaset
+from pipeline.plan.segment import LogSegment
+from pipeline.plan.position import LogPosition
+from pipeline.plan.summary import LIMBO_TYPES, ControlRow, Summary
+from pipeline.plan.transactions import Transactions
+from schemas.cluster_checksum import checksum
+from schemas.iproto import VCLOCK_MAX, BodyKey
+from udfs.remap import own_ids
+
+Ids = Mapping[int, int]
+
+
+@dataclass(frozen=True)
+class Views:
+    """What the sources of a replicaset say, in the replicaset's ids.
+
+    Parameters
+    ----------
+    ids : mapping of str to mapping of int to int
+        By source: those of its ids that have another number here.
+    views : mapping of str to mapping of int to str
+        By source whose `_cluster` was read: what it is at the end of the batch.
+    registered : tuple of Registration
+        What the views say beyond what was known, before any row of the batch.
+    bases : mapping of int to int
+        Of an id that continues the lsns of another one: the last lsn before its own first.
+
+    """
+
+    ids: Mapping[str, Ids] = field(default_factory=dict)
+    views: Mapping[str, Mapping[int, str]] = field(default_factory=dict)
+    registered: tuple[Registration, ...] = ()
+    bases: Mapping[int, int] = field(default_factory=dict)
+
+
+class _Ids:
+    """Follows the assignments of ids in the sources, row by row."""
+
+    def __init__(self, known: Replicaset, uuids: Mapping[int, str]) -> None:
+        self.known = known
+        self.cluster = dict(known.cluster)
+        self.had = {(e.local_id, uuids.get(e.global_id)) for e in known.maps}
+        self.had |= {(local_id, uuid) for local_id, uuid in known.cluster.items()}
+        self.ids = {source: dict(ids) for source, ids in known.ids.items()}
+        self.bases: dict[int, int] = {}
+
+    def meant(self, source: str, local_id: int) -> int:
+        return self.ids.get(source, {}).get(local_id, local_id)
+
+    def assign(self, source: str, local_id: int, uuid: str, *, is_new: bool) -> int:
+        """Note that a source assigns an id to an instance; return the id that the instance has here."""
+        meant = self.meant(source, local_id)
+        if (meant, uuid) in self.had:
+            self.cluster.setdefault(meant, uuid)
+            return meant
+        if is_new and self._is_others(meant, uuid):
+            other = next((id_ for id_, one in self.cluster.items() if one == uuid), None)
+            base = self._base(local_id) if other is None else None
+            meant = self._fresh() if other is None else other
+            self.ids.setdefault(source, {})[local_id] = meant
+            if base:
+                self.bases[meant] = base
+        self.cluster[meant] = uuid
+        self.had.add((meant, uuid))
+        return meant
+
+    def expel(self, source: str, local_id: int, uuid: str | None) -> None:
+        """Note that a source deletes an id; a row that was read before may mean an earlier holder."""
+        meant = self.meant(source, local_id)
+        if uuid is None or self.cluster.get(meant) == uuid:
+            self.cluster.pop(meant, None)
+
+    def _is_others(self, local_id: int, uuid: str) -> bool:
+        return self.cluster.get(local_id, uuid) != uuid and (local_id, uuid) not in self.had
+
+    def _base(self, local_id: int) -> int:
+        since = [e.since_lsn for e in self.known.maps if e.local_id == local_id]
+        return max(since) - 1 if since else 0
+
+    def _fresh(self) -> int:
+        return max([VCLOCK_MAX - 1, *self.cluster, *(local_id for local_id, _ in self.had)]) + 1
+
+
+def views_of(
+    known: Replicaset,
+    segments: Sequence[LogSegment],
+    registrations: Iterable[Registration],
+    uuids: Mapping[int, str],
+) -> Views:
+    """Return what the sources of a batch say of their ids.
+
+    Parameters
+    ----------
+    known : Replicaset
+        Before the batch.
+    segments : sequence of LogSegment
+        Of this replicaset.
+    registrations : iterable of Registration
+        All of the batch's, in the order of the log, in the sources' own ids.
+    uuids : mapping of int to str
+        Instance uuids by global id.
+
+    """
+    ids = _Ids(known, uuids)
+    views = {source: dict(view) for source, view in known.views.items()}
+    registered: list[Registration] = []
+    pending = list(registrations)
+    for segment in segments:
+        if segment.members is not None and segment.source not in views:
+            registered += _registered(ids, segment)
+            views[segment.source] = dict(segment.members)
+        while pending and pending[0].position.segment <= segment.segment:
+            _follow(ids, views, segment.source, pending.pop(0))
+    return Views(ids.ids, views, tuple(registered), ids.bases)
+
+
+def _registered(ids: _Ids, segment: LogSegment) -> list[Registration]:
+    view = segment.members or {}
+    # Document 000: where the sums are equal, nothing is exchanged.
+    if checksum(view) == checksum(_view(ids, segment.source)):
+        return []
+    begin = LogPosition(segment.segment, -1, 0)
+    found = []
+    for local_id in sorted(view):
+        uuid, known = view[local_id], dict(ids.cluster)
+        meant = ids.assign(segment.source, local_id, uuid, is_new=True)
+        if known.get(meant) != ids.cluster[meant]:
+            found.append(Registration(begin, meant, uuid))
+    return found
+
+
+def _view(ids: _Ids, source: str) -> dict[int, str]:
+    """Return what is known of a source's `_cluster`: the replicaset's, in the source's ids."""
+    back = {meant: local_id for local_id, meant in ids.ids.get(source, {}).items()}
+    return {back.get(meant, meant): uuid for meant, uuid in ids.cluster.items()}
+
+
+def _follow(ids: _Ids, views: Mapping[str, dict[int, str]], source: str, row: Registration) -> None:
+    view = views.get(source)
+    if row.uuid is None:
+        ids.expel(source, row.local_id, None if view is None else view.pop(row.local_id, ""))
+        return
+    ids.assign(source, row.local_id, row.uuid, is_new=view is not None and row.local_id not in view)
+    if view is not None:
+        view[row.local_id] = row.uuid
+
+
+def translated(summary: Summary, ids: Mapping[int, Ids]) -> Summary:
+    """Return a summary in the replicaset's ids.
+
+    Parameters
+    ----------
+    summary : Summary
+        In the sources' own.
+    ids : mapping of int to mapping of int to int
+        By segment: the ids that have another number here.
+
+    """
+    if not any(ids.values()):
+        return summary
+
+    def meant(place: LogPosition, replica_id: int) -> int:
+        return ids.get(place.segment, {}).get(replica_id, replica_id)
+
+    def control(row: ControlRow) -> ControlRow:
+        replica_id = None if row.replica_id is None else meant(row.position, row.replica_id)
+        return replace(row, replica_id=replica_id, body=_body(row, ids.get(row.position.segment, {})))
+
+    waiting = tuple(
+        replace(one, replica_id=meant(one.position, one.replica_id)) for one in summary.transactions.waiting
+    )
+    return replace(
+        summary,
+        runs=tuple(replace(run, replica_id=meant(run.start, run.replica_id)) for run in summary.runs),
+        control=tuple(control(row) for row in summary.control),
+        transactions=Transactions(waiting),
+    )
+
+
+def _body(row: ControlRow, ids: Ids) -> bytes | None:
+    """Return the body of a row that settles transactions: it names their owner by replica id."""
+    if row.body is None or row.type not in LIMBO_TYPES:
+        return row.body
+    body = msgpack.unpackb(row.body, strict_map_key=False)
+    owner = body.get(BodyKey.REPLICA_ID)
+    if owner not in ids:
+        return row.body
+    packed: bytes = msgpack.packb({**body, int(BodyKey.REPLICA_ID): ids[owner]})
+    return packed
+
+
+def in_own_ids(settlement: Settlement, ids: Mapping[int, Ids]) -> Settlement:
+    """Return a settlement whose low watermarks are in the ids of each segment's own source."""
+    if not any(ids.values()):
+        return settlement
+    found = {}
+    for (segment, meant), lsn in settlement.low_watermarks.items():
+        for own in own_ids(ids.get(segment, {}), meant):
+            found[segment, own] = lsn
+    return replace(settlement, low_watermarks=found)
+
+
+def entries_of(known: Replicaset, source: str) -> list[MapEntry]:
+    """Return a replicaset's applier map in the ids of a source, in its order."""
+    ids = known.ids.get(source, {})
+    return [replace(entry, local_id=own) for entry in known.maps for own in own_ids(ids, entry.local_id)]

@@ -1,0 +1,275 @@
+"""What a batch means, decided from its summary before any row moves.
+
+Pure but for the allocation of ids, which is passed in. Per replicaset: which rows count (`settle`), what its
+system rows say (`control`); over all: global ids, applier maps, the meaning of space ids (`history`), the tables
+(`tables`). The result, a `BatchPlan`, is all that the later stages need beside the rows.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from config.deployment import Config
+from pipeline.plan.advance import Decided, advanced, instances_seen, new_entries
+from pipeline.plan.control import Control, Registration
+from pipeline.plan.generation import followed, generation_of
+from pipeline.plan.history import Before, History, Refusal, Router, history_of
+from pipeline.plan.members import Ids, in_own_ids, translated, views_of
+from pipeline.plan.position import BEGINNING, LogPosition
+from pipeline.plan.segment import LogSegment
+from pipeline.plan.settle import IsSync, Settlement, settle
+from pipeline.plan.summary import LOCAL_ID, LsnRun, Summary
+from pipeline.plan.tables import CHANGES, TablePlan, plan_tables
+from pipeline.state import Replicaset, State
+from sources.xlog.vclock import joined
+from tables.applier_map import Entry
+from udfs.cluster_replace import Cluster, Incoming, Member
+
+Allocator = Callable[[Sequence[Incoming]], Cluster]
+"""What the batch says of instances → `_cluster` after it (`tables.cluster.allocate`)."""
+
+
+@dataclass(frozen=True)
+class BatchPlan:
+    """A batch, decided.
+
+    Parameters
+    ----------
+    epoch : int
+        Its number.
+    before, after : State
+        Around the batch; `after` without what only writing finds out.
+    segments : tuple of LogSegment
+        In order of their number.
+    settlements : mapping of str to Settlement
+        By replicaset uuid, in the ids of each segment's source.
+    controls : mapping of str to Control
+        By replicaset uuid.
+    summaries : mapping of str to Summary
+        By replicaset uuid.
+    history : History
+    tables : mapping of str to TablePlan
+        Those that the batch may change.
+    refused_tables : mapping of str to str
+        Those that cannot be written any more, with the reason.
+    new_maps : tuple of Entry
+        The applier map's new entries.
+    own_changes : tuple of Member
+        The aggregator's own changes of `_cluster` that are not in `_changelog` yet, by their lsn.
+
+    """
+
+    epoch: int
+    before: State
+    after: State
+    segments: tuple[LogSegment, ...]
+    settlements: Mapping[str, Settlement]
+    controls: Mapping[str, Control]
+    summaries: Mapping[str, Summary]
+    history: History
+    tables: Mapping[str, TablePlan]
+    refused_tables: Mapping[str, str]
+    new_maps: tuple[Entry, ...]
+    own_changes: tuple[Member, ...] = ()
+
+    @property
+    def rows(self) -> int:
+        """How many rows the batch reads."""
+        return sum(summary.rows for summary in self.summaries.values())
+
+    @property
+    def snapshots(self) -> frozenset[int]:
+        """The segments that are snapshots."""
+        return frozenset(segment.segment for segment in self.segments if segment.is_snapshot)
+
+
+def plan_batch(
+    config: Config,
+    state: State,
+    segments: Sequence[LogSegment],
+    summaries: Mapping[str, Summary],
+    allocate: Allocator,
+    router: Router,
+) -> BatchPlan:
+    """Decide what a batch means.
+
+    Parameters
+    ----------
+    config : Config
+    state : State
+        Before the batch.
+    segments : sequence of LogSegment
+        In order of their number; those of rows that waited come first.
+    summaries : mapping of str to Summary
+        By replicaset uuid.
+    allocate : callable
+        Takes what the batch says of instances (`tables.cluster.allocate`).
+    router : Router
+
+    """
+    own: dict[str, list[LogSegment]] = {}
+    for segment in segments:
+        own.setdefault(segment.replicaset_uuid, []).append(segment)
+    decided = {
+        uuid: _decide(state, uuid, parts, summaries[uuid], config.on_gap) for uuid, parts in own.items()
+    }
+    cluster = allocate(instances_seen(decided, own))
+    after = {uuid: advanced(one, own[uuid], cluster, summaries[uuid]) for uuid, one in decided.items()}
+    new_maps = tuple(entry for uuid, one in decided.items() for entry in new_entries(one.before, after[uuid]))
+    history = _history(after, decided, summaries, segments, router)
+    after = {uuid: _with_history(one, decided[uuid].before, history) for uuid, one in after.items()}
+    own_row = cluster.own
+    new_state = replace(
+        state.with_replicasets(after),
+        global_ids=cluster.global_ids,
+        own_id=None if own_row is None else own_row.global_id,
+        own_lsn=cluster.lsn,
+    )
+    by_number = {after[uuid].id: summaries[uuid] for uuid in own}
+    tables, refused = plan_tables(config, state, new_state, history, by_number)
+    return BatchPlan(
+        epoch=state.epoch + 1,
+        before=state,
+        after=_with_refused_tables(new_state, history, refused),
+        segments=tuple(segments),
+        settlements={uuid: in_own_ids(one.settlement, one.ids) for uuid, one in decided.items()},
+        controls={uuid: one.control for uuid, one in decided.items()},
+        summaries=summaries,
+        history=history,
+        tables=tables,
+        refused_tables=refused,
+        new_maps=new_maps,
+        own_changes=_own_changes(cluster, state.own_lsn),
+    )
+
+
+def _own_changes(cluster: Cluster, after: int) -> tuple[Member, ...]:
+    changed = (member for member in cluster.members.values() if member.lsn > after)
+    return tuple(sorted(changed, key=lambda member: member.lsn))
+
+
+def _decide(state: State, uuid: str, parts: Sequence[LogSegment], summary: Summary, on_gap: str) -> Decided:
+    first = parts[0]
+    known = state.replicasets.get(uuid) or Replicaset(
+        0, uuid, settled=dict(first.vclock), read=dict(first.vclock)
+    )
+    instances = {part.segment: part.instance_uuid for part in parts}
+    snapshots = frozenset(part.segment for part in parts if part.is_snapshot)
+    generation = generation_of(state.replicasets.get(uuid), parts)
+    all_control = followed(known, generation, summary.control, snapshots)
+    uuids = {global_id: one for one, global_id in state.global_ids.items()}
+    views = views_of(known, parts, all_control.registrations, uuids)
+    ids = {part.segment: views.ids.get(part.source, {}) for part in parts}
+    summary = translated(summary, ids)
+    # Waiting rows are part of this batch again, so it starts from what was settled before them.
+    known = replace(known, settled={**views.bases, **known.settled})
+    if generation is not None:
+        known = replace(known, settled=joined(known.settled, generation.settled))
+    is_sync = _synchronous(known, all_control)
+    settlement = settle(
+        summary, known.settled, instances, known.leader, on_gap, is_sync, snapshots, known.local_lsns
+    )
+    settlement = replace(settlement, bridged=() if generation is None else generation.bridged)
+    while True:
+        counting = (row for row in summary.control if settlement.counts(row))
+        control = followed(known, generation, counting, snapshots)
+        registrations = (*views.registered, *(_meant(one, ids) for one in control.registrations))
+        unknown = _unknown_origin(known, registrations, summary, settlement)
+        if unknown is None:
+            break
+        reason = f"replica id {unknown.replica_id} is in no map: no row of _cluster has announced it"
+        settlement = replace(settlement, hold=unknown.start, reason=reason)
+    place = None if generation is None else generation.position
+    return Decided(known, settlement, control, registrations, views, ids, place)
+
+
+def _meant(registration: Registration, ids: Mapping[int, Ids]) -> Registration:
+    local_id = registration.local_id
+    return replace(registration, local_id=ids.get(registration.position.segment, {}).get(local_id, local_id))
+
+
+def _synchronous(known: Replicaset, control: Control) -> IsSync:
+    """Return whether a space is synchronous at a place: by the last definition before it."""
+    history = {space_id: [(BEGINNING, rows.decoded().is_sync)] for space_id, rows in known.spaces.items()}
+    for change in control.changes:
+        history.setdefault(change.space_id, []).append((change.position, change.rows.decoded().is_sync))
+
+    def is_sync(space_id: int, place: LogPosition) -> bool:
+        return [False, *(sync for since, sync in history.get(space_id, ()) if since <= place)][-1]
+
+    return is_sync
+
+
+def sync_spaces(state: State, controls: Mapping[str, Control] | None = None) -> dict[str, frozenset[int]]:
+    """Return the spaces of each replicaset that are synchronous, or that a batch makes so."""
+    found: dict[str, set[int]] = {}
+    for uuid, one in state.replicasets.items():
+        found[uuid] = {i for i, rows in one.spaces.items() if rows.decoded().is_sync}
+    for uuid, control in (controls or {}).items():
+        changed = {c.space_id for c in control.changes if c.rows.decoded().is_sync}
+        found[uuid] = found.get(uuid, set()) | changed
+    return {uuid: frozenset(ids) for uuid, ids in found.items()}
+
+
+def _unknown_origin(
+    known: Replicaset, registrations: Sequence[Registration], summary: Summary, settlement: Settlement
+) -> LsnRun | None:
+    mapped = {LOCAL_ID} | {entry.local_id for entry in known.maps} | {r.local_id for r in registrations}
+    for run in summary.runs:
+        if settlement.hold is not None and run.start >= settlement.hold:
+            return None
+        low = settlement.low_watermarks.get((run.start.segment, run.replica_id), -1)
+        if run.replica_id not in mapped and run.last > low:
+            return run
+    return None
+
+
+def _history(
+    after: Mapping[str, Replicaset],
+    decided: Mapping[str, Decided],
+    summaries: Mapping[str, Summary],
+    segments: Sequence[LogSegment],
+    router: Router,
+) -> History:
+    # A server's own snapshots lack what its vinyl spaces hold.
+    snapshots = frozenset(s.segment for s in segments if s.is_snapshot and not s.is_spool)
+    vinyl = {segment.segment: segment.vinyl for segment in segments}
+    before: dict[int, Before] = {}
+    changes = {}
+    for uuid, one in decided.items():
+        known, number = one.before, after[uuid].id
+        changes[number] = one.control.changes
+        wanted = {change.space_id for change in one.control.changes}
+        wanted |= {space_id for _, space_id, kind in summaries[uuid].counts if kind in CHANGES}
+        spaces = {i: known.spaces[i] for i in sorted(wanted) if i in known.spaces}
+        before[number] = Before(spaces, known.refused, known.tables, known.keys)
+    return history_of(before, changes, router, snapshots, vinyl)
+
+
+def _with_history(one: Replicaset, before: Replicaset, history: History) -> Replicaset:
+    """Return a replicaset with the tables and the refusals of its spaces after the batch."""
+    seen = {space_id for replicaset_id, space_id in history.tracked if replicaset_id == one.id}
+    tables = {i: table for i, table in before.tables.items() if i not in seen and i in one.spaces}
+    refused = {i: reason for i, reason in before.refused.items() if i not in seen and i in one.spaces}
+    tables |= {i: table for (r, i), table in history.tables.items() if r == one.id}
+    refused |= {r.space_id: r.reason for r in history.refusals if r.replicaset_id == one.id}
+    keys = {i: parts for i, parts in before.keys.items() if i in one.spaces}
+    keys |= {i: parts for (r, i), parts in history.keys.items() if r == one.id and parts}
+    return replace(one, tables=tables, refused=refused, keys=keys)
+
+
+def _with_refused_tables(state: State, history: History, refused: Mapping[str, str]) -> State:
+    """Return the state in which the spaces of tables that cannot be written are refused."""
+    changed: dict[int, dict[int, str]] = {}
+    for (replicaset_id, space_id), number in history.current.items():
+        table = history.versions[number].table
+        if table in refused:
+            changed.setdefault(replicaset_id, {})[space_id] = refused[table]
+    return state.with_replicasets(
+        {
+            uuid: replace(one, refused={**one.refused, **changed[one.id]})
+            for uuid, one in state.replicasets.items()
+            if one.id in changed
+        }
+    )

@@ -1,0 +1,48 @@
+"""One part of a log as planning needs it: bytes of a file, or rows that waited. Plain data."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class LogSegment:
+    """One part of a log.
+
+    Parameters
+    ----------
+    segment : int
+        Its number in the batch, over all replicasets; in the order of the log within one replicaset.
+    replicaset_uuid, source, file : str
+        Whose log it is, and where it lies.
+    instance_uuid : str or None
+        The instance that wrote the file.
+    is_snapshot : bool
+    vclock : mapping of int to int
+        The header's VClock of a file; empty for rows that waited.
+    server : str or None
+        The version of the server that wrote it.
+    vinyl : frozenset of int
+        Of a snapshot: ids of the vinyl spaces whose rows are read with it.
+    members : mapping of int to str, or None
+        The source's `_cluster` where the segment begins, replica id to instance uuid; None where it was not read.
+    is_spool : bool
+        Whether the subscription daemon wrote it: a snapshot then has the rows of vinyl spaces too.
+    heals : bool
+        Of a snapshot: it replaces the replicaset's state although the tables are ahead of it.
+
+    """
+
+    segment: int
+    replicaset_uuid: str
+    source: str
+    file: str
+    instance_uuid: str | None
+    is_snapshot: bool
+    vclock: Mapping[int, int]
+    server: str | None = None
+    vinyl: frozenset[int] = frozenset()
+    members: Mapping[int, str] | None = None
+    is_spool: bool = False
+    heals: bool = False

@@ -1,0 +1,240 @@
+"""Which rows of a replicaset's log count now, which never will, and which wait.
+
+Pure: a summary and the vclock of what was read before in, a `Settlement` out. Three rules:
+
+- A row whose lsn was read already (another member's copy of it) is dropped.
+- A row beyond a missing lsn waits, with everything behind it (`on_gap: hold`); `skip` records the loss.
+- Rows of a synchronous transaction wait for the row that settles them, with everything behind them: while
+  transactions wait in Tarantool's limbo, it puts every other one behind them too (`src/box/txn_limbo.c`).
+  CONFIRM (lsn): the owner's transactions up to lsn are committed. ROLLBACK (lsn): its transactions whose last
+  row has this lsn or a later one are not. PROMOTE, DEMOTE: both at once, up to lsn and beyond it.
+
+Not here: how rows are marked and kept (`pipeline.changelog`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import msgpack
+
+from pipeline.plan.position import LogPosition
+from pipeline.plan.summary import LIMBO_TYPES, LOCAL_ID, ControlRow, LsnRun, Summary
+from pipeline.plan.transactions import Transactions, WaitingTransaction
+from schemas.iproto import BodyKey
+
+Vclock = Mapping[int, int]
+
+
+@dataclass(frozen=True)
+class LsnGap:
+    """Missing lsns `first`..`last` of one origin, found at `position`."""
+
+    replica_id: int
+    first: int
+    last: int
+    position: LogPosition
+
+
+@dataclass(frozen=True)
+class RolledBack:
+    """Rows of `replica_id` with tsn >= `tsn` from `since` on and before `until` were rolled back."""
+
+    replica_id: int
+    tsn: int
+    since: LogPosition
+    until: LogPosition
+
+
+@dataclass(frozen=True)
+class Settlement:
+    """What becomes of one replicaset's rows of a batch.
+
+    Parameters
+    ----------
+    low_watermarks : dict of (int, int) to int
+        (segment, replica id) to the highest lsn that was read already: rows up to it are dropped.
+    hold : LogPosition or None
+        Rows from here on wait.
+    reason : str or None
+        Why they wait.
+    rolled_back : tuple of RolledBack
+    gaps : tuple of LsnGap
+    bridged : tuple of LsnGap
+        Gaps that a snapshot stands for.
+    vclock : dict of int to int
+        Highest lsn read of each origin, waiting rows included; component 0 is that of the last segment's instance.
+    local_lsns : dict of str to int
+        Component 0 of each instance whose log was read.
+
+    """
+
+    low_watermarks: Mapping[tuple[int, int], int]
+    hold: LogPosition | None = None
+    reason: str | None = None
+    rolled_back: tuple[RolledBack, ...] = ()
+    gaps: tuple[LsnGap, ...] = ()
+    bridged: tuple[LsnGap, ...] = ()
+    vclock: Vclock = field(default_factory=dict)
+    local_lsns: Mapping[str, int] = field(default_factory=dict)
+
+    def counts(self, row: ControlRow) -> bool:
+        """Whether a row counts now: not read before, not waiting, not rolled back."""
+        if self.hold is not None and row.position >= self.hold:
+            return False
+        if row.replica_id is None:  # a snapshot's
+            return True
+        origin = row.replica_id
+        if row.lsn is not None and row.lsn <= self.low_watermarks.get((row.position.segment, origin), -1):
+            return False
+        return not any(
+            r.replica_id == origin
+            and row.tsn is not None
+            and row.tsn >= r.tsn
+            and r.since <= row.position < r.until
+            for r in self.rolled_back
+        )
+
+
+IsSync = Callable[[int, LogPosition], bool]
+"""Whether a space was synchronous at a place in the log."""
+
+
+def settle(
+    summary: Summary,
+    read: Vclock,
+    segments: Mapping[int, str | None],
+    leader: str | None,
+    on_gap: str,
+    is_sync: IsSync,
+    snapshots: frozenset[int] = frozenset(),
+    local_lsns: Mapping[str, int] | None = None,
+) -> Settlement:
+    """Decide about the rows of one replicaset.
+
+    Parameters
+    ----------
+    summary : Summary
+        Of all its rows.
+    read : mapping of int to int
+        Highest lsn of each origin that was read before the first of these rows.
+    segments : mapping of int to str or None
+        The segments of the summary, in order, with the instance whose log each is.
+    leader : str or None
+        The instance whose log was read last: component 0 of `read` is its own.
+    on_gap : {'hold', 'skip'}
+        What to do at a missing lsn.
+    is_sync : callable
+        Called where rows carry no flag of their own.
+    snapshots : frozenset of int
+        Segments that are snapshots: their rows are committed, and numbered from 1 on whatever their origins'
+        lsns were (`src/box/memtx_engine.cc`, `checkpoint_write_row`), so they are neither followed nor dropped.
+    local_lsns : mapping of str to int, optional
+        Component 0 of instances whose logs were read before.
+
+    """
+    summary = _without(summary, snapshots)
+    logs = {segment: instance for segment, instance in segments.items() if segment not in snapshots}
+    local = dict(local_lsns or {})
+    low_watermarks, gaps, vclock = _follow(summary.runs, dict(read), logs, leader, local)
+    first_waiting, rolled_back = _limbo(summary, low_watermarks, is_sync)
+    holds: list[tuple[LogPosition, str]] = []
+    if gaps and on_gap == "hold":
+        first = min(gaps, key=lambda gap: gap.position)
+        holds.append(
+            (first.position, f"lsn {first.first}..{first.last} of replica id {first.replica_id} is missing")
+        )
+    if first_waiting is not None:
+        name = f"{first_waiting.replica_id}:{first_waiting.tsn}"
+        holds.append((first_waiting.position, f"transaction {name} is not confirmed"))
+    hold, reason = min(holds) if holds else (None, None)
+    return Settlement(low_watermarks, hold, reason, rolled_back, gaps, (), vclock, local)
+
+
+def _without(summary: Summary, snapshots: frozenset[int]) -> Summary:
+    runs = tuple(run for run in summary.runs if run.start.segment not in snapshots)
+    waiting = tuple(one for one in summary.transactions.waiting if one.position.segment not in snapshots)
+    return replace(summary, runs=runs, transactions=Transactions(waiting))
+
+
+def _follow(
+    runs: Sequence[LsnRun],
+    vclock: dict[int, int],
+    segments: Mapping[int, str | None],
+    leader: str | None,
+    local: dict[str, int],
+) -> tuple[dict[tuple[int, int], int], tuple[LsnGap, ...], dict[int, int]]:
+    low_watermarks: dict[tuple[int, int], int] = {}
+    gaps: list[LsnGap] = []
+    by_segment: dict[int, list[LsnRun]] = {segment: [] for segment in segments}
+    for run in runs:
+        by_segment[run.start.segment].append(run)
+    for segment, instance in segments.items():
+        if instance != leader:
+            vclock.pop(LOCAL_ID, None)
+            if instance in local:
+                vclock[LOCAL_ID] = local[instance]
+            leader = instance
+        low_watermarks.update({(segment, origin): lsn for origin, lsn in vclock.items()})
+        for run in by_segment[segment]:
+            known = vclock.get(run.replica_id, 0)
+            if run.first > known + 1 and run.replica_id != LOCAL_ID:
+                gaps.append(LsnGap(run.replica_id, known + 1, run.first - 1, run.start))
+            vclock[run.replica_id] = max(known, run.last)
+        if instance is not None and LOCAL_ID in vclock:
+            local[instance] = vclock[LOCAL_ID]
+    return low_watermarks, tuple(gaps), vclock
+
+
+def _limbo(
+    summary: Summary, low_watermarks: Mapping[tuple[int, int], int], is_sync: IsSync
+) -> tuple[WaitingTransaction | None, tuple[RolledBack, ...]]:
+    """Return the first transaction that still waits, and what was rolled back."""
+    waiting: list[WaitingTransaction] = []
+    rolled_back: list[RolledBack] = []
+    # Another member's copy of a ROLLBACK must not reach what its owner wrote after it.
+    settling = [
+        row
+        for row in summary.control
+        if row.type in LIMBO_TYPES
+        and (
+            row.lsn is None
+            or row.lsn > low_watermarks.get((row.position.segment, row.replica_id or LOCAL_ID), -1)
+        )
+    ]
+    fresh = [
+        one
+        for one in summary.transactions.waiting
+        if one.lsn > low_watermarks.get((one.position.segment, one.replica_id), -1)
+        and (one.space_id is None or is_sync(one.space_id, one.position))
+    ]
+    events: list[tuple[LogPosition, WaitingTransaction | ControlRow]] = [(one.position, one) for one in fresh]
+    events += [(row.position, row) for row in settling]
+    for _, event in sorted(events, key=lambda pair: pair[0]):
+        if isinstance(event, WaitingTransaction):
+            waiting.append(event)
+        else:
+            waiting, gone = _settled(waiting, event)
+            rolled_back += [] if gone is None else [gone]
+    return (waiting[0] if waiting else None), tuple(rolled_back)
+
+
+def _settled(
+    waiting: list[WaitingTransaction], event: ControlRow
+) -> tuple[list[WaitingTransaction], RolledBack | None]:
+    """Return what still waits after a row that settles transactions, and what it rolls back."""
+    body: Mapping[int, Any] = msgpack.unpackb(event.body, strict_map_key=False) if event.body else {}
+    owner = int(body.get(BodyKey.REPLICA_ID, event.replica_id or LOCAL_ID))
+    lsn = int(body.get(BodyKey.LSN, 0))
+    # ROLLBACK names the first that is gone and says nothing of those in front; the others the last that stays.
+    below = lsn - 1 if event.type == "RAFT_ROLLBACK" else lsn
+    if event.type != "RAFT_ROLLBACK":
+        waiting = [one for one in waiting if one.replica_id != owner or one.lsn > lsn]
+    undone = [one for one in waiting if one.replica_id == owner and one.lsn > below]
+    if event.type == "RAFT_CONFIRM" or not undone:
+        return waiting, None
+    first = min(undone, key=lambda one: one.tsn)
+    rest = [one for one in waiting if one not in undone]
+    return rest, RolledBack(owner, first.tsn, first.position, event.position)

@@ -1,0 +1,265 @@
+"""What a part of a log holds, in small: lsn runs, counts, the control rows.
+
+Pure: numbers of rows and the control rows in, a `Summary` out. A summary is all that planning sees of a batch's rows; it
+is made where the rows are decoded and put together by `join_summaries`.
+Not here: what follows from it (`pipeline.plan.settle`, `pipeline.plan.control`).
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from pipeline.plan.position import Int64s, LogPosition
+from pipeline.plan.transactions import ASYNCHRONOUS, FLAGGED, Transactions, join, transactions_of
+from schemas.iproto import GROUP_LOCAL, SystemSpace, type_code, type_name
+from sources.xlog.headers import ABSENT, NO_TIME, Headers
+
+LOCAL_ID = 0
+"""The vclock component of an instance's local changes."""
+
+CONTROL_SPACES = (SystemSpace.SPACE, SystemSpace.INDEX, SystemSpace.CLUSTER, SystemSpace.TRUNCATE)
+"""The system spaces whose rows control the batch; rows of the others only go to `_changelog`."""
+
+LIMBO_TYPES = ("RAFT_PROMOTE", "RAFT_DEMOTE", "RAFT_CONFIRM", "RAFT_ROLLBACK")
+"""Rows that settle synchronous transactions."""
+
+_LIMBO_CODES = tuple(type_code(name) for name in LIMBO_TYPES)
+_CONTROL_COLUMNS = [
+    *("type", "replica_id", "lsn", "tsn", "space_id", "index_base"),
+    *("key", "tuple", "operations", "body", "timestamp"),
+]
+
+
+@dataclass(frozen=True)
+class LsnRun:
+    """Consecutive lsns of one origin: from `first`, whose row is at `start`, to `last`."""
+
+    replica_id: int
+    first: int
+    last: int
+    start: LogPosition
+
+
+@dataclass(frozen=True)
+class ControlRow:
+    """A row that controls the batch: of a control space, or one that settles synchronous transactions."""
+
+    position: LogPosition
+    type: str
+    replica_id: int | None
+    lsn: int | None
+    tsn: int | None
+    space_id: int | None
+    index_base: int
+    key: bytes | None
+    tuple: bytes | None
+    operations: bytes | None
+    body: bytes | None
+    timestamp: datetime | None = None
+
+
+@dataclass(frozen=True)
+class Summary:
+    """What parts of one replicaset's log hold.
+
+    Parameters
+    ----------
+    rows : int
+        How many rows there are.
+    runs : tuple of LsnRun
+        In the log order of their first rows.
+    counts : Counter of (segment, space id or -1, type)
+        Rows of each kind.
+    control : tuple of ControlRow
+        In log order.
+    transactions : Transactions
+        The transactions that wait for a quorum, in log order.
+
+    """
+
+    rows: int = 0
+    runs: tuple[LsnRun, ...] = ()
+    counts: Counter[tuple[int, int, str]] = field(default_factory=Counter)
+    control: tuple[ControlRow, ...] = ()
+    transactions: Transactions = field(default_factory=Transactions)
+
+
+def headers_of(rows: pa.RecordBatch) -> Headers:
+    """Return the numbers of decoded rows (`schemas.xrow.XROW_FIELDS`)."""
+    kinds = rows.column("type").dictionary_encode()
+    codes = np.array([type_code(name) for name in kinds.dictionary.to_pylist()], np.int32)
+    return Headers(
+        position=_numbers(rows, "position", 0),
+        lsn=_numbers(rows, "lsn", ABSENT),
+        tsn=_numbers(rows, "tsn", ABSENT),
+        timestamp=_numbers(rows, "timestamp", NO_TIME),
+        row=_numbers(rows, "row", 0).astype(np.int32),
+        type=codes[kinds.indices.to_numpy(zero_copy_only=False)],
+        replica_id=_numbers(rows, "replica_id", ABSENT).astype(np.int32),
+        group_id=_numbers(rows, "group_id", ABSENT).astype(np.int32),
+        space_id=_numbers(rows, "space_id", ABSENT).astype(np.int32),
+        is_commit=pc.fill_null(rows.column("is_commit"), True).to_numpy(zero_copy_only=False),
+        wait_ack=pc.fill_null(rows.column("wait_ack"), False).to_numpy(zero_copy_only=False),
+    )
+
+
+def _numbers(rows: pa.RecordBatch, name: str, missing: int) -> Int64s:
+    column = rows.column(name).cast(pa.int64())
+    if column.null_count:
+        column = pc.fill_null(column, missing)
+    numbers: Int64s = column.to_numpy(zero_copy_only=False)
+    return numbers
+
+
+def control_rows(rows: pa.RecordBatch, headers: Headers, segment: int) -> tuple[ControlRow, ...]:
+    """Return the control rows among decoded rows.
+
+    Parameters
+    ----------
+    rows : pyarrow.RecordBatch
+        Columns of `schemas.xrow.XROW_FIELDS`.
+    headers : Headers
+        Of the same rows.
+    segment : int
+        Of the rows, within the batch.
+
+    """
+    controls = np.isin(headers.space_id, [int(space) for space in CONTROL_SPACES])
+    controls |= np.isin(headers.type, _LIMBO_CODES)
+    at = np.flatnonzero(controls)
+    found: list[dict[str, Any]] = rows.select(_CONTROL_COLUMNS).take(pa.array(at)).to_pylist()
+    return tuple(
+        ControlRow(
+            LogPosition(segment, int(headers.position[i]), int(headers.row[i])),
+            **{**row, "index_base": row["index_base"] or 0},
+        )
+        for i, row in zip(at, found, strict=True)
+    )
+
+
+def summarize(
+    headers: Headers, control: Sequence[ControlRow], segment: int, sync_spaces: Iterable[int] = ()
+) -> Summary:
+    """Return the summary of some consecutive rows of one file.
+
+    Parameters
+    ----------
+    headers : Headers
+    control : sequence of ControlRow
+        The control rows among them.
+    segment : int
+        The file's number in the batch.
+    sync_spaces : iterable of int
+        Ids of spaces that are synchronous at some time in the batch: Tarantool 2.6 and 2.7 log no flag with
+        their rows.
+
+    """
+    rows = len(headers.position)
+    if rows == 0:
+        return Summary()
+    replica = np.where(headers.replica_id == ABSENT, LOCAL_ID, headers.replica_id).astype(np.int64)
+    # A snapshot numbers its rows too, which names nothing: only a row with an origin has an lsn.
+    named = (headers.replica_id != ABSENT) | (headers.group_id == GROUP_LOCAL)
+    lsn = np.where(named, headers.lsn, ABSENT)
+    # An asynchronous transaction that queues behind a synchronous one has WAIT_SYNC alone (`src/box/txn.c`).
+    listed = np.isin(headers.space_id, list(sync_spaces))
+    waits = np.where(headers.wait_ack, FLAGGED, np.where(listed, headers.space_id, ASYNCHRONOUS))
+    positions, numbers = headers.position, headers.row.astype(np.int64)
+    registrations = np.flatnonzero(headers.space_id == SystemSpace.CLUSTER)
+    return Summary(
+        rows=rows,
+        runs=_runs(segment, positions, numbers, replica, lsn, registrations),
+        counts=_counts(segment, headers),
+        control=tuple(control),
+        transactions=transactions_of(
+            segment, positions, numbers, headers.is_commit, waits, replica, headers.tsn, lsn
+        ),
+    )
+
+
+def _runs(
+    segment: int,
+    positions: Int64s,
+    numbers: Int64s,
+    replica: Int64s,
+    lsn: Int64s,
+    registrations: npt.NDArray[np.intp],
+) -> tuple[LsnRun, ...]:
+    found: list[LsnRun] = []
+    for origin in np.unique(replica):
+        at = np.flatnonzero((replica == origin) & (lsn >= 0))
+        if at.size == 0:
+            continue
+        own = lsn[at]
+        # An id that another instance gets continues with the lsn after the old one's last: only a run that ends
+        # at each row of _cluster tells where.
+        breaks = np.searchsorted(at, registrations)
+        starts = np.concatenate(([0], np.flatnonzero(np.diff(own) != 1) + 1, breaks[breaks < own.size]))
+        starts = np.unique(starts)
+        ends = np.concatenate((starts[1:] - 1, [own.size - 1]))
+        found += [
+            LsnRun(
+                *(int(origin), int(own[a]), int(own[b])),
+                LogPosition(segment, int(positions[at[a]]), int(numbers[at[a]])),
+            )
+            for a, b in zip(starts, ends, strict=True)
+        ]
+    return tuple(sorted(found, key=lambda run: run.start))
+
+
+def _counts(segment: int, headers: Headers) -> Counter[tuple[int, int, str]]:
+    pairs, numbers = np.unique(
+        (headers.space_id.astype(np.int64) << 32) | headers.type.astype(np.int64), return_counts=True
+    )
+    return Counter(
+        {
+            (segment, int(pair) >> 32, type_name(int(pair) & 0xFFFFFFFF)): int(number)
+            for pair, number in zip(pairs, numbers, strict=True)
+        }
+    )
+
+
+def summary_of(rows: pa.RecordBatch, segment: int, sync_spaces: Iterable[int] = ()) -> Summary:
+    """Return the summary of decoded rows; arguments as in `summarize`."""
+    headers = headers_of(rows)
+    return summarize(headers, control_rows(rows, headers, segment), segment, sync_spaces)
+
+
+def join_summaries(parts: Sequence[Summary]) -> Summary:
+    """Return the summary of parts that follow one another in the log."""
+    counts: Counter[tuple[int, int, str]] = Counter()
+    runs: list[LsnRun] = []
+    last: dict[int, int] = {}
+    registrations = [
+        row.position for part in parts for row in part.control if row.space_id == SystemSpace.CLUSTER
+    ]
+    for part in parts:
+        counts.update(part.counts)
+        for run in part.runs:
+            known = last.get(run.replica_id)
+            if (
+                known is not None
+                and runs[known].last + 1 == run.first
+                and runs[known].start.segment == run.start.segment
+                and not any(runs[known].start < place <= run.start for place in registrations)
+            ):
+                runs[known] = LsnRun(run.replica_id, runs[known].first, run.last, runs[known].start)
+            else:
+                last[run.replica_id] = len(runs)
+                runs.append(run)
+    return Summary(
+        rows=sum(part.rows for part in parts),
+        runs=tuple(runs),
+        counts=counts,
+        control=tuple(row for part in parts for row in part.control),
+        transactions=join(part.transactions for part in parts),
+    )

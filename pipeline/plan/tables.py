@@ -1,0 +1,262 @@
+"""The tables that a batch changes: their typed columns, their policy, and what is known of their rows before any is read.
+
+Pure. A table's columns are the union of the formats of its space in all replicasets, by field name; each replicaset's
+definition at the end of the batch is a format of it, since Tarantool checks every tuple against that.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+from config.deployment import Config, Types
+from config.policies import Policy
+from pipeline.encode.masks import Mask, mask_of
+from pipeline.plan.history import History, Lineage
+from pipeline.plan.summary import Summary
+from pipeline.state import State, Writers
+from schemas.errors import UnsupportedError
+from schemas.layout import TableLayout, table_layout
+from schemas.names import column_name, exact_table
+from schemas.space import KeyParts, Space, key_parts
+from schemas.types import TypeOptions, union_fields
+from udfs.keys import key_plan
+
+log = logging.getLogger(__name__)
+
+CHANGES = ("INSERT", "REPLACE", "UPDATE", "UPSERT", "DELETE")
+"""Types of rows that change tuples."""
+
+
+@dataclass(frozen=True)
+class TablePlan:
+    """One space's table in a batch.
+
+    Parameters
+    ----------
+    name : str
+        The table that readers see.
+    layout : TableLayout
+        Its typed columns.
+    formats : mapping of int to int
+        Replicaset id to the index of its format in `layout`.
+    spaces : tuple of Space
+        The space's definitions, in the order of the layout's formats.
+    policy : Policy
+        Of the space.
+    priority : tuple of str
+        Uuids of the replicasets that `source_priority` puts first.
+    mask : Mask or None
+        Of a table that readers see without some fields.
+    is_empty : bool
+        Whether nothing was ever written to it.
+    is_contended : bool
+        Whether several replicasets write it, or it has versions without a usable tuple: then versions can be in
+        `_versions`.
+
+    """
+
+    name: str
+    layout: TableLayout
+    formats: Mapping[int, int]
+    spaces: tuple[Space, ...]
+    policy: Policy
+    priority: tuple[str, ...] = ()
+    mask: Mask | None = None
+    is_empty: bool = False
+    is_contended: bool = False
+
+    @property
+    def exact(self) -> str:
+        """The table that holds the exact tuples."""
+        return self.name if self.mask is None else exact_table(self.name)
+
+
+def type_options(types: Types) -> TypeOptions:
+    """Return the configuration's type choices as `schemas.types` takes them."""
+    decimal = types.decimal
+    scale: int | Literal["string"] = "string"
+    if decimal != "string":
+        scale = int(decimal.removeprefix("decimal(38,").removesuffix(")"))
+    integer: Literal["long", "decimal"] = "long" if types.integer == "long" else "decimal"
+    return TypeOptions(unsigned=types.unsigned, integer=integer, decimal_scale=scale)
+
+
+def check_space(space: Space) -> None:
+    """Refuse a space whose types or key cannot be carried."""
+    union_fields([space])
+    key_plan([space])
+
+
+def layout_of(spaces: Sequence[Space], options: TypeOptions) -> TableLayout:
+    """Return the layout of a table over the definitions of its space."""
+    names = [column_name(field.name) for field in union_fields(spaces)]
+    return table_layout(spaces, names, options)
+
+
+def spaces_by_table(state: State) -> dict[str, dict[int, Space]]:
+    """Return of each table the definition of its space in each replicaset, by replicaset id."""
+    found: dict[str, dict[int, Space]] = {}
+    for one in state.replicasets.values():
+        for space_id, table in one.tables.items():
+            if space_id in one.spaces and space_id not in one.refused:
+                found.setdefault(table, {})[one.id] = one.spaces[space_id].decoded()
+    return found
+
+
+def table_plan(
+    table: str,
+    definitions: Mapping[int, Space],
+    config: Config,
+    state: State,
+    passing: Sequence[Space] = (),
+    writing: frozenset[int] = frozenset(),
+    keys: Mapping[int, frozenset[KeyParts]] | None = None,
+) -> TablePlan:
+    """Return how a batch writes one table.
+
+    Parameters
+    ----------
+    table : str
+    definitions : mapping of int to Space
+        Each replicaset's definition at the end of the batch, by replicaset id.
+    config : Config
+    state : State
+        Before the batch.
+    passing : sequence of Space
+        Definitions within the batch, for a table that no replicaset defines at its end.
+    writing : frozenset of int
+        Replicasets that write it in the batch.
+    keys : mapping of int to frozenset, optional
+        The primary keys that the space has had in each replicaset.
+
+    Raises
+    ------
+    UnsupportedError
+        Where two replicasets' definitions contradict each other, or a mask cannot hold.
+
+    """
+    spaces = list(dict.fromkeys(definitions.values())) or list(passing[-1:])
+    _check_keys(table, definitions, keys or {})
+    index = {space: i for i, space in enumerate(spaces)}
+    layout = layout_of(spaces, type_options(config.types))
+    policy = config.policies.of(layout.space)
+    before = state.writers.get(table, Writers())
+    return TablePlan(
+        table,
+        layout,
+        {replicaset_id: index[space] for replicaset_id, space in definitions.items()},
+        tuple(spaces),
+        policy,
+        config.priority(policy),
+        mask_of(config.spaces, spaces, layout, lasts=exact_table(table) in state.versions),
+        is_empty=not before.replicasets,
+        is_contended=len(before.replicasets | writing) > 1 or before.unfit,
+    )
+
+
+def _check_keys(
+    table: str, definitions: Mapping[int, Space], keys: Mapping[int, frozenset[KeyParts]]
+) -> None:
+    """Refuse a table whose replicasets have never agreed on the primary key.
+
+    Replicasets change a key one after another: while one has changed it and another has not yet, their rows have
+    different keys and do not meet.
+    """
+    current = {number: key_parts(space.primary_key) for number, space in definitions.items()}
+    if len(set(current.values())) <= 1:
+        return
+    groups: list[set[KeyParts]] = []
+    for number, parts in current.items():
+        own = {parts, *keys.get(number, ())}
+        for other in [group for group in groups if group & own]:
+            groups.remove(other)
+            own |= other
+        groups.append(own)
+    if len(groups) > 1:
+        raise UnsupportedError(
+            "the primary key is not the same in all replicasets",
+            table=table,
+            advice="exclude the space, or rename it on one side",
+        )
+    log.warning("%s: its replicasets have different primary keys now; their rows do not meet", table)
+
+
+def _keys_by_table(state: State) -> dict[str, dict[int, frozenset[KeyParts]]]:
+    found: dict[str, dict[int, frozenset[KeyParts]]] = {}
+    for one in state.replicasets.values():
+        for space_id, table in one.tables.items():
+            found.setdefault(table, {})[one.id] = one.keys.get(space_id, frozenset())
+    return found
+
+
+def has_changes(lineage: Lineage, counts: Mapping[tuple[int, int], frozenset[str]]) -> bool:
+    """Whether the batch may have rows of a lineage, or changes its versions without any."""
+    return lineage.changes_base or (lineage.replicaset_id, lineage.space_id) in counts
+
+
+def kinds_of(summaries: Mapping[int, Summary]) -> dict[tuple[int, int], frozenset[str]]:
+    """Return which types of changes a batch has of each (replicaset id, space id)."""
+    found: dict[tuple[int, int], set[str]] = {}
+    for replicaset_id, summary in summaries.items():
+        for _, space_id, kind in summary.counts:
+            if kind in CHANGES:
+                found.setdefault((replicaset_id, space_id), set()).add(kind)
+    return {key: frozenset(kinds) for key, kinds in found.items()}
+
+
+def plan_tables(
+    config: Config,
+    before: State,
+    after: State,
+    history: History,
+    summaries: Mapping[int, Summary],
+) -> tuple[dict[str, TablePlan], dict[str, str]]:
+    """Return the tables that a batch changes, and those that cannot be written, with the reason.
+
+    Parameters
+    ----------
+    config : Config
+    before, after : State
+        Around the batch; `after` with the spaces and tables of its end.
+    history : History
+    summaries : mapping of int to Summary
+        By replicaset id.
+
+    """
+    counts = kinds_of(summaries)
+    active = [lineage for lineage in history.lineages if has_changes(lineage, counts)]
+    touched = {lineage.table for lineage in active}
+    touched |= {lineage.base_table for lineage in active if lineage.leaves_base and lineage.base_table}
+    # A change of a definition alone creates the table, or gives it its new columns.
+    known = {one.id: one for one in before.replicasets.values()}
+    for (replicaset_id, space_id), number in history.current.items():
+        version = history.versions[number]
+        one = known.get(replicaset_id)
+        rows = one.spaces.get(space_id) if one is not None else None
+        if version.table not in before.versions or rows is None or rows.decoded() != version.space:
+            touched.add(version.table)
+    writing: dict[str, set[int]] = {}
+    passing: dict[str, list[Space]] = {}
+    for lineage in active:
+        writing.setdefault(lineage.table, set()).add(lineage.replicaset_id)
+        passing.setdefault(lineage.table, []).append(history.versions[lineage.eras[-1].version].space)
+        if lineage.base_table is not None:
+            passing.setdefault(lineage.base_table, []).append(history.versions[lineage.eras[0].version].space)
+    definitions, keys = spaces_by_table(after), _keys_by_table(after)
+    plans: dict[str, TablePlan] = {}
+    refused: dict[str, str] = {}
+    for table in sorted(touched):
+        try:
+            plans[table] = table_plan(
+                *(table, definitions.get(table, {}), config, before),
+                passing.get(table, ()),
+                frozenset(writing.get(table, ())),
+                keys.get(table, {}),
+            )
+        except UnsupportedError as error:
+            log.error("the table %s is not written any more: %s", table, error)
+            refused[table] = str(error)
+    return plans, refused

@@ -1,0 +1,134 @@
+"""Which transactions of a part of a log wait for a quorum, in whatever batches the part is decoded.
+
+Pure. A batch of decoded rows may end inside a transaction, so each part reports its first and last transaction, and
+`join` puts together what was cut. Not here: what becomes of the transactions that wait (`pipeline.plan.settle`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from pipeline.plan.position import Int64s, LogPosition
+
+ASYNCHRONOUS, FLAGGED = -1, 2**31
+"""Beside ids of spaces: a row that does not wait, and a row whose own flag makes it wait."""
+
+
+@dataclass(frozen=True)
+class WaitingTransaction:
+    """A transaction that waits for a quorum.
+
+    Parameters
+    ----------
+    position : LogPosition
+        Of its first row.
+    replica_id, tsn : int
+        Of its last row: that is never a row of a local space, which others may be
+        (`src/box/txn.c`, `txn_journal_entry_new`).
+    lsn : int
+        Of its last row.
+    space_id : int or None
+        The space whose option makes it wait; None where the rows' own flags do (Tarantool 2.8 and later).
+
+    """
+
+    position: LogPosition
+    replica_id: int
+    tsn: int
+    lsn: int
+    space_id: int | None = None
+
+
+class _Transaction(NamedTuple):
+    """The first or last transaction of a part; `ended` says whether its last row is in the part."""
+
+    position: LogPosition
+    replica_id: int
+    tsn: int
+    lsn: int
+    waits: int
+    ended: bool
+
+
+@dataclass(frozen=True)
+class Transactions:
+    """The transactions of a part that wait, and its first and last transaction; None where it has no rows."""
+
+    waiting: tuple[WaitingTransaction, ...] = ()
+    first: _Transaction | None = None
+    last: _Transaction | None = None
+
+
+def transactions_of(
+    segment: int,
+    positions: Int64s,
+    rows: Int64s,
+    commits: npt.NDArray[np.bool_],
+    waits: Int64s,
+    replica: Int64s,
+    tsn: Int64s,
+    lsn: Int64s,
+) -> Transactions:
+    """Return which transactions of some consecutive rows wait.
+
+    Parameters
+    ----------
+    segment : int
+        Of the rows.
+    positions, rows : int64[n]
+        Of each row within the segment.
+    commits : bool[n]
+        Whether a row is the last one of its transaction.
+    waits : int64[n]
+        Of each row: `ASYNCHRONOUS`, `FLAGGED`, or the id of the space that makes it wait.
+    replica, tsn, lsn : int64[n]
+
+    """
+    begins = np.flatnonzero(np.concatenate(([True], commits[:-1])))
+    ends = np.concatenate((begins[1:] - 1, [commits.size - 1]))
+    # A transaction waits as a whole as soon as one of its rows does.
+    why = np.maximum.reduceat(waits, begins)
+    reported = why != ASYNCHRONOUS
+    reported[[0, -1]] = True
+    found = [
+        _Transaction(
+            LogPosition(segment, int(positions[a]), int(rows[a])),
+            *(int(replica[b]), int(tsn[b]), int(lsn[b]), int(w), bool(commits[b])),
+        )
+        for a, b, w in zip(begins[reported], ends[reported], why[reported], strict=True)
+    ]
+    return Transactions(_waiting(found), found[0], found[-1])
+
+
+def _waiting(transactions: Iterable[_Transaction]) -> tuple[WaitingTransaction, ...]:
+    return tuple(
+        WaitingTransaction(*one[:4], None if one.waits == FLAGGED else one.waits)
+        for one in transactions
+        if one.waits != ASYNCHRONOUS
+    )
+
+
+def join(parts: Iterable[Transactions]) -> Transactions:
+    """Return the transactions of parts that follow one another in the log."""
+    waiting: list[WaitingTransaction] = []
+    first: _Transaction | None = None
+    last: _Transaction | None = None
+    for part in parts:
+        if part.first is None:
+            continue
+        if last is None or last.ended:
+            waiting += part.waiting
+            first, last = first or part.first, part.last
+            continue
+        whole = part.first._replace(position=last.position, waits=max(last.waits, part.first.waits))
+        before, behind = len(_waiting([last])), len(_waiting([part.first]))
+        del waiting[len(waiting) - before :]
+        waiting += [*_waiting([whole]), *part.waiting[behind:]]
+        first = whole if first == last else first
+        last = whole if part.first == part.last else part.last
+    return Transactions(tuple(waiting), first, last)

@@ -1,0 +1,151 @@
+"""Which versions must be read before a batch's rows can be reduced and resolved.
+
+Pure. As few as the log allows: the first row of a key that is an INSERT proves that its replicaset had no version, so where
+one replicaset writes a table, nothing is read for it.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+from numpy.typing import NDArray
+
+from pipeline.changelog.rows import ACTIONS, INSERT
+from pipeline.reduce.reduce_plan import ReducePlan
+from udfs.grouping import Groups, group
+from udfs.kernels.lives import OPERATION
+
+Int32s = NDArray[np.int32]
+
+
+@dataclass(frozen=True)
+class KeyedRows:
+    """Keyed rows, brought together by key.
+
+    Parameters
+    ----------
+    rows : pyarrow.Table
+        `pipeline.changelog.rows.KEYED`, each replicaset's rows in the order of its log; one chunk a column.
+    slots : int32[rows]
+        Slot of each row.
+    groups : Groups
+        By (slot, key).
+
+    """
+
+    rows: pa.Table
+    slots: Int32s
+    groups: Groups
+
+
+@dataclass(frozen=True)
+class BaseRequest:
+    """Versions of one table that are needed.
+
+    Parameters
+    ----------
+    table : int
+        Its number.
+    keys : pyarrow.BinaryArray
+        Keys whose versions are needed, of all replicasets; some may be there twice.
+    replicasets : frozenset of int
+        Replicasets of which all versions are needed.
+    with_tuples : bool
+        Whether the tuples are needed too.
+    with_versions : bool
+        Whether versions can be in `_versions`.
+
+    """
+
+    table: int
+    keys: pa.Array
+    replicasets: frozenset[int] = frozenset()
+    with_tuples: bool = False
+    with_versions: bool = False
+
+
+def keyed_rows(rows: pa.Table, plan: ReducePlan) -> KeyedRows:
+    """Return keyed rows with their keys brought together."""
+    whole = rows.combine_chunks()
+    slots = plan.meaning_slots[_numbers(whole["meaning"])]
+    keys = _whole(whole["key"])
+    return KeyedRows(whole, slots, group(slots, keys))
+
+
+def base_requests(keyed: KeyedRows, plan: ReducePlan) -> list[BaseRequest]:
+    """Return which versions must be read to reduce rows, and to resolve what comes of them."""
+    wanted: dict[int, list[pa.Array]] = {}
+    needs_tuples: set[int] = set()
+    lineages = plan.slot_lineages[keyed.slots]
+    firsts = keyed.groups.firsts
+    types = _numbers(keyed.rows["type"])
+    operated = set(np.unique(lineages[ACTIONS[types] == OPERATION]).tolist())
+    first_lineages, first_types = lineages[firsts], types[firsts]
+    keys = _whole(keyed.rows["key"])
+    for number in np.unique(first_lineages).tolist():
+        own = first_lineages == number
+        base, final = int(plan.base_tables[number]), int(plan.final_tables[number])
+        for table in {base, final} - {-1}:
+            if plan.is_empty[table] or not (table == base or plan.is_contended[table]):
+                continue
+            rows = own if not _proves(plan, number, table) else own & (first_types != INSERT)
+            if rows.any():
+                wanted.setdefault(table, []).append(keys.take(pa.array(firsts[rows])))
+                if number in operated or plan.is_contended[table]:
+                    needs_tuples.add(table)
+    changed: dict[int, set[int]] = {}
+    for number, lineage in enumerate(plan.lineages):
+        base = int(plan.base_tables[number])
+        if plan.is_active[number] and lineage.changes_base and base >= 0 and not plan.is_empty[base]:
+            changed.setdefault(base, set()).add(lineage.replicaset_id)
+            needs_tuples.add(base)
+    return [
+        BaseRequest(
+            table,
+            pa.concat_arrays(wanted[table]) if table in wanted else pa.array([], pa.binary()),
+            frozenset(changed.get(table, ())),
+            table in needs_tuples,
+            plan.is_contended[table] or table in changed,
+        )
+        for table in sorted(wanted.keys() | changed.keys())
+    ]
+
+
+def _proves(plan: ReducePlan, lineage: int, table: int) -> bool:
+    """Whether an INSERT that comes first proves that a table has no version of its key."""
+    return not plan.is_contended[table] and plan.lineages[lineage].replicaset_id not in plan.has_loss
+
+
+def more_requests(changes: pa.Table, read: list[BaseRequest], plan: ReducePlan) -> list[BaseRequest]:
+    """Return which versions must be read beside, for keys that came into a contended table by a rename or another key."""
+    known = {request.table: request for request in read}
+    found = []
+    tables = _numbers(changes["table"])
+    incoming = {
+        int(plan.final_tables[number])
+        for number, one in enumerate(plan.lineages)
+        if plan.is_active[number] and (one.leaves_base or len(one.eras) > 1)
+    }
+    for table in sorted(incoming - {-1}):
+        if not plan.is_contended[table] or plan.is_empty[table]:
+            continue
+        keys = _whole(changes["key"].filter(pa.array(tables == table)))
+        if table in known:
+            keys = keys.filter(pc.invert(pc.is_in(keys, known[table].keys)))
+        if len(keys):
+            found.append(BaseRequest(table, keys, frozenset(), True, True))
+    return found
+
+
+def _numbers(column: pa.ChunkedArray) -> NDArray[np.int32]:
+    found: NDArray[np.int32] = column.to_numpy()
+    return found
+
+
+def _whole(column: pa.ChunkedArray) -> pa.Array:
+    if column.num_chunks == 1:
+        return column.chunk(0)
+    return pa.concat_arrays(column.chunks) if column.num_chunks else pa.array([], column.type)

@@ -1,0 +1,159 @@
+"""The rows of keys that are updated, applied one by one over the version before: UPDATE and UPSERT as Tarantool does them.
+
+This costs some microseconds of Python a row, and only rows of keys with an operation come here.
+Not here: what an operation does (`udfs.operations`), keys without one (`udfs.kernels.lives`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import asdict
+from typing import Any, NamedTuple
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+from pipeline.plan.tables import CHANGES
+from pipeline.reduce.reduce_plan import ReducePlan
+from udfs.fold_state import Fold
+from udfs.kernels.lives import DELETED, NONE, PRESENT, UNFIT
+from udfs.version import Version
+
+
+class FoldedKey(NamedTuple):
+    """What the rows of one key come to; times in microseconds since 1970."""
+
+    state: int
+    tuple: bytes | None
+    global_id: int | None
+    lsn: int | None
+    timestamp: int | None
+    created: int | None
+    is_changed: bool
+    faults: list[dict[str, Any]]
+
+
+class BaseVersion(NamedTuple):
+    """The version before; as in `pipeline.reduce.versions.ENTRIES`."""
+
+    state: int
+    tuple: bytes | None
+    global_id: int | None
+    lsn: int | None
+    timestamp: int | None
+    created: int | None
+
+
+def fold_keys(
+    rows: pa.Table,
+    keys: NDArray[np.int32],
+    truncations: NDArray[np.int32],
+    bases: dict[int, BaseVersion],
+    ends: dict[int, tuple[int, bool]],
+    plan: ReducePlan,
+) -> dict[int, FoldedKey]:
+    """Return what the rows of some keys come to.
+
+    Parameters
+    ----------
+    rows : pyarrow.Table
+        `pipeline.changelog.rows.KEYED`, of these keys alone; each key's rows together, in the order of the log.
+    keys : int32[rows]
+        Number of each row's key.
+    truncations : int32[rows]
+        How many truncations stand before the row.
+    bases : dict of int to BaseVersion
+        By key.
+    ends : dict of int to (int, bool)
+        By key: how many truncations there are, and whether a snapshot says anew what the key's space holds.
+    plan : ReducePlan
+
+    """
+    versions = plan.meanings.versions[rows["meaning"].to_numpy()]
+    distinct, layouts = np.unique(versions, return_inverse=True)
+    fold = _KeyFold(Fold([plan.format(int(version)) for version in distinct]))
+    found: dict[int, FoldedKey] = {}
+    current = -1
+    snapshots = rows["is_snapshot"].to_pylist()
+    for key, before, is_snapshot, row in zip(
+        keys.tolist(), truncations.tolist(), snapshots, _changes(rows, layouts.tolist()), strict=True
+    ):
+        if key != current:
+            if current >= 0:
+                found[current] = fold.end(*ends[current])
+            current = key
+            fold.begin(bases.get(key))
+        fold.apply(row, before, is_snapshot, ends[key][1])
+    if current >= 0:
+        found[current] = fold.end(*ends[current])
+    return found
+
+
+def _changes(rows: pa.Table, layouts: list[int]) -> Iterator[tuple[Any, ...]]:
+    """Yield each row as `udfs.version.Change`."""
+    kinds = [CHANGES[kind] for kind in rows["type"].to_pylist()]
+    columns = (rows[name].to_pylist() for name in ("tuple", "operations", "index_base", "global_id", "lsn"))
+    times = rows["timestamp"].cast(pa.int64()).to_pylist()
+    return zip(kinds, *columns, times, layouts, strict=True)
+
+
+class _KeyFold:
+    """The state of one key, with the events that end its versions."""
+
+    def __init__(self, fold: Fold) -> None:
+        self._fold = fold
+        self._faults: list[dict[str, Any]] = []
+        self._truncations, self._is_in_snapshot, self._is_swept, self._ended = 0, False, False, False
+
+    def begin(self, base: BaseVersion | None) -> None:
+        self._truncations, self._is_in_snapshot, self._is_swept, self._ended = 0, False, False, False
+        self._faults = []
+        if base is None or base.state == NONE:
+            self._fold.start(None)
+            return
+        version = Version(
+            *(base.tuple, base.global_id or 0, base.lsn or 0, base.timestamp, base.created),
+        )
+        self._fold.start(version, base.state == UNFIT and base.tuple is None)
+
+    def apply(self, row: tuple[Any, ...], truncations: int, is_snapshot: bool, is_renewed: bool) -> None:
+        if truncations > self._truncations:
+            self._truncations = truncations
+            self._remove()
+        if is_renewed and is_snapshot:
+            self._is_in_snapshot = True
+            fold = self._fold
+            if fold.is_present and not fold.is_unfit and fold.version.tuple == row[1]:
+                return
+        elif is_renewed and not self._is_swept:
+            self._sweep()
+        self._fold.apply(row)
+
+    def end(self, truncations: int, is_renewed: bool) -> FoldedKey:
+        if truncations > self._truncations:
+            self._remove()
+        if is_renewed and not self._is_swept:
+            self._sweep()
+        fold = self._fold
+        version = fold.version
+        state = PRESENT if fold.is_present else (DELETED if version.lsn else NONE)
+        state = UNFIT if fold.is_unfit else state
+        faults = [*self._faults, *map(asdict, fold.faults)]
+        return FoldedKey(
+            *(state, version.tuple if state in (PRESENT, UNFIT) else None),
+            *(version.global_id, version.lsn, version.timestamp, version.created),
+            fold.is_changed or self._ended or bool(faults),
+            faults,
+        )
+
+    def _sweep(self) -> None:
+        self._is_swept = True
+        if not self._is_in_snapshot:
+            self._remove()
+
+    def _remove(self) -> None:
+        if self._fold.is_present:
+            self._faults += map(asdict, self._fold.faults)
+            self._fold.start(None)
+            self._ended = True

@@ -1,0 +1,437 @@
+"""Keyed rows and the versions before → the versions that changed: each replicaset's own, whatever its spaces are called.
+
+Pure. Rows are reduced slot by slot: a slot is an era of a lineage, in which a key is a key. Where a primary key changes, the
+versions so far continue in the next slot under their new keys. At the end each lineage's versions go to its table; the
+table that they left loses them.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+from numpy.typing import NDArray
+
+from pipeline.changelog.rows import ACTIONS, KEY_ERRORS
+from pipeline.reduce.base import KeyedRows
+from pipeline.reduce.fold import BaseVersion, FoldedKey, fold_keys
+from pipeline.reduce.reduce_plan import ReducePlan
+from pipeline.reduce.versions import CHANGES, FAULT, MERGED, time_column, times_of
+from udfs.grouping import group
+from udfs.kernels.lives import NO_ROW, NO_TIME, NONE, OPERATION, PRESENT, UNFIT, reduce_rows
+from udfs.keys import canonical_keys_by
+
+Int8s = NDArray[np.int8]
+Int32s = NDArray[np.int32]
+Int64s = NDArray[np.int64]
+Flags = NDArray[np.bool_]
+
+
+@dataclass
+class _Versions:
+    """The versions of all keys while they are reduced: one place a (slot, key).
+
+    `tuples` and `names` say where a version's tuple, and its global id and lsn, are: a number of the rows, behind them of
+    the entries, behind them of the folded keys; -1 for nowhere.
+    """
+
+    slots: Int32s
+    keys: pa.Array
+    states: Int8s
+    times: Int64s
+    created: Int64s
+    tuples: Int64s
+    names: Int64s
+    bases: Int64s
+    base_states: Int8s
+    is_changed: Flags
+
+
+@dataclass(frozen=True)
+class Reduced:
+    """What a batch changes.
+
+    Parameters
+    ----------
+    changes : pyarrow.Table
+        `pipeline.reduce.versions.CHANGES`.
+    lost : pyarrow.Table
+        Versions whose tuple does not have the primary key that their space got: `pipeline.changelog.rows.KEY_ERRORS`.
+
+    """
+
+    changes: pa.Table
+    lost: pa.Table
+
+
+def reduce(keyed: KeyedRows, entries: pa.Table, plan: ReducePlan) -> Reduced:
+    """Return the versions that a batch changes.
+
+    Parameters
+    ----------
+    keyed : KeyedRows
+    entries : pyarrow.Table
+        `pipeline.reduce.versions.ENTRIES`: what `pipeline.reduce.base.base_requests` asks for.
+    plan : ReducePlan
+
+    """
+    work = _Reduction(keyed, entries.combine_chunks(), plan)
+    for era in range(work.eras):
+        work.reduce_era(era)
+    return work.reduced()
+
+
+class _Reduction:
+    def __init__(self, keyed: KeyedRows, entries: pa.Table, plan: ReducePlan) -> None:
+        self.keyed, self.entries, self.plan = keyed, entries, plan
+        self.rows = keyed.rows
+        self.types = self.rows["type"].to_numpy()
+        self.folded: list[FoldedKey] = []
+        self.faults: dict[int, list[dict[str, Any]]] = {}
+        self.lost: list[pa.Table] = []
+        active = [len(one.eras) for one, is_in in zip(plan.lineages, plan.is_active, strict=True) if is_in]
+        self.eras = max(active, default=1)
+        self.versions = self._begin()
+
+    def _begin(self) -> _Versions:
+        """Return the versions before the batch, of the keys of its rows and of those that it changes without a row."""
+        groups, plan = self.keyed.groups, self.plan
+        count = len(groups)
+        entry_slots = self._entry_slots()
+        numbers = groups.find(entry_slots, _whole(self.entries["key"]))
+        numbers[entry_slots < 0] = NO_ROW
+        changes_base = np.array([one.changes_base for one in plan.lineages], np.bool_)
+        beside = (numbers < 0) & (entry_slots >= 0)
+        beside[beside] = changes_base[plan.slot_lineages[entry_slots[beside]]]
+        extra = np.flatnonzero(beside)
+        numbers[extra] = count + np.arange(len(extra), dtype=np.int32)
+        size = count + len(extra)
+        keys = _whole(self.rows["key"]).take(pa.array(groups.firsts))
+        if len(extra):
+            keys = pa.concat_arrays([keys, _whole(self.entries["key"]).take(pa.array(extra))])
+        versions = _Versions(
+            slots=np.concatenate([self.keyed.slots[groups.firsts], entry_slots[extra]]),
+            keys=keys,
+            states=np.zeros(size, np.int8),
+            times=np.full(size, NO_TIME, np.int64),
+            created=np.full(size, NO_TIME, np.int64),
+            tuples=np.full(size, NO_ROW, np.int64),
+            names=np.full(size, NO_ROW, np.int64),
+            bases=np.full(size, NO_ROW, np.int64),
+            base_states=np.zeros(size, np.int8),
+            is_changed=np.zeros(size, np.bool_),
+        )
+        known = np.flatnonzero(numbers >= 0)
+        self._set(versions, numbers[known], known)
+        return versions
+
+    def _entry_slots(self) -> Int32s:
+        """Return the slot of each entry: the first one of the lineage whose version it is; -1 where there is none."""
+        plan, entries = self.plan, self.entries
+        starts = {
+            (int(plan.base_tables[number]), one.replicaset_id): int(plan.slot_starts[number])
+            for number, one in enumerate(plan.lineages)
+            if plan.is_active[number] and plan.base_tables[number] >= 0
+        }
+        pairs = (entries["table"].to_numpy().astype(np.int64) << 32) | (
+            entries["replicaset_id"].to_numpy().astype(np.int64) & 0xFFFFFFFF
+        )
+        distinct, places = np.unique(pairs, return_inverse=True)
+        slots = [starts.get((int(pair) >> 32, _signed(int(pair))), NO_ROW) for pair in distinct]
+        found = np.array([*slots, NO_ROW], np.int32)[places]
+        found[entries["state"].to_numpy() == MERGED] = NO_ROW
+        return found
+
+    def _set(self, versions: _Versions, numbers: Int32s, rows: NDArray[np.intp]) -> None:
+        """Note the entries that are the versions before."""
+        entries = self.entries
+        states = entries["state"].to_numpy()[rows]
+        versions.states[numbers] = versions.base_states[numbers] = states
+        versions.times[numbers] = times_of(entries["timestamp"])[rows]
+        versions.created[numbers] = times_of(entries["created"])[rows]
+        versions.bases[numbers] = rows
+        versions.tuples[numbers] = versions.names[numbers] = self.rows.num_rows + rows
+
+    def reduce_era(self, era: int) -> None:
+        """Reduce the rows of one era of each lineage, and carry what lives on into the next one."""
+        plan, versions = self.plan, self.versions
+        slots, lineages = versions.slots, plan.slot_lineages
+        own, groups = np.ones(len(slots), np.bool_), self.keyed.groups.ids
+        if self.eras > 1:
+            eras = np.arange(len(lineages)) - plan.slot_starts[lineages]
+            own = eras[slots] == era
+            groups = np.where(eras[self.keyed.slots] == era, groups, np.int32(NO_ROW))
+        truncations = np.where(own, plan.slot_truncations[slots], 0).astype(np.int32)
+        renewed = np.array([one.is_renewed for one in plan.lineages], np.bool_)
+        is_renewed = own & (era == 0) & renewed[lineages[slots]]
+        operated = np.unique(groups[(ACTIONS[self.types] == OPERATION) & (groups >= 0)])
+        if len(operated):
+            bases = self._base_versions(operated)
+            self._fold(groups, operated, bases, truncations, is_renewed)
+            is_operated = np.zeros(len(slots) + 1, np.bool_)
+            is_operated[operated] = True
+            groups = np.where(is_operated[groups], np.int32(NO_ROW), groups)
+            truncations[operated], is_renewed[operated] = 0, False
+        self._reduce(groups, truncations, is_renewed)
+        if era + 1 < self.eras:
+            self._carry(era, own)
+
+    def _reduce(self, groups: Int32s, truncations: Int32s, is_renewed: Flags) -> None:
+        """Reduce the rows of keys without operations."""
+        versions, rows, size = self.versions, self.rows, len(self.versions.slots)
+        sources, events = np.empty(size, np.int32), np.empty(size, np.int32)
+        before = versions.states.copy()
+        reduce_rows(
+            *(groups, ACTIONS[self.types], times_of(rows["timestamp"])),
+            self.plan.meanings.truncations[rows["meaning"].to_numpy()],
+            _whole(rows["is_snapshot"]).cast(pa.uint8()).to_numpy(zero_copy_only=False),
+            self._is_same(groups, is_renewed),
+            *(truncations, is_renewed.astype(np.uint8), versions.states, versions.times, versions.created),
+            *(sources, events, np.zeros(size, np.int32)),
+        )
+        changed = (events >= 0) | (versions.states != before)
+        versions.is_changed |= changed
+        given, named = sources >= 0, events >= 0
+        versions.tuples[given], versions.names[named] = sources[given], events[named]
+        gone = changed & (versions.states != PRESENT)
+        versions.tuples[gone] = NO_ROW
+        versions.names[gone & (versions.states == NONE)] = NO_ROW
+
+    def _is_same(self, groups: Int32s, is_renewed: Flags) -> NDArray[np.uint8]:
+        """Return whether a row of a snapshot has the tuple that its key has already."""
+        result = np.zeros(len(groups), np.uint8)
+        if not is_renewed.any():
+            return result
+        rows = np.flatnonzero((groups >= 0) & (self.versions.tuples[np.maximum(groups, 0)] >= 0))
+        one = _whole(self.rows["tuple"]).take(pa.array(rows))
+        other = self._tuples(self.versions.tuples[groups[rows]])
+        same = pc.fill_null(pc.equal(one, other), False)
+        result[rows] = same.cast(pa.uint8()).to_numpy(zero_copy_only=False)
+        return result
+
+    def _fold(
+        self,
+        groups: Int32s,
+        operated: Int32s,
+        bases: dict[int, BaseVersion],
+        truncations: Int32s,
+        is_renewed: Flags,
+    ) -> None:
+        """Apply the rows of keys with operations one by one."""
+        versions = self.versions
+        is_operated = np.zeros(len(versions.slots) + 1, np.bool_)
+        is_operated[operated] = True
+        rows = np.flatnonzero(is_operated[groups])
+        rows = rows[np.argsort(groups[rows], kind="stable")]
+        ends = {int(key): (int(truncations[key]), bool(is_renewed[key])) for key in operated}
+        own = self.rows.take(pa.array(rows)).combine_chunks()
+        before = self.plan.meanings.truncations[own["meaning"].to_numpy()]
+        offset = self.rows.num_rows + self.entries.num_rows
+        for key, found in fold_keys(own, groups[rows], before, bases, ends, self.plan).items():
+            place = offset + len(self.folded)
+            self.folded.append(found)
+            versions.states[key] = found.state
+            versions.times[key] = NO_TIME if found.timestamp is None else found.timestamp
+            versions.created[key] = NO_TIME if found.created is None else found.created
+            versions.tuples[key] = versions.names[key] = place
+            versions.is_changed[key] |= found.is_changed
+            if found.faults:
+                self.faults.setdefault(key, []).extend(found.faults)
+
+    def _base_versions(self, keys: Int32s) -> dict[int, BaseVersion]:
+        """Return the versions of some keys as they are before an era; none of a key that has none."""
+        versions = self.versions
+        known = keys[versions.states[keys] != NONE]
+        tuples = self._tuples(versions.tuples[known]).to_pylist()
+        ids, lsns = (self._named(name, versions.names[known]).to_pylist() for name in ("global_id", "lsn"))
+        times, created = (
+            time_column(column[known]).cast(pa.int64()).to_pylist()
+            for column in (versions.times, versions.created)
+        )
+        states = versions.states[known].tolist()
+        rows = zip(known.tolist(), states, tuples, ids, lsns, times, created, strict=True)
+        return {key: BaseVersion(*version) for key, *version in rows}
+
+    def _tuples(self, places: Int64s) -> pa.Array:
+        """Return the tuples at some places; null for -1."""
+        folded = pa.array([one.tuple for one in self.folded], pa.binary())
+        return _taken([_whole(self.rows["tuple"]), _whole(self.entries["tuple"]), folded], places)
+
+    def _named(self, column: str, places: Int64s) -> pa.Array:
+        """Return the global ids or lsns at some places; null for -1."""
+        folded = pa.array([getattr(one, column) or None for one in self.folded], pa.int64())
+        return _taken([_whole(self.rows[column]), _whole(self.entries[column]), folded], places)
+
+    def _carry(self, era: int, own: Flags) -> None:
+        """Carry the versions that live on into the next era, under the keys that they get there."""
+        plan, versions = self.plan, self.versions
+        lasts = (plan.slot_starts[1:] - 1)[plan.slot_lineages]
+        lives = (versions.states == PRESENT) | (versions.states == UNFIT)
+        moved = np.flatnonzero(own & lives & (versions.slots < lasts[versions.slots]))
+        if not len(moved):
+            return
+        slots = versions.slots[moved] + 1
+        definitions = np.array([era.version for one in plan.lineages for era in one.eras], np.int32)
+        tuples = self._tuples(versions.tuples[moved])
+        found = canonical_keys_by(tuples, plan.meanings.keys, pa.array(definitions[slots]))
+        keys, errors = found.field("key"), found.field("error")
+        if keys.null_count:
+            self._lose(moved, keys, errors)
+            known = pc.is_valid(keys).to_numpy(zero_copy_only=False)
+            moved, slots, keys = moved[known], slots[known], keys.filter(pa.array(known))
+        numbers = self.keyed.groups.find(slots, keys)
+        fresh = np.flatnonzero(numbers < 0)
+        numbers[fresh] = len(versions.slots) + np.arange(len(fresh), dtype=np.int32)
+        self._extend(slots[fresh], keys.take(pa.array(fresh)))
+        versions = self.versions
+        for column in (versions.states, versions.times, versions.created, versions.tuples, versions.names):
+            column[numbers] = column[moved]
+        versions.is_changed[numbers] = True
+
+    def _extend(self, slots: Int32s, keys: pa.Array) -> None:
+        old, count = self.versions, len(slots)
+        nowhere = np.full(count, NO_ROW, np.int64)
+        times = np.full(count, NO_TIME, np.int64)
+        states, unchanged = np.zeros(count, np.int8), np.zeros(count, np.bool_)
+        self.versions = _Versions(
+            np.concatenate([old.slots, slots]),
+            pa.concat_arrays([old.keys, keys]),
+            np.concatenate([old.states, states]),
+            np.concatenate([old.times, times]),
+            np.concatenate([old.created, times]),
+            np.concatenate([old.tuples, nowhere]),
+            np.concatenate([old.names, nowhere]),
+            np.concatenate([old.bases, nowhere]),
+            np.concatenate([old.base_states, states]),
+            np.concatenate([old.is_changed, unchanged]),
+        )
+
+    def _lose(self, moved: NDArray[np.intp], keys: pa.Array, errors: pa.Array) -> None:
+        """Note the versions of which nobody can tell the new key."""
+        bad = pc.is_null(keys).to_numpy(zero_copy_only=False)
+        names = self.versions.names[moved[bad]]
+        unknown = "its tuple is not known, so the key that its space got cannot be told"
+        columns = [
+            pa.array(self.plan.slot_lineages[self.versions.slots[moved[bad]]]),
+            self._named("global_id", names),
+            self._named("lsn", names),
+            errors.filter(pa.array(bad)).fill_null(unknown),
+        ]
+        self.lost.append(pa.Table.from_arrays(columns, schema=KEY_ERRORS))
+
+    def reduced(self) -> Reduced:
+        """Return what changed, table by table."""
+        plan, versions = self.plan, self.versions
+        lineages = plan.slot_lineages[versions.slots]
+        is_last = versions.slots == (plan.slot_starts[1:] - 1)[lineages]
+        leaves = np.array([one.leaves_base for one in plan.lineages], np.bool_)[lineages]
+        stays = is_last & ~leaves
+        found = [self._changes(np.flatnonzero(stays & versions.is_changed), lineages)]
+        left = np.flatnonzero((versions.bases >= 0) & ~stays)
+        if len(left):
+            found.append(self._left(left, lineages))
+        arrived = np.flatnonzero(is_last & leaves & (versions.states != NONE))
+        if len(arrived):
+            found.append(self._changes(arrived, lineages, with_base=False))
+        if len(left) or self._is_shared():
+            found = [self._merged(pa.concat_tables(found))]
+        changes = pa.concat_tables(found).drop_columns(["rank"])
+        lost = pa.concat_tables(self.lost) if self.lost else KEY_ERRORS.empty_table()
+        return Reduced(changes, lost)
+
+    def _is_shared(self) -> bool:
+        """Whether several lineages of a replicaset change one table."""
+        plan = self.plan
+        active = [number for number, is_in in enumerate(plan.is_active) if is_in]
+        return len({(plan.lineages[i].replicaset_id, plan.lineages[i].table) for i in active}) < len(active)
+
+    def _changes(self, places: NDArray[np.intp], lineages: Int32s, *, with_base: bool = True) -> pa.Table:
+        """Return the versions at some places, in the tables where their lineages are at the end."""
+        plan, versions = self.plan, self.versions
+        own, names = lineages[places], versions.names[places]
+        bases = versions.bases[places] if with_base else np.full(len(places), NO_ROW, np.int64)
+        faults = pa.nulls(len(places), pa.list_(FAULT))
+        if self.faults:
+            faults = pa.array([self.faults.get(int(place)) for place in places], pa.list_(FAULT))
+        columns = [
+            pa.array(plan.final_tables[own]),
+            pa.array(plan.replicasets[own]),
+            _taken([versions.keys], places),
+            pa.array(versions.states[places]),
+            self._tuples(versions.tuples[places]),
+            self._named("global_id", names),
+            self._named("lsn", names),
+            time_column(versions.times[places]),
+            time_column(versions.created[places]),
+            faults,
+            pa.array(bases),
+            pa.array(plan.ranks[own]),
+        ]
+        return pa.Table.from_arrays(columns, schema=_RANKED)
+
+    def _left(self, places: NDArray[np.intp], lineages: Int32s) -> pa.Table:
+        """Return the versions before that are not where they were: their space has another name, or other keys."""
+        plan, versions = self.plan, self.versions
+        own, count = lineages[places], len(places)
+        nothing = {
+            name: pa.nulls(count, _RANKED.field(name).type)
+            for name in ("tuple", "global_id", "lsn", "timestamp", "created", "faults")
+        }
+        columns = {
+            **nothing,
+            "table": pa.array(plan.base_tables[own]),
+            "replicaset_id": pa.array(plan.replicasets[own]),
+            "key": _taken([versions.keys], places),
+            "state": pa.array(np.full(count, NONE, np.int8)),
+            "base": pa.array(versions.bases[places]),
+            "rank": pa.array(np.full(count, -1, np.int32)),
+        }
+        return pa.Table.from_arrays([columns[name] for name in _RANKED.names], schema=_RANKED)
+
+    def _merged(self, changes: pa.Table) -> pa.Table:
+        """Return one change a (table, replicaset, key): the version of the lineage that came last, if it has any."""
+        whole = changes.combine_chunks()
+        tables = whole["table"].to_numpy().astype(np.int64)
+        pairs = (tables << 32) | (whole["replicaset_id"].to_numpy().astype(np.int64) & 0xFFFFFFFF)
+        _, partitions = np.unique(pairs, return_inverse=True)
+        groups = group(partitions.astype(np.int32), _whole(whole["key"]))
+        has_version = whole["state"].to_numpy() != NONE
+        order = np.lexsort((whole["rank"].to_numpy(), has_version, groups.ids))
+        last = np.append(groups.ids[order][1:] != groups.ids[order][:-1], True)
+        chosen = order[last]
+        bases = np.full(len(groups), NO_ROW, np.int64)
+        own = whole["base"].to_numpy()
+        np.maximum.at(bases, groups.ids, own)
+        result = whole.take(pa.array(chosen))
+        place = result.schema.get_field_index("base")
+        return result.set_column(place, "base", pa.array(bases[groups.ids[chosen]]))
+
+
+_RANKED = CHANGES.append(pa.field("rank", pa.int32()))
+
+
+def _taken(parts: list[pa.Array], places: NDArray[np.int64]) -> pa.Array:
+    """Return the values at some places of arrays that follow one another; null for a negative place."""
+    first = len(parts[0])
+    if not len(places):
+        return parts[0].slice(0, 0)
+    if places.min() >= 0 and places.max() < first:
+        if len(places) == first and (places == np.arange(first)).all():
+            return parts[0]
+        return parts[0].take(pa.array(places))
+    whole = pa.concat_arrays(parts) if len(parts) > 1 else parts[0]
+    return whole.take(pa.array(places, mask=places < 0))
+
+
+def _signed(pair: int) -> int:
+    low = pair & 0xFFFFFFFF
+    return low - (1 << 32) if low >= 1 << 31 else low
+
+
+def _whole(column: pa.ChunkedArray) -> pa.Array:
+    if column.num_chunks == 1:
+        return column.chunk(0)
+    return pa.concat_arrays(column.chunks) if column.num_chunks else pa.array([], column.type)

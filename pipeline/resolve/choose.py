@@ -1,0 +1,259 @@
+"""before_replace over the versions of contended keys: which version stands, or what tuple a policy makes of them.
+
+Pure, for all tables at once. The policy of each table ranks its versions; of equal ranks the later version wins by the
+configured sequence, else by its time, then by the uuids of replicaset and instance and the lsn. So the result depends on
+the versions alone, in whatever order they came. A policy that makes tuples is called for contended keys only.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+from pipeline.resolve.resolve_plan import ResolvePlan, TablePolicy
+from udfs.before_replace.candidate import Candidate
+from udfs.before_replace.custom import Outcome
+from udfs.before_replace.policy import Versions
+from udfs.kernels.lives import DELETED, NO_TIME, PRESENT, UNFIT
+from udfs.keys import canonical_keys
+from udfs.sequence import ranks_of, sequence_bytes
+
+BY_RANK, BY_SEQUENCE, BY_TIME, BY_UUID, BY_RESULT = range(5)
+"""What a version lost by."""
+
+NOBODY, MADE = -1, -2
+"""Instead of the number of a version: no version stands; the tuple that the policy made stands."""
+
+Int64s = NDArray[np.int64]
+Int32s = NDArray[np.int32]
+Flags = NDArray[np.bool_]
+
+
+@dataclass(frozen=True)
+class KeyVersions:
+    """Versions of keys: at most one a (key, replicaset).
+
+    Parameters
+    ----------
+    keys : int32[n]
+        Number of each version's key.
+    tables : int32[n]
+        Number of its table.
+    replicasets : int32[n]
+    states : int8[n]
+        `pipeline.reduce.versions`; a merged row is no version and takes no part.
+    tuples : pyarrow.BinaryArray
+    global_ids, lsns : int64[n]
+        -1 where unknown.
+    times, created : int64[n]
+        Microseconds since 1970, `NO_TIME` where unknown.
+
+    """
+
+    keys: Int32s
+    tables: Int32s
+    replicasets: Int32s
+    states: NDArray[np.int8]
+    tuples: pa.Array
+    global_ids: Int64s
+    lsns: Int64s
+    times: Int64s
+    created: Int64s
+
+
+@dataclass(frozen=True)
+class Choices:
+    """What was chosen.
+
+    Parameters
+    ----------
+    winners : int64[keys]
+        The version that stands under each key, `NOBODY` or `MADE`.
+    last : int64[keys]
+        The version that is last in the order, `NOBODY` where none takes part.
+    is_decision : bool[keys]
+        Whether versions of several replicasets took part.
+    lost_by : int8[n]
+        What each version lost by.
+    made : dict of int to Outcome
+        By key: what the policy made, or why it made nothing.
+
+    """
+
+    winners: Int64s
+    last: Int64s
+    is_decision: Flags
+    lost_by: NDArray[np.int8]
+    made: dict[int, Outcome] = field(default_factory=dict)
+
+
+def choose(versions: KeyVersions, count: int, plan: ResolvePlan) -> Choices:
+    """Choose what stands under each key.
+
+    Parameters
+    ----------
+    versions : KeyVersions
+    count : int
+        How many keys there are.
+    plan : ResolvePlan
+
+    """
+    takes_deleted = np.array([table.takes_deleted for table in plan.tables], np.bool_)
+    deleted = (versions.states == DELETED) & takes_deleted[versions.tables]
+    takes_part = (versions.states == PRESENT) | (versions.states == UNFIT) | deleted
+    candidates = np.bincount(versions.keys[takes_part], minlength=count)
+    is_decision = candidates > 1
+    last = np.full(count, NOBODY, np.int64)
+    alone = np.flatnonzero(takes_part & ~is_decision[versions.keys])
+    last[versions.keys[alone]] = alone
+    lost_by = np.full(len(versions.keys), BY_UUID, np.int8)
+    contended = np.flatnonzero(takes_part & is_decision[versions.keys])
+    if not len(contended):
+        return Choices(last, last, is_decision, lost_by)
+    places = _places(versions, contended, plan)
+    order = np.lexsort([*reversed(places), versions.keys[contended].astype(np.int64)])
+    ordered = contended[order]
+    keys = versions.keys[ordered]
+    is_last = np.append(keys[1:] != keys[:-1], True)
+    last[keys[is_last]] = ordered[is_last]
+    _set_lost_by(lost_by, contended, places, versions, last)
+    winners = last.copy()
+    makes = np.array([table.policy.make is not None for table in plan.tables], np.bool_)
+    asked = ordered[makes[versions.tables[ordered]]]
+    made = _made(versions, asked, plan) if len(asked) else {}
+    for key, outcome in made.items():
+        winners[key] = MADE if outcome.tuple is not None else NOBODY
+        if outcome.winner is not None:
+            winners[key] = outcome.winner
+    own = makes[versions.tables] & is_decision[versions.keys]
+    lost_by[own] = BY_RESULT
+    return Choices(winners, last, is_decision, lost_by, made)
+
+
+def _places(versions: KeyVersions, rows: NDArray[np.intp], plan: ResolvePlan) -> list[Int64s]:
+    """Return the order of versions, as numbers from the first to the last thing that is compared."""
+    count = len(rows)
+    ranks, sequences = np.zeros(count, np.int64), np.zeros(count, np.int64)
+    times = versions.times[rows].copy()
+    tables = versions.tables[rows]
+    for number in np.unique(tables):
+        table, own = plan.tables[number], np.flatnonzero(tables == number)
+        found = rows[own]
+        tuples = versions.tuples.take(pa.array(found))
+        formats = table.format_of(versions.replicasets[found])
+        if table.policy.rank is not None:
+            columns = Versions(
+                tuples, formats, versions.replicasets[found], plan.replicasets, versions.created[found]
+            )
+            ranks[own] = table.policy.rank(columns, table.options, table.formats)
+        if table.options.sequence:
+            places = table.formats.places(table.options.sequence)
+            sequences[own] = ranks_of(sequence_bytes(tuples, formats, places))
+            times[own] = NO_TIME
+    return [
+        ranks,
+        sequences,
+        times,
+        _text_ranks(plan.replicasets)[versions.replicasets[rows]],
+        _text_ranks(plan.instances)[np.minimum(versions.global_ids[rows], len(plan.instances))],
+        versions.lsns[rows],
+    ]
+
+
+def _text_ranks(texts: object) -> Int64s:
+    """Return the rank of each text, behind them that of no text, which is the lowest."""
+    distinct, ranks = np.unique(np.array(texts, object).astype(str), return_inverse=True)
+    del distinct
+    found: Int64s = np.append(ranks.astype(np.int64) + 1, 0)
+    return found
+
+
+def _set_lost_by(
+    lost_by: NDArray[np.int8],
+    rows: NDArray[np.intp],
+    places: list[Int64s],
+    versions: KeyVersions,
+    last: Int64s,
+) -> None:
+    """Note the first thing in which each version differs from the last one of its key."""
+    index = np.full(len(lost_by), -1, np.int64)
+    index[rows] = np.arange(len(rows))
+    best = index[last[versions.keys[rows]]]
+    for number in (BY_TIME, BY_SEQUENCE, BY_RANK):
+        differs = places[number] != places[number][best]
+        lost_by[rows[differs]] = number
+
+
+def _made(versions: KeyVersions, ordered: NDArray[np.intp], plan: ResolvePlan) -> dict[int, Outcome]:
+    """Return what policies make of the versions of their keys, which come in order; `winner` numbers a version."""
+    keys = versions.keys[ordered]
+    starts = np.flatnonzero(np.append(True, keys[1:] != keys[:-1]))
+    tuples = versions.tuples.take(pa.array(ordered)).to_pylist()
+    lists: dict[int, list[tuple[int, list[Candidate], NDArray[np.intp]]]] = {}
+    found: dict[int, Outcome] = {}
+    for begin, end in zip(starts, np.append(starts[1:], len(keys)), strict=True):
+        rows = ordered[begin:end]
+        unknown = versions.states[rows] == UNFIT
+        if any(tuples[begin + i] is None for i in np.flatnonzero(unknown)):
+            # What a policy would make of a tuple that is not known, nobody can tell.
+            found[int(keys[begin])] = Outcome()
+            continue
+        table = int(versions.tables[rows[0]])
+        one = [
+            _candidate(versions, int(row), data, plan)
+            for row, data in zip(rows, tuples[begin:end], strict=True)
+        ]
+        lists.setdefault(table, []).append((int(keys[begin]), one, rows))
+    for number, asked in lists.items():
+        table_policy = plan.tables[number]
+        outcomes = _outcomes(table_policy, [one for _, one, _ in asked])
+        for (key, _, rows), outcome in zip(asked, outcomes, strict=True):
+            winner = None if outcome.winner is None else int(rows[outcome.winner])
+            found[key] = outcome._replace(winner=winner)
+    return found
+
+
+def _candidate(versions: KeyVersions, row: int, data: bytes | None, plan: ResolvePlan) -> Candidate:
+    global_id = int(versions.global_ids[row])
+    replicaset = int(versions.replicasets[row])
+    format_ = plan.tables[versions.tables[row]].format_of(versions.replicasets[row : row + 1])[0]
+    return Candidate(
+        data,
+        plan.replicasets[replicaset],
+        plan.instances[global_id] if global_id >= 0 else "",
+        int(versions.lsns[row]),
+        _time(versions.times[row]),
+        _time(versions.created[row]),
+        global_id=max(global_id, 0),
+        layout=max(int(format_), 0),
+    )
+
+
+def _time(value: np.int64) -> int | None:
+    return None if value == NO_TIME else int(value)
+
+
+def _outcomes(table: TablePolicy, keys: list[list[Candidate]]) -> list[Outcome]:
+    """Return what a policy makes of keys; a tuple with another primary key than its versions is a fault."""
+    make = table.policy.make
+    if make is None:
+        return [Outcome() for _ in keys]
+    outcomes = make(keys, table.options, table.formats)
+    layouts = pa.array([outcome.layout for outcome in outcomes], pa.int32())
+    tuples = pa.array([outcome.tuple for outcome in outcomes], pa.binary())
+    new = canonical_keys(tuples, table.formats.spaces, layouts).to_pylist()
+    known = [next((one for one in key if one.tuple is not None), key[0]) for key in keys]
+    old = canonical_keys(
+        pa.array([one.tuple for one in known], pa.binary()),
+        table.formats.spaces,
+        pa.array([one.layout for one in known], pa.int32()),
+    ).to_pylist()
+    found = []
+    for outcome, after, before in zip(outcomes, new, old, strict=True):
+        wrong = outcome.tuple is not None and after["key"] != before["key"]
+        reason = after["error"] or "the policy made a tuple with another primary key"
+        found.append(Outcome(fault=reason) if wrong else outcome)
+    return found

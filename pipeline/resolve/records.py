@@ -1,0 +1,270 @@
+"""What is recorded of resolved versions: rows of `_versions`, `_conflicts` and `_quarantine`. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+from pyspark.sql.pandas.types import to_arrow_schema
+
+from pipeline.reduce.reduce_plan import ReducePlan
+from pipeline.reduce.versions import NAMES, time_column
+from pipeline.resolve.choose import (
+    BY_RANK,
+    BY_RESULT,
+    BY_SEQUENCE,
+    BY_TIME,
+    BY_UUID,
+    MADE,
+    Choices,
+    KeyVersions,
+)
+from pipeline.resolve.resolve_plan import ResolvePlan, TablePolicy
+from schemas.tables import CONFLICTS, QUARANTINE, VERSIONS
+from udfs.kernels.lives import DELETED, NO_TIME, UNFIT
+
+VERSIONS_ARROW = to_arrow_schema(VERSIONS, timezone="UTC")
+CONFLICTS_ARROW = to_arrow_schema(CONFLICTS, timezone="UTC")
+QUARANTINE_ARROW = to_arrow_schema(QUARANTINE, timezone="UTC")
+
+Int64s = NDArray[np.int64]
+
+
+def spaces_of(tables: NDArray[np.int32], plan: ResolvePlan) -> pa.Array:
+    """Return the name of each row's table."""
+    return pa.array([table.name for table in plan.tables], pa.string()).take(pa.array(tables))
+
+
+def version_rows(columns: Mapping[str, pa.Array], states: NDArray[np.int8], plan: ResolvePlan) -> pa.Table:
+    """Return rows of `_versions`.
+
+    Parameters
+    ----------
+    columns : mapping of str to pyarrow.Array
+        space, key, replicaset_id, tuple, global_id, lsn, timestamp, created.
+    states : int8[n]
+        Of the versions; `NONE` says that there is none any more.
+    plan : ResolvePlan
+
+    """
+    names = pa.array([NAMES[state] for state in range(len(NAMES))], pa.string())
+    whole = {
+        **columns,
+        "state": names.take(pa.array(states)),
+        "epoch": pa.repeat(pa.scalar(plan.epoch, pa.int64()), len(states)),
+    }
+    return pa.Table.from_arrays([whole[f.name] for f in VERSIONS_ARROW], schema=VERSIONS_ARROW)
+
+
+def quarantine_rows(columns: Mapping[str, pa.Array], epoch: int) -> pa.Table:
+    """Return rows of `_quarantine`; columns that are not given are null."""
+    count = len(next(iter(columns.values())))
+    whole = {**columns, "epoch": pa.repeat(pa.scalar(epoch, pa.int64()), count)}
+    arrays = [whole[f.name] if f.name in whole else pa.nulls(count, f.type) for f in QUARANTINE_ARROW]
+    return pa.Table.from_arrays(arrays, schema=QUARANTINE_ARROW)
+
+
+def fault_rows(changes: pa.Table, plan: ResolvePlan) -> pa.Table:
+    """Return rows of `_quarantine`: rows of the log that could not be applied to their key.
+
+    Parameters
+    ----------
+    changes : pyarrow.Table
+        `pipeline.reduce.versions.CHANGES`.
+
+    """
+    faulty = changes.filter(pa.compute.is_valid(changes["faults"])).combine_chunks()
+    if not faulty.num_rows:
+        return QUARANTINE_ARROW.empty_table()
+    lists = faulty["faults"].combine_chunks()
+    parents = pa.compute.list_parent_indices(lists)
+    own, faults = faulty.take(parents).combine_chunks(), lists.flatten()
+    columns = {
+        "replicaset_id": own["replicaset_id"],
+        "space": spaces_of(own["table"].to_numpy(), plan),
+        "key": own["key"],
+        "tuple": own["tuple"],
+        "global_id": faults.field("global_id"),
+        "lsn": faults.field("lsn"),
+        "reason": faults.field("reason"),
+    }
+    return quarantine_rows({name: _whole(column) for name, column in columns.items()}, plan.epoch)
+
+
+def key_error_rows(errors: pa.Table, plan: ReducePlan, epoch: int) -> pa.Table:
+    """Return rows of `_quarantine` for rows without a key: of each table and replicaset one, which says how many there are.
+
+    Parameters
+    ----------
+    errors : pyarrow.Table
+        `pipeline.changelog.rows.KEY_ERRORS`.
+    plan : ReducePlan
+    epoch : int
+
+    """
+    worst: dict[tuple[int, int], tuple[str, int, int, int]] = {}
+    for row in errors.to_pylist():
+        lineage = row["lineage"]
+        place = (int(plan.final_tables[lineage]), int(plan.replicasets[lineage]))
+        one = (row["error"], row["lsn"] or -1, row["global_id"] or -1)
+        known = worst.get(place)
+        best = one if known is None else max(one, known[:3])
+        worst[place] = (*best, 1 if known is None else known[3] + 1)
+    rows = [
+        {
+            "epoch": epoch,
+            "replicaset_id": replicaset_id,
+            "space": plan.tables[table],
+            "global_id": None if global_id < 0 else global_id,
+            "lsn": None if lsn < 0 else lsn,
+            "reason": error if count == 1 else f"{error} (rows like it: {count})",
+        }
+        for (table, replicaset_id), (error, lsn, global_id, count) in worst.items()
+    ]
+    return pa.Table.from_pylist(rows, schema=QUARANTINE_ARROW)
+
+
+def undecided_rows(versions: KeyVersions, keys: pa.Array, choices: Choices, plan: ResolvePlan) -> pa.Table:
+    """Return rows of `_quarantine`: each version of a key of which the policy made nothing.
+
+    Parameters
+    ----------
+    keys : pyarrow.BinaryArray
+        The canonical key of each version.
+
+    """
+    reasons = {key: one.fault for key, one in choices.made.items() if one.fault is not None}
+    rows = np.flatnonzero(np.isin(versions.keys, list(reasons)))
+    if not len(rows):
+        return QUARANTINE_ARROW.empty_table()
+    columns = {
+        "replicaset_id": pa.array(versions.replicasets[rows]),
+        "space": spaces_of(versions.tables[rows], plan),
+        "key": keys.take(pa.array(rows)),
+        "tuple": versions.tuples.take(pa.array(rows)),
+        "global_id": _known(versions.global_ids[rows]),
+        "lsn": _known(versions.lsns[rows]),
+        "reason": pa.array([reasons[int(key)] for key in versions.keys[rows]], pa.string()),
+    }
+    return quarantine_rows(columns, plan.epoch)
+
+
+def conflict_rows(
+    versions: KeyVersions,
+    keys: pa.Array,
+    choices: Choices,
+    is_changed: NDArray[np.bool_],
+    plan: ResolvePlan,
+    changed: str | None = None,
+) -> pa.Table:
+    """Return rows of `_conflicts`: each version that lost to another replicaset's, where one of the two is new.
+
+    Parameters
+    ----------
+    keys : pyarrow.BinaryArray
+        The canonical key of each version.
+    is_changed : bool[n]
+        Whether a version is new.
+    changed : str, optional
+        What stands in the column `changed`, instead of which of the two is new.
+
+    """
+    winners = choices.winners[versions.keys]
+    winner_changed = np.where(winners >= 0, is_changed[np.maximum(winners, 0)], winners == MADE)
+    faults = [key for key, one in choices.made.items() if one.fault is not None]
+    lost = choices.is_decision[versions.keys] & (winners != np.arange(len(winners)))
+    lost &= (versions.states != UNFIT) & _takes_part(versions, plan) & ~np.isin(versions.keys, faults)
+    rows = np.flatnonzero(lost & (is_changed | winner_changed))
+    if not len(rows):
+        return CONFLICTS_ARROW.empty_table()
+    winner = _winner_columns(versions, choices, rows)
+    place = pa.array(rows)
+    loser = {
+        "replicaset_id": pa.array(versions.replicasets[rows]),
+        "global_id": _known(versions.global_ids[rows]),
+        "lsn": _known(versions.lsns[rows]),
+        "timestamp": time_column(versions.times[rows]),
+        "tuple": versions.tuples.take(place),
+    }
+    unknown = (versions.times[rows] == NO_TIME) | pa.compute.is_null(winner["timestamp"]).to_numpy(False)
+    nobody = pa.compute.is_null(winner["replicaset_id"]).to_numpy(False)
+    notes = np.where(nobody, 0, np.where(unknown, 1, 2))
+    both = np.where(is_changed[rows] & winner_changed[rows], 0, np.where(is_changed[rows], 1, 2))
+    which = _texts(["both", "loser", "winner"], both)
+    columns: dict[str, Any] = {
+        "epoch": _constant(plan.epoch, pa.int64(), len(rows)),
+        "decided_at": _constant(plan.decided_at, CONFLICTS_ARROW.field("decided_at").type, len(rows)),
+        "space": spaces_of(versions.tables[rows], plan),
+        "key": keys.take(place),
+        "policy": _texts([table.kind for table in plan.tables], versions.tables[rows]),
+        "kind": _constant("key", pa.string(), len(rows)),
+        "sequence": _labels(versions.tables[rows], choices.lost_by[rows], plan),
+        **{f"winner_{name}": column for name, column in winner.items()},
+        **{f"loser_{name}": column for name, column in loser.items()},
+        "changed": which if changed is None else _constant(changed, pa.string(), len(rows)),
+        "note": _texts(["deleted", "time unknown", None], notes),
+    }
+    return pa.Table.from_arrays([columns[f.name] for f in CONFLICTS_ARROW], schema=CONFLICTS_ARROW)
+
+
+def _takes_part(versions: KeyVersions, plan: ResolvePlan) -> NDArray[np.bool_]:
+    """Return which versions could lose: none that the policy has not looked at, no merged row."""
+    deleted = np.array([table.takes_deleted for table in plan.tables], np.bool_)[versions.tables]
+    result: NDArray[np.bool_] = (versions.replicasets > 0) & ((versions.states != DELETED) | deleted)
+    return result
+
+
+def _winner_columns(
+    versions: KeyVersions, choices: Choices, rows: NDArray[np.intp]
+) -> Mapping[str, pa.Array]:
+    """Return the version that stands under the key of each row; a made one bears its last writer's origin and time."""
+    keys = versions.keys[rows]
+    winners, is_made = choices.winners[keys], choices.winners[keys] == MADE
+    source = np.where(is_made, choices.last[keys], winners)
+    nobody = source < 0
+    place = np.maximum(source, 0)
+    replicasets = np.where(is_made, -versions.replicasets[place], versions.replicasets[place])
+    tuples = versions.tuples.take(pa.array(place, mask=nobody | is_made))
+    if is_made.any():
+        made = pa.array([choices.made[int(key)].tuple if key in choices.made else None for key in keys])
+        tuples = pa.compute.if_else(pa.array(is_made), made.cast(pa.binary()), tuples)
+    return {
+        "replicaset_id": pa.array(replicasets, pa.int32(), mask=nobody),
+        "global_id": _known(np.where(nobody, -1, versions.global_ids[place])),
+        "lsn": _known(np.where(nobody, -1, versions.lsns[place])),
+        "timestamp": time_column(np.where(nobody, NO_TIME, versions.times[place])),
+        "tuple": tuples,
+    }
+
+
+def _labels(tables: NDArray[np.int32], lost_by: NDArray[np.int8], plan: ResolvePlan) -> pa.Array:
+    texts = [label for table in plan.tables for label in labels_of(table)]
+    return _texts(texts, tables.astype(np.int64) * len(_PLACES) + lost_by)
+
+
+_PLACES = (BY_RANK, BY_SEQUENCE, BY_TIME, BY_UUID, BY_RESULT)
+
+
+def labels_of(table: TablePolicy) -> Sequence[str]:
+    """Return what a decision of a table is made on, by `Choices.lost_by`."""
+    own = table.policy.label(table.options)
+    return (own, ", ".join(table.options.sequence), "timestamp", "replicaset uuid", own)
+
+
+def _texts(texts: Sequence[str | None], index: NDArray[Any]) -> pa.Array:
+    return pa.array(texts, pa.string()).take(pa.array(index))
+
+
+def _constant(value: object, kind: pa.DataType, count: int) -> pa.Array:
+    return pa.repeat(pa.scalar(value, kind), count)
+
+
+def _known(numbers: Int64s) -> pa.Array:
+    return pa.array(numbers, pa.int64(), mask=numbers < 0)
+
+
+def _whole(column: pa.Array | pa.ChunkedArray) -> pa.Array:
+    return column.combine_chunks() if isinstance(column, pa.ChunkedArray) else column

@@ -1,0 +1,342 @@
+"""Changed versions and the versions before → rows that change in the tables, and what is recorded of them.
+
+Pure. A table that one replicaset writes has its version of each key as the row; in the others before_replace chooses
+between the versions of all replicasets (`pipeline.resolve.choose`). A version that is not the row is kept in `_versions`.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+from numpy.typing import NDArray
+
+from pipeline.reduce.versions import MERGED, TIME, time_column, times_of
+from pipeline.resolve.choose import MADE, Choices, KeyVersions, choose
+from pipeline.resolve.records import (
+    CONFLICTS_ARROW,
+    VERSIONS_ARROW,
+    conflict_rows,
+    fault_rows,
+    spaces_of,
+    undecided_rows,
+    version_rows,
+)
+from pipeline.resolve.resolve_plan import ResolvePlan
+from udfs.grouping import group
+from udfs.kernels.lives import DELETED, NO_TIME, NONE, PRESENT, UNFIT
+
+Int64s = NDArray[np.int64]
+Flags = NDArray[np.bool_]
+
+PUTS = pa.schema(
+    [
+        ("table", pa.int32()),
+        ("key", pa.binary()),
+        ("tuple", pa.binary()),
+        ("global_id", pa.int64()),
+        ("replicaset_id", pa.int32()),
+        ("lsn", pa.int64()),
+        ("timestamp", TIME),
+        ("created", TIME),
+    ]
+)
+"""Rows that tables get; of a tuple that a policy made, `replicaset_id` is minus that of the last writer."""
+
+REMOVED = pa.schema([("table", pa.int32()), ("key", pa.binary()), ("file", pa.int32()), ("row", pa.int64())])
+"""Rows that tables lose: their places as `pipeline.reduce.versions.ENTRIES` has them."""
+
+
+@dataclass(frozen=True)
+class Resolved:
+    """What a batch changes in its tables.
+
+    Parameters
+    ----------
+    puts : pyarrow.Table
+        `PUTS`, at most one a (table, key).
+    removed : pyarrow.Table
+        `REMOVED`.
+    versions, conflicts, quarantine : pyarrow.Table
+        Rows of `_versions`, `_conflicts`, `_quarantine`.
+    writers : frozenset of (int, int)
+        (table, replicaset id) of all changed versions.
+    unfit : frozenset of int
+        Tables with a version whose tuple is not known.
+
+    """
+
+    puts: pa.Table
+    removed: pa.Table
+    versions: pa.Table
+    conflicts: pa.Table
+    quarantine: pa.Table
+    writers: frozenset[tuple[int, int]] = frozenset()
+    unfit: frozenset[int] = frozenset()
+
+
+def resolve(changes: pa.Table, entries: pa.Table, plan: ResolvePlan) -> Resolved:
+    """Return what a batch changes in its tables.
+
+    Parameters
+    ----------
+    changes : pyarrow.Table
+        `pipeline.reduce.versions.CHANGES`.
+    entries : pyarrow.Table
+        `pipeline.reduce.versions.ENTRIES`; the base of a change is a row of it.
+    plan : ResolvePlan
+
+    """
+    changes, entries = changes.combine_chunks(), entries.combine_chunks()
+    contended = np.array(plan.is_contended, np.bool_)
+    of_several = contended[changes["table"].to_numpy()] if changes.num_rows else np.zeros(0, np.bool_)
+    parts = []
+    if not of_several.all() or not changes.num_rows:
+        parts.append(_of_one(changes.filter(pa.array(~of_several)), entries, plan))
+    if of_several.any():
+        own = contended[entries["table"].to_numpy()] if entries.num_rows else np.zeros(0, np.bool_)
+        parts.append(
+            _of_several(
+                changes.filter(pa.array(of_several)), entries.filter(pa.array(own)).combine_chunks(), plan
+            )
+        )
+    writers, unfit = _writers(changes)
+    return Resolved(
+        puts=pa.concat_tables([part.puts for part in parts]),
+        removed=pa.concat_tables([part.removed for part in parts]),
+        versions=pa.concat_tables([part.versions for part in parts]),
+        conflicts=pa.concat_tables([part.conflicts for part in parts]),
+        quarantine=pa.concat_tables([part.quarantine for part in parts]),
+        writers=writers,
+        unfit=unfit,
+    )
+
+
+def _writers(changes: pa.Table) -> tuple[frozenset[tuple[int, int]], frozenset[int]]:
+    tables, states = changes["table"].to_numpy(), changes["state"].to_numpy()
+    wrote = states != NONE
+    pairs = (tables[wrote].astype(np.int64) << 32) | changes["replicaset_id"].to_numpy()[wrote]
+    writers = frozenset((int(pair) >> 32, int(pair) & 0xFFFFFFFF) for pair in np.unique(pairs))
+    return writers, frozenset(np.unique(tables[states == UNFIT]).tolist())
+
+
+def _of_one(changes: pa.Table, entries: pa.Table, plan: ResolvePlan) -> Resolved:
+    """Resolve tables that one replicaset writes: each version is the row, or there is none."""
+    changes = changes.combine_chunks()
+    states, bases = changes["state"].to_numpy(), changes["base"].to_numpy()
+    has_base = bases >= 0
+    place = np.maximum(bases, 0)
+    is_row, in_versions = (
+        _flags(entries, name)[place] & has_base if entries.num_rows else np.zeros(len(bases), np.bool_)
+        for name in ("is_row", "in_versions")
+    )
+    puts = changes.filter(pa.array(states == PRESENT)).select(PUTS.names).cast(PUTS)
+    kept = (states == DELETED) | (states == UNFIT) | ((states == NONE) & in_versions)
+    return Resolved(
+        puts,
+        _removed(entries, bases[is_row]),
+        _version_rows(changes, np.flatnonzero(kept), plan),
+        CONFLICTS_ARROW.empty_table(),
+        fault_rows(changes, plan),
+    )
+
+
+def _version_rows(changes: pa.Table, rows: NDArray[np.intp], plan: ResolvePlan) -> pa.Table:
+    if not len(rows):
+        return VERSIONS_ARROW.empty_table()
+    own = changes.take(pa.array(rows)).combine_chunks()
+    states = own["state"].to_numpy()
+    names = ("key", "replicaset_id", "global_id", "lsn", "timestamp", "created")
+    columns = {name: _whole(own[name]) for name in names}
+    # A tuple that a fault left unknown must not be taken for the base of a later UPDATE.
+    unknown = pa.array(states == UNFIT)
+    columns["tuple"] = pc.if_else(unknown, pa.scalar(None, pa.binary()), _whole(own["tuple"]))
+    columns["space"] = spaces_of(own["table"].to_numpy(), plan)
+    return version_rows(columns, states, plan)
+
+
+def _removed(entries: pa.Table, rows: Int64s) -> pa.Table:
+    return entries.take(pa.array(rows)).select(REMOVED.names)
+
+
+def _flags(table: pa.Table, name: str) -> Flags:
+    found: Flags = _whole(table[name]).to_numpy(zero_copy_only=False)
+    return found
+
+
+@dataclass(frozen=True)
+class _Contended:
+    """All versions of the keys that changed in contended tables: new ones first, then those before.
+
+    `keys` is each version's canonical key; `is_row` says whether the table's row is the version, or the one before it;
+    `entries` are the versions before, `entry_keys` the number of each one's key.
+    """
+
+    versions: KeyVersions
+    keys: pa.Array
+    count: int
+    is_changed: Flags
+    is_row: Flags
+    in_versions: Flags
+    entries: pa.Table
+    entry_keys: NDArray[np.int32]
+
+
+def _of_several(changes: pa.Table, entries: pa.Table, plan: ResolvePlan) -> Resolved:
+    """Resolve tables that several replicasets write."""
+    changes = changes.combine_chunks()
+    found = _contended(changes, entries)
+    choices = choose(found.versions, found.count, plan)
+    versions, keys, states = found.versions, found.keys, found.versions.states
+    wins = choices.winners[versions.keys] == np.arange(len(versions.keys))
+    removed = (states == NONE) & found.is_changed & found.in_versions
+    lost = ~wins & (found.is_changed | found.is_row) & (states != MERGED) & (states != NONE)
+    is_no_row = wins & (states != PRESENT) & found.is_changed
+    return Resolved(
+        _puts(found, choices),
+        _removed(found.entries, np.flatnonzero(_replaced_rows(found, choices))),
+        _kept(found, np.flatnonzero(removed | lost | is_no_row), plan),
+        conflict_rows(versions, keys, choices, found.is_changed, plan),
+        pa.concat_tables([fault_rows(changes, plan), undecided_rows(versions, keys, choices, plan)]),
+    )
+
+
+def _contended(changes: pa.Table, entries: pa.Table) -> _Contended:
+    tables = np.concatenate([changes["table"].to_numpy(), entries["table"].to_numpy()])
+    keys = pa.concat_arrays([_whole(changes["key"]), _whole(entries["key"])])
+    groups = group(tables, keys)
+    count, new = int(groups.ids[: changes.num_rows].max(initial=-1)) + 1, changes.num_rows
+    # Entries of keys that no change names were read with others'.
+    wanted = np.flatnonzero(groups.ids[new:] < count)
+    entries = entries.take(pa.array(wanted)).combine_chunks()
+    ids = np.concatenate([groups.ids[:new], groups.ids[new:][wanted]])
+    replicasets = np.concatenate([changes["replicaset_id"].to_numpy(), entries["replicaset_id"].to_numpy()])
+    # One number a (key, replicaset); a row that a policy made has a negative id.
+    names = (ids.astype(np.int64) << 32) | (replicasets.astype(np.int64) & 0xFFFFFFFF)
+    replaced = np.isin(names[new:], names[:new])
+    before = np.flatnonzero(~replaced)
+    row_of, listed_of = _flags(entries, "is_row"), _flags(entries, "in_versions")
+    is_row = np.concatenate([np.isin(names[:new], names[new:][row_of]), row_of[before]])
+    in_versions = np.concatenate([np.isin(names[:new], names[new:][listed_of]), listed_of[before]])
+    chosen = np.concatenate([np.arange(new), new + before])
+    columns = ("key", "state", "tuple", "global_id", "lsn", "timestamp", "created")
+    both = pa.concat_tables([changes.select(columns), entries.select(columns)]).take(pa.array(chosen))
+    both = both.combine_chunks()
+    states = both["state"].to_numpy()
+    is_changed = np.zeros(len(chosen), np.bool_)
+    is_changed[:new] = True
+    tuples = _whole(both["tuple"])
+    unknown = is_changed & (states == UNFIT)
+    if unknown.any():
+        tuples = pc.if_else(pa.array(unknown), pa.scalar(None, pa.binary()), tuples)
+    versions = KeyVersions(
+        ids[chosen],
+        np.concatenate([changes["table"].to_numpy(), entries["table"].to_numpy()])[chosen],
+        replicasets[chosen],
+        states,
+        tuples,
+        _numbers(both["global_id"]),
+        _numbers(both["lsn"]),
+        times_of(both["timestamp"]),
+        times_of(both["created"]),
+    )
+    return _Contended(
+        versions=versions,
+        keys=_whole(both["key"]),
+        count=count,
+        is_changed=is_changed,
+        is_row=is_row,
+        in_versions=in_versions,
+        entries=entries,
+        entry_keys=ids[new:],
+    )
+
+
+def _numbers(column: pa.ChunkedArray) -> Int64s:
+    found: Int64s = _whole(column).fill_null(-1).to_numpy(zero_copy_only=False)
+    return found
+
+
+def _replaced_rows(found: _Contended, choices: Choices) -> Flags:
+    """Return which of the entries are rows that go: another version stands under their key, or none."""
+    stays = np.zeros(found.count, np.bool_)
+    known = np.flatnonzero(choices.winners >= 0)
+    winners = choices.winners[known]
+    is_same = found.is_row[winners] & ~found.is_changed[winners]
+    stays[known[is_same & (found.versions.states[winners] == PRESENT)]] = True
+    return _flags(found.entries, "is_row") & ~stays[found.entry_keys]
+
+
+def _puts(found: _Contended, choices: Choices) -> pa.Table:
+    """Return the rows that tables get: winners that are not the row already, and tuples that a policy made."""
+    versions = found.versions
+    winners = choices.winners[choices.winners >= 0]
+    new = found.is_changed[winners] | ~found.is_row[winners]
+    rows = winners[new & (versions.states[winners] == PRESENT)]
+    place = pa.array(rows)
+    chosen = pa.Table.from_arrays(
+        [
+            pa.array(versions.tables[rows]),
+            found.keys.take(place),
+            versions.tuples.take(place),
+            _known(versions.global_ids[rows]),
+            pa.array(versions.replicasets[rows]),
+            _known(versions.lsns[rows]),
+            time_column(versions.times[rows]),
+            time_column(versions.created[rows]),
+        ],
+        schema=PUTS,
+    )
+    made = np.flatnonzero(choices.winners == MADE)
+    return pa.concat_tables([chosen, _made_rows(found, choices, made)]) if len(made) else chosen
+
+
+def _made_rows(found: _Contended, choices: Choices, keys: NDArray[np.intp]) -> pa.Table:
+    """Return the rows of tuples that a policy made: with the origin and time of the last writer, the earliest insertion."""
+    versions, last = found.versions, choices.last[keys]
+    earliest = np.full(found.count, np.iinfo(np.int64).max, np.int64)
+    known = versions.created != NO_TIME
+    np.minimum.at(earliest, versions.keys[known], versions.created[known])
+    created = np.where(earliest[keys] == np.iinfo(np.int64).max, NO_TIME, earliest[keys])
+    return pa.Table.from_arrays(
+        [
+            pa.array(versions.tables[last]),
+            found.keys.take(pa.array(last)),
+            pa.array([choices.made[int(key)].tuple for key in keys], pa.binary()),
+            _known(versions.global_ids[last]),
+            pa.array(-versions.replicasets[last]),
+            _known(versions.lsns[last]),
+            time_column(versions.times[last]),
+            time_column(created),
+        ],
+        schema=PUTS,
+    )
+
+
+def _kept(found: _Contended, rows: NDArray[np.intp], plan: ResolvePlan) -> pa.Table:
+    if not len(rows):
+        return VERSIONS_ARROW.empty_table()
+    versions, place = found.versions, pa.array(rows)
+    columns = {
+        "space": spaces_of(versions.tables[rows], plan),
+        "key": found.keys.take(place),
+        "replicaset_id": pa.array(versions.replicasets[rows]),
+        "tuple": versions.tuples.take(place),
+        "global_id": _known(versions.global_ids[rows]),
+        "lsn": _known(versions.lsns[rows]),
+        "timestamp": time_column(versions.times[rows]),
+        "created": time_column(versions.created[rows]),
+    }
+    return version_rows(columns, versions.states[rows], plan)
+
+
+def _known(numbers: Int64s) -> pa.Array:
+    return pa.array(numbers, pa.int64(), mask=numbers < 0)
+
+
+def _whole(column: pa.ChunkedArray) -> pa.Array:
+    if column.num_chunks == 1:
+        return column.chunk(0)
+    return pa.concat_arrays(column.chunks) if column.num_chunks else pa.array([], column.type)

@@ -1,0 +1,33 @@
+"""The options of `format("xlog")` for a deployment: the same for the stream and for a backfill."""
+
+from __future__ import annotations
+
+import json
+
+from config.deployment import Config
+from pipeline.state import State
+
+
+def stream_options(config: Config, state: State, cores: int) -> dict[str, str]:
+    """Return the options of `format("xlog")` for a deployment on so many cores.
+
+    Of a replicaset that the stream does not know (a new source, a lost checkpoint), it starts from the tables' vclock.
+    """
+    sources = [
+        {"name": s.name, "path": s.path, "replicaset": s.replicaset, "origins": list(s.origins)}
+        for s in config.sources
+    ]
+    return {
+        "sources": json.dumps([{k: v for k, v in s.items() if v} for s in sources]),
+        "start": {"snapshot": "snapshot", "logs": "history"}[config.start],
+        "startVclock": json.dumps(
+            {uuid: {str(i): n for i, n in v.items()} for uuid, v in state.start_vclocks().items()}
+        ),
+        "heldVclock": json.dumps(
+            {uuid: {str(i): n for i, n in v.items()} for uuid, v in state.held_vclocks().items()}
+        ),
+        "maxBytesPerTrigger": str(config.max_bytes_per_trigger),
+        "minPartitions": str(cores),
+        "gaps": "report",
+        "on_source_error": config.on_source_error,
+    }

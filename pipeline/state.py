@@ -1,0 +1,160 @@
+"""What the writer knows between two batches: frozen data, loaded from the tables once and advanced by each batch.
+
+Pure. Loading it is `pipeline.commit.load`; nothing in here is ever the only copy.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING
+
+from schemas.iproto import VCLOCK_MAX
+from schemas.space import KeyParts
+
+if TYPE_CHECKING:
+    from pipeline.plan.control import SpaceRows
+
+
+@dataclass(frozen=True)
+class MapEntry:
+    """Rows of `local_id` with lsn >= `since_lsn` are the instance `global_id`'s."""
+
+    local_id: int
+    global_id: int
+    since_lsn: int
+
+
+@dataclass(frozen=True)
+class Replicaset:
+    """One replicaset as far as it was followed.
+
+    Parameters
+    ----------
+    id : int
+        The aggregator's short number for the uuid.
+    uuid : str
+    settled : mapping of int to int
+        Replica id to the last lsn that is in `_changelog`.
+    read : mapping of int to int
+        The same with the rows that wait in `_pending`.
+    cluster : mapping of int to str
+        Its `_cluster` now: replica id to instance uuid.
+    maps : tuple of MapEntry
+        Its applier map, oldest entries first.
+    spaces : mapping of int to SpaceRows
+        Its user spaces.
+    tables : mapping of int to str
+        Space id to the table where the space's versions are.
+    keys : mapping of int to frozenset
+        Space id to the primary keys that the space has had (`schemas.space.key_parts`).
+    refused : mapping of int to str
+        Space id to the reason why it is followed in `_changelog` only.
+    leader : str or None
+        The instance whose log was read last; component 0 of the vclocks is its own.
+    source : str or None
+        The source that was read last.
+    local_lsns : mapping of str to int
+        Instance uuid to its component 0: the last change of its local spaces that is in `_changelog`.
+    ids : mapping of str to mapping of int to int
+        By source whose `_cluster` differs (document 001): its replica ids to those that are used here.
+    has_loss : bool
+        Whether rows of its log are missing for good or differ from those of a member: then an INSERT does not prove
+        that its key is new.
+    server : str or None
+        The version of the server whose log was read last. In memory only.
+    views : mapping of str to mapping of int to str
+        By source whose `_cluster` was read: replica id to instance uuid. In memory only.
+
+    """
+
+    id: int
+    uuid: str
+    settled: Mapping[int, int] = field(default_factory=dict)
+    read: Mapping[int, int] = field(default_factory=dict)
+    cluster: Mapping[int, str] = field(default_factory=dict)
+    maps: tuple[MapEntry, ...] = ()
+    spaces: Mapping[int, SpaceRows] = field(default_factory=dict)
+    tables: Mapping[int, str] = field(default_factory=dict)
+    keys: Mapping[int, frozenset[KeyParts]] = field(default_factory=dict)
+    refused: Mapping[int, str] = field(default_factory=dict)
+    leader: str | None = None
+    source: str | None = None
+    local_lsns: Mapping[str, int] = field(default_factory=dict)
+    ids: Mapping[str, Mapping[int, int]] = field(default_factory=dict)
+    has_loss: bool = False
+    server: str | None = None
+    views: Mapping[str, Mapping[int, str]] = field(default_factory=dict)
+
+    @property
+    def waits(self) -> bool:
+        """Whether rows of it wait in `_pending`."""
+        return dict(self.read) != dict(self.settled)
+
+
+@dataclass(frozen=True)
+class Writers:
+    """Who wrote rows of one table, and whether it has versions without a usable tuple, which are in `_versions`."""
+
+    replicasets: frozenset[int] = frozenset()
+    unfit: bool = False
+
+
+@dataclass(frozen=True)
+class State:
+    """Everything between two batches.
+
+    Parameters
+    ----------
+    epoch : int
+        The last committed one; -1 before the first.
+    replicasets : mapping of str to Replicaset
+        By uuid.
+    global_ids : mapping of str to int
+        Instance uuid to global id, as in `_cluster`.
+    writers : mapping of str to Writers
+        By table.
+    versions : mapping of str to int
+        Table to its Delta version, as the last epoch names it.
+    own_id : int or None
+        The aggregator's own global id.
+    own_lsn : int
+        Its last lsn that is in `_changelog`.
+
+    """
+
+    epoch: int = -1
+    replicasets: Mapping[str, Replicaset] = field(default_factory=dict)
+    global_ids: Mapping[str, int] = field(default_factory=dict)
+    writers: Mapping[str, Writers] = field(default_factory=dict)
+    versions: Mapping[str, int] = field(default_factory=dict)
+    own_id: int | None = None
+    own_lsn: int = 0
+
+    def with_replicasets(self, changed: Mapping[str, Replicaset]) -> State:
+        """Return the state with some replicasets replaced."""
+        return replace(self, replicasets={**self.replicasets, **changed})
+
+    def vclocks(self) -> dict[str, dict[int, int]]:
+        """Return the settled vclock of each replicaset in its own replica ids."""
+        return {uuid: dict(one.settled) for uuid, one in self.replicasets.items()}
+
+    def start_vclocks(self) -> dict[str, dict[int, int]]:
+        """Return from where each replicaset can be read without a hole, whichever of its sources is read.
+
+        Where sources have different ids, that is the lowest position over the sources.
+        """
+        return {uuid: _lowest(one) for uuid, one in self.replicasets.items()}
+
+    def held_vclocks(self) -> dict[str, dict[int, int]]:
+        """Return the same of the replicasets of which rows wait."""
+        return {uuid: _lowest(one) for uuid, one in self.replicasets.items() if one.waits}
+
+
+def _lowest(one: Replicaset) -> dict[int, int]:
+    """Return the component-wise minimum of the settled vclock over the sources' own ids."""
+    own = {i: lsn for i, lsn in one.settled.items() if i < VCLOCK_MAX}
+    for ids in one.ids.values():
+        theirs = {i: one.settled.get(ids.get(i, i), 0) for i in {*own, *ids}}
+        own = {i: min(own.get(i, 0), lsn) for i, lsn in theirs.items()}
+    return own

@@ -1,0 +1,323 @@
+"""The versions that tables hold of some keys before a batch, and where their rows are.
+
+A version is the row of its table, or lies in `_versions`, of which the newest entry of a (space, key, replicaset) holds,
+unless the replicaset's version is the row, which is newer by construction. Files are read by the keys of their row groups.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+from numpy.typing import NDArray
+
+from pipeline.reduce.base import BaseRequest
+from pipeline.reduce.versions import ENTRIES, MERGED, STATES
+from tables.commits import TableFile
+from tables.data_files import FileKeys, keys_of, opened, read_groups
+from tables.place import Place
+from udfs.grouping import Groups, group
+from udfs.kernels.lives import NONE, PRESENT
+
+VERSIONS = "_versions"
+SORTED_KEYS = 200_000
+"""Up to so many keys are sorted to find the row groups that can have one; of more, the least and the greatest are."""
+
+_TABLE_COLUMNS = ("_key", "_replicaset_id", "_timestamp", "_created")
+_TUPLE_COLUMNS = ("_tuple", "_global_id", "_lsn")
+_VERSION_COLUMNS = (
+    *("space", "key", "replicaset_id", "tuple", "global_id", "lsn", "timestamp", "created"),
+    *("state", "epoch"),
+)
+
+
+@dataclass(frozen=True)
+class FileRef:
+    """A file of a table: `table` is its exact table's name."""
+
+    table: str
+    file: TableFile
+
+
+@dataclass
+class FileCache:
+    """What one process remembers of files, which never change: the keys of their row groups."""
+
+    keys: dict[tuple[str, str], FileKeys] = field(default_factory=dict)
+
+    def of(self, file: pq.ParquetFile, table: str, path: str, column: str) -> FileKeys:
+        """Return the keys of an open file."""
+        name = (table, path)
+        if name not in self.keys:
+            self.keys[name] = keys_of(file, column)
+        return self.keys[name]
+
+
+@dataclass(frozen=True)
+class BaseFiles:
+    """The files in which versions before a batch are.
+
+    Parameters
+    ----------
+    place : Place
+    tables : mapping of int to (str, sequence of TableFile)
+        By the number of a table: name and files of the table with the exact tuples.
+    versions : sequence of TableFile
+        Of `_versions`.
+    names : sequence of str
+        Tables by number, as `_versions.space` names them.
+
+    """
+
+    place: Place
+    tables: Mapping[int, tuple[str, Sequence[TableFile]]]
+    versions: Sequence[TableFile]
+    names: Sequence[str]
+
+
+@dataclass(frozen=True)
+class Found:
+    """What was found.
+
+    Parameters
+    ----------
+    entries : pyarrow.Table
+        `pipeline.reduce.versions.ENTRIES`.
+    files : list of FileRef
+        By the number of a file in `entries`.
+
+    """
+
+    entries: pa.Table
+    files: list[FileRef]
+
+
+def find_versions(requests: Sequence[BaseRequest], files: BaseFiles, cache: FileCache) -> Found:
+    """Return the versions that some requests ask for.
+
+    Parameters
+    ----------
+    requests : sequence of BaseRequest
+        At most one a table.
+    files : BaseFiles
+    cache : FileCache
+
+    """
+    requests = [_with_all_keys(request, files) if request.replicasets else request for request in requests]
+    refs: list[FileRef] = []
+    parts: list[pa.Table] = []
+    for request in requests:
+        name, own = files.tables.get(request.table, ("", ()))
+        wanted = Wanted.of(request.keys)
+        for file in own:
+            found = _rows_of_table(request, wanted, files.place, name, file, len(refs), cache)
+            if found is not None:
+                refs.append(FileRef(name, file))
+                parts.append(found)
+    rows = pa.concat_tables(parts) if parts else ENTRIES.empty_table()
+    asked = [request for request in requests if request.with_versions]
+    return Found(_with_versions(rows, asked, files, cache) if asked else rows, refs)
+
+
+def _with_all_keys(request: BaseRequest, files: BaseFiles) -> BaseRequest:
+    """Return a request for all versions of some replicasets as one for their keys."""
+    name, own = files.tables.get(request.table, ("", ()))
+    ids = pa.array(sorted(request.replicasets), pa.int32())
+    keys = [request.keys]
+    for file in own:
+        with opened(files.place, name, file.path) as parquet:
+            rows = parquet.read(columns=["_key", "_replicaset_id"])
+        keys += rows["_key"].filter(pc.is_in(rows["_replicaset_id"], ids)).chunks
+    space = files.names[request.table]
+    for file in files.versions:
+        with opened(files.place, VERSIONS, file.path) as parquet:
+            rows = parquet.read(columns=["space", "key", "replicaset_id"])
+        mask = pc.and_(pc.equal(rows["space"], space), pc.is_in(rows["replicaset_id"], ids))
+        keys += rows["key"].filter(mask).chunks
+    whole = pa.concat_arrays(keys)
+    distinct = whole.take(pa.array(group(np.zeros(len(whole), np.int32), whole).firsts))
+    return BaseRequest(request.table, distinct, frozenset(), True, request.with_versions)
+
+
+@dataclass(frozen=True)
+class Wanted:
+    """Keys that are looked for."""
+
+    groups: Groups
+    bounds: Sequence[bytes]
+    is_sorted: bool
+
+    @classmethod
+    def of(cls, keys: pa.Array) -> Wanted:
+        """Return some keys in the form in which they are looked for."""
+        groups = group(np.zeros(len(keys), np.int32), keys)
+        distinct = keys.take(pa.array(groups.firsts))
+        if len(distinct) <= SORTED_KEYS:
+            return cls(groups, sorted(distinct.to_pylist()), True)
+        ends = pc.min_max(distinct)
+        return cls(groups, [ends["min"].as_py(), ends["max"].as_py()], False)
+
+    def may_be_in(self, least: bytes | None, greatest: bytes | None) -> bool:
+        """Whether one of the keys can be between two others, which a footer names."""
+        if least is None or greatest is None:
+            return True
+        if not self.bounds:
+            return False
+        if not self.is_sorted:
+            return self.bounds[0] <= greatest and least <= self.bounds[-1]
+        place = bisect_left(self.bounds, least)
+        return place < len(self.bounds) and self.bounds[place] <= greatest
+
+    def find(self, keys: pa.Array) -> NDArray[np.int32]:
+        """Return the number of each key among those that are looked for, -1 where it is none of them."""
+        return self.groups.find(np.zeros(len(keys), np.int32), keys)
+
+
+def _groups_with(
+    wanted: Wanted, file: pq.ParquetFile, keys: FileKeys, column: str
+) -> Iterator[tuple[int, int, NDArray[np.intp]]]:
+    """Yield the row groups that have one of the keys: number, first row in the file, rows within the group."""
+    start = 0
+    for number, rows in enumerate(keys.rows):
+        if wanted.may_be_in(keys.least[number], keys.greatest[number]):
+            found = wanted.find(_whole(read_groups(file, [number], [column])[column]))
+            matches = np.flatnonzero(found >= 0)
+            if len(matches):
+                yield number, start, matches
+        start += rows
+
+
+def _rows_of_table(
+    request: BaseRequest,
+    wanted: Wanted,
+    place: Place,
+    table: str,
+    file: TableFile,
+    number: int,
+    cache: FileCache,
+) -> pa.Table | None:
+    """Return the rows of a file that have one of the keys, as `ENTRIES`; None where there are none."""
+    columns = [*_TABLE_COLUMNS, *(_TUPLE_COLUMNS if request.with_tuples else ())]
+    parts = []
+    with opened(place, table, file.path) as parquet:
+        keys = cache.of(parquet, table, file.path, "_key")
+        for group_number, start, matches in _groups_with(wanted, parquet, keys, "_key"):
+            rows = read_groups(parquet, [group_number], columns).take(pa.array(matches))
+            parts.append(_entries_of_rows(rows, request.table, number, start + matches))
+    return pa.concat_tables(parts) if parts else None
+
+
+def _entries_of_rows(rows: pa.Table, table: int, file: int, places: NDArray[np.intp]) -> pa.Table:
+    count = rows.num_rows
+    replicasets = rows["_replicaset_id"].to_numpy()
+    states = np.where(replicasets < 0, MERGED, PRESENT).astype(np.int8)
+    names = {"tuple": "_tuple", "global_id": "_global_id", "lsn": "_lsn"}
+    names |= {"key": "_key", "replicaset_id": "_replicaset_id"}
+    names |= {"timestamp": "_timestamp", "created": "_created"}
+    whole = {
+        **{name: rows[source] for name, source in names.items() if source in rows.column_names},
+        "table": pa.array(np.full(count, table, np.int32)),
+        "state": pa.array(states),
+        "is_row": pa.repeat(pa.scalar(True), count),
+        "in_versions": pa.repeat(pa.scalar(False), count),
+        "file": pa.array(np.full(count, file, np.int32)),
+        "row": pa.array(places.astype(np.int64)),
+    }
+    arrays = [
+        whole[one.name].cast(one.type) if one.name in whole else pa.nulls(count, one.type) for one in ENTRIES
+    ]
+    return pa.Table.from_arrays(arrays, schema=ENTRIES)
+
+
+def _with_versions(
+    rows: pa.Table, requests: Sequence[BaseRequest], files: BaseFiles, cache: FileCache
+) -> pa.Table:
+    """Return rows with the versions that lie in `_versions`: of each (table, key, replicaset) the one that holds."""
+    listed = _entries_of_versions(requests, files, cache)
+    if not listed.num_rows:
+        return rows
+    epochs = np.concatenate([np.zeros(rows.num_rows, np.int64), listed["epoch"].to_numpy()])
+    both = pa.concat_tables([rows, listed.drop_columns(["epoch"])]).combine_chunks()
+    tables = both["table"].to_numpy().astype(np.int64)
+    pairs = (tables << 32) | (both["replicaset_id"].to_numpy().astype(np.int64) & 0xFFFFFFFF)
+    _, partitions = np.unique(pairs, return_inverse=True)
+    groups = group(partitions.astype(np.int32), _whole(both["key"]))
+    is_row = _whole(both["is_row"]).to_numpy(zero_copy_only=False)
+    order = np.lexsort((epochs, is_row, groups.ids))
+    last = np.append(groups.ids[order][1:] != groups.ids[order][:-1], True)
+    chosen = order[last]
+    in_versions = np.zeros(len(groups), np.bool_)
+    in_versions[groups.ids[~is_row]] = True
+    chosen = chosen[both["state"].to_numpy()[chosen] != NONE]
+    place = ENTRIES.get_field_index("in_versions")
+    marks = pa.array(in_versions[groups.ids[chosen]])
+    return both.take(pa.array(chosen)).set_column(place, "in_versions", marks)
+
+
+def _entries_of_versions(requests: Sequence[BaseRequest], files: BaseFiles, cache: FileCache) -> pa.Table:
+    """Return all entries of `_versions` of the keys that are asked for, as `ENTRIES` and `epoch`."""
+    numbers = {files.names[request.table]: request.table for request in requests}
+    keys = pa.concat_arrays([request.keys for request in requests])
+    tables = np.concatenate([np.full(len(r.keys), r.table, np.int32) for r in requests])
+    groups, wanted = group(tables, keys), Wanted.of(keys)
+    schema = ENTRIES.append(pa.field("epoch", pa.int64()))
+    parts = []
+    for file in files.versions:
+        with opened(files.place, VERSIONS, file.path) as parquet:
+            known = cache.of(parquet, VERSIONS, file.path, "key")
+            for number, _, matches in _groups_with(wanted, parquet, known, "key"):
+                rows = read_groups(parquet, [number], _VERSION_COLUMNS).take(pa.array(matches))
+                own = _table_numbers(rows["space"], numbers)
+                asked = np.flatnonzero((own >= 0) & (groups.find(own, _whole(rows["key"])) >= 0))
+                if len(asked):
+                    parts.append(_entries_of_list(rows.take(pa.array(asked)), own[asked], schema))
+    return pa.concat_tables(parts) if parts else schema.empty_table()
+
+
+def _table_numbers(spaces: pa.ChunkedArray, numbers: Mapping[str, int]) -> NDArray[np.int32]:
+    encoded = _whole(spaces).dictionary_encode()
+    known = [numbers.get(name, -1) for name in encoded.dictionary.to_pylist()]
+    found: NDArray[np.int32] = np.array([*known, -1], np.int32)[
+        encoded.indices.fill_null(len(known)).to_numpy(zero_copy_only=False)
+    ]
+    return found
+
+
+def _entries_of_list(rows: pa.Table, tables: NDArray[np.int32], schema: pa.Schema) -> pa.Table:
+    count = rows.num_rows
+    states = _whole(rows["state"]).dictionary_encode()
+    codes = np.array([STATES[name] for name in states.dictionary.to_pylist()], np.int8)
+    whole = {
+        **{name: rows[name] for name in _VERSION_COLUMNS if name not in ("space", "state")},
+        "table": pa.array(tables),
+        "state": pa.array(codes[states.indices.to_numpy(zero_copy_only=False)]),
+        "is_row": pa.repeat(pa.scalar(False), count),
+        "in_versions": pa.repeat(pa.scalar(True), count),
+        "file": pa.array(np.full(count, -1, np.int32)),
+        "row": pa.array(np.full(count, -1, np.int64)),
+    }
+    return pa.Table.from_arrays([whole[one.name].cast(one.type) for one in schema], schema=schema)
+
+
+def merged_entries(parts: Iterable[Found]) -> Found:
+    """Return what several lookups of different keys found as one."""
+    tables: list[pa.Table] = []
+    files: list[FileRef] = []
+    for part in parts:
+        place = ENTRIES.get_field_index("file")
+        numbers = part.entries["file"].to_numpy()
+        moved = np.where(numbers >= 0, numbers + len(files), numbers).astype(np.int32)
+        tables.append(part.entries.set_column(place, "file", pa.array(moved)))
+        files += part.files
+    return Found(pa.concat_tables(tables), files)
+
+
+def _whole(column: pa.ChunkedArray) -> pa.Array:
+    if column.num_chunks == 1:
+        return column.chunk(0)
+    return pa.concat_arrays(column.chunks) if column.num_chunks else pa.array([], column.type)

@@ -1,0 +1,119 @@
+"""The tables of spaces before a batch writes them: created, or given columns; masked ones beside their exact ones."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+
+from pipeline.encode.columns import TableEncoding
+from pipeline.encode.masks import PROPERTY, TUPLE_COLUMN
+from pipeline.write.rewrite import write_rows
+from pipeline.write.table_change import (
+    Change,
+    add_columns,
+    change_of,
+    columns_of,
+    create,
+    same_columns,
+    table_schema,
+)
+from pipeline.write.tables import masked_again
+from tables import write
+from tables.commits import OpenTables
+from tables.data_files import opened
+
+log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True)
+class Prepared:
+    """What tables still need.
+
+    Parameters
+    ----------
+    changes : dict of str to Change
+        By exact table: whether all of its rows are written again.
+    masked : set of str
+        Tables that readers see of masked spaces, which are written again behind their exact ones.
+    changed : set of str
+        Tables that were there before and got a commit.
+
+    """
+
+    changes: dict[str, Change] = field(default_factory=dict)
+    masked: set[str] = field(default_factory=set)
+    changed: set[str] = field(default_factory=set)
+
+
+def prepare_tables(tables: OpenTables, encodings: Iterable[TableEncoding]) -> Prepared:
+    """Create what is missing, add columns, and say which tables must be written again."""
+    found = Prepared()
+    for encoding in encodings:
+        _prepare_exact(tables, encoding, found)
+        if encoding.mask is not None:
+            _prepare_masked(tables, encoding, found)
+    return found
+
+
+def _prepare_exact(tables: OpenTables, encoding: TableEncoding, found: Prepared) -> None:
+    table, wanted = encoding.exact, table_schema(encoding)
+    if encoding.mask is not None and _has_tuples(tables, encoding.name):
+        _copy(tables, encoding)
+        found.changed.add(table)
+    change = change_of(tables, table, wanted)
+    if change is Change.CREATE:
+        create(tables, table, wanted, f"space {encoding.layout.space}")
+        change = Change.NOTHING
+    elif change is Change.ADD:
+        add_columns(tables, table, wanted)
+        found.changed.add(table)
+        change = Change.NOTHING
+    elif change is Change.REWRITE:
+        log.warning("%s is written again: its space has a new format", table)
+    found.changes[table] = change
+
+
+def _has_tuples(tables: OpenTables, table: str) -> bool:
+    return tables.place.has(table) and TUPLE_COLUMN in columns_of(tables, table).names
+
+
+def _copy(tables: OpenTables, encoding: TableEncoding) -> None:
+    """Copy a table that was not masked so far to the one that has its exact tuples from now on."""
+    table = encoding.exact
+    if not tables.place.has(table):
+        create(tables, table, columns_of(tables, encoding.name), f"space {encoding.layout.space}")
+    added = []
+    for file in tables.files(encoding.name):
+        with opened(tables.place, encoding.name, file.path) as parquet:
+            added += write_rows(tables.place, table, parquet.read())
+    # A batch that was not finished may have left rows there.
+    tables.commit(table, added, [(file, True) for file in tables.files(table)])
+
+
+def _prepare_masked(tables: OpenTables, encoding: TableEncoding, found: Prepared) -> None:
+    mask, table = encoding.mask, encoding.name
+    if mask is None:
+        return
+    wanted, text = mask.schema(encoding.layout), mask.text()
+    if not tables.place.has(table):
+        create(tables, table, wanted, f"space {encoding.layout.space}, masked")
+        write.set_property(tables.place, table, PROPERTY, text)
+        tables.forget(table)
+        return
+    known = tables.open(table).metadata().configuration.get(PROPERTY)
+    if not same_columns(columns_of(tables, table), wanted.fields) or known != text:
+        log.warning("%s is written again: other fields of it are masked, or in another way", table)
+        found.masked.add(table)
+
+
+def mask_again(tables: OpenTables, encoding: TableEncoding) -> int:
+    """Write the table that readers see of a masked space again, and return its version."""
+    mask, table = encoding.mask, encoding.name
+    if mask is None:
+        return tables.version(table)
+    added = masked_again(tables.place, encoding, tables.files(encoding.exact))
+    tables.replace(table, added, mask.schema(encoding.layout))
+    write.set_property(tables.place, table, PROPERTY, mask.text())
+    tables.forget(table)
+    return tables.version(table)

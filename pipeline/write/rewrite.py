@@ -1,0 +1,94 @@
+"""Files of a table without the rows that go, and files of new rows in the order of their keys."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+from numpy.typing import NDArray
+
+from pipeline.encode.columns import whole_variants
+from pipeline.write.lookup import FileCache, Wanted
+from tables.commits import TableFile
+from tables.data_files import DataFile, opened, write_file
+from tables.place import Place
+
+FILE_ROWS = 2_000_000
+"""A file has at most so many rows,"""
+
+FILE_BYTES = 128 * 1024 * 1024
+"""and about so many bytes in memory."""
+
+
+def remaining_rows(place: Place, table: str, file: TableFile, removed: NDArray[np.int64]) -> pa.Table:
+    """Return the rows of a file without some of them.
+
+    Parameters
+    ----------
+    place : Place
+    table : str
+    file : TableFile
+    removed : int64[n]
+        Places of rows in the file.
+
+    """
+    with opened(place, table, file.path) as parquet:
+        rows = parquet.read()
+    keep = np.ones(rows.num_rows, np.bool_)
+    keep[removed] = False
+    return rows.filter(pa.array(keep))
+
+
+def rows_with_keys(
+    place: Place, table: str, files: Iterable[TableFile], keys: pa.Array, cache: FileCache
+) -> Mapping[TableFile, NDArray[np.int64]]:
+    """Return the places of the rows with some keys, of the files that have any."""
+    wanted = Wanted.of(keys)
+    found: dict[TableFile, NDArray[np.int64]] = {}
+    for file in files:
+        with opened(place, table, file.path) as parquet:
+            known = cache.of(parquet, table, file.path, "_key")
+            ranges = zip(known.least, known.greatest, strict=True)
+            if not any(wanted.may_be_in(least, greatest) for least, greatest in ranges):
+                continue
+            column = parquet.read(columns=["_key"])["_key"].combine_chunks()
+        rows = np.flatnonzero(wanted.find(_whole(column)) >= 0)
+        if len(rows):
+            found[file] = rows.astype(np.int64)
+    return found
+
+
+def write_rows(place: Place, table: str, rows: pa.Table, *, is_new_data: bool = True) -> list[DataFile]:
+    """Write rows of a space's table, in the order of their keys, as one file or more."""
+    if not rows.num_rows:
+        return []
+    ordered = in_key_order(_conforming(rows))
+    count = max(1, -(-rows.num_rows // FILE_ROWS), -(-rows.nbytes // FILE_BYTES))
+    size = -(-rows.num_rows // count)
+    return [
+        write_file(place, table, ordered.slice(begin, size), is_new_data=is_new_data)
+        for begin in range(0, rows.num_rows, size)
+    ]
+
+
+def _conforming(rows: pa.Table) -> pa.Table:
+    """Return rows with whole variants: where one is null, its parts are empty, not null.
+
+    Rows of files without such a column have nulls in it all the same once they are put together with others.
+    """
+    for number, field in enumerate(rows.schema):
+        if pa.types.is_struct(field.type) and rows[number].null_count:
+            rows = rows.set_column(number, field.name, whole_variants(rows[number].combine_chunks()))
+    return rows
+
+
+def in_key_order(rows: pa.Table) -> pa.Table:
+    """Return rows in the order of `_key`."""
+    whole = rows.combine_chunks()
+    return whole.take(pc.sort_indices(whole, sort_keys=[("_key", "ascending")]))
+
+
+def _whole(column: pa.Array | pa.ChunkedArray) -> pa.Array:
+    return column.combine_chunks() if isinstance(column, pa.ChunkedArray) else column

@@ -1,0 +1,109 @@
+"""Tables of spaces brought into the form that a batch needs: created, given columns, written again in other columns.
+
+Where columns change, the rows of a table are made again from their exact tuples: what was in `_extra` moves into its column, and no
+reader needs column mapping. A table that only gains columns, and has nothing in `_extra`, gains them by a change of
+metadata. Files are written here, commits are the caller's.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from enum import Enum
+
+import pyarrow as pa
+from deltalake import Schema
+from pyspark.sql.types import StructField, StructType
+
+from pipeline.encode.columns import TableEncoding, encode
+from pipeline.resolve.resolve import PUTS
+from schemas.layout import EXTRA_COLUMN
+from schemas.tables import VERSION_COLUMNS
+from tables import write
+from tables.commits import OpenTables, TableFile
+from tables.data_files import opened
+from tables.write import OURS
+
+
+class Change(Enum):
+    """What a table needs before a batch can write it."""
+
+    CREATE = "create"
+    NOTHING = "nothing"
+    ADD = "add columns"
+    REWRITE = "write again"
+
+
+def table_schema(encoding: TableEncoding) -> StructType:
+    """Return the columns of the exact table: its typed columns, then those of every space's table."""
+    shared = [StructField(name, kind) for name, kind in VERSION_COLUMNS]
+    return StructType([*encoding.layout.spark_schema().fields, *shared])
+
+
+def columns_of(tables: OpenTables, table: str) -> StructType:
+    """Return the columns that a table has."""
+    return StructType.fromJson(json.loads(tables.open(table).schema().to_json()))
+
+
+def change_of(tables: OpenTables, table: str, wanted: StructType) -> Change:
+    """Return what a table needs to have some columns."""
+    if not tables.place.has(table):
+        return Change.CREATE
+    present = {field.name: field.dataType for field in columns_of(tables, table)}
+    asked = {field.name: field.dataType for field in wanted}
+    if present == asked:
+        return Change.NOTHING
+    lasting = {name: kind for name, kind in asked.items() if name in present}
+    if present == lasting and not any(_has_extra(tables, table, file) for file in tables.files(table)):
+        return Change.ADD
+    return Change.REWRITE
+
+
+def _has_extra(tables: OpenTables, table: str, file: TableFile) -> bool:
+    """Whether a file has a value in `_extra`, by its footer."""
+    with opened(tables.place, table, file.path) as parquet:
+        metadata = parquet.metadata
+        for number in range(metadata.num_columns):
+            if not metadata.schema.column(number).path.startswith(f"{EXTRA_COLUMN}."):
+                continue
+            for group in range(metadata.num_row_groups):
+                found = metadata.row_group(group).column(number).statistics
+                if found is None or found.null_count < metadata.row_group(group).num_rows:
+                    return True
+    return False
+
+
+def create(tables: OpenTables, table: str, schema: StructType, comment: str) -> None:
+    """Create an empty table."""
+    write.create(tables.place, table, schema, comment)
+
+
+def add_columns(tables: OpenTables, table: str, wanted: StructType) -> int:
+    """Give a table the columns that it lacks, and return its version."""
+    known = {field.name for field in columns_of(tables, table)}
+    new = StructType([field for field in wanted if field.name not in known])
+    handle = tables.open(table)
+    handle.alter.add_columns(Schema.from_json(new.json()).fields, commit_properties=OURS)
+    tables.forget(table)
+    return tables.version(table)
+
+
+def encoded_again(rows: pa.Table, encoding: TableEncoding) -> pa.Table:
+    """Return rows of an exact table with the columns that its tuples have now.
+
+    A tuple that does not fit any more keeps its row, without typed columns: the log changes or removes it behind the
+    definition that it does not fit.
+    """
+    names = {f"_{name}": name for name in PUTS.names if name != "table"}
+    puts = rows.select(list(names)).rename_columns(list(names.values()))
+    puts = puts.append_column("table", pa.nulls(rows.num_rows, pa.int32())).select(PUTS.names).cast(PUTS)
+    encoded = encode(puts, encoding)
+    if not encoded.misfits.num_rows:
+        return encoded.rows
+    kept = encoded.misfits.select(list(names.values())).rename_columns(list(names))
+    return pa.concat_tables([encoded.rows, kept], promote_options="default")
+
+
+def same_columns(one: StructType, other: Sequence[StructField]) -> bool:
+    """Whether two schemas have the same columns; order, comments and nullability do not count."""
+    return {f.name: f.dataType for f in one} == {f.name: f.dataType for f in other}

@@ -1,0 +1,149 @@
+"""The files that a table's changes become: new rows, and touched files without the rows that go.
+
+A touched file that is small is joined with the new rows, so that a table which is updated often stays a few files; a large one is
+written again without the rows that go. A masked table follows its exact one by key.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+from pyspark.sql.types import StructType
+
+from pipeline.encode.columns import TableEncoding
+from pipeline.write.lookup import FileCache
+from pipeline.write.rewrite import remaining_rows, rows_with_keys, write_rows
+from pipeline.write.table_change import Change, encoded_again, table_schema
+from tables.commits import TableFile
+from tables.data_files import DataFile
+from tables.place import Place
+
+SMALL_FILE = 8 * 1024 * 1024
+"""Below so many bytes a touched file is joined with the new rows,"""
+
+JOINED_BYTES = 64 * 1024 * 1024
+"""as long as these are not more bytes together."""
+
+_NONE = np.zeros(0, np.int64)
+
+
+@dataclass(frozen=True)
+class TableWrite:
+    """What is to be committed to one table.
+
+    Parameters
+    ----------
+    table : str
+    added : list of DataFile
+    removed : list of TableFile
+        Touched files, whose remaining rows are in added ones.
+    schema : StructType or None
+        The columns that the table gets; then `removed` are all of its files.
+
+    """
+
+    table: str
+    added: list[DataFile] = field(default_factory=list)
+    removed: list[TableFile] = field(default_factory=list)
+    schema: StructType | None = None
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether there is nothing to commit."""
+        return not self.added and not self.removed and self.schema is None
+
+
+@dataclass(frozen=True)
+class TableChanges:
+    """What changes in one space's table.
+
+    Parameters
+    ----------
+    encoding : TableEncoding
+    rows : pyarrow.Table or None
+        New rows of the exact table.
+    removed : mapping of TableFile to int64[n]
+        Places of rows of the exact table that go.
+    removed_keys : pyarrow.BinaryArray or None
+        Their keys.
+    change : Change
+        Of the exact table.
+
+    """
+
+    encoding: TableEncoding
+    rows: pa.Table | None
+    removed: Mapping[TableFile, NDArray[np.int64]]
+    removed_keys: pa.Array | None
+    change: Change = Change.NOTHING
+
+
+def write_exact(place: Place, changes: TableChanges, files: Sequence[TableFile]) -> TableWrite:
+    """Write what changes in the table with the exact tuples.
+
+    Parameters
+    ----------
+    place : Place
+    changes : TableChanges
+    files : sequence of TableFile
+        All of the table.
+
+    """
+    table = changes.encoding.exact
+    if changes.change is not Change.REWRITE:
+        return _write(place, table, changes.rows, changes.removed)
+    everything = {file: changes.removed.get(file, _NONE) for file in files}
+    found = _write(place, table, changes.rows, everything, changes.encoding)
+    return TableWrite(table, found.added, found.removed, table_schema(changes.encoding))
+
+
+def write_masked(
+    place: Place, changes: TableChanges, files: Sequence[TableFile], cache: FileCache
+) -> TableWrite | None:
+    """Write what changes in the table that readers see of a masked space; None where the space is not masked."""
+    mask, table = changes.encoding.mask, changes.encoding.name
+    if mask is None:
+        return None
+    rows = None if changes.rows is None else mask.masked(changes.rows)
+    removed: Mapping[TableFile, NDArray[np.int64]] = {}
+    if changes.removed_keys is not None:
+        removed = rows_with_keys(place, table, files, changes.removed_keys, cache)
+    return _write(place, table, rows, removed)
+
+
+def masked_again(place: Place, encoding: TableEncoding, files: Iterable[TableFile]) -> list[DataFile]:
+    """Write the table that readers see of a masked space again, from the files of the exact one."""
+    if encoding.mask is None:
+        return []
+    added: list[DataFile] = []
+    for file in files:
+        rows = remaining_rows(place, encoding.exact, file, _NONE)
+        added += write_rows(place, encoding.name, encoding.mask.masked(rows))
+    return added
+
+
+def _write(
+    place: Place,
+    table: str,
+    rows: pa.Table | None,
+    removed: Mapping[TableFile, NDArray[np.int64]],
+    encoding: TableEncoding | None = None,
+) -> TableWrite:
+    """Write new rows, and the rest of touched files; with an encoding their columns are made again."""
+    joined = [] if rows is None else [rows]
+    size, added = 0, []
+    for file, places in removed.items():
+        rest = remaining_rows(place, table, file, places)
+        rest = rest if encoding is None else encoded_again(rest, encoding)
+        size += file.size
+        if file.size < SMALL_FILE and size < JOINED_BYTES:
+            joined.append(rest)
+        else:
+            added += write_rows(place, table, rest)
+    if joined:
+        added += write_rows(place, table, pa.concat_tables(joined, promote_options="default"))
+    return TableWrite(table, added, list(removed))

@@ -1,0 +1,179 @@
+"""Open tables of a warehouse, and commits of files that are written already: one commit a table, in milliseconds.
+
+Handles stay open between batches, so that a table's log is read once; only the holder of the writer's lock has one.
+Not here: writing the files (`tables.data_files`), what they hold.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+
+import pyarrow as pa
+import pyarrow.compute as pc
+from deltalake import DeltaTable, Schema
+from deltalake.exceptions import DeltaError
+from deltalake.transaction import AddAction, RemoveAction
+from pyspark.sql.types import StructField, StructType, VariantType
+
+from schemas.errors import UnsupportedError, WarehouseError
+from tables.data_files import DataFile, now_millis
+from tables.place import Place
+from tables.write import OURS, OWN_FEATURES
+
+
+LEGACY_MAPPING = 2
+"""The reader's version of a table without named features that may map its columns."""
+
+
+@dataclass(frozen=True)
+class TableFile:
+    """A file of a table at a version: path relative to the table's folder, bytes, rows (None where nobody knows)."""
+
+    path: str
+    size: int
+    rows: int | None
+
+
+@dataclass
+class OpenTables:
+    """The tables of a warehouse that its writer has open.
+
+    Parameters
+    ----------
+    place : Place
+
+    """
+
+    place: Place
+    _tables: dict[str, DeltaTable] = field(default_factory=dict)
+
+    def open(self, table: str) -> DeltaTable:
+        """Return a table as its last commit left it.
+
+        Raises
+        ------
+        WarehouseError
+            The table is not there.
+        UnsupportedError
+            It has features that files of ours would break.
+
+        """
+        found = self._tables.get(table)
+        if found is not None:
+            found.update_incremental()
+            return found
+        found = self.place.open(table)
+        if found is None:
+            raise WarehouseError("the table is not there", table=table, warehouse=self.place.root)
+        _check(found, table)
+        self._tables[table] = found
+        return found
+
+    def forget(self, table: str | None = None) -> None:
+        """Open a table, or all tables, from their logs the next time."""
+        if table is None:
+            self._tables.clear()
+        else:
+            self._tables.pop(table, None)
+
+    def version(self, table: str) -> int:
+        """Return the version of a table."""
+        return int(self.open(table).version())
+
+    def files(self, table: str) -> list[TableFile]:
+        """Return the files of a table."""
+        actions = pa.table(self.open(table).get_add_actions(flatten=True))
+        columns = (actions[name].to_pylist() for name in ("path", "size_bytes", "num_records"))
+        return [TableFile(*one) for one in zip(*columns, strict=True)]
+
+    def files_between(self, table: str, column: str, first: int, last: int) -> list[TableFile]:
+        """Return the files of a table that may have values of a column from `first` to `last`."""
+        actions = pa.table(self.open(table).get_add_actions(flatten=True))
+        low, high = f"min.{column}", f"max.{column}"
+        if low in actions.column_names and high in actions.column_names:
+            beyond = pc.or_(pc.less(actions[high], first), pc.greater(actions[low], last))
+            actions = actions.filter(pc.invert(pc.fill_null(beyond, False)))
+        columns = (actions[name].to_pylist() for name in ("path", "size_bytes", "num_records"))
+        return [TableFile(*one) for one in zip(*columns, strict=True)]
+
+    def size(self, table: str) -> int:
+        """Return how many bytes the files of a table have."""
+        sizes = pa.table(self.open(table).get_add_actions(flatten=True))["size_bytes"]
+        return int(pc.sum(sizes).as_py() or 0)
+
+    def commit(
+        self, table: str, added: Iterable[DataFile], removed: Iterable[tuple[TableFile, bool]] = ()
+    ) -> int:
+        """Commit files of a table, and return its version after it; without any file there is no commit.
+
+        Parameters
+        ----------
+        table : str
+        added : iterable of DataFile
+        removed : iterable of (TableFile, bool)
+            Files that are no part of the table any more; whether rows of theirs go.
+
+        Raises
+        ------
+        WarehouseError
+            The commit is refused.
+
+        """
+        opened, moment = self.open(table), now_millis()
+        actions: list[AddAction | RemoveAction] = [
+            AddAction(one.path, one.size, {}, moment, one.is_new_data, one.stats) for one in added
+        ]
+        actions += [RemoveAction(one.path, changes, moment, one.size, {}) for one, changes in removed]
+        if not actions:
+            return int(opened.version())
+        try:
+            opened.create_write_transaction(actions, "append", opened.schema(), commit_properties=OURS)
+            opened.update_incremental()
+        except DeltaError as error:
+            self.forget(table)
+            raise WarehouseError(f"the table cannot be written: {error}", table=table) from error
+        return int(opened.version())
+
+    def replace(self, table: str, added: Iterable[DataFile], schema: StructType) -> int:
+        """Put files in place of all files of a table, with other columns; return its version.
+
+        Raises
+        ------
+        WarehouseError
+            The commit is refused.
+
+        """
+        opened, wanted = self.open(table), Schema.from_json(schema.json())
+        actions = [AddAction(one.path, one.size, {}, now_millis(), True, one.stats) for one in added]
+        try:
+            if _has_variant(schema) and "variantType" not in (opened.protocol().writer_features or ()):
+                # A replacement changes the columns of a table, but not what it asks of its readers.
+                variant = StructType([StructField("_variant", VariantType())])
+                opened.alter.add_columns(Schema.from_json(variant.json()).fields, commit_properties=OURS)
+                opened.update_incremental()
+            opened.create_write_transaction(actions, "overwrite", wanted, commit_properties=OURS)
+        except DeltaError as error:
+            raise WarehouseError(f"the table cannot be written: {error}", table=table) from error
+        finally:
+            self.forget(table)
+        return self.version(table)
+
+
+def _has_variant(schema: StructType) -> bool:
+    return any(isinstance(field.dataType, VariantType) for field in schema)
+
+
+def _check(table: DeltaTable, name: str) -> None:
+    protocol = table.protocol()
+    features = {*(protocol.writer_features or ()), *(protocol.reader_features or ())}
+    strange = sorted(features - OWN_FEATURES)
+    if protocol.min_reader_version == LEGACY_MAPPING:
+        strange.append("columnMapping")
+    strange += [key for key in table.metadata().configuration if key.startswith("delta.constraints.")]
+    if strange:
+        raise UnsupportedError(
+            f"somebody gave it {', '.join(strange)}, which files of ours do not keep",
+            table=name,
+            advice="take it off, by ALTER TABLE ... DROP FEATURE or DROP CONSTRAINT, or restore the table",
+        )

@@ -1,0 +1,246 @@
+"""Parquet files of a Delta table, written and read by ourselves: what a task writes, the driver commits (`tables.commits`).
+
+A file has the statistics by which readers of Delta skip it. Rows of a space's table are in the order of `_key`, and Parquet
+keeps the least and the greatest key of each row group (Delta itself keeps none of binary columns): by these a lookup finds
+the row groups that can have a key.
+Not here: the log of a table.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import time
+import uuid as uuids
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from decimal import Decimal
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+
+from tables.place import Place
+
+ROW_GROUP_ROWS = 64 * 1024
+"""Rows of a row group: what a lookup reads for one key."""
+
+INDEXED = 32
+"""So many columns have statistics (`delta.dataSkippingNumIndexedCols`),"""
+
+TEXT_LONGEST = 32
+"""and of a text no more characters than these, as Delta writes them."""
+
+_LAST_CHARACTER = "\U0010ffff"
+
+
+@dataclass(frozen=True)
+class DataFile:
+    """A file of a table that is written, and perhaps not committed yet.
+
+    Parameters
+    ----------
+    table : str
+    path : str
+        Relative to the table's folder.
+    size : int
+        Bytes.
+    rows : int
+    stats : str
+        JSON, as in Delta's log.
+    is_new_data : bool
+        False where the file only joins rows of others.
+
+    """
+
+    table: str
+    path: str
+    size: int
+    rows: int
+    stats: str
+    is_new_data: bool = True
+
+
+@dataclass(frozen=True)
+class FileKeys:
+    """The keys of a file, by its footer.
+
+    Parameters
+    ----------
+    rows : tuple of int
+        Of each row group.
+    least, greatest : tuple of bytes or None
+        Keys of each row group; None where the footer does not tell.
+
+    """
+
+    rows: tuple[int, ...]
+    least: tuple[bytes | None, ...]
+    greatest: tuple[bytes | None, ...]
+
+
+def write_file(
+    place: Place,
+    table: str,
+    rows: pa.Table,
+    *,
+    dictionary: Sequence[str] = (),
+    is_new_data: bool = True,
+) -> DataFile:
+    """Write rows as one new file of a table.
+
+    Parameters
+    ----------
+    place : Place
+    table : str
+    rows : pyarrow.Table
+        With the columns of the table.
+    dictionary : sequence of str
+        Columns of few values.
+    is_new_data : bool
+
+    """
+    path = f"part-{uuids.uuid4()}.parquet"
+    found: list[pq.FileMetaData] = []
+    with place.fs.open_output_stream(place.at(table, path)) as stream:
+        pq.write_table(
+            rows,
+            stream,
+            row_group_size=ROW_GROUP_ROWS,
+            compression="snappy",
+            use_dictionary=list(dictionary),
+            metadata_collector=found,
+        )
+        size = stream.tell()
+    return DataFile(table, path, size, rows.num_rows, statistics(found[0], rows), is_new_data)
+
+
+class FileWriter:
+    """A new file of a table that is written batch by batch.
+
+    Parameters
+    ----------
+    place : Place
+    table : str
+    schema : pyarrow.Schema
+    dictionary : sequence of str
+        Columns of few values.
+
+    """
+
+    def __init__(self, place: Place, table: str, schema: pa.Schema, dictionary: Sequence[str] = ()) -> None:
+        self._table, self._path = table, f"part-{uuids.uuid4()}.parquet"
+        self._stream = place.fs.open_output_stream(place.at(table, self._path))
+        self._found: list[pq.FileMetaData] = []
+        self._writer = pq.ParquetWriter(
+            self._stream,
+            schema,
+            compression="snappy",
+            use_dictionary=list(dictionary),
+            metadata_collector=self._found,
+        )
+        self.rows = 0
+
+    def write(self, rows: pa.Table) -> None:
+        """Write some rows, as a row group of their own."""
+        self._writer.write_table(rows, row_group_size=max(rows.num_rows, 1))
+        self.rows += rows.num_rows
+
+    def close(self) -> DataFile:
+        """End the file."""
+        self._writer.close()
+        size = self._stream.tell()
+        self._stream.close()
+        return DataFile(self._table, self._path, size, self.rows, statistics(self._found[0]))
+
+
+def statistics(metadata: pq.FileMetaData, rows: pa.Table | None = None) -> str:
+    """Return the statistics of a file as Delta's log has them.
+
+    Parameters
+    ----------
+    metadata : pyarrow.parquet.FileMetaData
+    rows : pyarrow.Table, optional
+        The file's rows. Without them columns of doubles have no least and greatest value: Parquet leaves NaN out, which
+        Spark takes for the greatest of all.
+
+    """
+    least: dict[str, Any] = {}
+    greatest: dict[str, Any] = {}
+    nulls: dict[str, int] = {}
+    for number in range(min(metadata.num_columns, INDEXED)):
+        column = metadata.schema.column(number)
+        name = column.path
+        if "." in name:  # inside a variant
+            continue
+        parts = [metadata.row_group(i).column(number).statistics for i in range(metadata.num_row_groups)]
+        if any(one is None for one in parts):
+            continue
+        nulls[name] = sum(one.null_count for one in parts)
+        known = [one for one in parts if one.has_min_max]
+        if not known or len(known) < sum(one.num_values > 0 for one in parts):
+            continue
+        is_double = column.physical_type in ("DOUBLE", "FLOAT")
+        if is_double and (rows is None or pc.any(pc.is_nan(rows[name])).as_py()):
+            continue
+        try:
+            low = _bound(min(one.min for one in known), is_least=True)
+            high = _bound(max(one.max for one in known), is_least=False)
+        except (OverflowError, ValueError):  # a time that Python has no date for
+            continue
+        if low is not None and high is not None:
+            least[name], greatest[name] = low, high
+    whole = {"numRecords": metadata.num_rows, "minValues": least, "maxValues": greatest, "nullCount": nulls}
+    return json.dumps(whole, ensure_ascii=False, allow_nan=False)
+
+
+def _bound(value: Any, *, is_least: bool) -> int | float | str | None:
+    """Return the least or the greatest value of a column as the log has it; None where it has none of the type."""
+    if isinstance(value, bool | bytes):
+        return None
+    if isinstance(value, int | float):
+        return value if math.isfinite(value) else None
+    if isinstance(value, Decimal):
+        return int(value) if value == value.to_integral_value() else None
+    if isinstance(value, str):
+        if len(value) <= TEXT_LONGEST:
+            return value
+        return value[:TEXT_LONGEST] + ("" if is_least else _LAST_CHARACTER)
+    if isinstance(value, datetime):
+        whole = value.astimezone(UTC) + (timedelta(0) if is_least else timedelta(microseconds=999))
+        return whole.strftime("%Y-%m-%dT%H:%M:%S.") + f"{whole.microsecond // 1000:03d}Z"
+    return None
+
+
+def now_millis() -> int:
+    """Return the time as Delta's log has it."""
+    return int(time.time() * 1000)
+
+
+def opened(place: Place, table: str, path: str) -> pq.ParquetFile:
+    """Return a file of a table, open; the caller closes it."""
+    return pq.ParquetFile(place.fs.open_input_file(place.at(table, path)), pre_buffer=False)
+
+
+def keys_of(file: pq.ParquetFile, column: str) -> FileKeys:
+    """Return the keys of a file by its footer."""
+    metadata = file.metadata
+    index = metadata.schema.names.index(column)
+    rows, least, greatest = [], [], []
+    for number in range(metadata.num_row_groups):
+        group = metadata.row_group(number)
+        found = group.column(index).statistics
+        known = found is not None and found.has_min_max
+        rows.append(group.num_rows)
+        least.append(bytes(found.min) if known else None)
+        greatest.append(bytes(found.max) if known else None)
+    return FileKeys(tuple(rows), tuple(least), tuple(greatest))
+
+
+def read_groups(
+    file: pq.ParquetFile, groups: Iterable[int], columns: Sequence[str] | None = None
+) -> pa.Table:
+    """Return some columns of some row groups."""
+    return file.read_row_groups(list(groups), columns=None if columns is None else list(columns))

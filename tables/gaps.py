@@ -1,0 +1,53 @@
+"""The gaps of a warehouse now: of each missing range or divergence the newest row of `_gaps`. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+TABLE = "_gaps"
+MISSING, DIVERGENCE = "missing", "divergence"
+OPEN, SKIPPED, FILLED, BRIDGED, HEALED = "open", "skipped", "filled", "bridged", "healed"
+"""States of a gap: rows wait for it; its loss was accepted; a backfill filled it; a snapshot stands for it; a snapshot of the
+member that is right has replaced what differed."""
+
+CLOSED = (FILLED, HEALED)
+KEY = ("replicaset_id", "local_id", "first_lsn", "last_lsn", "kind")
+
+
+@dataclass(frozen=True)
+class Gap:
+    """One row of `_gaps`: the fields are its columns."""
+
+    replicaset_id: int
+    source: str | None
+    local_id: int | None
+    first_lsn: int | None
+    last_lsn: int | None
+    kind: str
+    state: str
+    file: str | None
+
+    def __str__(self) -> str:
+        place = f"replicaset {self.replicaset_id}, source {self.source}, replica id {self.local_id}"
+        return f"{self.kind}: {place}: lsns {self.first_lsn} to {self.last_lsn}"
+
+    @property
+    def key(self) -> tuple[object, ...]:
+        """What of two rows about the same range is the same."""
+        return tuple(getattr(self, name) for name in KEY)
+
+
+def gap_of(row: Mapping[str, Any]) -> Gap:
+    """Return the gap of a row of the table."""
+    return Gap(**{name: row[name] for name in Gap.__dataclass_fields__})
+
+
+def open_gaps(rows: Iterable[Mapping[str, Any]]) -> tuple[Gap, ...]:
+    """Return the gaps that are open, of all rows of the table in any order."""
+    newest: dict[object, Gap] = {}
+    for row in sorted(rows, key=lambda row: int(row["epoch"])):
+        gap = gap_of(row)
+        newest[gap.key] = gap
+    return tuple(gap for gap in newest.values() if gap.state == OPEN)

@@ -1,0 +1,143 @@
+"""A deployment whose batches are done in this process, without Spark and without a stream: sources, cuts, tables.
+
+The same writer as the job's does the batches; only who asks for the next one is here. Tables are read without Spark.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterable, Iterator, Mapping
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+from deltalake import DeltaTable, QueryBuilder
+
+from config.deployment import Config
+from pipeline.batch import BatchWriter
+from pipeline.commit.batch import BatchName
+from pipeline.commit.load import load_state
+from pipeline.source_options import stream_options
+from schemas.names import table_name
+from sources.xlog.batch import segments_between
+from sources.xlog.follow import Follower
+from sources.xlog.offset import Entry, to_text
+from sources.xlog.options import parse_options
+from tables import cluster
+from tables.lock import WriterLock
+from tables.warehouse import Warehouse
+
+CONTROL = ("_key", "_tuple", "_global_id", "_replicaset_id", "_lsn", "_timestamp", "_created")
+"""Columns that every space's table has."""
+
+
+class LocalDeployment:
+    """One configuration and its tables.
+
+    Parameters
+    ----------
+    folder : Path
+        Holds the warehouse.
+    sources : mapping of str to Path
+        Name to directory.
+    replicasets : mapping of str to str, optional
+        Name to replicaset's uuid, of sources whose files do not tell it.
+    **settings
+        Further keys of the configuration.
+
+    """
+
+    def __init__(
+        self,
+        folder: Path,
+        sources: Mapping[str, Path],
+        replicasets: Mapping[str, str] | None = None,
+        **settings: Any,
+    ) -> None:
+        self.folder = folder
+        self.sources, self.replicasets = dict(sources), dict(replicasets or {})
+        self.settings = {"start": "logs", **settings}
+        self.offset: Mapping[str, Entry] = {}
+        self.batches = 0
+
+    def config(self) -> Config:
+        """Return the checked configuration."""
+        whole = {
+            "warehouse": str(self.folder / "warehouse"),
+            "checkpoint": str(self.folder / "checkpoint"),
+            "sources": [
+                {"name": name, "path": str(path), "replicaset": self.replicasets.get(name)}
+                for name, path in self.sources.items()
+            ],
+            **self.settings,
+        }
+        return Config.model_validate(whole)
+
+    def run(self, budget: int | Iterable[int] | None = None) -> int:
+        """Do batches until there is nothing more to read, and return how many had rows.
+
+        Parameters
+        ----------
+        budget : int or iterable of int, optional
+            About how many bytes of log each batch reads (1 is one block, so one transaction where the server commits
+            one by one); an iterable gives each batch's in turn. By default one batch reads all.
+
+        """
+        config = self.config()
+        warehouse = Warehouse(None, config.warehouse, config.database)  # type: ignore[arg-type]
+        warehouse.create_system_tables()
+        cluster.start(warehouse, config.cluster.allocation, datetime.now(UTC))
+        done = 0
+        with WriterLock(warehouse, "a test") as lock:
+            state = load_state(warehouse)
+            follower = Follower(parse_options(stream_options(config, state, 1)))
+            writer = BatchWriter(warehouse, config, follower, lock, state)
+            for size in _budgets(budget):
+                end = follower.latest(self.offset, size)
+                if end == self.offset:
+                    break
+                segments = segments_between(follower, self.offset, end)
+                texts = (to_text(self.offset), to_text(end))
+                rows, _ = writer.process(segments, BatchName("test", self.batches, texts))
+                self.offset, self.batches, done = end, self.batches + 1, done + bool(rows)
+        return done
+
+    def rows(self, table: str, columns: Iterable[str] | None = None) -> list[dict[str, Any]]:
+        """Return a table's rows; a table that is not there has none."""
+        path = self.folder / "warehouse" / "aggregator.db" / table
+        if not DeltaTable.is_deltatable(str(path)):
+            return []
+        wanted = "*" if columns is None else ", ".join(f'"{name}"' for name in columns)
+        query = QueryBuilder().register("opened", DeltaTable(str(path)))
+        found: list[dict[str, Any]] = pa.table(
+            query.execute(f"SELECT {wanted} FROM opened").read_all()
+        ).to_pylist()
+        return found
+
+    def table(self, space: str) -> dict[bytes, dict[str, Any]]:
+        """Return the rows of a space's table by canonical key, without its typed columns."""
+        found = {row["_key"]: row for row in self.rows(table_name(space), CONTROL)}
+        assert len(found) == len(self.rows(table_name(space), ["_key"])), f"{space} has a key twice"
+        return found
+
+    def tuples(self, space: str) -> list[bytes]:
+        """Return the tuples of a space: those of its table, and those that do not fit their format."""
+        table = table_name(space)
+        rows = self.table(space)
+        newest: dict[Any, dict[str, Any]] = {}
+        for row in sorted(self.rows("_versions"), key=lambda row: row["epoch"]):
+            if row["space"] == table:
+                newest[row["key"], row["replicaset_id"]] = row
+        unfit = [
+            r["tuple"] for (key, _), r in newest.items() if r["state"] == "unfit" and key not in rows
+        ]
+        return sorted([row["_tuple"] for row in rows.values()] + unfit)
+
+
+def _budgets(budget: int | Iterable[int] | None) -> Iterator[int | None]:
+    if budget is None or isinstance(budget, int):
+        yield from itertools.repeat(budget)
+    else:
+        yield from budget
+        yield from itertools.repeat(None)

@@ -1,0 +1,29 @@
+"""`custom`: a function of the user's, called for contended keys alone."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from udfs.before_replace.candidate import Candidate
+from udfs.before_replace.custom import Outcome, fold_custom, load_function
+from udfs.before_replace.policy import Formats, PolicyKind, PolicyOptions
+
+SAMPLE = 8
+"""Of so many keys the function is called twice, and its answers are compared."""
+
+
+def make(keys: Sequence[Sequence[Candidate]], options: PolicyOptions, formats: Formats) -> list[Outcome]:
+    """Return what the function makes of each key."""
+    function = load_function(options.function or "")
+    names = [[one.name for one in space.fields] for space in formats.spaces]
+    return [fold_custom(function, one, names, formats.space, twice=i < SAMPLE) for i, one in enumerate(keys)]
+
+
+POLICY = PolicyKind(
+    "custom",
+    "function",
+    "package.module:function",
+    takes_deleted=True,
+    label=lambda options: options.function or "",
+    make=make,
+)

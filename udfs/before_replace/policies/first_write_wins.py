@@ -1,0 +1,19 @@
+"""`first_write_wins`: the version that was inserted first wins; one that was inserted at an unknown time was there before."""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+
+from udfs.before_replace.policy import Formats, PolicyKind, PolicyOptions, Versions
+from udfs.kernels.lives import NO_TIME
+
+_LONGEST = 2**63 - 1
+
+
+def rank(versions: Versions, options: PolicyOptions, formats: Formats) -> NDArray[np.int64]:  # noqa: ARG001
+    """Return the time of each insertion, turned round."""
+    return np.where(versions.created == NO_TIME, _LONGEST, -versions.created)
+
+
+POLICY = PolicyKind("first_write_wins", label=lambda _: "created", rank=rank)

@@ -1,0 +1,45 @@
+"""`merge_fields`: the last writer's tuple, with each named field from the version that has its newest value."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+import pyarrow as pa
+
+from schemas.errors import TupleError
+from udfs.before_replace.candidate import Candidate
+from udfs.before_replace.custom import Outcome, made
+from udfs.before_replace.merge import fields_of, merge_fields
+from udfs.before_replace.policy import Formats, PolicyKind, PolicyOptions
+from udfs.sequence import sequence_bytes
+
+
+def make(keys: Sequence[Sequence[Candidate]], options: PolicyOptions, formats: Formats) -> list[Outcome]:
+    """Return the merged tuple of each key."""
+    flat = [candidate for one in keys for candidate in one]
+    tuples = pa.array([candidate.tuple for candidate in flat], pa.binary())
+    which = np.array([candidate.layout for candidate in flat], np.int32)
+    ages = {
+        name: sequence_bytes(tuples, which, formats.places(members)).to_pylist()
+        for name, members in options.fields.items()
+    }
+    known, found, start = fields_of(formats.spaces), [], 0
+    for one in keys:
+        end = start + len(one)
+        own = {name: column[start:end] for name, column in ages.items()}
+        start = end
+        try:
+            found.append(made(one, merge_fields(one, known, options.fields, own)))
+        except TupleError as error:
+            found.append(Outcome(fault=str(error)))
+    return found
+
+
+POLICY = PolicyKind(
+    "merge_fields",
+    "fields",
+    "{field: [fields that say how new it is]}",
+    label=lambda options: ", ".join(options.fields),
+    make=make,
+)

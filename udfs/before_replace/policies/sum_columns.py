@@ -1,0 +1,31 @@
+"""`sum`: the last writer's tuple, with the sum of some fields over all versions."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from schemas.errors import TupleError
+from udfs.before_replace.candidate import Candidate
+from udfs.before_replace.custom import Outcome, made
+from udfs.before_replace.merge import fields_of, sum_fields
+from udfs.before_replace.policy import Formats, PolicyKind, PolicyOptions
+
+
+def make(keys: Sequence[Sequence[Candidate]], options: PolicyOptions, formats: Formats) -> list[Outcome]:
+    """Return the tuple with the sums of each key; a sum that does not fit is a fault."""
+    known, found = fields_of(formats.spaces), []
+    for one in keys:
+        try:
+            found.append(made(one, sum_fields(one, known, options.columns)))
+        except TupleError as error:
+            found.append(Outcome(fault=str(error)))
+    return found
+
+
+POLICY = PolicyKind(
+    "sum",
+    "columns",
+    "the fields that are added up",
+    label=lambda options: f"sum({', '.join(options.columns)})",
+    make=make,
+)

@@ -1,0 +1,180 @@
+"""Rows brought together by (partition, key): an open-addressing hash table over the bytes of keys.
+
+A slot of the table holds the number of a group, -1 where it is free. A group is named by its first row, whose partition
+and key stand for it; `marks` keeps 32 bits of each group's hash, so that keys are rarely compared in vain. The table is
+at most half full, and its size is a power of two.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from udfs.kernels.compiled import entry, inlined, inner
+from udfs.kernels.memory import address, load8, load64
+from udfs.kernels.values import Int
+
+_MULTIPLIER = np.int64(-7046029288634856825)
+_OTHER = np.int64(-4417276706812531889)
+NOWHERE = -1
+
+
+@inlined
+def _mixed(value: Int) -> Int:
+    value = (value ^ ((value >> 32) & 0xFFFFFFFF)) * _MULTIPLIER
+    return value ^ ((value >> 29) & 0x7FFFFFFFF)
+
+
+@inner
+def key_hash(begin: Int, end: Int, partition: Int) -> Int:
+    """Return a hash of the bytes between two addresses and of a number."""
+    result = _mixed((end - begin) * _OTHER + partition)
+    while begin + 8 <= end:
+        result = _mixed(result ^ (load64(begin) * _OTHER))
+        begin += 8
+    tail = np.int64(0)
+    while begin < end:
+        tail = (tail << 8) | load8(begin)
+        begin += 1
+    return _mixed(result ^ (tail * _OTHER))
+
+
+@inner
+def _equal(one: Int, other: Int, size: Int) -> Any:
+    at = np.int64(0)
+    while at + 8 <= size:
+        if load64(one + at) != load64(other + at):
+            return False
+        at += 8
+    while at < size:
+        if load8(one + at) != load8(other + at):
+            return False
+        at += 1
+    return True
+
+
+@entry
+def group_rows(
+    partitions: Any, data: Any, offsets: Any, nulls: Any, table: Any, marks: Any, firsts: Any, ids: Any
+) -> int:
+    """Give each row the number of its group; return how many groups there are.
+
+    Parameters
+    ----------
+    partitions : int32[n]
+    data, offsets, nulls
+        The keys, as in `udfs.buffers.Flat`. A null key is in no group.
+    table : int32[size]
+        Filled with -1; `size` is a power of two, at least 2 n.
+    marks : int32[n]
+        Room for a part of each group's hash.
+    firsts : int32[n]
+        Room for the first row of each group.
+    ids : int32[n]
+        Becomes the group of each row; -1 without a key.
+
+    """
+    base, mask, count = address(data), np.int64(table.size - 1), 0
+    for row in range(partitions.size):
+        if nulls[row] != 0:
+            ids[row] = NOWHERE
+            continue
+        begin, end, partition = base + offsets[row], base + offsets[row + 1], np.int64(partitions[row])
+        hashed = key_hash(begin, end, partition)
+        mark, place = np.int32(hashed >> 33), hashed & mask
+        while True:
+            group = table[place]
+            if group < 0:
+                table[place], firsts[count], marks[count], ids[row] = count, row, mark, count
+                count += 1
+                break
+            if marks[group] == mark:
+                first = firsts[group]
+                size = np.int64(offsets[first + 1] - offsets[first])
+                same = partitions[first] == partition and size == end - begin
+                if same and _equal(begin, base + offsets[first], size):
+                    ids[row] = group
+                    break
+            place = (place + 1) & mask
+    return count
+
+
+@entry
+def find_rows(
+    partitions: Any,
+    data: Any,
+    offsets: Any,
+    nulls: Any,
+    known_partitions: Any,
+    known_data: Any,
+    known_offsets: Any,
+    table: Any,
+    marks: Any,
+    firsts: Any,
+    ids: Any,
+) -> int:
+    """Give each row the number of its group among those that `group_rows` made, -1 where there is none.
+
+    Parameters
+    ----------
+    partitions, data, offsets, nulls
+        The rows that are looked for.
+    known_partitions, known_data, known_offsets, table, marks, firsts
+        As `group_rows` was given them.
+    ids : int32[n]
+
+    Returns
+    -------
+    int
+        How many rows have a group.
+
+    """
+    base, known_base, mask, found = address(data), address(known_data), np.int64(table.size - 1), 0
+    for row in range(partitions.size):
+        ids[row] = NOWHERE
+        if nulls[row] != 0:
+            continue
+        begin, end, partition = base + offsets[row], base + offsets[row + 1], np.int64(partitions[row])
+        hashed = key_hash(begin, end, partition)
+        mark, place = np.int32(hashed >> 33), hashed & mask
+        while True:
+            group = table[place]
+            if group < 0:
+                break
+            if marks[group] == mark:
+                first = firsts[group]
+                size = np.int64(known_offsets[first + 1] - known_offsets[first])
+                same = known_partitions[first] == partition and size == end - begin
+                if same and _equal(begin, known_base + known_offsets[first], size):
+                    ids[row] = group
+                    found += 1
+                    break
+            place = (place + 1) & mask
+    return found
+
+
+@entry
+def bucket_rows(partitions: Any, data: Any, offsets: Any, nulls: Any, buckets: int, numbers: Any) -> None:
+    """Give each row the number of its bucket: a hash of its key, or of its partition alone.
+
+    Parameters
+    ----------
+    partitions : int32[n]
+        -1 where rows go by their key; rows of any other number go into one bucket together.
+    data, offsets, nulls
+        The keys; a row without one goes into bucket 0.
+    buckets : int
+    numbers : int32[n]
+
+    """
+    base = address(data)
+    for row in range(partitions.size):
+        if partitions[row] >= 0:
+            hashed = _mixed(np.int64(partitions[row]) + 1)
+        elif nulls[row] != 0:
+            numbers[row] = 0
+            continue
+        else:
+            hashed = key_hash(base + offsets[row], base + offsets[row + 1], np.int64(0))
+        numbers[row] = ((hashed >> 24) & 0x7FFFFFFF) % buckets
