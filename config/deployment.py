@@ -156,7 +156,7 @@ class Config(Part):
     policies: Policies = Policies()
     types: Types = Types()
     max_bytes_per_trigger: ByteCount = 256 * 1024 * 1024
-    local_bytes: ByteCount = 64 * 1024 * 1024
+    local_bytes: ByteCount = 256 * 1024 * 1024
     reader: Label | None = None
     metrics: Metrics | None = None
     validation: Validation = Validation()

@@ -4,8 +4,8 @@
         → an executor writes the files of all tables → one commit a table, `_epochs` last
 
 What happens between segments and files is in the packages beside this module, in the order of the data: `plan`,
-`changelog`, `reduce`, `resolve`, `encode`, `write`, `commit`. Two executors run the same functions: `local` in this process,
-`distributed` in Spark's tasks.
+`changelog`, `reduce`, `resolve`, `encode`, `write`, `commit`. Two executors run the same functions: `local` in this
+process, `distributed` in Spark's tasks.
 """
 
 from __future__ import annotations
@@ -27,10 +27,10 @@ from pipeline.changelog.divergence import repeated_lsns
 from pipeline.changelog.segment_plan import segment_plans
 from pipeline.commit.batch import BatchName, commit_batch
 from pipeline.commit.delta import append_rows
-from pipeline.executor import Executor, Work
+from pipeline.executors.local import LocalExecutor, read_locally
+from pipeline.executors.work import Executor, Work
 from pipeline.heal import Healing
 from pipeline.inputs import PendingRows, log_segments, pending_rows, with_members
-from pipeline.local import LocalExecutor, read_locally
 from pipeline.plan.plan import BatchPlan, plan_batch, sync_spaces
 from pipeline.plan.router import router_of
 from pipeline.plan.segment import LogSegment

@@ -16,6 +16,7 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from pipeline.encode.columns import TableEncoding, encode, encoding_of
+from pipeline.key_ranges import Share
 from pipeline.plan.plan import BatchPlan
 from pipeline.reduce.base import base_requests, keyed_rows, more_requests
 from pipeline.reduce.reduce import reduce
@@ -86,7 +87,9 @@ class BucketResult:
     unfit: frozenset[int]
 
 
-def process_bucket(keyed: pa.Table, plan: BucketPlan, files: BaseFiles, cache: FileCache) -> BucketResult:
+def process_bucket(
+    keyed: pa.Table, plan: BucketPlan, files: BaseFiles, cache: FileCache, share: Share | None = None
+) -> BucketResult:
     """Return what some keys change.
 
     Parameters
@@ -97,15 +100,17 @@ def process_bucket(keyed: pa.Table, plan: BucketPlan, files: BaseFiles, cache: F
     files : BaseFiles
         Where the versions before are.
     cache : FileCache
+    share : Share, optional
+        The bucket's keys; all keys by default.
 
     """
     rows = keyed_rows(keyed, plan.reduce)
-    requests = base_requests(rows, plan.reduce)
-    found = find_versions(requests, files, cache) if requests else Found(ENTRIES.empty_table(), [])
+    requests = base_requests(rows, plan.reduce, share)
+    found = find_versions(requests, files, cache, share) if requests else Found(ENTRIES.empty_table(), [])
     reduced = reduce(rows, found.entries, plan.reduce)
     more = more_requests(reduced.changes, requests, plan.reduce)
     if more:
-        found = merged_entries([found, find_versions(more, files, cache)])
+        found = merged_entries([found, find_versions(more, files, cache, share)])
     resolved = resolve(reduced.changes, found.entries, plan.resolve)
     return _encoded(resolved, reduced.lost, found.files, plan)
 

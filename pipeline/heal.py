@@ -1,9 +1,9 @@
-"""Healing a divergence: a member's snapshot replaces what its replicaset held, and what came since is applied once more.
+"""Healing a divergence: a member's snapshot replaces its replicaset's state, and later rows are applied once more.
 
-The snapshot becomes a generation of the tables (`pipeline.plan.generation`) although they are ahead of it; the rows that
-`_changelog` has from behind its vclock follow it within the same batch, in the order in which they were applied. So it
-matters neither when the snapshot was taken nor how far the stream is. `_changelog` gets the snapshot's rows; what was
-settled first stays in it, and the divergences that the snapshot is behind of become `healed` in `_gaps`.
+The snapshot becomes a generation of the tables (`pipeline.plan.generation`) although they are ahead of it; the rows
+that `_changelog` has from behind its vclock follow it within the same batch, in the order in which they were applied.
+So it matters neither when the snapshot was taken nor how far the stream is. `_changelog` gets the snapshot's rows;
+what was settled first stays in it, and the divergences that the snapshot is behind of become `healed` in `_gaps`.
 
 Not here: which snapshot, and reading it (`jobs.heal`).
 """
@@ -24,7 +24,7 @@ from pipeline.changelog.rows import CHANGELOG_ARROW, COMMITTED
 from pipeline.plan.segment import LogSegment
 from pipeline.plan.summary import CONTROL_SPACES, Summary
 from pipeline.plan.tables import CHANGES
-from pipeline.state import Replicaset, State
+from pipeline.state import Replicaset
 from schemas.errors import UnsupportedError
 from sources.xlog.vclock import Vclock, not_beyond
 from tables.commits import OpenTables

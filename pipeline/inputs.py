@@ -67,10 +67,10 @@ def with_members(
 ) -> list[LogSegment]:
     """Return the segments, each source's first one with the source's `_cluster` where that must be read.
 
-    Document 000: a replicaset that is not known yet, or a source that takes over from another one, says which instance each
-    replica id is before its rows are read; else rows of ids that were registered in files that nobody reads would
-    wait for ever, and ids that two members assigned to different instances would be mixed up. Of a source that
-    continues, the rows of `_cluster` are followed. An empty answer means an empty `_cluster`.
+    Document 000: a replicaset that is not known yet, or a source that takes over from another one, says which
+    instance each replica id is before its rows are read; else rows of ids that were registered in files that nobody
+    reads would wait for ever, and ids that two members assigned to different instances would be mixed up. Of a source
+    that continues, the rows of `_cluster` are followed. An empty answer means an empty `_cluster`.
 
     Parameters
     ----------

@@ -21,7 +21,6 @@ from tables.data_files import DataFile, now_millis
 from tables.place import Place
 from tables.write import OURS, OWN_FEATURES
 
-
 LEGACY_MAPPING = 2
 """The reader's version of a table without named features that may map its columns."""
 

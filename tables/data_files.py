@@ -1,9 +1,8 @@
-"""Parquet files of a Delta table, written and read by ourselves: what a task writes, the driver commits (`tables.commits`).
+"""Parquet files of a Delta table: a task writes them, the driver commits them (`tables.commits`).
 
-A file has the statistics by which readers of Delta skip it. Rows of a space's table are in the order of `_key`, and Parquet
-keeps the least and the greatest key of each row group (Delta itself keeps none of binary columns): by these a lookup finds
-the row groups that can have a key.
-Not here: the log of a table.
+A file has the statistics by which readers of Delta skip it. Rows of a space's table are in the order of `_key`, and
+Parquet keeps the least and the greatest key of each row group (Delta itself keeps none of binary columns): by these a
+lookup finds the row groups that can have a key. Not here: the log of a table.
 """
 
 from __future__ import annotations
@@ -198,9 +197,7 @@ def statistics(metadata: pq.FileMetaData, rows: pa.Table | None = None) -> str:
 
 def _bound(value: Any, *, is_least: bool) -> int | float | str | None:
     """Return the least or the greatest value of a column as the log has it; None where it has none of the type."""
-    if isinstance(value, bool | bytes):
-        return None
-    if isinstance(value, int | float):
+    if isinstance(value, int | float) and not isinstance(value, bool):
         return value if math.isfinite(value) else None
     if isinstance(value, Decimal):
         return int(value) if value == value.to_integral_value() else None

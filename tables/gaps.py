@@ -9,8 +9,8 @@ from typing import Any
 TABLE = "_gaps"
 MISSING, DIVERGENCE = "missing", "divergence"
 OPEN, SKIPPED, FILLED, BRIDGED, HEALED = "open", "skipped", "filled", "bridged", "healed"
-"""States of a gap: rows wait for it; its loss was accepted; a backfill filled it; a snapshot stands for it; a snapshot of the
-member that is right has replaced what differed."""
+"""States of a gap: rows wait for it; its loss was accepted; a backfill filled it; a snapshot stands for it; a
+snapshot of the member that is right has replaced what differed."""
 
 CLOSED = (FILLED, HEALED)
 KEY = ("replicaset_id", "local_id", "first_lsn", "last_lsn", "kind")

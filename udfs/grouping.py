@@ -12,7 +12,7 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from udfs.buffers import Flat, flatten
-from udfs.kernels.grouping import bucket_rows, find_rows, group_rows
+from udfs.kernels.grouping import find_rows, group_rows
 from udfs.kernels.values import OVERREAD
 
 Int32s = NDArray[np.int32]
@@ -69,10 +69,3 @@ def group(partitions: Int32s, keys: pa.Array) -> Groups:
     partitions = np.ascontiguousarray(partitions, np.int32)
     count = group_rows(partitions, flat.data, flat.offsets, flat.nulls, table, marks, firsts, ids)
     return Groups(ids, firsts[:count], partitions, flat, table, marks[:count])
-
-
-def buckets_of(partitions: Int32s, keys: pa.Array, buckets: int) -> Int32s:
-    """Return the bucket of each row, by its key; rows of a partition that is not -1 share one bucket."""
-    flat, numbers = flatten(keys, OVERREAD), np.empty(len(keys), np.int32)
-    bucket_rows(partitions, flat.data, flat.offsets, flat.nulls, buckets, numbers)
-    return numbers

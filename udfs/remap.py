@@ -1,9 +1,9 @@
 """Replica ids to global ids, and back: a source's applier map as functions over Arrow columns and over vclocks.
 
-A replica id is unique in its replicaset only. The applier map of a source says which instance it means from which lsn on;
-`_cluster` gives each instance one global id. Rows are remapped without a join and without a Python object a row.
-`global_id_udf` offers the same to one's own queries over `format("xlog")`.
-Not here: where maps come from (`tables.cluster`, `tables.applier_map`).
+A replica id is unique in its replicaset only. The applier map of a source says which instance it means from which lsn
+on; `_cluster` gives each instance one global id. Rows are remapped without a join and without a Python object a row.
+`global_id_udf` offers the same to one's own queries over `format("xlog")`. Not here: where maps come from
+(`tables.cluster`, `tables.applier_map`).
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Rows of one segment → rows of `_changelog`, keyed rows, rows that wait, rows that were read before.
 
-Pure: Arrow in, Arrow out; nothing is computed a row in Python. `_changelog` gets every row that is settled now, once, with
-its global id, its state and its space; rows that change tuples go on to the reduction with their canonical key.
+Pure: Arrow in, Arrow out; nothing is computed a row in Python. `_changelog` gets every row that is settled now, once,
+with its global id, its state and its space; rows that change tuples go on to the reduction with their canonical key.
 """
 
 from __future__ import annotations
@@ -22,8 +22,8 @@ from pipeline.plan.summary import LIMBO_TYPES, LOCAL_ID
 from pipeline.plan.tables import CHANGES
 from schemas.iproto import GROUP_LOCAL, SystemSpace
 from schemas.tables import CHANGELOG, PENDING
-from udfs.keys import canonical_keys_by
 from udfs.kernels.lives import DELETE, OPERATION, PUT
+from udfs.keys import canonical_keys_by
 from udfs.remap import UNKNOWN, remap_rows
 from udfs.row_hash import row_hashes
 
@@ -47,13 +47,20 @@ KEYED = pa.schema(
         ("timestamp", pa.timestamp("us", tz="UTC")),
     ]
 )
-"""Rows that change tuples, in the order of the log. `type` is an index in `CHANGES`; `meaning` numbers the row's meaning
-(`pipeline.changelog.segment_plan.Meanings`); `timestamp` is null for rows of a snapshot, which have no usable time."""
+"""Rows that change tuples, in the order of the log. `type` is an index in `CHANGES`; `meaning` numbers the row's
+meaning (`pipeline.changelog.segment_plan.Meanings`); `timestamp` is null for rows of a snapshot, which have no usable
+time."""
 
 KEY_ERRORS = pa.schema(
-    [("lineage", pa.int32()), ("global_id", pa.int64()), ("lsn", pa.int64()), ("error", pa.string())]
+    [
+        ("lineage", pa.int32()),
+        ("global_id", pa.int64()),
+        ("lsn", pa.int64()),
+        ("error", pa.string()),
+        ("rows", pa.int64()),
+    ]
 )
-"""Rows whose key cannot be told, and why."""
+"""Rows that have no key, and why: `rows` says how many are like the one that is named."""
 
 READ_BEFORE = pa.schema([("replica_id", pa.int32()), ("lsn", pa.int64()), ("hash", pa.int64())])
 """Rows of registered instances that were read before."""
@@ -362,8 +369,8 @@ def _chosen(values: list[str], index: NDArray[np.int8] | Int32s) -> pa.Array:
 def _without_registrations(rows: pa.RecordBatch, spaces: Int32s) -> Mapping[str, pa.Array]:
     """Return the columns of rows, with a NOP for each row of a source's `_cluster`.
 
-    Document 001: the vclock follows, the change is the aggregator's own (`pipeline.changelog.cluster_rows`). The space id
-    stays: it says why the row is a NOP.
+    Document 001: the vclock follows, the change is the aggregator's own (`pipeline.changelog.cluster_rows`). The
+    space id stays: it says why the row is a NOP.
     """
     columns = dict(zip(rows.schema.names, rows.columns, strict=True))
     is_cluster = spaces == SystemSpace.CLUSTER
@@ -418,7 +425,7 @@ def _keyed_rows(
         return keyed, _empty(KEY_ERRORS)
     bad = pc.is_valid(error)
     lineages = pa.array(plan.meanings.lineages[meaning])
-    columns = [lineages, ids, rows.column("lsn"), error]
+    columns = [lineages, ids, rows.column("lsn"), error, pa.array(np.ones(rows.num_rows, np.int64))]
     errors = pa.RecordBatch.from_arrays([column.filter(bad) for column in columns], schema=KEY_ERRORS)
     return keyed.filter(pc.invert(bad)), errors
 

@@ -1,4 +1,4 @@
-"""What a task needs to know of one segment to turn its rows into rows of `_changelog`: the plan, cut to it. Picklable."""
+"""The plan of one segment: what its rows need to become rows of `_changelog`. Picklable."""
 
 from __future__ import annotations
 

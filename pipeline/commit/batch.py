@@ -1,7 +1,7 @@
 """The commits of a batch, in their order: `_changelog` first, `_epochs` last.
 
-`_epochs` is the commit of the batch. A writer that dies anywhere before it leaves an unfinished batch, which the next one
-rolls back when it starts (`tables.epochs.roll_back`).
+`_epochs` is the commit of the batch. A writer that dies anywhere before it leaves an unfinished batch, which the next
+one rolls back when it starts (`tables.epochs.roll_back`).
 """
 
 from __future__ import annotations
@@ -23,14 +23,14 @@ from pipeline.commit.records import (
     vclock_components,
     waited,
 )
-from pipeline.executor import Work, Written
+from pipeline.executors.work import Work, Written
 from pipeline.inputs import PENDING
 from pipeline.plan.advance import with_settled
 from pipeline.plan.plan import BatchPlan
 from pipeline.state import State, Writers
 from pipeline.write.prepare import Prepared, mask_again
 from pipeline.write.rewrite import write_rows
-from tables import schema, vclock
+from tables import schema
 from tables.commits import OpenTables, TableFile
 from tables.data_files import DataFile, opened, write_file
 from tables.gaps import KEY

@@ -18,7 +18,7 @@ JOIN_FILES = 32
 """Where a table has so many small files, they are joined:"""
 
 JOIN_BYTES = (1 << 20, 32 << 20)
-"""those below the first size with one another, those below the second likewise, so that each byte is rewritten twice;"""
+"""first those below the first size, then those below the second, so that each byte is rewritten twice;"""
 
 JOIN_AT_ONCE = 64 << 20
 """no more bytes than these at a time."""

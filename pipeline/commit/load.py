@@ -8,8 +8,8 @@ from deltalake import DeltaTable
 
 from pipeline.commit.records import REFUSED
 from pipeline.plan.control import SpaceRows
-from pipeline.state import MapEntry, Replicaset, State, Writers
 from pipeline.plan.summary import LOCAL_ID
+from pipeline.state import MapEntry, Replicaset, State, Writers
 from sources.xlog.offset import from_text
 from tables import applier_map, cluster, epochs, schema, vclock
 from tables.gaps import BRIDGED, DIVERGENCE, HEALED, KEY, OPEN, SKIPPED

@@ -1,7 +1,7 @@
 """Exact tuples → the columns of a space's table.
 
-Pure. Typed columns are made here and only here. A tuple that does not fit its format has no row; it goes to `_quarantine`, and
-stays a version (`unfit`), so that a later UPDATE finds it.
+Pure. Typed columns are made here and only here. A tuple that does not fit its format has no row; it goes to
+`_quarantine`, and stays a version (`unfit`), so that a later UPDATE finds it.
 """
 
 from __future__ import annotations

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 
 import pyarrow as pa
 from pyspark.sql.types import StringType, StructField, StructType
@@ -42,18 +42,21 @@ class Mask:
         By column; may be empty: its field has left the format, and may stand in what has no name.
     password : Password
         Where the key of `hash` is found.
+    key : bytes, optional
+        The key itself, for tasks on machines that do not know it.
 
     """
 
     kinds: Mapping[str, Kind]
     password: Password
+    key: bytes | None = field(default=None, repr=False, compare=False)
 
     def schema(self, layout: TableLayout) -> StructType:
         """Return the columns of the table that readers see."""
         typed = [
-            StructField(field.name, StringType()) if self.kinds.get(field.name) == "hash" else field
-            for field in layout.spark_schema()
-            if self.shows(field.name)
+            StructField(one.name, StringType()) if self.kinds.get(one.name) == "hash" else one
+            for one in layout.spark_schema()
+            if self.shows(one.name)
         ]
         shared = [StructField(name, kind) for name, kind in VERSION_COLUMNS if self.shows(name)]
         return StructType([*typed, *shared])
@@ -76,7 +79,13 @@ class Mask:
         """Whether readers see a column of the exact table."""
         return column not in (TUPLE_COLUMN, EXTRA_COLUMN) and self.kinds.get(column) != "drop"
 
+    def with_key(self) -> Mask:
+        """Return the mask with its key, as tasks need it."""
+        return replace(self, key=self._key()) if "hash" in self.kinds.values() else self
+
     def _key(self) -> bytes:
+        if self.key is not None:
+            return self.key
         key = self.password.read()
         if len(key) < KEY_MIN:
             raise ConfigurationError(
@@ -104,7 +113,7 @@ def mask_of(config: Spaces, spaces: Sequence[Space], layout: TableLayout, *, las
 
     """
     kinds = {name: kind for space in spaces for name, kind in config.masks_of(space.name).items()}
-    columns = dict(zip((field.name for field in layout.fields), layout.names, strict=True))
+    columns = dict(zip((one.name for one in layout.fields), layout.names, strict=True))
     found = {columns[name]: kind for name, kind in kinds.items() if name in columns}
     for space in spaces:
         keys = {space.fields[part.field].name for part in space.primary_key if part.field < len(space.fields)}

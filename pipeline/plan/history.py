@@ -1,7 +1,8 @@
 """What a space id of a replicaset means at each place of a batch: which definition, which table, which tuples are gone.
 
-Pure: definitions before the batch, their changes in log order, and the routing of the configuration in; a `History` out.
-The meaning of a row depends on its place in the log alone, so it does not matter where a log is cut into batches.
+Pure: definitions before the batch, their changes in log order, and the routing of the configuration in; a `History`
+out. The meaning of a row depends on its place in the log alone, so it does not matter where a log is cut into
+batches.
 
 A *lineage* is a space from its creation to its drop. Its versions are reduced under it, whatever it is called on the
 way: a rename changes only the table in which they are at the end. A truncation, or the drop, ends all of its versions;
@@ -170,8 +171,8 @@ class History:
 
 
 Router = Callable[[int, Space, Sequence[Space], bool], str | Refusal | None]
-"""(replicaset id, definition, definitions before it, whether a snapshot defines it of which only memtx rows are read) to
-the table's name, a refusal, or None for a space that is left out by rule."""
+"""(replicaset id, definition, definitions before it, whether a snapshot defines it of which only memtx rows are read)
+to the table's name, a refusal, or None for a space that is left out by rule."""
 
 
 @dataclass(frozen=True)

@@ -17,12 +17,12 @@ from dataclasses import dataclass, field, replace
 import msgpack
 
 from pipeline.plan.control import Registration
-from pipeline.plan.settle import Settlement
-from pipeline.state import MapEntry, Replicaset
-from pipeline.plan.segment import LogSegment
 from pipeline.plan.position import LogPosition
+from pipeline.plan.segment import LogSegment
+from pipeline.plan.settle import Settlement
 from pipeline.plan.summary import LIMBO_TYPES, ControlRow, Summary
 from pipeline.plan.transactions import Transactions
+from pipeline.state import MapEntry, Replicaset
 from schemas.cluster_checksum import checksum
 from schemas.iproto import VCLOCK_MAX, BodyKey
 from udfs.remap import own_ids

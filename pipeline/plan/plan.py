@@ -14,7 +14,7 @@ from config.deployment import Config
 from pipeline.plan.advance import Decided, advanced, instances_seen, new_entries
 from pipeline.plan.control import Control, Registration
 from pipeline.plan.generation import followed, generation_of
-from pipeline.plan.history import Before, History, Refusal, Router, history_of
+from pipeline.plan.history import Before, History, Router, history_of
 from pipeline.plan.members import Ids, in_own_ids, translated, views_of
 from pipeline.plan.position import BEGINNING, LogPosition
 from pipeline.plan.segment import LogSegment

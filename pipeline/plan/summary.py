@@ -1,8 +1,8 @@
 """What a part of a log holds, in small: lsn runs, counts, the control rows.
 
-Pure: numbers of rows and the control rows in, a `Summary` out. A summary is all that planning sees of a batch's rows; it
-is made where the rows are decoded and put together by `join_summaries`.
-Not here: what follows from it (`pipeline.plan.settle`, `pipeline.plan.control`).
+Pure: numbers of rows and the control rows in, a `Summary` out. A summary is all that planning sees of a batch's rows;
+it is made where the rows are decoded and put together by `join_summaries`. Not here: what follows from it
+(`pipeline.plan.settle`, `pipeline.plan.control`).
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ CONTROL_SPACES = (SystemSpace.SPACE, SystemSpace.INDEX, SystemSpace.CLUSTER, Sys
 LIMBO_TYPES = ("RAFT_PROMOTE", "RAFT_DEMOTE", "RAFT_CONFIRM", "RAFT_ROLLBACK")
 """Rows that settle synchronous transactions."""
 
-_LIMBO_CODES = tuple(type_code(name) for name in LIMBO_TYPES)
+LIMBO_CODES = tuple(type_code(name) for name in LIMBO_TYPES)
 _CONTROL_COLUMNS = [
     *("type", "replica_id", "lsn", "tsn", "space_id", "index_base"),
     *("key", "tuple", "operations", "body", "timestamp"),
@@ -134,7 +134,7 @@ def control_rows(rows: pa.RecordBatch, headers: Headers, segment: int) -> tuple[
 
     """
     controls = np.isin(headers.space_id, [int(space) for space in CONTROL_SPACES])
-    controls |= np.isin(headers.type, _LIMBO_CODES)
+    controls |= np.isin(headers.type, LIMBO_CODES)
     at = np.flatnonzero(controls)
     found: list[dict[str, Any]] = rows.select(_CONTROL_COLUMNS).take(pa.array(at)).to_pylist()
     return tuple(

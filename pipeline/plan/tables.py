@@ -1,4 +1,4 @@
-"""The tables that a batch changes: their typed columns, their policy, and what is known of their rows before any is read.
+"""The tables that a batch changes: their columns, their policy, and what is known of their rows before any is read.
 
 Pure. A table's columns are the union of the formats of its space in all replicasets, by field name; each replicaset's
 definition at the end of the batch is a format of it, since Tarantool checks every tuple against that.

@@ -1,12 +1,13 @@
 """Which versions must be read before a batch's rows can be reduced and resolved.
 
-Pure. As few as the log allows: the first row of a key that is an INSERT proves that its replicaset had no version, so where
-one replicaset writes a table, nothing is read for it.
+Pure. As few as the log allows: the first row of a key that is an INSERT proves that its replicaset had no version, so
+where one replicaset writes a table, nothing is read for it.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Protocol
 
 import numpy as np
 import pyarrow as pa
@@ -75,8 +76,24 @@ def keyed_rows(rows: pa.Table, plan: ReducePlan) -> KeyedRows:
     return KeyedRows(whole, slots, group(slots, keys))
 
 
-def base_requests(keyed: KeyedRows, plan: ReducePlan) -> list[BaseRequest]:
-    """Return which versions must be read to reduce rows, and to resolve what comes of them."""
+class Tables(Protocol):
+    """Of which tables there are keys here (`pipeline.key_ranges.Share`)."""
+
+    def has(self, table: int) -> bool:
+        """Whether there are keys of a table."""
+
+
+def base_requests(keyed: KeyedRows, plan: ReducePlan, share: Tables | None = None) -> list[BaseRequest]:
+    """Return which versions must be read to reduce rows, and to resolve what comes of them.
+
+    Parameters
+    ----------
+    keyed : KeyedRows
+    plan : ReducePlan
+    share : Tables, optional
+        Tables of which there are keys here; all by default.
+
+    """
     wanted: dict[int, list[pa.Array]] = {}
     needs_tuples: set[int] = set()
     lineages = plan.slot_lineages[keyed.slots]
@@ -99,7 +116,8 @@ def base_requests(keyed: KeyedRows, plan: ReducePlan) -> list[BaseRequest]:
     changed: dict[int, set[int]] = {}
     for number, lineage in enumerate(plan.lineages):
         base = int(plan.base_tables[number])
-        if plan.is_active[number] and lineage.changes_base and base >= 0 and not plan.is_empty[base]:
+        is_read = plan.is_active[number] and lineage.changes_base and base >= 0 and not plan.is_empty[base]
+        if is_read and (share is None or share.has(base)):
             changed.setdefault(base, set()).add(lineage.replicaset_id)
             needs_tuples.add(base)
     return [
@@ -120,7 +138,7 @@ def _proves(plan: ReducePlan, lineage: int, table: int) -> bool:
 
 
 def more_requests(changes: pa.Table, read: list[BaseRequest], plan: ReducePlan) -> list[BaseRequest]:
-    """Return which versions must be read beside, for keys that came into a contended table by a rename or another key."""
+    """Return which versions must be read too, for keys that a rename or a new primary key brought into a table."""
     known = {request.table: request for request in read}
     found = []
     tables = _numbers(changes["table"])

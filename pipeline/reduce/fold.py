@@ -1,4 +1,4 @@
-"""The rows of keys that are updated, applied one by one over the version before: UPDATE and UPSERT as Tarantool does them.
+"""The rows of keys that are updated, applied one by one over the version before, as Tarantool does it.
 
 This costs some microseconds of Python a row, and only rows of keys with an operation come here.
 Not here: what an operation does (`udfs.operations`), keys without one (`udfs.kernels.lives`).

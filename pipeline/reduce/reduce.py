@@ -1,8 +1,8 @@
-"""Keyed rows and the versions before → the versions that changed: each replicaset's own, whatever its spaces are called.
+"""Keyed rows and the versions before → each replicaset's versions that changed.
 
-Pure. Rows are reduced slot by slot: a slot is an era of a lineage, in which a key is a key. Where a primary key changes, the
-versions so far continue in the next slot under their new keys. At the end each lineage's versions go to its table; the
-table that they left loses them.
+Pure. Rows are reduced slot by slot: a slot is an era of a lineage, in which a key is a key. Where a primary key
+changes, the versions so far continue in the next slot under their new keys. At the end each lineage's versions go to
+its table; the table that they left loses them.
 """
 
 from __future__ import annotations
@@ -34,8 +34,8 @@ Flags = NDArray[np.bool_]
 class _Versions:
     """The versions of all keys while they are reduced: one place a (slot, key).
 
-    `tuples` and `names` say where a version's tuple, and its global id and lsn, are: a number of the rows, behind them of
-    the entries, behind them of the folded keys; -1 for nowhere.
+    `tuples` and `names` say where a version's tuple, and its global id and lsn, are: a number of the rows, behind
+    them of the entries, behind them of the folded keys; -1 for nowhere.
     """
 
     slots: Int32s
@@ -177,7 +177,7 @@ class _Reduction:
             truncations[operated], is_renewed[operated] = 0, False
         self._reduce(groups, truncations, is_renewed)
         if era + 1 < self.eras:
-            self._carry(era, own)
+            self._carry(own)
 
     def _reduce(self, groups: Int32s, truncations: Int32s, is_renewed: Flags) -> None:
         """Reduce the rows of keys without operations."""
@@ -265,7 +265,7 @@ class _Reduction:
         folded = pa.array([getattr(one, column) or None for one in self.folded], pa.int64())
         return _taken([_whole(self.rows[column]), _whole(self.entries[column]), folded], places)
 
-    def _carry(self, era: int, own: Flags) -> None:
+    def _carry(self, own: Flags) -> None:
         """Carry the versions that live on into the next era, under the keys that they get there."""
         plan, versions = self.plan, self.versions
         lasts = (plan.slot_starts[1:] - 1)[plan.slot_lineages]
@@ -319,6 +319,7 @@ class _Reduction:
             self._named("global_id", names),
             self._named("lsn", names),
             errors.filter(pa.array(bad)).fill_null(unknown),
+            pa.array(np.ones(len(names), np.int64)),
         ]
         self.lost.append(pa.Table.from_arrays(columns, schema=KEY_ERRORS))
 

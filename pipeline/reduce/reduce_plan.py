@@ -114,6 +114,12 @@ class ReducePlan:
             return np.zeros(len(lineages), np.int32)
         return (self.slot_starts[lineages] + self.meanings.eras).astype(np.int32)
 
+    def tables_of(self, meanings: Int32s) -> Int32s:
+        """Return the number of each row's table, by its meaning: where its lineage is at the end, or was before."""
+        known = np.where(self.final_tables >= 0, self.final_tables, self.base_tables)
+        found: Int32s = known[self.meanings.lineages[meanings]].astype(np.int32)
+        return found
+
     def format(self, version: int) -> TupleFormat:
         """Return the format of a schema version, with the rules of its server for operations."""
         one = self.versions[version]

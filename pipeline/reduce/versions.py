@@ -1,8 +1,8 @@
 """Versions of keys as columns: what a replicaset holds under a key, before a batch and after it. Plain data.
 
-A version is present (a tuple), deleted (by a DELETE; it takes part in the choice where `deletes: all`), unfit (the tuple is
-not known, or does not fit its format), or there is none: the key was never inserted, or a truncation, a drop or a
-rename took the space's versions away. `removed` says the last in `_versions`.
+A version is present (a tuple), deleted (by a DELETE; it takes part in the choice where `deletes: all`), unfit (the
+tuple is not known, or does not fit its format), or there is none: the key was never inserted, or a truncation, a drop
+or a rename took the space's versions away. `removed` says the last in `_versions`.
 """
 
 from __future__ import annotations
@@ -45,9 +45,9 @@ ENTRIES = pa.schema(
 )
 """Versions before a batch, one a (table, replicaset, key).
 
-`table`: number of the table in the batch; `is_row`: the version is the table's row, at place `row` of `file` (a number of
-the read; -1 where it is no row); `in_versions`: `_versions` has an entry of this key and replicaset, perhaps an older one. A
-row that a policy made has minus the id of its last writer as `replicaset_id`."""
+`table`: number of the table in the batch; `is_row`: the version is the table's row, at place `row` of `file` (a
+number of the read; -1 where it is no row); `in_versions`: `_versions` has an entry of this key and replicaset,
+perhaps an older one. A row that a policy made has minus the id of its last writer as `replicaset_id`."""
 
 CHANGES = pa.schema(
     [

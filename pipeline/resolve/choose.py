@@ -1,8 +1,9 @@
 """before_replace over the versions of contended keys: which version stands, or what tuple a policy makes of them.
 
-Pure, for all tables at once. The policy of each table ranks its versions; of equal ranks the later version wins by the
-configured sequence, else by its time, then by the uuids of replicaset and instance and the lsn. So the result depends on
-the versions alone, in whatever order they came. A policy that makes tuples is called for contended keys only.
+Pure, for all tables at once. The policy of each table ranks its versions; of equal ranks the later version wins by
+the configured sequence, else by its time, then by the uuids of replicaset and instance and the lsn. So the result
+depends on the versions alone, in whatever order they came. A policy that makes tuples is called for contended keys
+only.
 """
 
 from __future__ import annotations

@@ -94,8 +94,31 @@ def fault_rows(changes: pa.Table, plan: ResolvePlan) -> pa.Table:
     return quarantine_rows({name: _whole(column) for name, column in columns.items()}, plan.epoch)
 
 
+def fewer_key_errors(errors: pa.Table) -> pa.Table:
+    """Return the errors of rows without a key with one row a lineage, which says how many there are.
+
+    Parameters
+    ----------
+    errors : pyarrow.Table
+        `pipeline.changelog.rows.KEY_ERRORS`.
+
+    """
+    if errors.num_rows <= 1:
+        return errors
+    filled = errors.set_column(1, "global_id", errors["global_id"].fill_null(-1))
+    filled = filled.set_column(2, "lsn", filled["lsn"].fill_null(-1)).combine_chunks()
+    names = ("lineage", "error", "lsn", "global_id")
+    order = pa.compute.sort_indices(filled, sort_keys=[(name, "ascending") for name in names])
+    lineages = filled["lineage"].to_numpy()[order.to_numpy()]
+    is_last = np.append(lineages[1:] != lineages[:-1], True)
+    firsts = np.append(0, np.flatnonzero(is_last)[:-1] + 1)
+    counts = np.add.reduceat(filled["rows"].to_numpy()[order.to_numpy()], firsts)
+    found = errors.combine_chunks().take(order.filter(pa.array(is_last)))
+    return found.set_column(found.schema.get_field_index("rows"), "rows", pa.array(counts))
+
+
 def key_error_rows(errors: pa.Table, plan: ReducePlan, epoch: int) -> pa.Table:
-    """Return rows of `_quarantine` for rows without a key: of each table and replicaset one, which says how many there are.
+    """Return rows of `_quarantine` for rows without a key: one a lineage, which says how many there are.
 
     Parameters
     ----------
@@ -105,24 +128,16 @@ def key_error_rows(errors: pa.Table, plan: ReducePlan, epoch: int) -> pa.Table:
     epoch : int
 
     """
-    worst: dict[tuple[int, int], tuple[str, int, int, int]] = {}
-    for row in errors.to_pylist():
-        lineage = row["lineage"]
-        place = (int(plan.final_tables[lineage]), int(plan.replicasets[lineage]))
-        one = (row["error"], row["lsn"] or -1, row["global_id"] or -1)
-        known = worst.get(place)
-        best = one if known is None else max(one, known[:3])
-        worst[place] = (*best, 1 if known is None else known[3] + 1)
     rows = [
         {
             "epoch": epoch,
-            "replicaset_id": replicaset_id,
-            "space": plan.tables[table],
-            "global_id": None if global_id < 0 else global_id,
-            "lsn": None if lsn < 0 else lsn,
-            "reason": error if count == 1 else f"{error} (rows like it: {count})",
+            "replicaset_id": int(plan.replicasets[row["lineage"]]),
+            "space": plan.tables[int(plan.final_tables[row["lineage"]])],
+            "global_id": row["global_id"],
+            "lsn": row["lsn"],
+            "reason": row["error"] if row["rows"] == 1 else f"{row['error']} (rows like it: {row['rows']})",
         }
-        for (table, replicaset_id), (error, lsn, global_id, count) in worst.items()
+        for row in fewer_key_errors(errors).to_pylist()
     ]
     return pa.Table.from_pylist(rows, schema=QUARANTINE_ARROW)
 

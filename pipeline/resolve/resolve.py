@@ -1,7 +1,8 @@
 """Changed versions and the versions before → rows that change in the tables, and what is recorded of them.
 
 Pure. A table that one replicaset writes has its version of each key as the row; in the others before_replace chooses
-between the versions of all replicasets (`pipeline.resolve.choose`). A version that is not the row is kept in `_versions`.
+between the versions of all replicasets (`pipeline.resolve.choose`). A version that is not the row is kept in
+`_versions`.
 """
 
 from __future__ import annotations
@@ -294,7 +295,7 @@ def _puts(found: _Contended, choices: Choices) -> pa.Table:
 
 
 def _made_rows(found: _Contended, choices: Choices, keys: NDArray[np.intp]) -> pa.Table:
-    """Return the rows of tuples that a policy made: with the origin and time of the last writer, the earliest insertion."""
+    """Return the rows of tuples that a policy made: with the last writer's origin and time, and the earliest `created`."""
     versions, last = found.versions, choices.last[keys]
     earliest = np.full(found.count, np.iinfo(np.int64).max, np.int64)
     known = versions.created != NO_TIME

@@ -48,7 +48,7 @@ class TablePolicy:
         return POLICIES[self.kind]
 
     def format_of(self, replicasets: NDArray[np.int32]) -> NDArray[np.int32]:
-        """Return the format of versions by their replicaset; a tuple that a policy made has minus its last writer's id."""
+        """Return the format of each version, by its replicaset; a policy's tuple has minus its last writer's id."""
         numbers = np.abs(replicasets)
         known = np.append(self.by_replicaset, np.int32(-1))
         found: NDArray[np.int32] = known[np.minimum(numbers, len(self.by_replicaset))]

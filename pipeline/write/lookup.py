@@ -1,7 +1,8 @@
 """The versions that tables hold of some keys before a batch, and where their rows are.
 
-A version is the row of its table, or lies in `_versions`, of which the newest entry of a (space, key, replicaset) holds,
-unless the replicaset's version is the row, which is newer by construction. Files are read by the keys of their row groups.
+A version is the row of its table, or lies in `_versions`, of which the newest entry of a (space, key, replicaset)
+holds, unless the replicaset's version is the row, which is newer by construction. Files are read by the keys of their
+row groups.
 """
 
 from __future__ import annotations
@@ -9,6 +10,7 @@ from __future__ import annotations
 from bisect import bisect_left
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import Protocol
 
 import numpy as np
 import pyarrow as pa
@@ -97,7 +99,16 @@ class Found:
     files: list[FileRef]
 
 
-def find_versions(requests: Sequence[BaseRequest], files: BaseFiles, cache: FileCache) -> Found:
+class Keys(Protocol):
+    """Which keys are looked for here (`pipeline.key_ranges.Share`)."""
+
+    def owns(self, table: int, keys: pa.Array) -> NDArray[np.bool_]:
+        """Return which keys of a table these are."""
+
+
+def find_versions(
+    requests: Sequence[BaseRequest], files: BaseFiles, cache: FileCache, share: Keys | None = None
+) -> Found:
     """Return the versions that some requests ask for.
 
     Parameters
@@ -106,9 +117,11 @@ def find_versions(requests: Sequence[BaseRequest], files: BaseFiles, cache: File
         At most one a table.
     files : BaseFiles
     cache : FileCache
+    share : Keys, optional
+        Where all versions of a replicaset are asked for: the keys of which they are; all by default.
 
     """
-    requests = [_with_all_keys(request, files) if request.replicasets else request for request in requests]
+    requests = [_with_all_keys(one, files, share) if one.replicasets else one for one in requests]
     refs: list[FileRef] = []
     parts: list[pa.Table] = []
     for request in requests:
@@ -124,21 +137,27 @@ def find_versions(requests: Sequence[BaseRequest], files: BaseFiles, cache: File
     return Found(_with_versions(rows, asked, files, cache) if asked else rows, refs)
 
 
-def _with_all_keys(request: BaseRequest, files: BaseFiles) -> BaseRequest:
+def _with_all_keys(request: BaseRequest, files: BaseFiles, share: Keys | None) -> BaseRequest:
     """Return a request for all versions of some replicasets as one for their keys."""
+
+    def owned(found: pa.ChunkedArray) -> list[pa.Array]:
+        if share is None:
+            return list(found.chunks)
+        return [one.filter(pa.array(share.owns(request.table, one))) for one in found.chunks]
+
     name, own = files.tables.get(request.table, ("", ()))
     ids = pa.array(sorted(request.replicasets), pa.int32())
     keys = [request.keys]
     for file in own:
         with opened(files.place, name, file.path) as parquet:
             rows = parquet.read(columns=["_key", "_replicaset_id"])
-        keys += rows["_key"].filter(pc.is_in(rows["_replicaset_id"], ids)).chunks
+        keys += owned(rows["_key"].filter(pc.is_in(rows["_replicaset_id"], ids)))
     space = files.names[request.table]
     for file in files.versions:
         with opened(files.place, VERSIONS, file.path) as parquet:
             rows = parquet.read(columns=["space", "key", "replicaset_id"])
         mask = pc.and_(pc.equal(rows["space"], space), pc.is_in(rows["replicaset_id"], ids))
-        keys += rows["key"].filter(mask).chunks
+        keys += owned(rows["key"].filter(mask))
     whole = pa.concat_arrays(keys)
     distinct = whole.take(pa.array(group(np.zeros(len(whole), np.int32), whole).firsts))
     return BaseRequest(request.table, distinct, frozenset(), True, request.with_versions)

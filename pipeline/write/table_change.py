@@ -1,8 +1,8 @@
 """Tables of spaces brought into the form that a batch needs: created, given columns, written again in other columns.
 
-Where columns change, the rows of a table are made again from their exact tuples: what was in `_extra` moves into its column, and no
-reader needs column mapping. A table that only gains columns, and has nothing in `_extra`, gains them by a change of
-metadata. Files are written here, commits are the caller's.
+Where columns change, the rows of a table are made again from their exact tuples: what was in `_extra` moves into its
+column, and no reader needs column mapping. A table that only gains columns, and has nothing in `_extra`, gains them
+by a change of metadata. Files are written here, commits are the caller's.
 """
 
 from __future__ import annotations

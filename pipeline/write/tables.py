@@ -1,7 +1,7 @@
 """The files that a table's changes become: new rows, and touched files without the rows that go.
 
-A touched file that is small is joined with the new rows, so that a table which is updated often stays a few files; a large one is
-written again without the rows that go. A masked table follows its exact one by key.
+A touched file that is small is joined with the new rows, so that a table which is updated often stays a few files; a
+large one is written again without the rows that go. A masked table follows its exact one by key.
 """
 
 from __future__ import annotations

@@ -13,6 +13,7 @@ from typing import Any
 
 from schemas.errors import ConfigurationError, OffsetError
 from sources.xlog import values
+from sources.xlog.block import BLOCK_LIMIT
 from sources.xlog.damage import Mode
 from sources.xlog.offset import Entry, from_text
 from sources.xlog.vclock import Vclock
@@ -90,6 +91,9 @@ class XlogOptions:
     max_lag : float
         `maxLag`: seconds that a leader's last write may be behind another member's before that one takes
         over. Default 60.
+    max_block_bytes : int
+        `maxBlockBytes`: the longest block, so the largest transaction, that is read, in bytes, in the file and
+        decompressed. A task holds one block in memory at a time. Default 1g.
 
     """
 
@@ -113,6 +117,7 @@ class XlogOptions:
     gaps: str = "fail"
     on_source_error: str = "fail"
     max_lag: float = 60.0
+    max_block_bytes: int = BLOCK_LIMIT
 
     @property
     def bounded_by(self) -> list[str]:
@@ -203,6 +208,7 @@ _PARSERS: dict[str, tuple[str, Callable[[str], Any]]] = {
     "gaps": ("gaps", _choice("fail", "report")),
     "on_source_error": ("on_source_error", _choice("fail", "skip")),
     "maxLag": ("max_lag", values.seconds_of),
+    "maxBlockBytes": ("max_block_bytes", values.size_of),
 }
 _WHERE = ("path", "paths", "sources")
 OPTION_NAMES = (*_PARSERS, "path", "paths", "replicaset")

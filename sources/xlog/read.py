@@ -91,6 +91,11 @@ def _with_replicaset(batch: pa.RecordBatch, segment: Segment) -> pa.RecordBatch:
 def read_range(piece: ByteRange, options: XlogOptions) -> Iterator[pa.RecordBatch]:
     """Yield the rows of the blocks that start in a range.
 
+    Parameters
+    ----------
+    piece : ByteRange
+    options : XlogOptions
+
     Raises
     ------
     XlogMissingError
@@ -115,6 +120,7 @@ def read_range(piece: ByteRange, options: XlogOptions) -> Iterator[pa.RecordBatc
             exact=piece.exact,
             closed=piece.exact or segment.is_closed,
             skipped=skipped,
+            limits=reader.Limits(block=options.max_block_bytes),
         )
         for batch in rows:
             if span is not None:

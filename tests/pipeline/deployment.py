@@ -1,4 +1,4 @@
-"""A deployment whose batches are done in this process, without Spark and without a stream: sources, cuts, tables.
+"""A deployment whose batches are done without a stream: sources, cuts, tables.
 
 The same writer as the job's does the batches; only who asks for the next one is here. Tables are read without Spark.
 """
@@ -15,7 +15,7 @@ import pyarrow as pa
 from deltalake import DeltaTable, QueryBuilder
 
 from config.deployment import Config
-from pipeline.batch import BatchWriter
+from pipeline.batch import BatchWriter, MakeDistributed
 from pipeline.commit.batch import BatchName
 from pipeline.commit.load import load_state
 from pipeline.source_options import stream_options
@@ -32,7 +32,7 @@ CONTROL = ("_key", "_tuple", "_global_id", "_replicaset_id", "_lsn", "_timestamp
 """Columns that every space's table has."""
 
 
-class LocalDeployment:
+class Deployment:
     """One configuration and its tables.
 
     Parameters
@@ -43,6 +43,8 @@ class LocalDeployment:
         Name to directory.
     replicasets : mapping of str to str, optional
         Name to replicaset's uuid, of sources whose files do not tell it.
+    distributed : callable, optional
+        Makes the executor of each batch; by default batches are done in this process.
     **settings
         Further keys of the configuration.
 
@@ -53,11 +55,12 @@ class LocalDeployment:
         folder: Path,
         sources: Mapping[str, Path],
         replicasets: Mapping[str, str] | None = None,
+        distributed: MakeDistributed | None = None,
         **settings: Any,
     ) -> None:
-        self.folder = folder
+        self.folder, self.distributed = folder, distributed
         self.sources, self.replicasets = dict(sources), dict(replicasets or {})
-        self.settings = {"start": "logs", **settings}
+        self.settings = {"start": "logs", **({} if distributed is None else {"local_bytes": 1}), **settings}
         self.offset: Mapping[str, Entry] = {}
         self.batches = 0
 
@@ -92,7 +95,7 @@ class LocalDeployment:
         with WriterLock(warehouse, "a test") as lock:
             state = load_state(warehouse)
             follower = Follower(parse_options(stream_options(config, state, 1)))
-            writer = BatchWriter(warehouse, config, follower, lock, state)
+            writer = BatchWriter(warehouse, config, follower, lock, state, self.distributed)
             for size in _budgets(budget):
                 end = follower.latest(self.offset, size)
                 if end == self.offset:
@@ -129,9 +132,7 @@ class LocalDeployment:
         for row in sorted(self.rows("_versions"), key=lambda row: row["epoch"]):
             if row["space"] == table:
                 newest[row["key"], row["replicaset_id"]] = row
-        unfit = [
-            r["tuple"] for (key, _), r in newest.items() if r["state"] == "unfit" and key not in rows
-        ]
+        unfit = [r["tuple"] for (key, _), r in newest.items() if r["state"] == "unfit" and key not in rows]
         return sorted([row["_tuple"] for row in rows.values()] + unfit)
 
 

@@ -1,7 +1,7 @@
 """What a policy of before_replace is: how it chooses between versions, or what it makes of them. Plain data.
 
-`udfs.before_replace.policies` is the table of all policies. Not here: which versions take part, and the order in which they
-meet (`pipeline.resolve`).
+`udfs.before_replace.policies` is the table of all policies. Not here: which versions take part, and the order in
+which they meet (`pipeline.resolve`).
 """
 
 from __future__ import annotations

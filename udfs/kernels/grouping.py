@@ -152,29 +152,3 @@ def find_rows(
                     break
             place = (place + 1) & mask
     return found
-
-
-@entry
-def bucket_rows(partitions: Any, data: Any, offsets: Any, nulls: Any, buckets: int, numbers: Any) -> None:
-    """Give each row the number of its bucket: a hash of its key, or of its partition alone.
-
-    Parameters
-    ----------
-    partitions : int32[n]
-        -1 where rows go by their key; rows of any other number go into one bucket together.
-    data, offsets, nulls
-        The keys; a row without one goes into bucket 0.
-    buckets : int
-    numbers : int32[n]
-
-    """
-    base = address(data)
-    for row in range(partitions.size):
-        if partitions[row] >= 0:
-            hashed = _mixed(np.int64(partitions[row]) + 1)
-        elif nulls[row] != 0:
-            numbers[row] = 0
-            continue
-        else:
-            hashed = key_hash(base + offsets[row], base + offsets[row + 1], np.int64(0))
-        numbers[row] = ((hashed >> 24) & 0x7FFFFFFF) % buckets

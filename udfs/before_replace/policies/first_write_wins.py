@@ -1,4 +1,4 @@
-"""`first_write_wins`: the version that was inserted first wins; one that was inserted at an unknown time was there before."""
+"""`first_write_wins`: the version that was inserted first wins; an unknown time comes before all known ones."""
 
 from __future__ import annotations
 

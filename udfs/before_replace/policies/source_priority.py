@@ -1,4 +1,4 @@
-"""`source_priority`: the version of the replicaset that comes first in a list wins; those that are not in it come last."""
+"""`source_priority`: the version of the replicaset that comes first in a list wins; the others come last."""
 
 from __future__ import annotations
 

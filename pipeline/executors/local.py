@@ -1,7 +1,7 @@
 """The local executor: a batch that fits the driver, without a Spark job.
 
-Rows are decoded once and stay in memory until the batch is written. Compiled kernels and Parquet run outside of Python's
-lock, so a few threads use a few cores.
+Rows are decoded once and stay in memory until the batch is written. Compiled kernels and Parquet run outside of
+Python's lock, so a few threads use a few cores.
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ import os
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from typing import TypeVar
 
 import numpy as np
@@ -21,7 +22,7 @@ from pipeline.changelog.divergence import Divergence
 from pipeline.changelog.known_rows import divergences_of
 from pipeline.changelog.rows import CHANGELOG_ARROW, KEY_ERRORS, KEYED, SegmentRows, keyed_again, segment_rows
 from pipeline.commit.delta import LOW_CARDINALITY, in_order
-from pipeline.executor import SyncSpaces, Work, Written
+from pipeline.executors.work import SyncSpaces, Work, Written
 from pipeline.plan.summary import Summary, join_summaries, summary_of
 from pipeline.resolve.records import key_error_rows
 from pipeline.write.lookup import FileCache
@@ -68,8 +69,9 @@ def read_locally(
     if sum(segment.end - segment.begin for segment in segments) > limit_bytes:
         return None
     pieces: list[ByteRange] = [piece for task in tasks_of(follower, segments) for piece in task]
+    options = replace(follower.options, with_replicaset=False)
     for piece in pieces:
-        for batch in read_range(piece, follower.options):
+        for batch in read_range(piece, options):
             size += batch.nbytes
             if size > limit_bytes:
                 return None

@@ -1,4 +1,4 @@
-"""What an executor does of a batch, and what it gives back: the same for the local and the distributed one. Plain data."""
+"""What both executors are given of a batch, and what they return. Plain data."""
 
 from __future__ import annotations
 

@@ -1,0 +1,147 @@
+"""The second stage of a distributed batch: all keyed rows of a bucket → files of the tables, and the rows that go."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+from pipeline.bucket import BucketPlan, BucketResult, process_bucket
+from pipeline.changelog.rows import KEYED
+from pipeline.commit.delta import LOW_CARDINALITY, in_order
+from pipeline.executors.cells import CELLS, REPORT, report_cell, rows_of
+from pipeline.key_ranges import KeyRanges, Share
+from pipeline.resolve.records import fewer_key_errors
+from pipeline.write.lookup import BaseFiles, FileCache, FileRef
+from pipeline.write.rewrite import rows_with_keys, write_rows
+from tables.commits import TableFile
+from tables.data_files import DataFile, write_file
+from tables.place import Place
+
+SENT_BYTES = 1 << 20
+"""Rows of a system table of fewer bytes are sent to the driver, which writes those of all tasks as one file."""
+
+
+@dataclass(frozen=True)
+class BucketWork:
+    """What the tasks of the second stage need.
+
+    Parameters
+    ----------
+    plan : BucketPlan
+    base : BaseFiles
+    ranges : KeyRanges
+    files : mapping of str to sequence of TableFile
+        Of the tables that readers see of masked spaces.
+    place : Place
+
+    """
+
+    plan: BucketPlan
+    base: BaseFiles
+    ranges: KeyRanges
+    files: Mapping[str, list[TableFile]]
+    place: Place
+
+
+@dataclass
+class BucketReport:
+    """What a task of the second stage wrote, and which rows go.
+
+    Parameters
+    ----------
+    added : dict of str to list of DataFile
+        Files of tables of spaces, and of system tables.
+    rows : dict of str to pyarrow.Table
+        Few rows of system tables, which the driver writes.
+    removed : dict of FileRef to uint8[m]
+        Bits of rows of tables that go (`numpy.packbits`).
+    lost : pyarrow.Table
+        `pipeline.changelog.rows.KEY_ERRORS`.
+    writers : frozenset of (int, int)
+    unfit : frozenset of int
+
+    """
+
+    added: dict[str, list[DataFile]] = field(default_factory=dict)
+    rows: dict[str, pa.Table] = field(default_factory=dict)
+    removed: dict[FileRef, NDArray[np.uint8]] = field(default_factory=dict)
+    lost: pa.Table | None = None
+    writers: frozenset[tuple[int, int]] = frozenset()
+    unfit: frozenset[int] = frozenset()
+
+
+def run_bucket_task(
+    bucket: int, cells: Iterable[pa.RecordBatch], work: BucketWork
+) -> Iterator[pa.RecordBatch]:
+    """Do one bucket; yield the reports of the first stage as they come, and its own.
+
+    Parameters
+    ----------
+    bucket : int
+        Number of the task; beyond the buckets there is nothing to do.
+    cells : iterable of pyarrow.RecordBatch
+        `pipeline.executors.cells.CELLS`.
+    work : BucketWork
+
+    """
+    found: list[tuple[int, pa.Table]] = []
+    for batch in cells:
+        places = batch.column(CELLS.get_field_index("place")).to_pylist()
+        data = batch.column(CELLS.get_field_index("data"))
+        for i, place in enumerate(places):
+            if place == REPORT:
+                yield batch.slice(i, 1)
+            else:
+                found.append((place, rows_of(data[i].as_buffer())))
+    found.sort(key=lambda one: one[0])
+    keyed = pa.concat_tables([rows for _, rows in found]) if found else KEYED.empty_table()
+    del found
+    if bucket < work.ranges.buckets:
+        cache = FileCache()
+        result = process_bucket(keyed, work.plan, work.base, cache, Share(work.ranges, bucket))
+        del keyed
+        yield report_cell(bucket, _written(result, work, cache))
+
+
+def _written(result: BucketResult, work: BucketWork, cache: FileCache) -> BucketReport:
+    """Write what a bucket changes."""
+    report = BucketReport(writers=result.writers, unfit=result.unfit, lost=fewer_key_errors(result.lost))
+    for ref, rows in result.removed.items():
+        report.removed[ref] = bits_of(rows)
+    for number, encoding in enumerate(work.plan.encodings):
+        new, keys = result.rows.get(number), result.removed_keys.get(number)
+        if new is not None:
+            report.added.setdefault(encoding.exact, []).extend(write_rows(work.place, encoding.exact, new))
+        if encoding.mask is None:
+            continue
+        if new is not None:
+            masked = write_rows(work.place, encoding.name, encoding.mask.masked(new))
+            report.added.setdefault(encoding.name, []).extend(masked)
+        if keys is not None:
+            files = work.files.get(encoding.name, ())
+            places = rows_with_keys(work.place, encoding.name, files, keys, cache)
+            for file, rows in places.items():
+                report.removed[FileRef(encoding.name, file)] = bits_of(rows)
+    system = {"_versions": result.versions, "_conflicts": result.conflicts, "_quarantine": result.quarantine}
+    for table, rows in system.items():
+        if rows.nbytes < SENT_BYTES:
+            report.rows[table] = rows
+        else:
+            report.added[table] = [system_file(work.place, table, rows)]
+    return report
+
+
+def system_file(place: Place, table: str, rows: pa.Table) -> DataFile:
+    """Write rows of a system table as one file."""
+    return write_file(place, table, in_order(table, rows), dictionary=LOW_CARDINALITY.get(table, ()))
+
+
+def bits_of(rows: NDArray[np.int64]) -> NDArray[np.uint8]:
+    """Return places of rows as bits: of many rows these are few bytes."""
+    bits = np.zeros(int(rows.max(initial=-1)) + 1, np.bool_)
+    bits[rows] = True
+    return np.packbits(bits)

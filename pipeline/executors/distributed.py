@@ -1,0 +1,286 @@
+"""The distributed executor: a batch of any size, its stages as Spark's tasks. The driver plans, and holds no row.
+
+    job 1: a task a byte range → its summary and a sample         (planning needs them)
+    job 2: a task a byte range → files of `_changelog`, keyed rows ─ exchange ─ a task a bucket → files of tables
+    job 3: a task for some touched files → files without the rows that go
+
+Tasks write files that no commit names yet; what a task reports names them. Of a task that Spark does twice only one
+report arrives, and files that nobody names are removed by maintenance.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+from pyspark import TaskContext
+from pyspark.sql import SparkSession
+
+from pipeline.bucket import BucketPlan
+from pipeline.changelog.rows import segment_rows
+from pipeline.executors.bucket_task import (
+    BucketReport,
+    BucketWork,
+    run_bucket_task,
+    system_file,
+)
+from pipeline.executors.cells import CELLS, REPORT, SCHEMA, cell_of, report_cell, reports_of
+from pipeline.executors.read_task import ReadReport, ReadWork, StoredRows, run_read_task, tasks_with_stored
+from pipeline.executors.rewrite_task import rewrite_tasks, run_rewrite_task
+from pipeline.executors.summary_task import RangeSummary, Sample, summaries_by_replicaset, summarize_range
+from pipeline.executors.work import SyncSpaces, Work, Written
+from pipeline.key_ranges import KeyRanges, key_ranges
+from pipeline.plan.summary import Summary
+from pipeline.resolve.records import key_error_rows
+from pipeline.write.table_change import Change, table_schema
+from pipeline.write.tables import TableWrite
+from sources.xlog.batch import tasks_of
+from sources.xlog.follow import Follower
+from sources.xlog.segment import ByteRange, Segment
+from tables.commits import TableFile
+from tables.data_files import DataFile
+
+BUCKET_BYTES = 64 << 20
+"""A bucket has decoded rows of about so many bytes; its task takes some times as much memory."""
+
+TASKS_A_CORE = 2
+"""At least so many buckets a core, so that cores end together."""
+
+Task = Callable[[int], Iterator[pa.RecordBatch]]
+Bits = NDArray[np.uint8]
+
+
+class DistributedExecutor:
+    """Carries one batch out in Spark's tasks.
+
+    Parameters
+    ----------
+    spark : SparkSession
+    follower : Follower
+    segments : sequence of Segment
+
+    """
+
+    def __init__(self, spark: SparkSession, follower: Follower, segments: Sequence[Segment]) -> None:
+        self._spark, self._options = spark, follower.options
+        self._segments = segments
+        self._tasks = tasks_of(follower, segments)
+        self._samples: list[Sample] = []
+        self._size = 0
+
+    def summaries(self, sync: SyncSpaces) -> dict[str, Summary]:
+        """Return the summary of each replicaset's rows, by replicaset uuid."""
+        tasks, options = self._tasks, self._options
+
+        def run(number: int) -> Iterator[pa.RecordBatch]:
+            yield report_cell(0, [summarize_range(piece, options, sync) for piece in tasks[number]])
+
+        found: list[RangeSummary] = []
+        for own in self._run("summaries", len(tasks), run):
+            found += own
+        self._size = sum(one.size for one in found)
+        self._samples = [sample for one in found for sample in one.samples]
+        return {
+            **{segment.replicaset_uuid: Summary() for segment in self._segments},
+            **summaries_by_replicaset(found),
+        }
+
+    def run(self, work: Work) -> Written:
+        """Carry a plan out."""
+        began = time.perf_counter()
+        stored = [
+            StoredRows(one.segment.segment, cell_of(pa.Table.from_batches([one.rows])).to_pybytes())
+            for one in work.pending
+        ]
+        stored += [StoredRows(None, cell_of(rows).to_pybytes()) for rows in work.again]
+        size = self._size + sum(len(one.cell) for one in stored)
+        ranges = self._ranges(work, size)
+        reads, buckets = self._read_and_write(work, ranges, tasks_with_stored(self._tasks, stored))
+        between = time.perf_counter()
+        tables = self._tables(work, buckets)
+        seconds = {"read, reduce, write": between - began, "rewrite": time.perf_counter() - between}
+        return _joined(work, reads, buckets, tables, seconds)
+
+    def _ranges(self, work: Work, size: int) -> KeyRanges:
+        """Divide the keys by the sample."""
+        plan = work.bucket.reduce
+        keyed, weights = [], []
+        for sample in self._samples:
+            found = segment_rows(sample.rows, work.segments[sample.segment]).keyed
+            keyed.append(found)
+            weights.append(np.full(found.num_rows, sample.weight))
+        rows = pa.Table.from_batches(keyed) if keyed else None
+        cores = self._spark.sparkContext.defaultParallelism
+        count = max(TASKS_A_CORE * cores, -(-size // BUCKET_BYTES))
+        if rows is None or not rows.num_rows:
+            return key_ranges(plan, count, np.zeros(0, np.int32), pa.array([], pa.binary()), np.zeros(0))
+        tables = plan.tables_of(rows["meaning"].to_numpy())
+        keys = rows["key"].combine_chunks()
+        whole = pa.concat_arrays(keys.chunks) if isinstance(keys, pa.ChunkedArray) else keys
+        return key_ranges(plan, count, tables, whole, np.concatenate(weights))
+
+    def _read_and_write(
+        self, work: Work, ranges: KeyRanges, tasks: Sequence[tuple[ByteRange, ...] | StoredRows]
+    ) -> tuple[list[ReadReport], list[BucketReport]]:
+        options, place = self._options, work.place
+        plan = BucketPlan(
+            work.bucket.reduce,
+            work.bucket.resolve,
+            tuple(
+                one if one.mask is None else replace(one, mask=one.mask.with_key())
+                for one in work.bucket.encodings
+            ),
+        )
+        masked = {one.name for one in plan.encodings if one.mask is not None}
+        read = ReadWork(
+            *(tasks, options, work.segments, plan.reduce, ranges, place),
+            *(work.changelog_files, work.healed),
+        )
+        files = {name: list(own) for name, own in work.files.items() if name in masked}
+        write = BucketWork(plan, work.base, ranges, files, place)
+
+        def run_read(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+            for number in _numbers(batches):
+                yield from run_read_task(number, read)
+
+        def run_bucket(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+            yield from run_bucket_task(_partition(), batches, write)
+
+        self._describe("read, reduce, write")
+        numbers = self._spark.range(0, len(tasks), 1, max(len(tasks), 1))
+        cells = numbers.mapInArrow(run_read, SCHEMA).repartitionById(ranges.buckets, "bucket")
+        reports = _collected(cells.mapInArrow(run_bucket, SCHEMA))
+        return (
+            [one for one in reports if isinstance(one, ReadReport)],
+            [one for one in reports if isinstance(one, BucketReport)],
+        )
+
+    def _tables(self, work: Work, buckets: Sequence[BucketReport]) -> list[TableWrite]:
+        """Rewrite touched files, and return what is to be committed to the tables of spaces."""
+        encodings = {one.exact: one for one in work.bucket.encodings}
+        removed = _removed(buckets)
+        again = {name: one for name, one in encodings.items() if work.changes.get(name) is Change.REWRITE}
+        for name in again:
+            known = removed.get(name, {})
+            removed[name] = {file: known.get(file, np.zeros(0, np.uint8)) for file in work.files[name]}
+        added: dict[str, list[DataFile]] = {}
+        for report in buckets:
+            for table, files in report.added.items():
+                added.setdefault(table, []).extend(files)
+        tasks, place = list(rewrite_tasks(removed, again)), work.place
+
+        def run(number: int) -> Iterator[pa.RecordBatch]:
+            yield report_cell(0, run_rewrite_task(place, tasks[number]))
+
+        for task, files in zip(tasks, self._run("rewrite", len(tasks), run), strict=True):
+            added.setdefault(task.table, []).extend(files)
+        names = [name for one in work.bucket.encodings for name in dict.fromkeys((one.exact, one.name))]
+        writes = [
+            TableWrite(
+                *(name, added.get(name, []), list(removed.get(name, {}))),
+                table_schema(again[name]) if name in again else None,
+            )
+            for name in names
+        ]
+        return [one for one in writes if not one.is_empty]
+
+    def _run(self, name: str, count: int, task: Task) -> list[Any]:
+        """Do some tasks that each make one report, and return the reports in the tasks' order."""
+        if not count:
+            return []
+
+        def run(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+            for number in _numbers(batches):
+                for cell in task(number):
+                    place = CELLS.get_field_index("place")
+                    yield cell.set_column(place, "place", pa.array([number], pa.int64()))
+
+        self._describe(name)
+        found = self._spark.range(0, count, 1, count).mapInArrow(run, SCHEMA).toArrow()
+        return reports_of(found.sort_by("place")["data"].to_pylist())
+
+    def _describe(self, name: str) -> None:
+        self._spark.sparkContext.setJobDescription(f"batch: {name}")
+
+
+def _numbers(batches: Iterator[pa.RecordBatch]) -> Iterator[int]:
+    for batch in batches:
+        yield from batch.column(0).to_pylist()
+
+
+def _partition() -> int:
+    context = TaskContext.get()
+    if context is None:
+        raise RuntimeError("not in a task of Spark")
+    return context.partitionId()
+
+
+def _collected(frame: Any) -> list[Any]:
+    found = frame.toArrow()
+    assert all(place == REPORT for place in found["place"].to_pylist())
+    return reports_of(found["data"].to_pylist())
+
+
+def _removed(buckets: Sequence[BucketReport]) -> dict[str, dict[TableFile, Bits]]:
+    """Return the bits of the rows that go, by table and file, of all buckets together."""
+    found: dict[str, dict[TableFile, Bits]] = {}
+    for report in buckets:
+        for ref, bits in report.removed.items():
+            own = found.setdefault(ref.table, {})
+            known = own.get(ref.file)
+            own[ref.file] = bits if known is None else _either(known, bits)
+    return found
+
+
+def _either(one: Bits, other: Bits) -> Bits:
+    longer, shorter = (one, other) if len(one) >= len(other) else (other, one)
+    whole = longer.copy()
+    whole[: len(shorter)] |= shorter
+    return whole
+
+
+def _joined(
+    work: Work,
+    reads: Sequence[ReadReport],
+    buckets: Sequence[BucketReport],
+    tables: list[TableWrite],
+    seconds: Mapping[str, float],
+) -> Written:
+    """Return what all tasks wrote; few rows of system tables are written here, as one file a table."""
+    errors = [one.key_errors for one in reads] + [one.lost for one in buckets if one.lost is not None]
+    system: dict[str, list[DataFile]] = {}
+    for table in ("_versions", "_conflicts", "_quarantine"):
+        rows = [one.rows[table] for one in buckets if table in one.rows]
+        if table == "_quarantine":
+            rows.append(key_error_rows(pa.concat_tables(errors), work.bucket.reduce, work.plan.epoch))
+        whole = pa.concat_tables(rows)
+        system[table] = [file for one in buckets for file in one.added.get(table, [])]
+        if whole.num_rows:
+            system[table].append(system_file(work.place, table, whole))
+    changelog = [file for one in reads for file in one.changelog]
+    if work.own_rows is not None:
+        changelog.append(system_file(work.place, "_changelog", work.own_rows))
+    settled: dict[int, dict[int, int]] = {}
+    for report in reads:
+        for segment, found in report.settled.items():
+            own = settled.setdefault(segment, {})
+            for origin, lsn in found.items():
+                own[origin] = max(own.get(origin, 0), lsn)
+    return Written(
+        changelog=changelog,
+        pending=[file for one in reads for file in one.pending],
+        tables=tables,
+        versions=system["_versions"],
+        conflicts=system["_conflicts"],
+        quarantine=system["_quarantine"],
+        settled=settled,
+        divergences=[found for one in reads for found in one.divergences],
+        writers=frozenset[tuple[int, int]]().union(*(one.writers for one in buckets)),
+        unfit=frozenset[int]().union(*(one.unfit for one in buckets)),
+        seconds=seconds,
+    )

@@ -1,0 +1,223 @@
+"""The first stage of a distributed batch: byte ranges → files of `_changelog` and `_pending`, keyed rows by bucket."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import pyarrow as pa
+
+from pipeline.changelog.divergence import Divergence
+from pipeline.changelog.known_rows import divergences_of
+from pipeline.changelog.rows import (
+    CHANGELOG_ARROW,
+    KEY_ERRORS,
+    KEYED,
+    PENDING_ARROW,
+    SegmentRows,
+    keyed_again,
+    segment_rows,
+)
+from pipeline.changelog.segment_plan import SegmentPlan
+from pipeline.commit.delta import LOW_CARDINALITY
+from pipeline.executors.cells import cells_by_bucket, report_cell, rows_of
+from pipeline.key_ranges import KeyRanges
+from pipeline.reduce.reduce_plan import ReducePlan
+from pipeline.resolve.records import fewer_key_errors
+from sources.xlog.options import XlogOptions
+from sources.xlog.read import read_range
+from sources.xlog.segment import ByteRange
+from tables.commits import TableFile
+from tables.data_files import DataFile, FileWriter
+from tables.place import Place
+
+HELD_BYTES = 32 << 20
+"""Keyed rows of so many bytes are gathered before they become cells, so that these are few."""
+
+
+@dataclass(frozen=True)
+class StoredRows:
+    """Rows that the driver sends with a task: rows that waited, or rows that are applied again.
+
+    Parameters
+    ----------
+    segment : int or None
+        None for rows of `_changelog` that are applied again.
+    cell : bytes
+        An Arrow IPC stream.
+
+    """
+
+    segment: int | None
+    cell: bytes
+
+
+@dataclass(frozen=True)
+class ReadWork:
+    """What the tasks of the first stage need.
+
+    Parameters
+    ----------
+    tasks : sequence
+        What each task reads: byte ranges, or stored rows; in the order of the logs.
+    options : XlogOptions
+    segments : mapping of int to SegmentPlan
+    reduce : ReducePlan
+    ranges : KeyRanges
+    place : Place
+    changelog_files : sequence of TableFile
+    healed : sequence of mapping
+
+    """
+
+    tasks: Sequence[tuple[ByteRange, ...] | StoredRows]
+    options: XlogOptions
+    segments: Mapping[int, SegmentPlan]
+    reduce: ReducePlan
+    ranges: KeyRanges
+    place: Place
+    changelog_files: Sequence[TableFile] = ()
+    healed: Sequence[Mapping[str, Any]] = ()
+
+
+@dataclass
+class ReadReport:
+    """What a task of the first stage did beside the rows that it handed on.
+
+    Parameters
+    ----------
+    changelog, pending : list of DataFile
+    key_errors : pyarrow.Table
+        `pipeline.changelog.rows.KEY_ERRORS`, few.
+    settled : dict of int to dict of int to int
+        As `pipeline.executors.work.Written` has it.
+    divergences : list of Divergence
+
+    """
+
+    changelog: list[DataFile] = field(default_factory=list)
+    pending: list[DataFile] = field(default_factory=list)
+    key_errors: pa.Table = field(default_factory=KEY_ERRORS.empty_table)
+    settled: dict[int, dict[int, int]] = field(default_factory=dict)
+    divergences: list[Divergence] = field(default_factory=list)
+
+
+def run_read_task(number: int, work: ReadWork) -> Iterator[pa.RecordBatch]:
+    """Do one task, and yield its cells; the last one is its report (`ReadReport`).
+
+    Parameters
+    ----------
+    number : int
+        Of the task.
+    work : ReadWork
+
+    """
+    task = _ReadTask(number, work)
+    asked = work.tasks[number]
+    if isinstance(asked, StoredRows):
+        yield from task.stored(asked)
+    else:
+        for piece in asked:
+            yield from task.read(piece)
+    yield from task.end()
+
+
+class _ReadTask:
+    def __init__(self, number: int, work: ReadWork) -> None:
+        self._number, self._work = number, work
+        self._report = ReadReport()
+        self._held: list[pa.Table] = []
+        self._held_bytes, self._cells = 0, 0
+        self._changelog: FileWriter | None = None
+        self._pending: FileWriter | None = None
+        self._read_before: dict[int, list[pa.RecordBatch]] = {}
+
+    def stored(self, asked: StoredRows) -> Iterator[pa.RecordBatch]:
+        rows = rows_of(pa.py_buffer(asked.cell))
+        if asked.segment is None:
+            plan = next(iter(self._work.segments.values()))
+            yield from self._hold(keyed_again(rows, plan))
+            return
+        for batch in rows.to_batches():
+            yield from self._take(batch, asked.segment)
+
+    def read(self, piece: ByteRange) -> Iterator[pa.RecordBatch]:
+        options = replace(self._work.options, with_replicaset=False)
+        for batch in read_range(piece, options):
+            yield from self._take(batch, piece.segment.segment)
+
+    def _take(self, batch: pa.RecordBatch, segment: int) -> Iterator[pa.RecordBatch]:
+        found = segment_rows(batch, self._work.segments[segment])
+        self._write(found)
+        own = self._report.settled.setdefault(segment, {})
+        for origin, lsn in found.settled.items():
+            own[origin] = max(own.get(origin, 0), lsn)
+        if found.read_before is not None:
+            self._read_before.setdefault(segment, []).append(found.read_before)
+        if found.key_errors.num_rows:
+            errors = pa.concat_tables([self._report.key_errors, pa.Table.from_batches([found.key_errors])])
+            self._report.key_errors = fewer_key_errors(errors)
+        if found.keyed.num_rows:
+            yield from self._hold(pa.Table.from_batches([found.keyed], KEYED))
+
+    def _write(self, found: SegmentRows) -> None:
+        place = self._work.place
+        if found.changelog.num_rows:
+            if self._changelog is None:
+                self._changelog = _writer(place, "_changelog", CHANGELOG_ARROW)
+            self._changelog.write(pa.Table.from_batches([found.changelog]))
+        if found.pending is not None:
+            if self._pending is None:
+                self._pending = _writer(place, "_pending", PENDING_ARROW)
+            self._pending.write(pa.Table.from_batches([found.pending]))
+
+    def _hold(self, keyed: pa.Table) -> Iterator[pa.RecordBatch]:
+        self._held.append(keyed)
+        self._held_bytes += keyed.nbytes
+        if self._held_bytes >= HELD_BYTES:
+            yield from self._hand_on()
+
+    def _hand_on(self) -> Iterator[pa.RecordBatch]:
+        if not self._held:
+            return
+        rows = pa.concat_tables(self._held).combine_chunks()
+        self._held, self._held_bytes = [], 0
+        tables = self._work.reduce.tables_of(rows["meaning"].to_numpy())
+        buckets = self._work.ranges.of(tables, _whole(rows["key"]))
+        for cell in cells_by_bucket(rows, buckets, (self._number << 24) + self._cells):
+            self._cells += 1
+            yield cell
+
+    def end(self) -> Iterator[pa.RecordBatch]:
+        yield from self._hand_on()
+        report = self._report
+        if self._changelog is not None:
+            report.changelog.append(self._changelog.close())
+        if self._pending is not None:
+            report.pending.append(self._pending.close())
+        for segment, batches in self._read_before.items():
+            plan = self._work.segments[segment]
+            report.divergences += divergences_of(pa.Table.from_batches(batches), plan, self._work)
+        yield report_cell(self._number % self._work.ranges.buckets, report)
+
+
+def _writer(place: Place, table: str, schema: pa.Schema) -> FileWriter:
+    return FileWriter(place, table, schema, LOW_CARDINALITY[table])
+
+
+def _whole(column: pa.ChunkedArray) -> pa.Array:
+    if column.num_chunks == 1:
+        return column.chunk(0)
+    return pa.concat_arrays(column.chunks) if column.num_chunks else pa.array([], column.type)
+
+
+def tasks_with_stored(
+    tasks: Iterable[tuple[ByteRange, ...]], stored: Iterable[StoredRows]
+) -> list[tuple[ByteRange, ...] | StoredRows]:
+    """Return all tasks in the order of the logs: rows that are applied again are the last."""
+    waited = list(stored)
+    first = [one for one in waited if one.segment is not None and one.segment < 0]
+    behind = [one for one in waited if one.segment is None or one.segment >= 0]
+    behind.sort(key=lambda one: one.segment is None)
+    return [*first, *tasks, *behind]

@@ -1,0 +1,100 @@
+"""What planning needs to know of the rows of some byte ranges, found where they are read: their numbers, and a sample.
+
+A first pass over a log that does not fit the driver; it keeps nothing of the rows but the sample.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
+
+import numpy as np
+import pyarrow as pa
+
+from pipeline.executors.work import SyncSpaces
+from pipeline.plan.summary import Summary, join_summaries, summary_of
+from schemas.xrow import XROW_ARROW
+from sources.xlog.options import XlogOptions
+from sources.xlog.read import read_range
+from sources.xlog.segment import ByteRange
+
+SAMPLE_ROWS = 128
+"""Of each batch of decoded rows, of 65,536 at most, so many are in the sample."""
+
+
+@dataclass(frozen=True)
+class Sample:
+    """Some rows of a segment, each of which stands for a number of bytes.
+
+    Parameters
+    ----------
+    segment : int
+    rows : pyarrow.RecordBatch
+        `schemas.xrow.XROW_ARROW`, in the order of the log.
+    weight : float
+        Bytes that each row stands for.
+
+    """
+
+    segment: int
+    rows: pa.RecordBatch
+    weight: float
+
+
+@dataclass(frozen=True)
+class RangeSummary:
+    """What a byte range holds.
+
+    Parameters
+    ----------
+    replicaset_uuid : str
+    summary : Summary
+    size : int
+        Bytes of its decoded rows in memory.
+    samples : tuple of Sample
+
+    """
+
+    replicaset_uuid: str
+    summary: Summary
+    size: int
+    samples: tuple[Sample, ...]
+
+
+def summarize_range(piece: ByteRange, options: XlogOptions, sync: SyncSpaces) -> RangeSummary:
+    """Return what a byte range holds.
+
+    Parameters
+    ----------
+    piece : ByteRange
+    options : XlogOptions
+    sync : mapping of str to frozenset of int
+        By replicaset uuid: spaces that are synchronous at some time in the batch.
+
+    """
+    segment = piece.segment
+    waiting = sync.get(segment.replicaset_uuid, frozenset())
+    parts: list[Summary] = []
+    samples: list[Sample] = []
+    size = 0
+    draw = np.random.default_rng(piece.begin)
+    for batch in read_range(piece, replace(options, with_replicaset=False)):
+        parts.append(summary_of(batch, segment.segment, waiting))
+        size += batch.nbytes
+        samples.append(_sample(batch, segment.segment, draw))
+    return RangeSummary(segment.replicaset_uuid, join_summaries(parts), size, tuple(samples))
+
+
+def _sample(batch: pa.RecordBatch, segment: int, draw: np.random.Generator) -> Sample:
+    count = min(SAMPLE_ROWS, batch.num_rows)
+    chosen = np.sort(draw.choice(batch.num_rows, count, replace=False))
+    rows = batch.select(XROW_ARROW.names).take(pa.array(chosen))
+    return Sample(segment, rows, batch.nbytes / count)
+
+
+def summaries_by_replicaset(found: Iterable[RangeSummary]) -> dict[str, Summary]:
+    """Return the summary of each replicaset's ranges, which come in the order of its log."""
+    parts: dict[str, list[Summary]] = {}
+    for one in found:
+        parts.setdefault(one.replicaset_uuid, []).append(one.summary)
+    return {uuid: join_summaries(own) for uuid, own in parts.items()}

@@ -1,0 +1,171 @@
+"""How the keys of a batch are divided between buckets: ranges of keys, by a sample of its rows.
+
+A bucket is the work of one task: some ranges of keys of some tables. A range has all versions of its keys, so no other
+bucket needs to know of them; and rows that lie together in a table's files go to one bucket, so that a file is read and
+written by few. Small tables share a bucket, a large one is divided.
+
+Pure.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+from pipeline.reduce.reduce_plan import ReducePlan
+from udfs.buffers import flatten
+from udfs.kernels.key_ranges import range_rows
+from udfs.kernels.values import OVERREAD
+
+Int32s = NDArray[np.int32]
+SHARED = 0.25
+"""A table with less than this part of a bucket's rows is not divided."""
+
+
+@dataclass(frozen=True)
+class KeyRanges:
+    """The bucket of each key. Picklable.
+
+    Parameters
+    ----------
+    buckets : int
+        How many there are.
+    groups : int32[tables]
+        Group of each table: tables whose keys must be divided alike.
+    firsts : int32[groups]
+        The bucket of the least keys of each group.
+    starts : int32[groups + 1]
+        First bound of each group in `bounds`.
+    bounds : pyarrow.BinaryArray
+        The least key of each bucket of a group but its first.
+
+    """
+
+    buckets: int
+    groups: Int32s
+    firsts: Int32s
+    starts: Int32s
+    bounds: pa.Array
+
+    def of(self, tables: Int32s, keys: pa.Array) -> Int32s:
+        """Return the bucket of each row: by the number of its table, and its key."""
+        flat, bounds = flatten(keys, OVERREAD), flatten(self.bounds, OVERREAD)
+        numbers = np.empty(len(keys), np.int32)
+        range_rows(
+            *(self.groups[tables], flat.data, flat.offsets, flat.nulls),
+            *(self.firsts, self.starts, bounds.data, bounds.offsets, numbers),
+        )
+        return numbers
+
+    def buckets_of(self, table: int) -> range:
+        """Return the buckets that have keys of a table."""
+        group = self.groups[table]
+        first = int(self.firsts[group])
+        return range(first, first + 1 + int(self.starts[group + 1] - self.starts[group]))
+
+
+@dataclass(frozen=True)
+class Share:
+    """The keys of one bucket."""
+
+    ranges: KeyRanges
+    bucket: int
+
+    def has(self, table: int) -> bool:
+        """Whether the bucket has keys of a table."""
+        return self.bucket in self.ranges.buckets_of(table)
+
+    def owns(self, table: int, keys: pa.Array) -> NDArray[np.bool_]:
+        """Return which keys of a table are the bucket's."""
+        found: NDArray[np.bool_] = self.ranges.of(np.full(len(keys), table, np.int32), keys) == self.bucket
+        return found
+
+
+def groups_of_tables(plan: ReducePlan) -> tuple[Int32s, frozenset[int]]:
+    """Return the group of each table, and the groups that cannot be divided.
+
+    A rename takes versions from one table to another under the same keys; a changed primary key gives them keys that
+    nobody knows before they are read.
+    """
+    groups = np.arange(len(plan.tables), dtype=np.int32)
+    whole: set[int] = set()
+    for number, lineage in enumerate(plan.lineages):
+        base, final = int(plan.base_tables[number]), int(plan.final_tables[number])
+        if not plan.is_active[number]:
+            continue
+        if base >= 0 and final >= 0:
+            groups[groups == groups[final]] = groups[base]
+        if len(lineage.eras) > 1:
+            whole |= {table for table in (base, final) if table >= 0}
+    distinct, numbered = np.unique(groups, return_inverse=True)
+    del distinct
+    found = numbered.astype(np.int32)
+    return found, frozenset(int(found[table]) for table in whole)
+
+
+def key_ranges(
+    plan: ReducePlan, buckets: int, tables: Int32s, keys: pa.Array, weights: NDArray[np.float64]
+) -> KeyRanges:
+    """Divide keys so that each bucket gets about the same weight.
+
+    Parameters
+    ----------
+    plan : ReducePlan
+    buckets : int
+        At most so many.
+    tables : int32[sample]
+        Number of each sampled row's table.
+    keys : pyarrow.BinaryArray
+        Its key.
+    weights : float64[sample]
+        What it stands for.
+
+    """
+    groups, whole = groups_of_tables(plan)
+    count = int(groups.max(initial=-1)) + 1
+    own = groups[tables]
+    target = max(float(weights.sum()), 1e-9) / buckets
+    firsts, starts, bounds = np.zeros(count, np.int32), np.zeros(count + 1, np.int32), list[bytes]()
+    bucket, filled = 0, 0.0
+    for group in range(count):
+        rows = np.flatnonzero(own == group)
+        weight = float(weights[rows].sum())
+        firsts[group] = bucket
+        if group in whole or weight < target * SHARED:
+            filled += weight
+        else:
+            left = buckets - 1 - bucket
+            found, filled = _cuts(keys.take(pa.array(rows)), weights[rows], filled, target, left)
+            bounds += found
+            bucket += len(found)
+        starts[group + 1] = len(bounds)
+        if filled >= target and bucket + 1 < buckets:
+            bucket, filled = bucket + 1, 0.0
+    used = 1 + int((firsts + np.diff(starts)).max(initial=0))
+    return KeyRanges(used, groups, firsts, starts, pa.array(bounds, pa.binary()))
+
+
+def _cuts(
+    keys: pa.Array, weights: NDArray[np.float64], filled: float, target: float, most: int
+) -> tuple[list[bytes], float]:
+    """Return where keys are divided so that no part is much more than a target, and the weight of the last part."""
+    values = keys.to_pylist()
+    order = sorted(range(len(values)), key=values.__getitem__)
+    cuts: list[bytes] = []
+    for place in order:
+        is_new = not cuts or values[place] > cuts[-1]
+        if filled >= target and len(cuts) < most and is_new and values[place] > values[order[0]]:
+            cuts.append(values[place])
+            filled = 0.0
+        filled += float(weights[place])
+    return cuts, filled
+
+
+def one_bucket(plan: ReducePlan) -> KeyRanges:
+    """Return the ranges of a batch that one task does."""
+    nothing: Sequence[bytes] = []
+    return key_ranges(plan, 1, np.zeros(0, np.int32), pa.array(nothing, pa.binary()), np.zeros(0))

@@ -1,0 +1,79 @@
+"""The local and the distributed executor write the same tables, row for row, system tables included, on any cuts."""
+
+from __future__ import annotations
+
+import random
+from collections import Counter
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from pipeline.executors.distributed import DistributedExecutor
+from tests.pipeline.deployment import Deployment
+from tests.truth import own
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+VOLATILE = {"committed_at", "found_at", "decided_at", "first_seen"}
+"""Columns that say when a batch was done."""
+
+POLICIES: Mapping[str, Mapping[str, Any]] = {
+    "by time": {"policies": {"spaces": {"accounts": {"sequence": ["updated"]}}}},
+    "by priority, with deletes": {
+        "policies": {
+            "default": {
+                "policy": "source_priority",
+                "priority": [own().info("b1").replicaset_uuid],
+                "deletes": "all",
+            }
+        }
+    },
+    "made tuples, masks": {
+        "policies": {"spaces": {"counters": {"policy": "sum", "columns": ["value"]}}},
+        "spaces": {"masks": {"accounts": {"email": "drop", "name": "hash"}}, "mask_key_env": "MASK_KEY"},
+    },
+}
+
+
+def contents(deployment: Deployment) -> dict[str, Counter[str]]:
+    """Return all tables of a deployment: each row as a text, without its moments and the aggregator's own uuid."""
+    folder = deployment.folder / "warehouse" / "aggregator.db"
+    (aggregator,) = [row["uuid"] for row in deployment.rows("_cluster") if row["replicaset_id"] == 0]
+
+    def text(row: dict[str, Any]) -> str:
+        volatile = VOLATILE | ({"timestamp"} if row.get("source") == "aggregator" else set())
+        return repr(sorted(one for one in row.items() if one[0] not in volatile)).replace(aggregator, "own")
+
+    return {
+        table.name: Counter(map(text, deployment.rows(table.name)))
+        for table in sorted(folder.iterdir())
+        if (table / "_delta_log").is_dir()
+    }
+
+
+@pytest.mark.parametrize("policy", POLICIES)
+@pytest.mark.parametrize("seed", [1])
+def test_both_executors_write_the_same_tables(
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, policy: str, seed: int
+) -> None:
+    monkeypatch.setenv("MASK_KEY", "0123456789abcdef0123")
+    recording = own()
+    sources = {name: recording.directory(name) for name in ("a1", "b1")}
+    draw = random.Random(seed)
+    cuts = [draw.choice((1, 5_000, 40_000, 200_000)) for _ in range(4)]
+    found = []
+    for name, distributed in (
+        ("local", None),
+        ("distributed", lambda follower, segments: DistributedExecutor(spark, follower, segments)),
+    ):
+        deployment = Deployment(tmp_path / name, sources, None, distributed, **POLICIES[policy])
+        deployment.run(cuts)
+        found.append(contents(deployment))
+    local, distributed_ = found
+    assert local.keys() == distributed_.keys()
+    for table in local:
+        assert local[table] == distributed_[table], table
+    assert sum(local["_changelog"].values()) > 5_000
