@@ -2,8 +2,8 @@
 
     spark-submit jobs/aggregate.py --config FILE [--once]
 
-Thin: reads the configuration, takes the writer lock, takes back what a killed job left, starts the stream. What a
-batch does is in `jobs.batch.run`.
+Thin: reads the configuration, takes the writer lock, rolls back what a killed job left, starts the stream. What a
+batch does is in `pipeline.batch`.
 """
 
 from __future__ import annotations
@@ -11,65 +11,87 @@ from __future__ import annotations
 import argparse
 import logging
 import sys
-from collections.abc import Callable
 from datetime import UTC, datetime
 
 from pyspark.sql import SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
-from jobs.batch.choices import check_functions
-from jobs.batch.load import load_state
-from jobs.batch.outcome import Outcome
-from jobs.batch.remask import remasked
-from jobs.batch.run import Writer
-from jobs.cli import parser, run
 from config.deployment import Config
+from jobs.cli import parser, run
 from jobs.metrics.listener import measured
-from jobs.options import stream_options
 from jobs.progress import Progress
 from jobs.service import Service
 from jobs.session import spark_session
+from pipeline.batch import BatchWriter
+from pipeline.commit.load import load_state
+from pipeline.executors.distributed import DistributedExecutor
+from pipeline.inputs import with_servers
+from pipeline.release import release_old_rows
+from pipeline.remask import remasked
+from pipeline.source_options import stream_options
+from pipeline.stream import StreamWriter
 from sources.xlog.datasource import register
+from sources.xlog.follow import Follower
+from sources.xlog.options import parse_options
 from tables import catalog, cluster, epochs
 from tables.lock import WriterLock
 from tables.primary import PrimaryLock
 from tables.warehouse import Warehouse
+from udfs.before_replace.custom import load_function
 
 log = logging.getLogger(__name__)
 
-Watch = Callable[[Outcome], object]
+
+def check_functions(config: Config) -> None:
+    """Refuse custom functions that cannot be imported here, before anything starts.
+
+    Raises
+    ------
+    ConfigurationError
+        With the function's name.
+
+    """
+    policies = config.policies
+    for policy in (policies.default, *map(policies.of, policies.spaces)):
+        if policy.function is not None:
+            load_function(policy.function)
 
 
-def opened_writer(
-    spark: SparkSession, config: Config, warehouse: Warehouse, lock: WriterLock, watch: Watch | None = None
-) -> Writer:
+def opened_writer(spark: SparkSession, config: Config, warehouse: Warehouse, lock: WriterLock) -> BatchWriter:
     """Return the writer of a deployment, over tables without anything of an unfinished batch.
 
     Parameters
     ----------
     lock : WriterLock
         Held.
-    watch : callable, optional
-        Told the outcome of each batch.
 
     """
     warehouse.create_system_tables()
-    epochs.take_back(warehouse, epochs.last(warehouse))
+    epochs.roll_back(warehouse, epochs.last(warehouse))
     cluster.start(warehouse, config.cluster.allocation, datetime.now(UTC))
     state = remasked(warehouse, config, load_state(warehouse))
     options = stream_options(config, state, spark.sparkContext.defaultParallelism)
-    writer = Writer(warehouse, config, options, lock, state, watch)
-    writer.go_on()
+    follower = Follower(parse_options(options))
+    state = with_servers(warehouse.open_tables, follower, state)
+    writer = BatchWriter(
+        *(warehouse, config, follower, lock, state),
+        lambda following, segments: DistributedExecutor(spark, following, segments),
+    )
+    release_old_rows(writer)
     return writer
 
 
-def start_stream(spark: SparkSession, config: Config, writer: Writer, *, once: bool) -> StreamingQuery:
+def start_stream(
+    spark: SparkSession, config: Config, writer: BatchWriter, batches: StreamWriter, *, once: bool
+) -> StreamingQuery:
     """Start the streaming query of a deployment.
 
     Parameters
     ----------
-    writer : Writer
+    writer : BatchWriter
         As `opened_writer` makes it.
+    batches : StreamWriter
+        Does its batches.
     once : bool
         Whether to stop when everything that is there now is done.
 
@@ -77,14 +99,14 @@ def start_stream(spark: SparkSession, config: Config, writer: Writer, *, once: b
     options = stream_options(config, writer.state, spark.sparkContext.defaultParallelism)
     rows = spark.readStream.format("xlog").options(**options).load()
     stream = rows.writeStream.queryName("aggregate").option("checkpointLocation", config.checkpoint)
-    stream = stream.foreachBatch(writer)
+    stream = stream.foreachBatch(batches)
     stream = stream.trigger(availableNow=True) if once else stream.trigger(processingTime=config.trigger)
     return stream.start()
 
 
 def aggregate(config: Config, options: argparse.Namespace) -> None:
     """Run the job until it is stopped, or with `--once` until it is done."""
-    check_functions(config.policies)
+    check_functions(config)
     spark = spark_session(config, "aggregate")
     register(spark)
     warehouse = Warehouse(spark, config.warehouse, config.database)
@@ -93,20 +115,22 @@ def aggregate(config: Config, options: argparse.Namespace) -> None:
         Progress(config.sources) as progress,
         measured(spark, config, once=options.once) as listener,
     ):
-        watches = [progress.batch_done, *([] if listener is None else [listener.outcome])]
-        writer = opened_writer(spark, config, warehouse, lock, lambda o: [watch(o) for watch in watches])
+        watches = [progress.batch_done, *([] if listener is None else [listener.batch_done])]
+        writer = opened_writer(spark, config, warehouse, lock)
         service = Service(spark, warehouse, config, writer)
         service.serve()
-        query = start_stream(spark, config, writer, once=options.once)
+        batches = StreamWriter(warehouse, config, writer, lambda done: [watch(done) for watch in watches])
+        query = start_stream(spark, config, writer, batches, once=options.once)
         try:
             progress.follow(query, service.glance)
         finally:
             try:
-                writer.finish()
+                batches.finish()
             finally:
                 query.stop()
         service.serve()
-        catalog.register_tables(warehouse)
+        if catalog.lasts(warehouse):
+            catalog.register_tables(warehouse)
 
 
 def main() -> int:

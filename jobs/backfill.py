@@ -6,7 +6,7 @@
 
 The work is asked of whoever holds the writer's lock: a running stream does it between two batches, else this command
 takes the lock and does it itself. `--dry-run` shows what would change and writes nothing.
-Not here: what a backfill reads (`jobs.refill`), what heals (`jobs.heal`), what a rebuild does (`jobs.batch.rebuild`).
+Not here: what a backfill reads (`jobs.refill`), what heals (`jobs.heal`), what a rebuild does (`pipeline.rebuild`).
 """
 
 from __future__ import annotations
@@ -24,16 +24,14 @@ from pydantic import ValidationError
 from pyspark.sql import SparkSession
 from tqdm import tqdm
 
-from jobs.aggregate import opened_writer
-from jobs.batch.choices import check_functions
-from jobs.batch.load import load_state
-from jobs.batch.pin import Pins
-from jobs.batch.rebuild import rebuild_of
-from jobs.cli import parser, run
 from config.deployment import Config
 from config.policies import Policies, Policy
+from jobs.aggregate import check_functions, opened_writer
+from jobs.cli import parser, run
 from jobs.service import Service
 from jobs.session import spark_session
+from pipeline.commit.load import load_state
+from pipeline.rebuild import rebuild_of
 from schemas.errors import ConfigurationError, LockError, WarehouseError
 from sources.xlog.datasource import register
 from tables import requests
@@ -84,16 +82,12 @@ def policy_of(config: Config, space: str, text: str | None) -> Policy:
         ) from error
 
 
-def show_rebuild(
-    spark: SparkSession, warehouse: Warehouse, config: Config, space: str, policy: Policy
-) -> None:
+def show_rebuild(warehouse: Warehouse, config: Config, space: str, policy: Policy) -> None:
     """Print what a policy would change."""
-    rebuild = rebuild_of(warehouse, load_state(warehouse), config, space, policy, Pins(is_small=False))
-    changed = rebuild.changed()
-    print(f"{changed} keys of {space} would change under {policy.policy}")
-    for key, before, after in rebuild.examples():
+    rebuild = rebuild_of(warehouse.open_tables, load_state(warehouse), config, space, policy)
+    print(f"{rebuild.changed} keys of {space} would change under {policy.policy}")
+    for key, before, after in rebuild.examples:
         print(f"  key {key.hex()}: {_shown(before)} -> {_shown(after)}")
-    spark.catalog.clearCache()
 
 
 def _shown(data: bytes | None) -> str:
@@ -183,7 +177,7 @@ def asked(config: Config, options: argparse.Namespace) -> tuple[str, Mapping[str
 
 def backfill(config: Config, options: argparse.Namespace) -> int:
     """Do what was asked, and return the exit code."""
-    check_functions(config.policies)
+    check_functions(config)
     kind, arguments = asked(config, options)
     spark = spark_session(config, "backfill")
     register(spark)
@@ -192,7 +186,7 @@ def backfill(config: Config, options: argparse.Namespace) -> int:
         if not warehouse.exists("_epochs"):
             raise WarehouseError("there are no tables yet", warehouse=warehouse.root)
         policy = policy_of(config, options.rebuild, options.policy)
-        show_rebuild(spark, warehouse, config, options.rebuild, policy)
+        show_rebuild(warehouse, config, options.rebuild, policy)
         return 0
     require_primary(warehouse)
     warehouse.create_system_tables()

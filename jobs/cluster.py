@@ -17,8 +17,8 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 
-from jobs.cli import parser, run
 from config.deployment import Config
+from jobs.cli import parser, run
 from schemas.cluster_checksum import checksum
 from schemas.errors import ConfigurationError
 from sources.xlog.offset import from_text

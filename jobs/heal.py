@@ -1,7 +1,7 @@
 """One source's newest snapshot read as a generation, which heals a divergence: the tables say what that member says.
 
 Which member is right only the operator knows, so it is asked for by the source's name.
-Not here: what the batch does beside reading (`jobs.batch.heal`), who may write (`jobs.service`).
+Not here: what the batch does beside reading (`pipeline.heal`), who may write (`jobs.service`).
 """
 
 from __future__ import annotations
@@ -11,28 +11,28 @@ from typing import Any
 
 from pyspark.sql import SparkSession
 
-from jobs.batch.heal import healing_of
-from jobs.batch.run import Writer
 from config.deployment import Config
-from tables.gaps import gap_of
-from jobs.refill import reading
+from jobs.refill import follower_of
+from pipeline.batch import BatchWriter
+from pipeline.commit.batch import BatchName
+from pipeline.heal import healing_of
 from schemas.errors import SourceError
 from sources.xlog.batch import segments_between
 from sources.xlog.identity import identity_of
-from sources.xlog.offset import to_text
 from sources.xlog.takeover import entry_at
 from sources.xlog.vclock import shared
+from tables.gaps import gap_of
 from tables.warehouse import Warehouse
 
 
 def heal(
-    spark: SparkSession, config: Config, warehouse: Warehouse, writer: Writer, source: str, name: str
+    spark: SparkSession, config: Config, warehouse: Warehouse, writer: BatchWriter, source: str, name: str
 ) -> str:
     """Make the tables what a source's newest snapshot and the rows since say, and return what was done.
 
     Parameters
     ----------
-    writer : Writer
+    writer : BatchWriter
         Whoever calls holds its `between`.
     source : str
         Name in the configuration.
@@ -49,7 +49,7 @@ def heal(
         The snapshot cannot be taken, with the reason.
 
     """
-    options, follower = reading(spark, config, writer, source)
+    follower = follower_of(spark, config, writer, source)
     directory = follower.directory(source)
     listing = directory.listing()
     uuid = identity_of(directory, listing, None)
@@ -58,13 +58,11 @@ def heal(
     if known is None or snapshot is None:
         reason = "its replicaset has no tables yet" if known is None else "there is no complete snapshot"
         raise SourceError(reason, source=source, advice="nothing can be healed by it")
-    healing = healing_of(warehouse, writer.state, known, source, shared(snapshot.vclock))
+    healing = healing_of(warehouse.open_tables, known, source, shared(snapshot.vclock))
     begin = entry_at(source, snapshot)
     end = entry_at(source, snapshot, directory.ends.of(snapshot, closed=True).position)
     segments = segments_between(follower, {uuid: begin}, {uuid: end})
-    frame = spark.read.format("xlog").options(**options)
-    frame = frame.options(startOffset=to_text({uuid: begin}), endOffset=to_text({uuid: end}))
-    rows = writer.heal(frame.load(), segments, name, healing)
+    rows, _ = writer.process(segments, BatchName(name, 0), healing)
     again = sum(healing.counts.values())
     told = _told(healing.closed) or "no divergence that is known"
     left = _told(healing.left)

@@ -19,33 +19,34 @@ from __future__ import annotations
 import argparse
 import logging
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import pyarrow as pa
 from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F
 
-from jobs.batch.columns import check_space, layout_of, type_options
-from jobs.batch.control import follow
-from jobs.batch.layouts import Layout, Route, Routes, Wipe, route_spaces
-from jobs.batch.route import router_of
-from jobs.batch.rows import with_keys
-from jobs.batch.scan import server_of
-from jobs.batch.state import State
-from jobs.batch.summary import ControlRow, Order
-from jobs.cli import parser, run
 from config.deployment import Config
-from jobs.options import stream_options
+from jobs.cli import parser, run
 from jobs.session import spark_session
+from pipeline.inputs import server_of
+from pipeline.plan.control import SpaceChange, follow
+from pipeline.plan.history import History, Lineage, SchemaVersion, history_of
+from pipeline.plan.position import LogPosition
+from pipeline.plan.router import router_of
+from pipeline.plan.summary import ControlRow
+from pipeline.plan.tables import CHANGES, check_space, layout_of, type_options
+from pipeline.source_options import stream_options
+from pipeline.state import State
 from schemas.errors import UnsupportedError, WarehouseError
 from schemas.iproto import SystemSpace
-from schemas.space import Space
 from sources.xlog.follow import Follower
 from sources.xlog.options import parse_options
 from tables import epochs
 from tables.warehouse import Warehouse
 from udfs.history import RESULT_SPARK, ROW_COLUMNS, history_arrow
+from udfs.keys import key_columns
 from udfs.tuple_format import TupleFormat, format_of
 from udfs.tuples import tuple_columns
 from udfs.update_rules import LATEST, Rules, rules_of
@@ -53,7 +54,6 @@ from udfs.update_rules import LATEST, Rules, rules_of
 LOG = logging.getLogger(__name__)
 
 CONTROL = (SystemSpace.SPACE, SystemSpace.INDEX, SystemSpace.TRUNCATE)
-CHANGES = ("INSERT", "REPLACE", "UPDATE", "UPSERT", "DELETE")
 
 KEYS = ["replicaset_id", "_key"]
 ORDER = ["segment", "position", "row"]
@@ -81,20 +81,31 @@ def whole_log(warehouse: Warehouse) -> DataFrame:
     return rows.where("state = 'committed' AND replicaset_id > 0").withColumn("segment", segment)
 
 
-def routes_of(log: DataFrame, config: Config) -> Routes:
-    """Return how spaces were defined, truncated and dropped over the whole log."""
+@dataclass(frozen=True)
+class Definitions:
+    """How spaces were defined, truncated and dropped over the whole log.
+
+    Parameters
+    ----------
+    history : History
+    changes : mapping of int to sequence of SpaceChange
+        By replicaset id, in the order of the log.
+
+    """
+
+    history: History
+    changes: Mapping[int, Sequence[SpaceChange]]
+
+
+def definitions_of(log: DataFrame, config: Config) -> Definitions:
+    """Return how spaces were defined over the whole log."""
     rows = log.where(F.col("space_id").isin([int(one) for one in CONTROL])).orderBy(*ORDER).collect()
-    router = router_of(config.spaces, check_space)
     changes = {}
     for replicaset_id in {row.replicaset_id for row in rows}:
         own = [row for row in rows if row.replicaset_id == replicaset_id]
         snapshots = frozenset(row.segment for row in own if row.file.endswith(".snap"))
         changes[replicaset_id] = follow({}, {}, map(_control, own), snapshots).changes
-
-    def read(replicaset_id: int, space: Space, _unread: bool) -> Any:
-        return router(replicaset_id, space, False)  # its rows that could not be read are not in the log
-
-    return route_spaces({}, changes, read)
+    return Definitions(history_of({}, changes, router_of(config.spaces, check_space)), changes)
 
 
 def _control(row: Any) -> ControlRow:
@@ -102,7 +113,7 @@ def _control(row: Any) -> ControlRow:
         None if data is None else bytes(data) for data in (row.key, row.tuple, row.operations, row.body)
     )
     return ControlRow(
-        order=Order(row.segment, row.position, row.row),
+        position=LogPosition(row.segment, row.position, row.row),
         type=row.type,
         replica_id=row.replica_id,
         lsn=row.lsn,
@@ -140,28 +151,82 @@ def history(warehouse: Warehouse, config: Config, table: str) -> DataFrame:
     WarehouseError
         No space ever went to the table.
     UnsupportedError
-        The space was renamed or got another primary key on the way.
+        The space got another primary key on the way, or rows of it were not followed.
 
     """
     log = whole_log(warehouse)
-    routes = routes_of(log, config)
-    kept = [number for number, layout in enumerate(routes.layouts) if layout.table == table]
-    if not kept:
+    found = definitions_of(log, config)
+    lineages = _lineages_of(found.history, table)
+    kept = [n for n, version in enumerate(found.history.versions) if _has_version(found.history, lineages, n)]
+    versions = [found.history.versions[number] for number in kept]
+    intervals = _intervals(found.history, lineages, kept)
+    rows = _with_versions(log, intervals)
+    rules = rules_by_replicaset(rows, config)
+    formats = [format_of(one.space, rules.get(one.replicaset_id, LATEST)) for one in versions]
+    ends = _ends(found, lineages)
+    made = _folded(_with_ends(_keyed(rows, versions), ends), formats)
+    return _shown(made, versions, config)
+
+
+def _lineages_of(history: History, table: str) -> dict[int, Lineage]:
+    """Return the lineages whose versions are in a table, or were when they ended, by their number."""
+    found = {number: one for number, one in enumerate(history.lineages) if one.table == table}
+    if not found:
         raise WarehouseError("no space went to this table", table=table, advice="see _schema.table_name")
-    layouts = [routes.layouts[number] for number in kept]
-    own = {(layout.replicaset_id, layout.space.id) for layout in layouts}
-    for refusal in routes.refusals:
-        if (refusal.replicaset_id, refusal.space_id) in own:
-            raise UnsupportedError(
-                f"the history cannot be told: {refusal.reason}", table=table, advice="ask _changelog itself"
-            )
-    ways = [(kept.index(route.layout), route) for route in routes.routes if route.layout in kept]
-    laid_out = _laid_out(log, ways)
-    rules = rules_by_replicaset(laid_out, config)
-    formats = [format_of(layout.space, rules.get(layout.replicaset_id, LATEST)) for layout in layouts]
-    wipes = [wipe for wipe in routes.wipes if wipe.table == table]
-    made = _folded(_with_wipes(_keyed(laid_out, layouts), wipes), formats)
-    return _shown(made, layouts, config)
+    own = {(one.replicaset_id, one.space_id) for one in found.values()}
+    reasons = [r.reason for r in history.refusals if (r.replicaset_id, r.space_id) in own]
+    if any(len(one.eras) > 1 for one in found.values()):
+        reasons.append("the space got another primary key")
+    if reasons:
+        raise UnsupportedError(
+            f"the history cannot be told: {reasons[0]}", table=table, advice="ask _changelog itself"
+        )
+    return found
+
+
+def _has_version(history: History, lineages: Mapping[int, Lineage], number: int) -> bool:
+    return any(
+        meaning.version == number and meaning.lineage in lineages
+        for meanings in history.meanings.values()
+        for meaning in meanings
+    )
+
+
+@dataclass(frozen=True)
+class Interval:
+    """A part of a replicaset's log in which a space id has one schema version; `until` is None at the end."""
+
+    replicaset_id: int
+    space_id: int
+    version: int
+    since: LogPosition
+    until: LogPosition | None
+
+
+def _intervals(history: History, lineages: Mapping[int, Lineage], kept: Sequence[int]) -> list[Interval]:
+    found = []
+    for (replicaset_id, space_id), meanings in history.meanings.items():
+        ends = [*(meaning.since for meaning in meanings[1:]), None]
+        found += [
+            Interval(replicaset_id, space_id, kept.index(one.version), one.since, until)
+            for one, until in zip(meanings, ends, strict=True)
+            if one.lineage in lineages
+        ]
+    return found
+
+
+def _ends(found: Definitions, lineages: Mapping[int, Lineage]) -> list[tuple[int, SpaceChange]]:
+    """Return the events that end all versions of a space, with their replicaset ids."""
+    result = []
+    for number, lineage in lineages.items():
+        meanings = found.history.meanings[lineage.replicaset_id, lineage.space_id]
+        since = min(meaning.since for meaning in meanings if meaning.lineage == number)
+        for change in found.changes[lineage.replicaset_id]:
+            is_own = change.space_id == lineage.space_id and change.position >= since
+            is_within = lineage.ended is None or change.position <= lineage.ended
+            if is_own and is_within and change.kind in ("truncated", "dropped"):
+                result.append((lineage.replicaset_id, change))
+    return result
 
 
 def rules_by_replicaset(log: DataFrame, config: Config) -> dict[int, Rules]:
@@ -169,10 +234,9 @@ def rules_by_replicaset(log: DataFrame, config: Config) -> dict[int, Rules]:
     newest = F.max_by(F.struct("source", "file"), F.struct(*ORDER)).alias("newest")
     rows = log.where(F.col("type").isin("UPDATE", "UPSERT")).groupBy("replicaset_id").agg(newest).collect()
     follower = Follower(parse_options(stream_options(config, State(), 1)))
-    known = {source.name for source in config.sources}
     found = {}
     for replicaset_id, (source, file) in rows:
-        server = server_of(follower, source, file) if source in known else None
+        server = server_of(follower, source, file)
         if server is None:
             LOG.warning(
                 "%s of %s is not there: its UPDATEs are told as a new server computes them", file, source
@@ -189,51 +253,54 @@ def register_history(warehouse: Warehouse, config: Config, table: str) -> str:
     return name
 
 
-def _laid_out(log: DataFrame, ways: Sequence[tuple[int, Route]]) -> DataFrame:
+def _with_versions(log: DataFrame, intervals: Sequence[Interval]) -> DataFrame:
     column: Column = F.lit(None).cast("int")
     place = F.struct(*ORDER)
-    for number, route in ways:
-        here = (F.col("replicaset_id") == route.replicaset_id) & (F.col("space_id") == route.space_id)
-        here = here & (place >= _place(route.since))
-        if route.until is not None:
-            here = here & (place < _place(route.until))
-        column = F.when(here, F.lit(number)).otherwise(column)
+    for one in intervals:
+        here = (F.col("replicaset_id") == one.replicaset_id) & (F.col("space_id") == one.space_id)
+        here = here & (place >= _place(one.since))
+        if one.until is not None:
+            here = here & (place < _place(one.until))
+        column = F.when(here, F.lit(one.version)).otherwise(column)
     rows = log.where(F.col("type").isin(*CHANGES)).withColumn("layout", column)
     return rows.where("layout IS NOT NULL")
 
 
-def _place(order: Order) -> Column:
+def _place(position: LogPosition) -> Column:
     kinds = ("bigint", "bigint", "int")
     return F.struct(
-        *(F.lit(value).cast(kind).alias(name) for value, kind, name in zip(order, kinds, ORDER, strict=True))
+        *(F.lit(value).cast(kind).alias(n) for value, kind, n in zip(position, kinds, ORDER, strict=True))
     )
 
 
-def _keyed(rows: DataFrame, layouts: Sequence[Layout]) -> DataFrame:
+def _keyed(rows: DataFrame, versions: Sequence[SchemaVersion]) -> DataFrame:
     timed = F.when(~F.col("file").endswith(".snap"), F.col("timestamp"))
-    keyed = with_keys(rows, layouts).withColumn("_key", F.col("k.key")).withColumn("timestamp", timed)
+    from_tuple = ~F.col("type").isin("UPDATE", "DELETE")
+    data = F.when(from_tuple, F.col("tuple")).otherwise(F.col("key"))
+    key = key_columns([one.space for one in versions])(data, F.col("layout"), from_tuple)
+    keyed = rows.withColumn("_key", key.getField("key")).withColumn("timestamp", timed)
     return keyed.where("_key IS NOT NULL").select(*KEYS, *ORDER, "epoch", *ROW_COLUMNS)
 
 
-def _with_wipes(rows: DataFrame, wipes: Sequence[Wipe]) -> DataFrame:
+def _with_ends(rows: DataFrame, ends: Sequence[tuple[int, SpaceChange]]) -> DataFrame:
     """Return the rows with a DELETE of each key that was there before a TRUNCATE or a drop."""
     result = rows
-    for wipe in wipes:
-        own = F.col("replicaset_id") == wipe.replicaset_id
-        before = own & (F.struct(*ORDER) < _place(wipe.order))
+    for replicaset_id, change in ends:
+        own = F.col("replicaset_id") == replicaset_id
+        before = own & (F.struct(*ORDER) < _place(change.position))
         values = {
-            **dict(zip(ORDER, wipe.order, strict=True)),
-            "epoch": wipe.order[0] // _SEGMENTS,
+            **dict(zip(ORDER, change.position, strict=True)),
+            "epoch": change.position.segment // _SEGMENTS,
             "type": "DELETE",
-            "lsn": wipe.lsn,
-            "timestamp": wipe.timestamp,
+            "lsn": change.lsn,
+            "timestamp": change.timestamp,
             "layout": 0,
         }
         kinds = dict(rows.dtypes)
-        told = [
+        others = [
             F.lit(values.get(name)).cast(kinds[name]).alias(name) for name in rows.columns if name not in KEYS
         ]
-        result = result.unionByName(rows.where(before).select(*KEYS).distinct().select(*KEYS, *told))
+        result = result.unionByName(rows.where(before).select(*KEYS).distinct().select(*KEYS, *others))
     return result
 
 
@@ -249,8 +316,8 @@ def _folded(rows: DataFrame, formats: Sequence[TupleFormat]) -> DataFrame:
     return apart.mapInArrow(run_, f"{schema}, {RESULT_SPARK}")
 
 
-def _shown(made: DataFrame, layouts: Sequence[Layout], config: Config) -> DataFrame:
-    decode = tuple_columns(layout_of([layout.space for layout in layouts], type_options(config.types)))
+def _shown(made: DataFrame, versions: Sequence[SchemaVersion], config: Config) -> DataFrame:
+    decode = tuple_columns(layout_of([one.space for one in versions], type_options(config.types)))
     of_key = Window.partitionBy(*KEYS).orderBy(*ORDER)
     return made.select(
         F.col("_key").alias("key"),

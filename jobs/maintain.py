@@ -12,9 +12,9 @@ from __future__ import annotations
 import argparse
 import sys
 
+from config.deployment import Config
 from jobs.backfill import carried_out
 from jobs.cli import parser, run
-from config.deployment import Config
 from jobs.session import spark_session
 from schemas.errors import ConfigurationError, WarehouseError
 from sources.xlog.datasource import register

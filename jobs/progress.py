@@ -12,8 +12,8 @@ from typing import NoReturn
 from pyspark.sql.streaming.query import StreamingQuery
 from tqdm import tqdm
 
-from jobs.batch.outcome import Outcome
 from config.deployment import Source
+from pipeline.batch import BatchResult
 
 
 class Progress:
@@ -49,15 +49,15 @@ class Progress:
         if self._rows:
             print(f"{self._rows} rows in {seconds:.1f} s, {self._rows / seconds:.0f} rows/s", file=sys.stderr)
 
-    def batch_done(self, outcome: Outcome) -> None:
+    def batch_done(self, done: BatchResult) -> None:
         """Count a batch. A quiet stream, whose batches hold no rows, says nothing."""
-        self._rows += outcome.rows
-        self._bar.update(outcome.rows)
-        if not sys.stderr.isatty() and outcome.rows:
-            rate = outcome.rows / max(outcome.seconds, 1e-9)
+        self._rows += done.rows
+        self._bar.update(done.rows)
+        if not sys.stderr.isatty() and done.rows:
+            rate = done.rows / max(done.seconds, 1e-9)
             print(
-                f"batch {outcome.batch_id}: {outcome.rows} rows, {outcome.tables} tables, "
-                f"{outcome.seconds:.1f} s, {rate:.0f} rows/s",
+                f"batch {done.batch_id}: {done.rows} rows, {done.tables} tables, "
+                f"{done.seconds:.1f} s, {rate:.0f} rows/s",
                 file=sys.stderr,
             )
 

@@ -8,15 +8,16 @@ Not here: who may write (`jobs.service`), the stream.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from datetime import UTC, datetime
 
 from pyspark.sql import SparkSession
 
-from jobs.batch.run import Writer
 from config.deployment import Config
-from jobs.options import stream_options
+from pipeline.batch import BatchWriter
+from pipeline.commit.batch import BatchName
+from pipeline.source_options import stream_options
 from schemas.errors import ConfigurationError, SourceError
 from sources.xlog import reader
 from sources.xlog.batch import segments_between
@@ -76,12 +77,14 @@ def within(files: list[tuple[LogFile, datetime | None]], span: Span) -> tuple[in
     return first, max(first, last)
 
 
-def refill(spark: SparkSession, config: Config, writer: Writer, source: str, span: Span, watch: Watch) -> int:
+def refill(
+    spark: SparkSession, config: Config, writer: BatchWriter, source: str, span: Span, watch: Watch
+) -> int:
     """Read a source's files through the writer, and return the rows read.
 
     Parameters
     ----------
-    writer : Writer
+    writer : BatchWriter
         Whoever calls holds its `between`.
     source : str
         Name in the configuration.
@@ -96,23 +99,19 @@ def refill(spark: SparkSession, config: Config, writer: Writer, source: str, spa
         It holds no log to read.
 
     """
-    options, follower = reading(spark, config, writer, source)
+    follower = follower_of(spark, config, writer, source)
     begin = follower.latest({})
     for uuid, entry in begin.items():
         known = writer.state.replicasets.get(uuid)
         start, end = _bounds(
             follower, source, uuid, entry, span if known is not None else Span(None, span.until)
         )
-        return sum(
-            _steps(spark, writer, follower, options, (uuid, start, end), watch, config.max_bytes_per_trigger)
-        )
+        return sum(_steps(writer, follower, (uuid, start, end), watch, config.max_bytes_per_trigger))
     raise SourceError("there is nothing to read", source=source)
 
 
-def reading(
-    spark: SparkSession, config: Config, writer: Writer, source: str
-) -> tuple[Mapping[str, str], Follower]:
-    """Return the options of `format("xlog")` for one source alone, and what follows it.
+def follower_of(spark: SparkSession, config: Config, writer: BatchWriter, source: str) -> Follower:
+    """Return the follower of one source alone.
 
     Raises
     ------
@@ -125,8 +124,7 @@ def reading(
         names = ", ".join(one.name for one in config.sources)
         raise ConfigurationError(f"{source!r} is not a source; there are {names}", advice="see --source")
     alone = config.model_copy(update={"sources": own})
-    options = stream_options(alone, writer.state, spark.sparkContext.defaultParallelism)
-    return options, Follower(parse_options(options))
+    return Follower(parse_options(stream_options(alone, writer.state, spark.sparkContext.defaultParallelism)))
 
 
 def _bounds(follower: Follower, source: str, uuid: str, entry: Entry, span: Span) -> tuple[Entry, Entry]:
@@ -148,15 +146,13 @@ def _bounds(follower: Follower, source: str, uuid: str, entry: Entry, span: Span
 
 
 def _steps(
-    spark: SparkSession,
-    writer: Writer,
+    writer: BatchWriter,
     follower: Follower,
-    options: Mapping[str, str],
-    stretch: tuple[str, Entry, Entry],
+    wanted: tuple[str, Entry, Entry],
     watch: Watch,
     budget: int,
 ) -> Iterator[int]:
-    uuid, start, end = stretch
+    uuid, start, end = wanted
     whole = sum(s.end - s.begin for s in segments_between(follower, {uuid: start}, {uuid: end}))
     done, number = 0, 0
     while start != end:
@@ -164,12 +160,10 @@ def _steps(
         step = end if step.file >= end.file and not step.is_snapshot else step
         segments = segments_between(follower, {uuid: start}, {uuid: step})
         texts = (to_text({uuid: start}), to_text({uuid: step}))
-        frame = spark.read.format("xlog").options(**options)
-        frame = frame.options(startOffset=texts[0], endOffset=texts[1])
         rows = 0
         if segments:
-            name = f"backfill {writer.state.epoch + 1}"
-            rows, _ = writer.process(frame.load(), segments, name, number, texts)
+            name = BatchName(f"backfill {writer.state.epoch + 1}", number, texts)
+            rows, _ = writer.process(segments, name)
         done += sum(segment.end - segment.begin for segment in segments)
         watch(done, max(whole, done), rows)
         yield rows

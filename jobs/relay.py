@@ -13,10 +13,10 @@ import asyncio
 import logging
 import sys
 
-from jobs.cli import Stopped, parser, run
-from config.deployment import load_live
 from config.address import port_of
+from config.deployment import load_live
 from config.live import Live
+from jobs.cli import Stopped, parser, run
 from jobs.daemon import log_to_stderr, stopped
 from jobs.status import status_page
 from schemas.errors import ConfigurationError

@@ -16,20 +16,20 @@ import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
-from jobs.backfill import carried_out
-from jobs.batch.choices import check_functions
-from jobs.batch.load import load_state
-from jobs.cli import parser, run
 from config.deployment import Config
-from tables.gaps import DIVERGENCE, MISSING, TABLE, Gap, open_gaps
-from jobs.options import stream_options
+from jobs.aggregate import check_functions
+from jobs.backfill import carried_out
+from jobs.cli import parser, run
 from jobs.session import spark_session
+from pipeline.commit.load import load_state
+from pipeline.source_options import stream_options
 from schemas.errors import AggregatorError, WarehouseError
 from sources.xlog.datasource import register
 from sources.xlog.follow import Follower
 from sources.xlog.identity import identity_of
 from sources.xlog.options import parse_options
 from tables import requests
+from tables.gaps import DIVERGENCE, MISSING, TABLE, Gap, open_gaps
 from tables.primary import require_primary
 from tables.read import rows_of
 from tables.requests import DONE, Request
@@ -125,7 +125,7 @@ def replicasets_of(follower: Follower, known: Mapping[str, int]) -> dict[str, in
 
 def repair_warehouse(config: Config, _options: argparse.Namespace) -> int:
     """Repair what can be repaired, say what cannot, and return the exit code."""
-    check_functions(config.policies)
+    check_functions(config)
     spark = spark_session(config, "repair")
     register(spark)
     warehouse = Warehouse(spark, config.warehouse, config.database)

@@ -12,14 +12,13 @@ import argparse
 import sys
 from pathlib import Path
 
-from jobs.cli import parser, run
 from config.deployment import Config
+from jobs.cli import parser, run
 from jobs.reporting.facts import collect
 from jobs.reporting.page import html_of
 from jobs.reporting.questions import show_all
 from jobs.session import spark_session
 from schemas.errors import ConfigurationError, WarehouseError
-from tables.catalog import register_tables
 from tables.warehouse import Warehouse
 
 PAGE = "report.html"
@@ -49,7 +48,7 @@ def report(config: Config, options: argparse.Namespace) -> None:
     """Ask the questions, write the page, and say how to go on."""
     spark = spark_session(config, "report")
     warehouse = Warehouse(spark, config.warehouse, config.database)
-    if "_epochs" not in (tables := register_tables(warehouse)):
+    if "_epochs" not in (tables := warehouse.tables()):
         raise WarehouseError(
             "there are no tables yet", warehouse=warehouse.root, advice="run jobs/aggregate.py first"
         )

@@ -19,8 +19,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from jobs.cli import run_alone
 from config.deployment import load
+from jobs.cli import run_alone
 from jobs.transfer import Transfer
 from schemas.errors import ConfigurationError
 from tables import switch

@@ -9,18 +9,18 @@ Not here: indexes that cannot be compared (a collation, a path over all elements
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import msgpack
 from pyspark.sql import DataFrame, Window
 from pyspark.sql import functions as F
 
-from jobs.batch.apply import Target, format_column
-from jobs.batch.columns import current_spaces, target_of
-from jobs.batch.state import State
 from config.deployment import Config
-from schemas.errors import AggregatorError
+from jobs.validation.spaces import format_column
+from pipeline.plan.tables import current_plan
+from pipeline.state import State
+from schemas.errors import AggregatorError, UnsupportedError
 from schemas.names import held_in
 from schemas.space import Space, part_of
 from tables.warehouse import Warehouse
@@ -49,16 +49,13 @@ class UniqueIndex:
     spaces: Mapping[int, Space]
 
 
-def indexes_of(state: State, config: Config) -> list[UniqueIndex]:
+def indexes_of(state: State) -> list[UniqueIndex]:
     """Return the unique secondary indexes of all spaces that have a table."""
     found: dict[tuple[str, str], dict[int, Space]] = {}
     for replicaset in state.replicasets.values():
         for space_id, rows in replicaset.spaces.items():
-            space = rows.decoded()
-            table = config.spaces.table(space.name, replicaset=replicaset.id)
-            if table not in state.versions or replicaset.id not in current_spaces(state, config, table):
-                continue
-            if space_id in replicaset.refused:
+            space, table = rows.decoded(), replicaset.tables.get(space_id)
+            if table is None or table not in state.versions or space_id in replicaset.refused:
                 continue
             for index in map(_decoded, rows.indexes.values()):
                 if index[1] > 0 and dict(index[4]).get("unique", True):
@@ -87,12 +84,14 @@ def broken(warehouse: Warehouse, state: State, config: Config, index: UniqueInde
         The index cannot be compared.
 
     """
-    target = target_of(0, index.table, state, config, (), frozenset([index.table]))
+    plan = current_plan(state, config, index.table)
+    if plan is None:
+        raise UnsupportedError("no replicaset defines the space", table=index.table)
     places = {replicaset: i for i, replicaset in enumerate(index.spaces)}
     keys = key_columns(list(index.spaces.values()))
     held = held_in(state.versions, index.table)
     rows = warehouse.read(held, state.versions[held]).withColumn("replicaset_id", F.abs("_replicaset_id"))
-    layout = format_column(Target(0, index.table, target.layout, places, is_empty=False))
+    layout = format_column(replace(plan, formats=places))
     keyed = rows.withColumn("index_key", keys(F.col("_tuple"), layout, F.lit(True)).getField("key"))
     same = Window.partitionBy("index_key").orderBy(
         F.col("_timestamp").desc_nulls_last(), F.col("_replicaset_id"), F.col("_key")
@@ -140,7 +139,7 @@ def find(warehouse: Warehouse, state: State, config: Config) -> Found:
     checked: list[tuple[str, str]] = []
     known = warehouse.read("_conflicts").where(F.col("kind") == KIND)
     told = ["space", "key", "sequence", "winner_tuple", "loser_tuple"]
-    for index in indexes_of(state, config):
+    for index in indexes_of(state):
         try:
             pairs = broken(warehouse, state, config, index).join(known.select(*told), told, "left_anti")
             rows += [row.asDict() for row in pairs.limit(LIMIT).collect()]

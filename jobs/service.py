@@ -1,7 +1,7 @@
 """What the writer does between two batches because somebody asked: backfill, healing, rebuild, maintenance, conflicts.
 
 Whoever holds the writer's lock serves the requests: the stream, or where none runs the command itself. A request that
-fails is answered with its reason; what it had written is taken back, and the stream goes on.
+fails is answered with its reason; what it had written is rolled back, and the stream continues.
 """
 
 from __future__ import annotations
@@ -15,17 +15,18 @@ from typing import Any
 
 from pyspark.sql import SparkSession
 
-from jobs.batch.commit import commit
-from jobs.batch.pin import Pins
-from jobs.batch.rebuild import rebuild_of, write_rebuild
-from jobs.batch.run import Writer
 from config.deployment import Config
 from config.policies import Policy
 from jobs.heal import heal
 from jobs.refill import Span, Watch, refill
+from pipeline.batch import BatchWriter
+from pipeline.commit.compact import compact
+from pipeline.commit.delta import append_rows
+from pipeline.commit.epoch import commit_epoch
+from pipeline.rebuild import rebuild_of, write_rebuild
 from schemas.errors import AggregatorError, UnsupportedError
 from tables import epochs, maintenance, requests
-from tables.cut import NEVER_TAKEN_BACK
+from tables.cut import NEVER_ROLLED_BACK
 from tables.requests import Request
 from tables.warehouse import Warehouse
 
@@ -46,10 +47,10 @@ class Service:
     spark : SparkSession
     warehouse : Warehouse
     config : Config
-    writer : Writer
-        Its state is gone on from, and advanced.
+    writer : BatchWriter
+        Its state is continued from, and advanced.
     watch : callable, optional
-        Told how far a backfill is.
+        Called with how far a backfill is.
 
     """
 
@@ -58,7 +59,7 @@ class Service:
         spark: SparkSession,
         warehouse: Warehouse,
         config: Config,
-        writer: Writer,
+        writer: BatchWriter,
         watch: Watch = _silent,
     ) -> None:
         self._spark, self._warehouse, self._config = spark, warehouse, config
@@ -102,7 +103,7 @@ class Service:
             requests.answer(self._warehouse, request, requests.DONE, message)
             log.info("request %s (%s): %s", request.id, request.kind, message)
         except Exception as error:
-            epochs.take_back(self._warehouse, epochs.last(self._warehouse))
+            epochs.roll_back(self._warehouse, epochs.last(self._warehouse))
             requests.answer(self._warehouse, request, requests.FAILED, str(error))
             log.error("request %s (%s) failed: %s", request.id, request.kind, error)
             if not isinstance(error, AggregatorError):
@@ -121,36 +122,36 @@ class Service:
 
     def _rebuild(self, request: Request) -> str:
         space, policy = request.arguments["space"], Policy.model_validate(request.arguments["policy"])
-        state = self._writer.state
-        pins, name = Pins(is_small=False), f"rebuild {request.id}"
-        try:
-            rebuild = rebuild_of(self._warehouse, state, self._config, space, policy, pins)
-            self._writer.state, changed = write_rebuild(self._warehouse, state, rebuild, policy, name)
-        finally:
-            pins.release()
+        tables, state = self._warehouse.open_tables, self._writer.state
+        rebuild = rebuild_of(tables, state, self._config, space, policy)
+        self._writer.state = write_rebuild(tables, state, rebuild, f"rebuild {request.id}")
         self._writer.use_policy(space, policy)
-        return f"{changed} keys of {space} changed under {policy.policy}"
+        return f"{rebuild.changed} keys of {space} changed under {policy.policy}"
 
     def _conflicts(self, request: Request) -> str:
         rows = [_decoded(row) for row in request.arguments["rows"]]
         state = self._writer.state
         decided = {"epoch": state.epoch + 1, "decided_at": datetime.now(UTC)}
-        self._warehouse.append_rows("_conflicts", [{**row, **decided} for row in rows])
-        self._writer.state = commit(self._warehouse, state, ("_conflicts",), (f"conflicts {request.id}", 0))
+        tables = self._warehouse.open_tables
+        version = append_rows(tables, "_conflicts", [{**row, **decided} for row in rows])
+        name = (f"conflicts {request.id}", 0)
+        self._writer.state = commit_epoch(tables, state, {"_conflicts": version}, name)
         return f"{len(rows)} conflicts were noted"
 
     def _maintenance(self, request: Request) -> str:
         state, days = self._writer.state, int(request.arguments["keep_days"])
         # Appended to by others without the lock, or so small that it is not worth it.
-        left_out = NEVER_TAKEN_BACK
+        left_out = NEVER_ROLLED_BACK
         found = [table for table in state.versions if table not in left_out]
         # Before anything is removed: what is forgotten by then is lost to the epochs that need it.
         longer = {table for table in found if maintenance.keep(self._warehouse, table, days)}
-        joined = {table: maintenance.compact(self._warehouse, table) for table in found}
+        tables = self._warehouse.open_tables
+        joined = {table: compact(tables, table) for table in found}
         changed = [table for table, files in joined.items() if files or table in longer]
         if changed:
+            versions = {table: tables.version(table) for table in changed}
             name = (f"maintenance {request.id}", 0)
-            self._writer.state = commit(self._warehouse, state, changed, name)
+            self._writer.state = commit_epoch(tables, state, versions, name)
         for table in found:
             maintenance.vacuum(self._warehouse, table, 24.0 * days)
         some = sum(1 for files in joined.values() if files)

@@ -10,8 +10,8 @@ from __future__ import annotations
 import logging
 from pathlib import Path
 
-from jobs.cluster import Tables, position
 from config.subscribe import Subscribe
+from jobs.cluster import Tables, position
 from sources.spool.state import read_state
 from sources.subscribe.options import Start
 from tables.cut import EPOCHS

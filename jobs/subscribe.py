@@ -12,10 +12,10 @@ import argparse
 import asyncio
 import sys
 
-from jobs.cli import Stopped, parser, run
-from config.deployment import load_live
 from config.address import port_of
+from config.deployment import load_live
 from config.live import Live
+from jobs.cli import Stopped, parser, run
 from jobs.daemon import log_to_stderr, stopped
 from jobs.spool_start import starts
 from jobs.status import status_page

@@ -21,11 +21,9 @@ from typing import Any
 
 from pyspark.sql import DataFrame, SparkSession
 
-from jobs.backfill import carried_out
-from jobs.batch.load import load_state
-from jobs.batch.state import State
-from jobs.cli import parser, run
 from config.deployment import Config
+from jobs.backfill import carried_out
+from jobs.cli import parser, run
 from jobs.secondary import Found, find
 from jobs.service import encoded
 from jobs.session import spark_session
@@ -36,12 +34,14 @@ from jobs.validation.secondary import index_check
 from jobs.validation.spaces import columns_check, space_check, space_tables
 from jobs.validation.suites import system_checks
 from jobs.validation.validator import Validator
+from pipeline.commit.load import load_state
+from pipeline.state import State
 from schemas.errors import ConfigurationError, WarehouseError
 from schemas.names import is_of_space
 from schemas.tables import SYSTEM_TABLES
 from sources.xlog.datasource import register
 from tables import requests, validations
-from tables.cut import NEVER_TAKEN_BACK
+from tables.cut import NEVER_ROLLED_BACK
 from tables.place import known, place_of
 from tables.warehouse import Warehouse
 
@@ -51,7 +51,7 @@ EXPECTATIONS = "expectations"
 
 def cut_of(warehouse: Warehouse, state: State) -> Cut:
     """Return how tables are read at the versions of the last epoch."""
-    made = {name: 0 for name in SYSTEM_TABLES if name not in NEVER_TAKEN_BACK}
+    made = {name: 0 for name in SYSTEM_TABLES if name not in NEVER_ROLLED_BACK}
 
     def read(table: str) -> DataFrame:
         return warehouse.read(table, state.versions.get(table, made.get(table)))

@@ -14,12 +14,12 @@ import argparse
 import sys
 from collections.abc import Collection, Iterator, Mapping
 
-from jobs.cli import parser, run
 from config.deployment import Config
+from jobs.cli import parser, run
 from schemas.errors import ConfigurationError, WarehouseError
 from schemas.names import is_of_space
 from schemas.tables import SYSTEM_TABLES
-from tables.cut import EPOCHS, NEVER_TAKEN_BACK
+from tables.cut import EPOCHS, NEVER_ROLLED_BACK
 from tables.kept import kept
 from tables.place import Place, place_of
 from tables.read import rows_of
@@ -41,7 +41,7 @@ def epochs_of(place: Place) -> dict[int, Mapping[str, int]]:
         raise WarehouseError(
             "no batch is done yet", warehouse=place.root, advice="run jobs/aggregate.py first"
         )
-    made = {name: 0 for name in place.tables() if name in SYSTEM_TABLES and name not in NEVER_TAKEN_BACK}
+    made = {name: 0 for name in place.tables() if name in SYSTEM_TABLES and name not in NEVER_ROLLED_BACK}
     return {
         int(row["epoch"]): {**made, **{str(name): int(version) for name, version in row["versions"]}}
         for row in rows

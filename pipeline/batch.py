@@ -115,9 +115,10 @@ class BatchWriter:
         distributed: MakeDistributed | None = None,
     ) -> None:
         self.state = state
-        self.between = threading.RLock()
+        self.between = threading.Lock()
         self.tables = warehouse.open_tables
-        self._warehouse, self._config, self._follower = warehouse, config, follower
+        self.follower = follower
+        self._warehouse, self._config = warehouse, config
         self._lock, self._distributed = lock, distributed
         self._router = router_of(config.spaces, check_space)
         self._cache = FileCache()
@@ -165,9 +166,9 @@ class BatchWriter:
 
     def _executor(self, segments: Sequence[Segment]) -> Executor:
         limit = self._config.local_bytes if self._distributed is not None else 1 << 62
-        rows = read_locally(self._follower, segments, limit)
+        rows = read_locally(self.follower, segments, limit)
         if rows is None and self._distributed is not None:
-            return self._distributed(self._follower, segments)
+            return self._distributed(self.follower, segments)
         return LocalExecutor(segments, rows or {}, self._cache)
 
     def _planned(
@@ -176,7 +177,7 @@ class BatchWriter:
         """Return the plan, and the rows that waited."""
         numbered = {segment.segment: segment for segment in segments}
         sources = len(self._config.sources)
-        own = with_members(log_segments(segments), numbered, self._follower, self.state, sources)
+        own = with_members(log_segments(segments), numbered, self.follower, self.state, sources)
         known = sync_spaces(self.state)
         while True:
             summaries = executor.summaries(known)

@@ -112,23 +112,29 @@ def process_bucket(
     if more:
         found = merged_entries([found, find_versions(more, files, cache, share)])
     resolved = resolve(reduced.changes, found.entries, plan.resolve)
-    return _encoded(resolved, reduced.lost, found.files, plan)
+    return encoded(resolved, reduced.lost, found.files, plan.encodings, plan.resolve)
 
 
-def _encoded(resolved: Resolved, lost: pa.Table, files: Sequence[FileRef], plan: BucketPlan) -> BucketResult:
+def encoded(
+    resolved: Resolved,
+    lost: pa.Table,
+    files: Sequence[FileRef],
+    encodings: Sequence[TableEncoding],
+    plan: ResolvePlan,
+) -> BucketResult:
     """Return what was resolved with the rows of tables typed; what does not fit is set aside."""
     tables: dict[int, pa.Table] = {}
     quarantine, versions, unfit = [resolved.quarantine], [resolved.versions], set(resolved.unfit)
     for number, puts in by_table(resolved.puts).items():
-        encoded = encode(puts, plan.encodings[number])
-        if encoded.rows.num_rows:
-            tables[number] = encoded.rows
-        if encoded.misfits.num_rows:
+        typed = encode(puts, encodings[number])
+        if typed.rows.num_rows:
+            tables[number] = typed.rows
+        if typed.misfits.num_rows:
             unfit.add(number)
-            misfits = encoded.misfits.combine_chunks()
-            name = plan.encodings[number].name
-            quarantine.append(_misfit_quarantine(misfits, name, plan.resolve.epoch))
-            versions.append(_misfit_versions(misfits, name, plan.resolve))
+            misfits = typed.misfits.combine_chunks()
+            name = encodings[number].name
+            quarantine.append(_misfit_quarantine(misfits, name, plan.epoch))
+            versions.append(_misfit_versions(misfits, name, plan))
     removed, keys = _removed(resolved.removed, files)
     return BucketResult(
         tables,

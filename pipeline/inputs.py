@@ -53,6 +53,8 @@ def _log_segment(segment: Segment) -> LogSegment:
 
 def server_of(follower: Follower, source: str, file: str) -> str | None:
     """Return the version of the server that wrote a file of a source, None where it is not there any more."""
+    if source not in {one.name for one in follower.options.sources}:
+        return None
     listing = follower.directory(source).listing()
     paths = [one.path for one in (*listing.logs, *listing.snapshots) if one.name == file]
     return reader.read_meta(*reader.open_fs(paths[0])).other.get("Version") if paths else None
@@ -115,6 +117,21 @@ class PendingRows:
 
     segment: LogSegment
     rows: pa.RecordBatch
+
+
+def with_servers(tables: OpenTables, follower: Follower, state: State) -> State:
+    """Return the state with the versions of the servers of replicasets of which rows wait.
+
+    A start does not know them, and the files that are read next come later; how an UPDATE is computed depends on them.
+    """
+    waiting = {one.id: one for one in state.replicasets.values() if one.waits and one.server is None}
+    if not waiting:
+        return state
+    found = {
+        one.uuid: replace(one, server=server_of(follower, source, file))
+        for one, source, file, _, _ in reversed(_stored(tables, waiting))
+    }
+    return state.with_replicasets(found)
 
 
 def pending_rows(

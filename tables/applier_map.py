@@ -11,7 +11,7 @@ member stands for is entered under a number above Tarantool's (32 and up).
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from typing import Any
 
 from tables.read import rows_of
@@ -90,10 +90,3 @@ def instances_of(entries: Iterable[Entry], table: Cluster, replicaset_uuid: str)
 def load(warehouse: Warehouse) -> Mapping[int, tuple[Entry, ...]]:
     """Return each replicaset's entries in order of `since_lsn`."""
     return by_replicaset(rows_of(warehouse.opened(TABLE), COLUMNS))
-
-
-def append(warehouse: Warehouse, entries: Iterable[Entry]) -> None:
-    """Add entries. Adding one twice, after a kill, does no harm."""
-    rows = [asdict(entry) for entry in entries]
-    if rows:
-        warehouse.append_rows(TABLE, rows)

@@ -16,7 +16,7 @@ from tables.read import newest
 EPOCHS = "_epochs"
 RID = "_rid"
 
-NEVER_TAKEN_BACK = frozenset({"_epochs", "_cluster", "_applier_map", "_requests", "_validations"})
+NEVER_ROLLED_BACK = frozenset({"_epochs", "_cluster", "_applier_map", "_requests", "_validations"})
 """An id once given stays given, rows of these are the same when a batch is repeated, or no batch writes them: no epoch
 names them."""
 
@@ -51,7 +51,7 @@ def last_epoch(place: Place) -> int:
 def newest_cut(place: Place) -> Cut:
     """Return the newest cut.
 
-    Tables that no epoch ever names (`NEVER_TAKEN_BACK`) are in it as they are now; those that every warehouse has and
+    Tables that no epoch ever names (`NEVER_ROLLED_BACK`) are in it as they are now; those that every warehouse has and
     no batch has written yet, as they were made. A table of a space that no epoch names belongs to a batch in the
     making, or is not the aggregator's: it is in no cut.
     """
@@ -64,7 +64,7 @@ def newest_cut(place: Place) -> Cut:
     for name in place.tables():
         if name in named:
             versions[name] = named[name]
-        elif name in NEVER_TAKEN_BACK - {EPOCHS}:
+        elif name in NEVER_ROLLED_BACK - {EPOCHS}:
             table = place.open(name)
             versions[name] = 0 if table is None else table.version()
         elif not is_of_space(name) and name not in (EPOCHS, RID):

@@ -1,10 +1,9 @@
-"""`_epochs`: one row a batch, appended last: *the* commit of the batch, and a consistent cut over all tables.
+"""`_epochs`: one row a batch, appended last: *the* commit of the batch, and a consistent snapshot of all tables.
 
-Tables are written before it, each in commits of its own. What a killed writer left beyond its last epoch is
-taken back when the next writer starts (`take_back`): each table is restored to the version that the epoch
-names, so a batch is done as a whole or not at all, whatever it is made of and however it is cut next time.
-Readers who want the cut read the versions of the newest row; those who read tables as they are may see a batch
-in the making.
+Tables are written before it, each in commits of its own. What a killed writer left beyond its last epoch is rolled back
+when the next writer starts (`roll_back`): each table is restored to the version that the epoch names, so a batch is
+done as a whole or not at all. Readers who want a consistent snapshot read the versions of the newest row; those who
+read tables as they are may see an unfinished batch.
 """
 
 from __future__ import annotations
@@ -15,14 +14,14 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from delta.tables import DeltaTable
+from deltalake.exceptions import DeltaError
 
 from schemas.errors import WarehouseError
 from tables.cut import EPOCHS as TABLE
-from tables.cut import NEVER_TAKEN_BACK, RID
+from tables.cut import NEVER_ROLLED_BACK, RID
 from tables.read import newest, rows_of
-from tables.warehouse import Warehouse, in_parallel
-from tables.write import MARK
+from tables.warehouse import Warehouse
+from tables.write import MARK, OURS
 
 log = logging.getLogger(__name__)
 
@@ -63,42 +62,41 @@ def holds(warehouse: Warehouse, query_id: str, batch_id: int) -> bool:
     return {"query_id": query_id, "batch_id": batch_id} in rows
 
 
-def append(warehouse: Warehouse, row: Mapping[str, Any]) -> None:
-    """Commit a batch: `row` holds the table's columns, the JSON ones encoded."""
-    warehouse.append_rows(TABLE, [row])
-
-
-def take_back(warehouse: Warehouse, epoch: Epoch | None) -> list[str]:
+def roll_back(warehouse: Warehouse, epoch: Epoch | None) -> list[str]:
     """Undo what an unfinished batch left in the tables; return their names.
 
     Raises
     ------
     WarehouseError
-        Where somebody else committed to a table on top of the unfinished batch.
+        Somebody else committed to a table after the unfinished batch, or a table cannot be restored.
 
     """
     versions = {} if epoch is None else epoch.versions
-    found = [name for name in warehouse.tables() if name not in NEVER_TAKEN_BACK | {RID}]
-    undone = [name for name in in_parallel(lambda t: _take_back(warehouse, t, versions), found) if name]
+    names = [name for name in warehouse.tables() if name not in NEVER_ROLLED_BACK | {RID}]
+    undone = [name for name in names if _roll_back(warehouse, name, versions.get(name, 0))]
+    warehouse.open_tables.forget()
     if undone:
-        log.warning("an unfinished batch was taken back from %s", ", ".join(undone))
+        log.warning("an unfinished batch was rolled back in %s", ", ".join(undone))
     return undone
 
 
-def _take_back(warehouse: Warehouse, table: str, versions: Mapping[str, int]) -> str | None:
-    now = warehouse.version(table)
-    known = versions.get(table, 0)
+def _roll_back(warehouse: Warehouse, table: str, known: int) -> bool:
+    opened = warehouse.opened(table)
+    now = int(opened.version())
     if now <= known:
-        return None
-    history = warehouse.delta(table).history(now - known).select("version", "userMetadata").collect()
-    foreign = sorted(row.version for row in history if row.version > known and row.userMetadata != MARK)
+        return False
+    history = opened.history(now - known)
+    foreign = sorted(c["version"] for c in history if c["version"] > known and c.get("userMetadata") != MARK)
     if len(foreign) == now - known:
-        return None
+        return False
     if foreign:
         raise WarehouseError(
-            f"commit {foreign[0]} is not the aggregator's and stands on an unfinished batch",
+            f"commit {foreign[0]} is not the aggregator's and follows an unfinished batch",
             table=table,
             advice=f"restore the table to version {known}, or to a version you trust, and start again",
         )
-    DeltaTable.forPath(warehouse.writer, warehouse.path(table)).restoreToVersion(known)
-    return table
+    try:
+        opened.restore(known, commit_properties=OURS)
+    except DeltaError as error:
+        raise WarehouseError(f"version {known} cannot be restored: {error}", table=table) from error
+    return True

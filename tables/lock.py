@@ -117,7 +117,7 @@ class WriterLock:
     def _lease(self) -> LeaseFile:
         if isinstance(self._warehouse, Place):
             return ArrowFile(self._warehouse.fs, self._warehouse.at(LOCK_NAME))
-        return HadoopFile(*self._warehouse._hadoop(self._warehouse.path(LOCK_NAME)))
+        return HadoopFile(*self._warehouse.hadoop_file(self._warehouse.path(LOCK_NAME)))
 
     def _take_lease(self) -> None:
         lease = self._lease()

@@ -1,7 +1,6 @@
-"""OPTIMIZE, VACUUM and retention of the warehouse's tables, for the holder of the writer's lock.
+"""VACUUM and retention of the warehouse's tables, for the holder of the writer's lock.
 
-Joined files hold the same rows; the commit bears the aggregator's mark, so a writer that dies before the epoch takes it
-back. VACUUM removes files that no version younger than its retention needs: never those of the newest one.
+VACUUM removes files that no version younger than its retention needs: never those of the newest one.
 
 What an epoch names is read at its versions, so files and log must outlive it. Delta forgets removed files after
 `delta.deletedFileRetentionDuration` (7 days by default), and VACUUM then takes what was forgotten by its age alone; log
@@ -12,8 +11,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from delta.tables import DeltaTable
-
 from tables.views import literal
 from tables.warehouse import Warehouse
 
@@ -22,14 +19,6 @@ DEFAULTS: Mapping[str, int] = {FILES: 7, LOG: 30}
 """Delta's own retentions, in days."""
 
 _DAYS = {"day": 1.0, "days": 1.0, "week": 7.0, "weeks": 7.0}
-
-
-def compact(warehouse: Warehouse, table: str) -> int:
-    """Join a table's small files, and return how many were joined."""
-    session = warehouse.session()
-    optimize = DeltaTable.forPath(session, warehouse.path(table)).optimize()
-    metrics = optimize.executeCompaction().select("metrics.numFilesRemoved").first()
-    return int(metrics[0]) if metrics is not None else 0
 
 
 def keep(warehouse: Warehouse, table: str, days: int) -> bool:
@@ -48,7 +37,7 @@ def keep(warehouse: Warehouse, table: str, days: int) -> bool:
     other = [name for name, kept in told.items() if kept is not None and kept != wanted[name]]
     if not other:
         return False
-    session = warehouse.session()
+    session = warehouse.marked_session()
     properties = ", ".join(f"{literal(name)} = 'interval {wanted[name]} days'" for name in other)
     session.sql(f"ALTER TABLE delta.`{warehouse.path(table)}` SET TBLPROPERTIES ({properties})")
     return True

@@ -11,7 +11,6 @@ from collections.abc import Sequence
 from typing import Any
 
 import pyarrow as pa
-import pyarrow.compute as pc
 from deltalake import DeltaTable, QueryBuilder
 
 
@@ -51,41 +50,6 @@ def newest_of_each(table: DeltaTable, keys: Sequence[str]) -> list[dict[str, Any
     columns = ", ".join(_quoted(field.name) for field in table.schema().fields)
     numbered = f"SELECT *, row_number() OVER ({within}) AS place FROM opened"
     return answer(table, f"SELECT {columns} FROM ({numbered}) WHERE place = 1")
-
-
-def size_of(table: DeltaTable) -> int:
-    """Return how many bytes the files of a table have at the version that is open."""
-    sizes = pa.table(table.get_add_actions(flatten=True))["size_bytes"]
-    return int(pc.sum(sizes).as_py() or 0)
-
-
-def columns_of(table: DeltaTable, schema: pa.Schema) -> pa.Table:
-    """Return some columns of a table at the version that is open, of all its rows, in no order."""
-    wanted = ", ".join(_quoted(name) for name in schema.names)
-    read = QueryBuilder().register("opened", table).execute(f"SELECT {wanted} FROM opened").read_all()
-    return pa.table(read).cast(schema)
-
-
-def rows_with(table: DeltaTable, schema: pa.Schema, column: str, values: pa.Array) -> pa.Table:
-    """Return some columns of the rows of which one column, among them, has one of some values.
-
-    Parameters
-    ----------
-    table : DeltaTable
-        Read whole, a batch at a time: no index knows where a value is.
-    schema : pyarrow.Schema
-        The columns.
-    column : str
-    values : pyarrow.Array
-        Of the column's type in `schema`.
-
-    """
-    wanted = ", ".join(_quoted(name) for name in schema.names)
-    found = []
-    for batch in QueryBuilder().register("opened", table).execute(f"SELECT {wanted} FROM opened"):
-        rows = pa.table(batch).cast(schema)
-        found.append(rows.filter(pc.is_in(rows[column], values)))
-    return pa.concat_tables(found) if found else schema.empty_table()
 
 
 def answer(table: DeltaTable, query: str) -> list[dict[str, Any]]:

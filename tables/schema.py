@@ -41,13 +41,6 @@ class Version:
     index_tuples: Mapping[int, bytes]
 
 
-def append(warehouse: Warehouse, versions: Iterable[Version], epoch: int) -> None:
-    """Add versions. Of several of one space in one call the last one must be the one that holds."""
-    rows = rows_of(versions, epoch)
-    if rows:
-        warehouse.append_rows(TABLE, rows)
-
-
 def rows_of(versions: Iterable[Version], epoch: int) -> list[dict[str, Any]]:
     """Return versions as rows of the table; of several of one space the last one."""
     return list({(v.replicaset_id, v.space.id): _row(v, epoch) for v in versions}.values())

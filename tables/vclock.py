@@ -8,7 +8,7 @@ map (document 000, step 3). The aggregator's own component is that of replicaset
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from typing import Any
 
 from tables.read import newest_of_each
@@ -39,13 +39,6 @@ class Component:
     local_id: int | None
     lsn: int
     epoch: int
-
-
-def append(warehouse: Warehouse, components: Iterable[Component]) -> None:
-    """Add the components that moved."""
-    rows = [asdict(component) for component in components]
-    if rows:
-        warehouse.append_rows(TABLE, rows)
 
 
 def newest(rows: Iterable[Mapping[str, Any]]) -> list[Component]:

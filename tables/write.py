@@ -1,14 +1,13 @@
-"""Tables that come to be, and rows that this process holds → one commit, by delta-rs: hundredths of a second.
+"""Tables created, and rows of this process appended in one commit, by delta-rs: hundredths of a second.
 
-The same commit by Spark costs most of a second, a MERGE more, whatever they hold, and a batch has a handful of them.
-Rows that lie in Spark are written there (`tables.warehouse`, `tables.spaces`).
+Not here: files that tasks have written (`tables.commits`).
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
-from typing import Any, Literal
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -25,13 +24,6 @@ MARK = "tarantool-aggregator"
 """The user metadata of every commit of ours."""
 
 OURS = CommitProperties(custom_metadata={"userMetadata": MARK})
-
-BESIDE = ("_keep", "_began")
-"""What a change has beside the columns of its table, which no field's column can be called: the row goes where it is
-not kept, and lends nothing to a successor that began anew."""
-
-LENT = {"_created": "t._created", "_timestamp": "greatest(t._timestamp, s._timestamp)"}
-"""What a row `t` that stays lends to its successor `s`, in SQL of both engines."""
 
 OWN_FEATURES = frozenset({"appendOnly", "changeDataFeed", "invariants", "variantType"})
 """What our tables ask of who writes them. What else users turn on is Spark's to keep."""
@@ -69,7 +61,7 @@ def create(place: Place, table: str, schema: StructType, comment: str | None = N
         )
 
 
-def append(place: Place, table: str, rows: pa.Table, instead_of: str | None = None) -> None:
+def append(place: Place, table: str, rows: pa.Table) -> None:
     """Append rows in one commit.
 
     Parameters
@@ -78,8 +70,6 @@ def append(place: Place, table: str, rows: pa.Table, instead_of: str | None = No
     table : str
     rows : pyarrow.Table
         Exactly its columns, in any order; variants as PySpark has them.
-    instead_of : str, optional
-        A condition in SQL, true of the new rows: those of which it was true go in the same commit.
 
     Raises
     ------
@@ -90,57 +80,7 @@ def append(place: Place, table: str, rows: pa.Table, instead_of: str | None = No
     with _reported(place, table, "the table cannot be written"):
         opened = DeltaTable(place.uri(table))
         wanted = _fitted(opened, table, rows)
-        mode: Literal["append", "overwrite"] = "append" if instead_of is None else "overwrite"
-        write_deltalake(opened, wanted, mode=mode, predicate=instead_of, commit_properties=OURS)
-
-
-def merge(place: Place, table: str, rows: pa.Table, *, goes_on: bool) -> None:
-    """Write a batch's changes in one MERGE, as `tables.spaces.merge_rows` does.
-
-    Parameters
-    ----------
-    rows : pyarrow.Table
-        The table's columns and `BESIDE`; one row a `_key`.
-    goes_on : bool
-        Whether a row that stays lends its `_created`, and its `_timestamp` where that is later, to its
-        successor, unless `_began`.
-
-    Raises
-    ------
-    WarehouseError
-        Where the table is not there, has other columns, or cannot be written.
-
-    """
-    with _reported(place, table, "the table cannot be written"):
-        opened = DeltaTable(place.uri(table))
-        beside = {name: rows[name] for name in BESIDE}
-        wanted = _fitted(opened, table, rows.drop_columns(list(beside)))
-        names = wanted.column_names
-        for name, column in beside.items():
-            wanted = wanted.append_column(name, column)
-        values = {_quoted(name): f"s.{_quoted(name)}" for name in names}
-        update = dict(values)
-        if goes_on:
-            for name, lent in LENT.items():
-                update[_quoted(name)] = f"CASE WHEN NOT s._began THEN {lent} ELSE s.{name} END"
-        (
-            opened.merge(
-                wanted,
-                "t._key = s._key",
-                source_alias="s",
-                target_alias="t",
-                commit_properties=OURS,
-            )
-            .when_matched_update(update, predicate="s._keep")
-            .when_matched_delete(predicate="NOT s._keep")
-            .when_not_matched_insert(values, predicate="s._keep")
-            .execute()
-        )
-
-
-def is_writable(table: DeltaTable) -> bool:
-    """Whether a table asks no more of who writes it than ours do."""
-    return set(table.protocol().writer_features or ()) <= OWN_FEATURES
+        write_deltalake(opened, wanted, mode="append", commit_properties=OURS)
 
 
 def set_property(place: Place, table: str, name: str, value: str) -> None:
@@ -174,11 +114,6 @@ def _fitted(opened: DeltaTable, table: str, rows: pa.Table) -> pa.Table:
         differ = ", ".join(sorted(set(schema.names) ^ set(rows.column_names)))
         raise WarehouseError("the table and the rows have other columns", table=table, columns=differ)
     return pa.table([_fitting(rows[field.name], field.type) for field in schema], schema)
-
-
-def _quoted(name: str) -> str:
-    doubled = name.replace('"', '""')
-    return f'"{doubled}"'
 
 
 def _fitting(column: pa.ChunkedArray, kind: pa.DataType) -> pa.ChunkedArray:

@@ -27,10 +27,10 @@ from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 from prometheus_client.metrics_core import Metric
 from prometheus_client.registry import Collector
 
-from tables.gaps import CLOSED, Gap
 from jobs.metrics.books import Batch, Origin
 from jobs.metrics.notices import Notice, batch_slow, gap_found, source_back, source_stale
 from jobs.metrics.progress_event import Step
+from tables.gaps import CLOSED, Gap
 
 SECONDS = (0.5, 1, 2, 3, 5, 8, 12, 20, 30, 60, 120, 300, 600)
 """Bounds of the histogram."""

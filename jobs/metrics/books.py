@@ -13,8 +13,8 @@ from typing import Any
 
 from deltalake import DeltaTable
 
-from tables.gaps import Gap, gap_of, open_gaps
 from tables.cut import EPOCHS, last_epoch
+from tables.gaps import Gap, gap_of, open_gaps
 from tables.place import Place
 from tables.read import answer
 

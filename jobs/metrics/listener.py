@@ -27,15 +27,15 @@ from pyspark.sql.streaming.listener import (
     StreamingQueryListener,
 )
 
-from jobs.batch.outcome import Outcome
-from config.deployment import Config
 from config.address import port_of
+from config.deployment import Config
 from config.subscribe import seconds
 from jobs.metrics.board import Board
 from jobs.metrics.books import Batch, Books
 from jobs.metrics.notices import Notice
 from jobs.metrics.progress_event import Step, step_of
 from jobs.status import status_page
+from pipeline.batch import BatchResult
 from schemas.errors import ConfigurationError
 from tables.place import place_of
 
@@ -59,15 +59,15 @@ class Listener(StreamingQueryListener):
 
     def __init__(self, board: Board, books: Books, lines: TextIO | None) -> None:
         self._board, self._books, self._lines = board, books, lines
-        self._outcomes: dict[int, Outcome] = {}
+        self._results: dict[int, BatchResult] = {}
         self._step = Step("", -1)
         self._lock = threading.Lock()
         self._ended = threading.Event()
         self._ended.set()
 
-    def outcome(self, outcome: Outcome) -> None:
+    def batch_done(self, done: BatchResult) -> None:
         """Take the job's own word on a batch, before Spark's."""
-        self._outcomes = {outcome.batch_id: outcome}
+        self._results = {done.batch_id: done}
 
     def onQueryStarted(self, event: QueryStartedEvent) -> None:  # noqa: N802
         """Note that the stream runs."""
@@ -98,8 +98,8 @@ class Listener(StreamingQueryListener):
         try:
             with self._lock:
                 self._step = step
-                outcome = self._outcomes.pop(step.batch_id, None)
-                steps = {} if outcome is None else outcome.steps
+                done = self._results.pop(step.batch_id, None)
+                steps = {} if done is None else done.steps
                 worked = False
                 for batch in self._books.since():
                     own = (batch.query_id, batch.batch_id) == (step.query_id, step.batch_id)

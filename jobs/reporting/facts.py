@@ -6,7 +6,8 @@ from the tables' logs alone, without Spark. Not here: how anything is shown.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from typing import Any
@@ -16,11 +17,14 @@ from deltalake.exceptions import DeltaError
 from jobs.reporting import queries
 from jobs.rid import Side, side_of
 from tables import epochs
-from tables.cut import NEVER_TAKEN_BACK
+from tables.cut import NEVER_ROLLED_BACK
 from tables.place import Place, known, place_of
-from tables.warehouse import Warehouse, in_parallel
+from tables.warehouse import Warehouse
 
 Row = Mapping[str, Any]
+
+THREADS = 4
+"""What is asked waits for Spark or for files, not for cores."""
 
 TABLES = (
     "_cluster",
@@ -174,21 +178,21 @@ class _Asked:
         self._frames = {name.removeprefix("_"): warehouse.read(name, self._version(name)) for name in TABLES}
 
     def _version(self, table: str) -> int | None:
-        if self.epoch is None or table in NEVER_TAKEN_BACK:
+        if self.epoch is None or table in NEVER_ROLLED_BACK:
             return None
         return self.versions.get(table, 0)
 
     def all(self, *names: str, **buckets: int) -> dict[str, Sequence[Row]]:
         """Return the answers to queries, by name; to those with a length of time as well."""
         asked = [*((name, None) for name in names), *buckets.items()]
-        return dict(in_parallel(lambda one: (one[0], self._answer(*one)), asked))
+        return dict(_in_threads(lambda one: (one[0], self._answer(*one)), asked))
 
     def _answer(self, name: str, bucket: int | None) -> Sequence[Row]:
         text: str = getattr(queries, name.upper()).replace("{bucket}", str(bucket))
         frames: dict[str, Any] = {
             table: frame for table, frame in self._frames.items() if f"{{{table}}}" in text
         }
-        return tuple(_plain(row.asDict()) for row in self._warehouse.spark.sql(text, **frames).collect())
+        return tuple(_plain(row.asDict()) for row in self._warehouse.session.sql(text, **frames).collect())
 
 
 def _plain(row: Mapping[str, Any]) -> Row:
@@ -213,5 +217,10 @@ def _sizes(place: Place, versions: Mapping[str, int]) -> tuple[Size, ...]:
         rows = None if None in counts else sum(counts)
         return Size(name, table.version(), len(sizes), sum(sizes), rows)
 
-    found = in_parallel(size, place.tables())
+    found = _in_threads(size, place.tables())
     return tuple(sorted((one for one in found if one is not None), key=lambda one: -one.size))
+
+
+def _in_threads(work: Callable[[Any], Any], items: Iterable[Any]) -> list[Any]:
+    with ThreadPoolExecutor(THREADS) as pool:
+        return list(pool.map(work, items))

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from pyspark.sql import SparkSession
 
 from schemas.names import is_of_space
+from tables.catalog import register_tables
 from tables.warehouse import Warehouse
 
 ROWS = 6
@@ -18,6 +19,9 @@ WIDTH = 40
 TYPED = 4
 BAR = 20
 """How many rows, characters of a value, typed columns of a space, and characters of the longest bar are shown."""
+
+ASKED = ("_cluster", "_changelog", "_pending", "_gaps", "_quarantine", "_conflicts")
+"""The aggregator's tables that are asked."""
 
 
 @dataclass(frozen=True)
@@ -111,14 +115,16 @@ def show_all(spark: SparkSession, warehouse: Warehouse, tables: Sequence[str]) -
     Parameters
     ----------
     tables : sequence of str
-        Those of the warehouse, registered in the session.
+        Those of the warehouse.
 
     """
     database = warehouse.database
+    register_tables(warehouse, ASKED)
     for question in general(database):
         show(spark, question)
     table = most_contested(spark, database)
     if table is not None:
+        register_tables(warehouse, [table])
         for question in conflicts(database):
             show(spark, question)
         columns = spark.table(f"{database}.`{table}`").columns

@@ -16,10 +16,10 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 from pyspark.sql.types import IntegerType, LongType, StructField, StructType
 
-from jobs.batch.state import State
-from tables.gaps import FILLED, MISSING
 from jobs.validation.check import EXAMPLES, Check, Cut, Facts, few
+from pipeline.state import State
 from schemas.iproto import GROUP_LOCAL
+from tables.gaps import FILLED, MISSING
 
 TABLE = "_changelog"
 

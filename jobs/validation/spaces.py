@@ -16,17 +16,17 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 from pyspark.sql.types import DataType, StringType, StructField, StructType, VariantType
 
-from jobs.batch.apply import Target, format_column
-from jobs.batch.columns import current_spaces, target_of
-from jobs.batch.state import State
 from config.deployment import Config
 from jobs.validation.check import Check, Cut, Facts, few, shown
 from jobs.validation.suites import known_ids, no_later, present, unique
+from pipeline.encode.columns import encoding_of
+from pipeline.plan.tables import TablePlan, current_plan
+from pipeline.state import State
+from pipeline.write.table_change import table_schema
 from schemas.errors import UnsupportedError
 from schemas.layout import ERROR_COLUMN
 from schemas.names import held_in
 from schemas.types import Carrier, carrier
-from tables.spaces import table_schema
 from udfs.tuples import tuple_columns
 
 UNLIKE = "_unlike"
@@ -46,14 +46,14 @@ class SpaceTable:
     ----------
     name : str
     rows : DataFrame
-    target : Target or None
+    plan : TablePlan or None
         None where no replicaset defines the space, or two contradict each other.
 
     """
 
     name: str
     rows: DataFrame
-    target: Target | None
+    plan: TablePlan | None
 
     def found(self) -> Mapping[str, DataType]:
         """Return the columns that the table has."""
@@ -61,25 +61,30 @@ class SpaceTable:
 
     def wanted(self) -> Mapping[str, DataType]:
         """Return the columns that it must have; none where nobody knows."""
-        if self.target is None:
+        if self.plan is None:
             return {}
-        return {one.name: one.dataType for one in table_schema(self.target.layout.spark_schema())}
+        return {one.name: one.dataType for one in table_schema(encoding_of(self.plan))}
 
 
 def space_tables(cut: Cut, state: State, config: Config, names: Iterable[str]) -> list[SpaceTable]:
     """Return the tables of spaces with what the newest definitions make of them."""
     return [
-        SpaceTable(name, cut(held_in(state.versions, name)), _target(state, config, name)) for name in names
+        SpaceTable(name, cut(held_in(state.versions, name)), _plan(state, config, name)) for name in names
     ]
 
 
-def _target(state: State, config: Config, table: str) -> Target | None:
-    if not current_spaces(state, config, table):
-        return None
+def _plan(state: State, config: Config, table: str) -> TablePlan | None:
     try:
-        return target_of(0, table, state, config, (), frozenset([table]))
+        return current_plan(state, config, table)
     except UnsupportedError:
         return None
+
+
+def format_column(plan: TablePlan) -> Column:
+    """Return the index of the format of a version's tuple, by the column `replicaset_id`; null where it has none."""
+    indexes = [F.lit(plan.formats.get(i)).cast("int") for i in range(max(plan.formats, default=0) + 1)]
+    # A tuple that a policy made has minus the id of the replicaset whose format it has.
+    return F.get(F.array(*indexes), F.abs(F.col("replicaset_id")))
 
 
 def columns_check(cut: Cut, tables: Sequence[SpaceTable]) -> Check:
@@ -137,7 +142,7 @@ def space_check(table: SpaceTable, facts: Facts, own: Sequence[Any] = ()) -> Che
         *no_later("_timestamp", facts),
         *no_later("_created", facts),
     ]
-    if table.target is not None:
+    if table.plan is not None:
         said = "typed columns say what _tuple says"
         expected.append(gxe.ExpectColumnValuesToBeNull(column=UNLIKE, description=said))
         expected += [present(column) for column in _never_null(table)]
@@ -145,9 +150,9 @@ def space_check(table: SpaceTable, facts: Facts, own: Sequence[Any] = ()) -> Che
 
 
 def _never_null(table: SpaceTable) -> list[str]:
-    if table.target is None:
+    if table.plan is None:
         return []
-    layout, found = table.target.layout, table.found()
+    layout, found = table.plan.layout, table.found()
     fields = zip(layout.names, layout.fields, strict=True)
     # What may hold anything may hold nil.
     kept = [(n, f) for n, f in fields if carrier(f.type, layout.options) is not Carrier.VARIANT]
@@ -157,14 +162,14 @@ def _never_null(table: SpaceTable) -> list[str]:
 def compared(table: SpaceTable) -> DataFrame:
     """Return the rows as Great Expectations can read them, with `UNLIKE`."""
     found = table.found()
-    if table.target is None:
+    if table.plan is None:
         return table.rows.select(*[shown(name, kind) for name, kind in found.items()])
     row = F.struct(*[F.col(f"`{name}`") for name in found]).alias("row")
     replicaset = F.abs("_replicaset_id").alias("replicaset_id")
     apart = table.rows.select(row, replicaset, F.col("_tuple").alias("tuple"))
-    which = format_column(table.target)
+    which = format_column(table.plan)
     tuple_ = F.when(which.isNotNull(), F.col("tuple"))
-    decode = tuple_columns(table.target.layout)
+    decode = tuple_columns(table.plan.layout)
     decoded = apart.withColumn("typed", decode(tuple_, F.coalesce(which, F.lit(0))))
     same = [F.when(tuple_.isNotNull() & ~_same(name, kind), F.lit(name)) for name, kind in _comparable(table)]
     error = F.col("typed").getField(ERROR_COLUMN)
@@ -174,10 +179,10 @@ def compared(table: SpaceTable) -> DataFrame:
 
 
 def _comparable(table: SpaceTable) -> list[tuple[str, DataType]]:
-    if table.target is None:
+    if table.plan is None:
         return []
     found = table.found()
-    typed = {one.name: one.dataType for one in table.target.layout.spark_schema()}
+    typed = {one.name: one.dataType for one in table.plan.layout.spark_schema()}
     return [(name, kind) for name, kind in typed.items() if found.get(name) == kind]
 
 

@@ -6,7 +6,7 @@ one rolls back when it starts (`tables.epochs.roll_back`).
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import Any
 
@@ -14,7 +14,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from pipeline.changelog.divergence import divergence_rows
-from pipeline.commit.delta import LOW_CARDINALITY, append_rows, join_small_files
+from pipeline.commit.compact import join_small_files
+from pipeline.commit.delta import LOW_CARDINALITY, append_rows
 from pipeline.commit.epoch import commit_epoch
 from pipeline.commit.records import (
     filled_rows,
@@ -29,7 +30,6 @@ from pipeline.plan.advance import with_settled
 from pipeline.plan.plan import BatchPlan
 from pipeline.state import State, Writers
 from pipeline.write.prepare import Prepared, mask_again
-from pipeline.write.rewrite import write_rows
 from tables import schema
 from tables.commits import OpenTables, TableFile
 from tables.data_files import DataFile, opened, write_file
@@ -118,7 +118,7 @@ def commit_batch(
     for table in (names | prepared.changed) - versions.keys():
         if table not in plan.before.versions or table in prepared.changed:
             versions[table] = tables.version(table)
-    versions |= _joined(tables, names & versions.keys(), versions)
+    versions |= _joined(tables, versions)
     offsets = name.offsets
     state = commit_epoch(tables, after, versions, (name.query_id, name.batch_id), offsets, plan.rows)
     reached("_epochs")
@@ -194,19 +194,7 @@ def _gaps(tables: OpenTables, plan: BatchPlan, after: State) -> list[dict[str, A
     return [*gap_rows(plan), *filled_rows(known, ids, plan.epoch)]
 
 
-def _joined(tables: OpenTables, names: Iterable[str], versions: Mapping[str, int]) -> dict[str, int]:
+def _joined(tables: OpenTables, versions: Mapping[str, int]) -> dict[str, int]:
     """Join small files of tables that got many, and return the versions of those that changed."""
-    found = {}
-    for name in sorted(names):
-
-        def written(rows: pa.Table, table: str = name) -> list[DataFile]:
-            return write_rows(tables.place, table, rows, is_new_data=False)
-
-        version = join_small_files(tables, name, written)
-        if version != versions[name]:
-            found[name] = version
-    for name in sorted(versions.keys() - set(names)):
-        version = join_small_files(tables, name)
-        if version != versions[name]:
-            found[name] = version
-    return found
+    found = {name: join_small_files(tables, name) for name in sorted(versions)}
+    return {name: version for name, version in found.items() if version != versions[name]}

@@ -2,26 +2,15 @@
 
 from __future__ import annotations
 
-from bisect import bisect_right
-from collections.abc import Callable, Iterable, Mapping
-from itertools import accumulate
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from tables.commits import OpenTables
-from tables.data_files import DataFile, opened, write_file
+from tables.data_files import write_file
 from tables.write import arrow_rows
-
-JOIN_FILES = 32
-"""Where a table has so many small files, they are joined:"""
-
-JOIN_BYTES = (1 << 20, 32 << 20)
-"""first those below the first size, then those below the second, so that each byte is rewritten twice;"""
-
-JOIN_AT_ONCE = 64 << 20
-"""no more bytes than these at a time."""
 
 LOW_CARDINALITY: Mapping[str, tuple[str, ...]] = {
     "_changelog": ("source", "state", "space", "file", "instance_uuid", "type"),
@@ -52,42 +41,3 @@ def in_order(table: str, rows: pa.Table) -> pa.Table:
         return rows
     whole = rows.combine_chunks()
     return whole.take(pc.sort_indices(whole, sort_keys=[("space", "ascending"), ("key", "ascending")]))
-
-
-def join_small_files(
-    tables: OpenTables, table: str, written: Callable[[pa.Table], list[DataFile]] | None = None
-) -> int:
-    """Join the small files of a table where there are many, in a commit that changes no row; return its version.
-
-    Parameters
-    ----------
-    tables : OpenTables
-    table : str
-    written : callable, optional
-        Writes the joined rows; by default as one file, in the order in which the files had them.
-
-    """
-    files = tables.files(table)
-    version = tables.version(table)
-    low = 0
-    for high in JOIN_BYTES:
-        small = [file for file in files if low <= file.size < high]
-        low = high
-        if len(small) < JOIN_FILES:
-            continue
-        small.sort(key=lambda file: file.size)
-        sizes = list(accumulate(file.size for file in small))
-        small = small[: bisect_right(sizes, JOIN_AT_ONCE)]
-        parts = []
-        for file in small:
-            with opened(tables.place, table, file.path) as parquet:
-                parts.append(parquet.read())
-        rows = pa.concat_tables(parts, promote_options="default")
-        dictionary = LOW_CARDINALITY.get(table, ())
-        joined = (
-            [write_file(tables.place, table, in_order(table, rows), dictionary=dictionary, is_new_data=False)]
-            if written is None
-            else written(rows)
-        )
-        version = tables.commit(table, joined, [(file, False) for file in small])
-    return version

@@ -192,6 +192,21 @@ def _keys_by_table(state: State) -> dict[str, dict[int, frozenset[KeyParts]]]:
     return found
 
 
+def current_plan(state: State, config: Config, table: str) -> TablePlan | None:
+    """Return how a table of a space is written as its spaces are defined now; None where no replicaset defines it.
+
+    Raises
+    ------
+    UnsupportedError
+        Two replicasets' definitions contradict each other, or a mask cannot hold.
+
+    """
+    definitions = spaces_by_table(state).get(table)
+    if not definitions:
+        return None
+    return table_plan(table, definitions, config, state, keys=_keys_by_table(state).get(table, {}))
+
+
 def has_changes(lineage: Lineage, counts: Mapping[tuple[int, int], frozenset[str]]) -> bool:
     """Whether the batch may have rows of a lineage, or changes its versions without any."""
     return lineage.changes_base or (lineage.replicaset_id, lineage.space_id) in counts

@@ -14,8 +14,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
-from pipeline.reduce.versions import MERGED, TIME, time_column, times_of
-from pipeline.resolve.choose import MADE, Choices, KeyVersions, choose
+from pipeline.reduce.versions import CHANGES, MERGED, TIME, time_column, times_of
+from pipeline.resolve.choose import MADE, NOBODY, Choices, KeyVersions, choose
 from pipeline.resolve.records import (
     CONFLICTS_ARROW,
     VERSIONS_ARROW,
@@ -204,11 +204,85 @@ def _of_several(changes: pa.Table, entries: pa.Table, plan: ResolvePlan) -> Reso
     )
 
 
-def _contended(changes: pa.Table, entries: pa.Table) -> _Contended:
+@dataclass(frozen=True)
+class ResolvedAgain:
+    """What another policy changes.
+
+    Parameters
+    ----------
+    resolved : Resolved
+    changed : int
+        How many keys change.
+    examples : list of (bytes, bytes or None, bytes or None)
+        Keys that change, with their tuples before and after; None for no row.
+
+    """
+
+    resolved: Resolved
+    changed: int
+    examples: list[tuple[bytes, bytes | None, bytes | None]]
+
+
+def resolve_again(entries: pa.Table, plan: ResolvePlan, examples: int = 0) -> ResolvedAgain:
+    """Return what a policy makes of versions of which none is new.
+
+    Parameters
+    ----------
+    entries : pyarrow.Table
+        `pipeline.reduce.versions.ENTRIES`: all versions of some keys.
+    plan : ResolvePlan
+        With the policy.
+    examples : int
+        How many examples are wanted.
+
+    """
+    found = _contended(CHANGES.empty_table(), entries.combine_chunks(), every=True)
+    choices = choose(found.versions, found.count, plan)
+    versions, every = found.versions, np.arange(len(found.versions.keys))
+    rows = np.full(found.count, NOBODY, np.int64)
+    rows[versions.keys[found.is_row]] = every[found.is_row]
+    stays = (choices.winners == rows) | ((rows == NOBODY) & (choices.winners == NOBODY))
+    for key in np.flatnonzero(choices.winners == MADE):
+        row = rows[key]
+        if row != NOBODY and versions.replicasets[row] == -versions.replicasets[choices.last[key]]:
+            stays[key] = versions.tuples[int(row)].as_py() == choices.made[int(key)].tuple
+    puts = _puts(found, choices)
+    made = np.flatnonzero(choices.winners == MADE)
+    winners = choices.winners[choices.winners >= 0]
+    chosen = winners[~found.is_row[winners] & (versions.states[winners] == PRESENT)]
+    is_new = np.concatenate([np.ones(len(chosen), np.bool_), ~stays[made]])
+    loses = found.is_row & (versions.states != MERGED) & ~stays[versions.keys]
+    resolved = Resolved(
+        puts.filter(pa.array(is_new)),
+        _removed(found.entries, np.flatnonzero(_flags(found.entries, "is_row") & ~stays[found.entry_keys])),
+        _kept(found, np.flatnonzero(loses), plan),
+        conflict_rows(versions, found.keys, choices, ~stays[versions.keys], plan, "policy"),
+        undecided_rows(versions, found.keys, choices, plan),
+    )
+    changed = np.flatnonzero(~stays)
+    return ResolvedAgain(resolved, len(changed), _examples(found, rows, resolved.puts, changed[:examples]))
+
+
+def _examples(
+    found: _Contended, rows: Int64s, puts: pa.Table, keys: NDArray[np.intp]
+) -> list[tuple[bytes, bytes | None, bytes | None]]:
+    result = []
+    for key in keys:
+        (version,) = np.flatnonzero(found.versions.keys == key)[:1]
+        name = found.keys[int(version)].as_py()
+        before = None if rows[key] == NOBODY else found.versions.tuples[int(rows[key])].as_py()
+        after = puts.filter(pc.equal(puts["key"], pa.scalar(name, pa.binary())))["tuple"].to_pylist()
+        result.append((name, before, after[0] if after else None))
+    return result
+
+
+def _contended(changes: pa.Table, entries: pa.Table, *, every: bool = False) -> _Contended:
+    """Return the versions of keys that changed, or of every key."""
     tables = np.concatenate([changes["table"].to_numpy(), entries["table"].to_numpy()])
     keys = pa.concat_arrays([_whole(changes["key"]), _whole(entries["key"])])
     groups = group(tables, keys)
-    count, new = int(groups.ids[: changes.num_rows].max(initial=-1)) + 1, changes.num_rows
+    new = changes.num_rows
+    count = len(groups) if every else int(groups.ids[:new].max(initial=-1)) + 1
     # Entries of keys that no change names were read with others'.
     wanted = np.flatnonzero(groups.ids[new:] < count)
     entries = entries.take(pa.array(wanted)).combine_chunks()

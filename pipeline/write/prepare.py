@@ -50,10 +50,15 @@ def prepare_tables(tables: OpenTables, encodings: Iterable[TableEncoding]) -> Pr
     """Create what is missing, add columns, and say which tables must be written again."""
     found = Prepared()
     for encoding in encodings:
-        _prepare_exact(tables, encoding, found)
-        if encoding.mask is not None:
-            _prepare_masked(tables, encoding, found)
+        prepare_table(tables, encoding, found)
     return found
+
+
+def prepare_table(tables: OpenTables, encoding: TableEncoding, found: Prepared) -> None:
+    """Do the same for one space, and note it in `found`."""
+    _prepare_exact(tables, encoding, found)
+    if encoding.mask is not None:
+        _prepare_masked(tables, encoding, found)
 
 
 def _prepare_exact(tables: OpenTables, encoding: TableEncoding, found: Prepared) -> None:

@@ -1,8 +1,8 @@
 """The offsets between which a micro-batch reads, from the checkpoint's offset log.
 
-Spark tells `foreachBatch` the batch's number only; its log has the offsets before the batch begins, in a format that
-has not changed since Spark 2.1 (`OffsetSeqLog`): a line `v1`, a line of metadata, one line a source. There is
-one source here. The log is only read.
+Spark passes only the number of a batch to `foreachBatch`; its log has the offsets before the batch begins, in a
+format that has not changed since Spark 2.1 (`OffsetSeqLog`): a line `v1`, a line of metadata, one line a source.
+There is one source here. The log is only read.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ def offset_of(text: str, where: str) -> str | None:
 def read_offset(warehouse: Warehouse, checkpoint: str, batch_id: int) -> str | None:
     """Return the end offset of a batch; None where the batch is not in the log."""
     where = f"{checkpoint.rstrip('/')}/offsets/{batch_id}"
-    fs, path = warehouse._hadoop(where)
+    fs, path = warehouse.hadoop_file(where)
     if batch_id < 0 or not fs.exists(path):
         return None
     return offset_of(_text(fs, path), where)

@@ -1,9 +1,9 @@
-"""Tells the spools among the sources what the tables hold, so that their daemon may remove files.
+"""Acknowledgements to the spools among the sources: what the tables hold, so that their daemon may remove files.
 
-After the commit of a batch each local spool of its replicasets gets an acknowledgement (`sources.spool.acks`). What is
-told is the vclock at which the file begins where that batch *began*, as far as it is settled: a job that was killed
-begins the same batch again, a stand-in begins at that file, a lost checkpoint at what is settled. So an idle stream
-keeps the files of its last batch.
+After the commit of a batch each local spool of its replicasets gets an acknowledgement (`sources.spool.acks`): the
+vclock at which the file begins in which that batch *began*, as far as it is settled. A job that was killed begins the
+same batch again, another member begins at that file, a lost checkpoint at what is settled. So an idle stream keeps the
+files of its last batch.
 
 An acknowledgement that cannot be written is a warning: no row waits for it. Not here: removing anything.
 """
@@ -14,8 +14,8 @@ import logging
 import zlib
 from pathlib import Path
 
-from jobs.batch.state import Replicaset, State
 from config.deployment import Config, Source
+from pipeline.state import Replicaset, State
 from schemas.errors import AggregatorError
 from sources.spool.acks import is_spool, write_ack
 from sources.xlog.follow import Follower
@@ -54,7 +54,7 @@ def passed(header: Vclock, one: Replicaset, source: Source) -> dict[int, int]:
 
 
 class Acknowledger:
-    """Tells the local spools of a deployment what has been passed.
+    """Acknowledges to the local spools of a deployment what has been passed.
 
     Parameters
     ----------
@@ -71,7 +71,7 @@ class Acknowledger:
         self._uuids: dict[str, str] = {}
 
     def __call__(self, began: Offset, state: State) -> None:
-        """Tell all spools.
+        """Acknowledge to all spools.
 
         Parameters
         ----------

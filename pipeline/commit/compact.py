@@ -1,0 +1,96 @@
+"""Small files of tables joined, in commits that change no row: some after each batch, all by maintenance.
+
+Rows of a space's table stay in the order of their keys, and files with neighbouring keys are joined.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections.abc import Iterator, Sequence
+from itertools import accumulate
+
+import pyarrow as pa
+
+from pipeline.commit.delta import LOW_CARDINALITY, in_order
+from pipeline.write.rewrite import write_rows
+from tables.commits import OpenTables, TableFile
+from tables.data_files import DataFile, keys_of, opened, write_file
+
+JOIN_FILES = 32
+"""Where a table has so many small files after a batch, they are joined:"""
+
+JOIN_BYTES = (1 << 20, 32 << 20)
+"""first those below the first size, then those below the second, so that each byte is rewritten twice;"""
+
+JOIN_AT_ONCE = 64 << 20
+"""no more bytes than these at a time."""
+
+COMPACT_BELOW = 32 << 20
+"""Maintenance joins all files of fewer bytes."""
+
+_KEY = "_key"
+
+
+def join_small_files(tables: OpenTables, table: str) -> int:
+    """Join the small files of a table where there are many, and return its version."""
+    files = tables.files(table)
+    version, low = tables.version(table), 0
+    for high in JOIN_BYTES:
+        small = sorted((file for file in files if low <= file.size < high), key=lambda file: file.size)
+        low = high
+        if len(small) >= JOIN_FILES:
+            sizes = list(accumulate(file.size for file in small))
+            small = small[: bisect_right(sizes, JOIN_AT_ONCE)]
+            version = tables.commit(table, _joined(tables, table, small), [(file, False) for file in small])
+    return version
+
+
+def compact(tables: OpenTables, table: str) -> int:
+    """Join all small files of a table, and return how many were joined."""
+    small = [file for file in tables.files(table) if file.size < COMPACT_BELOW]
+    added: list[DataFile] = []
+    removed: list[TableFile] = []
+    for files in _neighbours(tables, table, small):
+        added += _joined(tables, table, files)
+        removed += files
+    tables.commit(table, added, [(file, False) for file in removed])
+    return len(removed)
+
+
+def _neighbours(tables: OpenTables, table: str, files: Sequence[TableFile]) -> Iterator[list[TableFile]]:
+    """Yield lists of two files or more that are joined, in the order of their least keys where they have keys."""
+    ordered = list(files)
+    if _has_keys(tables, table):
+        ordered.sort(key=lambda file: _least_key(tables, table, file))
+    found: list[TableFile] = []
+    size = 0
+    for file in ordered:
+        if found and size + file.size > JOIN_AT_ONCE:
+            if len(found) > 1:
+                yield found
+            found, size = [], 0
+        found.append(file)
+        size += file.size
+    if len(found) > 1:
+        yield found
+
+
+def _has_keys(tables: OpenTables, table: str) -> bool:
+    return any(field.name == _KEY for field in tables.open(table).schema().fields)
+
+
+def _least_key(tables: OpenTables, table: str, file: TableFile) -> bytes:
+    with opened(tables.place, table, file.path) as parquet:
+        return min((key for key in keys_of(parquet, _KEY).least if key is not None), default=b"")
+
+
+def _joined(tables: OpenTables, table: str, files: Sequence[TableFile]) -> list[DataFile]:
+    parts = []
+    for file in files:
+        with opened(tables.place, table, file.path) as parquet:
+            parts.append(parquet.read())
+    rows = pa.concat_tables(parts, promote_options="default")
+    if _has_keys(tables, table):
+        return write_rows(tables.place, table, rows, is_new_data=False)
+    dictionary = LOW_CARDINALITY.get(table, ())
+    return [write_file(tables.place, table, in_order(table, rows), dictionary=dictionary, is_new_data=False)]
