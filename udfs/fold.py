@@ -4,7 +4,7 @@ A pure function of the version before and the changes: it gives the tuple that t
 hold, or names the row that it cannot apply; never a wrong tuple.
 
 Not here: which rows belong to a key and in which order (Spark), the choice between replicasets
-(before_replace), the same over Arrow (`udfs.fold_arrow`).
+(before_replace), the same over many keys (`pipeline.reduce.fold`).
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The state of one key while rows of its log pass: the accumulator of `udfs.fold` and `udfs.fold_arrow`.
+"""The state of one key while rows of its log pass: the accumulator of `udfs.fold` and `pipeline.reduce.fold`.
 
 What counts (live, and Tarantool's `memtx_space.c`): a DELETE or UPDATE that finds nothing is in the log and
 changes nothing; an UPSERT that finds nothing inserts; an UPSERT whose operations would change the key changes

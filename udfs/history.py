@@ -1,7 +1,7 @@
 """Every version that a key had, over Arrow batches, for Spark's `mapInArrow` over rows sorted by key and order.
 
-As `udfs.fold_arrow`, but each row that counts goes out with the version that it made. Python per row: what somebody
-asks of one space, never part of a batch.
+Each row that counts goes out with the version that it made. Python per row: what somebody asks of one space, never
+part of a batch.
 
 Not here: sorting and grouping (Spark), until when a version held (`jobs.history`).
 """

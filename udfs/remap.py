@@ -9,20 +9,16 @@ on; `_cluster` gives each instance one global id. Rows are remapped without a jo
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
-from itertools import pairwise
 from typing import Any, NamedTuple
 
 import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 from pyspark.sql import Column
-from pyspark.sql import functions as F
 from pyspark.sql.pandas.functions import arrow_udf
 from pyspark.sql.types import LongType
 
 from schemas.iproto import VCLOCK_MAX
-from udfs.literals import array_literal
 
 UNKNOWN = -1
 """Stands for the global id of a row whose replica id is in no map."""
@@ -91,83 +87,6 @@ def global_id_udf(entries: Sequence[IdEntry]) -> Callable[[Column, Column], Colu
     make: Any = arrow_udf
     wrapped: Callable[[Column, Column], Column] = make(global_ids, returnType=LongType())
     return wrapped
-
-
-MISSING = -1
-
-
-@dataclass(frozen=True)
-class Slots:
-    """How (segment, replica id) becomes an index into an array literal.
-
-    Parameters
-    ----------
-    first : int
-        The lowest segment.
-    count : int
-        How many segments there are.
-
-    """
-
-    first: int
-    count: int
-
-    def segment(self) -> Column:
-        """Return the 0-based number of a row's segment."""
-        return F.col("segment") - F.lit(self.first)
-
-    def slot(self) -> Column:
-        """Return the index of a row's (segment, replica id); rows without a replica id are local, 0."""
-        return self.segment() * F.lit(VCLOCK_MAX) + F.coalesce(F.col("replica_id"), F.lit(0))
-
-    def per_segment(self, values: Mapping[int, int]) -> Column:
-        """Return the value of a row's segment."""
-        array = np.full(self.count, MISSING, dtype=np.int64)
-        for segment, value in values.items():
-            array[segment - self.first] = value
-        return F.get(array_literal(array.tolist(), "bigint"), self.segment())
-
-    def per_slot(self, values: Mapping[tuple[int, int], int]) -> Column:
-        """Return the value of a row's (segment, replica id), `MISSING` where there is none."""
-        array = np.full(self.count * VCLOCK_MAX, MISSING, dtype=np.int64)
-        for (segment, replica_id), value in values.items():
-            array[(segment - self.first) * VCLOCK_MAX + replica_id] = value
-        return F.get(array_literal(array.tolist(), "bigint"), self.slot())
-
-
-@dataclass(frozen=True)
-class Mapped:
-    """One entry of an applier map as it applies to a segment: rows with lsn >= `since_lsn` are `global_id`'s."""
-
-    segment: int
-    replica_id: int
-    global_id: int
-    since_lsn: int
-
-
-def global_id_column(slots: Slots, entries: Iterable[Mapped]) -> Column:
-    """Return a row's global id; null where its replica id is in no map.
-
-    Parameters
-    ----------
-    slots : Slots
-    entries : iterable of Mapped
-        Of one (segment, replica id) in order of `since_lsn`.
-
-    """
-    by_slot: dict[tuple[int, int], list[Mapped]] = {}
-    for entry in entries:
-        by_slot.setdefault((entry.segment, entry.replica_id), []).append(entry)
-    result = slots.per_slot({slot: found[-1].global_id for slot, found in by_slot.items()})
-    for (segment, replica_id), found in by_slot.items():
-        here = (F.col("segment") == segment) & (F.col("replica_id") == replica_id)
-        if found[0].since_lsn > 1:
-            # Whose they are is not known; the last entry's instance they are not.
-            result = F.when(here & (F.col("lsn") < found[0].since_lsn), F.lit(MISSING)).otherwise(result)
-        for older, newer in pairwise(found):
-            within = (F.col("lsn") < newer.since_lsn) & (F.col("lsn") >= older.since_lsn)
-            result = F.when(here & within, F.lit(older.global_id)).otherwise(result)
-    return F.when(result == MISSING, F.lit(None)).otherwise(result)
 
 
 def injective(ids: Iterable[tuple[int, int]]) -> dict[int, int]:

@@ -7,16 +7,12 @@ run. Not here: which columns make a sequence (the configuration) and what the gr
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from typing import Any
+from collections.abc import Sequence
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
-from pyspark.sql import Column
-from pyspark.sql.pandas.functions import arrow_udf
-from pyspark.sql.types import BinaryType
 
 from schemas.errors import UnsupportedError
 from udfs.buffers import flatten, variable_array
@@ -105,16 +101,3 @@ def ranks_of(values: pa.Array) -> NDArray[np.int64]:
     if known.any():
         found[known] = pc.rank(values.drop_null(), sort_keys="ascending", tiebreaker="dense").to_numpy()
     return found
-
-
-def sequence_keys(formats: Sequence[Sequence[int]]) -> Callable[[Column, Column], Column]:
-    """Return an Arrow UDF `(tuple binary, format index int) → binary`, as `sequence_bytes`."""
-    table = _field_table(formats)
-
-    def sequences(tuples: pa.Array, which: pa.Array) -> pa.Array:
-        return _bytes_by(tuples, which, table)
-
-    sequences.__annotations__ = {"tuples": pa.Array, "which": pa.Array, "return": pa.Array}
-    make: Any = arrow_udf
-    wrapped: Callable[[Column, Column], Column] = make(sequences, returnType=BinaryType())
-    return wrapped

@@ -172,7 +172,9 @@ def summarize(
     lsn = np.where(named, headers.lsn, ABSENT)
     # An asynchronous transaction that queues behind a synchronous one has WAIT_SYNC alone (`src/box/txn.c`).
     listed = np.isin(headers.space_id, list(sync_spaces))
-    waits = np.where(headers.wait_ack, FLAGGED, np.where(listed, headers.space_id, ASYNCHRONOUS))
+    # FLAGGED is beyond 32 bits, to which numpy would cut it without a word.
+    spaces = headers.space_id.astype(np.int64)
+    waits = np.where(headers.wait_ack, FLAGGED, np.where(listed, spaces, ASYNCHRONOUS))
     positions, numbers = headers.position, headers.row.astype(np.int64)
     registrations = np.flatnonzero(headers.space_id == SystemSpace.CLUSTER)
     return Summary(

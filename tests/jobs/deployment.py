@@ -16,8 +16,8 @@ from typing import Any
 from deltalake import DeltaTable
 from pyspark.sql import SparkSession
 
-from jobs.aggregate import aggregate
 from config.deployment import Config
+from jobs.aggregate import aggregate
 from schemas.names import table_name
 from tables.warehouse import Warehouse
 from tests.oracle.fold import Folded, fold_directory

@@ -10,9 +10,9 @@ from typing import Any
 import pytest
 from pyspark.sql import SparkSession
 
+from config.policies import Policy
 from jobs.aggregate import opened_writer
 from jobs.backfill import arguments, asked, backfill, moment, policy_of
-from config.policies import Policy
 from jobs.refill import Span, _bounds, first_time, within
 from jobs.service import Service, encoded
 from schemas.errors import ConfigurationError

@@ -12,8 +12,8 @@ import pyarrow as pa
 import pytest
 from pyspark.sql import SparkSession
 
-from jobs.cli import parser, report, run
 from config.deployment import Config
+from jobs.cli import parser, report, run
 from schemas.errors import ConfigurationError, LockError, XlogChecksumError
 
 GOOD = "warehouse: wh\ncheckpoint: cp\nsources: [{name: a1, path: a1}]\n"

@@ -9,8 +9,8 @@ from typing import Any
 import msgpack
 import pytest
 from deltalake import DeltaTable
-
 from jobs.batch import pin, run
+
 from schemas.errors import UnsupportedError
 from tests.jobs.deployment import Deployment
 from tests.jobs.written import FIELDS, Node, replicasets_of

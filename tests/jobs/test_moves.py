@@ -7,9 +7,9 @@ from typing import Any
 
 import msgpack
 import pytest
+from jobs.batch.run import Writer
 from pyspark.sql import SparkSession
 
-from jobs.batch.run import Writer
 from tests.jobs.deployment import Deployment
 from tests.jobs.written import Node, replicasets_of
 

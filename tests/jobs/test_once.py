@@ -11,10 +11,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from jobs.batch import run
 from pyspark.errors import StreamingQueryException
 from pyspark.sql import SparkSession
 
-from jobs.batch import run
 from schemas.errors import LockError
 from tables import warehouse
 from tables.lock import WriterLock

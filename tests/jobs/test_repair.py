@@ -8,13 +8,13 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
-
 from jobs.batch.state import State
-from tables.gaps import Gap, open_gaps
 from jobs.options import stream_options
+
 from jobs.repair import candidates, repair, repair_warehouse, replicasets_of
 from sources.xlog.follow import Follower
 from sources.xlog.options import parse_options
+from tables.gaps import Gap, open_gaps
 from tests.jobs.deployment import Deployment
 from tests.truth import own
 

@@ -9,10 +9,10 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
+from jobs.batch.load import load_state
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
-from jobs.batch.load import load_state
 from jobs.secondary import indexes_of
 from jobs.validate import checks, cut_of, facts_of, tables_of, validate
 from jobs.validation.validator import Validator

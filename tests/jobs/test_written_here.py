@@ -6,11 +6,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from jobs.batch import run
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.types import VariantType
 
-from jobs.batch import run
 from tests.jobs.deployment import Deployment
 from tests.truth import own
 

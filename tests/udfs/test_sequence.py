@@ -23,7 +23,7 @@ from tests.udfs.sequence_values import (
     packed,
     tuples_of,
 )
-from udfs.sequence import sequence_bytes, sequence_keys
+from udfs.sequence import sequence_bytes
 
 PROPERTY = settings(deadline=None, max_examples=100)
 
@@ -222,7 +222,7 @@ def test_large_binary_tuples_are_taken_too() -> None:
 
 def test_formats_that_differ_in_length_are_refused() -> None:
     with pytest.raises(ValueError, match=r"\[1, 2\] sequence columns"):
-        sequence_keys([[0], [0, 1]])
+        sequence_bytes(tuples_of([values.integer(5)]), 0, [[0], [0, 1]])
 
 
 @PROPERTY

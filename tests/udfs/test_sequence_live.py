@@ -1,20 +1,17 @@
-"""Sequences order rows as an index of a real Tarantool does, and as a column does in Spark."""
+"""Sequences order rows as an index of a real Tarantool does."""
 
 from __future__ import annotations
 
 import itertools
-from typing import TYPE_CHECKING
 
 import msgpack
+import pyarrow as pa
 import pytest
 
 from tests.live import Tarantool
 from tests.udfs import sequence_values as values
 from tests.udfs.sequence_values import LOWEST, Value, packed, tuples_of
-from udfs.sequence import sequence_bytes, sequence_keys
-
-if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
+from udfs.sequence import ranks_of, sequence_bytes
 
 DECIMALS = [values.decimal(*one) for one in ((25, -1), (200, -2), (1, 30), (3, 0, True), (123456789, -20))]
 DECIMALS += [values.decimal(2**53 + 1, 0)]
@@ -90,10 +87,7 @@ def index_order(server: Tarantool, kind: str, rows: list[tuple[Value, Value]]) -
     return numbers
 
 
-@pytest.mark.spark
-def test_spark_orders_rows_by_their_sequence(spark: SparkSession) -> None:
-    from pyspark.sql import functions as F
-
+def test_ranks_order_rows_as_their_sequences_do() -> None:
     chosen = [
         values.text(b"b"),
         values.integer(300),
@@ -101,12 +95,11 @@ def test_spark_orders_rows_by_their_sequence(spark: SparkSession) -> None:
         values.text(b"a\xff"),
         values.decimal(3, 2),
     ]
-    rows: list[tuple[int, int, bytes | None]]
-    rows = [(number, 0, packed([raw])) for number, (raw, _) in enumerate(chosen)]
-    rows += [(5, 1, packed([b"\xc0", b"\x07"])), (6, 0, None), (7, 1, b"\xc1")]
-    frame = spark.createDataFrame(rows, "number int, format int, tuple binary")
-    column = sequence_keys([[0], [1]])(F.col("tuple"), F.col("format")).alias("sequence")
-    found = frame.select("number", column).orderBy("sequence", "number").collect()
-    assert [row.number for row in found] == [6, 7, 2, 5, 1, 4, 3, 0]
-    assert found[0].sequence is None
-    assert bytes(found[1].sequence) == b"\x00"
+    rows: list[tuple[int, bytes | None]] = [(0, packed([raw])) for raw, _ in chosen]
+    rows += [(1, packed([b"\xc0", b"\x07"])), (0, None), (1, b"\xc1")]
+    tuples, which = pa.array([data for _, data in rows], pa.binary()), pa.array([one for one, _ in rows])
+    sequences = sequence_bytes(tuples, which.cast(pa.int32()), [[0], [1]])
+    ranks = ranks_of(sequences).tolist()
+    assert sorted(range(len(rows)), key=lambda i: (ranks[i], i)) == [6, 7, 2, 5, 1, 4, 3, 0]
+    assert ranks[6] == 0
+    assert sequences[7].as_py() == b"\x00"

@@ -1,7 +1,7 @@
 """One replicaset's version of a key as a policy sees it, and the order in which versions meet: plain data.
 
 The order is (sequence, replicaset uuid, instance uuid, lsn), with what is unknown below all else. It depends on the
-versions alone, never on when they came. Not here: what a policy makes of it (`udfs.before_replace.choice`).
+versions alone, never on when they came. Not here: what a policy makes of it (`udfs.before_replace.policies`).
 """
 
 from __future__ import annotations

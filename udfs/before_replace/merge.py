@@ -2,7 +2,7 @@
 
 Both start from the last writer's tuple and replace some of its fields. Fields are matched by name, since two
 replicasets' formats may have them in different places; a field that the last writer's format lacks is left out.
-What is not replaced keeps its exact bytes. Not here: versions as Arrow (`udfs.before_replace.resolver`).
+What is not replaced keeps its exact bytes. Not here: which versions there are (`pipeline.resolve`).
 """
 
 from __future__ import annotations

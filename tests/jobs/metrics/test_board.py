@@ -8,10 +8,10 @@ from typing import Any
 from prometheus_client import CollectorRegistry, generate_latest
 from prometheus_client.parser import text_string_to_metric_families
 
-from tables.gaps import Gap
 from jobs.metrics.board import Board
 from jobs.metrics.books import Batch, Origin
 from jobs.metrics.progress_event import Step, step_of
+from tables.gaps import Gap
 
 NOON = datetime(2026, 11, 20, 12, tzinfo=UTC)
 GAP = Gap(1, "a1", 2, 5, 7, "missing", "open", "7.xlog")

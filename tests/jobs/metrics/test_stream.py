@@ -14,13 +14,13 @@ import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
 from config.deployment import load
-from tables.gaps import Gap
 from jobs.metrics.board import Board
 from jobs.metrics.books import Batch, Books
 from jobs.metrics.listener import Listener, measured
 from jobs.status import status_page
 from schemas.errors import ConfigurationError
 from sources.iproto.address import Address
+from tables.gaps import Gap
 from tables.place import place_of
 from tests.jobs.deployment import Deployment
 from tests.jobs.reporting.warehouses import write_warehouse

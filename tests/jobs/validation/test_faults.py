@@ -10,11 +10,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from jobs.batch.commit import commit
+from jobs.batch.load import load_state
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
 
-from jobs.batch.commit import commit
-from jobs.batch.load import load_state
 from jobs.validate import validate
 from schemas.errors import ConfigurationError
 from tables.warehouse import Warehouse

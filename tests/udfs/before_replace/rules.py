@@ -39,3 +39,12 @@ def impure(_old: Any, new: Any, _change: Any) -> Any:
 
 def no_tuple(_old: Any, _new: Any, _change: Any) -> Any:
     return "text"
+
+
+calls: list[Any] = []
+
+
+def counted(_old: Any, new: Any, change: Any) -> Any:
+    """Note each call."""
+    calls.append(change)
+    return new

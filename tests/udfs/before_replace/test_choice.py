@@ -2,29 +2,26 @@
 
 from __future__ import annotations
 
-import pyarrow as pa
+from collections.abc import Mapping
+
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from config.policies import Policy
 from tests.oracle import mp
+from tests.pipeline.resolve.chosen import winner_of
 from tests.udfs.before_replace.versions import OTHER, SPACE, candidates
 from udfs.before_replace.candidate import Candidate
-from udfs.before_replace.choice import ORDERS, by_priority, choose, complement
-from udfs.sequence import sequence_bytes
 
-PLACES = {"value": [[1], [2]], "value_at": [[2], [1]]}
-
-
-def with_bytes(versions: list[Candidate], *, value: bool = True, sequence: bool = False) -> list[Candidate]:
-    tuples = pa.array([one.tuple for one in versions], pa.binary())
-    which = pa.array([one.layout for one in versions], pa.int32())
-    values = sequence_bytes(tuples, which, PLACES["value"]).to_pylist()
-    ages = sequence_bytes(tuples, which, PLACES["value_at"]).to_pylist()
-    return [
-        one._replace(value=v if value else None, sequence=a if sequence else None)
-        for one, v, a in zip(versions, values, ages, strict=True)
-    ]
+CHOOSING: Mapping[str, Policy] = {
+    "last_write_wins": Policy(),
+    "by sequence": Policy(sequence=("value_at",)),
+    "first_write_wins": Policy(policy="first_write_wins"),
+    "source_priority": Policy(policy="source_priority", priority=("c", "a")),
+    "max": Policy(policy="max", column="value"),
+    "min": Policy(policy="min", column="value"),
+}
 
 
 def field(one: Candidate, name: str) -> object:
@@ -33,42 +30,39 @@ def field(one: Candidate, name: str) -> object:
     return fields[[f.name for f in space.fields].index(name)]
 
 
-@pytest.mark.parametrize("policy", [*ORDERS, "source_priority"])
+@pytest.mark.parametrize("name", CHOOSING)
 @settings(deadline=None)  # the first example compiles kernels
-@given(data=st.data(), versions=candidates(), sequence=st.booleans(), deletes_all=st.booleans())
+@given(data=st.data(), versions=candidates(), deletes_all=st.booleans())
 def test_the_order_of_arrival_does_not_matter(
-    policy: str, data: st.DataObject, versions: list[Candidate], sequence: bool, deletes_all: bool
+    name: str, data: st.DataObject, versions: list[Candidate], deletes_all: bool
 ) -> None:
-    order = by_priority(["c", "a"]) if policy == "source_priority" else ORDERS[policy]
-    known = with_bytes(versions, sequence=sequence)
-    shuffled = data.draw(st.permutations(known))
-    winner = choose(known, order, deletes_all=deletes_all)
-    assert choose(shuffled, order, deletes_all=deletes_all) == winner
-    assert (winner is None) == all(one.tuple is None and not deletes_all for one in known)
+    policy = CHOOSING[name].model_copy(update={"deletes": "all" if deletes_all else "own"})
+    winner = winner_of(versions, policy)
+    assert winner_of(data.draw(st.permutations(versions)), policy) == winner
+    assert (winner is None) == all(one.tuple is None and not deletes_all for one in versions)
 
 
-@pytest.mark.parametrize("policy", [*ORDERS, "source_priority"])
+@pytest.mark.parametrize("name", CHOOSING)
 @settings(deadline=None)  # the first example compiles kernels
 @given(data=st.data(), versions=candidates(least=2, deleted=False))
 def test_choosing_in_steps_chooses_the_same(
-    policy: str, data: st.DataObject, versions: list[Candidate]
+    name: str, data: st.DataObject, versions: list[Candidate]
 ) -> None:
     """What won among some versions meets the rest: a late replicaset changes nothing but what it should."""
-    order = by_priority(["c", "a"]) if policy == "source_priority" else ORDERS[policy]
-    known = with_bytes(versions)
-    cut = data.draw(st.integers(1, len(known)))
-    first = choose(known[:cut], order)
+    policy = CHOOSING[name]
+    cut = data.draw(st.integers(1, len(versions)))
+    first = winner_of(versions[:cut], policy)
     assert first is not None
-    assert choose([first, *known[cut:]], order) == choose(known, order)
+    assert winner_of([first, *versions[cut:]], policy) == winner_of(versions, policy)
 
 
 @settings(deadline=None)  # the first example compiles kernels
 @given(versions=candidates(deleted=False))
 def test_the_last_write_has_the_greatest_sequence_or_time(versions: list[Candidate]) -> None:
-    winner = choose(with_bytes(versions, sequence=True), ORDERS["last_write_wins"])
+    winner = winner_of(versions, CHOOSING["by sequence"])
     assert winner is not None
     assert field(winner, "value_at") == max(field(one, "value_at") for one in versions)  # type: ignore[type-var]
-    by_time = choose(versions, ORDERS["last_write_wins"])
+    by_time = winner_of(versions, CHOOSING["last_write_wins"])
     assert by_time is not None
     assert (by_time.timestamp or 0) == max(one.timestamp or 0 for one in versions)
 
@@ -76,7 +70,7 @@ def test_the_last_write_has_the_greatest_sequence_or_time(versions: list[Candida
 @settings(deadline=None)  # the first example compiles kernels
 @given(versions=candidates(deleted=False))
 def test_the_first_write_was_created_first(versions: list[Candidate]) -> None:
-    winner = choose(versions, ORDERS["first_write_wins"])
+    winner = winner_of(versions, CHOOSING["first_write_wins"])
     assert winner is not None
     if any(one.created is None for one in versions):
         assert winner.created is None
@@ -88,7 +82,7 @@ def test_the_first_write_was_created_first(versions: list[Candidate]) -> None:
 @settings(deadline=None)  # the first example compiles kernels
 @given(versions=candidates(deleted=False))
 def test_the_greatest_and_the_least_value_win(policy: str, best: object, versions: list[Candidate]) -> None:
-    winner = choose(with_bytes(versions), ORDERS[policy])
+    winner = winner_of(versions, CHOOSING[policy])
     assert winner is not None
     values = [field(one, "value") for one in versions if field(one, "value") is not None]
     expected = best(values) if values else None  # type: ignore[operator]
@@ -97,23 +91,28 @@ def test_the_greatest_and_the_least_value_win(policy: str, best: object, version
 
 def test_priority_goes_by_the_list_and_then_by_time() -> None:
     a, b, c = (Candidate(mp.encode([1, u]), u, "i", 1, t) for u, t in (("a", 3), ("b", 2), ("c", 1)))
-    assert choose([a, b, c], by_priority(["c"])) == c
-    assert choose([a, b, c], by_priority(["b", "c"])) == b
-    assert choose([a, b], by_priority(["c"])) == a
+
+    def first(*names: str) -> Policy:
+        return Policy(policy="source_priority", priority=names)
+
+    assert winner_of([a, b, c], first("c")) == c
+    assert winner_of([a, b, c], first("b", "c")) == b
+    assert winner_of([a, b], first("c")) == a
 
 
 def test_a_deleted_version_wins_where_it_takes_part_and_is_last() -> None:
     kept, gone = Candidate(mp.encode([1]), "a", "i", 1, 1), Candidate(None, "b", "j", 1, 2)
-    assert choose([kept, gone], ORDERS["last_write_wins"]) == kept
-    assert choose([kept, gone], ORDERS["last_write_wins"], deletes_all=True) == gone
-    assert choose([gone], ORDERS["last_write_wins"]) is None
+    assert winner_of([kept, gone], Policy()) == kept
+    assert winner_of([kept, gone], Policy(deletes="all")) == gone
+    assert winner_of([gone], Policy()) is None
 
 
-def test_what_has_no_value_stays_lowest_when_the_order_turns_round() -> None:
+@pytest.mark.parametrize("policy", ["max", "min"])
+def test_what_has_no_value_never_wins(policy: str) -> None:
     nothing, low, high = (
-        sequence_bytes(pa.array([mp.encode([x])]), 0, [[0]])[0].as_py() for x in (None, 1, 2)
+        Candidate(mp.encode([1, x]), replicaset, "i", 1, 9 - i)
+        for i, (x, replicaset) in enumerate([(None, "z"), (1, "a"), (2, "b")])
     )
-    assert nothing < low < high
-    turned = [complement(value) for value in (nothing, high, low)]
-    assert turned == sorted(turned, key=lambda value: value or b"")
-    assert complement(None) is None
+    expected = high if policy == "max" else low
+    assert winner_of([nothing, low, high], CHOOSING[policy]) == expected
+    assert winner_of([nothing, low], CHOOSING[policy]) == low

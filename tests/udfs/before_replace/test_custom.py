@@ -7,18 +7,18 @@ from datetime import UTC, datetime
 from decimal import Decimal
 from uuid import UUID
 
-import pyarrow as pa
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from config.policies import Policy
 from schemas.errors import ConfigurationError, PolicyError
 from tests.oracle import mp
+from tests.pipeline.resolve.chosen import Chosen, chosen
 from tests.udfs.before_replace import rules
 from tests.udfs.before_replace.versions import OTHER, SPACE, candidates
 from udfs.before_replace.candidate import Candidate, place
 from udfs.before_replace.custom import Change, Outcome, Side, fold_custom, load_function
-from udfs.before_replace.resolver import Resolver, resolve_keys
 from udfs.before_replace.row import Row, decode, encode
 
 HERE = "tests.udfs.before_replace.rules"
@@ -94,40 +94,21 @@ def test_an_impure_function_is_found() -> None:
     assert pickle.loads(pickle.dumps(caught.value)).fields == caught.value.fields
 
 
-def resolve(function: str, *keys: list[list[object]] | None) -> list[dict[str, object] | None]:
-    resolver = Resolver(
-        "accounts", (SPACE,), ["", "a", "b"], ["", "i"], "custom", function=f"{HERE}:{function}"
-    )
-    columns = [
-        None
-        if key is None
-        else [
-            dict(
-                zip(
-                    ("replicaset_id", "tuple", "global_id", "lsn"), (i + 1, mp.encode(one), 1, 5), strict=True
-                )
-            )
-            | {"timestamp": None, "created": None, "layout": 0}
-            for i, one in enumerate(key)
-        ]
-        for key in keys
-    ]
-    found: list[dict[str, object] | None] = resolve_keys(resolver, pa.array(columns)).to_pylist()
-    return found
+def resolve(function: str, *keys: list[list[object]]) -> list[Chosen]:
+    versions = [[Candidate(mp.encode(one), f"r{i}", "i", 5) for i, one in enumerate(key)] for key in keys]
+    policy = Policy(policy="custom", function=f"{HERE}:{function}")
+    return chosen(versions, [policy] * len(keys))
 
 
-def test_a_faulty_key_does_not_hold_up_others_and_uncontended_ones_are_not_asked() -> None:
-    bad, none, good = resolve("failing", [[1, 1], [1, 2]], None, [[2, 1], [2, 2]])
-    assert bad is not None
-    assert "odd keys" in str(bad["fault"])
-    assert none is None
-    assert good == {"winner": 1, "tuple": None, "layout": 0, "fault": None}
+def test_a_faulty_key_does_not_hold_up_others() -> None:
+    bad, good = resolve("failing", [[1, 1], [1, 2]], [[2, 1], [2, 2]])
+    assert "odd keys" in str(bad.fault)
+    assert good == Chosen(1)
 
 
 def test_the_primary_key_cannot_be_changed() -> None:
     (one,) = resolve("other_key", [[1, 1], [1, 2]])
-    assert one is not None
-    assert "another primary key" in str(one["fault"])
+    assert "another primary key" in str(one.fault)
 
 
 @pytest.mark.parametrize("name", ["no.such.module:f", f"{HERE}:nothing", "json:__doc__"])

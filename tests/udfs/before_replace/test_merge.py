@@ -13,18 +13,26 @@ from tests.oracle import mp
 from tests.udfs.before_replace.versions import OTHER, SPACE, candidates
 from udfs.before_replace.candidate import Candidate, place
 from udfs.before_replace.custom import Outcome
-from udfs.before_replace.merge import sum_fields
-from udfs.before_replace.resolver import Resolver, _outcomes
+from udfs.before_replace.merge import fields_of, sum_fields
+from udfs.before_replace.policies import POLICIES
+from udfs.before_replace.policy import Formats, PolicyOptions
 from udfs.decimals import encode
 
-RESOLVER = {"space": "accounts", "spaces": (SPACE, OTHER), "replicasets": (), "instances": ()}
-MERGE = Resolver(**RESOLVER, policy="merge_fields", groups={"value": ["value_at"]})  # type: ignore[arg-type]
-SUM = Resolver(**RESOLVER, policy="sum", columns=("value",))  # type: ignore[arg-type]
+FORMATS = Formats("accounts", (SPACE, OTHER))
+Made = tuple[str, PolicyOptions]
+MERGE: Made = ("merge_fields", PolicyOptions(fields={"value": ("value_at",)}))
+SUM: Made = ("sum", PolicyOptions(columns=("value",)))
 
 
-def made(resolver: Resolver, versions: list[Candidate]) -> tuple[int, bytes | None]:
+def outcomes(policy: Made, keys: list[list[Candidate]]) -> list[Outcome]:
+    make = POLICIES[policy[0]].make
+    assert make is not None
+    return make(keys, policy[1], FORMATS)
+
+
+def made(policy: Made, versions: list[Candidate]) -> tuple[int, bytes | None]:
     ordered = sorted(versions, key=place)
-    (outcome,) = _outcomes(resolver, [ordered])
+    (outcome,) = outcomes(policy, [ordered])
     assert outcome.fault is None
     if outcome.winner is not None:
         return ordered[outcome.winner].layout, ordered[outcome.winner].tuple
@@ -36,13 +44,13 @@ def fields(layout: int, data: bytes | None) -> dict[str, object]:
     return dict(zip(names, mp.decode(data or b""), strict=False))
 
 
-@pytest.mark.parametrize("resolver", [MERGE, SUM], ids=["merge_fields", "sum"])
+@pytest.mark.parametrize("policy", [MERGE, SUM], ids=["merge_fields", "sum"])
 @settings(deadline=None)  # the first example compiles kernels
 @given(data=st.data(), versions=candidates(least=2, deleted=False))
 def test_the_order_of_arrival_does_not_matter(
-    resolver: Resolver, data: st.DataObject, versions: list[Candidate]
+    policy: Made, data: st.DataObject, versions: list[Candidate]
 ) -> None:
-    assert made(resolver, versions) == made(resolver, data.draw(st.permutations(versions)))
+    assert made(policy, versions) == made(policy, data.draw(st.permutations(versions)))
 
 
 @settings(deadline=None)  # the first example compiles kernels
@@ -81,7 +89,7 @@ def versions_of(*values: bytes) -> list[Candidate]:
 
 def test_a_sum_is_exact_and_has_tarantools_types() -> None:
     big = mp.encode(2**64 - 2)
-    formats = SUM.formats()
+    formats = fields_of(FORMATS.spaces)
     total = sum_fields(versions_of(big, mp.encode(1)), formats, ["value"])
     assert list(mp.decode(total)) == [1, 2**64 - 1]
     total = sum_fields(versions_of(encode(Decimal("0.1")), mp.encode(2)), formats, ["value"])
@@ -95,8 +103,8 @@ def test_a_sum_is_exact_and_has_tarantools_types() -> None:
 def test_what_cannot_be_added_is_a_fault(values: tuple[object, ...], what: str) -> None:
     versions = versions_of(*map(mp.encode, values))
     with pytest.raises(TupleError, match=what):
-        sum_fields(versions, SUM.formats(), ["value"])
-    (outcome,) = _outcomes(SUM, [versions])
+        sum_fields(versions, fields_of(FORMATS.spaces), ["value"])
+    (outcome,) = outcomes(SUM, [versions])
     assert (outcome.winner, outcome.tuple) == (None, None)
     assert what in str(outcome.fault)
 
@@ -104,17 +112,17 @@ def test_what_cannot_be_added_is_a_fault(values: tuple[object, ...], what: str) 
 def test_a_result_that_is_one_of_the_versions_is_that_version() -> None:
     one = Candidate(mp.encode([1, 5, 2, "a"]), "a", "i", 1, 1)
     other = Candidate(mp.encode([1, 4, 1, "a"]), "b", "i", 1, 2)
-    assert _outcomes(MERGE, [[other, one]]) == [Outcome(1)]
-    (outcome,) = _outcomes(MERGE, [[one, other]])
+    assert outcomes(MERGE, [[other, one]]) == [Outcome(1)]
+    (outcome,) = outcomes(MERGE, [[one, other]])
     assert outcome.winner == 0
 
 
 def test_a_field_behind_the_end_is_set_with_a_gap() -> None:
     short = Candidate(mp.encode([1]), "b", "i", 1, 2)
     full = Candidate(mp.encode([1, "x", 7]), "a", "i", 1, 1)
-    (outcome,) = _outcomes(MERGE, [[full, short]])
+    (outcome,) = outcomes(MERGE, [[full, short]])
     assert outcome.winner == 0
-    value_only = Resolver(**RESOLVER, policy="merge_fields", groups={"note": ["note"]})  # type: ignore[arg-type]
+    value_only: Made = ("merge_fields", PolicyOptions(fields={"note": ("note",)}))
     noted = Candidate(mp.encode([1, "x", 7, "n"]), "a", "i", 1, 1)
-    (outcome,) = _outcomes(value_only, [[noted, short]])
+    (outcome,) = outcomes(value_only, [[noted, short]])
     assert list(mp.decode(outcome.tuple or b"")) == [1, None, None, "n"]

@@ -1,4 +1,4 @@
-"""Document 001's cases (a) and (b) with real Tarantools' logs, and the driver's part of the batches in memory."""
+"""Document 001's cases (a) and (b) with real Tarantools' logs, and the planner's part of the batches in memory."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ from sources.xlog.batch import segments_between
 from sources.xlog.follow import Follower
 from sources.xlog.members import members_at
 from sources.xlog.options import parse_options
-from tests.jobs.batch.logs import batch_of
-from tests.jobs.batch.pure import OWN, Driver, Piece
 from tests.live.replicaset import REPLICASET, Servers, case_a, uuid
+from tests.pipeline.logs import batch_of
+from tests.pipeline.plan.planner import OWN, Piece, Planner
 from udfs.cluster_replace import Cluster
 
 pytestmark = pytest.mark.live
@@ -36,7 +36,7 @@ def announced(path: Path, log: str) -> Mapping[int, str]:
     return members_at(directory, directory.listing(), segment)
 
 
-def read(driver: Driver, logs: list[Path]) -> None:
+def read(planner: Planner, logs: list[Path]) -> None:
     """Take logs as one batch of a source that is asked for its `_cluster` first."""
     pieces: list[Piece] = []
     for file in logs:
@@ -46,21 +46,21 @@ def read(driver: Driver, logs: list[Path]) -> None:
         asked = None if pieces else announced(file.parent, file.name)
         place = (REPLICASET, meta.instance_uuid, file.name, False, dict(meta.vclock), asked)
         pieces.append(Piece(rows, *place))
-    driver.batch(*pieces)
+    planner.batch(*pieces)
 
 
 def test_cases_a_and_b(servers: Servers) -> None:
-    driver = Driver(cluster=Cluster("preserve"))
-    read(driver, logs(servers, "m1"))
-    assert driver.state.global_ids == {uuid(1): 1, uuid(2): 2, OWN: 3}
+    planner = Planner(cluster=Cluster("preserve"))
+    read(planner, logs(servers, "m1"))
+    assert planner.state.global_ids == {uuid(1): 1, uuid(2): 2, OWN: 3}
     case_a(servers)
-    read(driver, logs(servers, "m1")[1:])
-    assert driver.state.global_ids == {uuid(1): 1, uuid(2): 2, OWN: 3, uuid(3): 4}, "(b): 3 is ours"
-    read(driver, logs(servers, "m2")[1:])
-    assert driver.state.global_ids == {uuid(1): 1, uuid(2): 2, OWN: 3, uuid(3): 4, uuid(4): 5}, "(a)"
-    one = driver.state.replicasets[REPLICASET]
+    read(planner, logs(servers, "m1")[1:])
+    assert planner.state.global_ids == {uuid(1): 1, uuid(2): 2, OWN: 3, uuid(3): 4}, "(b): 3 is ours"
+    read(planner, logs(servers, "m2")[1:])
+    assert planner.state.global_ids == {uuid(1): 1, uuid(2): 2, OWN: 3, uuid(3): 4, uuid(4): 5}, "(a)"
+    one = planner.state.replicasets[REPLICASET]
     assert list(one.ids.values()) == [{3: 32}]
     assert one.cluster == {1: uuid(1), 2: uuid(2), 3: uuid(3), 32: uuid(4)}
-    of_replicas = {name[1:]: fate.global_id for name, fate in driver.fates.items() if name[1] >= 3}
+    of_replicas = {name[1:]: fate.global_id for name, fate in planner.fates.items() if name[1] >= 3}
     assert of_replicas == {(3, 1): 4, (32, 1): 5}
-    assert driver.waiting == []
+    assert planner.waiting == []

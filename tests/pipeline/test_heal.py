@@ -7,13 +7,12 @@ from typing import Any, cast
 
 import pytest
 
-from jobs.batch.heal import Healing, healing_of
-from jobs.batch.state import Replicaset, State
-from jobs.batch.stretch import Stretch
-from jobs.batch.summary import Summary
+from pipeline.heal import Healing, healing_of
+from pipeline.plan.segment import LogSegment
+from pipeline.plan.summary import Summary
+from pipeline.state import Replicaset
 from schemas.errors import UnsupportedError
-from tables.warehouse import Warehouse
-from tests.jobs.batch.logs import A1, A
+from tests.pipeline.logs import A1, A
 
 NOTHING = cast(Any, None)
 
@@ -31,7 +30,7 @@ NOTHING = cast(Any, None)
 )
 def test_the_tables_must_have_come_to_the_snapshot(known: Replicaset, why: str) -> None:
     with pytest.raises(UnsupportedError) as caught:
-        healing_of(cast(Warehouse, NOTHING), State(), known, "a2", {1: 5})
+        healing_of(NOTHING, known, "a2", {1: 5})
     assert why in str(caught.value)
 
 
@@ -44,7 +43,7 @@ def test_what_is_done_again_counts_and_closes() -> None:
     assert found["other"] == own
     expected = {(0, 600, "INSERT"): 6, (0, 601, "INSERT"): 1, (0, 600, "UPDATE"): 3}
     assert (found[A].rows, found[A].counts) == (5, expected)
-    (closed,) = healing.gaps(7)
+    (closed,) = healing.gap_rows(7)
     assert (closed["epoch"], closed["state"], closed["local_id"]) == (7, "healed", 1)
-    (stretch,) = healing.of_stretches([Stretch(0, A, "a1", "f.snap", A1, True, {1: 5})])
-    assert stretch.heals
+    (segment,) = healing.of_segments([LogSegment(0, A, "a1", "f.snap", A1, True, {1: 5})])
+    assert segment.heals

@@ -8,12 +8,12 @@ from datetime import UTC, datetime
 import msgpack
 import pytest
 
-from jobs.batch.control import Control, Registration, SpaceRows, follow
-from jobs.batch.summary import Order
+from pipeline.plan.control import Control, Registration, SpaceRows, follow
+from pipeline.plan.summary import LogPosition
 from schemas.errors import TupleError
 from schemas.iproto import SystemSpace
-from tests.jobs.batch import logs
-from tests.jobs.batch.logs import A1, A2, A3, Row, change, control_row, define, drop, drop_index, index
+from tests.pipeline import logs
+from tests.pipeline.logs import A1, A2, A3, Row, change, control_row, define, drop, drop_index, index
 
 CLUSTER, SPACE, INDEX, TRUNCATE = (
     SystemSpace.CLUSTER,
@@ -35,7 +35,7 @@ def followed(
 
 
 def kinds(control: Control) -> list[tuple[int, str, int]]:
-    return [(one.order.position, one.kind, one.space_id) for one in control.changes]
+    return [(one.position.position, one.kind, one.space_id) for one in control.changes]
 
 
 def test_cluster_rows_register_and_expel() -> None:
@@ -47,11 +47,11 @@ def test_cluster_rows_register_and_expel() -> None:
         change("UPSERT", CLUSTER, tuple_=[3, A2], ops=[["=", 1, A2]]),
     )
     assert told.registrations == (
-        Registration(Order(0, 10, 0), 1, A1),
-        Registration(Order(0, 20, 0), 2, A2),
-        Registration(Order(0, 30, 0), 2, None),
-        Registration(Order(0, 40, 0), 1, A3),
-        Registration(Order(0, 50, 0), 3, A2),
+        Registration(LogPosition(0, 10, 0), 1, A1),
+        Registration(LogPosition(0, 20, 0), 2, A2),
+        Registration(LogPosition(0, 30, 0), 2, None),
+        Registration(LogPosition(0, 40, 0), 1, A3),
+        Registration(LogPosition(0, 50, 0), 3, A2),
     )
     assert (told.changes, told.spaces) == ((), {})
 
@@ -64,8 +64,9 @@ def test_operations_on_cluster_go_on_from_what_was_known() -> None:
 
 def test_a_space_is_defined_row_by_row() -> None:
     told = followed(define(600, "s"), index(600), index(600, index_id=1))
-    assert kinds(told) == [(10, "defined", 600), (20, "defined", 600)]
-    before, after = (one.rows.decoded() for one in told.changes)
+    # The secondary index changes no table, but the definition that `_schema` keeps.
+    assert kinds(told) == [(10, "defined", 600), (20, "defined", 600), (30, "defined", 600)]
+    before, after, _ = (one.rows.decoded() for one in told.changes)
     assert (before.name, before.primary_key) == ("s", ())
     assert [part.field for part in after.primary_key] == [0]
     assert set(told.spaces[600].indexes) == {0, 1}
@@ -75,7 +76,7 @@ def test_a_change_says_whose_row_and_when() -> None:
     at = datetime(2026, 1, 2, tzinfo=UTC)
     row = replace(control_row(define(600, "s"), 70, segment=3, replica_id=2), timestamp=at)
     (one,) = follow({}, {}, [row], frozenset()).changes
-    assert (one.order, one.replica_id, one.lsn, one.timestamp) == (Order(3, 70, 0), 2, 70, at)
+    assert (one.position, one.replica_id, one.lsn, one.timestamp) == (LogPosition(3, 70, 0), 2, 70, at)
 
 
 @pytest.mark.parametrize(
@@ -136,9 +137,11 @@ def test_truncate_is_an_event_in_a_log_only(row: Row) -> None:
     assert followed(row, spaces=KNOWN, snapshots=frozenset({1})).changes
 
 
-def test_a_secondary_index_changes_no_table() -> None:
+def test_a_secondary_index_is_a_definition() -> None:
     told = followed(index(600, index_id=2), drop_index(600, 2), spaces=KNOWN)
-    assert (told.changes, told.spaces) == ((), KNOWN)
+    assert kinds(told) == [(10, "defined", 600), (20, "defined", 600)]
+    assert {one.rows.decoded() for one in told.changes} == {KNOWN[600].decoded()}
+    assert told.spaces == KNOWN
 
 
 def test_the_primary_index_dropped_truncates() -> None:

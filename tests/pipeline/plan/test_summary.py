@@ -1,4 +1,4 @@
-"""Summaries of stretches of a log: what each holds, and that cutting a stretch changes nothing."""
+"""Summaries of parts of a log: what each holds, and that cutting a part changes nothing."""
 
 from __future__ import annotations
 
@@ -8,21 +8,23 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from jobs.batch.summary import Order, Run, Summary, SyncRow, join_summaries, summarize
+from pipeline.plan.position import LogPosition
+from pipeline.plan.summary import LsnRun, Summary, join_summaries, summary_of
+from pipeline.plan.transactions import WaitingTransaction
 from schemas.iproto import SystemSpace
-from tests.jobs.batch import logs
-from tests.jobs.batch.logs import A2, A3, Transaction, batch, flagged, local, put, register, settling, txn
+from tests.pipeline import logs
+from tests.pipeline.logs import A2, A3, Transaction, batch, flagged, local, put, register, settling, txn
 
 
 def runs(*transactions: Transaction) -> list[tuple[int, int, int, int]]:
     return [
         (run.replica_id, run.first, run.last, run.start.position)
-        for run in summarize(batch(*transactions), 0).runs
+        for run in summary_of(batch(*transactions), 0).runs
     ]
 
 
 def test_nothing_is_the_summary_of_no_rows() -> None:
-    assert summarize(batch(), 0) == Summary() == join_summaries([])
+    assert summary_of(batch(), 0) == Summary() == join_summaries([])
 
 
 def test_interleaved_origins_have_a_run_each() -> None:
@@ -57,7 +59,7 @@ def test_local_rows_are_a_run_of_component_0() -> None:
 def test_rows_without_lsn_are_in_no_run() -> None:
     rows = logs.rows_of([txn(1, put()), txn(1, put())])
     rows[0]["lsn"] = rows[0]["tsn"] = None
-    assert [(run.first, run.last) for run in summarize(logs.batch_of(rows), 0).runs] == [(2, 2)]
+    assert [(run.first, run.last) for run in summary_of(logs.batch_of(rows), 0).runs] == [(2, 2)]
 
 
 def test_counts_are_by_segment_space_and_type() -> None:
@@ -67,7 +69,7 @@ def test_counts_are_by_segment_space_and_type() -> None:
         txn(1, {"type": "NOP"}),
         txn(1, settling("CONFIRM", 1, 3)),
     )
-    assert summarize(rows, 7).counts == Counter(
+    assert summary_of(rows, 7).counts == Counter(
         {
             (7, 512, "REPLACE"): 2,
             (7, 513, "REPLACE"): 1,
@@ -86,15 +88,17 @@ def test_control_rows_are_those_that_steer() -> None:
         txn(1, logs.define(600, "s"), logs.index(600), logs.truncate(600)),
         txn(1, put(SystemSpace.SEQUENCE, 1), confirm),
     )
-    found = summarize(rows, 3).control
-    assert [(row.order.position, row.order.row, row.space_id, row.replica_id, row.lsn) for row in found] == [
+    found = summary_of(rows, 3).control
+    assert [
+        (row.position.position, row.position.row, row.space_id, row.replica_id, row.lsn) for row in found
+    ] == [
         (150, 0, 320, 2, 1),
         (200, 0, 280, 1, 2),
         (200, 1, 288, 1, 3),
         (200, 2, 330, 1, 4),
         (250, 1, None, 1, 6),
     ]
-    assert {row.order.segment for row in found} == {3}
+    assert {row.position.segment for row in found} == {3}
     assert found[0].tuple == logs.pack([2, A2])
     assert (found[3].operations, found[3].index_base) == (logs.pack([["+", 1, 1]]), 0)
     assert (found[4].type, found[4].body) == ("RAFT_CONFIRM", confirm["body"])
@@ -102,36 +106,42 @@ def test_control_rows_are_those_that_steer() -> None:
 
 @pytest.mark.parametrize("kind", ["PROMOTE", "DEMOTE", "CONFIRM", "ROLLBACK"])
 def test_all_that_settles_is_control(kind: str) -> None:
-    assert [row.type for row in summarize(batch(txn(1, settling(kind, 1, 1))), 0).control] == [f"RAFT_{kind}"]
+    assert [row.type for row in summary_of(batch(txn(1, settling(kind, 1, 1))), 0).control] == [
+        f"RAFT_{kind}"
+    ]
 
 
 def test_a_flag_on_the_last_row_makes_the_whole_transaction_wait() -> None:
     rows = batch(txn(1, put()), txn(1, put(), put(), flagged(put())), txn(1, put()))
-    assert summarize(rows, 2).sync == (SyncRow(Order(2, 150, 0), 1, 2, 4, None),)
+    assert summary_of(rows, 2).transactions.waiting == (
+        WaitingTransaction(LogPosition(2, 150, 0), 1, 2, 4, None),
+    )
 
 
 def test_rows_of_a_listed_space_wait_with_their_transaction() -> None:
     rows = batch(txn(1, put(512), put(600), put(512)), txn(2, put(512)), txn(1, put(600)))
-    assert summarize(rows, 0).sync == ()
-    assert summarize(rows, 0, {600}).sync == (
-        SyncRow(Order(0, 100, 0), 1, 1, 3, 600),
-        SyncRow(Order(0, 200, 0), 1, 4, 4, 600),
+    assert summary_of(rows, 0).transactions.waiting == ()
+    assert summary_of(rows, 0, {600}).transactions.waiting == (
+        WaitingTransaction(LogPosition(0, 100, 0), 1, 1, 3, 600),
+        WaitingTransaction(LogPosition(0, 200, 0), 1, 4, 4, 600),
     )
 
 
 def test_an_asynchronous_one_that_queues_behind_does_not_wait_for_itself() -> None:
     behind = {**put(), "wait_sync": True}
-    assert len(summarize(batch(txn(1, flagged(put())), txn(1, behind)), 0).sync) == 1
+    assert len(summary_of(batch(txn(1, flagged(put())), txn(1, behind)), 0).transactions.waiting) == 1
 
 
 def test_transactions_of_two_origins_with_one_number_are_two() -> None:
     rows = batch(txn(1, put(), lsn=5), txn(2, flagged(put()), lsn=5))
-    assert [(row.replica_id, row.tsn) for row in summarize(rows, 0).sync] == [(2, 5)]
+    assert [(row.replica_id, row.tsn) for row in summary_of(rows, 0).transactions.waiting] == [(2, 5)]
 
 
 def test_a_row_of_a_local_space_is_part_of_its_transaction() -> None:
     rows = batch(txn(1, local(put(700)), put(), local(put(700)), flagged(put())), lsns={1: 10, 0: 50})
-    assert summarize(rows, 0).sync == (SyncRow(Order(0, 100, 0), 1, 11, 12, None),)
+    assert summary_of(rows, 0).transactions.waiting == (
+        WaitingTransaction(LogPosition(0, 100, 0), 1, 11, 12, None),
+    )
 
 
 CHANGES = st.sampled_from(
@@ -154,10 +164,10 @@ TRANSACTIONS = st.builds(
     st.lists(st.integers(0, 32), max_size=5),
 )
 def test_any_cut_gives_the_summary_of_the_whole(rows: list[logs.Row], cuts: list[int]) -> None:
-    whole = summarize(logs.batch_of(rows), 4, {600})
+    whole = summary_of(logs.batch_of(rows), 4, {600})
     ends = [*sorted(min(cut, len(rows)) for cut in cuts), len(rows)]
     parts = [
-        summarize(logs.batch_of(rows[a:b]), 4, {600}) for a, b in zip([0, *ends[:-1]], ends, strict=True)
+        summary_of(logs.batch_of(rows[a:b]), 4, {600}) for a, b in zip([0, *ends[:-1]], ends, strict=True)
     ]
     assert join_summaries(parts) == whole
     assert join_summaries([join_summaries(parts[:2]), join_summaries(parts[2:])]) == whole
@@ -166,6 +176,6 @@ def test_any_cut_gives_the_summary_of_the_whole(rows: list[logs.Row], cuts: list
 def test_runs_of_two_segments_stay_two() -> None:
     """What was read before is told anew for each segment, so a run lies in one."""
     first, second = batch(txn(1, put(), put())), batch(txn(1, put()), lsns={1: 2})
-    found = join_summaries([summarize(first, 0), summarize(second, 1)])
-    assert found.runs == (Run(1, 1, 2, Order(0, 100, 0)), Run(1, 3, 3, Order(1, 100, 0)))
+    found = join_summaries([summary_of(first, 0), summary_of(second, 1)])
+    assert found.runs == (LsnRun(1, 1, 2, LogPosition(0, 100, 0)), LsnRun(1, 3, 3, LogPosition(1, 100, 0)))
     assert found.rows == 3

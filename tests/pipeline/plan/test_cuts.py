@@ -10,9 +10,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tests.jobs.batch import logs
-from tests.jobs.batch.logs import A1, A2, A3, Row, Transaction, flagged, put, register, settling, txn
-from tests.jobs.batch.pure import Driver, Piece
+from tests.pipeline import logs
+from tests.pipeline.logs import A1, A2, A3, Row, Transaction, flagged, put, register, settling, txn
+from tests.pipeline.plan.planner import Piece, Planner
 
 BEGIN = (txn(1, register(1, A1)), txn(1, register(2, A2)))
 SYNCHRONOUS = 600
@@ -121,11 +121,11 @@ def ends(rows: Sequence[Row]) -> list[int]:
     return [i + 1 for i, row in enumerate(rows) if row["is_commit"]]
 
 
-def fed(driver: Driver, *parts: Sequence[Row], instance: str = A1) -> Driver:
+def fed(planner: Planner, *parts: Sequence[Row], instance: str = A1) -> Planner:
     for part in parts:
         if part:
-            driver.batch(Piece(logs.batch_of(part), instance=instance))
-    return driver
+            planner.batch(Piece(logs.batch_of(part), instance=instance))
+    return planner
 
 
 @pytest.mark.parametrize("flags", [True, False], ids=["flags of 2.8", "spaces of 2.6"])
@@ -135,10 +135,10 @@ def test_limbo(flags: bool, events: list[tuple[str, int, bool]], data: st.DataOb
     limbo = played(events, flags=flags)
     rows = logs.rows_of(limbo.log)
     outcome = expected(limbo, rows)
-    whole = fed(Driver(), rows)
+    whole = fed(Planner(), rows)
     assert whole.states() == outcome
     places = [0, *sorted(data.draw(st.lists(st.sampled_from(ends(rows)), max_size=4))), len(rows)]
-    cut = fed(Driver(), *(rows[a:b] for a, b in pairwise(places)))
+    cut = fed(Planner(), *(rows[a:b] for a, b in pairwise(places)))
     assert cut.states() == outcome
     assert cut.names_waiting() == whole.names_waiting()
     assert cut.state.replicasets == whole.state.replicasets
@@ -154,8 +154,8 @@ def test_takeover(flags: bool, events: list[tuple[str, int, bool]], data: st.Dat
     rows = logs.rows_of(limbo.log)
     stop = data.draw(st.sampled_from(ends(rows)))
     again = data.draw(st.sampled_from([0, *(end for end in ends(rows) if end <= stop)]))
-    driver = fed(fed(Driver(), rows[:stop]), rows[again:], instance=A2)
-    assert driver.states() == expected(limbo, rows)
+    planner = fed(fed(Planner(), rows[:stop]), rows[again:], instance=A2)
+    assert planner.states() == expected(limbo, rows)
 
 
 STEPS = st.lists(
@@ -205,13 +205,13 @@ def ddl(steps: Sequence[tuple[str, int]]) -> list[Row]:
 @settings(deadline=None, max_examples=80)
 @given(rows=STEPS.map(ddl), data=st.data())
 def test_definitions(rows: list[Row], data: st.DataObject) -> None:
-    whole = fed(Driver(), rows)
+    whole = fed(Planner(), rows)
     places = [0, *sorted(data.draw(st.lists(st.sampled_from(ends(rows)), max_size=4))), len(rows)]
     for cuts in (places, [0, *ends(rows)]):
-        driver = fed(Driver(), *(rows[a:b] for a, b in pairwise(cuts)))
-        assert driver.fates == whole.fates
-        assert driver.state.replicasets == whole.state.replicasets
-        assert [(w.table, w.lsn) for w in driver.wipes] == [(w.table, w.lsn) for w in whole.wipes]
+        planner = fed(Planner(), *(rows[a:b] for a, b in pairwise(cuts)))
+        assert planner.fates == whole.fates
+        assert planner.state.replicasets == whole.state.replicasets
+        assert planner.truncations == whole.truncations
 
 
 HOLES = st.lists(st.tuples(st.integers(1, 3), st.sampled_from([1, 1, 1, 1, 2, 5])), max_size=10)
@@ -231,6 +231,6 @@ def test_gaps(on_gap: str, steps: list[tuple[int, int]], data: st.DataObject) ->
     rows = logs.rows_of(log)
     counted = rows[:whole_until] if on_gap == "hold" else rows
     places = [0, *sorted(data.draw(st.lists(st.sampled_from(ends(rows)), max_size=4))), len(rows)]
-    driver = fed(Driver(on_gap), *(rows[a:b] for a, b in pairwise(places)))
-    assert driver.states() == {(row["replica_id"], row["lsn"]): "committed" for row in counted}
-    assert len(driver.names_waiting()) == len(rows) - len(counted)
+    planner = fed(Planner(on_gap), *(rows[a:b] for a, b in pairwise(places)))
+    assert planner.states() == {(row["replica_id"], row["lsn"]): "committed" for row in counted}
+    assert len(planner.names_waiting()) == len(rows) - len(counted)

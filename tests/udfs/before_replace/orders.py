@@ -1,8 +1,6 @@
-"""The policies that choose one of the versions as it is: last and first write, priority, greatest and least value.
+"""The policies that choose one of the versions, in plain Python: what `pipeline.resolve.choose` is compared with.
 
-Each is an order: the version that stands last in it wins. Folding "keep the greater of two" over versions gives the
-greatest in any order of folding, so these need no fold, and Spark does them natively (`jobs.batch.choices`); what is
-here says the same in plain Python. Not here: policies that make a new tuple (`udfs.before_replace.merge`).
+Each is an order: the version that comes last in it wins.
 """
 
 from __future__ import annotations

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from jobs.batch.offsets import offset_of
-from jobs.batch.state import Replicaset, State
+from pipeline.offsets import offset_of
+from pipeline.state import Replicaset, State
 from schemas.errors import OffsetError
 
 METADATA = '{"batchWatermarkMs":0,"batchTimestampMs":1700000000000,"conf":{}}'

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import cast
 
 from deltalake import DeltaTable
-from pyspark.sql import SparkSession
 
-from jobs.batch.commit import commit
-from jobs.batch.state import State
+from pipeline.commit.delta import append_rows
+from pipeline.commit.epoch import commit_epoch
+from pipeline.state import State
 from schemas.tables import SYSTEM_TABLES
 from tables import epochs
 from tables.warehouse import Warehouse
@@ -17,7 +16,7 @@ from tables.warehouse import Warehouse
 
 def test_versions_are_the_newest_though_those_in_between_were_cleaned_away(tmp_path: Path) -> None:
     """Others may have written often enough since the last epoch that Delta has cleaned away what followed it."""
-    warehouse = Warehouse(cast(SparkSession, None), str(tmp_path))
+    warehouse = Warehouse(None, str(tmp_path))
     for table in ("_gaps", "_epochs"):
         warehouse.create(table, SYSTEM_TABLES[table])
     for epoch in range(6):
@@ -25,8 +24,10 @@ def test_versions_are_the_newest_though_those_in_between_were_cleaned_away(tmp_p
     DeltaTable(warehouse.path("_gaps")).create_checkpoint()
     for version in range(6):
         Path(warehouse.path("_gaps"), "_delta_log", f"{version:020d}.json").unlink()
-    after = commit(warehouse, State(versions={"_gaps": 0}), ["_gaps"], ("query", 1))
-    assert after.versions == {"_gaps": 6}
+    tables = warehouse.open_tables
+    version = append_rows(tables, "_gaps", [{"epoch": 6}])
+    after = commit_epoch(tables, State(versions={"_gaps": 0}), {"_gaps": version}, ("query", 1))
+    assert after.versions == {"_gaps": 7}
     last = epochs.last(warehouse)
     assert last is not None
-    assert dict(last.versions) == {"_gaps": 6}
+    assert dict(last.versions) == {"_gaps": 7}

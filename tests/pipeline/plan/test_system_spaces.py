@@ -10,9 +10,9 @@ from typing import Any
 import pytest
 
 from schemas.iproto import SYSTEM_ID_MAX, SystemSpace
-from tests.jobs.batch import logs
-from tests.jobs.batch.logs import A1, A2, A3, A, Row, batch_of, change, rows_of, txn
-from tests.jobs.batch.pure import Driver, Piece
+from tests.pipeline import logs
+from tests.pipeline.logs import A1, A2, A3, A, Row, batch_of, change, rows_of, txn
+from tests.pipeline.plan.planner import Piece, Planner
 
 PAGE = Path(__file__).resolve().parents[3] / "docs" / "semantics.md"
 LISTED = {
@@ -27,25 +27,25 @@ STEERING = {
 BEGIN = (txn(1, logs.register(1, A1)), txn(1, logs.define(600, "s"), logs.index(600), logs.put(600, 1)))
 
 
-def read(*rows: Row, snapshot: bool = False) -> Driver:
+def read(*rows: Row, snapshot: bool = False) -> Planner:
     """Read a log that begins with a space of one tuple, or a snapshot that holds rows beside it."""
-    driver = Driver()
+    planner = Planner()
     if snapshot:
         held = [*rows_of((txn(0, *(row for one in BEGIN for row in one.rows), *rows),))]
         for row in held:
             row |= {"replica_id": None, "lsn": None}
-        driver.batch(replace(Piece(batch_of(held)), is_snapshot=True, vclock={1: 9}))
-        return driver
+        planner.batch(replace(Piece(batch_of(held)), is_snapshot=True, vclock={1: 9}))
+        return planner
     begun = rows_of(BEGIN)
-    driver.batch(Piece(batch_of(begun)))
-    driver.batch(Piece(batch_of(rows_of((txn(1, *rows),), {1: len(begun)}))))
-    return driver
+    planner.batch(Piece(batch_of(begun)))
+    planner.batch(Piece(batch_of(rows_of((txn(1, *rows),), {1: len(begun)}))))
+    return planner
 
 
-def known(driver: Driver) -> tuple[Any, ...]:
+def known(planner: Planner) -> tuple[Any, ...]:
     """Return what rows of system spaces may change."""
-    one = driver.state.replicasets[A]
-    return one.spaces, one.cluster, one.maps, one.refused, driver.cluster, driver.wipes
+    one = planner.state.replicasets[A]
+    return one.spaces, one.cluster, one.maps, one.refused, planner.cluster, planner.truncations
 
 
 def test_every_system_space_that_is_known_is_listed() -> None:
@@ -64,12 +64,12 @@ def test_rows_that_do_nothing_are_kept_and_change_nothing(space_id: int, snapsho
         change("DELETE", space_id, key=[600]),
     ]
     rows = rows[:2] if snapshot else rows
-    driver = read(*rows, snapshot=snapshot)
-    assert known(driver) == known(read(logs.put(600, 2), snapshot=snapshot))
+    planner = read(*rows, snapshot=snapshot)
+    assert known(planner) == known(read(logs.put(600, 2), snapshot=snapshot))
     if snapshot:
-        assert [fate.table for fate in driver.snapshot[-2:]] == [None, None]
+        assert [fate.table for fate in planner.snapshot[-2:]] == [None, None]
     else:
-        fates = [driver.fates[A, 1, lsn] for lsn in range(5, 10)]
+        fates = [planner.fates[A, 1, lsn] for lsn in range(5, 10)]
         assert [(fate.state, fate.table, fate.global_id) for fate in fates] == [("committed", None, 1)] * 5
     assert LISTED[space_id].startswith(("nothing", "tell the replicaset's uuid"))
 
@@ -81,17 +81,17 @@ def test_space() -> None:
 
 
 def test_index() -> None:
-    assert [wipe.table for wipe in read(logs.drop_index(600)).wipes] == ["s"]
-    assert read(logs.index(600, index_id=1), logs.drop_index(600, 1)).wipes == []
+    assert read(logs.drop_index(600)).truncations == {"s": 1}
+    assert read(logs.index(600, index_id=1), logs.drop_index(600, 1)).truncations == {}
 
 
 @pytest.mark.parametrize("snapshot", [False, True])
 def test_cluster(snapshot: bool) -> None:
-    driver = read(logs.register(2, A2), logs.register(3, A3), snapshot=snapshot)
-    assert driver.state.replicasets[A].cluster == {1: A1, 2: A2, 3: A3}
-    assert set(driver.cluster.global_ids) >= {A1, A2, A3}
+    planner = read(logs.register(2, A2), logs.register(3, A3), snapshot=snapshot)
+    assert planner.state.replicasets[A].cluster == {1: A1, 2: A2, 3: A3}
+    assert set(planner.cluster.global_ids) >= {A1, A2, A3}
 
 
 def test_truncate() -> None:
-    assert [wipe.table for wipe in read(logs.truncate(600)).wipes] == ["s"]
-    assert read(change("INSERT", SystemSpace.TRUNCATE, tuple_=[600, 1]), snapshot=True).wipes == []
+    assert read(logs.truncate(600)).truncations == {"s": 1}
+    assert read(change("INSERT", SystemSpace.TRUNCATE, tuple_=[600, 1]), snapshot=True).truncations == {}

@@ -13,9 +13,9 @@ from hypothesis import strategies as st
 
 from sources.xlog import reader
 from tests import oracle
-from tests.jobs.batch.logs import A, batch_of
-from tests.jobs.batch.pure import Driver, Piece
 from tests.oracle.log import rolled_back
+from tests.pipeline.logs import A, batch_of
+from tests.pipeline.plan.planner import Piece, Planner
 from tests.truth import OWN_ROOT
 
 ROOT = OWN_ROOT / "2.6.0"
@@ -49,32 +49,23 @@ def last_start(node: str) -> str:
 
 
 @cache
-def in_one(node: str) -> Driver:
-    driver = Driver()
-    driver.batch(*pieces(node, first_start(node)))
-    return driver
+def in_one(node: str) -> Planner:
+    planner = Planner()
+    planner.batch(*pieces(node, first_start(node)))
+    return planner
 
 
 def ends(one: Piece) -> list[int]:
     return [i + 1 for i, ends in enumerate(one.rows.column("is_commit").to_pylist()) if ends]
 
 
-def same(cut: Driver, whole: Driver) -> None:
-    """Check that all became of the rows that became of them in one batch.
-
-    One space is renamed on the way. Within one batch its rows go to its new name's table; over several those in
-    front of the rename go to its old name's, and from there to the new one's.
-    """
+def same(cut: Planner, whole: Planner) -> None:
+    """Check that all became of the rows that became of them in one batch."""
     assert cut.snapshot == whole.snapshot
-    assert {name: (fate.state, fate.global_id) for name, fate in cut.fates.items()} == {
-        name: (fate.state, fate.global_id) for name, fate in whole.fates.items()
-    }
-    differ = {fate for name, fate in cut.fates.items() if fate != whole.fates[name]}
-    assert {fate.table for fate in differ} <= {"old_name"}
+    assert cut.fates == whole.fates
+    assert cut.truncations == whole.truncations
     assert cut.state.replicasets[A] == whole.state.replicasets[A]
     assert cut.state.replicasets[A].refused == {}
-    moved = {move.ends.table for move in cut.moves}
-    assert {fate.table for fate in differ} <= moved <= {"old_name", "rekeyed"}
 
 
 @pytest.mark.parametrize("node", NODES)
@@ -82,41 +73,41 @@ def test_what_was_rolled_back_is_what_another_reader_finds(node: str) -> None:
     rows = [row for path in sorted((ROOT / node).glob("*.xlog")) for row in oracle.read_log(path)]
     log = list(oracle.transactions(rows))
     told = {(row.replica_id, row.lsn) for at in rolled_back(log) for row in log[at].rows}
-    driver = in_one(node)
-    assert {name for name, state in driver.states().items() if state == "rolled back"} == told != set()
-    assert driver.waiting == []
-    assert set(driver.states()) == {(row.replica_id, row.lsn) for row in rows}
+    planner = in_one(node)
+    assert {name for name, state in planner.states().items() if state == "rolled back"} == told != set()
+    assert planner.waiting == []
+    assert set(planner.states()) == {(row.replica_id, row.lsn) for row in rows}
 
 
 @pytest.mark.parametrize("node", NODES)
 def test_a_start_from_the_last_snapshot_waits_for_nothing(node: str) -> None:
-    whole, driver = in_one(node), Driver()
-    driver.batch(*pieces(node, last_start(node)))
-    assert driver.waiting == []
-    mine, theirs = driver.state.replicasets[A], whole.state.replicasets[A]
+    whole, planner = in_one(node), Planner()
+    planner.batch(*pieces(node, last_start(node)))
+    assert planner.waiting == []
+    mine, theirs = planner.state.replicasets[A], whole.state.replicasets[A]
     assert mine.spaces == theirs.spaces
     assert mine.cluster == theirs.cluster
     assert mine.settled == theirs.settled
-    later = {name: fate.state for name, fate in whole.fates.items() if name in driver.fates}
-    assert later == {name: fate.state for name, fate in driver.fates.items()}
+    later = {name: fate.state for name, fate in whole.fates.items() if name in planner.fates}
+    assert later == {name: fate.state for name, fate in planner.fates.items()}
 
 
 def test_every_transaction_in_a_batch_of_its_own() -> None:
-    whole, driver = in_one("a1"), Driver()
+    whole, planner = in_one("a1"), Planner()
     for one in pieces("a1"):
         if one.is_snapshot:
-            driver.batch(one)
+            planner.batch(one)
             continue
         places = [0, *ends(one)]
         for a, b in pairwise(places):
-            driver.batch(one.part(a, b))
-    same(driver, whole)
+            planner.batch(one.part(a, b))
+    same(planner, whole)
 
 
 @settings(deadline=None, max_examples=15, phases=(Phase.explicit, Phase.reuse, Phase.generate))
 @given(st.data())
 def test_any_cut(data: st.DataObject) -> None:
-    whole, driver = in_one("b1"), Driver()
+    whole, planner = in_one("b1"), Planner()
     for one in pieces("b1"):
         places = [
             0,
@@ -124,16 +115,16 @@ def test_any_cut(data: st.DataObject) -> None:
             one.rows.num_rows,
         ]
         for a, b in pairwise(places):
-            driver.batch(one.part(a, b))
-    same(driver, whole)
+            planner.batch(one.part(a, b))
+    same(planner, whole)
 
 
 def test_two_members_tell_each_row_once() -> None:
     """The second member's whole log behind the first's adds its own local rows only."""
-    first, driver = in_one("a1"), Driver()
-    driver.batch(*pieces("a1"))
-    driver.batch(*pieces("a2", first_start("a2"))[1:])
+    first, planner = in_one("a1"), Planner()
+    planner.batch(*pieces("a1"))
+    planner.batch(*pieces("a2", first_start("a2"))[1:])
     known = {name: fate.state for name, fate in first.fates.items()}
-    assert {name: fate.state for name, fate in driver.fates.items() if name in known} == known
-    more = driver.fates.keys() - known.keys()
+    assert {name: fate.state for name, fate in planner.fates.items() if name in known} == known
+    more = planner.fates.keys() - known.keys()
     assert {(name[0], name[1]) for name in more} == {(pieces("a2", first_start("a2"))[0].instance, 0)}

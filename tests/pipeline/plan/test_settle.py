@@ -7,10 +7,11 @@ from dataclasses import replace
 
 import pytest
 
-from jobs.batch.settle import Gap, Settlement, settle
-from jobs.batch.summary import Order, join_summaries, summarize
-from tests.jobs.batch import logs
-from tests.jobs.batch.logs import A1, A2, Transaction, batch, flagged, local, put, settling, txn
+from pipeline.plan.position import LogPosition
+from pipeline.plan.settle import LsnGap, Settlement, settle
+from pipeline.plan.summary import join_summaries, summary_of
+from tests.pipeline import logs
+from tests.pipeline.logs import A1, A2, Transaction, batch, flagged, local, put, settling, txn
 
 SYNC = flagged(put())
 
@@ -23,7 +24,7 @@ def settled(
     on_gap: str = "hold",
     snapshots: frozenset[int] = frozenset(),
 ) -> Settlement:
-    parts = [summarize(batch(*rows), i) for i, rows in enumerate(segments)]
+    parts = [summary_of(batch(*rows), i) for i, rows in enumerate(segments)]
     members = {i: instances[i] for i in range(len(segments))}
     return settle(join_summaries(parts), read or {}, members, leader, on_gap, lambda *_: False, snapshots)
 
@@ -34,10 +35,10 @@ def applied(found: Settlement, *segments: tuple[Transaction, ...]) -> list[tuple
         (i, row["replica_id"] or 0, row["lsn"])
         for i, rows in enumerate(segments)
         for row in logs.rows_of(rows)
-        if found.applies(
+        if found.counts(
             replace(
                 logs.control_row(row, 0),
-                order=Order(i, row["position"], row["row"]),
+                position=LogPosition(i, row["position"], row["row"]),
                 **{name: row[name] for name in ("replica_id", "lsn", "tsn")},
             )
         )
@@ -47,7 +48,7 @@ def applied(found: Settlement, *segments: tuple[Transaction, ...]) -> list[tuple
 def test_rows_that_were_read_are_dropped() -> None:
     rows = (txn(1, put(), put(), put()), txn(2, put(), lsn=7))
     found = settled(rows, read={1: 2, 2: 6})
-    assert found.floors == {(0, 1): 2, (0, 2): 6}
+    assert found.low_watermarks == {(0, 1): 2, (0, 2): 6}
     assert applied(found, rows) == [(0, 1, 3), (0, 2, 7)]
     assert found.vclock == {1: 3, 2: 7}
     assert found.hold is None
@@ -63,10 +64,10 @@ def test_a_second_member_tells_its_copy_once() -> None:
 def test_component_0_is_each_instance_own() -> None:
     first, second = (txn(1, local(put()), local(put())),), (txn(1, local(put())),)
     found = settled(first, second, read={0: 1})
-    assert found.floors == {(0, 0): 1}
+    assert found.low_watermarks == {(0, 0): 1}
     assert found.vclock == {0: 1}
     found = settled(first, leader=A2, read={0: 5})
-    assert (found.floors, found.vclock) == ({}, {0: 2})
+    assert (found.low_watermarks, found.vclock) == ({}, {0: 2})
 
 
 def test_rows_of_a_snapshot_are_no_lsns_of_anybody() -> None:
@@ -85,8 +86,8 @@ def test_synchronous_rows_of_a_snapshot_are_committed() -> None:
 def test_a_gap_holds_what_stands_behind_it() -> None:
     rows = (txn(1, put()), txn(1, put(), lsn=4), txn(2, put()))
     found = settled(rows)
-    assert found.gaps == (Gap(1, 2, 3, Order(0, 150, 0)),)
-    assert found.hold == Order(0, 150, 0)
+    assert found.gaps == (LsnGap(1, 2, 3, LogPosition(0, 150, 0)),)
+    assert found.hold == LogPosition(0, 150, 0)
     assert found.reason == "lsn 2..3 of replica id 1 is missing"
     assert applied(found, rows) == [(0, 1, 1)]
     assert found.vclock == {1: 4, 2: 1}
@@ -103,13 +104,13 @@ def test_a_gap_that_is_skipped_is_told_and_passed() -> None:
 def test_local_rows_may_begin_anywhere() -> None:
     assert settled((txn(1, local(put()), put()),), read={}).gaps == ()
     rows = logs.rows_of([txn(1, local(put()))], {0: 41})
-    found = settle(summarize(logs.batch_of(rows), 0), {}, {0: A1}, None, "hold", lambda *_: False)
+    found = settle(summary_of(logs.batch_of(rows), 0), {}, {0: A1}, None, "hold", lambda *_: False)
     assert (found.gaps, found.vclock) == ((), {0: 42})
 
 
 def test_the_first_of_several_gaps_holds() -> None:
     found = settled((txn(2, put(), lsn=5),), (txn(1, put(), lsn=3),))
-    assert found.hold == Order(0, 100, 0)
+    assert found.hold == LogPosition(0, 100, 0)
     assert len(found.gaps) == 2
 
 
@@ -123,26 +124,26 @@ def test_a_confirmed_transaction_counts() -> None:
 def test_an_unconfirmed_one_holds_from_its_first_row() -> None:
     rows = (txn(1, put()), txn(1, put(), SYNC), txn(2, put()))
     found = settled(rows)
-    assert (found.hold, found.reason) == (Order(0, 150, 0), "transaction 1:2 is not confirmed")
+    assert (found.hold, found.reason) == (LogPosition(0, 150, 0), "transaction 1:2 is not confirmed")
     assert applied(found, rows) == [(0, 1, 1)]
 
 
 def test_confirm_reaches_up_to_its_lsn() -> None:
     rows = (txn(1, SYNC), txn(1, SYNC), txn(1, SYNC), txn(1, settling("CONFIRM", 1, 2)))
-    assert settled(rows).hold == Order(0, 200, 0)
+    assert settled(rows).hold == LogPosition(0, 200, 0)
 
 
 def test_confirm_of_a_part_confirms_nothing() -> None:
     """CONFIRM names the last row of a transaction."""
     rows = (txn(1, put(), SYNC), txn(1, settling("CONFIRM", 1, 1)))
-    assert settled(rows).hold == Order(0, 100, 0)
+    assert settled(rows).hold == LogPosition(0, 100, 0)
 
 
 @pytest.mark.parametrize("kind", ["CONFIRM", "ROLLBACK", "PROMOTE"])
 def test_what_settles_one_owners_queue_leaves_anothers(kind: str) -> None:
     rows = (txn(2, SYNC), txn(1, SYNC), txn(1, settling(kind, 1, 1)))
     found = settled(rows)
-    assert (found.hold, found.reason) == (Order(0, 100, 0), "transaction 2:1 is not confirmed")
+    assert (found.hold, found.reason) == (LogPosition(0, 100, 0), "transaction 2:1 is not confirmed")
     assert {gone.replica_id for gone in found.rolled_back} <= {1}
 
 
@@ -166,7 +167,7 @@ def test_rollback_takes_its_transaction_and_all_behind() -> None:
 def test_rollback_of_a_later_one_leaves_the_first_waiting() -> None:
     rows = (txn(1, SYNC), txn(1, put(), SYNC), txn(1, settling("ROLLBACK", 1, 3)))
     found = settled(rows)
-    assert found.hold == Order(0, 100, 0)
+    assert found.hold == LogPosition(0, 100, 0)
     assert [(r.tsn, r.since.position, r.until.position) for r in found.rolled_back] == [(2, 150, 200)]
 
 
@@ -188,7 +189,7 @@ def test_promote_of_nobody_settles_nothing() -> None:
     """The first PROMOTE of a replicaset finds an empty limbo and says owner 0, lsn 0."""
     rows = (txn(1, settling("PROMOTE", 0, 0, term=2)), txn(1, SYNC))
     found = settled(rows)
-    assert (found.hold, found.rolled_back) == (Order(0, 150, 0), ())
+    assert (found.hold, found.rolled_back) == (LogPosition(0, 150, 0), ())
 
 
 def test_a_settling_row_is_its_own_origins_where_it_names_none() -> None:
@@ -201,7 +202,7 @@ def test_another_members_copy_of_a_rollback_spares_what_came_later() -> None:
     copy = (txn(1, SYNC, lsn=10), txn(1, settling("ROLLBACK", 1, 10)), txn(1, put(), lsn=20))
     found = settled(waits, copy, read={1: 19})
     assert found.rolled_back == ()
-    assert (found.hold, found.reason) == (Order(0, 100, 0), "transaction 1:20 is not confirmed")
+    assert (found.hold, found.reason) == (LogPosition(0, 100, 0), "transaction 1:20 is not confirmed")
 
 
 def test_a_copy_of_a_synchronous_transaction_waits_for_nothing() -> None:
@@ -211,15 +212,15 @@ def test_a_copy_of_a_synchronous_transaction_waits_for_nothing() -> None:
 
 def test_a_space_waits_where_it_was_synchronous() -> None:
     rows = batch(txn(1, put(600)), txn(1, put()), txn(1, put(600)))
-    asked: list[tuple[int, Order]] = []
+    asked: list[tuple[int, LogPosition]] = []
 
-    def is_sync(space_id: int, order: Order) -> bool:
+    def is_sync(space_id: int, order: LogPosition) -> bool:
         asked.append((space_id, order))
         return order.position > 100
 
-    found = settle(summarize(rows, 0, {600}), {}, {0: A1}, None, "hold", is_sync)
-    assert found.hold == Order(0, 200, 0)
-    assert asked == [(600, Order(0, 100, 0)), (600, Order(0, 200, 0))]
+    found = settle(summary_of(rows, 0, {600}), {}, {0: A1}, None, "hold", is_sync)
+    assert found.hold == LogPosition(0, 200, 0)
+    assert asked == [(600, LogPosition(0, 100, 0)), (600, LogPosition(0, 200, 0))]
 
 
 def test_the_earlier_of_gap_and_limbo_is_the_reason() -> None:
@@ -231,8 +232,8 @@ def test_the_earlier_of_gap_and_limbo_is_the_reason() -> None:
 
 def test_each_members_own_local_rows_count_apart() -> None:
     """Component 0 of a member that leads again goes on from its own count, so that nothing comes twice."""
-    rows = summarize(logs.batch(txn(0, local(put()), local(put()), local(put()))), 0)
+    rows = summary_of(logs.batch(txn(0, local(put()), local(put()), local(put()))), 0)
     local_lsns = {A1: 2, A2: 9}
     found = settle(rows, {0: 9, 1: 5}, {0: A1}, A2, "hold", lambda *_: False, local_lsns=local_lsns)
-    assert found.floors == {(0, 0): 2, (0, 1): 5}
+    assert found.low_watermarks == {(0, 0): 2, (0, 1): 5}
     assert (found.vclock, found.local_lsns) == ({0: 3, 1: 5}, {A1: 3, A2: 9})

@@ -6,10 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from jobs.batch.columns import layout_of, type_options
-from jobs.batch.masks import Mask, check_exposed, mask_of
 from config.deployment import Types
 from config.spaces import Spaces
+from pipeline.encode.masks import Mask, check_exposed, mask_of
+from pipeline.plan.tables import layout_of, type_options
 from schemas.errors import ConfigurationError, UnsupportedError
 from schemas.space import Field, KeyPart, Space
 

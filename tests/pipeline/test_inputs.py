@@ -1,4 +1,4 @@
-"""Which sources are asked for their `_cluster`, and what their files answer: recorded servers, and logs by hand."""
+"""Of which sources `_cluster` is read, and what their files say: recorded servers, and logs by hand."""
 
 from __future__ import annotations
 
@@ -10,9 +10,8 @@ from pathlib import Path
 import msgpack
 import pytest
 
-from jobs.batch.announce import with_announced
-from jobs.batch.scan import stretches_of
-from jobs.batch.state import MapEntry, Replicaset, State
+from pipeline.inputs import log_segments, with_members
+from pipeline.state import MapEntry, Replicaset, State
 from schemas.iproto import RequestType, SystemSpace
 from sources.xlog.batch import segments_between
 from sources.xlog.block import encode_block
@@ -93,11 +92,11 @@ def test_what_was_deleted_is_left_out_until_somebody_else_gets_it(tmp_path: Path
 
 
 def told(asked: Follower, state: State, sources: int = 1) -> dict[str, object]:
-    """Return what each stretch's source announces, by file."""
+    """Return what each segment's source says of its `_cluster`, by file."""
     segments = segments_of(asked)
     numbered = {segment.segment: segment for segment in segments}
-    found = with_announced(stretches_of(segments), numbered, asked, state, sources)
-    return {stretch.file: stretch.announced for stretch in found if stretch.announced is not None}
+    found = with_members(log_segments(segments), numbered, asked, state, sources)
+    return {one.file: one.members for one in found if one.members is not None}
 
 
 def known(**more: object) -> State:

@@ -6,9 +6,9 @@ from datetime import UTC, datetime
 
 import msgpack
 
-from jobs.batch.own import own_rows, packed
+from pipeline.changelog.cluster_rows import cluster_rows, packed
 from schemas.tables import CHANGELOG
-from tests.jobs.batch.logs import A1, A2, A
+from tests.pipeline.logs import A1, A2, A
 from udfs.cluster_replace import AGGREGATOR, Member
 
 NOW = datetime(2026, 1, 2, tzinfo=UTC)
@@ -17,7 +17,7 @@ FIRST, LATER = Member(2, A1, 1, 1, A, lsn=2), Member(3, A2, 2, 1, A, lsn=5, expe
 
 
 def test_each_change_is_a_row_of_its_own_lsn() -> None:
-    rows = own_rows([OWN, FIRST], 0, OWN, 7, NOW)
+    rows = cluster_rows([OWN, FIRST], 0, OWN, 7, NOW)
     assert [(row["lsn"], row["tsn"], row["type"], row["epoch"]) for row in rows] == [
         (1, 1, "REPLACE", 7),
         (2, 2, "REPLACE", 7),
@@ -29,13 +29,13 @@ def test_each_change_is_a_row_of_its_own_lsn() -> None:
 
 
 def test_a_change_that_was_replaced_meanwhile_is_a_nop() -> None:
-    rows = own_rows([LATER], 2, OWN, 8, NOW)
+    rows = cluster_rows([LATER], 2, OWN, 8, NOW)
     assert [(row["lsn"], row["type"]) for row in rows] == [(3, "NOP"), (4, "NOP"), (5, "REPLACE")]
     assert [row["tuple"] for row in rows[:2]] == [None, None]
 
 
 def test_nothing_new_is_no_row() -> None:
-    assert own_rows([], 5, OWN, 8, NOW) == []
+    assert cluster_rows([], 5, OWN, 8, NOW) == []
 
 
 def test_the_tuple_has_the_fields_of_the_documents() -> None:

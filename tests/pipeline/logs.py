@@ -9,8 +9,9 @@ from typing import Any
 import msgpack
 import pyarrow as pa
 
-from jobs.batch.control import SpaceRows
-from jobs.batch.summary import ControlRow, Order
+from pipeline.plan.control import SpaceRows
+from pipeline.plan.position import LogPosition
+from pipeline.plan.summary import ControlRow
 from schemas.iproto import BodyKey, SystemSpace
 from schemas.xrow import XROW_ARROW
 
@@ -135,8 +136,8 @@ def batch(*transactions: Transaction, lsns: Mapping[int, int] | None = None) -> 
 def control_row(row: Row, position: int, segment: int = 0, replica_id: int | None = 1) -> ControlRow:
     content = {name: row.get(name) for name in ("space_id", "key", "tuple", "operations", "body")}
     base = row.get("index_base", 0)
-    order = Order(segment, position, 0)
-    return ControlRow(order, row["type"], replica_id, position, position, index_base=base, **content)
+    place = LogPosition(segment, position, 0)
+    return ControlRow(place, row["type"], replica_id, position, position, index_base=base, **content)
 
 
 def space_rows(space_id: int, name: str, parts: Sequence[Any] | None = ID_PARTS, **options: Any) -> SpaceRows:

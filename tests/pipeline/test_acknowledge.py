@@ -8,9 +8,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from jobs.batch.acknowledge import Acknowledger, passed, reader_of
-from jobs.batch.state import Replicaset, State
 from config.deployment import Config, Source
+from pipeline.acknowledge import Acknowledger, passed, reader_of
+from pipeline.state import Replicaset, State
 from sources.spool.acks import read_acks
 from sources.spool.spool import Spool
 from sources.xlog.follow import Follower
