@@ -1,0 +1,296 @@
+"""Histories as plain data, and their generator: what several servers shall do, from one seed.
+
+An act is a list that JSON can hold: a kind and its arguments. Which field or value a number in it means is decided by
+`acts.lua` when the act is done, by what the space is then, so an act keeps its sense when others are taken away. The
+server may refuse any act: it then has no effect. Not here: which acts have been refused (`tests.histories.play`).
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from random import Random
+from typing import Any
+
+NAMES = ("a", "b", "c", "X-y")
+"""Names of spaces; one of them is no name of a table."""
+
+PASSING = "tmp"
+"""The name that a space has while two names are swapped, or a space is rebuilt."""
+
+KEYS = 9
+FIELDS = ("id", "name", "n", "v", "w")
+NEW_FIELDS = ("v", "w", "x", "y")
+KEY_TYPES = ("unsigned", "string", "integer", "number")
+TYPES = (*KEY_TYPES, "any", "scalar", "boolean", "double", "decimal", "uuid", "map", "array")
+ROW_KINDS = {"insert": 5, "replace": 8, "update": 6, "upsert": 6, "delete": 5}
+
+Act = list[Any]
+"""A kind and its arguments. That of `transaction` are `commit` or `rollback` and a list of acts."""
+
+
+@dataclass(frozen=True)
+class Step:
+    """What one server does at once: one act, which may be a transaction.
+
+    Parameters
+    ----------
+    side : int
+        Number of the server.
+    act : Act
+
+    """
+
+    side: int
+    act: Act
+
+    @property
+    def size(self) -> int:
+        """How many acts it has."""
+        return len(self.act[2]) if self.act[0] == "transaction" else 1
+
+
+@dataclass(frozen=True)
+class History:
+    """What servers do, one step after another.
+
+    Parameters
+    ----------
+    seed : int
+        Of the cuts that belong to it.
+    sides : int
+        How many servers it needs.
+    wal_max_size : int
+        After so many bytes a server begins another log; 0: its default.
+    steps : tuple of Step
+
+    """
+
+    seed: int
+    sides: int
+    wal_max_size: int
+    steps: tuple[Step, ...]
+
+    def with_steps(self, steps: Sequence[Step]) -> History:
+        """Return the history with other steps."""
+        return replace(self, steps=tuple(steps))
+
+    @property
+    def size(self) -> int:
+        """How many acts it has, those of transactions included."""
+        return sum(step.size for step in self.steps)
+
+    def to_json(self) -> str:
+        """Return the history as JSON, a line each step."""
+        head = json.dumps({"seed": self.seed, "sides": self.sides, "wal_max_size": self.wal_max_size})
+        lines = ",\n ".join(json.dumps([step.side, step.act], ensure_ascii=False) for step in self.steps)
+        return f'{head[:-1]}, "steps": [\n {lines}]}}'
+
+
+def history_from(text: str) -> History:
+    """Return the history that `History.to_json` wrote."""
+    data = json.loads(text)
+    steps = tuple(Step(side, act) for side, act in data["steps"])
+    return History(data["seed"], data["sides"], data["wal_max_size"], steps)
+
+
+def history(seed: int, sides: int = 1, length: int = 30) -> History:
+    """Return the history of a seed.
+
+    Parameters
+    ----------
+    seed : int
+    sides : int
+        1, or 2 for servers that are replicasets of their own with spaces of the same names.
+    length : int
+        About how many steps each server does.
+
+    """
+    dice = Random(f"{seed} {sides} {length}")
+    key = _key_of_all(dice) if sides > 1 else None
+    writers = [_Writer(Random(dice.random()), key) for _ in range(sides)]
+    begun = [list(writer.begin()) for writer in writers]
+    if sides > 1:
+        begun = [begun[0]] * sides
+    steps = [Step(side, act) for side, acts in enumerate(begun) for act in acts]
+    for _ in range(sides * length):
+        side = dice.randrange(sides)
+        steps += [Step(side, act) for act in writers[side].step()]
+    return History(seed, sides, dice.choice([0, 0, 1500]), tuple(steps))
+
+
+_Key = tuple[list[list[Any]], list[dict[str, Any]] | None]
+"""Parts of a primary key, and the first fields of a format for it (None: no format)."""
+
+
+def _key_of_all(dice: Random) -> _Key:
+    """Return one key for the spaces of all names, that they can meet whatever they are renamed to."""
+    return _key(dice, dice.random() < 0.8)
+
+
+def _key(dice: Random, has_format: bool) -> _Key:
+    count = dice.choice([1, 1, 1, 2])
+    width = dice.randint(count, 4)
+    types = [dice.choice(KEY_TYPES)] + [dice.choice(TYPES) for _ in range(width - 1)]
+    places = dice.sample(range(width), count) if dice.random() < 0.3 else list(range(count))
+    for place in places:
+        types[place] = dice.choice(KEY_TYPES)
+    parts = [[place + 1, types[place]] for place in places]
+    if not has_format:
+        return parts, None
+    if dice.random() < 0.15:  # a part that is narrower than its field
+        types[places[0]] = {"unsigned": "integer", "integer": "number"}.get(types[places[0]], types[places[0]])
+    names = dice.sample(FIELDS, width)
+    return parts, [{"name": name, "type": kind} for name, kind in zip(names, types, strict=True)]
+
+
+class _Writer:
+    """Writes the steps of one server; holds which names are likely in use."""
+
+    def __init__(self, dice: Random, key: _Key | None) -> None:
+        self._dice, self._key_of_all = dice, key
+        self._used: set[str] = set()
+        self._kinds: list[tuple[int, Callable[[], list[Act]]]] = [
+            (60, self._rows),
+            (7, self._create),
+            (4, lambda: [["truncate", self._name()]]),
+            (4, self._drop),
+            (5, self._rename),
+            (3, self._swap),
+            (4, self._rebuild),
+            (9, self._format),
+            (4, self._alter_key),
+            (3, self._new_key),
+            (2, self._index),
+        ]
+
+    def begin(self) -> Iterator[Act]:
+        """Yield the first steps: some spaces with rows."""
+        for name in self._dice.sample(NAMES, self._dice.randint(1, 3)):
+            self._used.add(name)
+            yield self._created(name)
+            for _ in range(self._dice.randint(0, 3)):
+                yield self._row("replace", name)
+
+    def step(self) -> list[Act]:
+        """Return the next steps."""
+        chance = self._dice.random()
+        if chance < 0.04:
+            return [["checkpoint"]]
+        if chance < 0.06:
+            return [["restart"]]
+        if chance < 0.07:
+            return [["kill"]]
+        if chance < 0.10:
+            return [["read"]]
+        if chance < 0.50:
+            acts = [act for _ in range(self._dice.randint(1, 5)) for act in self._acts()]
+            ending = "rollback" if self._dice.random() < 0.04 else "commit"
+            return [["transaction", ending, acts]]
+        return self._acts()
+
+    def _acts(self) -> list[Act]:
+        weights, kinds = zip(*self._kinds, strict=True)
+        return self._dice.choices(kinds, weights)[0]()
+
+    def _name(self) -> str:
+        """Return a name that is likely in use, or now and then any."""
+        if self._used and self._dice.random() < 0.93:
+            return self._dice.choice(sorted(self._used))
+        return self._dice.choice(NAMES)
+
+    def _number(self) -> int:
+        return self._dice.randrange(1_000_000)
+
+    def _row(self, kind: str, name: str) -> Act:
+        return [kind, name, self._dice.randrange(KEYS), self._number()]
+
+    def _rows(self) -> list[Act]:
+        name = self._name()
+        count = self._dice.choice([1, 1, 1, 2, 4])
+        return [self._row(kind, name) for kind in self._dice.choices(list(ROW_KINDS), ROW_KINDS.values(), k=count)]
+
+    def _created(self, name: str) -> Act:
+        dice = self._dice
+        key: _Key = _key(dice, dice.random() < 0.75)
+        if self._key_of_all is not None and dice.random() < 0.95:
+            key = self._key_of_all
+        parts, fields = key
+        options: dict[str, Any] = {}
+        if dice.random() < 0.5:
+            options["id"] = 600 + dice.randrange(4)
+        if dice.random() < 0.12:
+            options["engine"] = "vinyl"
+        elif dice.random() < 0.04:
+            options[dice.choice(["temporary", "is_local"])] = True
+        if fields is not None:
+            more = [{"name": f"m{i}", "type": dice.choice(TYPES)} for i in range(dice.choice([0, 0, 1, 2]))]
+            for field in more:
+                if dice.random() < 0.5:
+                    field["is_nullable"] = True  # type: ignore[assignment]
+            options["format"] = [*fields, *more]
+        index: dict[str, Any] = {"parts": parts}
+        if len(parts) == 1 and "engine" not in options and dice.random() < 0.1:
+            index["type"] = "hash"
+        return ["create", name, options, index if dice.random() < 0.95 else None]
+
+    def _create(self) -> list[Act]:
+        free = [name for name in NAMES if name not in self._used]
+        name = self._dice.choice(free) if free and self._dice.random() < 0.9 else self._dice.choice(NAMES)
+        self._used.add(name)
+        rows = [self._row("replace", name) for _ in range(self._dice.randint(0, 3))]
+        return [self._created(name), *rows]
+
+    def _drop(self) -> list[Act]:
+        name = self._name()
+        self._used.discard(name)
+        if self._dice.random() < 0.5:  # the same name again
+            self._used.add(name)
+            return [["drop", name], self._created(name), self._row("replace", name)]
+        return [["drop", name]]
+
+    def _rename(self) -> list[Act]:
+        name, new = self._name(), self._dice.choice(NAMES)
+        self._used.discard(name)
+        self._used.add(new)
+        return [["rename", name, new]]
+
+    def _swap(self) -> list[Act]:
+        one, other = self._name(), self._name()
+        return [["rename", one, PASSING], ["rename", other, one], ["rename", PASSING, other]]
+
+    def _rebuild(self) -> list[Act]:
+        name = self._name()
+        made = self._created(PASSING) if self._dice.random() < 0.3 else ["create_like", PASSING, name]
+        filled = [["copy", name, PASSING]] if self._dice.random() < 0.8 else []
+        filled += [self._row("replace", PASSING) for _ in range(self._dice.randint(0, 2))]
+        return [made, *filled, ["drop", name], ["rename", PASSING, name]]
+
+    def _format(self) -> list[Act]:
+        if self._dice.random() < 0.1:
+            return [["formalize", self._name()]]
+        changes = {"add": 5, "nullable": 3, "rename": 4, "widen": 5, "retype": 2, "exchange": 1, "cut": 2}
+        changes |= {"strict": 1, "forget": 1}
+        change = self._dice.choices(list(changes), changes.values())[0]
+        return [["format", self._name(), change, self._number(), self._dice.choice(NEW_FIELDS)]]
+
+    def _alter_key(self) -> list[Act]:
+        chance = self._dice.random()
+        if chance < 0.2 or (self._key_of_all is not None and chance < 0.7):
+            return [["widen_key", self._name()]]
+        if chance < 0.25:
+            return [["rename_key", self._name(), self._dice.choice(["pk", "first"])]]
+        return [["alter_key", self._name(), self._number()]]
+
+    def _new_key(self) -> list[Act]:
+        name = self._name()
+        if self._dice.random() < 0.15:
+            return [["create_key", name, self._number()]]
+        if self._dice.random() < 0.15:
+            return [["drop_key", name]]
+        return [["drop_key", name], ["create_key", name, self._number()], self._row("replace", name)]
+
+    def _index(self) -> list[Act]:
+        kind = self._dice.choice(["create_secondary", "drop_secondary"])
+        return [[kind, self._name(), self._number()]]

@@ -1,0 +1,216 @@
+"""Aggregates the logs of a played history, cut into batches in various ways, and says what is not as it has to be.
+
+Of one replicaset the tables must hold what its server holds; of two, each row must be one of the two servers' own. Whatever the
+cuts, every row and what is known of it must be the same. Not here: which tuple wins a key that both have.
+"""
+
+from __future__ import annotations
+
+import traceback
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from random import Random
+from typing import Any
+
+from tests.histories.acts import NAMES, PASSING, History
+from tests.histories.play import Held, Played, play
+from tests.oracle import mp
+from tests.oracle.keys import Part, key_of
+from tests.pipeline.deployment import LocalDeployment
+
+Row = dict[str, Any]
+Tables = dict[str, dict[bytes, Row]]
+"""Name of a space to the rows of its table."""
+
+CUTS = ("random", "each", "along")
+"""Ways to cut, beside one batch for all: at random, after each transaction, and while the servers still write."""
+
+UNREAD = "its rows from before the snapshot"
+"""What the reason begins with, for which a vinyl space is refused that is followed from a snapshot."""
+
+OTHER_KEY = "the primary key is not the same"
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What became of a history.
+
+    Parameters
+    ----------
+    played : Played
+    problems : tuple of str
+        Empty where all is as it has to be.
+
+    """
+
+    played: Played
+    problems: tuple[str, ...]
+
+
+def examine(
+    history: History,
+    folder: Path,
+    binary: str | None = None,
+    cuts: Iterable[str] = CUTS,
+) -> Outcome:
+    """Play a history and check its tables.
+
+    Parameters
+    ----------
+    history : History
+    folder : Path
+        An empty one.
+    binary : str, optional
+        The server's program.
+    cuts : iterable of str
+        Of `CUTS`; one batch for all, and a stream that begins with a snapshot, are done always.
+
+    """
+    names = [name for name in CUTS if name in set(cuts)]
+    problems: list[str] = []
+    along: list[LocalDeployment] = []
+
+    def reading(folders: Mapping[str, Path]) -> None:
+        if not along:
+            along.append(_deployment(folder / "along", folders))
+        problems.extend(_caught("along", along[0].run))
+
+    played = play(history, folder / "servers", binary, reading if "along" in names else None)
+    if "along" in names and not along:
+        names.remove("along")
+    first: Tables = {}
+    for name in ("one", *names):
+        deployment = along[0] if name == "along" else _deployment(folder / name, played.folders)
+        budget = {"each": 1, "random": _budgets(history)}.get(name)
+        found = _caught(name, lambda: deployment.run(budget))  # noqa: B023
+        if not found:
+            found = [f"{name}: {text}" for text in _problems(deployment, played)]
+            tables = tables_of(deployment, played)
+            first = first or tables
+            found += [f"{name}, other than in one batch: {text}" for text in differences(first, tables)]
+        problems += found
+    if played.has_checkpoint:
+        problems += _from_snapshot(folder / "snapshot", played)
+    return Outcome(played, tuple(problems))
+
+
+def _deployment(folder: Path, folders: Mapping[str, Path], **settings: Any) -> LocalDeployment:
+    folder.mkdir(parents=True)
+    return LocalDeployment(folder, folders, **settings)
+
+
+def _budgets(history: History) -> list[int]:
+    dice = Random(history.seed)
+    return [dice.choice([1, 200, 500, 1000, 2500]) for _ in range(1000)]
+
+
+def _caught(name: str, run: Callable[[], object]) -> list[str]:
+    try:
+        run()
+    except Exception:  # noqa: BLE001 (whatever the engine raises is a finding)
+        return [f"{name}: raised\n{traceback.format_exc()}"]
+    return []
+
+
+def _from_snapshot(folder: Path, played: Played) -> list[str]:
+    deployment = _deployment(folder, played.folders, start="snapshot")
+    return _caught("snapshot", deployment.run) or [
+        f"snapshot: {text}" for text in _problems(deployment, played, (UNREAD,))
+    ]
+
+
+def names_of(played: Played) -> list[str]:
+    """Return the names that spaces may have had."""
+    return sorted({*NAMES, PASSING, *(name for truth in played.truths for name in truth)})
+
+
+def tables_of(deployment: LocalDeployment, played: Played) -> Tables:
+    """Return the tables of all names, without their typed columns."""
+    return {name: deployment.table(name) for name in names_of(played)}
+
+
+def differences(one: Tables, other: Tables) -> list[str]:
+    """Return in words what differs between two deployments' tables."""
+    found = []
+    for name in one:
+        for key in sorted(one[name].keys() | other[name].keys()):
+            before, after = one[name].get(key), other[name].get(key)
+            if before is None or after is None:
+                found.append(f"{name}: {_shown(before)} became {_shown(after)}")
+            elif before != after:
+                changed = {k: (before[k], after[k]) for k in before if before[k] != after.get(k)}
+                found.append(f"{name}: {_shown(before)}: {changed}")
+    return found
+
+
+def _shown(row: Row | None) -> str:
+    return "no row" if row is None else f"{mp.decode(row['_tuple'])} (lsn {row['_lsn']})"
+
+
+def _problems(deployment: LocalDeployment, played: Played, excused: tuple[str, ...] = ()) -> list[str]:
+    """Return what is wrong with a deployment's tables by themselves.
+
+    Parameters
+    ----------
+    deployment : LocalDeployment
+    played : Played
+    excused : tuple of str
+        What the reasons of refused spaces begin with that may be refused.
+
+    """
+    found = [f"{name}: refused: {why}" for name, why in refused(deployment).items() if not why.startswith(excused or "\0")]
+    skipped = set(refused(deployment))
+    for table in ("_gaps", "_pending", "_quarantine"):
+        found += [f"{table} has {row}" for row in deployment.rows(table)[:3]]
+    for name in names_of(played):
+        if name in skipped:
+            continue
+        held = [truth.get(name, Held((), ())) for truth in played.truths]
+        table = [row["_tuple"] for row in deployment.table(name).values()]
+        if len(held) == 1:
+            found += [f"{name}: {text}" for text in _other_than(held[0], table)]
+        else:
+            found += [f"{name}: {text}" for text in _of_neither(held, table)]
+    return found
+
+
+def refused(deployment: LocalDeployment) -> dict[str, str]:
+    """Return by name the reasons for which spaces are refused now."""
+    newest: dict[tuple[int, int], Row] = {}
+    for row in sorted(deployment.rows("_schema", ["epoch", "replicaset_id", "space_id", "name", "state"]), key=lambda row: int(row["epoch"])):
+        newest[row["replicaset_id"], row["space_id"]] = row
+    rows = [row for row in newest.values() if row["state"].startswith("refused: ")]
+    return {row["name"]: row["state"].removeprefix("refused: ") for row in rows}
+
+
+def _other_than(held: Held, table: list[bytes]) -> list[str]:
+    lacking = [tuple_ for tuple_ in held.tuples if tuple_ not in set(table)]
+    extra = [tuple_ for tuple_ in table if tuple_ not in set(held.tuples)]
+    found = [f"lacks {mp.decode(one)}" for one in lacking] + [f"has {mp.decode(one)}" for one in extra]
+    return found if found or len(table) == len(held.tuples) else [f"has {len(table)} rows for {len(held.tuples)}"]
+
+
+def _of_neither(held: list[Held], table: list[bytes]) -> list[str]:
+    """Compare a table with what two servers hold: who alone has a key has it there, too; else it is one of both."""
+    keys = {one.parts for one in held if one.parts}
+    if len({tuple(number for number, _ in parts) for parts in keys}) > 1:
+        return []  # their rows do not meet
+    parts = _parts(keys)
+    own = [{key_of(mp.split_array(one), parts): one for one in side.tuples} for side in held]
+    rows = {key_of(mp.split_array(one), parts): one for one in table}
+    found = []
+    for key in sorted({*own[0], *own[1], *rows}, key=repr):
+        allowed = [side[key] for side in own if key in side]
+        if rows.get(key) not in allowed and (allowed or key in rows):
+            row = None if key not in rows else mp.decode(rows[key])
+            found.append(f"has {row} where the servers have {[mp.decode(one) for one in allowed]}")
+    return found
+
+
+def _parts(keys: set[tuple[tuple[int, str], ...]]) -> tuple[Part, ...]:
+    """Return one key in which all of some keys compare: `integer` holds where one says so."""
+    wide = [part for parts in keys for part in parts]
+    numbers = sorted({number for number, _ in wide}, key=lambda n: [number for number, _ in wide].index(n))
+    types = {number: {kind for other, kind in wide if other == number} for number in numbers}
+    return tuple(Part(n - 1, types[n].pop() if len(types[n]) == 1 else "scalar", "") for n in numbers)
