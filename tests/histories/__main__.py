@@ -1,7 +1,7 @@
 """Plays many histories and says which ones give other tables: `python -m tests.histories --seeds 0:500`.
 
-Prints how many acts of each kind were done and refused, how far it is, and of each seed that fails its history, made as small
-as the given time allows, with all that was done in Lua. `--replay FILE` does such a history again.
+Prints how many acts of each kind were done and refused, how far it is, and of each seed that fails its history, made
+as small as the given time allows, with all that was done in Lua. `--replay FILE` does such a history again.
 """
 
 from __future__ import annotations
@@ -40,9 +40,13 @@ def _options(arguments: Sequence[str] | None) -> argparse.Namespace:
     parser.add_argument("--seeds", default="0:100", help="FIRST:LAST, the last one not included")
     parser.add_argument("--sides", type=int, default=1, choices=(1, 2), help="how many replicasets")
     parser.add_argument("--length", type=int, default=30, help="about how many steps each server does")
-    parser.add_argument("--server", action="append", help="path of a tarantool; by default those of TARANTOOL")
+    parser.add_argument(
+        "--server", action="append", help="path of a tarantool; by default those of TARANTOOL"
+    )
     parser.add_argument("--cuts", default=",".join(CUTS), help="of: " + ", ".join(CUTS))
-    parser.add_argument("--shrink", type=float, default=300.0, help="seconds for making a failing history small")
+    parser.add_argument(
+        "--shrink", type=float, default=300.0, help="seconds for making a failing history small"
+    )
     parser.add_argument("--replay", type=Path, help="a file with one history in JSON")
     found = parser.parse_args(arguments)
     found.cuts = found.cuts.split(",")
@@ -52,15 +56,17 @@ def _options(arguments: Sequence[str] | None) -> argparse.Namespace:
 def _soak(options: argparse.Namespace, binary: str) -> int:
     first, last = map(int, options.seeds.split(":"))
     answers: Counter[tuple[str, str]] = Counter()
-    failing, began = [], time.monotonic()
+    failing, refused, began = [], 0, time.monotonic()
     for done, seed in enumerate(range(first, last), start=1):
         outcome = examined(history(seed, options.sides, options.length), binary, options.cuts)
         answers += outcome.played.answers
+        refused += outcome.is_refused
         if outcome.problems:
             failing.append(seed)
             print(report(outcome, binary, options.cuts, options.shrink), flush=True)
         if done % 10 == 0 or seed == last - 1:
-            print(f"{binary}: {done} done, {time.monotonic() - began:.0f} s, failing: {failing}", flush=True)
+            passed = f"{done} done ({refused} with refused tables) in {time.monotonic() - began:.0f} s"
+            print(f"{binary}: {passed}, failing: {failing}", flush=True)
     for kind in sorted({kind for kind, _ in answers}):
         print(f"  {kind:20} {answers[kind, 'done']:7} done {answers[kind, 'refused']:7} refused")
     return len(failing)
@@ -97,7 +103,10 @@ def report(outcome: Outcome, binary: str | None, cuts: Sequence[str] = CUTS, sec
         again = outcome
     lines = [f"seed {whole.seed}, {whole.sides} side(s): {len(outcome.problems)} problems, {whole.size} acts"]
     lines += [f"  {text}" for text in outcome.problems[:5]]
-    lines += [f"made small, {again.played.history.size} acts:", *(f"  {text}" for text in again.problems[:10])]
+    lines += [
+        f"made small, {again.played.history.size} acts:",
+        *(f"  {text}" for text in again.problems[:10]),
+    ]
     lines += ["which did:", *again.played.said, "and is:", again.played.history.to_json()]
     return "\n".join(lines)
 

@@ -286,13 +286,13 @@ end
 
 -- Changes of a format: each takes the fields and a die and changes them.
 local CHANGE = {}
-function CHANGE.add(fields, die, name)
-    local kind = pick({'unsigned', 'string', 'integer', 'number', 'any', 'boolean', 'map'}, die)
-    table.insert(fields, {name = name, type = kind, is_nullable = true})
-end
+function CHANGE.add(fields, _, name, kind) table.insert(fields, {name = name, type = kind, is_nullable = true}) end
 function CHANGE.nullable(fields, die) pick(fields, die).is_nullable = true end
 function CHANGE.strict(fields, die) pick(fields, die).is_nullable = nil end
-function CHANGE.rename(fields, die, name) pick(fields, die).name = name end
+function CHANGE.rename(fields, die, name)
+    local field = pick(fields, die)
+    field.name = name == '+' and 'r' .. field.type or name
+end
 function CHANGE.widen(fields, die)
     local field = pick(fields, die)
     field.type = WIDER[field.type] or field.type
@@ -307,11 +307,11 @@ end
 function CHANGE.cut(fields) table.remove(fields) end
 function CHANGE.forget(fields) for i = #fields, 1, -1 do fields[i] = nil end end
 
-function DO.format(name, change, dice, field)
+function DO.format(name, change, dice, field, kind)
     local space = space_of(name)
     local fields = formatted(space)
     if #fields == 0 and change ~= 'add' then error('no format') end
-    CHANGE[change](fields, new_die(dice), field)
+    CHANGE[change](fields, new_die(dice), field, kind)
     format(space, fields)
 end
 
@@ -326,10 +326,11 @@ function DO.formalize(name)
     format(space, fields)
 end
 
-function DO.alter_key(name, dice)
+function DO.alter_key(name, dice) DO.alter_key_to(name, parts_of(space_of(name), new_die(dice))) end
+
+function DO.alter_key_to(name, parts)
     local space = space_of(name)
     primary(space)
-    local parts = parts_of(space, new_die(dice))
     say('box.space["', name, '"].index.pk:alter(', {parts = parts}, ')')
     space.index[0]:alter({parts = parts})
 end
@@ -357,10 +358,10 @@ function DO.drop_key(name)
     space_of(name).index[0]:drop()
 end
 
-function DO.create_key(name, dice)
+function DO.create_key(name, dice, parts)
     local space = space_of(name)
     if space.index[0] ~= nil then error('has a primary key') end
-    index(space, 'pk', {parts = parts_of(space, new_die(dice))})
+    index(space, 'pk', {parts = parts or parts_of(space, new_die(dice))})
 end
 
 function DO.create_secondary(name, dice)
@@ -376,7 +377,13 @@ end
 
 local M = {}
 
-local function do_one(act) return pcall(DO[act[1]], unpack(act, 2)) end
+local function do_one(act)
+    local arguments = {}
+    for i = 2, #act do
+        if act[i] ~= box.NULL then arguments[i - 1] = act[i] end
+    end
+    return pcall(DO[act[1]], unpack(arguments, 1, #act - 1))
+end
 
 local function told(err) return (tostring(err):gsub('^[^ ]*acts.lua:%d+: ', '')) end
 
@@ -445,7 +452,7 @@ function M.play(act)
     return {ok and 'done' or told(err)}, said
 end
 
--- Returns {name, parts of the primary key, tuples in hex} of each space that belongs to the replicaset.
+-- Returns {name, parts of the primary key, tuples in hex, fields of the format} of each space that belongs to the replicaset.
 function M.truth()
     local found = {}
     for _, row in box.space._space:pairs() do
@@ -458,7 +465,9 @@ function M.truth()
                 for _, tuple in space:pairs() do table.insert(tuples, (string.hex(msgpack.encode(tuple)))) end
                 for i, part in ipairs(space.index[0].parts) do parts[i] = {part.fieldno, part.type} end
             end
-            table.insert(found, {row[3], parts, tuples})
+            local fields = {}
+            for i, field in ipairs(formatted(space)) do fields[i] = {field.name, field.type} end
+            table.insert(found, {row[3], parts, tuples, fields})
         end
     end
     return found

@@ -20,8 +20,12 @@ PASSING = "tmp"
 """The name that a space has while two names are swapped, or a space is rebuilt."""
 
 KEYS = 9
-FIELDS = ("id", "name", "n", "v", "w")
+FIELDS = ("id", "name", "n", "k")
+MORE_FIELDS = ("m0", "m1")
 NEW_FIELDS = ("v", "w", "x", "y")
+OWN_NAME = "+"
+"""Instead of a field's new name: one that tells its type."""
+
 KEY_TYPES = ("unsigned", "string", "integer", "number")
 TYPES = (*KEY_TYPES, "any", "scalar", "boolean", "double", "decimal", "uuid", "map", "array")
 ROW_KINDS = {"insert": 5, "replace": 8, "update": 6, "upsert": 6, "delete": 5}
@@ -102,17 +106,18 @@ def history(seed: int, sides: int = 1, length: int = 30) -> History:
     ----------
     seed : int
     sides : int
-        1, or 2 for servers that are replicasets of their own with spaces of the same names.
+        1, or 2 for servers that are replicasets of their own with spaces of the same names. Nearly always these
+        keep to definitions that one table can have; else they are refused, and show little.
     length : int
         About how many steps each server does.
 
     """
     dice = Random(f"{seed} {sides} {length}")
-    key = _key_of_all(dice) if sides > 1 else None
-    writers = [_Writer(Random(dice.random()), key) for _ in range(sides)]
-    begun = [list(writer.begin()) for writer in writers]
-    if sides > 1:
-        begun = [begun[0]] * sides
+    shape = _shape(dice) if sides > 1 and dice.random() < 0.9 else None
+    writers = [_Writer(Random(dice.random()), shape) for _ in range(sides)]
+    begun = [list(writers[0].begin())] * sides
+    for writer in writers:
+        writer.used = set(writers[0].used)
     steps = [Step(side, act) for side, acts in enumerate(begun) for act in acts]
     for _ in range(sides * length):
         side = dice.randrange(sides)
@@ -120,19 +125,46 @@ def history(seed: int, sides: int = 1, length: int = 30) -> History:
     return History(seed, sides, dice.choice([0, 0, 1500]), tuple(steps))
 
 
-_Key = tuple[list[list[Any]], list[dict[str, Any]] | None]
-"""Parts of a primary key, and the first fields of a format for it (None: no format)."""
+Fields = list[dict[str, Any]]
+Parts = list[list[Any]]
 
 
-def _key_of_all(dice: Random) -> _Key:
-    """Return one key for the spaces of all names, that they can meet whatever they are renamed to."""
-    return _key(dice, dice.random() < 0.8)
+@dataclass(frozen=True)
+class _Shape:
+    """What the definitions of several replicasets have in common, that one table can hold their rows.
+
+    Parameters
+    ----------
+    parts, other_parts : list
+        The key that every space begins with, and one that it may get.
+    fields : list or None
+        The first fields of every format; None: no space has one.
+    types : dict of str to str
+        The type of each further field, by its name.
+
+    """
+
+    parts: Parts
+    other_parts: Parts
+    fields: Fields | None
+    types: dict[str, str]
 
 
-def _key(dice: Random, has_format: bool) -> _Key:
+def _shape(dice: Random) -> _Shape:
+    parts, fields = _key(dice, dice.random() < 0.8)
+    if fields is None:
+        other = parts[::-1] if len(parts) > 1 else [[parts[0][0] % 2 + 1, dice.choice(KEY_TYPES)]]
+    else:
+        able = [[place, one["type"]] for place, one in enumerate(fields, start=1) if one["type"] in KEY_TYPES]
+        other = dice.sample(able, dice.randint(1, min(2, len(able)))) if able else parts[::-1]
+    return _Shape(parts, other, fields, {name: dice.choice(TYPES) for name in (*MORE_FIELDS, *NEW_FIELDS)})
+
+
+def _key(dice: Random, has_format: bool) -> tuple[Parts, Fields | None]:
+    """Return parts of a primary key, and the first fields of a format for it."""
     count = dice.choice([1, 1, 1, 2])
     width = dice.randint(count, 4)
-    types = [dice.choice(KEY_TYPES)] + [dice.choice(TYPES) for _ in range(width - 1)]
+    types = [dice.choice(TYPES) for _ in range(width)]
     places = dice.sample(range(width), count) if dice.random() < 0.3 else list(range(count))
     for place in places:
         types[place] = dice.choice(KEY_TYPES)
@@ -140,17 +172,19 @@ def _key(dice: Random, has_format: bool) -> _Key:
     if not has_format:
         return parts, None
     if dice.random() < 0.15:  # a part that is narrower than its field
-        types[places[0]] = {"unsigned": "integer", "integer": "number"}.get(types[places[0]], types[places[0]])
+        types[places[0]] = {"unsigned": "integer", "integer": "number"}.get(
+            types[places[0]], types[places[0]]
+        )
     names = dice.sample(FIELDS, width)
     return parts, [{"name": name, "type": kind} for name, kind in zip(names, types, strict=True)]
 
 
 class _Writer:
-    """Writes the steps of one server; holds which names are likely in use."""
+    """Writes the steps of one server; `used` holds the names that are likely in use."""
 
-    def __init__(self, dice: Random, key: _Key | None) -> None:
-        self._dice, self._key_of_all = dice, key
-        self._used: set[str] = set()
+    def __init__(self, dice: Random, shape: _Shape | None) -> None:
+        self._dice, self._shape = dice, shape
+        self.used: set[str] = set()
         self._kinds: list[tuple[int, Callable[[], list[Act]]]] = [
             (60, self._rows),
             (7, self._create),
@@ -168,7 +202,7 @@ class _Writer:
     def begin(self) -> Iterator[Act]:
         """Yield the first steps: some spaces with rows."""
         for name in self._dice.sample(NAMES, self._dice.randint(1, 3)):
-            self._used.add(name)
+            self.used.add(name)
             yield self._created(name)
             for _ in range(self._dice.randint(0, 3)):
                 yield self._row("replace", name)
@@ -176,14 +210,9 @@ class _Writer:
     def step(self) -> list[Act]:
         """Return the next steps."""
         chance = self._dice.random()
-        if chance < 0.04:
-            return [["checkpoint"]]
-        if chance < 0.06:
-            return [["restart"]]
-        if chance < 0.07:
-            return [["kill"]]
-        if chance < 0.10:
-            return [["read"]]
+        for limit, kind in ((0.04, "checkpoint"), (0.06, "restart"), (0.07, "kill"), (0.10, "read")):
+            if chance < limit:
+                return [[kind]]
         if chance < 0.50:
             acts = [act for _ in range(self._dice.randint(1, 5)) for act in self._acts()]
             ending = "rollback" if self._dice.random() < 0.04 else "commit"
@@ -191,13 +220,13 @@ class _Writer:
         return self._acts()
 
     def _acts(self) -> list[Act]:
-        weights, kinds = zip(*self._kinds, strict=True)
-        return self._dice.choices(kinds, weights)[0]()
+        weights = [weight for weight, _ in self._kinds]
+        return self._dice.choices(self._kinds, weights)[0][1]()
 
     def _name(self) -> str:
         """Return a name that is likely in use, or now and then any."""
-        if self._used and self._dice.random() < 0.93:
-            return self._dice.choice(sorted(self._used))
+        if self.used and self._dice.random() < 0.93:
+            return self._dice.choice(sorted(self.used))
         return self._dice.choice(NAMES)
 
     def _number(self) -> int:
@@ -207,16 +236,15 @@ class _Writer:
         return [kind, name, self._dice.randrange(KEYS), self._number()]
 
     def _rows(self) -> list[Act]:
-        name = self._name()
-        count = self._dice.choice([1, 1, 1, 2, 4])
-        return [self._row(kind, name) for kind in self._dice.choices(list(ROW_KINDS), ROW_KINDS.values(), k=count)]
+        name, count = self._name(), self._dice.choice([1, 1, 1, 2, 4])
+        kinds = self._dice.choices(list(ROW_KINDS), list(ROW_KINDS.values()), k=count)
+        return [self._row(kind, name) for kind in kinds]
 
     def _created(self, name: str) -> Act:
-        dice = self._dice
-        key: _Key = _key(dice, dice.random() < 0.75)
-        if self._key_of_all is not None and dice.random() < 0.95:
-            key = self._key_of_all
-        parts, fields = key
+        dice, shape = self._dice, self._shape
+        parts, fields = _key(dice, dice.random() < 0.75)
+        if shape is not None:
+            parts, fields = shape.parts, shape.fields
         options: dict[str, Any] = {}
         if dice.random() < 0.5:
             options["id"] = 600 + dice.randrange(4)
@@ -225,35 +253,39 @@ class _Writer:
         elif dice.random() < 0.04:
             options[dice.choice(["temporary", "is_local"])] = True
         if fields is not None:
-            more = [{"name": f"m{i}", "type": dice.choice(TYPES)} for i in range(dice.choice([0, 0, 1, 2]))]
-            for field in more:
-                if dice.random() < 0.5:
-                    field["is_nullable"] = True  # type: ignore[assignment]
+            more = [self._field(f"m{i}") for i in range(dice.choice([0, 0, 1, 2]))]
             options["format"] = [*fields, *more]
         index: dict[str, Any] = {"parts": parts}
         if len(parts) == 1 and "engine" not in options and dice.random() < 0.1:
             index["type"] = "hash"
         return ["create", name, options, index if dice.random() < 0.95 else None]
 
+    def _field(self, name: str) -> dict[str, Any]:
+        kind = self._type(name)
+        return {"name": name, "type": kind, **({"is_nullable": True} if self._dice.random() < 0.5 else {})}
+
+    def _type(self, name: str) -> str:
+        return self._dice.choice(TYPES) if self._shape is None else self._shape.types[name]
+
     def _create(self) -> list[Act]:
-        free = [name for name in NAMES if name not in self._used]
+        free = [name for name in NAMES if name not in self.used]
         name = self._dice.choice(free) if free and self._dice.random() < 0.9 else self._dice.choice(NAMES)
-        self._used.add(name)
+        self.used.add(name)
         rows = [self._row("replace", name) for _ in range(self._dice.randint(0, 3))]
         return [self._created(name), *rows]
 
     def _drop(self) -> list[Act]:
         name = self._name()
-        self._used.discard(name)
+        self.used.discard(name)
         if self._dice.random() < 0.5:  # the same name again
-            self._used.add(name)
+            self.used.add(name)
             return [["drop", name], self._created(name), self._row("replace", name)]
         return [["drop", name]]
 
     def _rename(self) -> list[Act]:
         name, new = self._name(), self._dice.choice(NAMES)
-        self._used.discard(name)
-        self._used.add(new)
+        self.used.discard(name)
+        self.used.add(new)
         return [["rename", name, new]]
 
     def _swap(self) -> list[Act]:
@@ -268,28 +300,36 @@ class _Writer:
         return [made, *filled, ["drop", name], ["rename", PASSING, name]]
 
     def _format(self) -> list[Act]:
-        if self._dice.random() < 0.1:
-            return [["formalize", self._name()]]
-        changes = {"add": 5, "nullable": 3, "rename": 4, "widen": 5, "retype": 2, "exchange": 1, "cut": 2}
-        changes |= {"strict": 1, "forget": 1}
-        change = self._dice.choices(list(changes), changes.values())[0]
-        return [["format", self._name(), change, self._number(), self._dice.choice(NEW_FIELDS)]]
+        dice, name = self._dice, self._name()
+        if dice.random() < 0.1:
+            return [["formalize", name]]
+        changes = {"add": 5, "nullable": 3, "rename": 4, "widen": 5, "cut": 2, "strict": 1, "forget": 1}
+        if self._shape is None:
+            changes |= {"retype": 2, "exchange": 1}
+        change = dice.choices(list(changes), list(changes.values()))[0]
+        new = dice.choice(NEW_FIELDS)
+        if change == "rename":
+            new = dice.choice((*NEW_FIELDS, *FIELDS)) if self._shape is None else OWN_NAME
+        return [["format", name, change, self._number(), new, self._type(new) if change == "add" else None]]
 
     def _alter_key(self) -> list[Act]:
-        chance = self._dice.random()
-        if chance < 0.2 or (self._key_of_all is not None and chance < 0.7):
-            return [["widen_key", self._name()]]
+        dice, name, chance = self._dice, self._name(), self._dice.random()
+        if chance < 0.2:
+            return [["widen_key", name]]
         if chance < 0.25:
-            return [["rename_key", self._name(), self._dice.choice(["pk", "first"])]]
-        return [["alter_key", self._name(), self._number()]]
+            return [["rename_key", name, dice.choice(["pk", "first"])]]
+        if self._shape is not None:
+            return [["alter_key_to", name, dice.choice([self._shape.parts, self._shape.other_parts])]]
+        return [["alter_key", name, self._number()]]
 
     def _new_key(self) -> list[Act]:
         name = self._name()
+        made = ["create_key", name, self._number(), self._shape.parts if self._shape is not None else None]
         if self._dice.random() < 0.15:
-            return [["create_key", name, self._number()]]
+            return [made]
         if self._dice.random() < 0.15:
             return [["drop_key", name]]
-        return [["drop_key", name], ["create_key", name, self._number()], self._row("replace", name)]
+        return [["drop_key", name], made, self._row("replace", name)]
 
     def _index(self) -> list[Act]:
         kind = self._dice.choice(["create_secondary", "drop_secondary"])

@@ -1,7 +1,7 @@
 """Aggregates the logs of a played history, cut into batches in various ways, and says what is not as it has to be.
 
-Of one replicaset the tables must hold what its server holds; of two, each row must be one of the two servers' own. Whatever the
-cuts, every row and what is known of it must be the same. Not here: which tuple wins a key that both have.
+Of one replicaset the tables must hold what its server holds; of two, each row must be one of the two servers' own.
+Whatever the cuts, every row and what is known of it must be the same. Not here: what it must be (`known`).
 """
 
 from __future__ import annotations
@@ -9,11 +9,14 @@ from __future__ import annotations
 import traceback
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from random import Random
 from typing import Any
 
+from pipeline.commit.records import REFUSED
 from tests.histories.acts import NAMES, PASSING, History
+from tests.histories.known import unlike_the_logs, unlike_the_tuples
 from tests.histories.play import Held, Played, play
 from tests.oracle import mp
 from tests.oracle.keys import Part, key_of
@@ -29,7 +32,8 @@ CUTS = ("random", "each", "along")
 UNREAD = "its rows from before the snapshot"
 """What the reason begins with, for which a vinyl space is refused that is followed from a snapshot."""
 
-OTHER_KEY = "the primary key is not the same"
+DISAGREEMENTS = ("the primary key is not the same", "the field ")
+"""What the reasons begin with, for which a table of replicasets is refused that contradict each other."""
 
 
 @dataclass(frozen=True)
@@ -41,11 +45,14 @@ class Outcome:
     played : Played
     problems : tuple of str
         Empty where all is as it has to be.
+    is_refused : bool
+        Whether tables were refused since two replicasets contradict each other: their rows were not looked at.
 
     """
 
     played: Played
     problems: tuple[str, ...]
+    is_refused: bool = False
 
 
 def examine(
@@ -77,22 +84,46 @@ def examine(
         problems.extend(_caught("along", along[0].run))
 
     played = play(history, folder / "servers", binary, reading if "along" in names else None)
-    if "along" in names and not along:
-        names.remove("along")
-    first: Tables = {}
-    for name in ("one", *names):
-        deployment = along[0] if name == "along" else _deployment(folder / name, played.folders)
-        budget = {"each": 1, "random": _budgets(history)}.get(name)
-        found = _caught(name, lambda: deployment.run(budget))  # noqa: B023
-        if not found:
-            found = [f"{name}: {text}" for text in _problems(deployment, played)]
+    if not along:
+        names = [name for name in names if name != "along"]
+    budgets: dict[str, int | list[int]] = {"each": 1, "random": _budgets(history)}
+    done: dict[str, LocalDeployment] = {}
+    for name in ("one", *names, *(["snapshot"] if played.has_checkpoint else [])):
+        start = "snapshot" if name == "snapshot" else "logs"
+        deployment = along[0] if name == "along" else _deployment(folder / name, played.folders, start=start)
+        raised = _caught(name, partial(deployment.run, budgets.get(name)))
+        problems += raised
+        if not raised:
+            done[name] = deployment
+    if any(
+        why.startswith(DISAGREEMENTS) for one in done.values() for why in refused(one, ever=True).values()
+    ):
+        return Outcome(played, tuple(problems), is_refused=True)
+    return Outcome(played, (*problems, *_compared(done, played)))
+
+
+def _compared(done: Mapping[str, LocalDeployment], played: Played) -> list[str]:
+    """Return what is wrong with the tables of deployments, by the name of each."""
+    problems = []
+    first: Tables | None = None
+    for name, deployment in done.items():
+        found = _problems(deployment, played, (UNREAD,) if name == "snapshot" else ())
+        if name != "snapshot":
             tables = tables_of(deployment, played)
-            first = first or tables
-            found += [f"{name}, other than in one batch: {text}" for text in differences(first, tables)]
-        problems += found
-    if played.has_checkpoint:
-        problems += _from_snapshot(folder / "snapshot", played)
-    return Outcome(played, tuple(problems))
+            if first is None:
+                first = tables
+                found += _known(deployment, played)
+            found += [f"other than in one batch: {text}" for text in differences(first, tables)]
+        problems += [f"{name}: {text}" for text in found]
+    return problems
+
+
+def _known(deployment: LocalDeployment, played: Played) -> list[str]:
+    names = set(names_of(played)) - set(refused(deployment))
+    found = unlike_the_logs(deployment, played.folders.values(), sorted(names))
+    if len(played.truths) == 1:
+        found += unlike_the_tuples(deployment, played.truths[0])
+    return found
 
 
 def _deployment(folder: Path, folders: Mapping[str, Path], **settings: Any) -> LocalDeployment:
@@ -108,16 +139,9 @@ def _budgets(history: History) -> list[int]:
 def _caught(name: str, run: Callable[[], object]) -> list[str]:
     try:
         run()
-    except Exception:  # noqa: BLE001 (whatever the engine raises is a finding)
+    except Exception:  # whatever the engine raises is a finding
         return [f"{name}: raised\n{traceback.format_exc()}"]
     return []
-
-
-def _from_snapshot(folder: Path, played: Played) -> list[str]:
-    deployment = _deployment(folder, played.folders, start="snapshot")
-    return _caught("snapshot", deployment.run) or [
-        f"snapshot: {text}" for text in _problems(deployment, played, (UNREAD,))
-    ]
 
 
 def names_of(played: Played) -> list[str]:
@@ -159,36 +183,43 @@ def _problems(deployment: LocalDeployment, played: Played, excused: tuple[str, .
         What the reasons of refused spaces begin with that may be refused.
 
     """
-    found = [f"{name}: refused: {why}" for name, why in refused(deployment).items() if not why.startswith(excused or "\0")]
-    skipped = set(refused(deployment))
+    reasons = refused(deployment)
+    found = [
+        f"{name}: refused: {why}" for name, why in reasons.items() if not why.startswith(excused or "\0")
+    ]
     for table in ("_gaps", "_pending", "_quarantine"):
         found += [f"{table} has {row}" for row in deployment.rows(table)[:3]]
     for name in names_of(played):
-        if name in skipped:
+        if name in reasons:
             continue
-        held = [truth.get(name, Held((), ())) for truth in played.truths]
-        table = [row["_tuple"] for row in deployment.table(name).values()]
-        if len(held) == 1:
-            found += [f"{name}: {text}" for text in _other_than(held[0], table)]
-        else:
-            found += [f"{name}: {text}" for text in _of_neither(held, table)]
+        held = [truth.get(name, Held()) for truth in played.truths]
+        tuples = [row["_tuple"] for row in deployment.table(name).values()]
+        wrong = _other_than(held[0], tuples) if len(held) == 1 else _of_neither(held, tuples)
+        found += [f"{name}: {text}" for text in wrong]
     return found
 
 
-def refused(deployment: LocalDeployment) -> dict[str, str]:
-    """Return by name the reasons for which spaces are refused now."""
-    newest: dict[tuple[int, int], Row] = {}
-    for row in sorted(deployment.rows("_schema", ["epoch", "replicaset_id", "space_id", "name", "state"]), key=lambda row: int(row["epoch"])):
-        newest[row["replicaset_id"], row["space_id"]] = row
-    rows = [row for row in newest.values() if row["state"].startswith("refused: ")]
-    return {row["name"]: row["state"].removeprefix("refused: ") for row in rows}
+def refused(deployment: LocalDeployment, *, ever: bool = False) -> dict[str, str]:
+    """Return by name, of the space and of its table, why spaces are refused now, or have ever been."""
+    newest: dict[Any, Row] = {}
+    rows = deployment.rows("_schema", ["epoch", "replicaset_id", "space_id", "name", "table_name", "state"])
+    for number, row in enumerate(sorted(rows, key=lambda row: int(row["epoch"]))):
+        newest[number if ever else (row["replicaset_id"], row["space_id"])] = row
+    found: dict[str, str] = {}
+    for row in newest.values():
+        if row["state"].startswith(REFUSED):
+            reason = row["state"].removeprefix(REFUSED)
+            found |= {row["name"]: reason, row["table_name"] or row["name"]: reason}
+    return found
 
 
 def _other_than(held: Held, table: list[bytes]) -> list[str]:
     lacking = [tuple_ for tuple_ in held.tuples if tuple_ not in set(table)]
     extra = [tuple_ for tuple_ in table if tuple_ not in set(held.tuples)]
     found = [f"lacks {mp.decode(one)}" for one in lacking] + [f"has {mp.decode(one)}" for one in extra]
-    return found if found or len(table) == len(held.tuples) else [f"has {len(table)} rows for {len(held.tuples)}"]
+    if not found and len(table) != len(held.tuples):
+        found.append(f"has {len(table)} rows for {len(held.tuples)}")
+    return found
 
 
 def _of_neither(held: list[Held], table: list[bytes]) -> list[str]:
@@ -209,8 +240,8 @@ def _of_neither(held: list[Held], table: list[bytes]) -> list[str]:
 
 
 def _parts(keys: set[tuple[tuple[int, str], ...]]) -> tuple[Part, ...]:
-    """Return one key in which all of some keys compare: `integer` holds where one says so."""
-    wide = [part for parts in keys for part in parts]
-    numbers = sorted({number for number, _ in wide}, key=lambda n: [number for number, _ in wide].index(n))
+    """Return one key in which the tuples of all of some keys compare."""
+    wide = [part for parts in sorted(keys) for part in parts]
+    numbers = list(dict.fromkeys(number for number, _ in wide))
     types = {number: {kind for other, kind in wide if other == number} for number in numbers}
     return tuple(Part(n - 1, types[n].pop() if len(types[n]) == 1 else "scalar", "") for n in numbers)

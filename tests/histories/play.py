@@ -35,11 +35,14 @@ class Held:
         Field (from 1) and type of each part of the primary key; empty without one.
     tuples : tuple of bytes
         Exact MessagePack, sorted.
+    fields : tuple of (str, str)
+        Name and type of each field of the format.
 
     """
 
-    parts: tuple[tuple[int, str], ...]
-    tuples: tuple[bytes, ...]
+    parts: tuple[tuple[int, str], ...] = ()
+    tuples: tuple[bytes, ...] = ()
+    fields: tuple[tuple[str, str], ...] = ()
 
 
 Truth = Mapping[str, Held]
@@ -102,7 +105,9 @@ def play(
     folders = {SIDES[side]: folder / SIDES[side] for side in range(history.sides)}
     played = Played(history, folders)
     with ExitStack() as stack:
-        servers = [stack.enter_context(_server(history, folders, side, binary)) for side in range(history.sides)]
+        servers = [
+            stack.enter_context(_server(history, folders, side, binary)) for side in range(history.sides)
+        ]
         for step in history.steps:
             if step.act[0] == "read":
                 if reading is not None:
@@ -202,7 +207,7 @@ def _restart(server: Tarantool, *, is_clean: bool) -> None:
 
 def _truth(server: Tarantool) -> Truth:
     found = {}
-    for name, parts, tuples in _eval(server, "return {histories.truth()}")[0]:
+    for name, parts, tuples, fields in _eval(server, "return {histories.truth()}")[0]:
         exact = tuple(sorted(bytes.fromhex(one) for one in tuples))
-        found[name] = Held(tuple((number, kind) for number, kind in parts), exact)
+        found[name] = Held(tuple(map(tuple, parts)), exact, tuple(map(tuple, fields)))
     return found
