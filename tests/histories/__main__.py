@@ -18,6 +18,7 @@ from pathlib import Path
 
 from tests.histories.acts import History, history, history_from
 from tests.histories.check import CUTS, Outcome, examine
+from tests.histories.play import UnplayableError
 from tests.histories.shrink import shrink
 from tests.live.server import find_servers
 
@@ -56,9 +57,13 @@ def _options(arguments: Sequence[str] | None) -> argparse.Namespace:
 def _soak(options: argparse.Namespace, binary: str) -> int:
     first, last = map(int, options.seeds.split(":"))
     answers: Counter[tuple[str, str]] = Counter()
-    failing, refused, began = [], 0, time.monotonic()
+    failing, refused, unplayable, began = [], 0, [], time.monotonic()
     for done, seed in enumerate(range(first, last), start=1):
-        outcome = examined(history(seed, options.sides, options.length), binary, options.cuts)
+        try:
+            outcome = examined(history(seed, options.sides, options.length), binary, options.cuts)
+        except UnplayableError:
+            unplayable.append(seed)
+            continue
         answers += outcome.played.answers
         refused += outcome.is_refused
         if outcome.problems:
@@ -67,6 +72,7 @@ def _soak(options: argparse.Namespace, binary: str) -> int:
         if done % 10 == 0 or seed == last - 1:
             passed = f"{done} done ({refused} with refused tables) in {time.monotonic() - began:.0f} s"
             print(f"{binary}: {passed}, failing: {failing}", flush=True)
+    print(f"{binary}: could not start again: {unplayable}")
     for kind in sorted({kind for kind, _ in answers}):
         print(f"  {kind:20} {answers[kind, 'done']:7} done {answers[kind, 'refused']:7} refused")
     return len(failing)
@@ -97,7 +103,7 @@ def report(outcome: Outcome, binary: str | None, cuts: Sequence[str] = CUTS, sec
 
     """
     whole = outcome.played.history
-    small = shrink(whole, lambda one: bool(examined(one, binary, cuts).problems), seconds)
+    small = shrink(whole, lambda one: _fails(one, binary, cuts), seconds)
     again = examined(small, binary, cuts)
     if not again.problems:  # it does not always fail
         again = outcome
@@ -109,6 +115,13 @@ def report(outcome: Outcome, binary: str | None, cuts: Sequence[str] = CUTS, sec
     ]
     lines += ["which did:", *again.played.said, "and is:", again.played.history.to_json()]
     return "\n".join(lines)
+
+
+def _fails(history_: History, binary: str | None, cuts: Sequence[str]) -> bool:
+    try:
+        return bool(examined(history_, binary, cuts).problems)
+    except UnplayableError:
+        return False
 
 
 def _replay(text: str, binary: str, cuts: Sequence[str]) -> bool:

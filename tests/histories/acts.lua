@@ -2,6 +2,7 @@
 -- An act names spaces and holds dice; which field or value a die means depends on what is there when the act is done,
 -- so an act keeps its sense when others of the history are left out.
 local ffi = require('ffi')
+local fiber = require('fiber')
 local json = require('json')
 local msgpack = require('msgpack')
 local decimal = require('decimal')
@@ -257,6 +258,20 @@ function DO.upsert(name, k, dice)
     space:upsert(tuple, ops)
 end
 
+-- Replaces rows of all keys by ones so large that a transaction of them takes several blocks of the log.
+function DO.enlarge(name, dice)
+    local space, name = space_of_rows(name)
+    local die = new_die(dice)
+    for k = 0, 8 do
+        local tuple = tuple_of(space, k, die)
+        local format = formatted(space)
+        for i = #tuple + 1, #format do tuple[i] = box.NULL end
+        table.insert(tuple, string.rep('z', 20000))
+        say('box.space["', name, '"]:replace({', tuple[1], ', ..., string.rep("z", 20000)})')
+        space:replace(tuple)
+    end
+end
+
 function DO.delete(name, k, dice)
     local space, name = space_of_rows(name)
     local key = key_of(space, tuple_of(space, k, new_die(dice)))
@@ -424,8 +439,27 @@ local function attempt(acts, left_out, is_kept)
     return answers, last, told(err)
 end
 
+local function wait_for(replicas, seconds)
+    box.cfg {replication_synchro_quorum = replicas, replication_synchro_timeout = seconds}
+end
+
+-- Does acts in a transaction that nobody confirms: the server takes it back if a space of it is synchronous.
+local function unconfirmed(acts)
+    said = {}
+    wait_for(2, 0.01)
+    say('box.begin()')
+    local answers, _, err = attempt(acts, {}, true)
+    wait_for(1, 5)
+    say('box.commit() -- nobody confirms it', err and ': ' .. err or '')
+    for i = 1, #acts do
+        if err or answers[i] == nil then answers[i] = err or 'not reached' end
+    end
+    return answers, said
+end
+
 -- Does acts in one transaction. One that the server does not let be in it is left out, and the rest is done again.
-function M.transact(ending, acts)
+function M.transaction(ending, acts)
+    if ending == 'unconfirmed' then return unconfirmed(acts) end
     local left_out = {}
     for _ = 1, #acts + 1 do
         said = {}
@@ -441,6 +475,22 @@ function M.transact(ending, acts)
     local answers = {}
     for i = 1, #acts do answers[i] = left_out[i] or 'the transaction did not end' end
     return answers, {}
+end
+
+-- Does acts in a fiber each, so that their rows may come into one block of the log.
+function M.together(_, acts)
+    said = {}
+    local answers, fibers = {}, {}
+    for i, act in ipairs(acts) do
+        fibers[i] = fiber.new(function()
+            local ok, err = do_one(act)
+            answers[i] = ok and 'done' or told(err)
+        end)
+        fibers[i]:set_joinable(true)
+    end
+    for i = 1, #acts do fibers[i]:join() end
+    say('-- all of these together: ', answers)
+    return answers, said
 end
 
 -- Does one act; returns a list of one answer (`done`, or what refused it) and what was done, in Lua.

@@ -31,12 +31,20 @@ TYPES = (*KEY_TYPES, "any", "scalar", "boolean", "double", "decimal", "uuid", "m
 ROW_KINDS = {"insert": 5, "replace": 8, "update": 6, "upsert": 6, "delete": 5}
 
 Act = list[Any]
-"""A kind and its arguments. That of `transaction` are `commit` or `rollback` and a list of acts."""
+"""A kind and its arguments. Those of a group are how it ends, and a list of acts."""
+
+GROUPS = ("transaction", "together")
+"""A transaction ends with `commit`, `rollback` or `unconfirmed`. Acts `together` are done in a fiber each."""
+
+
+def acts_of(act: Act) -> list[Act]:
+    """Return the acts of a group, or the act itself."""
+    return list(act[2]) if act[0] in GROUPS else [act]
 
 
 @dataclass(frozen=True)
 class Step:
-    """What one server does at once: one act, which may be a transaction.
+    """What one server does at once: one act, which may be a group.
 
     Parameters
     ----------
@@ -52,7 +60,7 @@ class Step:
     @property
     def size(self) -> int:
         """How many acts it has."""
-        return len(self.act[2]) if self.act[0] == "transaction" else 1
+        return len(acts_of(self.act))
 
 
 @dataclass(frozen=True)
@@ -67,6 +75,8 @@ class History:
         How many servers it needs.
     wal_max_size : int
         After so many bytes a server begins another log; 0: its default.
+    is_sync : bool
+        Whether it has synchronous spaces.
     steps : tuple of Step
 
     """
@@ -74,6 +84,7 @@ class History:
     seed: int
     sides: int
     wal_max_size: int
+    is_sync: bool
     steps: tuple[Step, ...]
 
     def with_steps(self, steps: Sequence[Step]) -> History:
@@ -87,7 +98,8 @@ class History:
 
     def to_json(self) -> str:
         """Return the history as JSON, a line each step."""
-        head = json.dumps({"seed": self.seed, "sides": self.sides, "wal_max_size": self.wal_max_size})
+        names = ("seed", "sides", "wal_max_size", "is_sync")
+        head = json.dumps({name: getattr(self, name) for name in names})
         lines = ",\n ".join(json.dumps([step.side, step.act], ensure_ascii=False) for step in self.steps)
         return f'{head[:-1]}, "steps": [\n {lines}]}}'
 
@@ -96,7 +108,7 @@ def history_from(text: str) -> History:
     """Return the history that `History.to_json` wrote."""
     data = json.loads(text)
     steps = tuple(Step(side, act) for side, act in data["steps"])
-    return History(data["seed"], data["sides"], data["wal_max_size"], steps)
+    return History(**{**data, "steps": steps})
 
 
 def history(seed: int, sides: int = 1, length: int = 30) -> History:
@@ -114,7 +126,8 @@ def history(seed: int, sides: int = 1, length: int = 30) -> History:
     """
     dice = Random(f"{seed} {sides} {length}")
     shape = _shape(dice) if sides > 1 and dice.random() < 0.9 else None
-    writers = [_Writer(Random(dice.random()), shape) for _ in range(sides)]
+    is_sync = dice.random() < 0.15
+    writers = [_Writer(Random(dice.random()), shape, is_sync) for _ in range(sides)]
     begun = [list(writers[0].begin())] * sides
     for writer in writers:
         writer.used = set(writers[0].used)
@@ -122,7 +135,7 @@ def history(seed: int, sides: int = 1, length: int = 30) -> History:
     for _ in range(sides * length):
         side = dice.randrange(sides)
         steps += [Step(side, act) for act in writers[side].step()]
-    return History(seed, sides, dice.choice([0, 0, 1500]), tuple(steps))
+    return History(seed, sides, dice.choice([0, 0, 1500]), is_sync, tuple(steps))
 
 
 Fields = list[dict[str, Any]]
@@ -182,8 +195,8 @@ def _key(dice: Random, has_format: bool) -> tuple[Parts, Fields | None]:
 class _Writer:
     """Writes the steps of one server; `used` holds the names that are likely in use."""
 
-    def __init__(self, dice: Random, shape: _Shape | None) -> None:
-        self._dice, self._shape = dice, shape
+    def __init__(self, dice: Random, shape: _Shape | None, is_sync: bool) -> None:
+        self._dice, self._shape, self._is_sync = dice, shape, is_sync
         self.used: set[str] = set()
         self._kinds: list[tuple[int, Callable[[], list[Act]]]] = [
             (60, self._rows),
@@ -197,6 +210,7 @@ class _Writer:
             (4, self._alter_key),
             (3, self._new_key),
             (2, self._index),
+            (1, lambda: [["enlarge", self._name(), self._number()]]),
         ]
 
     def begin(self) -> Iterator[Act]:
@@ -215,8 +229,11 @@ class _Writer:
                 return [[kind]]
         if chance < 0.50:
             acts = [act for _ in range(self._dice.randint(1, 5)) for act in self._acts()]
-            ending = "rollback" if self._dice.random() < 0.04 else "commit"
+            others = ["rollback", "unconfirmed"] if self._is_sync else ["rollback"]
+            ending = self._dice.choice(others) if self._dice.random() < 0.05 * len(others) else "commit"
             return [["transaction", ending, acts]]
+        if chance < 0.56:
+            return [["together", "", [act for _ in range(self._dice.randint(2, 4)) for act in self._acts()]]]
         return self._acts()
 
     def _acts(self) -> list[Act]:
@@ -252,6 +269,8 @@ class _Writer:
             options["engine"] = "vinyl"
         elif dice.random() < 0.04:
             options[dice.choice(["temporary", "is_local"])] = True
+        elif self._is_sync and dice.random() < 0.4:
+            options["is_sync"] = True
         if fields is not None:
             more = [self._field(f"m{i}") for i in range(dice.choice([0, 0, 1, 2]))]
             options["format"] = [*fields, *more]

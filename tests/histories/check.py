@@ -73,6 +73,10 @@ def examine(
     cuts : iterable of str
         Of `CUTS`; one batch for all, and a stream that begins with a snapshot, are done always.
 
+    Raises
+    ------
+    UnplayableError
+
     """
     names = [name for name in CUTS if name in set(cuts)]
     problems: list[str] = []

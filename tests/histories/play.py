@@ -14,15 +14,22 @@ from pathlib import Path
 from typing import Any
 from uuid import UUID
 
-from tests.histories.acts import Act, History, Step
+from tests.histories.acts import GROUPS, Act, History, Step, acts_of
 from tests.live.client import Connection, TarantoolError
 from tests.live.server import Tarantool
 
 LUA = "histories = require('acts')"
+PROMOTE = " if box.ctl.promote then box.ctl.promote() end"
+"""Without it newer servers write no synchronous rows."""
+
 SIDES = ("a", "b")
 MEMORY = 64 << 20
 PATIENCE = 5.0
 """Seconds after which a server that does not answer counts as dead: 2.6.0 hangs in some changes of vinyl spaces."""
+
+
+class UnplayableError(Exception):
+    """A server that cannot start from its own files any more: nobody can say what it holds."""
 
 
 @dataclass(frozen=True)
@@ -101,6 +108,10 @@ def play(
     reading : callable, optional
         Called with the directories where the history says `read`, while the servers run.
 
+    Raises
+    ------
+    UnplayableError
+
     """
     folders = {SIDES[side]: folder / SIDES[side] for side in range(history.sides)}
     played = Played(history, folders)
@@ -134,12 +145,16 @@ def _server(history: History, folders: Mapping[str, Path], side: int, binary: st
     if history.wal_max_size:
         cfg["wal_max_size"] = history.wal_max_size
     here = Path(__file__).parent
-    return Tarantool(folders[SIDES[side]], cfg=cfg, lua=LUA, lua_path=here, binary=binary)
+    lua = LUA + (PROMOTE if history.is_sync else "")
+    return Tarantool(folders[SIDES[side]], cfg=cfg, lua=lua, lua_path=here, binary=binary)
 
 
 def _do(played: Played, server: Tarantool, step: Step) -> None:
     kind, side = step.act[0], SIDES[step.side]
     if kind in ("restart", "kill"):
+        if played.history.is_sync and not _eval(server, "return box.ctl.promote ~= nil"):
+            played.answers[kind, "refused"] += 1
+            return  # such an old server cannot start from a snapshot with synchronous spaces
         _restart(server, is_clean=kind == "restart")
         played.said.append(f"{side}: -- {kind}")
         played.answers[kind, "done"] += 1
@@ -148,13 +163,12 @@ def _do(played: Played, server: Tarantool, step: Step) -> None:
         played.has_checkpoint = True
         played.said.append(f"{side}: box.snapshot()")
     else:
-        acts = step.act[2] if kind == "transaction" else [step.act]
+        acts = acts_of(step.act)
         answers, said = _ask(server, step.act)
         for act, answer in zip(acts, answers, strict=True):
             _count(played, act, answer)
-        if kind == "transaction":
-            is_done = "done" in answers
-            played.answers[kind, "done" if is_done else "refused"] += 1
+        if kind in GROUPS:
+            played.answers[f"{kind} {step.act[1]}", "done" if "done" in answers else "refused"] += 1
         played.said += [f"{side}: {line}" for line in said]
 
 
@@ -169,10 +183,10 @@ def _count(played: Played, act: Act, answer: str) -> None:
 
 def _ask(server: Tarantool, act: Act) -> tuple[list[str], list[str]]:
     """Let a server do an act, and return what became of each act in it and what was done."""
-    count = len(act[2]) if act[0] == "transaction" else 1
+    count = len(acts_of(act))
     try:
-        if act[0] == "transaction":
-            answers, said = _eval(server, "return histories.transact(...)", act[1], act[2])
+        if act[0] in GROUPS:
+            answers, said = _eval(server, f"return histories.{act[0]}(...)", act[1], act[2])
         else:
             answers, said = _eval(server, "return histories.play(...)", act)
     except (ConnectionError, TimeoutError):
@@ -202,7 +216,10 @@ def _restart(server: Tarantool, *, is_clean: bool) -> None:
         server.stop()
     else:
         server.kill()
-    server.start()
+    try:
+        server.start()
+    except RuntimeError as error:
+        raise UnplayableError(str(error)) from error
 
 
 def _truth(server: Tarantool) -> Truth:

@@ -1,11 +1,11 @@
-"""Makes a failing history small: leaves out steps, and acts of transactions, while it still fails."""
+"""Makes a failing history small: leaves out steps, and acts of groups, while it still fails."""
 
 from __future__ import annotations
 
 import time
 from collections.abc import Callable, Sequence
 
-from tests.histories.acts import History, Step
+from tests.histories.acts import GROUPS, History, Step
 
 Fails = Callable[[History], bool]
 
@@ -49,7 +49,7 @@ def _fewer_steps(history: History, fails: Fails, deadline: float) -> History:
 
 
 def _shorter_steps(history: History, fails: Fails, deadline: float) -> History:
-    """Leave out acts of transactions, then take the only act out of its transaction."""
+    """Leave out acts of groups, then take the only act out of its group."""
     for place in reversed(range(len(history.steps))):
         for step in _shorter(history.steps[place]):
             if time.monotonic() > deadline:
@@ -61,10 +61,10 @@ def _shorter_steps(history: History, fails: Fails, deadline: float) -> History:
 
 
 def _shorter(step: Step) -> Sequence[Step]:
-    if step.act[0] != "transaction":
+    if step.act[0] not in GROUPS:
         return []
     kind, ending, acts = step.act
     if len(acts) == 1:
-        return [Step(step.side, acts[0])] if ending == "commit" else []
+        return [Step(step.side, acts[0])] if ending in ("commit", "") else []
     found = [[*acts[:i], *acts[i + 1 :]] for i in range(len(acts))]
     return [Step(step.side, [kind, ending, rest]) for rest in found]

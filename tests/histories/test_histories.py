@@ -14,9 +14,9 @@ import pytest
 
 from tests.histories import check
 from tests.histories.__main__ import report
-from tests.histories.acts import History, Step, history, history_from
+from tests.histories.acts import History, Step, acts_of, history, history_from
 from tests.histories.check import CUTS, examine
-from tests.histories.play import Held, Played, play
+from tests.histories.play import Held, Played, UnplayableError, play
 from tests.histories.shrink import shrink
 from tests.live.server import find_servers
 
@@ -32,7 +32,10 @@ def cut_of(seed: int) -> list[str]:
 
 
 def examined(seed: int, sides: int, binary: str, folder: Path) -> None:
-    outcome = examine(history(seed, sides, SHORT), folder, binary, cut_of(seed))
+    try:
+        outcome = examine(history(seed, sides, SHORT), folder, binary, cut_of(seed))
+    except UnplayableError as error:
+        pytest.skip(f"the server itself does not start from its files: {error}")
     if outcome.problems:
         pytest.fail(report(outcome, binary, cut_of(seed)))
 
@@ -55,7 +58,9 @@ def test_the_tables_are_what_two_servers_hold(seed: int, binary: str, tmp_path: 
 def test_what_is_wrong_is_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A server that holds another tuple than its log says, or a column that does not hold its field."""
     made = ["create", "a", {"format": [{"name": "id", "type": "unsigned"}]}, {"parts": [[1, "unsigned"]]}]
-    told = History(1, 1, 0, (Step(0, made), Step(0, ["replace", "a", 3, 1]), Step(0, ["truncate", "b"])))
+    told = History(
+        1, 1, 0, False, (Step(0, made), Step(0, ["replace", "a", 3, 1]), Step(0, ["truncate", "b"]))
+    )
 
     def played(*arguments: object) -> Played:
         found = play(*arguments)  # type: ignore[arg-type]
@@ -89,7 +94,4 @@ def test_a_failing_history_is_made_as_small_as_it_can_be() -> None:
 
 
 def kinds_of(one: History) -> set[str]:
-    acts = [
-        act for step in one.steps for act in (step.act[2] if step.act[0] == "transaction" else [step.act])
-    ]
-    return {act[0] for act in acts}
+    return {act[0] for step in one.steps for act in acts_of(step.act)}
