@@ -208,7 +208,11 @@ local function index(space, name, options)
     space:create_index(name, options)
 end
 
+-- 2.6 marks no rows as waiting: whether they do is told by what their space was before the transaction.
+local function is_in_old_transaction() return box.is_in_txn() and not box.ctl.promote end
+
 function DO.create(name, options, key)
+    if options.is_sync and is_in_old_transaction() then options.is_sync = nil end
     say('box.schema.space.create("', name, '", ', options, ')')
     local space = box.schema.space.create(name, options)
     if key then index(space, 'pk', key) end
@@ -285,6 +289,7 @@ function DO.truncate(name)
 end
 
 function DO.drop(name)
+    if space_of(name).is_sync and is_in_old_transaction() then error('is synchronous') end
     say('box.space["', name, '"]:drop()')
     space_of(name):drop()
 end
