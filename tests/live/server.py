@@ -31,6 +31,13 @@ def find_tarantool() -> str | None:
     return shutil.which("tarantool")
 
 
+def find_servers() -> list[str]:
+    """Return the binaries that the environment variable TARANTOOL names (`:` between two), else that on PATH."""
+    named = [path for path in os.environ.get("TARANTOOL", "").split(":") if path]
+    found = find_tarantool()
+    return named or ([] if found is None else [found])
+
+
 class Tarantool:
     """One server; a context manager that starts it and stops it cleanly.
 
@@ -46,6 +53,8 @@ class Tarantool:
         A directory whose modules the Lua code may `require`.
     socket : str, optional
         Path of the unix socket to listen on; by default in a private temporary directory.
+    binary : str, optional
+        Path of the server's program; by default the `tarantool` on PATH.
 
     """
 
@@ -57,8 +66,10 @@ class Tarantool:
         lua: str = "",
         lua_path: Path | None = None,
         socket: str | None = None,
+        binary: str | None = None,
     ) -> None:
         self.directory = Path(directory)
+        self._binary = binary
         self._given_socket = socket
         self._temporary: tempfile.TemporaryDirectory[str] | None = None
         self._cfg = dict(cfg or {})
@@ -120,7 +131,7 @@ class Tarantool:
             Where there is no tarantool, or it ended or hung; with the end of its log.
 
         """
-        binary = find_tarantool()
+        binary = self._binary or find_tarantool()
         if binary is None:
             raise RuntimeError("no tarantool on PATH: apt-get install tarantool")
         self.directory.mkdir(parents=True, exist_ok=True)

@@ -151,7 +151,10 @@ def _apply(folded: Folded, row: log.Row, *, is_snapshot: bool) -> None:
     space = folded.space(space_id)
     if space.engine in NO_STORAGE:
         return
-    key, value = _outcome(space, row, folded.version)
+    outcome = _outcome(space, row, folded.version)
+    if outcome is None:
+        return
+    key, value = outcome
     old = space.versions.get(key)
     if value is None and (old is None or old.tuple is None):
         return
@@ -172,8 +175,8 @@ def _version(old: Version | None, value: bytes | None, row: log.Row, *, is_snaps
 
 def _outcome(
     space: FoldedSpace, row: log.Row, version: tuple[int, int]
-) -> tuple[tuple[Any, ...], bytes | None]:
-    """Return the key that a row is about and what it holds after the row."""
+) -> tuple[tuple[Any, ...], bytes | None] | None:
+    """Return the key that a row is about and what it holds after the row; None for a row that the server ignores."""
     if row.type in (log.INSERT, log.REPLACE):
         value = row.body[TUPLE]
         return key_of(mp.split_array(value), space.key), value
@@ -184,7 +187,8 @@ def _outcome(
         if old is None:
             return key, row.body[TUPLE]
         new = operations.upsert(old, row.body[OPERATIONS], context)
-        return key, (new if key_of(mp.split_array(new), space.key) == key else old)
+        # Operations that would change the key: the server says so in its log, and leaves the tuple as it is.
+        return (key, new) if key_of(mp.split_array(new), space.key) == key else None
     key = searched(row.body[KEY], space.key)
     old = _held(space, key)
     if row.type == log.DELETE or old is None:

@@ -1,0 +1,134 @@
+"""Plays many histories and says which ones give other tables: `python -m tests.histories --seeds 0:500`.
+
+Prints how many acts of each kind were done and refused, how far it is, and of each seed that fails its history, made
+as small as the given time allows, with all that was done in Lua. `--replay FILE` does such a history again.
+"""
+
+from __future__ import annotations
+
+import argparse
+import logging
+import shutil
+import sys
+import tempfile
+import time
+from collections import Counter
+from collections.abc import Sequence
+from pathlib import Path
+
+from tests.histories.acts import History, history, history_from
+from tests.histories.check import CUTS, Outcome, examine
+from tests.histories.play import UnplayableError
+from tests.histories.shrink import shrink
+from tests.live.server import find_servers
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Do what the command line asks for, and return 1 where a history failed."""
+    options = _options(arguments)
+    logging.getLogger().addHandler(logging.NullHandler())
+    failing = 0
+    for binary in options.server or find_servers():
+        if options.replay is not None:
+            failing += not _replay(options.replay.read_text(), binary, options.cuts)
+        else:
+            failing += _soak(options, binary)
+    return int(failing > 0)
+
+
+def _options(arguments: Sequence[str] | None) -> argparse.Namespace:
+    parser = argparse.ArgumentParser(prog="tests.histories", description=__doc__)
+    parser.add_argument("--seeds", default="0:100", help="FIRST:LAST, the last one not included")
+    parser.add_argument("--sides", type=int, default=1, choices=(1, 2), help="how many replicasets")
+    parser.add_argument("--length", type=int, default=30, help="about how many steps each server does")
+    parser.add_argument(
+        "--server", action="append", help="path of a tarantool; by default those of TARANTOOL"
+    )
+    parser.add_argument("--cuts", default=",".join(CUTS), help="of: " + ", ".join(CUTS))
+    parser.add_argument(
+        "--shrink", type=float, default=300.0, help="seconds for making a failing history small"
+    )
+    parser.add_argument("--replay", type=Path, help="a file with one history in JSON")
+    found = parser.parse_args(arguments)
+    found.cuts = found.cuts.split(",")
+    return found
+
+
+def _soak(options: argparse.Namespace, binary: str) -> int:
+    first, last = map(int, options.seeds.split(":"))
+    answers: Counter[tuple[str, str]] = Counter()
+    failing, refused, unplayable, began = [], 0, [], time.monotonic()
+    for done, seed in enumerate(range(first, last), start=1):
+        try:
+            outcome = examined(history(seed, options.sides, options.length), binary, options.cuts)
+        except UnplayableError:
+            unplayable.append(seed)
+            continue
+        answers += outcome.played.answers
+        refused += outcome.is_refused
+        if outcome.problems:
+            failing.append(seed)
+            print(report(outcome, binary, options.cuts, options.shrink), flush=True)
+        if done % 10 == 0 or seed == last - 1:
+            passed = f"{done} done ({refused} with refused tables) in {time.monotonic() - began:.0f} s"
+            print(f"{binary}: {passed}, failing: {failing}", flush=True)
+    print(f"{binary}: could not start again: {unplayable}")
+    for kind in sorted({kind for kind, _ in answers}):
+        print(f"  {kind:20} {answers[kind, 'done']:7} done {answers[kind, 'refused']:7} refused")
+    return len(failing)
+
+
+def examined(history_: History, binary: str | None, cuts: Sequence[str] = CUTS) -> Outcome:
+    """Examine a history in a folder of its own, which is gone afterwards."""
+    folder = Path(tempfile.mkdtemp(prefix="history-"))
+    try:
+        return examine(history_, folder, binary, cuts)
+    finally:
+        shutil.rmtree(folder)
+
+
+def report(outcome: Outcome, binary: str | None, cuts: Sequence[str] = CUTS, seconds: float = 120.0) -> str:
+    """Return in words what is wrong with a history, made small.
+
+    Parameters
+    ----------
+    outcome : Outcome
+        One with problems.
+    binary : str or None
+        The server's program.
+    cuts : sequence of str
+        As it was examined.
+    seconds : float
+        So long it may be made smaller.
+
+    """
+    whole = outcome.played.history
+    small = shrink(whole, lambda one: _fails(one, binary, cuts), seconds)
+    again = examined(small, binary, cuts)
+    if not again.problems:  # it does not always fail
+        again = outcome
+    lines = [f"seed {whole.seed}, {whole.sides} side(s): {len(outcome.problems)} problems, {whole.size} acts"]
+    lines += [f"  {text}" for text in outcome.problems[:5]]
+    lines += [
+        f"made small, {again.played.history.size} acts:",
+        *(f"  {text}" for text in again.problems[:10]),
+    ]
+    lines += ["which did:", *again.played.said, "and is:", again.played.history.to_json()]
+    return "\n".join(lines)
+
+
+def _fails(history_: History, binary: str | None, cuts: Sequence[str]) -> bool:
+    try:
+        return bool(examined(history_, binary, cuts).problems)
+    except UnplayableError:
+        return False
+
+
+def _replay(text: str, binary: str, cuts: Sequence[str]) -> bool:
+    outcome = examined(history_from(text), binary, cuts)
+    print("\n".join([*outcome.played.said, *outcome.problems]))
+    return not outcome.problems
+
+
+if __name__ == "__main__":
+    sys.exit(main())

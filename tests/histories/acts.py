@@ -1,0 +1,355 @@
+"""Histories as plain data, and their generator: what several servers shall do, from one seed.
+
+An act is a list that JSON can hold: a kind and its arguments. Which field or value a number in it means is decided by
+`acts.lua` when the act is done, by what the space is then, so an act keeps its sense when others are taken away. The
+server may refuse any act: it then has no effect. Not here: which acts have been refused (`tests.histories.play`).
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from random import Random
+from typing import Any
+
+NAMES = ("a", "b", "c", "X-y")
+"""Names of spaces; one of them is no name of a table."""
+
+PASSING = "tmp"
+"""The name that a space has while two names are swapped, or a space is rebuilt."""
+
+KEYS = 9
+FIELDS = ("id", "name", "n", "k")
+MORE_FIELDS = ("m0", "m1")
+NEW_FIELDS = ("v", "w", "x", "y")
+OWN_NAME = "+"
+"""Instead of a field's new name: one that tells its type."""
+
+KEY_TYPES = ("unsigned", "string", "integer", "number")
+TYPES = (*KEY_TYPES, "any", "scalar", "boolean", "double", "decimal", "uuid", "map", "array")
+ROW_KINDS = {"insert": 5, "replace": 8, "update": 6, "upsert": 6, "delete": 5}
+
+Act = list[Any]
+"""A kind and its arguments. Those of a group are how it ends, and a list of acts."""
+
+GROUPS = ("transaction", "together")
+"""A transaction ends with `commit`, `rollback` or `unconfirmed`. Acts `together` are done in a fiber each."""
+
+
+def acts_of(act: Act) -> list[Act]:
+    """Return the acts of a group, or the act itself."""
+    return list(act[2]) if act[0] in GROUPS else [act]
+
+
+@dataclass(frozen=True)
+class Step:
+    """What one server does at once: one act, which may be a group.
+
+    Parameters
+    ----------
+    side : int
+        Number of the server.
+    act : Act
+
+    """
+
+    side: int
+    act: Act
+
+    @property
+    def size(self) -> int:
+        """How many acts it has."""
+        return len(acts_of(self.act))
+
+
+@dataclass(frozen=True)
+class History:
+    """What servers do, one step after another.
+
+    Parameters
+    ----------
+    seed : int
+        Of the cuts that belong to it.
+    sides : int
+        How many servers it needs.
+    wal_max_size : int
+        After so many bytes a server begins another log; 0: its default.
+    is_sync : bool
+        Whether it has synchronous spaces.
+    steps : tuple of Step
+
+    """
+
+    seed: int
+    sides: int
+    wal_max_size: int
+    is_sync: bool
+    steps: tuple[Step, ...]
+
+    def with_steps(self, steps: Sequence[Step]) -> History:
+        """Return the history with other steps."""
+        return replace(self, steps=tuple(steps))
+
+    @property
+    def size(self) -> int:
+        """How many acts it has, those of transactions included."""
+        return sum(step.size for step in self.steps)
+
+    def to_json(self) -> str:
+        """Return the history as JSON, a line each step."""
+        names = ("seed", "sides", "wal_max_size", "is_sync")
+        head = json.dumps({name: getattr(self, name) for name in names})
+        lines = ",\n ".join(json.dumps([step.side, step.act], ensure_ascii=False) for step in self.steps)
+        return f'{head[:-1]}, "steps": [\n {lines}]}}'
+
+
+def history_from(text: str) -> History:
+    """Return the history that `History.to_json` wrote."""
+    data = json.loads(text)
+    steps = tuple(Step(side, act) for side, act in data["steps"])
+    return History(**{**data, "steps": steps})
+
+
+def history(seed: int, sides: int = 1, length: int = 30) -> History:
+    """Return the history of a seed.
+
+    Parameters
+    ----------
+    seed : int
+    sides : int
+        1, or 2 for servers that are replicasets of their own with spaces of the same names. Nearly always these
+        keep to definitions that one table can have; else they are refused, and show little.
+    length : int
+        About how many steps each server does.
+
+    """
+    dice = Random(f"{seed} {sides} {length}")
+    shape = _shape(dice) if sides > 1 and dice.random() < 0.9 else None
+    is_sync = dice.random() < 0.15
+    writers = [_Writer(Random(dice.random()), shape, is_sync) for _ in range(sides)]
+    begun = [list(writers[0].begin())] * sides
+    for writer in writers:
+        writer.used = set(writers[0].used)
+    steps = [Step(side, act) for side, acts in enumerate(begun) for act in acts]
+    for _ in range(sides * length):
+        side = dice.randrange(sides)
+        steps += [Step(side, act) for act in writers[side].step()]
+    return History(seed, sides, dice.choice([0, 0, 1500]), is_sync, tuple(steps))
+
+
+Fields = list[dict[str, Any]]
+Parts = list[list[Any]]
+
+
+@dataclass(frozen=True)
+class _Shape:
+    """What the definitions of several replicasets have in common, that one table can hold their rows.
+
+    Parameters
+    ----------
+    parts, other_parts : list
+        The key that every space begins with, and one that it may get.
+    fields : list or None
+        The first fields of every format; None: no space has one.
+    types : dict of str to str
+        The type of each further field, by its name.
+
+    """
+
+    parts: Parts
+    other_parts: Parts
+    fields: Fields | None
+    types: dict[str, str]
+
+
+def _shape(dice: Random) -> _Shape:
+    parts, fields = _key(dice, dice.random() < 0.8)
+    if fields is None:
+        other = parts[::-1] if len(parts) > 1 else [[parts[0][0] % 2 + 1, dice.choice(KEY_TYPES)]]
+    else:
+        able = [[place, one["type"]] for place, one in enumerate(fields, start=1) if one["type"] in KEY_TYPES]
+        other = dice.sample(able, dice.randint(1, min(2, len(able)))) if able else parts[::-1]
+    return _Shape(parts, other, fields, {name: dice.choice(TYPES) for name in (*MORE_FIELDS, *NEW_FIELDS)})
+
+
+def _key(dice: Random, has_format: bool) -> tuple[Parts, Fields | None]:
+    """Return parts of a primary key, and the first fields of a format for it."""
+    count = dice.choice([1, 1, 1, 2])
+    width = dice.randint(count, 4)
+    types = [dice.choice(TYPES) for _ in range(width)]
+    places = dice.sample(range(width), count) if dice.random() < 0.3 else list(range(count))
+    for place in places:
+        types[place] = dice.choice(KEY_TYPES)
+    parts = [[place + 1, types[place]] for place in places]
+    if not has_format:
+        return parts, None
+    if dice.random() < 0.15:  # a part that is narrower than its field
+        types[places[0]] = {"unsigned": "integer", "integer": "number"}.get(
+            types[places[0]], types[places[0]]
+        )
+    names = dice.sample(FIELDS, width)
+    return parts, [{"name": name, "type": kind} for name, kind in zip(names, types, strict=True)]
+
+
+class _Writer:
+    """Writes the steps of one server; `used` holds the names that are likely in use."""
+
+    def __init__(self, dice: Random, shape: _Shape | None, is_sync: bool) -> None:
+        self._dice, self._shape, self._is_sync = dice, shape, is_sync
+        self.used: set[str] = set()
+        self._kinds: list[tuple[int, Callable[[], list[Act]]]] = [
+            (60, self._rows),
+            (7, self._create),
+            (4, lambda: [["truncate", self._name()]]),
+            (4, self._drop),
+            (5, self._rename),
+            (3, self._swap),
+            (4, self._rebuild),
+            (9, self._format),
+            (4, self._alter_key),
+            (3, self._new_key),
+            (2, self._index),
+            (1, lambda: [["enlarge", self._name(), self._number()]]),
+        ]
+
+    def begin(self) -> Iterator[Act]:
+        """Yield the first steps: some spaces with rows."""
+        for name in self._dice.sample(NAMES, self._dice.randint(1, 3)):
+            self.used.add(name)
+            yield self._created(name)
+            for _ in range(self._dice.randint(0, 3)):
+                yield self._row("replace", name)
+
+    def step(self) -> list[Act]:
+        """Return the next steps."""
+        chance = self._dice.random()
+        for limit, kind in ((0.04, "checkpoint"), (0.06, "restart"), (0.07, "kill"), (0.10, "read")):
+            if chance < limit:
+                return [[kind]]
+        if chance < 0.50:
+            acts = [act for _ in range(self._dice.randint(1, 5)) for act in self._acts()]
+            others = ["rollback", "unconfirmed"] if self._is_sync else ["rollback"]
+            ending = self._dice.choice(others) if self._dice.random() < 0.05 * len(others) else "commit"
+            return [["transaction", ending, acts]]
+        if chance < 0.56:
+            return [["together", "", [act for _ in range(self._dice.randint(2, 4)) for act in self._acts()]]]
+        return self._acts()
+
+    def _acts(self) -> list[Act]:
+        weights = [weight for weight, _ in self._kinds]
+        return self._dice.choices(self._kinds, weights)[0][1]()
+
+    def _name(self) -> str:
+        """Return a name that is likely in use, or now and then any."""
+        if self.used and self._dice.random() < 0.93:
+            return self._dice.choice(sorted(self.used))
+        return self._dice.choice(NAMES)
+
+    def _number(self) -> int:
+        return self._dice.randrange(1_000_000)
+
+    def _row(self, kind: str, name: str) -> Act:
+        return [kind, name, self._dice.randrange(KEYS), self._number()]
+
+    def _rows(self) -> list[Act]:
+        name, count = self._name(), self._dice.choice([1, 1, 1, 2, 4])
+        kinds = self._dice.choices(list(ROW_KINDS), list(ROW_KINDS.values()), k=count)
+        return [self._row(kind, name) for kind in kinds]
+
+    def _created(self, name: str) -> Act:
+        dice, shape = self._dice, self._shape
+        parts, fields = _key(dice, dice.random() < 0.75)
+        if shape is not None:
+            parts, fields = shape.parts, shape.fields
+        options: dict[str, Any] = {}
+        if dice.random() < 0.5:
+            options["id"] = 600 + dice.randrange(4)
+        if dice.random() < 0.12:
+            options["engine"] = "vinyl"
+        elif dice.random() < 0.04:
+            options[dice.choice(["temporary", "is_local"])] = True
+        elif self._is_sync and dice.random() < 0.4:
+            options["is_sync"] = True
+        if fields is not None:
+            more = [self._field(f"m{i}") for i in range(dice.choice([0, 0, 1, 2]))]
+            options["format"] = [*fields, *more]
+        index: dict[str, Any] = {"parts": parts}
+        if len(parts) == 1 and "engine" not in options and dice.random() < 0.1:
+            index["type"] = "hash"
+        return ["create", name, options, index if dice.random() < 0.95 else None]
+
+    def _field(self, name: str) -> dict[str, Any]:
+        kind = self._type(name)
+        return {"name": name, "type": kind, **({"is_nullable": True} if self._dice.random() < 0.5 else {})}
+
+    def _type(self, name: str) -> str:
+        return self._dice.choice(TYPES) if self._shape is None else self._shape.types[name]
+
+    def _create(self) -> list[Act]:
+        free = [name for name in NAMES if name not in self.used]
+        name = self._dice.choice(free) if free and self._dice.random() < 0.9 else self._dice.choice(NAMES)
+        self.used.add(name)
+        rows = [self._row("replace", name) for _ in range(self._dice.randint(0, 3))]
+        return [self._created(name), *rows]
+
+    def _drop(self) -> list[Act]:
+        name = self._name()
+        self.used.discard(name)
+        if self._dice.random() < 0.5:  # the same name again
+            self.used.add(name)
+            return [["drop", name], self._created(name), self._row("replace", name)]
+        return [["drop", name]]
+
+    def _rename(self) -> list[Act]:
+        name, new = self._name(), self._dice.choice(NAMES)
+        self.used.discard(name)
+        self.used.add(new)
+        return [["rename", name, new]]
+
+    def _swap(self) -> list[Act]:
+        one, other = self._name(), self._name()
+        return [["rename", one, PASSING], ["rename", other, one], ["rename", PASSING, other]]
+
+    def _rebuild(self) -> list[Act]:
+        name = self._name()
+        made = self._created(PASSING) if self._dice.random() < 0.3 else ["create_like", PASSING, name]
+        filled = [["copy", name, PASSING]] if self._dice.random() < 0.8 else []
+        filled += [self._row("replace", PASSING) for _ in range(self._dice.randint(0, 2))]
+        return [made, *filled, ["drop", name], ["rename", PASSING, name]]
+
+    def _format(self) -> list[Act]:
+        dice, name = self._dice, self._name()
+        if dice.random() < 0.1:
+            return [["formalize", name]]
+        changes = {"add": 5, "nullable": 3, "rename": 4, "widen": 5, "cut": 2, "strict": 1, "forget": 1}
+        if self._shape is None:
+            changes |= {"retype": 2, "exchange": 1}
+        change = dice.choices(list(changes), list(changes.values()))[0]
+        new = dice.choice(NEW_FIELDS)
+        if change == "rename":
+            new = dice.choice((*NEW_FIELDS, *FIELDS)) if self._shape is None else OWN_NAME
+        return [["format", name, change, self._number(), new, self._type(new) if change == "add" else None]]
+
+    def _alter_key(self) -> list[Act]:
+        dice, name, chance = self._dice, self._name(), self._dice.random()
+        if chance < 0.2:
+            return [["widen_key", name]]
+        if chance < 0.25:
+            return [["rename_key", name, dice.choice(["pk", "first"])]]
+        if self._shape is not None:
+            return [["alter_key_to", name, dice.choice([self._shape.parts, self._shape.other_parts])]]
+        return [["alter_key", name, self._number()]]
+
+    def _new_key(self) -> list[Act]:
+        name = self._name()
+        made = ["create_key", name, self._number(), self._shape.parts if self._shape is not None else None]
+        if self._dice.random() < 0.15:
+            return [made]
+        if self._dice.random() < 0.15:
+            return [["drop_key", name]]
+        return [["drop_key", name], made, self._row("replace", name)]
+
+    def _index(self) -> list[Act]:
+        kind = self._dice.choice(["create_secondary", "drop_secondary"])
+        return [[kind, self._name(), self._number()]]

@@ -1,0 +1,253 @@
+"""Aggregates the logs of a played history, cut into batches in various ways, and says what is not as it has to be.
+
+Of one replicaset the tables must hold what its server holds; of two, each row must be one of the two servers' own.
+Whatever the cuts, every row and what is known of it must be the same. Not here: what it must be (`known`).
+"""
+
+from __future__ import annotations
+
+import traceback
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from random import Random
+from typing import Any
+
+from pipeline.commit.records import REFUSED
+from tests.histories.acts import NAMES, PASSING, History
+from tests.histories.known import unlike_the_logs, unlike_the_tuples
+from tests.histories.play import Held, Played, play
+from tests.oracle import mp
+from tests.oracle.keys import Part, key_of
+from tests.pipeline.deployment import LocalDeployment
+
+Row = dict[str, Any]
+Tables = dict[str, dict[bytes, Row]]
+"""Name of a space to the rows of its table."""
+
+CUTS = ("random", "each", "along")
+"""Ways to cut, beside one batch for all: at random, after each transaction, and while the servers still write."""
+
+UNREAD = "its rows from before the snapshot"
+"""What the reason begins with, for which a vinyl space is refused that is followed from a snapshot."""
+
+DISAGREEMENTS = ("the primary key is not the same", "the field ")
+"""What the reasons begin with, for which a table of replicasets is refused that contradict each other."""
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What became of a history.
+
+    Parameters
+    ----------
+    played : Played
+    problems : tuple of str
+        Empty where all is as it has to be.
+    is_refused : bool
+        Whether tables were refused since two replicasets contradict each other: their rows were not looked at.
+
+    """
+
+    played: Played
+    problems: tuple[str, ...]
+    is_refused: bool = False
+
+
+def examine(
+    history: History,
+    folder: Path,
+    binary: str | None = None,
+    cuts: Iterable[str] = CUTS,
+) -> Outcome:
+    """Play a history and check its tables.
+
+    Parameters
+    ----------
+    history : History
+    folder : Path
+        An empty one.
+    binary : str, optional
+        The server's program.
+    cuts : iterable of str
+        Of `CUTS`; one batch for all, and a stream that begins with a snapshot, are done always.
+
+    Raises
+    ------
+    UnplayableError
+
+    """
+    names = [name for name in CUTS if name in set(cuts)]
+    problems: list[str] = []
+    along: list[LocalDeployment] = []
+
+    def reading(folders: Mapping[str, Path]) -> None:
+        if not along:
+            along.append(_deployment(folder / "along", folders))
+        problems.extend(_caught("along", along[0].run))
+
+    played = play(history, folder / "servers", binary, reading if "along" in names else None)
+    if not along:
+        names = [name for name in names if name != "along"]
+    budgets: dict[str, int | list[int]] = {"each": 1, "random": _budgets(history)}
+    done: dict[str, LocalDeployment] = {}
+    for name in ("one", *names, *(["snapshot"] if played.has_checkpoint else [])):
+        start = "snapshot" if name == "snapshot" else "logs"
+        deployment = along[0] if name == "along" else _deployment(folder / name, played.folders, start=start)
+        raised = _caught(name, partial(deployment.run, budgets.get(name)))
+        problems += raised
+        if not raised:
+            done[name] = deployment
+    if any(
+        why.startswith(DISAGREEMENTS) for one in done.values() for why in refused(one, ever=True).values()
+    ):
+        return Outcome(played, tuple(problems), is_refused=True)
+    return Outcome(played, (*problems, *_compared(done, played)))
+
+
+def _compared(done: Mapping[str, LocalDeployment], played: Played) -> list[str]:
+    """Return what is wrong with the tables of deployments, by the name of each."""
+    problems = []
+    first: Tables | None = None
+    for name, deployment in done.items():
+        try:
+            found = _problems(deployment, played, (UNREAD,) if name == "snapshot" else ())
+            if name != "snapshot":
+                tables = tables_of(deployment, played)
+                found += _known(deployment, played) if first is None else []
+                first = tables if first is None else first
+                found += [f"other than in one batch: {text}" for text in differences(first, tables)]
+        except AssertionError as error:  # a table has a key twice
+            found = [str(error)]
+        problems += [f"{name}: {text}" for text in found]
+    return problems
+
+
+def _known(deployment: LocalDeployment, played: Played) -> list[str]:
+    names = set(names_of(played)) - set(refused(deployment))
+    found = unlike_the_logs(deployment, played.folders.values(), sorted(names))
+    if len(played.truths) == 1:
+        found += unlike_the_tuples(deployment, played.truths[0])
+    return found
+
+
+def _deployment(folder: Path, folders: Mapping[str, Path], **settings: Any) -> LocalDeployment:
+    folder.mkdir(parents=True)
+    return LocalDeployment(folder, folders, **settings)
+
+
+def _budgets(history: History) -> list[int]:
+    dice = Random(history.seed)
+    return [dice.choice([1, 200, 500, 1000, 2500]) for _ in range(1000)]
+
+
+def _caught(name: str, run: Callable[[], object]) -> list[str]:
+    try:
+        run()
+    except Exception:  # whatever the engine raises is a finding
+        return [f"{name}: raised\n{traceback.format_exc()}"]
+    return []
+
+
+def names_of(played: Played) -> list[str]:
+    """Return the names that spaces may have had."""
+    return sorted({*NAMES, PASSING, *(name for truth in played.truths for name in truth)})
+
+
+def tables_of(deployment: LocalDeployment, played: Played) -> Tables:
+    """Return the tables of all names, without their typed columns."""
+    return {name: deployment.table(name) for name in names_of(played)}
+
+
+def differences(one: Tables, other: Tables) -> list[str]:
+    """Return in words what differs between two deployments' tables."""
+    found = []
+    for name in one:
+        for key in sorted(one[name].keys() | other[name].keys()):
+            before, after = one[name].get(key), other[name].get(key)
+            if before is None or after is None:
+                found.append(f"{name}: {_shown(before)} became {_shown(after)}")
+            elif before != after:
+                changed = {k: (before[k], after[k]) for k in before if before[k] != after.get(k)}
+                found.append(f"{name}: {_shown(before)}: {changed}")
+    return found
+
+
+def _shown(row: Row | None) -> str:
+    return "no row" if row is None else f"{mp.decode(row['_tuple'])} (lsn {row['_lsn']})"
+
+
+def _problems(deployment: LocalDeployment, played: Played, excused: tuple[str, ...] = ()) -> list[str]:
+    """Return what is wrong with a deployment's tables by themselves.
+
+    Parameters
+    ----------
+    deployment : LocalDeployment
+    played : Played
+    excused : tuple of str
+        What the reasons of refused spaces begin with that may be refused.
+
+    """
+    reasons = refused(deployment)
+    found = [
+        f"{name}: refused: {why}" for name, why in reasons.items() if not why.startswith(excused or "\0")
+    ]
+    for table in ("_gaps", "_pending", "_quarantine"):
+        found += [f"{table} has {row}" for row in deployment.rows(table)[:3]]
+    for name in names_of(played):
+        if name in reasons:
+            continue
+        held = [truth.get(name, Held()) for truth in played.truths]
+        tuples = [row["_tuple"] for row in deployment.table(name).values()]
+        wrong = _other_than(held[0], tuples) if len(held) == 1 else _of_neither(held, tuples)
+        found += [f"{name}: {text}" for text in wrong]
+    return found
+
+
+def refused(deployment: LocalDeployment, *, ever: bool = False) -> dict[str, str]:
+    """Return by name, of the space and of its table, why spaces are refused now, or have ever been."""
+    newest: dict[Any, Row] = {}
+    rows = deployment.rows("_schema", ["epoch", "replicaset_id", "space_id", "name", "table_name", "state"])
+    for number, row in enumerate(sorted(rows, key=lambda row: int(row["epoch"]))):
+        newest[number if ever else (row["replicaset_id"], row["space_id"])] = row
+    found: dict[str, str] = {}
+    for row in newest.values():
+        if row["state"].startswith(REFUSED):
+            reason = row["state"].removeprefix(REFUSED)
+            found |= {row["name"]: reason, row["table_name"] or row["name"]: reason}
+    return found
+
+
+def _other_than(held: Held, table: list[bytes]) -> list[str]:
+    lacking = [tuple_ for tuple_ in held.tuples if tuple_ not in set(table)]
+    extra = [tuple_ for tuple_ in table if tuple_ not in set(held.tuples)]
+    found = [f"lacks {mp.decode(one)}" for one in lacking] + [f"has {mp.decode(one)}" for one in extra]
+    if not found and len(table) != len(held.tuples):
+        found.append(f"has {len(table)} rows for {len(held.tuples)}")
+    return found
+
+
+def _of_neither(held: list[Held], table: list[bytes]) -> list[str]:
+    """Compare a table with what two servers hold: who alone has a key has it there, too; else it is one of both."""
+    keys = {one.parts for one in held if one.parts}
+    if len({tuple(number for number, _ in parts) for parts in keys}) > 1:
+        return []  # their rows do not meet
+    parts = _parts(keys)
+    own = [{key_of(mp.split_array(one), parts): one for one in side.tuples} for side in held]
+    rows = {key_of(mp.split_array(one), parts): one for one in table}
+    found = []
+    for key in sorted({*own[0], *own[1], *rows}, key=repr):
+        allowed = [side[key] for side in own if key in side]
+        if rows.get(key) not in allowed and (allowed or key in rows):
+            row = None if key not in rows else mp.decode(rows[key])
+            found.append(f"has {row} where the servers have {[mp.decode(one) for one in allowed]}")
+    return found
+
+
+def _parts(keys: set[tuple[tuple[int, str], ...]]) -> tuple[Part, ...]:
+    """Return one key in which the tuples of all of some keys compare."""
+    wide = [part for parts in sorted(keys) for part in parts]
+    numbers = list(dict.fromkeys(number for number, _ in wide))
+    types = {number: {kind for other, kind in wide if other == number} for number in numbers}
+    return tuple(Part(n - 1, types[n].pop() if len(types[n]) == 1 else "scalar", "") for n in numbers)

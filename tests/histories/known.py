@@ -1,0 +1,106 @@
+"""What a deployment knows of its rows beside their tuples: origin, times, typed columns.
+
+Origin and times must be what a simple fold of the same logs says (`tests.oracle`), which also says which tuple wins
+a key that two replicasets have. Typed columns must hold what the fields of the exact tuple hold.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+from schemas.names import column_name, table_name
+from tests.histories.play import Held
+from tests.oracle import Winner, fold_directory, last_write_wins, mp
+from tests.pipeline.deployment import LocalDeployment
+
+EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+PLAIN: Mapping[str, Callable[[Any], Any]] = {
+    "unsigned": int,
+    "integer": int,
+    "string": str,
+    "boolean": bool,
+    "double": float,
+}
+"""Types whose columns hold a value as Python does."""
+
+
+def unlike_the_logs(deployment: LocalDeployment, folders: Iterable[Path], names: Iterable[str]) -> list[str]:
+    """Return in words where rows differ from those that a fold of the logs gives.
+
+    Parameters
+    ----------
+    deployment : LocalDeployment
+        Whose rows have all been read from logs.
+    folders : iterable of Path
+        A server's directory each replicaset.
+    names : iterable of str
+        Of the spaces to look at.
+
+    """
+    folded = [fold_directory(folder) for folder in folders]
+    found = []
+    for name in names:
+        own = [one for one in folded if name in one.by_name() and not one.by_name()[name].is_local]
+        if len({tuple((part.field, part.path) for part in one.by_name()[name].key) for one in own}) > 1:
+            continue  # rows under different keys do not meet
+        expected = sorted(map(_known_of, last_write_wins(own, name).values()))
+        rows = sorted(map(_known, deployment.table(name).values()))
+        lacking = [one for one in expected if one not in rows]
+        extra = [one for one in rows if one not in expected]
+        if lacking or extra:
+            found.append(
+                f"{name}: (tuple, lsn, changed, created) are {_read(extra)}, by the logs {_read(lacking)}"
+            )
+    return found
+
+
+_Known = tuple[bytes, int, int, int]
+
+
+def _known_of(winner: Winner) -> _Known:
+    version = winner.version
+    return winner.tuple, version.lsn, version.timestamp, version.created
+
+
+def _known(row: Mapping[str, Any]) -> _Known:
+    times = [
+        (row[column] - EPOCH) if row[column] is not None else None for column in ("_timestamp", "_created")
+    ]
+    micros = [0 if time is None else round(time.total_seconds() * 1_000_000) for time in times]
+    return row["_tuple"], row["_lsn"] or 0, micros[0], micros[1]
+
+
+def _read(known: Iterable[_Known]) -> list[Any]:
+    return [(mp.decode(raw), *rest) for raw, *rest in known]
+
+
+def unlike_the_tuples(deployment: LocalDeployment, truth: Mapping[str, Held]) -> list[str]:
+    """Return in words which typed columns do not hold what the tuples do.
+
+    Parameters
+    ----------
+    deployment : LocalDeployment
+        Of one replicaset.
+    truth : mapping of str to Held
+        What its server holds, by name of space.
+
+    """
+    found = []
+    for name, held in truth.items():
+        for row in deployment.rows(table_name(name)):
+            fields = mp.decode(row["_tuple"])
+            for place, (field, kind) in enumerate(held.fields):
+                value = fields[place] if place < len(fields) else None
+                column = row.get(column_name(field), "no column")
+                if kind in PLAIN and not _is_same(column, value, PLAIN[kind]):
+                    found.append(f"{name}: {field} is {column!r} in the row of {fields}")
+    return found
+
+
+def _is_same(column: Any, value: Any, of: Callable[[Any], Any]) -> bool:
+    if value is None or column is None or column == "no column":
+        return column is value
+    return bool(of(column) == of(value))

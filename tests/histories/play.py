@@ -1,0 +1,230 @@
+"""Plays a history on real servers, and asks them at the end what they hold.
+
+What is left: each server's directory, with all logs from its first one on, what each space of the replicaset holds,
+and what was done, in Lua. A server that dies of an act itself is started again and goes on.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Mapping
+from contextlib import ExitStack
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+from uuid import UUID
+
+from tests.histories.acts import GROUPS, Act, History, Step, acts_of
+from tests.live.client import Connection, TarantoolError
+from tests.live.server import Tarantool
+
+LUA = "histories = require('acts')"
+PROMOTE = " if box.ctl.promote then box.ctl.promote() end"
+"""Without it newer servers write no synchronous rows."""
+
+SIDES = ("a", "b")
+MEMORY = 64 << 20
+PATIENCE = 5.0
+"""Seconds after which a server that does not answer counts as dead: 2.6.0 hangs in some changes of vinyl spaces."""
+
+
+class UnplayableError(Exception):
+    """A server that cannot start from its own files any more: nobody can say what it holds."""
+
+
+@dataclass(frozen=True)
+class Held:
+    """What a server holds of a space.
+
+    Parameters
+    ----------
+    parts : tuple of (int, str)
+        Field (from 1) and type of each part of the primary key; empty without one.
+    tuples : tuple of bytes
+        Exact MessagePack, sorted.
+    fields : tuple of (str, str)
+        Name and type of each field of the format.
+
+    """
+
+    parts: tuple[tuple[int, str], ...] = ()
+    tuples: tuple[bytes, ...] = ()
+    fields: tuple[tuple[str, str], ...] = ()
+
+
+Truth = Mapping[str, Held]
+"""By name of space: all that belong to the replicaset, neither temporary nor local."""
+
+
+@dataclass
+class Played:
+    """What playing a history has left.
+
+    Parameters
+    ----------
+    history : History
+    folders : dict of str to Path
+        Name of the side (`a`, `b`) to its server's directory.
+    truths : tuple of Truth
+        By side.
+    said : list of str
+        What was done, in Lua.
+    answers : Counter of (str, str)
+        Kind of act and `done` or `refused` to how often.
+    reasons : Counter of (str, str)
+        Kind of act and why it was refused to how often.
+
+    """
+
+    history: History
+    folders: dict[str, Path]
+    truths: tuple[Truth, ...] = ()
+    said: list[str] = field(default_factory=list)
+    answers: Counter[tuple[str, str]] = field(default_factory=Counter)
+    reasons: Counter[tuple[str, str]] = field(default_factory=Counter)
+    has_checkpoint: bool = False
+
+
+def uuid_of(side: int, kind: int) -> str:
+    """Return the uuid of a side's replicaset (kind 10) or instance (11), the same in every run."""
+    return str(UUID(int=kind << 124 | 4 << 76 | 8 << 60 | side + 1))
+
+
+def play(
+    history: History,
+    folder: Path,
+    binary: str | None = None,
+    reading: Callable[[Mapping[str, Path]], None] | None = None,
+) -> Played:
+    """Play a history.
+
+    Parameters
+    ----------
+    history : History
+    folder : Path
+        Gets a directory each server.
+    binary : str, optional
+        The server's program; by default that on PATH.
+    reading : callable, optional
+        Called with the directories where the history says `read`, while the servers run.
+
+    Raises
+    ------
+    UnplayableError
+
+    """
+    folders = {SIDES[side]: folder / SIDES[side] for side in range(history.sides)}
+    played = Played(history, folders)
+    with ExitStack() as stack:
+        servers = [
+            stack.enter_context(_server(history, folders, side, binary)) for side in range(history.sides)
+        ]
+        for step in history.steps:
+            if step.act[0] == "read":
+                if reading is not None:
+                    reading(folders)
+            else:
+                _do(played, servers[step.side], step)
+        played.truths = tuple(_truth(server) for server in servers)
+        for number, server in enumerate(servers):
+            # A log without its EOF marker ends a history, too.
+            if (history.seed + number) % 2:
+                server.kill()
+    return played
+
+
+def _server(history: History, folders: Mapping[str, Path], side: int, binary: str | None) -> Tarantool:
+    cfg: dict[str, Any] = {
+        "replicaset_uuid": uuid_of(side, 10),
+        "instance_uuid": uuid_of(side, 11),
+        "checkpoint_interval": 0,
+        "checkpoint_count": 1000,
+        "memtx_memory": MEMORY,
+        "vinyl_memory": MEMORY,
+    }
+    if history.wal_max_size:
+        cfg["wal_max_size"] = history.wal_max_size
+    here = Path(__file__).parent
+    lua = LUA + (PROMOTE if history.is_sync else "")
+    return Tarantool(folders[SIDES[side]], cfg=cfg, lua=lua, lua_path=here, binary=binary)
+
+
+def _do(played: Played, server: Tarantool, step: Step) -> None:
+    kind, side = step.act[0], SIDES[step.side]
+    if kind in ("restart", "kill"):
+        if played.history.is_sync and not _eval(server, "return box.ctl.promote ~= nil"):
+            played.answers[kind, "refused"] += 1
+            return  # such an old server cannot start from a snapshot with synchronous spaces
+        _restart(server, is_clean=kind == "restart")
+        played.said.append(f"{side}: -- {kind}")
+        played.answers[kind, "done"] += 1
+    elif kind == "checkpoint":
+        _count(played, step.act, _checkpoint(server))
+        played.has_checkpoint = True
+        played.said.append(f"{side}: box.snapshot()")
+    else:
+        acts = acts_of(step.act)
+        answers, said = _ask(server, step.act)
+        for act, answer in zip(acts, answers, strict=True):
+            _count(played, act, answer)
+        if kind in GROUPS:
+            played.answers[f"{kind} {step.act[1]}", "done" if "done" in answers else "refused"] += 1
+        played.said += [f"{side}: {line}" for line in said]
+
+
+def _count(played: Played, act: Act, answer: str) -> None:
+    kind = f"format {act[2]}" if act[0] == "format" else act[0]
+    if answer == "done":
+        played.answers[kind, "done"] += 1
+    else:
+        played.answers[kind, "refused"] += 1
+        played.reasons[kind, answer] += 1
+
+
+def _ask(server: Tarantool, act: Act) -> tuple[list[str], list[str]]:
+    """Let a server do an act, and return what became of each act in it and what was done."""
+    count = len(acts_of(act))
+    try:
+        if act[0] in GROUPS:
+            answers, said = _eval(server, f"return histories.{act[0]}(...)", act[1], act[2])
+        else:
+            answers, said = _eval(server, "return histories.play(...)", act)
+    except (ConnectionError, TimeoutError):
+        _restart(server, is_clean=False)
+        return ["the server died of it"] * count, [f"-- the server died of {act}"]
+    return list(answers), list(said)
+
+
+def _eval(server: Tarantool, expression: str, *arguments: Any) -> Any:
+    with Connection(server.socket, PATIENCE) as connection:
+        return connection.eval(expression, *arguments)
+
+
+def _checkpoint(server: Tarantool) -> str:
+    try:
+        _eval(server, "box.snapshot()")
+    except TarantoolError as error:
+        return str(error)
+    except (ConnectionError, TimeoutError):
+        _restart(server, is_clean=False)
+        return "the server died of it"
+    return "done"
+
+
+def _restart(server: Tarantool, *, is_clean: bool) -> None:
+    if is_clean:
+        server.stop()
+    else:
+        server.kill()
+    try:
+        server.start()
+    except RuntimeError as error:
+        raise UnplayableError(str(error)) from error
+
+
+def _truth(server: Tarantool) -> Truth:
+    found = {}
+    for name, parts, tuples, fields in _eval(server, "return {histories.truth()}")[0]:
+        exact = tuple(sorted(bytes.fromhex(one) for one in tuples))
+        found[name] = Held(tuple(map(tuple, parts)), exact, tuple(map(tuple, fields)))
+    return found

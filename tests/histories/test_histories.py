@@ -1,0 +1,97 @@
+"""Tables are what the servers hold, whatever they did to their spaces and wherever the log is cut.
+
+`HISTORIES=300` in the environment plays so many histories, `TARANTOOL=/path/of/one:/path/of/another` on these servers;
+`python -m tests.histories` plays longer ones, in more ways each.
+"""
+
+from __future__ import annotations
+
+import os
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from tests.histories import check
+from tests.histories.__main__ import report
+from tests.histories.acts import History, Step, acts_of, history, history_from
+from tests.histories.check import CUTS, examine
+from tests.histories.play import Held, Played, UnplayableError, play
+from tests.histories.shrink import shrink
+from tests.live.server import find_servers
+
+COUNT = int(os.environ.get("HISTORIES", "30"))
+SERVERS = find_servers() or [""]
+SHORT = 9
+"""About as many steps as a history has here that is done transaction by transaction."""
+
+
+def cut_of(seed: int) -> list[str]:
+    """Return the one way to cut that a seed is for, since each takes its time."""
+    return [CUTS[seed % len(CUTS)]]
+
+
+def examined(seed: int, sides: int, binary: str, folder: Path) -> None:
+    try:
+        outcome = examine(history(seed, sides, SHORT), folder, binary, cut_of(seed))
+    except UnplayableError as error:
+        pytest.skip(f"the server itself does not start from its files: {error}")
+    if outcome.problems:
+        pytest.fail(report(outcome, binary, cut_of(seed)))
+
+
+@pytest.mark.live
+@pytest.mark.parametrize("binary", SERVERS, ids=lambda path: Path(path).name)
+@pytest.mark.parametrize("seed", range(COUNT * 2 // 3))
+def test_the_tables_are_what_the_server_holds(seed: int, binary: str, tmp_path: Path) -> None:
+    examined(seed, 1, binary, tmp_path)
+
+
+@pytest.mark.live
+@pytest.mark.parametrize("binary", SERVERS, ids=lambda path: Path(path).name)
+@pytest.mark.parametrize("seed", range(COUNT - COUNT * 2 // 3))
+def test_the_tables_are_what_two_servers_hold(seed: int, binary: str, tmp_path: Path) -> None:
+    examined(seed, 2, binary, tmp_path)
+
+
+@pytest.mark.live
+def test_what_is_wrong_is_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A server that holds another tuple than its log says, or a column that does not hold its field."""
+    made = ["create", "a", {"format": [{"name": "id", "type": "unsigned"}]}, {"parts": [[1, "unsigned"]]}]
+    told = History(
+        1, 1, 0, False, (Step(0, made), Step(0, ["replace", "a", 3, 1]), Step(0, ["truncate", "b"]))
+    )
+
+    def played(*arguments: object) -> Played:
+        found = play(*arguments)  # type: ignore[arg-type]
+        held = found.truths[0]["a"]
+        assert len(held.tuples) == 1
+        assert found.answers["truncate", "refused"] == 1
+        other = replace(held, tuples=(b"\x91\x09",), fields=(("other", "unsigned"),))
+        return replace(found, truths=({"a": other, "gone": Held(tuples=(b"\x91\x01",))},))
+
+    assert examine(told, tmp_path / "right").problems == ()
+    monkeypatch.setattr(check, "play", played)
+    problems = examine(told, tmp_path / "wrong", cuts=["each"]).problems
+    assert "one: a: lacks (9,)" in problems
+    assert "each: gone: lacks (1,)" in problems
+    assert "one: a: other is 'no column' in the row of (3,)" in problems
+    assert any(text.startswith("one: a: has (3") for text in problems)
+
+
+def test_a_seed_gives_one_history_and_its_text_gives_it_back() -> None:
+    one = history(7, sides=2)
+    assert one == history(7, sides=2) != history(8, sides=2)
+    assert history_from(one.to_json()) == one
+
+
+def test_a_failing_history_is_made_as_small_as_it_can_be() -> None:
+    wanted = ["drop_key", "truncate"]
+    long = next(one for one in map(history, range(100)) if set(wanted) <= kinds_of(one))
+    small = shrink(long, lambda one: set(wanted) <= kinds_of(one))
+    assert small.size == len(wanted)
+    assert kinds_of(small) == set(wanted)
+
+
+def kinds_of(one: History) -> set[str]:
+    return {act[0] for step in one.steps for act in acts_of(step.act)}
