@@ -12,15 +12,15 @@ import time
 from collections.abc import Callable, Mapping
 from functools import partial
 
-from pyspark.sql import Column, DataFrame, SparkSession, Window
-from pyspark.sql import functions as F
-
 from jobs.batch.apply import Target
 from jobs.batch.choices import Choice, choice_of
 from jobs.batch.decide import decide
 from jobs.batch.identities import Identities
 from jobs.batch.pin import Pins
 from jobs.batch.versions import FAULTS
+from pyspark.sql import Column, DataFrame, SparkSession, Window
+from pyspark.sql import functions as F
+
 from config.deployment import Config
 from config.policies import Policy
 from jobs.session import spark_session

@@ -8,16 +8,16 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
 
-from pyspark.sql import DataFrame, SparkSession
-from pyspark.sql import functions as F
-
-from benchmarks.logs import Member
 from jobs.batch import run
 from jobs.batch.load import load_state
 from jobs.batch.outcome import Outcome
 from jobs.batch.run import Writer
-from config.deployment import Config
 from jobs.options import stream_options
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
+
+from benchmarks.logs import Member
+from config.deployment import Config
 from jobs.session import spark_session
 from sources.xlog.datasource import register
 from sources.xlog.segment import Segment

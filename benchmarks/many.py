@@ -16,12 +16,12 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TypeVar
 
+from jobs.batch.state import State
+from jobs.options import stream_options
 from pyspark.sql import SparkSession
 
 from benchmarks.deployed import Ours, session_in
 from benchmarks.logs import Member
-from jobs.batch.state import State
-from jobs.options import stream_options
 from sources.xlog.batch import segments_between, tasks_of
 from sources.xlog.follow import Follower
 from sources.xlog.offset import to_text

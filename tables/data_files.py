@@ -11,7 +11,7 @@ import json
 import math
 import time
 import uuid as uuids
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from decimal import Decimal
@@ -110,10 +110,11 @@ def write_file(
             row_group_size=ROW_GROUP_ROWS,
             compression="snappy",
             use_dictionary=list(dictionary),
+            write_statistics=_with_statistics(rows.schema, _without_nan(rows)),
             metadata_collector=found,
         )
         size = stream.tell()
-    return DataFile(table, path, size, rows.num_rows, statistics(found[0], rows), is_new_data)
+    return DataFile(table, path, size, rows.num_rows, statistics(found[0]), is_new_data)
 
 
 class FileWriter:
@@ -138,6 +139,7 @@ class FileWriter:
             schema,
             compression="snappy",
             use_dictionary=list(dictionary),
+            write_statistics=_with_statistics(schema, ()),
             metadata_collector=self._found,
         )
         self.rows = 0
@@ -155,15 +157,12 @@ class FileWriter:
         return DataFile(self._table, self._path, size, self.rows, statistics(self._found[0]))
 
 
-def statistics(metadata: pq.FileMetaData, rows: pa.Table | None = None) -> str:
+def statistics(metadata: pq.FileMetaData) -> str:
     """Return the statistics of a file as Delta's log has them.
 
     Parameters
     ----------
     metadata : pyarrow.parquet.FileMetaData
-    rows : pyarrow.Table, optional
-        The file's rows. Without them columns of doubles have no least and greatest value: Parquet leaves NaN out, which
-        Spark takes for the greatest of all.
 
     """
     least: dict[str, Any] = {}
@@ -181,9 +180,6 @@ def statistics(metadata: pq.FileMetaData, rows: pa.Table | None = None) -> str:
         known = [one for one in parts if one.has_min_max]
         if not known or len(known) < sum(one.num_values > 0 for one in parts):
             continue
-        is_double = column.physical_type in ("DOUBLE", "FLOAT")
-        if is_double and (rows is None or pc.any(pc.is_nan(rows[name])).as_py()):
-            continue
         try:
             low = _bound(min(one.min for one in known), is_least=True)
             high = _bound(max(one.max for one in known), is_least=False)
@@ -193,6 +189,27 @@ def statistics(metadata: pq.FileMetaData, rows: pa.Table | None = None) -> str:
             least[name], greatest[name] = low, high
     whole = {"numRecords": metadata.num_rows, "minValues": least, "maxValues": greatest, "nullCount": nulls}
     return json.dumps(whole, ensure_ascii=False, allow_nan=False)
+
+
+def _with_statistics(schema: pa.Schema, floating: Collection[str]) -> list[str]:
+    """Return the columns that get statistics: all but floating ones that are not named. Parts of structs by their path."""
+    found: list[str] = []
+    for field in schema:
+        if pa.types.is_struct(field.type):
+            found.extend(f"{field.name}.{part.name}" for part in field.type)
+        elif field.name in floating or not pa.types.is_floating(field.type):
+            found.append(field.name)
+    return found
+
+
+def _without_nan(rows: pa.Table) -> set[str]:
+    """Return the floating columns that hold no NaN.
+
+    Arrow leaves NaN out of the least and the greatest value; Spark takes NaN for the greatest number of all, and would
+    skip a row group that has what it looks for.
+    """
+    floating = [field.name for field in rows.schema if pa.types.is_floating(field.type)]
+    return {name for name in floating if not pc.any(pc.is_nan(rows[name])).as_py()}
 
 
 def _bound(value: Any, *, is_least: bool) -> int | float | str | None:

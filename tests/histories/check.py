@@ -20,7 +20,7 @@ from tests.histories.known import unlike_the_logs, unlike_the_tuples
 from tests.histories.play import Held, Played, play
 from tests.oracle import mp
 from tests.oracle.keys import Part, key_of
-from tests.pipeline.deployment import LocalDeployment
+from tests.pipeline.deployment import Deployment
 
 Row = dict[str, Any]
 Tables = dict[str, dict[bytes, Row]]
@@ -80,7 +80,7 @@ def examine(
     """
     names = [name for name in CUTS if name in set(cuts)]
     problems: list[str] = []
-    along: list[LocalDeployment] = []
+    along: list[Deployment] = []
 
     def reading(folders: Mapping[str, Path]) -> None:
         if not along:
@@ -91,7 +91,7 @@ def examine(
     if not along:
         names = [name for name in names if name != "along"]
     budgets: dict[str, int | list[int]] = {"each": 1, "random": _budgets(history)}
-    done: dict[str, LocalDeployment] = {}
+    done: dict[str, Deployment] = {}
     for name in ("one", *names, *(["snapshot"] if played.has_checkpoint else [])):
         start = "snapshot" if name == "snapshot" else "logs"
         deployment = along[0] if name == "along" else _deployment(folder / name, played.folders, start=start)
@@ -106,7 +106,7 @@ def examine(
     return Outcome(played, (*problems, *_compared(done, played)))
 
 
-def _compared(done: Mapping[str, LocalDeployment], played: Played) -> list[str]:
+def _compared(done: Mapping[str, Deployment], played: Played) -> list[str]:
     """Return what is wrong with the tables of deployments, by the name of each."""
     problems = []
     first: Tables | None = None
@@ -124,7 +124,7 @@ def _compared(done: Mapping[str, LocalDeployment], played: Played) -> list[str]:
     return problems
 
 
-def _known(deployment: LocalDeployment, played: Played) -> list[str]:
+def _known(deployment: Deployment, played: Played) -> list[str]:
     names = set(names_of(played)) - set(refused(deployment))
     found = unlike_the_logs(deployment, played.folders.values(), sorted(names))
     if len(played.truths) == 1:
@@ -132,9 +132,9 @@ def _known(deployment: LocalDeployment, played: Played) -> list[str]:
     return found
 
 
-def _deployment(folder: Path, folders: Mapping[str, Path], **settings: Any) -> LocalDeployment:
+def _deployment(folder: Path, folders: Mapping[str, Path], **settings: Any) -> Deployment:
     folder.mkdir(parents=True)
-    return LocalDeployment(folder, folders, **settings)
+    return Deployment(folder, folders, **settings)
 
 
 def _budgets(history: History) -> list[int]:
@@ -155,7 +155,7 @@ def names_of(played: Played) -> list[str]:
     return sorted({*NAMES, PASSING, *(name for truth in played.truths for name in truth)})
 
 
-def tables_of(deployment: LocalDeployment, played: Played) -> Tables:
+def tables_of(deployment: Deployment, played: Played) -> Tables:
     """Return the tables of all names, without their typed columns."""
     return {name: deployment.table(name) for name in names_of(played)}
 
@@ -178,12 +178,12 @@ def _shown(row: Row | None) -> str:
     return "no row" if row is None else f"{mp.decode(row['_tuple'])} (lsn {row['_lsn']})"
 
 
-def _problems(deployment: LocalDeployment, played: Played, excused: tuple[str, ...] = ()) -> list[str]:
+def _problems(deployment: Deployment, played: Played, excused: tuple[str, ...] = ()) -> list[str]:
     """Return what is wrong with a deployment's tables by themselves.
 
     Parameters
     ----------
-    deployment : LocalDeployment
+    deployment : Deployment
     played : Played
     excused : tuple of str
         What the reasons of refused spaces begin with that may be refused.
@@ -205,7 +205,7 @@ def _problems(deployment: LocalDeployment, played: Played, excused: tuple[str, .
     return found
 
 
-def refused(deployment: LocalDeployment, *, ever: bool = False) -> dict[str, str]:
+def refused(deployment: Deployment, *, ever: bool = False) -> dict[str, str]:
     """Return by name, of the space and of its table, why spaces are refused now, or have ever been."""
     newest: dict[Any, Row] = {}
     rows = deployment.rows("_schema", ["epoch", "replicaset_id", "space_id", "name", "table_name", "state"])

@@ -14,7 +14,7 @@ from typing import Any
 from schemas.names import column_name, table_name
 from tests.histories.play import Held
 from tests.oracle import Winner, fold_directory, last_write_wins, mp
-from tests.pipeline.deployment import LocalDeployment
+from tests.pipeline.deployment import Deployment
 
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 PLAIN: Mapping[str, Callable[[Any], Any]] = {
@@ -27,12 +27,12 @@ PLAIN: Mapping[str, Callable[[Any], Any]] = {
 """Types whose columns hold a value as Python does."""
 
 
-def unlike_the_logs(deployment: LocalDeployment, folders: Iterable[Path], names: Iterable[str]) -> list[str]:
+def unlike_the_logs(deployment: Deployment, folders: Iterable[Path], names: Iterable[str]) -> list[str]:
     """Return in words where rows differ from those that a fold of the logs gives.
 
     Parameters
     ----------
-    deployment : LocalDeployment
+    deployment : Deployment
         Whose rows have all been read from logs.
     folders : iterable of Path
         A server's directory each replicaset.
@@ -77,12 +77,12 @@ def _read(known: Iterable[_Known]) -> list[Any]:
     return [(mp.decode(raw), *rest) for raw, *rest in known]
 
 
-def unlike_the_tuples(deployment: LocalDeployment, truth: Mapping[str, Held]) -> list[str]:
+def unlike_the_tuples(deployment: Deployment, truth: Mapping[str, Held]) -> list[str]:
     """Return in words which typed columns do not hold what the tuples do.
 
     Parameters
     ----------
-    deployment : LocalDeployment
+    deployment : Deployment
         Of one replicaset.
     truth : mapping of str to Held
         What its server holds, by name of space.

@@ -9,7 +9,6 @@ from typing import Any
 import msgpack
 import pytest
 from deltalake import DeltaTable
-from jobs.batch import pin, run
 
 from schemas.errors import UnsupportedError
 from tests.jobs.deployment import Deployment
@@ -68,12 +67,8 @@ class Case:
 OWN = ("_key", "_global_id", "_replicaset_id", "_lsn", "_timestamp", "_created")
 
 
-@pytest.mark.parametrize("small_rows", [pin.SMALL_ROWS, pytest.param(-1, marks=pytest.mark.soak)])
 @pytest.mark.usefixtures("spark")
-def test_readers_see_no_masked_field_and_operations_do(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, small_rows: int
-) -> None:
-    monkeypatch.setattr(run, "SMALL_ROWS", small_rows)
+def test_readers_see_no_masked_field_and_operations_do(tmp_path: Path) -> None:
     case = Case(tmp_path, MASKS)
     a, b = case.nodes["a1"], case.nodes["b1"]
     a.put(PEOPLE, 1, "Ann", 1000, 1).put(PEOPLE, 2, "Bob", 2000, 1).put(PEOPLE, 4, "Dan", None, 1, "past")

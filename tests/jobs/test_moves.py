@@ -7,7 +7,6 @@ from typing import Any
 
 import msgpack
 import pytest
-from jobs.batch.run import Writer
 from pyspark.sql import SparkSession
 
 from tests.jobs.deployment import Deployment
@@ -83,23 +82,12 @@ def made(folder: Path, *nodes: Node, **settings: Any) -> Deployment:
     return Deployment(folder, sources, replicasets_of(*sources), **settings)
 
 
-def test_in_the_batch_of_its_rows_and_after_a_death_in_front_of_it(
-    spark: SparkSession,  # noqa: ARG001
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_in_the_batch_of_its_rows(spark: SparkSession, tmp_path: Path) -> None:  # noqa: ARG001
     a, b = before(tmp_path)
     move(a)
     a.close()
     b.close()
     deployment = made(tmp_path, a, b)
-    with monkeypatch.context() as dying:
-        dying.setattr(Writer, "go_on", lambda _self, _offsets=None: 0)
-        deployment.run()
-    assert {row["reason"][:34] for row in deployment.rows("_pending")} == {
-        "a space goes to another table or g"
-    }
-    assert set(told(deployment, "ledger")) == {key(number) for number in (1, 2, 3, 4)}
     deployment.run()
     check(deployment)
 

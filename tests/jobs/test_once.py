@@ -11,12 +11,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from jobs.batch import run
 from pyspark.errors import StreamingQueryException
 from pyspark.sql import SparkSession
 
+from pipeline import batch
 from schemas.errors import LockError
-from tables import warehouse
 from tables.lock import WriterLock
 from tests.jobs.deployment import Deployment
 from tests.truth import own
@@ -86,13 +85,10 @@ def test_the_stream_may_be_cut_anywhere(whole: dict[str, Any], tmp_path: Path) -
 
 
 def test_batches_that_are_too_large_for_the_driver_end_in_the_same_tables(
-    whole: dict[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    whole: dict[str, Any], tmp_path: Path
 ) -> None:
-    monkeypatch.setattr(run, "SMALL_ROWS", -1)
-    for limit in ("NEAR_BYTES", "KEYED_BYTES"):
-        monkeypatch.setattr(warehouse, limit, -1)
     deployment = deployed(tmp_path, "a1", "b1")
-    deployment.run(max_bytes_per_trigger=150_000)
+    deployment.run(max_bytes_per_trigger=150_000, local_bytes=1)
     assert len(deployment.rows("_epochs", ["epoch"])) > 1
     assert state(deployment) == whole
 
@@ -105,7 +101,7 @@ class Death:
         self.is_due = False
 
     def reached(self, step: str) -> None:
-        """Die here, if that is due; tables are written side by side, so who is first is chance."""
+        """Die here, if that is due."""
         if self.is_due and step not in self.steps:
             self.is_due = False
             self.steps.append(step)
@@ -113,16 +109,17 @@ class Death:
 
 
 @pytest.mark.soak
+@pytest.mark.parametrize("local_bytes", [1 << 28, 1])
 def test_the_job_may_die_after_any_step(
-    whole: dict[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    whole: dict[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, local_bytes: int
 ) -> None:
     deployment, death = deployed(tmp_path, "a1", "b1"), Death()
-    monkeypatch.setattr(run, "reached", death.reached)
+    monkeypatch.setattr(batch, "reached", death.reached)
     while not death.is_due:
         death.is_due = True
         with contextlib.suppress(StreamingQueryException):
-            deployment.run()
-    steps = {"_cluster", "_applier_map", "_changelog", "prepare", "decided", *SPACES}
+            deployment.run(local_bytes=local_bytes)
+    steps = {"_cluster", "_applier_map", "_changelog", "prepare", "files", *SPACES}
     assert steps | {"_versions", "_conflicts", "_schema", "_vclock", "_epochs"} <= set(death.steps)
     assert state(deployment) == whole
 
@@ -130,14 +127,14 @@ def test_the_job_may_die_after_any_step(
 DRIVER = """
 import os, sys
 from jobs import aggregate
-from jobs.batch import run
+from pipeline import batch
 count = int(sys.argv.pop())
 def reached(step):
     global count
     count -= 1
     if count == 0:
         os._exit(9)
-run.reached = reached
+batch.reached = reached
 sys.exit(aggregate.main())
 """
 

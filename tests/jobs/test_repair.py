@@ -8,10 +8,10 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
-from jobs.batch.state import State
-from jobs.options import stream_options
 
 from jobs.repair import candidates, repair, repair_warehouse, replicasets_of
+from pipeline.source_options import stream_options
+from pipeline.state import State
 from sources.xlog.follow import Follower
 from sources.xlog.options import parse_options
 from tables.gaps import Gap, open_gaps

@@ -9,13 +9,13 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
-from jobs.batch.load import load_state
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from jobs.secondary import indexes_of
 from jobs.validate import checks, cut_of, facts_of, tables_of, validate
 from jobs.validation.validator import Validator
+from pipeline.commit.load import load_state
 from schemas.errors import ConfigurationError
 from tests.jobs.deployment import Deployment
 from tests.jobs.written import Node, replicasets_of

@@ -144,6 +144,8 @@ def _sql(value: Any) -> str:
         return f"x = to_timestamp_micros({_micros(value)})"
     if isinstance(value, str):
         return "x = '" + value + "'"
+    if isinstance(value, Decimal):
+        return f"x = CAST('{value}' AS DECIMAL(38, 2))"
     return f"x = {value}"
 
 

@@ -10,12 +10,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from jobs.batch.commit import commit
-from jobs.batch.load import load_state
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
 
 from jobs.validate import validate
+from pipeline.commit.epoch import commit_epoch
+from pipeline.commit.load import load_state
 from schemas.errors import ConfigurationError
 from tables.warehouse import Warehouse
 from tests.jobs.deployment import Deployment
@@ -91,7 +91,9 @@ def seed(warehouse: Warehouse) -> None:
     again.write.format("delta").mode("append").save(warehouse.path("_cluster"))
     spark.sql(f"DELETE FROM delta.`{warehouse.path('_changelog')}` WHERE replicaset_id = 1 AND lsn IN (4, 8)")
     state = load_state(warehouse)
-    commit(warehouse, state, ["_changelog", *SPACES.values()], ("seeded", 0))
+    tables = warehouse.open_tables
+    versions = {name: tables.open(name).version() for name in ("_changelog", *SPACES.values())}
+    commit_epoch(tables, state, versions, ("seeded", 0))
 
 
 FOUND = {
