@@ -1,7 +1,7 @@
-"""What a choice between replicasets costs: 0, 1 and 50 % of the keys contended, policies native and in Python.
+"""What a choice between replicasets costs: 0, 1 and 50 % of the keys contended, by each kind of policy.
 
-Only the choice is timed (`jobs.batch.decide`), from versions in memory to decided versions, as the best of some runs.
-The unit is the same pass without any choice: each version's row passed through one window over its key.
+Only the choice is timed (`pipeline.resolve.choose`), from versions in memory to what stands under each key, as the
+best of some runs. The unit is the same versions passed through one Spark window over their key.
 """
 
 from __future__ import annotations
@@ -10,22 +10,20 @@ import argparse
 import os
 import time
 from collections.abc import Callable, Mapping
-from functools import partial
+from datetime import UTC, datetime
 
-from jobs.batch.apply import Target
-from jobs.batch.choices import Choice, choice_of
-from jobs.batch.decide import decide
-from jobs.batch.identities import Identities
-from jobs.batch.pin import Pins
-from jobs.batch.versions import FAULTS
+import numpy as np
 from pyspark.sql import Column, DataFrame, SparkSession, Window
 from pyspark.sql import functions as F
 
 from config.deployment import Config
 from config.policies import Policy
 from jobs.session import spark_session
-from schemas.layout import table_layout
+from pipeline.resolve.choose import KeyVersions, choose
+from pipeline.resolve.resolve_plan import ResolvePlan, TablePolicy, options_of
 from schemas.space import Field, KeyPart, Space
+from udfs.before_replace.policy import Formats
+from udfs.kernels.lives import PRESENT
 
 SPACE = Space(
     512,
@@ -40,7 +38,7 @@ SPACE = Space(
     ),
     (KeyPart(0, "unsigned"),),
 )
-IDS = Identities(["", "aaaaaaaa", "bbbbbbbb"], ["", "a1", "b1"])
+REPLICASETS, INSTANCES = ["", "aaaaaaaa", "bbbbbbbb"], ["", "a1", "b1"]
 POLICIES: Mapping[str, Policy] = {
     "last_write_wins": Policy(),
     "last_write_wins by a field": Policy(sequence=("updated",)),
@@ -69,44 +67,49 @@ def versions(spark: SparkSession, keys: int, share: int) -> DataFrame:
     text = F.hex(F.encode(F.lpad(F.col("id").cast("string"), 20, "x"), "UTF-8"))
     stamp = (F.col("id") * 7919 + F.col("replicaset_id") * 104729) % 1000003
     parts = [F.lit("94"), integer(F.col("id")), F.lit("B4"), text, integer(stamp % 97), integer(stamp)]
-    return rows.select(
-        F.lit(0).alias("table"),
-        "replicaset_id",
-        F.unhex(F.lpad(F.hex("id"), 16, "0")).alias("_key"),
-        F.lit(None).cast("int").alias("layout"),
-        F.unhex(F.concat(*parts)).alias("tuple"),
-        F.col("replicaset_id").cast("bigint").alias("global_id"),
-        F.col("id").alias("lsn"),
-        F.timestamp_seconds(stamp).alias("timestamp"),
-        F.timestamp_seconds(stamp).alias("created"),
-        F.lit("present").alias("state"),
-        F.lit(True).alias("began"),
-        F.lit(None).cast(FAULTS).alias("faults"),
-        F.lit(False).alias("unknown"),
-        F.lit(True).alias("changed"),
-        F.lit(False).alias("is_row"),
-    )
+    return rows.select("id", "replicaset_id", F.unhex(F.concat(*parts)).alias("tuple"), stamp.alias("stamp"))
 
 
-def best(work: Callable[[Pins], DataFrame]) -> float:
+def best(work: Callable[[], object]) -> float:
     """Return the seconds of the fastest run."""
     found = []
     for _ in range(RUNS):
-        pins, began = Pins(is_small=False), time.perf_counter()
-        work(pins).write.format("noop").mode("overwrite").save()
+        began = time.perf_counter()
+        work()
         found.append(time.perf_counter() - began)
-        pins.release()
     return min(found)
 
 
-def passed(rows: DataFrame, _pins: Pins) -> DataFrame:
-    """Return the rows after one window over their key."""
-    return rows.withColumn("count", F.count("*").over(Window.partitionBy("table", "_key")))
+def passed(rows: DataFrame) -> None:
+    """Pass the rows through one window over their key."""
+    counted = rows.withColumn("count", F.count("*").over(Window.partitionBy("id")))
+    counted.write.format("noop").mode("overwrite").save()
 
 
-def chosen(rows: DataFrame, choice: Choice, pins: Pins) -> DataFrame:
-    """Return the rows after a choice."""
-    return decide(rows, IDS, {0: choice}, pins.cache)
+def in_memory(rows: DataFrame) -> KeyVersions:
+    """Return the rows as the versions of keys of one table."""
+    found = rows.toArrow().combine_chunks()
+    keys = found["id"].to_numpy().astype(np.int32)
+    replicasets = found["replicaset_id"].to_numpy()
+    times = found["stamp"].to_numpy().astype(np.int64) * 1_000_000
+    return KeyVersions(
+        keys,
+        np.zeros_like(keys),
+        replicasets.astype(np.int32),
+        np.full(len(keys), PRESENT, np.int8),
+        found["tuple"].combine_chunks(),
+        replicasets.astype(np.int64),
+        keys.astype(np.int64),
+        times,
+        times,
+    )
+
+
+def plan_of(policy: Policy) -> ResolvePlan:
+    """Return what a table's versions are resolved by."""
+    formats, by_replicaset = Formats("accounts", (SPACE,)), np.zeros(len(REPLICASETS), np.int32)
+    table = TablePolicy("accounts", policy.policy, options_of(policy, ()), formats, by_replicaset, False)
+    return ResolvePlan(0, datetime.now(UTC), (table,), (True,), REPLICASETS, INSTANCES)
 
 
 def main() -> None:
@@ -120,17 +123,15 @@ def main() -> None:
     paths = {name: os.path.abspath(f".state/bench/{name}") for name in ("warehouse", "checkpoint")}  # noqa: PTH100
     config = Config.model_validate({**paths, "sources": [{"name": "none", "path": "none"}]})
     spark = spark_session(config, "before_replace")
-    layout = table_layout([SPACE])
-    target = Target(0, "accounts", layout, {1: 0, 2: 0}, is_empty=False, spaces=(SPACE,))
     for share in SHARES:
         rows = versions(spark, keys, share).persist()
         count = rows.count()
-        unit = best(partial(passed, rows))
+        unit, given = best(lambda rows=rows: passed(rows)), in_memory(rows)  # type: ignore[misc]
         print(f"{share} % of {keys} keys contended, {count} versions: one window takes {unit:.2f} s")
         for name, policy in POLICIES.items():
-            choice = choice_of(target, policy, (), IDS)
-            seconds = best(partial(chosen, rows, choice))
-            rate = count / seconds
+            plan = plan_of(policy)
+            seconds = best(lambda given=given, plan=plan: choose(given, keys, plan))  # type: ignore[misc]
+            rate = count / max(seconds, 1e-9)
             print(f"  {name:28} {seconds:6.2f} s  {seconds / unit:5.2f} x  {rate:10.0f} versions/s")
         rows.unpersist()
 

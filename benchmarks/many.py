@@ -16,12 +16,12 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TypeVar
 
-from jobs.batch.state import State
-from jobs.options import stream_options
 from pyspark.sql import SparkSession
 
 from benchmarks.deployed import Ours, session_in
 from benchmarks.logs import Member
+from pipeline.source_options import stream_options
+from pipeline.state import State
 from sources.xlog.batch import segments_between, tasks_of
 from sources.xlog.follow import Follower
 from sources.xlog.offset import to_text
@@ -69,7 +69,7 @@ def measure(spark: SparkSession, folder: Path, sources: int, rows: int) -> None:
     print(f"{sources} sources: {planning(dict(options), members, rows)}", flush=True)
     for number in range(3):
         seconds = ours.run()
-        steps = ", ".join(f"{step} {took:.2f}" for step, took in ours.steps.seconds.items())
+        steps = ", ".join(f"{step} {took:.2f}" for step, took in ours.steps.items())
         print(f"    batch of {max(rows, sources)} rows {seconds:.2f} s ({steps})", flush=True)
         put(members, rows, (number + 1) * 10 * rows)
     print(f"    first batch, in which all of them begin {first:.2f} s", flush=True)

@@ -19,12 +19,12 @@ import random
 import shutil
 import statistics
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 from pyspark.sql import SparkSession
 
-from benchmarks.deployed import Ours, Steps, session_in
+from benchmarks.deployed import Ours, session_in
 from benchmarks.logs import Member
 from benchmarks.plain import Plain
 
@@ -39,11 +39,11 @@ def timed(work: Callable[[], object]) -> float:
     return time.perf_counter() - began
 
 
-def tell(name: str, ours: float, plain: float, steps: Steps | None = None) -> None:
+def tell(name: str, ours: float, plain: float, steps: Mapping[str, float] | None = None) -> None:
     """Print one line, and where the time goes."""
     print(f"{name:44} ours {ours:6.2f} s   plain Delta {plain:6.2f} s   ratio {ours / plain:.2f}", flush=True)
     if steps is not None:
-        told = ", ".join(f"{step} {seconds:.2f}" for step, seconds in steps.seconds.items())
+        told = ", ".join(f"{step} {seconds:.2f}" for step, seconds in steps.items())
         print(f"    {told}", flush=True)
 
 

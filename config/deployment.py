@@ -126,8 +126,10 @@ class Config(Part):
         About how much of the logs one micro-batch reads, in bytes (`256 MiB` in the YAML).
     local_bytes : int
         A batch whose decoded rows have no more bytes is done in the driver, without a Spark job.
+    max_block_bytes : int
+        A transaction that takes more bytes, in the file or decompressed, is refused as damage.
     reader : str or None
-        Under which name the job acknowledges to spools what it has passed (`jobs.batch.acknowledge`); None makes one
+        Under which name the job acknowledges to spools what it has passed (`pipeline.acknowledge`); None makes one
         of the database and the warehouse.
     metrics : Metrics or None
         What the stream tells of itself; None: only its progress.
@@ -157,6 +159,7 @@ class Config(Part):
     types: Types = Types()
     max_bytes_per_trigger: ByteCount = 256 * 1024 * 1024
     local_bytes: ByteCount = 256 * 1024 * 1024
+    max_block_bytes: ByteCount = 1024 * 1024 * 1024
     reader: Label | None = None
     metrics: Metrics | None = None
     validation: Validation = Validation()

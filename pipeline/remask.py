@@ -18,7 +18,6 @@ from pipeline.plan.tables import current_plan
 from pipeline.state import State
 from pipeline.write.prepare import Prepared, mask_again, prepare_table
 from pipeline.write.rewrite import write_rows
-from pipeline.write.table_change import columns_of
 from schemas.errors import UnsupportedError
 from schemas.names import exact_table, is_of_space
 from tables import write
@@ -75,6 +74,6 @@ def _unmask(tables: OpenTables, table: str) -> int:
     for file in tables.files(exact):
         with opened(tables.place, exact, file.path) as parquet:
             added += write_rows(tables.place, table, parquet.read())
-    tables.replace(table, added, columns_of(tables, exact))
+    tables.replace(table, added, tables.columns(exact))
     write.set_property(tables.place, table, PROPERTY, "{}")
     return tables.version(table)

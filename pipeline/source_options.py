@@ -27,6 +27,7 @@ def stream_options(config: Config, state: State, cores: int) -> dict[str, str]:
             {uuid: {str(i): n for i, n in v.items()} for uuid, v in state.held_vclocks().items()}
         ),
         "maxBytesPerTrigger": str(config.max_bytes_per_trigger),
+        "maxBlockBytes": str(config.max_block_bytes),
         "minPartitions": str(cores),
         "gaps": "report",
         "on_source_error": config.on_source_error,

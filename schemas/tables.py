@@ -104,8 +104,10 @@ SCHEMA = _schema(
     since_replica_id=_INT,
     space_tuple=_BINARY,
     index_tuples=MapType(_INT, _BINARY),
+    keys=_STRING,
 )
-"""`_schema`: each version of each space; `space_tuple` and `index_tuples` are its rows of `_space`, `_index`."""
+"""`_schema`: each version of each space; `space_tuple` and `index_tuples` are its rows of `_space`, `_index`; `keys`
+are the primary keys that it has had since it was created, as JSON."""
 
 VERSIONS = _schema(
     space=_STRING,

@@ -6,6 +6,7 @@ Not here: writing the files (`tables.data_files`), what they hold.
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
@@ -133,6 +134,21 @@ class OpenTables:
             self.forget(table)
             raise WarehouseError(f"the table cannot be written: {error}", table=table) from error
         return int(opened.version())
+
+    def columns(self, table: str) -> StructType:
+        """Return the columns that a table has."""
+        return StructType.fromJson(json.loads(self.open(table).schema().to_json()))
+
+    def add_columns(self, table: str, wanted: StructType) -> bool:
+        """Give a table the columns that it lacks, and return whether it lacked any."""
+        known = set(self.columns(table).names)
+        new = StructType([field for field in wanted if field.name not in known])
+        if not new.fields:
+            return False
+        handle = self.open(table)
+        handle.alter.add_columns(Schema.from_json(new.json()).fields, commit_properties=OURS)
+        self.forget(table)
+        return True
 
     def replace(self, table: str, added: Iterable[DataFile], schema: StructType) -> int:
         """Put files in place of all files of a table, with other columns; return its version.

@@ -192,7 +192,7 @@ def statistics(metadata: pq.FileMetaData) -> str:
 
 
 def _with_statistics(schema: pa.Schema, floating: Collection[str]) -> list[str]:
-    """Return the columns that get statistics: all but floating ones that are not named. Parts of structs by their path."""
+    """Return the columns with statistics, parts of structs by their path: all but floating ones that are not named."""
     found: list[str] = []
     for field in schema:
         if pa.types.is_struct(field.type):

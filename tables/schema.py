@@ -28,6 +28,8 @@ class Version:
         The table where the space's versions are; None where it has none.
     state : str
         present, dropped, or `refused: <reason>`: followed in `_changelog` only.
+    keys : frozenset of KeyParts
+        The primary keys that the space has had since it was created, or since it last had none.
 
     """
 
@@ -39,6 +41,7 @@ class Version:
     since_lsn: int | None
     space_tuple: bytes
     index_tuples: Mapping[int, bytes]
+    keys: frozenset[KeyParts] = frozenset()
 
 
 def rows_of(versions: Iterable[Version], epoch: int) -> list[dict[str, Any]]:
@@ -62,6 +65,7 @@ def _row(version: Version, epoch: int) -> dict[str, Any]:
         "since_replica_id": version.since_replica_id,
         "space_tuple": version.space_tuple,
         "index_tuples": list(version.index_tuples.items()),
+        "keys": json.dumps(sorted(version.keys, key=repr)),
     }
 
 
@@ -78,14 +82,25 @@ class Stored:
 
 
 def load_keys(warehouse: Warehouse, version: int | None = None) -> dict[tuple[int, int], frozenset[KeyParts]]:
-    """Return the primary keys that each space has had since it was created, by (replicaset id, space id)."""
-    query = "SELECT replicaset_id, space_id, state, primary_key FROM opened ORDER BY epoch"
+    """Return the primary keys that each space has had since it was created, by (replicaset id, space id).
+
+    Rows of earlier releases name one key each; all of a space's rows together name its keys.
+    """
+    opened = warehouse.opened(TABLE, version)
+    keys = "keys" if any(field.name == "keys" for field in opened.schema().fields) else "NULL AS keys"
+    query = f"SELECT replicaset_id, space_id, state, primary_key, {keys} FROM opened ORDER BY epoch"
     found: dict[tuple[int, int], frozenset[KeyParts]] = {}
-    for row in answer(warehouse.opened(TABLE, version), query):
+    for row in answer(opened, query):
         name = (row["replicaset_id"], row["space_id"])
-        parts = tuple((one["field"], one["path"], one["collation"]) for one in json.loads(row["primary_key"]))
-        known = frozenset() if row["state"] == "dropped" else found.get(name, frozenset())
-        found[name] = known | ({parts} if parts and row["state"] != "dropped" else frozenset())
+        if row["state"] == "dropped":
+            found[name] = frozenset()
+        elif row["keys"] is not None:
+            found[name] = frozenset(tuple(map(tuple, parts)) for parts in json.loads(row["keys"]))
+        else:
+            one = tuple(
+                (part["field"], part["path"], part["collation"]) for part in json.loads(row["primary_key"])
+            )
+            found[name] = found.get(name, frozenset()) | {one} if one else frozenset()
     return found
 
 

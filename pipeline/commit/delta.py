@@ -8,6 +8,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from schemas.tables import SYSTEM_TABLES
 from tables.commits import OpenTables
 from tables.data_files import write_file
 from tables.write import arrow_rows
@@ -28,9 +29,13 @@ def append_rows(tables: OpenTables, table: str, rows: Iterable[Mapping[str, Any]
 
 
 def append_table(tables: OpenTables, table: str, rows: pa.Table) -> int:
-    """Append rows to a system table, and return its version; without rows there is no commit."""
+    """Append rows to a system table, and return its version; without rows there is no commit.
+
+    A table that an earlier release made gets the columns that it lacks.
+    """
     if not rows.num_rows:
         return tables.version(table)
+    tables.add_columns(table, SYSTEM_TABLES[table])
     dictionary = LOW_CARDINALITY.get(table, ())
     return tables.commit(table, [write_file(tables.place, table, rows, dictionary=dictionary)])
 

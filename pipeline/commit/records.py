@@ -48,6 +48,7 @@ def _version(now: Replicaset, space_id: int, change: SpaceChange | None) -> sche
         change.lsn if change is not None else None,
         rows.space,
         rows.indexes,
+        now.keys.get(space_id, frozenset()),
     )
 
 

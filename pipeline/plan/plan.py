@@ -254,7 +254,9 @@ def _with_history(one: Replicaset, before: Replicaset, history: History) -> Repl
     refused = {i: reason for i, reason in before.refused.items() if i not in seen and i in one.spaces}
     tables |= {i: table for (r, i), table in history.tables.items() if r == one.id}
     refused |= {r.space_id: r.reason for r in history.refusals if r.replicaset_id == one.id}
-    keys = {i: parts for i, parts in before.keys.items() if i in one.spaces}
+    keys = {
+        i: parts for i, parts in before.keys.items() if i in one.spaces and (one.id, i) not in history.keys
+    }
     keys |= {i: parts for (r, i), parts in history.keys.items() if r == one.id and parts}
     return replace(one, tables=tables, refused=refused, keys=keys)
 

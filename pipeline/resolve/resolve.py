@@ -369,7 +369,7 @@ def _puts(found: _Contended, choices: Choices) -> pa.Table:
 
 
 def _made_rows(found: _Contended, choices: Choices, keys: NDArray[np.intp]) -> pa.Table:
-    """Return the rows of tuples that a policy made: with the last writer's origin and time, and the earliest `created`."""
+    """Return the rows of tuples that a policy made: origin and time of the last writer, the earliest `created`."""
     versions, last = found.versions, choices.last[keys]
     earliest = np.full(found.count, np.iinfo(np.int64).max, np.int64)
     known = versions.created != NO_TIME

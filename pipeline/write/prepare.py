@@ -11,9 +11,7 @@ from pipeline.encode.masks import PROPERTY, TUPLE_COLUMN
 from pipeline.write.rewrite import write_rows
 from pipeline.write.table_change import (
     Change,
-    add_columns,
     change_of,
-    columns_of,
     create,
     same_columns,
     table_schema,
@@ -71,7 +69,7 @@ def _prepare_exact(tables: OpenTables, encoding: TableEncoding, found: Prepared)
         create(tables, table, wanted, f"space {encoding.layout.space}")
         change = Change.NOTHING
     elif change is Change.ADD:
-        add_columns(tables, table, wanted)
+        tables.add_columns(table, wanted)
         found.changed.add(table)
         change = Change.NOTHING
     elif change is Change.REWRITE:
@@ -80,14 +78,14 @@ def _prepare_exact(tables: OpenTables, encoding: TableEncoding, found: Prepared)
 
 
 def _has_tuples(tables: OpenTables, table: str) -> bool:
-    return tables.place.has(table) and TUPLE_COLUMN in columns_of(tables, table).names
+    return tables.place.has(table) and TUPLE_COLUMN in tables.columns(table).names
 
 
 def _copy(tables: OpenTables, encoding: TableEncoding) -> None:
     """Copy a table that was not masked so far to the one that has its exact tuples from now on."""
     table = encoding.exact
     if not tables.place.has(table):
-        create(tables, table, columns_of(tables, encoding.name), f"space {encoding.layout.space}")
+        create(tables, table, tables.columns(encoding.name), f"space {encoding.layout.space}")
     added = []
     for file in tables.files(encoding.name):
         with opened(tables.place, encoding.name, file.path) as parquet:
@@ -107,7 +105,7 @@ def _prepare_masked(tables: OpenTables, encoding: TableEncoding, found: Prepared
         tables.forget(table)
         return
     known = tables.open(table).metadata().configuration.get(PROPERTY)
-    if not same_columns(columns_of(tables, table), wanted.fields) or known != text:
+    if not same_columns(tables.columns(table), wanted.fields) or known != text:
         log.warning("%s is written again: other fields of it are masked, or in another way", table)
         found.masked.add(table)
 

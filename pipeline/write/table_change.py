@@ -7,12 +7,10 @@ by a change of metadata. Files are written here, commits are the caller's.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Sequence
 from enum import Enum
 
 import pyarrow as pa
-from deltalake import Schema
 from pyspark.sql.types import StructField, StructType
 
 from pipeline.encode.columns import TableEncoding, encode
@@ -22,7 +20,6 @@ from schemas.tables import VERSION_COLUMNS
 from tables import write
 from tables.commits import OpenTables, TableFile
 from tables.data_files import opened
-from tables.write import OURS
 
 
 class Change(Enum):
@@ -40,16 +37,11 @@ def table_schema(encoding: TableEncoding) -> StructType:
     return StructType([*encoding.layout.spark_schema().fields, *shared])
 
 
-def columns_of(tables: OpenTables, table: str) -> StructType:
-    """Return the columns that a table has."""
-    return StructType.fromJson(json.loads(tables.open(table).schema().to_json()))
-
-
 def change_of(tables: OpenTables, table: str, wanted: StructType) -> Change:
     """Return what a table needs to have some columns."""
     if not tables.place.has(table):
         return Change.CREATE
-    present = {field.name: field.dataType for field in columns_of(tables, table)}
+    present = {field.name: field.dataType for field in tables.columns(table)}
     asked = {field.name: field.dataType for field in wanted}
     if present == asked:
         return Change.NOTHING
@@ -76,16 +68,6 @@ def _has_extra(tables: OpenTables, table: str, file: TableFile) -> bool:
 def create(tables: OpenTables, table: str, schema: StructType, comment: str) -> None:
     """Create an empty table."""
     write.create(tables.place, table, schema, comment)
-
-
-def add_columns(tables: OpenTables, table: str, wanted: StructType) -> int:
-    """Give a table the columns that it lacks, and return its version."""
-    known = {field.name for field in columns_of(tables, table)}
-    new = StructType([field for field in wanted if field.name not in known])
-    handle = tables.open(table)
-    handle.alter.add_columns(Schema.from_json(new.json()).fields, commit_properties=OURS)
-    tables.forget(table)
-    return tables.version(table)
 
 
 def encoded_again(rows: pa.Table, encoding: TableEncoding) -> pa.Table:

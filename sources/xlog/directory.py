@@ -21,6 +21,7 @@ import pyarrow.fs as pafs
 
 from schemas.errors import SourceError, XlogMetaError, XlogMetaIncompleteError, XlogMissingError
 from sources.xlog import reader
+from sources.xlog.block import BLOCK_LIMIT
 from sources.xlog.damage import Mode
 from sources.xlog.ends import Ends, Opened
 from sources.xlog.listing import Listing, LogFile, generations_of, newest_not_beyond
@@ -69,6 +70,8 @@ class Directory:
         What happens to damage.
     bridges : bool
         Whether a hole in a spool is passed by the snapshot that the spool goes on from.
+    block : int
+        The longest block, in bytes.
 
     Attributes
     ----------
@@ -80,13 +83,14 @@ class Directory:
     source: Source
     mode: Mode = Mode.FAILFAST
     bridges: bool = False
+    block: int = BLOCK_LIMIT
     ends: Ends = field(init=False)
     _metas: dict[str, Meta] = field(default_factory=dict)
     _root: Opened | None = None
     _is_file: bool = False
 
     def __post_init__(self) -> None:
-        self.ends = Ends(self.opened, self.mode)
+        self.ends = Ends(self.opened, self.mode, self.block)
 
     def listing(self) -> Listing:
         """Return the files.

@@ -17,7 +17,7 @@ import pyarrow.fs as pafs
 from schemas.errors import XlogError
 from schemas.iproto import GROUP_LOCAL, VCLOCK_MAX
 from sources.xlog import reader
-from sources.xlog.block import EOF_MARKER
+from sources.xlog.block import BLOCK_LIMIT, EOF_MARKER
 from sources.xlog.damage import Mode
 from sources.xlog.listing import FileEnd, LogFile
 from sources.xlog.vclock import joined
@@ -42,11 +42,14 @@ class Ends:
         Base name → file system, and path in it.
     mode : Mode
         What happens to damage.
+    block : int
+        The longest block, in bytes.
 
     """
 
     opened: Callable[[str], Opened]
     mode: Mode = Mode.FAILFAST
+    block: int = BLOCK_LIMIT
     _ends: dict[str, tuple[int, FileEnd]] = field(default_factory=dict)
     _reached: dict[str, tuple[int, dict[int, int]]] = field(default_factory=dict)
     _complete: dict[str, tuple[int, bool]] = field(default_factory=dict)
@@ -93,7 +96,7 @@ class Ends:
         filesystem, path = self.opened(name)
         while True:
             try:
-                return FileEnd(*reader.end_of_whole_blocks(filesystem, path, begin))
+                return FileEnd(*reader.end_of_whole_blocks(filesystem, path, begin, self.block))
             except XlogError as error:
                 if self.mode is Mode.FAILFAST or "offset" not in error.fields:
                     raise
@@ -130,7 +133,9 @@ class Ends:
         """Return the highest lsn per vclock component among the rows of a log."""
         highest = np.zeros(VCLOCK_MAX, np.int64)
         filesystem, path = self.opened(file.name)
-        for rows in reader.read_headers(filesystem, path, file.header, end, mode=self.mode, exact=True):
+        for rows in reader.read_headers(
+            filesystem, path, file.header, end, mode=self.mode, exact=True, limits=reader.Limits(self.block)
+        ):
             ids = np.where(rows.group_id == GROUP_LOCAL, 0, np.maximum(rows.replica_id, 0))
             np.maximum.at(highest, ids, rows.lsn)
         return {id_: int(lsn) for id_, lsn in enumerate(highest) if lsn > 0}
@@ -165,7 +170,7 @@ class Ends:
         They are found along the chain of headers, which a tuple that holds a block cannot mislead.
         """
         try:
-            return reader.block_starts(*self.opened(name), begin, end, every)
+            return reader.block_starts(*self.opened(name), begin, end, every, self.block)
         except XlogError:
             if self.mode is Mode.FAILFAST:
                 raise

@@ -72,7 +72,10 @@ class Follower:
                     source=name,
                     advice="configure it until that batch is done, then remove it",
                 )
-            self._directories[name] = Directory(source, self.options.mode, self.options.gaps == "report")
+            options = self.options
+            self._directories[name] = Directory(
+                source, options.mode, options.gaps == "report", options.max_block_bytes
+            )
         return self._directories[name]
 
     def initial(self) -> dict[str, Entry]:

@@ -39,18 +39,15 @@ def config(spark: SparkSession, tmp_path: Path) -> Iterator[Config]:
 def warehouse(spark: SparkSession, config: Config) -> Warehouse:
     made = Warehouse(spark, config.warehouse, config.database)
     made.create_system_tables()
-    made.append(
-        "_cluster",
-        made.rows("_cluster", [{"global_id": 7, "uuid": "the-uuid", "local_id": 1, "replicaset_id": 3}]),
-    )
-    made.append("_changelog", made.rows("_changelog", [{"replicaset_id": 3, "state": "rolled_back"}]))
+    made.append_rows("_cluster", [{"global_id": 7, "uuid": "the-uuid", "local_id": 1, "replicaset_id": 3}])
+    made.append_rows("_changelog", [{"replicaset_id": 3, "state": "rolled_back"}])
     return made
 
 
 def conflict(warehouse: Warehouse, table: str, key: bytes) -> None:
     row = {"space": table, "key": key, "policy": "last_write_wins", "winner_replicaset_id": 41}
     times = {"winner_timestamp": LATE, "loser_timestamp": EARLY, "loser_replicaset_id": 42}
-    warehouse.append("_conflicts", warehouse.rows("_conflicts", [{**row, **times}]))
+    warehouse.append_rows("_conflicts", [{**row, **times}])
 
 
 def test_each_query_is_shown_with_its_result(
@@ -66,7 +63,7 @@ def test_each_query_is_shown_with_its_result(
             "TIMESTAMP '2024-05-02' AS _timestamp, X'92' AS _tuple "
             "UNION ALL SELECT 6, 'alone', X'02', 41, 7L, 10L, TIMESTAMP '2024-05-02', X'92'"
         )
-        warehouse.append(table, rows)
+        rows.write.format("delta").save(warehouse.path(table))
     conflict(warehouse, "quiet", b"\1")
     conflict(warehouse, "busy", b"\1")
     conflict(warehouse, "busy", b"\1")

@@ -68,7 +68,7 @@ def test_rows_that_break_a_unique_index_together_are_reported_once(
 
 def test_only_unique_secondary_indexes_count(spark: SparkSession, deployment: Deployment) -> None:
     state = load_state(deployment.opened(spark))
-    found = indexes_of(state, deployment.config())
+    found = indexes_of(state)
     assert [(one.table, one.name, len(one.spaces)) for one in found] == [
         ("users", "i1", 2),
         ("users", "i2", 2),

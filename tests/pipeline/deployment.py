@@ -88,7 +88,7 @@ class Deployment:
 
         """
         config = self.config()
-        warehouse = Warehouse(None, config.warehouse, config.database)  # type: ignore[arg-type]
+        warehouse = Warehouse(None, config.warehouse, config.database)
         warehouse.create_system_tables()
         cluster.start(warehouse, config.cluster.allocation, datetime.now(UTC))
         done = 0

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
 from decimal import Decimal
 from pathlib import Path
@@ -52,7 +51,7 @@ def times(*texts: str) -> list[datetime]:
     return [datetime.fromisoformat(text).replace(tzinfo=UTC) for text in texts]
 
 
-VALUES: Sequence[tuple[str, DataType, pa.DataType, list[Any]]] = (
+VALUES: list[tuple[str, DataType, pa.DataType, list[Any]]] = [
     ("long", LongType(), pa.int64(), [-(2**63), -1, 0, 7, 2**63 - 1]),
     ("int", IntegerType(), pa.int32(), [-(2**31), 0, 2**31 - 1]),
     ("double", DoubleType(), pa.float64(), [-math.inf, -1.5, -0.0, 0.0, 5e-324, 1.5, math.inf, math.nan]),
@@ -80,7 +79,7 @@ VALUES: Sequence[tuple[str, DataType, pa.DataType, list[Any]]] = (
             *("2500-01-01 00:00:00.123456", "9999-12-31 23:59:59.999999"),
         ),
     ),
-)
+]
 """Name, types, and values of one column, each of which becomes a file of its own, and all of them another one."""
 
 
@@ -88,7 +87,7 @@ VALUES: Sequence[tuple[str, DataType, pa.DataType, list[Any]]] = (
 @pytest.mark.parametrize("name", [name for name, *_ in VALUES])
 def test_each_value_is_found_by_a_filter(spark: SparkSession, place: Place, name: str, seen_by: str) -> None:
     """A file is skipped by its statistics: wrong ones would lose rows without a word."""
-    kind, arrow, values = next(one[1:] for one in VALUES if one[0] == name)
+    _, kind, arrow, values = next(one for one in VALUES if one[0] == name)
     write.create(place, "t", StructType([StructField("n", LongType()), StructField("x", kind)]))
     tables, numbers = OpenTables(place), list(range(len(values)))
     files = [[i] for i in numbers] + [numbers, [*numbers[:1], None]]
@@ -130,7 +129,7 @@ def _micros(value: datetime) -> int:
     return (value - datetime(1970, 1, 1, tzinfo=UTC)) // timedelta(microseconds=1)
 
 
-def _sql(value: Any) -> str:
+def _sql(value: Any) -> str:  # noqa: PLR0911
     if isinstance(value, bool):
         return f"x = {str(value).lower()}"
     if isinstance(value, float):

@@ -67,7 +67,7 @@ def test_nothing_is_found_in_untouched_tables(
 
 def seed(warehouse: Warehouse) -> None:
     """Damage each table in its own way, with plain Delta, and have an epoch name what it is now."""
-    spark = warehouse.spark
+    spark = warehouse.session
     warehouse.read("doubled").where("id = 1").write.format("delta").mode("append").save(
         warehouse.path("doubled")
     )

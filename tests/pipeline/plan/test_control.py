@@ -9,7 +9,7 @@ import msgpack
 import pytest
 
 from pipeline.plan.control import Control, Registration, SpaceRows, follow
-from pipeline.plan.summary import LogPosition
+from pipeline.plan.position import LogPosition
 from schemas.errors import TupleError
 from schemas.iproto import SystemSpace
 from tests.pipeline import logs

@@ -9,7 +9,7 @@ import pytest
 
 from pipeline.plan.control import Registration
 from pipeline.plan.members import entries_of, views_of
-from pipeline.plan.summary import LogPosition
+from pipeline.plan.position import LogPosition
 from pipeline.state import MapEntry, Replicaset
 from tables.applier_map import Entry, ids_of
 from tests.pipeline import logs

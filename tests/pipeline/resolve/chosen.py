@@ -51,7 +51,7 @@ def choices(
         )
     plan = ResolvePlan(0, datetime.now(UTC), tuple(tables), (True,) * len(keys), replicasets, instances)
     numbers = np.array([key for key, _ in flat], np.int32)
-    versions = KeyVersions(
+    given = KeyVersions(
         numbers,
         numbers,
         np.array([replicasets.index(one.replicaset) for _, one in flat], np.int32),
@@ -62,7 +62,7 @@ def choices(
         np.array([NO_TIME if one.timestamp is None else one.timestamp for _, one in flat], np.int64),
         np.array([NO_TIME if one.created is None else one.created for _, one in flat], np.int64),
     )
-    return choose(versions, len(keys), plan)
+    return choose(given, len(keys), plan)
 
 
 def chosen(
