@@ -45,9 +45,9 @@ format: setup ## Format the code, and mend what ruff can mend by itself
 	@ruff check --fix $(CODE)
 	@ruff format $(CODE)
 
-bench: ## Measure, and print ratios; BENCH=benchmarks/decode.py ARGS="--rows 100000" for one of them
+bench: ## Measure, and print ratios; BENCH=decode ARGS="--rows 100000" for one of them
 	@setup/setup.sh with-tarantool
-	@for script in $(BENCH); do echo "== $$script"; python $$script $(ARGS) || exit 1; done
+	@for name in $(basename $(notdir $(BENCH))); do echo "== $$name"; python -m benchmarks.$$name $(ARGS) || exit 1; done
 
 dist: setup ## Pack the project: a wheel, and the same as a zip for spark-submit --py-files
 	@rm -rf build $(DIST)

@@ -1,6 +1,6 @@
 """Log file → Arrow batches, against Tarantool's own `xlog.pairs` on the same file in the same run.
 
-    python benchmarks/decode.py [--rows N] [--repeat N] [--keep DIR]
+    python -m benchmarks.decode [--rows N] [--repeat N] [--keep DIR]
 
 Two files of the same rows (REPLACE of tuples of about 108 bytes): group-committed as a busy server writes
 them (about 300 rows a block, zstd), and one row a block as a serial client makes them. Printed are the best of

@@ -1,6 +1,6 @@
 """Rows a second from a live master into a spool, against an anonymous replica of Tarantool itself on the same master.
 
-    python benchmarks/live.py [--rows N] [--rounds K]
+    python -m benchmarks.live [--rows N] [--rounds K]
 
 The master writes N rows once; then each side in turn begins from an empty snapshot's vclock and follows to the end, the
 best of K rounds counts. Tarantool applies the rows to memory and writes its own log; the daemon writes the spool.

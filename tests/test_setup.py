@@ -21,7 +21,8 @@ def machine(tmp_path: Path) -> Path:
         assert found, tool
         (tmp_path / "bin" / tool).symlink_to(found)
     shutil.copytree(ROOT / "setup", tmp_path / "setup")
-    shutil.copy(ROOT / "requirements.lock", tmp_path)
+    for file in ("requirements.lock", "pyproject.toml"):
+        shutil.copy(ROOT / file, tmp_path)
     return tmp_path
 
 
@@ -73,7 +74,8 @@ def test_without_python(machine: Path, named: str) -> None:
 
 
 def test_where_all_is_there_nothing_is_done(machine: Path) -> None:
-    parts = [machine / "requirements.lock", machine / "setup/setup.sh", machine / "setup/spark_jars.py"]
+    names = ("requirements.lock", "pyproject.toml", "setup/setup.sh", "setup/spark_jars.py")
+    parts = [machine / name for name in names]
     text = b"".join(part.read_bytes() for part in parts)
     digest = subprocess.run(["sha256sum"], input=text, capture_output=True, check=True).stdout
     (machine / ".venv").mkdir()

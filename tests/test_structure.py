@@ -29,8 +29,8 @@ MAY_IMPORT = {
 }
 """Room to the other rooms that it may import from; itself it always may."""
 
-LONGEST_MODULE = 300
-LONGEST_TEST = 400
+LONGEST_MODULE = 500
+LONGEST_TEST = 600
 LONGEST_FUNCTION = 35
 
 
@@ -146,7 +146,7 @@ def test_what_is_forbidden_would_be_found(what: str, text: str) -> None:
 
 def test_no_entry_point_hides_a_package() -> None:
     """The folder of the job that spark-submit runs comes first: `jobs/requests.py` would be the package `requests`."""
-    names = {file.stem for folder in ("jobs", "benchmarks") for file in (ROOT / folder).iterdir()}
+    names = {file.stem for file in (ROOT / "jobs").iterdir()}
     assert names & ({*metadata.packages_distributions()} | sys.stdlib_module_names) == set()
 
 

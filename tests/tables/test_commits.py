@@ -90,7 +90,8 @@ def test_each_value_is_found_by_a_filter(spark: SparkSession, place: Place, name
     _, kind, arrow, values = next(one for one in VALUES if one[0] == name)
     write.create(place, "t", StructType([StructField("n", LongType()), StructField("x", kind)]))
     tables, numbers = OpenTables(place), list(range(len(values)))
-    files = [[i] for i in numbers] + [numbers, [*numbers[:1], None]]
+    files: list[list[int | None]] = [[i] for i in numbers]
+    files += [[*numbers], [*numbers[:1], None]]
     for own in files:
         rows = pa.table(
             {
