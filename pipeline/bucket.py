@@ -108,7 +108,7 @@ def process_bucket(
     requests = base_requests(rows, plan.reduce, share)
     found = find_versions(requests, files, cache, share) if requests else Found(ENTRIES.empty_table(), [])
     reduced = reduce(rows, found.entries, plan.reduce)
-    more = more_requests(reduced.changes, requests, plan.reduce)
+    more = more_requests(reduced.changes, requests, found.entries, plan.reduce)
     if more:
         found = merged_entries([found, find_versions(more, files, cache, share)])
     resolved = resolve(reduced.changes, found.entries, plan.resolve)

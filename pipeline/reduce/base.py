@@ -137,9 +137,26 @@ def _proves(plan: ReducePlan, lineage: int, table: int) -> bool:
     return not plan.is_contended[table] and plan.lineages[lineage].replicaset_id not in plan.has_loss
 
 
-def more_requests(changes: pa.Table, read: list[BaseRequest], plan: ReducePlan) -> list[BaseRequest]:
-    """Return which versions must be read too, for keys that a rename or a new primary key brought into a table."""
-    known = {request.table: request for request in read}
+def more_requests(
+    changes: pa.Table, read: list[BaseRequest], entries: pa.Table, plan: ReducePlan
+) -> list[BaseRequest]:
+    """Return which versions must be read too, for keys that a rename or a new primary key brought into a table.
+
+    Parameters
+    ----------
+    changes : pyarrow.Table
+        What the rows come to.
+    read : list of BaseRequest
+        What was asked for before.
+    entries : pyarrow.Table
+        What was found then, which is more than the keys that were asked for where all versions of a replicaset were.
+    plan : ReducePlan
+
+    """
+    known = {request.table: [request.keys] for request in read}
+    read_tables, read_keys = _numbers(entries["table"]), _whole(entries["key"])
+    for table, keys in known.items():
+        keys.append(read_keys.filter(pa.array(read_tables == table)))
     found = []
     tables = _numbers(changes["table"])
     incoming = {
@@ -152,7 +169,7 @@ def more_requests(changes: pa.Table, read: list[BaseRequest], plan: ReducePlan) 
             continue
         keys = _whole(changes["key"].filter(pa.array(tables == table)))
         if table in known:
-            keys = keys.filter(pc.invert(pc.is_in(keys, known[table].keys)))
+            keys = keys.filter(pc.invert(pc.is_in(keys, pa.concat_arrays(known[table]))))
         if len(keys):
             found.append(BaseRequest(table, keys, frozenset(), True, True))
     return found
