@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 from pyspark.sql import SparkSession
 
+from tables.catalog import register_tables
 from tests.jobs.deployment import Deployment, folded, winners
 from tests.oracle.fold import Folded
 from tests.truth import Recording, own, recordings
@@ -131,6 +132,7 @@ def test_equal_keys_are_one_key_however_they_are_written(
 
 def test_tables_open_by_name_in_sql(both: Deployment, spark: SparkSession) -> None:
     database = both.database
+    register_tables(both.opened(spark))  # the job itself does it where the catalog outlasts the session
     accounts = spark.sql(f"SELECT count(*), count(_tuple) FROM {database}.accounts").collect()[0]
     assert accounts[0] == accounts[1] == len(both.rows("accounts", ["_key"]))
     joined = spark.sql(
