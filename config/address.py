@@ -1,6 +1,6 @@
 """Kinds of values that the daemons' sections share: addresses and TLS files.
 
-Not here: the sections (`config_subscribe`, `config_relay`).
+Not here: the sections (`config.subscribe`, `config.relay`).
 """
 
 from __future__ import annotations

@@ -1,1 +1,1 @@
-"""Entry points. Each parses, wires and runs; the steps of a micro-batch are in `jobs.batch`."""
+"""Entry points. Each parses, wires and runs; the steps of a micro-batch are in `pipeline`."""

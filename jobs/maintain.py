@@ -2,7 +2,7 @@
 
     spark-submit jobs/maintain.py --config FILE [--keep-days DAYS]
 
-The work is asked of whoever holds the writer's lock, as a backfill is: OPTIMIZE beside MERGE would fail one of them.
+The work is asked of whoever holds the writer's lock, as a backfill is: it must not replace files that a batch rewrites.
 Versions that are younger than `--keep-days` stay readable, those of the newest epoch in any case.
 Not here: what it does to a table (`jobs.service`).
 """

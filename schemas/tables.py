@@ -124,7 +124,8 @@ VERSIONS = _schema(
 """`_versions`: a replicaset's own version of a key where it is not the row in the space's table.
 
 Appended; of one (space, key, replicaset_id) the highest epoch holds, unless that replicaset's version *is* the
-table's row, which is newer by construction. `state`: present, deleted, unfit (in `_quarantine`).
+table's row, which is newer by construction. `state`: present, deleted, unfit (in `_quarantine`),
+removed (there is no version any more).
 """
 
 CONFLICTS = _schema(
@@ -182,8 +183,8 @@ GAPS = _schema(
     file=_STRING,
     state=_STRING,
 )
-"""`_gaps`: missing lsn ranges. `kind`: missing, divergence; `state`: open, skipped, filled, bridged by a snapshot.
-Latest epoch holds."""
+"""`_gaps`: missing lsn ranges. `kind`: missing, divergence; `state`: open, skipped, filled, bridged by a
+snapshot, healed. The latest epoch holds."""
 
 EPOCHS = _schema(
     epoch=_LONG,
@@ -258,5 +259,5 @@ VERSION_COLUMNS: tuple[tuple[str, DataType], ...] = (
 )
 """Behind the typed columns and `_extra` of every space's table: the winning version.
 
-`_key` is the canonical primary key (`udfs.keys`), on which the table is merged.
+`_key` is the canonical primary key (`udfs.keys`); each row has another one.
 """

@@ -80,12 +80,24 @@ def roll_back(warehouse: Warehouse, epoch: Epoch | None) -> list[str]:
     return undone
 
 
+def _is_rolled_back(commit: Mapping[str, Any], known: int) -> bool:
+    """Whether a commit is the restoration of a version by an earlier start."""
+    restored = commit.get("operationParameters", {}).get("version")
+    return (
+        commit.get("operation") == "RESTORE"
+        and commit.get("userMetadata") == MARK
+        and str(restored) == str(known)
+    )
+
+
 def _roll_back(warehouse: Warehouse, table: str, known: int) -> bool:
     opened = warehouse.opened(table)
     now = int(opened.version())
     if now <= known:
         return False
     history = opened.history(now - known)
+    if _is_rolled_back(history[0], known):
+        return False
     foreign = sorted(c["version"] for c in history if c["version"] > known and c.get("userMetadata") != MARK)
     if len(foreign) == now - known:
         return False

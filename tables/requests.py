@@ -1,6 +1,6 @@
 """`_requests`: work asked of the writer by those who do not hold its lock, and what became of it.
 
-Appended; of one request the latest row holds. Asking needs no lock: the table is never taken back, and appends of
+Appended; of one request the latest row holds. Asking needs no lock: the table is never rolled back, and appends of
 several processes do not meet. Not here: what a kind of request does (`jobs.service`).
 """
 

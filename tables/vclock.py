@@ -1,8 +1,8 @@
 """`_vclock`: the last settled lsn of each instance, as rows that are appended when it moves.
 
-A MERGE would cost a second each batch, an append a fifth of that; the row of the highest epoch holds. The same
-numbers stand in `_epochs` in the replicasets' own ids; here they are in global ids, for SQL and for the inverse
-map (document 000, step 3). The aggregator's own component is that of replicaset 0.
+An append touches no file that is there already; the row of the highest epoch holds. The same numbers stand in
+`_epochs` in the replicasets' own ids; here they are in global ids, for SQL and for the inverse map (document 000,
+step 3). The aggregator's own component is that of replicaset 0.
 """
 
 from __future__ import annotations

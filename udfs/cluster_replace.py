@@ -11,7 +11,7 @@ Two allocations:
 - `preserve`: it keeps its replica id; where that is taken, it gets the lowest free one above (document 001:
   `{5, uuid6}` against `{5, uuid5}` becomes `{6, uuid6}`, and the source's map gets `{5: 6}`).
 
-Pure. Not here: how it is stored (`tables.cluster`), from which lsn a map holds (`jobs.batch.plan`).
+Pure. Not here: how it is stored (`tables.cluster`), from which lsn a map holds (`pipeline.plan`).
 """
 
 from __future__ import annotations

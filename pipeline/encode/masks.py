@@ -4,7 +4,7 @@ Such a space has two tables. The one that is named after it has no exact tuples,
 mask cannot find; the other one, `_exact_<table>`, is what all computing is done on. So keys, operations and policies
 know nothing of masks, and who may not read a field gets no table whose name begins with `_`.
 
-Pure. Not here: writing, bringing tables into the form that a changed mask needs (`pipeline.write.schema_change`).
+Pure. Not here: writing, bringing tables into the form that a changed mask needs (`pipeline.write.table_change`).
 """
 
 from __future__ import annotations

@@ -38,6 +38,9 @@ from tables.data_files import DataFile, write_file
 T = TypeVar("T")
 R = TypeVar("R")
 
+SURELY = 1.5
+"""A batch is left to the tasks once its size so far promises so many times the limit."""
+
 THREADS = max(1, min(4, os.cpu_count() or 1))
 
 
@@ -64,18 +67,23 @@ def read_locally(
 
     """
     found: dict[int, list[pa.RecordBatch]] = {segment.segment: [] for segment in segments}
-    size = 0
     # Compressed bytes are fewer than decoded ones: what is too much already needs no look.
-    if sum(segment.end - segment.begin for segment in segments) > limit_bytes:
+    stored = sum(segment.end - segment.begin for segment in segments)
+    if stored > limit_bytes:
         return None
     pieces: list[ByteRange] = [piece for task in tasks_of(follower, segments) for piece in task]
     options = replace(follower.options, with_replicaset=False)
+    size = done = 0
     for piece in pieces:
         for batch in read_range(piece, options):
             size += batch.nbytes
             if size > limit_bytes:
                 return None
             found[piece.segment.segment].append(batch)
+        done += piece.end - piece.begin
+        # A batch that would clearly become too large is left before more of it is decoded for nothing.
+        if size * stored > SURELY * limit_bytes * done:
+            return None
     return found
 
 

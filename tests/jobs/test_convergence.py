@@ -1,7 +1,7 @@
 """However batches are cut, whoever comes first, whatever comes twice, by whatever clocks: one and the same tables.
 
 Three replicasets that never ran write the same keys, each by its own clock: one is hours ahead, one goes backwards,
-one stands still. What `tests.jobs.batch.test_cuts` shows of decisions is shown here of tables, by Spark.
+one stands still. What `tests.pipeline.plan.test_cuts` shows of plans is shown here of tables.
 """
 
 from __future__ import annotations

@@ -32,7 +32,7 @@ Executor = dict[str, Any]
 
 @pytest.fixture(scope="module")
 def members(tmp_path_factory: pytest.TempPathFactory) -> list[Member]:
-    """Write more rows than the driver would keep to itself: 70,000."""
+    """Write rows for several tasks: 70,000."""
     folder = tmp_path_factory.mktemp("logs")
     a, b = (Member(folder, name, [ORDERS, STOCK, VISITS]) for name in ("a1", "b1"))
     a.put(ORDERS, range(20_000)), b.put(ORDERS, range(15_000, 35_000))
@@ -44,7 +44,7 @@ def members(tmp_path_factory: pytest.TempPathFactory) -> list[Member]:
 def deployed(folder: Path, members: list[Member]) -> Deployment:
     sources = {one.name: one.path for one in members}
     replicasets = {one.name: one.replicaset for one in members}
-    return Deployment(folder, sources, replicasets, policies=POLICIES)
+    return Deployment(folder, sources, replicasets, policies=POLICIES, local_bytes=1)
 
 
 def held(deployment: Deployment) -> dict[str, pa.Table]:

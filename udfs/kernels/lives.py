@@ -1,9 +1,9 @@
 """The rows of each key, in the order of the log, reduced to what the key's replicaset holds after them.
 
 A key's *life* begins with an insertion where there was no tuple; a DELETE, a truncation, or a snapshot that lacks the
-key ends it. Time never runs back within a life. A DELETE leaves a deleted version; a truncation leaves nothing. A
-DELETE that finds nothing counts for nothing. Keys with an operation (UPDATE, UPSERT) are not for here
-(`pipeline.reduce.fold`).
+key ends it. Time never runs back within a life. A DELETE leaves a deleted version, which a later truncation does not
+change; a truncation itself leaves nothing. A DELETE that finds nothing counts for nothing. Keys with an operation
+(UPDATE, UPSERT) are not for here (`pipeline.reduce.fold`).
 """
 
 from __future__ import annotations
