@@ -233,9 +233,34 @@ def now_millis() -> int:
     return int(time.time() * 1000)
 
 
+class _PlainFile(pq.ParquetFile):  # type: ignore[misc]
+    """A file whose bytes and texts are of the plain Arrow types, whoever wrote it: delta-rs notes views of them."""
+
+    def read(self, *arguments: Any, **named: Any) -> pa.Table:
+        return _plain(super().read(*arguments, **named))
+
+    def read_row_groups(self, *arguments: Any, **named: Any) -> pa.Table:
+        return _plain(super().read_row_groups(*arguments, **named))
+
+
+def _plain(rows: pa.Table) -> pa.Table:
+    plain = pa.schema([field.with_type(_plain_type(field.type)) for field in rows.schema])
+    return rows if plain.types == rows.schema.types else rows.cast(plain)
+
+
+def _plain_type(kind: pa.DataType) -> pa.DataType:
+    if pa.types.is_struct(kind):
+        return pa.struct([field.with_type(_plain_type(field.type)) for field in kind])
+    if pa.types.is_binary_view(kind) or pa.types.is_large_binary(kind):
+        return pa.binary()
+    if pa.types.is_string_view(kind) or pa.types.is_large_string(kind):
+        return pa.string()
+    return kind
+
+
 def opened(place: Place, table: str, path: str) -> pq.ParquetFile:
     """Return a file of a table, open; the caller closes it."""
-    return pq.ParquetFile(place.fs.open_input_file(place.at(table, path)), pre_buffer=False)
+    return _PlainFile(place.fs.open_input_file(place.at(table, path)), pre_buffer=False)
 
 
 def keys_of(file: pq.ParquetFile, column: str) -> FileKeys:
