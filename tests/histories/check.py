@@ -7,20 +7,22 @@ Whatever the cuts, every row and what is known of it must be the same. Not here:
 from __future__ import annotations
 
 import traceback
-from collections.abc import Callable, Iterable, Mapping
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from random import Random
 from typing import Any
 
+from pipeline.batch import MakeDistributed
 from pipeline.commit.records import REFUSED
 from tests.histories.acts import NAMES, PASSING, History
 from tests.histories.known import unlike_the_logs, unlike_the_tuples
 from tests.histories.play import Held, Played, play
 from tests.oracle import mp
 from tests.oracle.keys import Part, key_of
-from tests.pipeline.deployment import Deployment
+from tests.pipeline.deployment import Deployment, contents
 
 Row = dict[str, Any]
 Tables = dict[str, dict[bytes, Row]]
@@ -28,6 +30,9 @@ Tables = dict[str, dict[bytes, Row]]
 
 CUTS = ("random", "each", "along")
 """Ways to cut, beside one batch for all: at random, after each transaction, and while the servers still write."""
+
+SMALL, LARGE = (1, 200, 500, 1000, 2500), (500, 4000, 20000)
+"""Bytes of log that a batch reads where the log is cut at random; large ones where each batch takes its time."""
 
 UNREAD = "its rows from before the snapshot"
 """What the reason begins with, for which a vinyl space is refused that is followed from a snapshot."""
@@ -60,6 +65,7 @@ def examine(
     folder: Path,
     binary: str | None = None,
     cuts: Iterable[str] = CUTS,
+    distributed: MakeDistributed | None = None,
 ) -> Outcome:
     """Play a history and check its tables.
 
@@ -72,6 +78,8 @@ def examine(
         The server's program.
     cuts : iterable of str
         Of `CUTS`; one batch for all, and a stream that begins with a snapshot, are done always.
+    distributed : callable, optional
+        Makes the distributed executor of a batch; it must write the same tables as the local one.
 
     Raises
     ------
@@ -90,7 +98,7 @@ def examine(
     played = play(history, folder / "servers", binary, reading if "along" in names else None)
     if not along:
         names = [name for name in names if name != "along"]
-    budgets: dict[str, int | list[int]] = {"each": 1, "random": _budgets(history)}
+    budgets: dict[str, int | list[int]] = {"each": 1, "random": _budgets(history, SMALL)}
     done: dict[str, Deployment] = {}
     for name in ("one", *names, *(["snapshot"] if played.has_checkpoint else [])):
         start = "snapshot" if name == "snapshot" else "logs"
@@ -99,6 +107,8 @@ def examine(
         problems += raised
         if not raised:
             done[name] = deployment
+    if distributed is not None:
+        problems += _unlike_the_local(history, folder / "distributed", played, distributed)
     if any(
         why.startswith(DISAGREEMENTS) for one in done.values() for why in refused(one, ever=True).values()
     ):
@@ -137,9 +147,35 @@ def _deployment(folder: Path, folders: Mapping[str, Path], **settings: Any) -> D
     return Deployment(folder, folders, **settings)
 
 
-def _budgets(history: History) -> list[int]:
+def _unlike_the_local(
+    history: History, folder: Path, played: Played, distributed: MakeDistributed
+) -> list[str]:
+    """Return where the distributed executor writes other tables than the local one, on the same cuts."""
+    found = []
+    for name, make in (("local", None), ("distributed", distributed)):
+        deployment = _deployment(folder / name, played.folders, distributed=make)
+        raised = _caught(name, partial(deployment.run, _budgets(history, LARGE)))
+        if raised:
+            return raised
+        found.append(contents(deployment))
+    local, other = found
+    return [
+        f"distributed: {table} has {_shown_beyond(other, local, table)}, "
+        f"the local one {_shown_beyond(local, other, table)}"
+        for table in sorted(local.keys() | other.keys())
+        if local.get(table) != other.get(table)
+    ]
+
+
+def _shown_beyond(
+    one: Mapping[str, Counter[str]], other: Mapping[str, Counter[str]], table: str
+) -> list[str]:
+    return list((one.get(table, Counter()) - other.get(table, Counter())).elements())[:3]
+
+
+def _budgets(history: History, sizes: Sequence[int]) -> list[int]:
     dice = Random(history.seed)
-    return [dice.choice([1, 200, 500, 1000, 2500]) for _ in range(1000)]
+    return [dice.choice(sizes) for _ in range(1000)]
 
 
 def _caught(name: str, run: Callable[[], object]) -> list[str]:
