@@ -127,7 +127,7 @@ def _soak(options: argparse.Namespace, binary: str, ways: Ways) -> int:
         if done % 10 == 0 or seed == last - 1:
             passed = f"{done} done ({refused} with refused tables) in {time.monotonic() - began:.0f} s"
             print(f"{binary}: {passed}, failing: {failing}", flush=True)
-    print(f"{binary}: could not start again: {unplayable}")
+    print(f"{binary}: contradicted its own files: {unplayable}")
     for kind in sorted({kind for kind, _ in answers}):
         print(f"  {kind:20} {answers[kind, 'done']:7} done {answers[kind, 'refused']:7} refused")
     return len(failing)
