@@ -216,10 +216,10 @@ def test_a_space_that_was_not_synchronous_yet_holds_nothing() -> None:
 
 
 def test_a_dropped_space_that_was_synchronous_holds_nothing() -> None:
-    """Another space has its id: its first rows come in the transaction that creates it."""
+    """Another space gets its id, and rows, within a transaction that begins with something else."""
     gone = (txn(1, define(600, "s", is_sync=True)), txn(1, logs.drop(600)))
     planner = Planner()
-    planner.batch(piece(*BEGIN, *gone, txn(1, define(600, "t"), index(600), put(600))))
+    planner.batch(piece(*BEGIN, *gone, txn(1, define(601, "u"), define(600, "t"), index(600), put(600))))
     assert planner.names_waiting() == []
 
 
