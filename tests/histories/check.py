@@ -18,6 +18,7 @@ from typing import Any
 from pipeline.batch import MakeDistributed
 from pipeline.commit.records import REFUSED
 from tests.histories.acts import NAMES, PASSING, History
+from tests.histories.hole import HoledSpool
 from tests.histories.known import unlike_the_logs, unlike_the_tuples
 from tests.histories.play import Held, Played, play
 from tests.oracle import mp
@@ -107,6 +108,8 @@ def examine(
         problems += raised
         if not raised:
             done[name] = deployment
+    if history.sides == 1 and HoledSpool.can_be_made(played.folders["a"]):
+        problems += _with_a_hole(history, folder / "hole", played)
     if distributed is not None:
         problems += _unlike_the_local(history, folder / "distributed", played, distributed)
     if any(
@@ -145,6 +148,18 @@ def _known(deployment: Deployment, played: Played) -> list[str]:
 def _deployment(folder: Path, folders: Mapping[str, Path], **settings: Any) -> Deployment:
     folder.mkdir(parents=True)
     return Deployment(folder, folders, **settings)
+
+
+def _with_a_hole(history: History, folder: Path, played: Played) -> list[str]:
+    """Return what is wrong with the tables of a spool that lacks a part of the log."""
+    spool = HoledSpool(folder / "spool", played.folders["a"], Random(history.seed))
+    deployment = _deployment(folder, {"a": spool.folder}, start="snapshot")
+    for write in (spool.write_first, spool.write_rest):
+        write()
+        raised = _caught("hole", partial(deployment.run, _budgets(history, SMALL)))
+        if raised:
+            return raised
+    return [f"hole: {text}" for text in _problems(deployment, played, tables=("_pending", "_quarantine"))]
 
 
 def _unlike_the_local(
@@ -214,7 +229,12 @@ def _shown(row: Row | None) -> str:
     return "no row" if row is None else f"{mp.decode(row['_tuple'])} (lsn {row['_lsn']})"
 
 
-def _problems(deployment: Deployment, played: Played, excused: tuple[str, ...] = ()) -> list[str]:
+def _problems(
+    deployment: Deployment,
+    played: Played,
+    excused: tuple[str, ...] = (),
+    tables: Sequence[str] = ("_gaps", "_pending", "_quarantine"),
+) -> list[str]:
     """Return what is wrong with a deployment's tables by themselves.
 
     Parameters
@@ -223,13 +243,15 @@ def _problems(deployment: Deployment, played: Played, excused: tuple[str, ...] =
     played : Played
     excused : tuple of str
         What the reasons of refused spaces begin with that may be refused.
+    tables : sequence of str
+        System tables that must be empty.
 
     """
     reasons = refused(deployment)
     found = [
         f"{name}: refused: {why}" for name, why in reasons.items() if not why.startswith(excused or "\0")
     ]
-    for table in ("_gaps", "_pending", "_quarantine"):
+    for table in tables:
         found += [f"{table} has {row}" for row in deployment.rows(table)[:3]]
     for name in names_of(played):
         if name in reasons:

@@ -77,6 +77,12 @@ class Transaction:
 
 def read_log(path: Path) -> Iterator[Row]:
     """Yield the rows of one file."""
+    for block in blocks(path):
+        yield from _rows(block)
+
+
+def blocks(path: Path) -> Iterator[bytes]:
+    """Yield the blocks of one file, each one some rows one after another."""
     data = path.read_bytes()
     position = data.index(b"\n\n") + 2
     while position < len(data):
@@ -92,7 +98,7 @@ def read_log(path: Path) -> Iterator[Row]:
         if start + size > len(data):
             return
         block = data[start : start + size]
-        yield from _rows(decompress(block) if magic == ZROW_MAGIC else block)
+        yield decompress(block) if magic == ZROW_MAGIC else block
         position = start + size
 
 
