@@ -52,7 +52,7 @@ class Outcome:
     problems : tuple of str
         Empty where all is as it has to be.
     is_refused : bool
-        Whether tables were refused since two replicasets contradict each other: their rows were not looked at.
+        Whether two replicasets have contradicted each other: the rows of these tables were not looked at.
 
     """
 
@@ -112,23 +112,31 @@ def examine(
         problems += _with_a_hole(history, folder / "hole", played)
     if distributed is not None:
         problems += _unlike_the_local(history, folder / "distributed", played, distributed)
-    if any(
-        why.startswith(DISAGREEMENTS) for one in done.values() for why in refused(one, ever=True).values()
-    ):
-        return Outcome(played, tuple(problems), is_refused=True)
-    return Outcome(played, (*problems, *_compared(done, played)))
+    left_out = _disagreeing(done.values()) if history.sides > 1 else frozenset()
+    problems += _compared(done, played, left_out)
+    return Outcome(played, tuple(problems), is_refused=bool(left_out))
 
 
-def _compared(done: Mapping[str, Deployment], played: Played) -> list[str]:
-    """Return what is wrong with the tables of deployments, by the name of each."""
+def _disagreeing(done: Iterable[Deployment]) -> frozenset[str]:
+    """Return the names of spaces that two replicasets have ever defined in ways that contradict each other.
+
+    Where a batch ends decides whether such a definition is seen, so their rows are not the same in all deployments.
+    """
+    found = (pair for one in done for pair in refused(one, ever=True).items())
+    return frozenset(name for name, why in found if why.startswith(DISAGREEMENTS))
+
+
+def _compared(done: Mapping[str, Deployment], played: Played, left_out: frozenset[str]) -> list[str]:
+    """Return what is wrong with the tables of deployments, by the name of each, but for some spaces."""
     problems = []
+    names = [name for name in names_of(played) if name not in left_out]
     first: Tables | None = None
     for name, deployment in done.items():
         try:
-            found = _problems(deployment, played, (UNREAD,) if name == "snapshot" else ())
+            found = _problems(deployment, played, names, (UNREAD,) if name == "snapshot" else ())
             if name != "snapshot":
-                tables = tables_of(deployment, played)
-                found += _known(deployment, played) if first is None else []
+                tables = {one: deployment.table(one) for one in names}
+                found += _known(deployment, played, names) if first is None else []
                 first = tables if first is None else first
                 found += [f"other than in one batch: {text}" for text in differences(first, tables)]
         except Exception:  # a table has a key twice, or a log that no fold understands
@@ -137,9 +145,9 @@ def _compared(done: Mapping[str, Deployment], played: Played) -> list[str]:
     return problems
 
 
-def _known(deployment: Deployment, played: Played) -> list[str]:
-    names = set(names_of(played)) - set(refused(deployment))
-    found = unlike_the_logs(deployment, played.folders.values(), sorted(names))
+def _known(deployment: Deployment, played: Played, names: Iterable[str]) -> list[str]:
+    followed = set(names) - set(refused(deployment))
+    found = unlike_the_logs(deployment, played.folders.values(), sorted(followed))
     if len(played.truths) == 1:
         found += unlike_the_tuples(deployment, played.truths[0])
     return found
@@ -159,7 +167,10 @@ def _with_a_hole(history: History, folder: Path, played: Played) -> list[str]:
         raised = _caught("hole", partial(deployment.run, _budgets(history, SMALL)))
         if raised:
             return raised
-    return [f"hole: {text}" for text in _problems(deployment, played, tables=("_pending", "_quarantine"))]
+    return [
+        f"hole: {text}"
+        for text in _problems(deployment, played, names_of(played), tables=("_pending", "_quarantine"))
+    ]
 
 
 def _unlike_the_local(
@@ -206,11 +217,6 @@ def names_of(played: Played) -> list[str]:
     return sorted({*NAMES, PASSING, *(name for truth in played.truths for name in truth)})
 
 
-def tables_of(deployment: Deployment, played: Played) -> Tables:
-    """Return the tables of all names, without their typed columns."""
-    return {name: deployment.table(name) for name in names_of(played)}
-
-
 def differences(one: Tables, other: Tables) -> list[str]:
     """Return in words what differs between two deployments' tables."""
     found = []
@@ -232,6 +238,7 @@ def _shown(row: Row | None) -> str:
 def _problems(
     deployment: Deployment,
     played: Played,
+    names: Iterable[str],
     excused: tuple[str, ...] = (),
     tables: Sequence[str] = ("_gaps", "_pending", "_quarantine"),
 ) -> list[str]:
@@ -241,19 +248,23 @@ def _problems(
     ----------
     deployment : Deployment
     played : Played
+    names : iterable of str
+        Of the spaces to look at.
     excused : tuple of str
         What the reasons of refused spaces begin with that may be refused.
     tables : sequence of str
         System tables that must be empty.
 
     """
-    reasons = refused(deployment)
+    wanted, reasons = list(names), refused(deployment)
     found = [
-        f"{name}: refused: {why}" for name, why in reasons.items() if not why.startswith(excused or "\0")
+        f"{name}: refused: {why}"
+        for name, why in reasons.items()
+        if not why.startswith((*excused, *(DISAGREEMENTS if len(played.truths) > 1 else ())))
     ]
     for table in tables:
         found += [f"{table} has {row}" for row in deployment.rows(table)[:3]]
-    for name in names_of(played):
+    for name in wanted:
         if name in reasons:
             continue
         held = [truth.get(name, Held()) for truth in played.truths]
