@@ -91,6 +91,38 @@ class Operation:
         return TupleError(f"Field {self.field} UPDATE error: {reason}", code=UPDATE_FIELD)
 
 
+def operation_groups(data: bytes) -> list[bytes]:
+    """Return the operations of each request that a row stands for: of an UPSERT in a vinyl run, perhaps several.
+
+    Such a row has an array of arrays of operations (since 2.7, `src/box/vy_upsert.c`); any other row is one request.
+
+    Parameters
+    ----------
+    data : bytes
+        MessagePack array of operations, or of groups of them.
+
+    """
+    if not data or KIND[data[0]] != ARRAY:
+        return [data]
+    count, pos = header(data, 0)
+    groups = []
+    for _ in range(count):
+        if not _is_group(data, pos):
+            return [data]
+        end = skip(data, pos)
+        groups.append(data[pos:end])
+        pos = end
+    return groups or [data]
+
+
+def _is_group(data: bytes, pos: int) -> bool:
+    """Return whether an array of arrays is at a position; an operation begins with a string."""
+    if pos >= len(data) or KIND[data[pos]] != ARRAY:
+        return False
+    count, pos = header(data, pos)
+    return count > 0 and pos < len(data) and KIND[data[pos]] == ARRAY
+
+
 def decode_operations(data: bytes, index_base: int, fmt: TupleFormat) -> list[Operation]:
     """Return the operations of a request.
 

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from schemas.errors import TupleError, UnsupportedError
 from udfs.msgpack_walk import split
-from udfs.operation import Operation, decode_operations
+from udfs.operation import Operation, decode_operations, operation_groups
 from udfs.tuple_format import TupleFormat
 from udfs.update_bar import Bar, open_bar
 from udfs.update_containers import Array, Map
@@ -70,7 +70,7 @@ def apply_upsert(
 
     Operations that do not fit the tuple are skipped one by one (the server logs them); operations that fit
     none are refused, also where the tuple is inserted. A result under another primary key leaves the tuple as
-    it was.
+    it was. A vinyl run can have several requests in one row: the groups of operations of each.
 
     Parameters
     ----------
@@ -94,6 +94,14 @@ def apply_upsert(
         The server's result is not known; named in the reason.
 
     """
+    first, *rest = operation_groups(operations)
+    result = _upserted(old, new, first, index_base, fmt)
+    for group in rest:
+        result = _upserted(result, new, group, index_base, fmt)
+    return result
+
+
+def _upserted(old: bytes | None, new: bytes, operations: bytes, index_base: int, fmt: TupleFormat) -> bytes:
     decoded = decode_operations(operations, index_base, fmt)
     if old is None:
         return new

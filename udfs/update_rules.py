@@ -50,8 +50,8 @@ class Rules:
     wide_decimals: bool = True
 
 
-def rules_of(version: str) -> Rules:
-    """Return the rules of a server from the `Version` of a log's header, such as `2.6.0-0-g47aa4e01e`.
+def release_of(version: str) -> tuple[int, int, int]:
+    """Return the three numbers of the `Version` of a log's header, such as `2.6.0-0-g47aa4e01e`.
 
     Raises
     ------
@@ -62,7 +62,19 @@ def rules_of(version: str) -> Rules:
     match = re.match(r"(\d+)\.(\d+)\.(\d+)", version)
     if match is None:
         raise ConfigurationError(f"{version!r} is not a version of Tarantool")
-    number = tuple(map(int, match.groups()))
+    return int(match[1]), int(match[2]), int(match[3])
+
+
+def rules_of(version: str) -> Rules:
+    """Return the rules of a server from the `Version` of a log's header.
+
+    Raises
+    ------
+    ConfigurationError
+        The text is not a version.
+
+    """
+    number = release_of(version)
     return Rules(
         floats="exact" if number >= (2, 6, 0) else "typed" if number < (2, 3, 0) else "unclear",
         autofill=number >= (2, 8, 0),

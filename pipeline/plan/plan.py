@@ -25,9 +25,13 @@ from pipeline.state import Replicaset, State
 from sources.xlog.vclock import joined
 from tables.applier_map import Entry
 from udfs.cluster_replace import Cluster, Incoming, Member
+from udfs.update_rules import release_of
 
 Allocator = Callable[[Sequence[Incoming]], Cluster]
 """What the batch says of instances → `_cluster` after it (`tables.cluster.allocate`)."""
+
+FLAGS = (2, 8, 1)
+"""The first release that writes a flag with each row of a synchronous transaction."""
 
 
 @dataclass(frozen=True)
@@ -166,7 +170,7 @@ def _decide(state: State, uuid: str, parts: Sequence[LogSegment], summary: Summa
     known = replace(known, settled={**views.bases, **known.settled})
     if generation is not None:
         known = replace(known, settled=joined(known.settled, generation.settled))
-    is_sync = _synchronous(known, all_control)
+    is_sync = _synchronous(known, all_control, parts)
     settlement = settle(
         summary, known.settled, instances, known.leader, on_gap, is_sync, snapshots, known.local_lsns
     )
@@ -189,13 +193,23 @@ def _meant(registration: Registration, ids: Mapping[int, Ids]) -> Registration:
     return replace(registration, local_id=ids.get(registration.position.segment, {}).get(local_id, local_id))
 
 
-def _synchronous(known: Replicaset, control: Control) -> IsSync:
-    """Return whether a space is synchronous at a place: by the last definition before it."""
+def _synchronous(known: Replicaset, control: Control, parts: Sequence[LogSegment]) -> IsSync:
+    """Return whether rows without a flag wait at a place: by the last definition of their space before it.
+
+    Rows of a server that writes flags do not wait without one.
+    """
     history = {space_id: [(BEGINNING, rows.decoded().is_sync)] for space_id, rows in known.spaces.items()}
     for change in control.changes:
-        history.setdefault(change.space_id, []).append((change.position, change.rows.decoded().is_sync))
+        waits = change.kind != "dropped" and change.rows.decoded().is_sync
+        history.setdefault(change.space_id, []).append((change.position, waits))
+    # Rows that waited do not say which server wrote them.
+    last = next((part.server for part in reversed(parts) if part.server is not None), known.server)
+    servers = {part.segment: part.server or last for part in parts}
+    flagged = {segment for segment, one in servers.items() if one is not None and release_of(one) >= FLAGS}
 
     def is_sync(space_id: int, place: LogPosition) -> bool:
+        if place.segment in flagged:
+            return False
         return [False, *(sync for since, sync in history.get(space_id, ()) if since <= place)][-1]
 
     return is_sync

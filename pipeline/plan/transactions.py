@@ -15,6 +15,9 @@ import numpy.typing as npt
 
 from pipeline.plan.position import Int64s, LogPosition
 
+LOCAL = 0
+"""The replica id of rows of local spaces."""
+
 ASYNCHRONOUS, FLAGGED = -1, 2**31
 """Beside ids of spaces: a row that does not wait, and a row whose own flag makes it wait."""
 
@@ -27,11 +30,9 @@ class WaitingTransaction:
     ----------
     position : LogPosition
         Of its first row.
-    replica_id, tsn : int
-        Of its last row: that is never a row of a local space, which others may be
+    replica_id, tsn, lsn : int
+        Of its last row that is not of a local space; in 3.x such a row can come last
         (`src/box/txn.c`, `txn_journal_entry_new`).
-    lsn : int
-        Of its last row.
     space_id : int or None
         The space whose option makes it wait; None where the rows' own flags do (Tarantool 2.8 and later).
 
@@ -45,7 +46,10 @@ class WaitingTransaction:
 
 
 class _Transaction(NamedTuple):
-    """The first or last transaction of a part; `ended` says whether its last row is in the part."""
+    """The first or last transaction of a part; `ended` says whether its last row is in the part.
+
+    `replica_id` is `LOCAL` where the part has rows of local spaces alone.
+    """
 
     position: LogPosition
     replica_id: int
@@ -95,12 +99,14 @@ def transactions_of(
     why = np.maximum.reduceat(waits, begins)
     reported = why != ASYNCHRONOUS
     reported[[0, -1]] = True
+    named = np.maximum.reduceat(np.where(replica == LOCAL, -1, np.arange(replica.size)), begins)
+    named = np.where(named < 0, ends, named)
     found = [
         _Transaction(
             LogPosition(segment, int(positions[a]), int(rows[a])),
-            *(int(replica[b]), int(tsn[b]), int(lsn[b]), int(w), bool(commits[b])),
+            *(int(replica[n]), int(tsn[n]), int(lsn[n]), int(w), bool(commits[b])),
         )
-        for a, b, w in zip(begins[reported], ends[reported], why[reported], strict=True)
+        for a, b, n, w in zip(begins[reported], ends[reported], named[reported], why[reported], strict=True)
     ]
     return Transactions(_waiting(found), found[0], found[-1])
 
@@ -125,7 +131,10 @@ def join(parts: Iterable[Transactions]) -> Transactions:
             waiting += part.waiting
             first, last = first or part.first, part.last
             continue
-        whole = part.first._replace(position=last.position, waits=max(last.waits, part.first.waits))
+        name = last if part.first.replica_id == LOCAL else part.first
+        whole = name._replace(
+            position=last.position, waits=max(last.waits, part.first.waits), ended=part.first.ended
+        )
         before, behind = len(_waiting([last])), len(_waiting([part.first]))
         del waiting[len(waiting) - before :]
         waiting += [*_waiting([whole]), *part.waiting[behind:]]

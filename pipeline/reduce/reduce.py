@@ -337,9 +337,10 @@ class _Reduction:
         arrived = np.flatnonzero(is_last & leaves & (versions.states != NONE))
         if len(arrived):
             found.append(self._changes(arrived, lineages, with_base=False))
-        if len(left) or self._is_shared():
-            found = [self._merged(pa.concat_tables(found))]
-        changes = pa.concat_tables(found).drop_columns(["rank"])
+        changes = pa.concat_tables(found)
+        if changes.num_rows and (len(left) or self._is_shared()):
+            changes = self._merged(changes)
+        changes = changes.drop_columns(["rank"])
         lost = pa.concat_tables(self.lost) if self.lost else KEY_ERRORS.empty_table()
         return Reduced(changes, lost)
 

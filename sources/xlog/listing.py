@@ -90,20 +90,20 @@ def _place(file: LogFile) -> tuple[str, bool]:
 
 
 def generations_of(snapshots: Sequence[LogFile], logs: Sequence[LogFile]) -> list[LogFile]:
-    """Return the snapshots of a spool that bridge a hole between its logs.
+    """Return the snapshots of a spool that bridge a hole in its logs.
 
     A spool's daemon takes a snapshot where it begins, and where no server has the logs any more that would come next.
     Then the log behind it names itself as the one before, or is not there yet (`sources.spool.spool`).
     """
     found = []
     for file in snapshots:
-        before = [log for log in logs if _place(log) < _place(file)]
+        is_first = not any(_place(other) < _place(file) for other in (*snapshots, *logs))
         after = next((log for log in logs if same(log.vclock, file.vclock)), None)
-        is_new = len(before) == len(logs)
+        is_new = all(_place(log) < _place(file) for log in logs)
         goes_on = (
             after is not None and after.prev_vclock is not None and same(after.prev_vclock, after.vclock)
         )
-        if file.replicaset_uuid is not None and before and (is_new or goes_on):
+        if file.replicaset_uuid is not None and not is_first and (is_new or goes_on):
             found.append(file)
     return found
 
@@ -161,7 +161,10 @@ def files_from(listing: Listing, entry: Entry) -> tuple[LogFile, ...]:
     for file in listing.snapshots:
         if file.name == entry.file:
             logs = after_snapshot(listing.logs, file)
-            return (file, *course[course.index(logs[0]) :]) if logs else (file,)
+            rest = course[course.index(logs[0]) :] if logs else ()
+            # No log follows this snapshot before the next generation.
+            next_ = (one for one in listing.generations if _place(file) < _place(one) and one not in rest)
+            return (file, *next_, *rest)
     raise XlogMissingError(
         "the file that the stream is in is gone",
         file=entry.file,

@@ -1,21 +1,29 @@
 """Plays many histories and says which ones give other tables: `python -m tests.histories --seeds 0:500`.
 
 Prints how many acts of each kind were done and refused, how far it is, and of each seed that fails its history, made
-as small as the given time allows, with all that was done in Lua. `--replay FILE` does such a history again.
+as small as the given time allows, with all that was done in Lua. `--replay FILE` does such a history again. With
+`--distributed` each history is done by the distributed executor as well, which takes some seconds a batch.
 """
 
 from __future__ import annotations
 
 import argparse
 import logging
+import os
 import shutil
 import sys
 import tempfile
 import time
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
+from config.deployment import Config
+from pipeline.batch import MakeDistributed
+from tests.conftest import LOCAL_SPARK
 from tests.histories.acts import History, history, history_from
 from tests.histories.check import CUTS, Outcome, examine
 from tests.histories.play import UnplayableError
@@ -27,12 +35,42 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Do what the command line asks for, and return 1 where a history failed."""
     options = _options(arguments)
     logging.getLogger().addHandler(logging.NullHandler())
+    with ExitStack() as stack:
+        distributed = stack.enter_context(_distributed()) if options.distributed else None
+        return _on_all_servers(options, Ways(options.cuts, distributed, options.vary))
+
+
+@dataclass(frozen=True)
+class Ways:
+    """How histories are aggregated.
+
+    Parameters
+    ----------
+    cuts : sequence of str
+        Of `CUTS`.
+    distributed : callable, optional
+        Makes the distributed executor, where histories are done by it as well.
+    vary : bool
+        Whether a history is cut in one of these ways alone, by its seed.
+
+    """
+
+    cuts: Sequence[str] = CUTS
+    distributed: MakeDistributed | None = None
+    vary: bool = False
+
+    def of(self, seed: int) -> Sequence[str]:
+        """Return the ways to cut the history of a seed."""
+        return [self.cuts[seed % len(self.cuts)]] if self.vary else self.cuts
+
+
+def _on_all_servers(options: argparse.Namespace, ways: Ways) -> int:
     failing = 0
     for binary in options.server or find_servers():
         if options.replay is not None:
-            failing += not _replay(options.replay.read_text(), binary, options.cuts)
+            failing += not _replay(options.replay.read_text(), binary, ways)
         else:
-            failing += _soak(options, binary)
+            failing += _soak(options, binary, ways)
     return int(failing > 0)
 
 
@@ -48,19 +86,36 @@ def _options(arguments: Sequence[str] | None) -> argparse.Namespace:
     parser.add_argument(
         "--shrink", type=float, default=300.0, help="seconds for making a failing history small"
     )
+    parser.add_argument("--vary", action="store_true", help="cut each history in one of these ways alone")
+    parser.add_argument("--distributed", action="store_true", help="also by the distributed executor")
     parser.add_argument("--replay", type=Path, help="a file with one history in JSON")
     found = parser.parse_args(arguments)
     found.cuts = found.cuts.split(",")
     return found
 
 
-def _soak(options: argparse.Namespace, binary: str) -> int:
+@contextmanager
+def _distributed() -> Iterator[MakeDistributed]:
+    """Yield what makes the distributed executor of a batch, in a Spark session of its own."""
+    from jobs.session import spark_session
+    from pipeline.executors.distributed import DistributedExecutor
+
+    os.environ.setdefault("PYSPARK_SUBMIT_ARGS", LOCAL_SPARK)
+    with tempfile.TemporaryDirectory(prefix="spark-") as folder:
+        paths = {"warehouse": f"{folder}/warehouse", "checkpoint": f"{folder}/checkpoint"}
+        config = Config.model_validate({**paths, "sources": [{"name": "none", "path": folder}]})
+        spark = spark_session(config, "histories")
+        yield partial(DistributedExecutor, spark)
+        spark.stop()
+
+
+def _soak(options: argparse.Namespace, binary: str, ways: Ways) -> int:
     first, last = map(int, options.seeds.split(":"))
     answers: Counter[tuple[str, str]] = Counter()
     failing, refused, unplayable, began = [], 0, [], time.monotonic()
     for done, seed in enumerate(range(first, last), start=1):
         try:
-            outcome = examined(history(seed, options.sides, options.length), binary, options.cuts)
+            outcome = examined(history(seed, options.sides, options.length), binary, ways)
         except UnplayableError:
             unplayable.append(seed)
             continue
@@ -68,26 +123,26 @@ def _soak(options: argparse.Namespace, binary: str) -> int:
         refused += outcome.is_refused
         if outcome.problems:
             failing.append(seed)
-            print(report(outcome, binary, options.cuts, options.shrink), flush=True)
+            print(report(outcome, binary, ways, options.shrink), flush=True)
         if done % 10 == 0 or seed == last - 1:
             passed = f"{done} done ({refused} with refused tables) in {time.monotonic() - began:.0f} s"
             print(f"{binary}: {passed}, failing: {failing}", flush=True)
-    print(f"{binary}: could not start again: {unplayable}")
+    print(f"{binary}: contradicted its own files: {unplayable}")
     for kind in sorted({kind for kind, _ in answers}):
         print(f"  {kind:20} {answers[kind, 'done']:7} done {answers[kind, 'refused']:7} refused")
     return len(failing)
 
 
-def examined(history_: History, binary: str | None, cuts: Sequence[str] = CUTS) -> Outcome:
+def examined(history_: History, binary: str | None, ways: Ways = Ways()) -> Outcome:
     """Examine a history in a folder of its own, which is gone afterwards."""
     folder = Path(tempfile.mkdtemp(prefix="history-"))
     try:
-        return examine(history_, folder, binary, cuts)
+        return examine(history_, folder, binary, ways.of(history_.seed), ways.distributed)
     finally:
         shutil.rmtree(folder)
 
 
-def report(outcome: Outcome, binary: str | None, cuts: Sequence[str] = CUTS, seconds: float = 120.0) -> str:
+def report(outcome: Outcome, binary: str | None, ways: Ways = Ways(), seconds: float = 120.0) -> str:
     """Return in words what is wrong with a history, made small.
 
     Parameters
@@ -96,15 +151,15 @@ def report(outcome: Outcome, binary: str | None, cuts: Sequence[str] = CUTS, sec
         One with problems.
     binary : str or None
         The server's program.
-    cuts : sequence of str
+    ways : Ways
         As it was examined.
     seconds : float
         So long it may be made smaller.
 
     """
     whole = outcome.played.history
-    small = shrink(whole, lambda one: _fails(one, binary, cuts), seconds)
-    again = examined(small, binary, cuts)
+    small = shrink(whole, lambda one: _fails(one, binary, ways), seconds)
+    again = examined(small, binary, ways)
     if not again.problems:  # it does not always fail
         again = outcome
     lines = [f"seed {whole.seed}, {whole.sides} side(s): {len(outcome.problems)} problems, {whole.size} acts"]
@@ -117,15 +172,15 @@ def report(outcome: Outcome, binary: str | None, cuts: Sequence[str] = CUTS, sec
     return "\n".join(lines)
 
 
-def _fails(history_: History, binary: str | None, cuts: Sequence[str]) -> bool:
+def _fails(history_: History, binary: str | None, ways: Ways) -> bool:
     try:
-        return bool(examined(history_, binary, cuts).problems)
+        return bool(examined(history_, binary, ways).problems)
     except UnplayableError:
         return False
 
 
-def _replay(text: str, binary: str, cuts: Sequence[str]) -> bool:
-    outcome = examined(history_from(text), binary, cuts)
+def _replay(text: str, binary: str, ways: Ways) -> bool:
+    outcome = examined(history_from(text), binary, ways)
     print("\n".join([*outcome.played.said, *outcome.problems]))
     return not outcome.problems
 

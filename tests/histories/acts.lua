@@ -346,14 +346,25 @@ function DO.formalize(name)
     format(space, fields)
 end
 
-function DO.alter_key(name, dice) DO.alter_key_to(name, parts_of(space_of(name), new_die(dice))) end
+-- 2.6 does not find the tuples of a hash index any more after a part became unsigned, or is no longer.
+local function check_hash(space, parts)
+    if space.index[0].type ~= 'HASH' or box.ctl.promote then return end
+    for i, part in ipairs(primary(space)) do
+        local new = parts[i] and parts[i][2]
+        if (part.type == 'unsigned') ~= (new == 'unsigned') then error('its tuples would be lost') end
+    end
+end
 
-function DO.alter_key_to(name, parts)
-    local space = space_of(name)
+local function alter_parts(space, parts)
     primary(space)
-    say('box.space["', name, '"].index.pk:alter(', {parts = parts}, ')')
+    check_hash(space, parts)
+    say('box.space["', space.name, '"].index[0]:alter(', {parts = parts}, ')')
     space.index[0]:alter({parts = parts})
 end
+
+function DO.alter_key(name, dice) DO.alter_key_to(name, parts_of(space_of(name), new_die(dice))) end
+
+function DO.alter_key_to(name, parts) alter_parts(space_of(name), parts) end
 
 -- Widens the types of the key's parts, in which no tuple can be refused.
 function DO.widen_key(name)
@@ -362,8 +373,7 @@ function DO.widen_key(name)
         local wider = WIDER[part.type]
         parts[i] = {part.fieldno, (wider and wider ~= 'any') and wider or part.type}
     end
-    say('box.space["', name, '"].index.pk:alter(', {parts = parts}, ')')
-    space.index[0]:alter({parts = parts})
+    alter_parts(space, parts)
 end
 
 function DO.rename_key(name, new)

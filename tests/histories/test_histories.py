@@ -13,31 +13,27 @@ from pathlib import Path
 import pytest
 
 from tests.histories import check
-from tests.histories.__main__ import report
+from tests.histories.__main__ import Ways, report
 from tests.histories.acts import History, Step, acts_of, history, history_from
-from tests.histories.check import CUTS, examine
+from tests.histories.check import examine
 from tests.histories.play import Held, Played, UnplayableError, play
 from tests.histories.shrink import shrink
 from tests.live.server import find_servers
 
-COUNT = int(os.environ.get("HISTORIES", "30"))
+COUNT = int(os.environ.get("HISTORIES", "15"))
 SERVERS = find_servers() or [""]
 SHORT = 9
 """About as many steps as a history has here that is done transaction by transaction."""
 
 
-def cut_of(seed: int) -> list[str]:
-    """Return the one way to cut that a seed is for, since each takes its time."""
-    return [CUTS[seed % len(CUTS)]]
-
-
 def examined(seed: int, sides: int, binary: str, folder: Path) -> None:
+    ways = Ways(vary=True)
     try:
-        outcome = examine(history(seed, sides, SHORT), folder, binary, cut_of(seed))
+        outcome = examine(history(seed, sides, SHORT), folder, binary, ways.of(seed))
     except UnplayableError as error:
         pytest.skip(f"the server itself does not start from its files: {error}")
     if outcome.problems:
-        pytest.fail(report(outcome, binary, cut_of(seed)))
+        pytest.fail(report(outcome, binary, ways))
 
 
 @pytest.mark.live

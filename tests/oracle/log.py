@@ -9,6 +9,8 @@ row).
 
 from __future__ import annotations
 
+import functools
+import operator
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -24,7 +26,7 @@ EOF_MAGIC = bytes.fromhex("d510aded")
 
 INSERT, REPLACE, UPDATE, DELETE, UPSERT, NOP = 2, 3, 4, 5, 9, 12
 PROMOTE, DEMOTE, CONFIRM, ROLLBACK = 31, 32, 40, 41
-COMMIT_FLAG, WAIT_SYNC_FLAG = 1, 2
+COMMIT_FLAG, WAIT_SYNC_FLAG, WAIT_ACK_FLAG = 1, 2, 4
 
 
 @dataclass(frozen=True)
@@ -77,6 +79,12 @@ class Transaction:
 
 def read_log(path: Path) -> Iterator[Row]:
     """Yield the rows of one file."""
+    for block in blocks(path):
+        yield from _rows(block)
+
+
+def blocks(path: Path) -> Iterator[bytes]:
+    """Yield the blocks of one file, each one some rows one after another."""
     data = path.read_bytes()
     position = data.index(b"\n\n") + 2
     while position < len(data):
@@ -92,7 +100,7 @@ def read_log(path: Path) -> Iterator[Row]:
         if start + size > len(data):
             return
         block = data[start : start + size]
-        yield from _rows(decompress(block) if magic == ZROW_MAGIC else block)
+        yield decompress(block) if magic == ZROW_MAGIC else block
         position = start + size
 
 
@@ -151,16 +159,20 @@ def transactions(rows: Iterable[Row]) -> Iterator[Transaction]:
             open_rows = []
 
 
+_Seen = tuple[int, int, int]
+"""Of a transaction: its position, the lsn of its last row, the flags of its rows."""
+
+
 def rolled_back(log: Iterable[Transaction]) -> set[int]:
     """Return the positions of the transactions that a ROLLBACK or PROMOTE took back.
 
     A ROLLBACK names the owner and the lsn of the first transaction's *last* row: all later ones of the
     owner stood behind it in the queue (`src/box/txn_limbo.c`). A PROMOTE or DEMOTE keeps what is up to its
     lsn and takes back what waits beyond; which ones wait, the rows say themselves there (flag WAIT_SYNC,
-    since 2.8.1).
+    since 2.8.1). Asynchronous ones in the queue (without WAIT_ACK) are committed with the one before them.
     """
     lost: set[int] = set()
-    seen: dict[int, list[tuple[int, int, bool]]] = {}
+    seen: dict[int, list[_Seen]] = {}
     for position, transaction in enumerate(log):
         row = transaction.rows[0]
         if row.type in (CONFIRM, ROLLBACK, PROMOTE, DEMOTE):
@@ -170,10 +182,18 @@ def rolled_back(log: Iterable[Transaction]) -> set[int]:
                 lost |= {at for at, last, _ in waiting if last >= lsn}
                 seen[owner] = [one for one in waiting if one[1] < lsn]
             elif row.type == CONFIRM:
-                seen[owner] = [one for one in waiting if one[1] > lsn]
+                seen[owner] = _unconfirmed(waiting, lsn)
             else:
-                lost |= {at for at, last, is_queued in waiting if is_queued and last > lsn}
+                lost |= {at for at, last, flags in waiting if flags & WAIT_SYNC_FLAG and last > lsn}
         elif transaction.last_lsn:
-            is_queued = any(one.flags & WAIT_SYNC_FLAG for one in transaction.rows)
-            seen.setdefault(transaction.replica_id, []).append((position, transaction.last_lsn, is_queued))
+            flags = functools.reduce(operator.or_, (one.flags for one in transaction.rows))
+            seen.setdefault(transaction.replica_id, []).append((position, transaction.last_lsn, flags))
     return lost
+
+
+def _unconfirmed(waiting: list[_Seen], lsn: int) -> list[_Seen]:
+    """Return what waits after a CONFIRM: all from the first one on that is beyond its lsn and not asynchronous."""
+    for number, (_, last, flags) in enumerate(waiting):
+        if last > lsn and (not flags & WAIT_SYNC_FLAG or flags & WAIT_ACK_FLAG):
+            return waiting[number:]
+    return []

@@ -15,6 +15,7 @@ from tests.oracle.log import (
     REPLACE,
     ROLLBACK,
     ROW_MAGIC,
+    WAIT_ACK_FLAG,
     WAIT_SYNC_FLAG,
     Row,
     Transaction,
@@ -31,8 +32,8 @@ def row(lsn: int, *, origin: int = 1, tsn: int | None = None, flags: int = 0, gr
     return Row(REPLACE, origin, group, lsn, 0.0, tsn, flags, {})
 
 
-def write(*lsns: int, origin: int = 1, queued: bool = False) -> Transaction:
-    flags = WAIT_SYNC_FLAG if queued else 0
+def write(*lsns: int, origin: int = 1, queued: bool = False, waits: bool = False) -> Transaction:
+    flags = WAIT_SYNC_FLAG * queued | WAIT_ACK_FLAG * waits
     return Transaction(tuple(row(lsn, origin=origin, flags=flags) for lsn in lsns))
 
 
@@ -89,6 +90,14 @@ def test_another_member_may_settle_an_owners_queue() -> None:
 def test_a_promote_keeps_up_to_its_lsn_and_takes_back_what_waits_beyond(kind: int) -> None:
     log = [write(1, queued=True), write(2, queued=True), write(3), settle(kind, 1, origin=2)]
     assert rolled_back(log) == {1}
+
+
+def test_a_confirm_commits_what_is_asynchronous_behind_it() -> None:
+    log = [write(1, queued=True, waits=True), write(2, queued=True), settle(CONFIRM, 1), settle(PROMOTE, 1)]
+    assert rolled_back(log) == set()
+    log.insert(2, write(3, queued=True, waits=True))
+    log.insert(3, write(4, queued=True))
+    assert rolled_back(log) == {2, 3}
 
 
 def test_the_recordings_rollbacks_are_found() -> None:

@@ -6,6 +6,7 @@ The same writer as the job's does the batches; only who asks for the next one is
 from __future__ import annotations
 
 import itertools
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from datetime import UTC, datetime
 from pathlib import Path
@@ -30,6 +31,9 @@ from tables.warehouse import Warehouse
 
 CONTROL = ("_key", "_tuple", "_global_id", "_replicaset_id", "_lsn", "_timestamp", "_created")
 """Columns that every space's table has."""
+
+VOLATILE = {"committed_at", "found_at", "decided_at", "first_seen"}
+"""Columns that say when a batch was done."""
 
 
 class Deployment:
@@ -142,3 +146,19 @@ def _budgets(budget: int | Iterable[int] | None) -> Iterator[int | None]:
     else:
         yield from budget
         yield from itertools.repeat(None)
+
+
+def contents(deployment: Deployment) -> dict[str, Counter[str]]:
+    """Return all tables of a deployment: each row as a text, without its moments and the aggregator's own uuid."""
+    folder = deployment.folder / "warehouse" / "aggregator.db"
+    (aggregator,) = [row["uuid"] for row in deployment.rows("_cluster") if row["replicaset_id"] == 0]
+
+    def text(row: dict[str, Any]) -> str:
+        volatile = VOLATILE | ({"timestamp"} if row.get("source") == "aggregator" else set())
+        return repr(sorted(one for one in row.items() if one[0] not in volatile)).replace(aggregator, "own")
+
+    return {
+        table.name: Counter(map(text, deployment.rows(table.name)))
+        for table in sorted(folder.iterdir())
+        if (table / "_delta_log").is_dir()
+    }

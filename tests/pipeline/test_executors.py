@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import random
-from collections import Counter
 from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -11,14 +10,11 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from pipeline.executors.distributed import DistributedExecutor
-from tests.pipeline.deployment import Deployment
+from tests.pipeline.deployment import Deployment, contents
 from tests.truth import own
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
-
-VOLATILE = {"committed_at", "found_at", "decided_at", "first_seen"}
-"""Columns that say when a batch was done."""
 
 POLICIES: Mapping[str, Mapping[str, Any]] = {
     "by time": {"policies": {"spaces": {"accounts": {"sequence": ["updated"]}}}},
@@ -36,22 +32,6 @@ POLICIES: Mapping[str, Mapping[str, Any]] = {
         "spaces": {"masks": {"accounts": {"email": "drop", "name": "hash"}}, "mask_key_env": "MASK_KEY"},
     },
 }
-
-
-def contents(deployment: Deployment) -> dict[str, Counter[str]]:
-    """Return all tables of a deployment: each row as a text, without its moments and the aggregator's own uuid."""
-    folder = deployment.folder / "warehouse" / "aggregator.db"
-    (aggregator,) = [row["uuid"] for row in deployment.rows("_cluster") if row["replicaset_id"] == 0]
-
-    def text(row: dict[str, Any]) -> str:
-        volatile = VOLATILE | ({"timestamp"} if row.get("source") == "aggregator" else set())
-        return repr(sorted(one for one in row.items() if one[0] not in volatile)).replace(aggregator, "own")
-
-    return {
-        table.name: Counter(map(text, deployment.rows(table.name)))
-        for table in sorted(folder.iterdir())
-        if (table / "_delta_log").is_dir()
-    }
 
 
 @pytest.mark.parametrize("policy", POLICIES)

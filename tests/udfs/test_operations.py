@@ -81,6 +81,14 @@ def test_an_upsert_inserts_exactly_its_tuple() -> None:
     assert apply_upsert(None, inserted, pack([["+", 2, 1]]), 1, FORMAT) == inserted
 
 
+def test_a_row_of_a_vinyl_run_stands_for_several_upserts() -> None:
+    """As 2.11 and 3.9 write them: what is set by one is added to by the next."""
+    groups = pack([[["=", 1, 100]], [["+", 1, 1], ["=", 2, "t"]]])
+    assert apply_upsert(None, pack([2, 7, 0]), groups, 0, FORMAT) == pack([2, 8, "t"])
+    assert apply_upsert(pack([2, 1, 0]), pack([2, 7, 0]), groups, 0, FORMAT) == pack([2, 101, "t"])
+    assert apply_upsert(pack([1, 1]), pack([1, 7]), pack([[["+", 1, 1]]]), 0, FORMAT) == pack([1, 2])
+
+
 def test_an_upsert_that_would_change_the_key_leaves_the_tuple_itself() -> None:
     old = b"\xdc\x00\x02\x01\x05"
     assert apply_upsert(old, pack([1]), pack([["=", 1, 7], ["=", 2, 6]]), 1, FORMAT) is old

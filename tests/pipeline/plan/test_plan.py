@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+import pytest
+
 from config.spaces import Spaces
 from pipeline.plan.control import follow
 from pipeline.plan.plan import sync_spaces
@@ -211,6 +213,24 @@ def test_a_space_that_was_not_synchronous_yet_holds_nothing() -> None:
     planner = Planner()
     planner.batch(piece(*BEGIN, *rows))
     assert planner.names_waiting() == [(1, 7)]
+
+
+def test_a_dropped_space_that_was_synchronous_holds_nothing() -> None:
+    """Another space gets its id, and rows, within a transaction that begins with something else."""
+    gone = (txn(1, define(600, "s", is_sync=True)), txn(1, logs.drop(600)))
+    planner = Planner()
+    planner.batch(piece(*BEGIN, *gone, txn(1, define(601, "u"), define(600, "t"), index(600), put(600))))
+    assert planner.names_waiting() == []
+
+
+@pytest.mark.parametrize(("server", "waiting"), [("2.6.0-0-g47aa4e01e", [(1, 5)]), ("3.9.0-0-g1", [])])
+def test_rows_without_a_flag_wait_where_the_server_writes_none(
+    server: str, waiting: list[tuple[int, int]]
+) -> None:
+    ddl = (txn(1, define(600, "s", is_sync=True)), txn(1, index(600)), txn(1, put(600)))
+    planner = Planner()
+    planner.batch(replace(piece(*BEGIN, *ddl), server=server))
+    assert planner.names_waiting() == waiting
 
 
 def test_synchronous_tuples_of_a_snapshot_wait_for_nobody() -> None:

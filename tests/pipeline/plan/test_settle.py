@@ -133,6 +133,16 @@ def test_confirm_reaches_up_to_its_lsn() -> None:
     assert settled(rows).hold == LogPosition(0, 200, 0)
 
 
+@pytest.mark.parametrize("cut", [0, 1, 2])
+def test_a_transaction_that_ends_in_a_local_row_is_its_last_global_row(cut: int) -> None:
+    """As 3.x writes it, in whatever batches the part is decoded."""
+    rows = batch(txn(1, SYNC, local(put())), txn(1, settling("CONFIRM", 1, 1)))
+    parts = [part for part in (rows.slice(0, cut), rows.slice(cut)) if part.num_rows]
+    whole = join_summaries([summary_of(part, 0) for part in parts])
+    assert [(one.replica_id, one.lsn) for one in whole.transactions.waiting] == [(1, 1)]
+    assert settle(whole, {}, {0: A1}, None, "hold", lambda *_: False).hold is None
+
+
 def test_confirm_of_a_part_confirms_nothing() -> None:
     """CONFIRM names the last row of a transaction."""
     rows = (txn(1, put(), SYNC), txn(1, settling("CONFIRM", 1, 1)))

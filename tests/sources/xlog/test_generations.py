@@ -90,6 +90,22 @@ def test_a_generation_begins_a_batch_behind_all_that_is_before_it(tmp_path: Path
     assert files(follower(tmp_path)) == [[f"{SECOND}.snap", *after]]
 
 
+def test_a_generation_behind_a_snapshot_without_any_log(tmp_path: Path) -> None:
+    """A daemon that got no row after its snapshot takes another one: a stream that is in the first one goes there."""
+    with opened(tmp_path) as spool:
+        snapshot(spool, 5)
+    asked = follower(tmp_path)
+    at = asked.latest(asked.initial())
+    with opened(tmp_path) as spool:
+        snapshot(spool, 50)
+    alone = asked.latest(at)
+    assert (alone[REPLICASET].file, alone[REPLICASET].is_snapshot) == (f"{SECOND}.snap", True)
+    with opened(tmp_path) as spool:
+        append(spool, range(51, 61))
+    names = [Path(one.path).name for one in segments_between(asked, at, asked.latest(at))]
+    assert names == [f"{SECOND}.snap", *logs(tmp_path, SECOND, "9")]
+
+
 @pytest.mark.parametrize("max_bytes", [1, 100, 1000])
 def test_a_generation_is_not_cut_by_a_limit(tmp_path: Path, max_bytes: int) -> None:
     made(tmp_path)
