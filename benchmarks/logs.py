@@ -7,7 +7,7 @@ fields and about 108 bytes, as in `benchmarks.decode`. That Tarantool reads such
 from __future__ import annotations
 
 import random
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from uuid import NAMESPACE_OID, uuid5
 
@@ -71,6 +71,39 @@ class Member:
         """Write one log with REPLACEs over several spaces."""
         return self._write(self._replace(self.spaces[space], key) for space, keys in parts for key in keys)
 
+    def transaction(self, space: str, rows: int, row_bytes: int) -> int:
+        """Write one log with one transaction of so many REPLACEs of about so many bytes each; return its size."""
+        first = self._lsn + 1
+        # Compresses to about a half: hexadecimal digits in the place of random bytes.
+        text = self._draw.randbytes(row_bytes // 2).hex()
+
+        def written() -> Iterator[bytes]:
+            for key in range(rows):
+                at = key * 7919 % len(text)
+                fields = [
+                    key,
+                    f"customer {key:08d}",
+                    text[at:] + text[:at],
+                    "Berlin",
+                    1.5,
+                    key,
+                    7,
+                    True,
+                    "paid",
+                ]
+                self._lsn += 1
+                yield encode_row(
+                    RequestType.REPLACE,
+                    encode_body(space_id=self.spaces[space], tuple_=msgpack.packb(fields)),
+                    replica_id=ADMIN,
+                    lsn=self._lsn,
+                    tsn=first,
+                    is_commit=key == rows - 1,
+                    timestamp=1.7e9 + self._lsn / 1e5,
+                )
+
+        return self._write_transactions([written()])
+
     def update(self, space: str, keys: Iterable[int]) -> int:
         """Write one log with an UPDATE of each key."""
         operations = msgpack.packb([["+", 7, 1], ["=", 4, "Zagreb"]])
@@ -89,6 +122,9 @@ class Member:
         )
 
     def _write(self, rows: Iterable[bytes]) -> int:
+        return self._write_transactions([row] for row in rows)
+
+    def _write_transactions(self, transactions: Iterable[Iterable[bytes]]) -> int:
         begin, before = self._vclocks[-1], self._vclocks[-2] if len(self._vclocks) > 1 else None
         meta = Meta(
             *("XLOG", "0.13", self.uuid, {ADMIN: begin} if begin else {}),
@@ -97,8 +133,8 @@ class Member:
         )
         path = self.path / f"{begin:020d}.xlog"
         with XlogWriter(path, meta, Fsync.NEVER) as log:
-            for number, row in enumerate(rows, 1):
-                log.write([row])
+            for number, rows in enumerate(transactions, 1):
+                log.write(rows)
                 if number % ROWS_A_BLOCK == 0:
                     log.flush()
         self._vclocks.append(self._lsn)
