@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import sys
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
@@ -10,6 +11,10 @@ import pytest
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
+
+if not hasattr(sys.modules["__main__"], "__file__"):
+    # PySpark takes a main module without a file, as pytest-xdist's processes have, for a run of doctests, and exits.
+    sys.modules["__main__"].__file__ = __file__
 
 pytest_plugins = ("tests.live.fixtures",)
 
