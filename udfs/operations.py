@@ -112,7 +112,7 @@ def _upserted(old: bytes | None, new: bytes, operations: bytes, index_base: int,
         except TupleError:
             skipped += 1
     result = root.render(fmt.root)
-    if fmt.checked and not fits(result, fmt.checked):
+    if fmt.checked and not fits(result, fmt.checked, fmt.rules):
         raise UnsupportedError("an UPSERT of a vinyl space whose result does not fit the format")
     if is_same_key(old, result, fmt.key):
         return result

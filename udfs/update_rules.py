@@ -38,6 +38,8 @@ class Rules:
         `:` takes binaries as it takes strings, the one's bytes into the other; a field keeps its type (gh-9997).
     wide_decimals : bool
         Decimals have 76 digits and exponents up to 999999 (tarantool/doc#5127); before, 38 digits in all.
+    integer_doubles : bool
+        A field of type `double` takes integers too (gh-7483); before, doubles alone.
 
     """
 
@@ -48,6 +50,7 @@ class Rules:
     checks_upserts: bool = True
     splices_binary: bool = True
     wide_decimals: bool = True
+    integer_doubles: bool = True
 
 
 def release_of(version: str) -> tuple[int, int, int]:
@@ -83,6 +86,7 @@ def rules_of(version: str) -> Rules:
         checks_upserts=number >= (2, 6, 1),
         splices_binary=number >= (3, 2, 0),
         wide_decimals=number >= (3, 5, 0),
+        integer_doubles=number >= (2, 11, 1),
     )
 
 

@@ -29,6 +29,7 @@ from udfs.msgpack_walk import (
     split,
     string,
 )
+from udfs.update_rules import Rules
 
 _KINDS = {
     "unsigned": {UINT},
@@ -47,17 +48,19 @@ _EXTENSIONS = {"number": EXTENSION, "decimal": EXTENSION, "uuid": 2, "datetime":
 """Extension types (`src/lib/core/mp_extension_types.h`)."""
 
 
-def fits(data: bytes, fields: Sequence[Field]) -> bool:
+def fits(data: bytes, fields: Sequence[Field], rules: Rules) -> bool:
     """Tell whether a tuple has the fields of a format, each of its type; an unknown type takes anything."""
     values = split(data)
-    present = all(_is_of(value, one) for value, one in zip(values, fields, strict=False))
+    present = all(_is_of(value, one, rules) for value, one in zip(values, fields, strict=False))
     return present and all(one.is_nullable for one in fields[len(values) :])
 
 
-def _is_of(value: bytes, field: Field) -> bool:
+def _is_of(value: bytes, field: Field, rules: Rules) -> bool:
     kind = KIND[value[0]]
     if kind == NIL:
         return field.is_nullable or field.type == "any"
+    if field.type == "double" and rules.integer_doubles:
+        return kind in (UINT, INT, FLOAT, DOUBLE)
     if kind in _KINDS.get(field.type, ()):
         return True
     if kind == EXT and field.type in _EXTENSIONS:

@@ -13,7 +13,7 @@ from schemas.space import Field, KeyPart, Space
 from tests.udfs.cases import Raw, decimal, double, pack, single
 from udfs import decimals
 from udfs.fold_state import Fold
-from udfs.operations import apply_update
+from udfs.operations import apply_update, apply_upsert
 from udfs.tuple_format import TupleFormat, format_of, named
 from udfs.update_rules import LATEST, Rules, rules_of
 from udfs.version import Change, Version
@@ -27,14 +27,24 @@ def plus(old: object, argument: object, rules: Rules) -> bytes:
 
 def test_versions_have_the_rules_of_their_time() -> None:
     assert rules_of("2.6.1") == replace(LIVE, checks_upserts=True)
-    assert LIVE == Rules("exact", *[False] * 6)  # noqa: SIM300
+    assert LIVE == Rules("exact", *[False] * 7)  # noqa: SIM300
     assert rules_of("2.8.1") == replace(LIVE, checks_upserts=True, autofill=True)
     assert rules_of("2.11.9-0-g1234567").several is False
     assert rules_of("3.0.0").several
     assert not rules_of("3.4.1").wide_decimals
+    assert (rules_of("2.10.8").integer_doubles, rules_of("2.11.9").integer_doubles) == (False, True)
     assert rules_of("3.8.0-0-gabcdef") == LATEST
     assert rules_of("10.0.0") == LATEST
     assert (OLDEST.floats, MIDDLE.floats) == ("typed", "unclear")
+
+
+def test_a_double_field_of_a_vinyl_space_takes_integers_since_2_11() -> None:
+    """Where the result of an UPSERT does not fit, it is not known what the server leaves."""
+    fields, operations = (Field("d", "double"),), pack([["=", 2, "x"]])
+    fmt = TupleFormat(rules=rules_of("3.9.0"), checked=fields)
+    assert apply_upsert(pack([4, "y"]), pack([4]), operations, 1, fmt) == pack([4, "x"])
+    with pytest.raises(UnsupportedError, match="does not fit the format"):
+        apply_upsert(pack([4, "y"]), pack([4]), operations, 1, replace(fmt, rules=rules_of("2.8.1")))
 
 
 @pytest.mark.parametrize("text", ["", "2", "2.6", "v2.6.0", "three"])
