@@ -276,12 +276,16 @@ def _with_history(one: Replicaset, before: Replicaset, history: History) -> Repl
 
 
 def _with_refused_tables(state: State, history: History, refused: Mapping[str, str]) -> State:
-    """Return the state in which the spaces of tables that cannot be written are refused."""
+    """Return the state in which the spaces of tables that cannot be written are refused.
+
+    So are those that leave such a table: their versions stay there.
+    """
     changed: dict[int, dict[int, str]] = {}
     for (replicaset_id, space_id), number in history.current.items():
-        table = history.versions[number].table
-        if table in refused:
-            changed.setdefault(replicaset_id, {})[space_id] = refused[table]
+        lineage = history.lineages[history.meanings[replicaset_id, space_id][-1].lineage]
+        for table in (lineage.base_table, history.versions[number].table):
+            if table is not None and table in refused:
+                changed.setdefault(replicaset_id, {})[space_id] = refused[table]
     return state.with_replicasets(
         {
             uuid: replace(one, refused={**one.refused, **changed[one.id]})

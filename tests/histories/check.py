@@ -17,6 +17,7 @@ from typing import Any
 
 from pipeline.batch import MakeDistributed
 from pipeline.commit.records import REFUSED
+from schemas.names import table_name
 from tests.histories.acts import NAMES, PASSING, History
 from tests.histories.hole import HoledSpool
 from tests.histories.known import unlike_the_logs, unlike_the_tuples
@@ -262,8 +263,10 @@ def _problems(
         for name, why in reasons.items()
         if not why.startswith((*excused, *(DISAGREEMENTS if len(played.truths) > 1 else ())))
     ]
+    left_out = {table_name(name) for name in names_of(played)} - {table_name(name) for name in wanted}
     for table in tables:
-        found += [f"{table} has {row}" for row in deployment.rows(table)[:3]]
+        rows = [row for row in deployment.rows(table) if row.get("space") not in left_out]
+        found += [f"{table} has {row}" for row in rows[:3]]
     for name in wanted:
         if name in reasons:
             continue

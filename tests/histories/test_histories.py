@@ -20,7 +20,7 @@ from tests.histories.play import Held, Played, UnplayableError, play
 from tests.histories.shrink import shrink
 from tests.live.server import find_servers
 
-COUNT = int(os.environ.get("HISTORIES", "15"))
+COUNT = int(os.environ.get("HISTORIES", "12"))
 SERVERS = find_servers() or [""]
 SHORT = 9
 """About as many steps as a history has here that is done transaction by transaction."""
