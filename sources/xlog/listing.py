@@ -100,9 +100,8 @@ def generations_of(snapshots: Sequence[LogFile], logs: Sequence[LogFile]) -> lis
         is_first = not any(_place(other) < _place(file) for other in (*snapshots, *logs))
         after = next((log for log in logs if same(log.vclock, file.vclock)), None)
         is_new = all(_place(log) < _place(file) for log in logs)
-        goes_on = (
-            after is not None and after.prev_vclock is not None and same(after.prev_vclock, after.vclock)
-        )
+        # A daemon that was started between its snapshot and the first row behind it knows of no log before.
+        goes_on = after is not None and (after.prev_vclock is None or same(after.prev_vclock, after.vclock))
         if file.replicaset_uuid is not None and not is_first and (is_new or goes_on):
             found.append(file)
     return found
