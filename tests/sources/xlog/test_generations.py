@@ -102,7 +102,8 @@ def test_a_generation_behind_a_snapshot_without_any_log(tmp_path: Path) -> None:
     assert (alone[REPLICASET].file, alone[REPLICASET].is_snapshot) == (f"{SECOND}.snap", True)
     with opened(tmp_path) as spool:
         append(spool, range(51, 61))
-    names = [Path(one.path).name for one in segments_between(asked, at, asked.latest(at))]
+    assert asked.latest(at) == alone
+    names = [Path(one.path).name for one in segments_between(asked, alone, asked.latest(alone))]
     assert names == [f"{SECOND}.snap", *logs(tmp_path, SECOND, "9")]
 
 
