@@ -119,12 +119,19 @@ def examine(
 
 
 def _disagreeing(done: Iterable[Deployment]) -> frozenset[str]:
-    """Return the names of spaces that two replicasets have ever defined in ways that contradict each other.
+    """Return all names of spaces that two replicasets have ever defined in ways that contradict each other.
 
-    Where a batch ends decides whether such a definition is seen, so their rows are not the same in all deployments.
+    Where a batch ends decides whether such a definition is seen, so their rows are not the same in all deployments;
+    and the rows of a space that leaves its table for one that is refused stay where they are.
     """
-    found = (pair for one in done for pair in refused(one, ever=True).items())
-    return frozenset(name for name, why in found if why.startswith(DISAGREEMENTS))
+    found: set[str] = set()
+    for one in done:
+        rows = one.rows("_schema", ["replicaset_id", "space_id", "name", "table_name", "state"])
+        wrong = tuple(REFUSED + reason for reason in DISAGREEMENTS)
+        spaces = {(row["replicaset_id"], row["space_id"]) for row in rows if row["state"].startswith(wrong)}
+        own = [row for row in rows if (row["replicaset_id"], row["space_id"]) in spaces]
+        found |= {row[column] for row in own for column in ("name", "table_name") if row[column]}
+    return frozenset(found)
 
 
 def _compared(done: Mapping[str, Deployment], played: Played, left_out: frozenset[str]) -> list[str]:
@@ -277,12 +284,12 @@ def _problems(
     return found
 
 
-def refused(deployment: Deployment, *, ever: bool = False) -> dict[str, str]:
-    """Return by name, of the space and of its table, why spaces are refused now, or have ever been."""
+def refused(deployment: Deployment) -> dict[str, str]:
+    """Return by name, of the space and of its table, why spaces are refused now."""
     newest: dict[Any, Row] = {}
     rows = deployment.rows("_schema", ["epoch", "replicaset_id", "space_id", "name", "table_name", "state"])
-    for number, row in enumerate(sorted(rows, key=lambda row: int(row["epoch"]))):
-        newest[number if ever else (row["replicaset_id"], row["space_id"])] = row
+    for row in sorted(rows, key=lambda row: int(row["epoch"])):
+        newest[row["replicaset_id"], row["space_id"]] = row
     found: dict[str, str] = {}
     for row in newest.values():
         if row["state"].startswith(REFUSED):
