@@ -21,7 +21,7 @@ def test_versions_of_others_are_read_once(tmp_path: Path, policy: dict[str, Any]
     nodes["a1"].put(SPACE, 1, "x", 5, 1, at=1).put(SPACE, 2, "y", 7, 1, at=2)
     nodes["b1"].put(SPACE, 2, "z", 2, 1, at=3)
     sources = {name: node.path for name, node in nodes.items()}
-    spaces = {"policies": {"spaces": {"people": policy}}} if policy else {}
+    spaces: dict[str, Any] = {"policies": {"spaces": {"people": policy}}} if policy else {}
     deployment = Deployment(tmp_path, sources, replicasets_of(*sources), **spaces)
     for node in nodes.values():
         node.close()
