@@ -131,7 +131,7 @@ def join(parts: Iterable[Transactions]) -> Transactions:
             waiting += part.waiting
             first, last = first or part.first, part.last
             continue
-        name = last if part.first.replica_id == LOCAL else part.first
+        name = last if last.replica_id != LOCAL == part.first.replica_id else part.first
         whole = name._replace(
             position=last.position, waits=max(last.waits, part.first.waits), ended=part.first.ended
         )

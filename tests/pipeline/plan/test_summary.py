@@ -144,6 +144,14 @@ def test_a_row_of_a_local_space_is_part_of_its_transaction() -> None:
     )
 
 
+def test_a_cut_through_a_transaction_of_local_rows_alone_does_not_matter() -> None:
+    rows = logs.rows_of([txn(1, local(put(700)), local(put(700)), local(put(700)))])
+    whole = summary_of(logs.batch_of(rows), 0)
+    for cut in (1, 2):
+        parts = [summary_of(logs.batch_of(part), 0) for part in (rows[:cut], rows[cut:])]
+        assert join_summaries(parts) == whole
+
+
 CHANGES = st.sampled_from(
     [
         *(put(512), put(513), put(600), flagged(put(512)), local(put(700)), {"type": "NOP"}),
