@@ -18,9 +18,7 @@ setup: ## Set up the environment alone (demo, test, check, bench and dist do it 
 
 demo: setup ## Aggregate the recordings of two replicasets, and show what to look at
 	@rm -rf .state/demo
-	@spark-submit jobs/aggregate.py --config conf/demo.yaml --once
-	@spark-submit jobs/validate.py --config conf/demo.yaml
-	@spark-submit jobs/report.py --config conf/demo.yaml --page .state/demo/report.html
+	@spark-submit jobs/demo.py --config conf/demo.yaml --page .state/demo/report.html
 
 test: ## Run every test; ARGS="-k name" for some of them
 	@setup/setup.sh with-tarantool

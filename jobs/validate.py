@@ -27,17 +27,17 @@ from jobs.cli import parser, run
 from jobs.secondary import Found, find
 from jobs.service import encoded
 from jobs.session import spark_session
-from jobs.validation.check import Check, Cut, Facts, Verdict
+from jobs.validation.check import Check, Cut, Facts, Verdict, readable
 from jobs.validation.origins import origins_check
 from jobs.validation.own import own_suites
 from jobs.validation.secondary import index_check
-from jobs.validation.spaces import columns_check, space_check, space_tables
+from jobs.validation.spaces import columns_check, space_tables, spaces_check
 from jobs.validation.suites import system_checks
 from jobs.validation.validator import Validator
 from pipeline.commit.load import load_state
 from pipeline.state import State
 from schemas.errors import ConfigurationError, WarehouseError
-from schemas.names import is_of_space
+from schemas.names import held_in, is_of_space
 from schemas.tables import SYSTEM_TABLES
 from sources.xlog.datasource import register
 from tables import requests, validations
@@ -54,7 +54,8 @@ def cut_of(warehouse: Warehouse, state: State) -> Cut:
     made = {name: 0 for name in SYSTEM_TABLES if name not in NEVER_ROLLED_BACK}
 
     def read(table: str) -> DataFrame:
-        return warehouse.read(table, state.versions.get(table, made.get(table)))
+        version = state.versions.get(table, made.get(table))
+        return warehouse.read(table, version) if is_of_space(table) else warehouse.read_own(table, version)
 
     return read
 
@@ -72,7 +73,6 @@ def facts_of(cut: Cut, state: State, config: Config, moment: datetime) -> Facts:
 def checks(
     cut: Cut,
     state: State,
-    config: Config,
     facts: Facts,
     names: Sequence[str],
     own: Mapping[str, Sequence[Any]],
@@ -80,10 +80,10 @@ def checks(
     """Yield all that is expected of single tables; `own` is the user's by table."""
     yield from system_checks(cut, facts)
     yield origins_check(cut, state, facts)
-    tables = space_tables(cut, state, config, names)
-    yield columns_check(cut, tables)
-    for table in tables:
-        yield space_check(table, facts, own.get(table.name, ()))
+    for table, expectations in own.items():
+        if table in names:
+            rows = readable(cut(held_in(state.versions, table)))
+            yield Check(table, rows, tuple(expectations), ("_key",))
 
 
 def tables_of(state: State, config: Config, wanted: list[str] | None) -> list[str]:
@@ -185,9 +185,11 @@ def validate(config: Config, options: argparse.Namespace) -> int:
     names, cut = tables_of(state, config, options.space), cut_of(warehouse, state)
     facts = facts_of(cut, state, config, moment)
     validator = Validator(moment)
-    told = [
-        one for check in checks(cut, state, config, facts, names, own) for one in validator.verdicts(check)
-    ]
+    told = [one for check in checks(cut, state, facts, names, own) for one in validator.verdicts(check)]
+    place = warehouse.open_tables.place
+    tables = space_tables(place, state, config, names)
+    told += validator.verdicts(columns_check(spark, tables))
+    told += validator.verdicts_of_tables(spaces_check(spark, place, tables, facts))
     found = find(warehouse, state, config)
     told += validator.verdicts(index_check(spark, found))
     failed = [one for one in told if not one.holds]

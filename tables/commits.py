@@ -83,9 +83,7 @@ class OpenTables:
 
     def files(self, table: str) -> list[TableFile]:
         """Return the files of a table."""
-        actions = pa.table(self.open(table).get_add_actions(flatten=True))
-        columns = (actions[name].to_pylist() for name in ("path", "size_bytes", "num_records"))
-        return [TableFile(*one) for one in zip(*columns, strict=True)]
+        return _files(pa.table(self.open(table).get_add_actions(flatten=True)))
 
     def files_between(self, table: str, column: str, first: int, last: int) -> list[TableFile]:
         """Return the files of a table that may have values of a column from `first` to `last`."""
@@ -94,8 +92,7 @@ class OpenTables:
         if low in actions.column_names and high in actions.column_names:
             beyond = pc.or_(pc.less(actions[high], first), pc.greater(actions[low], last))
             actions = actions.filter(pc.invert(pc.fill_null(beyond, False)))
-        columns = (actions[name].to_pylist() for name in ("path", "size_bytes", "num_records"))
-        return [TableFile(*one) for one in zip(*columns, strict=True)]
+        return _files(actions)
 
     def size(self, table: str) -> int:
         """Return how many bytes the files of a table have."""
@@ -137,7 +134,7 @@ class OpenTables:
 
     def columns(self, table: str) -> StructType:
         """Return the columns that a table has."""
-        return StructType.fromJson(json.loads(self.open(table).schema().to_json()))
+        return columns_of(self.open(table))
 
     def add_columns(self, table: str, wanted: StructType) -> bool:
         """Give a table the columns that it lacks, and return whether it lacked any."""
@@ -177,6 +174,29 @@ class OpenTables:
 
 def _has_variant(schema: StructType) -> bool:
     return any(isinstance(field.dataType, VariantType) for field in schema)
+
+
+def columns_of(table: DeltaTable) -> StructType:
+    """Return the columns of an open table."""
+    return StructType.fromJson(json.loads(table.schema().to_json()))
+
+
+def files_of(table: DeltaTable, name: str) -> list[TableFile]:
+    """Return the files of a table at the version at which it is open.
+
+    Raises
+    ------
+    UnsupportedError
+        It has features that its files alone do not show, such as rows that are deleted by a vector.
+
+    """
+    _check(table, name)
+    return _files(pa.table(table.get_add_actions(flatten=True)))
+
+
+def _files(actions: pa.Table) -> list[TableFile]:
+    columns = (actions[name].to_pylist() for name in ("path", "size_bytes", "num_records"))
+    return [TableFile(*one) for one in zip(*columns, strict=True)]
 
 
 def _check(table: DeltaTable, name: str) -> None:

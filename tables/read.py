@@ -52,6 +52,16 @@ def newest_of_each(table: DeltaTable, keys: Sequence[str]) -> list[dict[str, Any
     return answer(table, f"SELECT {columns} FROM ({numbered}) WHERE place = 1")
 
 
+def arrow_of(table: DeltaTable, schema: pa.Schema) -> pa.Table:
+    """Return all rows of a table with the columns and types of a schema."""
+    columns = ", ".join(_quoted(name) for name in schema.names)
+    read = pa.table(
+        QueryBuilder().register("opened", table).execute(f"SELECT {columns} FROM opened").read_all()
+    )
+    # Spark does not take columns without any chunk.
+    return read.cast(schema) if read.num_rows else schema.empty_table()
+
+
 def answer(table: DeltaTable, query: str) -> list[dict[str, Any]]:
     """Return the rows of a query in SQL, in which the table is called `opened`."""
     read = QueryBuilder().register("opened", table).execute(query).read_all()

@@ -11,20 +11,27 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
 
+import pyarrow as pa
+import pyarrow.compute as pc
 from delta.tables import DeltaTable
 from deltalake import DeltaTable as OpenTable
 from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import StructType
 
 from schemas.errors import WarehouseError
 from schemas.tables import SYSTEM_TABLES
 from tables import write
-from tables.commits import OpenTables
+from tables.commits import OpenTables, columns_of
 from tables.place import Place, place_of
+from tables.read import arrow_of
 from tables.write import MARK
 
 TIMESTAMP_TYPE, TIMESTAMP_MICROS = "spark.sql.parquet.outputTimestampType", "TIMESTAMP_MICROS"
 """Spark's own INT96 is read as nanoseconds by other readers, delta-rs among them: wrong before 1677 and after 2262."""
+
+READ_HERE = 16 * 2**20
+"""Bytes of a table's files up to which `Warehouse.read_own` reads it without Spark."""
 
 USER_METADATA = "spark.databricks.delta.commitInfo.userMetadata"
 
@@ -102,6 +109,19 @@ class Warehouse:
         if version is not None:
             reader = reader.option("versionAsOf", version)
         return reader.load(self.path(table))
+
+    def read_own(self, table: str, version: int | None = None) -> DataFrame:
+        """Return a system table, at a version or as it is now.
+
+        Few bytes are read here and handed to Spark: that takes a tenth of the time in which Spark opens a table.
+        """
+        opened = self.opened(table, version)
+        sizes = pa.table(opened.get_add_actions(flatten=True))["size_bytes"]
+        if (pc.sum(sizes).as_py() or 0) > READ_HERE:
+            return self.read(table, version)
+        schema = columns_of(opened)
+        rows = arrow_of(opened, to_arrow_schema(schema, timezone="UTC"))
+        return self.session.createDataFrame(rows, schema)
 
     def opened(self, table: str, version: int | None = None) -> OpenTable:
         """Return a table for `tables.read`, at a version or as it is now.

@@ -175,7 +175,9 @@ class _Asked:
         self._warehouse = warehouse
         self.epoch = epochs.last(warehouse)
         self.versions: dict[str, int] = {} if self.epoch is None else dict(self.epoch.versions)
-        self._frames = {name.removeprefix("_"): warehouse.read(name, self._version(name)) for name in TABLES}
+        self._frames = {
+            name.removeprefix("_"): warehouse.read_own(name, self._version(name)) for name in TABLES
+        }
 
     def _version(self, table: str) -> int | None:
         if self.epoch is None or table in NEVER_ROLLED_BACK:

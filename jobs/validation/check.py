@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
-from typing import Any
+from typing import Any, Protocol
 
 import pyarrow as pa
 from pyspark.sql import Column, DataFrame, SparkSession
@@ -22,6 +22,14 @@ Cut = Callable[[str], DataFrame]
 
 Explain = Callable[[], list[str]]
 """Returns examples of what does not hold; asked only then."""
+
+
+class Expected(Protocol):
+    """Makes the expectations of a `TablesCheck`."""
+
+    def __call__(self, *, alone: bool) -> Sequence[Any]:
+        """Return what is expected of one table's rows, or of several tables'."""
+
 
 EXAMPLES = 5
 """So many examples are told of what does not hold."""
@@ -71,6 +79,36 @@ class Check:
     expectations: tuple[Any, ...]
     keys: tuple[str, ...] = ()
     explain: Mapping[str, Explain] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class TablesCheck:
+    """What is expected of each of many tables whose rows are in one frame.
+
+    Parameters
+    ----------
+    name : str
+        The suite's.
+    rows : DataFrame
+        With a column `table`.
+    tables : tuple of str
+    expected : callable
+        Returns the expectations: of the rows of one table alone, or of several tables' rows; the same number of them
+        in the same order.
+
+    """
+
+    name: str
+    rows: DataFrame
+    tables: tuple[str, ...]
+    expected: Expected
+
+    def of(self, tables: Sequence[str]) -> Check:
+        """Return what is expected of some of the tables."""
+        alone = len(tables) == 1
+        rows = self.rows if len(tables) == len(self.tables) else self.rows.where(F.col("table").isin(*tables))
+        name = tables[0] if alone else self.name
+        return Check(name, rows, tuple(self.expected(alone=alone)), ("_key",))
 
 
 @dataclass(frozen=True)

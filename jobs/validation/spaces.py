@@ -1,36 +1,38 @@
 """What is expected of the tables of spaces, made from the newest definitions of their spaces in `_schema`.
 
-Each tuple is decoded once more by its replicaset's definition (`udfs.tuples`), and must say what the typed columns say.
-Variants have no equality: they are compared as JSON. A row whose replicaset defines the space no more is not decoded,
-and a column of another type than its field's is told as such, not compared.
-Not here: unique secondary indexes (`jobs.secondary`).
+All tables are looked at together: their files are read side by side, whatever table they are of, and give the columns
+of `jobs.validation.space_rows`, of which the same is expected in each table.
+Not here: unique secondary indexes (`jobs.secondary`), what the user expects (`jobs.validation.own`).
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
-from pyspark.sql import Column, DataFrame
+import pyarrow as pa
+from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
-from pyspark.sql.types import DataType, StringType, StructField, StructType, VariantType
+from pyspark.sql.types import DataType, StringType, StructField, StructType
 
 from config.deployment import Config
-from jobs.validation.check import Check, Cut, Facts, few, shown
+from jobs.validation.check import Check, Facts, TablesCheck, few
+from jobs.validation.space_rows import COLUMNS, NULLS, UNLIKE, Look, facts_of_files
 from jobs.validation.suites import known_ids, no_later, present, unique
 from pipeline.encode.columns import encoding_of
 from pipeline.plan.tables import TablePlan, current_plan
 from pipeline.state import State
 from pipeline.write.table_change import table_schema
 from schemas.errors import UnsupportedError
-from schemas.layout import ERROR_COLUMN
 from schemas.names import held_in
 from schemas.types import Carrier, carrier
-from udfs.tuples import tuple_columns
+from tables.commits import TableFile, columns_of, files_of
+from tables.place import Place
 
-UNLIKE = "_unlike"
-"""The columns that do not say what `_tuple` says, joined by commas, or why it cannot be decoded."""
+FILES_A_TASK = 16
+"""So many files one task reads at least, where there are as many: a task costs more than a small file."""
 
 _ABSENT = "none"
 _COLUMNS = StructType(
@@ -45,19 +47,21 @@ class SpaceTable:
     Parameters
     ----------
     name : str
-    rows : DataFrame
+    held : str
+        The table with the exact tuples.
+    found : mapping of str to DataType
+        The columns that it has.
+    files : sequence of TableFile
     plan : TablePlan or None
         None where no replicaset defines the space, or two contradict each other.
 
     """
 
     name: str
-    rows: DataFrame
+    held: str
+    found: Mapping[str, DataType]
+    files: Sequence[TableFile]
     plan: TablePlan | None
-
-    def found(self) -> Mapping[str, DataType]:
-        """Return the columns that the table has."""
-        return {one.name: one.dataType for one in self.rows.schema}
 
     def wanted(self) -> Mapping[str, DataType]:
         """Return the columns that it must have; none where nobody knows."""
@@ -65,12 +69,34 @@ class SpaceTable:
             return {}
         return {one.name: one.dataType for one in table_schema(encoding_of(self.plan))}
 
+    def look(self) -> Look:
+        """Return what is looked at in its rows."""
+        if self.plan is None:
+            return Look(self.name, self.held, None)
+        layout = self.plan.layout
+        typed = {one.name: one.dataType for one in layout.spark_schema()}
+        compared = tuple(name for name, kind in typed.items() if self.found.get(name) == kind)
+        # What may hold anything may hold nil.
+        filled = tuple(
+            name
+            for name, one in zip(layout.names, layout.fields, strict=True)
+            if not one.is_nullable
+            and carrier(one.type, layout.options) is not Carrier.VARIANT
+            and name in self.found
+        )
+        return Look(self.name, self.held, encoding_of(self.plan), compared, filled)
 
-def space_tables(cut: Cut, state: State, config: Config, names: Iterable[str]) -> list[SpaceTable]:
-    """Return the tables of spaces with what the newest definitions make of them."""
-    return [
-        SpaceTable(name, cut(held_in(state.versions, name)), _plan(state, config, name)) for name in names
-    ]
+
+def space_tables(place: Place, state: State, config: Config, names: Iterable[str]) -> list[SpaceTable]:
+    """Return the tables of spaces, as of the state's versions, with what the newest definitions make of them."""
+    found = []
+    for name in names:
+        held = held_in(state.versions, name)
+        table = place.open(held, state.versions[held])
+        if table is not None:
+            columns = {one.name: one.dataType for one in columns_of(table)}
+            found.append(SpaceTable(name, held, columns, files_of(table, held), _plan(state, config, name)))
+    return found
 
 
 def _plan(state: State, config: Config, table: str) -> TablePlan | None:
@@ -87,7 +113,7 @@ def format_column(plan: TablePlan) -> Column:
     return F.get(F.array(*indexes), F.abs(F.col("replicaset_id")))
 
 
-def columns_check(cut: Cut, tables: Sequence[SpaceTable]) -> Check:
+def columns_check(spark: SparkSession, tables: Sequence[SpaceTable]) -> Check:
     """Return what is expected of the columns of all tables of spaces: the types of the newest definitions."""
     import great_expectations.expectations as gxe
 
@@ -96,19 +122,18 @@ def columns_check(cut: Cut, tables: Sequence[SpaceTable]) -> Check:
             "table": one.name,
             "column": name,
             "expected_type": _said(wanted, name),
-            "found_type": _said(found, name),
+            "found_type": _said(one.found, name),
         }
         for one in tables
-        for wanted, found in [(one.wanted(), one.found())]
-        if wanted
-        for name in dict.fromkeys([*wanted, *found])
+        if (wanted := one.wanted())
+        for name in dict.fromkeys([*wanted, *one.found])
     ]
     same = gxe.ExpectColumnPairValuesToBeEqual(
         column_A="found_type",
         column_B="expected_type",
         description="each column has the type of its field in the newest definition",
     )
-    frame = few(cut("_schema").sparkSession, rows, _COLUMNS)
+    frame = few(spark, rows, _COLUMNS)
     return Check("_schema_columns", frame, (same,), ("table", "column", "expected_type", "found_type"))
 
 
@@ -116,22 +141,38 @@ def _said(columns: Mapping[str, DataType], name: str) -> str:
     return columns[name].simpleString() if name in columns else _ABSENT
 
 
-def space_check(table: SpaceTable, facts: Facts, own: Sequence[Any] = ()) -> Check:
-    """Return what is expected of one table of a space.
+def spaces_check(
+    spark: SparkSession, place: Place, tables: Sequence[SpaceTable], facts: Facts
+) -> TablesCheck:
+    """Return what is expected of each row of the tables of spaces, whatever table it is in."""
+    names = tuple(one.name for one in tables)
+    return TablesCheck("_spaces", space_rows(spark, place, tables), names, partial(_expected, facts))
 
-    Parameters
-    ----------
-    table : SpaceTable
-    facts : Facts
-    own : sequence
-        Expectations of the user's.
 
-    """
+def space_rows(spark: SparkSession, place: Place, tables: Sequence[SpaceTable]) -> DataFrame:
+    """Return what validation asks of the rows of all tables: the columns of `jobs.validation.space_rows`."""
+    looks = [one.look() for one in tables]
+    files = [(number, one.path) for number, table in enumerate(tables) for one in table.files]
+    tasks = max(1, min(-(-len(files) // FILES_A_TASK), 4 * spark.sparkContext.defaultParallelism))
+
+    def read(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        for batch in batches:
+            for number in batch.column("id").to_pylist():
+                yield from facts_of_files(place, looks, files[number::tasks])
+
+    return spark.range(0, tasks, 1, tasks).mapInArrow(read, COLUMNS)
+
+
+def _expected(facts: Facts, *, alone: bool) -> list[Any]:
     import great_expectations.expectations as gxe
 
     signs = [sign * one for one in facts.replicasets for sign in (1, -1)]
-    expected = [
-        unique("_key", "no two rows have one primary key"),
+    said = "no two rows have one primary key"
+    both = ["table", "_key"]
+    return [
+        unique("_key", said)
+        if alone
+        else gxe.ExpectCompoundColumnsToBeUnique(column_list=both, description=said),
         *(present(column) for column in ("_key", "_tuple", "_replicaset_id")),
         known_ids("_global_id", facts),
         gxe.ExpectColumnValuesToBeInSet(
@@ -141,53 +182,8 @@ def space_check(table: SpaceTable, facts: Facts, own: Sequence[Any] = ()) -> Che
         ),
         *no_later("_timestamp", facts),
         *no_later("_created", facts),
+        gxe.ExpectColumnValuesToBeNull(column=UNLIKE, description="typed columns say what _tuple says"),
+        gxe.ExpectColumnValuesToBeNull(
+            column=NULLS, description="columns of fields that are not nullable are never null"
+        ),
     ]
-    if table.plan is not None:
-        said = "typed columns say what _tuple says"
-        expected.append(gxe.ExpectColumnValuesToBeNull(column=UNLIKE, description=said))
-        expected += [present(column) for column in _never_null(table)]
-    return Check(table.name, compared(table), (*expected, *own), ("_key",))
-
-
-def _never_null(table: SpaceTable) -> list[str]:
-    if table.plan is None:
-        return []
-    layout, found = table.plan.layout, table.found()
-    fields = zip(layout.names, layout.fields, strict=True)
-    # What may hold anything may hold nil.
-    kept = [(n, f) for n, f in fields if carrier(f.type, layout.options) is not Carrier.VARIANT]
-    return [name for name, one in kept if not one.is_nullable and name in found]
-
-
-def compared(table: SpaceTable) -> DataFrame:
-    """Return the rows as Great Expectations can read them, with `UNLIKE`."""
-    found = table.found()
-    if table.plan is None:
-        return table.rows.select(*[shown(name, kind) for name, kind in found.items()])
-    row = F.struct(*[F.col(f"`{name}`") for name in found]).alias("row")
-    replicaset = F.abs("_replicaset_id").alias("replicaset_id")
-    apart = table.rows.select(row, replicaset, F.col("_tuple").alias("tuple"))
-    which = format_column(table.plan)
-    tuple_ = F.when(which.isNotNull(), F.col("tuple"))
-    decode = tuple_columns(table.plan.layout)
-    decoded = apart.withColumn("typed", decode(tuple_, F.coalesce(which, F.lit(0))))
-    same = [F.when(tuple_.isNotNull() & ~_same(name, kind), F.lit(name)) for name, kind in _comparable(table)]
-    error = F.col("typed").getField(ERROR_COLUMN)
-    unlike = F.coalesce(error, F.nullif(F.concat_ws(",", *same), F.lit(""))).alias(UNLIKE)
-    rows = decoded.select("row", unlike).select("row.*", UNLIKE)
-    return rows.select(*[shown(name, kind) for name, kind in found.items()], UNLIKE)
-
-
-def _comparable(table: SpaceTable) -> list[tuple[str, DataType]]:
-    if table.plan is None:
-        return []
-    found = table.found()
-    typed = {one.name: one.dataType for one in table.plan.layout.spark_schema()}
-    return [(name, kind) for name, kind in typed.items() if found.get(name) == kind]
-
-
-def _same(name: str, kind: DataType) -> Column:
-    held, said = F.col("row").getField(name), F.col("typed").getField(name)
-    if isinstance(kind, VariantType):
-        return F.to_json(held).eqNullSafe(F.to_json(said))
-    return held.eqNullSafe(said)

@@ -9,13 +9,15 @@ Not here: what is expected.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from datetime import UTC, datetime
+from itertools import chain, count
 from pathlib import Path
 from typing import Any
 
 import msgpack
 
-from jobs.validation.check import EXAMPLES, Check, Verdict
+from jobs.validation.check import EXAMPLES, Check, TablesCheck, Verdict
 from jobs.validation.docs import write_docs
 from jobs.validation.own import FILE
 
@@ -43,24 +45,69 @@ class Validator:
         self._source = self._context.data_sources.add_spark(name="warehouse", persist=False)
         self._moment = moment or datetime.now(UTC)
         self._told: list[Any] = []
+        self._names: set[str] = set()
 
     def verdicts(self, check: Check) -> Iterator[Verdict]:
         """Yield what comes of each expectation of a check, in their order."""
+        results = self._validated(check, with_examples=True)
+        for expectation, result in zip(check.expectations, results, strict=True):
+            yield _verdict(check, expectation, result)
+
+    def verdicts_of_tables(self, check: TablesCheck) -> Iterator[Verdict]:
+        """Yield what comes of each expectation in each table.
+
+        All tables are looked at together; where something does not hold, each half of them, until one table is left.
+        """
+        rows = check.rows.persist()
+        try:
+            yield from self._halved(replace(check, rows=rows), check.tables)
+        finally:
+            rows.unpersist()
+
+    def _halved(self, check: TablesCheck, tables: Sequence[str]) -> Iterator[Verdict]:
+        if not tables:
+            return
+        whole = check.of(tables)
+        if len(tables) == 1:
+            yield from self.verdicts(whole)
+            return
+        results = self._validated(whole, with_examples=False)
+        if all(one.success for one in results):
+            yield from (
+                replace(_verdict(whole, *one), table=table)
+                for table in tables
+                for one in zip(whole.expectations, results, strict=True)
+            )
+            return
+        middle = len(tables) // 2
+        yield from self._halved(check, tables[:middle])
+        yield from self._halved(check, tables[middle:])
+
+    def _validated(self, check: Check, *, with_examples: bool) -> list[Any]:
+        """Return the library's result of each expectation."""
         from great_expectations import ExpectationSuite
 
         for place, one in enumerate(check.expectations):
             one.meta = {**(one.meta or {}), _PLACE: place}
-        suite = ExpectationSuite(name=check.name, expectations=list(check.expectations))
-        asset = self._source.add_dataframe_asset(name=check.name)
+        suite = ExpectationSuite(name=self._new_name(check.name), expectations=list(check.expectations))
+        asset = self._source.add_dataframe_asset(name=suite.name)
         whole = asset.add_batch_definition_whole_dataframe("whole")
         batch = whole.get_batch({"dataframe": check.rows})
         told = batch.validate(suite, result_format="BOOLEAN_ONLY")
         results = {_place(one): one for one in told.results}
-        results |= {_place(one): one for one in self._looked_at(batch, check, _failed(told.results))}
+        if with_examples:
+            results |= {_place(one): one for one in self._looked_at(batch, check, _failed(told.results))}
         told.results = [results[place] for place in sorted(results)]
-        self._told.append((suite, told))
-        for place, expectation in enumerate(check.expectations):
-            yield _verdict(check, expectation, results[place])
+        if with_examples or told.success:
+            self._told.append((suite, told))
+        return list(told.results)
+
+    def _new_name(self, name: str) -> str:
+        """Return a name that no suite has yet: a table may have ours and the user's."""
+        names = chain((name,), (f"{name}_{number}" for number in count(2)))
+        new = next(one for one in names if one not in self._names)
+        self._names.add(new)
+        return new
 
     def _looked_at(self, batch: Any, check: Check, failed: Sequence[int]) -> Sequence[Any]:
         from great_expectations import ExpectationSuite

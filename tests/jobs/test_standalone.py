@@ -57,9 +57,9 @@ def local(
     members: list[Member],
     tmp_path_factory: pytest.TempPathFactory,
 ) -> dict[str, pa.Table]:
-    """Return what local mode makes of the logs."""
+    """Return what the driver alone makes of the logs, without a Spark job."""
     deployment = deployed(tmp_path_factory.mktemp("local"), members)
-    deployment.run()
+    deployment.run(local_bytes=1 << 28)
     return held(deployment)
 
 
@@ -80,17 +80,51 @@ def zipped(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return packed(tmp_path_factory.mktemp("dist"))
 
 
+def configured(folder: Path, members: list[Member]) -> tuple[Deployment, Path]:
+    """Return a deployment whose batches are all distributed, and its configuration's file."""
+    deployment = deployed(folder, members)
+    config = folder / "config.yaml"
+    config.write_text(deployment.config().model_dump_json(), encoding="utf-8")
+    return deployment, config
+
+
+@pytest.mark.parametrize("workers", [1, 2, 4])
+def test_any_number_of_executors_makes_the_same_tables(
+    workers: int,
+    members: list[Member],
+    local: dict[str, pa.Table],
+    python: Path,
+    zipped: Path,
+    tmp_path: Path,
+) -> None:
+    deployment, config = configured(tmp_path, members)
+    with Standalone(tmp_path / "cluster", workers) as cluster:
+        job = cluster.submit(python, zipped, "aggregate", "--config", str(config), "--once")
+        code = job.wait(600)
+        said = cluster.said("driver")
+    assert code == 0, said[-3000:]
+    assert differences(local, held(deployment)) == {}
+
+
+def reads_the_logs(deployment: Deployment) -> Callable[[Executor], bool]:
+    return lambda one: bool(one["activeTasks"] and not written(deployment, "_changelog"))
+
+
 def writes_the_changelog(deployment: Deployment) -> Callable[[Executor], bool]:
-    table = deployment.folder / "warehouse" / f"{deployment.database}.db" / "_changelog"
-    return lambda one: bool(one["activeTasks"] and list(table.glob("*.parquet")))
+    return lambda one: bool(one["activeTasks"] and written(deployment, "_changelog"))
 
 
-def holds_what_is_decided(_: Deployment) -> Callable[[Executor], bool]:
-    """Frames that later steps read are cached where they were computed."""
-    return lambda one: bool(one["activeTasks"] and one["rddBlocks"] and one["totalShuffleWrite"])
+def has_given_rows_on(_: Deployment) -> Callable[[Executor], bool]:
+    """Return whether an executor runs a task while it holds what others read of the first stage."""
+    return lambda one: bool(one["activeTasks"] and one["totalShuffleWrite"])
 
 
-@pytest.mark.parametrize("moment", [writes_the_changelog, holds_what_is_decided])
+def written(deployment: Deployment, table: str) -> list[Path]:
+    folder = deployment.folder / "warehouse" / f"{deployment.database}.db" / table
+    return list(folder.glob("*.parquet"))
+
+
+@pytest.mark.parametrize("moment", [reads_the_logs, writes_the_changelog, has_given_rows_on])
 def test_a_worker_is_lost_in_the_middle_of_a_batch(
     moment: Callable[[Deployment], Callable[[Executor], bool]],
     members: list[Member],
@@ -99,9 +133,7 @@ def test_a_worker_is_lost_in_the_middle_of_a_batch(
     zipped: Path,
     tmp_path: Path,
 ) -> None:
-    deployment = deployed(tmp_path, members)
-    config = tmp_path / "config.yaml"
-    config.write_text(deployment.config().model_dump_json(), encoding="utf-8")
+    deployment, config = configured(tmp_path, members)
     has_come = moment(deployment)
     found: list[Executor] = []
 
