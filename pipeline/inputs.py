@@ -48,6 +48,7 @@ def _log_segment(segment: Segment) -> LogSegment:
         meta.other.get("Version"),
         segment.vinyl or frozenset(),
         is_spool=REPLICASET_KEY in meta.other,
+        is_generation=segment.is_generation,
     )
 
 

@@ -1,6 +1,7 @@
 """A snapshot that a replicaset's log continues with behind a hole: a new generation of its state.
 
-A spool bridges logs that no server has any more by a new snapshot. For the tables it is all that the replicaset holds
+A spool bridges logs that no server has any more by a new snapshot; a directory of a server that has collected its logs
+continues from one of the server's own. For the tables it is all that the replicaset holds
 at its vclock: keys and spaces that it lacks are gone, tuples that differ are changed, all others stay as they are,
 with the origin and the time that they have. What was missing is in no log; `_gaps` names it as `bridged`.
 A snapshot that heals (`pipeline.heal`) may be behind the tables.
@@ -62,7 +63,7 @@ def generation_of(known: Replicaset | None, parts: Sequence[LogSegment]) -> Gene
         return None
     ids = known.ids.get(first.source, {})
     vclock = {ids.get(i, i): lsn for i, lsn in shared(first.vclock).items()}
-    if not first.heals and not_beyond(vclock, known.settled):
+    if not (first.heals or first.is_generation) and not_beyond(vclock, known.settled):
         return None
     position = LogPosition(first.segment, 0, 0)
     gaps = tuple(

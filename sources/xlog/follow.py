@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 
 import pyarrow as pa
 
-from schemas.errors import AggregatorError, SourceError
+from schemas.errors import AggregatorError, SourceError, XlogMissingError
 from sources.xlog import takeover
 from sources.xlog.course import Course, course_of, newest_entry
 from sources.xlog.directory import Directory
@@ -140,11 +140,12 @@ class Follower:
         try:
             listing = directory.listing()
             snapshot = self._snapshot(directory, listing)
+            complete = directory.complete(listing.snapshots) if directory.bridges else ()
         except _FAILURES as error:
             named = _named(error, source.name)
             self._report(source.name, named)
             return Member(source.name, None, None, named)
-        return Member(source.name, listing, snapshot)
+        return Member(source.name, listing, snapshot, complete=complete)
 
     def _snapshot(self, directory: Directory, listing: Listing) -> LogFile | None:
         """Return the snapshot that a new stream begins with, if any."""
@@ -196,12 +197,27 @@ class Follower:
             if not successors:
                 return course
         except _FAILURES as error:
+            restart = self._restart(uuid, entry, members, error)
+            if restart is not None:
+                return restart
             successors, reason = takeover.successors(entry, members, held), error
         if not successors:
             self._give_up(entry.leader, reason)
             return None
         logger.warning("replicaset %s: %s takes over: %s", uuid, successors[0].leader, reason)
         return successors[0]
+
+    def _restart(self, uuid: str, entry: Entry, members: Sequence[Member], error: Exception) -> Entry | None:
+        """Return where a stream goes on whose file its server has collected; None where it must not, or cannot."""
+        if not isinstance(error, XlogMissingError) or self.options.gaps != "report":
+            return None
+        settled = self.options.start_vclock.get(uuid, {})
+        found = takeover.later_log(entry, members, settled) if settled else None
+        if found is None and not takeover.successors(entry, members, self.options.held_vclock.get(uuid)):
+            found = takeover.generation(entry, members, settled)
+        if found is not None:
+            logger.warning("replicaset %s goes on in %s of %s: %s", uuid, found.file, found.leader, error)
+        return found
 
     def _begin(self, uuid: str, members: Sequence[Member]) -> Entry | None:
         reasons = []
