@@ -62,8 +62,9 @@ class Service:
         writer: BatchWriter,
         watch: Watch = _silent,
     ) -> None:
-        self._spark, self._warehouse, self._config = spark, warehouse, config
+        self._warehouse, self._config = warehouse, config
         self._writer, self._watch = writer, watch
+        self._cores = spark.sparkContext.defaultParallelism
         self._seen, self._looked = -1, 0.0
         self._kinds: dict[str, Callable[[Request], str]] = {
             "backfill": self._backfill,
@@ -113,12 +114,12 @@ class Service:
         asked = request.arguments
         span = Span(_moment(asked.get("from")), _moment(asked.get("to")))
         names = [asked["source"]] if asked.get("source") else [one.name for one in self._config.sources]
-        rows = sum(refill(self._spark, self._config, self._writer, name, span, self._watch) for name in names)
+        rows = sum(refill(self._config, self._writer, name, span, self._watch, self._cores) for name in names)
         return f"{rows} rows read of {', '.join(names)}"
 
     def _heal(self, request: Request) -> str:
         source, name = request.arguments["source"], f"heal {request.id}"
-        return heal(self._spark, self._config, self._warehouse, self._writer, source, name)
+        return heal(self._config, self._warehouse, self._writer, source, name, self._cores)
 
     def _rebuild(self, request: Request) -> str:
         space, policy = request.arguments["space"], Policy.model_validate(request.arguments["policy"])

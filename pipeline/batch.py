@@ -127,7 +127,11 @@ class BatchWriter:
         self.steps: dict[str, float] = {}
 
     def process(
-        self, segments: Sequence[Segment], name: BatchName, healing: Healing | None = None
+        self,
+        segments: Sequence[Segment],
+        name: BatchName,
+        healing: Healing | None = None,
+        follower: Follower | None = None,
     ) -> tuple[int, int]:
         """Do one batch, and return the rows read and the tables of spaces written.
 
@@ -138,11 +142,14 @@ class BatchWriter:
         name : BatchName
         healing : Healing, optional
             Of a batch whose snapshot replaces the state of its replicaset.
+        follower : Follower, optional
+            Knows the segments' files; by default the deployment's.
 
         """
         self._began, self.steps = time.monotonic(), {}
-        executor = self._executor(segments)
-        plan, pending = self._planned(executor, segments, healing)
+        reader = follower or self.follower
+        executor = self._executor(segments, reader)
+        plan, pending = self._planned(executor, segments, healing, reader)
         if not plan.rows:
             return 0, 0
         self._lock.check()
@@ -164,20 +171,24 @@ class BatchWriter:
         policies = self._config.policies.model_copy(update={"spaces": spaces})
         self._config = self._config.model_copy(update={"policies": policies})
 
-    def _executor(self, segments: Sequence[Segment]) -> Executor:
+    def _executor(self, segments: Sequence[Segment], follower: Follower) -> Executor:
         limit = self._config.local_bytes if self._distributed is not None else 1 << 62
-        rows = read_locally(self.follower, segments, limit)
+        rows = read_locally(follower, segments, limit)
         if rows is None and self._distributed is not None:
-            return self._distributed(self.follower, segments)
+            return self._distributed(follower, segments)
         return LocalExecutor(segments, rows or {}, self._cache)
 
     def _planned(
-        self, executor: Executor, segments: Sequence[Segment], healing: Healing | None
+        self,
+        executor: Executor,
+        segments: Sequence[Segment],
+        healing: Healing | None,
+        follower: Follower,
     ) -> tuple[BatchPlan, list[PendingRows]]:
         """Return the plan, and the rows that waited."""
         numbered = {segment.segment: segment for segment in segments}
         sources = len(self._config.sources)
-        own = with_members(log_segments(segments), numbered, self.follower, self.state, sources)
+        own = with_members(log_segments(segments), numbered, follower, self.state, sources)
         known = sync_spaces(self.state)
         while True:
             summaries = executor.summaries(known)

@@ -190,6 +190,13 @@ def _unpack(data: bytes) -> Any:
     return msgpack.unpackb(data, strict_map_key=False, unicode_errors="surrogateescape")
 
 
+def space_of_row(key: bytes | None, tuple_: bytes | None) -> int:
+    """Return which space a row of `_space`, `_index` or `_truncate` is about."""
+    if key is None and tuple_ is None:
+        raise TupleError("a row of a system space has neither key nor tuple")
+    return int(_unpack(key if key is not None else tuple_ or b"")[0])
+
+
 def _key(row: ControlRow) -> list[Any]:
     source = row.key if row.key is not None else row.tuple
     if source is None:

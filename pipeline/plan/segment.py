@@ -33,6 +33,8 @@ class LogSegment:
         Of a snapshot: the stream came to it behind a hole.
     heals : bool
         Of a snapshot: it replaces the replicaset's state although the tables are ahead of it.
+    spaces : frozenset of int, or None
+        Of a snapshot that heals: the spaces that it replaces; None for all.
 
     """
 
@@ -49,3 +51,4 @@ class LogSegment:
     is_spool: bool = False
     is_generation: bool = False
     heals: bool = False
+    spaces: frozenset[int] | None = None
