@@ -30,13 +30,14 @@ from pipeline.commit.delta import append_rows
 from pipeline.executors.local import LocalExecutor, read_locally
 from pipeline.executors.work import Executor, Work
 from pipeline.heal import Healing
-from pipeline.inputs import PendingRows, log_segments, pending_rows, with_members
+from pipeline.inputs import log_segments, pending_rows, with_members
 from pipeline.plan.plan import BatchPlan, plan_batch, sync_spaces
 from pipeline.plan.router import router_of
 from pipeline.plan.segment import LogSegment
 from pipeline.plan.summary import Summary, join_summaries, summary_of
 from pipeline.plan.tables import check_space
 from pipeline.state import State
+from pipeline.waiting import PendingRows, released_rows, unknown_before, with_counts
 from pipeline.write.lookup import BaseFiles, FileCache
 from pipeline.write.prepare import Prepared, prepare_tables
 from sources.xlog.follow import Follower
@@ -190,18 +191,27 @@ class BatchWriter:
         sources = len(self._config.sources)
         own = with_members(log_segments(segments), numbered, follower, self.state, sources)
         known = sync_spaces(self.state)
+        released: list[PendingRows] = []
         while True:
             summaries = executor.summaries(known)
             if not segments:
                 summaries = {uuid: Summary() for uuid, one in self.state.replicasets.items() if one.waits}
             pending = pending_rows(self.tables, self.state, own, summaries)
             parts, whole = _with_pending(own, summaries, pending, known)
+            parts, whole = [*(one.segment for one in released), *parts], with_counts(whole, released)
             if healing is not None:
                 parts, whole = healing.of_segments(parts), healing.of_summaries(whole)
             plan = plan_batch(self._config, self.state, parts, whole, self._allocate, self._router)
             found = sync_spaces(self.state, plan.controls)
             if all(found[uuid] <= known.get(uuid, frozenset()) for uuid in found):
-                return plan, pending
+                spaces = plan.were_unknown(("applied",)) & unknown_before(self.state)
+                if released or not spaces:
+                    return plan, [*released, *pending]
+                # Rows that have waited for a definition of this batch are a part of it.
+                first = min((one.segment for one in plan.segments), default=0)
+                released = released_rows(self.tables, self.state, spaces, min(first, 0))
+                if not released:
+                    return plan, pending
             # A space became synchronous in this very batch: its rows are looked at once more.
             known = found
 

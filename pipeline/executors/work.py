@@ -11,9 +11,9 @@ import pyarrow as pa
 from pipeline.bucket import BucketPlan
 from pipeline.changelog.divergence import Divergence
 from pipeline.changelog.segment_plan import SegmentPlan
-from pipeline.inputs import PendingRows
 from pipeline.plan.plan import BatchPlan
 from pipeline.plan.summary import Summary
+from pipeline.waiting import PendingRows
 from pipeline.write.lookup import BaseFiles
 from pipeline.write.table_change import Change
 from pipeline.write.tables import TableWrite

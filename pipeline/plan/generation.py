@@ -12,7 +12,7 @@ Pure. Not here: which keys those are (`pipeline.reduce`), where a stream meets a
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from pipeline.plan.control import Control, Registration, SpaceChange, SpaceRows, follow, space_of_row
 from pipeline.plan.position import LogPosition
@@ -104,12 +104,12 @@ def followed(
     ]
     if chosen is not None:
         rest = follow(lasting, known.cluster, all_rows, snapshots)
-        return Control(rest.registrations, (*begun, *rest.changes), rest.spaces)
+        return replace(rest, changes=(*begun, *rest.changes))
     members = {registration.local_id for registration in alone.registrations}
     gone = [Registration(generation.position, i, None) for i in known.cluster if i not in members]
     cluster = {i: uuid for i, uuid in known.cluster.items() if i in members}
     rest = follow(lasting, cluster, all_rows, snapshots)
-    return Control((*gone, *rest.registrations), (*begun, *rest.changes), rest.spaces)
+    return replace(rest, registrations=(*gone, *rest.registrations), changes=(*begun, *rest.changes))
 
 
 def _is_about(row: ControlRow, spaces: frozenset[int]) -> bool:
