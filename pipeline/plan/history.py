@@ -25,6 +25,9 @@ from schemas.space import KeyParts, Space, key_parts
 NOTHING = -1
 """The schema version, or the lineage, of rows that go to no table."""
 
+LEFT_OUT = "it was left out before, so its earlier rows are not here; jobs/backfill.py --snapshot reads them"
+"""Why a space is refused that the configuration wants now, and did not want before."""
+
 _ELSEWHERE = -2
 """Stands for the lineage of a space of which the batch has no row."""
 
@@ -278,10 +281,12 @@ class _Writer:
         refused = known.refused.get(space_id)
         if table is not None and refused is not None:
             table = Refusal(*key, space.name, refused)
+        if isinstance(table, str) and base is None:
+            table = Refusal(*key, space.name, LEFT_OUT)
         if isinstance(table, str) and (replicaset_id, table) in self._owners:
             table = _taken(key, space, table)
         if isinstance(table, str):
-            self._follow(key, track, space, table, BEGINNING, base=base or table)
+            self._follow(key, track, space, table, BEGINNING, base=base)
         elif isinstance(table, Refusal):
             track.reason = table.reason
             self._freeze(key, track, space, base)

@@ -45,7 +45,7 @@ def changelog(deployment: Deployment) -> list[dict[str, Any]]:
 
 
 def deployment_of(
-    folder: Path, node: Node, executor: MakeDistributed | None = None, **settings: object
+    folder: Path, node: Node, executor: MakeDistributed | None = None, **settings: Any
 ) -> Deployment:
     return Deployment(folder, {"a1": node.path}, replicasets_of("a1"), executor, **settings)
 
