@@ -7,7 +7,7 @@
 
 The work is asked of whoever holds the writer's lock: a running stream does it between two batches, else this command
 takes the lock and does it itself. `--dry-run` shows what would change and writes nothing.
-Not here: what a backfill reads (`jobs.refill`), snapshots (`jobs.retake`, `jobs.heal`), rebuilding (`pipeline.rebuild`).
+Not here: reading logs again (`jobs.refill`), snapshots (`jobs.retake`, `jobs.heal`), rebuilding (`pipeline.rebuild`).
 """
 
 from __future__ import annotations

@@ -95,6 +95,8 @@ class SegmentRows:
         `READ_BEFORE`; None where there are none.
     settled : mapping of int to int
         Replica id (0: local) to the highest lsn among the rows of `changelog`.
+    unknown : frozenset of int
+        Ids of spaces of which rows wait for the definition.
 
     """
 
@@ -104,6 +106,7 @@ class SegmentRows:
     pending: pa.RecordBatch | None
     read_before: pa.RecordBatch | None
     settled: Mapping[int, int]
+    unknown: frozenset[int] = frozenset()
 
 
 def segment_rows(rows: pa.RecordBatch, plan: SegmentPlan) -> SegmentRows:
@@ -138,8 +141,8 @@ def segment_rows(rows: pa.RecordBatch, plan: SegmentPlan) -> SegmentRows:
         numbers = _Numbers.of(rows)
     changelog, keyed, errors = _settled_rows(rows, numbers, plan)
     waiting = [] if pending is None else [pending_rows(pending, plan)]
-    if plan.unknown:
-        waiting += _of_unknown_spaces(rows, numbers, plan)
+    unknown = _of_unknown_spaces(rows, numbers, plan) if plan.unknown else {}
+    waiting += unknown.values()
     return SegmentRows(
         changelog,
         keyed,
@@ -147,6 +150,7 @@ def segment_rows(rows: pa.RecordBatch, plan: SegmentPlan) -> SegmentRows:
         pa.concat_batches(waiting) if waiting else None,
         read_before,
         {} if plan.is_snapshot else _highest(numbers),
+        frozenset(unknown),
     )
 
 
@@ -156,17 +160,19 @@ def _released_rows(rows: pa.RecordBatch, numbers: _Numbers, plan: SegmentPlan) -
     return SegmentRows(_empty(CHANGELOG_ARROW), keyed, errors, None, None, {})
 
 
-def _of_unknown_spaces(rows: pa.RecordBatch, numbers: _Numbers, plan: SegmentPlan) -> list[pa.RecordBatch]:
-    """Return the settled rows that wait for the definition of their space, as rows of `_pending`."""
+def _of_unknown_spaces(
+    rows: pa.RecordBatch, numbers: _Numbers, plan: SegmentPlan
+) -> dict[int, pa.RecordBatch]:
+    """Return the settled rows that wait for the definition of their space, as rows of `_pending`, by space id."""
     changes = (_change_types(rows) >= 0) & ~numbers.is_local & ~_rolled_back(rows, numbers, plan)
-    found = []
+    found = {}
     for space_id, begin in plan.unknown.items():
         own = changes & (numbers.space_id == space_id)
         if begin != BEGINNING:
             own[: index_of(begin, plan.segment, numbers.position, numbers.row)] = False
         if own.any():
             waiting = replace(plan, reason=reason_of(space_id))
-            found.append(pending_rows(rows.filter(pa.array(own)), waiting))
+            found[space_id] = pending_rows(rows.filter(pa.array(own)), waiting)
     return found
 
 

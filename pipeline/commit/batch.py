@@ -152,6 +152,12 @@ def _with_written(state: State, work: Work, written: Written) -> State:
     replicasets = {
         uuid: replace(one, has_loss=True) for uuid, one in state.replicasets.items() if one.id in lossy
     }
+    for segment in work.plan.segments:
+        waiting = written.unknown.get(segment.segment)
+        if waiting:
+            uuid = segment.replicaset_uuid
+            one = replicasets.get(uuid, state.replicasets[uuid])
+            replicasets[uuid] = replace(one, unknown=one.unknown | waiting)
     return replace(
         state.with_replicasets(replicasets),
         epoch=work.plan.before.epoch,

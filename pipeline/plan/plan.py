@@ -139,7 +139,7 @@ def plan_batch(
         uuid: unknown_ranges(one.before.spaces, one.control, _ids(one, summaries[uuid]), snapshots)
         for uuid, one in decided.items()
     }
-    after = {uuid: replace(one, unknown=_waiting(unknown[uuid])) for uuid, one in after.items()}
+    after = {uuid: replace(one, unknown=one.unknown & _waiting(unknown[uuid])) for uuid, one in after.items()}
     history = _history(after, decided, summaries, segments, router, unknown)
     after = {uuid: _with_history(one, decided[uuid].before, history) for uuid, one in after.items()}
     own_row = cluster.own
@@ -174,7 +174,8 @@ def _ids(one: Decided, summary: Summary) -> frozenset[int]:
 
 
 def _waiting(unknown: UnknownRanges) -> frozenset[int]:
-    return frozenset(space_id for space_id, ranges in unknown.items() if ranges[-1].outcome == "waiting")
+    """Return the spaces of which nothing ended what waited before the batch."""
+    return frozenset(space_id for space_id, ranges in unknown.items() if ranges[0].outcome == "waiting")
 
 
 def _own_changes(cluster: Cluster, after: int) -> tuple[Member, ...]:

@@ -25,7 +25,7 @@ from sources.xlog.options import Source, XlogOptions
 from sources.xlog.origins import Origins
 from sources.xlog.plan import shares
 from sources.xlog.takeover import Member
-from sources.xlog.vclock import distance
+from sources.xlog.vclock import distance, joined, not_beyond, shared
 
 logger = logging.getLogger(__name__)
 
@@ -191,10 +191,13 @@ class Follower:
             if leader is None:
                 raise SourceError("the leader's source was removed", source=entry.leader)
             course = self._course(leader, entry)
-            ahead = self._ahead_of(leader, members) if course.advance() == entry else []
+            is_idle = course.advance() == entry
+            ahead = self._ahead_of(leader, members) if is_idle else []
             successors = takeover.successors(entry, ahead, held)
             reason: Exception = SourceError("the leader is behind another member", source=entry.leader)
             if not successors:
+                if is_idle:
+                    self._check_logs(leader, entry)
                 return course
         except _FAILURES as error:
             restart = self._restart(uuid, entry, members, error)
@@ -246,6 +249,24 @@ class Follower:
             return []
         own = self._reached(leader)
         return [m for m in members if m.name in names and distance(self._reached(m), own) > 0]
+
+    def _check_logs(self, leader: Member, entry: Entry) -> None:
+        """Report a source that has a newer snapshot than its logs reach: its rows are in no log.
+
+        A server writes all rows in front of a snapshot to its log first, so this is no matter of time.
+        """
+        listing = leader.listing
+        if listing is None or not listing.snapshots or listing.snapshots[-1].replicaset_uuid is not None:
+            return
+        newest, directory = listing.snapshots[-1], self.directory(leader.name)
+        if listing.logs and newest.name[:20] <= listing.logs[-1].name[:20]:
+            return
+        reached = joined(entry.vclock, self._reached(leader))
+        if not_beyond(shared(newest.vclock), reached) or not directory.ends.is_complete(newest):
+            return
+        reason = f"its snapshot is at {shared(newest.vclock)}, its logs end at {shared(reached)}"
+        advice = "are there no logs (wal_mode = none), or do they lie elsewhere (wal_dir)? The tables stay as they are"
+        self._report(leader.name, SourceError(reason, source=leader.name, file=newest.name, advice=advice))
 
     def _reached(self, member: Member) -> dict[int, int]:
         logs = member.listing.logs if member.listing is not None else ()
