@@ -118,7 +118,7 @@ def aggregate(config: Config, options: argparse.Namespace) -> None:
         watches = [progress.batch_done, *([] if listener is None else [listener.batch_done])]
         writer = opened_writer(spark, config, warehouse, lock)
         service = Service(spark, warehouse, config, writer)
-        service.serve()
+        service.take_up()
         batches = StreamWriter(warehouse, config, writer, lambda done: [watch(done) for watch in watches])
         query = start_stream(spark, config, writer, batches, once=options.once)
         try:

@@ -1,12 +1,13 @@
-"""Backfill part of a log, heal a divergence, or rebuild a table under another policy: bounded, beside the stream too.
+"""Backfill part of a log, read a space from a snapshot, heal a divergence, or rebuild a table, beside the stream too.
 
     spark-submit jobs/backfill.py --config FILE [--source S] [--from T] [--to T]
+    spark-submit jobs/backfill.py --config FILE --snapshot SPACE [--source S]
     spark-submit jobs/backfill.py --config FILE --heal S
     spark-submit jobs/backfill.py --config FILE --rebuild SPACE [--policy P] [--dry-run]
 
 The work is asked of whoever holds the writer's lock: a running stream does it between two batches, else this command
 takes the lock and does it itself. `--dry-run` shows what would change and writes nothing.
-Not here: what a backfill reads (`jobs.refill`), what heals (`jobs.heal`), what a rebuild does (`pipeline.rebuild`).
+Not here: reading logs again (`jobs.refill`), snapshots (`jobs.retake`, `jobs.heal`), rebuilding (`pipeline.rebuild`).
 """
 
 from __future__ import annotations
@@ -153,10 +154,22 @@ def asked(config: Config, options: argparse.Namespace) -> tuple[str, Mapping[str
         if source is not None and source not in names:
             raise ConfigurationError(f"{source!r} is not a source; there are {', '.join(names)}")
     if options.heal is not None:
-        others = (options.source, options.since, options.until, options.rebuild, options.policy)
+        others = (
+            options.source,
+            options.since,
+            options.until,
+            options.rebuild,
+            options.policy,
+            options.snapshot,
+        )
         if any(other is not None for other in others) or options.dry_run:
             raise ConfigurationError("--heal takes the newest snapshot of its source, and no other option")
         return "heal", {"source": options.heal}
+    if options.snapshot is not None:
+        unused = (options.since, options.until, options.rebuild, options.policy)
+        if any(other is not None for other in unused) or options.dry_run:
+            raise ConfigurationError("--snapshot takes spaces, and no other option than --source")
+        return "snapshot", {"spaces": options.snapshot, "source": options.source}
     if options.rebuild is None:
         if options.policy is not None or options.dry_run:
             raise ConfigurationError("--policy and --dry-run belong to --rebuild")
@@ -203,6 +216,12 @@ def arguments() -> argparse.ArgumentParser:
         "--from", dest="since", type=moment, metavar="T", help="leave out files that end before"
     )
     found.add_argument("--to", dest="until", type=moment, metavar="T", help="leave out files that begin then")
+    found.add_argument(
+        "--snapshot",
+        action="append",
+        metavar="SPACE",
+        help="read a space again from the newest snapshot; may be given several times",
+    )
     found.add_argument("--heal", metavar="S", help="take what the newest snapshot of a source says for right")
     found.add_argument("--rebuild", metavar="SPACE", help="choose between the versions of a space anew")
     found.add_argument("--policy", metavar="P", help="another policy than the configured one, with --dry-run")

@@ -12,8 +12,6 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from datetime import UTC, datetime
 
-from pyspark.sql import SparkSession
-
 from config.deployment import Config
 from pipeline.batch import BatchWriter
 from pipeline.commit.batch import BatchName
@@ -77,9 +75,7 @@ def within(files: list[tuple[LogFile, datetime | None]], span: Span) -> tuple[in
     return first, max(first, last)
 
 
-def refill(
-    spark: SparkSession, config: Config, writer: BatchWriter, source: str, span: Span, watch: Watch
-) -> int:
+def refill(config: Config, writer: BatchWriter, source: str, span: Span, watch: Watch, cores: int = 1) -> int:
     """Read a source's files through the writer, and return the rows read.
 
     Parameters
@@ -90,6 +86,8 @@ def refill(
         Name in the configuration.
     span : Span
     watch : callable
+    cores : int
+        So many tasks read at a time.
 
     Raises
     ------
@@ -99,7 +97,7 @@ def refill(
         It holds no log to read.
 
     """
-    follower = follower_of(spark, config, writer, source)
+    follower = follower_of(config, writer, source, cores)
     begin = follower.latest({})
     for uuid, entry in begin.items():
         known = writer.state.replicasets.get(uuid)
@@ -110,7 +108,7 @@ def refill(
     raise SourceError("there is nothing to read", source=source)
 
 
-def follower_of(spark: SparkSession, config: Config, writer: BatchWriter, source: str) -> Follower:
+def follower_of(config: Config, writer: BatchWriter, source: str, cores: int = 1) -> Follower:
     """Return the follower of one source alone.
 
     Raises
@@ -124,7 +122,7 @@ def follower_of(spark: SparkSession, config: Config, writer: BatchWriter, source
         names = ", ".join(one.name for one in config.sources)
         raise ConfigurationError(f"{source!r} is not a source; there are {names}", advice="see --source")
     alone = config.model_copy(update={"sources": own})
-    return Follower(parse_options(stream_options(alone, writer.state, spark.sparkContext.defaultParallelism)))
+    return Follower(parse_options(stream_options(alone, writer.state, cores)))
 
 
 def _bounds(follower: Follower, source: str, uuid: str, entry: Entry, span: Span) -> tuple[Entry, Entry]:

@@ -1,4 +1,4 @@
-"""What the writer does between two batches because somebody asked: backfill, healing, rebuild, maintenance, conflicts.
+"""What the writer does between two batches because somebody asked: backfill, snapshot, healing, rebuild, maintenance.
 
 Whoever holds the writer's lock serves the requests: the stream, or where none runs the command itself. A request that
 fails is answered with its reason; what it had written is rolled back, and the stream continues.
@@ -19,6 +19,7 @@ from config.deployment import Config
 from config.policies import Policy
 from jobs.heal import heal
 from jobs.refill import Span, Watch, refill
+from jobs.retake import left_out, missing_names, retake
 from pipeline.batch import BatchWriter
 from pipeline.commit.compact import compact
 from pipeline.commit.delta import append_rows
@@ -62,12 +63,14 @@ class Service:
         writer: BatchWriter,
         watch: Watch = _silent,
     ) -> None:
-        self._spark, self._warehouse, self._config = spark, warehouse, config
+        self._warehouse, self._config = warehouse, config
         self._writer, self._watch = writer, watch
+        self._cores = spark.sparkContext.defaultParallelism
         self._seen, self._looked = -1, 0.0
         self._kinds: dict[str, Callable[[Request], str]] = {
             "backfill": self._backfill,
             "heal": self._heal,
+            "snapshot": self._snapshot,
             "rebuild": self._rebuild,
             "conflicts": self._conflicts,
             "maintenance": self._maintenance,
@@ -113,12 +116,26 @@ class Service:
         asked = request.arguments
         span = Span(_moment(asked.get("from")), _moment(asked.get("to")))
         names = [asked["source"]] if asked.get("source") else [one.name for one in self._config.sources]
-        rows = sum(refill(self._spark, self._config, self._writer, name, span, self._watch) for name in names)
+        rows = sum(refill(self._config, self._writer, name, span, self._watch, self._cores) for name in names)
         return f"{rows} rows read of {', '.join(names)}"
 
     def _heal(self, request: Request) -> str:
         source, name = request.arguments["source"], f"heal {request.id}"
-        return heal(self._spark, self._config, self._warehouse, self._writer, source, name)
+        return heal(self._config, self._warehouse, self._writer, source, name, self._cores)
+
+    def _snapshot(self, request: Request) -> str:
+        spaces, source = list(request.arguments["spaces"]), request.arguments.get("source")
+        name = f"snapshot {request.id}"
+        return retake(self._config, self._warehouse, self._writer, spaces, source, name, self._cores)
+
+    def take_up(self) -> None:
+        """Ask for the spaces that the configuration wants now and did not want before, and do what was asked."""
+        names = missing_names(left_out(self._config, self._writer.state))
+        if names:
+            log.warning("spaces that were left out before are taken up from a snapshot: %s", ", ".join(names))
+            for name in names:
+                requests.ask(self._warehouse, "snapshot", {"spaces": [name], "source": None})
+        self.serve()
 
     def _rebuild(self, request: Request) -> str:
         space, policy = request.arguments["space"], Policy.model_validate(request.arguments["policy"])

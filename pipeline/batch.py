@@ -30,13 +30,14 @@ from pipeline.commit.delta import append_rows
 from pipeline.executors.local import LocalExecutor, read_locally
 from pipeline.executors.work import Executor, Work
 from pipeline.heal import Healing
-from pipeline.inputs import PendingRows, log_segments, pending_rows, with_members
+from pipeline.inputs import log_segments, pending_rows, with_members
 from pipeline.plan.plan import BatchPlan, plan_batch, sync_spaces
 from pipeline.plan.router import router_of
 from pipeline.plan.segment import LogSegment
 from pipeline.plan.summary import Summary, join_summaries, summary_of
 from pipeline.plan.tables import check_space
 from pipeline.state import State
+from pipeline.waiting import PendingRows, released_rows, unknown_before, with_counts
 from pipeline.write.lookup import BaseFiles, FileCache
 from pipeline.write.prepare import Prepared, prepare_tables
 from sources.xlog.follow import Follower
@@ -127,7 +128,11 @@ class BatchWriter:
         self.steps: dict[str, float] = {}
 
     def process(
-        self, segments: Sequence[Segment], name: BatchName, healing: Healing | None = None
+        self,
+        segments: Sequence[Segment],
+        name: BatchName,
+        healing: Healing | None = None,
+        follower: Follower | None = None,
     ) -> tuple[int, int]:
         """Do one batch, and return the rows read and the tables of spaces written.
 
@@ -138,11 +143,14 @@ class BatchWriter:
         name : BatchName
         healing : Healing, optional
             Of a batch whose snapshot replaces the state of its replicaset.
+        follower : Follower, optional
+            Knows the segments' files; by default the deployment's.
 
         """
         self._began, self.steps = time.monotonic(), {}
-        executor = self._executor(segments)
-        plan, pending = self._planned(executor, segments, healing)
+        reader = follower or self.follower
+        executor = self._executor(segments, reader)
+        plan, pending = self._planned(executor, segments, healing, reader)
         if not plan.rows:
             return 0, 0
         self._lock.check()
@@ -164,33 +172,46 @@ class BatchWriter:
         policies = self._config.policies.model_copy(update={"spaces": spaces})
         self._config = self._config.model_copy(update={"policies": policies})
 
-    def _executor(self, segments: Sequence[Segment]) -> Executor:
+    def _executor(self, segments: Sequence[Segment], follower: Follower) -> Executor:
         limit = self._config.local_bytes if self._distributed is not None else 1 << 62
-        rows = read_locally(self.follower, segments, limit)
+        rows = read_locally(follower, segments, limit)
         if rows is None and self._distributed is not None:
-            return self._distributed(self.follower, segments)
+            return self._distributed(follower, segments)
         return LocalExecutor(segments, rows or {}, self._cache)
 
     def _planned(
-        self, executor: Executor, segments: Sequence[Segment], healing: Healing | None
+        self,
+        executor: Executor,
+        segments: Sequence[Segment],
+        healing: Healing | None,
+        follower: Follower,
     ) -> tuple[BatchPlan, list[PendingRows]]:
         """Return the plan, and the rows that waited."""
         numbered = {segment.segment: segment for segment in segments}
         sources = len(self._config.sources)
-        own = with_members(log_segments(segments), numbered, self.follower, self.state, sources)
+        own = with_members(log_segments(segments), numbered, follower, self.state, sources)
         known = sync_spaces(self.state)
+        released: list[PendingRows] = []
         while True:
             summaries = executor.summaries(known)
             if not segments:
                 summaries = {uuid: Summary() for uuid, one in self.state.replicasets.items() if one.waits}
             pending = pending_rows(self.tables, self.state, own, summaries)
             parts, whole = _with_pending(own, summaries, pending, known)
+            parts, whole = [*(one.segment for one in released), *parts], with_counts(whole, released)
             if healing is not None:
                 parts, whole = healing.of_segments(parts), healing.of_summaries(whole)
             plan = plan_batch(self._config, self.state, parts, whole, self._allocate, self._router)
             found = sync_spaces(self.state, plan.controls)
             if all(found[uuid] <= known.get(uuid, frozenset()) for uuid in found):
-                return plan, pending
+                spaces = plan.were_unknown(("applied",)) & unknown_before(self.state)
+                if released or not spaces:
+                    return plan, [*released, *pending]
+                # Rows that have waited for a definition of this batch are a part of it.
+                first = min((one.segment for one in plan.segments), default=0)
+                released = released_rows(self.tables, self.state, spaces, min(first, 0))
+                if not released:
+                    return plan, pending
             # A space became synchronous in this very batch: its rows are looked at once more.
             known = found
 

@@ -6,18 +6,18 @@ Here files are opened: headers, `_cluster` of a source that is new to its replic
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from itertools import pairwise
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from pipeline.changelog.rows import PENDING_ARROW
 from pipeline.plan.generation import generation_of
 from pipeline.plan.segment import LogSegment
 from pipeline.plan.summary import Summary
 from pipeline.state import Replicaset, State
+from pipeline.waiting import PendingRows, pending_table
 from schemas.xrow import XROW_ARROW
 from sources.xlog import reader
 from sources.xlog.follow import Follower
@@ -25,9 +25,6 @@ from sources.xlog.members import members_at
 from sources.xlog.meta import REPLICASET_KEY
 from sources.xlog.segment import Segment
 from tables.commits import OpenTables
-from tables.data_files import opened
-
-PENDING = "_pending"
 
 
 def log_segments(segments: Iterable[Segment]) -> list[LogSegment]:
@@ -48,6 +45,7 @@ def _log_segment(segment: Segment) -> LogSegment:
         meta.other.get("Version"),
         segment.vinyl or frozenset(),
         is_spool=REPLICASET_KEY in meta.other,
+        is_generation=segment.is_generation,
     )
 
 
@@ -111,14 +109,6 @@ def _is_read(known: Replicaset | None, source: str, *, several: bool) -> bool:
     return source not in known.views and (several or known.source != source)
 
 
-@dataclass(frozen=True)
-class PendingRows:
-    """Rows of one segment that waited, under its number in this batch."""
-
-    segment: LogSegment
-    rows: pa.RecordBatch
-
-
 def with_servers(tables: OpenTables, follower: Follower, state: State) -> State:
     """Return the state with the versions of the servers of replicasets of which rows wait.
 
@@ -180,12 +170,7 @@ def _stored(
     tables: OpenTables, waiting: Mapping[int, Replicaset]
 ) -> list[tuple[Replicaset, str, str, str | None, pa.RecordBatch]]:
     """Return the rows of `_pending` of some replicasets, segment by segment, in the order of their logs."""
-    found = []
-    for file in tables.files(PENDING):
-        with opened(tables.place, PENDING, file.path) as parquet:
-            rows = parquet.read()
-        found.append(rows.filter(pc.is_in(rows["replicaset_id"], pa.array(list(waiting), pa.int32()))))
-    whole = pa.concat_tables(found, promote_options="default").select(PENDING_ARROW.names).cast(PENDING_ARROW)
+    whole = pending_table(tables, waiting, for_definition=False)
     order = [(name, "ascending") for name in ("replicaset_id", "segment", "position", "row")]
     whole = whole.take(pc.sort_indices(whole, sort_keys=order)).combine_chunks()
     keys = (whole["replicaset_id"].to_numpy().astype(np.int64) << 32) | (

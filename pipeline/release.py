@@ -12,7 +12,7 @@ import pyarrow.compute as pc
 
 from pipeline.batch import BatchWriter
 from pipeline.commit.batch import BatchName
-from pipeline.inputs import PENDING
+from pipeline.waiting import PENDING
 from tables.commits import OpenTables
 from tables.data_files import opened
 

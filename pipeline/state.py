@@ -61,6 +61,8 @@ class Replicaset:
     has_loss : bool
         Whether rows of its log are missing for good or differ from those of a member: then an INSERT does not prove
         that its key is new.
+    unknown : frozenset of int
+        Ids of spaces of which rows wait in `_pending` for their definition.
     server : str or None
         The version of the server whose log was read last. In memory only.
     views : mapping of str to mapping of int to str
@@ -83,6 +85,7 @@ class Replicaset:
     local_lsns: Mapping[str, int] = field(default_factory=dict)
     ids: Mapping[str, Mapping[int, int]] = field(default_factory=dict)
     has_loss: bool = False
+    unknown: frozenset[int] = frozenset()
     server: str | None = None
     views: Mapping[str, Mapping[int, str]] = field(default_factory=dict)
 

@@ -30,7 +30,7 @@ class Request:
     ----------
     id : str
     kind : str
-        backfill, rebuild, maintenance or conflicts.
+        backfill, snapshot, heal, rebuild, maintenance or conflicts.
     arguments : mapping
         What the kind takes.
     state : str

@@ -20,6 +20,7 @@ from pipeline.plan.history import NOTHING
 from pipeline.plan.position import BEGINNING, index_of
 from pipeline.plan.summary import LIMBO_TYPES, LOCAL_ID
 from pipeline.plan.tables import CHANGES
+from pipeline.plan.unknown import reason_of
 from schemas.iproto import GROUP_LOCAL, SystemSpace
 from schemas.tables import CHANGELOG, PENDING
 from udfs.kernels.lives import DELETE, OPERATION, PUT
@@ -94,6 +95,8 @@ class SegmentRows:
         `READ_BEFORE`; None where there are none.
     settled : mapping of int to int
         Replica id (0: local) to the highest lsn among the rows of `changelog`.
+    unknown : frozenset of int
+        Ids of spaces of which rows wait for the definition.
 
     """
 
@@ -103,6 +106,7 @@ class SegmentRows:
     pending: pa.RecordBatch | None
     read_before: pa.RecordBatch | None
     settled: Mapping[int, int]
+    unknown: frozenset[int] = frozenset()
 
 
 def segment_rows(rows: pa.RecordBatch, plan: SegmentPlan) -> SegmentRows:
@@ -117,6 +121,8 @@ def segment_rows(rows: pa.RecordBatch, plan: SegmentPlan) -> SegmentRows:
 
     """
     numbers = _Numbers.of(rows)
+    if plan.is_released:
+        return _released_rows(rows, numbers, plan)
     fresh = numbers.is_snapshot | (numbers.lsn < 0) | (numbers.lsn > _low_watermark(numbers, plan))
     begins = numbers.row_count
     if plan.hold is not None:
@@ -134,14 +140,40 @@ def segment_rows(rows: pa.RecordBatch, plan: SegmentPlan) -> SegmentRows:
         rows = rows.filter(pa.array(settled_now))
         numbers = _Numbers.of(rows)
     changelog, keyed, errors = _settled_rows(rows, numbers, plan)
+    waiting = [] if pending is None else [pending_rows(pending, plan)]
+    unknown = _of_unknown_spaces(rows, numbers, plan) if plan.unknown else {}
+    waiting += unknown.values()
     return SegmentRows(
         changelog,
         keyed,
         errors,
-        pending_rows(pending, plan) if pending is not None else None,
+        pa.concat_batches(waiting) if waiting else None,
         read_before,
         {} if plan.is_snapshot else _highest(numbers),
+        frozenset(unknown),
     )
+
+
+def _released_rows(rows: pa.RecordBatch, numbers: _Numbers, plan: SegmentPlan) -> SegmentRows:
+    """Return rows that waited for the definition of their space as keyed rows: the rest was done before."""
+    _, keyed, errors = _settled_rows(rows, numbers, plan)
+    return SegmentRows(_empty(CHANGELOG_ARROW), keyed, errors, None, None, {})
+
+
+def _of_unknown_spaces(
+    rows: pa.RecordBatch, numbers: _Numbers, plan: SegmentPlan
+) -> dict[int, pa.RecordBatch]:
+    """Return the settled rows that wait for the definition of their space, as rows of `_pending`, by space id."""
+    changes = (_change_types(rows) >= 0) & ~numbers.is_local & ~_rolled_back(rows, numbers, plan)
+    found = {}
+    for space_id, begin in plan.unknown.items():
+        own = changes & (numbers.space_id == space_id)
+        if begin != BEGINNING:
+            own[: index_of(begin, plan.segment, numbers.position, numbers.row)] = False
+        if own.any():
+            waiting = replace(plan, reason=reason_of(space_id))
+            found[space_id] = pending_rows(rows.filter(pa.array(own)), waiting)
+    return found
 
 
 @dataclass(frozen=True)
@@ -242,7 +274,12 @@ def _settled_rows(
     changes = (types >= 0) & ~numbers.is_local & ~rolled_back
     meaning = meaning_of_rows(numbers.space_id, numbers.position, numbers.row, changes, plan)
     versions = _looked_up(plan.meanings.versions, meaning)
-    changelog = _changelog_rows(rows, numbers, plan, ids, rolled_back, versions)
+    named = versions
+    if plan.meanings.early.any():
+        # A row that comes before the definition has no name, on which side of a cut the definition ever is.
+        is_early = (meaning != NOTHING) & plan.meanings.early[meaning]
+        named = np.where(is_early, np.int32(NOTHING), versions)
+    changelog = _changelog_rows(rows, numbers, plan, ids, rolled_back, named)
     lineages = _looked_up(plan.meanings.lineages, meaning)
     followed = lineages != NOTHING
     if not followed.any():

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 from numpy.typing import NDArray
@@ -28,6 +28,8 @@ class Meanings:
     ----------
     versions, lineages, eras, truncations : int32[meanings]
         As in `pipeline.plan.history.Meaning`; truncations count within the era.
+    early : bool[meanings]
+        Whether rows with it come before the definition of their space.
     names : sequence of str
         The space's name, by schema version.
     keys : KeyPlan
@@ -41,6 +43,7 @@ class Meanings:
     lineages: Int32s
     eras: Int32s
     truncations: Int32s
+    early: NDArray[np.bool_]
     names: Sequence[str]
     keys: KeyPlan
     numbers: Mapping[tuple[int, int], tuple[int, tuple[Meaning, ...]]]
@@ -61,6 +64,7 @@ def meanings_of(history: History, refused_tables: Mapping[str, str]) -> Meanings
 
     """
     flat: list[tuple[int, int, int, int]] = []
+    early: list[bool] = []
     numbers = {}
     for key, meanings in history.meanings.items():
         numbers[key] = (len(flat), meanings)
@@ -73,10 +77,11 @@ def meanings_of(history: History, refused_tables: Mapping[str, str]) -> Meanings
                 if found.table in refused_tables or found.base_table in refused_tables:
                     lineage = NOTHING
             flat.append((one.version, lineage, one.era, one.truncations - before))
+            early.append(one.is_early)
     versions, lineages, eras, truncations = np.array(flat, np.int32).reshape(-1, 4).T.copy()
     spaces = [version.space for version in history.versions]
     return Meanings(
-        *(versions, lineages, eras, truncations),
+        *(versions, lineages, eras, truncations, np.array(early, np.bool_)),
         names=[space.name for space in spaces],
         keys=key_plan(spaces),
         numbers=numbers,
@@ -106,6 +111,10 @@ class SegmentPlan:
         The source's applier map.
     meanings : Meanings
         Of the batch.
+    unknown : mapping of int to LogPosition
+        Space id to the place from which its rows wait for its definition.
+    is_released : bool
+        Whether the rows are in `_changelog` already, and have waited for the definition of their space.
 
     """
 
@@ -122,6 +131,8 @@ class SegmentPlan:
     rolled_back: tuple[RolledBack, ...]
     ids: tuple[IdEntry, ...]
     meanings: Meanings
+    unknown: Mapping[int, LogPosition] = field(default_factory=dict)
+    is_released: bool = False
 
 
 def segment_plans(plan: BatchPlan) -> dict[int, SegmentPlan]:
@@ -157,6 +168,8 @@ def _segment_plan(
         rolled_back=_rolled_back(settlement, one.ids.get(segment.source, {})),
         ids=tuple(IdEntry(e.local_id, e.since_lsn, e.global_id) for e in entries_of(one, segment.source)),
         meanings=meanings,
+        unknown={i: r[-1].begin for i, r in plan.unknown[uuid].items() if r[-1].outcome == "waiting"},
+        is_released=segment.is_released,
     )
 
 

@@ -10,7 +10,6 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import Any
 
-import pyarrow as pa
 import pyarrow.compute as pc
 
 from pipeline.changelog.divergence import divergence_rows
@@ -25,10 +24,10 @@ from pipeline.commit.records import (
     waited,
 )
 from pipeline.executors.work import Work, Written
-from pipeline.inputs import PENDING
 from pipeline.plan.advance import with_settled
 from pipeline.plan.plan import BatchPlan
 from pipeline.state import State, Writers
+from pipeline.waiting import PENDING, settled_mask
 from pipeline.write.prepare import Prepared, mask_again
 from tables import schema
 from tables.commits import OpenTables, TableFile
@@ -153,6 +152,12 @@ def _with_written(state: State, work: Work, written: Written) -> State:
     replicasets = {
         uuid: replace(one, has_loss=True) for uuid, one in state.replicasets.items() if one.id in lossy
     }
+    for segment in work.plan.segments:
+        waiting = written.unknown.get(segment.segment)
+        if waiting:
+            uuid = segment.replicaset_uuid
+            one = replicasets.get(uuid, state.replicasets[uuid])
+            replicasets[uuid] = replace(one, unknown=one.unknown | waiting)
     return replace(
         state.with_replicasets(replicasets),
         epoch=work.plan.before.epoch,
@@ -169,15 +174,21 @@ def _commit_pending(
 ) -> None:
     """Put the rows that wait now in the place of those that waited before."""
     before = plan.before.replicasets
-    if not any(uuid in before and before[uuid].waits for uuid in plan.settlements):
+    ended = {
+        (before[uuid].id, space_id)
+        for uuid, space_id in plan.were_unknown(("applied", "ended"))
+        if uuid in before and space_id in before[uuid].unknown
+    }
+    if not ended and not any(uuid in before and before[uuid].waits for uuid in plan.settlements):
         commit(PENDING, added, ())
         return
-    ids = pa.array([plan.after.replicasets[uuid].id for uuid in plan.settlements], pa.int32())
+    ids = [plan.after.replicasets[uuid].id for uuid in plan.settlements]
     rest: list[DataFile] = []
     removed: list[TableFile] = []
     for file in tables.files(PENDING):
         with opened(tables.place, PENDING, file.path) as parquet:
-            own = pc.is_in(parquet.read(columns=["replicaset_id"])["replicaset_id"], ids)
+            named = parquet.read(columns=["replicaset_id", "space_id", "reason"])
+            own = settled_mask(named, ids, ended)
             if not pc.any(own).as_py():
                 continue
             others = parquet.read().filter(pc.invert(own))

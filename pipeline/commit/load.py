@@ -10,6 +10,7 @@ from pipeline.commit.records import REFUSED
 from pipeline.plan.control import SpaceRows
 from pipeline.plan.summary import LOCAL_ID
 from pipeline.state import MapEntry, Replicaset, State, Writers
+from pipeline.waiting import unknown_spaces
 from sources.xlog.offset import from_text
 from tables import applier_map, cluster, epochs, schema, vclock
 from tables.gaps import BRIDGED, DIVERGENCE, HEALED, KEY, OPEN, SKIPPED
@@ -30,6 +31,7 @@ def load_state(warehouse: Warehouse) -> State:
     keys = schema.load_keys(warehouse, epoch.versions.get(schema.TABLE))
     components = vclock.load(warehouse)
     read = _read_lsns(warehouse.opened("_pending"))
+    unknown = unknown_spaces(warehouse.open_tables)
     lossy = _with_loss(warehouse.opened("_gaps"))
     leaders = {} if epoch.end_offset is None else _leaders(epoch.end_offset)
     replicasets = {}
@@ -62,6 +64,7 @@ def load_state(warehouse: Warehouse) -> State:
             ids=ids,
             keys={space_id: parts for (number, space_id), parts in keys.items() if number == own},
             has_loss=own in lossy,
+            unknown=unknown.get(own, frozenset()),
         )
     writers = {
         name: Writers(frozenset(one["replicasets"]), bool(one["unfit"]))

@@ -271,6 +271,10 @@ def _joined(
             own = settled.setdefault(segment, {})
             for origin, lsn in found.items():
                 own[origin] = max(own.get(origin, 0), lsn)
+    unknown: dict[int, frozenset[int]] = {}
+    for report in reads:
+        for segment, ids in report.unknown.items():
+            unknown[segment] = unknown.get(segment, frozenset()) | ids
     return Written(
         changelog=changelog,
         pending=[file for one in reads for file in one.pending],
@@ -279,6 +283,7 @@ def _joined(
         conflicts=system["_conflicts"],
         quarantine=system["_quarantine"],
         settled=settled,
+        unknown=unknown,
         divergences=[found for one in reads for found in one.divergences],
         writers=frozenset[tuple[int, int]]().union(*(one.writers for one in buckets)),
         unfit=frozenset[int]().union(*(one.unfit for one in buckets)),

@@ -139,6 +139,7 @@ class LocalExecutor:
             conflicts=files["_conflicts"],
             quarantine=files["_quarantine"],
             settled=found.settled(),
+            unknown=found.unknown(),
             divergences=found.divergences(),
             writers=result.writers,
             unfit=result.unfit,
@@ -196,6 +197,13 @@ class _Rows:
             own = found.setdefault(number, {})
             for origin, lsn in one.settled.items():
                 own[origin] = max(own.get(origin, 0), lsn)
+        return found
+
+    def unknown(self) -> dict[int, frozenset[int]]:
+        """Return the spaces of which rows wait for the definition, by segment."""
+        found: dict[int, frozenset[int]] = {}
+        for number, one in zip(self._numbers, self._rows, strict=True):
+            found[number] = found.get(number, frozenset()) | one.unknown
         return found
 
     def divergences(self) -> list[Divergence]:

@@ -92,6 +92,8 @@ class ReadReport:
         `pipeline.changelog.rows.KEY_ERRORS`, few.
     settled : dict of int to dict of int to int
         As `pipeline.executors.work.Written` has it.
+    unknown : dict of int to frozenset of int
+        Likewise.
     divergences : list of Divergence
 
     """
@@ -100,6 +102,7 @@ class ReadReport:
     pending: list[DataFile] = field(default_factory=list)
     key_errors: pa.Table = field(default_factory=KEY_ERRORS.empty_table)
     settled: dict[int, dict[int, int]] = field(default_factory=dict)
+    unknown: dict[int, frozenset[int]] = field(default_factory=dict)
     divergences: list[Divergence] = field(default_factory=list)
 
 
@@ -153,6 +156,9 @@ class _ReadTask:
         own = self._report.settled.setdefault(segment, {})
         for origin, lsn in found.settled.items():
             own[origin] = max(own.get(origin, 0), lsn)
+        if found.unknown:
+            known = self._report.unknown.get(segment, frozenset())
+            self._report.unknown[segment] = known | found.unknown
         if found.read_before is not None:
             self._read_before.setdefault(segment, []).append(found.read_before)
         if found.key_errors.num_rows:

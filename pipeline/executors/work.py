@@ -11,9 +11,9 @@ import pyarrow as pa
 from pipeline.bucket import BucketPlan
 from pipeline.changelog.divergence import Divergence
 from pipeline.changelog.segment_plan import SegmentPlan
-from pipeline.inputs import PendingRows
 from pipeline.plan.plan import BatchPlan
 from pipeline.plan.summary import Summary
+from pipeline.waiting import PendingRows
 from pipeline.write.lookup import BaseFiles
 from pipeline.write.table_change import Change
 from pipeline.write.tables import TableWrite
@@ -81,6 +81,8 @@ class Written:
     versions, conflicts, quarantine : list of DataFile
     settled : mapping of int to mapping of int to int
         By segment: replica id (0: local) to the highest lsn that went into `_changelog`.
+    unknown : mapping of int to frozenset of int
+        By segment: ids of spaces of which rows wait for the definition.
     divergences : list of Divergence
     writers : frozenset of (int, int)
         (number of a table, replicaset id) of all changed versions.
@@ -98,6 +100,7 @@ class Written:
     conflicts: list[DataFile] = field(default_factory=list)
     quarantine: list[DataFile] = field(default_factory=list)
     settled: Mapping[int, Mapping[int, int]] = field(default_factory=dict)
+    unknown: Mapping[int, frozenset[int]] = field(default_factory=dict)
     divergences: list[Divergence] = field(default_factory=list)
     writers: frozenset[tuple[int, int]] = frozenset()
     unfit: frozenset[int] = frozenset()

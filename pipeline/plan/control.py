@@ -89,11 +89,15 @@ class SpaceChange:
 
 @dataclass(frozen=True)
 class Control:
-    """What a replicaset's control rows changed, in log order, and its spaces after them."""
+    """What a replicaset's control rows changed, in log order, and its spaces after them.
+
+    `emptied` has the places where a space that is not known was dropped or truncated, with its id.
+    """
 
     registrations: tuple[Registration, ...]
     changes: tuple[SpaceChange, ...]
     spaces: Mapping[int, SpaceRows]
+    emptied: tuple[tuple[LogPosition, int], ...] = ()
 
 
 def follow(
@@ -124,7 +128,9 @@ def follow(
     follower = _Follower(dict(spaces), {i: msgpack.packb([i, uuid]) for i, uuid in cluster.items()})
     for row in rows:
         follower.take(row, in_snapshot=row.position.segment in snapshots)
-    return Control(tuple(follower.registrations), tuple(follower.changes), follower.spaces)
+    return Control(
+        tuple(follower.registrations), tuple(follower.changes), follower.spaces, tuple(follower.emptied)
+    )
 
 
 class _Follower:
@@ -133,6 +139,7 @@ class _Follower:
         self.cluster = cluster
         self.registrations: list[Registration] = []
         self.changes: list[SpaceChange] = []
+        self.emptied: list[tuple[LogPosition, int]] = []
 
     def take(self, row: ControlRow, *, in_snapshot: bool) -> None:
         if row.space_id == SystemSpace.CLUSTER:
@@ -145,6 +152,8 @@ class _Follower:
             space_id = int(_key(row)[0])
             if space_id in self.spaces:
                 self._change(row, space_id, "truncated")
+            else:
+                self.emptied.append((row.position, space_id))
 
     def _cluster(self, row: ControlRow) -> None:
         local_id = int(_key(row)[0])
@@ -161,6 +170,8 @@ class _Follower:
         if space_id <= SYSTEM_ID_MAX:
             return
         old = self.spaces.get(space_id)
+        if old is None and row.type == "REPLACE":
+            return  # it changes a space whose earlier rows are in no file that was read
         new = _after(None if old is None else old.space, row)
         if new is not None:
             self.spaces[space_id] = SpaceRows(new, {} if old is None else old.indexes)
@@ -168,6 +179,8 @@ class _Follower:
         elif old is not None:
             self._change(row, space_id, "dropped")
             del self.spaces[space_id]
+        elif row.type == "DELETE":
+            self.emptied.append((row.position, space_id))
 
     def _index(self, row: ControlRow) -> None:
         space_id, index_id = (int(part) for part in _key(row)[:2])
@@ -188,6 +201,13 @@ class _Follower:
 
 def _unpack(data: bytes) -> Any:
     return msgpack.unpackb(data, strict_map_key=False, unicode_errors="surrogateescape")
+
+
+def space_of_row(key: bytes | None, tuple_: bytes | None) -> int:
+    """Return which space a row of `_space`, `_index` or `_truncate` is about."""
+    if key is None and tuple_ is None:
+        raise TupleError("a row of a system space has neither key nor tuple")
+    return int(_unpack(key if key is not None else tuple_ or b"")[0])
 
 
 def _key(row: ControlRow) -> list[Any]:

@@ -1,6 +1,7 @@
 """A snapshot that a replicaset's log continues with behind a hole: a new generation of its state.
 
-A spool bridges logs that no server has any more by a new snapshot. For the tables it is all that the replicaset holds
+A spool bridges logs that no server has any more by a new snapshot; a directory of a server that has collected its logs
+continues from one of the server's own. For the tables it is all that the replicaset holds
 at its vclock: keys and spaces that it lacks are gone, tuples that differ are changed, all others stay as they are,
 with the origin and the time that they have. What was missing is in no log; `_gaps` names it as `bridged`.
 A snapshot that heals (`pipeline.heal`) may be behind the tables.
@@ -11,14 +12,15 @@ Pure. Not here: which keys those are (`pipeline.reduce`), where a stream meets a
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
-from pipeline.plan.control import Control, Registration, SpaceChange, SpaceRows, follow
+from pipeline.plan.control import Control, Registration, SpaceChange, SpaceRows, follow, space_of_row
 from pipeline.plan.position import LogPosition
 from pipeline.plan.segment import LogSegment
 from pipeline.plan.settle import LsnGap
 from pipeline.plan.summary import ControlRow
 from pipeline.state import Replicaset
+from schemas.iproto import SystemSpace
 from sources.xlog.vclock import joined, not_beyond, shared
 
 
@@ -33,12 +35,15 @@ class Generation:
         The replicaset's vclock with it.
     bridged : tuple of LsnGap
         What is in no log.
+    spaces : frozenset of int, or None
+        The spaces that it replaces; None for all.
 
     """
 
     segment: int
     settled: Mapping[int, int]
     bridged: tuple[LsnGap, ...]
+    spaces: frozenset[int] | None = None
 
     @property
     def position(self) -> LogPosition:
@@ -62,7 +67,7 @@ def generation_of(known: Replicaset | None, parts: Sequence[LogSegment]) -> Gene
         return None
     ids = known.ids.get(first.source, {})
     vclock = {ids.get(i, i): lsn for i, lsn in shared(first.vclock).items()}
-    if not first.heals and not_beyond(vclock, known.settled):
+    if not (first.heals or first.is_generation) and not_beyond(vclock, known.settled):
         return None
     position = LogPosition(first.segment, 0, 0)
     gaps = tuple(
@@ -70,7 +75,7 @@ def generation_of(known: Replicaset | None, parts: Sequence[LogSegment]) -> Gene
         for i, lsn in sorted(vclock.items())
         if lsn > known.settled.get(i, 0)
     )
-    return Generation(first.segment, joined(known.settled, vclock), gaps)
+    return Generation(first.segment, joined(known.settled, vclock), gaps, first.spaces)
 
 
 def followed(
@@ -79,24 +84,39 @@ def followed(
     """Follow a replicaset's control rows (`pipeline.plan.control.follow`), those of a generation as a whole state.
 
     A space that the generation defines as it was is `renewed`; any other space is dropped before the generation's
-    rows, and defined again by them, if at all. An instance that its `_cluster` lacks was expelled.
+    rows, and defined again by them, if at all. An instance that its `_cluster` lacks was expelled. Where it replaces
+    some spaces only, all others, and the instances, stay as they are.
     """
     if generation is None:
         return follow(known.spaces, known.cluster, rows, snapshots)
     all_rows = list(rows)
+    chosen = generation.spaces
+    if chosen is not None:
+        all_rows = [row for row in all_rows if _is_about(row, chosen) or row.space_id == SystemSpace.CLUSTER]
     own = [row for row in all_rows if row.position.segment == generation.segment]
     alone = follow({}, {}, own, snapshots)
     renewed = {i for i, old in known.spaces.items() if _same(old, alone.spaces.get(i))}
-    lasting = {i: old for i, old in known.spaces.items() if i in renewed}
+    replaced = {i: old for i, old in known.spaces.items() if chosen is None or i in chosen}
+    lasting = {i: old for i, old in known.spaces.items() if i in renewed or i not in replaced}
     begun = [
         SpaceChange(generation.position, i, "renewed" if i in renewed else "dropped", old, None, None)
-        for i, old in known.spaces.items()
+        for i, old in replaced.items()
     ]
+    if chosen is not None:
+        rest = follow(lasting, known.cluster, all_rows, snapshots)
+        return replace(rest, changes=(*begun, *rest.changes))
     members = {registration.local_id for registration in alone.registrations}
     gone = [Registration(generation.position, i, None) for i in known.cluster if i not in members]
     cluster = {i: uuid for i, uuid in known.cluster.items() if i in members}
     rest = follow(lasting, cluster, all_rows, snapshots)
-    return Control((*gone, *rest.registrations), (*begun, *rest.changes), rest.spaces)
+    return replace(rest, registrations=(*gone, *rest.registrations), changes=(*begun, *rest.changes))
+
+
+def _is_about(row: ControlRow, spaces: frozenset[int]) -> bool:
+    """Whether a row defines one of some spaces."""
+    return (
+        row.space_id in (SystemSpace.SPACE, SystemSpace.INDEX) and space_of_row(row.key, row.tuple) in spaces
+    )
 
 
 def _same(old: SpaceRows, new: SpaceRows | None) -> bool:

@@ -19,10 +19,14 @@ from typing import NamedTuple
 
 from pipeline.plan.control import SpaceChange, SpaceRows
 from pipeline.plan.position import BEGINNING, LogPosition
+from pipeline.plan.unknown import UnknownRange, UnknownRanges
 from schemas.space import KeyParts, Space, key_parts
 
 NOTHING = -1
 """The schema version, or the lineage, of rows that go to no table."""
+
+LEFT_OUT = "it was left out before, so its earlier rows are not here; jobs/backfill.py --snapshot reads them"
+"""Why a space is refused that the configuration wants now, and did not want before."""
 
 _ELSEWHERE = -2
 """Stands for the lineage of a space of which the batch has no row."""
@@ -52,6 +56,8 @@ class Meaning:
         Number of the key definition within the lineage.
     truncations : int
         How many events before this place have ended all versions of the lineage.
+    is_early : bool
+        Whether rows with it come before the definition of their space.
 
     """
 
@@ -60,6 +66,7 @@ class Meaning:
     lineage: int = NOTHING
     era: int = 0
     truncations: int = 0
+    is_early: bool = False
 
 
 class Era(NamedTuple):
@@ -204,6 +211,7 @@ def history_of(
     router: Router,
     snapshots: frozenset[int] = frozenset(),
     vinyl: Mapping[int, frozenset[int]] | None = None,
+    unknown: Mapping[int, UnknownRanges] | None = None,
 ) -> History:
     """Return the history of a batch.
 
@@ -218,6 +226,8 @@ def history_of(
         Segments that are snapshots without the rows of vinyl spaces.
     vinyl : mapping of int to frozenset of int, optional
         Such a segment to the ids of the vinyl spaces whose rows are read with it all the same.
+    unknown : mapping of int to mapping, optional
+        By replicaset id: where spaces are unknown.
 
     """
     writer = _Writer(router, snapshots, vinyl or {})
@@ -228,6 +238,10 @@ def history_of(
     for replicaset_id, events in changes.items():
         for change in events:
             writer.take(replicaset_id, change)
+    for replicaset_id, spaces in (unknown or {}).items():
+        for space_id, ranges in spaces.items():
+            for one in ranges:
+                writer.apply_early((replicaset_id, space_id), one)
     return writer.history()
 
 
@@ -267,10 +281,12 @@ class _Writer:
         refused = known.refused.get(space_id)
         if table is not None and refused is not None:
             table = Refusal(*key, space.name, refused)
+        if isinstance(table, str) and base is None:
+            table = Refusal(*key, space.name, LEFT_OUT)
         if isinstance(table, str) and (replicaset_id, table) in self._owners:
             table = _taken(key, space, table)
         if isinstance(table, str):
-            self._follow(key, track, space, table, BEGINNING, base=base or table)
+            self._follow(key, track, space, table, BEGINNING, base=base)
         elif isinstance(table, Refusal):
             track.reason = table.reason
             self._freeze(key, track, space, base)
@@ -419,6 +435,17 @@ class _Writer:
         if meanings and meanings[-1].since == meaning.since:
             meanings.pop()
         meanings.append(meaning)
+
+    def apply_early(self, key: tuple[int, int], unknown: UnknownRange) -> None:
+        """Give rows that come before the definition of their space its first meaning."""
+        meanings = self._meanings.get(key, [])
+        places = [i for i, one in enumerate(meanings) if one.since == unknown.end and one.lineage != NOTHING]
+        if unknown.outcome != "applied" or not places:
+            return
+        (place,) = places
+        before = meanings[place - 1].since if place else None
+        early = replace(meanings[place], since=unknown.begin, is_early=True)
+        meanings[place - (before == unknown.begin) : place] = [early]
 
     def history(self) -> History:
         """Return the history."""

@@ -8,7 +8,7 @@ system rows say (`control`); over all: global ids, applier maps, the meaning of 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 from config.deployment import Config
 from pipeline.plan.advance import Decided, advanced, instances_seen, new_entries
@@ -21,6 +21,7 @@ from pipeline.plan.segment import LogSegment
 from pipeline.plan.settle import IsSync, Settlement, settle
 from pipeline.plan.summary import LOCAL_ID, LsnRun, Summary
 from pipeline.plan.tables import CHANGES, TablePlan, plan_tables
+from pipeline.plan.unknown import UnknownRanges, unknown_ranges
 from pipeline.state import Replicaset, State
 from sources.xlog.vclock import joined
 from tables.applier_map import Entry
@@ -61,6 +62,8 @@ class BatchPlan:
         The applier map's new entries.
     own_changes : tuple of Member
         The aggregator's own changes of `_cluster` that are not in `_changelog` yet, by their lsn.
+    unknown : mapping of str to mapping
+        By replicaset uuid: where spaces are unknown.
 
     """
 
@@ -76,6 +79,7 @@ class BatchPlan:
     refused_tables: Mapping[str, str]
     new_maps: tuple[Entry, ...]
     own_changes: tuple[Member, ...] = ()
+    unknown: Mapping[str, UnknownRanges] = field(default_factory=dict)
 
     @property
     def rows(self) -> int:
@@ -86,6 +90,15 @@ class BatchPlan:
     def snapshots(self) -> frozenset[int]:
         """The segments that are snapshots."""
         return frozenset(segment.segment for segment in self.segments if segment.is_snapshot)
+
+    def were_unknown(self, outcomes: Sequence[str]) -> set[tuple[str, int]]:
+        """Return the spaces, with their replicasets' uuids, that were unknown before the batch, with some outcomes."""
+        return {
+            (uuid, space_id)
+            for uuid, spaces in self.unknown.items()
+            for space_id, ranges in spaces.items()
+            if ranges[0].begin == BEGINNING and ranges[0].outcome in outcomes
+        }
 
 
 def plan_batch(
@@ -118,10 +131,16 @@ def plan_batch(
     decided = {
         uuid: _decide(state, uuid, parts, summaries[uuid], config.on_gap) for uuid, parts in own.items()
     }
+    snapshots = frozenset(segment.segment for segment in segments if segment.is_snapshot)
     cluster = allocate(instances_seen(decided, own))
     after = {uuid: advanced(one, own[uuid], cluster, summaries[uuid]) for uuid, one in decided.items()}
     new_maps = tuple(entry for uuid, one in decided.items() for entry in new_entries(one.before, after[uuid]))
-    history = _history(after, decided, summaries, segments, router)
+    unknown = {
+        uuid: unknown_ranges(one.before.spaces, one.control, _ids(one, summaries[uuid]), snapshots)
+        for uuid, one in decided.items()
+    }
+    after = {uuid: replace(one, unknown=one.unknown & _waiting(unknown[uuid])) for uuid, one in after.items()}
+    history = _history(after, decided, summaries, segments, router, unknown)
     after = {uuid: _with_history(one, decided[uuid].before, history) for uuid, one in after.items()}
     own_row = cluster.own
     new_state = replace(
@@ -145,7 +164,18 @@ def plan_batch(
         refused_tables=refused,
         new_maps=new_maps,
         own_changes=_own_changes(cluster, state.own_lsn),
+        unknown=unknown,
     )
+
+
+def _ids(one: Decided, summary: Summary) -> frozenset[int]:
+    """Return the spaces of which a batch has rows that change tuples, or of which rows wait."""
+    return one.before.unknown | {space_id for _, space_id, kind in summary.counts if kind in CHANGES}
+
+
+def _waiting(unknown: UnknownRanges) -> frozenset[int]:
+    """Return the spaces of which nothing ended what waited before the batch."""
+    return frozenset(space_id for space_id, ranges in unknown.items() if ranges[0].outcome == "waiting")
 
 
 def _own_changes(cluster: Cluster, after: int) -> tuple[Member, ...]:
@@ -245,6 +275,7 @@ def _history(
     summaries: Mapping[str, Summary],
     segments: Sequence[LogSegment],
     router: Router,
+    unknown: Mapping[str, UnknownRanges],
 ) -> History:
     # A server's own snapshots lack what its vinyl spaces hold.
     snapshots = frozenset(s.segment for s in segments if s.is_snapshot and not s.is_spool)
@@ -258,7 +289,8 @@ def _history(
         wanted |= {space_id for _, space_id, kind in summaries[uuid].counts if kind in CHANGES}
         spaces = {i: known.spaces[i] for i in sorted(wanted) if i in known.spaces}
         before[number] = Before(spaces, known.refused, known.tables, known.keys)
-    return history_of(before, changes, router, snapshots, vinyl)
+    by_number = {after[uuid].id: ranges for uuid, ranges in unknown.items()}
+    return history_of(before, changes, router, snapshots, vinyl, by_number)
 
 
 def _with_history(one: Replicaset, before: Replicaset, history: History) -> Replicaset:

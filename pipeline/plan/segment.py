@@ -29,8 +29,14 @@ class LogSegment:
         The source's `_cluster` where the segment begins, replica id to instance uuid; None where it was not read.
     is_spool : bool
         Whether the subscription daemon wrote it: a snapshot then has the rows of vinyl spaces too.
+    is_released : bool
+        Of rows that waited: they are in `_changelog` already, and waited for the definition of their space alone.
+    is_generation : bool
+        Of a snapshot: the stream came to it behind a hole.
     heals : bool
         Of a snapshot: it replaces the replicaset's state although the tables are ahead of it.
+    spaces : frozenset of int, or None
+        Of a snapshot that heals: the spaces that it replaces; None for all.
 
     """
 
@@ -45,4 +51,7 @@ class LogSegment:
     vinyl: frozenset[int] = frozenset()
     members: Mapping[int, str] | None = None
     is_spool: bool = False
+    is_released: bool = False
+    is_generation: bool = False
     heals: bool = False
+    spaces: frozenset[int] | None = None

@@ -54,11 +54,11 @@ def _stretches(follower: Follower, start: Offset, end: Offset) -> Iterator[Stret
         first, last = start.get(uuid), end[uuid]
         if first == last:
             continue
-        if first is not None and first.leader == last.leader:
+        if first is not None and first.leader == last.leader and not last.restart:
             yield _stretch(follower, uuid, first, last)
         elif last.position != 0:
             raise OffsetError(
-                "a batch in which a replicaset begins or changes its leader ends where that begins",
+                "a batch in which a replicaset begins, restarts or changes its leader ends where that begins",
                 file=last.file,
                 offset=last.position,
                 source=last.leader,

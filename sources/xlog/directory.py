@@ -143,6 +143,10 @@ class Directory:
         """Return the newest of the snapshots that has an EOF marker: a copy may still be under way."""
         return next((file for file in reversed(snapshots) if self.ends.is_complete(file)), None)
 
+    def complete(self, snapshots: Sequence[LogFile]) -> tuple[LogFile, ...]:
+        """Return the snapshots that have an EOF marker."""
+        return tuple(file for file in snapshots if self.ends.is_complete(file))
+
     def _opened_root(self) -> Opened:
         if self._root is None:
             self._root = reader.open_fs(self.source.path)

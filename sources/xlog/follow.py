@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 
 import pyarrow as pa
 
-from schemas.errors import AggregatorError, SourceError
+from schemas.errors import AggregatorError, SourceError, XlogMissingError
 from sources.xlog import takeover
 from sources.xlog.course import Course, course_of, newest_entry
 from sources.xlog.directory import Directory
@@ -25,7 +25,7 @@ from sources.xlog.options import Source, XlogOptions
 from sources.xlog.origins import Origins
 from sources.xlog.plan import shares
 from sources.xlog.takeover import Member
-from sources.xlog.vclock import distance
+from sources.xlog.vclock import distance, joined, not_beyond, shared
 
 logger = logging.getLogger(__name__)
 
@@ -140,11 +140,12 @@ class Follower:
         try:
             listing = directory.listing()
             snapshot = self._snapshot(directory, listing)
+            complete = directory.complete(listing.snapshots) if directory.bridges else ()
         except _FAILURES as error:
             named = _named(error, source.name)
             self._report(source.name, named)
             return Member(source.name, None, None, named)
-        return Member(source.name, listing, snapshot)
+        return Member(source.name, listing, snapshot, complete=complete)
 
     def _snapshot(self, directory: Directory, listing: Listing) -> LogFile | None:
         """Return the snapshot that a new stream begins with, if any."""
@@ -190,18 +191,36 @@ class Follower:
             if leader is None:
                 raise SourceError("the leader's source was removed", source=entry.leader)
             course = self._course(leader, entry)
-            ahead = self._ahead_of(leader, members) if course.advance() == entry else []
+            is_idle = course.advance() == entry
+            ahead = self._ahead_of(leader, members) if is_idle else []
             successors = takeover.successors(entry, ahead, held)
             reason: Exception = SourceError("the leader is behind another member", source=entry.leader)
             if not successors:
+                if is_idle:
+                    self._check_logs(leader, entry)
                 return course
         except _FAILURES as error:
+            restart = self._restart(uuid, entry, members, error)
+            if restart is not None:
+                return restart
             successors, reason = takeover.successors(entry, members, held), error
         if not successors:
             self._give_up(entry.leader, reason)
             return None
         logger.warning("replicaset %s: %s takes over: %s", uuid, successors[0].leader, reason)
         return successors[0]
+
+    def _restart(self, uuid: str, entry: Entry, members: Sequence[Member], error: Exception) -> Entry | None:
+        """Return where a stream goes on whose file its server has collected; None where it must not, or cannot."""
+        if not isinstance(error, XlogMissingError) or self.options.gaps != "report":
+            return None
+        settled = self.options.start_vclock.get(uuid, {})
+        found = takeover.later_log(entry, members, settled) if settled else None
+        if found is None and not takeover.successors(entry, members, self.options.held_vclock.get(uuid)):
+            found = takeover.generation(entry, members, settled)
+        if found is not None:
+            logger.warning("replicaset %s goes on in %s of %s: %s", uuid, found.file, found.leader, error)
+        return found
 
     def _begin(self, uuid: str, members: Sequence[Member]) -> Entry | None:
         reasons = []
@@ -230,6 +249,24 @@ class Follower:
             return []
         own = self._reached(leader)
         return [m for m in members if m.name in names and distance(self._reached(m), own) > 0]
+
+    def _check_logs(self, leader: Member, entry: Entry) -> None:
+        """Report a source that has a newer snapshot than its logs reach: its rows are in no log.
+
+        A server writes all rows in front of a snapshot to its log first, so this is no matter of time.
+        """
+        listing = leader.listing
+        if listing is None or not listing.snapshots or listing.snapshots[-1].replicaset_uuid is not None:
+            return
+        newest, directory = listing.snapshots[-1], self.directory(leader.name)
+        if listing.logs and newest.name[:20] <= listing.logs[-1].name[:20]:
+            return
+        reached = joined(entry.vclock, self._reached(leader))
+        if not_beyond(shared(newest.vclock), reached) or not directory.ends.is_complete(newest):
+            return
+        reason = f"its snapshot is at {shared(newest.vclock)}, its logs end at {shared(reached)}"
+        advice = "are there no logs (wal_mode = none), or do they lie elsewhere (wal_dir)? The tables stay as they are"
+        self._report(leader.name, SourceError(reason, source=leader.name, file=newest.name, advice=advice))
 
     def _reached(self, member: Member) -> dict[int, int]:
         logs = member.listing.logs if member.listing is not None else ()

@@ -11,7 +11,8 @@ Tarantool may collect.
 `vclock` is the file's header VClock without component 0: where a stand-in begins when the leader is gone and
 its file cannot be asked any more. `since`, where present, is the vclock of the snapshot that the stream began
 with: rows at or below it are in the snapshot and are not read again. In a snapshot it says that this is a generation:
-the stream came to it behind a hole (`sources.xlog.course`).
+the stream came to it behind a hole (`sources.xlog.course`). `restart`, where present, is true: the file in which the
+stream was is gone, and it continues here (`sources.xlog.takeover`).
 
 Plain data and its strict reading; no I/O and no choice is made here.
 """
@@ -32,6 +33,7 @@ VERSION = 1
 _FILE = re.compile(r"[^/]+\.(xlog|snap)\Z")
 _UUID = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}\Z")
 _REQUIRED = {"leader", "file", "position", "vclock"}
+_OPTIONAL = {"since", "restart"}
 _ADVICE = "delete the checkpoint, or name an offset that this source wrote"
 
 
@@ -51,6 +53,8 @@ class Entry:
         The file's header VClock, without component 0 and zeros.
     since : Vclock or None
         Rows at or below it are left out, because the snapshot that was read has them; all components.
+    restart : bool
+        Whether the batch that ends here reads nothing, since what was in front of it is gone.
 
     """
 
@@ -59,6 +63,7 @@ class Entry:
     position: int
     vclock: Vclock
     since: Vclock | None = None
+    restart: bool = False
 
     @property
     def is_snapshot(self) -> bool:
@@ -78,6 +83,8 @@ def _entry_json(entry: Entry) -> dict[str, Any]:
     document: dict[str, Any] = {"file": entry.file, "leader": entry.leader, "position": entry.position}
     if entry.since is not None:
         document["since"] = _vclock_json(entry.since)
+    if entry.restart:
+        document["restart"] = True
     return document | {"vclock": _vclock_json(entry.vclock)}
 
 
@@ -113,7 +120,7 @@ def _entry_of(uuid: str, value: object) -> Entry:
     _require(_UUID.match(uuid) is not None, f"{uuid!r} is not a replicaset's uuid")
     _require(isinstance(value, Mapping), f"{uuid}: an entry is an object, not {value!r}")
     fields: Mapping[str, Any] = value  # type: ignore[assignment]  # narrowed by the line above
-    _require(_REQUIRED <= set(fields) <= _REQUIRED | {"since"}, f"{uuid}: has the keys {sorted(fields)}")
+    _require(_REQUIRED <= set(fields) <= _REQUIRED | _OPTIONAL, f"{uuid}: has the keys {sorted(fields)}")
     leader, file, position = fields["leader"], fields["file"], fields["position"]
     _require(isinstance(leader, str) and leader != "", f"{uuid}: leader {leader!r} is not a source's name")
     _require(isinstance(file, str) and _FILE.match(file) is not None, f"{uuid}: {file!r} is not a log file")
@@ -122,7 +129,9 @@ def _entry_of(uuid: str, value: object) -> Entry:
     vclock = _vclock_at(fields["vclock"], f"{uuid}: vclock")
     _require(vclock == shared(vclock), f"{uuid}: vclock has a local or an empty component")
     since = _vclock_at(fields["since"], f"{uuid}: since") if "since" in fields else None
-    return Entry(leader, file, position, vclock, since)
+    restart = "restart" in fields
+    _require(not restart or (fields["restart"] is True and position == 0), f"{uuid}: restart is no beginning")
+    return Entry(leader, file, position, vclock, since, restart)
 
 
 def from_document(document: object) -> dict[str, Entry]:

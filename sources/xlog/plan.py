@@ -100,6 +100,7 @@ def segments_of(stretch: Stretch) -> Iterator[Segment]:
                 instance_uuid=file.instance_uuid,
                 gap=missing,
                 since=since_of(file, since),
+                is_generation=file.is_snapshot and (index > 0 or stretch.start.since is not None),
             )
             missing = None
 

@@ -9,6 +9,9 @@ or a later one, and rows that it had passed come twice (whoever reads the stream
 A takeover's own batch reads nothing: it ends where the stand-in begins. So what a batch reads never depends
 on two leaders, and a replay needs the offsets alone.
 
+A server may have collected the file in which the stream is. Then the stream restarts at a later place: in a log that
+has all rows behind what is settled, or else in a snapshot, as a generation. That batch reads nothing either.
+
 Not here: opening or listing anything (`sources.xlog.follow`).
 """
 
@@ -22,7 +25,7 @@ from sources.xlog.listing import Listing, LogFile, newest_not_beyond
 from sources.xlog.offset import Entry
 from sources.xlog.options import XlogOptions
 from sources.xlog.plan import since_of
-from sources.xlog.vclock import Vclock, not_beyond, shared
+from sources.xlog.vclock import Vclock, joined, not_beyond, same, shared
 
 
 @dataclass(frozen=True)
@@ -39,6 +42,8 @@ class Member:
         Its newest complete snapshot; asked for only where a stream may begin with one.
     error : AggregatorError or None
         Why it cannot be read.
+    complete : tuple of LogFile
+        Its complete snapshots, in the order of the log; asked for only where a hole may be bridged by one.
 
     """
 
@@ -46,6 +51,7 @@ class Member:
     listing: Listing | None
     snapshot: LogFile | None = None
     error: AggregatorError | None = None
+    complete: tuple[LogFile, ...] = ()
 
 
 def entry_at(source: str, file: LogFile, position: int = 0, since: Vclock | None = None) -> Entry:
@@ -71,14 +77,14 @@ def beginning(member: Member, uuid: str, options: XlogOptions) -> Entry:
     if uuid in options.start_vclock:
         index = newest_not_beyond(logs, options.start_vclock[uuid], local=False)
         if index is None:
-            generation = _generation(member.listing.snapshots, options.start_vclock[uuid])
-            if generation is not None and options.gaps == "report":
-                return replace(entry_at(member.name, generation), since=shared(generation.vclock))
+            generation = _generation(member, options.start_vclock[uuid])
+            if generation is not None:
+                return generation
             raise XlogGapError(
                 f"no log reaches back to the vclock {dict(options.start_vclock[uuid])}",
                 source=member.name,
                 file=logs[0].name if logs else None,
-                advice="bring older logs back, or begin anew from a snapshot",
+                advice="bring older logs back, or take a snapshot of the server: box.snapshot()",
             )
         return entry_at(member.name, logs[index])
     if options.start == "snapshot":
@@ -95,10 +101,59 @@ def beginning(member: Member, uuid: str, options: XlogOptions) -> Entry:
     return entry_at(member.name, files[0])
 
 
-def _generation(snapshots: Sequence[LogFile], had: Vclock) -> LogFile | None:
-    """Return the newest snapshot of a spool that is ahead of what is had: the spool was begun anew."""
-    ahead = (file for file in reversed(snapshots) if file.replicaset_uuid is not None)
-    return next((file for file in ahead if not_beyond(had, file.vclock)), None)
+def _generation(member: Member, had: Vclock) -> Entry | None:
+    """Return the snapshot of a member that bridges what is missing behind a vclock, None where it has none.
+
+    It is the oldest one from which the logs go on, so that as little as possible is in no log; else the newest.
+    """
+    listing = member.listing
+    logs = listing.logs if listing is not None else ()
+    ahead = [file for file in member.complete if not_beyond(had, shared(file.vclock))]
+    continued = [f for f in ahead if newest_not_beyond(logs, f.vclock, local=True) is not None]
+    found = continued[0] if continued else ahead[-1] if ahead else None
+    if found is None:
+        return None
+    return replace(entry_at(member.name, found), since=shared(found.vclock))
+
+
+def later_log(entry: Entry, members: Sequence[Member], settled: Vclock) -> Entry | None:
+    """Return where the leader goes on without a loss although the file of an entry is gone, None where it cannot.
+
+    Parameters
+    ----------
+    entry : Entry
+    members : sequence of Member
+    settled : mapping of int to int
+        Rows up to it need not be read.
+
+    """
+    leader = next((member for member in members if member.name == entry.leader), None)
+    logs = leader.listing.logs if leader is not None and leader.listing is not None else ()
+    index = newest_not_beyond(logs, settled, local=False)
+    if index is None or logs[index].name < entry.file:
+        return None
+    return replace(entry_at(entry.leader, logs[index], 0, entry.since), restart=True)
+
+
+def generation(entry: Entry, members: Sequence[Member], settled: Vclock) -> Entry | None:
+    """Return the snapshot with which a stream goes on whose next rows no member has, None where there is none.
+
+    Parameters
+    ----------
+    entry : Entry
+        In a file that is gone.
+    members : sequence of Member
+        The leader's own snapshot comes first, then the others' in the order given.
+    settled : mapping of int to int
+        A snapshot that is behind it would undo what is known.
+
+    """
+    had = joined(entry.vclock, settled)
+    for member in sorted(members, key=lambda member: member.name != entry.leader):
+        found = _generation(member, had)
+        if found is not None and not same(found.vclock, entry.vclock):
+            return replace(found, restart=True)
+    return None
 
 
 def stand_in(entry: Entry, member: Member, held: Vclock | None = None) -> Entry | None:

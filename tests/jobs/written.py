@@ -28,6 +28,10 @@ def replicasets_of(*names: str) -> dict[str, str]:
     return {name: f"{name[0] * 8}-0000-4000-8000-0000000000{name[0] * 2}" for name in names}
 
 
+def _definitions_of(space_id: int) -> set[tuple[int, int]]:
+    return {(SystemSpace.SPACE, space_id), (SystemSpace.INDEX, space_id)}
+
+
 class Node:
     """The only member of a replicaset.
 
@@ -83,6 +87,13 @@ class Node:
     def truncate(self, space_id: int, at: float = 1.0) -> Node:
         """TRUNCATE a space."""
         return self._insert(SystemSpace.TRUNCATE, [space_id, self._lsn], at, RequestType.REPLACE)
+
+    def drop(self, space_id: int, at: float = 1.0) -> Node:
+        """Drop a space."""
+        content = encode_body(space_id=SystemSpace.SPACE, key=msgpack.packb([space_id]))
+        for key in [key for key in self._definitions if key[:2] in _definitions_of(space_id)]:
+            del self._definitions[key]
+        return self._row(RequestType.DELETE, content, at)
 
     def redefine(self, space_id: int, name: str, fields: Sequence[tuple[str, str]] = FIELDS) -> Node:
         """Change a space's name or format."""

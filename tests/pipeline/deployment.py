@@ -8,6 +8,7 @@ from __future__ import annotations
 import itertools
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -91,24 +92,29 @@ class Deployment:
             one by one); an iterable gives each batch's in turn. By default one batch reads all.
 
         """
-        config = self.config()
-        warehouse = Warehouse(None, config.warehouse, config.database)
-        warehouse.create_system_tables()
-        cluster.start(warehouse, config.cluster.allocation, datetime.now(UTC))
         done = 0
-        with WriterLock(warehouse, "a test") as lock:
-            state = load_state(warehouse)
-            follower = Follower(parse_options(stream_options(config, state, 1)))
-            writer = BatchWriter(warehouse, config, follower, lock, state, self.distributed)
+        with self.writer() as (_, writer):
             for size in _budgets(budget):
-                end = follower.latest(self.offset, size)
+                end = writer.follower.latest(self.offset, size)
                 if end == self.offset:
                     break
-                segments = segments_between(follower, self.offset, end)
+                segments = segments_between(writer.follower, self.offset, end)
                 texts = (to_text(self.offset), to_text(end))
                 rows, _ = writer.process(segments, BatchName("test", self.batches, texts))
                 self.offset, self.batches, done = end, self.batches + 1, done + bool(rows)
         return done
+
+    @contextmanager
+    def writer(self) -> Iterator[tuple[Warehouse, BatchWriter]]:
+        """Hold the writer's lock: yields the warehouse, and the writer as it is after a start."""
+        config = self.config()
+        warehouse = Warehouse(None, config.warehouse, config.database)
+        warehouse.create_system_tables()
+        cluster.start(warehouse, config.cluster.allocation, datetime.now(UTC))
+        with WriterLock(warehouse, "a test") as lock:
+            state = load_state(warehouse)
+            follower = Follower(parse_options(stream_options(config, state, 1)))
+            yield warehouse, BatchWriter(warehouse, config, follower, lock, state, self.distributed)
 
     def rows(self, table: str, columns: Iterable[str] | None = None) -> list[dict[str, Any]]:
         """Return a table's rows; a table that is not there has none."""

@@ -30,7 +30,7 @@ NOTHING = cast(Any, None)
 )
 def test_the_tables_must_have_come_to_the_snapshot(known: Replicaset, why: str) -> None:
     with pytest.raises(UnsupportedError) as caught:
-        healing_of(NOTHING, known, "a2", {1: 5})
+        healing_of(NOTHING, known, "a2", {1: 5}, NOTHING)
     assert why in str(caught.value)
 
 

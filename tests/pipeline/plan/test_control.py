@@ -102,7 +102,10 @@ def test_a_new_format_is_a_definition() -> None:
 
 def test_system_spaces_and_what_belongs_to_no_space_are_passed() -> None:
     told = followed(define(511, "_mine"), index(280), index(777), logs.truncate(777), drop(778))
-    assert told == Control((), (), {})
+    emptied = ((LogPosition(0, 40, 0), 777), (LogPosition(0, 50, 0), 778))
+    assert told == Control((), (), {}, emptied), (
+        "what a drop or a truncation ends is noted for rows that wait"
+    )
 
 
 def test_a_drop_is_its_index_then_its_space() -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import random
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -31,7 +32,8 @@ entries = st.builds(
     vclock=st.dictionaries(st.integers(1, 31), lsns, max_size=4),
     since=st.none() | st.dictionaries(st.integers(0, 31), lsns, max_size=4),
 )
-offsets = st.dictionaries(st.uuids().map(str), entries, max_size=4)
+restarts = st.builds(replace, entries, position=st.just(0), restart=st.just(True))
+offsets = st.dictionaries(st.uuids().map(str), entries | restarts, max_size=4)
 
 
 def shuffled(value: Any, seed: int) -> Any:
@@ -105,6 +107,8 @@ def test_a_good_document_is_read() -> None:
         document(vclock=[]),
         document(since={"32": 1}),
         document(since=None),
+        document(restart=False, position=0),
+        document(restart=True, position=7),
         document(extra=1),
         {"replicasets": {A.upper(): GOOD}, "version": 1},
         {"replicasets": {"a": GOOD}, "version": 1},

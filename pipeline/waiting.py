@@ -1,0 +1,166 @@
+"""Rows of `_pending`, and those among them that wait for nothing but the definition of their space.
+
+These are in `_changelog` already, so nothing behind them waits. The batch that defines their space applies them in
+front of its own rows, in the order of `_changelog`. Not here: which rows wait, and why (`pipeline.plan`).
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from itertools import groupby
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from pipeline.changelog.rows import PENDING_ARROW
+from pipeline.plan.segment import LogSegment
+from pipeline.plan.summary import Summary
+from pipeline.plan.unknown import waits_for_definition
+from pipeline.state import State
+from schemas.xrow import XROW_ARROW
+from tables.commits import OpenTables
+from tables.data_files import opened
+
+PENDING = "_pending"
+
+_NAME = ["source", "replica_id", "lsn"]
+_ORDER = ["epoch", "segment", "position", "row"]
+
+
+@dataclass(frozen=True)
+class PendingRows:
+    """Rows of one segment that waited, under its number in this batch."""
+
+    segment: LogSegment
+    rows: pa.RecordBatch
+
+
+def pending_table(tables: OpenTables, replicaset_ids: Iterable[int], *, for_definition: bool) -> pa.Table:
+    """Return the rows of `_pending` of some replicasets: those that wait for a definition, or all others."""
+    wanted = pa.array(list(replicaset_ids), pa.int32())
+    found = [PENDING_ARROW.empty_table()]
+    for file in tables.files(PENDING):
+        with opened(tables.place, PENDING, file.path) as parquet:
+            rows = parquet.read()
+        mask = waits_for_definition(rows["reason"])
+        mask = pc.and_(mask if for_definition else pc.invert(mask), pc.is_in(rows["replicaset_id"], wanted))
+        found.append(rows.filter(mask).select(PENDING_ARROW.names).cast(PENDING_ARROW))
+    return pa.concat_tables(found)
+
+
+def unknown_spaces(tables: OpenTables) -> dict[int, frozenset[int]]:
+    """Return the ids of spaces of which rows wait for a definition, by replicaset id."""
+    found: dict[int, set[int]] = {}
+    for file in tables.files(PENDING):
+        with opened(tables.place, PENDING, file.path) as parquet:
+            rows = parquet.read(columns=["replicaset_id", "space_id", "reason"])
+        pairs = rows.filter(waits_for_definition(rows["reason"])).group_by(["replicaset_id", "space_id"])
+        for row in pairs.aggregate([]).to_pylist():
+            found.setdefault(row["replicaset_id"], set()).add(row["space_id"])
+    return {number: frozenset(ids) for number, ids in found.items()}
+
+
+def settled_mask(
+    rows: pa.Table, replicaset_ids: Sequence[int], spaces: Iterable[tuple[int, int]]
+) -> pa.ChunkedArray:
+    """Return which rows of `_pending` a batch has dealt with.
+
+    Parameters
+    ----------
+    rows : pyarrow.Table
+        At least `replicaset_id`, `space_id` and `reason`.
+    replicaset_ids : sequence of int
+        Of the batch: rows of them are a part of it, or wait again.
+    spaces : iterable of (int, int)
+        (replicaset id, space id): rows that waited for the definition of these wait no longer.
+
+    """
+    for_definition = waits_for_definition(rows["reason"])
+    own = pc.is_in(rows["replicaset_id"], pa.array(replicaset_ids, pa.int32()))
+    mask = pc.and_(own, pc.invert(for_definition))
+    for replicaset_id, space_id in spaces:
+        pair = pc.and_(pc.equal(rows["replicaset_id"], replicaset_id), pc.equal(rows["space_id"], space_id))
+        mask = pc.or_(mask, pc.and_(for_definition, pair))
+    return mask
+
+
+def unknown_before(state: State) -> set[tuple[str, int]]:
+    """Return the spaces of which rows wait for a definition, with the uuids of their replicasets."""
+    return {(uuid, space_id) for uuid, one in state.replicasets.items() for space_id in one.unknown}
+
+
+def released_rows(
+    tables: OpenTables, state: State, spaces: Iterable[tuple[str, int]], first: int
+) -> list[PendingRows]:
+    """Return the rows that waited for the definition of some spaces, in front of all other segments.
+
+    Parameters
+    ----------
+    tables : OpenTables
+    state : State
+        Before the batch.
+    spaces : iterable of (str, int)
+        Replicaset uuid and space id.
+    first : int
+        The least number of a segment of the batch.
+
+    """
+    parts: list[tuple[str, str, str, str | None, pa.RecordBatch]] = []
+    for uuid, own in groupby(sorted(spaces), key=lambda pair: pair[0]):
+        number = state.replicasets[uuid].id
+        rows = pending_table(tables, [number], for_definition=True)
+        ids = pa.array([space_id for _, space_id in own], pa.int32())
+        ordered = _in_log_order(tables, number, rows.filter(pc.is_in(rows["space_id"], ids)))
+        parts += [(uuid, *part) for part in _by_file(ordered)]
+    return [
+        PendingRows(
+            LogSegment(first - len(parts) + i, uuid, source, file, instance, False, {}, is_released=True),
+            rows,
+        )
+        for i, (uuid, source, file, instance, rows) in enumerate(parts)
+    ]
+
+
+def _in_log_order(tables: OpenTables, replicaset_id: int, rows: pa.Table) -> pa.Table:
+    """Return rows of `_pending` in the order in which `_changelog` has them."""
+    if not rows.num_rows:
+        return rows
+    bounds = pc.min_max(rows["lsn"]).as_py()
+    logged = []
+    for file in tables.files_between("_changelog", "lsn", bounds["min"], bounds["max"]):
+        with opened(tables.place, "_changelog", file.path) as parquet:
+            found = parquet.read(columns=["replicaset_id", "epoch", "segment", *_NAME])
+        logged.append(found.filter(pc.equal(found["replicaset_id"], replicaset_id)).drop(["replicaset_id"]))
+    places = pa.concat_tables(logged).group_by(_NAME).aggregate([("epoch", "min"), ("segment", "min")])
+    places = places.rename_columns([*_NAME, "epoch", "segment"])
+    own = rows.select([*_NAME, "position", "row"])
+    own = own.append_column("place", pa.array(np.arange(rows.num_rows, dtype=np.int64)))
+    joined = own.join(places, _NAME, join_type="left outer")
+    order = pc.sort_indices(joined, sort_keys=[(name, "ascending") for name in _ORDER])
+    return rows.take(joined["place"].take(order)).combine_chunks()
+
+
+def _by_file(rows: pa.Table) -> list[tuple[str, str, str | None, pa.RecordBatch]]:
+    """Return consecutive rows of one file of one source, with source, file and instance."""
+    names = list(zip(*(rows[name].to_pylist() for name in ("source", "file", "instance_uuid")), strict=True))
+    parts, begin = [], 0
+    for (source, file, instance), own in groupby(names):
+        count = sum(1 for _ in own)
+        (batch,) = rows.slice(begin, count).select(XROW_ARROW.names).combine_chunks().to_batches()
+        parts.append((source, file, instance, batch))
+        begin += count
+    return parts
+
+
+def with_counts(summaries: Mapping[str, Summary], released: Iterable[PendingRows]) -> dict[str, Summary]:
+    """Return summaries with the counts of rows that have waited for a definition."""
+    found = dict(summaries)
+    for one in released:
+        own = found[one.segment.replicaset_uuid]
+        kinds = zip(one.rows.column("space_id").to_pylist(), one.rows.column("type").to_pylist(), strict=True)
+        counts = Counter((one.segment.segment, space_id, kind) for space_id, kind in kinds)
+        found[one.segment.replicaset_uuid] = replace(own, counts=own.counts + counts)
+    return found

@@ -1,0 +1,71 @@
+"""A space read again from a snapshot, as operators ask for it: a request to the stream, the command, `include`."""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+
+import msgpack
+import pytest
+from pyspark.sql import SparkSession
+
+from jobs.backfill import arguments, asked, backfill
+from schemas.errors import ConfigurationError
+from tables import requests
+from tests.jobs.deployment import Deployment
+from tests.jobs.written import Node, replicasets_of
+
+pytestmark = pytest.mark.spark
+
+S = 600
+
+
+def options(*given: str) -> argparse.Namespace:
+    return arguments().parse_args(["--config", "x.yaml", *given])
+
+
+def names(deployment: Deployment, space: str) -> list[str]:
+    tuples = [msgpack.unpackb(row["_tuple"]) for row in deployment.rows(space, ["_tuple"])]
+    return [str(fields[1]) for fields in sorted(tuples)]
+
+
+def test_the_stream_and_the_command_and_a_grown_include(tmp_path: Path, spark: SparkSession) -> None:
+    node = (
+        Node(tmp_path, "a1")
+        .define(S, "s")
+        .define(S + 1, "new")
+        .put(S, 1, "wrong", 1, 1)
+        .put(S + 1, 1, "x", 1, 1)
+    )
+    node.close()
+    left_out = {"spaces": {"include": ["s"]}}
+    deployment = Deployment(tmp_path, {"a1": node.path}, replicasets_of("a1"), **left_out)
+    deployment.run()
+    node.snapshot({S: [(1, "right", 1, 1)], S + 1: [(1, "x", 1, 1)]})
+    request = requests.ask(deployment.opened(spark), "snapshot", {"spaces": ["s"], "source": None})
+    node.put(S, 2, "since", 1, 1).put(S + 1, 2, "since", 1, 1).close()
+    deployment.run()
+    answered = requests.state_of(deployment.opened(spark), request)
+    assert answered.state == requests.DONE
+    assert "s read from" in str(answered.message)
+    assert names(deployment, "s") == ["right", "since"]
+    deployment.settings["spaces"] = {}
+    deployment.run()
+    assert names(deployment, "new") == ["x", "since"]
+    assert (
+        backfill(deployment.config(), options("--snapshot", "s", "--snapshot", "new", "--source", "a1")) == 0
+    )
+    assert backfill(deployment.config(), options("--snapshot", "nobody")) == 1
+    assert (names(deployment, "s"), names(deployment, "new")) == (["right", "since"], ["x", "since"])
+
+
+def test_a_command_that_contradicts_itself_is_refused(tmp_path: Path) -> None:
+    node = Node(tmp_path, "a1")
+    config = Deployment(tmp_path, {"a1": node.path}, replicasets_of("a1")).config()
+    assert asked(config, options("--snapshot", "s", "--source", "a1")) == (
+        "snapshot",
+        {"spaces": ["s"], "source": "a1"},
+    )
+    for other in (("--rebuild", "s"), ("--heal", "a1"), ("--from", "2026-11-20"), ("--dry-run",)):
+        with pytest.raises(ConfigurationError):
+            asked(config, options("--snapshot", "s", *other))

@@ -1,0 +1,150 @@
+"""Rows of a space that is not known yet wait under its name, and are applied once it is defined, on every cut."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import msgpack
+import pytest
+
+from pipeline.batch import MakeDistributed
+from pipeline.executors.distributed import DistributedExecutor
+from schemas.iproto import RequestType
+from tests.jobs.written import Node, replicasets_of
+from tests.pipeline.deployment import Deployment
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+S = 600
+REASON = "space 600 is not known: no row of _space has defined it"
+
+
+@pytest.fixture(params=["local", "distributed"])
+def executor(request: pytest.FixtureRequest) -> Iterator[MakeDistributed | None]:
+    if request.param == "local":
+        yield None
+        return
+    spark: SparkSession = request.getfixturevalue("spark")
+    yield lambda follower, segments: DistributedExecutor(spark, follower, segments)
+
+
+def tuples(deployment: Deployment, space: str = "s") -> list[list[object]]:
+    return sorted(msgpack.unpackb(row["_tuple"]) for row in deployment.rows(space, ["_tuple"]))
+
+
+def waiting(deployment: Deployment) -> list[tuple[str, int]]:
+    return sorted((row["reason"], row["lsn"]) for row in deployment.rows("_pending", ["reason", "lsn"]))
+
+
+def changelog(deployment: Deployment) -> list[dict[str, Any]]:
+    rows = deployment.rows("_changelog", ["replicaset_id", "lsn", "space"])
+    return sorted((row for row in rows if row["replicaset_id"] == 1), key=lambda row: int(row["lsn"]))
+
+
+def deployment_of(
+    folder: Path, node: Node, executor: MakeDistributed | None = None, **settings: Any
+) -> Deployment:
+    return Deployment(folder, {"a1": node.path}, replicasets_of("a1"), executor, **settings)
+
+
+class Cut(Node):
+    """A member that begins a file with each row."""
+
+    def _row(self, kind: RequestType, body: bytes, at: float) -> Node:
+        found = super()._row(kind, body, at)
+        self.close()
+        return found
+
+
+def early(folder: Path, kind: type[Node] = Node) -> Node:
+    """Return a log in which rows come before the definition of their space, as two origins' rows may be merged."""
+    node = kind(folder, "a1").define(S + 1, "other").put(S + 1, 1, "known", 1, 1)
+    node.put(S, 1, "early", 1, 1).put(S, 2, "early", 1, 1).update(S, 1, ["=", 1, "updated"]).delete(S, 2)
+    return node.put(S, 3, "early", 1, 1).put(S + 1, 2, "known", 1, 1)
+
+
+def test_rows_wait_under_the_name_of_their_space_and_hold_no_others(
+    tmp_path: Path, executor: MakeDistributed | None
+) -> None:
+    node = early(tmp_path)
+    node.close()
+    deployment = deployment_of(tmp_path, node, executor)
+    deployment.run()
+    assert waiting(deployment) == [(REASON, lsn) for lsn in range(5, 10)]
+    assert [row[0] for row in tuples(deployment, "other")] == [1, 2]
+    assert [row["lsn"] for row in changelog(deployment)] == list(range(1, 11))
+    assert deployment.rows("s") == []
+
+
+@pytest.mark.parametrize("budget", [None, 1, 400])
+def test_they_are_applied_when_the_space_is_defined_later(
+    tmp_path: Path, executor: MakeDistributed | None, budget: int | None
+) -> None:
+    node = early(tmp_path, Cut)
+    node.define(S, "s").put(S, 3, "late", 1, 1).update(S, 1, ["+", 2, 5])
+    deployment = deployment_of(tmp_path, node, executor)
+    assert (deployment.run(budget) > 1) == (budget is not None)
+    assert tuples(deployment) == [[1, "updated", 6, 1], [3, "late", 1, 1]]
+    assert waiting(deployment) == []
+    assert [row["lsn"] for row in changelog(deployment)] == list(range(1, 15))
+    spaces = {row["lsn"]: row["space"] for row in changelog(deployment)}
+    assert {lsn: spaces[lsn] for lsn in (5, 9, 13)} == {5: None, 9: None, 13: "s"}
+
+
+def test_a_start_remembers_what_waits(tmp_path: Path) -> None:
+    node = early(tmp_path)
+    node.close()
+    deployment = deployment_of(tmp_path, node)
+    deployment.run()
+    node.put(S, 4, "between", 1, 1).close()
+    deployment.run()
+    assert len(waiting(deployment)) == 6
+    node.define(S, "s").close()
+    deployment.run()
+    assert [row[:2] for row in tuples(deployment)] == [[1, "updated"], [3, "early"], [4, "between"]]
+    assert waiting(deployment) == []
+    node.put(S, 5, "after", 1, 1).close()
+    deployment.run()
+    assert len(tuples(deployment)) == 4
+
+
+def dropped(node: Node) -> Node:
+    return node.drop(S)
+
+
+def truncated(node: Node) -> Node:
+    return node.truncate(S)
+
+
+@pytest.mark.parametrize("end", [dropped, truncated])
+@pytest.mark.parametrize("budget", [None, 1])
+def test_what_was_dropped_or_truncated_meanwhile_is_not_applied(
+    tmp_path: Path, executor: MakeDistributed | None, budget: int | None, end: Callable[[Node], Node]
+) -> None:
+    node = end(early(tmp_path, Cut)).put(S, 7, "behind", 1, 1).define(S, "s").put(S, 8, "late", 1, 1)
+    deployment = deployment_of(tmp_path, node, executor)
+    deployment.run(budget)
+    assert [row[:2] for row in tuples(deployment)] == [[7, "behind"], [8, "late"]]
+    assert waiting(deployment) == []
+
+
+@pytest.mark.parametrize("budget", [None, 1])
+def test_a_changed_definition_does_not_make_a_space_known(tmp_path: Path, budget: int | None) -> None:
+    """Rows from before the log are missing: a table without them would lack rows in silence."""
+    node = Cut(tmp_path, "a1").put(S, 1, "early", 1, 1).redefine(S, "s").rekey(S, (0, "unsigned"))
+    node.put(S, 2, "late", 1, 1)
+    deployment = deployment_of(tmp_path, node)
+    deployment.run(budget)
+    assert deployment.rows("s") == []
+    assert [reason for reason, _ in waiting(deployment)] == [REASON] * 2
+
+
+def test_a_space_that_is_left_out_waits_for_nothing(tmp_path: Path) -> None:
+    node = early(tmp_path, Cut).define(S, "s").put(S, 4, "late", 1, 1)
+    deployment = deployment_of(tmp_path, node, spaces={"exclude": ["s"]})
+    deployment.run(1)
+    assert waiting(deployment) == []
+    assert deployment.rows("s") == []
