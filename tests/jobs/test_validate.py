@@ -14,6 +14,7 @@ from pyspark.sql import functions as F
 
 from jobs.secondary import indexes_of
 from jobs.validate import checks, cut_of, facts_of, tables_of, validate
+from jobs.validation.spaces import columns_check, space_tables, spaces_check
 from jobs.validation.validator import Validator
 from pipeline.commit.load import load_state
 from schemas.errors import ConfigurationError
@@ -115,7 +116,11 @@ def test_each_kind_of_damage_fails_its_own_check(spark: SparkSession, deployment
     state = load_state(warehouse)
     cut = cut_of(warehouse, state)
     facts = facts_of(cut, state, config, datetime.now(UTC))
-    sound = {one.name: one for one in checks(cut, state, config, facts, ["users"], {})}
+    sound = {one.name: one for one in checks(cut, state, facts, ["users"], {})}
+    place = warehouse.open_tables.place
+    tables = space_tables(place, state, config, ["users"])
+    sound["_schema_columns"] = columns_check(spark, tables)
+    sound["users"] = spaces_check(spark, place, tables, facts).of(["users"])
     validator = Validator()
     for name, damage in DAMAGED.items():
         check = sound[name]
