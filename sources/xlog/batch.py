@@ -97,7 +97,7 @@ def _with_origins(follower: Follower, segments: list[Segment]) -> Iterator[Segme
     for segment in segments:
         directory = follower.directory(segment.source)
         whitelist = directory.source.origins or follower.options.origins
-        if not whitelist or segment.is_snapshot:
+        if not whitelist or segment.is_snapshot or not segment.is_log:
             yield segment
             continue
         origins = follower.origins.setdefault(segment.source, Origins(directory))
@@ -111,6 +111,9 @@ def _with_vinyl(follower: Follower, segments: list[Segment]) -> Iterator[Segment
             yield segment
             continue
         directory = follower.directory(segment.source)
+        if directory.is_file:
+            yield replace(segment, vinyl=frozenset())
+            continue
         vinyl = vinyl_of(directory, segment.file)
         yield replace(segment, vinyl=vinyl.spaces)
         wanted = follower.options.spaces

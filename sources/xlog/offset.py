@@ -11,7 +11,8 @@ Tarantool may collect.
 `vclock` is the file's header VClock without component 0: where a stand-in begins when the leader is gone and
 its file cannot be asked any more. `since`, where present, is the vclock of the snapshot that the stream began
 with: rows at or below it are in the snapshot and are not read again. In a snapshot it says that this is a generation:
-the stream came to it behind a hole (`sources.xlog.course`).
+the stream came to it behind a hole (`sources.xlog.course`). `done`, where present, is true: the file matched a glob and
+has been read to its end marker, so it may be removed.
 
 Plain data and its strict reading; no I/O and no choice is made here.
 """
@@ -29,9 +30,11 @@ from sources.xlog.vclock import Vclock, shared, vclock_of
 
 VERSION = 1
 
-_FILE = re.compile(r"[^/]+\.(xlog|snap)\Z")
+_FILE = re.compile(r"[^/]+\Z")
+"""Any name: one file that is read by itself may have another one than Tarantool gives."""
 _UUID = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}\Z")
 _REQUIRED = {"leader", "file", "position", "vclock"}
+_OPTIONAL = {"done", "since"}
 _ADVICE = "delete the checkpoint, or name an offset that this source wrote"
 
 
@@ -51,6 +54,8 @@ class Entry:
         The file's header VClock, without component 0 and zeros.
     since : Vclock or None
         Rows at or below it are left out, because the snapshot that was read has them; all components.
+    is_done : bool
+        Whether the file is read to its end marker and matched a glob: it may be removed.
 
     """
 
@@ -59,6 +64,7 @@ class Entry:
     position: int
     vclock: Vclock
     since: Vclock | None = None
+    is_done: bool = False
 
     @property
     def is_snapshot(self) -> bool:
@@ -76,6 +82,8 @@ def _vclock_json(vclock: Vclock) -> dict[str, int]:
 
 def _entry_json(entry: Entry) -> dict[str, Any]:
     document: dict[str, Any] = {"file": entry.file, "leader": entry.leader, "position": entry.position}
+    if entry.is_done:
+        document = {"done": True} | document
     if entry.since is not None:
         document["since"] = _vclock_json(entry.since)
     return document | {"vclock": _vclock_json(entry.vclock)}
@@ -113,7 +121,8 @@ def _entry_of(uuid: str, value: object) -> Entry:
     _require(_UUID.match(uuid) is not None, f"{uuid!r} is not a replicaset's uuid")
     _require(isinstance(value, Mapping), f"{uuid}: an entry is an object, not {value!r}")
     fields: Mapping[str, Any] = value  # type: ignore[assignment]  # narrowed by the line above
-    _require(_REQUIRED <= set(fields) <= _REQUIRED | {"since"}, f"{uuid}: has the keys {sorted(fields)}")
+    _require(_REQUIRED <= set(fields) <= _REQUIRED | _OPTIONAL, f"{uuid}: has the keys {sorted(fields)}")
+    _require(fields.get("done", True) is True, f"{uuid}: done {fields.get('done')!r} is not true")
     leader, file, position = fields["leader"], fields["file"], fields["position"]
     _require(isinstance(leader, str) and leader != "", f"{uuid}: leader {leader!r} is not a source's name")
     _require(isinstance(file, str) and _FILE.match(file) is not None, f"{uuid}: {file!r} is not a log file")
@@ -122,7 +131,7 @@ def _entry_of(uuid: str, value: object) -> Entry:
     vclock = _vclock_at(fields["vclock"], f"{uuid}: vclock")
     _require(vclock == shared(vclock), f"{uuid}: vclock has a local or an empty component")
     since = _vclock_at(fields["since"], f"{uuid}: since") if "since" in fields else None
-    return Entry(leader, file, position, vclock, since)
+    return Entry(leader, file, position, vclock, since, "done" in fields)
 
 
 def from_document(document: object) -> dict[str, Entry]:

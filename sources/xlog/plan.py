@@ -100,6 +100,7 @@ def segments_of(stretch: Stretch) -> Iterator[Segment]:
                 instance_uuid=file.instance_uuid,
                 gap=missing,
                 since=since_of(file, since),
+                is_log=file.is_log,
             )
             missing = None
 

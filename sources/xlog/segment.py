@@ -81,6 +81,8 @@ class Segment:
         Of a vinyl space's `.run` file, whose rows do not say it.
     vinyl : frozenset of int or None
         Of a `.snap`: ids of the vinyl spaces whose rows are read with it, from segments of their own.
+    is_log : bool
+        Whether its rows have a lsn and a time of their own, by which a batch read may bound them.
 
     """
 
@@ -100,6 +102,7 @@ class Segment:
     origins: tuple[OriginSpan, ...] | None = None
     space_id: int | None = None
     vinyl: frozenset[int] | None = None
+    is_log: bool = True
 
 
 @dataclass(frozen=True)

@@ -54,8 +54,10 @@ def entry_at(source: str, file: LogFile, position: int = 0, since: Vclock | None
     return Entry(source, file.name, canonical, shared(file.vclock), since_of(file, since))
 
 
-def beginning(member: Member, uuid: str, options: XlogOptions) -> Entry:
+def beginning(member: Member, uuid: str, options: XlogOptions) -> Entry | None:
     """Return where a replicaset that is new to the stream begins, in this member's files.
+
+    One file that is read by itself begins where it begins, whatever `start` says; None while nothing is written of it.
 
     Raises
     ------
@@ -68,6 +70,10 @@ def beginning(member: Member, uuid: str, options: XlogOptions) -> Entry:
     if member.listing is None:
         raise member.error or SourceError("the source cannot be read", source=member.name)
     logs = member.listing.logs
+    if member.listing.is_file and not options.with_replicaset:
+        alone = (*logs, *member.listing.snapshots)
+        return entry_at(member.name, alone[0]) if alone else None
+    _refuse_without_vclock(member, options)
     if uuid in options.start_vclock:
         index = newest_not_beyond(logs, options.start_vclock[uuid], local=False)
         if index is None:
@@ -93,6 +99,22 @@ def beginning(member: Member, uuid: str, options: XlogOptions) -> Entry:
     if not files:
         raise SourceError("there is no log file", source=member.name, advice="check the source's path")
     return entry_at(member.name, files[0])
+
+
+def _refuse_without_vclock(member: Member, options: XlogOptions) -> None:
+    """Raise where a choice among a directory's files needs their VClocks, and one does not tell it."""
+    if member.listing is None or not (
+        options.with_replicaset or options.start != "logs" or options.start_vclock or options.from_vclock
+    ):
+        return
+    for file in (*member.listing.logs, *member.listing.snapshots):
+        if not file.has_vclock:
+            raise SourceError(
+                "the header has no VClock, so nothing tells which rows come before the file",
+                source=member.name,
+                file=file.name,
+                advice="read the directory from its first log (start=logs, by its path), or each file by its own path",
+            )
 
 
 def _generation(snapshots: Sequence[LogFile], had: Vclock) -> LogFile | None:

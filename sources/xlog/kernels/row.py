@@ -162,6 +162,31 @@ def _walk_body(data: Int, begin: Int, end: Int, update: bool, numbers: Int, span
 
 
 @njit(cache=True, nogil=True)
+def row_end(data: Int, begin: Int, end: Int) -> Int:
+    """Return the position behind a row that `walk_row` refused, as far as its MessagePack tells; else negative.
+
+    Only the type in the header says whether a body follows, so a header without a readable one ends nowhere.
+    """
+    pairs, p = load_map(data, begin, end)
+    kind = -1
+    for _ in range(max(pairs, 0)):
+        if p < 0:
+            return p
+        key, behind_key = load_uint(data, p, end)
+        is_type = behind_key >= 0 and key == TYPE
+        p = skip(data, p, end)
+        if is_type:
+            kind, p = load_uint(data, p, end)
+        elif p >= 0:
+            p = skip(data, p, end)
+    if p >= 0 and kind < 0:
+        return _BAD_HEADER
+    if p < 0 or kind == _NOP or p == end:
+        return p
+    return skip(data, p, end)
+
+
+@njit(cache=True, nogil=True)
 def walk_row(data: Int, begin: Int, end: Int, numbers: Ints, spans: Ints) -> tuple[Int, Int]:
     """Walk one row.
 
