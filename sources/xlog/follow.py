@@ -217,7 +217,9 @@ class Follower:
         reasons = []
         for member in members:
             try:
-                found = takeover.beginning(member, uuid, self.options)
+                if self.options.with_replicaset or not self.directory(member.name).is_file:
+                    return takeover.beginning(member, uuid, self.options)
+                found = takeover.beginning_of_file(member)
                 return None if found is None or self._is_empty_match(found) else found
             except _FAILURES as error:
                 reasons.append((member.name, error))

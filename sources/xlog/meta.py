@@ -166,10 +166,10 @@ def format_meta(meta: Meta) -> bytes:
 
 def _unfinished(data: bytes, file: str) -> XlogMetaError:
     """Return the error for a header without its empty line: too early, or wrong already."""
-    if len(data) >= META_LIMIT:
-        return XlogMetaError(f"no header ends within {META_LIMIT} bytes", file=file, offset=0)
     beginnings = [f"{t}\n{v}\n".encode() for t in FILE_TYPES for v in VERSIONS]
     if any(b.startswith(data[: len(b)]) for b in beginnings):
+        if len(data) >= META_LIMIT:
+            return XlogMetaError(f"no header ends within {META_LIMIT} bytes", file=file, offset=0)
         return XlogMetaIncompleteError("the file ends inside its header", file=file, offset=len(data))
     return XlogMetaError(f"not a log file: it begins with {data[:16]!r}", file=file, offset=0)
 

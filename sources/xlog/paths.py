@@ -68,8 +68,9 @@ def matches(pattern: str, path: str) -> bool:
 def _walk(
     filesystem: pafs.FileSystem, inner: str, shown: str, parts: list[str], pattern: str
 ) -> Iterator[str]:
-    infos = filesystem.get_file_info(pafs.FileSelector(inner, allow_not_found=True))
-    for info in infos:
+    if filesystem.get_file_info(inner).type != pafs.FileType.Directory:
+        return
+    for info in filesystem.get_file_info(pafs.FileSelector(inner)):
         name, is_directory = info.base_name, info.type == pafs.FileType.Directory
         if not _matches(parts[0], name) or (name.startswith(".") and not parts[0].startswith(".")):
             continue

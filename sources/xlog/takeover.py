@@ -54,10 +54,16 @@ def entry_at(source: str, file: LogFile, position: int = 0, since: Vclock | None
     return Entry(source, file.name, canonical, shared(file.vclock), since_of(file, since))
 
 
-def beginning(member: Member, uuid: str, options: XlogOptions) -> Entry | None:
-    """Return where a replicaset that is new to the stream begins, in this member's files.
+def beginning_of_file(member: Member) -> Entry | None:
+    """Return where one file that is read by itself begins, whatever `start` says; None if nothing is written of it."""
+    if member.listing is None:
+        raise member.error or SourceError("the source cannot be read", source=member.name)
+    files = (*member.listing.logs, *member.listing.snapshots)
+    return entry_at(member.name, files[0]) if files else None
 
-    One file that is read by itself begins where it begins, whatever `start` says; None while nothing is written of it.
+
+def beginning(member: Member, uuid: str, options: XlogOptions) -> Entry:
+    """Return where a replicaset that is new to the stream begins, in this member's files.
 
     Raises
     ------
@@ -70,9 +76,6 @@ def beginning(member: Member, uuid: str, options: XlogOptions) -> Entry | None:
     if member.listing is None:
         raise member.error or SourceError("the source cannot be read", source=member.name)
     logs = member.listing.logs
-    if member.listing.is_file and not options.with_replicaset:
-        alone = (*logs, *member.listing.snapshots)
-        return entry_at(member.name, alone[0]) if alone else None
     _refuse_without_vclock(member, options)
     if uuid in options.start_vclock:
         index = newest_not_beyond(logs, options.start_vclock[uuid], local=False)

@@ -5,6 +5,8 @@ Not here: what one row looks like (`kernel`), the buffers' life and the Arrow ob
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 from numba import njit
 
@@ -154,6 +156,6 @@ def walk_rows(
 
 
 @njit(cache=True, nogil=True)
-def end_of_row(buffer: Bytes, begin: Int, end: Int) -> Int:
+def end_of_row(buffer: Bytes, begin: Int, end: Int) -> Any:
     """Return where the row at `begin` ends in a block that ends at `end`, or a negative number (`row.row_end`)."""
     return row_end(address_of(buffer), begin, end)

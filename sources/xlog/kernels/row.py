@@ -14,7 +14,7 @@ Not here: blocks (`chain`), filling columns (`fill`), which rows are wanted (`wa
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -162,7 +162,7 @@ def _walk_body(data: Int, begin: Int, end: Int, update: bool, numbers: Int, span
 
 
 @njit(cache=True, nogil=True)
-def row_end(data: Int, begin: Int, end: Int) -> Int:
+def row_end(data: Int, begin: Int, end: Int) -> Any:
     """Return the position behind a row that `walk_row` refused, as far as its MessagePack tells; else negative.
 
     Only the type in the header says whether a body follows, so a header without a readable one ends nowhere.

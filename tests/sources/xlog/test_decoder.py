@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import tracemalloc
 from pathlib import Path
+from typing import Any
 
 import msgpack
 import pyarrow as pa
@@ -133,9 +134,10 @@ def test_the_number_of_the_bad_row_is_named(tmp_path: Path) -> None:
     assert raised.value.fields["row"] == 2
 
 
-def row(header: dict[int, object], body: object = None) -> bytes:
+def row(header: dict[Any, Any], body: object = None) -> bytes:
     """Return a row of any MessagePack; without a body if that is None."""
-    return msgpack.packb(header) + (b"" if body is None else msgpack.packb(body))
+    packed: bytes = msgpack.packb(header)
+    return packed if body is None else packed + msgpack.packb(body)
 
 
 BODY = {0x10: 512, 0x21: [1]}
