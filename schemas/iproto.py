@@ -26,6 +26,9 @@ class RequestType(IntEnum):
     RAFT_DEMOTE = 32
     RAFT_CONFIRM = 40
     RAFT_ROLLBACK = 41
+    RUNINFO = 100  # these three are rows of vinyl's .index and .run files alone
+    PAGEINFO = 101
+    ROWINDEX = 102
 
 
 class Command(IntEnum):

@@ -68,11 +68,11 @@ def _stretches(follower: Follower, start: Offset, end: Offset) -> Iterator[Stret
 
 def _within(segments: list[Segment], options: XlogOptions) -> list[Segment]:
     """Return the segments that may hold rows of the vclocks that bound a batch read, and need them whole."""
-    snapshots = [segment for segment in segments if segment.is_snapshot]
-    logs = [segment for segment in segments if not segment.is_snapshot]
+    whole = [segment for segment in segments if segment.is_snapshot or not segment.is_log]
+    logs = [segment for segment in segments if segment.is_log and not segment.is_snapshot]
     first, last = within([log.vclock for log in logs], options.from_vclock, options.to_vclock)
     wanted = options.from_vclock
-    return snapshots + [
+    return whole + [
         replace(log, gap=None)
         if wanted is not None and log.gap is not None and not_beyond(log.gap.before, wanted)
         else log
@@ -97,7 +97,7 @@ def _with_origins(follower: Follower, segments: list[Segment]) -> Iterator[Segme
     for segment in segments:
         directory = follower.directory(segment.source)
         whitelist = directory.source.origins or follower.options.origins
-        if not whitelist or segment.is_snapshot:
+        if not whitelist or segment.is_snapshot or not segment.is_log:
             yield segment
             continue
         origins = follower.origins.setdefault(segment.source, Origins(directory))
@@ -111,6 +111,9 @@ def _with_vinyl(follower: Follower, segments: list[Segment]) -> Iterator[Segment
             yield segment
             continue
         directory = follower.directory(segment.source)
+        if directory.is_file:
+            yield replace(segment, vinyl=frozenset())
+            continue
         vinyl = vinyl_of(directory, segment.file)
         yield replace(segment, vinyl=vinyl.spaces)
         wanted = follower.options.spaces

@@ -53,6 +53,11 @@ FLUSH_THRESHOLD = 128 * 1024
 BLOCK_LIMIT = 1 << 30
 """The longest block that is read, in bytes, as it is in the file and decompressed."""
 
+RAISE_LIMIT = (
+    "if such a large transaction is meant, raise the option maxBlockBytes of the source; "
+    "in the configuration of a deployment it is max_block_bytes"
+)
+
 
 class Status(IntEnum):
     """What the walk over a file's bytes met. Negative: damage."""
@@ -82,18 +87,10 @@ _DAMAGE: dict[Status, tuple[type[XlogError], str, str | None]] = {
     Status.LENGTH: (XlogHeaderError, "the block's length is not a MessagePack number", None),
     Status.CHECKSUM_FIELD: (XlogHeaderError, "a checksum field is not a MessagePack number", None),
     Status.PADDING: (XlogHeaderError, "the padding does not fill the block's header", None),
-    Status.TOO_LONG: (
-        XlogHeaderError,
-        "the block is longer than the limit",
-        "raise the limit if it is meant",
-    ),
+    Status.TOO_LONG: (XlogHeaderError, "the block is longer than the limit", RAISE_LIMIT),
     Status.CHECKSUM: (XlogChecksumError, "the block's checksum does not match its bytes", None),
     Status.FRAME: (XlogCompressionError, "the block is not one whole zstd frame", None),
-    Status.TOO_BIG: (
-        XlogCompressionError,
-        "the block grows beyond the limit when decompressed",
-        "raise the limit if it is meant",
-    ),
+    Status.TOO_BIG: (XlogCompressionError, "the block grows beyond the limit when decompressed", RAISE_LIMIT),
     Status.ROW_HEADER: (XlogRowError, "a row's header is not a MessagePack map of an xrow", None),
     Status.ROW_BODY: (XlogRowError, "a row's body is not MessagePack of its type", None),
     Status.ROW_RANGE: (XlogRowError, "a number of a row is out of its range", None),
@@ -101,7 +98,9 @@ _DAMAGE: dict[Status, tuple[type[XlogError], str, str | None]] = {
 }
 
 
-def damage(status: Status, file: str, offset: int, row: int | None = None) -> XlogError:
+def damage(
+    status: Status, file: str, offset: int, row: int | None = None, *, is_last: bool = False
+) -> XlogError:
     """Return the error for a negative status.
 
     Parameters
@@ -112,9 +111,14 @@ def damage(status: Status, file: str, offset: int, row: int | None = None) -> Xl
         The file, and the position in it of the block, in bytes.
     row : int, optional
         The number of the row in its block.
+    is_last : bool
+        Whether the rows behind it in the block cannot be found.
 
     """
     kind, reason, advice = _DAMAGE[status]
+    reason += (
+        ", and where it ends cannot be told: no row behind it in the block can be read" if is_last else ""
+    )
     return kind(reason, file=file, offset=offset, row=row, advice=advice)
 
 

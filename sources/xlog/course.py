@@ -128,7 +128,9 @@ def course_of(directory: Directory, listing: Listing, entry: Entry, pin: Entry |
         raise shrunk(files[0], entry, directory.source.name)
     pinned = upto(files, pin.file) if pin is not None else None
     if pin is not None and pinned is None:
-        return Course(directory, entry, files[:1], entry.position)
+        # A snapshot that the stream is in does not grow: another one, or none, was the newest when the end was fixed.
+        own = directory.ends.of(files[0], closed=True).position if files[0].is_snapshot else entry.position
+        return Course(directory, entry, files[:1], own)
     ahead = _up_to_generation(pinned or files)
     if len(ahead) > 1 and ahead[-1].is_snapshot:
         return Course(directory, entry, ahead, 0)
@@ -149,11 +151,13 @@ def _up_to_generation(files: tuple[LogFile, ...]) -> tuple[LogFile, ...]:
 
 def newest_entry(directory: Directory, listing: Listing) -> Entry | None:
     """Return the end of a source as of now: nothing that is written later is before it."""
-    files = listing.course or listing.snapshots
-    if not files:
+    snapshot = directory.newest_complete(listing.snapshots)
+    files = listing.course or (listing.snapshots if listing.is_file else (snapshot,))
+    newest = files[-1] if files else None
+    if newest is None:
         return None
-    end = directory.ends.of(files[-1], closed=files[-1].is_snapshot)
-    return entry_at(directory.source.name, files[-1], end.position)
+    end = directory.ends.of(newest, closed=newest.is_snapshot)
+    return entry_at(directory.source.name, newest, end.position)
 
 
 def gap_between(directory: Directory, before: LogFile, after: LogFile) -> Gap | None:

@@ -32,7 +32,7 @@ class Skipped:
     places : int
         How many damaged places.
     bytes : int
-        Bytes of the file left out.
+        Bytes left out: of the file, and of a bad row in a block as they are when decompressed.
     reasons : Counter of str
         Places by class of error.
     errors : list of XlogError

@@ -65,11 +65,12 @@ class XlogReader(DataSourceReader):
 
     def partitions(self) -> Sequence[XlogPartition]:
         """Return what the tasks read."""
-        follower = Follower(self._options)
+        follower = Follower(self._options, is_final=self._options.end_offset is None)
         start = self._options.start_offset
         start = follower.initial() if start is None else start
         end = self._options.end_offset
-        return _partitions(follower, start, follower.latest(start) if end is None else end)
+        found = _partitions(follower, start, follower.latest(start) if end is None else end)
+        return found or [XlogPartition(())]  # Spark cannot make a table of no partition
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """Yield the rows of one partition."""
@@ -83,10 +84,6 @@ class XlogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         if options.bounded_by:
             name = options.bounded_by[0]
             raise ConfigurationError(f"option {name} bounds a batch read, not a stream", option=name)
-        if len(options.sources) > 1 and not options.with_replicaset:
-            raise ConfigurationError(
-                "a stream follows one path", advice="name several with the option sources"
-            )
         self._options = options
         self._follower = Follower(options)
 

@@ -1,8 +1,9 @@
 """Groups of checked blocks → batches: decompress, walk the rows, cut.
 
-Memory is flat: one scratch buffer for decompressed rows, one batch that is being filled. A block that
-turns out to be unsound inside (its frame, a row) is left out whole or raised, as `damage` says; a lenient
-mode never shows half of one.
+Memory is flat: one scratch buffer for decompressed rows, one batch that is being filled. What turns out to be
+unsound inside a block is raised or left out, as `damage` says: a block whose frame is damaged is left out whole, a
+bad row alone. Where the bad row's own MessagePack does not tell its end, the rows behind it in the block are left out
+too.
 
 Not here: finding blocks (`scan`), Arrow (`rows`), files (`window`, `reader`).
 """
@@ -22,7 +23,7 @@ from sources.xlog.arrays import Blocks, Bytes
 from sources.xlog.block import BLOCK_LIMIT, Status, damage, decompress
 from sources.xlog.damage import Mode, Skipped, meet
 from sources.xlog.kernels.chain import BLOCK_BEGIN, BLOCK_END, BLOCK_START, BLOCK_ZSTD
-from sources.xlog.kernels.fill import check_blocks, walk_rows
+from sources.xlog.kernels.fill import end_of_row, walk_rows
 from sources.xlog.kernels.frame import frame_bound
 from sources.xlog.kernels.row import AT, BLOCK, COUNT, FILLED, FULL, NUMBER, ROOM, Columns
 from sources.xlog.rows import new_columns
@@ -210,16 +211,6 @@ class Decoder(Generic[Batch]):
 
     def _walk(self, group: Group, buffer: Bytes, blocks: Blocks, first: int, last: int) -> Iterator[Batch]:
         """Walk the rows of blocks first..last; `buffer` and the places in `blocks` are where they lie now."""
-        while first < last:
-            good, status, row = last, FILLED, 0
-            if self._how.mode is not Mode.FAILFAST:
-                good, status, row = check_blocks(buffer, blocks, first, last)
-            yield from self._fill(group, buffer, blocks, first, good)
-            if status < 0:
-                yield from self._unsound(group, good, Status(status), row)
-            first = good + 1
-
-    def _fill(self, group: Group, buffer: Bytes, blocks: Blocks, first: int, last: int) -> Iterator[Batch]:
         state = self._state
         state[BLOCK], state[AT], state[NUMBER] = first, -1, 0
         while True:
@@ -229,15 +220,30 @@ class Decoder(Generic[Batch]):
             if status == FILLED:
                 return
             if status != FULL:
-                yield from self._unsound(group, int(state[BLOCK]), Status(status), int(state[NUMBER]))
-                return
-            if state[COUNT]:
+                yield from self._unsound_row(group, buffer, blocks, Status(status))
+            elif state[COUNT]:
                 yield from self.flush()
             else:
                 self._columns = self._empty(int(state[ROOM]))
 
-    def _unsound(self, group: Group, k: int, status: Status, row: int | None = None) -> Iterator[Batch]:
+    def _unsound_row(self, group: Group, buffer: Bytes, blocks: Blocks, status: Status) -> Iterator[Batch]:
+        """Pass over the row at which the walk stands, and over the rest of its block where its end is unknown."""
+        state = self._state
+        k, at, row = int(state[BLOCK]), int(state[AT]), int(state[NUMBER])
+        end = int(blocks[BLOCK_END, k])
+        behind = int(end_of_row(buffer, at, end))
+        if behind < 0:
+            state[BLOCK], state[AT], state[NUMBER] = k + 1, -1, 0
+        else:
+            state[AT], state[NUMBER] = behind, row + 1
+        place = group.base + int(group.blocks[BLOCK_START, k])
+        error = damage(status, self._file, place, row, is_last=behind < 0)
+        size = (end if behind < 0 else behind) - at
+        yield from self.met(meet(error, size, self._how.mode, self._skipped))
+
+    def _unsound(self, group: Group, k: int, status: Status) -> Iterator[Batch]:
+        """Leave out a block whose frame is damaged."""
         start = int(group.blocks[BLOCK_START, k])
         size = int(group.blocks[BLOCK_END, k]) - start
-        error = damage(status, self._file, group.base + start, row)
+        error = damage(status, self._file, group.base + start)
         yield from self.met(meet(error, size, self._how.mode, self._skipped))

@@ -25,12 +25,13 @@ from sources.xlog.block import BLOCK_LIMIT
 from sources.xlog.damage import Mode
 from sources.xlog.ends import Ends, Opened
 from sources.xlog.listing import Listing, LogFile, generations_of, newest_not_beyond
-from sources.xlog.meta import REPLICASET_KEY, Meta
+from sources.xlog.meta import DAMAGED_META, REPLICASET_KEY, Meta
 from sources.xlog.options import Source
 
 logger = logging.getLogger(__name__)
 
 _NAME = re.compile(r"\d{20}\.(xlog|snap)\Z")
+_TYPES = {"xlog": "XLOG", "snap": "SNAP"}
 
 
 def child_path(path: str, name: str) -> str:
@@ -55,6 +56,8 @@ def _log_file(info: pafs.FileInfo, path: str, meta: Meta) -> LogFile:
         None if meta.prev_vclock is None else dict(meta.prev_vclock),
         meta.instance_uuid,
         meta.other.get(REPLICASET_KEY),
+        meta.filetype,
+        meta.has_vclock,
     )
 
 
@@ -72,6 +75,10 @@ class Directory:
         Whether a hole in a spool is passed by the snapshot that the spool goes on from.
     block : int
         The longest block, in bytes.
+    is_final : bool
+        Whether files are read once, as they are now (`Ends`).
+    is_file : bool
+        Whether the source is one file, as of the last listing.
 
     Attributes
     ----------
@@ -84,19 +91,21 @@ class Directory:
     mode: Mode = Mode.FAILFAST
     bridges: bool = False
     block: int = BLOCK_LIMIT
+    is_final: bool = False
     ends: Ends = field(init=False)
     _metas: dict[str, Meta] = field(default_factory=dict)
     _root: Opened | None = None
-    _is_file: bool = False
+    is_file: bool = field(default=False, init=False)
 
     def __post_init__(self) -> None:
-        self.ends = Ends(self.opened, self.mode, self.block)
+        self.ends = Ends(self.opened, self.mode, self.block, self.is_final)
 
     def listing(self) -> Listing:
         """Return the files.
 
         The newest file of a kind whose header is not written yet is not there yet; an empty file holds no
-        rows. A file whose header is damaged is an error, or is left out where `mode` is lenient.
+        rows. A file whose header is damaged is an error. Where `mode` is lenient it is left out of a directory, whose
+        order it does not tell; one file alone is read for what blocks it has.
 
         Raises
         ------
@@ -120,16 +129,21 @@ class Directory:
         names = {info.base_name for info in infos}
         self.ends.forget_all_but(names)
         self._metas = {name: meta for name, meta in self._metas.items() if name in names}
+        if self.is_file:
+            files = self._files(infos)
+            snapshots = tuple(file for file in files if file.is_snapshot)
+            logs = tuple(file for file in files if not file.is_snapshot)
+            return Listing(self.source.name, snapshots, logs, is_file=True)
         snapshots = self._files(info for info in infos if info.base_name.endswith(".snap"))
         logs = self._files(info for info in infos if info.base_name.endswith(".xlog"))
         found = generations_of(snapshots, logs) if self.bridges else ()
         generations = tuple(file for file in found if self.ends.is_complete(file))
-        return Listing(self.source.name, snapshots, logs, self._is_file, generations)
+        return Listing(self.source.name, snapshots, logs, generations=generations)
 
     def opened(self, name: str) -> Opened:
-        """Return the file system of a file, and its path in it."""
+        """Return the file system of a file, and its path in it; one file alone has no others beside it."""
         filesystem, path = self._opened_root()
-        return filesystem, path if self._is_file else f"{path.rstrip('/')}/{name}"
+        return filesystem, path if self.is_file else f"{path.rstrip('/')}/{name}"
 
     def oldest_continued(self, listing: Listing) -> LogFile | None:
         """Return the oldest complete snapshot from which the logs go on."""
@@ -157,8 +171,8 @@ class Directory:
         info = filesystem.get_file_info(path)
         if info.type == pafs.FileType.NotFound:
             raise FileNotFoundError(f"{self.source.path} does not exist")
-        self._is_file = info.type == pafs.FileType.File
-        if self._is_file:
+        self.is_file = info.type == pafs.FileType.File
+        if self.is_file:
             return [info]
         infos = filesystem.get_file_info(pafs.FileSelector(path))
         files = [i for i in infos if i.type == pafs.FileType.File and _NAME.match(i.base_name)]
@@ -177,13 +191,25 @@ class Directory:
                     continue
                 if self.mode is Mode.FAILFAST:
                     raise
-                logger.warning("%s: %s is left out: %s", self.source.name, info.base_name, error)
-                continue
-            path = self.source.path if self._is_file else child_path(self.source.path, info.base_name)
+                if not self.is_file:
+                    logger.warning("%s: %s is left out: %s", self.source.name, info.base_name, error)
+                    continue
+                meta = DAMAGED_META
+            path = self.source.path if self.is_file else child_path(self.source.path, info.base_name)
             files.append(_log_file(info, path, meta))
         return tuple(files)
 
     def _meta(self, name: str) -> Meta:
         if name not in self._metas:
-            self._metas[name] = reader.read_meta(*self.opened(name))
+            meta = reader.read_meta(*self.opened(name))
+            if not self.is_file and meta.filetype != _TYPES[name.rpartition(".")[2]]:
+                raise XlogMetaError(
+                    f"the header says that this is a file of type {meta.filetype}", file=name, offset=0
+                )
+            self._metas[name] = meta
         return self._metas[name]
+
+    @property
+    def limits(self) -> reader.Limits:
+        """What reading a file of this source may take."""
+        return reader.Limits(block=self.block)

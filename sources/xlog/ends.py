@@ -44,12 +44,15 @@ class Ends:
         What happens to damage.
     block : int
         The longest block, in bytes.
+    is_final : bool
+        Whether files are read once, as they are now: a snapshot that is cut is damage then, not a copy under way.
 
     """
 
     opened: Callable[[str], Opened]
     mode: Mode = Mode.FAILFAST
     block: int = BLOCK_LIMIT
+    is_final: bool = False
     _ends: dict[str, tuple[int, FileEnd]] = field(default_factory=dict)
     _reached: dict[str, tuple[int, dict[int, int]]] = field(default_factory=dict)
     _complete: dict[str, tuple[int, bool]] = field(default_factory=dict)
@@ -72,7 +75,9 @@ class Ends:
         begin : int
             A position just past a whole block from which to walk, where nothing newer is remembered.
 
-        A file that ends with the EOF marker is not walked: whoever reads its rows meets any damage.
+        A file that ends with the EOF marker is not walked: whoever reads its rows meets any damage. Where
+        files are read once, a snapshot without the marker ends with its last byte, so that whoever reads its rows
+        meets a cut block.
 
         Raises
         ------
@@ -88,6 +93,8 @@ class Ends:
         else:
             known = remembered[1].position if remembered is not None else 0
             end = self._walked(file.name, max(known, begin, file.header))
+            if self.is_final and file.is_snapshot and not file.name.endswith(".inprogress"):
+                end = FileEnd(file.size, has_marker=False)
         self._ends[file.name] = (file.size, end)
         return end
 
@@ -101,9 +108,11 @@ class Ends:
                 if self.mode is Mode.FAILFAST or "offset" not in error.fields:
                     raise
                 damaged = int(error.fields["offset"])
-                following = reader.block_boundary(filesystem, path, damaged + 1)
-                if following >= filesystem.get_file_info(path).size:
-                    return FileEnd(damaged, has_marker=False)
+                following = reader.block_boundary(filesystem, path, damaged + 1, limit=self.block)
+                size = filesystem.get_file_info(path).size
+                if following >= size:
+                    # A file without any block is damaged as a whole, from its first byte on.
+                    return FileEnd(damaged if begin else size, has_marker=False)
                 begin = following
 
     def is_complete(self, file: LogFile) -> bool:
@@ -134,7 +143,13 @@ class Ends:
         highest = np.zeros(VCLOCK_MAX, np.int64)
         filesystem, path = self.opened(file.name)
         for rows in reader.read_headers(
-            filesystem, path, file.header, end, mode=self.mode, exact=True, limits=reader.Limits(self.block)
+            filesystem,
+            path,
+            file.header,
+            end,
+            mode=self.mode,
+            exact=True,
+            limits=reader.Limits(block=self.block),
         ):
             ids = np.where(rows.group_id == GROUP_LOCAL, 0, np.maximum(rows.replica_id, 0))
             np.maximum.at(highest, ids, rows.lsn)

@@ -19,7 +19,7 @@ from schemas.errors import XlogMissingError
 from sources.xlog.arrays import Blocks
 from sources.xlog.block import BLOCK_LIMIT, MAGIC_SIZE, Status, damage
 from sources.xlog.damage import Skipped
-from sources.xlog.decoder import Decoding
+from sources.xlog.decoder import Decoding, Limits
 from sources.xlog.kernels.chain import BLOCK_START, walk_blocks
 from sources.xlog.meta import META_LIMIT, Meta, parse_meta
 from sources.xlog.scan import Scanner
@@ -135,7 +135,12 @@ def block_starts(
 
 
 def block_boundary(
-    fs: pa.fs.FileSystem, path: str, near: int, begin: int | None = None, end: int | None = None
+    fs: pa.fs.FileSystem,
+    path: str,
+    near: int,
+    begin: int | None = None,
+    end: int | None = None,
+    limit: int = BLOCK_LIMIT,
 ) -> int:
     """Return the first start of a block from `near` on, or `end` if there is none before it.
 
@@ -151,15 +156,16 @@ def block_boundary(
         inside a tuple would do too.
     end : int, optional
         By default the end of the file.
+    limit : int
+        The longest block, in bytes.
 
     """
     with Window(fs, path, LARGE_WINDOW if begin is None else SMALL_WINDOW) as window:
         last = window.size if end is None else min(end, window.size)
         if begin is None:
-            first = max(near, read_meta(fs, path).length)
-            found = Scanner(window, Decoding(), Skipped()).find(first, last)
+            found = Scanner(window, Decoding(limits=Limits(limit)), Skipped()).find(near, last)
             return last if found < 0 else found
-        for position, _, starts in _walk(window, _first(fs, path, begin), BLOCK_LIMIT):
+        for position, _, starts in _walk(window, _first(fs, path, begin), limit):
             at = np.searchsorted(starts, near)
             if at < starts.size:
                 return min(int(starts[at]), last)

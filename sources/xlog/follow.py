@@ -10,12 +10,13 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from uuid import NAMESPACE_URL, UUID, uuid5
 
 import pyarrow as pa
 
 from schemas.errors import AggregatorError, SourceError, XlogMissingError
-from sources.xlog import takeover
+from sources.xlog import paths, takeover
 from sources.xlog.course import Course, course_of, newest_entry
 from sources.xlog.directory import Directory
 from sources.xlog.identity import identity_of
@@ -40,10 +41,13 @@ class Follower:
     ----------
     options : XlogOptions
         What to follow, and how.
+    is_final : bool
+        Whether the files are read once, as they are now, and not followed.
 
     """
 
     options: XlogOptions
+    is_final: bool = False
     unreadable: dict[str, str] = field(default_factory=dict)
     """Source → why it is not followed, as of the last question."""
     newest: dict[str, Entry] = field(default_factory=dict)
@@ -54,6 +58,7 @@ class Follower:
     _uuids: dict[str, str] = field(default_factory=dict)
     _known: dict[str, str] = field(default_factory=dict)
     _pins: dict[str, Entry] | None = None
+    _matched: set[str] = field(default_factory=set)
 
     def directory(self, name: str) -> Directory:
         """Return the directory of a source.
@@ -66,6 +71,8 @@ class Follower:
         """
         if name not in self._directories:
             source = next((s for s in self.options.sources if s.name == name), None)
+            if source is None and self._is_match(name):
+                source = Source(name, name)
             if source is None:
                 raise SourceError(
                     "a planned batch reads a source that is not configured any more",
@@ -74,7 +81,7 @@ class Follower:
                 )
             options = self.options
             self._directories[name] = Directory(
-                source, options.mode, options.gaps == "report", options.max_block_bytes
+                source, options.mode, options.gaps == "report", options.max_block_bytes, self.is_final
             )
         return self._directories[name]
 
@@ -85,7 +92,7 @@ class Follower:
     def pin(self) -> None:
         """Let nothing that is written from now on be read (`Trigger.AvailableNow`)."""
         pins = {}
-        for source in self.options.sources:
+        for source in self._sources({}):
             member = self._member(source)
             if member.listing is not None:
                 try:
@@ -114,6 +121,7 @@ class Follower:
 
         """
         self._known, self.unreadable = self.unreadable, {}
+        self._matched.clear()
         ends = dict(start)
         courses: dict[str, Course] = {}
         for uuid, members in self._replicasets(start).items():
@@ -122,6 +130,8 @@ class Follower:
                 courses[uuid] = found
             elif found is not None:
                 ends[uuid] = found
+        for uuid in self._gone(start):
+            del ends[uuid]
         self.newest = ends | {uuid: self._advance(course, None) for uuid, course in courses.items()}
         if max_bytes is None:
             return dict(self.newest)
@@ -130,7 +140,7 @@ class Follower:
 
     def _advance(self, course: Course, budget: int | None) -> Entry:
         try:
-            return course.advance(budget)
+            return self._done(course, course.advance(budget))
         except _FAILURES as error:
             self._give_up(course.entry.leader, error)
             return course.entry
@@ -149,14 +159,15 @@ class Follower:
 
     def _snapshot(self, directory: Directory, listing: Listing) -> LogFile | None:
         """Return the snapshot that a new stream begins with, if any."""
-        if self.options.start == "snapshot":
+        only_snapshots = not listing.logs and not self.options.with_replicaset
+        if self.options.start == "snapshot" or (only_snapshots and self.options.start == "logs"):
             return directory.newest_complete(listing.snapshots)
         return directory.oldest_continued(listing) if self.options.start == "history" else None
 
     def _replicasets(self, start: Offset) -> Mapping[str, Sequence[Member]]:
         """Return the members of each replicaset, in the order of the option."""
         members: dict[str, list[Member]] = {}
-        for source in self.options.sources:
+        for source in self._sources(start):
             member = self._member(source)
             try:
                 uuid = self._uuid(source, member, start)
@@ -170,9 +181,8 @@ class Follower:
         if source.name in self._uuids:
             return self._uuids[source.name]
         if member.listing is not None:
-            directory = self.directory(source.name)
-            alone = None if self.options.with_replicaset else self.options.sources.index(source)
-            self._uuids[source.name] = identity_of(directory, member.listing, alone)
+            alone = None if self.options.with_replicaset else self._alone(source.name)
+            self._uuids[source.name] = identity_of(self.directory(source.name), member.listing, alone)
             return self._uuids[source.name]
         # A source that cannot be read now belongs where the offset says that it led.
         led = (uuid for uuid in sorted(start) if start[uuid].leader == source.name)
@@ -226,7 +236,10 @@ class Follower:
         reasons = []
         for member in members:
             try:
-                return takeover.beginning(member, uuid, self.options)
+                if self.options.with_replicaset or not self.directory(member.name).is_file:
+                    return takeover.beginning(member, uuid, self.options)
+                found = takeover.beginning_of_file(member)
+                return None if found is None or self._is_empty_match(found) else found
             except _FAILURES as error:
                 reasons.append((member.name, error))
         for name, reason in reasons:
@@ -271,6 +284,80 @@ class Follower:
     def _reached(self, member: Member) -> dict[int, int]:
         logs = member.listing.logs if member.listing is not None else ()
         return self.directory(member.name).ends.reached(logs[-1]) if logs else {}
+
+    def _is_match(self, name: str) -> bool:
+        """Return whether a source's name is a path that a glob of the options may have matched."""
+        if self.options.with_replicaset:
+            return False
+        patterns = (source.path for source in self.options.sources if source.name != name)
+        return any(paths.matches(pattern, name) for pattern in patterns)
+
+    def _sources(self, start: Offset) -> tuple[Source, ...]:
+        """Return the sources to look at: those of the options, a glob's matches in its place.
+
+        A match that is read to its end marker is left alone.
+        """
+        done = {entry.leader for entry in start.values() if entry.is_done}
+        found: dict[str, Source] = {}
+        for source in self.options.sources:
+            if self.options.with_replicaset or not paths.is_glob(source.path):
+                found[source.name] = source
+                continue
+            try:
+                matched = paths.expand(source.path)
+            except (OSError, pa.ArrowException) as error:
+                self._give_up(source.name, _named(error, source.name))
+                self._matched.update(entry.leader for entry in start.values())
+                continue
+            if not matched:
+                nothing = SourceError("nothing matches the path", source=source.name, advice="check the path")
+                (self._give_up if self.is_final else self._report)(source.name, nothing)
+            self._matched.update(matched)
+            found |= {path: Source(path, path) for path in matched if path not in done}
+        return tuple(found.values())
+
+    def _alone(self, name: str) -> str:
+        """Return what stands for the replicaset of a path in offsets."""
+        is_one = len(self.options.sources) == 1 and self.options.sources[0].name == name
+        return str(UUID(int=0) if is_one else uuid5(NAMESPACE_URL, name))
+
+    def _is_empty_match(self, entry: Entry) -> bool:
+        """Return whether an entry is in a file that a glob matched and that has no rows so far.
+
+        It is not in the offset then, so Tarantool may remove it without a loss.
+        """
+        directory = self.directory(entry.leader)
+        if not (directory.is_file and self._is_match(entry.leader)):
+            return False
+        (file,) = (*(listing := directory.listing()).logs, *listing.snapshots)
+        return directory.ends.of(file, closed=file.is_snapshot).position <= file.header
+
+    def _done(self, course: Course, entry: Entry) -> Entry:
+        """Return an entry, marked where it is the end of a closed file that a glob matched."""
+        directory, file = course.directory, course.files[-1]
+        if not (directory.is_file and self._is_match(entry.leader)):
+            return entry
+        end = directory.ends.of(file, closed=file.is_snapshot)
+        return replace(entry, is_done=end.has_marker and entry.position >= end.position > file.header)
+
+    def _gone(self, start: Offset) -> list[str]:
+        """Return the replicasets of files that a glob matched, that were read to their end marker, and are gone."""
+        gone = []
+        for uuid, entry in start.items():
+            if entry.leader in self._matched or not self._is_match(entry.leader):
+                continue
+            if entry.is_done:
+                gone.append(uuid)
+            else:
+                error = XlogMissingError(
+                    "the file is gone, and it was not read to its end marker",
+                    file=entry.file,
+                    offset=entry.position,
+                    source=entry.leader,
+                    advice="bring it back; to follow a server, load its directory instead of a glob of its files",
+                )
+                self._give_up(entry.leader, error)
+        return gone
 
     def _give_up(self, source: str, error: Exception) -> None:
         """Report a source that is not followed now, or raise, as `on_source_error` says."""

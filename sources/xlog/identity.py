@@ -35,7 +35,7 @@ def decoded(packed: bytes) -> Any:
 def _uuids_in(directory: Directory, file: LogFile) -> Iterator[str]:
     """Yield the replicaset uuids that a file's `_schema` rows name; reads no further than it is asked."""
     selection = Selection(spaces=frozenset({int(SystemSpace.SCHEMA)}))
-    for batch in reader.read_rows(*directory.opened(file.name), selection=selection):
+    for batch in reader.read_rows(*directory.opened(file.name), selection=selection, limits=directory.limits):
         for packed in batch["tuple"].to_pylist():
             fields = decoded(packed) if packed is not None else []
             if len(fields) > 1 and fields[0] in _KEYS:
@@ -51,15 +51,15 @@ def _told(directory: Directory, listing: Listing) -> str | None:
     return next(chain.from_iterable(_uuids_in(directory, file) for file in files), None)
 
 
-def identity_of(directory: Directory, listing: Listing, alone: int | None) -> str:
+def identity_of(directory: Directory, listing: Listing, alone: str | None = None) -> str:
     """Return the uuid of the replicaset that a source belongs to.
 
     Parameters
     ----------
     directory, listing
         Of the source.
-    alone : int or None
-        The number of a path that is read by itself: it needs no uuid and its files are not asked for one.
+    alone : str, optional
+        What stands for the replicaset of a path that is read by itself: its files are not asked for one.
 
     Raises
     ------
@@ -69,7 +69,7 @@ def identity_of(directory: Directory, listing: Listing, alone: int | None) -> st
     """
     source = directory.source
     if alone is not None:
-        return source.replicaset or str(UUID(int=alone))
+        return source.replicaset or alone
     told = _told(directory, listing)
     if source.replicaset is not None and told is not None and told != source.replicaset:
         raise SourceError(

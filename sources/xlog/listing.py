@@ -37,6 +37,10 @@ class LogFile:
         From the header.
     replicaset_uuid : str or None
         From the header of a spool's file; Tarantool's own have none.
+    filetype : str
+        The type that the header names; by default as the name says. Empty where the header is damaged.
+    has_vclock : bool
+        Whether the header tells the VClock; files of 1.6.1 do not.
 
     """
 
@@ -49,11 +53,18 @@ class LogFile:
     prev_vclock: Vclock | None
     instance_uuid: str | None
     replicaset_uuid: str | None = None
+    filetype: str = ""
+    has_vclock: bool = True
 
     @property
     def is_snapshot(self) -> bool:
-        """Whether it is a `.snap`."""
-        return self.name.endswith(".snap")
+        """Whether it holds a snapshot."""
+        return self.filetype == "SNAP" if self.filetype else self.name.endswith(".snap")
+
+    @property
+    def is_log(self) -> bool:
+        """Whether its rows are changes with a lsn and a time of their own: neither a snapshot nor vinyl's."""
+        return self.filetype in ("", "XLOG") and not self.is_snapshot
 
 
 @dataclass(frozen=True)

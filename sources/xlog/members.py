@@ -47,7 +47,9 @@ def _follow(members: dict[int, str], directory: Directory, file: LogFile, end: i
     if end <= file.header:
         return
     filesystem, path = directory.opened(file.name)
-    for batch in reader.read_rows(filesystem, path, file.header, end, _CLUSTER, directory.mode, exact=True):
+    for batch in reader.read_rows(
+        filesystem, path, file.header, end, _CLUSTER, directory.mode, exact=True, limits=directory.limits
+    ):
         for row in batch.to_pylist():
             if row["type"] == "DELETE":
                 members.pop(int(decoded(row["key"])[0]), None)

@@ -34,6 +34,8 @@ REPLICASET_KEY = "Replicaset"
 """In files of a spool: the replicaset's uuid. Tarantool warns of a key that it does not know, and reads on (2.6.0)."""
 
 _WITH_VCLOCK = ("XLOG", "SNAP", "VYLOG")
+_WITHOUT_VCLOCK = "0.12"
+"""Files of this version may lack the VClock, as those of 1.6.1 do; Tarantool reads them too."""
 _VCLOCK = re.compile(r"\s*\{\s*(?:\d+\s*:\s*\d+\s*(?:,\s*\d+\s*:\s*\d+\s*)*,?\s*)?\}\s*", re.ASCII)
 _COMPONENT = re.compile(r"(\d+)\s*:\s*(\d+)", re.ASCII)
 
@@ -51,13 +53,16 @@ class Meta:
     instance_uuid : str or None
         Lower case, from `Instance` or `Server`; None where the file has neither.
     vclock : mapping of int to int
-        {replica id: lsn}; empty for RUN and INDEX files, which have none.
+        {replica id: lsn}; empty where the file does not say it (`has_vclock`).
     prev_vclock : mapping of int to int, or None
         None where the file does not have it.
     other : mapping of str to str
         All further keys (`Version`, and any that are not known), as written.
     length : int
-        Bytes of the header with its empty line: the position of the first block.
+        Bytes of the header with its empty line: the position of the first block. 0 where the header is damaged
+        and a lenient mode looks for blocks all the same.
+    has_vclock : bool
+        Whether `vclock` is from the file: the first files of 1.6 do not say it, and RUN and INDEX files have none.
 
     """
 
@@ -68,6 +73,11 @@ class Meta:
     prev_vclock: Mapping[int, int] | None = None
     other: Mapping[str, str] = field(default_factory=dict)
     length: int = 0
+    has_vclock: bool = True
+
+
+DAMAGED_META = Meta("", "", None, {}, has_vclock=False)
+"""What a lenient mode knows of a file whose header is damaged: blocks are looked for from the first byte on."""
 
 
 def parse_meta(data: bytes, file: str) -> Meta:
@@ -101,7 +111,7 @@ def parse_meta(data: bytes, file: str) -> Meta:
     keys = _keys(lines, file)
     instance = keys.pop("Instance", None) or keys.pop("Server", None)
     vclock, prev_vclock = keys.pop("VClock", None), keys.pop("PrevVClock", None)
-    if vclock is None and filetype in _WITH_VCLOCK:
+    if vclock is None and filetype in ("XLOG", "SNAP") and version != _WITHOUT_VCLOCK:
         raise XlogMetaError("the header has no VClock", file=file, offset=0)
     return Meta(
         filetype=filetype,
@@ -111,6 +121,7 @@ def parse_meta(data: bytes, file: str) -> Meta:
         prev_vclock=None if prev_vclock is None else parse_vclock(prev_vclock, file),
         other=keys,
         length=length,
+        has_vclock=vclock is not None,
     )
 
 
@@ -146,7 +157,7 @@ def format_meta(meta: Meta) -> bytes:
     if meta.instance_uuid is not None:
         key = "Server" if meta.version == "0.12" else "Instance"
         lines.append(f"{key}: {meta.instance_uuid}")
-    if meta.filetype in _WITH_VCLOCK:
+    if meta.filetype in _WITH_VCLOCK and meta.has_vclock:
         lines.append(f"VClock: {format_vclock(meta.vclock)}")
     if meta.prev_vclock is not None:
         lines.append(f"PrevVClock: {format_vclock(meta.prev_vclock)}")
@@ -155,10 +166,10 @@ def format_meta(meta: Meta) -> bytes:
 
 def _unfinished(data: bytes, file: str) -> XlogMetaError:
     """Return the error for a header without its empty line: too early, or wrong already."""
-    if len(data) >= META_LIMIT:
-        return XlogMetaError(f"no header ends within {META_LIMIT} bytes", file=file, offset=0)
     beginnings = [f"{t}\n{v}\n".encode() for t in FILE_TYPES for v in VERSIONS]
     if any(b.startswith(data[: len(b)]) for b in beginnings):
+        if len(data) >= META_LIMIT:
+            return XlogMetaError(f"no header ends within {META_LIMIT} bytes", file=file, offset=0)
         return XlogMetaIncompleteError("the file ends inside its header", file=file, offset=len(data))
     return XlogMetaError(f"not a log file: it begins with {data[:16]!r}", file=file, offset=0)
 

@@ -12,7 +12,8 @@ Tarantool may collect.
 its file cannot be asked any more. `since`, where present, is the vclock of the snapshot that the stream began
 with: rows at or below it are in the snapshot and are not read again. In a snapshot it says that this is a generation:
 the stream came to it behind a hole (`sources.xlog.course`). `restart`, where present, is true: the file in which the
-stream was is gone, and it continues here (`sources.xlog.takeover`).
+stream was is gone, and it continues here (`sources.xlog.takeover`). `done`, where present, is true: the file
+matched a glob and has been read to its end marker, so it may be removed.
 
 Plain data and its strict reading; no I/O and no choice is made here.
 """
@@ -30,10 +31,11 @@ from sources.xlog.vclock import Vclock, shared, vclock_of
 
 VERSION = 1
 
-_FILE = re.compile(r"[^/]+\.(xlog|snap)\Z")
+_FILE = re.compile(r"[^/]+\Z")
+"""Any name: one file that is read by itself may have another one than Tarantool gives."""
 _UUID = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}\Z")
 _REQUIRED = {"leader", "file", "position", "vclock"}
-_OPTIONAL = {"since", "restart"}
+_OPTIONAL = {"done", "restart", "since"}
 _ADVICE = "delete the checkpoint, or name an offset that this source wrote"
 
 
@@ -55,6 +57,8 @@ class Entry:
         Rows at or below it are left out, because the snapshot that was read has them; all components.
     restart : bool
         Whether the batch that ends here reads nothing, since what was in front of it is gone.
+    is_done : bool
+        Whether the file is read to its end marker and matched a glob: it may be removed.
 
     """
 
@@ -64,6 +68,7 @@ class Entry:
     vclock: Vclock
     since: Vclock | None = None
     restart: bool = False
+    is_done: bool = False
 
     @property
     def is_snapshot(self) -> bool:
@@ -81,6 +86,8 @@ def _vclock_json(vclock: Vclock) -> dict[str, int]:
 
 def _entry_json(entry: Entry) -> dict[str, Any]:
     document: dict[str, Any] = {"file": entry.file, "leader": entry.leader, "position": entry.position}
+    if entry.is_done:
+        document = {"done": True} | document
     if entry.since is not None:
         document["since"] = _vclock_json(entry.since)
     if entry.restart:
@@ -121,6 +128,7 @@ def _entry_of(uuid: str, value: object) -> Entry:
     _require(isinstance(value, Mapping), f"{uuid}: an entry is an object, not {value!r}")
     fields: Mapping[str, Any] = value  # type: ignore[assignment]  # narrowed by the line above
     _require(_REQUIRED <= set(fields) <= _REQUIRED | _OPTIONAL, f"{uuid}: has the keys {sorted(fields)}")
+    _require(fields.get("done", True) is True, f"{uuid}: done {fields.get('done')!r} is not true")
     leader, file, position = fields["leader"], fields["file"], fields["position"]
     _require(isinstance(leader, str) and leader != "", f"{uuid}: leader {leader!r} is not a source's name")
     _require(isinstance(file, str) and _FILE.match(file) is not None, f"{uuid}: {file!r} is not a log file")
@@ -131,7 +139,7 @@ def _entry_of(uuid: str, value: object) -> Entry:
     since = _vclock_at(fields["since"], f"{uuid}: since") if "since" in fields else None
     restart = "restart" in fields
     _require(not restart or (fields["restart"] is True and position == 0), f"{uuid}: restart is no beginning")
-    return Entry(leader, file, position, vclock, since, restart)
+    return Entry(leader, file, position, vclock, since, restart, "done" in fields)
 
 
 def from_document(document: object) -> dict[str, Entry]:

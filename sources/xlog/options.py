@@ -23,14 +23,14 @@ MEBIBYTE = 1 << 20
 
 @dataclass(frozen=True)
 class Source:
-    """One stream of xrows: a directory of `.snap`/`.xlog` files, or one file.
+    """One stream of xrows: a directory of `.snap`/`.xlog` files, or one file of any type.
 
     Parameters
     ----------
     name : str
         Its name in offsets, rows, and messages.
     path : str
-        A local path or any URI that `pyarrow.fs` opens.
+        A local path or any URI that `pyarrow.fs` opens; a glob where it is read by itself.
     replicaset : str or None
         The replicaset's uuid, where the files do not tell it.
     origins : frozenset of str
@@ -51,13 +51,16 @@ class XlogOptions:
     Parameters
     ----------
     sources : tuple of Source
-        From option `sources` (JSON list of {name, path, replicaset?, origins?}), `path` or `paths`.
+        From option `sources` (JSON list of {name, path, replicaset?, origins?}), `path` or `paths` (a list, as
+        `load([...])` gives it). `path` and `paths` may be globs (`sources.xlog.paths`); each path and each match is
+        read by itself: a directory in the order of its logs, a file whole, whatever its type and name.
     with_replicaset : bool
         Whether rows carry `REPLICASET_FIELDS`: where the option `sources` was given.
     start : str
         `snapshot`: the newest complete snapshot, then the logs from its vclock; `history`: the oldest one that
         the logs go on from, then those; `logs`: from the first log, without a snapshot.
-        `includeSnapshot` true or false is another way to say it. Default: logs.
+        `includeSnapshot` true or false is another way to say it. Default: logs. A path whose directory has
+        snapshots and no log begins with the newest complete one. One file begins where it begins.
     start_vclock : mapping
         `startVclock`: per replicaset, begin in the newest log whose header VClock is not beyond it.
     held_vclock : mapping
@@ -246,6 +249,8 @@ def _where(named: Mapping[str, str]) -> tuple[Source, ...]:
     replicaset = _parsed("replicaset", named["replicaset"], values.uuid_of) if "replicaset" in named else None
     if not paths or not all(paths):
         raise ConfigurationError(f"option {given[0]} is empty", advice="give load(path)")
+    if replicaset is not None and len(paths) > 1:
+        raise ConfigurationError("option replicaset is for one path", advice="give the option sources")
     return tuple(Source(path, path, replicaset) for path in dict.fromkeys(paths))
 
 

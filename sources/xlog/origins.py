@@ -63,7 +63,9 @@ def registration(row: Mapping[str, Any]) -> Registration | None:
 def registrations(directory: Directory, file: LogFile, begin: int, end: int) -> Iterator[Registration]:
     """Yield what the `_cluster` rows of a byte range register, in order."""
     filesystem, path = directory.opened(file.name)
-    for batch in reader.read_rows(filesystem, path, begin, end, _CLUSTER, directory.mode, exact=True):
+    for batch in reader.read_rows(
+        filesystem, path, begin, end, _CLUSTER, directory.mode, exact=True, limits=directory.limits
+    ):
         for row in batch.to_pylist():
             found = registration(row) if row["type"] is not None else None
             if found is not None:

@@ -101,6 +101,7 @@ def segments_of(stretch: Stretch) -> Iterator[Segment]:
                 gap=missing,
                 since=since_of(file, since),
                 is_generation=file.is_snapshot and (index > 0 or stretch.start.since is not None),
+                is_log=file.is_log,
             )
             missing = None
 

@@ -34,13 +34,13 @@ def schema_of(options: XlogOptions) -> pa.Schema:
 
 def _after(segment: Segment, options: XlogOptions) -> Vclock | None:
     """Return the vclock that rows must be above: the snapshot's that was read, and `fromVclock`."""
-    if segment.is_snapshot or options.from_vclock is None:
+    if segment.is_snapshot or not segment.is_log or options.from_vclock is None:
         return segment.since
     return options.from_vclock if segment.since is None else joined(segment.since, options.from_vclock)
 
 
 def _selection(segment: Segment, options: XlogOptions, span: OriginSpan | None) -> Selection:
-    logged = not segment.is_snapshot
+    logged = segment.is_log and not segment.is_snapshot
     return Selection(
         # Rows of a vinyl run do not say their space.
         spaces=options.spaces if segment.space_id is None else None,

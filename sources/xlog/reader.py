@@ -14,13 +14,13 @@ from collections.abc import Iterator
 import pyarrow as pa
 import pyarrow.fs
 
-from schemas.errors import XlogError
-from sources.xlog.damage import Mode, Skipped
+from schemas.errors import XlogError, XlogMetaError
+from sources.xlog.damage import Mode, Skipped, meet
 from sources.xlog.decoder import DEFAULT_LIMITS, Batch, Decoder, Decoding, Group, Limits
 from sources.xlog.extent import WholeEnd, block_boundary, block_starts, end_of_whole_blocks, read_meta
 from sources.xlog.headers import Headers, headers_of
 from sources.xlog.kernels.row import Columns
-from sources.xlog.meta import Meta
+from sources.xlog.meta import DAMAGED_META, Meta
 from sources.xlog.rows import Labels, batch_of, corrupt_batch
 from sources.xlog.scan import Range, Scanner
 from sources.xlog.selection import Selection
@@ -88,9 +88,10 @@ def read_rows(
         One of its classes, with file, offset and reason; in mode FAILFAST for any damage.
 
     """
-    known, file = meta or read_meta(fs, path), base_name(path)
+    file, permissive = base_name(path), mode is Mode.PERMISSIVE
+    how, counted = Decoding(selection, mode, limits), Skipped() if skipped is None else skipped
+    known, damaged = (meta, None) if meta is not None else _meta_or_damage(fs, path, begin, how, counted)
     labels = Labels(file, known.instance_uuid)
-    permissive = mode is Mode.PERMISSIVE
 
     def finish(columns: Columns, count: int) -> pa.RecordBatch:
         return batch_of(columns, count, labels, permissive)
@@ -98,7 +99,8 @@ def read_rows(
     def corrupt(error: XlogError) -> pa.RecordBatch:
         return corrupt_batch(error, file)
 
-    how, counted = Decoding(selection, mode, limits), Skipped() if skipped is None else skipped
+    if damaged is not None and permissive:
+        yield corrupt(damaged)
     decoder = Decoder(file, how, counted, finish, corrupt if permissive else None)
     with Window(fs, path, limits.window) as window:
         yield from _read(window, _range(known, begin, end, window.size, exact, closed), decoder, how, counted)
@@ -119,18 +121,34 @@ def read_headers(
     limits: Limits = DEFAULT_LIMITS,
 ) -> Iterator[Headers]:
     """Yield the numbers of the rows that `read_rows` would yield, without their tuples."""
-    known = meta or read_meta(fs, path)
     how, counted = Decoding(selection, mode, limits), Skipped() if skipped is None else skipped
+    known = meta if meta is not None else _meta_or_damage(fs, path, begin, how, counted)[0]
     decoder = Decoder(base_name(path), how, counted, headers_of, binary=False)
     with Window(fs, path, limits.window) as window:
         yield from _read(window, _range(known, begin, end, window.size, exact, closed), decoder, how, counted)
+
+
+def _meta_or_damage(
+    fs: pa.fs.FileSystem, path: str, begin: int, how: Decoding, skipped: Skipped
+) -> tuple[Meta, XlogError | None]:
+    """Return a file's header; for a damaged one in a lenient mode, nothing known, and the error if it is to be told.
+
+    Who reads the file from its first byte tells of it, as for any damage.
+    """
+    try:
+        return read_meta(fs, path), None
+    except XlogMetaError as error:
+        if how.mode is Mode.FAILFAST:
+            raise
+        return DAMAGED_META, meet(error, 0, how.mode, skipped) if begin == 0 else None
 
 
 def _range(meta: Meta, begin: int, end: int | None, size: int, exact: bool, closed: bool) -> Range:
     return Range(
         begin=max(begin, meta.length),
         end=size if end is None else min(end, size),
-        known=exact or begin <= meta.length,
+        # Behind a damaged header, nothing says where the first block starts.
+        known=exact and begin > 0 if meta is DAMAGED_META else exact or begin <= meta.length,
         ahead=end is not None and end > meta.length and not exact,
         closed=closed,
     )

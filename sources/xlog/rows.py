@@ -118,8 +118,9 @@ def batch_of(columns: Columns, count: int, labels: Labels, permissive: bool = Fa
 
 
 def corrupt_batch(error: XlogError, file: str) -> pa.RecordBatch:
-    """Return the row that PERMISSIVE shows for what cannot be read: only file, position and the error."""
-    row = {"file": file, "position": error.fields.get("offset", 0), CORRUPT_COLUMN: str(error)}
+    """Return the row that PERMISSIVE shows for what cannot be read: only its place and the error."""
+    place = {"file": file, "position": error.fields.get("offset", 0), "row": error.fields.get("row")}
+    row = place | {CORRUPT_COLUMN: str(error)}
     return pa.RecordBatch.from_pylist([row], schema=XROW_PERMISSIVE)
 
 

@@ -83,6 +83,8 @@ class Segment:
         Of a `.snap`: ids of the vinyl spaces whose rows are read with it, from segments of their own.
     is_generation : bool
         Of a `.snap`: whether the stream came to it behind a hole, so that it replaces what is known.
+    is_log : bool
+        Whether its rows have a lsn and a time of their own, by which a batch read may bound them.
 
     """
 
@@ -103,6 +105,7 @@ class Segment:
     space_id: int | None = None
     vinyl: frozenset[int] | None = None
     is_generation: bool = False
+    is_log: bool = True
 
 
 @dataclass(frozen=True)

@@ -60,6 +60,14 @@ def entry_at(source: str, file: LogFile, position: int = 0, since: Vclock | None
     return Entry(source, file.name, canonical, shared(file.vclock), since_of(file, since))
 
 
+def beginning_of_file(member: Member) -> Entry | None:
+    """Return where one file that is read by itself begins, whatever `start` says; None if nothing is written of it."""
+    if member.listing is None:
+        raise member.error or SourceError("the source cannot be read", source=member.name)
+    files = (*member.listing.logs, *member.listing.snapshots)
+    return entry_at(member.name, files[0]) if files else None
+
+
 def beginning(member: Member, uuid: str, options: XlogOptions) -> Entry:
     """Return where a replicaset that is new to the stream begins, in this member's files.
 
@@ -74,6 +82,7 @@ def beginning(member: Member, uuid: str, options: XlogOptions) -> Entry:
     if member.listing is None:
         raise member.error or SourceError("the source cannot be read", source=member.name)
     logs = member.listing.logs
+    _refuse_without_vclock(member, options)
     if uuid in options.start_vclock:
         index = newest_not_beyond(logs, options.start_vclock[uuid], local=False)
         if index is None:
@@ -154,6 +163,22 @@ def generation(entry: Entry, members: Sequence[Member], settled: Vclock) -> Entr
         if found is not None and not same(found.vclock, entry.vclock):
             return replace(found, restart=True)
     return None
+
+
+def _refuse_without_vclock(member: Member, options: XlogOptions) -> None:
+    """Raise where a choice among a directory's files needs their VClocks, and one does not tell it."""
+    if member.listing is None or not (
+        options.with_replicaset or options.start != "logs" or options.start_vclock or options.from_vclock
+    ):
+        return
+    for file in (*member.listing.logs, *member.listing.snapshots):
+        if not file.has_vclock:
+            raise SourceError(
+                "the header has no VClock, so nothing tells which rows come before the file",
+                source=member.name,
+                file=file.name,
+                advice="read the directory from its first log (start=logs, by its path), or each file by its own path",
+            )
 
 
 def stand_in(entry: Entry, member: Member, held: Vclock | None = None) -> Entry | None:

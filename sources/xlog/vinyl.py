@@ -21,6 +21,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from schemas.errors import XlogMissingError, XlogRowError
+from schemas.iproto import RequestType
 from sources.xlog import reader
 from sources.xlog.block import EOF_MARKER
 from sources.xlog.directory import Directory, child_path
@@ -28,7 +29,7 @@ from sources.xlog.segment import Segment
 from sources.xlog.vylog import Run, Tree, trees_at_checkpoint
 
 STATEMENTS = ("INSERT", "REPLACE", "DELETE", "UPSERT")
-_RUN_INFO, _MAX_LSN = "TYPE_100", 4
+_RUN_INFO, _MAX_LSN = RequestType.RUNINFO.name, 4
 
 
 @dataclass(frozen=True)
@@ -71,7 +72,7 @@ def vinyl_of(directory: Directory, snapshot: str) -> Vinyl:
     name = snapshot.removesuffix(".snap") + ".vylog"
     fs, path = directory.opened(name)
     try:
-        rows = reader.read_rows(fs, path)
+        rows = reader.read_rows(fs, path, limits=directory.limits)
         trees = trees_at_checkpoint((row for batch in rows for row in batch["tuple"].to_pylist()), name)
     except XlogMissingError:
         return Vinyl()
@@ -103,7 +104,7 @@ def run_segments(directory: Directory, snapshot: Segment, vinyl: Vinyl) -> Itera
             fs, path = directory.opened(file)
             try:
                 begin = reader.read_meta(fs, path).length
-                end = reader.end_of_whole_blocks(fs, path).position
+                end = reader.end_of_whole_blocks(fs, path, limit=directory.block).position
             except XlogMissingError as error:
                 raise _missing(directory, file) from error
             if end > begin:
@@ -123,7 +124,7 @@ def _max_lsn(directory: Directory, folder: str, run: Run) -> int:
     file = f"{folder}/{run.id:020}.index"
     fs, path = directory.opened(file)
     try:
-        for batch in reader.read_rows(fs, path):
+        for batch in reader.read_rows(fs, path, limits=directory.limits):
             for row in batch.select(["type", "body"]).to_pylist():
                 if row["type"] == _RUN_INFO:
                     return _lsn_of(row["body"], file)

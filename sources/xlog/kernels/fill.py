@@ -5,6 +5,8 @@ Not here: what one row looks like (`kernel`), the buffers' life and the Arrow ob
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 from numba import njit
 
@@ -29,6 +31,7 @@ from sources.xlog.kernels.row import (
     TSN,
     TYPE,
     Columns,
+    row_end,
     walk_row,
 )
 from sources.xlog.kernels.wanted import Filter, selected
@@ -153,21 +156,6 @@ def walk_rows(
 
 
 @njit(cache=True, nogil=True)
-def check_blocks(buffer: Bytes, blocks: Blocks, first: Int, last: Int) -> tuple[Int, Int, Int]:
-    """Walk the rows of blocks `first` to `last` without keeping any.
-
-    Returns
-    -------
-    block, status, row : int
-        (last, `FILLED`, 0), or the first unsound block, its negative `block.Status`, its bad row's number.
-
-    """
-    numbers, spans = np.zeros(16, np.int64), np.zeros(8, np.int64)
-    for b in range(first, last):
-        p, number = blocks[BLOCK_BEGIN, b], 0
-        while p < blocks[BLOCK_END, b]:
-            p, _ = walk_row(address_of(buffer), p, blocks[BLOCK_END, b], numbers, spans)
-            if p < 0:
-                return b, p, number
-            number += 1
-    return last, FILLED, 0
+def end_of_row(buffer: Bytes, begin: Int, end: Int) -> Any:
+    """Return where the row at `begin` ends in a block that ends at `end`, or a negative number (`row.row_end`)."""
+    return row_end(address_of(buffer), begin, end)

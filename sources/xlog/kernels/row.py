@@ -14,7 +14,7 @@ Not here: blocks (`chain`), filling columns (`fill`), which rows are wanted (`wa
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -159,6 +159,31 @@ def _walk_body(data: Int, begin: Int, end: Int, update: bool, numbers: Int, span
         if p < 0:
             return _BAD_BODY, 0
     return p, marks
+
+
+@njit(cache=True, nogil=True)
+def row_end(data: Int, begin: Int, end: Int) -> Any:
+    """Return the position behind a row that `walk_row` refused, as far as its MessagePack tells; else negative.
+
+    Only the type in the header says whether a body follows, so a header without a readable one ends nowhere.
+    """
+    pairs, p = load_map(data, begin, end)
+    kind = -1
+    for _ in range(max(pairs, 0)):
+        if p < 0:
+            return p
+        key, behind_key = load_uint(data, p, end)
+        is_type = behind_key >= 0 and key == TYPE
+        p = skip(data, p, end)
+        if is_type:
+            kind, p = load_uint(data, p, end)
+        elif p >= 0:
+            p = skip(data, p, end)
+    if p >= 0 and kind < 0:
+        return _BAD_HEADER
+    if p < 0 or kind == _NOP or p == end:
+        return p
+    return skip(data, p, end)
 
 
 @njit(cache=True, nogil=True)

@@ -28,6 +28,9 @@ NAMES = {
     32: "RAFT_DEMOTE",
     40: "RAFT_CONFIRM",
     41: "RAFT_ROLLBACK",
+    100: "RUNINFO",
+    101: "PAGEINFO",
+    102: "ROWINDEX",
 }
 
 

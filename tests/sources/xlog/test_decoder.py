@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import tracemalloc
 from pathlib import Path
+from typing import Any
 
+import msgpack
 import pyarrow as pa
 import pytest
 import zstandard
@@ -85,7 +87,7 @@ UNSOUND = {
         "zstd frame",
     ),
     "no msgpack": (frame_block(b"\xc1", zstd=False), XlogRowError, "header"),
-    "bad body": (frame_block(samples.insert(8) + samples.insert(9)[:-1], zstd=False), XlogRowError, "body"),
+    "cut body": (frame_block(samples.insert(9)[:-1], zstd=False), XlogRowError, "body"),
     "replica 40": (frame_block(samples.insert(8, replica_id=40), zstd=False), XlogRowError, "range"),
 }
 LIMITS = Limits(block=1 << 20)
@@ -105,7 +107,7 @@ def test_an_unsound_block_is_an_error_that_says_where(tmp_path: Path, name: str)
 @pytest.mark.parametrize("name", UNSOUND)
 @pytest.mark.parametrize("mode", [Mode.DROPMALFORMED, Mode.PERMISSIVE])
 @pytest.mark.parametrize("compress", [False, True])
-def test_a_lenient_mode_leaves_the_whole_block_out(
+def test_a_lenient_mode_leaves_an_unsound_block_out(
     tmp_path: Path, name: str, mode: Mode, compress: bool
 ) -> None:
     block, kind, _ = UNSOUND[name]
@@ -115,7 +117,8 @@ def test_a_lenient_mode_leaves_the_whole_block_out(
     found = samples.table(path, mode=mode, limits=LIMITS, skipped=skipped)
     lsns = found["lsn"].to_pylist()
     assert lsns == ([6, 7, None, 20, 21, 22] if mode is Mode.PERMISSIVE else [6, 7, 20, 21, 22])
-    assert (skipped.places, skipped.bytes, dict(skipped.reasons)) == (1, len(block), {kind.__name__: 1})
+    size = len(block) - (FIXED_HEADER_SIZE if kind is XlogRowError else 0)
+    assert (skipped.places, skipped.bytes, dict(skipped.reasons)) == (1, size, {kind.__name__: 1})
     if mode is Mode.PERMISSIVE:
         row = found.to_pylist()[2]
         assert row["position"] == len(samples.HEADER) + len(parts[0])
@@ -131,13 +134,83 @@ def test_the_number_of_the_bad_row_is_named(tmp_path: Path) -> None:
     assert raised.value.fields["row"] == 2
 
 
-def test_no_half_of_a_bad_block_that_fills_many_batches(tmp_path: Path) -> None:
-    rows = b"".join(samples.insert(lsn) for lsn in range(6, 60))
+def row(header: dict[Any, Any], body: object = None) -> bytes:
+    """Return a row of any MessagePack; without a body if that is None."""
+    packed: bytes = msgpack.packb(header)
+    return packed if body is None else packed + msgpack.packb(body)
+
+
+BODY = {0x10: 512, 0x21: [1]}
+BAD_ROWS = {
+    "the body is no map": (row({0: 2, 3: 9}, [1, 2]), "body"),
+    "the tuple is no array": (row({0: 2, 3: 9}, {0x10: 512, 0x21: "x"}), "body"),
+    "the space is text": (row({0: 2, 3: 9}, {0x10: "x", 0x21: [1]}), "body"),
+    "a key of the body is text": (row({0: 2, 3: 9}, {"x": 512}), "body"),
+    "the space is too large": (row({0: 2, 3: 9}, {0x10: 2**31, 0x21: [1]}), "range"),
+    "the replica id is too large": (row({0: 2, 2: 40, 3: 9}, BODY), "range"),
+    "the lsn is negative": (row({0: 2, 3: 2**63}, BODY), "range"),
+    "the time is no double": (row({0: 2, 3: 9, 4: 5}, BODY), "header"),
+    "the time comes before the type": (row({4: 5, 0: 2, 3: 9}, BODY), "header"),
+    "a key of the header is text": (row({"x": 1, 0: 2, 3: 9}, BODY), "header"),
+    "a NOP, which has no body": (row({0: 12, 2: 40, 3: 9}), "range"),
+}
+
+
+@pytest.mark.parametrize("name", BAD_ROWS)
+@pytest.mark.parametrize("mode", [Mode.DROPMALFORMED, Mode.PERMISSIVE])
+@pytest.mark.parametrize("compress", [False, True])
+@pytest.mark.parametrize("place", [0, 2, 389])
+def test_a_bad_row_costs_itself_and_no_other_row_of_its_block(
+    tmp_path: Path, name: str, mode: Mode, compress: bool, place: int
+) -> None:
+    bad, reason = BAD_ROWS[name]
+    rows = [samples.insert(lsn, "x") for lsn in range(6, 395)]
+    rows.insert(place, bad)
+    first = block_of(range(3, 6))
     path = samples.put(
-        tmp_path, samples.log(frame_block(rows + b"\xc1", zstd=False), block_of(range(60, 62)))
+        tmp_path, samples.log(first, encode_block(b"".join(rows), compress), block_of(range(400, 402)))
     )
-    found = batches(path, Limits(batch_rows=5), Mode.DROPMALFORMED)
-    assert [lsn for batch in found for lsn in batch["lsn"].to_pylist()] == [60, 61]
+    skipped = Skipped()
+    found = samples.table(path, mode=mode, skipped=skipped, limits=Limits(batch_rows=50)).to_pylist()
+    read = [row for row in found if row["lsn"] is not None]
+    assert [row["lsn"] for row in read] == [*range(3, 395), 400, 401]
+    numbers = [row["row"] for row in read if row["position"] == len(samples.HEADER) + len(first)]
+    assert numbers == [number for number in range(390) if number != place], "each keeps its number"
+    assert (skipped.places, skipped.bytes, skipped.errors[0].fields["row"]) == (1, len(bad), place)
+    assert reason in str(skipped.errors[0])
+    if mode is Mode.PERMISSIVE:
+        (index,) = (i for i, row in enumerate(found) if row["_corrupt_record"] is not None)
+        assert index == 3 + place, "it stands where the row would stand"
+        assert (found[index]["position"], found[index]["row"]) == (len(samples.HEADER) + len(first), place)
+    with pytest.raises(XlogRowError, match=reason):
+        samples.table(path)
+
+
+def test_several_bad_rows_of_a_block_cost_as_many(tmp_path: Path) -> None:
+    bad = BAD_ROWS["the tuple is no array"][0]
+    path = samples.put(
+        tmp_path, samples.log(encode_block(bad + samples.insert(6) + bad + bad + samples.insert(7)))
+    )
+    skipped = Skipped()
+    assert samples.lsns(path, mode=Mode.PERMISSIVE, skipped=skipped) == [None, 6, None, None, 7]
+    assert [error.fields["row"] for error in skipped.errors] == [0, 2, 3]
+
+
+@pytest.mark.parametrize("tail", [b"\xc1", samples.insert(70)[:-1] + b"\xc1", row({"x": 1})])
+def test_rows_behind_a_bad_one_without_an_end_are_lost_and_named(tmp_path: Path, tail: bytes) -> None:
+    rows = b"".join(samples.insert(lsn) for lsn in range(6, 60))
+    block = frame_block(rows + tail + samples.insert(71), zstd=False)
+    path = samples.put(tmp_path, samples.log(block, block_of(range(80, 82))))
+    skipped = Skipped()
+    found = list(
+        reader.read_rows(
+            *reader.open_fs(path), mode=Mode.DROPMALFORMED, limits=Limits(batch_rows=5), skipped=skipped
+        )
+    )
+    lsns = [lsn for batch in found for lsn in batch["lsn"].to_pylist()]
+    assert lsns == [*range(6, 60), 80, 81]
+    assert (skipped.places, skipped.bytes) == (1, len(tail) + len(samples.insert(71)))
+    assert "no row behind it in the block can be read" in str(skipped.errors[0])
 
 
 @pytest.mark.parametrize("size", [(1 << 20) - 1, 1 << 20, (1 << 20) + 1])
@@ -149,7 +222,7 @@ def test_the_limit_of_a_block_is_what_it_says(tmp_path: Path, size: int) -> None
     if size <= 1 << 20:
         assert samples.lsns(path, limits=LIMITS) == [8]
     else:
-        with pytest.raises(XlogCompressionError, match="raise the limit"):
+        with pytest.raises(XlogCompressionError, match="raise the option maxBlockBytes"):
             batches(path, LIMITS)
 
 

@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
-import json
 from itertools import pairwise
 from pathlib import Path
 
 import pytest
 
-from schemas.errors import SourceError, XlogMagicError, XlogMetaError, XlogMetaIncompleteError
+from schemas.errors import (
+    SourceError,
+    XlogHeaderError,
+    XlogMagicError,
+    XlogMetaError,
+    XlogMetaIncompleteError,
+)
 from sources.xlog.damage import Mode
 from sources.xlog.directory import Directory, child_path
 from sources.xlog.identity import identity_of
@@ -216,5 +221,20 @@ def test_a_wrong_replicaset_is_refused(tmp_path: Path) -> None:
 def test_one_path_needs_no_replicaset(tmp_path: Path) -> None:
     Server(tmp_path).write()
     seen = directory(tmp_path)
-    assert identity_of(seen, seen.listing(), 0) == "00000000-0000-0000-0000-000000000000"
-    assert json.dumps(identity_of(seen, seen.listing(), 1)) == '"00000000-0000-0000-0000-000000000001"'
+    assert identity_of(seen, seen.listing(), A) == A
+
+
+def test_the_longest_block_is_that_of_the_options_wherever_a_file_is_read(tmp_path: Path) -> None:
+    server = Server(tmp_path)
+    server.snapshot()
+    seen = Directory(Source("a1", str(tmp_path)), block=10)
+    with pytest.raises(XlogHeaderError, match="raise the option maxBlockBytes"):
+        identity_of(seen, seen.listing())
+
+
+@pytest.mark.parametrize(("kind", "name"), [("SNAP", "xlog"), ("XLOG", "snap"), ("VYLOG", "xlog")])
+def test_a_file_that_is_not_what_its_name_says_is_refused(tmp_path: Path, kind: str, name: str) -> None:
+    (tmp_path / f"{0:020}.{name}").write_bytes(f"{kind}\n0.13\nVClock: {{}}\n\n".encode())
+    with pytest.raises(XlogMetaError, match=f"file of type {kind}"):
+        directory(tmp_path).listing()
+    assert directory(tmp_path, Mode.DROPMALFORMED).listing().logs == ()

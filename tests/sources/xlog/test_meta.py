@@ -37,6 +37,14 @@ def test_a_header_of_tarantool_1_6_names_the_server() -> None:
     assert (meta.vclock, meta.prev_vclock) == ({1: 5}, None)
 
 
+@pytest.mark.parametrize("filetype", ["XLOG", "SNAP"])
+def test_a_header_of_tarantool_1_6_1_has_no_vclock(filetype: str) -> None:
+    data = f"{filetype}\n0.12\nServer: {UUID}\n\n".encode()
+    meta = parse_meta(data, "f")
+    assert (meta.filetype, meta.instance_uuid, meta.vclock, meta.has_vclock) == (filetype, UUID, {}, False)
+    assert format_meta(meta) == data
+
+
 @pytest.mark.parametrize("filetype", ["RUN", "INDEX"])
 def test_vinyl_files_have_no_vclock(filetype: str) -> None:
     meta = parse_meta(f"{filetype}\n0.13\nVersion: 2.6.0\nInstance: {UUID}\n\n".encode(), "f")

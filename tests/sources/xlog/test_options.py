@@ -86,6 +86,7 @@ def source(**changed: Any) -> str:
     [
         ({}, "nothing to read"),
         ({"path": ""}, "path"),
+        ({"paths": "/x,/y", "replicaset": A}, "option replicaset is for one path"),
         ({"path": "/x", "sources": source()}, "path and sources"),
         ({"path": "/x", "maxRows": "7"}, "'maxRows'"),
         ({"path": "/x", "pathGlobFilter": "*"}, "'pathGlobFilter'"),

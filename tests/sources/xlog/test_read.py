@@ -316,11 +316,6 @@ def test_a_stream_refuses_what_bounds_a_batch(name: str, value: str) -> None:
         XlogStreamReader(parse_options({"path": "/x", name: value}))
 
 
-def test_a_stream_refuses_several_paths() -> None:
-    with pytest.raises(ConfigurationError, match="option sources"):
-        XlogStreamReader(parse_options({"paths": "/x,/y"}))
-
-
 def test_filters_are_not_pushed() -> None:
     assert "pushFilters" not in vars(XlogReader), "defining it breaks reads while pushdown is off"
     assert XlogDataSource.name() == "xlog"

@@ -249,7 +249,7 @@ def test_a_block_longer_than_the_limit_is_refused(tmp_path: Path) -> None:
     path = samples.put(
         tmp_path, samples.log(*PARTS[:2], encode_block(samples.insert(9, "x" * 300), compress=False))
     )
-    with pytest.raises(XlogHeaderError, match="raise the limit"):
+    with pytest.raises(XlogHeaderError, match="raise the option maxBlockBytes"):
         samples.lsns(path, limits=Limits(block=200))
     assert samples.lsns(path, limits=Limits(block=400)) == [6, 7, 8, 9, 9]
 
