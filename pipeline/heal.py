@@ -21,6 +21,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from pipeline.changelog.rows import CHANGELOG_ARROW, COMMITTED
+from pipeline.plan.held_rows import has_held
 from pipeline.plan.segment import LogSegment
 from pipeline.plan.summary import CONTROL_SPACES, Summary
 from pipeline.plan.tables import CHANGES
@@ -110,6 +111,12 @@ def healing_of(tables: OpenTables, one: Replicaset, source: str, vclock: Vclock)
     if pc.any(pc.is_in(rows["space_id"], control)).as_py():
         raise UnsupportedError(
             "spaces, indexes or members were changed since the snapshot, or a space was truncated",
+            **where,
+            advice="take a new one: box.snapshot()",
+        )
+    if has_held(rows):
+        raise UnsupportedError(
+            "there are rows since the snapshot that cannot be followed",
             **where,
             advice="take a new one: box.snapshot()",
         )

@@ -176,6 +176,9 @@ GROUP_CLUSTER = 2
 """The replication group of `_cluster`'s own changes. Proposed by document 001; no server of Tarantool writes it."""
 
 
+_UNKNOWN = "TYPE_"
+
+
 def type_name(code: int) -> str:
     """Return the name that the column `type` shows for a request type.
 
@@ -184,11 +187,16 @@ def type_name(code: int) -> str:
     try:
         return RequestType(code).name
     except ValueError:
-        return f"TYPE_{code}"
+        return f"{_UNKNOWN}{code}"
+
+
+def is_unknown(name: str) -> bool:
+    """Return whether a name is that of a type that is not in `RequestType`."""
+    return name.startswith(_UNKNOWN)
 
 
 def type_code(name: str) -> int:
     """Return the request type behind a name that `type_name` gives."""
-    if name.startswith("TYPE_"):
-        return int(name.removeprefix("TYPE_"))
+    if is_unknown(name):
+        return int(name.removeprefix(_UNKNOWN))
     return int(RequestType[name])

@@ -285,6 +285,9 @@ class _Writer:
         if change.kind == "defined":
             self._define(key, track, space, change.position)
             return
+        if change.kind == "held":
+            self._hold(key, track, change)
+            return
         if change.kind == "renewed" and self._is_unread(space, change.position):
             return  # the definition that the snapshot repeats refuses it
         if change.kind == "renewed" and track.is_followed:
@@ -413,6 +416,15 @@ class _Writer:
             self._owners.pop((key[0], lineage.table), None)
             track.lineage = NOTHING
         track.is_followed = False
+
+    def _hold(self, key: tuple[int, int], track: _Track, change: SpaceChange) -> None:
+        """Follow a space no longer from a row on; rows of it keep its name."""
+        if not track.is_followed:
+            return
+        version = self._meanings[key][-1].version
+        self._stop(key, track, change.position, is_alive=True)
+        self._mean(key, Meaning(change.position, version))
+        track.reason = change.reason
 
     def _mean(self, key: tuple[int, int], meaning: Meaning) -> None:
         meanings = self._meanings.setdefault(key, [])

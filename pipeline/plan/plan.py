@@ -7,6 +7,7 @@ system rows say (`control`); over all: global ids, applier maps, the meaning of 
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
@@ -22,10 +23,13 @@ from pipeline.plan.settle import IsSync, Settlement, settle
 from pipeline.plan.summary import LOCAL_ID, LsnRun, Summary
 from pipeline.plan.tables import CHANGES, TablePlan, plan_tables
 from pipeline.state import Replicaset, State
+from schemas.iproto import SYSTEM_ID_MAX, is_unknown
 from sources.xlog.vclock import joined
 from tables.applier_map import Entry
 from udfs.cluster_replace import Cluster, Incoming, Member
 from udfs.update_rules import release_of
+
+log = logging.getLogger(__name__)
 
 Allocator = Callable[[Sequence[Incoming]], Cluster]
 """What the batch says of instances → `_cluster` after it (`tables.cluster.allocate`)."""
@@ -122,6 +126,8 @@ def plan_batch(
     after = {uuid: advanced(one, own[uuid], cluster, summaries[uuid]) for uuid, one in decided.items()}
     new_maps = tuple(entry for uuid, one in decided.items() for entry in new_entries(one.before, after[uuid]))
     history = _history(after, decided, summaries, segments, router)
+    _log_refusals(history, after, decided)
+    _log_unknown_types(summaries)
     after = {uuid: _with_history(one, decided[uuid].before, history) for uuid, one in after.items()}
     own_row = cluster.own
     new_state = replace(
@@ -259,6 +265,25 @@ def _history(
         spaces = {i: known.spaces[i] for i in sorted(wanted) if i in known.spaces}
         before[number] = Before(spaces, known.refused, known.tables, known.keys)
     return history_of(before, changes, router, snapshots, vinyl)
+
+
+def _log_refusals(
+    history: History, after: Mapping[str, Replicaset], decided: Mapping[str, Decided]
+) -> None:
+    """Name each space that is followed no longer, once."""
+    known = {after[uuid].id: one.before.refused for uuid, one in decided.items()}
+    for one in history.refusals:
+        if known[one.replicaset_id].get(one.space_id) != one.reason:
+            log.error("replicaset %d: space %s is refused: %s", one.replicaset_id, one.name, one.reason)
+
+
+def _log_unknown_types(summaries: Mapping[str, Summary]) -> None:
+    """Name types of rows that this version does not know and that belong to no space of a user."""
+    for uuid, summary in summaries.items():
+        kinds = {kind for _, space_id, kind in summary.counts if space_id <= SYSTEM_ID_MAX and is_unknown(kind)}
+        if kinds:
+            names = ", ".join(sorted(kinds))
+            log.warning("replicaset %s: rows of types that are not known are only logged: %s", uuid, names)
 
 
 def _with_history(one: Replicaset, before: Replicaset, history: History) -> Replicaset:
