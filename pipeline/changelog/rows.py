@@ -15,6 +15,7 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 from pyspark.sql.pandas.types import to_arrow_schema
 
+from pipeline.changelog.bodies import new_tuples, with_ranges
 from pipeline.changelog.segment_plan import SegmentPlan
 from pipeline.plan.history import NOTHING
 from pipeline.plan.position import BEGINNING, index_of
@@ -42,14 +43,18 @@ KEYED = pa.schema(
         ("tuple", pa.binary()),
         ("operations", pa.binary()),
         ("index_base", pa.int32()),
+        ("new_tuple", pa.binary()),
         ("global_id", pa.int64()),
         ("lsn", pa.int64()),
         ("timestamp", pa.timestamp("us", tz="UTC")),
     ]
 )
 """Rows that change tuples, in the order of the log. `type` is an index in `CHANGES`; `meaning` numbers the row's
-meaning (`pipeline.changelog.segment_plan.Meanings`); `timestamp` is null for rows of a snapshot, which have no usable
-time."""
+meaning (`pipeline.changelog.segment_plan.Meanings`); `new_tuple` is what the row's server logged as its result, of an
+UPDATE or UPSERT (`wal_ext`); `timestamp` is null for rows of a snapshot, which have no usable time.
+
+A DELETE_RANGE has no key: `tuple` and `operations` are the first parts of keys, in canonical form, between which it
+deletes."""
 
 KEY_ERRORS = pa.schema(
     [
@@ -65,10 +70,10 @@ KEY_ERRORS = pa.schema(
 READ_BEFORE = pa.schema([("replica_id", pa.int32()), ("lsn", pa.int64()), ("hash", pa.int64())])
 """Rows of registered instances that were read before."""
 
-ACTIONS = np.array([PUT, PUT, OPERATION, OPERATION, DELETE], np.int8)
-"""What a row of each of `CHANGES` does."""
+ACTIONS = np.array([PUT, PUT, OPERATION, OPERATION, DELETE, DELETE], np.int8)
+"""What a row of each of `CHANGES` does to a key."""
 
-INSERT, REPLACE, UPDATE, UPSERT, DELETED = range(len(CHANGES))
+INSERT, REPLACE, UPDATE, UPSERT, DELETED, DELETED_RANGE = range(len(CHANGES))
 _LIMBO = pa.array(LIMBO_TYPES)
 
 Flags = NDArray[np.bool_]
@@ -391,13 +396,14 @@ def _keyed_rows(
     ids: pa.Array,
     plan: SegmentPlan,
 ) -> tuple[pa.RecordBatch, pa.RecordBatch]:
-    tuples = rows.column("tuple")
+    is_operation, is_range = ACTIONS[types] == OPERATION, types == DELETED_RANGE
+    tuples, operations, range_error = with_ranges(rows, is_range, versions, plan.meanings.keys)
     from_tuple: pa.Array | bool = True
     has_key = (types == UPDATE) | (types == DELETED)
-    data = tuples
+    data = rows.column("tuple")
     if has_key.any():
         from_tuple = pa.array(~has_key)
-        data = pc.if_else(from_tuple, tuples, rows.column("key"))
+        data = pc.if_else(from_tuple, rows.column("tuple"), rows.column("key"))
     keys = canonical_keys_by(data, plan.meanings.keys, pa.array(versions), from_tuple)
     stamps = rows.column("timestamp")
     if plan.is_snapshot:
@@ -406,6 +412,8 @@ def _keyed_rows(
     if key.null_count + error.null_count != len(error):
         lacks = pc.and_(pc.is_null(key), pc.is_null(error))
         error = pc.if_else(lacks, pa.scalar("the row has no key"), error)
+    if range_error is not None:
+        error = pc.if_else(pa.array(is_range), range_error, error)
     keyed = pa.RecordBatch.from_arrays(
         [
             pa.array(meaning),
@@ -413,8 +421,9 @@ def _keyed_rows(
             pa.repeat(pa.scalar(plan.is_snapshot), rows.num_rows),
             key,
             tuples,
-            rows.column("operations"),
+            operations,
             rows.column("index_base"),
+            new_tuples(rows, is_operation),
             ids,
             rows.column("lsn"),
             stamps,

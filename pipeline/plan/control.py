@@ -189,7 +189,9 @@ class _Follower:
     def _change(self, row: ControlRow, space_id: int, kind: ChangeKind) -> None:
         rows = self.spaces[space_id]
         reason = f"{row.held} (replica id {row.replica_id}, lsn {row.lsn})" if row.held is not None else None
-        change = SpaceChange(row.position, space_id, kind, rows, row.replica_id, row.lsn, row.timestamp, reason)
+        change = SpaceChange(
+            row.position, space_id, kind, rows, row.replica_id, row.lsn, row.timestamp, reason
+        )
         self.changes.append(change)
 
 

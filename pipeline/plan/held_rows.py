@@ -53,7 +53,9 @@ def held_reasons(rows: pa.RecordBatch, headers: Headers, places: NDArray[np.intp
     codes = headers.type
     of_user = (headers.space_id > SYSTEM_ID_MAX) & (headers.group_id != GROUP_LOCAL)
     changes = of_user & (codes > RequestType.SELECT) & (codes <= DML_MAX)
-    found = {int(i): _unknown(int(codes[i])) for i in _firsts(changes & ~_is_followed(codes), headers, places)}
+    found = {
+        int(i): _unknown(int(codes[i])) for i in _firsts(changes & ~_is_followed(codes), headers, places)
+    }
     ranges = np.flatnonzero(changes & (codes == RequestType.DELETE_RANGE))
     if len(ranges):
         errors = _range_errors(rows.column("body").take(pa.array(ranges)))
@@ -83,7 +85,8 @@ def has_held(rows: pa.Table) -> bool:
 
 
 def _is_followed(codes: NDArray[np.int32]) -> NDArray[np.bool_]:
-    return np.isin(codes, [int(one) for one in FOLLOWED])
+    found: NDArray[np.bool_] = np.isin(codes, [int(one) for one in FOLLOWED])
+    return found
 
 
 def _unknown(code: int) -> str:
@@ -98,7 +101,8 @@ def _firsts(wanted: NDArray[np.bool_], headers: Headers, places: NDArray[np.intp
     rows = np.flatnonzero(wanted)
     pairs = np.searchsorted(places, rows).astype(np.int64) << 32 | headers.space_id[rows].astype(np.int64)
     _, first = np.unique(pairs, return_index=True)
-    return rows[np.sort(first)]
+    found: NDArray[np.intp] = rows[np.sort(first)]
+    return found
 
 
 def _range_errors(bodies: pa.Array) -> pa.Array:

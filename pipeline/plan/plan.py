@@ -267,9 +267,7 @@ def _history(
     return history_of(before, changes, router, snapshots, vinyl)
 
 
-def _log_refusals(
-    history: History, after: Mapping[str, Replicaset], decided: Mapping[str, Decided]
-) -> None:
+def _log_refusals(history: History, after: Mapping[str, Replicaset], decided: Mapping[str, Decided]) -> None:
     """Name each space that is followed no longer, once."""
     known = {after[uuid].id: one.before.refused for uuid, one in decided.items()}
     for one in history.refusals:
@@ -280,7 +278,9 @@ def _log_refusals(
 def _log_unknown_types(summaries: Mapping[str, Summary]) -> None:
     """Name types of rows that this version does not know and that belong to no space of a user."""
     for uuid, summary in summaries.items():
-        kinds = {kind for _, space_id, kind in summary.counts if space_id <= SYSTEM_ID_MAX and is_unknown(kind)}
+        kinds = {
+            kind for _, space_id, kind in summary.counts if space_id <= SYSTEM_ID_MAX and is_unknown(kind)
+        }
         if kinds:
             names = ", ".join(sorted(kinds))
             log.warning("replicaset %s: rows of types that are not known are only logged: %s", uuid, names)

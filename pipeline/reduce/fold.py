@@ -20,6 +20,9 @@ from udfs.fold_state import Fold
 from udfs.kernels.lives import DELETED, NONE, PRESENT, UNFIT
 from udfs.version import Version
 
+_KINDS = [kind if kind != "DELETE_RANGE" else "DELETE" for kind in CHANGES]
+"""What a row of each type is for one key."""
+
 
 class FoldedKey(NamedTuple):
     """What the rows of one key come to; times in microseconds since 1970."""
@@ -92,7 +95,7 @@ def fold_keys(
 
 def _changes(rows: pa.Table, layouts: list[int]) -> Iterator[tuple[Any, ...]]:
     """Yield each row as `udfs.version.Change`."""
-    kinds = [CHANGES[kind] for kind in rows["type"].to_pylist()]
+    kinds = [_KINDS[kind] for kind in rows["type"].to_pylist()]
     columns = (rows[name].to_pylist() for name in ("tuple", "operations", "index_base", "global_id", "lsn"))
     times = rows["timestamp"].cast(pa.int64()).to_pylist()
     return zip(kinds, *columns, times, layouts, strict=True)
