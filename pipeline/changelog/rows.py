@@ -21,7 +21,7 @@ from pipeline.plan.history import NOTHING
 from pipeline.plan.position import BEGINNING, index_of
 from pipeline.plan.summary import LIMBO_TYPES, LOCAL_ID
 from pipeline.plan.tables import CHANGES
-from schemas.iproto import GROUP_LOCAL, SystemSpace
+from schemas.iproto import GROUP_LOCAL, SYSTEM_ID_MAX, SystemSpace
 from schemas.tables import CHANGELOG, PENDING
 from udfs.kernels.lives import DELETE, OPERATION, PUT
 from udfs.keys import canonical_keys_by
@@ -244,12 +244,14 @@ def _settled_rows(
         global_ids = np.where(numbers.is_local, own, global_ids)
     ids = pa.array(global_ids, pa.int64(), mask=global_ids == UNKNOWN)
     types = _change_types(rows)
-    changes = (types >= 0) & ~numbers.is_local & ~rolled_back
-    meaning = meaning_of_rows(numbers.space_id, numbers.position, numbers.row, changes, plan)
+    # A row whose type is not known goes to no table, and is named after its space all the same.
+    is_change = types >= 0
+    named = (is_change | (numbers.space_id > SYSTEM_ID_MAX)) & ~numbers.is_local & ~rolled_back
+    meaning = meaning_of_rows(numbers.space_id, numbers.position, numbers.row, named, plan)
     versions = _looked_up(plan.meanings.versions, meaning)
     changelog = _changelog_rows(rows, numbers, plan, ids, rolled_back, versions)
     lineages = _looked_up(plan.meanings.lineages, meaning)
-    followed = lineages != NOTHING
+    followed = (lineages != NOTHING) & is_change
     if not followed.any():
         return changelog, _empty(KEYED), _empty(KEY_ERRORS)
     if not followed.all():
@@ -294,7 +296,7 @@ def _rolled_back(rows: pa.RecordBatch, numbers: _Numbers, plan: SegmentPlan) -> 
 
 
 def meaning_of_rows(
-    spaces: Int32s, positions: Int64s, rows: Int64s, changes: Flags, plan: SegmentPlan
+    spaces: Int32s, positions: Int64s, rows: Int64s, wanted: Flags, plan: SegmentPlan
 ) -> Int32s:
     """Return the number of each row's meaning, `NOTHING` where it goes to no table.
 
@@ -304,16 +306,16 @@ def meaning_of_rows(
         Space id of each row.
     positions, rows : int64[n]
         Where each row stands in the segment.
-    changes : bool[n]
-        Whether a row changes a tuple.
+    wanted : bool[n]
+        Whether a row is about a space.
     plan : SegmentPlan
 
     """
     result = np.full(len(spaces), NOTHING, np.int32)
-    wanted = np.flatnonzero(changes)
-    if not len(wanted):
+    about = np.flatnonzero(wanted)
+    if not len(about):
         return result
-    ids, places = np.unique(spaces[wanted], return_inverse=True)
+    ids, places = np.unique(spaces[about], return_inverse=True)
     whole = np.full(len(ids), NOTHING, np.int32)
     divided: list[tuple[int, Int32s, Int64s]] = []
     for number, space_id in enumerate(ids):
@@ -329,9 +331,9 @@ def meaning_of_rows(
         if later:
             starts = np.array([begin for begin, _ in later], np.int64)
             divided.append((number, np.array([one for _, one in later], np.int32), starts))
-    result[wanted] = whole[places]
+    result[about] = whole[places]
     for number, values, starts in divided:
-        own = wanted[places == number]
+        own = about[places == number]
         part = np.searchsorted(starts, own, "right") - 1
         result[own] = np.where(part >= 0, values[part], whole[number])
     return result

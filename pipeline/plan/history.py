@@ -18,6 +18,7 @@ from dataclasses import dataclass, field, replace
 from typing import NamedTuple
 
 from pipeline.plan.control import SpaceChange, SpaceRows
+from pipeline.plan.held_rows import HELD
 from pipeline.plan.position import BEGINNING, LogPosition
 from schemas.space import KeyParts, Space, key_parts
 
@@ -274,6 +275,9 @@ class _Writer:
         elif isinstance(table, Refusal):
             track.reason = table.reason
             self._freeze(key, track, space, base)
+            if track.lineage != NOTHING and table.reason.startswith(HELD):
+                # Rows that are held keep the name of their space.
+                self._mean(key, Meaning(BEGINNING, self._lineages[track.lineage].eras[0].version))
         else:
             track.is_left_out = bool(space.primary_key)
 
