@@ -25,6 +25,9 @@ from schemas.space import KeyParts, Space, key_parts
 NOTHING = -1
 """The schema version, or the lineage, of rows that go to no table."""
 
+IN_SNAPSHOTS = ("memtx", "blackhole")
+"""Engines whose rows a snapshot holds, or that hold none. Vinyl's are in files of its own, and others' may be."""
+
 _ELSEWHERE = -2
 """Stands for the lineage of a space of which the batch has no row."""
 
@@ -350,8 +353,9 @@ class _Writer:
 
     def _is_unread(self, space: Space, place: LogPosition) -> bool:
         """Whether a snapshot defines a space whose rows are not read with it."""
-        is_snapshot = place.segment in self._snapshots
-        return is_snapshot and space.engine == "vinyl" and space.id not in self._vinyl.get(place.segment, ())
+        if place.segment not in self._snapshots or space.engine in IN_SNAPSHOTS:
+            return False
+        return space.id not in self._vinyl.get(place.segment, ())
 
     def _follow(
         self,
