@@ -82,13 +82,12 @@ class Node:
 
     def delete_range(self, space_id: int, begin: Sequence[Any], end: Sequence[Any], at: float = 1.0) -> Node:
         """DELETE_RANGE from some first parts of a key up to others, as Tarantool 3.9 logs it."""
-        keys = {BodyKey.BEGIN_KEY: list(begin), BodyKey.END_KEY: list(end)}
+        keys = {int(BodyKey.BEGIN_KEY): list(begin), int(BodyKey.END_KEY): list(end)}
         return self.row(RequestType.DELETE_RANGE, space_id, keys, at)
 
     def row(self, kind: int, space_id: int, content: Mapping[int, Any], at: float = 1.0) -> Node:
         """Write a row of any type with any body."""
-        body = {BodyKey.SPACE_ID: space_id, **content}
-        packed = msgpack.packb({int(key): value for key, value in body.items()})
+        packed = msgpack.packb({int(BodyKey.SPACE_ID): space_id, **content})
         return self._row(kind, packed, at)
 
     def truncate(self, space_id: int, at: float = 1.0) -> Node:

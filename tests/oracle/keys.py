@@ -68,7 +68,9 @@ def searched(key: bytes, parts: Iterable[Part]) -> tuple[Any, ...]:
 
 def bound_of(key: bytes, parts: Iterable[Part]) -> tuple[Any, ...]:
     """Return where a range of keys begins or ends, as `order_of` does: an array of the first parts of a key."""
-    return order_of(tuple(_part_value(raw, part) for raw, part in zip(mp.split_array(key), parts, strict=False)))
+    return order_of(
+        tuple(_part_value(raw, part) for raw, part in zip(mp.split_array(key), parts, strict=False))
+    )
 
 
 def order_of(key: Iterable[Any]) -> tuple[Any, ...]:

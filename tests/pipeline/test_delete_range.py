@@ -136,7 +136,11 @@ def newest(rows: Iterable[dict[str, Any]]) -> list[dict[str, Any]]:
 def deleted(deployment: Deployment) -> set[tuple[bytes, int]]:
     """Return the keys whose version is a deletion, with the replicaset; a version that is the row is newer."""
     rows = {(row["_key"], abs(row["_replicaset_id"])) for row in deployment.rows("users")}
-    found = {(r["key"], r["replicaset_id"]) for r in newest(deployment.rows("_versions")) if r["state"] == "deleted"}
+    found = {
+        (r["key"], r["replicaset_id"])
+        for r in newest(deployment.rows("_versions"))
+        if r["state"] == "deleted"
+    }
     return found - rows
 
 
@@ -157,7 +161,9 @@ def test_a_range_is_a_delete_of_each_key_that_it_holds(
     deployments = []
     for number, name in enumerate(("ranges", "deletes")):
         sources = {pair.nodes[number].path.name: pair.nodes[number].path for pair in pairs}
-        one = Deployment(tmp_path / f"tables of {name}", sources, replicasets_of(*sources), **POLICIES[policy])
+        one = Deployment(
+            tmp_path / f"tables of {name}", sources, replicasets_of(*sources), **POLICIES[policy]
+        )
         # The logs of both differ in bytes: one batch each for the second.
         one.run(cut if number == 0 else None)
         deployments.append(one)

@@ -18,11 +18,11 @@ SPACE = 600
 
 def update(node: Node, key: Any, operations: Sequence[Any], new: Any, old: Any = None) -> Node:
     content = {BodyKey.KEY: [key], BodyKey.TUPLE: operations, BodyKey.OLD_TUPLE: old, BodyKey.NEW_TUPLE: new}
-    return node.row(RequestType.UPDATE, SPACE, {k: v for k, v in content.items() if v is not None})
+    return node.row(RequestType.UPDATE, SPACE, {int(k): v for k, v in content.items() if v is not None})
 
 
 def upsert(node: Node, tuple_: Any, operations: Sequence[Any], new: Any) -> Node:
-    content = {BodyKey.TUPLE: tuple_, BodyKey.OPS: operations, BodyKey.NEW_TUPLE: new}
+    content = {int(BodyKey.TUPLE): tuple_, int(BodyKey.OPS): operations, int(BodyKey.NEW_TUPLE): new}
     return node.row(RequestType.UPSERT, SPACE, content)
 
 

@@ -1,4 +1,4 @@
-"""Ranges that a real Tarantool 3.9 deleted, over keys of every type: the tables hold what it held, however they are cut."""
+"""Ranges that a real Tarantool 3.9 deleted, over keys of every type: the tables hold what it held, in any cut."""
 
 from __future__ import annotations
 
@@ -83,6 +83,8 @@ def servers() -> list[str]:
 
 
 @pytest.mark.live
-@pytest.mark.parametrize("binary", servers() or [pytest.param("", marks=pytest.mark.skip("no Tarantool 3.9"))])
+@pytest.mark.parametrize(
+    "binary", servers() or [pytest.param("", marks=pytest.mark.skip("no Tarantool 3.9"))]
+)
 def test_a_server_does_what_was_recorded(tmp_path: Path, binary: str) -> None:
     assert ranges.record(tmp_path / "again", binary) == ranges.truths()

@@ -2,8 +2,8 @@
 
     python -m tests.recordings.ranges --server /path/of/tarantool-3.9 --out tests/recordings/3.9
 
-`<out>/ranges` gets the server's directory, with two of its snapshots; `<out>/truth.json` what the server held at the end
-of each log: the exact MessagePack of each tuple in hex, in the order of the primary key, by space.
+`<out>/ranges` gets the server's directory, with two of its snapshots; `<out>/truth.json` what the server held at the
+end of each log: the exact MessagePack of each tuple in hex, in the order of the primary key, by space.
 """
 
 from __future__ import annotations
@@ -28,7 +28,9 @@ def record(directory: Path, binary: str) -> list[Truth]:
         "checkpoint_interval": 0,
         "checkpoint_count": 100,
     }
-    with Tarantool(directory, cfg=cfg, lua="ranges = require('ranges')", lua_path=HERE / "lua", binary=binary) as one:
+    with Tarantool(
+        directory, cfg=cfg, lua="ranges = require('ranges')", lua_path=HERE / "lua", binary=binary
+    ) as one:
         found: list[Truth] = one.eval("return {ranges.play()}")[0]
     snapshots = sorted(directory.glob("*.snap"))
     for path in (*snapshots[1:6], *snapshots[7:]):

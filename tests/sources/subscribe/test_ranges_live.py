@@ -30,7 +30,7 @@ def test_a_stream_goes_on_past_ranges(tmp_path: Path, binary: str) -> None:
             for _ in range(2):
                 master.eval(LOAD)
                 lsn = master.eval("return box.info.lsn")
-                await_until(lambda: replicaset.spool.vclock.get(1) == lsn, f"lsn {lsn} in the spool")  # noqa: B023
+                await_until(lambda: replicaset.spool.vclock == {1: lsn}, f"lsn {lsn} in the spool")  # noqa: B023
         tuples = master.eval(
             "local t = {} for _, one in box.space.load:pairs() do "
             "table.insert(t, (string.hex(require('msgpack').encode(one)))) end return {t}"
