@@ -54,7 +54,8 @@ def held_reasons(rows: pa.RecordBatch, headers: Headers, places: NDArray[np.intp
     of_user = (headers.space_id > SYSTEM_ID_MAX) & (headers.group_id != GROUP_LOCAL)
     changes = of_user & (codes > RequestType.SELECT) & (codes <= DML_MAX)
     found = {
-        int(i): _unknown(int(codes[i])) for i in _firsts(changes & ~_is_followed(codes), headers, places)
+        int(i): unfollowed(type_name(int(codes[i])))
+        for i in _firsts(changes & ~_is_followed(codes), headers, places)
     }
     ranges = np.flatnonzero(changes & (codes == RequestType.DELETE_RANGE))
     if len(ranges):
@@ -89,9 +90,9 @@ def _is_followed(codes: NDArray[np.int32]) -> NDArray[np.bool_]:
     return found
 
 
-def _unknown(code: int) -> str:
-    name = type_name(code)
-    if code == RequestType.INSERT_ARROW:
+def unfollowed(name: str) -> str:
+    """Return why a space cannot be followed past a row, by the name of the row's type."""
+    if name == RequestType.INSERT_ARROW.name:
         return f"{HELD}: {name}: rows in Arrow batches, as engine memcs writes them, are not decoded"
     return f"{HELD}: {name}: a type of row that this version does not know"
 
