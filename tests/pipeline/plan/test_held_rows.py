@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import msgpack
+import pyarrow as pa
 import pytest
 
+from pipeline.plan.held_rows import has_held
 from pipeline.plan.history import NOTHING
 from pipeline.plan.summary import control_rows, headers_of
 from schemas.iproto import BodyKey
@@ -115,3 +118,23 @@ def test_refusals_are_logged_once(caplog: pytest.LogCaptureFixture) -> None:
     told = [record.getMessage() for record in caplog.records]
     assert len([one for one in told if "space s600 is refused" in one and "TYPE_19" in one]) == 1
     assert len([one for one in told if "only logged: TYPE_23" in one]) == 1
+
+
+def test_a_generation_follows_it_again() -> None:
+    """So does a heal, which is a generation that may lie behind the tables."""
+    planner, _ = planned(txn(1, other("TYPE_19", 600)))
+    assert 600 in planner.state.replicasets[logs.A].refused
+    rows = (register(1, A1), define(600, "s600"), index(600), define(601, "s601"), index(601), put(600, 9))
+    snapshot = replace(Piece(logs.batch(txn(0, *rows))), is_snapshot=True, vclock={1: 20})
+    plan = planner.batch(snapshot)
+    assert plan.history.refusals == ()
+    assert plan.history.meanings[1, 600][-1].lineage != NOTHING
+    assert planner.state.replicasets[logs.A].refused == {}
+
+
+@pytest.mark.parametrize("name", [*HELD, None])
+def test_rows_that_are_applied_again_are_looked_at_too(name: str | None) -> None:
+    ranges = other("DELETE_RANGE", begin_key=[1], end_key=[])
+    rows = [put(512, 1), ranges, other("TYPE_19", 400), *([HELD[name][0]] if name is not None else [])]
+    table = pa.Table.from_batches([logs.batch(txn(1, *rows))])
+    assert has_held(table) == (name is not None)
