@@ -32,6 +32,7 @@ from jobs.cli import parser, run
 from jobs.session import spark_session
 from pipeline.inputs import server_of
 from pipeline.plan.control import SpaceChange, follow
+from pipeline.plan.held_rows import FOLLOWED, unfollowed
 from pipeline.plan.history import History, Lineage, SchemaVersion, history_of
 from pipeline.plan.position import LogPosition
 from pipeline.plan.router import router_of
@@ -40,13 +41,15 @@ from pipeline.plan.tables import CHANGES, check_space, layout_of, type_options
 from pipeline.source_options import stream_options
 from pipeline.state import State
 from schemas.errors import UnsupportedError, WarehouseError
-from schemas.iproto import SystemSpace
+from schemas.iproto import SYSTEM_ID_MAX, SystemSpace
 from sources.xlog.follow import Follower
 from sources.xlog.options import parse_options
 from tables import epochs
 from tables.warehouse import Warehouse
 from udfs.history import RESULT_SPARK, ROW_COLUMNS, history_arrow
+from udfs.key_order import directions_of
 from udfs.keys import key_columns
+from udfs.range_columns import bound_columns, place_column
 from udfs.tuple_format import TupleFormat, format_of
 from udfs.tuples import tuple_columns
 from udfs.update_rules import LATEST, Rules, rules_of
@@ -99,13 +102,20 @@ class Definitions:
 
 def definitions_of(log: DataFrame, config: Config) -> Definitions:
     """Return how spaces were defined over the whole log."""
-    rows = log.where(F.col("space_id").isin([int(one) for one in CONTROL])).orderBy(*ORDER).collect()
+    controls = F.col("space_id").isin([int(one) for one in CONTROL])
+    rows = log.where(controls | _is_held()).orderBy(*ORDER).collect()
     changes = {}
     for replicaset_id in {row.replicaset_id for row in rows}:
         own = [row for row in rows if row.replicaset_id == replicaset_id]
         snapshots = frozenset(row.segment for row in own if row.file.endswith(".snap"))
         changes[replicaset_id] = follow({}, {}, map(_control, own), snapshots).changes
     return Definitions(history_of({}, changes, router_of(config.spaces, check_space)), changes)
+
+
+def _is_held() -> Column:
+    """Return whether a row is one that its space cannot be followed past."""
+    followed = [one.name for one in FOLLOWED]
+    return (F.col("space_id") > SYSTEM_ID_MAX) & ~F.col("type").isin(followed)
 
 
 def _control(row: Any) -> ControlRow:
@@ -125,6 +135,7 @@ def _control(row: Any) -> ControlRow:
         operations=operations,
         body=body,
         timestamp=row.timestamp,
+        held=unfollowed(row.type) if row.space_id > SYSTEM_ID_MAX else None,
     )
 
 
@@ -164,7 +175,7 @@ def history(warehouse: Warehouse, config: Config, table: str) -> DataFrame:
     rules = rules_by_replicaset(rows, config)
     formats = [format_of(one.space, rules.get(one.replicaset_id, LATEST)) for one in versions]
     ends = _ends(found, lineages)
-    made = _folded(_with_ends(_keyed(rows, versions), ends), formats)
+    made = _folded(_with_ranges(_with_ends(_keyed(rows, versions), ends), rows, versions), formats)
     return _shown(made, versions, config)
 
 
@@ -301,6 +312,34 @@ def _with_ends(rows: DataFrame, ends: Sequence[tuple[int, SpaceChange]]) -> Data
             F.lit(values.get(name)).cast(kinds[name]).alias(name) for name in rows.columns if name not in KEYS
         ]
         result = result.unionByName(rows.where(before).select(*KEYS).distinct().select(*KEYS, *others))
+    return result
+
+
+def _with_ranges(rows: DataFrame, log: DataFrame, versions: Sequence[SchemaVersion]) -> DataFrame:
+    """Return the rows with a DELETE of each key that was there before a DELETE_RANGE that holds it."""
+    ranges = log.where(F.col("type") == "DELETE_RANGE")
+    if ranges.isEmpty():
+        return rows
+    bounds = bound_columns([one.space for one in versions])(F.col("body"), F.col("layout"))
+    ranges = ranges.withColumn("_bounds", bounds).withColumn("type", F.lit("DELETE"))
+    keys = rows.groupBy(*KEYS).agg(F.min(F.struct(*ORDER)).alias("_first"))
+    result = rows
+    # Nearly always all definitions order their keys alike.
+    for directions in dict.fromkeys(directions_of(one.space) for one in versions):
+        layouts = [i for i, one in enumerate(versions) if directions_of(one.space) == directions]
+        own = ranges.where(F.col("layout").isin(layouts)).withColumnRenamed("replicaset_id", "_of")
+        begin, end, place = F.col("_bounds.begin"), F.col("_bounds.end"), F.col("_place")
+        held = (place >= begin) & ((F.length(end) == 0) | (place < end))
+        held = held & (F.col("_of") == F.col("replicaset_id")) & (F.struct(*ORDER) > F.col("_first"))
+        placed = keys.withColumn("_place", place_column(directions)(F.col("_key")))
+        hits = placed.join(F.broadcast(own), held)
+        kinds = dict(rows.dtypes)
+        nothing = ("tuple", "operations", "index_base")
+        columns = [
+            (F.lit(None) if name in nothing else F.col(name)).cast(kinds[name]).alias(name)
+            for name in rows.columns
+        ]
+        result = result.unionByName(hits.select(*columns))
     return result
 
 

@@ -25,6 +25,7 @@ import pyarrow.compute as pc
 from pipeline.changelog.divergence import KNOWN
 from pipeline.changelog.rows import CHANGELOG_ARROW, COMMITTED
 from pipeline.plan.control import space_of_row
+from pipeline.plan.held_rows import has_held
 from pipeline.plan.segment import LogSegment
 from pipeline.plan.summary import CONTROL_SPACES, Summary
 from pipeline.plan.tables import CHANGES
@@ -141,17 +142,32 @@ def healing_of(
             **where,
             advice="take a new one: box.snapshot()",
         )
+    if has_held(_of_spaces(rows, spaces)):
+        raise UnsupportedError(
+            "there are rows since the snapshot that cannot be followed",
+            **where,
+            advice="take a new one: box.snapshot()",
+        )
     later = rows.filter(pc.is_in(rows["type"], pa.array(CHANGES)))
     closed, left = _divergences(tables, one, covered)
     lost = _is_lost(later, one, [*closed, *left], read_log)
     opened_ = _lost_ranges(later.filter(pa.array(lost)), one, [*closed, *left], left)
     later = later.filter(pa.array(~lost))
+    later = _of_spaces(later, spaces)
     if spaces is not None:
-        later = later.filter(pc.is_in(later["space_id"], pa.array(sorted(spaces), pa.int32())))
         closed, left, opened_ = [], [*left, *closed, *opened_], []
     numbers = later.group_by(["space_id", "type"]).aggregate([([], "count_all")]).to_pylist()
     counts = {(row["space_id"], row["type"]): row["count_all"] for row in numbers}
     return Healing(one.uuid, (later,), counts, closed, left, opened_, spaces)
+
+
+def _of_spaces(rows: pa.Table, spaces: frozenset[int] | None) -> pa.Table:
+    """Return the rows of some spaces, of all by default."""
+    return (
+        rows
+        if spaces is None
+        else rows.filter(pc.is_in(rows["space_id"], pa.array(sorted(spaces), pa.int32())))
+    )
 
 
 def _has_control(rows: pa.Table, spaces: frozenset[int] | None) -> bool:

@@ -99,7 +99,7 @@ def rebuild_of(tables: OpenTables, state: State, config: Config, space: str, pol
     )
     rebuild, cache = Rebuild(encoding), FileCache()
     for keys in _contended_keys(tables, table):
-        versions = find_versions([BaseRequest(0, keys, frozenset(), True, True)], files, cache)
+        versions = find_versions([BaseRequest(0, keys, {}, True, True)], files, cache)
         again = resolve_again(versions.entries, plan, EXAMPLES - len(rebuild.examples))
         lost = KEY_ERRORS.empty_table()
         rebuild.results.append(encoded(again.resolved, lost, versions.files, (encoding,), plan))

@@ -21,6 +21,7 @@ class RequestType(IntEnum):
     UPSERT = 9
     NOP = 12
     INSERT_ARROW = 17
+    DELETE_RANGE = 18
     RAFT = 30
     RAFT_PROMOTE = 31
     RAFT_DEMOTE = 32
@@ -45,6 +46,9 @@ class Command(IntEnum):
     ID = 0x49
     CLUSTER_INFO = 0x78  # of `jobs/relay.py` alone: docs/formats.md
 
+
+TYPE_ADMIN = int(Command.PING)
+"""Types from this on are requests and answers of the protocol, and no rows of a log."""
 
 TYPE_ERROR = 0x8000
 """An answer of this type plus a code is an error (`IPROTO_TYPE_ERROR`)."""
@@ -81,6 +85,9 @@ class BodyKey(IntEnum):
     TUPLE_META = 0x2A
     OLD_TUPLE = 0x2C
     NEW_TUPLE = 0x2D
+    ARROW = 0x36  # of INSERT_ARROW: Arrow IPC in an extension
+    BEGIN_KEY = 0x37  # of DELETE_RANGE
+    END_KEY = 0x38
     TERM = 0x53
 
 
@@ -133,7 +140,7 @@ class RowFlag(IntFlag):
 
 
 class SystemSpace(IntEnum):
-    """Ids of the system spaces that the aggregator reads."""
+    """Ids of the system spaces that logs have rows of."""
 
     VINYL_DEFERRED_DELETE = 257
     SCHEMA = 272
@@ -149,7 +156,15 @@ class SystemSpace(IntEnum):
     TRIGGER = 328
     TRUNCATE = 330
     SPACE_SEQUENCE = 340
+    FK_CONSTRAINT = 356
+    CK_CONSTRAINT = 364
+    FUNC_INDEX = 372
+    GC_CONSUMERS = 388
+    RECOVERY_POINT = 396
 
+
+DML_MAX = int(RequestType.RAFT) - 1
+"""Types above SELECT up to this are, or will be, changes of spaces: the next free ones are from 19 on."""
 
 SYSTEM_ID_MAX = 511
 """Spaces with an id up to this are Tarantool's own (`BOX_SYSTEM_ID_MAX`)."""
@@ -164,6 +179,9 @@ GROUP_CLUSTER = 2
 """The replication group of `_cluster`'s own changes. Proposed by document 001; no server of Tarantool writes it."""
 
 
+_UNKNOWN = "TYPE_"
+
+
 def type_name(code: int) -> str:
     """Return the name that the column `type` shows for a request type.
 
@@ -172,11 +190,16 @@ def type_name(code: int) -> str:
     try:
         return RequestType(code).name
     except ValueError:
-        return f"TYPE_{code}"
+        return f"{_UNKNOWN}{code}"
+
+
+def is_unknown(name: str) -> bool:
+    """Return whether a name is that of a type that is not in `RequestType`."""
+    return name.startswith(_UNKNOWN)
 
 
 def type_code(name: str) -> int:
     """Return the request type behind a name that `type_name` gives."""
-    if name.startswith("TYPE_"):
-        return int(name.removeprefix("TYPE_"))
+    if is_unknown(name):
+        return int(name.removeprefix(_UNKNOWN))
     return int(RequestType[name])

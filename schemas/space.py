@@ -49,6 +49,8 @@ class KeyPart:
         Id in `_collation`; None (or 3, `none`/`binary` by version) compares bytes.
     is_nullable : bool
         Never true for a primary key.
+    is_descending : bool
+        Whether the index orders the part from its greatest value to its least (`sort_order`, from 3.x on).
 
     """
 
@@ -57,6 +59,7 @@ class KeyPart:
     path: str = ""
     collation: int | None = None
     is_nullable: bool = False
+    is_descending: bool = False
 
 
 @dataclass(frozen=True)
@@ -121,7 +124,7 @@ def field_of(position: int, definition: Mapping[str, Any] | Sequence[Any]) -> Fi
 
 
 def part_of(definition: Mapping[str, Any] | Sequence[Any]) -> KeyPart:
-    """Return one part of an index: `{field=, type=, path=, collation=}`, or `[field, type]`."""
+    """Return one part of an index: `{field=, type=, path=, collation=, sort_order=}`, or `[field, type]`."""
     if isinstance(definition, Mapping):
         return KeyPart(
             int(definition["field"]),
@@ -129,6 +132,7 @@ def part_of(definition: Mapping[str, Any] | Sequence[Any]) -> KeyPart:
             str(definition.get("path", "")),
             definition.get("collation"),
             bool(definition.get("is_nullable", False)),
+            definition.get("sort_order") == "desc",
         )
     return KeyPart(int(definition[0]), field_type(str(definition[1])))
 

@@ -71,9 +71,27 @@ class Fold:
         return Version(self._tuple, self.global_id, self.lsn, self.timestamp, self.created, self.layout)
 
     def apply(
+        self,
+        row: Change | tuple[str, bytes | None, bytes | None, int | None, int, int, int | None, int],
+        new: bytes | None = None,
+    ) -> None:
+        """Apply one row; what cannot be applied goes to `faults`.
+
+        Parameters
+        ----------
+        row : Change
+        new : bytes, optional
+            The tuple that the row's server logged as the result of an UPDATE or UPSERT (`wal_ext`). It is what the
+            server has: where the row gives another one here, it holds, and `faults` names the difference.
+
+        """
+        self._apply(row)
+        if new is not None:
+            self._compare(row, new)
+
+    def _apply(
         self, row: Change | tuple[str, bytes | None, bytes | None, int | None, int, int, int | None, int]
     ) -> None:
-        """Apply one row; what cannot be applied goes to `faults`."""
         kind, data, operations, index_base, global_id, lsn, timestamp, layout = row
         if not self.is_present and kind in ("UPDATE", "DELETE"):
             return
@@ -91,6 +109,10 @@ class Fold:
         except (TupleError, UnsupportedError) as error:
             self._fail(global_id, lsn, error)
             return
+        self._count(kind, global_id, lsn, timestamp, layout)
+
+    def _count(self, kind: str, global_id: int, lsn: int, timestamp: int | None, layout: int) -> None:
+        """Note a row that counts."""
         begins = not self.is_present and kind != "DELETE"
         # What was deleted before does not hold back the time of a new life: whether it is still known must
         # not matter, since a batch may begin between the two.
@@ -100,6 +122,24 @@ class Fold:
         if begins:
             self.is_present, self.created = True, timestamp
         self.global_id, self.lsn, self.layout, self.is_changed = global_id, lsn, layout, True
+
+    def _compare(
+        self,
+        row: Change | tuple[str, bytes | None, bytes | None, int | None, int, int, int | None, int],
+        new: bytes,
+    ) -> None:
+        """Take the tuple that the server logged where it is not the one that the row gave."""
+        kind, _, _, _, global_id, lsn, timestamp, layout = row
+        own = self.version.tuple if self.is_present and not self.is_unfit else None
+        if own == new:
+            return
+        reason = _difference(own, new)
+        if self.faults and (self.faults[-1].global_id, self.faults[-1].lsn) == (global_id, lsn):
+            reason = self.faults.pop().reason
+        text = f"{kind}: not the new tuple that the log has, which is taken: {reason}"
+        self.faults.append(Fault(global_id, lsn, None, text))
+        self._count(kind, global_id, lsn, timestamp, layout)
+        self._tuple, self._fields, self.is_unfit = new, None, False
 
     def _fail(self, global_id: int, lsn: int, error: AggregatorError) -> None:
         self._tuple = self.version.tuple
@@ -128,6 +168,20 @@ class Fold:
             return True
         self._tuple = apply_upsert(old, _given(kind, data), operations, index_base, fmt)
         return self._tuple is not old
+
+
+def _difference(own: bytes | None, new: bytes) -> str:
+    """Return in words how a tuple differs from the one that the server has."""
+    if own is None:
+        return "there is no tuple here"
+    try:
+        mine, theirs = split(own), split(new)
+    except TupleError as error:
+        return error.reason
+    place = next((i for i, (a, b) in enumerate(zip(mine, theirs, strict=False)) if a != b), None)
+    if place is None:
+        return f"{len(mine)} fields here, {len(theirs)} there"
+    return f"field {place + 1} is {mine[place].hex()} here, {theirs[place].hex()} there"
 
 
 def _given(kind: str, value: bytes | None) -> bytes:

@@ -2,7 +2,7 @@
 
 A canonical key is a MessagePack array of the parts, so it can be read; what the parts look like is said in
 `udfs.kernels.canonical`. It is taken from a tuple by the field numbers and JSON paths of the primary key, or from
-the `key` array of a DELETE or UPDATE. Not here: secondary indexes, and the order of keys.
+the `key` array of a DELETE or UPDATE. Not here: secondary indexes, the order of keys (`udfs.key_order`).
 """
 
 from __future__ import annotations
@@ -29,6 +29,7 @@ from udfs.kernels.keys import (
     NO_DEFINITION,
     NOT_ARRAY,
     NOT_MSGPACK,
+    PREFIX,
     WRONG_COUNT,
     WRONG_TYPE,
     Parts,
@@ -148,13 +149,24 @@ def canonical_keys_by(
     data: pa.Array, plan: KeyPlan, which: pa.Array | int = 0, from_tuple: pa.Array | bool = True
 ) -> pa.StructArray:
     """Return canonical keys by a plan that is already made; otherwise as `canonical_keys`."""
+    return _canonical(data, plan, which, _flags(from_tuple, len(data)))
+
+
+def canonical_prefixes(data: pa.Array, plan: KeyPlan, which: pa.Array | int = 0) -> pa.StructArray:
+    """Return arrays of the first parts of keys, any number of them, in canonical form; as `canonical_keys_by`."""
+    return _canonical(data, plan, which, np.full(len(data), PREFIX, np.uint8))
+
+
+def _canonical(
+    data: pa.Array, plan: KeyPlan, which: pa.Array | int, sources: NDArray[np.uint8]
+) -> pa.StructArray:
     flat = flatten(data, OVERREAD)
     rows = len(data)
     index = indexes(which, rows)
     room = int(flat.offsets[-1] - flat.offsets[0]) + rows * (6 + canonical.GROWTH * plan.longest)
     out, ends = np.empty(room, np.uint8), np.zeros(rows + 1, np.int32)
     errors = np.zeros((3, rows), np.int32)
-    keys(flat.data, flat.offsets, flat.nulls, _flags(from_tuple, rows), index, plan.parts, out, ends, errors)
+    keys(flat.data, flat.offsets, flat.nulls, sources, index, plan.parts, out, ends, errors)
     bad = np.flatnonzero(errors[0])
     faults = np.stack([*errors[:, bad], index[bad]], axis=1).astype(np.int32).view(np.uint8)
     present = (errors[0] == 0) & (flat.nulls == 0)

@@ -10,11 +10,15 @@ Pure.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from datetime import datetime
 from typing import Any
 
 import msgpack
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+from numpy.typing import NDArray
 
 from schemas.iproto import GROUP_CLUSTER, SystemSpace
 from udfs.cluster_replace import AGGREGATOR, OWN_REPLICASET, Member
@@ -76,3 +80,20 @@ def _row(lsn: int, member: Member | None, own: Member, epoch: int, now: datetime
         "space": None if member is None else PLACE,
         "tuple": None if member is None else packed(member),
     }
+
+
+def without_registrations(rows: pa.RecordBatch, spaces: NDArray[np.int32]) -> Mapping[str, pa.Array]:
+    """Return the columns of rows, with a NOP for each row of a source's `_cluster`.
+
+    Document 001: the vclock follows, the change is the aggregator's own (`cluster_rows`). The
+    space id stays: it says why the row is a NOP.
+    """
+    columns = dict(zip(rows.schema.names, rows.columns, strict=True))
+    is_cluster = spaces == SystemSpace.CLUSTER
+    if not is_cluster.any():
+        return columns
+    mask = pa.array(is_cluster)
+    columns["type"] = pc.if_else(mask, pa.scalar("NOP"), columns["type"])
+    for name in ("key", "tuple", "operations", "body"):
+        columns[name] = pc.if_else(mask, pa.scalar(None, pa.binary()), columns[name])
+    return columns

@@ -15,13 +15,15 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 from pyspark.sql.pandas.types import to_arrow_schema
 
+from pipeline.changelog.bodies import new_tuples, with_ranges
+from pipeline.changelog.cluster_rows import without_registrations
 from pipeline.changelog.segment_plan import SegmentPlan
 from pipeline.plan.history import NOTHING
 from pipeline.plan.position import BEGINNING, index_of
 from pipeline.plan.summary import LIMBO_TYPES, LOCAL_ID
 from pipeline.plan.tables import CHANGES
 from pipeline.plan.unknown import reason_of
-from schemas.iproto import GROUP_LOCAL, SystemSpace
+from schemas.iproto import GROUP_LOCAL, SYSTEM_ID_MAX
 from schemas.tables import CHANGELOG, PENDING
 from udfs.kernels.lives import DELETE, OPERATION, PUT
 from udfs.keys import canonical_keys_by
@@ -43,14 +45,18 @@ KEYED = pa.schema(
         ("tuple", pa.binary()),
         ("operations", pa.binary()),
         ("index_base", pa.int32()),
+        ("new_tuple", pa.binary()),
         ("global_id", pa.int64()),
         ("lsn", pa.int64()),
         ("timestamp", pa.timestamp("us", tz="UTC")),
     ]
 )
 """Rows that change tuples, in the order of the log. `type` is an index in `CHANGES`; `meaning` numbers the row's
-meaning (`pipeline.changelog.segment_plan.Meanings`); `timestamp` is null for rows of a snapshot, which have no usable
-time."""
+meaning (`pipeline.changelog.segment_plan.Meanings`); `new_tuple` is what the row's server logged as its result, of an
+UPDATE or UPSERT (`wal_ext`); `timestamp` is null for rows of a snapshot, which have no usable time.
+
+A DELETE_RANGE has no key: `tuple` and `operations` are the first parts of keys, in canonical form, between which it
+deletes."""
 
 KEY_ERRORS = pa.schema(
     [
@@ -66,10 +72,10 @@ KEY_ERRORS = pa.schema(
 READ_BEFORE = pa.schema([("replica_id", pa.int32()), ("lsn", pa.int64()), ("hash", pa.int64())])
 """Rows of registered instances that were read before."""
 
-ACTIONS = np.array([PUT, PUT, OPERATION, OPERATION, DELETE], np.int8)
-"""What a row of each of `CHANGES` does."""
+ACTIONS = np.array([PUT, PUT, OPERATION, OPERATION, DELETE, DELETE], np.int8)
+"""What a row of each of `CHANGES` does to a key."""
 
-INSERT, REPLACE, UPDATE, UPSERT, DELETED = range(len(CHANGES))
+INSERT, REPLACE, UPDATE, UPSERT, DELETED, DELETED_RANGE = range(len(CHANGES))
 _LIMBO = pa.array(LIMBO_TYPES)
 
 Flags = NDArray[np.bool_]
@@ -271,17 +277,19 @@ def _settled_rows(
         global_ids = np.where(numbers.is_local, own, global_ids)
     ids = pa.array(global_ids, pa.int64(), mask=global_ids == UNKNOWN)
     types = _change_types(rows)
-    changes = (types >= 0) & ~numbers.is_local & ~rolled_back
-    meaning = meaning_of_rows(numbers.space_id, numbers.position, numbers.row, changes, plan)
+    # A row whose type is not known goes to no table, and is named after its space all the same.
+    is_change = types >= 0
+    named = (is_change | (numbers.space_id > SYSTEM_ID_MAX)) & ~numbers.is_local & ~rolled_back
+    meaning = meaning_of_rows(numbers.space_id, numbers.position, numbers.row, named, plan)
     versions = _looked_up(plan.meanings.versions, meaning)
-    named = versions
+    names = versions
     if plan.meanings.early.any():
         # A row that comes before the definition has no name, on which side of a cut the definition ever is.
         is_early = (meaning != NOTHING) & plan.meanings.early[meaning]
-        named = np.where(is_early, np.int32(NOTHING), versions)
-    changelog = _changelog_rows(rows, numbers, plan, ids, rolled_back, named)
+        names = np.where(is_early, np.int32(NOTHING), versions)
+    changelog = _changelog_rows(rows, numbers, plan, ids, rolled_back, names)
     lineages = _looked_up(plan.meanings.lineages, meaning)
-    followed = lineages != NOTHING
+    followed = (lineages != NOTHING) & is_change
     if not followed.any():
         return changelog, _empty(KEYED), _empty(KEY_ERRORS)
     if not followed.all():
@@ -326,7 +334,7 @@ def _rolled_back(rows: pa.RecordBatch, numbers: _Numbers, plan: SegmentPlan) -> 
 
 
 def meaning_of_rows(
-    spaces: Int32s, positions: Int64s, rows: Int64s, changes: Flags, plan: SegmentPlan
+    spaces: Int32s, positions: Int64s, rows: Int64s, wanted: Flags, plan: SegmentPlan
 ) -> Int32s:
     """Return the number of each row's meaning, `NOTHING` where it goes to no table.
 
@@ -336,16 +344,16 @@ def meaning_of_rows(
         Space id of each row.
     positions, rows : int64[n]
         Where each row stands in the segment.
-    changes : bool[n]
-        Whether a row changes a tuple.
+    wanted : bool[n]
+        Whether a row is about a space.
     plan : SegmentPlan
 
     """
     result = np.full(len(spaces), NOTHING, np.int32)
-    wanted = np.flatnonzero(changes)
-    if not len(wanted):
+    about = np.flatnonzero(wanted)
+    if not len(about):
         return result
-    ids, places = np.unique(spaces[wanted], return_inverse=True)
+    ids, places = np.unique(spaces[about], return_inverse=True)
     whole = np.full(len(ids), NOTHING, np.int32)
     divided: list[tuple[int, Int32s, Int64s]] = []
     for number, space_id in enumerate(ids):
@@ -361,9 +369,9 @@ def meaning_of_rows(
         if later:
             starts = np.array([begin for begin, _ in later], np.int64)
             divided.append((number, np.array([one for _, one in later], np.int32), starts))
-    result[wanted] = whole[places]
+    result[about] = whole[places]
     for number, values, starts in divided:
-        own = wanted[places == number]
+        own = about[places == number]
         part = np.searchsorted(starts, own, "right") - 1
         result[own] = np.where(part >= 0, values[part], whole[number])
     return result
@@ -390,7 +398,7 @@ def _changelog_rows(
         "layout": pa.array(versions, pa.int32(), mask=versions == NOTHING),
         "hash": row_hashes(rows),
     }
-    without = _without_registrations(rows, numbers.space_id)
+    without = without_registrations(rows, numbers.space_id)
     arrays = [columns[f.name] if f.name in columns else without[f.name] for f in CHANGELOG_ARROW]
     return pa.RecordBatch.from_arrays(arrays, schema=CHANGELOG_ARROW)
 
@@ -403,23 +411,6 @@ def _chosen(values: list[str], index: NDArray[np.int8] | Int32s) -> pa.Array:
     return pa.array(texts, pa.string()).take(pa.array(index, mask=index < 0))
 
 
-def _without_registrations(rows: pa.RecordBatch, spaces: Int32s) -> Mapping[str, pa.Array]:
-    """Return the columns of rows, with a NOP for each row of a source's `_cluster`.
-
-    Document 001: the vclock follows, the change is the aggregator's own (`pipeline.changelog.cluster_rows`). The
-    space id stays: it says why the row is a NOP.
-    """
-    columns = dict(zip(rows.schema.names, rows.columns, strict=True))
-    is_cluster = spaces == SystemSpace.CLUSTER
-    if not is_cluster.any():
-        return columns
-    mask = pa.array(is_cluster)
-    columns["type"] = pc.if_else(mask, pa.scalar("NOP"), columns["type"])
-    for name in ("key", "tuple", "operations", "body"):
-        columns[name] = pc.if_else(mask, pa.scalar(None, pa.binary()), columns[name])
-    return columns
-
-
 def _keyed_rows(
     rows: pa.RecordBatch,
     types: NDArray[np.int8],
@@ -428,13 +419,14 @@ def _keyed_rows(
     ids: pa.Array,
     plan: SegmentPlan,
 ) -> tuple[pa.RecordBatch, pa.RecordBatch]:
-    tuples = rows.column("tuple")
+    is_operation, is_range = ACTIONS[types] == OPERATION, types == DELETED_RANGE
+    tuples, operations, range_error = with_ranges(rows, is_range, versions, plan.meanings.keys)
     from_tuple: pa.Array | bool = True
     has_key = (types == UPDATE) | (types == DELETED)
-    data = tuples
+    data = rows.column("tuple")
     if has_key.any():
         from_tuple = pa.array(~has_key)
-        data = pc.if_else(from_tuple, tuples, rows.column("key"))
+        data = pc.if_else(from_tuple, rows.column("tuple"), rows.column("key"))
     keys = canonical_keys_by(data, plan.meanings.keys, pa.array(versions), from_tuple)
     stamps = rows.column("timestamp")
     if plan.is_snapshot:
@@ -443,6 +435,8 @@ def _keyed_rows(
     if key.null_count + error.null_count != len(error):
         lacks = pc.and_(pc.is_null(key), pc.is_null(error))
         error = pc.if_else(lacks, pa.scalar("the row has no key"), error)
+    if range_error is not None:
+        error = pc.if_else(pa.array(is_range), range_error, error)
     keyed = pa.RecordBatch.from_arrays(
         [
             pa.array(meaning),
@@ -450,8 +444,9 @@ def _keyed_rows(
             pa.repeat(pa.scalar(plan.is_snapshot), rows.num_rows),
             key,
             tuples,
-            rows.column("operations"),
+            operations,
             rows.column("index_base"),
+            new_tuples(rows, is_operation),
             ids,
             rows.column("lsn"),
             stamps,

@@ -17,6 +17,7 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 from numpy.typing import NDArray
 from pyspark import TaskContext
 from pyspark.sql import SparkSession
@@ -112,6 +113,7 @@ class DistributedExecutor:
         keyed, weights = [], []
         for sample in self._samples:
             found = segment_rows(sample.rows, work.segments[sample.segment]).keyed
+            found = found.filter(pc.is_valid(found["key"]))  # a DELETE_RANGE has none
             keyed.append(found)
             weights.append(np.full(found.num_rows, sample.weight))
         rows = pa.Table.from_batches(keyed) if keyed else None

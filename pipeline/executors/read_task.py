@@ -6,12 +6,15 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
+from numpy.typing import NDArray
 
 from pipeline.changelog.divergence import Divergence
 from pipeline.changelog.known_rows import divergences_of
 from pipeline.changelog.rows import (
     CHANGELOG_ARROW,
+    DELETED_RANGE,
     KEY_ERRORS,
     KEYED,
     PENDING_ARROW,
@@ -191,6 +194,7 @@ class _ReadTask:
         self._held, self._held_bytes = [], 0
         tables = self._work.reduce.tables_of(rows["meaning"].to_numpy())
         buckets = self._work.ranges.of(tables, _whole(rows["key"]))
+        rows, buckets = _with_ranges(rows, tables, buckets, self._work.ranges)
         for cell in cells_by_bucket(rows, buckets, (self._number << 24) + self._cells):
             self._cells += 1
             yield cell
@@ -210,6 +214,22 @@ class _ReadTask:
 
 def _writer(place: Place, table: str, schema: pa.Schema) -> FileWriter:
     return FileWriter(place, table, schema, LOW_CARDINALITY[table])
+
+
+def _with_ranges(
+    rows: pa.Table, tables: NDArray[np.int32], buckets: NDArray[np.int32], ranges: KeyRanges
+) -> tuple[pa.Table, NDArray[np.int32]]:
+    """Return rows with a DELETE_RANGE once for each bucket that has keys of its table, and the bucket of each."""
+    types = rows["type"].to_numpy()
+    places = np.flatnonzero(types == DELETED_RANGE)
+    if not len(places):
+        return rows, buckets
+    copies = [(int(place), bucket) for place in places for bucket in ranges.buckets_of(int(tables[place]))]
+    others = np.flatnonzero(types != DELETED_RANGE)
+    both = np.concatenate([others, np.array([place for place, _ in copies], np.int64)])
+    numbers = np.concatenate([buckets[others], np.array([bucket for _, bucket in copies], np.int32)])
+    order = np.argsort(both, kind="stable")
+    return rows.take(pa.array(both[order])).combine_chunks(), numbers[order]
 
 
 def _whole(column: pa.ChunkedArray) -> pa.Array:

@@ -31,7 +31,7 @@ SYSTEM_FIELDS: dict[int, tuple[str, ...]] = {
 }
 """Field names of the control spaces (`src/box/bootstrap.snap`), for operations that use them."""
 
-ChangeKind = Literal["defined", "truncated", "dropped", "renewed"]
+ChangeKind = Literal["defined", "truncated", "dropped", "renewed", "held"]
 
 
 @dataclass(frozen=True)
@@ -70,11 +70,13 @@ class SpaceChange:
     space_id : int
     kind : str
         `defined` (created, or its definition changed), `truncated` (its primary index dropped, too), `dropped`, or
-        `renewed`: a snapshot behind a hole says anew what it holds.
+        `renewed`: a snapshot behind a hole says anew what it holds; or `held`: it cannot be followed past the row.
     rows : SpaceRows
         The definition after the event; before it where the space is dropped.
     replica_id, lsn, timestamp
         Of the row.
+    reason : str or None
+        Why it is `held`.
 
     """
 
@@ -85,6 +87,7 @@ class SpaceChange:
     replica_id: int | None
     lsn: int | None
     timestamp: datetime | None = None
+    reason: str | None = None
 
 
 @dataclass(frozen=True)
@@ -142,7 +145,10 @@ class _Follower:
         self.emptied: list[tuple[LogPosition, int]] = []
 
     def take(self, row: ControlRow, *, in_snapshot: bool) -> None:
-        if row.space_id == SystemSpace.CLUSTER:
+        if row.held is not None:
+            if row.space_id in self.spaces:
+                self._change(row, row.space_id, "held")
+        elif row.space_id == SystemSpace.CLUSTER:
             self._cluster(row)
         elif row.space_id == SystemSpace.SPACE:
             self._space(row)
@@ -195,7 +201,10 @@ class _Follower:
 
     def _change(self, row: ControlRow, space_id: int, kind: ChangeKind) -> None:
         rows = self.spaces[space_id]
-        change = SpaceChange(row.position, space_id, kind, rows, row.replica_id, row.lsn, row.timestamp)
+        reason = f"{row.held} (replica id {row.replica_id}, lsn {row.lsn})" if row.held is not None else None
+        change = SpaceChange(
+            row.position, space_id, kind, rows, row.replica_id, row.lsn, row.timestamp, reason
+        )
         self.changes.append(change)
 
 

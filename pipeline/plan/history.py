@@ -18,6 +18,7 @@ from dataclasses import dataclass, field, replace
 from typing import NamedTuple
 
 from pipeline.plan.control import SpaceChange, SpaceRows
+from pipeline.plan.held_rows import HELD
 from pipeline.plan.position import BEGINNING, LogPosition
 from pipeline.plan.unknown import UnknownRange, UnknownRanges
 from schemas.space import KeyParts, Space, key_parts
@@ -27,6 +28,8 @@ NOTHING = -1
 
 LEFT_OUT = "it was left out before, so its earlier rows are not here; jobs/backfill.py --snapshot reads them"
 """Why a space is refused that the configuration wants now, and did not want before."""
+IN_SNAPSHOTS = ("memtx", "blackhole")
+"""Engines whose rows a snapshot holds, or that hold none. Vinyl's are in files of its own, and others' may be."""
 
 _ELSEWHERE = -2
 """Stands for the lineage of a space of which the batch has no row."""
@@ -290,6 +293,9 @@ class _Writer:
         elif isinstance(table, Refusal):
             track.reason = table.reason
             self._freeze(key, track, space, base)
+            if track.lineage != NOTHING and table.reason.startswith(HELD):
+                # Rows that are held keep the name of their space.
+                self._mean(key, Meaning(BEGINNING, self._lineages[track.lineage].eras[0].version))
         else:
             track.is_left_out = bool(space.primary_key)
 
@@ -300,6 +306,9 @@ class _Writer:
         space = change.rows.decoded()
         if change.kind == "defined":
             self._define(key, track, space, change.position)
+            return
+        if change.kind == "held":
+            self._hold(key, track, change)
             return
         if change.kind == "renewed" and self._is_unread(space, change.position):
             return  # the definition that the snapshot repeats refuses it
@@ -359,8 +368,9 @@ class _Writer:
 
     def _is_unread(self, space: Space, place: LogPosition) -> bool:
         """Whether a snapshot defines a space whose rows are not read with it."""
-        is_snapshot = place.segment in self._snapshots
-        return is_snapshot and space.engine == "vinyl" and space.id not in self._vinyl.get(place.segment, ())
+        if place.segment not in self._snapshots or space.engine in IN_SNAPSHOTS:
+            return False
+        return space.id not in self._vinyl.get(place.segment, ())
 
     def _follow(
         self,
@@ -429,6 +439,15 @@ class _Writer:
             self._owners.pop((key[0], lineage.table), None)
             track.lineage = NOTHING
         track.is_followed = False
+
+    def _hold(self, key: tuple[int, int], track: _Track, change: SpaceChange) -> None:
+        """Follow a space no longer from a row on; rows of it keep its name."""
+        if not track.is_followed:
+            return
+        version = self._meanings[key][-1].version
+        self._stop(key, track, change.position, is_alive=True)
+        self._mean(key, Meaning(change.position, version))
+        track.reason = change.reason
 
     def _mean(self, key: tuple[int, int], meaning: Meaning) -> None:
         meanings = self._meanings.setdefault(key, [])

@@ -7,6 +7,7 @@ system rows say (`control`); over all: global ids, applier maps, the meaning of 
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
@@ -23,10 +24,13 @@ from pipeline.plan.summary import LOCAL_ID, LsnRun, Summary
 from pipeline.plan.tables import CHANGES, TablePlan, plan_tables
 from pipeline.plan.unknown import UnknownRanges, unknown_ranges
 from pipeline.state import Replicaset, State
+from schemas.iproto import SYSTEM_ID_MAX, is_unknown
 from sources.xlog.vclock import joined
 from tables.applier_map import Entry
 from udfs.cluster_replace import Cluster, Incoming, Member
 from udfs.update_rules import release_of
+
+log = logging.getLogger(__name__)
 
 Allocator = Callable[[Sequence[Incoming]], Cluster]
 """What the batch says of instances → `_cluster` after it (`tables.cluster.allocate`)."""
@@ -141,6 +145,8 @@ def plan_batch(
     }
     after = {uuid: replace(one, unknown=one.unknown & _waiting(unknown[uuid])) for uuid, one in after.items()}
     history = _history(after, decided, summaries, segments, router, unknown)
+    _log_refusals(history, after, decided)
+    _log_unknown_types(summaries)
     after = {uuid: _with_history(one, decided[uuid].before, history) for uuid, one in after.items()}
     own_row = cluster.own
     new_state = replace(
@@ -291,6 +297,25 @@ def _history(
         before[number] = Before(spaces, known.refused, known.tables, known.keys)
     by_number = {after[uuid].id: ranges for uuid, ranges in unknown.items()}
     return history_of(before, changes, router, snapshots, vinyl, by_number)
+
+
+def _log_refusals(history: History, after: Mapping[str, Replicaset], decided: Mapping[str, Decided]) -> None:
+    """Name each space that is followed no longer, once."""
+    known = {after[uuid].id: one.before.refused for uuid, one in decided.items()}
+    for one in history.refusals:
+        if known[one.replicaset_id].get(one.space_id) != one.reason:
+            log.error("replicaset %d: space %s is refused: %s", one.replicaset_id, one.name, one.reason)
+
+
+def _log_unknown_types(summaries: Mapping[str, Summary]) -> None:
+    """Name types of rows that this version does not know and that belong to no space of a user."""
+    for uuid, summary in summaries.items():
+        kinds = {
+            kind for _, space_id, kind in summary.counts if space_id <= SYSTEM_ID_MAX and is_unknown(kind)
+        }
+        if kinds:
+            names = ", ".join(sorted(kinds))
+            log.warning("replicaset %s: rows of types that are not known are only logged: %s", uuid, names)
 
 
 def _with_history(one: Replicaset, before: Replicaset, history: History) -> Replicaset:

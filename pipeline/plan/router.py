@@ -36,11 +36,7 @@ def router_of(spaces: Spaces, check: Check) -> Router:
         if not is_followed(space) or not spaces.wants(space.name):
             return None
         if unread:
-            reason = (
-                "its rows from before the snapshot are in .run files of which there is no .vylog beside the "
-                "snapshot, or which are shared after a range was split; follow it from its first log (start: logs)"
-            )
-            return Refusal(replicaset_id, space.id, space.name, reason)
+            return Refusal(replicaset_id, space.id, space.name, _unread(space))
         try:
             check(space)
             if spaces.masks:
@@ -50,6 +46,19 @@ def router_of(spaces: Spaces, check: Check) -> Router:
         return spaces.table(space.name, replicaset=replicaset_id)
 
     return route
+
+
+def _unread(space: Space) -> str:
+    """Return why a space is refused that a snapshot defines without its rows."""
+    if space.engine == "vinyl":
+        return (
+            "its rows from before the snapshot are in .run files of which there is no .vylog beside the "
+            "snapshot, or which are shared after a range was split; follow it from its first log (start: logs)"
+        )
+    return (
+        f"its rows from before the snapshot are not in it as far as this version knows: its engine is {space.engine}; "
+        "follow it from its first log (start: logs)"
+    )
 
 
 def is_followed(space: Space) -> bool:

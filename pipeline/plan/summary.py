@@ -18,6 +18,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from pipeline.plan.held_rows import held_reasons
 from pipeline.plan.position import Int64s, LogPosition
 from pipeline.plan.transactions import ASYNCHRONOUS, FLAGGED, Transactions, join, transactions_of
 from schemas.iproto import GROUP_LOCAL, SystemSpace, type_code, type_name
@@ -51,7 +52,10 @@ class LsnRun:
 
 @dataclass(frozen=True)
 class ControlRow:
-    """A row that controls the batch: of a control space, or one that settles synchronous transactions."""
+    """A row that controls the batch: of a control space, or one that settles synchronous transactions.
+
+    So does a row past which its space cannot be followed: `held` says why (`pipeline.plan.held_rows`).
+    """
 
     position: LogPosition
     type: str
@@ -65,6 +69,7 @@ class ControlRow:
     operations: bytes | None
     body: bytes | None
     timestamp: datetime | None = None
+    held: str | None = None
 
 
 @dataclass(frozen=True)
@@ -135,12 +140,14 @@ def control_rows(rows: pa.RecordBatch, headers: Headers, segment: int) -> tuple[
     """
     controls = np.isin(headers.space_id, [int(space) for space in CONTROL_SPACES])
     controls |= np.isin(headers.type, LIMBO_CODES)
+    held = held_reasons(rows, headers, np.flatnonzero(controls))
+    controls[list(held)] = True
     at = np.flatnonzero(controls)
     found: list[dict[str, Any]] = rows.select(_CONTROL_COLUMNS).take(pa.array(at)).to_pylist()
     return tuple(
         ControlRow(
             LogPosition(segment, int(headers.position[i]), int(headers.row[i])),
-            **{**row, "index_base": row["index_base"] or 0},
+            **{**row, "index_base": row["index_base"] or 0, "held": held.get(int(i))},
         )
         for i, row in zip(at, found, strict=True)
     )

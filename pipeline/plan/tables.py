@@ -14,6 +14,7 @@ from typing import Literal
 from config.deployment import Config, Types
 from config.policies import Policy
 from pipeline.encode.masks import Mask, mask_of
+from pipeline.plan.held_rows import HELD
 from pipeline.plan.history import History, Lineage
 from pipeline.plan.summary import Summary
 from pipeline.state import State, Writers
@@ -26,8 +27,8 @@ from udfs.keys import key_plan
 
 log = logging.getLogger(__name__)
 
-CHANGES = ("INSERT", "REPLACE", "UPDATE", "UPSERT", "DELETE")
-"""Types of rows that change tuples."""
+CHANGES = ("INSERT", "REPLACE", "UPDATE", "UPSERT", "DELETE", "DELETE_RANGE")
+"""Types of rows that change tuples: of one key, but for the last one."""
 
 
 @dataclass(frozen=True)
@@ -97,11 +98,14 @@ def layout_of(spaces: Sequence[Space], options: TypeOptions) -> TableLayout:
 
 
 def spaces_by_table(state: State) -> dict[str, dict[int, Space]]:
-    """Return of each table the definition of its space in each replicaset, by replicaset id."""
+    """Return of each table the definition of its space in each replicaset, by replicaset id.
+
+    One whose rows are held counts: its tuples are in the table, and stay.
+    """
     found: dict[str, dict[int, Space]] = {}
     for one in state.replicasets.values():
         for space_id, table in one.tables.items():
-            if space_id in one.spaces and space_id not in one.refused:
+            if space_id in one.spaces and one.refused.get(space_id, HELD).startswith(HELD):
                 found.setdefault(table, {})[one.id] = one.spaces[space_id].decoded()
     return found
 

@@ -6,7 +6,9 @@ where one replicaset writes a table, nothing is read for it.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from functools import partial
 from typing import Protocol
 
 import numpy as np
@@ -15,6 +17,7 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from pipeline.changelog.rows import ACTIONS, INSERT
+from pipeline.reduce.ranges import Ranges, ranges_in
 from pipeline.reduce.reduce_plan import ReducePlan
 from udfs.grouping import Groups, group
 from udfs.kernels.lives import OPERATION
@@ -34,12 +37,15 @@ class KeyedRows:
         Slot of each row.
     groups : Groups
         By (slot, key).
+    ranges : Ranges or None
+        The rows that delete ranges of keys; they have no key and are in no group.
 
     """
 
     rows: pa.Table
     slots: Int32s
     groups: Groups
+    ranges: Ranges | None = None
 
 
 @dataclass(frozen=True)
@@ -52,8 +58,9 @@ class BaseRequest:
         Its number.
     keys : pyarrow.BinaryArray
         Keys whose versions are needed, of all replicasets; some may be there twice.
-    replicasets : frozenset of int
-        Replicasets of which all versions are needed.
+    replicasets : mapping of int to filter or None
+        Replicasets of which versions are needed whose keys are not known here, with what says which of their keys; None
+        for all of them.
     with_tuples : bool
         Whether the tuples are needed too.
     with_versions : bool
@@ -63,7 +70,7 @@ class BaseRequest:
 
     table: int
     keys: pa.Array
-    replicasets: frozenset[int] = frozenset()
+    replicasets: Mapping[int, KeyFilter | None] = field(default_factory=dict)
     with_tuples: bool = False
     with_versions: bool = False
 
@@ -73,7 +80,14 @@ def keyed_rows(rows: pa.Table, plan: ReducePlan) -> KeyedRows:
     whole = rows.combine_chunks()
     slots = plan.meaning_slots[_numbers(whole["meaning"])]
     keys = _whole(whole["key"])
-    return KeyedRows(whole, slots, group(slots, keys))
+    return KeyedRows(whole, slots, group(slots, keys), ranges_in(whole, slots, plan))
+
+
+class KeyFilter(Protocol):
+    """Which keys are meant."""
+
+    def __call__(self, keys: pa.Array, /) -> NDArray[np.bool_]:
+        """Return whether each key is."""
 
 
 class Tables(Protocol):
@@ -113,23 +127,37 @@ def base_requests(keyed: KeyedRows, plan: ReducePlan, share: Tables | None = Non
                 wanted.setdefault(table, []).append(keys.take(pa.array(firsts[rows])))
                 if number in operated or plan.is_contended[table]:
                     needs_tuples.add(table)
-    changed: dict[int, set[int]] = {}
+    changed: dict[int, dict[int, KeyFilter | None]] = {}
+    ranged = ranged_lineages(keyed, plan)
     for number, lineage in enumerate(plan.lineages):
         base = int(plan.base_tables[number])
-        is_read = plan.is_active[number] and lineage.changes_base and base >= 0 and not plan.is_empty[base]
-        if is_read and (share is None or share.has(base)):
-            changed.setdefault(base, set()).add(lineage.replicaset_id)
+        is_read = plan.is_active[number] and base >= 0 and not plan.is_empty[base]
+        if is_read and lineage.changes_base and (share is None or share.has(base)):
+            changed.setdefault(base, {})[lineage.replicaset_id] = None
             needs_tuples.add(base)
+        elif is_read and ranged[number] and keyed.ranges is not None:
+            found = partial(keyed.ranges.hold, int(plan.slot_starts[number]))
+            changed.setdefault(base, {})[lineage.replicaset_id] = found
+            if number in operated or plan.is_contended[base]:
+                needs_tuples.add(base)
     return [
         BaseRequest(
             table,
             pa.concat_arrays(wanted[table]) if table in wanted else pa.array([], pa.binary()),
-            frozenset(changed.get(table, ())),
+            changed.get(table, {}),
             table in needs_tuples,
             plan.is_contended[table] or table in changed,
         )
         for table in sorted(wanted.keys() | changed.keys())
     ]
+
+
+def ranged_lineages(keyed: KeyedRows, plan: ReducePlan) -> NDArray[np.bool_]:
+    """Return of which lineages rows delete ranges of keys."""
+    found = np.zeros(len(plan.lineages), np.bool_)
+    if keyed.ranges is not None:
+        found[plan.slot_lineages[keyed.ranges.slots]] = True
+    return found
 
 
 def _proves(plan: ReducePlan, lineage: int, table: int) -> bool:
@@ -171,7 +199,7 @@ def more_requests(
         if table in known:
             keys = keys.filter(pc.invert(pc.is_in(keys, pa.concat_arrays(known[table]))))
         if len(keys):
-            found.append(BaseRequest(table, keys, frozenset(), True, True))
+            found.append(BaseRequest(table, keys, {}, True, True))
     return found
 
 

@@ -20,6 +20,9 @@ from udfs.fold_state import Fold
 from udfs.kernels.lives import DELETED, NONE, PRESENT, UNFIT
 from udfs.version import Version
 
+_KINDS = [kind if kind != "DELETE_RANGE" else "DELETE" for kind in CHANGES]
+"""What a row of each type is for one key."""
+
 
 class FoldedKey(NamedTuple):
     """What the rows of one key come to; times in microseconds since 1970."""
@@ -76,15 +79,16 @@ def fold_keys(
     found: dict[int, FoldedKey] = {}
     current = -1
     snapshots = rows["is_snapshot"].to_pylist()
-    for key, before, is_snapshot, row in zip(
-        keys.tolist(), truncations.tolist(), snapshots, _changes(rows, layouts.tolist()), strict=True
+    news = rows["new_tuple"].to_pylist()
+    for key, before, is_snapshot, row, new in zip(
+        keys.tolist(), truncations.tolist(), snapshots, _changes(rows, layouts.tolist()), news, strict=True
     ):
         if key != current:
             if current >= 0:
                 found[current] = fold.end(*ends[current])
             current = key
             fold.begin(bases.get(key))
-        fold.apply(row, before, is_snapshot, ends[key][1])
+        fold.apply(row, before, is_snapshot, ends[key][1], new)
     if current >= 0:
         found[current] = fold.end(*ends[current])
     return found
@@ -92,7 +96,7 @@ def fold_keys(
 
 def _changes(rows: pa.Table, layouts: list[int]) -> Iterator[tuple[Any, ...]]:
     """Yield each row as `udfs.version.Change`."""
-    kinds = [CHANGES[kind] for kind in rows["type"].to_pylist()]
+    kinds = [_KINDS[kind] for kind in rows["type"].to_pylist()]
     columns = (rows[name].to_pylist() for name in ("tuple", "operations", "index_base", "global_id", "lsn"))
     times = rows["timestamp"].cast(pa.int64()).to_pylist()
     return zip(kinds, *columns, times, layouts, strict=True)
@@ -117,7 +121,14 @@ class _KeyFold:
         )
         self._fold.start(version, base.state == UNFIT and base.tuple is None)
 
-    def apply(self, row: tuple[Any, ...], truncations: int, is_snapshot: bool, is_renewed: bool) -> None:
+    def apply(
+        self,
+        row: tuple[Any, ...],
+        truncations: int,
+        is_snapshot: bool,
+        is_renewed: bool,
+        new: bytes | None = None,
+    ) -> None:
         if truncations > self._truncations:
             self._truncations = truncations
             self._remove()
@@ -128,7 +139,7 @@ class _KeyFold:
                 return
         elif is_renewed and not self._is_swept:
             self._sweep()
-        self._fold.apply(row)
+        self._fold.apply(row, new)
 
     def end(self, truncations: int, is_renewed: bool) -> FoldedKey:
         if truncations > self._truncations:

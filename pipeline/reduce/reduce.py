@@ -16,8 +16,9 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from pipeline.changelog.rows import ACTIONS, KEY_ERRORS
-from pipeline.reduce.base import KeyedRows
+from pipeline.reduce.base import KeyedRows, ranged_lineages
 from pipeline.reduce.fold import BaseVersion, FoldedKey, fold_keys
+from pipeline.reduce.ranges import Visits
 from pipeline.reduce.reduce_plan import ReducePlan
 from pipeline.reduce.versions import CHANGES, FAULT, MERGED, time_column, times_of
 from udfs.grouping import group
@@ -92,6 +93,8 @@ class _Reduction:
         self.folded: list[FoldedKey] = []
         self.faults: dict[int, list[dict[str, Any]]] = {}
         self.lost: list[pa.Table] = []
+        self.changes_base = np.array([one.changes_base for one in plan.lineages], np.bool_)
+        self.changes_base |= ranged_lineages(keyed, plan)
         active = [len(one.eras) for one, is_in in zip(plan.lineages, plan.is_active, strict=True) if is_in]
         self.eras = max(active, default=1)
         self.versions = self._begin()
@@ -103,9 +106,8 @@ class _Reduction:
         entry_slots = self._entry_slots()
         numbers = groups.find(entry_slots, _whole(self.entries["key"]))
         numbers[entry_slots < 0] = NO_ROW
-        changes_base = np.array([one.changes_base for one in plan.lineages], np.bool_)
         beside = (numbers < 0) & (entry_slots >= 0)
-        beside[beside] = changes_base[plan.slot_lineages[entry_slots[beside]]]
+        beside[beside] = self.changes_base[plan.slot_lineages[entry_slots[beside]]]
         extra = np.flatnonzero(beside)
         numbers[extra] = count + np.arange(len(extra), dtype=np.int32)
         size = count + len(extra)
@@ -168,53 +170,77 @@ class _Reduction:
         renewed = np.array([one.is_renewed for one in plan.lineages], np.bool_)
         is_renewed = own & (era == 0) & renewed[lineages[slots]]
         operated = np.unique(groups[(ACTIONS[self.types] == OPERATION) & (groups >= 0)])
+        visits = self._visits(groups, own)
         if len(operated):
             bases = self._base_versions(operated)
-            self._fold(groups, operated, bases, truncations, is_renewed)
-            is_operated = np.zeros(len(slots) + 1, np.bool_)
-            is_operated[operated] = True
-            groups = np.where(is_operated[groups], np.int32(NO_ROW), groups)
+            self._fold(visits, operated, bases, truncations, is_renewed)
+            visits = visits.without(operated, len(slots))
             truncations[operated], is_renewed[operated] = 0, False
-        self._reduce(groups, truncations, is_renewed)
+        self._reduce(visits, truncations, is_renewed)
         if era + 1 < self.eras:
             self._carry(own)
 
-    def _reduce(self, groups: Int32s, truncations: Int32s, is_renewed: Flags) -> None:
+    def _visits(self, groups: Int32s, own: Flags) -> Visits:
+        """Return which rows concern which keys, in the order of the log.
+
+        Parameters
+        ----------
+        groups : int32[rows]
+            Number of each row's key, -1 for a row of another era, or without a key.
+        own : bool[keys]
+            Whether a key is of the era.
+
+        """
+        ranges, versions = self.keyed.ranges, self.versions
+        if ranges is None or not ranges.all_slots & set(np.unique(versions.slots[own]).tolist()):
+            return Visits(None, groups)
+        lives = own & ((versions.states == PRESENT) | (versions.states == UNFIT))
+        hit_rows, hit_keys = ranges.hits(
+            np.where(own, versions.slots, np.int32(NO_ROW)), versions.keys, groups, lives
+        )
+        rows = np.concatenate([np.flatnonzero(groups >= 0), hit_rows])
+        keys = np.concatenate([groups[groups >= 0], hit_keys]).astype(np.int32)
+        order = np.argsort(rows, kind="stable")
+        return Visits(rows[order], keys[order])
+
+    def _reduce(self, visits: Visits, truncations: Int32s, is_renewed: Flags) -> None:
         """Reduce the rows of keys without operations."""
         versions, rows, size = self.versions, self.rows, len(self.versions.slots)
         sources, events = np.empty(size, np.int32), np.empty(size, np.int32)
         before = versions.states.copy()
+        is_snapshot = _whole(rows["is_snapshot"]).cast(pa.uint8()).to_numpy(zero_copy_only=False)
         reduce_rows(
-            *(groups, ACTIONS[self.types], times_of(rows["timestamp"])),
-            self.plan.meanings.truncations[rows["meaning"].to_numpy()],
-            _whole(rows["is_snapshot"]).cast(pa.uint8()).to_numpy(zero_copy_only=False),
-            self._is_same(groups, is_renewed),
+            *(visits.keys, visits.of(ACTIONS[self.types]), visits.of(times_of(rows["timestamp"]))),
+            visits.of(self.plan.meanings.truncations[rows["meaning"].to_numpy()]),
+            *(visits.of(is_snapshot), self._is_same(visits, is_renewed)),
             *(truncations, is_renewed.astype(np.uint8), versions.states, versions.times, versions.created),
             *(sources, events, np.zeros(size, np.int32)),
         )
         changed = (events >= 0) | (versions.states != before)
         versions.is_changed |= changed
         given, named = sources >= 0, events >= 0
-        versions.tuples[given], versions.names[named] = sources[given], events[named]
+        versions.tuples[given] = visits.rows_at(sources[given])
+        versions.names[named] = visits.rows_at(events[named])
         gone = changed & (versions.states != PRESENT)
         versions.tuples[gone] = NO_ROW
         versions.names[gone & (versions.states == NONE)] = NO_ROW
 
-    def _is_same(self, groups: Int32s, is_renewed: Flags) -> NDArray[np.uint8]:
+    def _is_same(self, visits: Visits, is_renewed: Flags) -> NDArray[np.uint8]:
         """Return whether a row of a snapshot has the tuple that its key has already."""
-        result = np.zeros(len(groups), np.uint8)
+        keys = visits.keys
+        result = np.zeros(len(keys), np.uint8)
         if not is_renewed.any():
             return result
-        rows = np.flatnonzero((groups >= 0) & (self.versions.tuples[np.maximum(groups, 0)] >= 0))
-        one = _whole(self.rows["tuple"]).take(pa.array(rows))
-        other = self._tuples(self.versions.tuples[groups[rows]])
+        places = np.flatnonzero((keys >= 0) & (self.versions.tuples[np.maximum(keys, 0)] >= 0))
+        one = _whole(self.rows["tuple"]).take(pa.array(visits.rows_at(places)))
+        other = self._tuples(self.versions.tuples[keys[places]])
         same = pc.fill_null(pc.equal(one, other), False)
-        result[rows] = same.cast(pa.uint8()).to_numpy(zero_copy_only=False)
+        result[places] = same.cast(pa.uint8()).to_numpy(zero_copy_only=False)
         return result
 
     def _fold(
         self,
-        groups: Int32s,
+        visits: Visits,
         operated: Int32s,
         bases: dict[int, BaseVersion],
         truncations: Int32s,
@@ -224,13 +250,13 @@ class _Reduction:
         versions = self.versions
         is_operated = np.zeros(len(versions.slots) + 1, np.bool_)
         is_operated[operated] = True
-        rows = np.flatnonzero(is_operated[groups])
-        rows = rows[np.argsort(groups[rows], kind="stable")]
+        places = np.flatnonzero(is_operated[visits.keys])
+        places = places[np.argsort(visits.keys[places], kind="stable")]
         ends = {int(key): (int(truncations[key]), bool(is_renewed[key])) for key in operated}
-        own = self.rows.take(pa.array(rows)).combine_chunks()
+        own = self.rows.take(pa.array(visits.rows_at(places))).combine_chunks()
         before = self.plan.meanings.truncations[own["meaning"].to_numpy()]
         offset = self.rows.num_rows + self.entries.num_rows
-        for key, found in fold_keys(own, groups[rows], before, bases, ends, self.plan).items():
+        for key, found in fold_keys(own, visits.keys[places], before, bases, ends, self.plan).items():
             place = offset + len(self.folded)
             self.folded.append(found)
             versions.states[key] = found.state

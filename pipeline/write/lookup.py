@@ -138,29 +138,27 @@ def find_versions(
 
 
 def _with_all_keys(request: BaseRequest, files: BaseFiles, share: Keys | None) -> BaseRequest:
-    """Return a request for all versions of some replicasets as one for their keys."""
+    """Return a request for versions of some replicasets as one for their keys."""
 
-    def owned(found: pa.ChunkedArray) -> list[pa.Array]:
-        if share is None:
-            return list(found.chunks)
-        return [one.filter(pa.array(share.owns(request.table, one))) for one in found.chunks]
+    def meant(rows: pa.Table, key: str, replicaset: str) -> Iterator[pa.Array]:
+        for number, is_meant in request.replicasets.items():
+            for one in rows[key].filter(pc.equal(rows[replicaset], number)).chunks:
+                found = one if share is None else one.filter(pa.array(share.owns(request.table, one)))
+                yield found if is_meant is None else found.filter(pa.array(is_meant(found)))
 
     name, own = files.tables.get(request.table, ("", ()))
-    ids = pa.array(sorted(request.replicasets), pa.int32())
     keys = [request.keys]
     for file in own:
         with opened(files.place, name, file.path) as parquet:
-            rows = parquet.read(columns=["_key", "_replicaset_id"])
-        keys += owned(rows["_key"].filter(pc.is_in(rows["_replicaset_id"], ids)))
+            keys += meant(parquet.read(columns=["_key", "_replicaset_id"]), "_key", "_replicaset_id")
     space = files.names[request.table]
     for file in files.versions:
         with opened(files.place, VERSIONS, file.path) as parquet:
             rows = parquet.read(columns=["space", "key", "replicaset_id"])
-        mask = pc.and_(pc.equal(rows["space"], space), pc.is_in(rows["replicaset_id"], ids))
-        keys += owned(rows["key"].filter(mask))
+        keys += meant(rows.filter(pc.equal(rows["space"], space)), "key", "replicaset_id")
     whole = pa.concat_arrays(keys)
     distinct = whole.take(pa.array(group(np.zeros(len(whole), np.int32), whole).firsts))
-    return BaseRequest(request.table, distinct, frozenset(), True, request.with_versions)
+    return BaseRequest(request.table, distinct, {}, request.with_tuples, request.with_versions)
 
 
 @dataclass(frozen=True)

@@ -283,6 +283,25 @@ function DO.delete(name, k, dice)
     space:delete(key)
 end
 
+-- Deletes a range of keys, of which either end may be open or the first part of a key alone. Servers have it from 3.9 on.
+function DO.delete_range(name, k, last, dice)
+    local space, name = space_of_rows(name)
+    if space.delete_range == nil then error('has no delete_range') end
+    local die, ends = new_die(dice), {}
+    for i, one in ipairs({k, last}) do
+        ends[i] = key_of(space, tuple_of(space, one, die))
+        if die(6) == 0 then ends[i] = {} end
+        if #ends[i] > 1 and die(2) == 0 then ends[i] = {ends[i][1]} end
+    end
+    local ok, err = pcall(space.delete_range, space, ends[1], ends[2])
+    if not ok and tostring(err):find('begin_key must be') then
+        ends[1], ends[2] = ends[2], ends[1]
+        ok, err = pcall(space.delete_range, space, ends[1], ends[2])
+    end
+    say('box.space["', name, '"]:delete_range(', ends[1], ', ', ends[2], ')')
+    if not ok then error(err) end
+end
+
 function DO.truncate(name)
     say('box.space["', name, '"]:truncate()')
     space_of(name):truncate()

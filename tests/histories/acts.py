@@ -30,6 +30,9 @@ KEY_TYPES = ("unsigned", "string", "integer", "number")
 TYPES = (*KEY_TYPES, "any", "scalar", "boolean", "double", "decimal", "uuid", "map", "array")
 ROW_KINDS = {"insert": 5, "replace": 8, "update": 6, "upsert": 6, "delete": 5}
 
+RANGES = 0.15
+"""How often a range of keys is deleted, a step; servers before 3.9 refuse it."""
+
 Act = list[Any]
 """A kind and its arguments. Those of a group are how it ends, and a list of acts."""
 
@@ -197,6 +200,8 @@ class _Writer:
 
     def __init__(self, dice: Random, shape: _Shape | None, is_sync: bool) -> None:
         self._dice, self._shape, self._is_sync = dice, shape, is_sync
+        # Dice of their own: the other acts of a seed are what they were before there were ranges.
+        self._ranges = Random(repr(dice.getstate()[1]))
         self.used: set[str] = set()
         self._kinds: list[tuple[int, Callable[[], list[Act]]]] = [
             (60, self._rows),
@@ -223,6 +228,22 @@ class _Writer:
 
     def step(self) -> list[Act]:
         """Return the next steps."""
+        steps = self._step()
+        if self._ranges.random() < RANGES and self.used:
+            act = self._delete_range()
+            if steps[0][0] in GROUPS:
+                inner = steps[0][2]
+                inner.insert(self._ranges.randrange(len(inner) + 1), act)
+            else:
+                steps.append(act)
+        return steps
+
+    def _delete_range(self) -> Act:
+        dice = self._ranges
+        name, ends = dice.choice(sorted(self.used)), (dice.randrange(KEYS), dice.randrange(KEYS))
+        return ["delete_range", name, *ends, dice.randrange(1_000_000)]
+
+    def _step(self) -> list[Act]:
         chance = self._dice.random()
         for limit, kind in ((0.04, "checkpoint"), (0.06, "restart"), (0.07, "kill"), (0.10, "read")):
             if chance < limit:

@@ -9,7 +9,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 from jobs.history import history, register_history
-from schemas.errors import WarehouseError
+from schemas.errors import UnsupportedError, WarehouseError
 from tables.warehouse import Warehouse
 from tests.jobs.deployment import Deployment, folded
 from tests.jobs.written import BEGAN, Node, replicasets_of
@@ -74,3 +74,34 @@ def test_what_is_current_is_what_each_replicasets_servers_hold(spark: SparkSessi
                 assert now == (sorted(known[space].tuples()) if space in known else []), space
         if space == "accounts":
             assert len(rows) > len([row for row in rows if row.is_current])
+
+
+def test_a_range_ends_the_versions_that_it_holds(spark: SparkSession, tmp_path: Path) -> None:
+    node = Node(tmp_path, "a1").define(USERS, "users")
+    for key in (1, 2, 3):
+        node.put(USERS, key, "first", 5, 1, at=10)
+    node.delete_range(USERS, [2], [3], at=20).put(USERS, 2, "anew", 0, 1, at=30)
+    node.delete_range(USERS, [], [2], at=40).delete_range(USERS, [3], [], at=50).close()
+    deployment = Deployment(tmp_path, {"a1": node.path}, replicasets_of("a1"))
+    deployment.run()
+    register_history(warehouse_of(spark, deployment), deployment.config(), "users")
+    columns = "row.id, state, valid_from, valid_to, is_current"
+    rows = spark.sql(f"SELECT {columns} FROM users_history ORDER BY key, valid_from").collect()
+    assert [tuple(row) for row in rows] == [
+        (1, "present", second(10), second(40), False),
+        (None, "deleted", second(40), None, False),
+        (2, "present", second(10), second(20), False),
+        (None, "deleted", second(20), second(30), False),
+        (2, "present", second(30), None, True),
+        (3, "present", second(10), second(50), False),
+        (None, "deleted", second(50), None, False),
+    ]
+
+
+def test_the_history_of_a_held_space_cannot_be_told(spark: SparkSession, tmp_path: Path) -> None:
+    node = Node(tmp_path, "a1").define(USERS, "users").put(USERS, 1, "first", 5, 1, at=10)
+    node.row(19, USERS, {}).put(USERS, 1, "second", 5, 1, at=10).close()
+    deployment = Deployment(tmp_path, {"a1": node.path}, replicasets_of("a1"))
+    deployment.run()
+    with pytest.raises(UnsupportedError, match="TYPE_19"):
+        history(warehouse_of(spark, deployment), deployment.config(), "users")

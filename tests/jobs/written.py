@@ -12,7 +12,7 @@ from typing import Any
 
 import msgpack
 
-from schemas.iproto import RequestType, SystemSpace
+from schemas.iproto import BodyKey, RequestType, SystemSpace
 from sources.xlog.encode import encode_body, encode_row
 from sources.xlog.meta import Meta
 from sources.xlog.writer import Fsync, XlogWriter
@@ -84,6 +84,16 @@ class Node:
         """DELETE a tuple."""
         return self._row(RequestType.DELETE, encode_body(space_id=space_id, key=msgpack.packb([key])), at)
 
+    def delete_range(self, space_id: int, begin: Sequence[Any], end: Sequence[Any], at: float = 1.0) -> Node:
+        """DELETE_RANGE from some first parts of a key up to others, as Tarantool 3.9 logs it."""
+        keys = {int(BodyKey.BEGIN_KEY): list(begin), int(BodyKey.END_KEY): list(end)}
+        return self.row(RequestType.DELETE_RANGE, space_id, keys, at)
+
+    def row(self, kind: int, space_id: int, content: Mapping[int, Any], at: float = 1.0) -> Node:
+        """Write a row of any type with any body."""
+        packed = msgpack.packb({int(BodyKey.SPACE_ID): space_id, **content})
+        return self._row(kind, packed, at)
+
     def truncate(self, space_id: int, at: float = 1.0) -> Node:
         """TRUNCATE a space."""
         return self._insert(SystemSpace.TRUNCATE, [space_id, self._lsn], at, RequestType.REPLACE)
@@ -103,8 +113,11 @@ class Node:
 
     def rekey(self, space_id: int, *parts: tuple[int, str]) -> Node:
         """Change a space's primary key."""
-        told = [{"field": field, "type": kind} for field, kind in parts]
-        row = [space_id, 0, "i0", "tree", {"unique": True}, told]
+        return self.rekey_to(space_id, [{"field": field, "type": kind} for field, kind in parts])
+
+    def rekey_to(self, space_id: int, parts: Sequence[Mapping[str, Any]]) -> Node:
+        """Change a space's primary key to parts as `_index` has them."""
+        row = [space_id, 0, "i0", "tree", {"unique": True}, list(parts)]
         return self._insert(SystemSpace.INDEX, row, kind=RequestType.REPLACE)
 
     @property
@@ -151,7 +164,7 @@ class Node:
             self._definitions[space_id, *fields[: 1 + (space_id == SystemSpace.INDEX)]] = body
         return self._row(kind, body, at)
 
-    def _row(self, kind: RequestType, body: bytes, at: float) -> Node:
+    def _row(self, kind: int, body: bytes, at: float) -> Node:
         self._lsn += 1
         self._rows.append(encode_row(kind, body, replica_id=1, lsn=self._lsn, timestamp=BEGAN + at))
         return self

@@ -12,12 +12,13 @@ from pathlib import Path
 from typing import Any
 
 from tests.oracle import log, mp, operations
-from tests.oracle.keys import Part, key_of, parts_of, searched
+from tests.oracle.keys import Part, bound_of, key_of, order_of, parts_of, searched
 from tests.oracle.operations import Context, FormatField
 
 SCHEMA, SPACE, INDEX, CLUSTER, TRUNCATE = 272, 280, 288, 320, 330
 SYSTEM_ID_MAX = 511
 SPACE_ID, INDEX_BASE, KEY, TUPLE, OPERATIONS = 0x10, 0x15, 0x20, 0x21, 0x28
+BEGIN_KEY, END_KEY = 0x37, 0x38
 _ID = Part(0, "unsigned", "")
 ROOT_KEYS = {SPACE: (_ID,), INDEX: (_ID, Part(1, "unsigned", "")), TRUNCATE: (_ID,)}
 NO_STORAGE = ("blackhole", "service", "sysview")
@@ -151,6 +152,9 @@ def _apply(folded: Folded, row: log.Row, *, is_snapshot: bool) -> None:
     space = folded.space(space_id)
     if space.engine in NO_STORAGE:
         return
+    if row.type == log.DELETE_RANGE:
+        _delete_range(space, row)
+        return
     outcome = _outcome(space, row, folded.version)
     if outcome is None:
         return
@@ -163,6 +167,14 @@ def _apply(folded: Folded, row: log.Row, *, is_snapshot: bool) -> None:
     if is_snapshot and space_id == SPACE:
         defined = folded.space(int(key[0][0][1]))
         defined.is_complete = defined.engine != "vinyl"
+
+
+def _delete_range(space: FoldedSpace, row: log.Row) -> None:
+    begin, end = (bound_of(row.body[one], space.key) for one in (BEGIN_KEY, END_KEY))
+    for key, old in space.versions.items():
+        place = order_of(key)
+        if old.tuple is not None and place[: len(begin)] >= begin and not (end and place[: len(end)] >= end):
+            space.versions[key] = _version(old, None, row, is_snapshot=False)
 
 
 def _version(old: Version | None, value: bytes | None, row: log.Row, *, is_snapshot: bool) -> Version:

@@ -66,6 +66,26 @@ def searched(key: bytes, parts: Iterable[Part]) -> tuple[Any, ...]:
     return tuple(_part_value(raw, part) for raw, part in zip(mp.split_array(key), parts, strict=True))
 
 
+def bound_of(key: bytes, parts: Iterable[Part]) -> tuple[Any, ...]:
+    """Return where a range of keys begins or ends, as `order_of` does: an array of the first parts of a key."""
+    return order_of(
+        tuple(_part_value(raw, part) for raw, part in zip(mp.split_array(key), parts, strict=False))
+    )
+
+
+def order_of(key: Iterable[Any]) -> tuple[Any, ...]:
+    """Return a key, or its first parts, as values that order as an ascending index orders them."""
+    return tuple(_ordered(value) for value in key)
+
+
+_CLASSES = ("bool", "number", "str", "bytes", "ext", "datetime")
+
+
+def _ordered(value: Any) -> tuple[Any, ...]:
+    kind, *content = value[0] if isinstance(value[0], tuple) else value
+    return (_CLASSES.index(kind), *content)
+
+
 def _part_value(raw: bytes, part: Part) -> Any:
     """Return a part's comparable value; an `unsigned` part compares the first byte first (`mp_compare_uint`).
 

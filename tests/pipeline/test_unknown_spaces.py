@@ -11,7 +11,6 @@ import pytest
 
 from pipeline.batch import MakeDistributed
 from pipeline.executors.distributed import DistributedExecutor
-from schemas.iproto import RequestType
 from tests.jobs.written import Node, replicasets_of
 from tests.pipeline.deployment import Deployment
 
@@ -53,7 +52,7 @@ def deployment_of(
 class Cut(Node):
     """A member that begins a file with each row."""
 
-    def _row(self, kind: RequestType, body: bytes, at: float) -> Node:
+    def _row(self, kind: int, body: bytes, at: float) -> Node:
         found = super()._row(kind, body, at)
         self.close()
         return found
@@ -92,6 +91,18 @@ def test_they_are_applied_when_the_space_is_defined_later(
     assert [row["lsn"] for row in changelog(deployment)] == list(range(1, 15))
     spaces = {row["lsn"]: row["space"] for row in changelog(deployment)}
     assert {lsn: spaces[lsn] for lsn in (5, 9, 13)} == {5: None, 9: None, 13: "s"}
+
+
+@pytest.mark.parametrize("budget", [None, 1])
+def test_a_range_that_waits_is_deleted_when_the_space_is_defined(
+    tmp_path: Path, executor: MakeDistributed | None, budget: int | None
+) -> None:
+    node = early(tmp_path, Cut).put(S, 9, "early", 1, 1)
+    node.delete_range(S, [2], [9]).put(S, 5, "behind", 1, 1).define(S, "s")
+    deployment = deployment_of(tmp_path, node, executor)
+    deployment.run(budget)
+    assert [row[:2] for row in tuples(deployment)] == [[1, "updated"], [5, "behind"], [9, "early"]]
+    assert waiting(deployment) == []
 
 
 def test_a_start_remembers_what_waits(tmp_path: Path) -> None:

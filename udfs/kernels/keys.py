@@ -24,6 +24,9 @@ MISSING = 5
 WRONG_TYPE = 6
 INVALID = 7
 
+KEY, TUPLE, PREFIX = 0, 1, 2
+"""What a row is: an array of all parts of a key in their order, a tuple, or an array of the first parts of a key."""
+
 
 class Parts(NamedTuple):
     """The parts of all key definitions, flat.
@@ -98,13 +101,16 @@ def _follow(pos: Int, end: Int, steps: Any, first: Int, last: Int, names: Int) -
 
 
 @inner
-def _one_key(pos: Int, end: Int, whole: bool, first: Int, last: Int, parts: Any, target: Int) -> Any:
+def _one_key(pos: Int, end: Int, source: Int, first: Int, last: Int, parts: Any, target: Int) -> Any:
     """Write one key; return (target, code, part, class)."""
+    whole = source == TUPLE
     kind, count, pos = head(pos, end) if pos < end else (BAD, np.int64(0), pos)
     if kind != ARRAY:
         return target, (NOT_MSGPACK if kind == BAD else NOT_ARRAY), 0, kind
-    if not whole and count != last - first:
+    if not whole and (count > last - first or (source == KEY and count != last - first)):
         return target, WRONG_COUNT, count, ABSENT
+    if not whole:
+        last = first + count
     fields, start, number = pos, pos, 0
     target = put_array(target, last - first)
     for part in range(first, last):
@@ -140,7 +146,7 @@ def keys(
     data: Any,
     offsets: Any,
     nulls: Any,
-    from_tuple: Any,
+    sources: Any,
     which: Any,
     parts: Parts,
     out: Any,
@@ -153,8 +159,8 @@ def keys(
     ----------
     data, offsets, nulls : arrays
         The rows (`udfs.buffers.Flat`).
-    from_tuple : uint8 array, (rows,)
-        1: the row is a tuple; 0: an array of the parts alone, in their order.
+    sources : uint8 array, (rows,)
+        What each row is: `KEY`, `TUPLE` or `PREFIX`.
     which : int32 array, (rows,)
         Index of each row's key definition.
     parts : Parts
@@ -177,9 +183,8 @@ def keys(
             errors[1, row] = index
             continue
         pos, end = base + offsets[row], base + offsets[row + 1]
-        whole = from_tuple[row] == 1
         after, code, part, kind = _one_key(
-            pos, end, whole, parts.starts[index], parts.starts[index + 1], parts, target
+            pos, end, sources[row], parts.starts[index], parts.starts[index + 1], parts, target
         )
         if code == OK:
             target = after

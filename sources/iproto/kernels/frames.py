@@ -34,7 +34,7 @@ from sources.xlog.kernels.native import address_of, byte_at, copy_bytes
 from sources.xlog.kernels.skip import skip
 
 PREFIX = 5
-_SYNC, _INSERT, _NOP = int(HeaderKey.SYNC), int(RequestType.INSERT), int(RequestType.NOP)
+_SYNC, _NOP = int(HeaderKey.SYNC), int(RequestType.NOP)
 _REPLICAS = int(VCLOCK_MAX)
 
 
@@ -96,7 +96,7 @@ def frame_rows(
         if snapshot:
             put_byte(to, start, 0x81)
             put_byte(to, start + 1, K_TYPE)
-            put_byte(to, start + 2, _INSERT)
+            put_byte(to, start + 2, values[K_TYPE])
             w = start + 3
         put_byte(to, start, byte_at(to, start) + 1)
         put_byte(to, w, _SYNC)

@@ -6,8 +6,8 @@
 `walk_stream` takes SUBSCRIBE's rows: it lets whole transactions through, those that are above the vclock, and
 stops where an lsn is missing.
 
-No body is looked at: it is copied as it came. The kernels read nothing outside of `buffer[begin:end]`, whatever
-its bytes are. Not here: answers and errors, at which they stop; any input or output.
+No body is looked at: it is copied as it came, whatever the row's type. The kernels read nothing outside of
+`buffer[begin:end]`, whatever its bytes are. Not here: answers and errors, at which they stop; any input or output.
 """
 
 from __future__ import annotations

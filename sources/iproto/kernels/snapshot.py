@@ -10,7 +10,6 @@ from __future__ import annotations
 import numpy as np
 from numba import njit
 
-from schemas.iproto import RequestType
 from sources.iproto.kernels.wire import (
     AT,
     BAD_HEADER,
@@ -31,13 +30,12 @@ from sources.iproto.kernels.wire import (
     frame,
     header,
     is_row,
+    is_snapshot_row,
     put_byte,
 )
 from sources.xlog.arrays import Bytes, Int, Ints
 from sources.xlog.kernels.native import address_of, copy_bytes, put_word, swap_bytes
 from sources.xlog.kernels.skip import DOUBLE
-
-INSERT = int(RequestType.INSERT)
 
 
 @njit(cache=True, nogil=True)
@@ -75,9 +73,9 @@ def walk_snapshot(buffer: Bytes, end: Int, time: float, state: Ints, out: Bytes)
         body, _ = header(data, begin, stop, values, to, state[OUT])
         if body < 0:
             return BAD_HEADER
-        if values[K_TYPE] != INSERT:
+        if not is_snapshot_row(values[K_TYPE]):
             return PACKET if not is_row(values[K_TYPE]) else BAD_ROW
-        w = _numbered(to, state[OUT], state[NEXT], stamp)
+        w = _numbered(to, state[OUT], values[K_TYPE], state[NEXT], stamp)
         copy_bytes(to + w, data + body, stop - body)
         state[OUT] = w + stop - body
         state[COMMITTED] = state[OUT]
@@ -86,11 +84,11 @@ def walk_snapshot(buffer: Bytes, end: Int, time: float, state: Ints, out: Bytes)
 
 
 @njit(cache=True, nogil=True)
-def _numbered(out: Int, w: Int, lsn: Int, stamp: Int) -> Int:
+def _numbered(out: Int, w: Int, kind: Int, lsn: Int, stamp: Int) -> Int:
     """Write the header of a snapshot's row; return its end. The first row, 0, has no lsn."""
     put_byte(out, w, 0x82 if lsn == 0 else 0x83)
     put_byte(out, w + 1, K_TYPE)
-    put_byte(out, w + 2, INSERT)
+    put_byte(out, w + 2, kind)
     w += 3
     if lsn > 0:
         put_byte(out, w, K_LSN)

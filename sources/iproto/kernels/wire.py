@@ -8,7 +8,7 @@ from __future__ import annotations
 import numpy as np
 from numba import njit
 
-from schemas.iproto import HeaderKey, RequestType
+from schemas.iproto import DML_MAX, TYPE_ADMIN, HeaderKey, RequestType
 from sources.xlog.arrays import Int, Ints
 from sources.xlog.kernels.native import byte_at, copy_bytes, put_word, word_at
 from sources.xlog.kernels.skip import DOUBLE, UINT8, UINT64, big_endian, load_map, load_uint, skip
@@ -36,8 +36,9 @@ K_TIME, _SCHEMA_VERSION, K_TSN = int(HeaderKey.TIMESTAMP), int(HeaderKey.SCHEMA_
 K_FLAGS = int(HeaderKey.FLAGS)
 KEYS = 10
 HAS_TSN = 10
-_SELECT, _LAST_DML = int(RequestType.SELECT), int(RequestType.INSERT_ARROW)
-_FIRST_RAFT, _LAST_RAFT = int(RequestType.RAFT_PROMOTE), int(RequestType.RAFT_ROLLBACK)
+_SELECT, _DML_MAX = int(RequestType.SELECT), int(DML_MAX)
+_INSERT, _NOP = int(RequestType.INSERT), int(RequestType.NOP)
+_FIRST_RAFT, _FIRST_ADMIN = int(RequestType.RAFT_PROMOTE), int(TYPE_ADMIN)
 _PACKET_LIMIT = 1 << 30
 
 
@@ -112,5 +113,11 @@ def put_byte(data: Int, at: Int, value: Int) -> None:
 
 @njit(cache=True, nogil=True)
 def is_row(kind: Int) -> bool:
-    """Return whether a type is that of a row of a log."""
-    return bool(_SELECT < kind <= _LAST_DML or _FIRST_RAFT <= kind <= _LAST_RAFT)
+    """Return whether a type is that of a row of a log; so are those that only later servers know."""
+    return bool(_SELECT < kind <= _DML_MAX or _FIRST_RAFT <= kind < _FIRST_ADMIN)
+
+
+@njit(cache=True, nogil=True)
+def is_snapshot_row(kind: Int) -> bool:
+    """Return whether a type may be that of a snapshot's row: INSERT, or one that only later servers know."""
+    return bool(kind == _INSERT or _NOP < kind <= _DML_MAX)

@@ -1,6 +1,6 @@
 """Whole blocks of rows into Arrow's buffers: the loop that the decoder spends its time in, in numba.
 
-Not here: what one row looks like (`kernel`), the buffers' life and the Arrow objects (`rows`).
+Not here: what one row looks like (`row`), the buffers' life and the Arrow objects (`rows`).
 """
 
 from __future__ import annotations

@@ -8,6 +8,10 @@ A row is a header map, then a body map (none for NOP):
 Keys come in any order, unknown ones are skipped. The kernels read only inside the block that they are given,
 whatever its bytes are, and refuse what Tarantool refuses: no map, a value of another type than its key's.
 
+Of a change that is none of INSERT, REPLACE, UPDATE, UPSERT and DELETE (DELETE_RANGE, INSERT_ARROW, types of later
+servers) only the space is looked for, and the body is given whole. It is given whole, too, where an UPDATE or UPSERT
+has the new tuple beside its operations (0x2d, `wal_ext`).
+
 Source: `xrow_header_decode`, `xrow_header_encode` and `xrow_decode_dml` in Tarantool's `src/box/xrow.c`.
 Not here: blocks (`chain`), filling columns (`fill`), which rows are wanted (`wanted`), any input or output.
 """
@@ -29,7 +33,7 @@ from sources.xlog.kernels.skip import DOUBLE, big_endian, is_array, load_map, lo
 TYPE, REPLICA_ID, LSN, TIMESTAMP = 0, 2, 3, 4
 GROUP_ID, TSN, FLAGS, SPACE_ID, INDEX_BASE = 7, 8, 9, 11, 12
 KEY, TUPLE, OPERATIONS, BODY = 13, 14, 15, 16
-COMMIT, WAIT_SYNC, WAIT_ACK = 17, 18, 19
+COMMIT, WAIT_SYNC, WAIT_ACK, _HAS_NEW = 17, 18, 19, 20
 """Bits of `Columns.marks`; up to 9 they are the header's own keys, as are the places of a row's `numbers`."""
 
 WIDE = ("position", "lsn", "tsn", "timestamp")
@@ -42,8 +46,12 @@ COUNT, BLOCK, AT, NUMBER, ROOM = range(5)
 
 _UINTS = 1 << TYPE | 1 << REPLICA_ID | 1 << LSN | 1 << GROUP_ID | 1 << TSN | 1 << FLAGS
 _INT32S = 1 << TYPE | 1 << REPLICA_ID | 1 << GROUP_ID
-_UPDATE, _NOP, _FIRST_RAFT = int(RequestType.UPDATE), int(RequestType.NOP), int(RequestType.RAFT)
+_UPDATE, _UPSERT = int(RequestType.UPDATE), int(RequestType.UPSERT)
+_NOP, _FIRST_RAFT = int(RequestType.NOP), int(RequestType.RAFT)
+_BY_FIELDS = 1 << int(RequestType.INSERT) | 1 << int(RequestType.REPLACE) | 1 << int(RequestType.DELETE)
+_BY_FIELDS |= 1 << _UPDATE | 1 << _UPSERT
 _K_SPACE, _K_BASE, _K_KEY = int(BodyKey.SPACE_ID), int(BodyKey.INDEX_BASE), int(BodyKey.KEY)
+_K_NEW = int(BodyKey.NEW_TUPLE)
 _K_TUPLE, _K_OPERATIONS, _LAST_KEY = int(BodyKey.TUPLE), int(BodyKey.OPS), int(HeaderKey.FLAGS)
 _BAD_HEADER, _BAD_BODY, _BAD_RANGE = int(Status.ROW_HEADER), int(Status.ROW_BODY), int(Status.ROW_RANGE)
 _REPLICAS = int(VCLOCK_MAX)
@@ -131,17 +139,18 @@ def _finish_header(numbers: Ints, seen: Int) -> Int:
 
 
 @njit(cache=True, nogil=True)
-def _walk_body(data: Int, begin: Int, end: Int, update: bool, numbers: Int, spans: Int) -> tuple[Int, Int]:
+def _walk_body(data: Int, begin: Int, end: Int, kind: Int, numbers: Int, spans: Int) -> tuple[Int, Int]:
     """Store the body's numbers and the places of its fields; return (position behind it or status, marks)."""
     pairs, p = load_map(data, begin, end)
-    marks = 0
+    marks, update, by_fields = 0, kind == _UPDATE, (_BY_FIELDS >> kind) & 1 == 1
     if p < 0:
-        return _BAD_BODY, 0
+        p = skip(data, begin, end) if not by_fields else -1
+        return p if p >= 0 else _BAD_BODY, 0
     for _ in range(pairs):
         key, p = load_uint(data, p, end)
         if p < 0:
             return _BAD_BODY, 0
-        if key in (_K_TUPLE, _K_KEY, _K_OPERATIONS):
+        if by_fields and key in (_K_TUPLE, _K_KEY, _K_OPERATIONS):
             place = KEY if key == _K_KEY else (TUPLE if key == _K_TUPLE and not update else OPERATIONS)
             put_word(spans, 16 * (place - KEY), p)
             p = skip(data, p, end) if is_array(data, p, end) else -1
@@ -155,6 +164,8 @@ def _walk_body(data: Int, begin: Int, end: Int, update: bool, numbers: Int, span
             put_word(numbers, 8 * place, value)
             marks |= 1 << place
         else:
+            if key == _K_NEW and (update or kind == _UPSERT):
+                marks |= 1 << _HAS_NEW
             p = skip(data, p, end)
         if p < 0:
             return _BAD_BODY, 0
@@ -220,12 +231,12 @@ def walk_row(data: Int, begin: Int, end: Int, numbers: Ints, spans: Ints) -> tup
         return p, marks
     begin_body = p
     if kind < _FIRST_RAFT:
-        p, fields = _walk_body(data, p, end, kind == _UPDATE, address_of(numbers), address_of(spans))
+        p, fields = _walk_body(data, p, end, kind, address_of(numbers), address_of(spans))
         marks |= fields
     else:
         p = skip(data, p, end)
         p = p if p >= 0 else _BAD_BODY
-    if not marks & (1 << KEY | 1 << TUPLE | 1 << OPERATIONS):
+    if marks & 1 << _HAS_NEW or not marks & (1 << KEY | 1 << TUPLE | 1 << OPERATIONS):
         spans[6], spans[7] = begin_body, p
         marks |= 1 << BODY
-    return p, marks
+    return p, marks & ~(1 << _HAS_NEW)

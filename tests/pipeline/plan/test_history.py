@@ -299,3 +299,10 @@ def test_spaces_that_are_not_merged_have_a_table_a_replicaset() -> None:
     route = router_of(Spaces(per_replicaset=("s*",), rename={"s": "other"}), everything)
     assert (route(1, space(), (), False), route(2, space(), (), False)) == ("other__r1", "other__r2")
     assert route(1, space("a"), (), False) == "a"
+
+
+def test_an_engine_that_is_not_known_is_refused_in_a_snapshot() -> None:
+    """Nobody can tell whether a snapshot holds its rows; what its log holds can be followed."""
+    rows = [define(600, "columns", engine="memcs"), index(600)]
+    assert "its engine is memcs" in history(*rows, snapshots=frozenset({0})).refusals[0].reason
+    assert history(*rows).refusals == ()

@@ -12,6 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from schemas.errors import ProtocolError, StreamGapError
+from schemas.iproto import RequestType
 from sources.iproto import inflow
 from sources.iproto.inflow import Chunk, RowStream, SnapshotStream, sparse
 from tests.sources.iproto.streams import (
@@ -189,3 +190,26 @@ def test_a_snapshot_has_inserts_only() -> None:
     wire = on_the_wire(Row(1, 1, 1, True, 1.0, b"\x80"))
     with pytest.raises(ProtocolError, match="no INSERT"):
         SnapshotStream(lambda _: None, "p").feed(np.frombuffer(wire, np.uint8), 0, len(wire))
+
+
+@pytest.mark.parametrize("kind", [RequestType.INSERT_ARROW, RequestType.DELETE_RANGE, 19, 29, 33, 42])
+def test_rows_of_types_that_are_newer_than_this_program_are_let_through(kind: int) -> None:
+    """The next row follows such a one: the stream does not end at it."""
+    body = msgpack.packb({0x10: 512, 0x37: [1], 0x38: []})
+    header = {2: 1, 3: 1, 4: 1.5}
+    row = transaction(1, 2, 1)
+    taken = Taken()
+    taken.feed(framed(msgpack.packb({0: kind, 1: 2, **header}) + body) + stream([row]))
+    assert taken.log == msgpack.packb({0: kind, **header}) + body + in_the_log(row)
+
+
+@pytest.mark.parametrize("kind", [RequestType.INSERT_ARROW, 19])
+def test_rows_of_newer_types_in_a_snapshot_keep_their_type(kind: int) -> None:
+    body = msgpack.packb({0x10: 512, 0x36: msgpack.ExtType(8, b"arrow")})
+    wire = framed(msgpack.packb({0: kind, 1: 2}) + body)
+    got: list[bytes] = []
+    buffer = np.frombuffer(wire, np.uint8)
+    assert SnapshotStream(lambda rows: got.append(rows.tobytes()), "p", now=7.25).feed(buffer, 0, len(wire))[
+        0
+    ] == len(wire)
+    assert got == [msgpack.packb({0: kind, 4: 7.25}) + body]

@@ -23,6 +23,8 @@ NAMES = {
     5: "DELETE",
     9: "UPSERT",
     12: "NOP",
+    17: "INSERT_ARROW",
+    18: "DELETE_RANGE",
     30: "RAFT",
     31: "RAFT_PROMOTE",
     32: "RAFT_DEMOTE",
@@ -59,10 +61,12 @@ def row_of(header: dict[int, Any], body: dict[int, bytes] | None, whole: bytes |
     """Return a row's columns, from `type` on."""
     kind, lsn, flags = header.get(0), header.get(3), header.get(9, 0)
     fields: dict[int, Any] = body or {}
-    changed = {} if kind is None or kind >= 30 else fields
+    changed = {} if kind is not None and kind >= 30 else fields
+    by_fields = changed if kind in (2, 3, 4, 5, 9) else {}
     update = kind == 4
-    key, tuple_ = changed.get(0x20), None if update else changed.get(0x21)
-    operations = changed.get(0x28, changed.get(0x21) if update else None)
+    key, tuple_ = by_fields.get(0x20), None if update else by_fields.get(0x21)
+    operations = by_fields.get(0x28, by_fields.get(0x21) if update else None)
+    has_more = kind in (4, 9) and 0x2D in changed
     time = header.get(4)
     return {
         "type": None if kind is None else NAMES.get(kind, f"TYPE_{kind}"),
@@ -79,7 +83,7 @@ def row_of(header: dict[int, Any], body: dict[int, bytes] | None, whole: bytes |
         "key": key,
         "tuple": tuple_,
         "operations": operations,
-        "body": whole if key is None and tuple_ is None and operations is None else None,
+        "body": whole if has_more or (key is None and tuple_ is None and operations is None) else None,
     }
 
 

@@ -98,7 +98,7 @@ ARRAYS = st.lists(st.integers() | st.text(max_size=5), max_size=20).map(
 @st.composite
 def rows(draw: st.DrawFn) -> bytes:
     """Draw a row with any subset of all keys."""
-    kind = draw(st.sampled_from([0, 2, 3, 4, 5, 9, 12, 17, 29, 30, 31, 40, 41, 100, 102, 200, 2**31 - 1]))
+    kind = draw(st.sampled_from([0, 2, 3, 4, 5, 9, 12, 17, 18, 29, 30, 31, 40, 41, 100, 102, 200, 2**31 - 1]))
     numbers = {
         2: st.integers(0, 31),
         3: st.integers(0, 2**63 - 1),
@@ -120,9 +120,8 @@ def rows(draw: st.DrawFn) -> bytes:
     fields += [
         (key, uint(draw, draw(st.integers(0, 2**31 - 1)))) for key in (0x10, 0x15) if draw(st.booleans())
     ]
-    others = draw(
-        st.lists(st.tuples(st.sampled_from([2, 3, 0x11, 0x26, 0x2A, 0x53, 2**40]), ANYTHING), max_size=3)
-    )
+    unknown = [2, 3, 0x11, 0x26, 0x2A, 0x2C, 0x2D, 0x36, 0x53, 2**40]
+    others = draw(st.lists(st.tuples(st.sampled_from(unknown), ANYTHING), max_size=3))
     return data + packed(draw, fields, others)
 
 
@@ -216,6 +215,26 @@ def test_operations_of_update_and_of_upsert() -> None:
     operations = msgpack.packb([["+", 1, 2]])
     assert [update[name] for name in BINARY] == [b"\x91\x01", None, operations, None]
     assert [upsert[name] for name in BINARY] == [None, b"\x91\x01", operations, None]
+
+
+def test_a_new_tuple_beside_operations_keeps_the_whole_body() -> None:
+    body = msgpack.packb({0x10: 512, 0x20: [1], 0x21: [["+", 1, 2]], 0x2C: [1, 1], 0x2D: [1, 3]})
+    update = walked(header(_0=4) + body)
+    assert isinstance(update, dict)
+    assert [update[name] for name in BINARY] == [b"\x91\x01", None, msgpack.packb([["+", 1, 2]]), body]
+    replace = walked(header(_0=3) + msgpack.packb({0x10: 512, 0x21: [1, 3], 0x2D: [1, 3]}))
+    assert isinstance(replace, dict)
+    assert [replace[name] for name in BINARY] == [None, msgpack.packb([1, 3]), None, None]
+
+
+@pytest.mark.parametrize("kind", [17, 18, 19, 29])
+@pytest.mark.parametrize("content", [{0x10: 512, 0x20: "no array", 0x21: [1]}, ["no map"]])
+def test_changes_of_later_servers_keep_their_whole_body(kind: int, content: Any) -> None:
+    body = msgpack.packb(content)
+    found = walked(header(_0=kind) + body)
+    assert isinstance(found, dict)
+    assert [found[name] for name in BINARY] == [None, None, None, body]
+    assert found["space_id"] == (512 if isinstance(content, dict) else None)
 
 
 def test_protocol_rows_keep_their_whole_body() -> None:

@@ -1,0 +1,64 @@
+"""What keyed rows take from the bodies of their rows: where a DELETE_RANGE begins and ends, the result of operations.
+
+Pure. Not here: finding it in a body (`udfs.row_body`).
+"""
+
+from __future__ import annotations
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+from numpy.typing import NDArray
+
+from udfs import row_body
+from udfs.keys import KeyPlan, canonical_prefixes
+
+Flags = NDArray[np.bool_]
+Int32s = NDArray[np.int32]
+_NOTHING = pa.scalar(None, pa.binary())
+
+
+def with_ranges(
+    rows: pa.RecordBatch, is_range: Flags, versions: Int32s, keys: KeyPlan
+) -> tuple[pa.Array, pa.Array, pa.Array | None]:
+    """Return tuples and operations, of a DELETE_RANGE where it begins and ends instead; and why it cannot be told.
+
+    Parameters
+    ----------
+    rows : pyarrow.RecordBatch
+        With `tuple`, `operations`, `body`.
+    is_range : bool[n]
+        Whether a row is a DELETE_RANGE.
+    versions : int32[n]
+        Number of each row's key in `keys`.
+    keys : KeyPlan
+
+    """
+    tuples, operations = rows.column("tuple"), rows.column("operations")
+    if not is_range.any():
+        return tuples, operations, None
+    mask = pa.array(is_range)
+    ranges = row_body.ranges_of(pc.if_else(mask, rows.column("body"), _NOTHING))
+    begin, end = (
+        canonical_prefixes(ranges.field(name), keys, pa.array(versions)) for name in ("begin", "end")
+    )
+    error = pc.coalesce(ranges.field("error"), begin.field("error"), end.field("error"))
+    tuples = pc.if_else(mask, begin.field("key"), tuples)
+    return tuples, pc.if_else(mask, end.field("key"), operations), error
+
+
+def new_tuples(rows: pa.RecordBatch, is_operation: Flags) -> pa.Array:
+    """Return the tuples that servers logged as the results of operations; most servers log none.
+
+    Parameters
+    ----------
+    rows : pyarrow.RecordBatch
+        With `body`.
+    is_operation : bool[n]
+        Whether a row is an UPDATE or UPSERT.
+
+    """
+    bodies = rows.column("body")
+    if bodies.null_count == len(bodies) or not is_operation.any():
+        return pa.nulls(len(bodies), pa.binary())
+    return row_body.new_tuples(pc.if_else(pa.array(is_operation), bodies, _NOTHING))

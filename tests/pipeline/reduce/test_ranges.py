@@ -1,0 +1,86 @@
+"""Which ranges may end a version: the first one behind each row of a key, whatever else there is."""
+
+from __future__ import annotations
+
+import random
+from typing import Any, cast
+
+import msgpack
+import numpy as np
+import pyarrow as pa
+import pytest
+
+from pipeline.changelog.rows import DELETED_RANGE, KEYED
+from pipeline.plan.tables import CHANGES
+from pipeline.reduce.ranges import Visits, ranges_in
+from pipeline.reduce.reduce_plan import ReducePlan
+from schemas.space import KeyPart, Space
+
+SLOTS = 3
+
+
+class _Plan:
+    """What `ranges_in` asks of a plan: three slots, in the last of which the key changes its direction."""
+
+    class meanings:  # noqa: N801
+        versions = np.array([0, 1, 2, 3], np.int32)
+
+    slot_lineages = np.arange(SLOTS, dtype=np.int32)
+
+    @property
+    def versions(self) -> list[Any]:
+        parts = [(KeyPart(0, "unsigned", is_descending=one),) for one in (False, False, False, True)]
+        return [type("V", (), {"space": Space(1, 1, "s", "memtx", (), own)}) for own in parts]
+
+
+def row(meaning: int, begin: int | None, end: int | None) -> dict[str, Any]:
+    bounds = [msgpack.packb([] if one is None else [one]) for one in (begin, end)]
+    return {"meaning": meaning, "type": DELETED_RANGE, "tuple": bounds[0], "operations": bounds[1]}
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_the_first_range_behind_each_row_of_a_key(seed: int) -> None:
+    dice = random.Random(seed)
+    keys = [(slot, number) for slot in range(SLOTS) for number in range(12)]
+    rows, slots, groups, expected, open_ = [], [], [], set(), dict[int, int]()
+    lives = [dice.random() < 0.5 for _ in keys]
+    open_ = {key: -1 for key in range(len(keys)) if lives[key]}
+    for place in range(80):
+        if dice.random() < 0.4:
+            meaning = dice.randrange(4)
+            slot, down = min(meaning, SLOTS - 1), meaning == SLOTS
+            begin, end = (dice.choice([None, *range(13)]) for _ in range(2))
+            rows.append(row(meaning, begin, end))
+            groups.append(-1)
+            for key in list(open_):
+                own, number = keys[key]
+                after = begin is None or (number <= begin if down else number >= begin)
+                before = end is None or (number > end if down else number < end)
+                if own == slot and after and before:
+                    expected.add((place, key))
+                    del open_[key]
+        else:
+            key = dice.randrange(len(keys))
+            slot = keys[key][0]
+            rows.append({"meaning": slot, "type": CHANGES.index("REPLACE")})
+            groups.append(key)
+            open_[key] = place
+        slots.append(slot)
+    table = pa.Table.from_pylist(rows, schema=KEYED)
+    found = ranges_in(table, np.array(slots, np.int32), cast(ReducePlan, _Plan()))
+    assert found is not None
+    packed = pa.array([msgpack.packb([number]) for _, number in keys])
+    own_slots = np.array([slot for slot, _ in keys], np.int32)
+    hits = found.hits(own_slots, packed, np.array(groups, np.int32), np.array(lives))
+    told = set(zip(hits[0].tolist(), hits[1].tolist(), strict=True))
+    assert expected <= told
+    # Where a slot has two orders, a range may be told of a key that another one has ended.
+    assert {one for one in told - expected if keys[one[1]][0] < SLOTS - 1} == set()
+
+
+def test_no_ranges_are_none_and_nothing_is_visited_by_them() -> None:
+    table = pa.Table.from_pylist([{"meaning": 0, "type": 0}], schema=KEYED)
+    assert ranges_in(table, np.zeros(1, np.int32), cast(ReducePlan, _Plan())) is None
+    visits = Visits(None, np.array([0, -1, 1], np.int32))
+    assert visits.without(np.array([1], np.int32), 2).keys.tolist() == [0, -1, -1]
+    assert visits.rows_at(np.array([2])).tolist() == [2]

@@ -1,0 +1,141 @@
+"""Which range of keys is the next one to hold a key: a segment tree over the places between ranges' bounds.
+
+The bounds of ranges, sorted, divide the keys into places, numbered from 0. A range covers some consecutive places, and
+stands somewhere in the log. The tree's node n has the nodes 2 n and 2 n + 1 below it, its leaves are at `size` and
+behind; a range is noted at the few nodes that together cover it, in the order of the log. So the next range behind a
+row that holds a key is found in log² steps, however many there are.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from udfs.kernels.compiled import entry, inner
+from udfs.kernels.values import Int
+
+NOTHING = -1
+
+
+@entry
+def build(lows: Any, highs: Any, rows: Any, size: Int, starts: Any, items: Any) -> Int:
+    """Note ranges at the nodes that cover them; return how many items there are.
+
+    Called twice: with no room for `items` it fills `starts`.
+
+    Parameters
+    ----------
+    lows, highs : int64 array, (ranges,)
+        First and last place that each range covers; none where the last one is before the first.
+    rows : int64 array, (ranges,)
+        The row of each range, ascending.
+    size : int
+        A power of two, at least the number of places.
+    starts : int64 array, (2 size + 1,)
+        Where the items of each node begin. Zeros for the first call.
+    items : int64 array
+        Rows of ranges, node by node.
+
+    """
+    is_first = items.size == 0
+    for number in range(rows.size):
+        low, high = lows[number] + size, highs[number] + size + 1
+        while low < high:
+            if low & 1:
+                if is_first:
+                    starts[low + 1] += 1
+                else:
+                    items[starts[low]] = rows[number]
+                    starts[low] += 1
+                low += 1
+            if high & 1:
+                high -= 1
+                if is_first:
+                    starts[high + 1] += 1
+                else:
+                    items[starts[high]] = rows[number]
+                    starts[high] += 1
+            low >>= 1
+            high >>= 1
+    if is_first:
+        for node in range(2 * size):
+            starts[node + 1] += starts[node]
+    else:
+        # Filling has moved the beginning of each node to its end.
+        for node in range(2 * size, 0, -1):
+            starts[node] = starts[node - 1]
+        starts[0] = 0
+    return starts[2 * size]
+
+
+@inner
+def _next(place: Int, size: Int, after: Int, starts: Any, items: Any) -> Int:
+    """Return the first row behind another one whose range holds a place; `NOTHING` where there is none."""
+    found: Int = NOTHING
+    node = place + size
+    while node > 0:
+        low, high = starts[node], starts[node + 1]
+        end = high
+        while low < high:
+            middle = (low + high) >> 1
+            if items[middle] > after:
+                high = middle
+            else:
+                low = middle + 1
+        if low < end and (found < 0 or items[low] < found):
+            found = items[low]
+        node >>= 1
+    return found
+
+
+@entry
+def find_hits(
+    keys: Any,
+    places: Any,
+    lives: Any,
+    size: Int,
+    starts: Any,
+    items: Any,
+    last: Any,
+    hit_rows: Any,
+    hit_keys: Any,
+) -> Int:
+    """Find the ranges that may end a version: behind each row of a key, the first one that holds the key.
+
+    Parameters
+    ----------
+    keys : int32 array, (rows,)
+        Number of each row's key, -1 for a row that counts for none.
+    places : int64 array, (keys,)
+        The place of each key, -1 for a key that no range can hold.
+    lives : uint8 array, (keys,)
+        Whether a key has a version before the first row.
+    size, starts, items
+        As of `build`.
+    last : int64 array, (keys,)
+        Used as memory.
+    hit_rows, hit_keys : int64 and int32 array, (rows + keys,)
+        Become the rows of ranges, and the numbers of the keys that they hold.
+
+    Returns
+    -------
+    int
+        How many were found.
+
+    """
+    count: Int = 0
+    for key in range(places.size):
+        last[key] = NOTHING
+        if places[key] >= 0 and lives[key] != 0:
+            hit = _next(places[key], size, NOTHING, starts, items)
+            if hit >= 0:
+                hit_rows[count], hit_keys[count], last[key] = hit, key, hit
+                count += 1
+    for row in range(keys.size):
+        key = keys[row]
+        if key < 0 or places[key] < 0:
+            continue
+        hit = _next(places[key], size, row, starts, items)
+        if hit >= 0 and hit != last[key]:
+            hit_rows[count], hit_keys[count], last[key] = hit, key, hit
+            count += 1
+    return count
