@@ -24,13 +24,14 @@ from pipeline.plan.tables import TablePlan, current_plan
 from pipeline.state import State
 from pipeline.write.table_change import table_schema
 from schemas.errors import UnsupportedError
-from schemas.layout import ERROR_COLUMN
+from schemas.layout import ERROR_COLUMN, MISFITS_COLUMN
 from schemas.names import held_in
-from schemas.types import Carrier, carrier
+from schemas.types import Carrier
 from udfs.tuples import tuple_columns
 
 UNLIKE = "_unlike"
-"""The columns that do not say what `_tuple` says, joined by commas, or why it cannot be decoded."""
+"""The columns that do not say what `_tuple` says, joined by commas, or why it cannot be decoded. A column whose value
+does not fit says what `_tuple` says if it is null and `_misfits` names it."""
 
 _ABSENT = "none"
 _COLUMNS = StructType(
@@ -63,7 +64,11 @@ class SpaceTable:
         """Return the columns that it must have; none where nobody knows."""
         if self.plan is None:
             return {}
-        return {one.name: one.dataType for one in table_schema(encoding_of(self.plan))}
+        wanted = {one.name: one.dataType for one in table_schema(encoding_of(self.plan))}
+        if MISFITS_COLUMN not in self.found():
+            # No batch of this release has written the table yet: all of its rows fit.
+            del wanted[MISFITS_COLUMN]
+        return wanted
 
 
 def space_tables(cut: Cut, state: State, config: Config, names: Iterable[str]) -> list[SpaceTable]:
@@ -145,7 +150,9 @@ def space_check(table: SpaceTable, facts: Facts, own: Sequence[Any] = ()) -> Che
     if table.plan is not None:
         said = "typed columns say what _tuple says"
         expected.append(gxe.ExpectColumnValuesToBeNull(column=UNLIKE, description=said))
-        expected += [present(column) for column in _never_null(table)]
+        # Which columns are null because their values do not fit, `UNLIKE` looks at.
+        fits = f"{MISFITS_COLUMN} IS NULL" if MISFITS_COLUMN in table.found() else None
+        expected += [present(column, fits) for column in _never_null(table)]
     return Check(table.name, compared(table), (*expected, *own), ("_key",))
 
 
@@ -155,7 +162,7 @@ def _never_null(table: SpaceTable) -> list[str]:
     layout, found = table.plan.layout, table.found()
     fields = zip(layout.names, layout.fields, strict=True)
     # What may hold anything may hold nil.
-    kept = [(n, f) for n, f in fields if carrier(f.type, layout.options) is not Carrier.VARIANT]
+    kept = [(n, f) for n, f in fields if layout.carrier_of(f) is not Carrier.VARIANT]
     return [name for name, one in kept if not one.is_nullable and name in found]
 
 
@@ -172,7 +179,8 @@ def compared(table: SpaceTable) -> DataFrame:
     decode = tuple_columns(table.plan.layout)
     decoded = apart.withColumn("typed", decode(tuple_, F.coalesce(which, F.lit(0))))
     same = [F.when(tuple_.isNotNull() & ~_same(name, kind), F.lit(name)) for name, kind in _comparable(table)]
-    error = F.col("typed").getField(ERROR_COLUMN)
+    typed = F.col("typed")
+    error = F.when(typed.getField(MISFITS_COLUMN).isNull(), typed.getField(ERROR_COLUMN))
     unlike = F.coalesce(error, F.nullif(F.concat_ws(",", *same), F.lit(""))).alias(UNLIKE)
     rows = decoded.select("row", unlike).select("row.*", UNLIKE)
     return rows.select(*[shown(name, kind) for name, kind in found.items()], UNLIKE)

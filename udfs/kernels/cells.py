@@ -75,6 +75,7 @@ COLUMN_SHIFT = 32
 LONG, WIDE, DOUBLES, DECIMALS, DECIMAL_TEXT, BOOLEANS, TEXT, BYTES, UUIDS, TIMESTAMPS, INTERVALS, VARIANTS = (
     range(12)
 )
+RAW_TEXT = 12
 """How a column is built (`schemas.types.Carrier`)."""
 
 
@@ -83,7 +84,7 @@ def put_quickly(pos: Int, end: Int, field: Int, column: Int, row: Int) -> Int:
     """Put a field of the form that its type nearly always has; return where it ends, 0 where it has another."""
     carrier = field >> CARRIER_SHIFT & 15
     if carrier == TEXT:
-        return quick_string(pos, end, column, row, True)
+        return quick_string(pos, end, column, row, True, True)
     if carrier == WIDE:
         return quick_integer(pos, field, column, row, 2)
     if carrier == LONG:
@@ -99,7 +100,9 @@ def put_quickly(pos: Int, end: Int, field: Int, column: Int, row: Int) -> Int:
     if carrier == UUIDS:
         return quick_uuid(pos, end, column, row)
     if carrier == BYTES:
-        return quick_string(pos, end, column, row, False)
+        return quick_string(pos, end, column, row, False, False)
+    if carrier == RAW_TEXT:
+        return quick_string(pos, end, column, row, True, False)
     return 0
 
 
@@ -158,8 +161,8 @@ def _put_fixed(carrier: Int, kind: Int, argument: Int, pos: Int, column: Int, ro
 @inner
 def _put_text(carrier: Int, size: Int, pos: Int, column: Int, row: Int) -> Int:
     target, status = word(column, END), FITS
-    if carrier in (TEXT, BYTES):
-        if carrier == BYTES or is_utf8(pos, size):
+    if carrier in (TEXT, BYTES, RAW_TEXT):
+        if carrier != TEXT or is_utf8(pos, size):
             copy(target, pos, size)
             target += size
         else:
@@ -240,7 +243,7 @@ def put_any(pos: Int, end: Int, field: Int, column: Int, row: Int) -> tuple[Int,
     if carrier == VARIANTS:
         after, status = put_variant(pos, end, 0, column, row)
         return after, status, (kind if after >= 0 else BAD)
-    if carrier in (DECIMAL_TEXT, TEXT, BYTES, UUIDS, INTERVALS):
+    if carrier in (DECIMAL_TEXT, TEXT, BYTES, RAW_TEXT, UUIDS, INTERVALS):
         status = _put_text(carrier, argument, after, column, row)
     else:
         status = _put_fixed(carrier, kind, argument, after, column, row)
