@@ -54,7 +54,7 @@ def spread(
     return choices.take(pa.array(index, mask=absent))
 
 
-def walk_fault(layout: TableLayout, code: int, position: int, kind: int, format_index: int) -> str:
+def walk_fault(code: int, position: int, kind: int, format_index: int) -> str:
     """Return why the fields of a tuple cannot be told apart; they are counted from 1, as Tarantool's messages do."""
     if code == walk.NO_LAYOUT:
         return f"there is no format with index {format_index}"

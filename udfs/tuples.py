@@ -2,9 +2,9 @@
 
 A field that does not fit its format, or the type of its column, leaves that column null: `_misfits` names it and
 `_error` says why. Nothing is cut to make it fit, and the other columns of the tuple are filled. A tuple of which the
-fields cannot be told apart has `_error` alone. One kind of loss is allowed, and said row by row in `_inexact`: the column
-holds the nearest value that its Spark type has (a datetime without its nanoseconds, a number that no double equals, a
-map with a repeated key). The exact value stays in the raw tuple.
+fields cannot be told apart has `_error` alone. One kind of loss is allowed, and said row by row in `_inexact`: the
+column holds the nearest value that its Spark type has (a datetime without its nanoseconds, a number that no double
+equals, a map with a repeated key). The exact value stays in the raw tuple.
 
 Not here: names of columns (`schemas.names`), what becomes of a tuple that does not fit (its caller says).
 """
@@ -47,7 +47,7 @@ def _errors(plan: Plan, which: NDArray[np.int32], errors: NDArray[np.int32], fau
     def text(key: bytes) -> str:
         code, position, kind, index = np.frombuffer(key, np.int32, 4).tolist()
         if code != 0:
-            return walk_fault(plan.layout, code, position, kind, index)
+            return walk_fault(code, position, kind, index)
         found = enumerate(key[numbers.itemsize * 4 :])
         return "; ".join(column_fault(plan.layout, place, one, index) for place, one in found if one)
 

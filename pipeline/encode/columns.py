@@ -97,8 +97,8 @@ class Encoded:
         Of the exact table, as files have them. Columns that are null in all rows are left out where a table can do
         without: `_extra`, `_inexact`, `_misfits`.
     misfits : pyarrow.Table
-        Rows of `PUTS` that do not wholly fit, with `reason` and `misfits`: the columns that they lack in the table, null
-        for those that are not in `rows`.
+        Rows of `PUTS` that do not wholly fit, with `reason` and `misfits`: the columns that they lack in the table,
+        null for those that are not in `rows`.
 
     """
 

@@ -113,7 +113,7 @@ def test_a_version_is_told_once_and_a_change_that_fits_ends_it(tmp_path: Path) -
     node.update(600, 1, ["=", 2, 7]).close()
     made.run()
     assert rows_of(made)[1] == (None, 7, ["name"])
-    assert [one[:2] for one in told_of(made)] == [(0, 4), (2, 6)]
+    assert [one[:2] for one in told_of(made)] == [(0, 4), (2, 7)]
     node.update(600, 1, ["=", 1, "good"]).close()
     made.run()
     assert rows_of(made)[1] == ("good", 7, None)

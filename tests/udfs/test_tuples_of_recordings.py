@@ -83,7 +83,7 @@ def inside(value: Any) -> Any:
 
 
 def name_of(key: object) -> str:
-    """Return the name of a key in an object: bytes that are not UTF-8 are written as `\\x` and two digits."""
+    """Return the name of a key in an object: a byte that is not UTF-8 is a backslash, `x` and two digits."""
     return str(key).encode(errors="surrogateescape").decode(errors="backslashreplace")
 
 

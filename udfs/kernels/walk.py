@@ -52,9 +52,7 @@ def _walk_fields(pos: Int, end: Int, number: Int, fields: Int, columns: Int, row
         column = columns + (field >> COLUMN_SHIFT)
         after = put_quickly(pos, end, field, column, row)
         if after == 0 or after > end:
-            after, status, kind = put_any(pos, end, field, column, row)
-            if after < 0 and kind != BAD:
-                after, status = skip(pos, end), WRONG_CLASS + kind
+            after, status = put_any(pos, end, field, column, row)
             if after < 0:
                 return pos, position, NOT_MSGPACK, BAD, statuses
             if status != FITS:
