@@ -9,7 +9,7 @@ from collections.abc import Iterable
 from fnmatch import fnmatchcase
 from typing import Annotated, Literal
 
-from pydantic import Field, model_validator
+from pydantic import BeforeValidator, Field, model_validator
 
 from config.values import Location, Part, later, mistake
 from schemas.names import table_name
@@ -25,6 +25,11 @@ Misfits = Literal["quarantine"]
 """What becomes of a row with a value that its column cannot hold: it is set aside as a whole."""
 
 
+def _of_fields(chosen: object) -> object:
+    """Return what is chosen for a space as what is chosen for all of its fields."""
+    return {"*": chosen} if isinstance(chosen, str) else chosen
+
+
 class Spaces(Part):
     """Which spaces become tables, under which names.
 
@@ -37,8 +42,8 @@ class Spaces(Part):
     per_replicaset : tuple of str
         Patterns of names of spaces that are not merged: each replicaset has a table of its own, `<table>__r<id>`.
     strings : dict
-        From a pattern of spaces' names to `binary`, or to {field: `binary`}: the columns of fields of type string are
-        binary, and hold every string as it is.
+        From a pattern of spaces' names to `binary`, or to {pattern of fields: `binary`}: the columns of fields of type
+        string are binary, and hold every string as it is.
     misfits : dict
         From a pattern of spaces' names to `quarantine`: a row with a value that its column cannot hold is not in the
         table. Otherwise the row is there, the column is null, and `_misfits` names it.
@@ -55,7 +60,9 @@ class Spaces(Part):
     exclude: tuple[str, ...] = ()
     rename: dict[str, str] = Field(default_factory=dict)
     per_replicaset: tuple[str, ...] = ()
-    strings: dict[str, Strings | dict[str, Strings]] = Field(default_factory=dict)
+    strings: dict[str, Annotated[dict[str, Strings], BeforeValidator(_of_fields)]] = Field(
+        default_factory=dict
+    )
     misfits: dict[str, Misfits] = Field(default_factory=dict)
     local: Annotated[Literal[False], later(True)] = False
     masks: dict[str, dict[str, Kind]] = Field(default_factory=dict)
@@ -91,11 +98,10 @@ class Spaces(Part):
 
     def binary_fields(self, space_name: str, fields: Iterable[str]) -> frozenset[str]:
         """Return those fields of a space whose strings are bytes in its table."""
-        found: set[str] = set()
-        for pattern, chosen in self.strings.items():
-            if fnmatchcase(space_name, pattern):
-                found.update(fields if isinstance(chosen, str) else chosen)
-        return frozenset(found)
+        chosen = [
+            field for space, own in self.strings.items() if fnmatchcase(space_name, space) for field in own
+        ]
+        return frozenset(name for name in fields if _matches(name, tuple(chosen)))
 
     def sets_misfits_aside(self, space_name: str) -> bool:
         """Whether rows with a value that its column cannot hold are left out of the space's table."""
