@@ -80,15 +80,16 @@ class Cluster(Part):
 class Types(Part):
     """What the field types of Tarantool that fit no Spark type exactly become.
 
+    A value that the chosen type does not hold leaves its column null (`spaces.misfits`).
+
     Parameters
     ----------
     unsigned : str
-        `precise`: decimal(20,0). `long`: bigint, a tuple with a greater value goes to `_quarantine`.
+        `precise`: decimal(20,0). `long`: bigint, which does not hold a greater value.
     integer : str
-        `long`: bigint, a tuple with a value beyond it goes to `_quarantine`. `precise`: decimal(20,0).
+        `long`: bigint, which does not hold a value beyond it. `precise`: decimal(20,0).
     decimal : str
-        `string`: every digit as Tarantool prints it. `decimal(38,s)`: a number; a tuple with more digits than
-        fit goes to `_quarantine`.
+        `string`: every digit as Tarantool prints it. `decimal(38,s)`: a number, which does not hold more digits.
 
     """
 

@@ -6,7 +6,7 @@ One `Mistake` an error: its place in the YAML, the value that stands there, and 
 from __future__ import annotations
 
 from difflib import get_close_matches
-from typing import Any, get_args
+from typing import Annotated, Any, get_args, get_origin
 
 from pydantic import BaseModel, ValidationError
 from pydantic_core import ErrorDetails
@@ -87,6 +87,8 @@ def _kind(model: type[BaseModel], where: Location) -> Any:
 
 
 def _given(kind: Any) -> Any:
-    """Return what a kind that may be left out is where it is given."""
+    """Return what a kind that may be left out is where it is given, without what is noted of it."""
+    if get_origin(kind) is Annotated:
+        kind = get_args(kind)[0]
     rest = [inner for inner in get_args(kind) if inner is not type(None)]
     return rest[0] if type(None) in get_args(kind) and len(rest) == 1 else kind

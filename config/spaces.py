@@ -5,10 +5,11 @@ Never here: the key of masks; a variable of the environment or a file is named.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from fnmatch import fnmatchcase
 from typing import Annotated, Literal
 
-from pydantic import Field, model_validator
+from pydantic import BeforeValidator, Field, model_validator
 
 from config.values import Location, Part, later, mistake
 from schemas.names import table_name
@@ -16,6 +17,17 @@ from sources.iproto.address import Password
 
 Kind = Literal["drop", "hash"]
 """What becomes of a masked field: it has no column, or one that holds a keyed hash of it."""
+
+Strings = Literal["binary"]
+"""What the strings of a field become: bytes, whether they are UTF-8 or not."""
+
+Misfits = Literal["quarantine"]
+"""What becomes of a row with a value that its column cannot hold: it is set aside as a whole."""
+
+
+def _of_fields(chosen: object) -> object:
+    """Return what is chosen for a space as what is chosen for all of its fields."""
+    return {"*": chosen} if isinstance(chosen, str) else chosen
 
 
 class Spaces(Part):
@@ -29,6 +41,12 @@ class Spaces(Part):
         From a space's name to the name of its table.
     per_replicaset : tuple of str
         Patterns of names of spaces that are not merged: each replicaset has a table of its own, `<table>__r<id>`.
+    strings : dict
+        From a pattern of spaces' names to `binary`, or to {pattern of fields: `binary`}: the columns of fields of type
+        string are binary, and hold every string as it is.
+    misfits : dict
+        From a pattern of spaces' names to `quarantine`: a row with a value that its column cannot hold is not in the
+        table. Otherwise the row is there, the column is null, and `_misfits` names it.
     local : bool
         False: rows of local spaces, which belong to one instance, are left out.
     masks : dict
@@ -42,6 +60,10 @@ class Spaces(Part):
     exclude: tuple[str, ...] = ()
     rename: dict[str, str] = Field(default_factory=dict)
     per_replicaset: tuple[str, ...] = ()
+    strings: dict[str, Annotated[dict[str, Strings], BeforeValidator(_of_fields)]] = Field(
+        default_factory=dict
+    )
+    misfits: dict[str, Misfits] = Field(default_factory=dict)
     local: Annotated[Literal[False], later(True)] = False
     masks: dict[str, dict[str, Kind]] = Field(default_factory=dict)
     mask_key_env: str | None = None
@@ -73,6 +95,17 @@ class Spaces(Part):
             if fnmatchcase(space_name, pattern):
                 found |= {f: kind for f, kind in kinds.items() if found.get(f) != "drop"}
         return found
+
+    def binary_fields(self, space_name: str, fields: Iterable[str]) -> frozenset[str]:
+        """Return those fields of a space whose strings are bytes in its table."""
+        chosen = [
+            field for space, own in self.strings.items() if fnmatchcase(space_name, space) for field in own
+        ]
+        return frozenset(name for name in fields if _matches(name, tuple(chosen)))
+
+    def sets_misfits_aside(self, space_name: str) -> bool:
+        """Whether rows with a value that its column cannot hold are left out of the space's table."""
+        return _matches(space_name, tuple(self.misfits))
 
     def mask_key(self) -> Password:
         """Return where the key of `hash` is found."""

@@ -37,7 +37,7 @@ from pipeline.plan.history import History, Lineage, SchemaVersion, history_of
 from pipeline.plan.position import LogPosition
 from pipeline.plan.router import router_of
 from pipeline.plan.summary import ControlRow
-from pipeline.plan.tables import CHANGES, check_space, layout_of, type_options
+from pipeline.plan.tables import CHANGES, check_space, layout_of
 from pipeline.source_options import stream_options
 from pipeline.state import State
 from schemas.errors import UnsupportedError, WarehouseError
@@ -356,7 +356,7 @@ def _folded(rows: DataFrame, formats: Sequence[TupleFormat]) -> DataFrame:
 
 
 def _shown(made: DataFrame, versions: Sequence[SchemaVersion], config: Config) -> DataFrame:
-    decode = tuple_columns(layout_of([one.space for one in versions], type_options(config.types)))
+    decode = tuple_columns(layout_of([one.space for one in versions], config.types, config.spaces))
     of_key = Window.partitionBy(*KEYS).orderBy(*ORDER)
     return made.select(
         F.col("_key").alias("key"),

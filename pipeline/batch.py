@@ -238,6 +238,7 @@ class BatchWriter:
             {number: (one.exact, files[one.exact]) for number, one in enumerate(bucket.encodings)},
             tables.files("_versions"),
             tuple(one.name for one in bucket.encodings),
+            frozenset(number for number, one in enumerate(bucket.encodings) if one.sets_misfits_aside),
         )
         again = repeated_lsns(plan)
         return (

@@ -72,7 +72,7 @@ class BucketResult:
     writers : frozenset of (int, int)
         (table, replicaset id) of all changed versions.
     unfit : frozenset of int
-        Tables with a version that has no usable tuple.
+        Tables with a version that is neither a tuple in the table nor a deletion.
 
     """
 
@@ -122,7 +122,7 @@ def encoded(
     encodings: Sequence[TableEncoding],
     plan: ResolvePlan,
 ) -> BucketResult:
-    """Return what was resolved with the rows of tables typed; what does not fit is set aside."""
+    """Return what was resolved with the rows of tables typed; what does not fit is in `quarantine`."""
     tables: dict[int, pa.Table] = {}
     quarantine, versions, unfit = [resolved.quarantine], [resolved.versions], set(resolved.unfit)
     for number, puts in by_table(resolved.puts).items():
@@ -130,11 +130,11 @@ def encoded(
         if typed.rows.num_rows:
             tables[number] = typed.rows
         if typed.misfits.num_rows:
-            unfit.add(number)
-            misfits = typed.misfits.combine_chunks()
-            name = encodings[number].name
-            quarantine.append(_misfit_quarantine(misfits, name, plan.epoch))
-            versions.append(_misfit_versions(misfits, name, plan))
+            name, set_aside = encodings[number].name, typed.set_aside
+            quarantine.append(_misfit_quarantine(typed.misfits, name, plan.epoch))
+            if set_aside.num_rows:
+                unfit.add(number)
+                versions.append(_misfit_versions(set_aside, name, plan))
     removed, keys = _removed(resolved.removed, files)
     return BucketResult(
         tables,
@@ -159,15 +159,14 @@ def by_table(rows: pa.Table) -> dict[int, pa.Table]:
 
 
 def _misfit_quarantine(misfits: pa.Table, name: str, epoch: int) -> pa.Table:
-    columns = {
-        one: _whole(misfits[one]) for one in ("replicaset_id", "key", "tuple", "global_id", "lsn", "reason")
-    }
+    names = ("replicaset_id", "key", "tuple", "global_id", "lsn", "reason", "misfits")
+    columns = {one: _whole(misfits[one]) for one in names}
     columns["space"] = pa.repeat(pa.scalar(name), misfits.num_rows)
     return quarantine_rows(columns, epoch)
 
 
 def _misfit_versions(misfits: pa.Table, name: str, plan: ResolvePlan) -> pa.Table:
-    """Return the versions of tuples that do not fit; a tuple that a policy made is no version."""
+    """Return the versions of tuples that were set aside; a tuple that a policy made is no version."""
     own = misfits.filter(pc.greater(misfits["replicaset_id"], 0)).combine_chunks()
     columns = {one: _whole(own[one]) for one in PUTS.names if one != "table"}
     columns["space"] = pa.repeat(pa.scalar(name), own.num_rows)

@@ -96,6 +96,7 @@ def rebuild_of(tables: OpenTables, state: State, config: Config, space: str, pol
         {0: (encoding.exact, tables.files(encoding.exact))},
         tables.files("_versions"),
         (table,),
+        frozenset({0} if encoding.sets_misfits_aside else ()),
     )
     rebuild, cache = Rebuild(encoding), FileCache()
     for keys in _contended_keys(tables, table):

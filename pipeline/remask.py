@@ -16,7 +16,7 @@ from pipeline.encode.columns import encoding_of
 from pipeline.encode.masks import PROPERTY
 from pipeline.plan.tables import current_plan
 from pipeline.state import State
-from pipeline.write.prepare import Prepared, mask_again, prepare_table
+from pipeline.write.prepare import Prepared, mask_again, masks_differ, prepare_table
 from pipeline.write.rewrite import write_rows
 from schemas.errors import UnsupportedError
 from schemas.names import exact_table, is_of_space
@@ -49,9 +49,9 @@ def remasked(warehouse: Warehouse, config: Config, state: State) -> State:
             if was:
                 log.warning("%s stays masked as it is: its space was dropped", table)
         elif plan.mask is not None:
-            encoding, prepared = encoding_of(plan), Prepared()
-            prepare_table(tables, encoding, prepared)
-            if prepared.masked or not was:
+            encoding = encoding_of(plan)
+            if not was or masks_differ(tables, encoding):
+                prepare_table(tables, encoding, Prepared())
                 changed[table] = mask_again(tables, encoding)
                 changed[exact] = tables.version(exact)
         elif was:

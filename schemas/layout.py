@@ -11,11 +11,19 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 import pyarrow as pa
-from pyspark.sql.types import StringType, StructField, StructType, VariantType
+from pyspark.sql.types import ArrayType, DataType, StringType, StructField, StructType, VariantType
 
 from schemas.errors import UnsupportedError
 from schemas.space import Field, Space
-from schemas.types import VARIANT_ARROW, TypeOptions, arrow_type, spark_type, union_fields
+from schemas.types import (
+    VARIANT_ARROW,
+    Carrier,
+    TypeOptions,
+    arrow_type,
+    carrier,
+    spark_type,
+    union_fields,
+)
 
 EXTRA_COLUMN = "_extra"
 """Variant: an array of the fields past the format; null where there are none."""
@@ -23,8 +31,14 @@ EXTRA_COLUMN = "_extra"
 INEXACT_COLUMN = "_inexact"
 """String: the columns, joined by commas, that hold less than the tuple does; null where all are exact."""
 
+MISFITS_COLUMN = "_misfits"
+"""Array of strings: the columns that are null because the tuple's value does not fit them; null where all fit."""
+
+MISFITS_ARROW = pa.list_(pa.field("element", pa.string()))
+
 ERROR_COLUMN = "_error"
-"""String: why the tuple does not fit; null where it does. Never a column of a table."""
+"""String: why fields of the tuple do not fit, or why they cannot be told apart: then `_misfits` is null. Null where all
+fit. Never a column of a table."""
 
 
 @dataclass(frozen=True)
@@ -43,6 +57,8 @@ class TableLayout:
         The format of each kind of tuple; a tuple's layout index is the index here.
     options : TypeOptions
         How types are mapped.
+    binary : frozenset of str
+        Fields whose strings are columns of bytes.
 
     """
 
@@ -51,16 +67,25 @@ class TableLayout:
     fields: tuple[Field, ...]
     formats: tuple[tuple[Field, ...], ...]
     options: TypeOptions = field(default_factory=TypeOptions)
+    binary: frozenset[str] = frozenset()
+
+    def carrier_of(self, one: Field) -> Carrier:
+        """Return how the column of a field is built."""
+        found = carrier(one.type, self.options)
+        return Carrier.RAW_STRING if found is Carrier.STRING and one.name in self.binary else found
 
     def spark_schema(self) -> StructType:
-        """Return the table's columns that a tuple fills: typed ones, `_extra`, `_inexact`; all nullable."""
+        """Return the table's columns that a tuple fills, all nullable: typed ones, `_extra`, `_inexact`, `_misfits`."""
         columns = [
-            StructField(name, spark_type(one.type, self.options))
+            StructField(name, spark_type(self.carrier_of(one), self.options))
             for name, one in zip(self.names, self.fields, strict=True)
         ]
-        return StructType(
-            [*columns, StructField(EXTRA_COLUMN, VariantType()), StructField(INEXACT_COLUMN, StringType())]
-        )
+        own: dict[str, DataType] = {
+            EXTRA_COLUMN: VariantType(),
+            INEXACT_COLUMN: StringType(),
+            MISFITS_COLUMN: ArrayType(StringType()),
+        }
+        return StructType([*columns, *(StructField(name, kind) for name, kind in own.items())])
 
     def decoded_schema(self) -> StructType:
         """Return the schema of a decoded tuple: the table's columns and `_error`."""
@@ -69,15 +94,23 @@ class TableLayout:
     def arrow_fields(self) -> list[pa.Field]:
         """Return the Arrow fields of a decoded tuple, in the order of `decoded_schema`."""
         columns = [
-            pa.field(name, arrow_type(one.type, self.options))
+            pa.field(name, arrow_type(self.carrier_of(one), self.options))
             for name, one in zip(self.names, self.fields, strict=True)
         ]
-        extra = pa.field(EXTRA_COLUMN, VARIANT_ARROW)
-        return [*columns, extra, pa.field(INEXACT_COLUMN, pa.string()), pa.field(ERROR_COLUMN, pa.string())]
+        own = {
+            EXTRA_COLUMN: VARIANT_ARROW,
+            INEXACT_COLUMN: pa.string(),
+            MISFITS_COLUMN: MISFITS_ARROW,
+            ERROR_COLUMN: pa.string(),
+        }
+        return [*columns, *(pa.field(name, kind) for name, kind in own.items())]
 
 
 def table_layout(
-    spaces: Sequence[Space], names: Sequence[str] | None = None, options: TypeOptions | None = None
+    spaces: Sequence[Space],
+    names: Sequence[str] | None = None,
+    options: TypeOptions | None = None,
+    binary: frozenset[str] = frozenset(),
 ) -> TableLayout:
     """Return the layout of one table over several replicasets' definitions of a space.
 
@@ -89,6 +122,8 @@ def table_layout(
         Column names in the order of `union_fields(spaces)`; by default the fields' own names.
     options : TypeOptions, optional
         How types are mapped.
+    binary : frozenset of str
+        Fields whose strings are columns of bytes.
 
     Raises
     ------
@@ -102,5 +137,6 @@ def table_layout(
     if len(columns) != len(fields):
         raise UnsupportedError(f"{len(columns)} column names for {len(fields)} fields", space=spaces[0].name)
     for one in fields:
-        spark_type(one.type, chosen)
-    return TableLayout(spaces[0].name, columns, fields, tuple(space.fields for space in spaces), chosen)
+        carrier(one.type, chosen)
+    formats = tuple(space.fields for space in spaces)
+    return TableLayout(spaces[0].name, columns, fields, formats, chosen, binary)

@@ -7,6 +7,7 @@ come from its format (`schemas.types`).
 from __future__ import annotations
 
 from pyspark.sql.types import (
+    ArrayType,
     BinaryType,
     BooleanType,
     DataType,
@@ -124,7 +125,7 @@ VERSIONS = _schema(
 """`_versions`: a replicaset's own version of a key where it is not the row in the space's table.
 
 Appended; of one (space, key, replicaset_id) the highest epoch holds, unless that replicaset's version *is* the
-table's row, which is newer by construction. `state`: present, deleted, unfit (in `_quarantine`),
+table's row, which is newer by construction. `state`: present, deleted, unfit (set aside in `_quarantine`),
 removed (there is no version any more).
 """
 
@@ -168,8 +169,13 @@ QUARANTINE = _schema(
     file=_STRING,
     position=_LONG,
     reason=_STRING,
+    misfits=ArrayType(_STRING),
 )
-"""`_quarantine`: what can never be applied as it is, with its reason."""
+"""`_quarantine`: what cannot be applied as it is, with its reason.
+
+`misfits` are the columns that do not hold their values: then the row is in its table without them, and with its exact
+tuple. Where it is null, the row was set aside.
+"""
 
 GAPS = _schema(
     epoch=_LONG,
@@ -201,7 +207,7 @@ EPOCHS = _schema(
 """`_epochs`: one row a batch, appended last: the commit of the batch.
 
 `vclock`: JSON {replicaset uuid: {replica id: lsn}}; `versions`: table name to Delta version; `writers`: JSON
-{table name: {"replicasets": [ids that wrote rows], "unfit": whether a version lies in `_quarantine`}}.
+{table name: {"replicasets": [ids that wrote rows], "unfit": whether a version was set aside}}.
 """
 
 REQUESTS = _schema(

@@ -65,6 +65,7 @@ class Carrier(IntEnum):
     TIMESTAMP = 9
     INTERVAL = 10
     VARIANT = 11
+    RAW_STRING = 12  # bytes of a string, whether they are UTF-8 or not
 
 
 VARIANT_ARROW = pa.struct(
@@ -109,6 +110,7 @@ _SPARK: dict[Carrier, DataType] = {
     Carrier.TIMESTAMP: TimestampType(),
     Carrier.INTERVAL: StringType(),
     Carrier.VARIANT: VariantType(),
+    Carrier.RAW_STRING: BinaryType(),
 }
 _ARROW: dict[Carrier, pa.DataType] = {
     Carrier.LONG: pa.int64(),
@@ -122,6 +124,7 @@ _ARROW: dict[Carrier, pa.DataType] = {
     Carrier.TIMESTAMP: pa.timestamp("us", tz="UTC"),
     Carrier.INTERVAL: pa.string(),
     Carrier.VARIANT: VARIANT_ARROW,
+    Carrier.RAW_STRING: pa.binary(),
 }
 
 _WIDER: dict[str, tuple[str, ...]] = {
@@ -176,17 +179,15 @@ def carrier(field_type: str, options: TypeOptions) -> Carrier:
     return _CARRIERS[family]
 
 
-def spark_type(field_type: str, options: TypeOptions) -> DataType:
-    """Return the Spark type of a field's column; errors as of `carrier`."""
-    kind = carrier(field_type, options)
+def spark_type(kind: Carrier, options: TypeOptions) -> DataType:
+    """Return the Spark type of a column."""
     if kind is Carrier.DECIMAL:
         return DecimalType(DECIMAL_PRECISION, int(options.decimal_scale))
     return _SPARK[kind]
 
 
-def arrow_type(field_type: str, options: TypeOptions) -> pa.DataType:
-    """Return the Arrow type that an Arrow UDF gives for a field's column; errors as of `carrier`."""
-    kind = carrier(field_type, options)
+def arrow_type(kind: Carrier, options: TypeOptions) -> pa.DataType:
+    """Return the Arrow type that an Arrow UDF gives for a column."""
     if kind is Carrier.DECIMAL:
         return pa.decimal128(DECIMAL_PRECISION, int(options.decimal_scale))
     return _ARROW[kind]

@@ -31,7 +31,7 @@ _TEXT_WIDTHS = {
 """How many bytes the text of a row takes at most; a string or varbinary is never longer than its tuple."""
 
 _WIDE = (Carrier.WIDE, Carrier.DECIMAL)
-_SPANS = (Carrier.STRING, Carrier.BINARY)
+_SPANS = (Carrier.STRING, Carrier.BINARY, Carrier.RAW_STRING)
 
 
 def _memory(size: int) -> NDArray[np.uint8]:
@@ -138,15 +138,14 @@ class Columns:
         place = int(self.table[column, words.START]) - self.block.ctypes.data
         return self.block[place : place + 8 * self.rows].view(np.float64)
 
-    def void(self, rows: NDArray[np.int64]) -> None:
-        """Make rows null in all columns."""
-        size = self._bits
-        for line in self.table:
-            place = int(line[words.VALID]) - self.block.ctypes.data
-            bits = np.unpackbits(self.block[place : place + size], bitorder="little")
-            bits[rows] = 0
-            self.block[place : place + size] = np.packbits(bits, bitorder="little")
-            line[words.NULLS] = self.rows - int(np.count_nonzero(bits[: self.rows]))
+    def void(self, column: int, rows: NDArray[np.int64]) -> None:
+        """Make rows of a column null."""
+        line, size = self.table[column], self._bits
+        place = int(line[words.VALID]) - self.block.ctypes.data
+        bits = np.unpackbits(self.block[place : place + size], bitorder="little")
+        bits[rows] = 0
+        self.block[place : place + size] = np.packbits(bits, bitorder="little")
+        line[words.NULLS] = self.rows - int(np.count_nonzero(bits[: self.rows]))
 
     def arrays(self, kinds: list[pa.DataType]) -> list[pa.Array]:
         """Return the columns as Arrow arrays of these types, of which the walk is done."""

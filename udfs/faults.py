@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from schemas.layout import TableLayout
 from udfs.kernels import scalars, walk
-from udfs.kernels.values import CLASS_NAMES
+from udfs.kernels.values import ABSENT, CLASS_NAMES
 
 _STATUS_TEXTS = {
     scalars.OUT_OF_RANGE: "the value is beyond the range of {type}",
@@ -54,25 +54,27 @@ def spread(
     return choices.take(pa.array(index, mask=absent))
 
 
-def walk_fault(layout: TableLayout, code: int, position: int, kind: int, format_index: int) -> str:
-    """Return why the walk over a tuple stopped; fields are counted from 1, as Tarantool's messages do."""
+def walk_fault(code: int, position: int, kind: int, format_index: int) -> str:
+    """Return why the fields of a tuple cannot be told apart; they are counted from 1, as Tarantool's messages do."""
     if code == walk.NO_LAYOUT:
         return f"there is no format with index {format_index}"
     if code == walk.NOT_ARRAY:
         return f"the tuple is not an array: {CLASS_NAMES[kind]} found"
     if code == walk.TRAILING:
         return "bytes follow the end of the tuple"
-    if code == walk.NOT_MSGPACK:
-        return f"the tuple is not MessagePack at field {position + 1}"
-    field = layout.formats[format_index][position]
-    where = f"field {position + 1} ({field.name})"
-    if code == walk.MISSING:
-        return f"{where} is missing: {field.type} expected"
-    return f"{where}: {field.type} expected, {CLASS_NAMES[kind]} found"
+    return f"the tuple is not MessagePack at field {position + 1}"
 
 
-def column_fault(layout: TableLayout, column: int, status: int) -> str:
+def column_fault(layout: TableLayout, column: int, status: int, format_index: int) -> str:
     """Return why the value of a column does not fit; the column after the last is `_extra`."""
+    if status >= scalars.WRONG_CLASS:
+        names = [field.name for field in layout.formats[format_index]]
+        position = names.index(layout.fields[column].name)
+        field, found = layout.formats[format_index][position], status - scalars.WRONG_CLASS
+        where = f"field {position + 1} ({field.name})"
+        if found == ABSENT:
+            return f"{where} is missing: {field.type} expected"
+        return f"{where}: {field.type} expected, {CLASS_NAMES[found]} found"
     if column == len(layout.fields):
         return f"fields past the format: {_STATUS_TEXTS[status].format(type='variant')}"
     kind = layout.spark_schema().fields[column].dataType.simpleString()

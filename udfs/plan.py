@@ -14,7 +14,7 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from schemas.layout import TableLayout
-from schemas.types import Carrier, carrier, type_family
+from schemas.types import Carrier, type_family
 from udfs.kernels import cells, values
 from udfs.kernels.columns import COLUMN_BYTES
 
@@ -49,6 +49,7 @@ _BUILT: dict[Carrier, int] = {
     Carrier.TIMESTAMP: cells.TIMESTAMPS,
     Carrier.INTERVAL: cells.INTERVALS,
     Carrier.VARIANT: cells.VARIANTS,
+    Carrier.RAW_STRING: cells.RAW_TEXT,
 }
 _CLASSES["scalar"] = (
     *_CLASSES["number"],
@@ -93,7 +94,7 @@ class Plan:
 def plan_of(layout: TableLayout) -> Plan:
     """Return the plan of a layout; errors as of `schemas.types.carrier`."""
     columns = {field.name: index for index, field in enumerate(layout.fields)}
-    carriers = tuple(carrier(field.type, layout.options) for field in layout.fields)
+    carriers = tuple(layout.carrier_of(field) for field in layout.fields)
     words: list[int] = []
     starts = [0]
     for form in layout.formats:

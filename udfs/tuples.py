@@ -1,9 +1,10 @@
-"""MessagePack tuples → typed columns, `_extra`, `_inexact` and `_error`, many at a time.
+"""MessagePack tuples → typed columns, `_extra`, `_inexact`, `_misfits` and `_error`, many at a time.
 
-A tuple either fits its format and the types of the table's columns, or it fails as a whole: then all its
-columns are null and `_error` says why; nothing is cut to make it fit. One kind of loss is allowed, and said row
-by row in `_inexact`: the column holds the nearest value that its Spark type has (a datetime without its
-nanoseconds, a number that no double equals, a map with a repeated key). The exact value stays in the raw tuple.
+A field that does not fit its format, or the type of its column, leaves that column null: `_misfits` names it and
+`_error` says why. Nothing is cut to make it fit, and the other columns of the tuple are filled. A tuple of which the
+fields cannot be told apart has `_error` alone. One kind of loss is allowed, and said row by row in `_inexact`: the
+column holds the nearest value that its Spark type has (a datetime without its nanoseconds, a number that no double
+equals, a map with a repeated key). The exact value stays in the raw tuple.
 
 Not here: names of columns (`schemas.names`), what becomes of a tuple that does not fit (its caller says).
 """
@@ -21,7 +22,7 @@ from numpy.typing import NDArray
 from pyspark.sql import Column
 from pyspark.sql.pandas.functions import arrow_udf
 
-from schemas.layout import TableLayout
+from schemas.layout import EXTRA_COLUMN, MISFITS_ARROW, TableLayout
 from schemas.types import Carrier
 from udfs.buffers import Flat, flatten, indexes
 from udfs.columns import Columns, prepare
@@ -36,21 +37,35 @@ from udfs.plan import Plan, plan_of
 Statuses = NDArray[np.uint8]
 
 
-def _errors(plan: Plan, which: NDArray[np.int32], errors: NDArray[np.int32], statuses: Statuses) -> pa.Array:
-    """Return `_error`: of the walk, else of the first column that does not fit."""
-    misfit = statuses > scalars.INEXACT
-    bad = (errors[0] != 0) | misfit.any(axis=0)
+def _errors(plan: Plan, which: NDArray[np.int32], errors: NDArray[np.int32], faults: Statuses) -> pa.Array:
+    """Return `_error`: of the walk, else of all columns that do not fit."""
+    bad = (errors[0] != 0) | faults.any(axis=0)
     rows = np.flatnonzero(bad)
-    column = misfit[:, rows].argmax(axis=0)
-    keys = np.stack([*errors[:, rows], which[rows], column, statuses[column, rows]], axis=1).astype(np.int32)
+    numbers = np.stack([*errors[:, rows], which[rows]], axis=1).astype(np.int32)
+    keys = np.hstack([numbers.view(np.uint8), faults[:, rows].T])
 
     def text(key: bytes) -> str:
-        code, position, kind, index, place, status = np.frombuffer(key, np.int32).tolist()
+        code, position, kind, index = np.frombuffer(key, np.int32, 4).tolist()
         if code != 0:
-            return walk_fault(plan.layout, code, position, kind, index)
-        return column_fault(plan.layout, place, status)
+            return walk_fault(code, position, kind, index)
+        found = enumerate(key[numbers.itemsize * 4 :])
+        return "; ".join(column_fault(plan.layout, place, one, index) for place, one in found if one)
 
-    return spread(keys.view(np.uint8), rows, len(bad), text)
+    return spread(keys, rows, len(bad), text)
+
+
+def _misfits(plan: Plan, faults: Statuses) -> pa.Array:
+    """Return `_misfits`: the names of the columns that do not fit, in their order; null where all do."""
+    misfit = faults.T != 0
+    counts = misfit.sum(axis=1)
+    offsets = np.append(0, np.cumsum(counts)).astype(np.int32)
+    names = pa.array([*plan.layout.names, EXTRA_COLUMN], pa.string())
+    return pa.ListArray.from_arrays(
+        pa.array(offsets),
+        names.take(pa.array(np.nonzero(misfit)[1])),
+        type=MISFITS_ARROW,
+        mask=pa.array(counts == 0),
+    )
 
 
 def _inexact(plan: Plan, statuses: Statuses, good: NDArray[np.bool_]) -> pa.Array:
@@ -58,7 +73,7 @@ def _inexact(plan: Plan, statuses: Statuses, good: NDArray[np.bool_]) -> pa.Arra
     loses = (statuses == scalars.INEXACT) & good
     rows = np.flatnonzero(loses.any(axis=0))
     keys = np.packbits(loses[:, rows], axis=0).T
-    names = (*plan.layout.names, "_extra")
+    names = (*plan.layout.names, EXTRA_COLUMN)
 
     def text(key: bytes) -> str:
         flags = np.unpackbits(np.frombuffer(key, np.uint8))
@@ -84,7 +99,7 @@ def _decide(columns: Columns, flat: Flat, walked: NDArray[np.bool_]) -> None:
             else:
                 same = decimal.Decimal(doubles[row]) == exact
                 statuses[column, row] = scalars.FITS if same else scalars.INEXACT
-    columns.void(np.flatnonzero(undecided.any(axis=0) & (statuses > scalars.INEXACT).any(axis=0)))
+        columns.void(int(column), rows[statuses[column, rows] == scalars.OUT_OF_RANGE])
 
 
 def decode(tuples: pa.Array, plan: Plan, which: pa.Array | int = 0) -> pa.StructArray:
@@ -110,13 +125,14 @@ def decode(tuples: pa.Array, plan: Plan, which: pa.Array | int = 0) -> pa.Struct
         counters[:] = rows
     arrays = columns.arrays([field.type for field in plan.arrow_fields[: len(columns.carriers)]])
     if counters[INEXACT_ROWS]:
-        good = (errors[0] == 0) & ~(statuses > scalars.INEXACT).any(axis=0)
-        arrays.append(_inexact(plan, statuses, good))
+        arrays.append(_inexact(plan, statuses, errors[0] == 0))
     else:
         arrays.append(pa.nulls(rows, pa.string()))
-    arrays.append(
-        _errors(plan, formats, errors, statuses) if counters[BAD_ROWS] else pa.nulls(rows, pa.string())
-    )
+    if counters[BAD_ROWS]:
+        faults = np.where((statuses > scalars.INEXACT) & (errors[0] == 0), statuses, np.uint8(0))
+        arrays += [_misfits(plan, faults), _errors(plan, formats, errors, faults)]
+    else:
+        arrays += [pa.nulls(rows, MISFITS_ARROW), pa.nulls(rows, pa.string())]
     return pa.StructArray.from_arrays(arrays, fields=list(plan.arrow_fields))
 
 

@@ -90,7 +90,9 @@ class Board(Collector):
         self._slow = counter("batches_slow", "Batches that took longer than the trigger")
         self._rows = counter("rows", "Rows that became part of _changelog", "source")
         self._conflicts = counter("conflicts", "Decisions between replicasets", "space")
-        self._quarantined = counter("quarantined", "Rows that cannot be applied", "space")
+        self._quarantined = counter(
+            "quarantined", "Rows set aside, or in their table with a column that does not fit", "space"
+        )
         self._seconds = Histogram(
             "aggregator_batch_seconds", "How long Spark took for a batch", buckets=SECONDS, registry=registry
         )

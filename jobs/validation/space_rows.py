@@ -26,13 +26,16 @@ from pyspark.sql.types import (
 )
 
 from pipeline.encode.columns import TableEncoding, file_column
-from schemas.layout import ERROR_COLUMN
+from schemas.layout import ERROR_COLUMN, MISFITS_COLUMN
 from tables.data_files import opened
 from tables.place import Place
 from udfs.tuples import decode
 
 UNLIKE = "unlike"
-"""The columns that do not say what `_tuple` says, joined by commas, or why it cannot be decoded."""
+"""The columns that do not say what `_tuple` says, joined by commas, or why it cannot be decoded.
+
+A column whose value does not fit says what `_tuple` says if it is null and `_misfits` names it.
+"""
 
 NULLS = "nulls"
 """The columns that are null and whose fields are not nullable, joined by commas."""
@@ -123,13 +126,15 @@ def row_facts(rows: pa.Table, look: Look) -> pa.RecordBatch:
     """
     count = rows.num_rows
     found = {name: _whole(rows[name]) for name in rows.column_names}
+    # Which columns are null because their values do not fit, `UNLIKE` looks at.
+    fits = _is_null(found, MISFITS_COLUMN, count)
     facts = {
         "table": pa.repeat(pa.scalar(look.table), count),
         "_key": _hex(found["_key"]),
         "_tuple": pa.array(np.ones(count, np.bool_), mask=_nulls(found["_tuple"])),
         **{name: found[name].cast(ARROW.field(name).type) for name in _SHARED},
         UNLIKE: pa.nulls(count, pa.string()),
-        NULLS: _named({name: _is_null(found, name, count) for name in look.present}, count),
+        NULLS: _named({name: fits & _is_null(found, name, count) for name in look.present}, count),
     }
     if look.encoding is not None and count:
         facts[UNLIKE] = _unlike(found, look.encoding, look.compared)
@@ -146,7 +151,8 @@ def _unlike(found: Mapping[str, pa.Array], encoding: TableEncoding, compared: Se
     for name in compared:
         said = file_column(typed.field(name))
         differs[name] = is_known & ~_same(found.get(name, pa.nulls(len(said), said.type)), said)
-    return pc.coalesce(typed.field(ERROR_COLUMN), _named(differs, len(tuples)))
+    undecoded = pc.if_else(pc.is_null(typed.field(MISFITS_COLUMN)), typed.field(ERROR_COLUMN), None)
+    return pc.coalesce(undecoded, _named(differs, len(tuples)))
 
 
 def _same(held: pa.Array, said: pa.Array) -> NDArray[np.bool_]:
@@ -155,6 +161,8 @@ def _same(held: pa.Array, said: pa.Array) -> NDArray[np.bool_]:
     if pa.types.is_struct(said.type):
         parts = [_same(held.field(part.name), said.field(part.name)) for part in said.type]
         equal = np.logical_and.reduce(parts)
+    elif pa.types.is_list(said.type):
+        return _same(pc.binary_join(held, ","), pc.binary_join(said, ","))
     else:
         said = said.cast(held.type)
         equal = pc.fill_null(pc.equal(held, said), False).to_numpy(zero_copy_only=False)

@@ -26,8 +26,9 @@ from pipeline.plan.tables import TablePlan, current_plan
 from pipeline.state import State
 from pipeline.write.table_change import table_schema
 from schemas.errors import UnsupportedError
+from schemas.layout import MISFITS_COLUMN
 from schemas.names import held_in
-from schemas.types import Carrier, carrier
+from schemas.types import Carrier
 from tables.commits import TableFile, columns_of, files_of
 from tables.place import Place
 
@@ -67,7 +68,11 @@ class SpaceTable:
         """Return the columns that it must have; none where nobody knows."""
         if self.plan is None:
             return {}
-        return {one.name: one.dataType for one in table_schema(encoding_of(self.plan))}
+        wanted = {one.name: one.dataType for one in table_schema(encoding_of(self.plan))}
+        if MISFITS_COLUMN not in self.found:
+            # No batch of this release has written the table yet: all of its rows fit.
+            del wanted[MISFITS_COLUMN]
+        return wanted
 
     def look(self) -> Look:
         """Return what is looked at in its rows."""
@@ -80,9 +85,7 @@ class SpaceTable:
         filled = tuple(
             name
             for name, one in zip(layout.names, layout.fields, strict=True)
-            if not one.is_nullable
-            and carrier(one.type, layout.options) is not Carrier.VARIANT
-            and name in self.found
+            if not one.is_nullable and layout.carrier_of(one) is not Carrier.VARIANT and name in self.found
         )
         return Look(self.name, self.held, encoding_of(self.plan), compared, filled)
 

@@ -72,11 +72,12 @@ def known_ids(column: str, facts: Facts) -> Any:
     )
 
 
-def present(column: str) -> Any:
-    """Return the expectation that a column has no null."""
+def present(column: str, where: str | None = None) -> Any:
+    """Return the expectation that a column has no null, in the rows of a condition in SQL."""
     import great_expectations.expectations as gxe
 
-    return gxe.ExpectColumnValuesToNotBeNull(column=column, description=f"{column} is never null")
+    chosen = {} if where is None else {"row_condition": where, "condition_parser": "spark"}
+    return gxe.ExpectColumnValuesToNotBeNull(column=column, description=f"{column} is never null", **chosen)
 
 
 def unique(column: str, said: str) -> Any:

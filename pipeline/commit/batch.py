@@ -29,6 +29,7 @@ from pipeline.plan.plan import BatchPlan
 from pipeline.state import State, Writers
 from pipeline.waiting import PENDING, settled_mask
 from pipeline.write.prepare import Prepared, mask_again
+from schemas.tables import SYSTEM_TABLES
 from tables import schema
 from tables.commits import OpenTables, TableFile
 from tables.data_files import DataFile, opened, write_file
@@ -87,6 +88,9 @@ def commit_batch(
 
     def commit(table: str, added: Sequence[DataFile], removed: Sequence[TableFile] = ()) -> None:
         if added or removed:
+            if added and table in SYSTEM_TABLES:
+                # A table that an earlier release made gets the columns that it lacks.
+                tables.add_columns(table, SYSTEM_TABLES[table])
             versions[table] = tables.commit(table, added, [(file, True) for file in removed])
             reached(table)
 

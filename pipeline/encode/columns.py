@@ -1,6 +1,8 @@
 """Exact tuples → the columns of a space's table.
 
-Pure. Typed columns are made here and only here. A tuple that does not fit its format has no row; it goes to
+Pure. Typed columns are made here and only here. A value that does not fit its column leaves the column null: the row
+stands in the table all the same, `_misfits` names the column, and `_quarantine` says why. A tuple of which the fields
+cannot be told apart has no row, and so has every one that does not fit where the space chooses that: it goes to
 `_quarantine`, and stays a version (`unfit`), so that a later UPDATE finds it.
 """
 
@@ -17,7 +19,7 @@ from numpy.typing import NDArray
 
 from pipeline.encode.masks import Mask
 from pipeline.plan.tables import TablePlan
-from schemas.layout import ERROR_COLUMN, TableLayout
+from schemas.layout import ERROR_COLUMN, EXTRA_COLUMN, INEXACT_COLUMN, MISFITS_COLUMN, TableLayout
 from schemas.types import VARIANT_ARROW
 from udfs.plan import Plan, plan_of
 from udfs.tuples import decode
@@ -51,6 +53,8 @@ class TableEncoding:
     formats : mapping of int to int
         Replicaset id to the index of its format.
     mask : Mask or None
+    sets_misfits_aside : bool
+        Whether rows with a value that its column cannot hold are left out of the table.
 
     """
 
@@ -59,6 +63,7 @@ class TableEncoding:
     layout: TableLayout
     formats: Mapping[int, int]
     mask: Mask | None = None
+    sets_misfits_aside: bool = False
 
     @cached_property
     def plan(self) -> Plan:
@@ -77,7 +82,9 @@ class TableEncoding:
 
 def encoding_of(table: TablePlan) -> TableEncoding:
     """Return how the rows of a table of a batch are made."""
-    return TableEncoding(table.name, table.exact, table.layout, table.formats, table.mask)
+    return TableEncoding(
+        table.name, table.exact, table.layout, table.formats, table.mask, table.sets_misfits_aside
+    )
 
 
 @dataclass(frozen=True)
@@ -88,14 +95,20 @@ class Encoded:
     ----------
     rows : pyarrow.Table
         Of the exact table, as files have them. Columns that are null in all rows are left out where a table can do
-        without: `_extra`, `_inexact`.
+        without: `_extra`, `_inexact`, `_misfits`.
     misfits : pyarrow.Table
-        Rows of `PUTS` that do not fit, with `reason`.
+        Rows of `PUTS` that do not wholly fit, with `reason` and `misfits`: the columns that they lack in the table,
+        null for those that are not in `rows`.
 
     """
 
     rows: pa.Table
     misfits: pa.Table
+
+    @property
+    def set_aside(self) -> pa.Table:
+        """The misfits that are not in `rows`."""
+        return self.misfits.filter(pc.is_null(self.misfits["misfits"]))
 
 
 def encode(puts: pa.Table, encoding: TableEncoding) -> Encoded:
@@ -112,22 +125,27 @@ def encode(puts: pa.Table, encoding: TableEncoding) -> Encoded:
     formats = encoding.format_of(puts["replicaset_id"].to_numpy())
     typed = decode(_whole(puts["tuple"]), encoding.plan, formats)
     error = typed.field(ERROR_COLUMN)
-    fits = pc.is_null(error)
-    misfits = puts.slice(0, 0).append_column("reason", pa.array([], pa.string()))
-    if error.null_count < len(error):
-        misfits = puts.append_column("reason", error).filter(pc.invert(fits))
-        puts, typed = puts.filter(fits).combine_chunks(), typed.filter(fits)
+    named = typed.field(MISFITS_COLUMN)
+    if encoding.sets_misfits_aside:
+        named = pa.nulls(len(named), named.type)
+    misfits = puts.append_column("reason", error).append_column("misfits", named)
+    if error.null_count == len(error):
+        misfits = misfits.slice(0, 0)
+    else:
+        misfits = misfits.filter(pc.is_valid(error))
+        has_row = pc.or_(pc.is_null(error), pc.is_valid(named))
+        puts, typed = puts.filter(has_row).combine_chunks(), typed.filter(has_row)
     columns = {}
     for field in encoding.layout.arrow_fields()[:-1]:
         column = typed.field(field.name)
-        if field.name.startswith("_") and field.name in _OPTIONAL and column.null_count == len(column):
+        if field.name in _OPTIONAL and column.null_count == len(column):
             continue
         columns[field.name] = file_column(column)
     columns |= {name: puts[source] for name, source in _SOURCES.items()}
     return Encoded(pa.table(columns), misfits)
 
 
-_OPTIONAL = ("_extra", "_inexact")
+_OPTIONAL = (EXTRA_COLUMN, INEXACT_COLUMN, MISFITS_COLUMN)
 
 
 def file_column(column: pa.Array) -> pa.Array:

@@ -13,12 +13,14 @@ import json
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
+import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 from pyspark.sql.types import StringType, StructField, StructType
 
 from config.spaces import Kind, Spaces
 from schemas.errors import ConfigurationError, UnsupportedError
-from schemas.layout import EXTRA_COLUMN, TableLayout
+from schemas.layout import EXTRA_COLUMN, MISFITS_COLUMN, TableLayout
 from schemas.space import Space
 from schemas.tables import VERSION_COLUMNS
 from sources.iproto.address import Password
@@ -68,7 +70,22 @@ class Mask:
         for name in filter(self.shows, rows.column_names):
             column = rows[name].combine_chunks()
             columns[name] = keyed_hashes(column, key) if self.kinds.get(name) == "hash" else column
+        if MISFITS_COLUMN in columns:
+            columns[MISFITS_COLUMN] = self._shown_names(columns[MISFITS_COLUMN])
         return pa.table(columns)
+
+    def _shown_names(self, lists: pa.ListArray) -> pa.ListArray:
+        """Return lists of columns without those that readers do not see; null where none is left."""
+        names, rows = lists.flatten(), pc.list_parent_indices(lists).to_numpy()
+        distinct = pc.unique(names)
+        seen = distinct.filter(pa.array([self.shows(name) for name in distinct.to_pylist()], pa.bool_()))
+        shown = pc.is_in(names, seen)
+        kept = rows[shown.to_numpy(zero_copy_only=False)]
+        counts = np.bincount(kept, minlength=len(lists))
+        offsets = np.append(0, np.cumsum(counts)).astype(np.int32)
+        return pa.ListArray.from_arrays(
+            pa.array(offsets), names.filter(shown), type=lists.type, mask=pa.array(counts == 0)
+        )
 
     def text(self) -> str:
         """Return what the table's property says: another key is another mask."""

@@ -13,6 +13,7 @@ from typing import Literal
 
 from config.deployment import Config, Types
 from config.policies import Policy
+from config.spaces import Spaces
 from pipeline.encode.masks import Mask, mask_of
 from pipeline.plan.held_rows import HELD
 from pipeline.plan.history import History, Lineage
@@ -51,6 +52,8 @@ class TablePlan:
         Uuids of the replicasets that `source_priority` puts first.
     mask : Mask or None
         Of a table that readers see without some fields.
+    sets_misfits_aside : bool
+        Whether rows with a value that its column cannot hold are left out of the table.
     is_empty : bool
         Whether nothing was ever written to it.
     is_contended : bool
@@ -66,6 +69,7 @@ class TablePlan:
     policy: Policy
     priority: tuple[str, ...] = ()
     mask: Mask | None = None
+    sets_misfits_aside: bool = False
     is_empty: bool = False
     is_contended: bool = False
 
@@ -91,10 +95,11 @@ def check_space(space: Space) -> None:
     key_plan([space])
 
 
-def layout_of(spaces: Sequence[Space], options: TypeOptions) -> TableLayout:
+def layout_of(spaces: Sequence[Space], types: Types, chosen: Spaces) -> TableLayout:
     """Return the layout of a table over the definitions of its space."""
-    names = [column_name(field.name) for field in union_fields(spaces)]
-    return table_layout(spaces, names, options)
+    fields = [field.name for field in union_fields(spaces)]
+    binary = frozenset[str]().union(*(chosen.binary_fields(one.name, fields) for one in spaces))
+    return table_layout(spaces, [column_name(name) for name in fields], type_options(types), binary)
 
 
 def spaces_by_table(state: State) -> dict[str, dict[int, Space]]:
@@ -145,7 +150,7 @@ def table_plan(
     spaces = list(dict.fromkeys(definitions.values())) or list(passing[-1:])
     _check_keys(table, definitions, keys or {})
     index = {space: i for i, space in enumerate(spaces)}
-    layout = layout_of(spaces, type_options(config.types))
+    layout = layout_of(spaces, config.types, config.spaces)
     policy = config.policies.of(layout.space)
     before = state.writers.get(table, Writers())
     return TablePlan(
@@ -156,6 +161,7 @@ def table_plan(
         policy,
         config.priority(policy),
         mask_of(config.spaces, spaces, layout, lasts=exact_table(table) in state.versions),
+        any(config.spaces.sets_misfits_aside(space.name) for space in spaces),
         is_empty=not before.replicasets,
         is_contended=len(before.replicasets | writing) > 1 or before.unfit,
     )

@@ -24,7 +24,7 @@ from tables.commits import TableFile
 from tables.data_files import FileKeys, keys_of, opened, read_groups
 from tables.place import Place
 from udfs.grouping import Groups, group
-from udfs.kernels.lives import NONE, PRESENT
+from udfs.kernels.lives import NONE, PRESENT, UNFIT
 
 VERSIONS = "_versions"
 SORTED_KEYS = 200_000
@@ -73,6 +73,8 @@ class BaseFiles:
         Of `_versions`.
     names : sequence of str
         Tables by number, as `_versions.space` names them.
+    set_aside : frozenset of int
+        Numbers of tables from which rows that do not fit their columns are left out.
 
     """
 
@@ -80,6 +82,7 @@ class BaseFiles:
     tables: Mapping[int, tuple[str, Sequence[TableFile]]]
     versions: Sequence[TableFile]
     names: Sequence[str]
+    set_aside: frozenset[int] = frozenset()
 
 
 @dataclass(frozen=True)
@@ -292,7 +295,8 @@ def _entries_of_versions(requests: Sequence[BaseRequest], files: BaseFiles, cach
                 own = _table_numbers(rows["space"], numbers)
                 asked = np.flatnonzero((own >= 0) & (groups.find(own, _whole(rows["key"])) >= 0))
                 if len(asked):
-                    parts.append(_entries_of_list(rows.take(pa.array(asked)), own[asked], schema))
+                    entries = _entries_of_list(rows.take(pa.array(asked)), own[asked], schema)
+                    parts.append(_with_misfits(entries, files.set_aside))
     return pa.concat_tables(parts) if parts else schema.empty_table()
 
 
@@ -319,6 +323,19 @@ def _entries_of_list(rows: pa.Table, tables: NDArray[np.int32], schema: pa.Schem
         "row": pa.array(np.full(count, -1, np.int64)),
     }
     return pa.Table.from_arrays([whole[one.name].cast(one.type) for one in schema], schema=schema)
+
+
+def _with_misfits(entries: pa.Table, set_aside: frozenset[int]) -> pa.Table:
+    """Return versions with those present that were set aside because they did not fit their columns.
+
+    Their tuples are known; a table that leaves such rows out no more gets them as soon as their keys are looked at.
+    """
+    states, tables = entries["state"].to_numpy(), entries["table"].to_numpy()
+    known = _whole(entries["tuple"]).is_valid().to_numpy(zero_copy_only=False)
+    returns = (states == UNFIT) & known & ~np.isin(tables, list(set_aside))
+    place = ENTRIES.get_field_index("state")
+    states = np.where(returns, PRESENT, states).astype(np.int8)
+    return entries.set_column(place, entries.schema.field(place), pa.array(states))
 
 
 def merged_entries(parts: Iterable[Found]) -> Found:

@@ -6,6 +6,8 @@ import logging
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
+from pyspark.sql.types import StructType
+
 from pipeline.encode.columns import TableEncoding
 from pipeline.encode.masks import PROPERTY, TUPLE_COLUMN
 from pipeline.write.rewrite import write_rows
@@ -17,6 +19,7 @@ from pipeline.write.table_change import (
     table_schema,
 )
 from pipeline.write.tables import masked_again
+from schemas.layout import MISFITS_COLUMN
 from tables import write
 from tables.commits import OpenTables
 from tables.data_files import opened
@@ -104,10 +107,27 @@ def _prepare_masked(tables: OpenTables, encoding: TableEncoding, found: Prepared
         write.set_property(tables.place, table, PROPERTY, text)
         tables.forget(table)
         return
-    known = tables.open(table).metadata().configuration.get(PROPERTY)
-    if not same_columns(tables.columns(table), wanted.fields) or known != text:
+    if masks_differ(tables, encoding):
         log.warning("%s is written again: other fields of it are masked, or in another way", table)
         found.masked.add(table)
+    elif tables.add_columns(table, wanted):
+        found.changed.add(table)
+
+
+def masks_differ(tables: OpenTables, encoding: TableEncoding) -> bool:
+    """Whether the table that readers see of a masked space has other columns than its mask asks for, or another mask.
+
+    That it lacks `_misfits`, as one of an earlier release does, is no difference: all of its rows fit.
+    """
+    mask, table = encoding.mask, encoding.name
+    if mask is None:
+        return False
+    present, wanted = (
+        StructType([field for field in columns if field.name != MISFITS_COLUMN])
+        for columns in (tables.columns(table), mask.schema(encoding.layout))
+    )
+    known = tables.open(table).metadata().configuration.get(PROPERTY)
+    return not same_columns(present, wanted.fields) or known != mask.text()
 
 
 def mask_again(tables: OpenTables, encoding: TableEncoding) -> int:

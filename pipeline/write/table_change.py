@@ -8,6 +8,7 @@ by a change of metadata. Files are written here, commits are the caller's.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from enum import Enum
 
 import pyarrow as pa
@@ -15,7 +16,7 @@ from pyspark.sql.types import StructField, StructType
 
 from pipeline.encode.columns import TableEncoding, encode
 from pipeline.resolve.resolve import PUTS
-from schemas.layout import EXTRA_COLUMN
+from schemas.layout import EXTRA_COLUMN, MISFITS_COLUMN
 from schemas.tables import VERSION_COLUMNS
 from tables import write
 from tables.commits import OpenTables, TableFile
@@ -45,8 +46,13 @@ def change_of(tables: OpenTables, table: str, wanted: StructType) -> Change:
     asked = {field.name: field.dataType for field in wanted}
     if present == asked:
         return Change.NOTHING
-    lasting = {name: kind for name, kind in asked.items() if name in present}
-    if present == lasting and not any(_has_extra(tables, table, file) for file in tables.files(table)):
+    new = {name for name in asked if name not in present}
+    lasting = {name: kind for name, kind in asked.items() if name not in new}
+    # A table of an earlier release lacks `_misfits`: all of its rows fit.
+    of_fields = new - {MISFITS_COLUMN}
+    if present == lasting and not (
+        of_fields and any(_has_extra(tables, table, file) for file in tables.files(table))
+    ):
         return Change.ADD
     return Change.REWRITE
 
@@ -73,16 +79,17 @@ def create(tables: OpenTables, table: str, schema: StructType, comment: str) -> 
 def encoded_again(rows: pa.Table, encoding: TableEncoding) -> pa.Table:
     """Return rows of an exact table with the columns that its tuples have now.
 
-    A tuple that does not fit any more keeps its row, without typed columns: the log changes or removes it behind the
-    definition that it does not fit.
+    A row stays, whatever becomes of its columns: a tuple whose fields cannot be told apart has none, and what another
+    configuration would set aside is there already.
     """
     names = {f"_{name}": name for name in PUTS.names if name != "table"}
     puts = rows.select(list(names)).rename_columns(list(names.values()))
     puts = puts.append_column("table", pa.nulls(rows.num_rows, pa.int32())).select(PUTS.names).cast(PUTS)
-    encoded = encode(puts, encoding)
-    if not encoded.misfits.num_rows:
+    encoded = encode(puts, replace(encoding, sets_misfits_aside=False))
+    set_aside = encoded.set_aside
+    if not set_aside.num_rows:
         return encoded.rows
-    kept = encoded.misfits.select(list(names.values())).rename_columns(list(names))
+    kept = set_aside.select(list(names.values())).rename_columns(list(names))
     return pa.concat_tables([encoded.rows, kept], promote_options="default")
 
 

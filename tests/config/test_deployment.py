@@ -126,6 +126,22 @@ def test_masks_are_found_by_patterns_and_the_stricter_one_holds(yaml: Path) -> N
     assert load(write(yaml, LEAST + "spaces: {masks: {a: {pin: drop}}}")).spaces.masks_of("b") == {}
 
 
+def test_what_becomes_of_values_that_no_column_holds_is_chosen_by_pattern(yaml: Path) -> None:
+    text = "spaces: {strings: {old_*: binary, users: {name: binary}, u*: {mail: binary}}, misfits: {led*: quarantine}}"
+    spaces = load(write(yaml, LEAST + text)).spaces
+    fields = ("id", "name", "mail")
+    assert spaces.binary_fields("old_users", fields) == {"id", "name", "mail"}
+    assert spaces.binary_fields("users", fields) == {"name", "mail"}
+    assert spaces.binary_fields("people", fields) == frozenset()
+    assert spaces.sets_misfits_aside("ledger")
+    assert not spaces.sets_misfits_aside("users")
+    for wrong, allowed in (("{strings: {a: text}}", "binary"), ("{misfits: {a: keep}}", "quarantine")):
+        assert f"allowed: {allowed}" in str(refused(yaml, LEAST + f"spaces: {wrong}"))
+    told = str(refused(yaml, LEAST + "spaces: {strings: {a: {b: text}}}"))
+    assert "'text' is refused; allowed: binary" in told
+    assert "path spaces.strings.a.b" in told
+
+
 @pytest.mark.parametrize("keys", ["", ", mask_key_env: A, mask_key_file: b"])
 def test_a_hash_takes_one_key(yaml: Path, keys: str) -> None:
     error = refused(yaml, LEAST + f"spaces: {{masks: {{a: {{mail: hash}}}}{keys}}}")

@@ -7,5 +7,5 @@ Acts are done by `acts.lua` inside the server. `python -m tests.histories --seed
 `--distributed` by the distributed executor, too.
 
 Left out, since the engine cannot follow them by design: collations in keys; on vinyl an UPSERT whose result might
-not fit the format; integers beyond 64 bits with a sign, strings that are not UTF-8.
+not fit the format.
 """

@@ -35,14 +35,17 @@ local function say(...)
     table.insert(said, table.concat(words))
 end
 
--- Values by type. A number that no column holds (beyond 64 bits with a sign) is not among them.
+-- Values by type; also such that no column of the type holds: strings that are not UTF-8, integers beyond 64 bits with
+-- a sign, years beyond 9999.
 local VALUES = {}
 local SCALARS = {'unsigned', 'integer', 'double', 'string', 'boolean', 'decimal'}
-function VALUES.unsigned(die) return pick({0, 1, 2, 7, 255, 70000, 9007199254740993ULL}, die) end
-function VALUES.integer(die) return pick({0, 1, -1, 5, -33, 70000, -9007199254740993LL}, die) end
+function VALUES.unsigned(die) return pick({0, 1, 2, 7, 255, 70000, 9007199254740993ULL, 9223372036854775817ULL}, die) end
+function VALUES.integer(die)
+    return pick({0, 1, -1, 5, -33, 70000, -9007199254740993LL, 9223372036854775817ULL}, die)
+end
 function VALUES.double(die) return double(pick({0, 1, 2.5, -0.125, 1e100}, die)) end
 function VALUES.number(die) return VALUES[pick({'integer', 'double', 'unsigned'}, die)](die) end
-function VALUES.string(die) return pick({'', 'x', 'some', 'größe', string.rep('long', 12)}, die) end
+function VALUES.string(die) return pick({'', 'x', 'some', 'größe', string.rep('long', 12), 'caf\xe9', '\xff'}, die) end
 function VALUES.boolean(die) return die(2) == 0 end
 function VALUES.decimal(die) return decimal.new(pick({'0', '1.5', '-3.25', '1000000'}, die)) end
 function VALUES.uuid(die)
@@ -52,7 +55,10 @@ function VALUES.scalar(die) return VALUES[pick(SCALARS, die)](die) end
 function VALUES.map(die) return setmetatable({n = die(3), s = 'x'}, {__serialize = 'map'}) end
 function VALUES.array(die) return setmetatable({die(3), 'y'}, {__serialize = 'seq'}) end
 function VALUES.any(die) return VALUES[pick({'scalar', 'scalar', 'map', 'array'}, die)](die) end
-function VALUES.datetime(die) return require('datetime').new({timestamp = 1700000000 + die(5)}) end
+function VALUES.datetime(die)
+    if die(6) == 0 then return require('datetime').new({year = 12000 + die(3)}) end
+    return require('datetime').new({timestamp = 1700000000 + die(5)})
+end
 
 local WIDER = {unsigned = 'integer', integer = 'number', double = 'number', decimal = 'number',
     number = 'scalar', string = 'scalar', boolean = 'scalar', uuid = 'scalar', scalar = 'any', map = 'any',
@@ -73,7 +79,7 @@ end
 
 -- The value of the k-th key in a part: the same number in every numeric type.
 local function key_value(kind, k, die)
-    if kind == 'string' then return 'k' .. k end
+    if kind == 'string' then return k == 5 and 'k\xff' or 'k' .. k end
     if kind == 'boolean' then return k % 2 == 0 end
     if kind == 'double' then return double(k) end
     if kind == 'decimal' then return decimal.new(k) end

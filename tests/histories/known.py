@@ -6,7 +6,7 @@ a key that two replicasets have. Typed columns must hold what the fields of the 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -25,7 +25,7 @@ PLAIN: Mapping[str, Callable[[Any], Any]] = {
     "boolean": bool,
     "double": float,
 }
-"""Types whose columns hold a value as Python does."""
+"""Types whose columns hold a value as Python does, where it fits."""
 
 
 def unlike_the_logs(deployment: Deployment, folders: Iterable[Path], names: Iterable[str]) -> list[str]:
@@ -101,9 +101,29 @@ def unlike_the_tuples(deployment: Deployment, truth: Mapping[str, Held]) -> list
             for place, (field, kind) in enumerate(held.fields):
                 value = fields[place] if place < len(fields) else None
                 column = row.get(column_name(field), "no column")
-                if kind in PLAIN and not _is_same(column, value, PLAIN[kind]):
+                wanted = None if _is_misfit(kind, value) else value
+                if kind in PLAIN and not _is_same(column, wanted, PLAIN[kind]):
                     found.append(f"{name}: {field} is {column!r} in the row of {fields}")
+            found += _other_misfits(name, row, fields, held)
     return found
+
+
+def _other_misfits(name: str, row: Mapping[str, Any], fields: Sequence[Any], held: Held) -> list[str]:
+    """Return in words where `_misfits` does not name the columns that cannot hold their fields."""
+    plain = {column_name(field): kind for field, kind in held.fields if kind in PLAIN}
+    values = dict(zip((column_name(field) for field, _ in held.fields), fields, strict=False))
+    expected = [column for column, kind in plain.items() if _is_misfit(kind, values.get(column))]
+    named = [column for column in row["_misfits"] or () if column in plain]
+    return (
+        [] if named == expected else [f"{name}: misfits are {named}, not {expected}, in the row of {fields}"]
+    )
+
+
+def _is_misfit(kind: str, value: Any) -> bool:
+    """Return whether a column of a type cannot hold a value: one that is not UTF-8, or beyond 64 bits with a sign."""
+    if kind == "string" and value is not None:
+        return any("\udc80" <= letter <= "\udcff" for letter in value)
+    return kind == "integer" and value is not None and value >= 2**63
 
 
 def _is_same(column: Any, value: Any, of: Callable[[Any], Any]) -> bool:

@@ -216,7 +216,9 @@ def _ask(server: Tarantool, act: Act) -> tuple[list[str], list[str]]:
     except (ConnectionError, TimeoutError):
         _restart(server, is_clean=False)
         return ["the server died of it"] * count, [f"-- the server died of {act}"]
-    return list(answers), list(said)
+    return list(answers), [
+        line.encode(errors="surrogateescape").decode(errors="backslashreplace") for line in said
+    ]
 
 
 def _eval(server: Tarantool, expression: str, *arguments: Any) -> Any:

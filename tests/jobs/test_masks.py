@@ -75,7 +75,7 @@ def test_readers_see_no_masked_field_and_operations_do(tmp_path: Path) -> None:
     a.put(OTHER, 1, "Ann", 1000, 1)
     b.put(PEOPLE, 3, "Cid", 3000, 1)
     case.run()
-    assert case.columns() == ["id", "value", "updated", "_inexact", *OWN]
+    assert case.columns() == ["id", "value", "updated", "_inexact", "_misfits", *OWN]
     assert {"_tuple", "_extra", "name"} <= set(case.columns("other"))
     assert [row["value"] for row in case.shown()] == [hashed(1000), hashed(2000), hashed(3000), None]
     # What is added to and compared is the value, not its hash: B's version of 2 is the greater one.

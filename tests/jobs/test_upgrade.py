@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 
+from schemas.layout import MISFITS_COLUMN
 from schemas.names import table_name
 from tests.jobs.deployment import Deployment
 from tests.jobs.test_moves import check
@@ -76,6 +77,7 @@ def test_the_job_continues_from_the_middle(tmp_path: Path, monkeypatch: pytest.M
     epochs = len(old.rows("_epochs", ["epoch"]))
     assert before
     assert epochs
+    assert not any(MISFITS_COLUMN in names for names in columns_of(old).values())
     old.run()
     assert len(old.rows("_epochs", ["epoch"])) == epochs + 1
     assert old.rows("_pending")  # a log of b1 was missing when version 1 ran, and is there now
@@ -87,6 +89,15 @@ def test_the_job_continues_from_the_middle(tmp_path: Path, monkeypatch: pytest.M
     assert before != held(old)
     assert held(old) == held(new)
     assert lsns(old) == lsns(new)
+    assert "masked" not in [row["query_id"] for row in old.rows("_epochs")]  # no table was written again
+    assert columns_of(old) == columns_of(new)
+
+
+def columns_of(deployment: Deployment) -> dict[str, set[str]]:
+    """Return the columns of the tables of spaces: those of before have what a new one has."""
+    names = [table_name(space) for space in SPACES]
+    tables = [*names, *(f"_exact_{name}" for name in names)]
+    return {name: set(rows[0]) for name in tables if (rows := deployment.rows(name))}
 
 
 def lsns(deployment: Deployment) -> list[tuple[str, int, str]]:

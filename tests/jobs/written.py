@@ -70,8 +70,9 @@ class Node:
         return self
 
     def put(self, space_id: int, *fields: Any, at: float = 1.0) -> Node:
-        """REPLACE a tuple at a time, in seconds since `BEGAN`."""
-        body = encode_body(space_id=space_id, tuple_=msgpack.packb(list(fields)))
+        """REPLACE a tuple at a time, in seconds since `BEGAN`; surrogates stand for bytes that are not UTF-8."""
+        packed = msgpack.packb(list(fields), unicode_errors="surrogateescape")
+        body = encode_body(space_id=space_id, tuple_=packed)
         return self._row(RequestType.REPLACE, body, at)
 
     def update(self, space_id: int, key: Any, *operations: Any, at: float = 1.0) -> Node:

@@ -30,7 +30,7 @@ from tables import cluster
 from tables.lock import WriterLock
 from tables.warehouse import Warehouse
 
-CONTROL = ("_key", "_tuple", "_global_id", "_replicaset_id", "_lsn", "_timestamp", "_created")
+CONTROL = ("_key", "_tuple", "_global_id", "_replicaset_id", "_lsn", "_timestamp", "_created", "_misfits")
 """Columns that every space's table has."""
 
 VOLATILE = {"committed_at", "found_at", "decided_at", "first_seen"}

@@ -21,7 +21,7 @@ from pyspark.sql.types import (
 )
 
 from schemas.errors import UnsupportedError
-from schemas.layout import ERROR_COLUMN, EXTRA_COLUMN, INEXACT_COLUMN, table_layout
+from schemas.layout import ERROR_COLUMN, EXTRA_COLUMN, INEXACT_COLUMN, MISFITS_COLUMN, table_layout
 from schemas.space import Field, Space
 from schemas.types import TypeOptions, arrow_type, carrier, spark_type, union_fields
 
@@ -60,7 +60,7 @@ def space(*fields: Field, name: str = "things") -> Space:
 
 @pytest.mark.parametrize("kind", TYPES)
 def test_default_types(kind: str) -> None:
-    assert spark_type(kind, DEFAULT) == TYPES[kind]
+    assert spark_type(carrier(kind, DEFAULT), DEFAULT) == TYPES[kind]
 
 
 @pytest.mark.parametrize(
@@ -75,14 +75,14 @@ def test_default_types(kind: str) -> None:
     ],
 )
 def test_chosen_types(kind: str, options: TypeOptions, expected: DataType) -> None:
-    assert spark_type(kind, options) == expected
+    assert spark_type(carrier(kind, options), options) == expected
 
 
 @pytest.mark.parametrize("options", CHOICES, ids=str)
 def test_arrow_types_are_those_that_spark_takes(options: TypeOptions) -> None:
     for kind in TYPES:
-        expected = to_arrow_type(spark_type(kind, options), timezone="UTC")
-        found = arrow_type(kind, options)
+        expected = to_arrow_type(spark_type(carrier(kind, options), options), timezone="UTC")
+        found = arrow_type(carrier(kind, options), options)
         assert found == expected, kind
         if pa.types.is_struct(expected):
             assert [field.metadata for field in found] == [field.metadata for field in expected]
@@ -167,9 +167,9 @@ def test_a_layout_has_the_columns_of_all_formats() -> None:
     layout = table_layout([one, other], ["id", "a_b", "mail"], TypeOptions(decimal_scale=2))
     assert layout.formats == (one.fields, other.fields)
     assert layout.spark_schema().simpleString() == (
-        "struct<id:bigint,a_b:variant,mail:string,_extra:variant,_inexact:string>"
+        "struct<id:bigint,a_b:variant,mail:string,_extra:variant,_inexact:string,_misfits:array<string>>"
     )
-    assert layout.decoded_schema().names[-3:] == [EXTRA_COLUMN, INEXACT_COLUMN, ERROR_COLUMN]
+    assert layout.decoded_schema().names[-4:] == [EXTRA_COLUMN, INEXACT_COLUMN, MISFITS_COLUMN, ERROR_COLUMN]
     assert [field.name for field in layout.arrow_fields()] == layout.decoded_schema().names
     assert [to_arrow_type(field.dataType, timezone="UTC") for field in layout.decoded_schema()] == [
         field.type for field in layout.arrow_fields()
@@ -178,7 +178,7 @@ def test_a_layout_has_the_columns_of_all_formats() -> None:
 
 
 def test_a_space_without_a_format_has_only_what_is_past_it() -> None:
-    assert table_layout([space()]).spark_schema().names == [EXTRA_COLUMN, INEXACT_COLUMN]
+    assert table_layout([space()]).spark_schema().names == [EXTRA_COLUMN, INEXACT_COLUMN, MISFITS_COLUMN]
 
 
 def test_a_layout_refuses_what_it_cannot_carry() -> None:

@@ -20,7 +20,7 @@ from udfs.plan import plan_of
 from udfs.tuples import decode, decode_tuples
 
 UUID = "64d22e4d-ac92-4a23-899a-e59f34af5479"
-RAW = {"_extra": None, "_inexact": None, "_error": None}
+RAW = {"_extra": None, "_inexact": None, "_misfits": None, "_error": None}
 
 
 def layout_of(*fields: Field, options: TypeOptions | None = None) -> TableLayout:
@@ -178,7 +178,7 @@ def test_an_interval_as_text(amounts: dict[str, int], shown: str) -> None:
     ],
 )
 def test_what_the_column_cannot_say_exactly_is_said(kind: str, value: Any, expected: Any) -> None:
-    assert one_field(kind, value) == {"f": expected, "_extra": None, "_inexact": "f", "_error": None}
+    assert one_field(kind, value) == {**RAW, "f": expected, "_inexact": "f"}
 
 
 @pytest.mark.parametrize(
@@ -251,7 +251,7 @@ def test_what_the_column_cannot_say_exactly_is_said(kind: str, value: Any, expec
     ids=repr,
 )
 def test_a_value_that_does_not_fit(kind: str, value: Any, reason: str, options: TypeOptions | None) -> None:
-    assert one_field(kind, value, options) == {**RAW, "f": None, "_error": reason}
+    assert one_field(kind, value, options) == {**RAW, "f": None, "_misfits": ["f"], "_error": reason}
 
 
 @pytest.mark.parametrize(
@@ -266,8 +266,6 @@ def test_a_value_that_does_not_fit(kind: str, value: Any, reason: str, options: 
         (b"\x92\x01\xa1x\x00", "bytes follow the end of the tuple"),
         (b"\x81\x01\x02", "the tuple is not an array: map found"),
         (b"\x01", "the tuple is not an array: unsigned found"),
-        (b"\x91\x01", "field 2 (name) is missing: string expected"),
-        (b"\x90", "field 1 (id) is missing: unsigned expected"),
         (b"\xdd\xff\xff\xff\xff\x01\xa1x", "the tuple is not MessagePack at field 3"),
     ],
     ids=repr,
@@ -349,7 +347,7 @@ def test_each_tuple_is_read_by_its_own_format() -> None:
         (1, "a", 7.0, None, None),
         (2, None, 0.5, None, None),
         (3, None, 0.5, "m", None),
-        (None, None, None, None, "field 3 (n) is missing: unsigned expected"),
+        (4, "b", None, None, "field 3 (n) is missing: unsigned expected"),
         (None, None, None, None, "there is no format with index 5"),
     ]
     assert decode_tuples(binaries([rows[0]]), layout, pa.array([None], pa.int32())).to_pylist()[0][
@@ -371,15 +369,77 @@ def test_inexact_columns_are_named_in_their_order() -> None:
     assert decoded.field("_inexact").to_pylist() == ["a,c", "c", None, "d,_extra"]
 
 
-def test_a_row_that_fails_says_nothing_of_exactness() -> None:
-    layout = layout_of(Field("a", "datetime"), Field("b", "decimal"))
-    row = decode_tuples(binaries([pack([datetime_ext(0, 1), decimal_ext("1E+30")])]), layout).to_pylist()[0]
-    assert row == {
-        **RAW,
-        "a": None,
-        "b": None,
-        "_error": "field b: the value has more digits than decimal(38,18)",
-    }
+def test_a_field_that_does_not_fit_leaves_the_others_as_they_are() -> None:
+    layout = layout_of(
+        Field("a", "datetime"), Field("b", "decimal"), Field("c", "string"), Field("d", "unsigned")
+    )
+    rows: list[bytes | None] = [
+        pack([datetime_ext(0, 1), decimal_ext("1E+30"), "x", 1]),
+        pack([datetime_ext(0), decimal_ext("1"), "y", 2]),
+        b"\x95" + pack(datetime_ext(0)) + pack(decimal_ext("1E+30")) + b"\xa1\xff\x03\x81\xa1k\xa1\xff",
+        pack([datetime_ext(0), "text", "z"]),
+    ]
+    decoded = decode_tuples(binaries(rows), layout)
+    decoded.validate(full=True)
+    found = decoded.to_pylist()
+    assert [(row["b"], row["c"], row["d"]) for row in found] == [
+        (None, "x", 1),
+        (Decimal(1), "y", 2),
+        (None, None, 3),
+        (None, "z", None),
+    ]
+    assert [row["_inexact"] for row in found] == ["a", None, None, None]
+    assert [row["_misfits"] for row in found] == [["b"], None, ["b", "c"], ["b", "d"]]
+    digits = "field b: the value has more digits than decimal(38,18)"
+    assert [row["_error"] for row in found] == [
+        digits,
+        None,
+        f"{digits}; field c: the string is not UTF-8",
+        "field 2 (b): decimal expected, string found; field 4 (d) is missing: unsigned expected",
+    ]
+    assert found[2]["_extra"] is not None
+
+
+def test_strings_of_a_binary_field_are_their_bytes() -> None:
+    fields = (Field("s", "string"), Field("t", "string"), Field("n", "unsigned"))
+    layout = table_layout([Space(512, 1, "things", "memtx", fields)], binary=frozenset({"s", "n"}))
+    texts = [b"", b"x", b"\xff\xfe", b"y" * 31, b"\xff" * 32, b"z" * 255, b"\x80" * 256, b"w" * 70000]
+    forms = [b"\xdb" + len(text).to_bytes(4, "big") + text for text in texts]
+    forms += [b"\xd9" + bytes((len(text),)) + text for text in texts if len(text) < 256]
+    forms += [bytes((0xA0 | len(text),)) + text for text in texts if len(text) < 32]
+    decoded = decode_tuples(binaries([b"\x93" + one + b"\xa1t\x01" for one in forms]), layout)
+    decoded.validate(full=True)
+    assert decoded.field("s").type == pa.binary()
+    assert decoded.field("s").to_pylist() == [
+        *texts,
+        *(text for text in texts if len(text) < 256),
+        *(text for text in texts if len(text) < 32),
+    ]
+    assert set(decoded.field("t").to_pylist()) == {"t"}
+    assert set(decoded.field("n").to_pylist()) == {1}
+    assert decoded.field("_error").null_count == len(decoded)
+    wrong = decode_tuples(binaries([b"\x93\xc4\x01x\xa1t\x01"]), layout).to_pylist()
+    assert wrong[0]["_error"] == "field 1 (s): string expected, varbinary found"
+
+
+@pytest.mark.parametrize(
+    ("raw", "row", "reason"),
+    [
+        (b"\x91\x01", (1, None, ["name"]), "field 2 (name) is missing: string expected"),
+        (
+            b"\x90",
+            (None, None, ["id", "name"]),
+            "field 1 (id) is missing: unsigned expected; field 2 (name) is missing: string expected",
+        ),
+        (b"\x92\xa1x\xa1y", (None, "y", ["id"]), "field 1 (id): unsigned expected, string found"),
+    ],
+    ids=repr,
+)
+def test_a_tuple_that_lacks_a_field(raw: bytes, row: tuple[Any, ...], reason: str) -> None:
+    layout = layout_of(Field("id", "unsigned"), Field("name", "string"))
+    found = decode_tuples(binaries([raw]), layout).to_pylist()[0]
+    assert (found["id"], found["name"], found["_misfits"]) == row
+    assert found["_error"] == reason
 
 
 def test_a_plan_travels_to_workers() -> None:

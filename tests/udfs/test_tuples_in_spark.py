@@ -100,7 +100,8 @@ def test_all_rows_come_back(decoded: DataFrame) -> None:
     assert decoded.where("_error is null and tuple is not null").count() == len(VALUES) + 3
     (bad,) = decoded.where("_error is not null").collect()
     assert bad["_error"] == "field 1 (id): unsigned expected, string found"
-    assert (bad["id"], bad["name"], bad["_extra"], bad["key"]) == (None, None, None, None)
+    assert (bad["id"], bad["name"], bad["_extra"], bad["key"]) == (None, "type", None, None)
+    assert bad["_misfits"][0] == "id"
     assert bad["key_error"] == "space things: key part 1 (field 1): unsigned expected, string found"
     (empty,) = decoded.where("tuple is null").collect()
     assert all(value is None for value in empty.asDict().values())

@@ -230,7 +230,9 @@ def test_a_row_does_not_depend_on_those_beside_it(raws: list[bytes | None]) -> N
     together = rows_of(raws, layout)
     assert repr(together) == repr([rows_of([raw], layout)[0] for raw in raws])
     for raw, row in zip(raws, together, strict=True):
-        if raw is None or row["_error"] is not None:
+        misfits = row["_misfits"] or ()
+        assert all(row[name] is None for name in misfits)
+        if raw is None or (row["_error"] is not None and not misfits):
             assert {value for name, value in row.items() if name != "_error"} == {None}
 
 
@@ -258,7 +260,8 @@ def test_what_python_decides_counts_beside_other_faults() -> None:
     )
     too_long = "field f1: the value has more digits than decimal(38,18)"
     beyond = "field f0: the value is beyond the range of double"
-    assert [row["_error"] for row in rows] == [too_long, beyond, beyond, None]
-    assert [row["f0"] for row in rows] == [None, None, None, 1 / 3]
-    assert [row["_inexact"] for row in rows] == [None, None, None, "f0"]
-    assert [row["f2"] for row in rows] == [None] * 4
+    assert [row["_error"] for row in rows] == [too_long, f"{beyond}; {too_long}", beyond, None]
+    assert [row["_misfits"] for row in rows] == [["f1"], ["f0", "f1"], ["f0"], None]
+    assert [row["f0"] for row in rows] == [1 / 3, None, None, 1 / 3]
+    assert [row["_inexact"] for row in rows] == ["f0", None, None, "f0"]
+    assert [row["f2"] is None for row in rows] == [False, False, False, True]

@@ -47,10 +47,11 @@ from udfs.kernels.scalars import (
     TOO_LARGE,
     TOO_MANY_DIGITS,
     UNDECIDED,
+    WRONG_CLASS,
     read_datetime,
 )
 from udfs.kernels.texts import is_utf8
-from udfs.kernels.values import BAD, DECIMAL, DOUBLE, FLOAT, INTEGER, NIL, STRING, UNSIGNED_BIG, Int, head
+from udfs.kernels.values import DECIMAL, DOUBLE, FLOAT, INTEGER, NIL, STRING, UNSIGNED_BIG, Int, head, skip
 from udfs.kernels.variant import GROWTH, SIZE_MAX, encode
 from udfs.kernels.variant_keys import FRAMES, put_metadata, start_book
 from udfs.kernels.variant_shape import (
@@ -75,6 +76,7 @@ COLUMN_SHIFT = 32
 LONG, WIDE, DOUBLES, DECIMALS, DECIMAL_TEXT, BOOLEANS, TEXT, BYTES, UUIDS, TIMESTAMPS, INTERVALS, VARIANTS = (
     range(12)
 )
+RAW_TEXT = 12
 """How a column is built (`schemas.types.Carrier`)."""
 
 
@@ -83,7 +85,7 @@ def put_quickly(pos: Int, end: Int, field: Int, column: Int, row: Int) -> Int:
     """Put a field of the form that its type nearly always has; return where it ends, 0 where it has another."""
     carrier = field >> CARRIER_SHIFT & 15
     if carrier == TEXT:
-        return quick_string(pos, end, column, row, True)
+        return quick_string(pos, end, column, row, True, True)
     if carrier == WIDE:
         return quick_integer(pos, field, column, row, 2)
     if carrier == LONG:
@@ -98,8 +100,8 @@ def put_quickly(pos: Int, end: Int, field: Int, column: Int, row: Int) -> Int:
         return quick_timestamp(pos, column, row)
     if carrier == UUIDS:
         return quick_uuid(pos, end, column, row)
-    if carrier == BYTES:
-        return quick_string(pos, end, column, row, False)
+    if carrier in (BYTES, RAW_TEXT):
+        return quick_string(pos, end, column, row, carrier == RAW_TEXT, False)
     return 0
 
 
@@ -158,8 +160,8 @@ def _put_fixed(carrier: Int, kind: Int, argument: Int, pos: Int, column: Int, ro
 @inner
 def _put_text(carrier: Int, size: Int, pos: Int, column: Int, row: Int) -> Int:
     target, status = word(column, END), FITS
-    if carrier in (TEXT, BYTES):
-        if carrier == BYTES or is_utf8(pos, size):
+    if carrier in (TEXT, BYTES, RAW_TEXT):
+        if carrier != TEXT or is_utf8(pos, size):
             copy(target, pos, size)
             target += size
         else:
@@ -217,31 +219,28 @@ def put_variant(pos: Int, end: Int, extras: Int, column: Int, row: Int) -> tuple
 
 
 @inner
-def put_any(pos: Int, end: Int, field: Int, column: Int, row: Int) -> tuple[Int, Int, Int]:
+def put_any(pos: Int, end: Int, field: Int, column: Int, row: Int) -> tuple[Int, Int]:
     """Put a field of any form.
 
     Returns
     -------
     pos : int
-        Where it ends; -1 where the field does not take it.
+        Where it ends; -1 where it is not MessagePack.
     status : int
         What became of it (`udfs.kernels.scalars`).
-    kind : int
-        Its class; BAD where it is not MessagePack.
 
     """
     kind, argument, after = head(pos, end)
     if not field >> kind & 1:
-        return -1, FITS, kind
+        return skip(pos, end), WRONG_CLASS + kind
     if kind == NIL:
         put_null(column, row)
-        return after, FITS, kind
+        return after, FITS
     carrier = field >> CARRIER_SHIFT & 15
     if carrier == VARIANTS:
-        after, status = put_variant(pos, end, 0, column, row)
-        return after, status, (kind if after >= 0 else BAD)
-    if carrier in (DECIMAL_TEXT, TEXT, BYTES, UUIDS, INTERVALS):
+        return put_variant(pos, end, 0, column, row)
+    if carrier in (DECIMAL_TEXT, TEXT, BYTES, RAW_TEXT, UUIDS, INTERVALS):
         status = _put_text(carrier, argument, after, column, row)
     else:
         status = _put_fixed(carrier, kind, argument, after, column, row)
-    return after + (argument if kind >= STRING else 0), status, kind
+    return after + (argument if kind >= STRING else 0), status

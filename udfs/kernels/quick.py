@@ -84,13 +84,13 @@ def _copy_checked(target: Int, pos: Int, size: Int) -> Int:
 
 
 @inlined
-def quick_string(pos: Int, end: Int, column: Int, row: Int, checked: bool) -> Int:
-    """Put a string, or varbinary where it is not `checked` as UTF-8, of up to 255 bytes."""
+def quick_string(pos: Int, end: Int, column: Int, row: Int, is_text: bool, checked: bool) -> Int:
+    """Put a string or, where it is no text, varbinary of up to 255 bytes, `checked` as UTF-8."""
     byte = load8(pos)
-    if checked and byte & 0xE0 == 0xA0:
+    if is_text and byte & 0xE0 == 0xA0:
         size = byte & 0x1F
         pos += 1
-    elif byte == (0xD9 if checked else 0xC4):
+    elif byte == (0xD9 if is_text else 0xC4):
         size = load8(pos + 1)
         pos += 2
     else:

@@ -1,5 +1,7 @@
 """What can become of a field when its column is written: `FITS`, `INEXACT`, or why it does not fit; and datetimes.
 
+A field that does not fit leaves its column null; the other fields of its tuple are written all the same.
+
 Not here: the writing (`udfs.kernels.cells`).
 """
 
@@ -21,6 +23,12 @@ TOO_LARGE = 6
 UNDECIDED = 7
 NO_ROOM = 8
 """Not of the field: the column's buffer has to grow, then the tuple is walked again."""
+
+WRONG_CLASS = 16
+"""The field does not take values of this class: to it the class is added (`udfs.kernels.values`)."""
+
+MISFITS = ~(1 << FITS | 1 << INEXACT | 1 << UNDECIDED | 1 << NO_ROOM)
+"""The statuses of a field that does not fit, as bits."""
 
 MIN_SECONDS = -62135596800
 MAX_SECONDS = 253402300799

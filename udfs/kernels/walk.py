@@ -1,7 +1,8 @@
 """The walk over the fields of many tuples, which writes each into its column, or says why a tuple is bad.
 
-A tuple that is bad in any field has no value in any column. Not here: what a column makes of a field
-(`udfs.kernels.quick`, `udfs.kernels.cells`).
+A field that does not fit is null in its column, and noted in the column's statuses. A tuple of which the fields cannot
+be told apart has no value in any column. Not here: what a column makes of a field (`udfs.kernels.quick`,
+`udfs.kernels.cells`).
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ from udfs.kernels.cells import COLUMN_SHIFT, put_any, put_quickly, put_variant
 from udfs.kernels.columns import COLUMN_BYTES, STATUSES, put_null, take_back
 from udfs.kernels.compiled import entry, inlined, inner
 from udfs.kernels.memory import address, load8, store8, word
-from udfs.kernels.scalars import FITS, INEXACT, NO_ROOM, UNDECIDED
+from udfs.kernels.scalars import FITS, INEXACT, MISFITS, NO_ROOM, UNDECIDED, WRONG_CLASS
 from udfs.kernels.values import ABSENT, ARRAY, BAD, Int, head, skip
 
 OK = 0
@@ -22,8 +23,6 @@ NOT_MSGPACK = 1
 NOT_ARRAY = 2
 TRAILING = 3
 NO_LAYOUT = 4
-WRONG_TYPE = 5
-MISSING = 6
 
 BAD_ROWS, INEXACT_ROWS, UNDECIDED_ROWS, COUNTERS = 0, 1, 2, 3
 """What a walk counts, and how many counters there are."""
@@ -34,9 +33,11 @@ Stop: TypeAlias = tuple[Int, Int, Int, Int, Int]
 
 @inner
 def _note(column: Int, row: Int, status: Int) -> Int:
-    """Note what became of a field; return it as a bit."""
+    """Note what became of a field, which is null where it does not fit; return it as a bit."""
     if status != NO_ROOM:
         store8(word(column, STATUSES) + row, status)
+    if MISFITS >> status & 1:
+        put_null(column, row)
     return 1 << status
 
 
@@ -51,9 +52,9 @@ def _walk_fields(pos: Int, end: Int, number: Int, fields: Int, columns: Int, row
         column = columns + (field >> COLUMN_SHIFT)
         after = put_quickly(pos, end, field, column, row)
         if after == 0 or after > end:
-            after, status, kind = put_any(pos, end, field, column, row)
+            after, status = put_any(pos, end, field, column, row)
             if after < 0:
-                return pos, position, (NOT_MSGPACK if kind == BAD else WRONG_TYPE), kind, statuses
+                return pos, position, NOT_MSGPACK, BAD, statuses
             if status != FITS:
                 statuses |= _note(column, row, status)
                 if status == NO_ROOM:
@@ -77,6 +78,20 @@ def _put_extras(stop: Stop, end: Int, count: Int, extra: Int, row: Int) -> Stop:
     return after, count, code, kind, statuses
 
 
+@inner
+def _put_absent(count: Int, number: Int, fields: Int, columns: Int, row: Int) -> Int:
+    """Make the fields that a tuple of `count` fields lacks null; return the bits of their statuses."""
+    statuses = np.int64(0)
+    for position in range(count, number):
+        field = word(fields, position)
+        column = columns + (field >> COLUMN_SHIFT)
+        if field & 1:
+            put_null(column, row)
+        else:
+            statuses |= _note(column, row, np.int64(WRONG_CLASS + ABSENT))
+    return statuses
+
+
 @inlined
 def _walk_tuple(pos: Int, end: Int, number: Int, fields: Int, columns: Int, extra: Int, row: Int) -> Stop:
     """Walk one tuple of a format of `number` fields."""
@@ -90,11 +105,14 @@ def _walk_tuple(pos: Int, end: Int, number: Int, fields: Int, columns: Int, extr
     stop = _walk_fields(pos, end, min(count, number), fields, columns, row)
     if stop[2] != OK or stop[4] >> NO_ROOM & 1:
         return stop
-    for position in range(count, number):
-        field = word(fields, position)
-        if not field & 1:
-            return stop[0], position, MISSING, ABSENT, stop[4]
-        put_null(columns + (field >> COLUMN_SHIFT), row)
+    if count < number:
+        return (
+            stop[0],
+            count,
+            (OK if stop[0] == end else TRAILING),
+            ABSENT,
+            stop[4] | _put_absent(count, number, fields, columns, row),
+        )
     if count > number:
         stop = _put_extras(stop, end, count, extra, row)
     if stop[2] == OK and stop[0] != end and not stop[4] >> NO_ROOM & 1:
@@ -144,8 +162,8 @@ def walk(
     errors : int32 array, (3, rows), zeroed
         The result for bad rows: code, position, class.
     counters : int64 array, (COUNTERS,)
-        Added to: how many rows are bad, or may be inexact, or have fields that are not decided; a bad one that has
-        such a field is not made null, as what is decided of it may be the reason.
+        Added to: how many rows are bad or have fields that do not fit, or may be inexact, or have fields that are
+        not decided.
 
     Returns
     -------
@@ -177,10 +195,9 @@ def walk(
         if stop[2] != OK or stop[4] >> INEXACT != 0:
             counters[INEXACT_ROWS] += stop[4] >> INEXACT & 1
             counters[UNDECIDED_ROWS] += stop[4] >> UNDECIDED & 1
-            if stop[2] != OK or stop[4] & ~(1 << INEXACT | 1 << UNDECIDED) != 0:
+            if stop[2] != OK or stop[4] & MISFITS != 0:
                 counters[BAD_ROWS] += 1
-                if stop[2] != OK or not stop[4] >> UNDECIDED & 1:
-                    _put_nulls(book, extra + 1, row)
             if stop[2] != OK:
+                _put_nulls(book, extra + 1, row)
                 errors[0, row], errors[1, row], errors[2, row] = stop[2], stop[1], stop[3]
     return rows

@@ -48,6 +48,8 @@ def deployment(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) ->
     for space, name in SPACES.items():
         a.define(space, name).put(space, 1, "a", 10, 1, at=10).put(space, 2, "b", 11, 1, at=11)
         b.define(space, name).put(space, 2, "c", 12, 1, at=12).put(space, 3, "d", 13, 1, {"more": [1]}, at=13)
+    # Values that their columns cannot hold, also of a key: no fault.
+    a.define(606, "odd", [("id", "string"), ("value", "integer")]).put(606, "\udcff", 2**63).put(606, "x", 1)
     a.close()
     b.close()
     made = Deployment(folder, {"a1": a.path, "b1": b.path}, replicasets_of("a1", "b1"))
