@@ -218,7 +218,10 @@ def test_rows_of_an_id_in_no_map_wait_until_it_is_known(spark: SparkSession, tmp
     server.system(int(SystemSpace.CLUSTER), [1, uuid_of("a1")])
     server.write(1)
     deployment.run(sources=[source])
-    assert deployment.rows("_pending", ["lsn"]) == []
+    # Whose they are is known now; of which space they are, no row has said yet.
+    waiting = deployment.rows("_pending", ["lsn", "reason"])
+    assert sorted(row["lsn"] for row in waiting) == [1, 2, 3, 5]
+    assert all("is not known: no row of _space has defined it" in row["reason"] for row in waiting)
     (member,) = [row for row in deployment.rows("_cluster") if row["replicaset_id"]]
     rows = [row for row in deployment.rows("_changelog") if row["replicaset_id"]]
     assert sorted((row["lsn"], row["global_id"]) for row in rows) == [
