@@ -1,6 +1,6 @@
 """Compile the kernels of this package before anybody waits for them: `python -m udfs.warm`.
 
-Numba compiles a kernel when it is first called, and keeps it on disk (`udfs.kernels.compiled`); without this the
+Numba compiles a kernel when it is first called, and keeps it on disk (`schemas.compiled`); without this the
 first batch of the first job waits, in each of its workers. One tuple that holds every type, with a
 decimal of too many digits for a double, and one key, call them all. Not here: kernels of other packages.
 """

@@ -16,8 +16,8 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 
 import numpy as np
-from numba import njit
 
+from schemas.compiled import kernel
 from sources.iproto.inflow import Chunk
 from sources.xlog.arrays import Bytes, Int, Ints
 from sources.xlog.kernels.native import address_of, copy_bytes
@@ -131,7 +131,7 @@ def merged(queues: Collection[Queue]) -> Chunk | None:
     return Chunk(out, new_ends, times[order], replicas, lsns)
 
 
-@njit(cache=True, nogil=True)  # type: ignore[untyped-decorator]
+@kernel
 def _gather(source: Bytes, ends: Ints, order: Ints, out: Bytes, new_ends: Ints) -> Int:
     """Copy transactions in another order; transaction i lies in `source[ends[i - 1]:ends[i]]`."""
     at, to = 0, address_of(out)

@@ -18,7 +18,7 @@ from typing import Any
 
 import numpy as np
 
-from udfs.kernels.compiled import inner
+from schemas.compiled import inner
 from udfs.kernels.decimals import POWERS, TEN, TEN19, U64, count_digits, read_decimal, strip
 from udfs.kernels.doubles import DOUBLE_DIGITS, TENS, integer_to_double, rounds_to
 from udfs.kernels.memory import copy, store8, store64

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import numpy as np
 
+from schemas.compiled import inlined, inner
 from udfs.kernels.columns import (
     BOOK,
     DATA,
@@ -22,7 +23,6 @@ from udfs.kernels.columns import (
     put_null,
     set_bit,
 )
-from udfs.kernels.compiled import inlined, inner
 from udfs.kernels.decimals import read_decimal, rescale
 from udfs.kernels.doubles import decimal_to_double, integer_to_double
 from udfs.kernels.memory import copy, copy_over, set_word, store64, word

@@ -11,7 +11,7 @@ Not here: what is written (`udfs.kernels.cells`, `udfs.kernels.quick`).
 
 from __future__ import annotations
 
-from udfs.kernels.compiled import inlined, inner
+from schemas.compiled import inlined, inner
 from udfs.kernels.memory import load8, load32, set_word, store8, store32, store64, word
 from udfs.kernels.values import Int
 

@@ -12,7 +12,7 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
-from udfs.kernels.compiled import inner
+from schemas.compiled import inner
 from udfs.kernels.memory import load8
 from udfs.kernels.values import ABSENT, INTEGER, UNSIGNED, Int, head
 

@@ -11,7 +11,7 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
-from udfs.kernels.compiled import inner
+from schemas.compiled import inner
 from udfs.kernels.decimals import U64, count_digits, multiply, strip
 from udfs.kernels.values import UNSIGNED_BIG, Int
 

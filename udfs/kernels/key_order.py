@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from udfs.kernels.compiled import entry
+from schemas.compiled import entry
 from udfs.kernels.memory import address, load8, store8
 from udfs.kernels.ordered import put_ordered
 from udfs.kernels.values import head, skip

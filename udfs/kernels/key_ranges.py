@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from udfs.kernels.compiled import entry, inner
+from schemas.compiled import entry, inner
 from udfs.kernels.memory import address, load8
 from udfs.kernels.values import Int
 

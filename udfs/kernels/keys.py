@@ -10,8 +10,8 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from schemas.compiled import entry, inner
 from udfs.kernels.canonical import put_array, put_part
-from udfs.kernels.compiled import entry, inner
 from udfs.kernels.memory import address, load8
 from udfs.kernels.values import ABSENT, ARRAY, BAD, MAP, STRING, UNSIGNED, Int, head, skip
 

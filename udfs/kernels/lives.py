@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from udfs.kernels.compiled import entry, inlined
+from schemas.compiled import entry, inlined
 from udfs.kernels.values import Int
 
 NONE, PRESENT, DELETED, UNFIT = 0, 1, 2, 3

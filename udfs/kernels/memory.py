@@ -15,7 +15,7 @@ from numba import types
 from numba.core import cgutils
 from numba.extending import intrinsic
 
-from udfs.kernels.compiled import inner
+from schemas.compiled import inner
 
 LONG = 64
 """From how many bytes on a call of memcpy is faster than a loop over words."""

@@ -27,7 +27,7 @@ from typing import Any
 
 import numpy as np
 
-from udfs.kernels.compiled import inner
+from schemas.compiled import inner
 from udfs.kernels.decimals import POWERS, U64, count_digits, integer_parts, read_decimal
 from udfs.kernels.memory import copy, load8, store8, store64
 from udfs.kernels.scalars import read_datetime

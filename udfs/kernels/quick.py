@@ -10,8 +10,8 @@ from __future__ import annotations
 
 import numpy as np
 
+from schemas.compiled import inlined
 from udfs.kernels.columns import END, SCALE, START, close_text, set_bit
-from udfs.kernels.compiled import inlined
 from udfs.kernels.decimals import POWERS, U64, multiply
 from udfs.kernels.memory import CHUNK, copy_chunk, load8, load16, load32, load64, load64_big, store64, word
 from udfs.kernels.scalars import MAX_SECONDS, MIN_SECONDS

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from udfs.kernels.compiled import entry, inner
+from schemas.compiled import entry, inner
 from udfs.kernels.values import Int
 
 NOTHING = -1

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from udfs.kernels.compiled import entry
+from schemas.compiled import entry
 from udfs.kernels.memory import address
 from udfs.kernels.values import BAD, MAP, UNSIGNED, head, skip
 

@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from udfs.kernels.compiled import entry, inlined, inner
+from schemas.compiled import entry, inlined, inner
 from udfs.kernels.memory import address, load8, load32, load64
 from udfs.kernels.values import Int
 

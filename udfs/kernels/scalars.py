@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from udfs.kernels.compiled import inner
+from schemas.compiled import inner
 from udfs.kernels.memory import load32, load64
 from udfs.kernels.values import Int
 

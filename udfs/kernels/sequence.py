@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from udfs.kernels.compiled import entry, inner
+from schemas.compiled import entry, inner
 from udfs.kernels.memory import address
 from udfs.kernels.ordered import FIXED_MAX, put_ordered
 from udfs.kernels.values import ARRAY, BINARY, STRING, Int, head, skip

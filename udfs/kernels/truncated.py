@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from udfs.kernels.compiled import inner
+from schemas.compiled import inner
 from udfs.kernels.decimals import POWERS, U64, count_digits, to_binary
 from udfs.kernels.values import Int
 

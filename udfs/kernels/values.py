@@ -15,7 +15,7 @@ from typing import Any, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from udfs.kernels.compiled import inner
+from schemas.compiled import inner
 from udfs.kernels.memory import load8, load64_big
 
 Int: TypeAlias = Any

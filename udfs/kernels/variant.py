@@ -10,7 +10,7 @@ it holds (`src/box/mp_error.cc`).
 
 from __future__ import annotations
 
-from udfs.kernels.compiled import inner
+from schemas.compiled import inner
 from udfs.kernels.memory import move, set_word, store8, word
 from udfs.kernels.scalars import FITS, INEXACT
 from udfs.kernels.values import ARRAY, BAD, ERROR, MAP, STRING, Int, head, skip

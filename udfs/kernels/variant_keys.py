@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from udfs.kernels.compiled import inner
+from schemas.compiled import inner
 from udfs.kernels.memory import copy_over, load8, load64, set_word, store8, word
 from udfs.kernels.texts import is_utf8
 from udfs.kernels.values import INTEGER, STRING, UNSIGNED, UNSIGNED_BIG, Int

@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from udfs.kernels.compiled import inner
+from schemas.compiled import inner
 from udfs.kernels.decimals import count_digits, integer_parts, read_decimal, to_binary
 from udfs.kernels.memory import copy, copy_over, store8, store64
 from udfs.kernels.scalars import FITS, INEXACT, MAX_SECONDS, MIN_SECONDS, read_datetime

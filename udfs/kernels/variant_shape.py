@@ -9,7 +9,7 @@ Kept are shapes of containers of up to 15 children with keys that are strings.
 
 from __future__ import annotations
 
-from udfs.kernels.compiled import inlined, inner
+from schemas.compiled import inlined, inner
 from udfs.kernels.memory import (
     copy_chunk,
     copy_over,

@@ -11,9 +11,9 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
+from schemas.compiled import entry, inlined, inner
 from udfs.kernels.cells import COLUMN_SHIFT, put_any, put_quickly, put_variant
 from udfs.kernels.columns import COLUMN_BYTES, STATUSES, put_null, take_back
-from udfs.kernels.compiled import entry, inlined, inner
 from udfs.kernels.memory import address, load8, store8, word
 from udfs.kernels.scalars import FITS, INEXACT, MISFITS, NO_ROOM, UNDECIDED, WRONG_CLASS
 from udfs.kernels.values import ABSENT, ARRAY, BAD, Int, head, skip

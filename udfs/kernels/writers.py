@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from udfs.kernels.compiled import entry, inner
+from schemas.compiled import entry, inner
 from udfs.kernels.decimals import POWERS, TEN, U64, count_digits, read_decimal
 from udfs.kernels.memory import address, load8, store8, store64
 from udfs.kernels.values import INTEGER, UNSIGNED, Int, head

@@ -10,8 +10,8 @@ Not here: the other way (`rows`), which rows are wanted (`sources.relay`).
 from __future__ import annotations
 
 import numpy as np
-from numba import njit
 
+from schemas.compiled import kernel
 from schemas.iproto import VCLOCK_MAX, HeaderKey, RequestType
 from sources.iproto.kernels.wire import (
     AT,
@@ -38,7 +38,7 @@ _SYNC, _NOP = int(HeaderKey.SYNC), int(RequestType.NOP)
 _REPLICAS = int(VCLOCK_MAX)
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def frame_rows(
     buffer: Bytes, end: Int, sync: Int, vclock: Ints, wanted: Ints, snapshot: bool, state: Ints, out: Bytes
 ) -> Int:
@@ -110,7 +110,7 @@ def frame_rows(
     return MORE
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def _is_wanted(values: Ints, vclock: Ints, wanted: Ints) -> bool:
     replica, lsn = values[K_REPLICA], values[K_LSN]
     if not 0 < replica < _REPLICAS or lsn <= vclock[replica]:
@@ -119,7 +119,7 @@ def _is_wanted(values: Ints, vclock: Ints, wanted: Ints) -> bool:
     return bool(wanted[replica])
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def _put_uint32(data: Int, at: Int, value: Int) -> None:
     for k in range(4):
         put_byte(data, at + k, (value >> 8 * (3 - k)) & 0xFF)

@@ -14,8 +14,8 @@ from __future__ import annotations
 
 import numpy as np
 import numpy.typing as npt
-from numba import njit
 
+from schemas.compiled import kernel
 from schemas.iproto import VCLOCK_MAX
 from sources.iproto.kernels.wire import (
     AT,
@@ -58,7 +58,7 @@ REPLICAS = int(VCLOCK_MAX)
 HEARTBEAT = 0
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def _admit(values: Ints, vclock: Ints, state: Ints) -> int:
     """Check the row's place in its transaction and in its origin's log; return 0 or a damage."""
     replica, lsn = values[K_REPLICA], values[K_LSN]
@@ -81,7 +81,7 @@ def _admit(values: Ints, vclock: Ints, state: Ints) -> int:
     return 0
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def walk_stream(
     buffer: Bytes,
     end: Int,
@@ -152,7 +152,7 @@ def walk_stream(
         state[AT] = stop
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def _commit(
     values: Ints, vclock: Ints, counts: Ints, state: Ints, marks: Ints, times: npt.NDArray[np.float64]
 ) -> int:

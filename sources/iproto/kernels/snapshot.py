@@ -8,8 +8,8 @@ Not here: rows of SUBSCRIBE (`rows`).
 from __future__ import annotations
 
 import numpy as np
-from numba import njit
 
+from schemas.compiled import kernel
 from sources.iproto.kernels.wire import (
     AT,
     BAD_HEADER,
@@ -38,7 +38,7 @@ from sources.xlog.kernels.native import address_of, copy_bytes, put_word, swap_b
 from sources.xlog.kernels.skip import DOUBLE
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def walk_snapshot(buffer: Bytes, end: Int, time: float, state: Ints, out: Bytes) -> Int:
     """Copy the rows of FETCH_SNAPSHOT up to the end of the last whole packet, each with the next number as lsn.
 
@@ -83,7 +83,7 @@ def walk_snapshot(buffer: Bytes, end: Int, time: float, state: Ints, out: Bytes)
         state[AT] = stop
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def _numbered(out: Int, w: Int, kind: Int, lsn: Int, stamp: Int) -> Int:
     """Write the header of a snapshot's row; return its end. The first row, 0, has no lsn."""
     put_byte(out, w, 0x82 if lsn == 0 else 0x83)

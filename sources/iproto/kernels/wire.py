@@ -6,8 +6,8 @@ Not here: what follows from them (`rows`, `snapshot`).
 from __future__ import annotations
 
 import numpy as np
-from numba import njit
 
+from schemas.compiled import kernel
 from schemas.iproto import DML_MAX, TYPE_ADMIN, HeaderKey, RequestType
 from sources.xlog.arrays import Int, Ints
 from sources.xlog.kernels.native import byte_at, copy_bytes, put_word, word_at
@@ -42,7 +42,7 @@ _FIRST_RAFT, _FIRST_ADMIN = int(RequestType.RAFT_PROMOTE), int(TYPE_ADMIN)
 _PACKET_LIMIT = 1 << 30
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def frame(data: Int, p: Int, end: Int) -> tuple[Int, Int]:
     """Return (begin, end) of the packet at `p`; (-1, bytes it needs) where it is not whole, (-2, 0) if none is."""
     if p >= end:
@@ -62,7 +62,7 @@ def frame(data: Int, p: Int, end: Int) -> tuple[Int, Int]:
     return begin, begin + length
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def header(data: Int, begin: Int, end: Int, values: Ints, out: Int, to: Int) -> tuple[Int, Int]:
     """Store the header's numbers by key, whether it has a TSN, and copy what the log keeps of it to `out + to`.
 
@@ -104,20 +104,20 @@ def header(data: Int, begin: Int, end: Int, values: Ints, out: Int, to: Int) -> 
     return p, w
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def put_byte(data: Int, at: Int, value: Int) -> None:
     """Store one byte at address + offset; there is always room for a word there (`HEAD_ROOM`)."""
     rest = np.int64(word_at(data, at) >> np.uint64(8))
     put_word(data, at, rest << 8 | value)
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def is_row(kind: Int) -> bool:
     """Return whether a type is that of a row of a log; so are those that only later servers know."""
     return bool(_SELECT < kind <= _DML_MAX or _FIRST_RAFT <= kind < _FIRST_ADMIN)
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def is_snapshot_row(kind: Int) -> bool:
     """Return whether a type may be that of a snapshot's row: INSERT, or one that only later servers know."""
     return bool(kind == _INSERT or _NOP < kind <= _DML_MAX)

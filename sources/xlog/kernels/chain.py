@@ -10,8 +10,8 @@ from __future__ import annotations
 
 import numpy as np
 import numpy.typing as npt
-from numba import njit
 
+from schemas.compiled import kernel
 from sources.xlog.arrays import Blocks, Bytes, Int
 from sources.xlog.block import (
     FIXED_HEADER_SIZE,
@@ -50,7 +50,7 @@ def _tables() -> npt.NDArray[np.uint32]:
 _TABLES = _tables()
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def crc_by_instruction(data: Int, begin: Int, end: Int) -> Int:
     """Return the checksum of the bytes from `begin` to `end`, by the processor's CRC-32C instruction."""
     crc, p = np.uint64(0), begin
@@ -63,7 +63,7 @@ def crc_by_instruction(data: Int, begin: Int, end: Int) -> Int:
     return np.int64(crc)
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def crc_by_tables(data: Int, begin: Int, end: Int) -> Int:
     """Return the checksum of the bytes from `begin` to `end`, 8 bytes a step by tables (any processor)."""
     crc, p = np.int64(0), begin
@@ -83,7 +83,7 @@ def crc_by_tables(data: Int, begin: Int, end: Int) -> Int:
 crc_of = crc_by_instruction if HAS_CRC32C else crc_by_tables
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def _magic_at(data: Int, p: Int) -> Int:
     value = 0
     for k in range(MAGIC_SIZE):
@@ -91,7 +91,7 @@ def _magic_at(data: Int, p: Int) -> Int:
     return value
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def _fixed_header(data: Int, p: Int, end: Int, limit: Int, check: bool) -> tuple[Int, Int]:
     """Return (status, length of what follows) of the block at `p`; at least `MAGIC_SIZE` bytes are there."""
     magic = _magic_at(data, p)
@@ -120,7 +120,7 @@ def _fixed_header(data: Int, p: Int, end: Int, limit: Int, check: bool) -> tuple
     return _GROUP, length
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def walk_blocks(
     buffer: Bytes, begin: Int, end: Int, stop: Int, limit: Int, check: bool, blocks: Blocks
 ) -> tuple[Int, Int, Int]:
@@ -166,7 +166,7 @@ def walk_blocks(
     return count, p, _GROUP
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def find_magic(buffer: Bytes, begin: Int, end: Int) -> Int:
     """Return the first position in `begin..end` at which a block's magic stands whole, or -1."""
     data = address_of(buffer)

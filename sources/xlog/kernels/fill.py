@@ -8,8 +8,8 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-from numba import njit
 
+from schemas.compiled import kernel
 from sources.xlog.arrays import Blocks, Bytes, Int, Ints
 from sources.xlog.kernels.chain import BLOCK_BEGIN, BLOCK_END, BLOCK_START
 from sources.xlog.kernels.native import address_of, copy_bytes
@@ -37,7 +37,7 @@ from sources.xlog.kernels.row import (
 from sources.xlog.kernels.wanted import Filter, selected
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def _wanted(wanted: Filter, numbers: Ints, marks: Int) -> bool:
     replica = numbers[REPLICA_ID] if (marks >> REPLICA_ID) & 1 else 0
     space = numbers[SPACE_ID] if (marks >> SPACE_ID) & 1 else -1
@@ -47,7 +47,7 @@ def _wanted(wanted: Filter, numbers: Ints, marks: Int) -> bool:
     )
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def _numbers_to(columns: Columns, i: Int, position: Int, number: Int, numbers: Ints, marks: Int) -> None:
     columns.wide[0, i] = position
     columns.wide[1, i] = numbers[LSN]
@@ -62,7 +62,7 @@ def _numbers_to(columns: Columns, i: Int, position: Int, number: Int, numbers: I
     columns.marks[i] = marks
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def _room(columns: Columns, i: Int, spans: Ints, marks: Int) -> Int:
     """Return 0 if the row's binary values fit, otherwise the bytes that their buffers must have."""
     lacking, size = 0, columns.data.shape[1]
@@ -74,7 +74,7 @@ def _room(columns: Columns, i: Int, spans: Ints, marks: Int) -> Int:
     return lacking
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def _binary_to(columns: Columns, i: Int, data: Int, spans: Ints, marks: Int) -> None:
     to, size = address_of(columns.data), columns.data.shape[1]
     for c in range(4):
@@ -86,7 +86,7 @@ def _binary_to(columns: Columns, i: Int, data: Int, spans: Ints, marks: Int) -> 
         columns.ends[c, i + 1] = used
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def walk_rows(
     buffer: Bytes,
     blocks: Blocks,
@@ -155,7 +155,7 @@ def walk_rows(
     return result
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def end_of_row(buffer: Bytes, begin: Int, end: Int) -> Any:
     """Return where the row at `begin` ends in a block that ends at `end`, or a negative number (`row.row_end`)."""
     return row_end(address_of(buffer), begin, end)

@@ -9,8 +9,8 @@ Source: RFC 8878, section 3.1.1. Not here: decompression (`sources.xlog.block`).
 from __future__ import annotations
 
 import numpy as np
-from numba import njit
 
+from schemas.compiled import kernel
 from sources.xlog.arrays import Bytes, Int
 from sources.xlog.kernels.native import address_of, byte_at
 
@@ -19,7 +19,7 @@ ZSTD_BLOCK_MAX = 128 * 1024
 RLE, COMPRESSED, RESERVED = 1, 2, 3
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def _little_endian(data: Int, p: Int, size: Int) -> Int:
     value = np.int64(0)
     for k in range(size):
@@ -27,7 +27,7 @@ def _little_endian(data: Int, p: Int, size: Int) -> Int:
     return np.int64(value)
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def _first_block(data: Int, begin: Int, end: Int) -> Int:
     """Return the position of the first block of the frame at `begin`, or -1."""
     if begin + 5 > end or _little_endian(data, begin, 4) != ZSTD_MAGIC:
@@ -39,7 +39,7 @@ def _first_block(data: Int, begin: Int, end: Int) -> Int:
     return begin + 5 + (1 - single) + dictionary + content_size
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def frame_bound(buffer: Bytes, begin: Int, end: Int) -> Int:
     """Return how many bytes a frame gives at most, or -1 if `buffer[begin:end]` is not one whole frame.
 

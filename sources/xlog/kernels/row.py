@@ -22,8 +22,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
-from numba import njit
 
+from schemas.compiled import kernel
 from schemas.iproto import VCLOCK_MAX, BodyKey, HeaderKey, RequestType
 from sources.xlog.arrays import Int, Ints
 from sources.xlog.block import Status
@@ -84,7 +84,7 @@ class Columns(NamedTuple):
     data: npt.NDArray[np.uint8]
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def _walk_header(data: Int, begin: Int, end: Int, numbers: Int) -> tuple[Int, Int]:
     """Store the header's values by key; return (position behind it or status, bits of the keys seen)."""
     pairs, p = load_map(data, begin, end)
@@ -114,7 +114,7 @@ def _walk_header(data: Int, begin: Int, end: Int, numbers: Int) -> tuple[Int, In
     return p, seen
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def _finish_header(numbers: Ints, seen: Int) -> Int:
     """Turn the header's raw values into columns; return the row's marks, or a status."""
     if (seen >> TIMESTAMP) & 1:
@@ -138,7 +138,7 @@ def _finish_header(numbers: Ints, seen: Int) -> Int:
     return marks
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def _walk_body(data: Int, begin: Int, end: Int, kind: Int, numbers: Int, spans: Int) -> tuple[Int, Int]:
     """Store the body's numbers and the places of its fields; return (position behind it or status, marks)."""
     pairs, p = load_map(data, begin, end)
@@ -172,7 +172,7 @@ def _walk_body(data: Int, begin: Int, end: Int, kind: Int, numbers: Int, spans: 
     return p, marks
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def row_end(data: Int, begin: Int, end: Int) -> Any:
     """Return the position behind a row that `walk_row` refused, as far as its MessagePack tells; else negative.
 
@@ -197,7 +197,7 @@ def row_end(data: Int, begin: Int, end: Int) -> Any:
     return skip(data, p, end)
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def walk_row(data: Int, begin: Int, end: Int, numbers: Ints, spans: Ints) -> tuple[Int, Int]:
     """Walk one row.
 

@@ -11,8 +11,8 @@ Not here: which keys and values an xrow has (`row`).
 from __future__ import annotations
 
 import numpy as np
-from numba import njit
 
+from schemas.compiled import kernel
 from sources.xlog.arrays import Int
 from sources.xlog.kernels.native import byte_at, swap_bytes, word_at
 
@@ -23,7 +23,7 @@ INT8, INT16, INT32, INT64, FIXEXT1, FIXEXT16 = 0xD0, 0xD1, 0xD2, 0xD3, 0xD4, 0xD
 ARRAY16, ARRAY32, MAP16, MAP32 = 0xDC, 0xDD, 0xDE, 0xDF
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def big_endian(data: Int, p: Int, size: Int) -> Int:
     """Return the `size` bytes at `p` (1, 2, 4 or 8) as an unsigned number in the bits of an int64."""
     if size == 8:
@@ -34,7 +34,7 @@ def big_endian(data: Int, p: Int, size: Int) -> Int:
     return value
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def _fixed(head: Int) -> Int:
     """Return the bytes of an object whose first byte alone says how many they are, 0 for all others."""
     if head < 0x80 or head >= 0xE0 or head in (NIL, FALSE, TRUE):
@@ -52,7 +52,7 @@ def _fixed(head: Int) -> Int:
     return 0
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def _counted(data: Int, p: Int, end: Int, head: Int) -> tuple[Int, Int]:
     """Return (position behind the head, objects that follow) of what carries its length; (-1, 0) if nothing does."""
     if BIN8 <= head <= BIN32 or STR8 <= head <= STR32 or EXT8 <= head <= EXT32:
@@ -69,7 +69,7 @@ def _counted(data: Int, p: Int, end: Int, head: Int) -> tuple[Int, Int]:
     return p + 1 + size, big_endian(data, p + 1, size) << (1 if head >= MAP16 else 0)
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def skip(data: Int, begin: Int, end: Int) -> Int:
     """Return the position behind the object at `begin`, or -1.
 
@@ -108,7 +108,7 @@ def skip(data: Int, begin: Int, end: Int) -> Int:
     return p if p <= end else -1
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def load_uint(data: Int, p: Int, end: Int) -> tuple[Int, Int]:
     """Return (number, position behind it) of the mp_uint at `p`; the position is -1 where there is none.
 
@@ -127,7 +127,7 @@ def load_uint(data: Int, p: Int, end: Int) -> tuple[Int, Int]:
     return big_endian(data, p + 1, size), p + 1 + size
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def load_map(data: Int, p: Int, end: Int) -> tuple[Int, Int]:
     """Return (pairs, position of the first key) of the map at `p`; the position is -1 where there is none."""
     head = byte_at(data, p) if p < end else NEVER_USED
@@ -139,7 +139,7 @@ def load_map(data: Int, p: Int, end: Int) -> tuple[Int, Int]:
     return big_endian(data, p + 1, size), p + 1 + size
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def is_array(data: Int, p: Int, end: Int) -> bool:
     """Return whether an array begins at `p`."""
     head = byte_at(data, p) if p < end else NEVER_USED

@@ -9,8 +9,8 @@ from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
-from numba import njit
 
+from schemas.compiled import kernel
 from schemas.iproto import SYSTEM_ID_MAX, RequestType
 from sources.xlog.arrays import Flags, Int, Ints
 
@@ -50,7 +50,7 @@ class Filter(NamedTuple):
     before: Int
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def selected(
     wanted: Filter, kind: Int, replica: Int, lsn: Int, time: Int, space: Int, has_lsn: Int, has_time: Int
 ) -> bool:

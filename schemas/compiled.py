@@ -1,0 +1,109 @@
+"""How kernels are compiled: `entry` and `kernel` are called from Python, `inner` and `inlined` from other kernels.
+
+Compiled code is kept on disk, so a machine compiles each function once. Numba asks of a kept function only whether its
+own file has changed. But a kernel has other modules' functions and constants compiled into it, so each is kept under
+the digest of all modules of the project that its module imports, directly or not: an upgrade in place never runs
+machine code of sources that have changed.
+"""
+
+from __future__ import annotations
+
+import ast
+import hashlib
+import importlib.util
+from collections.abc import Callable, Iterator
+from functools import lru_cache
+from pathlib import Path
+from typing import Any, TypeVar
+
+from numba import njit
+
+Function = TypeVar("Function", bound=Callable[..., Any])
+
+_ROOMS = ("schemas", "sources", "udfs", "tables", "pipeline")
+"""The packages whose modules kernels import."""
+
+
+@lru_cache
+def _source(module: str) -> bytes | None:
+    """Return the source of a module of the project; None where that is not to be found, as for a package."""
+    found = importlib.util.find_spec(module)
+    if found is None or found.loader is None:
+        return None
+    # A module of the zip that executors get has no file of its own.
+    get = getattr(found.loader, "get_source", None)
+    text = get(module) if get is not None else None
+    if text is None and found.origin is not None and Path(found.origin).is_file():
+        return Path(found.origin).read_bytes()
+    return None if text is None else text.encode()
+
+
+def _imported(source: bytes) -> Iterator[str]:
+    """Yield the modules of the project that a source imports."""
+    for node in ast.walk(ast.parse(source)):
+        names: list[str] = []
+        if isinstance(node, ast.Import):
+            names = [one.name for one in node.names]
+        elif isinstance(node, ast.ImportFrom) and node.module:
+            names = [node.module, *(f"{node.module}.{one.name}" for one in node.names)]
+        yield from (name for name in names if name.partition(".")[0] in _ROOMS)
+
+
+@lru_cache
+def _imports(module: str) -> tuple[str, ...]:
+    source = _source(module)
+    return () if source is None else tuple(dict.fromkeys(_imported(source)))
+
+
+@lru_cache
+def digest_of(module: str) -> bytes:
+    """Return the digest of the sources that machine code of a module's functions may be made from."""
+    seen: dict[str, bytes] = {}
+    waiting = [module]
+    while waiting:
+        name = waiting.pop()
+        if name in seen:
+            continue
+        try:
+            source = _source(name)
+        except ModuleNotFoundError:  # the name of a function, behind that of its module
+            source = None
+        seen[name] = source or b""
+        if source is not None:
+            waiting += _imports(name)
+    return hashlib.sha256(repr(sorted(seen.items())).encode()).digest()
+
+
+def _compile(function: Any, **options: bool) -> Any:
+    compiled = njit(cache=True, nogil=True, **options)(function)
+    compiled._cache._cache_file._source_stamp = digest_of(function.__module__)
+    return compiled
+
+
+def kernel(function: Any) -> Any:
+    """Compile a function whose numbers are numpy's here and machine integers there, so that no type fits both."""
+    return _compile(function)
+
+
+def entry(function: Function) -> Function:
+    """Compile a function that Python calls."""
+    compiled: Function = _compile(function)
+    return compiled
+
+
+def inner(function: Function) -> Function:
+    """Compile a function that only other compiled functions call.
+
+    It gets no wrapper for Python, which halves the time it takes to compile.
+    """
+    compiled: Function = _compile(function, no_cpython_wrapper=True, no_cfunc_wrapper=True)
+    return compiled
+
+
+def inlined(function: Function) -> Function:
+    """Compile a function as `inner` does, into each of its callers: for what is called for every field.
+
+    A call saves and restores registers and returns through memory, which takes longer than such a function.
+    """
+    compiled: Function = _compile(function, no_cpython_wrapper=True, no_cfunc_wrapper=True, forceinline=True)
+    return compiled

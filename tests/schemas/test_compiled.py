@@ -1,0 +1,49 @@
+"""Machine code is kept under the digest of all sources that it is made from: after an upgrade no old code runs."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+KERNEL = "sources.xlog.kernels.fill"
+
+
+def digest(folder: Path) -> str:
+    command = [
+        sys.executable,
+        "-c",
+        f"from schemas.compiled import digest_of; print(digest_of({KERNEL!r}).hex())",
+    ]
+    environment = {**os.environ, "PYTHONPATH": str(folder)}
+    told = subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True, check=True)
+    return told.stdout.strip()
+
+
+@pytest.fixture
+def copy(tmp_path: Path) -> Path:
+    for room in ("schemas", "sources"):
+        shutil.copytree(ROOT / room, tmp_path / room, ignore=shutil.ignore_patterns("__pycache__"))
+    return tmp_path
+
+
+@pytest.mark.parametrize(
+    ("file", "counts"),
+    [
+        ("sources/xlog/kernels/fill.py", True),
+        ("sources/xlog/kernels/row.py", True),
+        ("sources/xlog/kernels/native.py", True),
+        ("schemas/iproto.py", True),
+        ("sources/xlog/listing.py", False),
+    ],
+)
+def test_a_change_of_what_is_compiled_in_changes_the_digest(copy: Path, file: str, counts: bool) -> None:
+    before = digest(copy)
+    with (copy / file).open("a") as source:
+        source.write("\n# changed\n")
+    assert (digest(copy) != before) == counts
