@@ -23,10 +23,10 @@ from pipeline.state import State
 from schemas.errors import AggregatorError, UnsupportedError
 from schemas.names import held_in
 from schemas.space import Space, part_of
+from schemas.tables import SECONDARY_CONFLICT
 from tables.warehouse import Warehouse
 from udfs.keys import key_columns
 
-KIND = "secondary"
 LIMIT = 1000
 """So many pairs of rows an index are reported at most."""
 
@@ -41,27 +41,34 @@ class UniqueIndex:
         The space's table, and the index.
     spaces : mapping of int to Space
         Replicaset id to the space with the index's parts instead of its primary key.
+    is_functional : bool
+        Whether a function of the server makes the keys: its parts are no fields of the tuple.
 
     """
 
     table: str
     name: str
     spaces: Mapping[int, Space]
+    is_functional: bool = False
 
 
 def indexes_of(state: State) -> list[UniqueIndex]:
     """Return the unique secondary indexes of all spaces that have a table."""
     found: dict[tuple[str, str], dict[int, Space]] = {}
+    functional: set[tuple[str, str]] = set()
     for replicaset in state.replicasets.values():
         for space_id, rows in replicaset.spaces.items():
             space, table = rows.decoded(), replicaset.tables.get(space_id)
             if table is None or table not in state.versions or space_id in replicaset.refused:
                 continue
             for index in map(_decoded, rows.indexes.values()):
-                if index[1] > 0 and dict(index[4]).get("unique", True):
-                    own = _with_parts(space, index[5])
-                    found.setdefault((table, str(index[2])), {})[replicaset.id] = own
-    return [UniqueIndex(*names, spaces) for names, spaces in sorted(found.items())]
+                options = dict(index[4])
+                if index[1] > 0 and options.get("unique", True):
+                    own, names = _with_parts(space, index[5]), (table, str(index[2]))
+                    found.setdefault(names, {})[replicaset.id] = own
+                    if options.get("func"):
+                        functional.add(names)
+    return [UniqueIndex(*names, spaces, names in functional) for names, spaces in sorted(found.items())]
 
 
 def _decoded(data: bytes) -> list[Any]:
@@ -84,6 +91,8 @@ def broken(warehouse: Warehouse, state: State, config: Config, index: UniqueInde
         The index cannot be compared.
 
     """
+    if index.is_functional:
+        raise UnsupportedError("a function of the server makes its keys", table=index.table, index=index.name)
     plan = current_plan(state, config, index.table)
     if plan is None:
         raise UnsupportedError("no replicaset defines the space", table=index.table)
@@ -105,7 +114,7 @@ def broken(warehouse: Warehouse, state: State, config: Config, index: UniqueInde
     return met.select(
         F.lit(index.table).alias("space"),
         F.col("_key").alias("key"),
-        F.lit(KIND).alias("kind"),
+        F.lit(SECONDARY_CONFLICT).alias("kind"),
         F.lit(index.name).alias("sequence"),
         *[F.col(f"winner.{name}").alias(f"winner_{name}") for name in names],
         *[F.col(side[name]).alias(f"loser_{name}") for name in names],
@@ -137,7 +146,7 @@ def find(warehouse: Warehouse, state: State, config: Config) -> Found:
     rows: list[dict[str, Any]] = []
     unchecked = {}
     checked: list[tuple[str, str]] = []
-    known = warehouse.read("_conflicts").where(F.col("kind") == KIND)
+    known = warehouse.read("_conflicts").where(F.col("kind") == SECONDARY_CONFLICT)
     told = ["space", "key", "sequence", "winner_tuple", "loser_tuple"]
     for index in indexes_of(state):
         try:

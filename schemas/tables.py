@@ -129,6 +129,9 @@ table's row, which is newer by construction. `state`: present, deleted, unfit (s
 removed (there is no version any more).
 """
 
+KEY_CONFLICT, SECONDARY_CONFLICT = "key", "secondary"
+"""Of `_conflicts.kind`: versions of one primary key met, or rows that break a unique secondary index together."""
+
 CONFLICTS = _schema(
     epoch=_LONG,
     decided_at=_TIME,

@@ -12,6 +12,9 @@ OPEN, SKIPPED, FILLED, BRIDGED, HEALED = "open", "skipped", "filled", "bridged",
 """States of a gap: rows wait for it; its loss was accepted; a backfill filled it; a snapshot stands for it; a
 snapshot of the member that is right has replaced what differed."""
 
+STATES = (OPEN, SKIPPED, FILLED, BRIDGED, HEALED)
+"""All states that a row may have."""
+
 CLOSED = (FILLED, HEALED)
 KEY = ("replicaset_id", "local_id", "first_lsn", "last_lsn", "kind")
 

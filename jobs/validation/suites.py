@@ -12,6 +12,9 @@ from typing import Any
 from pyspark.sql import functions as F
 
 from jobs.validation.check import Check, Cut, Facts, readable
+from pipeline.reduce import versions
+from schemas.tables import KEY_CONFLICT, SECONDARY_CONFLICT
+from tables import gaps
 
 GLOBAL_IDS = {
     "_applier_map": ("global_id",),
@@ -30,10 +33,11 @@ TIMES = {
 }
 
 STATES = {
-    "_versions": ("state", ("present", "deleted", "unfit")),
-    "_gaps": ("state", ("open", "skipped", "filled", "bridged")),
-    "_conflicts": ("kind", ("key", "secondary")),
+    "_versions": ("state", tuple(versions.NAMES.values())),
+    "_gaps": ("state", gaps.STATES),
+    "_conflicts": ("kind", (KEY_CONFLICT, SECONDARY_CONFLICT)),
 }
+"""By table a column and all values that the code writes into it."""
 
 PRESENT = {
     "_cluster": ("global_id", "uuid", "replicaset_id"),

@@ -66,6 +66,9 @@ def instances_seen(
         cluster = dict(decided[uuid].before.cluster)
         for one in decided[uuid].registrations:
             if one.uuid is not None:
+                if decided[uuid].generation is not None:
+                    found += _moved(cluster, one.local_id, one.uuid, uuid)
+                found += _replaced(cluster, one.local_id, one.uuid, uuid)
                 cluster[one.local_id] = one.uuid
                 found.append(Incoming(one.uuid, _number_in_source(decided[uuid].views, one.local_id), uuid))
             elif one.local_id in cluster:
@@ -74,6 +77,25 @@ def instances_seen(
         found += [Incoming(instance, None, uuid) for instance in headers]
         found.append(Incoming(None, None, uuid))
     return found
+
+
+def _moved(cluster: dict[int, str], local_id: int, instance: str, replicaset: str) -> list[Incoming]:
+    """Return the loss of the ids that an instance had before a generation gave it another one; they leave `cluster`."""
+    own = [other for other, uuid in cluster.items() if uuid == instance and other != local_id]
+    for other in own:
+        del cluster[other]
+    return [Incoming(instance, other, replicaset, expelled=True) for other in own]
+
+
+def _replaced(cluster: Mapping[int, str], local_id: int, instance: str, replicaset: str) -> list[Incoming]:
+    """Return the expulsion of the instance that loses its id to another one without a DELETE.
+
+    An UPDATE of `_cluster` may replace an id's uuid in place, and behind a hole an id may have changed hands.
+    """
+    old = cluster.get(local_id, instance)
+    if old == instance or any(uuid == old for other, uuid in cluster.items() if other != local_id):
+        return []
+    return [Incoming(old, local_id, replicaset, expelled=True)]
 
 
 def _number_in_source(views: Views, local_id: int) -> int:

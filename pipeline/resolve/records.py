@@ -23,7 +23,7 @@ from pipeline.resolve.choose import (
     KeyVersions,
 )
 from pipeline.resolve.resolve_plan import ResolvePlan, TablePolicy
-from schemas.tables import CONFLICTS, QUARANTINE, VERSIONS
+from schemas.tables import CONFLICTS, KEY_CONFLICT, QUARANTINE, VERSIONS
 from udfs.kernels.lives import DELETED, NO_TIME, UNFIT
 
 VERSIONS_ARROW = to_arrow_schema(VERSIONS, timezone="UTC")
@@ -215,7 +215,7 @@ def conflict_rows(
         "space": spaces_of(versions.tables[rows], plan),
         "key": keys.take(place),
         "policy": _texts([table.kind for table in plan.tables], versions.tables[rows]),
-        "kind": _constant("key", pa.string(), len(rows)),
+        "kind": _constant(KEY_CONFLICT, pa.string(), len(rows)),
         "sequence": _labels(versions.tables[rows], choices.lost_by[rows], plan),
         **{f"winner_{name}": column for name, column in winner.items()},
         **{f"loser_{name}": column for name, column in loser.items()},

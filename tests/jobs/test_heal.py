@@ -11,10 +11,17 @@ import msgpack
 import pytest
 
 from jobs.backfill import arguments, backfill
+from jobs.validate import validate
 from tests.jobs.deployment import Deployment
 from tests.jobs.written import Node, replicasets_of
 
-pytestmark = [pytest.mark.spark, pytest.mark.usefixtures("spark")]
+# Great Expectations calls what its own dependencies have deprecated.
+pytestmark = [
+    pytest.mark.spark,
+    pytest.mark.usefixtures("spark"),
+    pytest.mark.filterwarnings("ignore::DeprecationWarning"),
+    pytest.mark.filterwarnings("ignore::ResourceWarning"),
+]
 
 S = 600
 SAME = ((1, "same", 1, 1), (2, "same", 1, 1))
@@ -79,6 +86,7 @@ def test_the_tables_become_what_the_member_holds(tmp_path: Path) -> None:
     assert sorted(case.rows().values()) == case.holds
     assert case.rows("other") == {1: (1, "later", 1, 1)}
     assert [state for _, state in case.states()] == ["open", "healed"]
+    assert validate(case.deployment.config(), argparse.Namespace(space=None, docs=None, config="")) == 0
     after = {
         int(row["id"]): row for row in case.deployment.rows("s", ["id", "_timestamp", "_created", "_lsn"])
     }

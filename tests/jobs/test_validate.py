@@ -44,7 +44,9 @@ def deployment(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) ->
         node.define(USERS, "users", unique=[[(1, "string")], [(2, "integer"), (3, "unsigned")]])
     a.put(USERS, 1, "ann", 1, 1, at=1).put(USERS, 3, "carl", 3, 1, at=1).put(USERS, 7, None, None, 9, at=1)
     b.put(USERS, 2, "ann", 2, 1, at=2).put(USERS, 4, "dora", 4, 1, at=1).put(USERS, 8, None, None, 9, at=1)
-    for node in (a, b):
+    for number, node in enumerate((a, b), start=1):
+        node.define(USERS + 1, "made", unique=[[(1, "string")]], function=66)
+        node.put(USERS + 1, number, "the function's keys differ", 1, 1)
         node.close()
     made = Deployment(folder, {"a1": a.path, "b1": b.path}, replicasets_of("a1", "b1"))
     made.run()
@@ -55,7 +57,9 @@ def test_rows_that_break_a_unique_index_together_are_reported_once(
     deployment: Deployment, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert validate(deployment.config(), options()) == 1
-    assert "users.i1: two rows with one key" in capsys.readouterr().out
+    printed = capsys.readouterr().out
+    assert "users.i1: two rows with one key" in printed
+    assert "not checked: the unique index made.i1: a function of the server makes its keys" in printed
     (row,) = [row for row in deployment.rows("_conflicts") if row["kind"] == "secondary"]
     held = {one["_replicaset_id"]: one for one in deployment.table("users").values() if one["_lsn"] == 6}
     later, earlier = held[2], held[1]
@@ -71,6 +75,7 @@ def test_only_unique_secondary_indexes_count(spark: SparkSession, deployment: De
     state = load_state(deployment.opened(spark))
     found = indexes_of(state)
     assert [(one.table, one.name, len(one.spaces)) for one in found] == [
+        ("made", "i1", 2),
         ("users", "i1", 2),
         ("users", "i2", 2),
     ]

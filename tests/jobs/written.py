@@ -59,13 +59,19 @@ class Node:
         name: str,
         fields: Sequence[tuple[str, str]] = FIELDS,
         unique: Sequence[Sequence[tuple[int, str]]] = (),
+        function: int | None = None,
     ) -> Node:
-        """Create a space with a primary key on its first field, and unique secondary indexes."""
+        """Create a space with a primary key on its first field, and unique secondary indexes.
+
+        The last of these is of the keys that a function makes, where its id is given.
+        """
         format_ = [{"name": one, "type": kind, "is_nullable": i > 0} for i, (one, kind) in enumerate(fields)]
         self._insert(SystemSpace.SPACE, [space_id, 1, name, "memtx", 0, {}, format_])
         for number, parts in enumerate([[(0, fields[0][1])], *unique]):
             told = [{"field": field, "type": kind, "is_nullable": number > 0} for field, kind in parts]
-            row = [space_id, number, f"i{number}", "tree", {"unique": True}, told]
+            is_last = function is not None and number == len(unique)
+            options = {"unique": True} | ({"func": function} if is_last else {})
+            row = [space_id, number, f"i{number}", "tree", options, told]
             self._insert(SystemSpace.INDEX, row)
         return self
 

@@ -70,6 +70,20 @@ def test_instances_that_it_lacks_were_expelled_and_new_ones_begin_behind_it() ->
     assert one.maps[-1] == MapEntry(3, planner.state.global_ids[A3], 10)
 
 
+def test_ids_that_changed_hands_behind_it_are_one_instances_each() -> None:
+    """A2 is gone and A3 has its id; or A1 and A2 have each other's: no id is two instances' at once."""
+    gone, swapped = {1: A1, 2: A3}, {1: A2, 2: A1}
+    for holders in (gone, swapped):
+        planner = Planner()
+        planner.batch(piece(*BEGIN))
+        rows = txn(0, *(register(i, uuid) for i, uuid in holders.items()))
+        planner.batch(snapshot({1: 70, 2: 1}, rows))
+        assert planner.state.replicasets[A].cluster == holders
+        members = [one for one in planner.cluster.members.values() if one.local_id is not None]
+        assert {one.local_id: one.uuid for one in members if not one.expelled} == holders
+        assert {one.uuid for one in members if one.expelled} == {A1, A2} - {*holders.values()}
+
+
 def test_a_hole_behind_it_is_one_as_ever() -> None:
     planner = Planner()
     planner.batch(piece(*BEGIN))

@@ -229,3 +229,15 @@ def test_an_id_whose_uuid_is_replaced_in_place_is_no_conflict() -> None:
     planner.batch(of(A1, rows_of((txn(1, new), txn(3, put())), {1: 5, 3: 2})))
     assert dict(planner.state.replicasets[A].ids) == {}
     assert fate(planner, 3, 3).global_id == planner.state.global_ids[D]
+    held = {one.uuid: one.expelled for one in planner.cluster.members.values() if one.local_id == 3}
+    assert held == {C: True, D: False}
+
+
+def test_an_instance_whose_id_is_replaced_in_place_may_come_back() -> None:
+    planner = Planner()
+    planner.batch(of(A1, rows_of(OF_A1), {}))
+    new, old = (logs.change("UPDATE", 320, key=[3], ops=[["=", 1, uuid]]) for uuid in (D, C))
+    planner.batch(of(A1, rows_of((txn(1, new), txn(3, put()), txn(1, old), txn(3, put())), {1: 5, 3: 2})))
+    held = {one.uuid: one.expelled for one in planner.cluster.members.values() if one.local_id == 3}
+    assert held == {C: False, D: True}
+    assert fate(planner, 3, 4).global_id == planner.state.global_ids[C]
