@@ -5,12 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
-from benchmarks.logs import Member
 from config.deployment import Config
 from jobs.aggregate import opened_writer, start_stream
 from jobs.session import spark_session
@@ -36,6 +35,13 @@ def session_in(folder: Path) -> SparkSession:
     return spark
 
 
+class Logs(Protocol):
+    """A directory of logs."""
+
+    def source(self) -> dict[str, Any]:
+        """Return its entry among the sources of a configuration."""
+
+
 class Ours:
     """One deployment of the job.
 
@@ -44,14 +50,14 @@ class Ours:
     spark : SparkSession
     folder : Path
         Holds the warehouse and the checkpoint.
-    members : sequence of Member
+    members : sequence of Logs
     **settings
         Further keys of the configuration.
 
     """
 
-    def __init__(self, spark: SparkSession, folder: Path, members: Sequence[Member], **settings: Any) -> None:
-        self.spark, self.members = spark, members
+    def __init__(self, spark: SparkSession, folder: Path, members: Sequence[Logs], **settings: Any) -> None:
+        self.spark = spark
         self.steps: dict[str, float] = {}
         self.config = Config.model_validate(
             {
