@@ -6,7 +6,7 @@ waited behind a rename and a changed key.
 
 from __future__ import annotations
 
-import tarfile
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -50,8 +50,7 @@ SETTINGS: dict[str, Any] = {
 
 
 def unpacked(name: str, folder: Path) -> None:
-    with tarfile.open(WAREHOUSES / f"{name}.tar.gz") as packed:
-        packed.extractall(folder, filter="data")
+    shutil.unpack_archive(WAREHOUSES / f"{name}.tar.gz", folder)
 
 
 def held(deployment: Deployment) -> dict[str, list[str]]:
