@@ -135,7 +135,7 @@ def main() -> None:
     try:
         with Tarantool(folder / "a1", cfg={"memtx_memory": 1 << 29}) as server:
             changes, rows = server.eval(ACTS, options.tables, options.rows)
-            (truth,) = server.eval(TRUTH, options.tables)
+            truth = server.eval(TRUTH, options.tables)
         print(f"{rows:,} rows, {options.tables} tables, {changes} changes of definitions", flush=True)
         for kind in ("local", "distributed") if options.distributed else ("local",):
             measure(spark, folder, folder / "a1", truth, rows, kind)
