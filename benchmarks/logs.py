@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Iterable, Iterator, Sequence
+from itertools import chain
 from pathlib import Path
 from uuid import NAMESPACE_OID, uuid5
 
@@ -70,6 +71,22 @@ class Member:
     def change(self, parts: Sequence[tuple[str, Sequence[int]]]) -> int:
         """Write one log with REPLACEs over several spaces."""
         return self._write(self._replace(self.spaces[space], key) for space, keys in parts for key in keys)
+
+    def snapshot(self, space: str, keys: Iterable[int]) -> None:
+        """Write a snapshot of the definitions, and of a tuple of each key in a space; keys come in order."""
+        vclock, stamp = {ADMIN: self._lsn}, 1.7e9
+        bodies = chain(
+            [(int(SystemSpace.CLUSTER), msgpack.packb([ADMIN, self.uuid]))],
+            ((space_id, msgpack.packb(fields)) for space_id, fields in self._defined()),
+            ((self.spaces[space], self._tuple(key)) for key in keys),
+        )
+        meta = Meta("SNAP", "0.13", self.uuid, vclock, None, {"Version": "2.6.0"})
+        with XlogWriter(self.path / f"{self._lsn:020d}.snap", meta, Fsync.NEVER) as file:
+            for number, (space_id, tuple_) in enumerate(bodies, 1):
+                body = encode_body(space_id=space_id, tuple_=tuple_)
+                file.write([encode_row(RequestType.INSERT, body, lsn=number, timestamp=stamp)])
+                if number % ROWS_A_BLOCK == 0:
+                    file.flush()
 
     def transaction(self, space: str, rows: int, row_bytes: int) -> int:
         """Write one log with one transaction of so many REPLACEs of about so many bytes each; return its size."""
@@ -152,14 +169,20 @@ class Member:
     def _registration(self) -> bytes:
         return self._insert(SystemSpace.CLUSTER, [ADMIN, self.uuid])
 
-    def _definitions(self) -> Iterable[bytes]:
+    def _defined(self) -> Iterator[tuple[int, list[object]]]:
+        """Yield the rows of `_space`, then those of `_index`."""
         fields = [{"name": name, "type": kind} for name, kind in FORMAT]
         for space, space_id in self.spaces.items():
-            yield self._insert(SystemSpace.SPACE, [space_id, ADMIN, space, "memtx", 0, {}, fields])
+            yield SystemSpace.SPACE, [space_id, ADMIN, space, "memtx", 0, {}, fields]
+        for space_id in self.spaces.values():
             part = [{"field": 0, "type": "unsigned"}]
-            yield self._insert(SystemSpace.INDEX, [space_id, 0, "pk", "tree", {"unique": True}, part])
+            yield SystemSpace.INDEX, [space_id, 0, "pk", "tree", {"unique": True}, part]
 
-    def _replace(self, space_id: int, key: int) -> bytes:
+    def _definitions(self) -> Iterable[bytes]:
+        for space_id, fields in self._defined():
+            yield self._insert(space_id, fields)
+
+    def _tuple(self, key: int) -> bytes:
         draw = self._draw
         fields = [
             key,
@@ -172,4 +195,8 @@ class Member:
             key % 2 == 0,
             "state of the order: paid, shipped",
         ]
-        return self._row(RequestType.REPLACE, encode_body(space_id=space_id, tuple_=msgpack.packb(fields)))
+        packed: bytes = msgpack.packb(fields)
+        return packed
+
+    def _replace(self, space_id: int, key: int) -> bytes:
+        return self._row(RequestType.REPLACE, encode_body(space_id=space_id, tuple_=self._tuple(key)))

@@ -7,8 +7,9 @@ table and MERGEs, for each space, the last row of each key; both sides run warm,
 and write their spaces side by side. Ours is Spark's own time of the whole trigger: finding the end of the logs,
 Spark's offset log, the batch, its commit.
 
-Steps: a first load into empty tables; the same again onto existing rows of spaces that one replicaset writes; onto
-existing rows of a space that two write, half of the keys both; batches of 100 rows over three spaces, one conflict.
+Steps: a first load into empty tables; the same from snapshots; the same again onto existing rows of spaces that one
+replicaset writes; onto existing rows of a space that two write, half of the keys both; batches of 100 rows over three
+spaces, one conflict.
 """
 
 from __future__ import annotations
@@ -71,6 +72,20 @@ def load(spark: SparkSession, folder: Path, rows: int, *, contended: bool, quiet
             kind = "a space that two write" if contended else "spaces that one writes"
             tell(f"{step}, {kind}", seconds, theirs, ours.steps)
     check(spark, ours, plain, spaces)
+
+
+def from_snapshots(spark: SparkSession, folder: Path, rows: int) -> None:
+    """Measure a first load of which all rows but the definitions are in snapshots."""
+    folder.mkdir(parents=True)
+    members = [Member(folder, name, OWN) for name in ("a1", "b1")]
+    for member, space in zip(members, OWN, strict=True):
+        member.snapshot(space, range(rows // 2))
+    ours, plain = Ours(spark, folder, members, start="snapshot"), Plain(spark, folder, OWN)
+    seconds = ours.run()
+    files = plain.decode(ours.newest())
+    theirs = timed(lambda: plain.write(files, 2))
+    tell("first load, from snapshots", seconds, theirs, ours.steps)
+    check(spark, ours, plain, OWN)
 
 
 def scan(spark: SparkSession, members: Sequence[Member], decoded: str) -> None:
@@ -141,6 +156,7 @@ def main() -> None:
         if not options.small_only:
             load(spark, folder / "warm-up", 20_000, contended=False, quiet=True)
             load(spark, folder / "one", options.rows, contended=False)
+            from_snapshots(spark, folder / "snapshots", options.rows)
             load(spark, folder / "warm-up-2", 20_000, contended=True, quiet=True)
             load(spark, folder / "two", options.rows, contended=True)
         small(spark, folder / "small", options.repeat, 100_000)
