@@ -109,6 +109,7 @@ class _KeyFold:
         self._fold = fold
         self._faults: list[dict[str, Any]] = []
         self._truncations, self._is_in_snapshot, self._is_swept, self._ended = 0, False, False, False
+        self._before, self._was_known = Version(None, 0, 0, None, None), False
 
     def begin(self, base: BaseVersion | None) -> None:
         self._truncations, self._is_in_snapshot, self._is_swept, self._ended = 0, False, False, False
@@ -129,23 +130,21 @@ class _KeyFold:
         is_renewed: bool,
         new: bytes | None = None,
     ) -> None:
+        if is_renewed and is_snapshot:
+            if not self._is_in_snapshot:
+                self._set_aside()
+        elif is_renewed and not self._is_swept:
+            self._sweep()
         if truncations > self._truncations:
             self._truncations = truncations
             self._remove()
-        if is_renewed and is_snapshot:
-            self._is_in_snapshot = True
-            fold = self._fold
-            if fold.is_present and not fold.is_unfit and fold.version.tuple == row[1]:
-                return
-        elif is_renewed and not self._is_swept:
-            self._sweep()
         self._fold.apply(row, new)
 
     def end(self, truncations: int, is_renewed: bool) -> FoldedKey:
-        if truncations > self._truncations:
-            self._remove()
         if is_renewed and not self._is_swept:
             self._sweep()
+        if truncations > self._truncations:
+            self._remove()
         fold = self._fold
         version = fold.version
         state = PRESENT if fold.is_present else (DELETED if version.lsn else NONE)
@@ -158,10 +157,28 @@ class _KeyFold:
             faults,
         )
 
+    def _set_aside(self) -> None:
+        """Begin with nothing: a snapshot, of a vinyl space in several rows, says what the key holds."""
+        fold = self._fold
+        self._is_in_snapshot, self._was_known = True, fold.is_present and not fold.is_unfit
+        self._before, self._ended = fold.version, fold.is_present
+        fold.start(None)
+
     def _sweep(self) -> None:
+        """Compare what a snapshot says of the key with the version before: the same tuple is the same version."""
         self._is_swept = True
         if not self._is_in_snapshot:
             self._remove()
+            return
+        fold, before = self._fold, self._before
+        if not self._ended or not fold.is_present:
+            return
+        if self._was_known and not fold.is_unfit and fold.version.tuple == before.tuple:
+            fold.start(before)
+        else:
+            times = [time for time in (fold.timestamp, before.timestamp) if time is not None]
+            fold.timestamp, fold.created = max(times, default=None), before.created
+        self._ended = False
 
     def _remove(self) -> None:
         if self._fold.is_present:

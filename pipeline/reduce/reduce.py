@@ -7,7 +7,7 @@ its table; the table that they left loses them.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -171,6 +171,8 @@ class _Reduction:
         is_renewed = own & (era == 0) & renewed[lineages[slots]]
         operated = np.unique(groups[(ACTIONS[self.types] == OPERATION) & (groups >= 0)])
         visits = self._visits(groups, own)
+        if is_renewed.any():
+            visits = self._without_overwritten(visits, is_renewed, operated)
         if len(operated):
             bases = self._base_versions(operated)
             self._fold(visits, operated, bases, truncations, is_renewed)
@@ -202,6 +204,26 @@ class _Reduction:
         keys = np.concatenate([groups[groups >= 0], hit_keys]).astype(np.int32)
         order = np.argsort(rows, kind="stable")
         return Visits(rows[order], keys[order])
+
+    def _without_overwritten(self, visits: Visits, is_renewed: Flags, operated: Int32s) -> Visits:
+        """Return visits without the rows of a snapshot that a later one of the same snapshot overwrites.
+
+        Only a vinyl space has several rows of one key in a snapshot. The last one says what the key holds: whether
+        that is what the table has already must not be asked of those before.
+        """
+        is_folded = np.zeros(len(is_renewed), np.bool_)
+        is_folded[operated] = True
+        keys = visits.keys
+        known = np.maximum(keys, 0)
+        is_snapshot = visits.of(_whole(self.rows["is_snapshot"]).to_numpy(zero_copy_only=False))
+        places = np.flatnonzero(is_snapshot & (keys >= 0) & is_renewed[known] & ~is_folded[known])
+        if not len(places):
+            return visits
+        lasts = np.full(len(is_renewed), NO_ROW, np.int64)
+        np.maximum.at(lasts, keys[places], places)
+        left = keys.copy()
+        left[places[lasts[keys[places]] != places]] = NO_ROW
+        return replace(visits, keys=left)
 
     def _reduce(self, visits: Visits, truncations: Int32s, is_renewed: Flags) -> None:
         """Reduce the rows of keys without operations."""

@@ -148,9 +148,14 @@ def range_size(total: int, split_bytes: int, min_partitions: int) -> int:
 
 
 def pieces(segment: Segment, cuts: Iterable[int], exact: bool = True) -> list[ByteRange]:
-    """Cut a segment; `exact` says that the cuts are starts of blocks."""
+    """Cut a segment; `exact` says that the cuts are starts of blocks.
+
+    The ranges of a vinyl run begin with its last one: of one key it has the newest statement first
+    (`vy_write_iterator.c`), and rows are read from the oldest to the newest.
+    """
     bounds = [segment.begin, *(cut for cut in cuts if segment.begin < cut < segment.end), segment.end]
-    return [ByteRange(segment, begin, end, exact) for begin, end in pairwise(bounds)]
+    found = [ByteRange(segment, begin, end, exact) for begin, end in pairwise(bounds)]
+    return found if segment.space_id is None else found[::-1]
 
 
 def share_tasks(ranges: Iterable[ByteRange], size: int) -> list[tuple[ByteRange, ...]]:

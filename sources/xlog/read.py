@@ -7,7 +7,7 @@ Stateless: a range, the options and the file are all that it needs. Which ranges
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -110,7 +110,7 @@ def read_range(piece: ByteRange, options: XlogOptions) -> Iterator[pa.RecordBatc
     filesystem, path = reader.open_fs(segment.path)
     for begin, end, span in spans_within(piece):
         # Where the plan knows the blocks, one that is cut is damage, in a growing file too.
-        rows = reader.read_rows(
+        rows: Iterable[pa.RecordBatch] = reader.read_rows(
             filesystem,
             path,
             begin,
@@ -122,11 +122,12 @@ def read_range(piece: ByteRange, options: XlogOptions) -> Iterator[pa.RecordBatc
             skipped=skipped,
             limits=reader.Limits(block=options.max_block_bytes),
         )
+        if segment.space_id is not None:
+            rows = as_snapshot_rows(rows, segment.space_id)
         for batch in rows:
             if span is not None:
                 _refuse_unknown(batch, span, segment)
-            told = batch if segment.space_id is None else as_snapshot_rows(batch, segment.space_id)
-            yield _with_replicaset(told, segment) if options.with_replicaset else told
+            yield _with_replicaset(batch, segment) if options.with_replicaset else batch
     if skipped.places:
         logger.warning(
             "%s: %d damaged places, %d bytes left out: %s",

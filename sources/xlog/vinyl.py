@@ -3,7 +3,8 @@
 A `.snap` holds memtx rows alone. The `.vylog` of the same signature names the runs of each vinyl space
 (`sources.xlog.vylog`); they lie in `<space id>/<index id>/<run id>.run` beside it, with the blocks of every log file.
 A run's rows are statements (INSERT, REPLACE, DELETE, UPSERT), one a key and read view, without space id or origin; type
-102 tells of the block alone. Of two runs of one range the older one holds the lower lsns, so runs in the order of their
+102 tells of the block alone. A run has keys in ascending order and of one key the newest statement first, so that it is
+read backwards. Of two runs of one range the older one holds the lower lsns, so runs in the order of their
 greatest lsn (`.index`, type 100, key 4) say what came last. They go on as rows of the snapshot: without lsn or time.
 
 Not done, and said by name: a run of which a part belongs to the space no more, because its range was split (from 1 GiB
@@ -12,11 +13,12 @@ an index on). Not here: which statement counts (whoever folds rows of a key).
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 from typing import Any
 
 import msgpack
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
@@ -150,8 +152,17 @@ def _missing(directory: Directory, file: str) -> XlogMissingError:
     )
 
 
-def as_snapshot_rows(batch: pa.RecordBatch, space_id: int) -> pa.RecordBatch:
-    """Return the statements of a run as rows of the snapshot that it belongs to."""
+def as_snapshot_rows(batches: Iterable[pa.RecordBatch], space_id: int) -> Iterator[pa.RecordBatch]:
+    """Yield the statements of a part of a run as rows of the snapshot that it belongs to, the last one first.
+
+    A run that was written while a transaction read has several statements of one key, the newest first.
+    """
+    for batch in reversed(list(batches)):
+        backwards = pa.array(np.arange(batch.num_rows - 1, -1, -1))
+        yield _as_snapshot_rows(batch.take(backwards), space_id)
+
+
+def _as_snapshot_rows(batch: pa.RecordBatch, space_id: int) -> pa.RecordBatch:
     rows = batch.filter(pc.is_in(batch["type"], value_set=pa.array(STATEMENTS)))
     columns: dict[str, pa.Array] = {
         "space_id": pa.repeat(pa.scalar(space_id, pa.int32()), rows.num_rows),

@@ -101,6 +101,9 @@ def reduce_rows(
                 versions_time[key] = versions_created[key] = times[row]
             states[key] = PRESENT
             sources[key] = events[key] = row
+        elif action == DELETE and lives and is_snapshot[row] != 0:
+            # A vinyl run has the DELETE without its lsn: the key is gone, by nobody known.
+            states[key], sources[key], events[key] = NONE, NO_ROW, NO_ROW
         elif action == DELETE and lives:
             versions_time[key] = _later(versions_time[key], times[row])
             versions_created[key], states[key] = NO_TIME, DELETED

@@ -1,0 +1,108 @@
+"""Vinyl runs with several statements of one key: a table begun, or begun anew, from a snapshot has the server's tuples."""
+
+from __future__ import annotations
+
+import shutil
+from itertools import combinations
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+from pipeline.executors.distributed import DistributedExecutor
+from tests.live.server import find_servers
+from tests.pipeline.deployment import Deployment, contents
+from tests.recordings import runs
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+RECORDED = runs.RECORDED / "runs"
+CHECKPOINTS = len(runs.truths()) - 1
+
+
+def held(deployment: Deployment, truth: runs.Truth) -> runs.Truth:
+    return {space: sorted(tuple_.hex() for tuple_ in deployment.tuples(space)) for space in truth}
+
+
+def expected(truth: runs.Truth) -> runs.Truth:
+    return {space: sorted(tuples) for space, tuples in truth.items()}
+
+
+def with_snapshots(folder: Path, recorded: Path, numbers: list[int], logs: list[int]) -> Path:
+    """Return a copy of a directory with some of its snapshots and logs; the first one of each has number 0."""
+    folder.mkdir(parents=True, exist_ok=True)
+    for suffix, chosen in (("snap", numbers), ("vylog", numbers), ("xlog", logs)):
+        files = sorted(recorded.glob(f"*.{suffix}"))
+        for number, path in enumerate(files):
+            if number in chosen:
+                shutil.copy(path, folder)
+            else:
+                (folder / path.name).unlink(missing_ok=True)
+    for path in recorded.iterdir():
+        if path.is_dir():
+            shutil.copytree(path, folder / path.name, dirs_exist_ok=True)
+    return folder
+
+
+@pytest.mark.parametrize("number", range(1, CHECKPOINTS + 1))
+def test_a_table_begins_with_what_the_server_held_at_its_checkpoint(tmp_path: Path, number: int) -> None:
+    folder = with_snapshots(tmp_path / "a1", RECORDED, [number], [])
+    deployment = Deployment(tmp_path, {"a1": folder}, start="snapshot")
+    deployment.run()
+    truth = runs.truths()[number - 1]
+    assert held(deployment, truth) == expected(truth)
+
+
+@pytest.mark.parametrize("budget", [None, 300])
+@pytest.mark.parametrize(("read", "snapshot"), [*combinations(range(1, CHECKPOINTS + 1), 2)])
+def test_a_table_continues_from_a_checkpoint_behind_logs_that_are_gone(
+    tmp_path: Path, read: int, snapshot: int, budget: int | None
+) -> None:
+    folder = with_snapshots(tmp_path / "a1", RECORDED, [0], list(range(read)))
+    deployment = Deployment(tmp_path, {"a1": folder})
+    deployment.run()
+    assert held(deployment, runs.truths()[read - 1]) == expected(runs.truths()[read - 1])
+    with_snapshots(folder, RECORDED, [snapshot], [])
+    deployment.run(budget)
+    assert held(deployment, runs.truths()[snapshot - 1]) == expected(runs.truths()[snapshot - 1])
+    with_snapshots(folder, RECORDED, [snapshot], list(range(snapshot, CHECKPOINTS + 1)))
+    deployment.run(budget)
+    assert held(deployment, runs.truths()[-1]) == expected(runs.truths()[-1])
+
+
+def test_the_distributed_executor_writes_the_same_tables(
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Byte ranges smaller than a run: the statements of one key are in several tasks."""
+    monkeypatch.setattr("sources.xlog.batch.range_size", lambda *_: 200)
+    found = []
+    for name, make in (
+        ("local", None),
+        ("distributed", lambda follower, segments: DistributedExecutor(spark, follower, segments)),
+    ):
+        folder = with_snapshots(tmp_path / name / "a1", RECORDED, [0], [0, 1])
+        deployment = Deployment(tmp_path / name, {"a1": folder}, None, make)
+        deployment.run()
+        with_snapshots(folder, RECORDED, [CHECKPOINTS], [])
+        deployment.run()
+        found.append(contents(deployment))
+        assert held(deployment, runs.truths()[-2]) == expected(runs.truths()[-2])
+    for table in found[0].keys() - {"_epochs"}:  # so many small files of `_changelog` are joined: a commit more
+        assert found[0][table] == found[1][table], table
+
+
+@pytest.mark.live
+@pytest.mark.parametrize(
+    "binary", find_servers() or [pytest.param("", marks=pytest.mark.skip("no Tarantool"))]
+)
+def test_a_server_of_another_version(tmp_path: Path, binary: str) -> None:
+    recorded = tmp_path / "server"
+    truths = runs.record(recorded, binary)
+    folder = with_snapshots(tmp_path / "a1", recorded, [0], [0])
+    deployment = Deployment(tmp_path, {"a1": folder})
+    deployment.run()
+    for number in range(2, len(truths)):
+        with_snapshots(folder, recorded, [number], [])
+        deployment.run()
+        assert held(deployment, truths[number - 1]) == expected(truths[number - 1])
