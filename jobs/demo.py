@@ -23,7 +23,7 @@ def demo(config: Config, options: argparse.Namespace) -> int:
     began = time.monotonic()
     aggregate(config, argparse.Namespace(once=True))
     aggregated = time.monotonic()
-    code = validate(config, argparse.Namespace(space=None, docs=None))
+    code = validate(config, argparse.Namespace(config=options.config, space=None, docs=None))
     validated = time.monotonic()
     report(config, argparse.Namespace(page=options.page))
     took = (aggregated - began, validated - aggregated, time.monotonic() - validated)
