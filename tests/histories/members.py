@@ -1,4 +1,4 @@
-"""Random histories of a replicaset's members: fail-over, joins, members that are expelled and come back, ids that are given to others.
+"""Random histories of a replicaset's members: fail-over, joins, expulsions, ids that are given to others.
 
     python -m tests.histories.members --seeds 0:100 [--server PATH]
 
@@ -16,7 +16,7 @@ import tempfile
 import time
 import traceback
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field
 from pathlib import Path
