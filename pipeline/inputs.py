@@ -17,12 +17,11 @@ from pipeline.plan.generation import generation_of
 from pipeline.plan.segment import LogSegment
 from pipeline.plan.summary import Summary
 from pipeline.state import Replicaset, State
-from pipeline.waiting import PendingRows, pending_table
-from schemas.xrow import XROW_ARROW
+from pipeline.waiting import STORED_NAMES, PendingRows, pending_table, waited
 from sources.xlog import reader
 from sources.xlog.follow import Follower
 from sources.xlog.members import members_at
-from sources.xlog.meta import REPLICASET_KEY
+from sources.xlog.meta import REPLICASET_KEY, peer_versions
 from sources.xlog.segment import Segment
 from tables.commits import OpenTables
 
@@ -43,6 +42,7 @@ def _log_segment(segment: Segment) -> LogSegment:
         segment.is_snapshot,
         dict(segment.vclock),
         meta.other.get("Version"),
+        peer_versions(meta, segment.file),
         segment.vinyl or frozenset(),
         is_spool=REPLICASET_KEY in meta.other,
         is_generation=segment.is_generation,
@@ -156,9 +156,8 @@ def pending_rows(
     last = max((segment.segment for segment in segments), default=-1) + 1
     return [
         PendingRows(
-            LogSegment(
-                last + i if one.uuid in behind else i - len(parts),
-                *(one.uuid, source, file, instance, False, {}),
+            waited(
+                last + i if one.uuid in behind else i - len(parts), one.uuid, (source, file, instance), rows
             ),
             rows,
         )
@@ -184,7 +183,7 @@ def _stored(
         (rows,) = whole.slice(begin, end - begin).combine_chunks().to_batches()
         first = rows.slice(0, 1).to_pylist()[0]
         place = (first["source"], first["file"], first["instance_uuid"])
-        parts.append((waiting[first["replicaset_id"]], *place, rows.select(XROW_ARROW.names)))
+        parts.append((waiting[first["replicaset_id"]], *place, rows.select(STORED_NAMES)))
     return parts
 
 

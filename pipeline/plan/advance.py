@@ -131,7 +131,7 @@ def advanced(one: Decided, parts: Sequence[LogSegment], table: Cluster, summary:
             if [e.global_id for e in maps if e.local_id == registration.local_id][-1:] != [global_id]:
                 since = _last_lsn(summary, before, maps, registration) + 1
                 maps.append(MapEntry(registration.local_id, global_id, since))
-    leader = [part.instance_uuid for part in parts if part.server is not None or part is parts[0]][-1]
+    leader = [part.instance_uuid for part in parts if not part.has_waited or part is parts[0]][-1]
     holds = settlement.hold is not None
     lost = bool(settlement.gaps) and not holds
     return replace(
@@ -147,9 +147,15 @@ def advanced(one: Decided, parts: Sequence[LogSegment], table: Cluster, summary:
         local_lsns=before.local_lsns if holds else {**before.local_lsns, **settlement.local_lsns},
         ids=one.views.ids,
         has_loss=lost or (before.has_loss and one.generation is None),
-        server=next((part.server for part in reversed(parts) if part.server is not None), before.server),
+        server=newest_server(parts) or before.server,
         views=one.views.views,
     )
+
+
+def newest_server(parts: Sequence[LogSegment]) -> str | None:
+    """Return the version of the server that wrote the last file of some segments, None where none says it."""
+    files = (part.server for part in reversed(parts) if not part.has_waited)
+    return next((server for server in files if server is not None), None)
 
 
 def _of_leader(before: Replicaset, leader: str | None) -> dict[int, int]:

@@ -10,9 +10,10 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from itertools import pairwise
 
 from config.deployment import Config
-from pipeline.plan.advance import Decided, advanced, instances_seen, new_entries
+from pipeline.plan.advance import Decided, advanced, instances_seen, new_entries, newest_server
 from pipeline.plan.control import Control, Registration
 from pipeline.plan.generation import followed, generation_of
 from pipeline.plan.history import Before, History, Router, history_of
@@ -28,7 +29,7 @@ from schemas.iproto import SYSTEM_ID_MAX, is_unknown
 from sources.xlog.vclock import joined
 from tables.applier_map import Entry
 from udfs.cluster_replace import Cluster, Incoming, Member
-from udfs.update_rules import release_of
+from udfs.update_rules import release_of, release_text, rules_of
 
 log = logging.getLogger(__name__)
 
@@ -147,6 +148,7 @@ def plan_batch(
     history = _history(after, decided, summaries, segments, router, unknown)
     _log_refusals(history, after, decided)
     _log_unknown_types(summaries)
+    _log_upgrades(decided, own)
     after = {uuid: _with_history(one, decided[uuid].before, history) for uuid, one in after.items()}
     own_row = cluster.own
     new_state = replace(
@@ -238,8 +240,8 @@ def _synchronous(known: Replicaset, control: Control, parts: Sequence[LogSegment
     for change in control.changes:
         waits = change.kind != "dropped" and change.rows.decoded().is_sync
         history.setdefault(change.space_id, []).append((change.position, waits))
-    # Rows that waited do not say which server wrote them.
-    last = next((part.server for part in reversed(parts) if part.server is not None), known.server)
+    # Rows that waited before their versions were stored do not say which server wrote them.
+    last = newest_server(parts) or known.server
     servers = {part.segment: part.server or last for part in parts}
     flagged = {segment for segment, one in servers.items() if one is not None and release_of(one) >= FLAGS}
 
@@ -316,6 +318,22 @@ def _log_unknown_types(summaries: Mapping[str, Summary]) -> None:
         if kinds:
             names = ", ".join(sorted(kinds))
             log.warning("replicaset %s: rows of types that are not known are only logged: %s", uuid, names)
+
+
+def _log_upgrades(decided: Mapping[str, Decided], segments: Mapping[str, Sequence[LogSegment]]) -> None:
+    """Say where the rules of operations change within a replicaset's log, and what its server makes of that."""
+    for uuid, one in decided.items():
+        files = [part.server for part in segments[uuid] if part.server is not None and not part.has_waited]
+        known = [one.before.server, *files] if one.before.server is not None else files
+        for old, new in pairwise(known):
+            if rules_of(old) != rules_of(new):
+                log.warning(
+                    "replicaset %s: its logs are of Tarantool %s from here on, of %s before, whose UPSERTs do other "
+                    "things. Each row is applied by the rules of its own server; but rows since its last snapshot are "
+                    "applied by the new server once more when it starts. If there was no snapshot just before: "
+                    "jobs/backfill.py --snapshot SPACE",
+                    *(uuid, release_text(new), release_text(old)),
+                )
 
 
 def _with_history(one: Replicaset, before: Replicaset, history: History) -> Replicaset:

@@ -1,0 +1,57 @@
+"""Which server's log each row was read from: the column `server_version`, by whose rules operations are applied.
+
+A row of a file has the version of the file's header; a spool that several peers fill names the version of each one's
+rows. Rows of `_pending` and `_changelog` have it with them. Pure.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+from numpy.typing import NDArray
+
+from pipeline.changelog.segment_plan import SegmentPlan
+from udfs.update_rules import release_number
+
+SERVER_VERSION = "server_version"
+
+
+def with_server_versions(rows: pa.RecordBatch, plan: SegmentPlan) -> pa.RecordBatch:
+    """Return rows with the column `server_version`, which rows that were stored have already.
+
+    Parameters
+    ----------
+    rows : pyarrow.RecordBatch
+        With a column `replica_id`.
+    plan : SegmentPlan
+        Of their segment.
+
+    """
+    server = pa.scalar(plan.server, pa.string())
+    if SERVER_VERSION not in rows.schema.names:
+        return rows.append_column(SERVER_VERSION, _of_file(rows, server, plan))
+    stored = rows.column(SERVER_VERSION)
+    if plan.server is None or not stored.null_count:
+        return rows
+    place = rows.schema.get_field_index(SERVER_VERSION)
+    return rows.set_column(place, SERVER_VERSION, pc.fill_null(stored, server))
+
+
+def _of_file(rows: pa.RecordBatch, server: pa.Scalar, plan: SegmentPlan) -> pa.Array:
+    if not plan.servers:
+        return pa.repeat(server, rows.num_rows)
+    ids = pa.array(list(plan.servers), pa.int32())
+    found = pa.array(list(plan.servers.values()), pa.string()).take(
+        pc.index_in(rows.column("replica_id"), value_set=ids)
+    )
+    return found if plan.server is None else pc.fill_null(found, server)
+
+
+def releases(versions: pa.Array) -> NDArray[np.int32]:
+    """Return a column of versions as numbers (`udfs.update_rules.release_number`), 0 where a version is not known."""
+    found = versions.dictionary_encode()
+    numbers = [release_number(one) for one in found.dictionary.to_pylist()]
+    indices = found.indices.fill_null(len(numbers)).to_numpy(zero_copy_only=False)
+    result: NDArray[np.int32] = np.array([*numbers, 0], np.int32)[indices]
+    return result
