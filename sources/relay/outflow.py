@@ -10,13 +10,14 @@ from pathlib import Path
 
 import numpy as np
 
-from schemas.errors import GapError, ProtocolError
+from schemas.errors import ConnectionLostError, GapError, ProtocolError
 from schemas.iproto import VCLOCK_MAX
 from sources.iproto.inflow import dense, sparse
 from sources.iproto.kernels import wire as kernel
 from sources.iproto.kernels.frames import frame_rows
 from sources.relay.catalog import Catalog
 from sources.spool.blocks import BlockReader
+from sources.spool.spool import ServerVersions
 from sources.spool.state import SpoolFile
 from sources.xlog.arrays import Bytes, Ints
 from sources.xlog.vclock import Vclock, not_beyond, shared
@@ -89,6 +90,8 @@ class LogFrames:
     def __init__(self, catalog: Catalog, framer: Framer) -> None:
         self._catalog, self._framer = catalog, framer
         self._reader: BlockReader | None = None
+        self.versions = self._begin()
+        """Of the servers whose rows are sent: the subscriber is told them once, so all of its rows are of them."""
 
     @property
     def vclock(self) -> dict[int, int]:
@@ -108,6 +111,8 @@ class LogFrames:
         ------
         GapError
             The logs do not go on from the subscriber's vclock.
+        ConnectionLostError
+            The log that comes next has rows of servers of other versions: the subscriber must begin anew.
 
         """
         while True:
@@ -115,12 +120,27 @@ class LogFrames:
                 self._reader = self._opened()
                 if self._reader is None:
                     return
+            if ServerVersions.of(self._reader.meta, self._reader.path.name) != self.versions:
+                raise ConnectionLostError("the rows that follow are of a server of another version")
             # The end marker stands at the limit of a closed log: one step further finds it.
             rows = self._reader.read(self._catalog.read_upto(self._reader.path) + 1)
             for block in rows:
                 yield from self._framer.frames(block)
+            if not rows and self._reader.is_empty and not self._reader.is_closed:
+                # The daemon writes a log without rows anew where another server follows.
+                self.close()
+                return
             if not rows and not self._next():
                 return
+
+    def _begin(self) -> ServerVersions:
+        try:
+            self._reader = self._opened()
+        except GapError:
+            self._reader = None  # `more` says so
+        newest = [*self._catalog.snapshots, *self._catalog.logs][-1:]
+        meta = self._reader.meta if self._reader is not None else newest[0].meta if newest else None
+        return ServerVersions("") if meta is None else ServerVersions.of(meta, "")
 
     def _opened(self) -> BlockReader | None:
         """Open the newest log that begins at or before what the subscriber has."""

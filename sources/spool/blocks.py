@@ -50,6 +50,11 @@ class BlockReader:
     def __exit__(self, *_: object) -> None:
         os.close(self._file)
 
+    @property
+    def is_empty(self) -> bool:
+        """Whether no block was read yet."""
+        return self.position == self.meta.length
+
     def read(self, limit: int | None = None) -> list[Bytes]:
         """Return the rows of the next blocks; none where nothing more is written.
 

@@ -110,7 +110,7 @@ def files_of(directory: Path, suffix: str, known: dict[Path, Meta] | None = None
     directory : Path
     suffix : str
     known : dict, optional
-        Headers that were read before, and those that are read now: a header does not change.
+        Headers that were read before, and those that are read now: that of a file with rows does not change.
 
     """
     found = []
@@ -118,9 +118,10 @@ def files_of(directory: Path, suffix: str, known: dict[Path, Meta] | None = None
     for path in sorted(directory.iterdir()):
         if path.suffix == suffix and _NAME.match(path.name):
             stat = path.stat()
-            if path not in metas:
-                metas[path] = reader.read_meta(_FILES, str(path))
-            found.append(SpoolFile(path, metas[path], stat.st_size, stat.st_mtime))
+            meta = metas.get(path) or reader.read_meta(_FILES, str(path))
+            if stat.st_size > meta.length + len(EOF_MARKER):
+                metas[path] = meta
+            found.append(SpoolFile(path, meta, stat.st_size, stat.st_mtime))
     return found
 
 

@@ -22,6 +22,8 @@ from schemas.iproto import MessageKey
 from sources.iproto.client import Connection, connect
 from sources.iproto.inflow import Chunk, RowStream
 from sources.iproto.messages import Ballot, Subscription, cluster_info_of
+from sources.iproto.packet import Packet
+from sources.spool.spool import ServerVersions
 from sources.subscribe.link import Link
 from sources.subscribe.merge import Queue
 from sources.subscribe.options import Timing
@@ -49,6 +51,8 @@ class Feed:
     ) -> None:
         self.link, self.ids, self.rows = link, ids, rows
         self.queue = Queue(ids, {})
+        self.versions = ServerVersions(".".join(map(str, connection.greeting.version)))
+        """Of the servers whose rows come: the peer's own, or what a relay says of its spool."""
         self._connection = connection
         self._is_held = False
 
@@ -153,10 +157,23 @@ async def begin(
         raise
     feed = Feed(link, ids, rows, connection)
     feed.queue.received.update(vclock)
+    feed.versions = versions_in(answer) or feed.versions
     started = True
     for chunk in early:
         emit(feed, chunk)
     return feed
+
+
+def versions_in(answer: Packet) -> ServerVersions | None:
+    """Return of which versions the servers are whose rows a relay sends; None where the answer does not say it."""
+    told = answer.body.get(MessageKey.SERVER_VERSIONS)
+    if told is None:
+        return None
+    try:
+        version, by_origin = told
+        return ServerVersions(str(version), {int(i): str(one) for i, one in by_origin.items()})
+    except (TypeError, ValueError, AttributeError):
+        raise ProtocolError(f"a relay's versions of servers are not {{id: version}}: {told!r}") from None
 
 
 def _check(link: Link, ballot: Ballot, ids: frozenset[int], vclock: Mapping[int, int]) -> None:

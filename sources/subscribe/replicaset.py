@@ -11,13 +11,14 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import re
 import time
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from uuid import uuid4
 
 from schemas.errors import AggregatorError, GapError, PeerError, RewindError, SpoolFullError, StreamGapError
 from sources.iproto.inflow import Chunk
-from sources.spool.spool import Spool
+from sources.spool.spool import ServerVersions, Spool
 from sources.subscribe import choice
 from sources.subscribe.bootstrap import fetch_snapshot
 from sources.subscribe.choice import Choice, Decision
@@ -172,14 +173,10 @@ class Replicaset:
 
     async def _bootstrap(self, ready: Mapping[str, Link]) -> None:
         link = max(ready.values(), key=choice.rows_of)
-        self._set_headers(link)
+        self.spool.replicaset_uuid = link.replicaset_uuid
         await fetch_snapshot(link, self.spool)
         self._gapped.clear()
         self.progress.snapshots += 1
-
-    def _set_headers(self, link: Link) -> None:
-        self.spool.server_version = ".".join(map(str, link.version))
-        self.spool.replicaset_uuid = link.replicaset_uuid
 
     def _is_rewound(self, ready: Mapping[str, Link]) -> bool:
         """Refuse instances that lost rows, or begin anew; return whether it did."""
@@ -221,7 +218,7 @@ class Replicaset:
     async def _begin(self, link: Link, ids: frozenset[int] | None, settled: frozenset[int]) -> None:
         if link.uuid is None or self.spool.instance_uuid is None:
             return
-        self._set_headers(link)
+        self.spool.replicaset_uuid = link.replicaset_uuid
         try:
             feed = await begin(
                 link,
@@ -266,8 +263,26 @@ class Replicaset:
 
     def _write(self, chunk: Chunk) -> None:
         self.progress.wrote(chunk)
+        self.spool.versions = versions_of(self.feeds.values())
         try:
             self.spool.append(chunk.rows, chunk.vclock)
         except SpoolFullError as error:
             logger.error("%s: %s", self.options.name, error)
             self.error = error
+
+
+def versions_of(feeds: Collection[Feed]) -> ServerVersions:
+    """Return of which versions the servers are whose rows streams carry.
+
+    Each row is computed as the server did that gave it, since that is whose state the rows make: where several peers
+    feed, the one that gives its instance's rows.
+    """
+    newest = max((feed.versions.version for feed in feeds), key=_release)
+    by_origin: dict[int, str] = {}
+    for feed in feeds:
+        by_origin |= dict.fromkeys(feed.ids or (), feed.versions.version) | dict(feed.versions.by_origin)
+    return ServerVersions(newest, {i: version for i, version in by_origin.items() if version != newest})
+
+
+def _release(version: str) -> tuple[int, ...]:
+    return tuple(map(int, re.findall(r"\d+", version)[:3]))
