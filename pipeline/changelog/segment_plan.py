@@ -14,6 +14,7 @@ from pipeline.plan.plan import BatchPlan
 from pipeline.plan.position import LogPosition
 from pipeline.plan.segment import LogSegment
 from pipeline.plan.settle import RolledBack, Settlement
+from pipeline.plan.upgrades import Upgrade, upgrades_of
 from udfs.keys import KeyPlan, key_plan
 from udfs.remap import IdEntry, own_ids
 from udfs.update_rules import release_text
@@ -120,6 +121,8 @@ class SegmentPlan:
         The version, such as 2.6.0, of the server whose rows they are, where they do not say it themselves.
     servers : mapping of int to str
         The same by replica id, for rows of several peers.
+    upgrades : tuple of (LogPosition, str)
+        From which row on the rows of the segment are of another version.
 
     """
 
@@ -140,6 +143,7 @@ class SegmentPlan:
     is_released: bool = False
     server: str | None = None
     servers: Mapping[int, str] = field(default_factory=dict)
+    upgrades: tuple[Upgrade, ...] = ()
 
 
 def segment_plans(plan: BatchPlan) -> dict[int, SegmentPlan]:
@@ -180,6 +184,7 @@ def _segment_plan(
         unknown={i: r[-1].begin for i, r in plan.unknown[uuid].items() if r[-1].outcome == "waiting"},
         is_released=segment.is_released,
         server=None if server is None else release_text(server),
+        upgrades=upgrades_of(segment, plan.summaries[uuid].control),
         servers={origin: release_text(version) for origin, version in segment.servers.items()},
     )
 

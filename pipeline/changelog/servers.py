@@ -1,7 +1,7 @@
 """Which server's log each row was read from: the column `server_version`, by whose rules operations are applied.
 
-A row of a file has the version of the file's header; a spool that several peers fill names the version of each one's
-rows. Rows of `_pending` and `_changelog` have it with them. Pure.
+A row of a file has the version of the file's header, or a newer one (`pipeline.plan.upgrades`); a spool that several
+peers fill names the version of each one's rows. Rows of `_pending` and `_changelog` have it with them. Pure.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from pipeline.changelog.segment_plan import SegmentPlan
+from pipeline.plan.position import index_of
 from udfs.update_rules import release_number
 
 SERVER_VERSION = "server_version"
@@ -39,6 +40,14 @@ def with_server_versions(rows: pa.RecordBatch, plan: SegmentPlan) -> pa.RecordBa
 
 
 def _of_file(rows: pa.RecordBatch, server: pa.Scalar, plan: SegmentPlan) -> pa.Array:
+    if plan.upgrades:
+        positions, numbers = (
+            rows.column(name).to_numpy(zero_copy_only=False).astype(np.int64) for name in ("position", "row")
+        )
+        places = [index_of(place, plan.segment, positions, numbers) for place, _ in plan.upgrades]
+        counts = np.diff([0, *places, rows.num_rows])
+        versions = pa.array([plan.server, *(version for _, version in plan.upgrades)], pa.string())
+        return versions.take(pa.array(np.repeat(np.arange(len(versions)), counts)))
     if not plan.servers:
         return pa.repeat(server, rows.num_rows)
     ids = pa.array(list(plan.servers), pa.int32())

@@ -15,6 +15,7 @@ from pipeline.plan.position import LogPosition
 from pipeline.plan.segment import LogSegment
 from pipeline.plan.settle import Settlement
 from pipeline.plan.summary import LOCAL_ID, Summary
+from pipeline.plan.upgrades import newest_server
 from pipeline.state import MapEntry, Replicaset
 from schemas.iproto import VCLOCK_MAX
 from tables.applier_map import Entry
@@ -147,15 +148,10 @@ def advanced(one: Decided, parts: Sequence[LogSegment], table: Cluster, summary:
         local_lsns=before.local_lsns if holds else {**before.local_lsns, **settlement.local_lsns},
         ids=one.views.ids,
         has_loss=lost or (before.has_loss and one.generation is None),
-        server=newest_server(parts) or before.server,
+        server=newest_server(parts, summary.control) or before.server,
+        file=next((part.file for part in reversed(parts) if not part.has_waited), before.file),
         views=one.views.views,
     )
-
-
-def newest_server(parts: Sequence[LogSegment]) -> str | None:
-    """Return the version of the server that wrote the last file of some segments, None where none says it."""
-    files = (part.server for part in reversed(parts) if not part.has_waited)
-    return next((server for server in files if server is not None), None)
 
 
 def _of_leader(before: Replicaset, leader: str | None) -> dict[int, int]:

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field, replace
 from itertools import pairwise
 
 from config.deployment import Config
-from pipeline.plan.advance import Decided, advanced, instances_seen, new_entries, newest_server
+from pipeline.plan.advance import Decided, advanced, instances_seen, new_entries
 from pipeline.plan.control import Control, Registration
 from pipeline.plan.generation import followed, generation_of
 from pipeline.plan.history import Before, History, Router, history_of
@@ -24,6 +24,7 @@ from pipeline.plan.settle import IsSync, Settlement, settle
 from pipeline.plan.summary import LOCAL_ID, LsnRun, Summary
 from pipeline.plan.tables import CHANGES, TablePlan, plan_tables
 from pipeline.plan.unknown import UnknownRanges, unknown_ranges
+from pipeline.plan.upgrades import newest_server, upgrades_of
 from pipeline.state import Replicaset, State
 from schemas.iproto import SYSTEM_ID_MAX, is_unknown
 from sources.xlog.vclock import joined
@@ -148,7 +149,7 @@ def plan_batch(
     history = _history(after, decided, summaries, segments, router, unknown)
     _log_refusals(history, after, decided)
     _log_unknown_types(summaries)
-    _log_upgrades(decided, own)
+    _log_upgrades(decided, own, summaries)
     after = {uuid: _with_history(one, decided[uuid].before, history) for uuid, one in after.items()}
     own_row = cluster.own
     new_state = replace(
@@ -320,11 +321,18 @@ def _log_unknown_types(summaries: Mapping[str, Summary]) -> None:
             log.warning("replicaset %s: rows of types that are not known are only logged: %s", uuid, names)
 
 
-def _log_upgrades(decided: Mapping[str, Decided], segments: Mapping[str, Sequence[LogSegment]]) -> None:
+def _log_upgrades(
+    decided: Mapping[str, Decided],
+    segments: Mapping[str, Sequence[LogSegment]],
+    summaries: Mapping[str, Summary],
+) -> None:
     """Say where the rules of operations change within a replicaset's log, and what its server makes of that."""
     for uuid, one in decided.items():
-        files = [part.server for part in segments[uuid] if part.server is not None and not part.has_waited]
-        known = [one.before.server, *files] if one.before.server is not None else files
+        known = [] if one.before.server is None else [one.before.server]
+        for part in segments[uuid]:
+            if part.server is not None and not part.has_waited:
+                upgrades = upgrades_of(part, summaries[uuid].control)
+                known += [part.server, *(version for _, version in upgrades[-1:])]
         for old, new in pairwise(known):
             if rules_of(old) != rules_of(new):
                 log.warning(

@@ -92,9 +92,18 @@ class Deployment:
             one by one); an iterable gives each batch's in turn. By default one batch reads all.
 
         """
+        return self._run(_budgets(budget))
+
+    def run_one(self, budget: int | None = None) -> bool:
+        """Do one batch by a writer of its own, as after a start; return whether there was anything to read."""
+        before = self.batches
+        self._run([budget])
+        return self.batches > before
+
+    def _run(self, budgets: Iterable[int | None]) -> int:
         done = 0
         with self.writer() as (_, writer):
-            for size in _budgets(budget):
+            for size in budgets:
                 end = writer.follower.latest(self.offset, size)
                 if end == self.offset:
                     break

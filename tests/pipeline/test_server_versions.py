@@ -7,6 +7,7 @@ depends on the version: `=` beyond the end fills the gap from 2.8 on, and severa
 
 from __future__ import annotations
 
+import itertools
 import logging
 import random
 from collections.abc import Iterable, Iterator
@@ -201,6 +202,36 @@ def test_rows_of_several_peers_in_one_log(
     deployment = deployment_of(tmp_path, node, executor)
     deployment.run(budget(cut))
     assert tuples(deployment) == [[1, *BY_VERSION[0]], [2, *BY_VERSION[2]]]
+
+
+@pytest.mark.parametrize("is_restarted", [False, True])
+@pytest.mark.parametrize("cut", CUTS)
+def test_a_log_that_a_newer_server_writes_under_the_older_ones_header(
+    tmp_path: Path, executor: MakeDistributed | None, cut: int | str | None, is_restarted: bool
+) -> None:
+    """A server that starts writes into the log without rows that the one before left; `_schema` says its version."""
+    node = begun(tmp_path).define(S, "s").put(S, 1, "a", 0)
+    upserted(node, 1)
+    for version in ([2, 7, 1], [2, 11, 5]):
+        node.row(RequestType.REPLACE, SystemSpace.SCHEMA, {0x21: ["version", *version]})
+    node.row(RequestType.REPLACE, SystemSpace.SCHEMA, {0x21: ["max_id", 600]})
+    upserted(node.put(S, 2, "a", 0), 2)
+    node.row(RequestType.REPLACE, SystemSpace.SCHEMA, {0x21: ["version", 3, 8, 0]})
+    upserted(node.put(S, 3, "a", 0), 3)
+    node.row(RequestType.REPLACE, SystemSpace.SCHEMA, {0x21: ["version", 2, 11, 5]})  # `box.schema.downgrade`
+    upserted(node.put(S, 4, "a", 0), 4).close()
+    node.put(S, 5, "a", 0)
+    upserted(node, 5).close()
+    deployment = deployment_of(tmp_path, node, executor)
+    sizes = budget(cut)
+    if is_restarted and cut is not None:
+        steps = iter(sizes) if isinstance(sizes, Iterable) else itertools.repeat(1)
+        while deployment.run_one(next(steps)):
+            pass
+    else:
+        deployment.run(sizes)
+    by_key = [BY_VERSION[0], BY_VERSION[1], BY_VERSION[2], BY_VERSION[2], BY_VERSION[0]]
+    assert tuples(deployment) == [[key, *fields] for key, fields in enumerate(by_key, start=1)]
 
 
 def test_an_upgrade_is_named(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:

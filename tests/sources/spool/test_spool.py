@@ -185,22 +185,21 @@ def test_a_log_has_rows_of_one_version_of_the_server(tmp_path: Path) -> None:
     assert read_all(tmp_path) == rows(1, 1, 60).tobytes()
 
 
-@pytest.mark.parametrize("is_killed", [True, False])
-def test_a_log_of_before_a_restart_goes_on_only_with_rows_of_its_version(
-    tmp_path: Path, is_killed: bool
+@pytest.mark.parametrize("versions", [OLD, NEW])
+def test_a_log_of_before_a_kill_continues_with_rows_of_its_version_only(
+    tmp_path: Path, versions: ServerVersions
 ) -> None:
     with opened(tmp_path) as spool:
         spool.begin({})
         appended(spool, OLD)
-        if is_killed:
-            spool._writer = None
-    for versions in (OLD, NEW):
-        with opened(tmp_path) as spool:
-            appended(spool, versions)
-    vclocks = [dict(file.meta.vclock) for file in spool_state.files_of(tmp_path, ".xlog")]
-    assert vclocks == ([{}, {1: 20}] if is_killed else [{}, {1: 10}, {1: 20}])
-    assert [one["Version"] for one in headers(tmp_path)][-2:] == ["2.6.0", "3.9.0"]
-    assert read_all(tmp_path) == rows(1, 1, 30).tobytes()
+        spool._writer = None
+    with opened(tmp_path) as spool:
+        appended(spool, versions)
+    files = spool_state.files_of(tmp_path, ".xlog")
+    found = [(dict(file.meta.vclock), file.meta.other["Version"]) for file in files]
+    assert found == [({}, "2.6.0"), *([({1: 10}, "3.9.0")] if versions == NEW else [])]
+    assert all(read_tail(file.path, file.meta)[0].is_closed for file in files)
+    assert read_all(tmp_path) == rows(1, 1, 20).tobytes()
 
 
 @pytest.mark.parametrize("is_closed", [True, False])
