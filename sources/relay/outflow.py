@@ -20,6 +20,7 @@ from sources.spool.blocks import BlockReader
 from sources.spool.spool import ServerVersions
 from sources.spool.state import SpoolFile
 from sources.xlog.arrays import Bytes, Ints
+from sources.xlog.block import BLOCK_LIMIT
 from sources.xlog.vclock import Vclock, not_beyond, shared
 
 OUT_BYTES = 1 << 18
@@ -56,6 +57,8 @@ class Framer:
             elif status == kernel.FULL:
                 self._out = np.empty(max(2 * self._out.size, int(state[kernel.NEED])), np.uint8)
             if status == kernel.MORE:
+                if self._out.size > OUT_BYTES:
+                    self._out = np.empty(OUT_BYTES, np.uint8)  # what a large row took is given back
                 return
             if status < 0:
                 raise ProtocolError("a row of the spool is no xrow")
@@ -66,10 +69,10 @@ def everything() -> Ints:
     return np.ones(VCLOCK_MAX, np.int64)
 
 
-def snapshot_frames(path: Path, sync: int) -> Iterator[bytes]:
+def snapshot_frames(path: Path, sync: int, limit: int = BLOCK_LIMIT) -> Iterator[bytes]:
     """Yield a snapshot's rows as FETCH_SNAPSHOT sends them."""
     framer = Framer(sync, {}, everything())
-    with BlockReader(path) as reader:
+    with BlockReader(path, limit) as reader:
         while rows := reader.read():
             for block in rows:
                 yield from framer.frames(block, snapshot=True)
@@ -147,7 +150,7 @@ class LogFrames:
         logs = self._catalog.logs
         for file in reversed(logs):
             if self._covers(file):
-                return BlockReader(file.path)
+                return BlockReader(file.path, self._catalog.limit)
         if not logs and not_beyond(self._wanted(self._catalog.vclock), self.vclock):
             return None
         raise self._gap(logs[0].meta.vclock if logs else self._catalog.vclock)
@@ -166,7 +169,7 @@ class LogFrames:
         if not self._covers(following):
             raise self._gap(following.meta.vclock)
         self.close()
-        self._reader = BlockReader(following.path)
+        self._reader = BlockReader(following.path, self._catalog.limit)
         return True
 
     def _opens_anew(self) -> bool:

@@ -185,7 +185,7 @@ class Session:
         versions = ServerVersions.of(newest.meta, newest.path.name)
         answer: dict[int, Any] = {MessageKey.VCLOCK: vclock, MessageKey.SERVER_VERSIONS: _packed(versions)}
         await self._send(encode_packet(0, packet.sync, answer))
-        for data in snapshot_frames(newest.path, packet.sync):
+        for data in snapshot_frames(newest.path, packet.sync, self._catalog.limit):
             await self._send(data)
         await self._send(encode_packet(0, packet.sync, {MessageKey.VCLOCK: self._catalog.vclock}))
 

@@ -23,6 +23,7 @@ from sources.spool import state as spool_state
 from sources.spool.acks import LOCK
 from sources.spool.state import SpoolState, Tail, file_name
 from sources.xlog.arrays import Bytes
+from sources.xlog.block import BLOCK_LIMIT, beyond_limit
 from sources.xlog.meta import (
     PEER_VERSIONS_KEY,
     REPLICASET_KEY,
@@ -51,12 +52,15 @@ class SpoolOptions:
         again, as long as the server has it.
     compress : bool or None
         None: blocks above 2 KiB, as Tarantool does.
+    max_block_bytes : int
+        The longest block that is written or read: a transaction is in one block.
 
     """
 
     rotate_bytes: int = 256 << 20
     fsync: Fsync = Fsync.CLOSE
     compress: bool | None = None
+    max_block_bytes: int = BLOCK_LIMIT
 
 
 @dataclass(frozen=True)
@@ -123,7 +127,7 @@ class Spool:
         self._lock = _locked(self.directory / LOCK)
         try:
             spool_state.clean(self.directory)
-            self._take(spool_state.read_state(self.directory))
+            self._take(spool_state.read_state(self.directory, self.options.max_block_bytes))
         except BaseException:
             os.close(self._lock)
             raise
@@ -169,8 +173,12 @@ class Spool:
         ------
         SpoolFullError
             There is no room; they are kept, and `retry` writes them.
+        TransactionLimitError
+            They are more bytes than a block may have: nothing is kept.
 
         """
+        if rows.size > self.options.max_block_bytes:
+            raise beyond_limit(self.options.max_block_bytes, spool=str(self.directory))
         self._unwritten.append((rows, dict(vclock), self.versions))
         self.retry()
 

@@ -63,7 +63,7 @@ async def fetch_snapshot(link: Link, spool: Spool) -> Mapping[int, int]:
 
     """
     target = _Target()
-    rows = SnapshotStream(target.take, link.name)
+    rows = SnapshotStream(target.take, link.name, limit=spool.options.max_block_bytes)
     # A server with synchronous transactions under way answers when they are settled.
     connection = await connect(link.peer, link.timing.answer)
     try:

@@ -28,6 +28,7 @@ from sources.subscribe.link import Link
 from sources.subscribe.merge import Queue
 from sources.subscribe.options import Timing
 from sources.subscribe.start import fitness, start_vclock
+from sources.xlog.block import BLOCK_LIMIT
 
 
 class Feed:
@@ -98,6 +99,7 @@ async def begin(
     timing: Timing,
     origins: frozenset[str],
     emit: Callable[[Feed, Chunk], None],
+    limit: int = BLOCK_LIMIT,
 ) -> Feed:
     """Subscribe to a peer.
 
@@ -118,6 +120,8 @@ async def begin(
         Uuids of wanted instances, for a relay, which filters by them; empty takes all.
     emit : callable
         Gets the feed and each chunk of whole transactions.
+    limit : int
+        A transaction that takes more bytes in a log is refused.
 
     Raises
     ------
@@ -142,7 +146,7 @@ async def begin(
             raise ConnectionLostError("another instance answers at this address now", peer=link.name)
         ballot = await connection.vote()
         _check(link, ballot, check, vclock)
-        rows = RowStream(vclock, take, link.name)
+        rows = RowStream(vclock, take, link.name, limit)
         start = start_vclock(ballot, vclock, ids)
         subscription = Subscription(link.replicaset_uuid or "", instance_uuid, start, link.version, ids)
         if link.is_relay:

@@ -11,8 +11,9 @@ from typing import Any
 import msgpack
 import numpy as np
 import pytest
+from pyarrow.fs import LocalFileSystem
 
-from schemas.errors import SpoolError, SpoolFullError, XlogMetaError
+from schemas.errors import SpoolError, SpoolFullError, TransactionLimitError, XlogError, XlogMetaError
 from sources.spool import state as spool_state
 from sources.spool.acks import Ack, read_acks, write_ack
 from sources.spool.blocks import BlockReader
@@ -25,6 +26,7 @@ from sources.xlog.directory import Directory
 from sources.xlog.encode import encode_body, encode_row
 from sources.xlog.meta import PEER_VERSIONS_KEY, Meta
 from sources.xlog.options import Source
+from sources.xlog.reader import Limits, read_rows
 
 UUID = "00000000-0000-4000-8000-0000000000ff"
 TUPLE = msgpack.packb([1, "x" * 40])
@@ -259,6 +261,40 @@ def test_versions_of_peers_that_are_none_are_an_error(text: str) -> None:
     meta = Meta("XLOG", "0.13", UUID, {}, None, {"Version": "3.9.0", PEER_VERSIONS_KEY: text})
     with pytest.raises(XlogMetaError, match="not versions of peers"):
         ServerVersions.of(meta, "f")
+
+
+@pytest.mark.parametrize("compress", [None, False])
+def test_one_limit_holds_for_what_is_written_and_what_is_read(tmp_path: Path, compress: bool | None) -> None:
+    """Bytes that cannot be compressed are not made longer by it."""
+    noise = np.random.default_rng(16).integers(0, 256, 20_000, np.uint8).tobytes()
+    body = encode_body(space_id=512, tuple_=msgpack.packb([1, noise]))
+    row = np.frombuffer(encode_row(3, body, timestamp=1.5, replica_id=1, lsn=1), np.uint8)
+    with opened(tmp_path, compress=compress, max_block_bytes=row.size - 1) as spool:
+        spool.instance_uuid = UUID
+        spool.begin({})
+        with pytest.raises(TransactionLimitError, match="max_block_bytes"):
+            spool.append(row, {1: 1})
+        assert (spool.vclock, spool.is_full, names(tmp_path)) == ({}, False, [])
+    with opened(tmp_path, compress=compress, max_block_bytes=row.size) as spool:
+        spool.instance_uuid = UUID
+        spool.begin({})
+        spool.append(row, {1: 1})
+    assert read_state(tmp_path, row.size).vclock == {1: 1}
+    (path,) = (tmp_path / name for name in names(tmp_path))
+    with BlockReader(path, row.size) as reader:
+        assert [block.tobytes() for block in reader.read()] == [row.tobytes()]
+    found = read_rows(LocalFileSystem(), str(path), limits=Limits(block=row.size))
+    assert sum(batch.num_rows for batch in found) == 1
+
+
+def test_a_block_beyond_the_limit_is_refused_whole(tmp_path: Path) -> None:
+    fill(tmp_path, 1, compress=True)
+    (path,) = (tmp_path / name for name in names(tmp_path))
+    with (
+        BlockReader(path, rows(1, 1, 10).size - 1) as reader,
+        pytest.raises(XlogError, match="max_block_bytes"),
+    ):
+        reader.read()
 
 
 def test_an_unfinished_snapshot_never_was(tmp_path: Path) -> None:
