@@ -18,7 +18,7 @@ from pyspark.sql.pandas.types import to_arrow_schema
 from pipeline.changelog.bodies import new_tuples, with_ranges
 from pipeline.changelog.cluster_rows import without_registrations
 from pipeline.changelog.segment_plan import SegmentPlan
-from pipeline.changelog.servers import SERVER_VERSION, releases, with_server_versions
+from pipeline.changelog.servers import releases_of, with_server_versions
 from pipeline.plan.history import NOTHING
 from pipeline.plan.position import BEGINNING, index_of
 from pipeline.plan.summary import LIMBO_TYPES, LOCAL_ID
@@ -452,7 +452,7 @@ def _keyed_rows(
             operations,
             rows.column("index_base"),
             new_tuples(rows, is_operation),
-            _releases(rows, is_operation),
+            pa.array(releases_of(rows, is_operation)),
             ids,
             rows.column("lsn"),
             stamps,
@@ -466,13 +466,6 @@ def _keyed_rows(
     columns = [lineages, ids, rows.column("lsn"), error, pa.array(np.ones(rows.num_rows, np.int64))]
     errors = pa.RecordBatch.from_arrays([column.filter(bad) for column in columns], schema=KEY_ERRORS)
     return keyed.filter(pc.invert(bad)), errors
-
-
-def _releases(rows: pa.RecordBatch, is_operation: Flags) -> pa.Array:
-    """Return the release of each row's server where there are operations among the rows, else 0."""
-    if not is_operation.any():
-        return pa.array(np.zeros(rows.num_rows, np.int32))
-    return pa.array(releases(rows.column(SERVER_VERSION)))
 
 
 def keyed_again(rows: pa.Table, plan: SegmentPlan) -> pa.Table:

@@ -57,9 +57,14 @@ def _of_file(rows: pa.RecordBatch, server: pa.Scalar, plan: SegmentPlan) -> pa.A
     return found if plan.server is None else pc.fill_null(found, server)
 
 
-def releases(versions: pa.Array) -> NDArray[np.int32]:
-    """Return a column of versions as numbers (`udfs.update_rules.release_number`), 0 where a version is not known."""
-    found = versions.dictionary_encode()
+def releases_of(rows: pa.RecordBatch, is_operation: NDArray[np.bool_]) -> NDArray[np.int32]:
+    """Return the release of each row's server (`udfs.update_rules.release_number`).
+
+    It is 0 where a version is not known, and everywhere where there are no operations among the rows.
+    """
+    if not is_operation.any():
+        return np.zeros(rows.num_rows, np.int32)
+    found = rows.column(SERVER_VERSION).dictionary_encode()
     numbers = [release_number(one) for one in found.dictionary.to_pylist()]
     indices = found.indices.fill_null(len(numbers)).to_numpy(zero_copy_only=False)
     result: NDArray[np.int32] = np.array([*numbers, 0], np.int32)[indices]

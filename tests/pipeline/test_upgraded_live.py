@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import subprocess
 from collections.abc import Callable, Iterable
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -123,7 +124,7 @@ def test_a_server_that_is_upgraded(tmp_path: Path, is_restarted: bool) -> None:
             for number, binary in enumerate(chosen):
                 work(number, binary, replicaset)
     own = [row[1:] for row in states[-1][: len(chosen)]]
-    assert all(one != other for one, other in zip(own, own[1:], strict=False)), "the versions do the same"
+    assert all(one != other for one, other in pairwise(own)), "the versions do the same"
     check(tmp_path / "of directory", folder, "logs", states[-1])
     check(tmp_path / "of spool", spool, "snapshot", states[-1])
     versions = [meta.other["Version"] for meta in metas(spool)]
