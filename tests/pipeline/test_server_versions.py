@@ -226,8 +226,10 @@ def test_a_log_that_a_newer_server_writes_under_the_older_ones_header(
     sizes = budget(cut)
     if is_restarted and cut is not None:
         steps = iter(sizes) if isinstance(sizes, Iterable) else itertools.repeat(1)
-        while deployment.run_one(next(steps)):
-            pass
+        before = -1
+        while deployment.batches > before:
+            before = deployment.batches
+            deployment.run([next(steps)], batches=1)
     else:
         deployment.run(sizes)
     by_key = [BY_VERSION[0], BY_VERSION[1], BY_VERSION[2], BY_VERSION[2], BY_VERSION[0]]
