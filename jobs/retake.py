@@ -163,7 +163,9 @@ def space_ids(directory: Directory, snapshot: LogFile, spaces: Sequence[str]) ->
     """Return the ids of some spaces in a snapshot, with their names."""
     found = {}
     wanted = Selection(spaces=frozenset({int(SystemSpace.SPACE)}))
-    for batch in reader.read_rows(*directory.opened(snapshot.name), selection=wanted):
+    for batch in reader.read_rows(
+        *directory.opened(snapshot.name), selection=wanted, limits=directory.limits
+    ):
         for packed in batch.column("tuple").to_pylist():
             fields = decoded(packed)
             if fields[2] in spaces:
