@@ -6,9 +6,9 @@
 `walk_stream` takes SUBSCRIBE's rows: it lets whole transactions through, those that are above the vclock, and
 stops where an lsn is missing.
 
-IPROTO has no checksum, and what is written gets the log's: so a packet that is not exactly one row that the log's reader
-takes is damage (`body_is_whole`, `is_readable`). A body is copied as it came. The kernels read nothing outside of
-`buffer[begin:end]`, whatever its bytes are. Not here: answers and errors, at which they stop; any input or output.
+IPROTO has no checksum, and what is written gets the log's: so a packet that is not exactly one row that the log's
+reader takes is damage (`body_is_whole`, `is_readable`). A body is copied as it came. The kernels read nothing outside
+of `buffer[begin:end]`, whatever its bytes are. Not here: answers and errors, at which they stop; any input or output.
 """
 
 from __future__ import annotations

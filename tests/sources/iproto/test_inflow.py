@@ -242,8 +242,8 @@ def test_a_packet_is_exactly_one_row(body: bytes) -> None:
     with pytest.raises(ProtocolError, match="exactly one row"):
         taken.feed(stream([transaction(1, 1, 1), [row], transaction(1, 3, 1)]))
     assert taken.log == in_the_log(transaction(1, 1, 1))
+    wire = framed(msgpack.packb({0: 2, 1: 2}) + body)
     with pytest.raises(ProtocolError, match="exactly one row"):
-        wire = framed(msgpack.packb({0: 2, 1: 2}) + body)
         SnapshotStream(lambda _: None, "p").feed(np.frombuffer(wire, np.uint8), 0, len(wire))
 
 
