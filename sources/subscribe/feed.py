@@ -51,6 +51,12 @@ class Feed:
         self.queue = Queue(ids, {})
         self._connection = connection
         self._is_held = False
+        self._began = asyncio.get_running_loop().time()
+
+    @property
+    def lasted(self) -> float:
+        """Seconds since its beginning."""
+        return asyncio.get_running_loop().time() - self._began
 
     @property
     def error(self) -> AggregatorError | None:

@@ -19,6 +19,7 @@ from schemas.errors import AggregatorError, GapError, PeerError, RewindError, Sp
 from sources.iproto.inflow import Chunk
 from sources.spool.spool import Spool
 from sources.subscribe import choice
+from sources.subscribe.backoff import Backoff
 from sources.subscribe.bootstrap import fetch_snapshot
 from sources.subscribe.choice import Choice, Decision
 from sources.subscribe.feed import Feed, begin
@@ -51,12 +52,18 @@ class Replicaset:
         self.progress = Progress()
         self.error: AggregatorError | None = None
         """Why nothing is received."""
+        self.restarts = 0
+        """How often it began again after a failure."""
+        self._backoff = Backoff(options.timing.poll, options.timing.longest)
         self._start = start
         self._gapped: dict[str, dict[int, int]] = {}
         self._changed = asyncio.Event()
 
     async def run(self) -> None:
-        """Follow until cancelled."""
+        """Follow until cancelled; may be called again after a failure."""
+        self.choice, self._gapped = Choice(self.options), {}
+        for link in self.links:
+            link.ballot = None
         with self.spool:
             if self.spool.instance_uuid is None:
                 self.spool.instance_uuid = str(uuid4())
@@ -83,11 +90,12 @@ class Replicaset:
             try:
                 await self._step()
                 self.error = None
+                self._backoff.reset()
             except AggregatorError as error:
                 if str(error) != str(self.error):
                     logger.error("%s: %s", self.options.name, error)
                 self.error = error
-                await asyncio.sleep(self.options.timing.poll)
+                await asyncio.sleep(self._backoff.seconds())
 
     async def _acknowledge(self) -> None:
         while True:
@@ -167,7 +175,7 @@ class Replicaset:
                 "%s: stream of %s ended: %s", self.options.name, feed.link.name, error or "silence"
             )
             feed.link.error = error or feed.link.error
-            feed.link.lost()
+            feed.link.lost(feed.lasted)
             self._close({uuid})
 
     async def _bootstrap(self, ready: Mapping[str, Link]) -> None:
@@ -191,7 +199,7 @@ class Replicaset:
             folder = self.spool.set_aside(f"rewound-{time.time_ns()}")
             self.choice = Choice(self.options)
             for link in self.links:  # what they told was held against the old spool
-                link.lost()
+                link.ballot = None
             logger.warning("%s: began anew; the old spool is in %s", self.options.name, folder)
             return True
         ids = ", ".join(
