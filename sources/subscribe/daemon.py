@@ -15,7 +15,7 @@ from typing import Any
 from schemas.errors import AggregatorError
 from sources.iproto import inflow
 from sources.spool import state as spool_state
-from sources.spool.acks import read_acks
+from sources.spool.acks import remove_expired
 from sources.spool.keep import Keep
 from sources.spool.removal import removable, remove
 from sources.subscribe.backoff import Backoff
@@ -79,6 +79,16 @@ async def _tidy(replicasets: Sequence[Replicaset], keep: Keep) -> None:
 
 def tidy(replicaset: Replicaset, keep: Keep) -> None:
     """Remove what every reader of a spool has passed."""
-    directory = replicaset.options.directory
+    directory, now = replicaset.options.directory, time.time()
     snapshots, logs = spool_state.files_of(directory, ".snap"), spool_state.files_of(directory, ".xlog")
-    remove(removable(snapshots, logs, read_acks(directory), keep, time.time()))
+    acks = remove_expired(directory, keep, now)
+    bad = {name: ack.error for name, ack in acks.items() if ack.error is not None}
+    for name in bad.keys() - replicaset.bad_acks.keys():
+        logger.error(
+            "%s: reader %s: %s; files wait for it as if it had passed none",
+            replicaset.options.name,
+            name,
+            bad[name],
+        )
+    replicaset.bad_acks = bad
+    remove(removable(snapshots, logs, acks, keep, now))

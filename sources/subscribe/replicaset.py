@@ -15,7 +15,15 @@ import time
 from collections.abc import Mapping
 from uuid import uuid4
 
-from schemas.errors import AggregatorError, GapError, PeerError, RewindError, SpoolFullError, StreamGapError
+from schemas.errors import (
+    AggregatorError,
+    GapError,
+    PeerError,
+    RewindError,
+    SpoolBrokenError,
+    SpoolFullError,
+    StreamGapError,
+)
 from sources.iproto.inflow import Chunk
 from sources.spool.spool import Spool
 from sources.subscribe import choice
@@ -52,18 +60,23 @@ class Replicaset:
         self.progress = Progress()
         self.error: AggregatorError | None = None
         """Why nothing is received."""
+        self.bad_acks: dict[str, str] = {}
+        """Readers whose acknowledgement is none, and why."""
         self.restarts = 0
         """How often it began again after a failure."""
         self._backoff = Backoff(options.timing.poll, options.timing.longest)
         self._start = start
         self._gapped: dict[str, dict[int, int]] = {}
         self._changed = asyncio.Event()
+        self._broken: AggregatorError | None = None
+        """Why the spool cannot be written: it must be entered anew, and rows fetched again."""
 
     async def run(self) -> None:
         """Follow until cancelled; may be called again after a failure."""
         self.choice, self._gapped = Choice(self.options), {}
         for link in self.links:
             link.ballot = None
+        self._broken = None
         with self.spool:
             if self.spool.instance_uuid is None:
                 self.spool.instance_uuid = str(uuid4())
@@ -75,6 +88,7 @@ class Replicaset:
                     for link in self.links:
                         tasks.create_task(link.run())
                     tasks.create_task(self._acknowledge())
+                    tasks.create_task(self._force())
                     tasks.create_task(self._decide())
             finally:
                 self._close(set(self.feeds))
@@ -87,10 +101,14 @@ class Replicaset:
             except TimeoutError:
                 pass
             self._changed.clear()
+            if self._broken is not None:
+                raise self._broken
             try:
                 await self._step()
                 self.error = None
                 self._backoff.reset()
+            except SpoolBrokenError:
+                raise
             except AggregatorError as error:
                 if str(error) != str(self.error):
                     logger.error("%s: %s", self.options.name, error)
@@ -100,8 +118,23 @@ class Replicaset:
     async def _acknowledge(self) -> None:
         while True:
             for feed in self.feeds.values():
-                feed.acknowledge(self.spool.vclock or {})
+                feed.acknowledge(self.spool.durable or {})
             await asyncio.sleep(self.options.timing.acknowledge)
+
+    async def _force(self) -> None:
+        """Force to the disk what was written, in another thread: only that is acknowledged."""
+        while True:
+            await asyncio.sleep(self.options.timing.acknowledge)
+            point = self.spool.sync_point()
+            if point is None:
+                continue
+            try:
+                await asyncio.to_thread(point.force)
+            except FileNotFoundError:  # set aside meanwhile
+                continue
+            except OSError as error:
+                raise self.spool.failed(error) from error
+            self.spool.synced(point)
 
     def _held(self) -> Mapping[int, int]:
         return self.spool.vclock or {}
@@ -264,6 +297,8 @@ class Replicaset:
 
     def _flush(self) -> None:
         """Write what is complete; let streams wait that have too much, or all of them where there is no room."""
+        if self._broken is not None:
+            return
         queues = [feed.queue for feed in self.feeds.values()]
         if not self.spool.is_full and self.choice.is_covered(self._current()):
             chunk = merged(queues)
@@ -279,3 +314,7 @@ class Replicaset:
         except SpoolFullError as error:
             logger.error("%s: %s", self.options.name, error)
             self.error = error
+        except SpoolBrokenError as error:
+            # Called from a connection too, whose error it is not: `_decide` ends the run.
+            self._broken = error
+            self._changed.set()

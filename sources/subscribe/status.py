@@ -25,6 +25,7 @@ def status_of(replicaset: Replicaset) -> dict[str, Any]:
         "feed": str(replicaset.options.feed),
         "error": None if replicaset.error is None else str(replicaset.error),
         "vclock": None if vclock is None else _keys(vclock),
+        "durable": None if replicaset.spool.durable is None else _keys(replicaset.spool.durable),
         "instances": _keys(replicaset.choice.owners),
         "assignment": {
             feed.link.name: "all" if feed.ids is None else sorted(feed.ids)
@@ -54,6 +55,7 @@ def status_of(replicaset: Replicaset) -> dict[str, Any]:
             "bytes": sum(files.values()),
             "files": len(files),
             "full": replicaset.spool.is_full,
+            "bad_acknowledgements": dict(sorted(replicaset.bad_acks.items())),
             "held_bytes": sum(feed.queue.size for feed in replicaset.feeds.values()),
         },
     }
