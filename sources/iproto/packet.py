@@ -54,13 +54,10 @@ def frame_at(
     """
     if begin >= end:
         return None
-    head = data[begin]
+    length = data[begin]
+    size = length_size(length)
     at = begin + 1
-    length = head
-    if head >= 0x80:
-        size = _LENGTHS.get(head)
-        if size is None:
-            raise ProtocolError(f"no packet's length begins with byte {head:#04x}")
+    if size:
         if at + size > end:
             return None
         length = int.from_bytes(data[at : at + size], "big")
@@ -68,6 +65,23 @@ def frame_at(
     if not 0 < length <= limit:
         raise ProtocolError(f"a packet of {length} bytes; the limit is {limit}")
     return (at, at + length) if at + length <= end else None
+
+
+def length_size(head: int) -> int:
+    """Return how many bytes of a length follow its first byte; 0 where that is the length itself.
+
+    Raises
+    ------
+    ProtocolError
+        No length begins with this byte.
+
+    """
+    if head < 0x80:
+        return 0
+    size = _LENGTHS.get(head)
+    if size is None:
+        raise ProtocolError(f"no packet's length begins with byte {head:#04x}")
+    return size
 
 
 def decode_packet(data: bytes | memoryview) -> Packet:

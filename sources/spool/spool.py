@@ -353,12 +353,12 @@ class Spool:
 
     def _cut_back(self) -> None:
         """Give up the log that is being written, and all behind what is durable."""
+        self._unwritten.clear()
         writer, self._writer = self._writer, None
         if writer is None:
             return
         writer.abandon()
         self._uncertain = writer.path, writer.durable
-        self._unwritten.clear()
         self._repairs += 1
         self.vclock = self.durable
         with contextlib.suppress(SpoolBrokenError):  # it is tried again before the next write

@@ -50,6 +50,8 @@ class Feed:
         self.link, self.ids, self.rows = link, ids, rows
         self.queue = Queue(ids, {})
         self._connection = connection
+        self.ahead = 0.0
+        """By how many seconds rows were stamped later than clocks may differ, as far as it was reported."""
         self._is_held = False
         self._began = asyncio.get_running_loop().time()
 

@@ -291,7 +291,12 @@ class Replicaset:
             feed.close()
 
     def _took(self, feed: Feed, chunk: Chunk) -> None:
-        feed.queue.add(chunk)
+        ahead = feed.queue.add(chunk, time.time() + self.options.timing.clock_skew)
+        if ahead > feed.ahead + 1.0:  # once, and again as it grows
+            feed.ahead = ahead
+            logger.warning(
+                "%s: %s stamps rows %.1f seconds in the future", self.options.name, feed.link.name, ahead
+            )
         self.progress.received += int(chunk.lsns.size)
         self._flush()
 
