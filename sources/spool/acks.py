@@ -82,6 +82,15 @@ def write_ack(spool: Path, reader: str, vclock: Mapping[int, int]) -> None:
     force_directory(folder)
 
 
+def renew_ack(spool: Path, reader: str) -> bool:
+    """Tell that a reader is there, and has passed what it has; False where it has said nothing yet."""
+    try:
+        os.utime(spool / FOLDER / f"{reader}.json")
+    except FileNotFoundError:
+        return False
+    return True
+
+
 def _write_durably(path: Path, data: bytes) -> None:
     file = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o640)
     try:
