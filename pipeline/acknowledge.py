@@ -5,8 +5,8 @@ vclock at which the file begins in which that batch *began*, as far as it is set
 same batch again, another member begins at that file, a lost checkpoint at what is settled. So an idle stream keeps the
 files of its last batch.
 
-Neither Spark nor delta-rs forces to the disk what it commits, and a file that every reader has passed is removed: so the
-file system of a local warehouse is forced before a spool is told of more. An object store is durable by itself.
+Neither Spark nor delta-rs forces to the disk what it commits, and a file that every reader has passed is removed: so
+the file system of a local warehouse is forced before a spool is told of more. An object store is durable by itself.
 
 An acknowledgement that cannot be written is a warning: no row waits for it. Not here: removing anything.
 """

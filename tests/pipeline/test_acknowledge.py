@@ -13,6 +13,7 @@ from config.deployment import Config, Source
 from pipeline import acknowledge as acknowledge_module
 from pipeline.acknowledge import Acknowledger, passed, reader_of
 from pipeline.state import Replicaset, State
+from sources.spool import acks
 from sources.spool.acks import read_acks
 from sources.spool.spool import Spool
 from sources.xlog.follow import Follower
@@ -98,7 +99,7 @@ def test_the_tables_are_on_the_disk_before_a_file_may_go(
     """Delta's commits are not forced to the disk: what they hold is in the spool's files until they are."""
     acknowledge, done = made(tmp_path), list[str]()
     (tmp_path / "w").mkdir()
-    real = acknowledge_module.write_ack
+    real = acks.write_ack
 
     def write(spool: Path, reader: str, vclock: dict[int, int]) -> None:
         done.append("acknowledged")

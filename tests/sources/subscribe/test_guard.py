@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import errno
+import os
 import random
 from collections.abc import Callable, Coroutine
 from dataclasses import replace
@@ -19,7 +21,10 @@ from sources.subscribe.backoff import Backoff
 from sources.subscribe.daemon import follow
 from sources.subscribe.replicaset import Replicaset
 from sources.subscribe.status import status_of
+from tests.live.mesh import mesh
+from tests.live.spools import read_spool, tuples_of
 from tests.sources.subscribe.following import QUICK, options
+from tests.sources.subscribe.test_following import write
 
 A1 = "a0000001-0000-4000-8000-000000000001"
 TIMING = replace(QUICK, answer=0.5, reconnect=0.01, longest=0.05)
@@ -141,6 +146,39 @@ def test_a_mistake_of_the_program_stops_one_replicaset_alone(
         assert good.restarts == 0
 
     run([bad, good], test)
+
+
+@pytest.mark.live
+@pytest.mark.parametrize("call", ["fsync", "write"])
+def test_a_failing_disk_loses_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, call: str) -> None:
+    """Each sixth call of one kind fails: the replicaset begins again, and fetches again what was cut off."""
+    spool, calls = tmp_path / "spool", [0]
+    real = getattr(os, call)
+
+    def failing(file: int, *arguments: Any) -> Any:
+        if str(Path(f"/proc/self/fd/{file}").readlink()).startswith(f"{spool}/0"):
+            calls[0] += 1
+            if calls[0] % 6 == 0:
+                raise OSError(errno.EIO, "Input/output error")
+        return real(file, *arguments)
+
+    with mesh(tmp_path, 1) as masters:
+        how = options(spool, f"unix/:{masters[1].socket}", timing=replace(TIMING, acknowledge=0.02))
+        followed = Replicaset(how)
+        monkeypatch.setattr(os, call, failing)
+
+        async def test() -> None:
+            for number in range(20):
+                write(masters, 1, 20 * number, 20)
+                reached = masters.vclock(1)
+                await until(lambda reached=reached: followed.spool.vclock == reached)  # type: ignore[misc]
+            assert followed.restarts > 0
+            await until(lambda: followed.spool.durable == masters.vclock(1))
+
+        run([followed], test)
+        monkeypatch.undo()
+        _, faults, tuples = read_spool(masters[1], spool)
+        assert (faults, tuples) == ([], tuples_of(masters[1]))
 
 
 def test_waits_grow_are_bounded_and_differ(monkeypatch: pytest.MonkeyPatch) -> None:
