@@ -68,10 +68,10 @@ class RelayLimits(Part):
 
     """
 
-    connections: int = Field(256, gt=0)
-    per_address: int = Field(64, gt=0)
-    strangers: int = Field(64, gt=0)
-    subscribers: int = Field(64, gt=0)
+    connections: int = Field(default=256, gt=0)
+    per_address: int = Field(default=64, gt=0)
+    strangers: int = Field(default=64, gt=0)
+    subscribers: int = Field(default=64, gt=0)
 
     def limits(self) -> Limits:
         """Return it as the relay takes it."""
