@@ -20,6 +20,9 @@ from sources.spool.acks import read_acks, write_ack
 from sources.spool.spool import Spool, SpoolOptions
 from sources.spool.state import read_state
 from sources.xlog import reader
+from sources.xlog.batch import segments_between
+from sources.xlog.follow import Follower
+from sources.xlog.options import parse_options
 from sources.xlog.writer import Fsync
 from tests.sources.spool.disk import Disk, Fault, Stop, fresh
 from tests.sources.spool.test_spool import UUID, names, read_all, rows
@@ -257,3 +260,29 @@ def test_a_snapshot_replaces_one_of_the_same_state_only_when_it_is_whole(tmp_pat
         writer.abandon()
     with Spool(tmp_path) as spool:
         assert spool.vclock == {1: 5}
+
+
+def test_a_reader_of_what_was_cut_off_reads_that_log_again(tmp_path: Path) -> None:
+    """Its offset is behind the log's end now: the rows come again in the next log, and it must not stop there."""
+    directory = tmp_path / "spool"
+    sources = f'[{{"name": "a", "path": "{directory}"}}]'
+    with Spool(directory, SpoolOptions(compress=False)) as spool:
+        spool.instance_uuid, spool.replicaset_uuid = UUID, REPLICASET
+        spool.begin({})
+        spool.append(rows(1, 1, 10), {1: 10})
+        point = spool.sync_point()
+        assert point is not None
+        point.force()
+        spool.synced(point)
+        spool.append(rows(1, 11, 10), {1: 20})
+        follower = Follower(parse_options({"sources": sources, "gaps": "report", "start": "history"}))
+        read = follower.latest(follower.latest({}))
+        spool.failed(OSError(errno.EIO, "Input/output error"))
+        for again in (follower, Follower(follower.options)):
+            found = again.latest(read)[REPLICASET]
+            assert (found.file, found.position, found.restart) == ("00000000000000000000.xlog", 0, True)
+        spool.append(rows(1, 11, 20), {1: 30})
+        begun = follower.latest(read)
+        end = follower.latest(begun)
+        assert end[REPLICASET].file == "00000000000000000010.xlog"
+        assert [one.file for one in segments_between(follower, begun, end)] == names(directory)
