@@ -7,13 +7,19 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from pydantic import model_validator
+from pydantic import Field, model_validator
 
 from config.address import Port, Server, TlsFiles
 from config.values import Label, Location, Part, mistake
 from sources.iproto.address import Password, parse_address
-from sources.relay.options import RelayOptions
+from sources.relay.options import Limits, RelayOptions
 from sources.xlog.block import BLOCK_LIMIT
+
+
+def _is_local(listen: str) -> bool:
+    """Return whether only processes of this machine reach an address."""
+    address = parse_address(listen)[1]
+    return address.path is not None or address.host in ("localhost", "127.0.0.1", "::1")
 
 
 class User(Part):
@@ -49,6 +55,30 @@ class ServedSpool(Part):
     listen: Server
 
 
+class RelayLimits(Part):
+    """What strangers may take of a relay.
+
+    Parameters
+    ----------
+    connections, per_address : int
+        At a time: in all, and from one address.
+    strangers : int
+        At a time without having authenticated: of more, those that came first are closed.
+    subscribers : int
+        Instance uuids that are remembered, each of which may hold up the removal of files for `keep.forget`.
+
+    """
+
+    connections: int = Field(default=256, gt=0)
+    per_address: int = Field(default=64, gt=0)
+    strangers: int = Field(default=64, gt=0)
+    subscribers: int = Field(default=64, gt=0)
+
+    def limits(self) -> Limits:
+        """Return it as the relay takes it."""
+        return Limits(**self.model_dump())
+
+
 class Relay(Part):
     """The relay.
 
@@ -59,7 +89,10 @@ class Relay(Part):
     guest : bool
         Whether who does not authenticate may subscribe.
     tls : TlsFiles or None
-        `cert_file` and `key_file` that are shown to subscribers.
+        `cert_file` and `key_file` that are shown to subscribers; with `ca_file` each must show one of its own.
+    without_tls : bool
+        Whether passwords may be proved over TCP without TLS: who listens there can guess them as fast as he computes.
+    limits : RelayLimits
     status : str or None
         Where `/metrics` and `/status` are served.
 
@@ -69,6 +102,8 @@ class Relay(Part):
     users: tuple[User, ...] = ()
     guest: bool = False
     tls: TlsFiles | None = None
+    without_tls: bool = False
+    limits: RelayLimits = RelayLimits()
     status: Port | None = None
 
     @model_validator(mode="after")
@@ -77,6 +112,11 @@ class Relay(Part):
             raise mistake("names no spool; allowed: a list of one or more", "spools")
         if not self.users and not self.guest:
             raise mistake("nobody may subscribe; allowed: one user or more, or guest: true", "users")
+        for number, each in enumerate(self.spools):
+            if self.users and self.tls is None and not self.without_tls and not _is_local(each.listen):
+                what = "would have passwords proved (chap-sha1) over a network without TLS"
+                allowed = "allowed: tls, a local address, or without_tls: true"
+                raise mistake(f"{each.listen!r} {what}; {allowed}", "spools", number, "listen")
         return self
 
     def options(self, max_block_bytes: int = BLOCK_LIMIT) -> list[RelayOptions]:
@@ -88,6 +128,7 @@ class Relay(Part):
                 *(each.name, Path(each.spool), parse_address(each.listen)[1], users),
                 guest=self.guest,
                 tls=tls,
+                limits=self.limits.limits(),
                 max_block_bytes=max_block_bytes,
             )
             for each in self.spools

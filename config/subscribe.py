@@ -135,7 +135,7 @@ class Subscribe(Part):
     fsync : str
         `close`, `block`, `never`.
     keep : KeepFiles
-    answer, poll, reconnect, patience, clock_skew : str
+    answer, poll, reconnect, reconnect_longest, patience, clock_skew : str
         See `sources.subscribe.options.Timing`.
 
     """
@@ -152,6 +152,7 @@ class Subscribe(Part):
     answer: Interval = "4 seconds"
     poll: Interval = "200 milliseconds"
     reconnect: Interval = "1 second"
+    reconnect_longest: Interval = "30 seconds"
     patience: Interval = "10 seconds"
     clock_skew: Interval = "500 milliseconds"
 
@@ -182,6 +183,7 @@ class Subscribe(Part):
             answer=seconds(self.answer),
             poll=seconds(self.poll),
             reconnect=seconds(self.reconnect),
+            longest=seconds(self.reconnect_longest),
             patience=seconds(self.patience),
             clock_skew=seconds(self.clock_skew),
         )

@@ -1,4 +1,4 @@
-"""What the daemons have in common: messages on stderr, and running until SIGTERM or Ctrl-C.
+"""What the daemons have in common: private files, messages on stderr, and running until SIGTERM or Ctrl-C.
 
 Not here: what they do.
 """
@@ -7,9 +7,15 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import os
 import signal
 import sys
 from collections.abc import Sequence
+
+
+def keep_private() -> None:
+    """Let files and folders that are made from now on be this user's alone: they hold whole rows."""
+    os.umask(0o077)
 
 
 def log_to_stderr(*, verbose: bool) -> None:

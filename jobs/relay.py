@@ -17,7 +17,7 @@ from config.address import port_of
 from config.deployment import load_live
 from config.live import Live
 from jobs.cli import Stopped, parser, run
-from jobs.daemon import log_to_stderr, stopped
+from jobs.daemon import keep_private, log_to_stderr, stopped
 from jobs.status import status_page
 from schemas.errors import ConfigurationError
 from sources.relay.server import Relay
@@ -29,6 +29,7 @@ def relay(config: Live, options: argparse.Namespace) -> None:
     section = config.relay
     if section is None:
         raise ConfigurationError("the file has no section relay", file=options.config)
+    keep_private()
     log_to_stderr(verbose=options.verbose)
     relays = [Relay(each) for each in section.options(config.max_block_bytes)]
     for each in section.options():

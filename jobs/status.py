@@ -25,6 +25,9 @@ class _Server(ThreadingMixIn, WSGIServer):
 
 
 class _Quiet(WSGIRequestHandler):
+    timeout = 5.0
+    """Seconds without a byte after which a request is dropped: each has a thread."""
+
     def log_message(self, format: str, *args: Any) -> None:
         """Say nothing of requests."""
 

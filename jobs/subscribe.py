@@ -16,7 +16,7 @@ from config.address import port_of
 from config.deployment import load_live
 from config.live import Live
 from jobs.cli import Stopped, parser, run
-from jobs.daemon import log_to_stderr, stopped
+from jobs.daemon import keep_private, log_to_stderr, stopped
 from jobs.spool_start import starts
 from jobs.status import status_page
 from schemas.errors import ConfigurationError
@@ -31,6 +31,7 @@ def subscribe(config: Live, options: argparse.Namespace) -> None:
     section = config.subscribe
     if section is None:
         raise ConfigurationError("the file has no section subscribe", file=options.config)
+    keep_private()
     log_to_stderr(verbose=options.verbose)
     followed = section.options(accept_rewind=options.accept_rewind, max_block_bytes=config.max_block_bytes)
     replicasets = [Replicaset(*each) for each in zip(followed, starts(section), strict=True)]

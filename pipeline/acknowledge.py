@@ -5,25 +5,48 @@ vclock at which the file begins in which that batch *began*, as far as it is set
 same batch again, another member begins at that file, a lost checkpoint at what is settled. So an idle stream keeps the
 files of its last batch.
 
+Neither Spark nor delta-rs forces to the disk what it commits, and a file that every reader has passed is removed: so
+the file system of a local warehouse is forced before a spool is told of more. An object store is durable by itself.
+
 An acknowledgement that cannot be written is a warning: no row waits for it. Not here: removing anything.
 """
 
 from __future__ import annotations
 
+import ctypes
 import logging
+import os
 import zlib
 from pathlib import Path
 
 from config.deployment import Config, Source
 from pipeline.state import Replicaset, State
 from schemas.errors import AggregatorError
-from sources.spool.acks import is_spool, write_ack
+from sources.spool.acks import is_spool, renew_ack, write_ack
 from sources.xlog.follow import Follower
 from sources.xlog.identity import identity_of
 from sources.xlog.offset import Offset
 from sources.xlog.vclock import Vclock
 
 log = logging.getLogger(__name__)
+
+
+def force_file_system(path: Path) -> None:
+    """Force to the disk whatever was written to the file system that a path is on.
+
+    Raises
+    ------
+    OSError
+        The path is missing, or something could not be written.
+
+    """
+    file = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        if ctypes.CDLL(None, use_errno=True).syncfs(file) != 0:
+            code = ctypes.get_errno()
+            raise OSError(code, os.strerror(code), str(path))
+    finally:
+        os.close(file)
 
 
 def reader_of(config: Config) -> str:
@@ -69,6 +92,9 @@ class Acknowledger:
         self._sources = [source for source in config.sources if "://" not in source.path]
         self._follower = follower
         self._uuids: dict[str, str] = {}
+        warehouse = config.warehouse.removeprefix("file://")
+        self._warehouse = None if "://" in warehouse else Path(warehouse)
+        self._acknowledged: dict[str, dict[int, int]] = {}
 
     def __call__(self, began: Offset, state: State) -> None:
         """Acknowledge to all spools.
@@ -87,9 +113,17 @@ class Acknowledger:
                 uuid = self._replicaset(source) if is_spool(spool) else ""
                 if uuid in began and uuid in state.replicasets:
                     vclock = passed(began[uuid].vclock, state.replicasets[uuid], source)
-                    write_ack(spool, self._reader, vclock)
+                    self._acknowledge(source.name, spool, vclock)
             except (OSError, AggregatorError) as error:
                 log.warning("source %s: %s was not acknowledged: %s", source.name, spool, error)
+
+    def _acknowledge(self, name: str, spool: Path, vclock: dict[int, int]) -> None:
+        if self._acknowledged.get(name) == vclock and renew_ack(spool, self._reader):
+            return
+        if self._warehouse is not None and self._warehouse.exists():
+            force_file_system(self._warehouse)
+        write_ack(spool, self._reader, vclock)
+        self._acknowledged[name] = vclock
 
     def _replicaset(self, source: Source) -> str:
         if source.name not in self._uuids:

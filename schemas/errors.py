@@ -177,6 +177,10 @@ class SpoolError(AggregatorError):
     """A spool cannot be used as it is. Fields: `spool`, `file`."""
 
 
+class SpoolBrokenError(SpoolError):
+    """Writing failed so that the end of a spool's log is uncertain: nothing is written before it is cut back."""
+
+
 class SpoolFullError(SpoolError):
     """There is no room for what was received; nothing of it is lost, the server has it still."""
 

@@ -7,13 +7,17 @@ A password is never part of an address: it comes from the environment or a file.
 
 from __future__ import annotations
 
+import logging
 import os
 import re
 import ssl
+import stat
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from schemas.errors import ConfigurationError
+
+logger = logging.getLogger(__name__)
 
 _TCP = re.compile(r"(?:\[(?P<six>[^\]]+)\]|(?P<host>[^:/@\s]+)):(?P<port>\d{1,5})")
 _UNIX = re.compile(r"unix/:(?P<path>/.+)")
@@ -84,24 +88,46 @@ class Password:
     def read(self) -> str:
         """Return the password; empty where none is named.
 
+        A file that others may change is refused; one that others may read is a warning, once.
+
         Raises
         ------
         ConfigurationError
-            The variable is not set, or the file cannot be read.
+            The variable or the file is missing, or empty.
 
         """
         if self.env is not None:
             if self.env not in os.environ:
                 raise ConfigurationError(f"the environment has no variable {self.env}", advice="set it")
-            return os.environ[self.env]
+            return _not_empty(os.environ[self.env], variable=self.env)
         if self.file is None:
             return ""
         try:
-            return Path(self.file).read_text(encoding="utf-8").partition("\n")[0]
-        except OSError as error:
+            with Path(self.file).open(encoding="utf-8") as file:
+                _check_rights(self.file, os.fstat(file.fileno()).st_mode)
+                return _not_empty(file.readline().removesuffix("\n"), file=self.file)
+        except (OSError, UnicodeDecodeError) as error:
+            reason = getattr(error, "strerror", None) or "it is not UTF-8"
             raise ConfigurationError(
-                f"the password's file cannot be read: {error.strerror}", file=self.file
+                f"the password's file cannot be read: {reason}", file=self.file
             ) from error
+
+
+def _not_empty(password: str, **where: str) -> str:
+    if not password:
+        raise ConfigurationError("the password is empty", advice="set one: anybody could guess it", **where)
+    return password
+
+
+_warned: set[str] = set()
+
+
+def _check_rights(path: str, mode: int) -> None:
+    if mode & (stat.S_IWGRP | stat.S_IWOTH):
+        raise ConfigurationError("others may change the password's file", file=path, advice="chmod 600")
+    if mode & (stat.S_IRGRP | stat.S_IROTH) and path not in _warned:
+        _warned.add(path)
+        logger.warning("%s: others may read this password: chmod 600", path)
 
 
 @dataclass(frozen=True)

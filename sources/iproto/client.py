@@ -79,9 +79,9 @@ class Connection:
     async def replicaset_uuid(self) -> str:
         """Return the uuid of the server's replicaset, from `_schema`."""
         for key in ("replicaset_uuid", "cluster"):  # 3.x, before
-            tuples = await self.select(SystemSpace.SCHEMA, (key,))
-            if tuples:
-                return str(tuples[0][1])
+            uuid = messages.replicaset_of(await self.select(SystemSpace.SCHEMA, (key,)))
+            if uuid is not None:
+                return uuid
         raise PeerError("the server belongs to no replicaset yet", peer=self.peer.name)
 
     async def cluster(self) -> dict[int, str]:
@@ -100,6 +100,8 @@ class Connection:
     async def subscribe(self, subscription: messages.Subscription, sink: Sink) -> Packet:
         """Begin SUBSCRIBE; its rows go to the sink until the connection ends."""
         self._check_version()
+        if subscription.cluster_crc32 is not None:
+            self.wire.allow_cluster_info()
         return await self.request(Command.SUBSCRIBE, subscription.body(), sink)
 
     async def is_relay(self) -> bool:

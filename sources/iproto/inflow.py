@@ -269,6 +269,7 @@ _REASONS = {
     kernel.BAD_HEADER: "a packet's header is not one of an xrow",
     kernel.BAD_ID: "a row has no replica id of 1..31 or no lsn",
     kernel.BAD_ROW: "a snapshot has a row that is no INSERT",
+    kernel.BAD_BODY: "a packet is not exactly one row that a log can hold",
 }
 
 

@@ -28,6 +28,10 @@ BALLOT_IS_RO_SINCE: Version = (2, 7, 3)
 
 REPLICA_IDS = range(1, VCLOCK_MAX)
 
+_LSN_END = 1 << 63
+_SHOWN = 500
+"""Signs of a peer's text in a message."""
+
 LSN_BEYOND = 1 << 60
 """As a component of a start vclock: no row of this id is wanted, whatever the server has."""
 
@@ -160,13 +164,57 @@ def vclock_in(packet: Packet, key: int = MessageKey.VCLOCK) -> dict[int, int]:
 
 
 def read_vclock(value: object) -> dict[int, int]:
-    """Return a decoded vclock without component 0."""
+    """Return a decoded vclock without component 0.
+
+    Raises
+    ------
+    ProtocolError
+        It is none, or its signature has more than 63 bits: Tarantool's own limit, and a file's name.
+    """
     if not isinstance(value, Mapping) or not all(
-        isinstance(id_, int) and isinstance(lsn, int) and 0 <= id_ < VCLOCK_MAX and lsn >= 0
+        type(id_) is int and type(lsn) is int and 0 <= id_ < VCLOCK_MAX and 0 <= lsn < _LSN_END
         for id_, lsn in value.items()
     ):
-        raise ProtocolError(f"not a vclock: {value!r}")
+        raise ProtocolError(f"not a vclock: {shown(value)}")
+    if sum(value.values()) >= _LSN_END:
+        raise ProtocolError(f"not a vclock, its sum is too large: {shown(value)}")
     return {id_: lsn for id_, lsn in value.items() if id_ != 0}
+
+
+def read_uuid(value: object) -> str:
+    """Return a uuid in its canonical text.
+
+    Raises
+    ------
+    ProtocolError
+        It is none. What is no uuid never goes into the header of a file, where a line break would begin a new line.
+    """
+    try:
+        if isinstance(value, str):
+            return str(UUID(value))
+    except ValueError:
+        pass
+    raise ProtocolError(f"not a uuid: {shown(value)}")
+
+
+def shown(value: object) -> str:
+    """Return what a peer sent as messages show it: in one line of bounded length."""
+    text = value if isinstance(value, str) else repr(value)
+    line = "".join(sign if sign.isprintable() else "\N{REPLACEMENT CHARACTER}" for sign in text[:_SHOWN])
+    return line if len(text) <= _SHOWN else f"{line}…"
+
+
+def read_id(value: object) -> int:
+    """Return a replica id of 1..31.
+
+    Raises
+    ------
+    ProtocolError
+        It is none.
+    """
+    if type(value) is not int or value not in REPLICA_IDS:
+        raise ProtocolError(f"not a replica id: {shown(value)}")
+    return value
 
 
 def ballot_of(packet: Packet, version: Version) -> Ballot:
@@ -202,15 +250,45 @@ def cluster_info_of(packets: Sequence[Packet]) -> dict[int, str] | None:
     if not packets:
         return None
     length = packets[0].body.get(MessageKey.CLUSTER_LENGTH)
-    pairs = [(p.body.get(MessageKey.REPLICA_ID), p.body.get(MessageKey.INSTANCE_UUID)) for p in packets]
     if length == 0:
         return None
-    cluster = {id_: uuid for id_, uuid in pairs if isinstance(id_, int) and isinstance(uuid, str)}
+    cluster = cluster_of(
+        [p.body.get(MessageKey.REPLICA_ID), p.body.get(MessageKey.INSTANCE_UUID)] for p in packets
+    )
     if len(cluster) != length:
-        raise ProtocolError(f"{len(cluster)} instances where {length} were announced")
+        raise ProtocolError(f"{len(cluster)} instances where {shown(length)} were announced")
     return cluster
 
 
 def cluster_of(tuples: Iterable[Any]) -> dict[int, str]:
-    """Return {replica id: instance uuid} of tuples of `_cluster`."""
-    return {int(row[0]): str(UUID(row[1])) for row in tuples}
+    """Return {replica id: instance uuid} of tuples of `_cluster`.
+
+    Raises
+    ------
+    ProtocolError
+        A tuple has no replica id or no uuid, or one of the ids comes twice.
+    """
+    cluster: dict[int, str] = {}
+    for row in tuples:
+        if not isinstance(row, list) or len(row) < 2:
+            raise ProtocolError(f"not a tuple of _cluster: {shown(row)}")
+        id_ = read_id(row[0])
+        if id_ in cluster:
+            raise ProtocolError(f"replica id {id_} comes twice")
+        cluster[id_] = read_uuid(row[1])
+    return cluster
+
+
+def replicaset_of(tuples: Sequence[Any]) -> str | None:
+    """Return the uuid in a tuple of `_schema`, by whose key it was asked for; None where there is no tuple.
+
+    Raises
+    ------
+    ProtocolError
+        The tuple has no uuid.
+    """
+    if not tuples:
+        return None
+    if not isinstance(tuples[0], list) or len(tuples[0]) < 2:
+        raise ProtocolError(f"not a tuple of _schema: {shown(tuples[0])}")
+    return read_uuid(tuples[0][1])

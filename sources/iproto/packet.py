@@ -20,6 +20,9 @@ from schemas.iproto import TYPE_ERROR, HeaderKey
 PACKET_LIMIT = 1 << 30
 """The longest packet that is accepted, in bytes."""
 
+ANSWER_LIMIT = 1 << 20
+"""The longest packet that is no row, in bytes: as nested lists it takes 75 times as much memory."""
+
 _LENGTHS = {0xCC: 1, 0xCD: 2, 0xCE: 4, 0xCF: 8}
 
 
@@ -38,31 +41,47 @@ class Packet:
         return self.type & ~TYPE_ERROR if self.type & TYPE_ERROR else None
 
 
-def frame_at(data: bytes | memoryview, begin: int, end: int) -> tuple[int, int] | None:
+def frame_at(
+    data: bytes | memoryview, begin: int, end: int, limit: int = PACKET_LIMIT
+) -> tuple[int, int] | None:
     """Return (begin, end) of the packet behind the length at `begin`, or None where it is not whole yet.
 
     Raises
     ------
     ProtocolError
-        No length stands there, or one beyond `PACKET_LIMIT`.
+        No length stands there, or one beyond the limit.
 
     """
     if begin >= end:
         return None
-    head = data[begin]
+    length = data[begin]
+    size = length_size(length)
     at = begin + 1
-    length = head
-    if head >= 0x80:
-        size = _LENGTHS.get(head)
-        if size is None:
-            raise ProtocolError(f"no packet's length begins with byte {head:#04x}")
+    if size:
         if at + size > end:
             return None
         length = int.from_bytes(data[at : at + size], "big")
         at += size
-    if not 0 < length <= PACKET_LIMIT:
-        raise ProtocolError(f"a packet of {length} bytes; the limit is {PACKET_LIMIT}")
+    if not 0 < length <= limit:
+        raise ProtocolError(f"a packet of {length} bytes; the limit is {limit}")
     return (at, at + length) if at + length <= end else None
+
+
+def length_size(head: int) -> int:
+    """Return how many bytes of a length follow its first byte; 0 where that is the length itself.
+
+    Raises
+    ------
+    ProtocolError
+        No length begins with this byte.
+
+    """
+    if head < 0x80:
+        return 0
+    size = _LENGTHS.get(head)
+    if size is None:
+        raise ProtocolError(f"no packet's length begins with byte {head:#04x}")
+    return size
 
 
 def decode_packet(data: bytes | memoryview) -> Packet:
@@ -80,8 +99,8 @@ def decode_packet(data: bytes | memoryview) -> Packet:
     unpacker.feed(data)
     try:
         header: Any = unpacker.unpack()
-        body: Any = next(unpacker, {})
-    except (msgpack.UnpackException, ValueError, TypeError) as error:
+        body: Any = unpacker.unpack() if unpacker.tell() < len(data) else {}
+    except (msgpack.UnpackException, ValueError, TypeError, OverflowError, RecursionError) as error:
         raise ProtocolError(f"a packet is not MessagePack: {error}") from None
     if not isinstance(header, dict) or not isinstance(body, dict) or unpacker.tell() != len(data):
         raise ProtocolError("a packet is not a header map and a body map")

@@ -15,6 +15,7 @@ from schemas.errors import (
     ServerError,
 )
 from schemas.iproto import MessageKey
+from sources.iproto.messages import shown
 from sources.iproto.packet import Packet
 
 ACCESS_DENIED, NO_USER, PASSWORD = 42, 45, 47
@@ -47,7 +48,7 @@ def error_of(packet: Packet, peer: str) -> IprotoError:
     """Return the error that an error packet stands for."""
     code = packet.error_code or 0
     message = packet.body.get(MessageKey.ERROR_24, "no message")
-    text = message if isinstance(message, str) else repr(message)
+    text = shown(message)
     if code == XLOG_GAP or _GAP_TEXT in text:
         return GapError(f"the server no longer has the logs: {text}", peer=peer, code=code)
     kind, advice = _KNOWN.get(code, (ServerError, None))

@@ -15,11 +15,12 @@ from typing import Any
 
 import numpy as np
 
-from schemas.errors import AggregatorError, ConnectionLostError
+from schemas.errors import AggregatorError, ConnectionLostError, ProtocolError
 from schemas.iproto import Command
 from sources.iproto.greeting import GREETING_SIZE, Greeting, parse_greeting
 from sources.iproto.inflow import Sink
-from sources.iproto.packet import Packet, decode_packet, frame_at
+from sources.iproto.messages import REPLICA_IDS
+from sources.iproto.packet import ANSWER_LIMIT, Packet, decode_packet, frame_at
 from sources.iproto.refusals import error_of
 
 BUFFER_BYTES = 1 << 19
@@ -49,6 +50,7 @@ class Wire(asyncio.BufferedProtocol):
         self._buffer = np.empty(BUFFER_BYTES, np.uint8)
         self._begin = self._end = 0
         self._transport: asyncio.Transport | None = None
+        self._info_room = 0
         self._is_lazy = False
         self._alarm: asyncio.TimerHandle | None = None
         for future in (self.greeting, self.lost):
@@ -67,6 +69,10 @@ class Wire(asyncio.BufferedProtocol):
         future.add_done_callback(_looked_at)
         self._waiting.append((future, sink))
         return future
+
+    def allow_cluster_info(self) -> None:
+        """Take a relay's cluster information before the next answer: it was asked for."""
+        self._info_room = len(REPLICA_IDS)
 
     @property
     def end_of_stream(self) -> asyncio.Future[Packet]:
@@ -153,7 +159,7 @@ class Wire(asyncio.BufferedProtocol):
 
     def _take_packet(self) -> bool:
         data = self._buffer.data
-        frame = frame_at(data, self._begin, self._end)
+        frame = frame_at(data, self._begin, self._end, ANSWER_LIMIT)
         if frame is None:
             self._make_room(2 * (self._end - self._begin))
             return False
@@ -161,14 +167,18 @@ class Wire(asyncio.BufferedProtocol):
         self._begin = frame[1]
         error = None if packet.error_code is None else error_of(packet, self.peer)
         if packet.type == Command.CLUSTER_INFO:
+            if self._info_room == 0:
+                raise ProtocolError("cluster information that was not asked for", peer=self.peer)
+            self._info_room -= 1
             self.cluster_info.append(packet)
             return True
+        self._info_room = 0
         if self._sink is not None and self._done is not None:
             future, self._sink, sink = self._done, None, None
         elif self._waiting:
             future, sink = self._waiting.pop(0)
         else:
-            raise error or ConnectionLostError("the server sent what was not asked for", peer=self.peer)
+            raise error or ProtocolError("the server sent what was not asked for", peer=self.peer)
         if future.done():
             return True
         if error is not None:

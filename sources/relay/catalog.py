@@ -5,17 +5,18 @@ Kept up to date by reading what was appended since the last question. Not here: 
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
-from uuid import UUID
 
 import msgpack
 import numpy as np
 import pyarrow.fs
 
-from schemas.errors import SpoolError
+from schemas.errors import ProtocolError, SpoolError
 from schemas.iproto import VCLOCK_MAX, SystemSpace
+from sources.iproto.messages import read_id, read_uuid
 from sources.spool import state as spool_state
 from sources.spool.state import SpoolFile
 from sources.xlog import reader
@@ -27,6 +28,9 @@ from sources.xlog.vclock import joined, shared
 _FILES = pyarrow.fs.LocalFileSystem()
 _SPACES = frozenset({int(SystemSpace.SCHEMA), int(SystemSpace.CLUSTER)})
 _KEYS = ("cluster", "replicaset_uuid")
+_ODD = (ProtocolError, IndexError, TypeError, ValueError, msgpack.UnpackException)
+
+logger = logging.getLogger(__name__)
 
 
 class Catalog:
@@ -114,7 +118,10 @@ class Catalog:
         )
         for batch in batches:
             for row in batch.select(["type", "space_id", "tuple", "key"]).to_pylist():
-                self._take(row)
+                try:
+                    self._take(row)
+                except _ODD as error:  # it is left out: what can be read is served all the same
+                    logger.warning("%s: a row of space %s is odd: %s", file.path, row["space_id"], error)
         if file.path.suffix == ".snap":
             self.vclock = joined(self.vclock, shared(file.meta.vclock))
 
@@ -122,11 +129,11 @@ class Catalog:
         fields = _unpacked(row["tuple"])
         if row["space_id"] == SystemSpace.SCHEMA:
             if fields and fields[0] in _KEYS:
-                self.replicaset_uuid = str(UUID(fields[1]))
+                self.replicaset_uuid = read_uuid(fields[1])
         elif row["type"] in ("INSERT", "REPLACE") and fields:
-            self.cluster[int(fields[0])] = str(UUID(fields[1]))
+            self.cluster[read_id(fields[0])] = read_uuid(fields[1])
         elif row["type"] == "DELETE":
-            self.cluster.pop(int(_unpacked(row["key"])[0]), None)
+            self.cluster.pop(read_id(_unpacked(row["key"])[0]), None)
 
 
 def _unpacked(packed: bytes | None) -> list[Any]:

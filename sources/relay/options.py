@@ -14,6 +14,36 @@ RELAY_VERSION = 1
 
 
 @dataclass(frozen=True)
+class Limits:
+    """What strangers may take of a relay.
+
+    Parameters
+    ----------
+    connections, per_address : int
+        At a time: in all, and from one address.
+    strangers : int
+        At a time without having authenticated: of more, those that came first are closed.
+    authenticate : float
+        Seconds in which a connection must have authenticated, with TLS's handshake.
+    guesses : int
+        Wrong passwords after which a connection is closed.
+    delay : float
+        Seconds between two guesses from one address.
+    subscribers : int
+        Instance uuids that have an acknowledgement; each may hold up the removal of files for `keep.forget`.
+
+    """
+
+    connections: int = 256
+    per_address: int = 64
+    strangers: int = 64
+    authenticate: float = 10.0
+    guesses: int = 3
+    delay: float = 1.0
+    subscribers: int = 64
+
+
+@dataclass(frozen=True)
 class RelayOptions:
     """One spool that is served.
 
@@ -33,8 +63,9 @@ class RelayOptions:
     max_block_bytes : int
         The longest block of the spool that is read: a transaction is in one block.
     heartbeat, poll, silence : float
-        Seconds between two heartbeats, between two looks at the spool, without an acknowledgement before
-        a subscriber is dropped.
+        Seconds between two heartbeats, between two looks at the spool, without an acknowledgement, a request or
+        a byte that is read before who is connected is dropped.
+    limits : Limits
 
     """
 
@@ -48,3 +79,4 @@ class RelayOptions:
     heartbeat: float = 1.0
     poll: float = 0.02
     silence: float = 20.0
+    limits: Limits = field(default_factory=Limits)

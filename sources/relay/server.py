@@ -7,17 +7,22 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import errno
 import logging
 import os
 import secrets
+import socket
 import ssl
+import stat
 
 from schemas.errors import AggregatorError, ConfigurationError
+from sources.iproto.address import Address
 from sources.iproto.greeting import SALT_SIZE, Greeting, format_greeting
+from sources.relay.admission import Admission, Entry
 from sources.relay.catalog import Catalog
 from sources.relay.options import RelayOptions
 from sources.relay.session import Session
-from sources.spool.acks import write_ack
+from sources.spool.acks import SUBSCRIBER, write_ack
 
 logger = logging.getLogger(__name__)
 
@@ -25,6 +30,11 @@ VERSION = (2, 6, 0)
 """What the greeting says: the protocol that is spoken."""
 
 ACK_SECONDS = 1.0
+ACCEPT_SECONDS = 0.5
+"""Between two attempts to take a connection, where the process has no descriptors left."""
+CLOSE_SECONDS = 2.0
+BACKLOG, READ_BYTES = 128, 1 << 16
+_NO_DESCRIPTORS = {errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM}
 
 
 class Relay:
@@ -42,7 +52,12 @@ class Relay:
         self.sessions: set[Session] = set()
         self.error: AggregatorError | None = None
         self.port = 0
+        self.is_listening = False
+        self.admission = Admission(options.limits)
+        self.ack_error: str | None = None
+        """Why acknowledgements are not written."""
         self._acked: dict[str, dict[int, int]] = {}
+        self._is_exhausted = False
 
     async def run(self) -> None:
         """Serve until cancelled.
@@ -56,17 +71,21 @@ class Relay:
         self._refresh()
         address, context = self.options.listen, self._tls()
         try:
-            if address.path is not None:
-                server = await asyncio.start_unix_server(self._serve, address.path, ssl=context)
-            else:
-                server = await asyncio.start_server(self._serve, address.host, address.port, ssl=context)
-                self.port = server.sockets[0].getsockname()[1]
+            listeners = await _listening(address)
         except OSError as error:
             raise ConfigurationError(f"the relay cannot listen on {address}: {error}") from error
+        self.is_listening = True
+        if address.path is None:
+            self.port = listeners[0].getsockname()[1]
         try:
-            async with server:
-                await asyncio.gather(self._keep_fresh(), self._tell_acks())
+            async with asyncio.TaskGroup() as tasks:
+                tasks.create_task(self._keep_fresh())
+                tasks.create_task(self._tell_acks())
+                for listener in listeners:
+                    tasks.create_task(self._accept(listener, context, tasks))
         finally:
+            for listener in listeners:
+                listener.close()
             if address.path is not None:
                 with contextlib.suppress(OSError):
                     os.unlink(address.path)  # noqa: PTH108
@@ -78,6 +97,9 @@ class Relay:
         try:
             context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
             context.load_cert_chain(tls.cert_file or "", tls.key_file)
+            if tls.ca_file is not None:
+                context.load_verify_locations(tls.ca_file)
+                context.verify_mode = ssl.CERT_REQUIRED
         except (OSError, ssl.SSLError) as error:
             raise ConfigurationError(f"the TLS files cannot be used: {error}", file=tls.cert_file) from error
         return context
@@ -101,15 +123,59 @@ class Relay:
         """Write what subscribers acknowledged to where the daemon looks before it removes files."""
         while True:
             await asyncio.sleep(ACK_SECONDS)
-            for session in self.sessions:
+            for session in list(self.sessions):
                 uuid = session.subscriber
                 if uuid is not None and session.acked and self._acked.get(uuid) != session.acked:
-                    self._acked[uuid] = dict(session.acked)
-                    write_ack(self.options.directory, f"relay-{uuid}", session.acked)
+                    await self._tell_ack(uuid, dict(session.acked))
+            gone = self._acked.keys() - {session.subscriber for session in self.sessions}
+            for uuid in gone:
+                del self._acked[uuid]
 
-    async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    async def _tell_ack(self, uuid: str, acked: dict[int, int]) -> None:
+        """Write one acknowledgement; where that fails, files stay, and it is tried again."""
+        try:
+            await asyncio.to_thread(write_ack, self.options.directory, f"{SUBSCRIBER}{uuid}", acked)
+        except OSError as error:
+            if str(error) != self.ack_error:
+                logger.error("%s: an acknowledgement cannot be written: %s", self.options.name, error)
+            self.ack_error = str(error)
+        else:
+            self._acked[uuid], self.ack_error = acked, None
+
+    async def _accept(
+        self, listener: socket.socket, context: ssl.SSLContext | None, tasks: asyncio.TaskGroup
+    ) -> None:
+        """Take connections until cancelled; where there are no descriptors, wait before the next one."""
+        loop = asyncio.get_running_loop()
+        while True:
+            try:
+                sock, address = await loop.sock_accept(listener)
+            except OSError as error:
+                if error.errno in _NO_DESCRIPTORS and not self._is_exhausted:
+                    logger.error("%s: no connection can be taken: %s", self.options.name, error)
+                self._is_exhausted = error.errno in _NO_DESCRIPTORS
+                await asyncio.sleep(ACCEPT_SECONDS)
+                continue
+            self._is_exhausted = False
+            host = str(address[0]) if isinstance(address, tuple) else ""
+            entry = self.admission.enter(host, lambda sock=sock: _cut(sock))  # type: ignore[misc]
+            if entry is None:
+                sock.close()
+                continue
+            tasks.create_task(self._serve(sock, entry, context))
+
+    async def _serve(self, sock: socket.socket, entry: Entry, context: ssl.SSLContext | None) -> None:
+        """Serve one connection to its end, whatever ends it."""
+        try:
+            reader, writer = await self._opened(sock, context)
+        except (OSError, TimeoutError) as error:
+            logger.info("no connection: %s", error)
+            self.admission.leave(entry)
+            sock.close()
+            return
+        entry.close = writer.transport.abort
         salt = secrets.token_bytes(SALT_SIZE)
-        session = Session(self.options, self.catalog, salt, reader, writer)
+        session = Session(self.options, self.catalog, self.admission, entry, salt, reader, writer)
         self.sessions.add(session)
         try:
             uuid = self.catalog.instance_uuid or "00000000-0000-0000-0000-000000000000"
@@ -117,6 +183,56 @@ class Relay:
             await session.run()
         except (AggregatorError, OSError) as error:
             logger.info("%s: %s", session.peer, error)
+        except Exception:  # a mistake of ours stops this connection alone
+            logger.exception("%s: closed", session.peer)
         finally:
             self.sessions.discard(session)
+            self.admission.leave(entry)
             writer.close()
+            # What was written last may still go out; who does not read it does not keep the connection.
+            asyncio.get_running_loop().call_later(CLOSE_SECONDS, writer.transport.abort)
+
+    async def _opened(
+        self, sock: socket.socket, context: ssl.SSLContext | None
+    ) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
+        loop = asyncio.get_running_loop()
+        reader = asyncio.StreamReader(READ_BYTES, loop)
+        protocol = asyncio.StreamReaderProtocol(reader, loop=loop)
+        seconds = None if context is None else self.options.limits.authenticate
+        transport, _ = await loop.connect_accepted_socket(
+            lambda: protocol, sock, ssl=context, ssl_handshake_timeout=seconds
+        )
+        return reader, asyncio.StreamWriter(transport, protocol, reader, loop)
+
+
+def _cut(sock: socket.socket) -> None:
+    """End a connection whose handshake is under way."""
+    with contextlib.suppress(OSError):
+        sock.shutdown(socket.SHUT_RDWR)
+
+
+async def _listening(address: Address) -> list[socket.socket]:
+    """Return the sockets that listen on an address, one for each of a host's."""
+    if address.path is not None:
+        with contextlib.suppress(FileNotFoundError):
+            if stat.S_ISSOCK(os.stat(address.path).st_mode):  # noqa: PTH116
+                os.unlink(address.path)  # noqa: PTH108
+        listener = socket.socket(socket.AF_UNIX)
+        listener.setblocking(False)
+        listener.bind(address.path)
+        listener.listen(BACKLOG)
+        return [listener]
+    loop, listeners = asyncio.get_running_loop(), []
+    found = await loop.getaddrinfo(
+        address.host, address.port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
+    )
+    for family, kind, number, _, where in dict.fromkeys(found):
+        listener = socket.socket(family, kind, number)
+        listener.setblocking(False)
+        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        if family == socket.AF_INET6:
+            listener.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 1)
+        listener.bind(where)
+        listener.listen(BACKLOG)
+        listeners.append(listener)
+    return listeners

@@ -5,6 +5,9 @@ FETCH_SNAPSHOT, SUBSCRIBE; and to a daemon that says so, the extensions of docs/
 uuids that is filtered here, and the exchange of cluster information. Everything else is refused with the error that
 2.6.0 gives. Nobody is registered, nothing is written.
 
+Who is not known yet may send packets of 4 KiB and has some seconds to authenticate; passwords are looked at one at a
+time an address. Who does not read what is sent, or is silent, is dropped.
+
 Not here: the listening socket, the spool's catalog being kept fresh (`server`).
 """
 
@@ -15,23 +18,28 @@ import logging
 import time
 from collections.abc import Mapping
 from typing import Any
-from uuid import UUID
 
 from schemas.cluster_checksum import checksum
-from schemas.errors import AggregatorError, GapError, ProtocolError
+from schemas.errors import AggregatorError, ConnectionLostError, GapError, ProtocolError
 from schemas.iproto import TYPE_ERROR, VCLOCK_MAX, BallotKey, Command, HeaderKey, MessageKey, SystemSpace
-from sources.iproto.greeting import is_scramble_of
-from sources.iproto.messages import read_vclock
-from sources.iproto.packet import Packet, decode_packet, encode_packet, frame_at
+from sources.iproto.greeting import SCRAMBLE_SIZE, is_scramble_of
+from sources.iproto.messages import read_uuid, read_vclock, shown
+from sources.iproto.packet import Packet, decode_packet, encode_packet, length_size
+from sources.relay.admission import Admission, Entry
 from sources.relay.catalog import Catalog
 from sources.relay.options import RELAY_VERSION, RelayOptions
 from sources.relay.outflow import Framer, LogFrames, everything, snapshot_frames
+from sources.spool.acks import subscribers
 from sources.spool.spool import ServerVersions
 from sources.xlog.arrays import Ints
 
 logger = logging.getLogger(__name__)
 
 ACCESS_DENIED, PASSWORD, UNKNOWN_REQUEST, LOADING, GAP, INVALID = 42, 47, 48, 116, 32, 20
+TIMED_OUT = 115
+STRANGER_LIMIT, REQUEST_LIMIT = 1 << 12, 1 << 16
+"""Bytes of a packet before and after authentication; as nested lists they take 75 times as much memory."""
+METHOD = "chap-sha1"
 GUEST = "guest"
 
 
@@ -43,12 +51,14 @@ class RefusalError(Exception):
     code : int
         Tarantool's.
     message : str
+    is_last : bool
+        Whether the connection is closed after it.
 
     """
 
-    def __init__(self, code: int, message: str) -> None:
+    def __init__(self, code: int, message: str, *, is_last: bool = False) -> None:
         super().__init__(message)
-        self.code, self.message = code, message
+        self.code, self.message, self.is_last = code, message, is_last
 
 
 class Session:
@@ -59,6 +69,10 @@ class Session:
     options : RelayOptions
     catalog : Catalog
         Of the spool.
+    admission : Admission
+        Of the relay.
+    entry : Entry
+        The connection's place in it.
     salt : bytes
         Of the greeting that was sent.
     reader, writer
@@ -70,11 +84,14 @@ class Session:
         self,
         options: RelayOptions,
         catalog: Catalog,
+        admission: Admission,
+        entry: Entry,
         salt: bytes,
         reader: asyncio.StreamReader,
         writer: asyncio.StreamWriter,
     ) -> None:
         self.peer = str(writer.get_extra_info("peername") or "a unix socket")
+        self._admission, self._entry = admission, entry
         self.subscriber: str | None = None
         """Uuid, once it has subscribed."""
         self.acked: dict[int, int] = {}
@@ -83,13 +100,17 @@ class Session:
         self._options, self._catalog, self._salt = options, catalog, salt
         self._reader, self._writer = reader, writer
         self._user = GUEST
-        self._data = b""
-        self._heard = time.monotonic()
+        self._guesses = 0
+        self._heard = self._began = time.monotonic()
+
+    @property
+    def _is_known(self) -> bool:
+        return self._user != GUEST or self._options.guest
 
     async def run(self) -> None:
         """Answer until the connection ends."""
         while True:
-            packet = await self._packet()
+            packet = await self._request()
             if packet is None:
                 return
             try:
@@ -97,25 +118,44 @@ class Session:
             except RefusalError as refusal:
                 logger.info("%s: %s", self.peer, refusal)
                 await self._refuse(packet.sync, refusal)
-                if packet.type == Command.SUBSCRIBE:
+                if refusal.is_last:
                     return
+            if packet.type == Command.SUBSCRIBE:
+                return
+
+    async def _request(self) -> Packet | None:
+        """Return the next packet of who is not subscribed yet; None where the connection ends, or it takes too long."""
+        seconds = self._options.silence
+        if not self._is_known:
+            seconds = self._began + self._options.limits.authenticate - time.monotonic()
+        try:
+            async with asyncio.timeout(max(0.0, seconds)):
+                return await self._packet()
+        except TimeoutError:
+            logger.info("%s: closed, it asked for nothing in time", self.peer)
+            return None
 
     async def _packet(self) -> Packet | None:
-        while (frame := frame_at(self._data, 0, len(self._data))) is None:
-            data = await self._reader.read(1 << 16)
-            if not data:
-                return None
-            self._data += data
-        packet = decode_packet(self._data[frame[0] : frame[1]])
-        self._data = self._data[frame[1] :]
-        return packet
+        """Read one packet, whose length is looked at before its bytes are kept."""
+        limit = REQUEST_LIMIT if self._is_known else STRANGER_LIMIT
+        try:
+            head = await self._reader.readexactly(1)
+            size = length_size(head[0])
+            length = head[0]
+            if size:
+                length = int.from_bytes(await self._reader.readexactly(size), "big")
+            if not 0 < length <= limit:
+                raise ProtocolError(f"a packet of {length} bytes; the limit is {limit}")
+            return decode_packet(await self._reader.readexactly(length))
+        except asyncio.IncompleteReadError:
+            return None
 
     async def _answer(self, packet: Packet) -> None:
         match packet.type:
             case Command.PING:
                 await self._send(encode_packet(0, packet.sync, {}))
             case Command.AUTH:
-                self._authenticate(packet)
+                await self._authenticate(packet)
                 await self._send(encode_packet(0, packet.sync, {}))
             case Command.VOTE:
                 await self._send(encode_packet(0, packet.sync, {MessageKey.BALLOT: self._ballot()}))
@@ -136,21 +176,25 @@ class Session:
                 self._check_rights()
                 await self._subscribe(packet)
             case _:
-                raise RefusalError(UNKNOWN_REQUEST, f"Unknown request type {packet.type}")
+                raise RefusalError(UNKNOWN_REQUEST, f"Unknown request type {shown(packet.type)}")
 
-    def _authenticate(self, packet: Packet) -> None:
-        user = packet.body.get(MessageKey.USER_NAME)
-        proof = packet.body.get(MessageKey.TUPLE)
-        password = self._options.users.get(user) if isinstance(user, str) else None
-        given = proof[1] if isinstance(proof, list) and len(proof) == 2 and proof[0] == "chap-sha1" else ""
-        raw = given.encode("utf-8", "surrogateescape") if isinstance(given, str) else bytes(given)
+    async def _authenticate(self, packet: Packet) -> None:
+        user, raw = _proof(packet)
+        address, limits = self._entry.address, self._options.limits
+        wait = self._admission.wait_before_guess(address, time.monotonic())
+        if wait > limits.authenticate:
+            raise RefusalError(PASSWORD, "too many passwords from this address", is_last=True)
+        await asyncio.sleep(wait)
+        password = self._options.users.get(user)
         # One answer for a wrong name and a wrong password; the comparison is made in both cases.
-        if (
-            not is_scramble_of(raw, "" if password is None else password.read(), self._salt)
-            or password is None
-        ):
-            raise RefusalError(PASSWORD, "Incorrect password supplied for user or no such user")
-        self._user = str(user)
+        is_right = is_scramble_of(raw, "" if password is None else password.read(), self._salt)
+        if not is_right or password is None:
+            self._guesses += 1
+            self._admission.wrong_passwords += 1
+            reason = "Incorrect password supplied for user or no such user"
+            raise RefusalError(PASSWORD, reason, is_last=self._guesses >= limits.guesses)
+        self._admission.right(address)
+        self._user, self._entry.is_stranger = user, False
 
     def _check_rights(self) -> None:
         if self._user == GUEST and not self._options.guest:
@@ -167,14 +211,17 @@ class Session:
         }
 
     def _select(self, body: Mapping[int, Any]) -> list[Any]:
-        space, key = body.get(MessageKey.SPACE_ID), body.get(MessageKey.KEY)
+        space, key = body.get(MessageKey.SPACE_ID), body.get(MessageKey.KEY) or []
+        if not isinstance(key, list):
+            raise RefusalError(INVALID, "Invalid MsgPack - request body")
         rows: list[list[Any]] = []
         if space == SystemSpace.CLUSTER:
             rows = [[id_, uuid] for id_, uuid in sorted(self._catalog.cluster.items())]
         elif space == SystemSpace.SCHEMA:
             rows = [["cluster", self._catalog.replicaset_uuid]]
         else:
-            raise RefusalError(ACCESS_DENIED, f"Read access to space '{space}' is denied: this is a relay")
+            name = shown(space)
+            raise RefusalError(ACCESS_DENIED, f"Read access to space '{name}' is denied: this is a relay")
         return [row for row in rows if not key or row[0] == key[0]]
 
     async def _send_snapshot(self, packet: Packet) -> None:
@@ -193,11 +240,18 @@ class Session:
         body = packet.body
         try:
             vclock = read_vclock(body.get(MessageKey.VCLOCK))
-            self.subscriber = str(UUID(body[MessageKey.INSTANCE_UUID]))
-        except (ProtocolError, KeyError, ValueError, AttributeError, TypeError) as error:
+            subscriber = read_uuid(body.get(MessageKey.INSTANCE_UUID))
+            _check_filters(body)
+        except ProtocolError as error:
             raise RefusalError(INVALID, f"Invalid MsgPack - request body: {error}") from None
         if not body.get(MessageKey.REPLICA_ANON):
             raise RefusalError(UNKNOWN_REQUEST, "only anonymous replicas are served: set replication_anon")
+        known = subscribers(self._options.directory)
+        if subscriber not in known and len(known) >= self._options.limits.subscribers:
+            raise RefusalError(
+                ACCESS_DENIED, f"{len(known)} subscribers are remembered: use a uuid of theirs"
+            )
+        self.subscriber, self._entry.is_stranger = subscriber, False
         if MessageKey.CLUSTER_CRC32 in body:
             await self._exchange(packet.sync, body[MessageKey.CLUSTER_CRC32])
         framer = Framer(packet.sync, vclock, self._filter(body, everything()))
@@ -214,6 +268,7 @@ class Session:
             await self._send_rows(packet, framer, logs, acks)
         finally:
             acks.cancel()
+            await asyncio.gather(acks, return_exceptions=True)
             logs.close()
 
     async def _send_rows(
@@ -231,7 +286,7 @@ class Session:
                 raise RefusalError(GAP, gap.reason) from None
             now = time.monotonic()
             if now - self._heard > self._options.silence:
-                raise RefusalError(115, "timed out")
+                raise RefusalError(TIMED_OUT, "timed out")
             if now - beat >= self._options.heartbeat and is_idle:
                 beat = now
                 await self._send(encode_packet(0, packet.sync, None, {HeaderKey.TIMESTAMP: time.time()}))
@@ -256,8 +311,6 @@ class Session:
             wanted[:] = before
             wanted[known] = 1
         for id_ in body.get(MessageKey.ID_FILTER) or ():
-            if not isinstance(id_, int) or not 0 <= id_ < VCLOCK_MAX:
-                raise RefusalError(INVALID, "Invalid MsgPack - request body")
             wanted[id_] = 0
         return wanted
 
@@ -279,9 +332,37 @@ class Session:
         await self._send(encode_packet(TYPE_ERROR | refusal.code, sync, body))
 
     async def _send(self, data: bytes) -> None:
+        """Send; who reads less than the buffer's size in the time of a silence is dropped."""
         self.sent += len(data)
         self._writer.write(data)
-        await self._writer.drain()
+        try:
+            async with asyncio.timeout(self._options.silence):
+                await self._writer.drain()
+        except TimeoutError:
+            self._writer.transport.abort()
+            raise ConnectionLostError(
+                f"does not read: closed after {self._options.silence:g} seconds"
+            ) from None
+
+
+def _proof(packet: Packet) -> tuple[str, bytes]:
+    """Return the user and the scramble of an AUTH."""
+    user, proof = packet.body.get(MessageKey.USER_NAME), packet.body.get(MessageKey.TUPLE)
+    if isinstance(user, str) and isinstance(proof, list) and len(proof) == 2 and proof[0] == METHOD:
+        given = proof[1]
+        if isinstance(given, str):
+            given = given.encode("utf-8", "surrogateescape")
+        if isinstance(given, bytes) and len(given) == SCRAMBLE_SIZE:
+            return user, given
+    raise RefusalError(INVALID, f"Invalid MsgPack - request body: {METHOD} alone is known", is_last=True)
+
+
+def _check_filters(body: Mapping[int, Any]) -> None:
+    origins, ids = body.get(MessageKey.ORIGINS) or [], body.get(MessageKey.ID_FILTER) or []
+    if not isinstance(origins, list) or not all(isinstance(uuid, str) for uuid in origins):
+        raise ProtocolError("the origins are no uuids")
+    if not isinstance(ids, list) or not all(type(i) is int and 0 <= i < VCLOCK_MAX for i in ids):
+        raise ProtocolError("the filter is no replica ids")
 
 
 def _packed(versions: ServerVersions) -> list[Any]:

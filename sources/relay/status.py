@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from prometheus_client.core import GaugeMetricFamily, Metric
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 
 from sources.relay.server import Relay
 from sources.xlog.vclock import distance
@@ -20,6 +20,10 @@ def status_of(relay: Relay) -> dict[str, Any]:
         "name": relay.options.name,
         "listen": str(relay.options.listen),
         "error": None if relay.error is None else str(relay.error),
+        "connections": relay.admission.count,
+        "refused_connections": relay.admission.refused,
+        "wrong_passwords": relay.admission.wrong_passwords,
+        "acknowledgement_error": relay.ack_error,
         "vclock": {str(i): lsn for i, lsn in sorted(relay.catalog.vclock.items())},
         "subscribers": [
             {
@@ -53,10 +57,21 @@ class Metrics:
         lag = GaugeMetricFamily(
             "relay_lag_rows", "Rows that a subscriber has not acknowledged", labels=["spool", "instance"]
         )
-        failed = GaugeMetricFamily("relay_failed", "Whether the spool cannot be read", labels=["spool"])
+        failed = GaugeMetricFamily(
+            "relay_failed", "Whether the spool cannot be read or acknowledged", labels=["spool"]
+        )
+        connections = GaugeMetricFamily("relay_connections", "Connections", labels=["spool"])
+        refused = CounterMetricFamily(
+            "relay_refused_connections", "Connections closed as too many", labels=["spool"]
+        )
+        wrong = CounterMetricFamily("relay_wrong_passwords", "Passwords that were wrong", labels=["spool"])
         for status in [status_of(relay) for relay in self._relays]:
+            connections.add_metric([status["name"]], status["connections"])
+            refused.add_metric([status["name"]], status["refused_connections"])
+            wrong.add_metric([status["name"]], status["wrong_passwords"])
             count.add_metric([status["name"]], len(status["subscribers"]))
-            failed.add_metric([status["name"]], status["error"] is not None)
+            is_failed = status["error"] is not None or status["acknowledgement_error"] is not None
+            failed.add_metric([status["name"]], is_failed)
             for subscriber in status["subscribers"]:
                 lag.add_metric([status["name"], subscriber["instance"]], subscriber["lag_rows"])
-        yield from (count, lag, failed)
+        yield from (count, lag, failed, connections, refused, wrong)

@@ -8,6 +8,7 @@ a warehouse after an epoch, the relay for each of its subscribers. Nobody reads 
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import re
@@ -15,10 +16,16 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from schemas.errors import SpoolError
+from schemas.errors import AggregatorError
+from sources.spool.keep import Keep
 from sources.xlog.vclock import vclock_of
+from sources.xlog.writer import force_directory
 
 FOLDER = "acks"
+SUBSCRIBER = "relay-"
+"""How the readers' names begin that a relay acknowledges for."""
+ACK_LIMIT = 1 << 14
+"""Bytes of an acknowledgement: 31 ids and lsns take a tenth of it."""
 LOCK = "lock"
 """The file that the daemon locks; Tarantool's own directories have none."""
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,80}")
@@ -34,12 +41,15 @@ class Ack:
     vclock : mapping
     modified : float
         When it said so last, seconds since 1970 UTC.
+    error : str or None
+        Why the file is none of an acknowledgement; its vclock is empty then: nothing is passed.
 
     """
 
     reader: str
     vclock: Mapping[int, int]
     modified: float
+    error: str | None = None
 
 
 def is_spool(directory: Path) -> bool:
@@ -48,7 +58,7 @@ def is_spool(directory: Path) -> bool:
 
 
 def write_ack(spool: Path, reader: str, vclock: Mapping[int, int]) -> None:
-    """Tell that a reader has passed a vclock.
+    """Tell that a reader has passed a vclock; on the disk when this returns.
 
     Raises
     ------
@@ -61,28 +71,78 @@ def write_ack(spool: Path, reader: str, vclock: Mapping[int, int]) -> None:
     folder = spool / FOLDER
     folder.mkdir(exist_ok=True)
     made = folder / f".{reader}.{os.getpid()}"
-    made.write_text(json.dumps({"vclock": {str(i): n for i, n in sorted(vclock.items()) if i}}) + "\n")
-    made.rename(folder / f"{reader}.json")
+    text = json.dumps({"vclock": {str(i): n for i, n in sorted(vclock.items()) if i}}) + "\n"
+    try:
+        _write_durably(made, text.encode())
+        made.rename(folder / f"{reader}.json")
+    except OSError:
+        with contextlib.suppress(OSError):
+            made.unlink(missing_ok=True)
+        raise
+    force_directory(folder)
+
+
+def renew_ack(spool: Path, reader: str) -> bool:
+    """Tell that a reader is there, and has passed what it has; False where it has said nothing yet."""
+    try:
+        os.utime(spool / FOLDER / f"{reader}.json")
+    except FileNotFoundError:
+        return False
+    return True
+
+
+def _write_durably(path: Path, data: bytes) -> None:
+    file = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o640)
+    try:
+        rest = memoryview(data)
+        while rest:
+            rest = rest[os.write(file, rest) :]
+        os.fsync(file)
+    finally:
+        os.close(file)
 
 
 def read_acks(spool: Path) -> dict[str, Ack]:
-    """Return what readers have passed, by name.
-
-    Raises
-    ------
-    SpoolError
-        A file is not one of these.
-
-    """
+    """Return what readers have passed, by name; a file that is no acknowledgement has an `error`."""
     acks = {}
     for path in sorted((spool / FOLDER).glob("[!.]*.json")):
         try:
-            vclock = vclock_of(json.loads(path.read_text())["vclock"])
-            acks[path.stem] = Ack(path.stem, vclock, path.stat().st_mtime)
+            modified = path.stat().st_mtime
+            acks[path.stem] = _read(path, modified)
         except FileNotFoundError:
             continue
-        except (ValueError, KeyError, TypeError) as error:
-            raise SpoolError(
-                f"not an acknowledgement: {error}", file=str(path), advice="remove it, if its reader is gone"
-            ) from error
+        except OSError as error:
+            acks[path.stem] = Ack(path.stem, {}, modified, str(error))
     return acks
+
+
+def remove_expired(spool: Path, keep: Keep, now: float) -> dict[str, Ack]:
+    """Return what readers have passed, and remove what a relay's subscribers said that are gone.
+
+    Each subscriber has a uuid and so a file of its own: without this they would grow in number for ever.
+    """
+    acks = read_acks(spool)
+    gone = {
+        name
+        for name, ack in acks.items()
+        if name.startswith(SUBSCRIBER) and name not in keep.readers and now - ack.modified >= keep.forget
+    }
+    for name in gone:
+        (spool / FOLDER / f"{name}.json").unlink(missing_ok=True)
+    return {name: ack for name, ack in acks.items() if name not in gone}
+
+
+def subscribers(spool: Path) -> set[str]:
+    """Return the uuids of a relay's subscribers that have an acknowledgement."""
+    return {path.stem.removeprefix(SUBSCRIBER) for path in (spool / FOLDER).glob(f"{SUBSCRIBER}*.json")}
+
+
+def _read(path: Path, modified: float) -> Ack:
+    try:
+        with path.open("rb") as file:
+            text = file.read(ACK_LIMIT + 1)
+        if len(text) > ACK_LIMIT:
+            raise ValueError(f"more than {ACK_LIMIT} bytes")
+        return Ack(path.stem, vclock_of(json.loads(text)["vclock"]), modified)
+    except (ValueError, KeyError, TypeError, RecursionError, AttributeError, AggregatorError) as error:
+        return Ack(path.stem, {}, modified, f"not an acknowledgement: {type(error).__name__}: {error}")

@@ -1,8 +1,10 @@
 """Writes a spool: snapshots, logs with rotation, each row once, nothing behind a hole.
 
 A log is named by the vclock that its rows go on from; a closed one ends with Tarantool's end marker. What is
-appended is in the file, in whole blocks, when `append` returns; how soon it is on the disk is `fsync`. Where there is
-no room, rows are kept in memory and written by `retry`; whoever feeds the spool stops until then.
+appended is in the file, in whole blocks, when `append` returns; how soon it is on the disk is `fsync`, and `durable`
+says how far that is sure. Where there is no room, rows are kept in memory and written by `retry`; whoever feeds the
+spool stops until then. After any other failure nothing is written behind what may be lost: the log is cut back to what
+is durable and ended there, the next one begins at that vclock, and rows above it must be fetched again.
 
 One process writes a spool: it holds a lock on the file `lock` in it. Local directories only.
 Not here: what the files tell after a kill (`state`), removing them (`removal`).
@@ -10,7 +12,7 @@ Not here: what the files tell after a kill (`state`), removing them (`removal`).
 
 from __future__ import annotations
 
-import errno
+import contextlib
 import fcntl
 import logging
 import os
@@ -18,12 +20,12 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from schemas.errors import SpoolError, SpoolFullError
+from schemas.errors import SpoolBrokenError, SpoolError, SpoolFullError
 from sources.spool import state as spool_state
 from sources.spool.acks import LOCK
 from sources.spool.state import SpoolState, Tail, file_name
 from sources.xlog.arrays import Bytes
-from sources.xlog.block import BLOCK_LIMIT, beyond_limit
+from sources.xlog.block import BLOCK_LIMIT, EOF_MARKER, beyond_limit
 from sources.xlog.meta import (
     PEER_VERSIONS_KEY,
     REPLICASET_KEY,
@@ -32,11 +34,9 @@ from sources.xlog.meta import (
     peer_versions,
 )
 from sources.xlog.vclock import distance, joined, not_beyond, shared
-from sources.xlog.writer import Fsync, XlogWriter
+from sources.xlog.writer import NO_ROOM, Fsync, XlogWriter, force_directory
 
 logger = logging.getLogger(__name__)
-
-_NO_ROOM = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}
 
 
 @dataclass(frozen=True)
@@ -48,8 +48,8 @@ class SpoolOptions:
     rotate_bytes : int
         A log that has grown to this is closed.
     fsync : Fsync
-        `BLOCK`: what was appended survives a power failure. `CLOSE`: closed files do. What is lost is fetched
-        again, as long as the server has it.
+        `BLOCK`: what was appended survives a power failure. `CLOSE`: closed files do, and what `sync_point` has
+        forced. `NEVER`: nothing surely does. What is lost is fetched again, as long as the server has it.
     compress : bool or None
         None: blocks above 2 KiB, as Tarantool does.
     max_block_bytes : int
@@ -90,6 +90,37 @@ class ServerVersions:
         return {"Version": self.version, **peers}
 
 
+@dataclass(frozen=True)
+class SyncPoint:
+    """What is written and not surely on the disk yet.
+
+    Parameters
+    ----------
+    path : Path
+        The log.
+    position : int
+        Its bytes.
+    vclock : mapping
+        What they hold, with all before.
+    repairs : int
+        How often the spool had been cut back.
+
+    """
+
+    path: Path
+    position: int
+    vclock: Mapping[int, int]
+    repairs: int
+
+    def force(self) -> None:
+        """Force it to the disk; may run in another thread. It opens the file, so that no other fsync hides an error."""
+        file = os.open(self.path, os.O_RDONLY | os.O_CLOEXEC)
+        try:
+            os.fsync(file)
+        finally:
+            os.close(file)
+
+
 class Spool:
     """A spool that is being written; a context manager that locks it and closes its log cleanly.
 
@@ -115,21 +146,29 @@ class Spool:
         """Written into the headers, so that logs alone tell whose they are."""
         self.vclock: dict[int, int] | None = None
         """What is in the files; None: nothing yet."""
+        self.durable: dict[int, int] | None = None
+        """What of it survives a power failure, as far as `fsync` asks for that; only this may be acknowledged."""
         self._instance_uuid: str | None = None
         self._lock = -1
         self._writer: XlogWriter | None = None
         self._tail: Tail | None = None
         self._has_hole = False
         self._unwritten: list[tuple[Bytes, dict[int, int], ServerVersions]] = []
+        self._uncertain: tuple[Path, int] | None = None
+        """A log that must be cut back, and to how many bytes, before anything is written or read."""
+        self._repairs = 0
 
     def __enter__(self) -> Spool:
-        self.directory.mkdir(parents=True, exist_ok=True)
+        spool_state.check_own(self.directory)
+        self.directory.mkdir(mode=0o750, parents=True, exist_ok=True)
         self._lock = _locked(self.directory / LOCK)
         try:
+            self._unwritten.clear()
+            self._repair()
             spool_state.clean(self.directory)
             self._take(spool_state.read_state(self.directory, self.options.max_block_bytes))
         except BaseException:
-            os.close(self._lock)
+            self._unlock()
             raise
         return self
 
@@ -137,7 +176,19 @@ class Spool:
         try:
             self.close()
         finally:
-            os.close(self._lock)
+            self._unlock()
+
+    def let_go(self) -> None:
+        """Leave the spool at once, as a process that is killed does: nothing is written."""
+        if self._writer is not None:
+            self._writer.abandon()
+            self._writer = None
+        self._unlock()
+
+    def _unlock(self) -> None:
+        lock, self._lock = self._lock, -1
+        if lock >= 0:
+            os.close(lock)
 
     @property
     def instance_uuid(self) -> str | None:
@@ -157,7 +208,7 @@ class Spool:
         """Begin an empty spool at a vclock without a snapshot: rows above it come next."""
         if self.vclock is not None:
             raise SpoolError("the spool is not empty", spool=str(self.directory))
-        self.vclock = shared(vclock)
+        self.vclock = self.durable = shared(vclock)
 
     def append(self, rows: Bytes, vclock: Mapping[int, int]) -> None:
         """Write whole transactions of servers of `self.versions`.
@@ -189,24 +240,50 @@ class Spool:
         ------
         SpoolFullError
             There is still no room.
+        SpoolBrokenError
+            Writing failed: the log is cut back, `vclock` with it, and rows above that must be fetched again.
 
         """
+        self._repair()
         try:
             while self._unwritten:
                 rows, vclock, versions = self._unwritten[0]
                 self._open_log(versions).write_block(rows.tobytes())
                 self.vclock = shared(joined(self.vclock or {}, vclock))
+                if self.options.fsync is not Fsync.CLOSE:
+                    self.durable = self.vclock
                 del self._unwritten[0]
                 self._rotate()
         except OSError as error:
             raise self._failed(error) from error
 
+    def sync_point(self) -> SyncPoint | None:
+        """Return what is to be forced to the disk before it is acknowledged; None: all is there."""
+        writer = self._writer
+        if writer is None or self.durable == self.vclock:
+            return None
+        return SyncPoint(writer.path, writer.position, self.vclock or {}, self._repairs)
+
+    def synced(self, point: SyncPoint) -> None:
+        """Take note that a point was forced to the disk."""
+        writer = self._writer
+        if writer is not None and writer.path == point.path and self._repairs == point.repairs:
+            writer.durable, self.durable = point.position, dict(point.vclock)
+
+    def failed(self, error: OSError) -> SpoolError:
+        """Take note that a point could not be forced to the disk; return what to raise."""
+        if self._writer is not None:
+            self._writer.is_sound = False
+        return self._failed(error)
+
     def snapshot(self, vclock: Mapping[int, int]) -> XlogWriter:
-        """Return the writer of a snapshot; `adopt` it when it is closed."""
-        path = self.directory / file_name(shared(vclock), ".snap")
-        path.unlink(missing_ok=True)  # of the same state: an older generation without any row after it
+        """Return the writer of a snapshot; `adopt` it when it is closed.
+
+        One of the same state, an older generation without any row after it, stays until then.
+        """
+        path, options = self.directory / file_name(shared(vclock), ".snap"), self.options
         meta = self._meta("SNAP", shared(vclock), self.versions)
-        return XlogWriter(path, meta, self.options.fsync, self.options.compress)
+        return XlogWriter(path, meta, options.fsync, options.compress, replace=True)
 
     def adopt(self, vclock: Mapping[int, int]) -> None:
         """Go on from a snapshot that is complete: rows above `vclock` come next, perhaps behind a hole."""
@@ -215,6 +292,7 @@ class Spool:
         if before is not None and not not_beyond(before, self.vclock):
             raise SpoolError(f"a snapshot at {self.vclock} is behind the spool at {before}")
         self._has_hole = before is not None and distance(self.vclock, before) > 0
+        self.durable = self.vclock
 
     def set_aside(self, name: str) -> Path:
         """Move all files into a folder of the spool and begin empty; return the folder."""
@@ -224,8 +302,10 @@ class Spool:
         for suffix in (".xlog", ".snap"):
             for file in spool_state.files_of(self.directory, suffix):
                 file.path.rename(folder / file.path.name)
+        force_directory(folder)
+        force_directory(self.directory)
         self._unwritten.clear()
-        self.vclock, self._tail, self._has_hole = None, None, False
+        self.vclock, self.durable, self._tail, self._has_hole = None, None, None, False
         return folder
 
     def forget(self) -> None:
@@ -234,14 +314,20 @@ class Spool:
 
     def close(self) -> None:
         """Close the log that is being written with its end marker."""
-        writer, self._writer = self._writer, None
+        writer = self._writer
         if writer is None:
             return
         try:
             writer.close()
         except OSError as error:
-            writer.abandon()
             logger.warning("%s: left without its end marker: %s", writer.path, error)
+            if writer.is_sound:
+                self._writer = None
+                writer.abandon()
+            else:
+                self._cut_back()
+            return
+        self._writer, self.durable = None, self.vclock
 
     def _take(self, state: SpoolState) -> None:
         self.vclock = None if state.vclock is None else dict(state.vclock)
@@ -251,6 +337,11 @@ class Spool:
         if tail is not None and not tail.is_closed and not state.has_hole:
             options = self.options
             self._writer = XlogWriter.resume(tail.path, tail.position, options.fsync, options.compress)
+        if self.options.fsync is not Fsync.NEVER:
+            if tail is not None and self._writer is None:
+                SyncPoint(tail.path, tail.position, {}, 0).force()
+            force_directory(self.directory)
+        self.durable = self.vclock
 
     def _open_log(self, versions: ServerVersions) -> XlogWriter:
         if self._writer is not None:
@@ -271,7 +362,8 @@ class Spool:
             self._writer = XlogWriter.resume(path, self._tail.meta.length, options.fsync, options.compress)
         else:
             meta = self._meta("XLOG", vclock, versions, previous)
-            self._writer = XlogWriter(path, meta, options.fsync, options.compress, replaces=is_again)
+            # What stands there can only be a log without rows.
+            self._writer = XlogWriter(path, meta, options.fsync, options.compress, replace=True)
             self._tail = Tail(path, replace(meta, length=self._writer.position), 0, is_closed=False)
         self._has_hole = False
         return self._writer
@@ -292,7 +384,7 @@ class Spool:
         writer = self._writer
         if writer is not None and writer.position >= self.options.rotate_bytes:
             writer.close()
-            self._writer = None
+            self._writer, self.durable = None, self.vclock
 
     def _meta(
         self,
@@ -309,17 +401,63 @@ class Spool:
         return Meta(kind, "0.13", self._instance_uuid, vclock, previous, other)
 
     def _failed(self, error: OSError) -> SpoolError:
-        if error.errno in _NO_ROOM:
+        writer = self._writer
+        if error.errno in NO_ROOM and (writer is None or writer.is_sound):
             return SpoolFullError(
                 f"there is no room: {error.strerror}; rows wait on the server",
                 spool=str(self.directory),
                 advice="free some, or let readers acknowledge what they have",
             )
-        return SpoolError(f"cannot be written: {error}", spool=str(self.directory))
+        self._cut_back()
+        return SpoolBrokenError(
+            f"cannot be written: {error}; rows above {self.vclock} are fetched again",
+            spool=str(self.directory),
+        )
+
+    def _cut_back(self) -> None:
+        """Give up the log that is being written, and all behind what is durable."""
+        self._unwritten.clear()
+        writer, self._writer = self._writer, None
+        if writer is None:
+            return
+        writer.abandon()
+        self._uncertain = writer.path, writer.durable
+        self._repairs += 1
+        self.vclock = self.durable
+        with contextlib.suppress(SpoolBrokenError):  # it is tried again before the next write
+            self._repair()
+
+    def _repair(self) -> None:
+        """End a log at its last durable byte, where writing failed."""
+        if self._uncertain is None:
+            return
+        path, position = self._uncertain
+        try:
+            _end_at(path, position)
+        except FileNotFoundError:
+            pass
+        except OSError as error:
+            raise SpoolBrokenError(f"a log cannot be cut back: {error}", file=str(path)) from error
+        self._uncertain = None
+        if self._tail is not None and self._tail.path == path:
+            self._tail = replace(self._tail, position=position, is_closed=True)
+
+
+def _end_at(path: Path, position: int) -> None:
+    file = os.open(path, os.O_WRONLY | os.O_CLOEXEC)
+    try:
+        os.ftruncate(file, position)
+        os.lseek(file, position, os.SEEK_SET)
+        rest = memoryview(EOF_MARKER)
+        while rest:
+            rest = rest[os.write(file, rest) :]
+        os.fsync(file)
+    finally:
+        os.close(file)
 
 
 def _locked(path: Path) -> int:
-    file = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+    file = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o640)
     try:
         fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except OSError as error:

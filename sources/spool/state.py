@@ -17,7 +17,8 @@ from pathlib import Path
 import numpy as np
 from pyarrow.fs import LocalFileSystem
 
-from schemas.errors import SpoolError, XlogError
+from schemas.errors import SpoolError, XlogError, XlogMetaIncompleteError
+from sources.spool.acks import LOCK
 from sources.xlog import reader
 from sources.xlog.block import BLOCK_LIMIT, EOF_MARKER
 from sources.xlog.meta import REPLICASET_KEY, Meta
@@ -125,11 +126,49 @@ def files_of(directory: Path, suffix: str, known: dict[Path, Meta] | None = None
     return found
 
 
+def check_own(directory: Path) -> None:
+    """Refuse a directory that holds logs and is no spool, before anything in it is touched.
+
+    A spool has a `lock`, or (a copy of one) says in each header whose rows it has; it never has Tarantool's `.vylog`.
+
+    Raises
+    ------
+    SpoolError
+        It is a Tarantool's own directory, as far as its files tell.
+
+    """
+    if not directory.is_dir():
+        return
+    suffixes = {path.name.removesuffix(INPROGRESS).rpartition(".")[2] for path in directory.iterdir()}
+    foreign = "vylog" in suffixes
+    if suffixes & {"xlog", "snap"} and not (directory / LOCK).is_file():
+        try:
+            files = [*files_of(directory, ".snap"), *files_of(directory, ".xlog")]
+            foreign = foreign or not files or any(REPLICASET_KEY not in file.meta.other for file in files)
+        except XlogError:
+            foreign = True
+    if foreign:
+        raise SpoolError(
+            "the directory holds logs that are no spool's: nothing in it was changed",
+            spool=str(directory),
+            advice="name an empty directory; a Tarantool's own is read by the main job as it is",
+        )
+
+
 def clean(directory: Path) -> None:
-    """Remove files that were being made when the daemon was killed."""
+    """Remove files that were being made when the daemon was killed, or the power failed."""
     for path in directory.glob(f"*{INPROGRESS}"):
         logger.warning("%s: removed, it was never finished", path)
         path.unlink()
+    logs = sorted(path for path in directory.glob("*.xlog") if _NAME.match(path.name))
+    try:
+        if logs:
+            reader.read_meta(_FILES, str(logs[-1]))
+    except XlogMetaIncompleteError:
+        logger.warning("%s: removed, it ends inside its header", logs[-1])
+        logs[-1].unlink()
+    except XlogError:  # damage: whoever reads the state says so
+        pass
 
 
 def read_state(directory: Path, limit: int = BLOCK_LIMIT) -> SpoolState:

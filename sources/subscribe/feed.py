@@ -55,7 +55,15 @@ class Feed:
         self.versions = ServerVersions(".".join(map(str, connection.greeting.version)))
         """Of the servers whose rows come: the peer's own, or what a relay says of its spool."""
         self._connection = connection
+        self.ahead = 0.0
+        """By how many seconds rows were stamped later than clocks may differ, as far as it was reported."""
         self._is_held = False
+        self._began = asyncio.get_running_loop().time()
+
+    @property
+    def lasted(self) -> float:
+        """Seconds since its beginning."""
+        return asyncio.get_running_loop().time() - self._began
 
     @property
     def error(self) -> AggregatorError | None:

@@ -18,6 +18,7 @@ from schemas.errors import AggregatorError, ConnectionLostError
 from sources.iproto.address import Peer
 from sources.iproto.client import Connection, connect
 from sources.iproto.messages import Ballot
+from sources.subscribe.backoff import Backoff
 from sources.subscribe.options import Timing
 
 logger = logging.getLogger(__name__)
@@ -61,6 +62,10 @@ class Link:
         self.connects = 0
         self.timing, self._vclock, self._changed = timing, vclock, changed
         self._checksum: int | None = None
+        self._backoff = Backoff(timing.reconnect, timing.longest)
+        self._stream_backoff = Backoff(timing.poll, timing.longest)
+        self._not_before = 0.0
+        """By the loop's clock: until then it does not feed, since its streams have failed."""
 
     @property
     def name(self) -> str:
@@ -79,7 +84,7 @@ class Link:
             finally:
                 if connection is not None:
                     connection.close()
-            await asyncio.sleep(self.timing.reconnect)
+            await asyncio.sleep(self._backoff.seconds())
 
     async def _ask_on(self, connection: Connection) -> None:
         self.is_relay = await connection.is_relay()
@@ -89,7 +94,7 @@ class Link:
         while True:
             moment, had = time.time(), dict(self._vclock())
             ballot = await connection.vote()
-            if not ballot.is_loading:
+            if not ballot.is_loading and asyncio.get_running_loop().time() >= self._not_before:
                 await self._take(ballot, had, connection)
                 self._changed(self, moment)
             await asyncio.sleep(self.timing.poll)
@@ -100,6 +105,7 @@ class Link:
             self.replicaset_uuid = await connection.replicaset_uuid()
             await self._read_cluster(connection)
         self.ballot, self.had, self.error = ballot, had, None
+        self._backoff.reset()
         if known is None:
             logger.info("%s: connected, instance %s", self.name, self.uuid)
 
@@ -109,9 +115,15 @@ class Link:
         if checksum(cluster) != self._checksum:
             self.cluster, self._checksum = cluster, checksum(cluster)
 
-    def lost(self) -> None:
-        """Take note that the peer's stream broke: it is asked anew before it feeds again."""
+    def lost(self, lasted: float = 0.0) -> None:
+        """Take note that the peer's stream broke after some seconds: it feeds again when it was asked anew.
+
+        A peer whose streams break at once is asked later each time: else it would be asked without end.
+        """
         self.ballot = None
+        if lasted > self.timing.answer:
+            self._stream_backoff.reset()
+        self._not_before = asyncio.get_running_loop().time() + self._stream_backoff.seconds()
 
     def _lost(self, error: AggregatorError) -> None:
         was_there = self.ballot is not None

@@ -48,13 +48,19 @@ class Queue:
     _complete: float = NEVER
     _asked: deque[tuple[float, Mapping[int, int]]] = field(default_factory=deque)
 
-    def add(self, chunk: Chunk) -> None:
-        """Take a chunk of the stream."""
-        times = np.maximum.accumulate(np.maximum(chunk.times, self._newest))
+    def add(self, chunk: Chunk, latest: float = float("inf")) -> float:
+        """Take a chunk of the stream; return by how many seconds its newest row is beyond `latest`.
+
+        A row that is stamped later than any clock may be takes part in the merge as of `latest`, since times of a
+        stream never go back: else one row from the future would hold back all that follow, for ever.
+        """
+        ahead = max(0.0, float(chunk.times.max()) - latest)
+        times = np.maximum.accumulate(np.maximum(np.minimum(chunk.times, latest), self._newest))
         self._newest = float(times[-1])
         self.received.update(chunk.vclock)
         self._chunks.append(Chunk(chunk.rows, chunk.ends, times, chunk.replicas, chunk.lsns))
         self.size += chunk.rows.size
+        return ahead
 
     def asked(self, moment: float, vclock: Mapping[int, int]) -> None:
         """Take note that the server, asked at this moment or later, had these rows."""

@@ -31,8 +31,9 @@ class Timing:
         Between two VOTEs.
     acknowledge : float
         Between two acknowledgements; a server closes after 4 x `replication_timeout` without one.
-    reconnect : float
-        Between two attempts to connect.
+    reconnect, longest : float
+        Between two attempts to connect, or to do again what failed: the first wait, and the longest. They grow with
+        each failure in a row.
     patience : float
         Before a state is believed that may pass by itself: a leader that falls behind, an instance that lost rows.
     clock_skew : float
@@ -44,6 +45,7 @@ class Timing:
     poll: float = 0.2
     acknowledge: float = 1.0
     reconnect: float = 1.0
+    longest: float = 30.0
     patience: float = 10.0
     clock_skew: float = 0.5
 

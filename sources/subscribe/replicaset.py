@@ -21,6 +21,7 @@ from schemas.errors import (
     GapError,
     PeerError,
     RewindError,
+    SpoolBrokenError,
     SpoolFullError,
     StreamGapError,
     TransactionLimitError,
@@ -28,6 +29,7 @@ from schemas.errors import (
 from sources.iproto.inflow import Chunk
 from sources.spool.spool import ServerVersions, Spool
 from sources.subscribe import choice
+from sources.subscribe.backoff import Backoff
 from sources.subscribe.bootstrap import fetch_snapshot
 from sources.subscribe.choice import Choice, Decision
 from sources.subscribe.feed import Feed, begin
@@ -62,12 +64,23 @@ class Replicaset:
         """Why nothing is received."""
         self._refused: TransactionLimitError | None = None
         """Why nothing is asked for any more: a transaction that no reader would take comes next."""
+        self.bad_acks: dict[str, str] = {}
+        """Readers whose acknowledgement is none, and why."""
+        self.restarts = 0
+        """How often it began again after a failure."""
+        self._backoff = Backoff(options.timing.poll, options.timing.longest)
         self._start = start
         self._gapped: dict[str, dict[int, int]] = {}
         self._changed = asyncio.Event()
+        self._broken: AggregatorError | None = None
+        """Why the spool cannot be written: it must be entered anew, and rows fetched again."""
 
     async def run(self) -> None:
-        """Follow until cancelled."""
+        """Follow until cancelled; may be called again after a failure."""
+        self.choice, self._gapped = Choice(self.options), {}
+        for link in self.links:
+            link.ballot = None
+        self._broken = None
         with self.spool:
             if self.spool.instance_uuid is None:
                 self.spool.instance_uuid = str(uuid4())
@@ -79,6 +92,7 @@ class Replicaset:
                     for link in self.links:
                         tasks.create_task(link.run())
                     tasks.create_task(self._acknowledge())
+                    tasks.create_task(self._force())
                     tasks.create_task(self._decide())
             finally:
                 self._close(set(self.feeds))
@@ -91,22 +105,42 @@ class Replicaset:
             except TimeoutError:
                 pass
             self._changed.clear()
+            if self._broken is not None:
+                raise self._broken
             try:
                 await self._step()
                 self.error = None
+                self._backoff.reset()
+            except SpoolBrokenError:
+                raise
             except AggregatorError as error:
                 if isinstance(error, TransactionLimitError):
                     self._refused = error
                 if str(error) != str(self.error):
                     logger.error("%s: %s", self.options.name, error)
                 self.error = error
-                await asyncio.sleep(self.options.timing.poll)
+                await asyncio.sleep(self._backoff.seconds())
 
     async def _acknowledge(self) -> None:
         while True:
             for feed in self.feeds.values():
-                feed.acknowledge(self.spool.vclock or {})
+                feed.acknowledge(self.spool.durable or {})
             await asyncio.sleep(self.options.timing.acknowledge)
+
+    async def _force(self) -> None:
+        """Force to the disk what was written, in another thread: only that is acknowledged."""
+        while True:
+            await asyncio.sleep(self.options.timing.acknowledge)
+            point = self.spool.sync_point()
+            if point is None:
+                continue
+            try:
+                await asyncio.to_thread(point.force)
+            except FileNotFoundError:  # set aside meanwhile
+                continue
+            except OSError as error:
+                raise self.spool.failed(error) from error
+            self.spool.synced(point)
 
     def _held(self) -> Mapping[int, int]:
         return self.spool.vclock or {}
@@ -185,7 +219,7 @@ class Replicaset:
                 "%s: stream of %s ended: %s", self.options.name, feed.link.name, error or "silence"
             )
             feed.link.error = error or feed.link.error
-            feed.link.lost()
+            feed.link.lost(feed.lasted)
             self._close({uuid})
 
     async def _bootstrap(self, ready: Mapping[str, Link]) -> None:
@@ -205,7 +239,7 @@ class Replicaset:
             folder = self.spool.set_aside(f"rewound-{time.time_ns()}")
             self.choice = Choice(self.options)
             for link in self.links:  # what they told was held against the old spool
-                link.lost()
+                link.ballot = None
             logger.warning("%s: began anew; the old spool is in %s", self.options.name, folder)
             return True
         ids = ", ".join(
@@ -265,12 +299,19 @@ class Replicaset:
             feed.close()
 
     def _took(self, feed: Feed, chunk: Chunk) -> None:
-        feed.queue.add(chunk)
+        ahead = feed.queue.add(chunk, time.time() + self.options.timing.clock_skew)
+        if ahead > feed.ahead + 1.0:  # once, and again as it grows
+            feed.ahead = ahead
+            logger.warning(
+                "%s: %s stamps rows %.1f seconds in the future", self.options.name, feed.link.name, ahead
+            )
         self.progress.received += int(chunk.lsns.size)
         self._flush()
 
     def _flush(self) -> None:
         """Write what is complete; let streams wait that have too much, or all of them where there is no room."""
+        if self._broken is not None:
+            return
         queues = [feed.queue for feed in self.feeds.values()]
         may_write = self._refused is None and not self.spool.is_full
         if may_write and self.choice.is_covered(self._current()):
@@ -295,6 +336,10 @@ class Replicaset:
         except SpoolFullError as error:
             logger.error("%s: %s", self.options.name, error)
             self.error = error
+        except SpoolBrokenError as error:
+            # Called from a connection too, whose error it is not: `_decide` ends the run.
+            self._broken = error
+            self._changed.set()
 
 
 def versions_of(feeds: Collection[Feed]) -> ServerVersions:

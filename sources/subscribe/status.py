@@ -11,6 +11,7 @@ from typing import Any
 
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 
+from schemas.errors import AggregatorError
 from sources.spool import state as spool_state
 from sources.subscribe.replicaset import Replicaset
 
@@ -24,6 +25,7 @@ def status_of(replicaset: Replicaset) -> dict[str, Any]:
         "feed": str(replicaset.options.feed),
         "error": None if replicaset.error is None else str(replicaset.error),
         "vclock": None if vclock is None else _keys(vclock),
+        "durable": None if replicaset.spool.durable is None else _keys(replicaset.spool.durable),
         "instances": _keys(replicaset.choice.owners),
         "assignment": {
             feed.link.name: "all" if feed.ids is None else sorted(feed.ids)
@@ -44,6 +46,7 @@ def status_of(replicaset: Replicaset) -> dict[str, Any]:
         ],
         "transactions": progress.written,
         "rows_repeated": progress.repeated + sum(feed.rows.repeated for feed in replicaset.feeds.values()),
+        "restarts": replicaset.restarts,
         "streams": progress.streams,
         "assignments": progress.assignments,
         "snapshots": progress.snapshots,
@@ -52,6 +55,7 @@ def status_of(replicaset: Replicaset) -> dict[str, Any]:
             "bytes": sum(files.values()),
             "files": len(files),
             "full": replicaset.spool.is_full,
+            "bad_acknowledgements": dict(sorted(replicaset.bad_acks.items())),
             "held_bytes": sum(feed.queue.size for feed in replicaset.feeds.values()),
         },
     }
@@ -64,7 +68,7 @@ def _keys(values: Any) -> dict[str, Any]:
 def _files(replicaset: Replicaset) -> dict[str, int]:
     try:
         found = [f for s in (".snap", ".xlog") for f in spool_state.files_of(replicaset.options.directory, s)]
-    except OSError:
+    except (OSError, AggregatorError):
         return {}
     return {file.path.name: file.size for file in found}
 
@@ -117,6 +121,7 @@ class Metrics:
         for name, text in (
             ("transactions", "Transactions written to the spool"),
             ("rows_repeated", "Rows that came though they were in the spool"),
+            ("restarts", "Beginnings after a failure"),
             ("streams", "SUBSCRIBEs that were answered"),
             ("assignments", "Changes of who feeds what"),
             ("snapshots", "Snapshots fetched"),

@@ -15,7 +15,7 @@ from uuid import NAMESPACE_URL, UUID, uuid5
 
 import pyarrow as pa
 
-from schemas.errors import AggregatorError, SourceError, XlogMissingError
+from schemas.errors import AggregatorError, SourceError, XlogMissingError, XlogTruncatedError
 from sources.xlog import paths, takeover
 from sources.xlog.course import Course, course_of, newest_entry
 from sources.xlog.directory import Directory
@@ -221,8 +221,21 @@ class Follower:
         return successors[0]
 
     def _restart(self, uuid: str, entry: Entry, members: Sequence[Member], error: Exception) -> Entry | None:
-        """Return where a stream goes on whose file its server has collected; None where it must not, or cannot."""
-        if not isinstance(error, XlogMissingError) or self.options.gaps != "report":
+        """Return where a stream continues whose file is gone, or was cut back; None where it must not, or cannot.
+
+        A server collects files. A spool's log is cut back where the disk failed, and the rows come again in the next
+        one: it is read from its beginning, and what is settled is dropped as ever.
+        """
+        if self.options.gaps != "report":
+            return None
+        if isinstance(error, XlogTruncatedError):
+            found = takeover.cut_back(entry, members)
+            if found is not None:
+                logger.warning(
+                    "replicaset %s reads %s of %s again: %s", uuid, found.file, found.leader, error
+                )
+            return found
+        if not isinstance(error, XlogMissingError):
             return None
         settled = self.options.start_vclock.get(uuid, {})
         found = takeover.later_log(entry, members, settled) if settled else None

@@ -157,7 +157,16 @@ def format_vclock(vclock: Mapping[int, int]) -> str:
 
 
 def format_meta(meta: Meta) -> bytes:
-    """Return the bytes of a header; `meta.length` is not used."""
+    """Return the bytes of a header; `meta.length` is not used.
+
+    Raises
+    ------
+    XlogMetaError
+        A key or a value has a line break: it would begin a line of its own.
+    """
+    values = [*meta.other, *meta.other.values(), meta.instance_uuid or ""]
+    if any("\n" in value for value in values):
+        raise XlogMetaError("a key or a value of the header has a line break")
     lines = [meta.filetype, meta.version]
     lines += [f"{key}: {value}" for key, value in meta.other.items()]
     if meta.instance_uuid is not None:

@@ -144,6 +144,14 @@ def later_log(entry: Entry, members: Sequence[Member], settled: Vclock) -> Entry
     return replace(entry_at(entry.leader, logs[index], 0, entry.since), restart=True)
 
 
+def cut_back(entry: Entry, members: Sequence[Member]) -> Entry | None:
+    """Return the beginning of a spool's log that has become shorter than an entry, None where it is no spool's."""
+    leader = next((member for member in members if member.name == entry.leader), None)
+    logs = leader.listing.logs if leader is not None and leader.listing is not None else ()
+    found = next((log for log in logs if log.name == entry.file and log.replicaset_uuid is not None), None)
+    return None if found is None else replace(entry_at(entry.leader, found, 0, entry.since), restart=True)
+
+
 def generation(entry: Entry, members: Sequence[Member], settled: Vclock) -> Entry | None:
     """Return the snapshot with which a stream goes on whose next rows no member has, None where there is none.
 

@@ -66,6 +66,14 @@ def test_the_example_is_right_and_names_every_key() -> None:
         ("subscribe: {feed: any, replicasets: [{name: a, spool: s, peers: ['h:1']}]}", "subscribe.feed"),
         ("relay: {spools: [{name: a, spool: s, listen: 'h:1'}]}", "relay.users"),
         ("relays: {}", "relays"),
+        (
+            "relay: {users: [{name: u, password_env: P}], spools: [{name: a, spool: s, listen: 'h:1'}]}",
+            "relay.spools[0].listen",
+        ),
+        (
+            "relay: {guest: true, limits: {connections: 0}, spools: [{name: a, spool: s, listen: 'h:1'}]}",
+            "relay.limits.connections",
+        ),
     ],
 )
 def test_a_mistake_is_named_by_its_place(tmp_path: Path, text: str, where: str) -> None:
@@ -167,4 +175,6 @@ relay:
     assert 'subscribe_lag_rows{replica_id="1",replicaset="a"} 0.0' in metrics
     assert 'relay_failed{spool="a"} 0.0' in metrics
     assert "hidden-word" not in metrics + said
+    for file in [tmp_path / "spool", *(tmp_path / "spool").rglob("*")]:
+        assert file.stat().st_mode & 0o077 == 0, f"others may read {file}"
     assert next((tmp_path / "spool").glob("*.snap")).read_bytes().endswith(b"\xd5\x10\xad\xed")

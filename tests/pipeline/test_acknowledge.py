@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 from pathlib import Path
 
 import pytest
@@ -9,8 +10,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from config.deployment import Config, Source
+from pipeline import acknowledge as acknowledge_module
 from pipeline.acknowledge import Acknowledger, passed, reader_of
 from pipeline.state import Replicaset, State
+from sources.spool import acks
 from sources.spool.acks import read_acks
 from sources.spool.spool import Spool
 from sources.xlog.follow import Follower
@@ -88,3 +91,43 @@ def test_what_cannot_be_acknowledged_is_told_and_holds_up_nothing(
     (tmp_path / "acks").write_text("in the way")
     made(tmp_path)(BEGAN, STATE)
     assert f"{tmp_path} was not acknowledged" in caplog.text
+
+
+def test_the_tables_are_on_the_disk_before_a_file_may_go(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Delta's commits are not forced to the disk: what they hold is in the spool's files until they are."""
+    acknowledge, done = made(tmp_path), list[str]()
+    (tmp_path / "w").mkdir()
+    real = acks.write_ack
+
+    def write(spool: Path, reader: str, vclock: dict[int, int]) -> None:
+        done.append("acknowledged")
+        real(spool, reader, vclock)
+
+    monkeypatch.setattr(acknowledge_module, "force_file_system", lambda path: done.append(str(path)))
+    monkeypatch.setattr(acknowledge_module, "write_ack", write)
+    for _ in range(3):
+        acknowledge(BEGAN, STATE)
+    assert done == [str(tmp_path / "w"), "acknowledged"], "and once where nothing more is passed"
+    further = {UUID: Entry("a", "00000000000000000003.xlog", 0, {1: 5})}
+    acknowledge(further, STATE)
+    assert done[2:] == [str(tmp_path / "w"), "acknowledged"]
+
+
+def test_what_is_not_on_the_disk_is_not_acknowledged(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    acknowledge = made(tmp_path)
+
+    def failing(_: Path) -> None:
+        raise OSError(errno.EIO, "Input/output error")
+
+    (tmp_path / "w").mkdir()
+    monkeypatch.setattr(acknowledge_module, "force_file_system", failing)
+    acknowledge(BEGAN, STATE)
+    assert read_acks(tmp_path) == {}
+
+
+def test_a_file_system_is_forced(tmp_path: Path) -> None:
+    acknowledge_module.force_file_system(tmp_path)
+    with pytest.raises(OSError, match="No such file"):
+        acknowledge_module.force_file_system(tmp_path / "none")

@@ -6,8 +6,9 @@
 `walk_stream` takes SUBSCRIBE's rows: it lets whole transactions through, those that are above the vclock, and
 stops where an lsn is missing.
 
-No body is looked at: it is copied as it came, whatever the row's type. The kernels read nothing outside of
-`buffer[begin:end]`, whatever its bytes are. Not here: answers and errors, at which they stop; any input or output.
+IPROTO has no checksum, and what is written gets the log's: so a packet that is not exactly one row that the log's
+reader takes is damage (`body_is_whole`, `is_readable`). A body is copied as it came. The kernels read nothing outside
+of `buffer[begin:end]`, whatever its bytes are. Not here: answers and errors, at which they stop; any input or output.
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ from schemas.compiled import kernel
 from schemas.iproto import VCLOCK_MAX
 from sources.iproto.kernels.wire import (
     AT,
+    BAD_BODY,
     BAD_HEADER,
     BAD_ID,
     BAD_LENGTH,
@@ -47,8 +49,10 @@ from sources.iproto.kernels.wire import (
     ROW_LSN,
     SKIPPING,
     TSN,
+    body_is_whole,
     frame,
     header,
+    is_readable,
     is_row,
 )
 from sources.xlog.arrays import Bytes, Int, Ints
@@ -140,6 +144,8 @@ def walk_stream(
         status = np.int64(_admit(values, vclock, state))
         if status < 0:
             return status
+        if not (is_readable(values) and body_is_whole(data, body, stop, kind)):
+            return BAD_BODY
         if state[SKIPPING]:
             state[REPEATED] += 1
         else:

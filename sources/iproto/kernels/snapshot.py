@@ -12,6 +12,7 @@ import numpy as np
 from schemas.compiled import kernel
 from sources.iproto.kernels.wire import (
     AT,
+    BAD_BODY,
     BAD_HEADER,
     BAD_LENGTH,
     BAD_ROW,
@@ -27,6 +28,7 @@ from sources.iproto.kernels.wire import (
     NEXT,
     OUT,
     PACKET,
+    body_is_whole,
     frame,
     header,
     is_row,
@@ -75,6 +77,8 @@ def walk_snapshot(buffer: Bytes, end: Int, time: float, state: Ints, out: Bytes)
             return BAD_HEADER
         if not is_snapshot_row(values[K_TYPE]):
             return PACKET if not is_row(values[K_TYPE]) else BAD_ROW
+        if not body_is_whole(data, body, stop, values[K_TYPE]):
+            return BAD_BODY
         w = _numbered(to, state[OUT], values[K_TYPE], state[NEXT], stamp)
         copy_bytes(to + w, data + body, stop - body)
         state[OUT] = w + stop - body

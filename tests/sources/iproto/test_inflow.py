@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Sequence
 from itertools import pairwise
 
@@ -16,6 +17,7 @@ from schemas.iproto import RequestType
 from sources.iproto import inflow
 from sources.iproto.inflow import Chunk, RowStream, SnapshotStream, sparse
 from sources.xlog.block import BLOCK_LIMIT
+from sources.xlog.kernels.row import walk_row
 from tests.sources.iproto.streams import (
     Row,
     framed,
@@ -256,3 +258,75 @@ def test_rows_of_newer_types_in_a_snapshot_keep_their_type(kind: int) -> None:
         0
     ] == len(wire)
     assert got == [msgpack.packb({0: kind, 4: 7.25}) + body]
+
+
+SMUGGLED = in_the_log([Row(7, 1000, 1000, True, 1.0, msgpack.packb({0x10: 512, 0x21: [1]}))])
+SOUND = msgpack.packb({0x10: 512, 0x21: [1]})
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        b"",
+        SOUND[:-1],
+        SOUND + b"\xc0",
+        SOUND + SMUGGLED,
+        b"\x82" + SOUND[1:-2] + b"\xdd\xff\xff\xff\xff",
+        msgpack.packb([1, 2]),
+        msgpack.packb({0x10: 512, 0x21: 7}),
+        msgpack.packb({0x10: 2**40, 0x21: [1]}),
+    ],
+    ids=["none", "cut", "longer", "smuggles a row", "swallows rows", "no map", "no tuple", "no space"],
+)
+def test_a_packet_is_exactly_one_row(body: bytes) -> None:
+    """What is written gets a checksum, so a reader has no way to find later that a body is longer than its packet."""
+    row = Row(1, 2, 2, True, 1.0, body)
+    taken = Taken()
+    with pytest.raises(ProtocolError, match="exactly one row"):
+        taken.feed(stream([transaction(1, 1, 1), [row], transaction(1, 3, 1)]))
+    assert taken.log == in_the_log(transaction(1, 1, 1))
+    wire = framed(msgpack.packb({0: 2, 1: 2}) + body)
+    with pytest.raises(ProtocolError, match="exactly one row"):
+        SnapshotStream(lambda _: None, "p").feed(np.frombuffer(wire, np.uint8), 0, len(wire))
+
+
+def test_a_nop_has_no_body() -> None:
+    wire = framed(msgpack.packb({0: 12, 1: 2, 2: 1, 3: 1, 4: 1.0}) + SOUND)
+    with pytest.raises(ProtocolError, match="exactly one row"):
+        Taken().feed(wire)
+
+
+@pytest.mark.parametrize("time", [float("nan"), float("inf"), -float("inf"), 1e13])
+def test_a_time_that_no_reader_takes_is_refused(time: float) -> None:
+    with pytest.raises(ProtocolError):
+        Taken().feed(stream([[Row(1, 1, 1, True, time, SOUND)]]))
+
+
+def test_a_header_leaves_room_for_what_the_relay_adds() -> None:
+    """The relay puts a SYNC before the keys that the log keeps, and writes the map's head as one byte."""
+    header = {0: 3, 2: 1, 3: 1, 4: 1.0, **{20 + k: 1 for k in range(11)}}
+    with pytest.raises(ProtocolError, match="header"):
+        Taken().feed(framed(msgpack.packb(header) + SOUND))
+    del header[30]
+    Taken().feed(framed(msgpack.packb(header) + SOUND))
+
+
+@given(logs(), st.data())
+@settings(deadline=None)
+def test_what_is_let_through_is_what_a_log_reader_takes(
+    transactions: list[list[Row]], data: st.DataObject
+) -> None:
+    wire = bytearray(stream(transactions))
+    for _ in range(data.draw(st.integers(0, 4)) if wire else 0):
+        wire[data.draw(st.integers(0, len(wire) - 1))] = data.draw(st.integers(0, 255))
+    chunks: list[Chunk] = []
+    rows = RowStream({}, chunks.append, "p")
+    with contextlib.suppress(ProtocolError):
+        rows.feed(np.frombuffer(bytes(wire) or b"\0", np.uint8), 0, len(wire))
+    for chunk in chunks:
+        at = 0
+        numbers, spans = np.zeros(16, np.int64), np.zeros(8, np.int64)
+        while at < chunk.rows.size:
+            at, _ = walk_row(chunk.rows.ctypes.data, at, chunk.rows.size, numbers, spans)
+            assert at > 0
+        assert at == chunk.ends[-1]

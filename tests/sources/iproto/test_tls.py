@@ -87,19 +87,30 @@ def test_who_cannot_be_trusted_gets_nothing(tmp_path: Path, wrong: str, why: str
         assert replicaset.feeds == {}
 
 
-def test_the_relay_talks_tls(tmp_path: Path) -> None:
+@pytest.mark.parametrize("mutual", [False, True])
+def test_the_relay_talks_tls(tmp_path: Path, mutual: bool) -> None:
     authority = Authority(tmp_path)
+    shown = authority.issue("daemon") if mutual else None
     pair, socket = authority.issue(HOST), tmp_path / "relay.sock"
     with mesh(tmp_path, 1) as masters:
         with following(options(tmp_path / "spool", f"unix/:{masters[1].socket}")) as replicaset:
             write(masters, 1, 0, 100)
             await_all(masters, replicaset)
         how = options(tmp_path / "central", f"unix/:{socket}")
-        tls = Tls(authority.file, server_name=HOST)
+        anonymous = Tls(authority.file, server_name=HOST)
+        tls = anonymous if shown is None else Tls(authority.file, shown.cert, shown.key, HOST)
         how = replace(how, peers=tuple(replace(peer, tls=tls) for peer in how.peers))
         with (
-            serving(tmp_path / "spool", socket, tls=Tls(cert_file=pair.cert, key_file=pair.key)),
+            serving(
+                tmp_path / "spool", socket, tls=Tls(authority.file if mutual else None, pair.cert, pair.key)
+            ),
             following(how) as central,
         ):
+            if mutual:
+                peers = tuple(replace(peer, tls=anonymous) for peer in how.peers)
+                refused = replace(how, directory=tmp_path / "refused", peers=peers)
+                with following(refused) as nobody:
+                    await_until(lambda: nobody.links[0].error is not None, "the refusal")
+                    assert nobody.spool.vclock is None
             await_until(lambda: central.spool.vclock == masters.vclock(1), "the rows")
         assert read_spool(masters[1], tmp_path / "central")[2] == tuples_of(masters[1])

@@ -54,7 +54,7 @@ def serving(directory: Path, socket: Path, **other: Any) -> Iterator[Relay]:
 
     thread = threading.Thread(target=run, daemon=True)
     thread.start()
-    await_until(socket.exists, "the relay")
+    await_until(lambda: relay.is_listening, "the relay")
     try:
         yield relay
     finally:

@@ -89,8 +89,9 @@ def test_a_log_cut_at_every_byte_goes_on_from_its_last_whole_block(tmp_path: Pat
     for cut in range(header, len(whole) + 1, 7):
         directory = tmp_path / "cut"
         directory.mkdir(exist_ok=True)
-        for old in directory.iterdir():
+        for old in directory.glob("0*"):
             old.unlink()
+        (directory / "lock").touch()
         (directory / name).write_bytes(whole[:cut])
         before = (read_state(directory).vclock or {}).get(1, 0)
         assert before in (0, 10, 20, 30)
@@ -364,6 +365,35 @@ def test_acknowledgements_are_checked(tmp_path: Path) -> None:
     assert read_acks(tmp_path) == {"a": Ack("a", {2: 5}, read_acks(tmp_path)["a"].modified)}
     with pytest.raises(ValueError, match="reader"):
         write_ack(tmp_path, "../a", {})
-    (tmp_path / "acks" / "b.json").write_text("{}")
-    with pytest.raises(SpoolError):
-        read_acks(tmp_path)
+
+
+BAD_ACKS = [
+    b"{}",
+    b"",
+    b"[1]",
+    b'{"vclock": 5}',
+    b'{"vclock": {"1": 9223372036854775808}}',
+    b'{"vclock": {"1": true}}',
+    b'{"vclock": {"x": 1}}',
+    b'{"vclock": {"1": 5}, "x": "' + b"x" * 20_000 + b'"}',
+    b"[" * 10_000,
+    b"\xff\xfe",
+]
+
+
+@pytest.mark.parametrize("text", BAD_ACKS, ids=range(len(BAD_ACKS)))
+def test_a_bad_acknowledgement_is_named_and_holds_files_for_a_while(tmp_path: Path, text: bytes) -> None:
+    fill(tmp_path, 6, rotate_bytes=1, compress=False)
+    logs = names(tmp_path)
+    write_ack(tmp_path, "aggregator", {1: 35})
+    (tmp_path / "acks" / "bad.json").write_bytes(text)
+    acks = read_acks(tmp_path)
+    assert acks["aggregator"].error is None
+    assert "acknowledgement" in (acks["bad"].error or "")
+    now, keep = acks["bad"].modified, Keep()
+    assert gone(tmp_path, keep, now) == []
+    assert (
+        gone(tmp_path, keep, now + keep.forget + 1) == []
+    )  # nobody counts any more, and there are no limits
+    named = Keep(readers=frozenset({"aggregator"}))
+    assert gone(tmp_path, named, now + named.forget + 1) == logs[:3]

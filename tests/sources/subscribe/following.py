@@ -17,7 +17,9 @@ from sources.iproto.address import Peer, parse_address
 from sources.subscribe.options import ReplicasetOptions, Start, Timing
 from sources.subscribe.replicaset import Replicaset
 
-QUICK = Timing(answer=2.0, poll=0.02, acknowledge=0.2, reconnect=0.02, patience=1.0, clock_skew=0.05)
+QUICK = Timing(
+    answer=2.0, poll=0.02, acknowledge=0.2, reconnect=0.02, longest=0.2, patience=1.0, clock_skew=0.05
+)
 WAIT_SECONDS = 60.0
 
 

@@ -46,6 +46,16 @@ def test_one_stream_is_never_held_up() -> None:
     assert [t[3] for t in taken(merged([one]))] == [b"a", b"b"]
 
 
+def test_a_row_of_the_future_holds_its_stream_no_longer_than_clocks_may_differ() -> None:
+    one, two = queue(1), queue(2)
+    ahead = one.add(chunk([(5.0, 1, 1, b"a"), (1e9, 1, 2, b"b")]), latest=10.0)
+    assert ahead == 1e9 - 10.0
+    assert one.add(chunk([(6.0, 1, 3, b"c")]), latest=11.0) == 0
+    two.add(chunk([(10.5, 2, 1, b"d")]), latest=11.0)
+    assert [t[3] for t in taken(merged([one, two]))] == [b"a", b"b", b"c"]
+    assert one.size == 0
+
+
 def test_rows_wait_for_a_stream_that_has_said_nothing() -> None:
     one, two = queue(1), queue(2)
     one.add(chunk([(5.0, 1, 1, b"a")]))

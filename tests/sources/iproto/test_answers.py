@@ -1,0 +1,182 @@
+"""What a peer may answer: each odd answer is a ProtocolError of its connection, and never costs much memory."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import Callable
+from typing import Any
+
+import msgpack
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from schemas.errors import IprotoError, ProtocolError, XlogMetaError
+from schemas.iproto import Command
+from sources.iproto import messages
+from sources.iproto.packet import ANSWER_LIMIT, Packet, decode_packet, encode_packet, frame_at
+from sources.iproto.refusals import error_of
+from sources.iproto.wire import Wire
+from sources.xlog.meta import REPLICASET_KEY, Meta, format_meta
+from tests.sources.iproto.streams import framed
+
+A1 = "a0000001-0000-4000-8000-000000000001"
+VALUES = st.recursive(
+    st.none() | st.booleans() | st.integers(-(2**63), 2**64 - 1) | st.floats() | st.text() | st.binary(),
+    lambda inner: (
+        st.lists(inner, max_size=4) | st.dictionaries(st.integers(0, 130) | st.text(), inner, max_size=4)
+    ),
+    max_leaves=12,
+)
+
+
+@given(VALUES)
+@settings(deadline=None)
+def test_an_odd_answer_is_a_protocol_error(value: Any) -> None:
+    packets = [Packet(0, body=dict.fromkeys((38, 41, 48, 2, 36, 114), value))]
+    for read in (
+        lambda: messages.vclock_in(packets[0]),
+        lambda: messages.ballot_of(packets[0], (2, 6, 0)),
+        lambda: messages.cluster_of(messages.tuples_in(packets[0])),
+        lambda: messages.replicaset_of(messages.tuples_in(packets[0])),
+        lambda: messages.cluster_info_of(packets),
+    ):
+        with contextlib.suppress(ProtocolError):
+            read()
+
+
+@pytest.mark.parametrize(
+    "vclock",
+    [{1: 2**63}, {1: 2**64 - 1}, {1: True}, {True: 1}, {1: 1.0}, {32: 1}, {1: -1}, {1: 2**62, 2: 2**62}, [1]],
+)
+def test_a_vclock_is_ids_and_lsns(vclock: Any) -> None:
+    """Their sum is a file's name, so it is bounded as well."""
+    with pytest.raises(ProtocolError):
+        messages.read_vclock(vclock)
+
+
+@pytest.mark.parametrize(
+    "row", [[1], [], 7, None, [1, 5], [1, "no uuid"], ["1", A1], [0, A1], [32, A1], [True, A1], {0: 1, 1: A1}]
+)
+def test_members_are_ids_and_uuids(row: Any) -> None:
+    with pytest.raises(ProtocolError):
+        messages.cluster_of([row])
+
+
+def test_a_member_is_named_once() -> None:
+    with pytest.raises(ProtocolError):
+        messages.cluster_of([[1, A1], [1, A1]])
+    assert messages.cluster_of([[1, A1.upper()]]) == {1: A1}
+
+
+@pytest.mark.parametrize("value", [None, 5, "", f"{A1}\nVClock: {{1: 5}}\n", [A1]])
+def test_a_replicaset_is_a_uuid(value: Any) -> None:
+    """It is written into the headers of files, of which a line break would forge lines."""
+    with pytest.raises(ProtocolError):
+        messages.replicaset_of([["cluster", value]])
+    with pytest.raises(ProtocolError):
+        messages.replicaset_of([[value]])
+
+
+@pytest.mark.parametrize("value", [f"{A1}\nVClock: {{1: 5}}", "a\n\n"])
+def test_no_header_is_written_with_a_line_break(value: str) -> None:
+    with pytest.raises(XlogMetaError, match="line break"):
+        format_meta(Meta("XLOG", "0.13", A1, {}, None, {REPLICASET_KEY: value}))
+    with pytest.raises(XlogMetaError, match="line break"):
+        format_meta(Meta("XLOG", "0.13", A1, {}, None, {value: A1}))
+
+
+def test_a_cut_body_is_no_empty_one() -> None:
+    with pytest.raises(ProtocolError):
+        decode_packet(b"\x80\x81\x30")
+
+
+def test_an_error_is_shown_in_one_line_of_bounded_length() -> None:
+    text = "no\nERROR forged \x1b[31m" + "x" * 10_000
+    shown = str(error_of(Packet(0x8000 | 77, body={0x31: text}), "peer"))
+    assert "\n" not in shown
+    assert "\x1b" not in shown
+    assert len(shown) < 1500
+
+
+class Transport(asyncio.Transport):
+    """Takes what is written, and notes that it was aborted."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.aborted = False
+
+    def get_extra_info(self, name: str, default: Any = None) -> Any:
+        return self if name == "socket" else default
+
+    family = 1  # AF_UNIX
+
+    def abort(self) -> None:
+        self.aborted = True
+
+
+def fed(data: bytes, before: Callable[[Wire], None] = lambda _: None) -> tuple[Wire, Exception | None]:
+    """Feed a wire that waits for one answer; return it, and why it broke."""
+
+    async def run() -> tuple[Wire, Exception | None]:
+        wire = Wire("peer")
+        wire.connection_made(Transport())
+        wire.greeting.set_result(None)  # type: ignore[arg-type]
+        answer = wire.expect()
+        before(wire)
+        left = data
+        while left and not wire.lost.done():
+            room = wire.get_buffer(-1)
+            size = min(len(room), len(left))
+            room[:size] = left[:size]
+            wire.buffer_updated(size)
+            left = left[size:]
+        error = answer.exception() if answer.done() else None
+        return wire, error if isinstance(error, Exception) else None
+
+    return asyncio.run(run())
+
+
+INFO = encode_packet(Command.CLUSTER_INFO, 1, {0x72: 1, 2: 1, 0x24: A1})
+
+
+def test_cluster_information_comes_only_where_it_was_asked_for() -> None:
+    wire, error = fed(INFO)
+    assert isinstance(error, ProtocolError)
+    assert wire.cluster_info == []
+    wire, error = fed(31 * INFO, Wire.allow_cluster_info)
+    assert (error, len(wire.cluster_info)) == (None, 31)
+    _, error = fed(32 * INFO, Wire.allow_cluster_info)
+    assert isinstance(error, ProtocolError)
+
+
+def test_cluster_information_ends_with_the_answer() -> None:
+    _, error = fed(INFO + encode_packet(0, 1, {}) + INFO, Wire.allow_cluster_info)
+    assert error is None
+    wire, _ = fed(encode_packet(0, 1, {}) + INFO, Wire.allow_cluster_info)
+    assert isinstance(wire.lost.exception(), ProtocolError)
+
+
+def test_an_answer_is_bounded_before_it_is_received() -> None:
+    """Nested lists take 75 times their bytes, so what is accepted is a small part of the memory."""
+    head = b"\xce" + (ANSWER_LIMIT + 1).to_bytes(4, "big")
+    with pytest.raises(ProtocolError):
+        frame_at(head, 0, len(head), ANSWER_LIMIT)
+    _, error = fed(head)
+    assert isinstance(error, IprotoError)
+
+
+@given(st.binary(max_size=200))
+@settings(deadline=None)
+def test_no_packet_raises_anything_else(noise: bytes) -> None:
+    for data in (noise, framed(noise), framed(msgpack.packb({0: 0, 1: 1}) + noise)):
+        wire, error = fed(data)
+        assert error is None or isinstance(error, IprotoError)
+        assert wire.received == len(data) or wire.lost.done()
+
+
+def test_what_a_peer_said_is_bounded_in_messages() -> None:
+    with pytest.raises(ProtocolError) as error:
+        messages.read_vclock(["x" * 100_000])
+    assert len(str(error.value)) < 1000

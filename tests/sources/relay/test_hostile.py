@@ -1,0 +1,393 @@
+"""A relay among strangers: each input costs what its limit says, and the others are served all the same."""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import errno
+import logging
+from collections.abc import Callable, Coroutine
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from schemas.errors import ConfigurationError
+from sources.iproto.address import Password
+from sources.iproto.greeting import scramble
+from sources.iproto.messages import auth_body
+from sources.iproto.packet import encode_packet
+from sources.relay import server
+from sources.relay.admission import Admission
+from sources.relay.options import Limits
+from sources.relay.session import STRANGER_LIMIT
+from sources.spool import acks
+from sources.spool.acks import read_acks
+from tests.sources.relay.spools import A1, DAEMON, START, Client, relaying, write_spool
+
+PING, AUTH, SELECT, SUBSCRIBE = 0x40, 0x07, 0x01, 0x42
+USERS: dict[str, Any] = {"users": {"central": Password(env="RELAY_PASSWORD")}, "guest": False}
+ME = "00000000-0000-4000-8000-0000000000{:02x}"
+
+
+@pytest.fixture(autouse=True)
+def _password(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("RELAY_PASSWORD", "secret")
+
+
+@pytest.fixture
+def spool(tmp_path: Path) -> Path:
+    write_spool(tmp_path / "spool", 3)
+    return tmp_path / "spool"
+
+
+def run(test: Coroutine[Any, Any, None]) -> None:
+    async def limited() -> None:
+        async with asyncio.timeout(60):
+            await test
+
+    asyncio.run(limited())
+
+
+async def until(condition: Callable[[], bool]) -> None:
+    while not condition():
+        await asyncio.sleep(0.005)
+
+
+def proof(client: Client, password: str) -> dict[int, Any]:
+    return auth_body("central", scramble(password, base64.b64decode(client.salt)))
+
+
+def subscription(number: int) -> dict[int, Any]:
+    return {0x25: A1, 0x24: ME.format(number), 0x26: {1: START}, 0x06: 0x020600, 0x50: True}
+
+
+@pytest.mark.parametrize("length", [STRANGER_LIMIT + 1, 24 << 20, 1 << 30, 2**32 - 1])
+def test_a_strangers_packet_is_refused_by_its_length(spool: Path, length: int) -> None:
+    async def test() -> None:
+        async with relaying(spool, **USERS) as relay, Client(relay) as evil, Client(relay) as good:
+            await evil.greet()
+            evil.writer.write(b"\xce" + length.to_bytes(4, "big") + b"\x90" * 64)
+            assert await evil.is_closed()
+            await good.greet()
+            assert (await good.ask(PING, {})).type == 0
+
+    run(test())
+
+
+@pytest.mark.parametrize("sent", [b"", b"\xce", b"\xce\x00\x00\x0f\xff" + b"\x90" * 100])
+def test_who_does_not_authenticate_in_time_is_closed(spool: Path, sent: bytes) -> None:
+    async def test() -> None:
+        limits = Limits(authenticate=0.3)
+        async with relaying(spool, limits, **USERS) as relay, Client(relay) as evil:
+            await evil.greet()
+            evil.writer.write(sent)
+            assert await evil.is_closed()
+            await until(lambda: relay.admission.count == 0)
+
+    run(test())
+
+
+async def pinged(client: Client) -> None:
+    while True:
+        await client.ask(PING, {})
+
+
+def test_pings_do_not_buy_time(spool: Path) -> None:
+    async def test() -> None:
+        async with relaying(spool, Limits(authenticate=0.3), **USERS) as relay, Client(relay) as evil:
+            await evil.greet()
+            await asyncio.gather(pinged(evil), return_exceptions=True)
+            assert await evil.is_closed()
+
+    run(test())
+
+
+def test_a_known_one_that_asks_for_nothing_is_closed(spool: Path) -> None:
+    async def test() -> None:
+        async with relaying(spool, silence=0.3) as relay, Client(relay) as idle:
+            await idle.greet()
+            assert await idle.is_closed()
+
+    run(test())
+
+
+async def opened(relay: server.Relay, source: str | None = None) -> tuple[Client, bool]:
+    """Connect; return the client, and whether it was greeted."""
+    client = Client(relay, source)
+    try:
+        await (await client.__aenter__()).greet()
+    except (asyncio.IncompleteReadError, ConnectionError):
+        return client, False
+    return client, True
+
+
+def test_connections_are_bounded_in_all_and_by_address(spool: Path) -> None:
+    async def test() -> None:
+        limits = Limits(connections=5, per_address=3, strangers=100)
+        async with relaying(spool, limits, **USERS) as relay:
+            near = [await opened(relay, "127.0.0.2") for _ in range(4)]
+            assert [greeted for _, greeted in near] == [True, True, True, False]
+            others = [await opened(relay, "127.0.0.3") for _ in range(3)]
+            assert [greeted for _, greeted in others] == [True, True, False]
+            await near[0][0].__aexit__()
+            await until(lambda: relay.admission.count == 4)
+            again, greeted = await opened(relay, "127.0.0.3")
+            assert greeted
+            for client, _ in [*near, *others, (again, True)]:
+                await client.__aexit__()
+
+    run(test())
+
+
+def test_strangers_give_way_to_those_that_come_and_not_known_ones(spool: Path) -> None:
+    async def test() -> None:
+        async with relaying(spool, Limits(strangers=3), **USERS) as relay, Client(relay) as known:
+            await known.greet()
+            assert (await known.ask(AUTH, proof(known, "secret"))).type == 0
+            strangers = [await opened(relay) for _ in range(5)]
+            assert all(greeted for _, greeted in strangers)
+            assert await strangers[0][0].is_closed()
+            assert await strangers[1][0].is_closed()
+            assert (await known.ask(PING, {})).type == 0
+            assert (await strangers[4][0].ask(PING, {})).type == 0
+            for client, _ in strangers:
+                await client.__aexit__()
+
+    run(test())
+
+
+def test_three_wrong_passwords_are_enough(spool: Path) -> None:
+    async def test() -> None:
+        async with relaying(spool, Limits(delay=0.01), **USERS) as relay, Client(relay) as evil:
+            await evil.greet()
+            for _ in range(3):
+                assert (await evil.ask(AUTH, proof(evil, "wrong"))).error_code == 47
+            assert await evil.is_closed()
+            assert relay.admission.wrong_passwords == 3
+
+    run(test())
+
+
+def test_guesses_from_an_address_wait_for_each_other() -> None:
+    admission = Admission(Limits(delay=1.0))
+    assert [admission.wait_before_guess("a", 10.0) for _ in range(4)] == [0, 1, 2, 3]
+    assert admission.wait_before_guess("b", 10.0) == 0
+    assert admission.wait_before_guess("a", 12.5) == 1.5
+    admission.right("b")
+    assert admission.wait_before_guess("b", 10.0) == 0
+    for number in range(10_000):
+        admission.wait_before_guess(str(number), 0.0)
+    assert len(admission._guessed) < 5000
+
+
+ODD_PROOFS: list[Any] = [
+    None,
+    5,
+    [],
+    ["chap-sha1"],
+    ["chap-sha1", -1],
+    ["chap-sha1", None],
+    ["chap-sha1", 1.5],
+]
+ODD_PROOFS += [["chap-sha1", 10**18], ["chap-sha1", ""], ["chap-sha1", "x" * 21], ["pap-sha256", "secret"]]
+ODD_PROOFS += [{"a": 1}, [["chap-sha1"], "x" * 20], ["chap-sha1", ["x" * 20]]]
+
+
+@pytest.mark.parametrize("given", ODD_PROOFS, ids=range(len(ODD_PROOFS)))
+def test_an_odd_proof_is_refused_without_a_traceback(
+    spool: Path, given: Any, caplog: pytest.LogCaptureFixture
+) -> None:
+    async def test() -> None:
+        async with relaying(spool, **USERS) as relay, Client(relay) as evil:
+            await evil.greet()
+            assert (await evil.ask(AUTH, {0x23: "central", 0x21: given})).error_code == 20
+            assert await evil.is_closed()
+
+    run(test())
+    assert [record for record in caplog.records if record.levelno >= logging.ERROR] == []
+
+
+ODD_REQUESTS: list[tuple[int, dict[int, Any]]] = [
+    (SELECT, {0x10: 320, 0x20: 5}),
+    (SELECT, {0x10: [320], 0x20: []}),
+    (SELECT, {0x10: "x\n\x1b[31m" + "y" * 60_000}),
+    (SUBSCRIBE, subscription(1) | {0x73: 5}),
+    (SUBSCRIBE, subscription(1) | {0x73: [5]}),
+    (SUBSCRIBE, subscription(1) | {0x51: 5}),
+    (SUBSCRIBE, subscription(1) | {0x51: [32]}),
+    (SUBSCRIBE, subscription(1) | {0x51: [True]}),
+    (SUBSCRIBE, subscription(1) | {0x26: {1: 2**64 - 1}}),
+    (SUBSCRIBE, subscription(1) | {0x24: 5}),
+    (SUBSCRIBE, subscription(1) | {0x24: "../../etc"}),
+]
+
+
+@pytest.mark.parametrize("request_", ODD_REQUESTS, ids=range(len(ODD_REQUESTS)))
+def test_an_odd_request_is_refused_without_a_traceback(
+    spool: Path, request_: tuple[int, dict[int, Any]], caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.INFO)
+
+    async def test() -> None:
+        async with relaying(spool) as relay, Client(relay) as evil:
+            await evil.greet()
+            assert (await evil.ask(*request_)).error_code in (20, 42)
+
+    run(test())
+    assert [record for record in caplog.records if record.levelno >= logging.ERROR] == []
+    assert all(len(record.getMessage()) < 1500 for record in caplog.records)
+    assert all("\n" not in record.getMessage() for record in caplog.records)
+
+
+@pytest.mark.parametrize("is_acknowledging", [True, False])
+def test_who_does_not_read_is_dropped(tmp_path: Path, is_acknowledging: bool) -> None:
+    write_spool(tmp_path / "spool", 40, 1 << 20)
+
+    async def test() -> None:
+        async with (
+            relaying(tmp_path / "spool", silence=0.5) as relay,
+            Client(relay) as slow,
+            Client(relay) as good,
+        ):
+            await slow.greet()
+            await good.greet()
+            slow.writer.write(encode_packet(SUBSCRIBE, 1, subscription(1)))
+            await until(lambda: any(session.subscriber for session in relay.sessions))
+            slow.reader._transport.pause_reading()  # type: ignore[attr-defined]
+            while any(session.subscriber for session in relay.sessions):
+                if is_acknowledging:
+                    slow.writer.write(encode_packet(0, 0, {0x26: {}}))
+                await asyncio.sleep(0.05)
+                assert (await good.ask(PING, {})).type == 0
+
+    run(test())
+
+
+def test_without_descriptors_it_waits(
+    spool: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(server, "ACCEPT_SECONDS", 0.01)
+    real, failures = asyncio.SelectorEventLoop.sock_accept, [20]
+
+    async def accept(loop: Any, listener: Any) -> Any:
+        if failures[0]:
+            failures[0] -= 1
+            raise OSError(errno.EMFILE, "Too many open files")
+        return await real(loop, listener)
+
+    monkeypatch.setattr(asyncio.SelectorEventLoop, "sock_accept", accept)
+
+    async def test() -> None:
+        async with relaying(spool) as relay, Client(relay) as good:
+            await good.greet()
+            assert failures == [0]
+
+    run(test())
+    assert len([record for record in caplog.records if record.levelno >= logging.ERROR]) == 1
+
+
+async def subscribed(client: Client, number: int) -> int | None:
+    """Subscribe and acknowledge all; return the error's code."""
+    answer = await client.ask(SUBSCRIBE, subscription(number))
+    if answer.error_code is None:
+        client.writer.write(encode_packet(0, 0, {0x26: {1: START + 1}}))
+    return answer.error_code
+
+
+def test_an_acknowledgement_that_cannot_be_written_is_tried_again(
+    spool: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(server, "ACK_SECONDS", 0.01)
+    real, failures = acks.write_ack, [3]
+
+    def failing(*arguments: Any) -> None:
+        if failures[0]:
+            failures[0] -= 1
+            raise OSError(errno.ENOSPC, "No space left on device")
+        real(*arguments)
+
+    monkeypatch.setattr(server, "write_ack", failing)
+
+    async def test() -> None:
+        async with relaying(spool) as relay, Client(relay) as good:
+            await good.greet()
+            assert await subscribed(good, 1) is None
+            await until(lambda: relay.ack_error is not None)
+            await until(lambda: f"relay-{ME.format(1)}" in read_acks(spool))
+            await until(lambda: relay.ack_error is None)
+
+    run(test())
+
+
+def test_a_bad_acknowledgement_ends_its_subscriber_alone(
+    spool: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(server, "ACK_SECONDS", 0.01)
+
+    async def test() -> None:
+        async with relaying(spool) as relay, Client(relay) as evil, Client(relay) as good:
+            for number, client in enumerate((evil, good)):
+                await client.greet()
+                assert await subscribed(client, number) is None
+            evil.writer.write(encode_packet(0, 0, {0x26: {1: 2**63}}))
+            assert await evil.is_closed()
+            await until(lambda: f"relay-{ME.format(1)}" in read_acks(spool))
+            assert all(ack.error is None for ack in read_acks(spool).values())
+            assert good.writer.transport.is_closing() is False
+
+    run(test())
+
+
+def test_fresh_uuids_do_not_pin_the_spool_without_end(spool: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(server, "ACK_SECONDS", 0.01)
+
+    async def test() -> None:
+        async with relaying(spool, Limits(subscribers=2)) as relay:
+            for number in range(2):
+                async with Client(relay) as client:
+                    await client.greet()
+                    assert await subscribed(client, number) is None
+                    await until(lambda n=number: f"relay-{ME.format(n)}" in read_acks(spool))  # type: ignore[misc]
+            async with Client(relay) as third, Client(relay) as first:
+                assert await subscribed(await third.greet(), 7) == 42
+                assert await subscribed(await first.greet(), 1) is None
+
+    run(test())
+
+
+def test_an_odd_system_row_is_left_out(tmp_path: Path) -> None:
+    members: tuple[list[Any], ...] = ([1, A1], ["2", A1], [3], [4, 5], [77, A1], [5, DAEMON])
+    write_spool(tmp_path / "spool", 1, members=members)
+
+    async def test() -> None:
+        async with relaying(tmp_path / "spool") as relay, Client(relay) as good:
+            await good.greet()
+            rows = (await good.ask(SELECT, {0x10: 320})).body[0x30]
+            assert rows == [[1, A1], [5, DAEMON]]
+            assert relay.error is None
+
+    run(test())
+
+
+def test_an_empty_password_is_none(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("RELAY_PASSWORD", "")
+    (tmp_path / "empty").write_text("\nsecond line")
+    for password in (Password(env="RELAY_PASSWORD"), Password(file=str(tmp_path / "empty"))):
+        with pytest.raises(ConfigurationError, match="empty"):
+            password.read()
+
+
+def test_a_passwords_file_is_its_owners(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    path = tmp_path / "password"
+    path.write_text("secret\n")
+    path.chmod(0o600)
+    assert Password(file=str(path)).read() == "secret"
+    assert caplog.records == []
+    path.chmod(0o644)
+    for _ in range(3):
+        assert Password(file=str(path)).read() == "secret"
+    assert len(caplog.records) == 1
+    path.chmod(0o622)
+    with pytest.raises(ConfigurationError, match="change"):
+        Password(file=str(path)).read()

@@ -1,0 +1,194 @@
+"""One odd master or damaged spool stops its replicaset alone, which is tried again, later each time."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import errno
+import os
+import random
+from collections.abc import Callable, Coroutine
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from sources.iproto.greeting import Greeting, format_greeting
+from sources.iproto.packet import encode_packet
+from sources.spool.keep import Keep
+from sources.subscribe.backoff import Backoff
+from sources.subscribe.daemon import follow
+from sources.subscribe.replicaset import Replicaset
+from sources.subscribe.status import status_of
+from tests.live.mesh import mesh
+from tests.live.spools import read_spool, tuples_of
+from tests.sources.subscribe.following import QUICK, options
+from tests.sources.subscribe.test_following import write
+
+A1 = "a0000001-0000-4000-8000-000000000001"
+TIMING = replace(QUICK, answer=0.5, reconnect=0.01, longest=0.05)
+
+
+async def until(condition: Callable[[], bool]) -> None:
+    async with asyncio.timeout(30):
+        while not condition():
+            await asyncio.sleep(0.005)
+
+
+def run(replicasets: list[Replicaset], test: Callable[[], Coroutine[Any, Any, None]]) -> None:
+    """Run the daemon of some replicasets while a test runs; none of its tasks may end by itself."""
+
+    async def both() -> None:
+        tasks = [asyncio.create_task(each) for each in follow(replicasets, Keep())]
+        try:
+            await test()
+            assert not any(task.done() for task in tasks)
+        finally:
+            for task in tasks:
+                task.cancel()
+            await asyncio.gather(*tasks, return_exceptions=True)
+
+    asyncio.run(both())
+
+
+def replicaset(directory: Path, *peers: str) -> Replicaset:
+    return Replicaset(options(directory, *peers, timing=TIMING))
+
+
+def test_a_damaged_spool_stops_its_replicaset_alone(tmp_path: Path) -> None:
+    (tmp_path / "bad").mkdir()
+    (tmp_path / "bad" / "lock").touch()
+    damaged = tmp_path / "bad" / "00000000000000000007.xlog"
+    damaged.write_bytes(b"this is no log")
+    nobody = f"unix/:{tmp_path}/nobody.sock"
+    bad, good = replicaset(tmp_path / "bad", nobody), replicaset(tmp_path / "good", nobody)
+
+    async def test() -> None:
+        await until(lambda: bad.restarts >= 2 and good.links[0].error is not None)
+        assert "damaged" in str(bad.error)
+        assert status_of(bad)["restarts"] >= 2
+        assert "damaged" in status_of(bad)["error"]
+        assert (good.restarts, good.error) == (0, None)
+        damaged.unlink()
+        await until(lambda: bad.error is None and bad.links[0].error is not None)
+
+    run([bad, good], test)
+
+
+@contextlib.asynccontextmanager
+async def serving(path: Path, answer: Callable[[int, dict[int, Any]], bytes]) -> Any:
+    """Serve as a master does whose answers a test makes."""
+    writers = []
+
+    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        writers.append(writer)
+        writer.write(format_greeting(Greeting((2, 6, 0), A1, bytes(32))))
+        with contextlib.suppress(OSError, asyncio.IncompleteReadError):
+            while head := await reader.readexactly(5):
+                message = await reader.readexactly(int.from_bytes(head[1:], "big"))
+                writer.write(answer(message[2], {}))
+                await writer.drain()
+        writer.close()
+
+    server = await asyncio.start_unix_server(serve, path)
+    try:
+        yield
+    finally:
+        server.close()
+        for writer in writers:
+            writer.close()
+
+
+BALLOT = {0x29: {1: False, 4: False, 2: {1: 5}, 3: {}}}
+ODD: list[tuple[str, dict[int, Any]]] = [
+    ("members that are numbers", {0x30: [1, 2, 3]}),
+    ("a key without a value", {0x30: [["cluster"]]}),
+    ("a uuid that is a number", {0x30: [["cluster", 5]]}),
+    ("a uuid with line breaks", {0x30: [["cluster", f"{A1}\nVClock: {{1: 9}}\n\n"]]}),
+    ("data that is a number", {0x30: 7}),
+]
+
+
+@pytest.mark.parametrize("body", [body for _, body in ODD], ids=[name for name, _ in ODD])
+def test_an_odd_master_stops_its_replicaset_alone(tmp_path: Path, body: dict[int, Any]) -> None:
+    odd = replicaset(tmp_path / "odd", f"unix/:{tmp_path}/odd.sock")
+    good = replicaset(tmp_path / "good", f"unix/:{tmp_path}/nobody.sock")
+
+    def answer(kind: int, _: dict[int, Any]) -> bytes:
+        if kind == 0x49:
+            return encode_packet(0x8000 | 48, 0, {0x31: "unknown"})
+        return encode_packet(0, 0, BALLOT if kind == 0x44 else body)
+
+    async def test() -> None:
+        async with serving(tmp_path / "odd.sock", answer):
+            await until(lambda: odd.links[0].connects >= 3 and odd.links[0].error is not None)
+            assert "not" in str(odd.links[0].error) or "no data" in str(odd.links[0].error)
+            assert odd.restarts == good.restarts == 0
+
+    run([odd, good], test)
+
+
+def test_a_mistake_of_the_program_stops_one_replicaset_alone(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    nobody = f"unix/:{tmp_path}/nobody.sock"
+    bad, good = replicaset(tmp_path / "bad", nobody), replicaset(tmp_path / "good", nobody)
+
+    async def broken() -> None:
+        raise TypeError("a mistake")
+
+    monkeypatch.setattr(bad, "_step", broken)
+
+    async def test() -> None:
+        await until(lambda: bad.restarts >= 3)
+        assert "a mistake" in str(bad.error)
+        assert good.restarts == 0
+
+    run([bad, good], test)
+
+
+@pytest.mark.live
+@pytest.mark.parametrize("call", ["fsync", "write"])
+def test_a_failing_disk_loses_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, call: str) -> None:
+    """Each sixth call of one kind fails: the replicaset begins again, and fetches again what was cut off."""
+    spool, calls = tmp_path / "spool", [0]
+    real = getattr(os, call)
+
+    def failing(file: int, *arguments: Any) -> Any:
+        if str(Path(f"/proc/self/fd/{file}").readlink()).startswith(f"{spool}/0"):
+            calls[0] += 1
+            if calls[0] % 6 == 0:
+                raise OSError(errno.EIO, "Input/output error")
+        return real(file, *arguments)
+
+    with mesh(tmp_path, 1) as masters:
+        how = options(spool, f"unix/:{masters[1].socket}", timing=replace(TIMING, acknowledge=0.02))
+        followed = Replicaset(how)
+        monkeypatch.setattr(os, call, failing)
+
+        async def test() -> None:
+            for number in range(20):
+                write(masters, 1, 20 * number, 20)
+                reached = masters.vclock(1)
+                await until(lambda reached=reached: followed.spool.vclock == reached)  # type: ignore[misc]
+            assert followed.restarts > 0
+            await until(lambda: followed.spool.durable == masters.vclock(1))
+
+        run([followed], test)
+        monkeypatch.undo()
+        _, faults, tuples = read_spool(masters[1], spool)
+        assert (faults, tuples) == ([], tuples_of(masters[1]))
+
+
+def test_waits_grow_are_bounded_and_differ(monkeypatch: pytest.MonkeyPatch) -> None:
+    high = Backoff(1.0, 30.0)
+    monkeypatch.setattr(random, "uniform", lambda _low, most: most)
+    assert [high.seconds() for _ in range(7)] == [1, 2, 4, 8, 16, 30, 30]
+    high.reset()
+    assert high.seconds() == 1
+    monkeypatch.undo()
+    low = Backoff(1.0, 30.0)
+    found = [low.seconds() for _ in range(200)]
+    assert min(found) >= 1.0
+    assert len(set(found[10:])) > 100
