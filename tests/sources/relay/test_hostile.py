@@ -246,7 +246,7 @@ def test_who_does_not_read_is_dropped(tmp_path: Path, is_acknowledging: bool) ->
 
     async def test() -> None:
         async with (
-            relaying(tmp_path / "spool", silence=0.5) as relay,
+            relaying(tmp_path / "spool", silence=2) as relay,
             Client(relay) as slow,
             Client(relay) as good,
         ):
