@@ -46,8 +46,15 @@ def unpacked(data: bytes) -> Any:
             max_array_len=_ITEMS_MAX,
             max_map_len=_ITEMS_MAX,
         )
-    except (ValueError, TypeError, OverflowError, RecursionError, MemoryError, msgpack.UnpackException) as error:
-        raise TupleError(f"not a MessagePack object of a system space: {shown(str(error))}") from None
+    except (
+        ValueError,
+        TypeError,
+        OverflowError,
+        RecursionError,
+        MemoryError,
+        msgpack.UnpackException,
+    ) as error:
+        raise TupleError(f"not a MessagePack object that servers write: {shown(str(error))}") from None
 
 
 def fields_of(data: bytes | None, name: str) -> Sequence[Any]:

@@ -27,7 +27,7 @@ from pyspark.sql.types import (
 )
 
 from schemas.errors import UnsupportedError
-from schemas.space import Field, Space
+from schemas.space import FIELDS_MAX, Field, Space
 
 
 @dataclass(frozen=True)
@@ -192,10 +192,6 @@ def arrow_type(kind: Carrier, options: TypeOptions) -> pa.DataType:
     if kind is Carrier.DECIMAL:
         return pa.decimal128(DECIMAL_PRECISION, int(options.decimal_scale))
     return _ARROW[kind]
-
-
-FIELDS_MAX = 10_000
-"""The most fields of a format that get columns: no table of more can be written, nor read."""
 
 
 def check_names(space: str, names: Iterable[str]) -> None:

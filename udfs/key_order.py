@@ -79,7 +79,9 @@ def ordered_keys(keys: pa.Array, order_: KeyOrder, which: Int32s) -> pa.Array:
     out, ends = np.empty(room, np.uint8), np.zeros(rows + 1, np.int64)
     which = np.ascontiguousarray(which, np.int32)
     if not order(flat.data, flat.offsets, flat.nulls, which, order_.starts, order_.descending, out, ends):
-        raise TupleError("a key is none of its index", advice="are the tables those that the aggregator wrote?")
+        raise TupleError(
+            "a key is none of its index", advice="are the tables those that the aggregator wrote?"
+        )
     if ends[-1] > _OFFSET_MAX:
         raise UnsupportedError(
             f"the keys that may be in a DELETE_RANGE take {ends[-1]} bytes", advice="lower local_bytes"

@@ -19,7 +19,7 @@ from pyspark.sql.pandas.functions import arrow_udf
 from pyspark.sql.types import BinaryType, StringType, StructField, StructType
 
 from schemas.errors import TupleError, UnsupportedError
-from schemas.space import KeyPart, Space
+from schemas.space import PARTS_MAX, KeyPart, Space
 from schemas.types import type_family
 from udfs.buffers import flatten, indexes, variable_array
 from udfs.faults import spread
@@ -63,9 +63,6 @@ _INDEXABLE = (
 )
 
 _OFFSET_MAX = 2**31 - 1
-
-PARTS_MAX = 255
-"""The most parts of an index (`BOX_INDEX_PART_MAX`)."""
 
 FIELD_MAX = 2**31 - 1
 """The highest number of a field in an index, from 1 (`BOX_INDEX_FIELD_MAX`)."""
@@ -186,7 +183,9 @@ def _canonical(
     flat = flatten(data, OVERREAD)
     rows = len(data)
     index = indexes(which, rows)
-    room = int(flat.offsets[-1] - flat.offsets[0]) + rows * (canonical.HEADER_MAX + canonical.GROWTH * plan.longest)
+    room = int(flat.offsets[-1] - flat.offsets[0]) + rows * (
+        canonical.HEADER_MAX + canonical.GROWTH * plan.longest
+    )
     out, ends = np.empty(room, np.uint8), np.zeros(rows + 1, np.int64)
     errors = np.zeros((3, rows), np.int32)
     keys(flat.data, flat.offsets, flat.nulls, sources, index, plan.parts, out, ends, errors)

@@ -14,6 +14,8 @@ from pipeline.plan.plan import BatchPlan
 from pipeline.plan.position import LogPosition
 from pipeline.plan.segment import LogSegment
 from pipeline.plan.settle import RolledBack, Settlement
+from schemas.errors import UnsupportedError
+from schemas.space import Space
 from udfs.keys import KeyPlan, key_plan
 from udfs.remap import IdEntry, own_ids
 
@@ -83,9 +85,18 @@ def meanings_of(history: History, refused_tables: Mapping[str, str]) -> Meanings
     return Meanings(
         *(versions, lineages, eras, truncations, np.array(early, np.bool_)),
         names=[space.name for space in spaces],
-        keys=key_plan(spaces),
+        keys=key_plan([_with_usable_key(space) for space in spaces]),
         numbers=numbers,
     )
+
+
+def _with_usable_key(space: Space) -> Space:
+    """Return a space without its primary key where that is refused: its rows go to no table, but are named by it."""
+    try:
+        key_plan([space])
+    except UnsupportedError:
+        return replace(space, primary_key=())
+    return space
 
 
 @dataclass(frozen=True)

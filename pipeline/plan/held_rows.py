@@ -12,9 +12,9 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from schemas.iproto import DML_MAX, GROUP_LOCAL, SYSTEM_ID_MAX, RequestType, type_name
-from schemas.space import KeyPart, Space
+from schemas.space import PARTS_MAX, KeyPart, Space
 from sources.xlog.headers import Headers
-from udfs.keys import PARTS_MAX, canonical_prefixes, key_plan
+from udfs.keys import canonical_prefixes, key_plan
 from udfs.row_body import ranges_of
 
 FOLLOWED = (

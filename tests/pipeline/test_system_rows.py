@@ -5,6 +5,7 @@ Whoever can write a source's files can write any row; no server writes these.
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -50,7 +51,7 @@ ODD_SPACES: dict[str, list[Any]] = {
     "field_name": space_tuple(format=field(name=[1])),
     "field_name_bytes": space_tuple(format=field(name="\udcff")),
     "field_name_long": space_tuple(format=field(name="x" * 70_000)),
-    "many_fields": space_tuple(format=[["f%d" % i, "any"] for i in range(20_000)]),
+    "many_fields": space_tuple(format=[[f"f{i}", "any"] for i in range(20_000)]),
 }
 
 ODD_INDEXES: dict[str, list[Any]] = {
@@ -82,16 +83,24 @@ def insert(node: Node, space_id: int, fields: Any) -> Node:
     return node.row(RequestType.INSERT, space_id, {TUPLE: fields})
 
 
-def done(folder: Path, a: Node, **settings: Any) -> Deployment:
-    """Return what two replicasets gave, after a second start too."""
+def done(
+    folder: Path,
+    a: Node,
+    odd: Sequence[int] = (S,),
+    origins: Mapping[str, Sequence[str]] | None = None,
+    **settings: Any,
+) -> Deployment:
+    """Return what two replicasets gave, after a second start too, with one more row in each odd space."""
     b = good(folder, "b1")
     a.put(GOOD, 2, "behind", 1, 1)
     a.close()
     b.close()
-    settings = {"policies": {"default": {"policy": "last_write_wins"}}, **settings}
-    deployment = Deployment(folder, {"a1": a.path, "b1": b.path}, replicasets_of("a1", "b1"), **settings)
+    sources, replicasets = {"a1": a.path, "b1": b.path}, replicasets_of("a1", "b1")
+    deployment = Deployment(folder, sources, replicasets, origins=origins or {}, **settings)
     deployment.run()
-    a.put(GOOD, 3, "later", 1, 1).put(S, 9, "later")
+    a.put(GOOD, 3, "later", 1, 1)
+    for number in odd:
+        a.put(number, 9, "later")
     a.close()
     deployment.run()
     assert sorted(row["id"] for row in deployment.rows("good", ["id"])) == [1, 2, 3], "the others go on"
@@ -113,83 +122,110 @@ def logged(deployment: Deployment) -> list[int]:
     return sorted(msgpack.unpackb(row["tuple"])[0] for row in rows if row["space_id"] == S)
 
 
-@pytest.mark.parametrize("odd", ODD_SPACES)
-def test_a_space_that_cannot_be_understood_is_refused(tmp_path: Path, odd: str) -> None:
-    a = insert(insert(good(tmp_path, "a1"), SystemSpace.SPACE, ODD_SPACES[odd]), SystemSpace.INDEX, INDEX)
-    a.put(S, 1, "x")
-    deployment = done(tmp_path, a)
-    name, state = state_of(deployment)
-    assert state.startswith("refused: ")
-    assert name
-    assert logged(deployment) == [1, 9]
-    assert deployment.rows("odd") == []
+def all_odd() -> dict[int, tuple[str, list[Any], list[Any]]]:
+    """Return a space for each odd row: by id what is odd, and the rows of `_space` and `_index`."""
+    found = {}
+    for number, (name, row) in enumerate(ODD_SPACES.items(), start=700):
+        found[number] = (f"space: {name}", [number, *row[1:]], [number, *INDEX[1:]])
+    for number, (name, row) in enumerate(ODD_INDEXES.items(), start=800):
+        sound = space_tuple(id=number, name=f"index_{name}")
+        found[number] = (f"index: {name}", sound, [number, *row[1:]])
+    return found
+
+
+def check_refused(deployment: Deployment, rows: list[int]) -> None:
+    """Check that all odd spaces are refused by name, and that their rows are in `_changelog` alone."""
+    log: dict[int, list[int]] = {}
+    for row in deployment.rows("_changelog", ["space_id", "tuple", "replicaset_id"]):
+        if row["space_id"] is not None and row["space_id"] >= 700:
+            log.setdefault(row["space_id"], []).append(msgpack.unpackb(row["tuple"])[0])
+    states = {
+        row["space_id"]: row for row in sorted(deployment.rows("_schema"), key=lambda row: row["epoch"])
+    }
+    for number, (what, _, _) in all_odd().items():
+        assert states[number]["state"].startswith("refused: "), what
+        assert states[number]["name"], what
+        assert sorted(log[number]) == rows, what
     assert deployment.rows("_pending") == []
 
 
-@pytest.mark.parametrize("odd", ODD_INDEXES)
-def test_a_primary_key_that_cannot_be_understood_refuses_its_space(tmp_path: Path, odd: str) -> None:
-    a = insert(good(tmp_path, "a1"), SystemSpace.SPACE, space_tuple())
-    insert(a, SystemSpace.INDEX, ODD_INDEXES[odd]).put(S, 1, "x")
-    deployment = done(tmp_path, a)
-    name, state = state_of(deployment)
-    assert name == "odd"
-    assert state.startswith("refused: ")
-    assert logged(deployment) == [1, 9]
-    assert deployment.rows("odd") == []
-    assert deployment.rows("_pending") == []
+def test_spaces_that_cannot_be_understood_are_refused(tmp_path: Path) -> None:
+    a = good(tmp_path, "a1")
+    for number, (_, space, index) in all_odd().items():
+        insert(insert(a, SystemSpace.SPACE, space), SystemSpace.INDEX, index).put(number, 1, "x")
+    deployment = done(tmp_path, a, [*all_odd()])
+    check_refused(deployment, [1, 9])
+    tables = {row["table_name"] for row in deployment.rows("_schema", ["table_name"])}
+    assert tables == {"good", None}
 
 
-@pytest.mark.parametrize("odd", [*ODD_SPACES, *(f"index_{name}" for name in ODD_INDEXES)])
-def test_a_space_that_had_a_table_is_followed_no_longer(tmp_path: Path, odd: str) -> None:
-    """Its rows so far stay; the batch after that, and a start, find the odd definition in the state."""
-    a = insert(insert(good(tmp_path, "a1"), SystemSpace.SPACE, space_tuple()), SystemSpace.INDEX, INDEX)
-    a.put(S, 1, "x")
+def test_spaces_that_had_a_table_are_followed_no_longer(tmp_path: Path) -> None:
+    """Their rows so far stay; the batch after that, and a start, find the odd definition in the state."""
+    a = good(tmp_path, "a1")
+    for number in all_odd():
+        insert(a, SystemSpace.SPACE, space_tuple(id=number, name=f"s{number}"))
+        insert(a, SystemSpace.INDEX, [number, *INDEX[1:]]).put(number, 1, "x")
     a.close()
-    is_index = odd.startswith("index_")
-    fields = ODD_INDEXES[odd.removeprefix("index_")] if is_index else ODD_SPACES[odd]
-    a.row(RequestType.REPLACE, SystemSpace.INDEX if is_index else SystemSpace.SPACE, {TUPLE: fields})
-    a.put(S, 2, "y")
+    for number, (what, space, index) in all_odd().items():
+        row = (SystemSpace.SPACE, space) if what.startswith("space") else (SystemSpace.INDEX, index)
+        a.row(RequestType.REPLACE, row[0], {TUPLE: row[1]}).put(number, 2, "y")
     a.close()
-    deployment = done(tmp_path, a)
-    assert state_of(deployment)[1].startswith("refused: ")
-    assert [row["id"] for row in deployment.rows("odd", ["id"])] == [1]
-    assert logged(deployment) == [1, 2, 9]
+    deployment = done(tmp_path, a, [*all_odd()])
+    check_refused(deployment, [1, 2, 9])
+    for number, (what, _, _) in all_odd().items():
+        assert [row["id"] for row in deployment.rows(f"s{number}", ["id"])] == [1], what
 
 
-@pytest.mark.parametrize(
-    ("space_id", "content"),
-    [
-        (SystemSpace.SPACE, {TUPLE: ["x", 1, "odd", "memtx", 0, {}, []]}),
-        (SystemSpace.SPACE, {TUPLE: []}),
-        (SystemSpace.SPACE, {TUPLE: [2**40, 1, "odd", "memtx", 0, {}, []]}),
-        (SystemSpace.SPACE, {TUPLE: [-1, 1, "odd", "memtx", 0, {}, []]}),
-        (SystemSpace.SPACE, {TUPLE: [{"a": 1}]}),
-        (SystemSpace.SPACE, {TUPLE: [True, 1, "odd", "memtx", 0, {}, []]}),
-        (SystemSpace.SPACE, {}),
-        (SystemSpace.INDEX, {TUPLE: ["x", 0, "pk", "tree", {}, []]}),
-        (SystemSpace.INDEX, {TUPLE: []}),
-        (SystemSpace.TRUNCATE, {TUPLE: ["x", 1]}),
-        (SystemSpace.TRUNCATE, {TUPLE: [None]}),
-        (SystemSpace.CLUSTER, {TUPLE: [2, "5"]}),
-        (SystemSpace.CLUSTER, {TUPLE: [2, None]}),
-        (SystemSpace.CLUSTER, {TUPLE: [2]}),
-        (SystemSpace.CLUSTER, {TUPLE: ["2", "a0000000-0000-4000-8000-000000000002"]}),
-        (SystemSpace.CLUSTER, {TUPLE: [99, "a0000000-0000-4000-8000-000000000002"]}),
-        (SystemSpace.CLUSTER, {TUPLE: [0, "a0000000-0000-4000-8000-000000000002"]}),
-        (SystemSpace.CLUSTER, {TUPLE: [2, "{a0000000-0000-4000-8000-000000000002}"]}),
-        (SystemSpace.CLUSTER, {TUPLE: [2, "\udcff"]}),
-    ],
+ODD_ROWS: tuple[tuple[SystemSpace, dict[int, Any]], ...] = (
+    (SystemSpace.SPACE, {TUPLE: ["x", 1, "odd", "memtx", 0, {}, []]}),
+    (SystemSpace.SPACE, {TUPLE: []}),
+    (SystemSpace.SPACE, {TUPLE: [2**40, 1, "odd", "memtx", 0, {}, []]}),
+    (SystemSpace.SPACE, {TUPLE: [-1, 1, "odd", "memtx", 0, {}, []]}),
+    (SystemSpace.SPACE, {TUPLE: [{"a": 1}]}),
+    (SystemSpace.SPACE, {TUPLE: [{(1, 2): 1}]}),
+    (SystemSpace.SPACE, {TUPLE: [True, 1, "odd", "memtx", 0, {}, []]}),
+    (SystemSpace.SPACE, {}),
+    (SystemSpace.INDEX, {TUPLE: ["x", 0, "pk", "tree", {}, []]}),
+    (SystemSpace.INDEX, {TUPLE: [GOOD, "x", "pk", "tree", {}, []]}),
+    (SystemSpace.INDEX, {TUPLE: []}),
+    (SystemSpace.TRUNCATE, {TUPLE: ["x", 1]}),
+    (SystemSpace.TRUNCATE, {TUPLE: [None]}),
+    (SystemSpace.CLUSTER, {TUPLE: [2, "5"]}),
+    (SystemSpace.CLUSTER, {TUPLE: [2, None]}),
+    (SystemSpace.CLUSTER, {TUPLE: [2]}),
+    (SystemSpace.CLUSTER, {TUPLE: ["2", "a0000000-0000-4000-8000-000000000002"]}),
+    (SystemSpace.CLUSTER, {TUPLE: [99, "a0000000-0000-4000-8000-000000000002"]}),
+    (SystemSpace.CLUSTER, {TUPLE: [0, "a0000000-0000-4000-8000-000000000002"]}),
+    (SystemSpace.CLUSTER, {TUPLE: [2, "{a0000000-0000-4000-8000-000000000002}"]}),
+    (SystemSpace.CLUSTER, {TUPLE: [2, "\udcff"]}),
 )
-def test_a_system_row_of_nothing_is_set_aside(
-    tmp_path: Path, space_id: int, content: dict[int, Any]
-) -> None:
-    a = good(tmp_path, "a1").row(RequestType.REPLACE, space_id, content)
+
+
+def test_system_rows_of_nothing_are_set_aside(tmp_path: Path) -> None:
+    a = good(tmp_path, "a1")
+    first = 6
+    for space_id, content in ODD_ROWS:
+        a.row(RequestType.REPLACE, space_id, content)
     deployment = done(tmp_path, a)
-    ((space, reason),) = quarantined(deployment)
-    assert space == SystemSpace(space_id).name.lower().join(["_", ""])
-    assert reason
+    found = sorted(deployment.rows("_quarantine"), key=lambda row: row["lsn"])
+    names = [f"_{space_id.name.lower()}" for space_id, _ in ODD_ROWS]
+    assert [row["space"] for row in found] == names
+    assert all(row["reason"] and row["file"] and row["position"] and row["replicaset_id"] for row in found)
+    assert found[0]["lsn"] < first
     uuids = {row["uuid"] for row in deployment.rows("_cluster", ["uuid"])}
-    assert not uuids & {"5", None, ""}
+    assert len(uuids) == 3, "the aggregator's own, and one of each replicaset"
+
+
+@pytest.mark.parametrize("origins", [False, True])
+def test_a_source_with_odd_members_is_read(tmp_path: Path, origins: bool) -> None:
+    """A whitelist, and a source that is new to its replicaset, ask the files for `_cluster` themselves."""
+    a = good(tmp_path, "a1")
+    for space_id, content in ODD_ROWS:
+        if space_id == SystemSpace.CLUSTER:
+            a.row(RequestType.REPLACE, space_id, content)
+    a.close()
+    settings = {"a1": [a.uuid]} if origins else {}
+    done(tmp_path, a, origins=settings)
 
 
 def test_a_changed_definition_that_cannot_be_computed_refuses_its_space(tmp_path: Path) -> None:
@@ -222,7 +258,9 @@ def test_a_refused_space_is_followed_again_once_it_is_dropped_and_sound(tmp_path
 
 
 def test_a_refused_space_that_is_excluded_is_named_nowhere(tmp_path: Path) -> None:
-    a = insert(insert(good(tmp_path, "a1"), SystemSpace.SPACE, space_tuple(format=7)), SystemSpace.INDEX, INDEX)
+    a = insert(
+        insert(good(tmp_path, "a1"), SystemSpace.SPACE, space_tuple(format=7)), SystemSpace.INDEX, INDEX
+    )
     a.put(S, 1, "x")
     deployment = done(tmp_path, a, spaces={"exclude": ["odd"]})
     assert state_of(deployment)[1] == "present"
@@ -231,7 +269,7 @@ def test_a_refused_space_that_is_excluded_is_named_nowhere(tmp_path: Path) -> No
 @pytest.mark.parametrize("body", [{2: "x", 3: 1}, {2: 1, 3: {}}, [1], 5, {2: [], 3: None}, {(1, 2): 3}])
 def test_a_row_that_settles_nothing_it_can_name_holds_its_replicaset(tmp_path: Path, body: Any) -> None:
     a, b = good(tmp_path, "a1"), good(tmp_path, "b1")
-    a._row(RequestType.RAFT_CONFIRM, msgpack.packb(body), 1.0)  # noqa: SLF001 (no body that is not a map)
+    a._row(RequestType.RAFT_CONFIRM, msgpack.packb(body), 1.0)
     a.put(GOOD, 2, "behind", 1, 1)
     a.close()
     b.put(GOOD, 3, "x", 1, 1)

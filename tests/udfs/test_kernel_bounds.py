@@ -1,4 +1,4 @@
-"""Kernels write and read inside their buffers, whatever a log says; each case ran outside of them, or gave a wrong value.
+"""Kernels write and read inside their buffers, whatever a log says; each case ran outside, or gave a wrong value.
 
 What is refused before a plan is made is refused by name. The same cases against a plan that was made all the same show
 that kernels do not rely on it. Cases that end a process run in one of their own, between guard pages.
