@@ -17,9 +17,19 @@ from schemas.types import VARIANT_ARROW, Carrier
 from udfs.kernels import columns as words
 from udfs.kernels.memory import OVERWRITE
 from udfs.kernels.variant import FRAMES_WORDS, GROWTH
-from udfs.kernels.variant_keys import BOOK_WORDS, ENTRIES, FRAMES, KEYS, SLOT_MASK, SLOTS, TEXTS
+from udfs.kernels.variant_keys import (
+    BOOK_WORDS,
+    ENTRIES,
+    FRAMES,
+    HASH_SEEDS,
+    KEYS,
+    SLOT_MASK,
+    SLOTS,
+    TEXTS,
+)
 from udfs.kernels.variant_shape import SHAPE_WORDS, SLACK
 from udfs.kernels.writers import DECIMAL_TEXT_MAX, INTERVAL_TEXT_MAX, UUID_TEXT
+from udfs.seeds import hash_seeds
 
 _ALIGN = 64
 _OFFSET_MAX = 2**31 - 1
@@ -107,6 +117,7 @@ class Columns:
                 ENTRIES: 2 * self.largest + 2,
             }
             book[SLOT_MASK] = slots - 1
+            book[HASH_SEEDS] = hash_seeds().ctypes.data
             self.scratch.append(book)
             for word, size in parts.items():
                 self.scratch.append(np.zeros(size, np.int64))
