@@ -20,6 +20,9 @@ from numpy.typing import DTypeLike, NDArray
 
 PAGE = mmap.PAGESIZE
 _NO_ACCESS = 0
+_FILLED = 1 << 20
+"""Up to so many bytes what is empty is filled; more would cost more than the case."""
+
 _libc = ctypes.CDLL(None, use_errno=True)
 _libc.mprotect.argtypes = [ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int]
 
@@ -67,15 +70,18 @@ class _GuardedNumpy(ModuleType):
 
     @staticmethod
     def empty(shape: Any, dtype: DTypeLike = float) -> NDArray[Any]:
-        # What is not written must not look as if it were: 0xA5 is a bad offset and a bad status.
-        return guarded_array(shape, dtype).view()
+        # What a kernel does not write must not look as if it were sound.
+        found = guarded_array(shape, dtype)
+        if found.nbytes <= _FILLED:
+            found.view(np.uint8)[...] = 0xA5
+        return found
 
     @staticmethod
     def zeros(shape: Any, dtype: DTypeLike = float) -> NDArray[Any]:
         return guarded_array(shape, dtype)
 
     @staticmethod
-    def full(shape: Any, fill: Any, dtype: DTypeLike = None) -> NDArray[Any]:
+    def full(shape: Any, fill: Any, dtype: DTypeLike | None = None) -> NDArray[Any]:
         return guarded_array(shape, np.array(fill).dtype if dtype is None else dtype, fill)
 
     @staticmethod

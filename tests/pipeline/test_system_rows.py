@@ -18,8 +18,11 @@ from tests.pipeline.deployment import Deployment
 
 S, GOOD = 600, 601
 KEY, TUPLE, OPERATIONS = int(BodyKey.KEY), int(BodyKey.TUPLE), int(BodyKey.OPS)
-FORMAT = [{"name": "id", "type": "unsigned"}, {"name": "name", "type": "string", "is_nullable": True}]
-PARTS = [{"field": 0, "type": "unsigned"}]
+FORMAT: list[dict[str, Any]] = [
+    {"name": "id", "type": "unsigned"},
+    {"name": "name", "type": "string", "is_nullable": True},
+]
+PARTS: list[dict[str, Any]] = [{"field": 0, "type": "unsigned"}]
 
 INDEX = [S, 0, "pk", "tree", {"unique": True}, PARTS]
 

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Sequence
+from itertools import pairwise
 
 import msgpack
 import numpy as np
@@ -93,7 +94,7 @@ def test_fields_of_an_object_are_in_order(names: list[int]) -> None:
     plan = plan_of(table_layout([Space(512, 1, "s", "memtx", (Field("v", "any"),))]))
     (row,) = decode(pa.array([bytes(data)]), plan).to_pylist()
     last = {f"k{name:05d}": place for place, name in enumerate(names)}
-    assert _object(row["v"]["value"], row["v"]["metadata"]) == list(sorted(last.items()))
+    assert _object(row["v"]["value"], row["v"]["metadata"]) == sorted(last.items())
     assert (row["_inexact"] == "v") == (len(last) < len(names))
 
 
@@ -106,7 +107,7 @@ def _object(value: bytes, metadata: bytes) -> list[tuple[str, int]]:
         for k in range(number + 1)
     ]
     text = metadata[1 + width * (number + 2) :]
-    keys = [text[a:b].decode() for a, b in zip(at, at[1:], strict=False)]
+    keys = [text[a:b].decode() for a, b in pairwise(at)]
     header = value[0] >> 2
     wide, ids, offsets = (4 if header >> 4 & 1 else 1), (header >> 2 & 3) + 1, (header & 3) + 1
     count, place = int.from_bytes(value[1 : 1 + wide], "little"), 1 + wide
