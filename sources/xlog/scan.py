@@ -33,8 +33,8 @@ GROUP_BLOCKS = 16 * 1024
 PROVEN_BYTES = 64 << 20
 PROVEN_RATIO = 16
 """A search for a block gives up where false starts have claimed more bytes than this and so many times what it has
-looked through: each is proven by a checksum over what it claims, so that bytes full of them would take time by the square
-of their number."""
+looked through: each is proven by a checksum over what it claims, so bytes full of them would take time by the square of
+their number."""
 
 
 @dataclass(frozen=True)

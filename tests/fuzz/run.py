@@ -53,7 +53,8 @@ def fuzz(kinds: Sequence[str], seed: int, count: int, seconds: float = 1e9) -> l
                 last = int(line[2:])
             elif line.startswith("! "):
                 number, _, reason = line[2:].partition(" ")
-                kind, own = kinds[int(number) % len(kinds)], seed + int(number) // len(kinds)
+                kind = kinds[int(number) % len(kinds)]
+                own = seed + int(number) // len(kinds)
                 reports[kind].failures.append((own, json.loads(reason)))
             elif line.startswith("= "):
                 finished = True

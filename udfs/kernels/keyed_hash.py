@@ -38,7 +38,7 @@ def keyed_hash(pos: Int, size: Int, other: Int, seeds: Int) -> Int:
 
     """
     code = word(seeds, 0) + (size & _HALF) * word(seeds, 1) + (other & _HALF) * word(seeds, SEEDS - 1)
-    place = np.int64(2)
+    place: Int = np.int64(2)
     for k in range(0, size, 8):
         if place == WORDS:
             # The hash so far is the first word of the next piece.
