@@ -37,6 +37,7 @@ from config.values import (
     mistake,
 )
 from config.yaml_document import read_document, refuse
+from sources.xlog.block import BLOCK_LIMIT
 
 _Model = TypeVar("_Model", bound=BaseModel)
 
@@ -128,7 +129,7 @@ class Config(Part):
     local_bytes : int
         A batch whose decoded rows have no more bytes is done in the driver, without a Spark job.
     max_block_bytes : int
-        A transaction that takes more bytes, in the file or decompressed, is refused as damage.
+        A transaction that takes more bytes, in the file or decompressed, is refused as damage; the daemons write none.
     reader : str or None
         Under which name the job acknowledges to spools what it has passed (`pipeline.acknowledge`); None makes one
         of the database and the warehouse.
@@ -160,7 +161,7 @@ class Config(Part):
     types: Types = Types()
     max_bytes_per_trigger: ByteCount = 256 * 1024 * 1024
     local_bytes: ByteCount = 256 * 1024 * 1024
-    max_block_bytes: ByteCount = 1024 * 1024 * 1024
+    max_block_bytes: ByteCount = BLOCK_LIMIT
     reader: Label | None = None
     metrics: Metrics | None = None
     validation: Validation = Validation()

@@ -7,11 +7,23 @@ from __future__ import annotations
 
 from config.relay import Relay
 from config.subscribe import Subscribe
-from config.values import Part
+from config.values import ByteCount, Part
+from sources.xlog.block import BLOCK_LIMIT
 
 
 class Live(Part):
-    """The sections of a file that are for the daemons; others are checked by their own jobs."""
+    """The sections of a file that are for the daemons; others are checked by their own jobs.
+
+    Parameters
+    ----------
+    subscribe, relay
+        See these classes.
+    max_block_bytes : int
+        As of the deployment: a transaction that takes more bytes is neither written to a spool nor acknowledged, since
+        no job with this limit would read it.
+
+    """
 
     subscribe: Subscribe | None = None
     relay: Relay | None = None
+    max_block_bytes: ByteCount = BLOCK_LIMIT

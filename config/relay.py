@@ -13,6 +13,7 @@ from config.address import Port, Server, TlsFiles
 from config.values import Label, Location, Part, mistake
 from sources.iproto.address import Password, parse_address
 from sources.relay.options import RelayOptions
+from sources.xlog.block import BLOCK_LIMIT
 
 
 class User(Part):
@@ -78,13 +79,16 @@ class Relay(Part):
             raise mistake("nobody may subscribe; allowed: one user or more, or guest: true", "users")
         return self
 
-    def options(self) -> list[RelayOptions]:
-        """Return each spool as the relay takes it."""
+    def options(self, max_block_bytes: int = BLOCK_LIMIT) -> list[RelayOptions]:
+        """Return each spool as the relay takes it; `max_block_bytes` is of the whole file (`config.live.Live`)."""
         users = {user.name: Password(user.password_env, user.password_file) for user in self.users}
         tls = None if self.tls is None else self.tls.tls()
         return [
             RelayOptions(
-                each.name, Path(each.spool), parse_address(each.listen)[1], users, guest=self.guest, tls=tls
+                *(each.name, Path(each.spool), parse_address(each.listen)[1], users),
+                guest=self.guest,
+                tls=tls,
+                max_block_bytes=max_block_bytes,
             )
             for each in self.spools
         ]

@@ -17,6 +17,7 @@ from sources.spool.keep import Keep
 from sources.spool.spool import SpoolOptions
 from sources.subscribe.assignment import Orphans
 from sources.subscribe.options import Feed, ReplicasetOptions, Timing
+from sources.xlog.block import BLOCK_LIMIT
 from sources.xlog.writer import Fsync
 
 _UNITS = {"millisecond": 0.001, "second": 1.0, "minute": 60.0, "hour": 3600.0, "day": 86400.0}
@@ -165,8 +166,18 @@ class Subscribe(Part):
                     raise mistake(f"{value!r} is another replicaset's", "replicasets", number, key)
         return self
 
-    def options(self, *, accept_rewind: bool = False) -> list[ReplicasetOptions]:
-        """Return each replicaset as the daemon takes it."""
+    def options(
+        self, *, accept_rewind: bool = False, max_block_bytes: int = BLOCK_LIMIT
+    ) -> list[ReplicasetOptions]:
+        """Return each replicaset as the daemon takes it.
+
+        Parameters
+        ----------
+        accept_rewind : bool
+        max_block_bytes : int
+            Of the whole file (`config.live.Live`).
+
+        """
         timing = Timing(
             answer=seconds(self.answer),
             poll=seconds(self.poll),
@@ -184,7 +195,9 @@ class Subscribe(Part):
                 origins=frozenset(replicaset.origins),
                 accept_rewind=accept_rewind,
                 timing=timing,
-                spool=SpoolOptions(rotate_bytes=self.rotate, fsync=Fsync(self.fsync)),
+                spool=SpoolOptions(
+                    rotate_bytes=self.rotate, fsync=Fsync(self.fsync), max_block_bytes=max_block_bytes
+                ),
             )
             for replicaset in self.replicasets
         ]

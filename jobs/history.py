@@ -7,8 +7,9 @@
     spark.sql("SELECT key, row.balance, valid_from, valid_to FROM accounts_history WHERE is_current")
 
 Versions are each replicaset's own, as its servers had them; who won between replicasets is in `_conflicts`. An UPDATE's
-tuple is computed as the server that wrote the replicaset's newest log would (`udfs.update_rules`); where that file is
-not there any more, as a new server would, and a warning says so. It reads the changelog of the space at the newest
+tuple is computed by the rules of its row's server (`_changelog.server_version`, `udfs.update_rules`). Of rows that an
+earlier release wrote, which do not say it, that is the server that wrote the newest log among them; where that file is
+not there any more, a new server, and a warning says so. It reads the changelog of the space at the newest
 epoch's cut, and its view lives in the session: nothing is stored. A space that was followed from a snapshot
 begins with what the snapshot held, whose time is not known.
 Not here: the fold (`udfs.history`).
@@ -30,6 +31,7 @@ from pyspark.sql import functions as F
 from config.deployment import Config
 from jobs.cli import parser, run
 from jobs.session import spark_session
+from pipeline.changelog.servers import SERVER_VERSION
 from pipeline.inputs import server_of
 from pipeline.plan.control import SpaceChange, follow
 from pipeline.plan.held_rows import FOLLOWED, unfollowed
@@ -81,6 +83,8 @@ def whole_log(warehouse: Warehouse) -> DataFrame:
         )
     rows = warehouse.read("_changelog", newest.versions.get("_changelog"))
     segment = F.col("epoch") * _SEGMENTS + F.col("segment") + _SEGMENTS // 2
+    if SERVER_VERSION not in rows.columns:  # a table of an earlier release
+        rows = rows.withColumn(SERVER_VERSION, F.lit(None).cast("string"))
     return rows.where("state = 'committed' AND replicaset_id > 0").withColumn("segment", segment)
 
 
@@ -171,9 +175,14 @@ def history(warehouse: Warehouse, config: Config, table: str) -> DataFrame:
     kept = [n for n, version in enumerate(found.history.versions) if _has_version(found.history, lineages, n)]
     versions = [found.history.versions[number] for number in kept]
     intervals = _intervals(found.history, lineages, kept)
-    rows = _with_versions(log, intervals)
+    rows, servers = _with_servers(_with_versions(log, intervals), len(versions))
     rules = rules_by_replicaset(rows, config)
-    formats = [format_of(one.space, rules.get(one.replicaset_id, LATEST)) for one in versions]
+    formats = [
+        format_of(one.space, rules.get(one.replicaset_id, LATEST) if server is None else rules_of(server))
+        for server in servers
+        for one in versions
+    ]
+    versions = versions * len(servers)
     ends = _ends(found, lineages)
     made = _folded(_with_ranges(_with_ends(_keyed(rows, versions), ends), rows, versions), formats)
     return _shown(made, versions, config)
@@ -241,9 +250,13 @@ def _ends(found: Definitions, lineages: Mapping[int, Lineage]) -> list[tuple[int
 
 
 def rules_by_replicaset(log: DataFrame, config: Config) -> dict[int, Rules]:
-    """Return how the servers of replicasets compute an UPDATE, by the header of the newest log that has one."""
+    """Return how the servers of replicasets compute UPDATEs whose rows do not say it.
+
+    That is by the header of the newest log that has one.
+    """
     newest = F.max_by(F.struct("source", "file"), F.struct(*ORDER)).alias("newest")
-    rows = log.where(F.col("type").isin("UPDATE", "UPSERT")).groupBy("replicaset_id").agg(newest).collect()
+    unknown = log.where(F.col("type").isin("UPDATE", "UPSERT") & F.col(SERVER_VERSION).isNull())
+    rows = unknown.groupBy("replicaset_id").agg(newest).collect()
     follower = Follower(parse_options(stream_options(config, State(), 1)))
     found = {}
     for replicaset_id, (source, file) in rows:
@@ -275,6 +288,21 @@ def _with_versions(log: DataFrame, intervals: Sequence[Interval]) -> DataFrame:
         column = F.when(here, F.lit(one.version)).otherwise(column)
     rows = log.where(F.col("type").isin(*CHANGES)).withColumn("layout", column)
     return rows.where("layout IS NOT NULL")
+
+
+def _with_servers(rows: DataFrame, versions: int) -> tuple[DataFrame, list[str | None]]:
+    """Return rows whose `layout` is that of their server too, and the versions of servers, None for no version.
+
+    Of the n-th one the layouts are counted from n times the number of schema versions on.
+    """
+    operations = rows.where(F.col("type").isin("UPDATE", "UPSERT"))
+    found = operations.select(SERVER_VERSION).distinct().collect()
+    servers: list[str | None] = [None, *sorted(row[0] for row in found if row[0] is not None)]
+    layout = F.col("layout")
+    for number, server in enumerate(servers[1:], start=1):
+        own: Column = F.col(SERVER_VERSION) == F.lit(server)
+        layout = F.when(own, F.col("layout") + number * versions).otherwise(layout)
+    return rows.withColumn("layout", layout), servers
 
 
 def _place(position: LogPosition) -> Column:

@@ -47,7 +47,7 @@ class Span:
 def first_time(directory: Directory, file: LogFile) -> datetime | None:
     """Return the time of a log's first row; None where it has none."""
     fs, path = directory.opened(file.name)
-    for batch in reader.read_rows(fs, path):
+    for batch in reader.read_rows(fs, path, limits=directory.limits):
         stamps = [stamp for stamp in batch["timestamp"].to_pylist() if stamp is not None]
         if stamps:
             first: datetime = stamps[0]

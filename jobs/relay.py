@@ -30,7 +30,7 @@ def relay(config: Live, options: argparse.Namespace) -> None:
     if section is None:
         raise ConfigurationError("the file has no section relay", file=options.config)
     log_to_stderr(verbose=options.verbose)
-    relays = [Relay(each) for each in section.options()]
+    relays = [Relay(each) for each in section.options(config.max_block_bytes)]
     for each in section.options():
         for password in each.users.values():
             password.read()  # a secret that is missing is a mistake of now

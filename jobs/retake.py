@@ -164,7 +164,9 @@ def space_ids(directory: Directory, snapshot: LogFile, spaces: Sequence[str]) ->
     """Return the ids of some spaces in a snapshot, with their names."""
     found = {}
     wanted = Selection(spaces=frozenset({int(SystemSpace.SPACE)}))
-    for batch in reader.read_rows(*directory.opened(snapshot.name), selection=wanted):
+    for batch in reader.read_rows(
+        *directory.opened(snapshot.name), selection=wanted, limits=directory.limits
+    ):
         for packed in batch.column("tuple").to_pylist():
             try:
                 space = space_of(fields_of(packed, "a row of _space"), None)

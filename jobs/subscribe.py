@@ -32,7 +32,7 @@ def subscribe(config: Live, options: argparse.Namespace) -> None:
     if section is None:
         raise ConfigurationError("the file has no section subscribe", file=options.config)
     log_to_stderr(verbose=options.verbose)
-    followed = section.options(accept_rewind=options.accept_rewind)
+    followed = section.options(accept_rewind=options.accept_rewind, max_block_bytes=config.max_block_bytes)
     replicasets = [Replicaset(*each) for each in zip(followed, starts(section), strict=True)]
     for replicaset in replicasets:
         for link in replicaset.links:

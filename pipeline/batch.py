@@ -40,6 +40,7 @@ from pipeline.state import State
 from pipeline.waiting import PendingRows, released_rows, unknown_before, with_counts
 from pipeline.write.lookup import BaseFiles, FileCache
 from pipeline.write.prepare import Prepared, prepare_tables
+from sources.xlog import reader
 from sources.xlog.follow import Follower
 from sources.xlog.segment import Segment
 from tables import applier_map, cluster
@@ -189,7 +190,9 @@ class BatchWriter:
         """Return the plan, and the rows that waited."""
         numbered = {segment.segment: segment for segment in segments}
         sources = len(self._config.sources)
-        own = with_members(log_segments(segments), numbered, follower, self.state, sources)
+        limits = reader.Limits(block=self._config.max_block_bytes)
+        parts_read = log_segments(segments, self.state, limits)
+        own = with_members(parts_read, numbered, follower, self.state, sources)
         known = sync_spaces(self.state)
         released: list[PendingRows] = []
         while True:

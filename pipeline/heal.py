@@ -34,7 +34,7 @@ from schemas.errors import UnsupportedError
 from schemas.iproto import SystemSpace
 from sources.xlog.vclock import Vclock, not_beyond
 from tables.commits import OpenTables
-from tables.data_files import opened
+from tables.data_files import in_schema, opened
 from tables.gaps import DIVERGENCE, HEALED, KEY, OPEN
 from tables.read import newest_of_each
 
@@ -232,9 +232,9 @@ def _later_rows(tables: OpenTables, one: Replicaset, covered: Vclock) -> pa.Tabl
     parts = []
     for file in tables.files("_changelog"):
         with opened(tables.place, "_changelog", file.path) as parquet:
-            rows = parquet.read(columns=CHANGELOG_ARROW.names).select(CHANGELOG_ARROW.names)
+            rows = in_schema(parquet.read(columns=CHANGELOG_ARROW.names), CHANGELOG_ARROW)
         mask = pc.and_(pc.equal(rows["replicaset_id"], one.id), pc.equal(rows["state"], COMMITTED))
-        own = rows.filter(pc.and_(mask, pc.ends_with(rows["file"], ".xlog"))).cast(CHANGELOG_ARROW)
+        own = rows.filter(pc.and_(mask, pc.ends_with(rows["file"], ".xlog")))
         parts.append(own.filter(pa.array(_is_later(own, one, covered))))
     whole = pa.concat_tables(parts) if parts else CHANGELOG_ARROW.empty_table()
     order = [(name, "ascending") for name in ("epoch", "segment", "position", "row")]

@@ -5,7 +5,7 @@ Here files are opened: headers, `_cluster` of a source that is new to its replic
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from itertools import pairwise
 
@@ -16,23 +16,40 @@ import pyarrow.compute as pc
 from pipeline.plan.generation import generation_of
 from pipeline.plan.segment import LogSegment
 from pipeline.plan.summary import Summary
+from pipeline.plan.upgrades import schema_version
 from pipeline.state import Replicaset, State
-from pipeline.waiting import PendingRows, pending_table
-from schemas.xrow import XROW_ARROW
+from pipeline.waiting import STORED_NAMES, PendingRows, pending_table, waited
+from schemas.iproto import SystemSpace
 from sources.xlog import reader
+from sources.xlog.damage import Mode
 from sources.xlog.follow import Follower
 from sources.xlog.members import members_at
-from sources.xlog.meta import REPLICASET_KEY
+from sources.xlog.meta import REPLICASET_KEY, Meta, peer_versions
 from sources.xlog.segment import Segment
+from sources.xlog.selection import Selection
 from tables.commits import OpenTables
+from udfs.update_rules import LATEST, release_number, rules_of
 
 
-def log_segments(segments: Iterable[Segment]) -> list[LogSegment]:
-    """Return what planning needs to know of segments; reads the headers of their files."""
-    return [_log_segment(segment) for segment in segments]
+def log_segments(
+    segments: Iterable[Segment], state: State | None = None, limits: reader.Limits | None = None
+) -> list[LogSegment]:
+    """Return what planning needs to know of segments; reads the headers of their files.
+
+    Parameters
+    ----------
+    segments : iterable of Segment
+    state : State, optional
+        Knows the files that were read last.
+    limits : reader.Limits
+        Where more of a file must be read.
+
+    """
+    known, bounds = {} if state is None else state.replicasets, limits or reader.Limits()
+    return [_log_segment(segment, known.get(segment.replicaset_uuid), bounds) for segment in segments]
 
 
-def _log_segment(segment: Segment) -> LogSegment:
+def _log_segment(segment: Segment, known: Replicaset | None, limits: reader.Limits) -> LogSegment:
     meta = reader.read_meta(*reader.open_fs(segment.path))
     return LogSegment(
         segment.segment,
@@ -42,11 +59,36 @@ def _log_segment(segment: Segment) -> LogSegment:
         segment.instance_uuid,
         segment.is_snapshot,
         dict(segment.vclock),
-        meta.other.get("Version"),
+        _server_at(segment, meta, known, limits),
+        peer_versions(meta, segment.file),
         segment.vinyl or frozenset(),
         is_spool=REPLICASET_KEY in meta.other,
         is_generation=segment.is_generation,
     )
+
+
+def _server_at(segment: Segment, meta: Meta, known: Replicaset | None, limits: reader.Limits) -> str | None:
+    """Return the version of the server that wrote the first row of a segment (`pipeline.plan.upgrades`)."""
+    version = meta.other.get("Version")
+    if version is None or segment.is_snapshot or REPLICASET_KEY in meta.other or segment.begin <= meta.length:
+        return version
+    is_last = known is not None and (known.source, known.file) == (segment.source, segment.file)
+    if known is not None and known.server is not None and is_last:
+        return max(version, known.server, key=release_number)
+    if rules_of(version) == LATEST:
+        return version
+    # After a start, of a file that was read in part: its rows of `_schema` say it.
+    return max([version, *_schema_versions(segment, meta, limits)], key=release_number)
+
+
+def _schema_versions(segment: Segment, meta: Meta, limits: reader.Limits) -> Iterator[str]:
+    wanted = Selection(spaces=frozenset({int(SystemSpace.SCHEMA)}))
+    fs, path = reader.open_fs(segment.path)
+    for batch in reader.read_rows(
+        fs, path, meta.length, segment.begin, wanted, Mode.DROPMALFORMED, exact=True, limits=limits
+    ):
+        said = map(schema_version, batch.column("tuple").to_pylist())
+        yield from (version for version in said if version is not None)
 
 
 def server_of(follower: Follower, source: str, file: str) -> str | None:
@@ -156,9 +198,8 @@ def pending_rows(
     last = max((segment.segment for segment in segments), default=-1) + 1
     return [
         PendingRows(
-            LogSegment(
-                last + i if one.uuid in behind else i - len(parts),
-                *(one.uuid, source, file, instance, False, {}),
+            waited(
+                last + i if one.uuid in behind else i - len(parts), one.uuid, (source, file, instance), rows
             ),
             rows,
         )
@@ -184,7 +225,7 @@ def _stored(
         (rows,) = whole.slice(begin, end - begin).combine_chunks().to_batches()
         first = rows.slice(0, 1).to_pylist()[0]
         place = (first["source"], first["file"], first["instance_uuid"])
-        parts.append((waiting[first["replicaset_id"]], *place, rows.select(XROW_ARROW.names)))
+        parts.append((waiting[first["replicaset_id"]], *place, rows.select(STORED_NAMES)))
     return parts
 
 

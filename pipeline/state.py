@@ -64,7 +64,9 @@ class Replicaset:
     unknown : frozenset of int
         Ids of spaces of which rows wait in `_pending` for their definition.
     server : str or None
-        The version of the server whose log was read last. In memory only.
+        The version of the server that wrote the last row of it. In memory only.
+    file : str or None
+        The file that was read last, of `source`. In memory only.
     views : mapping of str to mapping of int to str
         By source whose `_cluster` was read: replica id to instance uuid. In memory only.
 
@@ -87,6 +89,7 @@ class Replicaset:
     has_loss: bool = False
     unknown: frozenset[int] = frozenset()
     server: str | None = None
+    file: str | None = None
     views: Mapping[str, Mapping[int, str]] = field(default_factory=dict)
 
     @property

@@ -16,15 +16,19 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from pipeline.changelog.rows import PENDING_ARROW
+from pipeline.changelog.servers import SERVER_VERSION
 from pipeline.plan.segment import LogSegment
 from pipeline.plan.summary import Summary
 from pipeline.plan.unknown import waits_for_definition
 from pipeline.state import State
 from schemas.xrow import XROW_ARROW
 from tables.commits import OpenTables
-from tables.data_files import opened
+from tables.data_files import in_schema, opened
 
 PENDING = "_pending"
+
+STORED_NAMES = [*XROW_ARROW.names, SERVER_VERSION]
+"""Columns of rows that waited: those that a reader gives, and what their file's header said."""
 
 _NAME = ["source", "replica_id", "lsn"]
 _ORDER = ["epoch", "segment", "position", "row"]
@@ -38,6 +42,27 @@ class PendingRows:
     rows: pa.RecordBatch
 
 
+def waited(
+    number: int, replicaset_uuid: str, place: tuple[str, str, str | None], rows: pa.RecordBatch
+) -> LogSegment:
+    """Return the segment of rows of `_pending`.
+
+    Parameters
+    ----------
+    number : int
+        Of the segment.
+    replicaset_uuid : str
+    place : (str, str, str or None)
+        Source, file and instance that they are from.
+    rows : pyarrow.RecordBatch
+        With the column `server_version`.
+
+    """
+    source, file, instance = place
+    server = rows.column(SERVER_VERSION)[0].as_py() if rows.num_rows else None
+    return LogSegment(number, replicaset_uuid, source, file, instance, False, {}, server, has_waited=True)
+
+
 def pending_table(tables: OpenTables, replicaset_ids: Iterable[int], *, for_definition: bool) -> pa.Table:
     """Return the rows of `_pending` of some replicasets: those that wait for a definition, or all others."""
     wanted = pa.array(list(replicaset_ids), pa.int32())
@@ -47,7 +72,7 @@ def pending_table(tables: OpenTables, replicaset_ids: Iterable[int], *, for_defi
             rows = parquet.read()
         mask = waits_for_definition(rows["reason"])
         mask = pc.and_(mask if for_definition else pc.invert(mask), pc.is_in(rows["replicaset_id"], wanted))
-        found.append(rows.filter(mask).select(PENDING_ARROW.names).cast(PENDING_ARROW))
+        found.append(in_schema(rows.filter(mask), PENDING_ARROW))
     return pa.concat_tables(found)
 
 
@@ -117,7 +142,7 @@ def released_rows(
         parts += [(uuid, *part) for part in _by_file(ordered)]
     return [
         PendingRows(
-            LogSegment(first - len(parts) + i, uuid, source, file, instance, False, {}, is_released=True),
+            replace(waited(first - len(parts) + i, uuid, (source, file, instance), rows), is_released=True),
             rows,
         )
         for i, (uuid, source, file, instance, rows) in enumerate(parts)
@@ -149,7 +174,7 @@ def _by_file(rows: pa.Table) -> list[tuple[str, str, str | None, pa.RecordBatch]
     parts, begin = [], 0
     for (source, file, instance), own in groupby(names):
         count = sum(1 for _ in own)
-        (batch,) = rows.slice(begin, count).select(XROW_ARROW.names).combine_chunks().to_batches()
+        (batch,) = rows.slice(begin, count).select(STORED_NAMES).combine_chunks().to_batches()
         parts.append((source, file, instance, batch))
         begin += count
     return parts

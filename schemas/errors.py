@@ -169,6 +169,10 @@ class RewindError(IprotoError):
     """The server has fewer rows of an instance than were received: it was restored from an older state."""
 
 
+class TransactionLimitError(AggregatorError):
+    """A transaction is larger than the configured limit, so no reader would take it. Field: `limit` (bytes)."""
+
+
 class SpoolError(AggregatorError):
     """A spool cannot be used as it is. Fields: `spool`, `file`."""
 

@@ -118,6 +118,7 @@ class MessageKey(IntEnum):
     CLUSTER_CRC32 = 0x71
     CLUSTER_LENGTH = 0x72
     ORIGINS = 0x73
+    SERVER_VERSIONS = 0x74
 
 
 class BallotKey(IntEnum):

@@ -76,8 +76,12 @@ CHANGELOG = _schema(
     layout=_INT,
     hash=_LONG,
     **dict(XROW),
+    server_version=_STRING,
 )
-"""`_changelog`: every xrow once it is settled. (epoch, segment, position, row) is the order of the log."""
+"""`_changelog`: every xrow once it is settled. (epoch, segment, position, row) is the order of the log.
+
+`server_version` is that of the server whose log the row was read from, such as 2.6.0: operations are applied by its
+rules. It is null in rows that a release without this column wrote."""
 
 PENDING = _schema(
     replicaset_id=_INT,
@@ -88,8 +92,10 @@ PENDING = _schema(
     wait_sync=BooleanType(),
     wait_ack=BooleanType(),
     **dict(XROW),
+    server_version=_STRING,
 )
-"""`_pending`: xrows that wait to be settled, in the order (segment, position, row) of their log."""
+"""`_pending`: xrows that wait to be settled, in the order (segment, position, row) of their log; `server_version` as in
+`_changelog`."""
 
 SCHEMA = _schema(
     epoch=_LONG,

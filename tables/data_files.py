@@ -228,6 +228,17 @@ def _bound(value: Any, *, is_least: bool) -> int | float | str | None:
     return None
 
 
+def in_schema(rows: pa.Table, schema: pa.Schema) -> pa.Table:
+    """Return rows of a file in a table's columns; those that the file lacks, of an earlier release, are null."""
+    columns = [
+        rows[field.name].cast(field.type)
+        if field.name in rows.schema.names
+        else pa.chunked_array([pa.nulls(rows.num_rows, field.type)])
+        for field in schema
+    ]
+    return pa.Table.from_arrays(columns, schema=schema)
+
+
 def now_millis() -> int:
     """Return the time as Delta's log has it."""
     return int(time.time() * 1000)

@@ -68,6 +68,31 @@ def release_of(version: str) -> tuple[int, int, int]:
     return int(match[1]), int(match[2]), int(match[3])
 
 
+def release_text(version: str) -> str:
+    """Return the release of a `Version` without what follows: 2.6.0 of `2.6.0-0-g47aa4e01e`.
+
+    Raises
+    ------
+    ConfigurationError
+        The text is not a version.
+
+    """
+    return ".".join(map(str, release_of(version)))
+
+
+def release_number(version: str) -> int:
+    """Return the three numbers of a `Version` as one, by which releases compare: 2006000 of `2.6.0`.
+
+    Raises
+    ------
+    ConfigurationError
+        The text is not a version.
+
+    """
+    major, minor, patch = release_of(version)
+    return (major * 1000 + minor) * 1000 + patch
+
+
 def rules_of(version: str) -> Rules:
     """Return the rules of a server from the `Version` of a log's header.
 
@@ -77,7 +102,14 @@ def rules_of(version: str) -> Rules:
         The text is not a version.
 
     """
-    number = release_of(version)
+    return rules_of_release(release_number(version))
+
+
+def rules_of_release(release: int) -> Rules:
+    """Return the rules of a release (`release_number`); those of the newest one for 0, a server that is not known."""
+    if not release:
+        return LATEST
+    number = release // 1_000_000, release // 1000 % 1000, release % 1000
     return Rules(
         floats="exact" if number >= (2, 6, 0) else "typed" if number < (2, 3, 0) else "unclear",
         autofill=number >= (2, 8, 0),

@@ -18,6 +18,7 @@ from pyspark.sql.pandas.types import to_arrow_schema
 from pipeline.changelog.bodies import new_tuples, with_ranges
 from pipeline.changelog.cluster_rows import without_registrations
 from pipeline.changelog.segment_plan import SegmentPlan
+from pipeline.changelog.servers import releases_of, with_server_versions
 from pipeline.plan.history import NOTHING
 from pipeline.plan.position import BEGINNING, index_of
 from pipeline.plan.summary import LIMBO_TYPES, LOCAL_ID
@@ -46,6 +47,7 @@ KEYED = pa.schema(
         ("operations", pa.binary()),
         ("index_base", pa.int32()),
         ("new_tuple", pa.binary()),
+        ("release", pa.int32()),
         ("global_id", pa.int64()),
         ("lsn", pa.int64()),
         ("timestamp", pa.timestamp("us", tz="UTC")),
@@ -53,7 +55,9 @@ KEYED = pa.schema(
 )
 """Rows that change tuples, in the order of the log. `type` is an index in `CHANGES`; `meaning` numbers the row's
 meaning (`pipeline.changelog.segment_plan.Meanings`); `new_tuple` is what the row's server logged as its result, of an
-UPDATE or UPSERT (`wal_ext`); `timestamp` is null for rows of a snapshot, which have no usable time.
+UPDATE or UPSERT (`wal_ext`); `release` is that of the row's server, by whose rules operations are applied
+(`udfs.update_rules.release_number`), 0 where it is not known or not needed; `timestamp` is null for rows of a snapshot,
+which have no usable time.
 
 A DELETE_RANGE has no key: `tuple` and `operations` are the first parts of keys, in canonical form, between which it
 deletes."""
@@ -127,6 +131,7 @@ def segment_rows(rows: pa.RecordBatch, plan: SegmentPlan) -> SegmentRows:
 
     """
     numbers = _Numbers.of(rows)
+    rows = with_server_versions(rows, plan)
     if plan.is_released:
         return _released_rows(rows, numbers, plan)
     fresh = numbers.is_snapshot | (numbers.lsn < 0) | (numbers.lsn > _low_watermark(numbers, plan))
@@ -447,6 +452,7 @@ def _keyed_rows(
             operations,
             rows.column("index_base"),
             new_tuples(rows, is_operation),
+            pa.array(releases_of(rows, is_operation)),
             ids,
             rows.column("lsn"),
             stamps,
@@ -480,7 +486,7 @@ def keyed_again(rows: pa.Table, plan: SegmentPlan) -> pa.Table:
     last = np.array([first + len(found) - 1 if found else NOTHING for first, found in known], np.int32)
     meaning = last[places] if len(last) else np.zeros(0, np.int32)
     followed = _looked_up(plan.meanings.lineages, meaning) != NOTHING
-    own, meaning = whole.filter(pa.array(followed)), meaning[followed]
+    own, meaning = with_server_versions(whole.filter(pa.array(followed)), plan), meaning[followed]
     keyed, _ = _keyed_rows(
         own,
         _change_types(own),

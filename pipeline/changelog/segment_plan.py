@@ -14,10 +14,12 @@ from pipeline.plan.plan import BatchPlan
 from pipeline.plan.position import LogPosition
 from pipeline.plan.segment import LogSegment
 from pipeline.plan.settle import RolledBack, Settlement
+from pipeline.plan.upgrades import Upgrade, upgrades_of
 from schemas.errors import UnsupportedError
 from schemas.space import Space
 from udfs.keys import KeyPlan, key_plan
 from udfs.remap import IdEntry, own_ids
+from udfs.update_rules import release_text
 
 Int32s = NDArray[np.int32]
 
@@ -126,6 +128,12 @@ class SegmentPlan:
         Space id to the place from which its rows wait for its definition.
     is_released : bool
         Whether the rows are in `_changelog` already, and have waited for the definition of their space.
+    server : str or None
+        The version, such as 2.6.0, of the server whose rows they are, where they do not say it themselves.
+    servers : mapping of int to str
+        The same by replica id, for rows of several peers.
+    upgrades : tuple of (LogPosition, str)
+        From which row on the rows of the segment are of another version.
 
     """
 
@@ -144,6 +152,9 @@ class SegmentPlan:
     meanings: Meanings
     unknown: Mapping[int, LogPosition] = field(default_factory=dict)
     is_released: bool = False
+    server: str | None = None
+    servers: Mapping[int, str] = field(default_factory=dict)
+    upgrades: tuple[Upgrade, ...] = ()
 
 
 def segment_plans(plan: BatchPlan) -> dict[int, SegmentPlan]:
@@ -164,7 +175,9 @@ def _segment_plan(
 ) -> SegmentPlan:
     uuid = segment.replicaset_uuid
     one, settlement = plan.after.replicasets[uuid], plan.settlements[uuid]
-    instance = segment.instance_uuid
+    instance, before = segment.instance_uuid, plan.before.replicasets.get(uuid)
+    # Rows without a version waited before versions were stored: of the server that was followed then.
+    server = segment.server or (before and before.server) or one.server
     return SegmentPlan(
         epoch=plan.epoch,
         segment=segment.segment,
@@ -181,6 +194,9 @@ def _segment_plan(
         meanings=meanings,
         unknown={i: r[-1].begin for i, r in plan.unknown[uuid].items() if r[-1].outcome == "waiting"},
         is_released=segment.is_released,
+        server=None if server is None else release_text(server),
+        upgrades=upgrades_of(segment, plan.summaries[uuid].control),
+        servers={origin: release_text(version) for origin, version in segment.servers.items()},
     )
 
 

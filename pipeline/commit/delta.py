@@ -14,8 +14,8 @@ from tables.data_files import write_file
 from tables.write import arrow_rows
 
 LOW_CARDINALITY: Mapping[str, tuple[str, ...]] = {
-    "_changelog": ("source", "state", "space", "file", "instance_uuid", "type"),
-    "_pending": ("source", "reason", "file", "instance_uuid", "type"),
+    "_changelog": ("source", "state", "space", "file", "instance_uuid", "type", "server_version"),
+    "_pending": ("source", "reason", "file", "instance_uuid", "type", "server_version"),
     "_versions": ("space", "state"),
     "_conflicts": ("space", "kind", "policy", "sequence", "changed", "note"),
     "_quarantine": ("space", "file", "reason"),

@@ -15,6 +15,7 @@ from pipeline.plan.position import LogPosition
 from pipeline.plan.segment import LogSegment
 from pipeline.plan.settle import Settlement
 from pipeline.plan.summary import LOCAL_ID, Summary
+from pipeline.plan.upgrades import newest_server
 from pipeline.state import MapEntry, Replicaset
 from schemas.iproto import VCLOCK_MAX
 from tables.applier_map import Entry
@@ -131,7 +132,7 @@ def advanced(one: Decided, parts: Sequence[LogSegment], table: Cluster, summary:
             if [e.global_id for e in maps if e.local_id == registration.local_id][-1:] != [global_id]:
                 since = _last_lsn(summary, before, maps, registration) + 1
                 maps.append(MapEntry(registration.local_id, global_id, since))
-    leader = [part.instance_uuid for part in parts if part.server is not None or part is parts[0]][-1]
+    leader = [part.instance_uuid for part in parts if not part.has_waited or part is parts[0]][-1]
     holds = settlement.hold is not None
     lost = bool(settlement.gaps) and not holds
     return replace(
@@ -147,7 +148,8 @@ def advanced(one: Decided, parts: Sequence[LogSegment], table: Cluster, summary:
         local_lsns=before.local_lsns if holds else {**before.local_lsns, **settlement.local_lsns},
         ids=one.views.ids,
         has_loss=lost or (before.has_loss and one.generation is None),
-        server=next((part.server for part in reversed(parts) if part.server is not None), before.server),
+        server=newest_server(parts, summary.control) or before.server,
+        file=next((part.file for part in reversed(parts) if not part.has_waited), before.file),
         views=one.views.views,
     )
 

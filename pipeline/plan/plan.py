@@ -10,6 +10,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from itertools import pairwise
 
 from config.deployment import Config
 from pipeline.plan.advance import Decided, advanced, instances_seen, new_entries
@@ -23,12 +24,13 @@ from pipeline.plan.settle import IsSync, Settlement, settle
 from pipeline.plan.summary import LOCAL_ID, LsnRun, Summary
 from pipeline.plan.tables import CHANGES, TablePlan, plan_tables
 from pipeline.plan.unknown import UnknownRanges, unknown_ranges
+from pipeline.plan.upgrades import newest_server, upgrades_of
 from pipeline.state import Replicaset, State
 from schemas.iproto import SYSTEM_ID_MAX, is_unknown
 from sources.xlog.vclock import joined
 from tables.applier_map import Entry
 from udfs.cluster_replace import Cluster, Incoming, Member
-from udfs.update_rules import release_of
+from udfs.update_rules import release_of, release_text, rules_of
 
 log = logging.getLogger(__name__)
 
@@ -147,6 +149,7 @@ def plan_batch(
     history = _history(after, decided, summaries, segments, router, unknown)
     _log_refusals(history, after, decided)
     _log_unknown_types(summaries)
+    _log_upgrades(decided, own, summaries)
     after = {uuid: _with_history(one, decided[uuid].before, history) for uuid, one in after.items()}
     own_row = cluster.own
     new_state = replace(
@@ -238,8 +241,8 @@ def _synchronous(known: Replicaset, control: Control, parts: Sequence[LogSegment
     for change in control.changes:
         waits = change.kind != "dropped" and change.rows.decoded().is_sync
         history.setdefault(change.space_id, []).append((change.position, waits))
-    # Rows that waited do not say which server wrote them.
-    last = next((part.server for part in reversed(parts) if part.server is not None), known.server)
+    # Rows that waited before their versions were stored do not say which server wrote them.
+    last = newest_server(parts) or known.server
     servers = {part.segment: part.server or last for part in parts}
     flagged = {segment for segment, one in servers.items() if one is not None and release_of(one) >= FLAGS}
 
@@ -316,6 +319,29 @@ def _log_unknown_types(summaries: Mapping[str, Summary]) -> None:
         if kinds:
             names = ", ".join(sorted(kinds))
             log.warning("replicaset %s: rows of types that are not known are only logged: %s", uuid, names)
+
+
+def _log_upgrades(
+    decided: Mapping[str, Decided],
+    segments: Mapping[str, Sequence[LogSegment]],
+    summaries: Mapping[str, Summary],
+) -> None:
+    """Say where the rules of operations change within a replicaset's log, and what its server makes of that."""
+    for uuid, one in decided.items():
+        known = [] if one.before.server is None else [one.before.server]
+        for part in segments[uuid]:
+            if part.server is not None and not part.has_waited:
+                upgrades = upgrades_of(part, summaries[uuid].control)
+                known += [part.server, *(version for _, version in upgrades[-1:])]
+        for old, new in pairwise(known):
+            if rules_of(old) != rules_of(new):
+                log.warning(
+                    "replicaset %s: its logs are of Tarantool %s from here on, of %s before, whose UPSERTs do other "
+                    "things. Each row is applied by the rules of its own server; but rows since its last snapshot are "
+                    "applied by the new server once more when it starts. If there was no snapshot just before: "
+                    "jobs/backfill.py --snapshot SPACE",
+                    *(uuid, release_text(new), release_text(old)),
+                )
 
 
 def _with_history(one: Replicaset, before: Replicaset, history: History) -> Replicaset:

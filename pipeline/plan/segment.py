@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 
 @dataclass(frozen=True)
@@ -22,13 +22,17 @@ class LogSegment:
     vclock : mapping of int to int
         The header's VClock of a file; empty for rows that waited.
     server : str or None
-        The version of the server that wrote it.
+        The version of the server that wrote it; of rows that waited, that of the first one.
+    servers : mapping of int to str
+        Of a spool that several peers fill: replica id to the version of the peer that its rows are from.
     vinyl : frozenset of int
         Of a snapshot: ids of the vinyl spaces whose rows are read with it.
     members : mapping of int to str, or None
         The source's `_cluster` where the segment begins, replica id to instance uuid; None where it was not read.
     is_spool : bool
         Whether the subscription daemon wrote it: a snapshot then has the rows of vinyl spaces too.
+    has_waited : bool
+        Whether it is no part of a file, but rows of `_pending`.
     is_released : bool
         Of rows that waited: they are in `_changelog` already, and waited for the definition of their space alone.
     is_generation : bool
@@ -48,9 +52,11 @@ class LogSegment:
     is_snapshot: bool
     vclock: Mapping[int, int]
     server: str | None = None
+    servers: Mapping[int, str] = field(default_factory=dict)
     vinyl: frozenset[int] = frozenset()
     members: Mapping[int, str] | None = None
     is_spool: bool = False
+    has_waited: bool = False
     is_released: bool = False
     is_generation: bool = False
     heals: bool = False

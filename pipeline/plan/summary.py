@@ -142,6 +142,8 @@ def control_rows(rows: pa.RecordBatch, headers: Headers, segment: int) -> tuple[
     controls |= np.isin(headers.type, LIMBO_CODES)
     held = held_reasons(rows, headers, np.flatnonzero(controls))
     controls[list(held)] = True
+    # Of `_schema` the version of the schema is looked at (`pipeline.plan.upgrades`).
+    controls |= headers.space_id == SystemSpace.SCHEMA
     at = np.flatnonzero(controls)
     found: list[dict[str, Any]] = rows.select(_CONTROL_COLUMNS).take(pa.array(at)).to_pylist()
     return tuple(

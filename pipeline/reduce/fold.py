@@ -73,9 +73,10 @@ def fold_keys(
     plan : ReducePlan
 
     """
-    versions = plan.meanings.versions[rows["meaning"].to_numpy()]
-    distinct, layouts = np.unique(versions, return_inverse=True)
-    fold = _KeyFold(Fold([plan.format(int(version)) for version in distinct]))
+    versions = plan.meanings.versions[rows["meaning"].to_numpy()].astype(np.int64)
+    # A row's format depends on its definition, and on the server that the row was read from.
+    distinct, layouts = np.unique(versions << 32 | rows["release"].to_numpy(), return_inverse=True)
+    fold = _KeyFold(Fold([plan.format(int(pair) >> 32, int(pair) & 0xFFFFFFFF) for pair in distinct]))
     found: dict[int, FoldedKey] = {}
     current = -1
     snapshots = rows["is_snapshot"].to_pylist()

@@ -15,7 +15,7 @@ from pipeline.plan.plan import BatchPlan
 from pipeline.plan.position import BEGINNING
 from pipeline.plan.tables import active_lineages, kinds_of
 from udfs.tuple_format import TupleFormat, format_of
-from udfs.update_rules import LATEST, rules_of
+from udfs.update_rules import rules_of_release
 
 Int32s = NDArray[np.int32]
 ALIVE = 2**30
@@ -36,8 +36,6 @@ class ReducePlan:
     is_active : tuple of bool
         By lineage: whether the batch may change versions of it.
     versions : tuple of SchemaVersion
-    servers : mapping of int to str
-        Replicaset id to the version of the server whose log is read.
     has_loss : frozenset of int
         Replicasets of whose logs an INSERT does not prove that its key is new.
     meanings : Meanings
@@ -50,7 +48,6 @@ class ReducePlan:
     lineages: tuple[Lineage, ...]
     is_active: tuple[bool, ...]
     versions: tuple[SchemaVersion, ...]
-    servers: Mapping[int, str]
     has_loss: frozenset[int]
     meanings: Meanings
 
@@ -120,11 +117,9 @@ class ReducePlan:
         found: Int32s = known[self.meanings.lineages[meanings]].astype(np.int32)
         return found
 
-    def format(self, version: int) -> TupleFormat:
-        """Return the format of a schema version, with the rules of its server for operations."""
-        one = self.versions[version]
-        server = self.servers.get(one.replicaset_id)
-        return format_of(one.space, rules_of(server) if server else LATEST)
+    def format(self, version: int, release: int) -> TupleFormat:
+        """Return the format of a schema version, with a release's rules for operations (`udfs.update_rules`)."""
+        return format_of(self.versions[version].space, rules_of_release(release))
 
 
 def reduce_plan(plan: BatchPlan) -> ReducePlan:
@@ -145,7 +140,6 @@ def reduce_plan(plan: BatchPlan) -> ReducePlan:
             )
         ),
         versions=plan.history.versions,
-        servers={one.id: one.server for one in plan.after.replicasets.values() if one.server is not None},
         has_loss=frozenset(one.id for one in plan.after.replicasets.values() if one.has_loss),
         meanings=meanings_of(plan.history, refused),
     )

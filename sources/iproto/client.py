@@ -88,14 +88,14 @@ class Connection:
         """Return {replica id: instance uuid}, from `_cluster`."""
         return messages.cluster_of(await self.select(SystemSpace.CLUSTER))
 
-    async def fetch_snapshot(self, sink: Sink) -> dict[int, int]:
-        """Begin FETCH_SNAPSHOT and return the vclock of its read view: SUBSCRIBE goes on from there.
+    async def fetch_snapshot(self, sink: Sink) -> Packet:
+        """Begin FETCH_SNAPSHOT and return its answer with the vclock of its read view: SUBSCRIBE goes on from there.
 
         `wire.end_of_stream` is done when all rows are in the sink. The body is an empty map: 2.6 ignores it,
         from 2.11.4 on it is obligatory; a SERVER_VERSION in it would ask for rows of other kinds.
         """
         self._check_version()
-        return messages.vclock_in(await self.request(Command.FETCH_SNAPSHOT, {}, sink))
+        return await self.request(Command.FETCH_SNAPSHOT, {}, sink)
 
     async def subscribe(self, subscription: messages.Subscription, sink: Sink) -> Packet:
         """Begin SUBSCRIBE; its rows go to the sink until the connection ends."""

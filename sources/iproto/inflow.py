@@ -20,12 +20,13 @@ from sources.iproto.kernels import wire as kernel
 from sources.iproto.kernels.rows import walk_stream
 from sources.iproto.kernels.snapshot import walk_snapshot
 from sources.xlog.arrays import Bytes, Ints
+from sources.xlog.block import BLOCK_LIMIT, beyond_limit
 
 OUT_BYTES = 1 << 20
-OUT_LIMIT = 1 << 31
-"""A transaction of more bytes is refused."""
-
 TRANSACTIONS = 1 << 15
+
+PACKET_ROOM = 64
+"""A packet is at most so much longer than its row in the log, in bytes."""
 
 
 @dataclass(frozen=True)
@@ -90,24 +91,36 @@ def sparse(vclock: Ints) -> dict[int, int]:
 class _Buffers:
     """The kernel's output, and the beginning of a transaction that waits in it for its end."""
 
-    def __init__(self) -> None:
-        self.out: Bytes = np.empty(OUT_BYTES, np.uint8)
+    def __init__(self, limit: int, peer: str) -> None:
+        self._limit, self._peer = limit, peer
+        self._least = min(OUT_BYTES, limit + kernel.HEAD_ROOM)
+        self.out: Bytes = np.empty(self._least, np.uint8)
         self.state: Ints = np.zeros(kernel.STATE_SIZE, np.int64)
 
     def take(self) -> Bytes:
         """Return what is whole and keep the rest."""
         whole, used = int(self.state[kernel.COMMITTED]), int(self.state[kernel.OUT])
-        taken = self.out[:whole].copy()
-        self.out[: used - whole] = self.out[whole:used].copy()
+        taken, rest = self.out[:whole].copy(), self.out[whole:used].copy()
+        if rest.size + kernel.HEAD_ROOM <= self._least < self.out.size:
+            self.out = np.empty(self._least, np.uint8)  # what a large transaction took is given back
+        self.out[: rest.size] = rest
         self.state[kernel.OUT] -= whole
         self.state[kernel.COMMITTED] = self.state[kernel.COUNT] = 0
         return taken
 
     def grow(self) -> None:
-        size = max(2 * self.out.size, int(self.state[kernel.NEED]))
-        if size > OUT_LIMIT:
-            raise ProtocolError(f"a transaction of more than {OUT_LIMIT} bytes")
+        need, most = int(self.state[kernel.NEED]), self._limit + kernel.HEAD_ROOM
+        if need > most:
+            raise beyond_limit(self._limit, peer=self._peer)
+        size = min(max(2 * self.out.size, need), most)
         self.out = np.concatenate([self.out, np.empty(size - self.out.size, np.uint8)])
+
+    def needed(self, status: int) -> int:
+        """Return the bytes that the next packet takes, unless no transaction that is taken has such a row."""
+        need = int(self.state[kernel.NEED])
+        if status == kernel.MORE and need > self._limit + PACKET_ROOM:
+            raise beyond_limit(self._limit, peer=self._peer)
+        return need
 
 
 class RowStream:
@@ -121,14 +134,22 @@ class RowStream:
         Gets each chunk.
     peer : str
         Named in errors.
+    limit : int
+        A transaction that takes more bytes in a log is refused.
 
     """
 
-    def __init__(self, vclock: Mapping[int, int], emit: Callable[[Chunk], None], peer: str) -> None:
+    def __init__(
+        self,
+        vclock: Mapping[int, int],
+        emit: Callable[[Chunk], None],
+        peer: str,
+        limit: int = BLOCK_LIMIT,
+    ) -> None:
         self.vclock = dense(vclock)
         self.counts: Ints = np.zeros(VCLOCK_MAX, np.int64)
         self._emit, self._peer = emit, peer
-        self._buffers = _Buffers()
+        self._buffers = _Buffers(limit, peer)
         self._marks = np.empty((3, TRANSACTIONS), np.int64)
         self._times = np.empty(TRANSACTIONS, np.float64)
 
@@ -149,6 +170,8 @@ class RowStream:
         ------
         StreamGapError
             An lsn is missing, or a transaction is cut.
+        TransactionLimitError
+            A transaction is larger than the limit.
         ProtocolError
             The bytes are no packets or rows.
 
@@ -169,7 +192,7 @@ class RowStream:
             if status < 0:
                 raise self._damage(status)
             if status != kernel.FULL:
-                return int(state[kernel.AT]), int(state[kernel.NEED]), status == kernel.PACKET
+                return int(state[kernel.AT]), self._buffers.needed(status), status == kernel.PACKET
 
     def _damage(self, status: int) -> ProtocolError:
         state = self._buffers.state
@@ -197,13 +220,21 @@ class SnapshotStream:
         Named in errors.
     now : float, optional
         The time that rows get, seconds since 1970 UTC: they come without one.
+    limit : int
+        A row that takes more bytes in a log is refused.
 
     """
 
-    def __init__(self, emit: Callable[[Bytes], None], peer: str, now: float | None = None) -> None:
+    def __init__(
+        self,
+        emit: Callable[[Bytes], None],
+        peer: str,
+        now: float | None = None,
+        limit: int = BLOCK_LIMIT,
+    ) -> None:
         self._emit, self._peer = emit, peer
         self._now = time.time() if now is None else now
-        self._buffers = _Buffers()
+        self._buffers = _Buffers(limit, peer)
 
     @property
     def rows(self) -> int:
@@ -230,7 +261,7 @@ class SnapshotStream:
             if status < 0:
                 raise _damage(status, self._peer)
             if status != kernel.FULL:
-                return int(state[kernel.AT]), int(state[kernel.NEED]), status == kernel.PACKET
+                return int(state[kernel.AT]), self._buffers.needed(status), status == kernel.PACKET
 
 
 _REASONS = {

@@ -148,6 +148,8 @@ class Wire(asyncio.BufferedProtocol):
             if not self._take_packet():
                 return
         self._begin = self._end = 0
+        if self._buffer.size > BUFFER_BYTES:
+            self._buffer = np.empty(BUFFER_BYTES, np.uint8)  # what a large packet took is given back
 
     def _take_packet(self) -> bool:
         data = self._buffer.data
@@ -181,8 +183,8 @@ class Wire(asyncio.BufferedProtocol):
     def _make_room(self, need: int) -> None:
         """Move what is left to the front, in a larger buffer where it must grow to `need` bytes."""
         left = self._buffer[self._begin : self._end]
-        size = max(self._buffer.size, BUFFER_BYTES)
-        while size < need or size == left.size:
+        size = BUFFER_BYTES
+        while size < need or size <= left.size:
             size *= 2
         if size == self._buffer.size and self._begin >= left.size:
             self._buffer[: left.size] = left

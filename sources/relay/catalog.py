@@ -19,6 +19,7 @@ from schemas.system_tuples import field_at, fields_of, replica_id_of, uuid_of
 from sources.spool import state as spool_state
 from sources.spool.state import SpoolFile
 from sources.xlog import reader
+from sources.xlog.block import BLOCK_LIMIT
 from sources.xlog.meta import Meta
 from sources.xlog.selection import Selection
 from sources.xlog.vclock import joined, shared
@@ -37,11 +38,13 @@ class Catalog:
     ----------
     directory : Path
         The spool.
+    limit : int
+        The longest block that is read, in bytes.
 
     """
 
-    def __init__(self, directory: Path) -> None:
-        self.directory = directory
+    def __init__(self, directory: Path, limit: int = BLOCK_LIMIT) -> None:
+        self.directory, self.limit = directory, limit
         self.vclock: dict[int, int] = {}
         self.cluster: dict[int, str] = {}
         """{replica id: instance uuid}, of those that are registered now."""
@@ -88,12 +91,13 @@ class Catalog:
                 self._take_log(file, known or file.meta.length)
 
     def _take_log(self, file: SpoolFile, begin: int) -> None:
-        end, _ = reader.end_of_whole_blocks(_FILES, str(file.path), begin)
+        end, _ = reader.end_of_whole_blocks(_FILES, str(file.path), begin, self.limit)
         if end <= begin:
             self.vclock = joined(self.vclock, shared(file.meta.vclock))
             return
         top, is_steering = np.zeros(VCLOCK_MAX, np.int64), False
-        for rows in reader.read_headers(_FILES, str(file.path), begin, end, exact=True):
+        limits = reader.Limits(block=self.limit)
+        for rows in reader.read_headers(_FILES, str(file.path), begin, end, exact=True, limits=limits):
             np.maximum.at(top, rows.replica_id, rows.lsn)
             is_steering = is_steering or bool(np.isin(rows.space_id, list(_SPACES)).any())
         if is_steering:
@@ -105,7 +109,10 @@ class Catalog:
     def _take_rows(self, file: SpoolFile, begin: int, end: int | None) -> None:
         selection = Selection(spaces=_SPACES)
         batches = reader.read_rows(
-            _FILES, str(file.path), begin, end, selection, exact=end is not None, meta=file.meta
+            *(_FILES, str(file.path), begin, end, selection),
+            exact=end is not None,
+            meta=file.meta,
+            limits=reader.Limits(block=self.limit),
         )
         for batch in batches:
             for row in batch.select(["type", "space_id", "tuple", "key"]).to_pylist():

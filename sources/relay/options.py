@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from sources.iproto.address import Address, Password, Tls
+from sources.xlog.block import BLOCK_LIMIT
 
 RELAY_VERSION = 1
 """Of the extensions in docs/formats.md."""
@@ -29,6 +30,8 @@ class RelayOptions:
         Whether who does not authenticate may subscribe.
     tls : Tls or None
         Certificate and key that are shown.
+    max_block_bytes : int
+        The longest block of the spool that is read: a transaction is in one block.
     heartbeat, poll, silence : float
         Seconds between two heartbeats, between two looks at the spool, without an acknowledgement before
         a subscriber is dropped.
@@ -41,6 +44,7 @@ class RelayOptions:
     users: Mapping[str, Password] = field(default_factory=dict)
     guest: bool = False
     tls: Tls | None = None
+    max_block_bytes: int = BLOCK_LIMIT
     heartbeat: float = 1.0
     poll: float = 0.02
     silence: float = 20.0

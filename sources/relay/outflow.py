@@ -10,15 +10,17 @@ from pathlib import Path
 
 import numpy as np
 
-from schemas.errors import GapError, ProtocolError
+from schemas.errors import ConnectionLostError, GapError, ProtocolError
 from schemas.iproto import VCLOCK_MAX
 from sources.iproto.inflow import dense, sparse
 from sources.iproto.kernels import wire as kernel
 from sources.iproto.kernels.frames import frame_rows
 from sources.relay.catalog import Catalog
 from sources.spool.blocks import BlockReader
+from sources.spool.spool import ServerVersions
 from sources.spool.state import SpoolFile
 from sources.xlog.arrays import Bytes, Ints
+from sources.xlog.block import BLOCK_LIMIT
 from sources.xlog.vclock import Vclock, not_beyond, shared
 
 OUT_BYTES = 1 << 18
@@ -55,6 +57,8 @@ class Framer:
             elif status == kernel.FULL:
                 self._out = np.empty(max(2 * self._out.size, int(state[kernel.NEED])), np.uint8)
             if status == kernel.MORE:
+                if self._out.size > OUT_BYTES:
+                    self._out = np.empty(OUT_BYTES, np.uint8)  # what a large row took is given back
                 return
             if status < 0:
                 raise ProtocolError("a row of the spool is no xrow")
@@ -65,10 +69,10 @@ def everything() -> Ints:
     return np.ones(VCLOCK_MAX, np.int64)
 
 
-def snapshot_frames(path: Path, sync: int) -> Iterator[bytes]:
+def snapshot_frames(path: Path, sync: int, limit: int = BLOCK_LIMIT) -> Iterator[bytes]:
     """Yield a snapshot's rows as FETCH_SNAPSHOT sends them."""
     framer = Framer(sync, {}, everything())
-    with BlockReader(path) as reader:
+    with BlockReader(path, limit) as reader:
         while rows := reader.read():
             for block in rows:
                 yield from framer.frames(block, snapshot=True)
@@ -89,6 +93,8 @@ class LogFrames:
     def __init__(self, catalog: Catalog, framer: Framer) -> None:
         self._catalog, self._framer = catalog, framer
         self._reader: BlockReader | None = None
+        self.versions = self._begin()
+        """Of the servers whose rows are sent: the subscriber is told them once, so all of its rows are of them."""
 
     @property
     def vclock(self) -> dict[int, int]:
@@ -108,6 +114,8 @@ class LogFrames:
         ------
         GapError
             The logs do not go on from the subscriber's vclock.
+        ConnectionLostError
+            The log that comes next has rows of servers of other versions: the subscriber must begin anew.
 
         """
         while True:
@@ -115,19 +123,34 @@ class LogFrames:
                 self._reader = self._opened()
                 if self._reader is None:
                     return
+            if ServerVersions.of(self._reader.meta, self._reader.path.name) != self.versions:
+                raise ConnectionLostError("the rows that follow are of a server of another version")
             # The end marker stands at the limit of a closed log: one step further finds it.
             rows = self._reader.read(self._catalog.read_upto(self._reader.path) + 1)
             for block in rows:
                 yield from self._framer.frames(block)
+            if not rows and self._reader.is_empty and not self._reader.is_closed:
+                # The daemon writes a log without rows anew where another server follows.
+                self.close()
+                return
             if not rows and not self._next():
                 return
+
+    def _begin(self) -> ServerVersions:
+        try:
+            self._reader = self._opened()
+        except GapError:
+            self._reader = None  # `more` says so
+        newest = [*self._catalog.snapshots, *self._catalog.logs][-1:]
+        meta = self._reader.meta if self._reader is not None else newest[0].meta if newest else None
+        return ServerVersions("") if meta is None else ServerVersions.of(meta, "")
 
     def _opened(self) -> BlockReader | None:
         """Open the newest log that begins at or before what the subscriber has."""
         logs = self._catalog.logs
         for file in reversed(logs):
             if self._covers(file):
-                return BlockReader(file.path)
+                return BlockReader(file.path, self._catalog.limit)
         if not logs and not_beyond(self._wanted(self._catalog.vclock), self.vclock):
             return None
         raise self._gap(logs[0].meta.vclock if logs else self._catalog.vclock)
@@ -146,7 +169,7 @@ class LogFrames:
         if not self._covers(following):
             raise self._gap(following.meta.vclock)
         self.close()
-        self._reader = BlockReader(following.path)
+        self._reader = BlockReader(following.path, self._catalog.limit)
         return True
 
     def _opens_anew(self) -> bool:

@@ -38,7 +38,7 @@ class Relay:
 
     def __init__(self, options: RelayOptions) -> None:
         self.options = options
-        self.catalog = Catalog(options.directory)
+        self.catalog = Catalog(options.directory, options.max_block_bytes)
         self.sessions: set[Session] = set()
         self.error: AggregatorError | None = None
         self.port = 0

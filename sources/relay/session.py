@@ -26,6 +26,7 @@ from sources.iproto.packet import Packet, decode_packet, encode_packet, frame_at
 from sources.relay.catalog import Catalog
 from sources.relay.options import RELAY_VERSION, RelayOptions
 from sources.relay.outflow import Framer, LogFrames, everything, snapshot_frames
+from sources.spool.spool import ServerVersions
 from sources.xlog.arrays import Ints
 
 logger = logging.getLogger(__name__)
@@ -181,8 +182,10 @@ class Session:
             raise RefusalError(GAP, "the spool has no snapshot: set keep.snapshot of its daemon")
         newest = self._catalog.snapshots[-1]
         vclock = {i: n for i, n in newest.meta.vclock.items() if i}
-        await self._send(encode_packet(0, packet.sync, {MessageKey.VCLOCK: vclock}))
-        for data in snapshot_frames(newest.path, packet.sync):
+        versions = ServerVersions.of(newest.meta, newest.path.name)
+        answer: dict[int, Any] = {MessageKey.VCLOCK: vclock, MessageKey.SERVER_VERSIONS: _packed(versions)}
+        await self._send(encode_packet(0, packet.sync, answer))
+        for data in snapshot_frames(newest.path, packet.sync, self._catalog.limit):
             await self._send(data)
         await self._send(encode_packet(0, packet.sync, {MessageKey.VCLOCK: self._catalog.vclock}))
 
@@ -197,16 +200,17 @@ class Session:
             raise RefusalError(UNKNOWN_REQUEST, "only anonymous replicas are served: set replication_anon")
         if MessageKey.CLUSTER_CRC32 in body:
             await self._exchange(packet.sync, body[MessageKey.CLUSTER_CRC32])
+        framer = Framer(packet.sync, vclock, self._filter(body, everything()))
+        logs = LogFrames(self._catalog, framer)
         answer: dict[int, Any] = {
             MessageKey.VCLOCK: self._catalog.vclock,
             MessageKey.REPLICASET_UUID: self._catalog.replicaset_uuid,
+            MessageKey.SERVER_VERSIONS: _packed(logs.versions),
         }
-        await self._send(encode_packet(0, packet.sync, answer, {HeaderKey.REPLICA_ID: 0}))
-        framer = Framer(packet.sync, vclock, self._filter(body, everything()))
-        logger.info("%s: %s subscribed from %s", self.peer, self.subscriber, vclock)
-        logs = LogFrames(self._catalog, framer)
         acks = asyncio.create_task(self._listen())
         try:
+            await self._send(encode_packet(0, packet.sync, answer, {HeaderKey.REPLICA_ID: 0}))
+            logger.info("%s: %s subscribed from %s", self.peer, self.subscriber, vclock)
             await self._send_rows(packet, framer, logs, acks)
         finally:
             acks.cancel()
@@ -278,3 +282,7 @@ class Session:
         self.sent += len(data)
         self._writer.write(data)
         await self._writer.drain()
+
+
+def _packed(versions: ServerVersions) -> list[Any]:
+    return [versions.version, dict(versions.by_origin)]

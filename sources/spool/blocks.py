@@ -30,11 +30,13 @@ class BlockReader:
     ----------
     path : Path
         A `.xlog` or `.snap`.
+    limit : int
+        The longest block that is taken, in bytes, as it is in the file and decompressed.
 
     """
 
-    def __init__(self, path: Path) -> None:
-        self.path = path
+    def __init__(self, path: Path, limit: int = BLOCK_LIMIT) -> None:
+        self.path, self._limit = path, limit
         self._file = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
         self.meta: Meta = parse_meta(os.pread(self._file, META_LIMIT, 0), path.name)
         self.position = self.meta.length
@@ -49,6 +51,11 @@ class BlockReader:
 
     def __exit__(self, *_: object) -> None:
         os.close(self._file)
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether no block was read yet."""
+        return self.position == self.meta.length
 
     def read(self, limit: int | None = None) -> list[Bytes]:
         """Return the rows of the next blocks; none where nothing more is written.
@@ -70,7 +77,7 @@ class BlockReader:
                 return []
             blocks = np.empty((4, BLOCKS), np.int64)
             stop = data.size if limit is None else min(data.size, limit - self.position)
-            count, end, status = walk_blocks(data, 0, data.size, stop, BLOCK_LIMIT, True, blocks)
+            count, end, status = walk_blocks(data, 0, data.size, stop, self._limit, True, blocks)
             if status < 0:
                 raise damage(Status(int(status)), self.path.name, self.position + int(end))
             found = [self._rows(data, blocks[:, k]) for k in range(count)]
@@ -90,11 +97,13 @@ class BlockReader:
         bound = int(frame_bound(data, begin, end))
         if bound < 0:
             raise SpoolError("a block is not one whole zstd frame", file=str(self.path), offset=self.position)
-        out = np.empty(min(bound, BLOCK_LIMIT), np.uint8)
+        out = np.empty(min(bound, self._limit + 1), np.uint8)
         try:
             size = decompress(data.data[begin:end], out.data, self._zstd)
         except zstandard.ZstdError as error:
             raise SpoolError(
                 f"a block cannot be decompressed: {error}", file=str(self.path), offset=self.position
             ) from None
+        if size > self._limit:
+            raise damage(Status.TOO_BIG, self.path.name, self.position)
         return out[:size]

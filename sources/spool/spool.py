@@ -15,7 +15,7 @@ import fcntl
 import logging
 import os
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from schemas.errors import SpoolError, SpoolFullError
@@ -23,7 +23,14 @@ from sources.spool import state as spool_state
 from sources.spool.acks import LOCK
 from sources.spool.state import SpoolState, Tail, file_name
 from sources.xlog.arrays import Bytes
-from sources.xlog.meta import REPLICASET_KEY, Meta
+from sources.xlog.block import BLOCK_LIMIT, beyond_limit
+from sources.xlog.meta import (
+    PEER_VERSIONS_KEY,
+    REPLICASET_KEY,
+    Meta,
+    format_peer_versions,
+    peer_versions,
+)
 from sources.xlog.vclock import distance, joined, not_beyond, shared
 from sources.xlog.writer import Fsync, XlogWriter
 
@@ -45,12 +52,42 @@ class SpoolOptions:
         again, as long as the server has it.
     compress : bool or None
         None: blocks above 2 KiB, as Tarantool does.
+    max_block_bytes : int
+        The longest block that is written or read: a transaction is in one block.
 
     """
 
     rotate_bytes: int = 256 << 20
     fsync: Fsync = Fsync.CLOSE
     compress: bool | None = None
+    max_block_bytes: int = BLOCK_LIMIT
+
+
+@dataclass(frozen=True)
+class ServerVersions:
+    """Of which versions the servers are whose rows a log has.
+
+    Parameters
+    ----------
+    version : str
+        Such as `2.6.0`.
+    by_origin : mapping of int to str
+        Replica id to another version, of the peer that gives the rows of that instance.
+
+    """
+
+    version: str
+    by_origin: Mapping[int, str] = field(default_factory=dict)
+
+    @staticmethod
+    def of(meta: Meta, file: str) -> ServerVersions:
+        """Return what the header of a file names."""
+        return ServerVersions(meta.other.get("Version", ""), peer_versions(meta, file))
+
+    def header(self) -> dict[str, str]:
+        """Return the keys of a header that name them."""
+        peers = {PEER_VERSIONS_KEY: format_peer_versions(self.by_origin)} if self.by_origin else {}
+        return {"Version": self.version, **peers}
 
 
 class Spool:
@@ -72,8 +109,8 @@ class Spool:
     def __init__(self, directory: Path, options: SpoolOptions | None = None) -> None:
         self.directory = directory
         self.options = options or SpoolOptions()
-        self.server_version = "2.6.0"
-        """Written into the headers: of the server whose rows these are."""
+        self.versions = ServerVersions("2.6.0")
+        """Written into the headers: of the servers whose rows these are. A log has rows of one such value only."""
         self.replicaset_uuid: str | None = None
         """Written into the headers, so that logs alone tell whose they are."""
         self.vclock: dict[int, int] | None = None
@@ -83,14 +120,14 @@ class Spool:
         self._writer: XlogWriter | None = None
         self._tail: Tail | None = None
         self._has_hole = False
-        self._unwritten: list[tuple[Bytes, dict[int, int]]] = []
+        self._unwritten: list[tuple[Bytes, dict[int, int], ServerVersions]] = []
 
     def __enter__(self) -> Spool:
         self.directory.mkdir(parents=True, exist_ok=True)
         self._lock = _locked(self.directory / LOCK)
         try:
             spool_state.clean(self.directory)
-            self._take(spool_state.read_state(self.directory))
+            self._take(spool_state.read_state(self.directory, self.options.max_block_bytes))
         except BaseException:
             os.close(self._lock)
             raise
@@ -123,7 +160,7 @@ class Spool:
         self.vclock = shared(vclock)
 
     def append(self, rows: Bytes, vclock: Mapping[int, int]) -> None:
-        """Write whole transactions.
+        """Write whole transactions of servers of `self.versions`.
 
         Parameters
         ----------
@@ -136,9 +173,13 @@ class Spool:
         ------
         SpoolFullError
             There is no room; they are kept, and `retry` writes them.
+        TransactionLimitError
+            They are more bytes than a block may have: nothing is kept.
 
         """
-        self._unwritten.append((rows, dict(vclock)))
+        if rows.size > self.options.max_block_bytes:
+            raise beyond_limit(self.options.max_block_bytes, spool=str(self.directory))
+        self._unwritten.append((rows, dict(vclock), self.versions))
         self.retry()
 
     def retry(self) -> None:
@@ -152,8 +193,8 @@ class Spool:
         """
         try:
             while self._unwritten:
-                rows, vclock = self._unwritten[0]
-                self._open_log().write_block(rows.tobytes())
+                rows, vclock, versions = self._unwritten[0]
+                self._open_log(versions).write_block(rows.tobytes())
                 self.vclock = shared(joined(self.vclock or {}, vclock))
                 del self._unwritten[0]
                 self._rotate()
@@ -164,7 +205,8 @@ class Spool:
         """Return the writer of a snapshot; `adopt` it when it is closed."""
         path = self.directory / file_name(shared(vclock), ".snap")
         path.unlink(missing_ok=True)  # of the same state: an older generation without any row after it
-        return XlogWriter(path, self._meta("SNAP", shared(vclock)), self.options.fsync, self.options.compress)
+        meta = self._meta("SNAP", shared(vclock), self.versions)
+        return XlogWriter(path, meta, self.options.fsync, self.options.compress)
 
     def adopt(self, vclock: Mapping[int, int]) -> None:
         """Go on from a snapshot that is complete: rows above `vclock` come next, perhaps behind a hole."""
@@ -210,24 +252,41 @@ class Spool:
             options = self.options
             self._writer = XlogWriter.resume(tail.path, tail.position, options.fsync, options.compress)
 
-    def _open_log(self) -> XlogWriter:
+    def _open_log(self, versions: ServerVersions) -> XlogWriter:
         if self._writer is not None:
-            return self._writer
+            if self._has_versions(versions):
+                return self._writer
+            self._end_log()
         vclock, options = self.vclock or {}, self.options
         path = self.directory / file_name(vclock, ".xlog")
         previous = self._tail.meta.vclock if self._tail is not None else None
+        is_again = self._tail is not None and self._tail.path == path
+        if self._tail is not None and is_again:
+            previous = self._tail.meta.prev_vclock
         if self._has_hole:
             # Not the log before: what follows does not go on from it, and a reader must see that.
             previous = vclock
-        if self._tail is not None and self._tail.path == path:
+        if self._tail is not None and is_again and self._has_versions(versions):
             # A closed log without a row: as a restarted server does, write over its end marker.
             self._writer = XlogWriter.resume(path, self._tail.meta.length, options.fsync, options.compress)
         else:
-            meta = self._meta("XLOG", vclock, previous)
-            self._writer = XlogWriter(path, meta, options.fsync, options.compress)
+            meta = self._meta("XLOG", vclock, versions, previous)
+            self._writer = XlogWriter(path, meta, options.fsync, options.compress, replaces=is_again)
             self._tail = Tail(path, replace(meta, length=self._writer.position), 0, is_closed=False)
         self._has_hole = False
         return self._writer
+
+    def _has_versions(self, versions: ServerVersions) -> bool:
+        """Whether the last log's header names these versions."""
+        return self._tail is not None and ServerVersions.of(self._tail.meta, self._tail.path.name) == versions
+
+    def _end_log(self) -> None:
+        """Close the log that is open, behind whose rows others of other servers come; one without rows is replaced."""
+        writer, tail = self._writer, self._tail
+        if writer is not None and tail is not None and writer.position <= tail.meta.length:
+            self._writer = None
+            writer.abandon()
+        self.close()
 
     def _rotate(self) -> None:
         writer = self._writer
@@ -235,10 +294,16 @@ class Spool:
             writer.close()
             self._writer = None
 
-    def _meta(self, kind: str, vclock: Mapping[int, int], previous: Mapping[int, int] | None = None) -> Meta:
+    def _meta(
+        self,
+        kind: str,
+        vclock: Mapping[int, int],
+        versions: ServerVersions,
+        previous: Mapping[int, int] | None = None,
+    ) -> Meta:
         if self._instance_uuid is None:
             raise SpoolError("the spool has no instance uuid", spool=str(self.directory))
-        other = {"Version": self.server_version}
+        other = versions.header()
         if self.replicaset_uuid is not None:
             other[REPLICASET_KEY] = self.replicaset_uuid
         return Meta(kind, "0.13", self._instance_uuid, vclock, previous, other)

@@ -19,7 +19,7 @@ from pyarrow.fs import LocalFileSystem
 
 from schemas.errors import SpoolError, XlogError
 from sources.xlog import reader
-from sources.xlog.block import EOF_MARKER
+from sources.xlog.block import BLOCK_LIMIT, EOF_MARKER
 from sources.xlog.meta import REPLICASET_KEY, Meta
 from sources.xlog.vclock import distance, joined, shared
 from sources.xlog.writer import INPROGRESS
@@ -110,7 +110,7 @@ def files_of(directory: Path, suffix: str, known: dict[Path, Meta] | None = None
     directory : Path
     suffix : str
     known : dict, optional
-        Headers that were read before, and those that are read now: a header does not change.
+        Headers that were read before, and those that are read now: that of a file with rows does not change.
 
     """
     found = []
@@ -118,9 +118,10 @@ def files_of(directory: Path, suffix: str, known: dict[Path, Meta] | None = None
     for path in sorted(directory.iterdir()):
         if path.suffix == suffix and _NAME.match(path.name):
             stat = path.stat()
-            if path not in metas:
-                metas[path] = reader.read_meta(_FILES, str(path))
-            found.append(SpoolFile(path, metas[path], stat.st_size, stat.st_mtime))
+            meta = metas.get(path) or reader.read_meta(_FILES, str(path))
+            if stat.st_size > meta.length + len(EOF_MARKER):
+                metas[path] = meta
+            found.append(SpoolFile(path, meta, stat.st_size, stat.st_mtime))
     return found
 
 
@@ -131,8 +132,14 @@ def clean(directory: Path) -> None:
         path.unlink()
 
 
-def read_state(directory: Path) -> SpoolState:
+def read_state(directory: Path, limit: int = BLOCK_LIMIT) -> SpoolState:
     """Return how far the spool in a directory has come; changes nothing.
+
+    Parameters
+    ----------
+    directory : Path
+    limit : int
+        The longest block that is read, in bytes.
 
     Raises
     ------
@@ -150,42 +157,43 @@ def read_state(directory: Path) -> SpoolState:
     whose = newest.instance_uuid, newest.other.get(REPLICASET_KEY)
     if not logs:
         return SpoolState(shared(snapshots[-1].meta.vclock), None, False, *whose)
-    tail, reached = read_tail(logs[-1].path, logs[-1].meta)
+    tail, reached = read_tail(logs[-1].path, logs[-1].meta, limit)
     if snapshots and distance(snapshots[-1].meta.vclock, reached) > 0:
         return SpoolState(shared(snapshots[-1].meta.vclock), tail, True, *whose)
     return SpoolState(reached, tail, False, *whose)
 
 
-def read_tail(path: Path, meta: Meta) -> tuple[Tail, dict[int, int]]:
+def read_tail(path: Path, meta: Meta, limit: int = BLOCK_LIMIT) -> tuple[Tail, dict[int, int]]:
     """Return where a log's whole blocks end, and the vclock after them."""
     top = np.zeros(32, np.int64)
     end = None
     try:
-        for rows in reader.read_headers(_FILES, str(path)):
+        for rows in reader.read_headers(_FILES, str(path), limits=reader.Limits(block=limit)):
             np.maximum.at(top, rows.replica_id, rows.lsn)
     except XlogError as error:
         if "offset" not in error.fields:
             raise SpoolError(f"the last log is damaged: {error}", file=str(path)) from error
         end = int(error.fields["offset"])
         logger.warning("%s: cut off at %d: %s", path, end, error)
-        top = _lsns_before(path, end)
-    position, has_marker = (end, False) if end is not None else _whole_end(path, meta)
+        top = _lsns_before(path, end, limit)
+    position, has_marker = (end, False) if end is not None else _whole_end(path, meta, limit)
     reached = joined(meta.vclock, {id_: int(lsn) for id_, lsn in enumerate(top) if id_ and lsn})
     return Tail(path, meta, position, has_marker), shared(reached)
 
 
-def _lsns_before(path: Path, end: int) -> np.ndarray[tuple[int], np.dtype[np.int64]]:
+def _lsns_before(path: Path, end: int, limit: int) -> np.ndarray[tuple[int], np.dtype[np.int64]]:
     top = np.zeros(32, np.int64)
-    for rows in reader.read_headers(_FILES, str(path), 0, end, exact=True):
+    limits = reader.Limits(block=limit)
+    for rows in reader.read_headers(_FILES, str(path), 0, end, exact=True, limits=limits):
         np.maximum.at(top, rows.replica_id, rows.lsn)
     return top
 
 
-def _whole_end(path: Path, meta: Meta) -> tuple[int, bool]:
+def _whole_end(path: Path, meta: Meta, limit: int) -> tuple[int, bool]:
     size = path.stat().st_size
     with path.open("rb") as file:
         file.seek(max(meta.length, size - len(EOF_MARKER)))
         if file.read() == EOF_MARKER:
             return size - len(EOF_MARKER), True
-    position, has_marker = reader.end_of_whole_blocks(_FILES, str(path), meta.length)
+    position, has_marker = reader.end_of_whole_blocks(_FILES, str(path), meta.length, limit)
     return position, has_marker

@@ -14,7 +14,9 @@ from collections.abc import Mapping
 from schemas.errors import ConnectionLostError, SpoolError
 from sources.iproto.client import connect
 from sources.iproto.inflow import SnapshotStream
-from sources.spool.spool import Spool
+from sources.iproto.messages import vclock_in
+from sources.spool.spool import ServerVersions, Spool
+from sources.subscribe.feed import versions_in
 from sources.subscribe.link import Link
 from sources.xlog.arrays import Bytes
 from sources.xlog.writer import XlogWriter
@@ -61,11 +63,14 @@ async def fetch_snapshot(link: Link, spool: Spool) -> Mapping[int, int]:
 
     """
     target = _Target()
-    rows = SnapshotStream(target.take, link.name)
+    rows = SnapshotStream(target.take, link.name, limit=spool.options.max_block_bytes)
     # A server with synchronous transactions under way answers when they are settled.
     connection = await connect(link.peer, link.timing.answer)
     try:
-        first = await connection.fetch_snapshot(rows)
+        answer = await connection.fetch_snapshot(rows)
+        first = vclock_in(answer)
+        own = ServerVersions(".".join(map(str, connection.greeting.version)))
+        spool.versions = versions_in(answer) or own
         writer = spool.snapshot(first)
         try:
             target.open(writer)

@@ -22,10 +22,13 @@ from schemas.iproto import MessageKey
 from sources.iproto.client import Connection, connect
 from sources.iproto.inflow import Chunk, RowStream
 from sources.iproto.messages import Ballot, Subscription, cluster_info_of
+from sources.iproto.packet import Packet
+from sources.spool.spool import ServerVersions
 from sources.subscribe.link import Link
 from sources.subscribe.merge import Queue
 from sources.subscribe.options import Timing
 from sources.subscribe.start import fitness, start_vclock
+from sources.xlog.block import BLOCK_LIMIT
 
 
 class Feed:
@@ -49,6 +52,8 @@ class Feed:
     ) -> None:
         self.link, self.ids, self.rows = link, ids, rows
         self.queue = Queue(ids, {})
+        self.versions = ServerVersions(".".join(map(str, connection.greeting.version)))
+        """Of the servers whose rows come: the peer's own, or what a relay says of its spool."""
         self._connection = connection
         self._is_held = False
 
@@ -94,6 +99,7 @@ async def begin(
     timing: Timing,
     origins: frozenset[str],
     emit: Callable[[Feed, Chunk], None],
+    limit: int = BLOCK_LIMIT,
 ) -> Feed:
     """Subscribe to a peer.
 
@@ -114,6 +120,8 @@ async def begin(
         Uuids of wanted instances, for a relay, which filters by them; empty takes all.
     emit : callable
         Gets the feed and each chunk of whole transactions.
+    limit : int
+        A transaction that takes more bytes in a log is refused.
 
     Raises
     ------
@@ -138,7 +146,7 @@ async def begin(
             raise ConnectionLostError("another instance answers at this address now", peer=link.name)
         ballot = await connection.vote()
         _check(link, ballot, check, vclock)
-        rows = RowStream(vclock, take, link.name)
+        rows = RowStream(vclock, take, link.name, limit)
         start = start_vclock(ballot, vclock, ids)
         subscription = Subscription(link.replicaset_uuid or "", instance_uuid, start, link.version, ids)
         if link.is_relay:
@@ -153,10 +161,23 @@ async def begin(
         raise
     feed = Feed(link, ids, rows, connection)
     feed.queue.received.update(vclock)
+    feed.versions = versions_in(answer) or feed.versions
     started = True
     for chunk in early:
         emit(feed, chunk)
     return feed
+
+
+def versions_in(answer: Packet) -> ServerVersions | None:
+    """Return of which versions the servers are whose rows a relay sends; None where the answer does not say it."""
+    told = answer.body.get(MessageKey.SERVER_VERSIONS)
+    if told is None:
+        return None
+    try:
+        version, by_origin = told
+        return ServerVersions(str(version), {int(i): str(one) for i, one in by_origin.items()})
+    except (TypeError, ValueError, AttributeError):
+        raise ProtocolError(f"a relay's versions of servers are not {{id: version}}: {told!r}") from None
 
 
 def _check(link: Link, ballot: Ballot, ids: frozenset[int], vclock: Mapping[int, int]) -> None:

@@ -20,6 +20,7 @@ import numpy as np
 from schemas.compiled import kernel
 from sources.iproto.inflow import Chunk
 from sources.xlog.arrays import Bytes, Int, Ints
+from sources.xlog.block import beyond_limit
 from sources.xlog.kernels.native import address_of, copy_bytes
 
 NEVER = float("-inf")
@@ -101,6 +102,26 @@ def _split(chunk: Chunk, count: int) -> tuple[Chunk, Chunk]:
         chunk.lsns[count:],
     )
     return head, rest
+
+
+def parted(chunk: Chunk, limit: int) -> list[Chunk]:
+    """Return a chunk in parts of no more than some bytes each, between transactions.
+
+    Raises
+    ------
+    TransactionLimitError
+        One transaction alone is larger.
+
+    """
+    found = []
+    while chunk.rows.size > limit:
+        count = int(np.searchsorted(chunk.ends, limit, side="right"))
+        if not count:
+            replica_id, lsn = int(chunk.replicas[0]), int(chunk.lsns[0])
+            raise beyond_limit(limit, replica_id=replica_id, lsn=lsn)
+        head, chunk = _split(chunk, count)
+        found.append(head)
+    return [*found, chunk] if chunk.rows.size else found
 
 
 def merged(queues: Collection[Queue]) -> Chunk | None:

@@ -11,19 +11,28 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import re
 import time
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from uuid import uuid4
 
-from schemas.errors import AggregatorError, GapError, PeerError, RewindError, SpoolFullError, StreamGapError
+from schemas.errors import (
+    AggregatorError,
+    GapError,
+    PeerError,
+    RewindError,
+    SpoolFullError,
+    StreamGapError,
+    TransactionLimitError,
+)
 from sources.iproto.inflow import Chunk
-from sources.spool.spool import Spool
+from sources.spool.spool import ServerVersions, Spool
 from sources.subscribe import choice
 from sources.subscribe.bootstrap import fetch_snapshot
 from sources.subscribe.choice import Choice, Decision
 from sources.subscribe.feed import Feed, begin
 from sources.subscribe.link import Link
-from sources.subscribe.merge import merged
+from sources.subscribe.merge import merged, parted
 from sources.subscribe.options import ReplicasetOptions, Start
 from sources.subscribe.progress import Progress
 
@@ -51,6 +60,8 @@ class Replicaset:
         self.progress = Progress()
         self.error: AggregatorError | None = None
         """Why nothing is received."""
+        self._refused: TransactionLimitError | None = None
+        """Why nothing is asked for any more: a transaction that no reader would take comes next."""
         self._start = start
         self._gapped: dict[str, dict[int, int]] = {}
         self._changed = asyncio.Event()
@@ -84,6 +95,8 @@ class Replicaset:
                 await self._step()
                 self.error = None
             except AggregatorError as error:
+                if isinstance(error, TransactionLimitError):
+                    self._refused = error
                 if str(error) != str(self.error):
                     logger.error("%s: %s", self.options.name, error)
                 self.error = error
@@ -110,6 +123,9 @@ class Replicaset:
         """Make what runs into what ought to run."""
         self._bury()
         self.spool.retry()
+        if self._refused is not None:
+            self._close(set(self.feeds))
+            raise self._refused
         self._flush()
         ready = self._ready()
         if not ready:
@@ -161,6 +177,8 @@ class Replicaset:
             error = feed.error
             if error is None and not feed.is_silent and feed.link.ballot is not None:
                 continue
+            if isinstance(error, TransactionLimitError):
+                self._refused = error
             if isinstance(error, GapError | StreamGapError):
                 self._gapped[uuid] = dict(self.spool.vclock or {})
             logger.warning(
@@ -172,14 +190,10 @@ class Replicaset:
 
     async def _bootstrap(self, ready: Mapping[str, Link]) -> None:
         link = max(ready.values(), key=choice.rows_of)
-        self._set_headers(link)
+        self.spool.replicaset_uuid = link.replicaset_uuid
         await fetch_snapshot(link, self.spool)
         self._gapped.clear()
         self.progress.snapshots += 1
-
-    def _set_headers(self, link: Link) -> None:
-        self.spool.server_version = ".".join(map(str, link.version))
-        self.spool.replicaset_uuid = link.replicaset_uuid
 
     def _is_rewound(self, ready: Mapping[str, Link]) -> bool:
         """Refuse instances that lost rows, or begin anew; return whether it did."""
@@ -221,7 +235,7 @@ class Replicaset:
     async def _begin(self, link: Link, ids: frozenset[int] | None, settled: frozenset[int]) -> None:
         if link.uuid is None or self.spool.instance_uuid is None:
             return
-        self._set_headers(link)
+        self.spool.replicaset_uuid = link.replicaset_uuid
         try:
             feed = await begin(
                 link,
@@ -232,6 +246,7 @@ class Replicaset:
                 self.options.timing,
                 self.options.origins,
                 self._took,
+                self.spool.options.max_block_bytes,
             )
         except AggregatorError as error:
             logger.warning("%s: %s", self.options.name, error)
@@ -257,7 +272,8 @@ class Replicaset:
     def _flush(self) -> None:
         """Write what is complete; let streams wait that have too much, or all of them where there is no room."""
         queues = [feed.queue for feed in self.feeds.values()]
-        if not self.spool.is_full and self.choice.is_covered(self._current()):
+        may_write = self._refused is None and not self.spool.is_full
+        if may_write and self.choice.is_covered(self._current()):
             chunk = merged(queues)
             if chunk is not None:
                 self._write(chunk)
@@ -265,9 +281,34 @@ class Replicaset:
             feed.hold(self.spool.is_full or feed.queue.size > self.options.hold_bytes)
 
     def _write(self, chunk: Chunk) -> None:
-        self.progress.wrote(chunk)
         try:
-            self.spool.append(chunk.rows, chunk.vclock)
+            parts = parted(chunk, self.spool.options.max_block_bytes)
+        except TransactionLimitError as error:
+            self._refused = error
+            self._changed.set()
+            return
+        self.progress.wrote(chunk)
+        self.spool.versions = versions_of(self.feeds.values())
+        try:
+            for part in parts:
+                self.spool.append(part.rows, part.vclock)
         except SpoolFullError as error:
             logger.error("%s: %s", self.options.name, error)
             self.error = error
+
+
+def versions_of(feeds: Collection[Feed]) -> ServerVersions:
+    """Return of which versions the servers are whose rows streams carry.
+
+    Each row is computed as the server did that gave it, since that is whose state the rows make: where several peers
+    feed, the one that gives its instance's rows.
+    """
+    newest = max((feed.versions.version for feed in feeds), key=_release)
+    by_origin: dict[int, str] = {}
+    for feed in feeds:
+        by_origin |= dict.fromkeys(feed.ids or (), feed.versions.version) | dict(feed.versions.by_origin)
+    return ServerVersions(newest, {i: version for i, version in by_origin.items() if version != newest})
+
+
+def _release(version: str) -> tuple[int, ...]:
+    return tuple(map(int, re.findall(r"\d+", version)[:3]))

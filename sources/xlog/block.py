@@ -26,6 +26,7 @@ import google_crc32c
 import zstandard
 
 from schemas.errors import (
+    TransactionLimitError,
     XlogChecksumError,
     XlogCompressionError,
     XlogError,
@@ -51,12 +52,23 @@ FLUSH_THRESHOLD = 128 * 1024
 """A writer closes a block that has grown to this (`XLOG_TX_AUTOCOMMIT_THRESHOLD`)."""
 
 BLOCK_LIMIT = 1 << 30
-"""The longest block that is read, in bytes, as it is in the file and decompressed."""
+"""The longest block that is read or written, in bytes, as it is in the file and decompressed: the default of the
+option `max_block_bytes` of the job, the daemon and the relay."""
 
 RAISE_LIMIT = (
     "if such a large transaction is meant, raise the option maxBlockBytes of the source; "
-    "in the configuration of a deployment it is max_block_bytes"
+    "in the configuration of a deployment, of the daemon and of the relay it is max_block_bytes"
 )
+
+
+def beyond_limit(limit: int, **where: object) -> TransactionLimitError:
+    """Return the error for a transaction that is not written, since no reader with the same limit would take it."""
+    return TransactionLimitError(
+        f"a transaction of more than {limit} bytes; it is neither written nor acknowledged",
+        **where,
+        limit=limit,
+        advice="raise max_block_bytes for the daemon, the relay and the job, then start them again",
+    )
 
 
 class Status(IntEnum):
@@ -141,11 +153,12 @@ def encode_block(rows: bytes, compress: bool | None = None, level: int = 3) -> b
     rows : bytes
         Whole transactions: the rows of `rows.encode_row`, one after another.
     compress : bool, optional
-        By default what Tarantool does: above `COMPRESS_THRESHOLD`.
+        By default what Tarantool does: above `COMPRESS_THRESHOLD`; but only where it makes the block shorter.
     level : int
         Of zstd; Tarantool's is 3 (`xlog_opts_default`).
 
     """
+    is_free = compress is None
     if compress is None:
         compress = len(rows) > COMPRESS_THRESHOLD
     data, magic = rows, MAGIC_PLAIN
@@ -153,6 +166,9 @@ def encode_block(rows: bytes, compress: bool | None = None, level: int = 3) -> b
         # Tarantool's frames carry neither their content's size nor a checksum of it.
         frame = zstandard.ZstdCompressor(level=level, write_content_size=False, write_checksum=False)
         data, magic = frame.compress(rows), MAGIC_ZSTD
+        if is_free and len(data) > len(rows):
+            # No block is longer in the file than its rows are, so one limit holds for both.
+            data, magic = rows, MAGIC_PLAIN
     header = magic.to_bytes(MAGIC_SIZE, "big") + _mp_uint(len(data)) + _mp_uint(0) + _mp_uint(checksum(data))
     return header + _padding(FIXED_HEADER_SIZE - len(header)) + data
 

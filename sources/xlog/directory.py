@@ -21,7 +21,7 @@ import pyarrow.fs as pafs
 
 from schemas.errors import SourceError, XlogMetaError, XlogMetaIncompleteError, XlogMissingError
 from sources.xlog import reader
-from sources.xlog.block import BLOCK_LIMIT
+from sources.xlog.block import BLOCK_LIMIT, EOF_MARKER
 from sources.xlog.damage import Mode
 from sources.xlog.ends import Ends, Opened
 from sources.xlog.listing import Listing, LogFile, generations_of, newest_not_beyond
@@ -63,7 +63,7 @@ def _log_file(info: pafs.FileInfo, path: str, meta: Meta) -> LogFile:
 
 @dataclass
 class Directory:
-    """One source's files; remembers their headers, which do not change, between two listings.
+    """One source's files; remembers their headers, which do not change once there are rows, between two listings.
 
     Parameters
     ----------
@@ -195,6 +195,9 @@ class Directory:
                     logger.warning("%s: %s is left out: %s", self.source.name, info.base_name, error)
                     continue
                 meta = DAMAGED_META
+            if info.size <= meta.length + len(EOF_MARKER):
+                # A log without rows may be written anew by another server.
+                self._metas.pop(info.base_name, None)
             path = self.source.path if self.is_file else child_path(self.source.path, info.base_name)
             files.append(_log_file(info, path, meta))
         return tuple(files)

@@ -32,10 +32,16 @@ END_OF_META = b"\n\n"
 REPLICASET_KEY = "Replicaset"
 """In files of a spool: the replicaset's uuid. Tarantool warns of a key that it does not know, and reads on (2.6.0)."""
 
+PEER_VERSIONS_KEY = "PeerVersions"
+"""In logs of a spool that peers of several versions fill: {replica id: version} of the peer that each one's rows are
+from. `Version` is that of all other rows."""
+
 _WITH_VCLOCK = ("XLOG", "SNAP", "VYLOG")
 _WITHOUT_VCLOCK = "0.12"
 """Files of this version may lack the VClock, as those of 1.6.1 do; Tarantool reads them too."""
 _VCLOCK = re.compile(r"\s*\{\s*(?:\d+\s*:\s*\d+\s*(?:,\s*\d+\s*:\s*\d+\s*)*,?\s*)?\}\s*", re.ASCII)
+_PEER_VERSION = re.compile(r"(\d+): (\d+\.\d+\.\d+)", re.ASCII)
+_PEER_VERSIONS = re.compile(rf"\{{(?:{_PEER_VERSION.pattern}(?:, )?)*\}}", re.ASCII)
 _COMPONENT = re.compile(r"(\d+)\s*:\s*(\d+)", re.ASCII)
 
 
@@ -161,6 +167,28 @@ def format_meta(meta: Meta) -> bytes:
     if meta.prev_vclock is not None:
         lines.append(f"PrevVClock: {format_vclock(meta.prev_vclock)}")
     return "\n".join(lines).encode() + END_OF_META
+
+
+def format_peer_versions(versions: Mapping[int, str]) -> str:
+    """Return {replica id: version} as a header has it (`PEER_VERSIONS_KEY`)."""
+    return "{" + ", ".join(f"{i}: {version}" for i, version in sorted(versions.items())) + "}"
+
+
+def peer_versions(meta: Meta, file: str) -> dict[int, str]:
+    """Return {replica id: version} of a spool's header; empty where all rows are of `Version`.
+
+    Raises
+    ------
+    XlogMetaError
+        The line is not one.
+
+    """
+    text = meta.other.get(PEER_VERSIONS_KEY)
+    if text is None:
+        return {}
+    if _PEER_VERSIONS.fullmatch(text) is None:
+        raise XlogMetaError(f"not versions of peers: {text!r}", file=file, offset=0)
+    return {int(one[1]): one[2] for one in _PEER_VERSION.finditer(text)}
 
 
 def _unfinished(data: bytes, file: str) -> XlogMetaError:

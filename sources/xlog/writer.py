@@ -41,18 +41,26 @@ class XlogWriter:
         `BLOCK` before `flush` returns, `CLOSE` at the end only.
     compress : bool, optional
         Of every block; by default what Tarantool does (above 2 KiB).
+    replaces : bool
+        Whether there may be a file of that name, which has no rows.
 
     Raises
     ------
     FileExistsError
-        There is a file of that name: a log is never written over.
+        There is a file of that name: a log with rows is never written over.
 
     """
 
     def __init__(
-        self, path: Path, meta: Meta, fsync: Fsync = Fsync.CLOSE, compress: bool | None = None
+        self,
+        path: Path,
+        meta: Meta,
+        fsync: Fsync = Fsync.CLOSE,
+        compress: bool | None = None,
+        *,
+        replaces: bool = False,
     ) -> None:
-        if path.exists():
+        if path.exists() and not replaces:
             raise FileExistsError(path)
         self.path = path
         self.position = 0

@@ -68,8 +68,8 @@ def fuzz(kinds: Sequence[str], seed: int, count: int, seconds: float = 1e9) -> l
         place = next((one.strip() for one in done.stderr.splitlines() if one.strip().startswith("File")), "")
         reports[kind].failures.append((own, f"exit {done.returncode} {place}"))
         reports[kind].counts["crashed"] += 1
-        for number in range(begin, last):
-            reports[kinds[number % len(kinds)]].counts["done before a crash"] += 1
+        for earlier in range(begin, last):
+            reports[kinds[earlier % len(kinds)]].counts["done before a crash"] += 1
         begin = last + 1
     return list(reports.values())
 

@@ -13,7 +13,7 @@ from random import Random
 
 import numpy as np
 
-from sources.spool.spool import Spool, SpoolOptions
+from sources.spool.spool import ServerVersions, Spool, SpoolOptions
 from tests.histories.play import uuid_of
 from tests.oracle import log, mp
 
@@ -74,7 +74,7 @@ class HoledSpool:
     def _opened(self) -> Iterator[Spool]:
         with Spool(self.folder, SpoolOptions(compress=False)) as spool:
             spool.instance_uuid, spool.replicaset_uuid = READER, uuid_of(0, 10)
-            spool.server_version = log.meta(self._snapshots[0])["Version"]
+            spool.versions = ServerVersions(log.meta(self._snapshots[0])["Version"])
             yield spool
 
     def _append(self, spool: Spool, after: int, until: int) -> None:

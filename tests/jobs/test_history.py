@@ -5,6 +5,7 @@ from __future__ import annotations
 from datetime import datetime
 from pathlib import Path
 
+import msgpack
 import pytest
 from pyspark.sql import SparkSession
 
@@ -74,6 +75,28 @@ def test_what_is_current_is_what_each_replicasets_servers_hold(spark: SparkSessi
                 assert now == (sorted(known[space].tuples()) if space in known else []), space
         if space == "accounts":
             assert len(rows) > len([row for row in rows if row.is_current])
+
+
+def test_an_operation_has_the_rules_of_its_rows_server(spark: SparkSession, tmp_path: Path) -> None:
+    node = Node(tmp_path, "a1").define(USERS, "users").put(USERS, 1, "first", 0)
+    for second_, version in enumerate(("2.6.0", "2.11.9", "3.9.0")):
+        node.version = version
+        node.upsert(USERS, [1, "x", 0], ["+", 2, 1], ["+", 2, 1], at=second_).close()
+        node.upsert(USERS, [1, "x", 0], ["=", 4, version], at=second_).close()
+    deployment = Deployment(tmp_path, {"a1": node.path}, replicasets_of("a1"))
+    deployment.run()
+    rows = history(warehouse_of(spark, deployment), deployment.config(), "users").orderBy("lsn").collect()
+    found = [msgpack.unpackb(bytes(row.tuple)) for row in rows]
+    assert found == [
+        [1, "first", 0],
+        [1, "first", 1],
+        [1, "first", 1],
+        [1, "first", 2],
+        [1, "first", 2, None, "2.11.9"],
+        [1, "first", 4, None, "2.11.9"],
+        [1, "first", 4, None, "3.9.0"],
+    ]
+    assert [row.row.value for row in rows] == [0, 1, 1, 2, 2, 4, 4]
 
 
 def test_a_range_ends_the_versions_that_it_holds(spark: SparkSession, tmp_path: Path) -> None:

@@ -41,10 +41,14 @@ class Node:
         Logs lie in `<folder>/<name>`.
     name : str
         A letter and a digit.
+    version : str
+        Of the server, as the headers of its files have it; may be set anew between two files, as may further `keys`.
+        `is_apart` puts each row into a block of its own, behind which a batch may end.
 
     """
 
-    def __init__(self, folder: Path, name: str) -> None:
+    def __init__(self, folder: Path, name: str, version: str = "2.6.0") -> None:
+        self.version, self.keys, self.is_apart = version, dict[str, str](), False
         self.path = folder / name
         self.uuid = f"{name[0] * 8}-0000-4000-8000-0000000000{name}"
         self.path.mkdir(parents=True)
@@ -86,6 +90,18 @@ class Node:
         content = {"key": msgpack.packb([key]), "operations": msgpack.packb(list(operations))}
         body = encode_body(space_id=space_id, index_base=0, is_update=True, **content)
         return self._row(RequestType.UPDATE, body, at)
+
+    def upsert(
+        self, space_id: int, fields: Sequence[Any], *operations: Sequence[Any], at: float = 1.0
+    ) -> Node:
+        """UPSERT a tuple; fields are numbered from 0."""
+        body = {int(BodyKey.TUPLE): list(fields), int(BodyKey.OPS): list(map(list, operations))}
+        return self.row(RequestType.UPSERT, space_id, body, at)
+
+    def add(self, row: bytes) -> Node:
+        """Add a row as it is."""
+        self._rows.append(row)
+        return self
 
     def delete(self, space_id: int, key: Any, at: float = 1.0) -> Node:
         """DELETE a tuple."""
@@ -136,18 +152,21 @@ class Node:
         """Write what was done since the last time into a file of its own."""
         begin, before = self._begins[-1], self._begins[-2] if len(self._begins) > 1 else None
         previous = None if before is None else ({1: before} if before else {})
-        meta = Meta("XLOG", "0.13", self.uuid, {1: begin} if begin else {}, previous, {"Version": "2.6.0"})
+        keys = {"Version": self.version, **self.keys}
+        meta = Meta("XLOG", "0.13", self.uuid, {1: begin} if begin else {}, previous, keys)
         path = self.path / f"{begin:020d}.xlog"
         with XlogWriter(path, meta, Fsync.NEVER) as log:
             for row in self._rows:
                 log.write([row])
+                if self.is_apart:
+                    log.flush()
         self._rows = []
         self._begins.append(self._lsn)
         return path
 
     def snapshot(self, tuples: Mapping[int, Sequence[Sequence[Any]]]) -> Path:
         """Write a snapshot of what was defined, and of the tuples of each space as they are now."""
-        meta = Meta("SNAP", "0.13", self.uuid, {1: self._lsn}, None, {"Version": "2.6.0"})
+        meta = Meta("SNAP", "0.13", self.uuid, {1: self._lsn}, None, {"Version": self.version})
         rows = [
             encode_body(space_id=space_id, tuple_=msgpack.packb(list(fields)))
             for space_id, own in sorted(tuples.items())

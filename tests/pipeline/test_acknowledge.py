@@ -61,7 +61,7 @@ def made(path: Path, *, is_spool: bool = True) -> Acknowledger:
     with Spool(path) as spool:
         spool.instance_uuid, spool.replicaset_uuid = ONE, UUID
         spool.begin({1: 3})
-        spool._open_log()
+        spool._open_log(spool.versions)
     if not is_spool:
         (path / "lock").unlink()
     options = parse_options({"sources": f'[{{"name": "a", "path": "{path}"}}]'})

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from functools import cache
 from itertools import pairwise
 from pathlib import Path
@@ -64,7 +65,8 @@ def same(cut: Planner, whole: Planner) -> None:
     assert cut.snapshot == whole.snapshot
     assert cut.fates == whole.fates
     assert cut.truncations == whole.truncations
-    assert cut.state.replicasets[A] == whole.state.replicasets[A]
+    # The last file has no rows, so a batch of its own does not take note of it.
+    assert replace(cut.state.replicasets[A], file=None) == replace(whole.state.replicasets[A], file=None)
     assert cut.state.replicasets[A].refused == {}
 
 

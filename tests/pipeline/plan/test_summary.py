@@ -93,6 +93,7 @@ def test_control_rows_are_those_that_steer() -> None:
         (row.position.position, row.position.row, row.space_id, row.replica_id, row.lsn) for row in found
     ] == [
         (150, 0, 320, 2, 1),
+        (150, 1, 272, 2, 2),
         (200, 0, 280, 1, 2),
         (200, 1, 288, 1, 3),
         (200, 2, 330, 1, 4),
@@ -100,8 +101,8 @@ def test_control_rows_are_those_that_steer() -> None:
     ]
     assert {row.position.segment for row in found} == {3}
     assert found[0].tuple == logs.pack([2, A2])
-    assert (found[3].operations, found[3].index_base) == (logs.pack([["+", 1, 1]]), 0)
-    assert (found[4].type, found[4].body) == ("RAFT_CONFIRM", confirm["body"])
+    assert (found[4].operations, found[4].index_base) == (logs.pack([["+", 1, 1]]), 0)
+    assert (found[5].type, found[5].body) == ("RAFT_CONFIRM", confirm["body"])
 
 
 @pytest.mark.parametrize("kind", ["PROMOTE", "DEMOTE", "CONFIRM", "ROLLBACK"])

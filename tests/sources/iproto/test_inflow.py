@@ -11,10 +11,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from schemas.errors import ProtocolError, StreamGapError
+from schemas.errors import ProtocolError, StreamGapError, TransactionLimitError
 from schemas.iproto import RequestType
 from sources.iproto import inflow
 from sources.iproto.inflow import Chunk, RowStream, SnapshotStream, sparse
+from sources.xlog.block import BLOCK_LIMIT
 from tests.sources.iproto.streams import (
     Row,
     framed,
@@ -29,9 +30,9 @@ from tests.sources.iproto.streams import (
 class Taken:
     """What a stream let through."""
 
-    def __init__(self, vclock: dict[int, int] | None = None) -> None:
+    def __init__(self, vclock: dict[int, int] | None = None, limit: int = BLOCK_LIMIT) -> None:
         self.chunks: list[Chunk] = []
-        self.rows = RowStream(vclock or {}, self.chunks.append, "peer")
+        self.rows = RowStream(vclock or {}, self.chunks.append, "peer", limit)
 
     def feed(self, data: bytes, cuts: Sequence[int] = ()) -> None:
         """Feed as a socket would: what is left comes again, before what is new."""
@@ -168,6 +169,48 @@ def test_transactions_larger_than_the_buffer_come_whole(monkeypatch: pytest.Monk
     taken = Taken()
     taken.feed(stream(transactions))
     assert taken.log == in_the_log(row for rows in transactions for row in rows)
+
+
+LIMIT = 10_000
+
+
+@pytest.mark.parametrize("cuts", [range(0), range(0, 200_000, 50)])
+def test_a_transaction_beyond_the_limit_is_refused_by_name(cuts: range) -> None:
+    """It comes in many rows, so it is found while it grows; those before it were let through."""
+    before, large = transaction(1, 1, 3, payload=b"x" * 900), transaction(1, 4, 30, payload=b"x" * 900)
+    data = stream([before, large, transaction(1, 34, 1)])
+    taken = Taken(limit=LIMIT)
+    with pytest.raises(TransactionLimitError, match=r"10000 bytes.*max_block_bytes") as error:
+        taken.feed(data, [cut for cut in cuts if cut < len(data)])
+    assert error.value.fields["peer"] == "peer"
+    assert taken.log == in_the_log(before)
+    whole = Taken(limit=2 * len(data))
+    whole.feed(data)
+    assert whole.rows.vclock[1] == 34
+
+
+def test_many_transactions_that_are_larger_together_are_let_through() -> None:
+    transactions = [transaction(1, 1 + 5 * k, 5, payload=b"x" * 900) for k in range(40)]
+    taken = Taken(limit=LIMIT)
+    taken.feed(stream(transactions))
+    assert taken.log == in_the_log(row for rows in transactions for row in rows)
+
+
+def test_a_row_beyond_the_limit_is_refused_before_it_has_come() -> None:
+    """Else the whole of it would be kept, up to the longest packet of the protocol."""
+    (row,) = transaction(1, 1, 1, payload=b"x" * 3 * LIMIT)
+    for taken in (Taken(limit=LIMIT).rows, SnapshotStream(lambda _: None, "peer", limit=LIMIT)):
+        data = np.frombuffer(on_the_wire(row)[:20], np.uint8)
+        with pytest.raises(TransactionLimitError, match="max_block_bytes"):
+            taken.feed(data, 0, data.size)
+
+
+def test_what_a_large_transaction_took_is_given_back() -> None:
+    taken = Taken()
+    taken.feed(stream([transaction(1, 1, 40, payload=b"x" * 100_000)]))
+    assert taken.rows._buffers.out.size == inflow.OUT_BYTES
+    taken.feed(stream([transaction(1, 41, 2)]))
+    assert taken.rows.vclock[1] == 42
 
 
 def test_rows_of_a_snapshot_are_numbered_as_a_checkpoint_does() -> None:

@@ -11,17 +11,22 @@ from typing import Any
 import msgpack
 import numpy as np
 import pytest
+from pyarrow.fs import LocalFileSystem
 
-from schemas.errors import SpoolError, SpoolFullError
+from schemas.errors import SpoolError, SpoolFullError, TransactionLimitError, XlogError, XlogMetaError
 from sources.spool import state as spool_state
 from sources.spool.acks import Ack, read_acks, write_ack
 from sources.spool.blocks import BlockReader
 from sources.spool.keep import Keep
 from sources.spool.removal import removable
-from sources.spool.spool import Spool, SpoolOptions
-from sources.spool.state import read_state
+from sources.spool.spool import ServerVersions, Spool, SpoolOptions
+from sources.spool.state import read_state, read_tail
 from sources.xlog.arrays import Bytes
+from sources.xlog.directory import Directory
 from sources.xlog.encode import encode_body, encode_row
+from sources.xlog.meta import PEER_VERSIONS_KEY, Meta
+from sources.xlog.options import Source
+from sources.xlog.reader import Limits, read_rows
 
 UUID = "00000000-0000-4000-8000-0000000000ff"
 TUPLE = msgpack.packb([1, "x" * 40])
@@ -146,6 +151,150 @@ def test_a_hole_shows_in_the_headers(tmp_path: Path) -> None:
     metas = [file.meta for file in spool_state.files_of(tmp_path, ".xlog")]
     assert [(dict(m.vclock), m.prev_vclock) for m in metas] == [({}, None), ({1: 50}, {1: 50})]
     assert read_state(tmp_path).vclock == {1: 55}
+
+
+OLD, NEW = ServerVersions("2.6.0"), ServerVersions("3.9.0")
+
+
+def headers(directory: Path) -> list[dict[str, str]]:
+    return [dict(file.meta.other) for file in spool_state.files_of(directory, ".xlog")]
+
+
+def appended(spool: Spool, versions: ServerVersions, blocks: int = 1) -> None:
+    spool.versions, spool.instance_uuid = versions, UUID
+    for _ in range(blocks):
+        first = (spool.vclock or {}).get(1, 0) + 1
+        spool.append(rows(1, first, 10), {1: first + 9})
+
+
+def test_a_log_has_rows_of_one_version_of_the_server(tmp_path: Path) -> None:
+    both = ServerVersions("3.9.0", {1: "2.6.0", 2: "2.11.8"})
+    with opened(tmp_path) as spool:
+        spool.begin({})
+        for versions in (OLD, OLD, NEW, both, both, NEW):
+            appended(spool, versions)
+    assert headers(tmp_path) == [
+        {"Version": "2.6.0"},
+        {"Version": "3.9.0"},
+        {"Version": "3.9.0", PEER_VERSIONS_KEY: "{1: 2.6.0, 2: 2.11.8}"},
+        {"Version": "3.9.0"},
+    ]
+    files = spool_state.files_of(tmp_path, ".xlog")
+    assert [dict(file.meta.vclock) for file in files] == [{}, {1: 20}, {1: 30}, {1: 50}]
+    assert all(after.meta.prev_vclock == before.meta.vclock for before, after in pairwise(files))
+    assert all(read_tail(file.path, file.meta)[0].is_closed for file in files)
+    assert ServerVersions.of(files[2].meta, "f") == both
+    assert read_all(tmp_path) == rows(1, 1, 60).tobytes()
+
+
+@pytest.mark.parametrize("versions", [OLD, NEW])
+def test_a_log_of_before_a_kill_continues_with_rows_of_its_version_only(
+    tmp_path: Path, versions: ServerVersions
+) -> None:
+    with opened(tmp_path) as spool:
+        spool.begin({})
+        appended(spool, OLD)
+        spool._writer = None
+    with opened(tmp_path) as spool:
+        appended(spool, versions)
+    files = spool_state.files_of(tmp_path, ".xlog")
+    found = [(dict(file.meta.vclock), file.meta.other["Version"]) for file in files]
+    assert found == [({}, "2.6.0"), *([({1: 10}, "3.9.0")] if versions == NEW else [])]
+    assert all(read_tail(file.path, file.meta)[0].is_closed for file in files)
+    assert read_all(tmp_path) == rows(1, 1, 20).tobytes()
+
+
+@pytest.mark.parametrize("is_closed", [True, False])
+@pytest.mark.parametrize("at_first", [True, False])
+def test_a_log_without_rows_is_written_anew_for_another_version(
+    tmp_path: Path, is_closed: bool, at_first: bool
+) -> None:
+    with opened(tmp_path) as spool:
+        spool.begin({})
+        if not at_first:
+            appended(spool, OLD)
+            spool.close()
+        spool.instance_uuid = UUID
+        spool._open_log(OLD)
+        if not is_closed:
+            spool._writer = None
+    directory, known = Directory(Source("a1", str(tmp_path))), dict[Path, Meta]()
+    before = [file.meta.length for file in spool_state.files_of(tmp_path, ".xlog", known)]
+    assert [file.header for file in directory.listing().logs] == before  # what followers and relays remember
+    with opened(tmp_path) as spool:
+        if spool.vclock is None:
+            spool.begin({})
+        appended(spool, ServerVersions("3.9.0", {2: "2.11.8"}))
+    assert [one["Version"] for one in headers(tmp_path)] == ["2.6.0"] * (not at_first) + ["3.9.0"]
+    assert read_all(tmp_path) == rows(1, 1, 10 if at_first else 20).tobytes()
+    assert list(tmp_path.glob("*.inprogress")) == []
+    metas = [file.meta for file in spool_state.files_of(tmp_path, ".xlog", known)]
+    assert [file.header for file in directory.listing().logs] == [meta.length for meta in metas]
+    assert metas[-1].prev_vclock == (None if at_first else {})
+
+
+def test_rows_that_wait_for_room_keep_the_version(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    real, is_full = os.write, [False]
+
+    def write(file: int, data: Any) -> int:
+        if is_full[0]:
+            raise OSError(errno.ENOSPC, "No space left on device")
+        return real(file, data)
+
+    monkeypatch.setattr(os, "write", write)
+    with opened(tmp_path) as spool:
+        spool.begin({})
+        appended(spool, OLD)
+        is_full[0] = True
+        with pytest.raises(SpoolFullError):
+            appended(spool, NEW)
+        spool.versions = OLD
+        is_full[0] = False
+        spool.retry()
+        assert spool.vclock == {1: 20}
+    assert [one["Version"] for one in headers(tmp_path)] == ["2.6.0", "3.9.0"]
+    assert read_all(tmp_path) == rows(1, 1, 20).tobytes()
+
+
+@pytest.mark.parametrize("text", ["{", "{1: 2.6}", "{x: 2.6.0}", "1: 2.6.0", "{1: 2.6.0; 2: 3.9.0}"])
+def test_versions_of_peers_that_are_none_are_an_error(text: str) -> None:
+    meta = Meta("XLOG", "0.13", UUID, {}, None, {"Version": "3.9.0", PEER_VERSIONS_KEY: text})
+    with pytest.raises(XlogMetaError, match="not versions of peers"):
+        ServerVersions.of(meta, "f")
+
+
+@pytest.mark.parametrize("compress", [None, False])
+def test_one_limit_holds_for_what_is_written_and_what_is_read(tmp_path: Path, compress: bool | None) -> None:
+    """Bytes that cannot be compressed are not made longer by it."""
+    noise = np.random.default_rng(16).integers(0, 256, 20_000, np.uint8).tobytes()
+    body = encode_body(space_id=512, tuple_=msgpack.packb([1, noise]))
+    row = np.frombuffer(encode_row(3, body, timestamp=1.5, replica_id=1, lsn=1), np.uint8)
+    with opened(tmp_path, compress=compress, max_block_bytes=row.size - 1) as spool:
+        spool.instance_uuid = UUID
+        spool.begin({})
+        with pytest.raises(TransactionLimitError, match="max_block_bytes"):
+            spool.append(row, {1: 1})
+        assert (spool.vclock, spool.is_full, names(tmp_path)) == ({}, False, [])
+    with opened(tmp_path, compress=compress, max_block_bytes=row.size) as spool:
+        spool.instance_uuid = UUID
+        spool.begin({})
+        spool.append(row, {1: 1})
+    assert read_state(tmp_path, row.size).vclock == {1: 1}
+    (path,) = (tmp_path / name for name in names(tmp_path))
+    with BlockReader(path, row.size) as reader:
+        assert [block.tobytes() for block in reader.read()] == [row.tobytes()]
+    found = read_rows(LocalFileSystem(), str(path), limits=Limits(block=row.size))
+    assert sum(batch.num_rows for batch in found) == 1
+
+
+def test_a_block_beyond_the_limit_is_refused_whole(tmp_path: Path) -> None:
+    fill(tmp_path, 1, compress=True)
+    (path,) = (tmp_path / name for name in names(tmp_path))
+    with (
+        BlockReader(path, rows(1, 1, 10).size - 1) as reader,
+        pytest.raises(XlogError, match="max_block_bytes"),
+    ):
+        reader.read()
 
 
 def test_an_unfinished_snapshot_never_was(tmp_path: Path) -> None:

@@ -1,0 +1,42 @@
+"""The bytes of a connection: what a large packet took of memory is given back."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+from sources.iproto.greeting import Greeting
+from sources.iproto.inflow import Chunk, RowStream
+from sources.iproto.wire import BUFFER_BYTES, Wire
+from tests.sources.iproto.streams import stream, transaction
+
+LARGE = transaction(1, 1, 1, payload=b"x" * 5 * BUFFER_BYTES)
+SMALL = [transaction(1, 2 + k, 1) for k in range(2)]
+
+
+@pytest.mark.parametrize("left", [0, 10])
+def test_what_a_large_packet_took_is_given_back(left: int) -> None:
+    """Whether the buffer is empty behind it, or has the beginning of what follows."""
+
+    async def run() -> None:
+        wire, chunks = Wire("peer"), list[Chunk]()
+        wire.greeting.set_result(Greeting((2, 6, 0), "", b""))
+        wire._sink = RowStream({}, chunks.append, "peer")
+        sizes = []
+        data = stream([LARGE]) + stream(SMALL)[:left]
+        rest = stream(SMALL)[left:]
+        while data:
+            buffer = wire.get_buffer(-1)
+            count = min(len(buffer), len(data))
+            buffer[:count], data = data[:count], data[count:]
+            wire.buffer_updated(count)
+            sizes.append(wire._buffer.size)
+        assert max(sizes) > 5 * BUFFER_BYTES
+        assert sizes[-1] == BUFFER_BYTES
+        buffer = wire.get_buffer(-1)
+        buffer[: len(rest)] = rest
+        wire.buffer_updated(len(rest))
+        assert [chunk.vclock for chunk in chunks][-1] == {1: 3}
+
+    asyncio.run(run())

@@ -1,0 +1,81 @@
+"""A daemon that follows a relay: its spool names the servers whose rows they are, not the relay's protocol."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import msgpack
+import numpy as np
+
+from schemas.iproto import RequestType, SystemSpace
+from sources.spool import state as spool_state
+from sources.spool.blocks import BlockReader
+from sources.spool.spool import ServerVersions, Spool
+from sources.xlog.encode import encode_body, encode_row
+from tests.live.mesh import REPLICASET, instance
+from tests.sources.relay.test_relay import serving
+from tests.sources.subscribe.following import await_until, following, options
+
+OLD = ServerVersions("2.6.0")
+BOTH = ServerVersions("3.9.0", {2: "2.11.9"})
+NEW = ServerVersions("3.9.0")
+
+
+def row(space: int, fields: list[object], lsn: int, replica_id: int | None = None) -> bytes:
+    body = encode_body(space_id=space, tuple_=msgpack.packb(fields))
+    return encode_row(
+        RequestType.REPLACE if replica_id else RequestType.INSERT,
+        body,
+        replica_id=replica_id,
+        lsn=lsn,
+        timestamp=1.7e9,
+    )
+
+
+def begin(spool: Spool, versions: ServerVersions = OLD) -> None:
+    """Fill an empty spool with what a server's snapshot would tell."""
+    spool.instance_uuid, spool.replicaset_uuid, spool.versions = instance(9), REPLICASET, versions
+    with spool.snapshot({1: 1}) as writer:
+        writer.write([row(SystemSpace.SCHEMA, ["cluster", REPLICASET], 1)])
+        writer.write([row(SystemSpace.CLUSTER, [i, instance(i)], 1 + i) for i in (1, 2)])
+    spool.adopt({1: 1})
+
+
+def append(spool: Spool, versions: ServerVersions) -> None:
+    lsn = (spool.vclock or {}).get(1, 0) + 1
+    spool.versions = versions
+    spool.append(np.frombuffer(row(512, [lsn, "x"], lsn, 1), np.uint8), {1: lsn})
+
+
+def logs(directory: Path) -> list[tuple[ServerVersions, bytes]]:
+    """Return the versions that the headers name, and the rows behind each, consecutive logs of one in one."""
+    found: list[tuple[ServerVersions, bytes]] = []
+    for file in spool_state.files_of(directory, ".xlog"):
+        with BlockReader(file.path) as reader:
+            rows = b""
+            while blocks := reader.read():
+                rows += b"".join(block.tobytes() for block in blocks)
+        versions = ServerVersions.of(file.meta, file.path.name)
+        if found and found[-1][0] == versions:
+            rows = found.pop()[1] + rows
+        found.append((versions, rows))
+    return found
+
+
+def test_a_spool_behind_a_relay_names_the_servers(tmp_path: Path) -> None:
+    with Spool(tmp_path / "region") as region:
+        begin(region, NEW)
+        for versions in (OLD, OLD, BOTH):
+            append(region, versions)
+        with (
+            serving(tmp_path / "region", tmp_path / "relay.sock"),
+            following(options(tmp_path / "central", f"unix/:{tmp_path}/relay.sock")) as central,
+        ):
+            await_until(lambda: central.spool.vclock == {1: 4}, "what was there")
+            for versions in (BOTH, NEW, NEW, OLD):
+                append(region, versions)
+                await_until(lambda: central.spool.vclock == region.vclock, "what came")
+    assert logs(tmp_path / "central") == logs(tmp_path / "region")
+    assert [versions for versions, _ in logs(tmp_path / "central")] == [OLD, BOTH, NEW, OLD]
+    (snapshot,) = spool_state.files_of(tmp_path / "central", ".snap")
+    assert ServerVersions.of(snapshot.meta, snapshot.path.name) == NEW

@@ -1,0 +1,115 @@
+"""A transaction that no reader would take stops its replicaset by name; nothing of it is written or acknowledged."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from config.deployment import load, load_live
+from schemas.errors import TransactionLimitError
+from sources.iproto.inflow import Chunk
+from sources.spool.acks import read_acks
+from sources.spool.spool import Spool, SpoolOptions
+from sources.subscribe.merge import parted
+from tests.sources.relay.test_relay import serving
+from tests.sources.relay.test_versions import NEW, begin, logs, row
+from tests.sources.subscribe.following import await_until, following, options
+
+LIMIT = 10_000
+
+
+def append(spool: Spool, size: int) -> None:
+    """Write one row of about so many bytes."""
+    lsn = (spool.vclock or {}).get(1, 0) + 1
+    rows = row(512, [lsn, "x" * size], lsn, 1)
+    spool.append(np.frombuffer(rows, np.uint8), {1: lsn})
+
+
+def test_it_stops_its_replicaset_and_no_other(tmp_path: Path) -> None:
+    """What a daemon follows here are relays, which take a larger limit."""
+    how = {"spool": SpoolOptions(max_block_bytes=LIMIT)}
+    with Spool(tmp_path / "a") as a, Spool(tmp_path / "b") as b:
+        for spool in (a, b):
+            begin(spool, NEW)
+            append(spool, 100)
+        with (
+            serving(tmp_path / "a", tmp_path / "a.sock"),
+            serving(tmp_path / "b", tmp_path / "b.sock"),
+            following(options(tmp_path / "to_a", f"unix/:{tmp_path}/a.sock", **how)) as to_a,
+            following(options(tmp_path / "to_b", f"unix/:{tmp_path}/b.sock", **how)) as to_b,
+        ):
+            await_until(lambda: (to_a.spool.vclock, to_b.spool.vclock) == ({1: 2}, {1: 2}), "both")
+            for size in (LIMIT // 2, 2 * LIMIT, 10):
+                append(a, size)
+            await_until(lambda: isinstance(to_a.error, TransactionLimitError), "the refusal")
+            assert "max_block_bytes" in str(to_a.error)
+            streams = to_a.progress.streams
+            append(b, LIMIT // 2)
+            await_until(lambda: to_b.spool.vclock == {1: 3}, "the other replicaset")
+            assert to_b.error is None
+            name = f"relay-{to_b.spool.instance_uuid}"
+            await_until(lambda: read_acks(tmp_path / "b").get(name) is not None, "an acknowledgement")
+            await_until(lambda: read_acks(tmp_path / "b")[name].vclock == {1: 3}, "the last one")
+            assert (to_a.spool.vclock, dict(to_a.feeds)) == ({1: 3}, {})
+            assert to_a.progress.streams == streams, "it asks again and again for what it does not take"
+            own = read_acks(tmp_path / "a").get(f"relay-{to_a.spool.instance_uuid}")
+            assert own is None or own.vclock.get(1, 0) <= 3
+        larger = options(tmp_path / "to_a", f"unix/:{tmp_path}/a.sock")
+        with (
+            serving(tmp_path / "a", tmp_path / "a2.sock"),
+            following(options(tmp_path / "to_a", f"unix/:{tmp_path}/a2.sock")) as to_a,
+        ):
+            assert larger.spool.max_block_bytes > LIMIT
+            await_until(lambda: to_a.spool.vclock == a.vclock, "what a larger limit takes")
+    assert logs(tmp_path / "to_a") == logs(tmp_path / "a")
+
+
+def test_a_relay_reads_no_larger_blocks(tmp_path: Path) -> None:
+    with Spool(tmp_path / "a") as a:
+        begin(a, NEW)
+        append(a, 100)
+        append(a, 2 * LIMIT)
+        with serving(tmp_path / "a", tmp_path / "a.sock", max_block_bytes=LIMIT) as relay:
+            await_until(lambda: relay.error is not None, "the refusal")
+            assert "max_block_bytes" in str(relay.error)
+
+
+def chunk(*sizes: int) -> Chunk:
+    ends = np.cumsum(np.array(sizes, np.int64))
+    lsns = np.arange(1, len(sizes) + 1, dtype=np.int64)
+    rows = np.arange(ends[-1], dtype=np.int64).astype(np.uint8)
+    return Chunk(rows, ends, lsns.astype(np.float64), np.ones(len(sizes), np.int64), lsns)
+
+
+@pytest.mark.parametrize("limit", [5, 6, 9, 10, 14, 15, 100])
+def test_blocks_are_parted_between_transactions(limit: int) -> None:
+    whole = chunk(5, 1, 4, 5)
+    parts = parted(whole, limit)
+    assert all(0 < part.rows.size <= limit and part.ends[-1] == part.rows.size for part in parts)
+    assert b"".join(part.rows.tobytes() for part in parts) == whole.rows.tobytes()
+    assert [lsn for part in parts for lsn in part.lsns.tolist()] == [1, 2, 3, 4]
+    assert len(parts) == {5: 3, 6: 3, 9: 2, 10: 2, 14: 2}.get(limit, 1)
+    with pytest.raises(TransactionLimitError, match="lsn 1"):
+        parted(whole, 4)
+
+
+@pytest.mark.parametrize(("line", "limit"), [("", 1 << 30), ("max_block_bytes: 2 GiB", 2 << 30)])
+def test_one_key_is_the_limit_of_all(tmp_path: Path, line: str, limit: int) -> None:
+    path = tmp_path / "conf.yaml"
+    path.write_text(f"""
+warehouse: warehouse
+checkpoint: checkpoint
+sources: [{{name: a, path: spool}}]
+subscribe: {{replicasets: [{{name: a, spool: spool, peers: ["unix/:/a"]}}]}}
+relay: {{guest: true, spools: [{{name: a, spool: spool, listen: "127.0.0.1:1"}}]}}
+{line}
+""")
+    live = load_live(path)
+    assert live.subscribe is not None
+    assert live.relay is not None
+    assert load(path).max_block_bytes == live.max_block_bytes == limit
+    (followed,) = live.subscribe.options(max_block_bytes=live.max_block_bytes)
+    assert followed.spool.max_block_bytes == limit
+    assert live.relay.options(live.max_block_bytes)[0].max_block_bytes == limit
