@@ -105,6 +105,14 @@ class Fault:
     row: ControlRow
     reason: str
 
+    @property
+    def is_of_unknown_type(self) -> bool:
+        """Whether nobody knows what the row does, as one of a later server: so what is behind it may mean anything."""
+        return self.row.type not in _CHANGES
+
+
+_CHANGES = ("INSERT", "REPLACE", "UPDATE", "UPSERT", "DELETE")
+
 
 @dataclass(frozen=True)
 class Control:

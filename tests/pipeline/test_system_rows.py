@@ -283,3 +283,20 @@ def test_a_row_that_settles_nothing_it_can_name_holds_its_replicaset(tmp_path: P
     reasons = {row["reason"] for row in deployment.rows("_pending", ["reason"])}
     assert len(reasons) == 1
     assert "RAFT_CONFIRM" in reasons.pop()
+
+
+@pytest.mark.parametrize("space_id", [SystemSpace.SPACE, SystemSpace.CLUSTER, SystemSpace.TRUNCATE])
+def test_a_row_of_an_unknown_type_in_a_system_space_holds_its_replicaset(
+    tmp_path: Path, space_id: SystemSpace
+) -> None:
+    a, b = good(tmp_path, "a1"), good(tmp_path, "b1")
+    a.row(27, space_id, {0x99: [S]}).put(GOOD, 2, "behind", 1, 1)
+    a.close()
+    b.put(GOOD, 3, "x", 1, 1)
+    b.close()
+    deployment = Deployment(tmp_path, {"a1": a.path, "b1": b.path}, replicasets_of("a1", "b1"))
+    deployment.run()
+    assert sorted(row["id"] for row in deployment.rows("good", ["id"])) == [1, 3]
+    reasons = {row["reason"] for row in deployment.rows("_pending", ["reason"])}
+    assert len(reasons) == 1
+    assert f"TYPE_27 in the system space {int(space_id)}" in reasons.pop()
