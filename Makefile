@@ -1,6 +1,6 @@
 # All commands of the project. `make` alone lists them.
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test soak airflow-test check format bench dist lock clean distclean
+.PHONY: help setup demo test soak fuzz airflow-test check format bench dist lock clean distclean
 
 VENV := .venv
 DIST := dist
@@ -29,6 +29,9 @@ soak: ## Run the tests that take many minutes: kills after every step, takeovers
 	@setup/setup.sh with-tarantool
 	@setup/setup.sh with-s3
 	@python -m pytest -m soak $(ARGS)
+
+fuzz: setup ## Fuzz all that reads bytes of others; ARGS="--cases 1000000 --seed 5" for more or others
+	@python -m tests.fuzz $(ARGS)
 
 airflow-test: setup ## Install Airflow in its own environment, test the DAGs there, and run one for real
 	@setup/setup.sh with-airflow

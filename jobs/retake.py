@@ -21,11 +21,12 @@ from pipeline.plan.history import LEFT_OUT, Refusal
 from pipeline.plan.router import router_of
 from pipeline.plan.tables import check_space
 from pipeline.state import Replicaset, State
-from schemas.errors import AggregatorError, SourceError
+from schemas.errors import AggregatorError, SourceError, TupleError
 from schemas.iproto import SystemSpace
+from schemas.space import space_of
+from schemas.system_tuples import fields_of
 from sources.xlog import reader
 from sources.xlog.directory import Directory
-from sources.xlog.identity import decoded
 from sources.xlog.listing import Listing, LogFile
 from sources.xlog.selection import Selection
 from sources.xlog.vclock import not_beyond, shared
@@ -167,9 +168,12 @@ def space_ids(directory: Directory, snapshot: LogFile, spaces: Sequence[str]) ->
         *directory.opened(snapshot.name), selection=wanted, limits=directory.limits
     ):
         for packed in batch.column("tuple").to_pylist():
-            fields = decoded(packed)
-            if fields[2] in spaces:
-                found[int(fields[0])] = str(fields[2])
+            try:
+                space = space_of(fields_of(packed, "a row of _space"), None)
+            except TupleError:
+                continue  # no server writes such a row; a space of its name is not found
+            if space.name in spaces:
+                found[space.id] = space.name
     return found
 
 

@@ -8,23 +8,26 @@ Not here: indexes that cannot be compared (a collation, a path over all elements
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+import logging
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
-import msgpack
 from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F
 
 from config.deployment import Config
 from pipeline.plan.tables import TablePlan, current_plan
 from pipeline.state import State
-from schemas.errors import AggregatorError, UnsupportedError
+from schemas.errors import AggregatorError, TupleError, UnsupportedError
 from schemas.names import held_in
-from schemas.space import Space, part_of
+from schemas.space import Space, parts_of
+from schemas.system_tuples import field_at, fields_of, text_of
 from schemas.tables import SECONDARY_CONFLICT
 from tables.warehouse import Warehouse
 from udfs.keys import key_columns
+
+log = logging.getLogger(__name__)
 
 LIMIT = 1000
 """So many pairs of rows an index are reported at most."""
@@ -60,25 +63,23 @@ def indexes_of(state: State) -> list[UniqueIndex]:
             space, table = rows.decoded(), replicaset.tables.get(space_id)
             if table is None or table not in state.versions or space_id in replicaset.refused:
                 continue
-            for index in map(_decoded, rows.indexes.values()):
-                options = dict(index[4])
-                if index[1] > 0 and options.get("unique", True):
-                    own, names = _with_parts(space, index[5]), (table, str(index[2]))
+            for number, packed in sorted(rows.indexes.items()):
+                if number == 0:
+                    continue
+                try:
+                    index = fields_of(packed, "a row of _index")
+                    options = field_at(index, 4, "its options")
+                    options = options if isinstance(options, dict) else {}
+                    names = (table, text_of(field_at(index, 2, "its name"), "its name"))
+                    own = replace(space, primary_key=parts_of(index))
+                except TupleError as error:
+                    log.error("%s: index %d of replicaset %d is odd: %s", table, number, replicaset.id, error)
+                    continue
+                if options.get("unique", True):
                     found.setdefault(names, {})[replicaset.id] = own
                     if options.get("func"):
                         functional.add(names)
     return [UniqueIndex(*names, spaces, names in functional) for names, spaces in sorted(found.items())]
-
-
-def _decoded(data: bytes) -> list[Any]:
-    tuple_: list[Any] = msgpack.unpackb(data, strict_map_key=False, unicode_errors="surrogateescape")
-    return tuple_
-
-
-def _with_parts(space: Space, parts: Iterable[Any]) -> Space:
-    return Space(
-        space.id, space.owner, space.name, space.engine, space.fields, tuple(part_of(one) for one in parts)
-    )
 
 
 def format_column(plan: TablePlan) -> Column:

@@ -173,6 +173,9 @@ SYSTEM_ID_MAX = 511
 VCLOCK_MAX = 32
 """A vclock has components 0..31; component 0 counts local changes (`VCLOCK_MAX`)."""
 
+LSN_MAX = 2**63 - 1
+"""The highest lsn."""
+
 GROUP_LOCAL = 1
 """Header key `GROUP_ID` of rows of local spaces (`GROUP_LOCAL`)."""
 

@@ -1,14 +1,19 @@
 """A space's definition as the rows of `_space` and `_index` give it: fields, primary key, engine, options.
 
 Plain frozen data, made from decoded `_space`/`_index` tuples by `space_of`; picklable, so that it travels to
-Spark's workers. Not here: Spark types of the fields (`schemas.types`), names of tables (`schemas.names`).
+Spark's workers. A definition that is not as servers write it is a TupleError, and a `Space` with a `fault` where one is
+needed all the same. Not here: Spark types of the fields (`schemas.types`), names of tables (`schemas.names`).
 """
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
+
+from schemas.errors import TupleError
+from schemas.system_tuples import field_at, integer_of, shown, text_of
 
 
 @dataclass(frozen=True)
@@ -78,6 +83,8 @@ class Space:
         Empty until the space has an index 0.
     is_local, is_temporary, is_sync, is_view : bool
         From the options of `_space` (`group_id` 1, `temporary` or `type`, `is_sync`, `view`).
+    fault : str or None
+        Why the definition cannot be understood; then the rest says nothing but its id and name.
 
     """
 
@@ -91,7 +98,18 @@ class Space:
     is_temporary: bool = False
     is_sync: bool = False
     is_view: bool = False
+    fault: str | None = None
 
+
+FIELDS_MAX = 10_000
+"""The most fields of a format that get columns: no table of more can be written, nor read."""
+
+PARTS_MAX = 255
+"""The most parts of an index (`BOX_INDEX_PART_MAX`)."""
+
+_OWNER_MAX = 2**32 - 1
+_SHOWN = 255
+"""How many characters of the name of a space are shown whose definition cannot be understood."""
 
 _TYPE_ALIASES = {"*": "any", "str": "string", "num": "unsigned", "int": "integer", "bool": "boolean"}
 _TEMPORARY_TYPES = ("temporary", "data-temporary")
@@ -113,28 +131,78 @@ def field_of(position: int, definition: Mapping[str, Any] | Sequence[Any]) -> Fi
     definition : mapping or sequence
         `{name=, type=, is_nullable=}`, or the short form `[name, type]`.
 
+    Raises
+    ------
+    TupleError
+        It is neither.
+
     """
+    where = f"field {position + 1} of the format"
     if isinstance(definition, Mapping):
         name = definition.get("name", f"field_{position + 1}")
         kind = definition.get("type", "any")
         nullable = definition.get("is_nullable", definition.get("nullable_action") == "none")
-        return Field(str(name), field_type(str(kind)), bool(nullable))
-    items = list(definition)
-    return Field(str(items[0]), field_type(str(items[1])) if len(items) > 1 else "any")
+    else:
+        items = _items(definition, where)
+        name, kind, nullable = field_at(items, 0, where), items[1] if len(items) > 1 else "any", False
+    type_ = field_type(text_of(kind, f"the type of {where}"))
+    return Field(text_of(name, f"the name of {where}"), type_, bool(nullable))
 
 
 def part_of(definition: Mapping[str, Any] | Sequence[Any]) -> KeyPart:
-    """Return one part of an index: `{field=, type=, path=, collation=, sort_order=}`, or `[field, type]`."""
+    """Return one part of an index: `{field=, type=, path=, collation=, sort_order=}`, or `[field, type]`.
+
+    Raises
+    ------
+    TupleError
+        It is neither.
+
+    """
+    part: Mapping[str, Any]
     if isinstance(definition, Mapping):
-        return KeyPart(
-            int(definition["field"]),
-            field_type(str(definition.get("type", "any"))),
-            str(definition.get("path", "")),
-            definition.get("collation"),
-            bool(definition.get("is_nullable", False)),
-            definition.get("sort_order") == "desc",
-        )
-    return KeyPart(int(definition[0]), field_type(str(definition[1])))
+        part = definition
+    else:
+        items = _items(definition, "a part of the primary key")
+        part = {"field": field_at(items, 0, "its field"), "type": field_at(items, 1, "its type")}
+    collation = part.get("collation")
+    return KeyPart(
+        integer_of(part.get("field"), "the field of a key part"),
+        field_type(text_of(part.get("type", "any"), "the type of a key part")),
+        text_of(part.get("path", ""), "the path of a key part"),
+        None if collation is None else integer_of(collation, "the collation of a key part"),
+        bool(part.get("is_nullable", False)),
+        part.get("sort_order") == "desc",
+    )
+
+
+def _items(value: Any, name: str) -> Sequence[Any]:
+    if not isinstance(value, list | tuple):
+        raise TupleError(f"{name} is neither a map nor an array: {shown(value)}")
+    return value
+
+
+def parts_of(index: Sequence[Any]) -> tuple[KeyPart, ...]:
+    """Return the parts of an index from its `_index` tuple.
+
+    Raises
+    ------
+    TupleError
+        The tuple is not as servers write it.
+
+    """
+    parts = _items(field_at(index, 5, "the parts of an index"), "the list of parts of an index")
+    if len(parts) > PARTS_MAX:
+        raise TupleError(f"an index of {len(parts)} parts, the most are {PARTS_MAX}")
+    found = tuple(part_of(part) for part in parts)
+    _check_unique("parts of an index are", [f"field {part.field + 1}{part.path}" for part in found])
+    return found
+
+
+def _check_unique(what: str, names: Sequence[str]) -> None:
+    """Refuse what no server takes: values would share a column, or a part's room in a key."""
+    twice = next((name for name, count in Counter(names).items() if count > 1), None)
+    if twice is not None:
+        raise TupleError(f"two {what} {shown(twice)}")
 
 
 def space_of(space: Sequence[Any], primary: Sequence[Any] | None) -> Space:
@@ -147,22 +215,50 @@ def space_of(space: Sequence[Any], primary: Sequence[Any] | None) -> Space:
     primary : sequence or None
         Decoded `_index` tuple: space id, index id, name, type, options, parts; None without an index 0.
 
+    Raises
+    ------
+    TupleError
+        The tuples are not as servers write them.
+
     """
     options: Mapping[str, Any] = space[5] if len(space) > 5 and isinstance(space[5], Mapping) else {}
-    fields = space[6] if len(space) > 6 else []
-    parts = primary[5] if primary is not None else []
+    form = _items(space[6], "the format") if len(space) > 6 else []
+    if len(form) > FIELDS_MAX:
+        raise TupleError(f"a format of {len(form)} fields, the most are {FIELDS_MAX}")
+    fields = tuple(field_of(i, one) for i, one in enumerate(form))
+    _check_unique("fields are called", [field.name for field in fields])
     return Space(
-        id=int(space[0]),
-        owner=int(space[1]),
-        name=str(space[2]),
-        engine=str(space[3]),
-        fields=tuple(field_of(i, f) for i, f in enumerate(fields)),
-        primary_key=tuple(part_of(part) for part in parts),
+        id=integer_of(field_at(space, 0, "the id"), "the id"),
+        owner=integer_of(field_at(space, 1, "the owner"), "the owner", 0, _OWNER_MAX),
+        name=text_of(field_at(space, 2, "the name"), "the name"),
+        engine=text_of(field_at(space, 3, "the engine"), "the engine"),
+        fields=fields,
+        primary_key=() if primary is None else parts_of(primary),
         is_local=options.get("group_id") == 1,
         is_temporary=bool(options.get("temporary")) or options.get("type") in _TEMPORARY_TYPES,
         is_sync=bool(options.get("is_sync")),
         is_view=bool(options.get("view")),
     )
+
+
+def faulty_space(space: Sequence[Any], reason: str) -> Space:
+    """Return what is left of a definition that cannot be understood: its id and a name to call it by.
+
+    Parameters
+    ----------
+    space : sequence
+        Decoded `_space` tuple, or what stands for it.
+    reason : str
+        Why it cannot be understood.
+
+    """
+    try:
+        number = integer_of(field_at(space, 0, "the id"), "the id")
+    except TupleError:
+        number = 0
+    name = space[2] if len(space) > 2 and isinstance(space[2], str) else ""
+    readable = name.encode("utf-8", "surrogateescape").decode("utf-8", "backslashreplace")[:_SHOWN]
+    return Space(number, 0, readable or f"space {number}", "", fault=f"its definition is odd: {reason}")
 
 
 KeyParts = tuple[tuple[int, str, int | None], ...]

@@ -183,7 +183,8 @@ QUARANTINE = _schema(
 """`_quarantine`: what cannot be applied as it is, with its reason.
 
 `misfits` are the columns that do not hold their values: then the row is in its table without them, and with its exact
-tuple. Where it is null, the row was set aside.
+tuple. Where it is null, the row was set aside. `space` is a table's name; that of a system space (`_space`, `_cluster`)
+where its row could not be understood.
 """
 
 GAPS = _schema(

@@ -7,7 +7,8 @@ each replicaset (`schemas.layout`), and the decoding itself (`udfs.tuples`).
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from enum import IntEnum
 from typing import Literal
@@ -26,7 +27,7 @@ from pyspark.sql.types import (
 )
 
 from schemas.errors import UnsupportedError
-from schemas.space import Field, Space
+from schemas.space import FIELDS_MAX, Field, Space
 
 
 @dataclass(frozen=True)
@@ -193,6 +194,24 @@ def arrow_type(kind: Carrier, options: TypeOptions) -> pa.DataType:
     return _ARROW[kind]
 
 
+def check_names(space: str, names: Iterable[str]) -> None:
+    """Refuse a format that no table can have.
+
+    Raises
+    ------
+    UnsupportedError
+        Two fields have one name, which no server takes and whose values would share a column; or there are absurdly
+        many fields.
+
+    """
+    counts = Counter(names)
+    if counts.total() > FIELDS_MAX:
+        raise UnsupportedError(f"a format of {counts.total()} fields, the most are {FIELDS_MAX}", space=space)
+    twice = next((name for name, count in counts.items() if count > 1), None)
+    if twice is not None:
+        raise UnsupportedError(f"two fields are called {twice}", space=space)
+
+
 def _widest(space: str, name: str, kinds: Sequence[str]) -> str:
     for kind in kinds:
         if all(other == kind or kind in _WIDER.get(other, ()) for other in kinds):
@@ -218,12 +237,14 @@ def union_fields(spaces: Sequence[Space]) -> tuple[Field, ...]:
     Raises
     ------
     UnsupportedError
-        Naming the space, the field and the types, where none of them holds the values of the others.
+        Naming the space, the field and the types, where none of them holds the values of the others; and as
+        `check_names` says.
 
     """
     kinds: dict[str, dict[str, None]] = {}
     strict: dict[str, int] = {}
     for space in spaces:
+        check_names(space.name, (field.name for field in space.fields))
         for field in space.fields:
             kinds.setdefault(field.name, {})[type_family(field.type)] = None
             strict[field.name] = strict.get(field.name, 0) + (not field.is_nullable)

@@ -17,9 +17,19 @@ from schemas.types import VARIANT_ARROW, Carrier
 from udfs.kernels import columns as words
 from udfs.kernels.memory import OVERWRITE
 from udfs.kernels.variant import FRAMES_WORDS, GROWTH
-from udfs.kernels.variant_keys import BOOK_WORDS, ENTRIES, FRAMES, KEYS, SLOT_MASK, SLOTS, TEXTS
+from udfs.kernels.variant_keys import (
+    BOOK_WORDS,
+    ENTRIES,
+    FRAMES,
+    HASH_SEEDS,
+    KEYS,
+    SLOT_MASK,
+    SLOTS,
+    TEXTS,
+)
 from udfs.kernels.variant_shape import SHAPE_WORDS, SLACK
 from udfs.kernels.writers import DECIMAL_TEXT_MAX, INTERVAL_TEXT_MAX, UUID_TEXT
+from udfs.seeds import hash_seeds
 
 _ALIGN = 64
 _OFFSET_MAX = 2**31 - 1
@@ -107,6 +117,7 @@ class Columns:
                 ENTRIES: 2 * self.largest + 2,
             }
             book[SLOT_MASK] = slots - 1
+            book[HASH_SEEDS] = hash_seeds().ctypes.data
             self.scratch.append(book)
             for word, size in parts.items():
                 self.scratch.append(np.zeros(size, np.int64))
@@ -114,10 +125,11 @@ class Columns:
         return self.scratch[0].ctypes.data
 
     def grow(self, row: int) -> None:
-        """Give every variant that has not enough of it more room, to go on at a row."""
+        """Give every column of text or of variants that has not enough of it more room, to go on at a row."""
         need = GROWTH * self.largest + 32 + SLACK
         for column, carrier in enumerate(self.carriers):
             if carrier is not Carrier.VARIANT:
+                self._grow_text(column, carrier)
                 continue
             line = self.table[column]
             line[words.BOOK] = self._dictionary()
@@ -132,6 +144,13 @@ class Columns:
                 if line[end] + need > line[limit]:
                     expected = used * self.rows // row * 5 // 4 if row else 0
                     self._room(column, max(2 * used, expected) + 2 * need, is_metadata)
+
+    def _grow_text(self, column: int, carrier: Carrier) -> None:
+        """Give a column of text room for one more row, if it is one and has not."""
+        line = self.table[column]
+        need = self.largest if carrier in _SPANS else _TEXT_WIDTHS.get(carrier, 0)
+        if line[words.KIND] == words.IS_TEXT and line[words.END] + need > line[words.LIMIT]:
+            self._room(column, 2 * int(line[words.END] - line[words.START]) + need)
 
     def doubles(self, column: int) -> NDArray[np.float64]:
         """Return the values of a column of doubles, to be changed in place."""

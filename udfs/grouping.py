@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 from udfs.buffers import Flat, flatten
 from udfs.kernels.grouping import find_rows, group_rows
 from udfs.kernels.values import OVERREAD
+from udfs.seeds import hash_seeds
 
 Int32s = NDArray[np.int32]
 
@@ -48,6 +49,7 @@ class Groups:
         find_rows(
             *(partitions, flat.data, flat.offsets, flat.nulls),
             *(self._partitions, known.data, known.offsets, self._table, self._marks, self.firsts, ids),
+            hash_seeds(),
         )
         return ids
 
@@ -67,5 +69,7 @@ def group(partitions: Int32s, keys: pa.Array) -> Groups:
     table, marks = np.full(size, -1, np.int32), np.empty(rows, np.int32)
     firsts, ids = np.empty(rows, np.int32), np.empty(rows, np.int32)
     partitions = np.ascontiguousarray(partitions, np.int32)
-    count = group_rows(partitions, flat.data, flat.offsets, flat.nulls, table, marks, firsts, ids)
+    count = group_rows(
+        partitions, flat.data, flat.offsets, flat.nulls, table, marks, firsts, ids, hash_seeds()
+    )
     return Groups(ids, firsts[:count], partitions, flat, table, marks[:count])

@@ -13,7 +13,7 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from schemas.errors import UnsupportedError
+from schemas.errors import TupleError, UnsupportedError
 from schemas.space import Space
 from udfs.buffers import flatten, variable_array
 from udfs.kernels.key_order import order
@@ -66,6 +66,8 @@ def ordered_keys(keys: pa.Array, order_: KeyOrder, which: Int32s) -> pa.Array:
 
     Raises
     ------
+    TupleError
+        What is there is no key of its definition.
     UnsupportedError
         The keys of one batch take 2 GiB or more.
 
@@ -76,7 +78,10 @@ def ordered_keys(keys: pa.Array, order_: KeyOrder, which: Int32s) -> pa.Array:
     room = 2 * int(flat.offsets[-1] - flat.offsets[0]) + int(widths.sum()) * (FIXED_MAX + 2)
     out, ends = np.empty(room, np.uint8), np.zeros(rows + 1, np.int64)
     which = np.ascontiguousarray(which, np.int32)
-    order(flat.data, flat.offsets, flat.nulls, which, order_.starts, order_.descending, out, ends)
+    if not order(flat.data, flat.offsets, flat.nulls, which, order_.starts, order_.descending, out, ends):
+        raise TupleError(
+            "a key is none of its index", advice="are the tables those that the aggregator wrote?"
+        )
     if ends[-1] > _OFFSET_MAX:
         raise UnsupportedError(
             f"the keys that may be in a DELETE_RANGE take {ends[-1]} bytes", advice="lower local_bytes"

@@ -18,8 +18,8 @@ from pyspark.sql import Column
 from pyspark.sql.pandas.functions import arrow_udf
 from pyspark.sql.types import BinaryType, StringType, StructField, StructType
 
-from schemas.errors import UnsupportedError
-from schemas.space import KeyPart, Space
+from schemas.errors import TupleError, UnsupportedError
+from schemas.space import PARTS_MAX, KeyPart, Space
 from schemas.types import type_family
 from udfs.buffers import flatten, indexes, variable_array
 from udfs.faults import spread
@@ -27,6 +27,7 @@ from udfs.kernels import canonical
 from udfs.kernels.keys import (
     MISSING,
     NO_DEFINITION,
+    NO_ROOM,
     NOT_ARRAY,
     NOT_MSGPACK,
     PREFIX,
@@ -61,6 +62,11 @@ _INDEXABLE = (
     "scalar",
 )
 
+_OFFSET_MAX = 2**31 - 1
+
+FIELD_MAX = 2**31 - 1
+"""The highest number of a field in an index, from 1 (`BOX_INDEX_FIELD_MAX`)."""
+
 _COMPARES = {"unsigned": canonical.BY_ENCODING, "double": canonical.AS_DOUBLE}
 
 
@@ -74,6 +80,8 @@ class KeyPlan:
 
 
 def _check(space: Space, part: KeyPart) -> None:
+    if not 0 <= part.field < FIELD_MAX:
+        raise UnsupportedError(f"a primary key part is of field {part.field + 1}", space=space.name)
     if part.type in ("string", "scalar") and part.collation not in BYTE_COLLATIONS:
         raise UnsupportedError(
             f"the primary key compares field {part.field + 1} by collation {part.collation}",
@@ -93,14 +101,26 @@ def key_plan(spaces: Sequence[Space]) -> KeyPlan:
         Naming the space, where its key has a collation, a type or a path that cannot be made canonical.
 
     """
-    owned = [(space, part) for space in spaces for part in space.primary_key]
+    for space in spaces:
+        if len(space.primary_key) > PARTS_MAX:
+            reason = f"the primary key has {len(space.primary_key)} parts, the most are {PARTS_MAX}"
+            raise UnsupportedError(reason, space=space.name)
+    owned = [(number, part) for number, space in enumerate(spaces) for part in space.primary_key]
     parts = [part for _, part in owned]
     names = bytearray()
     steps: list[tuple[int, int]] = []
     step_starts = [0]
-    for space, part in owned:
+    seen: set[tuple[int, int, tuple[int | bytes, ...]]] = set()
+    for number, part in owned:
+        space = spaces[number]
         _check(space, part)
-        for step in parse_path(part.path, space.name):
+        path = parse_path(part.path, space.name)
+        # No server makes such an index; a value would take room twice, of which its tuple has it once.
+        if (number, part.field, path) in seen:
+            reason = f"field {part.field + 1}{part.path} stands twice in the primary key"
+            raise UnsupportedError(reason, space=space.name)
+        seen.add((number, part.field, path))
+        for step in path:
             if isinstance(step, int):
                 steps.append((step, -1))
             else:
@@ -163,16 +183,25 @@ def _canonical(
     flat = flatten(data, OVERREAD)
     rows = len(data)
     index = indexes(which, rows)
-    room = int(flat.offsets[-1] - flat.offsets[0]) + rows * (6 + canonical.GROWTH * plan.longest)
-    out, ends = np.empty(room, np.uint8), np.zeros(rows + 1, np.int32)
+    room = int(flat.offsets[-1] - flat.offsets[0]) + rows * (
+        canonical.HEADER_MAX + canonical.GROWTH * plan.longest
+    )
+    out, ends = np.empty(room, np.uint8), np.zeros(rows + 1, np.int64)
     errors = np.zeros((3, rows), np.int32)
     keys(flat.data, flat.offsets, flat.nulls, sources, index, plan.parts, out, ends, errors)
+    if (errors[0] == NO_ROOM).any():
+        raise TupleError("a key takes more bytes than its tuple has", advice="is a field in the key twice?")
+    if ends[-1] > _OFFSET_MAX:
+        raise UnsupportedError(
+            f"the keys of one batch take {ends[-1]} bytes",
+            advice="lower spark.sql.execution.arrow.maxRecordsPerBatch",
+        )
     bad = np.flatnonzero(errors[0])
     faults = np.stack([*errors[:, bad], index[bad]], axis=1).astype(np.int32).view(np.uint8)
     present = (errors[0] == 0) & (flat.nulls == 0)
     return pa.StructArray.from_arrays(
         [
-            variable_array(pa.binary(), ends, out[: ends[-1]], present),
+            variable_array(pa.binary(), ends.astype(np.int32), out[: ends[-1]], present),
             spread(faults, bad, rows, lambda key: _fault(plan, key)),
         ],
         fields=list(KEY_ARROW),

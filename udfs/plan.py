@@ -14,7 +14,7 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from schemas.layout import TableLayout
-from schemas.types import Carrier, type_family
+from schemas.types import Carrier, check_names, type_family
 from udfs.kernels import cells, values
 from udfs.kernels.columns import COLUMN_BYTES
 
@@ -92,7 +92,9 @@ class Plan:
 
 
 def plan_of(layout: TableLayout) -> Plan:
-    """Return the plan of a layout; errors as of `schemas.types.carrier`."""
+    """Return the plan of a layout; errors as of `schemas.types.union_fields` and `schemas.types.carrier`."""
+    for form in layout.formats:
+        check_names(layout.space, (field.name for field in form))
     columns = {field.name: index for index, field in enumerate(layout.fields)}
     carriers = tuple(layout.carrier_of(field) for field in layout.fields)
     words: list[int] = []

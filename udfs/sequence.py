@@ -14,7 +14,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
-from schemas.errors import UnsupportedError
+from schemas.errors import TupleError, UnsupportedError
 from udfs.buffers import flatten, variable_array
 from udfs.kernels.sequence import locate, write
 from udfs.kernels.values import OVERREAD
@@ -57,7 +57,8 @@ def _bytes_by(
     arguments = np.zeros((rows, table.shape[1]), np.int64)
     room = locate(flat.data, flat.offsets, flat.nulls, index, table, classes, arguments)
     out, ends = np.empty(room, np.uint8), np.zeros(rows + 1, np.int64)
-    write(flat.data, flat.nulls, classes, arguments, out, ends)
+    if not write(flat.data, flat.nulls, classes, arguments, out, ends):
+        raise TupleError("a sequence takes more bytes than its fields can have")
     offsets = _offsets(ends)
     return variable_array(pa.binary(), offsets, out[: ends[-1]], flat.nulls == 0)
 

@@ -22,6 +22,7 @@ from numpy.typing import NDArray
 from pyspark.sql import Column
 from pyspark.sql.pandas.functions import arrow_udf
 
+from schemas.errors import TupleError
 from schemas.layout import EXTRA_COLUMN, MISFITS_ARROW, TableLayout
 from schemas.types import Carrier
 from udfs.buffers import Flat, flatten, indexes
@@ -111,14 +112,18 @@ def decode(tuples: pa.Array, plan: Plan, which: pa.Array | int = 0) -> pa.Struct
         (*plan.carriers, Carrier.VARIANT), scale if isinstance(scale, int) else 0, flat.data, flat.offsets
     )
     errors, counters = np.zeros((3, rows), np.int32), np.zeros(COUNTERS, np.int64)
-    row = 0
+    row, before = 0, -1
     while row < rows:
         row = walk(
             *(flat.data, flat.offsets, flat.nulls, formats, plan.starts, plan.fields),
             *(columns.table, errors, counters, row),
         )
+        if row == before:
+            # There was room for its largest field in each column: so several fields are of one column.
+            raise TupleError("a tuple takes more room than its columns have", space=plan.layout.space)
         if row < rows:
             columns.grow(row)
+            before = row
     statuses = columns.statuses
     if counters[UNDECIDED_ROWS]:
         _decide(columns, flat, errors[0] == 0)

@@ -15,6 +15,8 @@ from pipeline.plan.position import LogPosition
 from pipeline.plan.segment import LogSegment
 from pipeline.plan.settle import RolledBack, Settlement
 from pipeline.plan.upgrades import Upgrade, upgrades_of
+from schemas.errors import UnsupportedError
+from schemas.space import Space
 from udfs.keys import KeyPlan, key_plan
 from udfs.remap import IdEntry, own_ids
 from udfs.update_rules import release_text
@@ -85,9 +87,18 @@ def meanings_of(history: History, refused_tables: Mapping[str, str]) -> Meanings
     return Meanings(
         *(versions, lineages, eras, truncations, np.array(early, np.bool_)),
         names=[space.name for space in spaces],
-        keys=key_plan(spaces),
+        keys=key_plan([_with_usable_key(space) for space in spaces]),
         numbers=numbers,
     )
+
+
+def _with_usable_key(space: Space) -> Space:
+    """Return a space without its primary key where that is refused: its rows go to no table, but are named by it."""
+    try:
+        key_plan([space])
+    except UnsupportedError:
+        return replace(space, primary_key=())
+    return space
 
 
 @dataclass(frozen=True)

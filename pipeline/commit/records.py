@@ -8,8 +8,9 @@ from typing import Any
 
 from pipeline.plan.control import SpaceChange
 from pipeline.plan.plan import BatchPlan
-from pipeline.plan.summary import LOCAL_ID
+from pipeline.plan.summary import LOCAL_ID, ControlRow
 from pipeline.state import Replicaset, State
+from schemas.iproto import SystemSpace
 from tables import schema, vclock
 from tables.gaps import BRIDGED, FILLED, MISSING, OPEN, SKIPPED
 from udfs.cluster_replace import OWN_REPLICASET
@@ -50,6 +51,34 @@ def _version(now: Replicaset, space_id: int, change: SpaceChange | None) -> sche
         rows.indexes,
         now.keys.get(space_id, frozenset()),
     )
+
+
+def odd_rows(plan: BatchPlan) -> list[dict[str, Any]]:
+    """Return rows of `_quarantine`: rows of system spaces that could not be understood."""
+    segments = {segment.segment: segment for segment in plan.segments}
+    return [
+        {
+            "epoch": plan.epoch,
+            "replicaset_id": plan.after.replicasets[uuid].id,
+            "space": f"_{SystemSpace(fault.row.space_id or 0).name.lower()}",
+            "key": fault.row.key,
+            "tuple": fault.row.tuple,
+            "operations": fault.row.operations,
+            "global_id": _origin(plan, uuid, fault.row),
+            "lsn": fault.row.lsn,
+            "file": segments[fault.row.position.segment].file,
+            "position": fault.row.position.position,
+            "reason": fault.reason,
+        }
+        for uuid, control in plan.controls.items()
+        for fault in control.faults
+    ]
+
+
+def _origin(plan: BatchPlan, uuid: str, row: ControlRow) -> int | None:
+    if row.replica_id is None or row.lsn is None:
+        return None
+    return _global_id(plan.after, plan.after.replicasets[uuid], row.replica_id, row.lsn)
 
 
 def gap_rows(plan: BatchPlan) -> list[dict[str, Any]]:

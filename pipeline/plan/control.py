@@ -2,12 +2,15 @@
 
 Pure: the system tuples known before and the control rows of a batch in; what changed, and where, out. System
 spaces are used, not copied: `_cluster` feeds the maps of ids, `_space`, `_index` and `_truncate` the tables.
+
+A row that no server writes is a fault, and stops nothing but its space: a definition that cannot be understood is a
+`Space` with a `fault`; a row that names neither a space nor an instance changes nothing.
 Not here: global ids (`udfs.cluster_replace`), which table a space goes to (`pipeline.plan.history`).
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from functools import cached_property
@@ -15,11 +18,13 @@ from typing import Any, Literal
 
 import msgpack
 
+from pipeline.plan.held_rows import HELD
 from pipeline.plan.position import LogPosition
 from pipeline.plan.summary import ControlRow
-from schemas.errors import TupleError
+from schemas.errors import TupleError, UnsupportedError
 from schemas.iproto import SYSTEM_ID_MAX, SystemSpace
-from schemas.space import Space, space_of
+from schemas.space import Space, faulty_space, space_of
+from schemas.system_tuples import field_at, fields_of, integer_of, replica_id_of, uuid_of
 from udfs.operations import apply_update, apply_upsert
 from udfs.tuple_format import named
 
@@ -42,13 +47,16 @@ class SpaceRows:
     indexes: Mapping[int, bytes] = field(default_factory=dict)
 
     def decoded(self) -> Space:
-        """Return what they define."""
+        """Return what they define; a space with a fault where that cannot be understood."""
         return self._decoded
 
     @cached_property
     def _decoded(self) -> Space:
-        primary = self.indexes.get(0)
-        return space_of(_unpack(self.space), None if primary is None else _unpack(primary))
+        primary, space = self.indexes.get(0), _or_empty(self.space)
+        try:
+            return space_of(space, None if primary is None else fields_of(primary, "a row of _index"))
+        except TupleError as error:
+            return faulty_space(space, error.reason)
 
 
 @dataclass(frozen=True)
@@ -91,16 +99,34 @@ class SpaceChange:
 
 
 @dataclass(frozen=True)
+class Fault:
+    """A row of a system space that no server writes, and what is wrong with it."""
+
+    row: ControlRow
+    reason: str
+
+    @property
+    def is_of_unknown_type(self) -> bool:
+        """Whether nobody knows what the row does, as one of a later server: so what is behind it may mean anything."""
+        return self.row.type not in _CHANGES
+
+
+_CHANGES = ("INSERT", "REPLACE", "UPDATE", "UPSERT", "DELETE")
+
+
+@dataclass(frozen=True)
 class Control:
     """What a replicaset's control rows changed, in log order, and its spaces after them.
 
-    `emptied` has the places where a space that is not known was dropped or truncated, with its id.
+    `emptied` has the places where a space that is not known was dropped or truncated, with its id; `faults` the rows
+    that could not be understood.
     """
 
     registrations: tuple[Registration, ...]
     changes: tuple[SpaceChange, ...]
     spaces: Mapping[int, SpaceRows]
     emptied: tuple[tuple[LogPosition, int], ...] = ()
+    faults: tuple[Fault, ...] = ()
 
 
 def follow(
@@ -122,17 +148,16 @@ def follow(
     snapshots : frozenset of int
         Segments that are snapshots: a row of `_truncate` in one is a memory, not an event.
 
-    Raises
-    ------
-    TupleError
-        Where an operation on a system tuple cannot be carried out.
-
     """
     follower = _Follower(dict(spaces), {i: msgpack.packb([i, uuid]) for i, uuid in cluster.items()})
     for row in rows:
         follower.take(row, in_snapshot=row.position.segment in snapshots)
     return Control(
-        tuple(follower.registrations), tuple(follower.changes), follower.spaces, tuple(follower.emptied)
+        tuple(follower.registrations),
+        tuple(follower.changes),
+        follower.spaces,
+        tuple(follower.emptied),
+        tuple(follower.faults),
     )
 
 
@@ -143,8 +168,15 @@ class _Follower:
         self.registrations: list[Registration] = []
         self.changes: list[SpaceChange] = []
         self.emptied: list[tuple[LogPosition, int]] = []
+        self.faults: list[Fault] = []
 
     def take(self, row: ControlRow, *, in_snapshot: bool) -> None:
+        try:
+            self._take(row, in_snapshot=in_snapshot)
+        except TupleError as error:
+            self.faults.append(Fault(row, error.reason))
+
+    def _take(self, row: ControlRow, *, in_snapshot: bool) -> None:
         if row.held is not None:
             if row.space_id in self.spaces:
                 self._change(row, row.space_id, "held")
@@ -155,33 +187,34 @@ class _Follower:
         elif row.space_id == SystemSpace.INDEX:
             self._index(row)
         elif row.space_id == SystemSpace.TRUNCATE and not in_snapshot and row.type != "DELETE":
-            space_id = int(_key(row)[0])
+            space_id = _space_id(row)
             if space_id in self.spaces:
                 self._change(row, space_id, "truncated")
             else:
                 self.emptied.append((row.position, space_id))
 
     def _cluster(self, row: ControlRow) -> None:
-        local_id = int(_key(row)[0])
+        local_id = replica_id_of(field_at(_key(row), 0, "the replica id"))
         new = _after(self.cluster.get(local_id), row)
         if new is None:
             self.cluster.pop(local_id, None)
             self.registrations.append(Registration(row.position, local_id, None))
             return
+        uuid = uuid_of(field_at(fields_of(new, "a row of _cluster"), 1, "the uuid"), "the uuid")
         self.cluster[local_id] = new
-        self.registrations.append(Registration(row.position, local_id, str(_unpack(new)[1])))
+        self.registrations.append(Registration(row.position, local_id, uuid))
 
     def _space(self, row: ControlRow) -> None:
-        space_id = int(_key(row)[0])
+        space_id = _space_id(row)
         if space_id <= SYSTEM_ID_MAX:
             return
         old = self.spaces.get(space_id)
         if old is None and row.type == "REPLACE":
             return  # it changes a space whose earlier rows are in no file that was read
-        new = _after(None if old is None else old.space, row)
+        name = space_id if old is None else old.decoded().name
+        new = self._after(None if old is None else old.space, row, [space_id], [0, name])
         if new is not None:
-            self.spaces[space_id] = SpaceRows(new, {} if old is None else old.indexes)
-            self._change(row, space_id, "defined")
+            self._define(row, space_id, SpaceRows(new, {} if old is None else old.indexes))
         elif old is not None:
             self._change(row, space_id, "dropped")
             del self.spaces[space_id]
@@ -189,42 +222,77 @@ class _Follower:
             self.emptied.append((row.position, space_id))
 
     def _index(self, row: ControlRow) -> None:
-        space_id, index_id = (int(part) for part in _key(row)[:2])
+        space_id = _space_id(row)
         old = self.spaces.get(space_id)
         if old is None:
             return
-        new = _after(old.indexes.get(index_id), row)
+        index_id = integer_of(field_at(_key(row), 1, "the index id"), "the index id")
+        new = self._after(old.indexes.get(index_id), row, [space_id, index_id], [])
         rest = {i: t for i, t in old.indexes.items() if i != index_id}
-        self.spaces[space_id] = SpaceRows(old.space, rest if new is None else {**rest, index_id: new})
-        # Tarantool drops all tuples with the primary index; a change of it is an UPDATE or REPLACE.
-        self._change(row, space_id, "truncated" if index_id == 0 and new is None else "defined")
+        rows = SpaceRows(old.space, rest if new is None else {**rest, index_id: new})
+        if index_id == 0 and new is None:
+            # Tarantool drops all tuples with the primary index; a change of it is an UPDATE or REPLACE.
+            self.spaces[space_id] = rows
+            self._change(row, space_id, "truncated")
+        else:
+            self._define(row, space_id, rows)
 
-    def _change(self, row: ControlRow, space_id: int, kind: ChangeKind) -> None:
-        rows = self.spaces[space_id]
-        reason = f"{row.held} (replica id {row.replica_id}, lsn {row.lsn})" if row.held is not None else None
+    def _define(self, row: ControlRow, space_id: int, rows: SpaceRows) -> None:
+        """Take a definition; a space that was followed is held where its new one cannot be understood."""
+        old, fault = self.spaces.get(space_id), rows.decoded().fault
+        if fault is not None and old is not None and old.decoded().primary_key:
+            self._change(row, space_id, "held", f"{HELD}: {fault}")
+            return
+        self.spaces[space_id] = rows
+        self._change(row, space_id, "defined")
+
+    def _after(self, old: bytes | None, row: ControlRow, key: list[int], rest: list[object]) -> bytes | None:
+        """Return the tuple that a row leaves; what stands for one of which only the key is known, where it is odd."""
+        try:
+            new = _after(old, row)
+            if new is not None and list(fields_of(new, "a row of a system space")[: len(key)]) != key:
+                raise TupleError("it changes the key of its row")
+        except (TupleError, UnsupportedError) as error:
+            self.faults.append(Fault(row, error.reason))
+            packed: bytes = msgpack.packb([*key, *rest], unicode_errors="surrogateescape")
+            return packed
+        return new
+
+    def _change(self, row: ControlRow, space_id: int, kind: ChangeKind, held: str | None = None) -> None:
+        rows, why = self.spaces[space_id], held or row.held
+        reason = f"{why} (replica id {row.replica_id}, lsn {row.lsn})" if why is not None else None
         change = SpaceChange(
             row.position, space_id, kind, rows, row.replica_id, row.lsn, row.timestamp, reason
         )
         self.changes.append(change)
 
 
-def _unpack(data: bytes) -> Any:
-    return msgpack.unpackb(data, strict_map_key=False, unicode_errors="surrogateescape")
+def _or_empty(data: bytes) -> Sequence[Any]:
+    try:
+        return fields_of(data, "a row of _space")
+    except TupleError:
+        return ()
 
 
-def space_of_row(key: bytes | None, tuple_: bytes | None) -> int:
-    """Return which space a row of `_space`, `_index` or `_truncate` is about."""
-    if key is None and tuple_ is None:
-        raise TupleError("a row of a system space has neither key nor tuple")
-    return int(_unpack(key if key is not None else tuple_ or b"")[0])
+def space_of_row(key: bytes | None, tuple_: bytes | None) -> int | None:
+    """Return which space a row of `_space`, `_index` or `_truncate` is about; None where it names none."""
+    try:
+        return _named_space(key, tuple_)
+    except TupleError:
+        return None
 
 
-def _key(row: ControlRow) -> list[Any]:
-    source = row.key if row.key is not None else row.tuple
-    if source is None:
-        raise TupleError("a row of a system space has neither key nor tuple", space=row.space_id, lsn=row.lsn)
-    parts: list[Any] = _unpack(source)
-    return parts
+def _named_space(key: bytes | None, tuple_: bytes | None) -> int:
+    fields = fields_of(key if key is not None else tuple_, "its key or tuple")
+    return integer_of(field_at(fields, 0, "the space id"), "the space id")
+
+
+def _space_id(row: ControlRow) -> int:
+    return _named_space(row.key, row.tuple)
+
+
+def _key(row: ControlRow) -> Sequence[Any]:
+    return fields_of(row.key if row.key is not None else row.tuple, "its key or tuple")
 
 
 def _after(old: bytes | None, row: ControlRow) -> bytes | None:

@@ -12,7 +12,7 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from schemas.iproto import DML_MAX, GROUP_LOCAL, SYSTEM_ID_MAX, RequestType, type_name
-from schemas.space import KeyPart, Space
+from schemas.space import PARTS_MAX, KeyPart, Space
 from sources.xlog.headers import Headers
 from udfs.keys import canonical_prefixes, key_plan
 from udfs.row_body import ranges_of
@@ -26,8 +26,7 @@ FOLLOWED = (
 HELD = "its rows are held, the table stays as it is"
 """What the reason begins with for which a space is refused from such a row on."""
 
-_MOST_PARTS = 255
-_ANY_KEY = key_plan([Space(0, 0, "", "memtx", (), (KeyPart(0, "scalar"),) * _MOST_PARTS)])
+_ANY_KEY = key_plan([Space(0, 0, "", "memtx", (), tuple(KeyPart(i, "scalar") for i in range(PARTS_MAX)))])
 """A key whose parts may be anything: the definition that is valid at a row is not known where rows are read."""
 
 

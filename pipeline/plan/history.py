@@ -179,6 +179,13 @@ class History:
     keys: Mapping[tuple[int, int], frozenset[KeyParts]] = field(default_factory=dict)
     tracked: frozenset[tuple[int, int]] = frozenset()
 
+    def last_versions(self) -> dict[int, int]:
+        """Return the last schema version under which each lineage is followed in the batch, by lineage."""
+        found = {}
+        for meanings in self.meanings.values():
+            found.update({one.lineage: one.version for one in meanings if one.lineage != NOTHING})
+        return found
+
 
 Router = Callable[[int, Space, Sequence[Space], bool], str | Refusal | None]
 """(replicaset id, definition, definitions before it, whether a snapshot defines it of which only memtx rows are read)
@@ -317,7 +324,7 @@ class _Writer:
             self._lineages[track.lineage] = replace(lineage, is_renewed=True)
             return
         self._end_versions(key, track, change.position)
-        if change.kind == "dropped" or not space.primary_key:
+        if change.kind == "dropped" or not (space.primary_key or space.fault):
             # Without its primary index a space has no tuples; with the next one another lineage begins.
             self._stop(key, track, change.position, is_alive=False)
             self._tracks[key] = _Track()

@@ -24,7 +24,9 @@ from pipeline.plan.summary import LIMBO_TYPES, ControlRow, Summary
 from pipeline.plan.transactions import Transactions
 from pipeline.state import MapEntry, Replicaset
 from schemas.cluster_checksum import checksum
+from schemas.errors import TupleError
 from schemas.iproto import VCLOCK_MAX, BodyKey
+from schemas.system_tuples import unpacked
 from udfs.remap import own_ids
 
 Ids = Mapping[int, int]
@@ -201,11 +203,16 @@ def _body(row: ControlRow, ids: Ids) -> bytes | None:
     """Return the body of a row that settles transactions: it names their owner by replica id."""
     if row.body is None or row.type not in LIMBO_TYPES:
         return row.body
-    body = msgpack.unpackb(row.body, strict_map_key=False)
-    owner = body.get(BodyKey.REPLICA_ID)
-    if owner not in ids:
+    try:
+        body = unpacked(row.body)
+    except TupleError:
         return row.body
-    packed: bytes = msgpack.packb({**body, int(BodyKey.REPLICA_ID): ids[owner]})
+    owner = body.get(BodyKey.REPLICA_ID) if isinstance(body, dict) else None
+    if not isinstance(owner, int) or owner not in ids:
+        return row.body
+    packed: bytes = msgpack.packb(
+        {**body, int(BodyKey.REPLICA_ID): ids[owner]}, unicode_errors="surrogateescape"
+    )
     return packed
 
 

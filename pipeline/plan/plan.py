@@ -217,6 +217,11 @@ def _decide(state: State, uuid: str, parts: Sequence[LogSegment], summary: Summa
     while True:
         counting = (row for row in summary.control if settlement.counts(row))
         control = followed(known, generation, counting, snapshots)
+        odd = next((one for one in control.faults if one.is_of_unknown_type), None)
+        if odd is not None:
+            reason = f"a row of type {odd.row.type} in the system space {odd.row.space_id}: {odd.reason}"
+            settlement = replace(settlement, hold=odd.row.position, reason=reason)
+            continue
         registrations = (*views.registered, *(_meant(one, ids) for one in control.registrations))
         unknown = _unknown_origin(known, registrations, summary, settlement)
         if unknown is None:

@@ -33,7 +33,11 @@ def router_of(spaces: Spaces, check: Check) -> Router:
     def route(
         replicaset_id: int, space: Space, earlier: Sequence[Space], unread: bool
     ) -> str | Refusal | None:
-        if not is_followed(space) or not spaces.wants(space.name):
+        if not spaces.wants(space.name):
+            return None
+        if space.fault is not None:
+            return Refusal(replicaset_id, space.id, space.name, space.fault)
+        if not is_followed(space):
             return None
         if unread:
             return Refusal(replicaset_id, space.id, space.name, _unread(space))

@@ -16,14 +16,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any
-
-import msgpack
 
 from pipeline.plan.position import LogPosition
 from pipeline.plan.summary import LIMBO_TYPES, LOCAL_ID, ControlRow, LsnRun, Summary
 from pipeline.plan.transactions import Transactions, WaitingTransaction
-from schemas.iproto import BodyKey
+from schemas.errors import TupleError
+from schemas.iproto import LSN_MAX, BodyKey
+from schemas.system_tuples import integer_of, unpacked
 
 Vclock = Mapping[int, int]
 
@@ -139,8 +138,8 @@ def settle(
     logs = {segment: instance for segment, instance in segments.items() if segment not in snapshots}
     local = dict(local_lsns or {})
     low_watermarks, gaps, vclock = _follow(summary.runs, dict(read), logs, leader, local)
-    first_waiting, rolled_back = _limbo(summary, low_watermarks, is_sync)
-    holds: list[tuple[LogPosition, str]] = []
+    first_waiting, rolled_back, unreadable = _limbo(summary, low_watermarks, is_sync)
+    holds: list[tuple[LogPosition, str]] = [] if unreadable is None else [unreadable]
     if gaps and on_gap == "hold":
         first = min(gaps, key=lambda gap: gap.position)
         holds.append(
@@ -190,8 +189,11 @@ def _follow(
 
 def _limbo(
     summary: Summary, low_watermarks: Mapping[tuple[int, int], int], is_sync: IsSync
-) -> tuple[WaitingTransaction | None, tuple[RolledBack, ...]]:
-    """Return the first transaction that still waits, and what was rolled back."""
+) -> tuple[WaitingTransaction | None, tuple[RolledBack, ...], tuple[LogPosition, str] | None]:
+    """Return the first transaction that still waits, what was rolled back, and a row that cannot be read.
+
+    Rows from such a row on wait: nobody knows which transactions it settles.
+    """
     waiting: list[WaitingTransaction] = []
     rolled_back: list[RolledBack] = []
     # Another member's copy of a ROLLBACK must not reach what its owner wrote after it.
@@ -216,18 +218,41 @@ def _limbo(
         if isinstance(event, WaitingTransaction):
             waiting.append(event)
         else:
-            waiting, gone = _settled(waiting, event)
+            try:
+                waiting, gone = _settled(waiting, event)
+            except TupleError as error:
+                return (waiting[0] if waiting else None), tuple(rolled_back), (event.position, error.reason)
             rolled_back += [] if gone is None else [gone]
-    return (waiting[0] if waiting else None), tuple(rolled_back)
+    return (waiting[0] if waiting else None), tuple(rolled_back), None
+
+
+def _named_by(event: ControlRow) -> tuple[int, int]:
+    """Return the owner and the lsn that a row names which settles transactions.
+
+    Raises
+    ------
+    TupleError
+        It is not as servers write it.
+
+    """
+    try:
+        body = unpacked(event.body) if event.body else {}
+    except TupleError as error:
+        raise TupleError(f"{event.type}: {error.reason}") from None
+    if not isinstance(body, dict):
+        raise TupleError(f"{event.type}: its body is not a map")
+    owner = body.get(BodyKey.REPLICA_ID, event.replica_id or LOCAL_ID)
+    return (
+        integer_of(owner, f"{event.type}: the replica id of the owner"),
+        integer_of(body.get(BodyKey.LSN, 0), f"{event.type}: the lsn", 0, LSN_MAX),
+    )
 
 
 def _settled(
     waiting: list[WaitingTransaction], event: ControlRow
 ) -> tuple[list[WaitingTransaction], RolledBack | None]:
     """Return what still waits after a row that settles transactions, and what it rolls back."""
-    body: Mapping[int, Any] = msgpack.unpackb(event.body, strict_map_key=False) if event.body else {}
-    owner = int(body.get(BodyKey.REPLICA_ID, event.replica_id or LOCAL_ID))
-    lsn = int(body.get(BodyKey.LSN, 0))
+    owner, lsn = _named_by(event)
     # ROLLBACK names the first that is gone and says nothing of those in front; the others the last that stays.
     below = lsn - 1 if event.type == "RAFT_ROLLBACK" else lsn
     if event.type != "RAFT_ROLLBACK":

@@ -23,7 +23,7 @@ from schemas.errors import UnsupportedError
 from schemas.layout import TableLayout, table_layout
 from schemas.names import column_name, exact_table
 from schemas.space import KeyParts, Space, key_parts
-from schemas.types import TypeOptions, union_fields
+from schemas.types import TypeOptions, carrier, union_fields
 from udfs.keys import key_plan
 
 log = logging.getLogger(__name__)
@@ -91,7 +91,8 @@ def type_options(types: Types) -> TypeOptions:
 
 def check_space(space: Space) -> None:
     """Refuse a space whose types or key cannot be carried."""
-    union_fields([space])
+    for field in union_fields([space]):
+        carrier(field.type, TypeOptions())
     key_plan([space])
 
 
@@ -222,6 +223,18 @@ def has_changes(lineage: Lineage, counts: Mapping[tuple[int, int], frozenset[str
     return lineage.changes_base or (lineage.replicaset_id, lineage.space_id) in counts
 
 
+def active_lineages(history: History, counts: Mapping[tuple[int, int], frozenset[str]]) -> tuple[bool, ...]:
+    """Return of each lineage whether the batch may change its versions.
+
+    Rows of a space that is refused since an earlier batch go to no table.
+    """
+    followed = history.last_versions()
+    return tuple(
+        one.changes_base or (number in followed and has_changes(one, counts))
+        for number, one in enumerate(history.lineages)
+    )
+
+
 def kinds_of(summaries: Mapping[int, Summary]) -> dict[tuple[int, int], frozenset[str]]:
     """Return which types of changes a batch has of each (replicaset id, space id)."""
     found: dict[tuple[int, int], set[str]] = {}
@@ -251,8 +264,9 @@ def plan_tables(
         By replicaset id.
 
     """
-    counts = kinds_of(summaries)
-    active = [lineage for lineage in history.lineages if has_changes(lineage, counts)]
+    counts, last = kinds_of(summaries), history.last_versions()
+    is_active = active_lineages(history, counts)
+    active = [lineage for lineage, one in zip(history.lineages, is_active, strict=True) if one]
     touched = {lineage.table for lineage in active}
     touched |= {lineage.base_table for lineage in active if lineage.leaves_base and lineage.base_table}
     # A change of a definition alone creates the table, or gives it its new columns.
@@ -271,6 +285,12 @@ def plan_tables(
         if lineage.base_table is not None:
             passing.setdefault(lineage.base_table, []).append(history.versions[lineage.eras[0].version].space)
     definitions, keys = spaces_by_table(after), _keys_by_table(after)
+    for place, last_version in last.items():
+        lineage = history.lineages[place]
+        if lineage.ended is None:
+            # Of a space that the batch refuses, the rows in front of that are written as it was defined for them.
+            own = definitions.setdefault(lineage.table, {})
+            own.setdefault(lineage.replicaset_id, history.versions[last_version].space)
     plans: dict[str, TablePlan] = {}
     refused: dict[str, str] = {}
     for table in sorted(touched):

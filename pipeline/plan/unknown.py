@@ -60,7 +60,8 @@ def is_known(rows: SpaceRows | None) -> bool:
     if rows is None:
         return False
     space = rows.decoded()
-    return bool(space.primary_key) or space.engine == WITHOUT_INDEX
+    # One that is refused for its definition is known, by name: its rows wait for nothing.
+    return bool(space.primary_key) or space.engine == WITHOUT_INDEX or space.fault is not None
 
 
 def unknown_ranges(

@@ -13,7 +13,7 @@ from pipeline.changelog.segment_plan import Meanings, meanings_of
 from pipeline.plan.history import NOTHING, Lineage, SchemaVersion
 from pipeline.plan.plan import BatchPlan
 from pipeline.plan.position import BEGINNING
-from pipeline.plan.tables import has_changes, kinds_of
+from pipeline.plan.tables import active_lineages, kinds_of
 from udfs.tuple_format import TupleFormat, format_of
 from udfs.update_rules import rules_of_release
 
@@ -134,8 +134,10 @@ def reduce_plan(plan: BatchPlan) -> ReducePlan:
         is_contended=tuple(plan.tables[name].is_contended for name in tables),
         lineages=plan.history.lineages,
         is_active=tuple(
-            has_changes(one, counts) and one.table not in refused and one.base_table not in refused
-            for one in plan.history.lineages
+            is_active and one.table not in refused and one.base_table not in refused
+            for one, is_active in zip(
+                plan.history.lineages, active_lineages(plan.history, counts), strict=True
+            )
         ),
         versions=plan.history.versions,
         has_loss=frozenset(one.id for one in plan.after.replicasets.values() if one.has_loss),

@@ -10,13 +10,12 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-import msgpack
 import numpy as np
 import pyarrow.fs
 
-from schemas.errors import ProtocolError, SpoolError
+from schemas.errors import SpoolError, TupleError
 from schemas.iproto import VCLOCK_MAX, SystemSpace
-from sources.iproto.messages import read_id, read_uuid
+from schemas.system_tuples import field_at, fields_of, replica_id_of, uuid_of
 from sources.spool import state as spool_state
 from sources.spool.state import SpoolFile
 from sources.xlog import reader
@@ -25,12 +24,11 @@ from sources.xlog.meta import Meta
 from sources.xlog.selection import Selection
 from sources.xlog.vclock import joined, shared
 
+logger = logging.getLogger(__name__)
+
 _FILES = pyarrow.fs.LocalFileSystem()
 _SPACES = frozenset({int(SystemSpace.SCHEMA), int(SystemSpace.CLUSTER)})
 _KEYS = ("cluster", "replicaset_uuid")
-_ODD = (ProtocolError, IndexError, TypeError, ValueError, msgpack.UnpackException)
-
-logger = logging.getLogger(__name__)
 
 
 class Catalog:
@@ -120,24 +118,20 @@ class Catalog:
             for row in batch.select(["type", "space_id", "tuple", "key"]).to_pylist():
                 try:
                     self._take(row)
-                except _ODD as error:  # it is left out: what can be read is served all the same
-                    logger.warning("%s: a row of space %s is odd: %s", file.path, row["space_id"], error)
+                except TupleError as error:
+                    # No server writes such a row; who subscribes gets it as it is, and judges for itself.
+                    logger.warning("%s: an odd row of a system space: %s", file.path, error.reason)
         if file.path.suffix == ".snap":
             self.vclock = joined(self.vclock, shared(file.meta.vclock))
 
     def _take(self, row: Mapping[str, Any]) -> None:
-        fields = _unpacked(row["tuple"])
+        fields = fields_of(row["tuple"], "a tuple") if row["tuple"] is not None else ()
         if row["space_id"] == SystemSpace.SCHEMA:
             if fields and fields[0] in _KEYS:
-                self.replicaset_uuid = read_uuid(fields[1])
+                self.replicaset_uuid = uuid_of(field_at(fields, 1, "the uuid"), "the replicaset's uuid")
         elif row["type"] in ("INSERT", "REPLACE") and fields:
-            self.cluster[read_id(fields[0])] = read_uuid(fields[1])
+            instance = uuid_of(field_at(fields, 1, "the uuid"), "the uuid")
+            self.cluster[replica_id_of(fields[0])] = instance
         elif row["type"] == "DELETE":
-            self.cluster.pop(read_id(_unpacked(row["key"])[0]), None)
-
-
-def _unpacked(packed: bytes | None) -> list[Any]:
-    if packed is None:
-        return []
-    fields: list[Any] = msgpack.unpackb(packed, strict_map_key=False, unicode_errors="surrogateescape")
-    return fields
+            key = fields_of(row["key"], "a key")
+            self.cluster.pop(replica_id_of(field_at(key, 0, "the replica id")), None)

@@ -91,6 +91,7 @@ class Status(IntEnum):
     ROW_RANGE = -11
     AFTER_EOF = -12
     TRUNCATED = -13
+    FALSE_STARTS = -14
 
 
 _DAMAGE: dict[Status, tuple[type[XlogError], str, str | None]] = {
@@ -106,6 +107,11 @@ _DAMAGE: dict[Status, tuple[type[XlogError], str, str | None]] = {
     Status.ROW_HEADER: (XlogRowError, "a row's header is not a MessagePack map of an xrow", None),
     Status.ROW_BODY: (XlogRowError, "a row's body is not MessagePack of its type", None),
     Status.ROW_RANGE: (XlogRowError, "a number of a row is out of its range", None),
+    Status.FALSE_STARTS: (
+        XlogMagicError,
+        "false starts of blocks claim more bytes than a search can prove wrong",
+        "bring an undamaged copy of the file",
+    ),
     Status.TRUNCATED: (XlogTruncatedError, "the file ends inside a block", None),
 }
 

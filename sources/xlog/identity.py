@@ -12,13 +12,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from itertools import chain
-from typing import Any
-from uuid import UUID
 
-import msgpack
-
-from schemas.errors import SourceError
+from schemas.errors import SourceError, TupleError
 from schemas.iproto import SystemSpace
+from schemas.system_tuples import fields_of, uuid_of
 from sources.xlog import reader
 from sources.xlog.directory import Directory
 from sources.xlog.listing import Listing, LogFile
@@ -27,25 +24,20 @@ from sources.xlog.selection import Selection
 _KEYS = ("cluster", "replicaset_uuid")
 
 
-def decoded(packed: bytes) -> Any:
-    """Return one decoded MessagePack object; strings that are not UTF-8 and keys of any type are kept."""
-    return msgpack.unpackb(packed, strict_map_key=False, unicode_errors="surrogateescape")
-
-
 def _uuids_in(directory: Directory, file: LogFile) -> Iterator[str]:
     """Yield the replicaset uuids that a file's `_schema` rows name; reads no further than it is asked."""
     selection = Selection(spaces=frozenset({int(SystemSpace.SCHEMA)}))
     for batch in reader.read_rows(*directory.opened(file.name), selection=selection, limits=directory.limits):
         for packed in batch["tuple"].to_pylist():
-            fields = decoded(packed) if packed is not None else []
+            fields = fields_of(packed, "a row of _schema") if packed is not None else []
             if len(fields) > 1 and fields[0] in _KEYS:
-                yield str(UUID(fields[1]))
+                yield uuid_of(fields[1], "the uuid of the replicaset in _schema")
 
 
 def _told(directory: Directory, listing: Listing) -> str | None:
     for file in (*listing.logs[-1:], *listing.snapshots[-1:]):
         if file.replicaset_uuid is not None:
-            return str(UUID(file.replicaset_uuid))
+            return uuid_of(file.replicaset_uuid, f"the uuid of the replicaset in the header of {file.name}")
     snapshot = directory.newest_complete(listing.snapshots)
     files = ([snapshot] if snapshot is not None else []) + list(listing.logs[:1])
     return next(chain.from_iterable(_uuids_in(directory, file) for file in files), None)
@@ -70,7 +62,10 @@ def identity_of(directory: Directory, listing: Listing, alone: str | None = None
     source = directory.source
     if alone is not None:
         return source.replicaset or alone
-    told = _told(directory, listing)
+    try:
+        told = _told(directory, listing)
+    except TupleError as error:
+        raise SourceError(error.reason, source=source.name) from None
     if source.replicaset is not None and told is not None and told != source.replicaset:
         raise SourceError(
             f"the files are of replicaset {told}, not {source.replicaset}",

@@ -10,9 +10,8 @@ from __future__ import annotations
 from schemas.iproto import SystemSpace
 from sources.xlog import reader
 from sources.xlog.directory import Directory
-from sources.xlog.identity import decoded
 from sources.xlog.listing import Listing, LogFile
-from sources.xlog.origins import files_before, registration
+from sources.xlog.origins import expelled, files_before, registration
 from sources.xlog.segment import Segment
 from sources.xlog.selection import Selection
 
@@ -52,7 +51,7 @@ def _follow(members: dict[int, str], directory: Directory, file: LogFile, end: i
     ):
         for row in batch.to_pylist():
             if row["type"] == "DELETE":
-                members.pop(int(decoded(row["key"])[0]), None)
+                members.pop(expelled(row) or 0, None)
                 continue
             found = registration(row) if row["type"] is not None else None
             if found is not None:

@@ -20,14 +20,13 @@ from dataclasses import dataclass, field
 from uuid import UUID
 
 from schemas.errors import XlogMetaError, XlogMetaIncompleteError
-from schemas.iproto import VCLOCK_MAX
+from schemas.iproto import LSN_MAX, VCLOCK_MAX
 
 FILE_TYPES = ("XLOG", "SNAP", "VYLOG", "RUN", "INDEX")
 VERSIONS = ("0.12", "0.13")
 META_LIMIT = 8192
 """No header is longer, in bytes: Tarantool's own limit is 2 KiB (`XLOG_META_LEN_MAX`)."""
 
-LSN_MAX = 2**63 - 1
 END_OF_META = b"\n\n"
 
 REPLICASET_KEY = "Replicaset"

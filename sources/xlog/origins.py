@@ -7,6 +7,8 @@ instance (`box_register_replica` in `src/box/box.cc` inserts a row, or updates i
 to the block of that row. An id that is deleted goes on to mean the instance that had it, until another one
 gets it.
 
+A row of `_cluster` that no server writes registers nothing; the batch that reads it sets it aside by name.
+
 Rows of a snapshot have no origin and are not filtered. Rows of local spaces are of the instance whose file it
 is.
 """
@@ -16,12 +18,12 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
-from uuid import UUID
 
+from schemas.errors import TupleError
 from schemas.iproto import VCLOCK_MAX, SystemSpace
+from schemas.system_tuples import field_at, fields_of, replica_id_of, uuid_of
 from sources.xlog import reader
 from sources.xlog.directory import Directory
-from sources.xlog.identity import decoded
 from sources.xlog.listing import Listing, LogFile
 from sources.xlog.segment import OriginSpan, Segment
 from sources.xlog.selection import Selection
@@ -43,21 +45,39 @@ class Registration:
 def _updated_uuid(operations: Sequence[Any], index_base: int) -> str | None:
     """Return the uuid that the operations of an UPDATE of `_cluster` assign, if they do."""
     for operation in operations:
-        field_ = operation[1]
-        if operation[0] == "=" and (field_ == "uuid" or field_ == _UUID_FIELD + index_base):
-            return str(UUID(operation[2]))
+        name, field_, value = operation if isinstance(operation, list) and len(operation) == 3 else [None] * 3
+        if name == "=" and (field_ == "uuid" or field_ == _UUID_FIELD + index_base):
+            return uuid_of(value, "the uuid")
     return None
 
 
 def registration(row: Mapping[str, Any]) -> Registration | None:
-    """Return what one row of `_cluster` registers; a DELETE registers nothing."""
-    if row["type"] in ("INSERT", "REPLACE"):
-        fields = decoded(row["tuple"])
-        return Registration(row["position"], int(fields[_ID_FIELD]), str(UUID(fields[_UUID_FIELD])))
-    if row["type"] == "UPDATE":
-        uuid = _updated_uuid(decoded(row["operations"]), row["index_base"] or 0)
-        return None if uuid is None else Registration(row["position"], int(decoded(row["key"])[0]), uuid)
+    """Return what one row of `_cluster` registers; a DELETE, and a row that no server writes, register nothing."""
+    try:
+        if row["type"] in ("INSERT", "REPLACE"):
+            fields = fields_of(row["tuple"], "a row of _cluster")
+            uuid = uuid_of(field_at(fields, _UUID_FIELD, "the uuid"), "the uuid")
+            return Registration(row["position"], _replica_id(fields), uuid)
+        if row["type"] == "UPDATE":
+            operations = fields_of(row["operations"], "operations on _cluster")
+            found = _updated_uuid(operations, row["index_base"] or 0)
+            key = fields_of(row["key"], "a key of _cluster")
+            return None if found is None else Registration(row["position"], _replica_id(key), found)
+    except TupleError:
+        return None
     return None
+
+
+def expelled(row: Mapping[str, Any]) -> int | None:
+    """Return the replica id that a DELETE of `_cluster` names, None where it names none."""
+    try:
+        return _replica_id(fields_of(row["key"], "a key of _cluster"))
+    except TupleError:
+        return None
+
+
+def _replica_id(fields: Sequence[Any]) -> int:
+    return replica_id_of(field_at(fields, _ID_FIELD, "the replica id"))
 
 
 def registrations(directory: Directory, file: LogFile, begin: int, end: int) -> Iterator[Registration]:

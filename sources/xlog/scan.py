@@ -30,6 +30,12 @@ GROUP_BYTES = 512 * 1024
 """Bytes of the file that are checked, and then decoded, at a time: they stay in the processor's cache."""
 GROUP_BLOCKS = 16 * 1024
 
+PROVEN_BYTES = 64 << 20
+PROVEN_RATIO = 16
+"""A search for a block gives up where false starts have claimed more bytes than this and so many times what it has
+looked through: each is proven by a checksum over what it claims, so bytes full of them would take time by the square of
+their number."""
+
 
 @dataclass(frozen=True)
 class Range:
@@ -93,7 +99,7 @@ class Scanner:
 
     def find(self, begin: int, end: int) -> int:
         """Return the first proven start of a block in begin <= position < end, or -1."""
-        position = begin
+        position, proven = begin, 0
         while position < end:
             offset = self._window.load(position, MAGIC_SIZE)
             last = min(self._window.filled, end + MAGIC_SIZE - 1 - self._window.base)
@@ -104,8 +110,14 @@ class Scanner:
                     return -1
                 continue
             position = self._window.base + found
-            if self._prove(position)[0] == Status.GROUP:
+            status, size = self._prove(position)
+            if status == Status.GROUP:
                 return position
+            proven += min(size, self._window.size - position)
+            if proven > PROVEN_BYTES + PROVEN_RATIO * (position - begin):
+                error = damage(Status.FALSE_STARTS, self._window.file, position)
+                meet(error, self._window.size - position, self._how.mode, self._skipped)
+                return -1
             position += 1
         return -1
 

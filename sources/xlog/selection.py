@@ -11,9 +11,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from schemas.iproto import VCLOCK_MAX
+from schemas.iproto import LSN_MAX, VCLOCK_MAX
 from sources.xlog.kernels.wanted import Filter
-from sources.xlog.meta import LSN_MAX
 
 
 @dataclass(frozen=True)

@@ -13,22 +13,25 @@ an index on). Not here: which statement counts (whoever folds rows of a key).
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 from typing import Any
 
-import msgpack
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from schemas.errors import XlogMissingError, XlogRowError
-from schemas.iproto import RequestType
+from schemas.errors import TupleError, XlogMissingError, XlogRowError
+from schemas.iproto import LSN_MAX, RequestType
+from schemas.system_tuples import integer_of, unpacked
 from sources.xlog import reader
 from sources.xlog.block import EOF_MARKER
 from sources.xlog.directory import Directory, child_path
 from sources.xlog.segment import Segment
 from sources.xlog.vylog import Run, Tree, trees_at_checkpoint
+
+log = logging.getLogger(__name__)
 
 STATEMENTS = ("INSERT", "REPLACE", "DELETE", "UPSERT")
 _RUN_INFO, _MAX_LSN = RequestType.RUNINFO.name, 4
@@ -57,7 +60,9 @@ class Vinyl:
 
 
 def vinyl_of(directory: Directory, snapshot: str) -> Vinyl:
-    """Return the vinyl spaces of a snapshot; none where it has no `.vylog` beside it.
+    """Return the vinyl spaces of a snapshot; none where it has no `.vylog` beside it, or one with an odd record.
+
+    Then the spaces whose rows it names are refused, and everything else of the snapshot is read.
 
     Parameters
     ----------
@@ -68,7 +73,7 @@ def vinyl_of(directory: Directory, snapshot: str) -> Vinyl:
     Raises
     ------
     XlogError
-        The `.vylog` is damaged.
+        The `.vylog` is damaged: its blocks cannot be read.
 
     """
     name = snapshot.removesuffix(".snap") + ".vylog"
@@ -77,6 +82,9 @@ def vinyl_of(directory: Directory, snapshot: str) -> Vinyl:
         rows = reader.read_rows(fs, path, limits=directory.limits)
         trees = trees_at_checkpoint((row for batch in rows for row in batch["tuple"].to_pylist()), name)
     except XlogMissingError:
+        return Vinyl()
+    except XlogRowError as error:
+        log.error("source %s: the vinyl spaces of %s are refused: %s", directory.source.name, snapshot, error)
         return Vinyl()
     whole = tuple(tree for tree in trees.values() if not tree.is_cut)
     return Vinyl(whole, frozenset(tree.space_id for tree in trees.values() if tree.is_cut))
@@ -136,11 +144,11 @@ def _max_lsn(directory: Directory, folder: str, run: Run) -> int:
 
 
 def _lsn_of(body: bytes, file: str) -> int:
-    info: Any = msgpack.unpackb(body, strict_map_key=False, raw=True)
-    if not isinstance(info, dict) or not isinstance(info.get(_MAX_LSN), int):
-        raise XlogRowError("the file says no greatest lsn of its run", file=file, offset=0)
-    lsn: int = info[_MAX_LSN]
-    return lsn
+    try:
+        info: Any = unpacked(body)
+        return integer_of(info.get(_MAX_LSN) if isinstance(info, dict) else None, "the lsn", 0, LSN_MAX)
+    except TupleError:
+        raise XlogRowError("the file says no greatest lsn of its run", file=file, offset=0) from None
 
 
 def _missing(directory: Directory, file: str) -> XlogMissingError:

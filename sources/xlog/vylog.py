@@ -24,9 +24,9 @@ from dataclasses import dataclass, field
 from enum import IntEnum
 from typing import Any
 
-import msgpack
-
-from schemas.errors import XlogRowError
+from schemas.errors import TupleError, XlogRowError
+from schemas.iproto import LSN_MAX
+from schemas.system_tuples import ID_MAX, integer_of, unpacked
 
 
 class RecordType(IntEnum):
@@ -55,6 +55,10 @@ class Key(IntEnum):
     SPACE_ID = 6
     SLICE_ID = 8
     DUMP_LSN = 9
+
+
+NUMBERS = frozenset(map(int, Key)) - {Key.BEGIN, Key.END}
+"""The keys whose values are numbers."""
 
 
 @dataclass(frozen=True)
@@ -173,9 +177,13 @@ def trees_at_checkpoint(tuples: Iterable[bytes], file: str) -> dict[int, Tree]:
 
 def _record(data: bytes, file: str) -> tuple[int, Mapping[int, Any]]:
     try:
-        kind, keys = msgpack.unpackb(data, strict_map_key=False, unicode_errors="surrogateescape")
-    except ValueError:
-        raise XlogRowError("a row is not a record of a .vylog", file=file, offset=0) from None
-    if not isinstance(kind, int) or not isinstance(keys, Mapping):
-        raise XlogRowError("a row is not a record of a .vylog", file=file, offset=0)
+        kind, keys = unpacked(data)
+        integer_of(kind, "the type")
+        if not isinstance(keys, Mapping):
+            raise TupleError("its keys are not a map")
+        for key in NUMBERS & keys.keys():
+            integer_of(keys[key], f"key {key}", 0, ID_MAX if key in (Key.SPACE_ID, Key.INDEX_ID) else LSN_MAX)
+    except (TupleError, ValueError, TypeError) as error:
+        reason = error.reason if isinstance(error, TupleError) else "it is no pair"
+        raise XlogRowError(f"a row is not a record of a .vylog: {reason}", file=file, offset=0) from None
     return kind, keys

@@ -114,7 +114,7 @@ class Node:
 
     def row(self, kind: int, space_id: int, content: Mapping[int, Any], at: float = 1.0) -> Node:
         """Write a row of any type with any body."""
-        packed = msgpack.packb({int(BodyKey.SPACE_ID): space_id, **content})
+        packed = msgpack.packb({int(BodyKey.SPACE_ID): space_id, **content}, unicode_errors="surrogateescape")
         return self._row(kind, packed, at)
 
     def truncate(self, space_id: int, at: float = 1.0) -> Node:

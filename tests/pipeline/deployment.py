@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import itertools
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from datetime import UTC, datetime
 from pathlib import Path
@@ -50,6 +50,8 @@ class Deployment:
         Name to replicaset's uuid, of sources whose files do not tell it.
     distributed : callable, optional
         Makes the executor of each batch; by default batches are done in this process.
+    origins : mapping of str to sequence of str, optional
+        Name to the source's whitelist.
     **settings
         Further keys of the configuration.
 
@@ -61,9 +63,10 @@ class Deployment:
         sources: Mapping[str, Path],
         replicasets: Mapping[str, str] | None = None,
         distributed: MakeDistributed | None = None,
+        origins: Mapping[str, Sequence[str]] | None = None,
         **settings: Any,
     ) -> None:
-        self.folder, self.distributed = folder, distributed
+        self.folder, self.distributed, self.origins = folder, distributed, dict(origins or {})
         self.sources, self.replicasets = dict(sources), dict(replicasets or {})
         self.settings = {"start": "logs", **({} if distributed is None else {"local_bytes": 1}), **settings}
         self.offset: Mapping[str, Entry] = {}
@@ -75,7 +78,10 @@ class Deployment:
             "warehouse": str(self.folder / "warehouse"),
             "checkpoint": str(self.folder / "checkpoint"),
             "sources": [
-                {"name": name, "path": str(path), "replicaset": self.replicasets.get(name)}
+                {
+                    **{"name": name, "path": str(path), "replicaset": self.replicasets.get(name)},
+                    **({"origins": list(self.origins[name])} if name in self.origins else {}),
+                }
                 for name, path in self.sources.items()
             ],
             **self.settings,

@@ -109,10 +109,15 @@ def test_double_keys_compare_as_doubles() -> None:
 
 
 def test_many_parts_in_the_order_of_the_key() -> None:
-    parts = [KeyPart(3, "string"), KeyPart(0, "unsigned"), KeyPart(3, "string"), KeyPart(1, "boolean")]
-    tuples = binaries([pack([7, True, [1, {"x": 2}], "s", "more"])])
+    parts = [
+        KeyPart(3, "string"),
+        KeyPart(0, "unsigned"),
+        KeyPart(2, "string", "[2].x"),
+        KeyPart(1, "boolean"),
+    ]
+    tuples = binaries([pack([7, True, [1, {"x": "t"}], "s", "more"])])
     (row,) = canonical_keys(tuples, [space(*parts)]).to_pylist()
-    assert row == {"key": pack(["s", 7, "s", True]), "error": None}
+    assert row == {"key": pack(["s", 7, "t", True]), "error": None}
     assert canonical_keys(binaries([row["key"]]), [space(*parts)], from_tuple=False).to_pylist() == [row]
 
 

@@ -41,6 +41,9 @@ from udfs.kernels.values import (
 GROWTH = 16
 """The canonical form of a part takes at most so many bytes more than the part."""
 
+HEADER_MAX = 3
+"""Bytes of an array's header that `put_array` writes at most."""
+
 BY_VALUE, BY_ENCODING, AS_DOUBLE = 0, 1, 2
 """How an index compares integers: by value; `unsigned` by encoding too (`mp_compare_uint` compares first bytes
 first, so `02` and `cd 00 02` are two keys); `double` as the double that each is read as (`mp_read_as_double`)."""

@@ -65,7 +65,15 @@ from udfs.kernels.variant_shape import (
     replay,
     take_down,
 )
-from udfs.kernels.writers import read_interval, write_decimal, write_interval, write_uuid
+from udfs.kernels.writers import (
+    DECIMAL_TEXT_MAX,
+    INTERVAL_TEXT_MAX,
+    UUID_TEXT,
+    read_interval,
+    write_decimal,
+    write_interval,
+    write_uuid,
+)
 
 CARRIER_SHIFT = 24
 """Where a field's carrier stands in its word, in four bits; below it are the classes that the field accepts."""
@@ -158,8 +166,20 @@ def _put_fixed(carrier: Int, kind: Int, argument: Int, pos: Int, column: Int, ro
 
 
 @inner
+def _text_room(carrier: Int, size: Int) -> Int:
+    """Return how many bytes the text of a row takes at most."""
+    if carrier == DECIMAL_TEXT:
+        return DECIMAL_TEXT_MAX
+    if carrier == UUIDS:
+        return UUID_TEXT
+    return INTERVAL_TEXT_MAX if carrier == INTERVALS else size
+
+
+@inner
 def _put_text(carrier: Int, size: Int, pos: Int, column: Int, row: Int) -> Int:
     target, status = word(column, END), FITS
+    if target + _text_room(carrier, size) > word(column, LIMIT):
+        return NO_ROOM
     if carrier in (TEXT, BYTES, RAW_TEXT):
         if carrier != TEXT or is_utf8(pos, size):
             copy(target, pos, size)

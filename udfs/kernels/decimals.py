@@ -31,6 +31,7 @@ _HALF = np.uint64(32)
 _ZERO = np.uint64(0)
 _ONE = np.uint64(1)
 _SCALE_MAX = 1 << 30
+"""Both bounds are asked one by one: the least integer has no `abs`, which is negative then."""
 
 
 @inner
@@ -39,7 +40,7 @@ def read_decimal(pos: Int, size: Int) -> Decimal:
     high, low = _ZERO, _ZERO
     end = pos + size
     kind, scale, pos = head(pos, end) if size > 1 else (ABSENT, np.int64(0), pos)
-    if kind not in (UNSIGNED, INTEGER) or pos >= end or abs(scale) > _SCALE_MAX:
+    if kind not in (UNSIGNED, INTEGER) or pos >= end or scale < -_SCALE_MAX or scale > _SCALE_MAX:
         return high, low, 0, False, False
     while pos < end - 1 and load8(pos) == 0:
         pos += 1

@@ -47,7 +47,7 @@ def decimal_to_double(number: Any) -> tuple[float, bool, bool]:
     """
     high, low, power = strip(number[0], number[1], number[2])
     digits = count_digits(high, low)
-    if digits <= DOUBLE_DIGITS and abs(power) <= EXACT_POWER:
+    if digits <= DOUBLE_DIGITS and -EXACT_POWER <= power <= EXACT_POWER:
         size = low / TENS[-power] if power < 0 else low * TENS[power]
         return (-size if number[3] else size), True, True
     if power == 0 and high < _ONE:
@@ -99,7 +99,7 @@ def rounds_to(number: U64, power: Int, size: float) -> bool:
 
     For a number of up to 15 digits, |power| up to 52, and a positive normal `size` near to it.
     """
-    if abs(power) <= EXACT_POWER:
+    if -EXACT_POWER <= power <= EXACT_POWER:
         return bool((number / TENS[-power] if power < 0 else number * TENS[power]) == size)
     bits = np.float64(size).view(np.int64)
     exponent = (bits >> 52) - 1075

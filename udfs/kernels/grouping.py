@@ -1,7 +1,7 @@
 """Rows brought together by (partition, key): an open-addressing hash table over the bytes of keys.
 
 A slot of the table holds the number of a group, -1 where it is free. A group is named by its first row, whose partition
-and key stand for it; `marks` keeps 32 bits of each group's hash, so that keys are rarely compared in vain. The table is
+and key stand for it; `marks` keeps 31 bits of each group's hash, so that keys are rarely compared in vain. The table is
 at most half full, and its size is a power of two.
 """
 
@@ -11,33 +11,12 @@ from typing import Any
 
 import numpy as np
 
-from schemas.compiled import entry, inlined, inner
+from schemas.compiled import entry, inner
+from udfs.kernels.keyed_hash import keyed_hash
 from udfs.kernels.memory import address, load8, load64
 from udfs.kernels.values import Int
 
-_MULTIPLIER = np.int64(-7046029288634856825)
-_OTHER = np.int64(-4417276706812531889)
 NOWHERE = -1
-
-
-@inlined
-def _mixed(value: Int) -> Int:
-    value = (value ^ ((value >> 32) & 0xFFFFFFFF)) * _MULTIPLIER
-    return value ^ ((value >> 29) & 0x7FFFFFFFF)
-
-
-@inner
-def key_hash(begin: Int, end: Int, partition: Int) -> Int:
-    """Return a hash of the bytes between two addresses and of a number."""
-    result = _mixed((end - begin) * _OTHER + partition)
-    while begin + 8 <= end:
-        result = _mixed(result ^ (load64(begin) * _OTHER))
-        begin += 8
-    tail = np.int64(0)
-    while begin < end:
-        tail = (tail << 8) | load8(begin)
-        begin += 1
-    return _mixed(result ^ (tail * _OTHER))
 
 
 @inner
@@ -56,7 +35,15 @@ def _equal(one: Int, other: Int, size: Int) -> Any:
 
 @entry
 def group_rows(
-    partitions: Any, data: Any, offsets: Any, nulls: Any, table: Any, marks: Any, firsts: Any, ids: Any
+    partitions: Any,
+    data: Any,
+    offsets: Any,
+    nulls: Any,
+    table: Any,
+    marks: Any,
+    firsts: Any,
+    ids: Any,
+    seeds: Any,
 ) -> int:
     """Give each row the number of its group; return how many groups there are.
 
@@ -73,16 +60,19 @@ def group_rows(
         Room for the first row of each group.
     ids : int32[n]
         Becomes the group of each row; -1 without a key.
+    seeds : int64[SEEDS]
+        Of the hash (`udfs.kernels.keyed_hash`).
 
     """
-    base, mask, count = address(data), np.int64(table.size - 1), 0
+    base, mask, count, keys = address(data), np.int64(table.size - 1), 0, address(seeds)
     for row in range(partitions.size):
         if nulls[row] != 0:
             ids[row] = NOWHERE
             continue
         begin, end, partition = base + offsets[row], base + offsets[row + 1], np.int64(partitions[row])
-        hashed = key_hash(begin, end, partition)
-        mark, place = np.int32(hashed >> 33), hashed & mask
+        hashed = keyed_hash(begin, end - begin, partition, keys)
+        # Its upper bits choose no place in a table of ordinary size.
+        mark, place = np.int32(hashed >> 1), hashed & mask
         while True:
             group = table[place]
             if group < 0:
@@ -113,6 +103,7 @@ def find_rows(
     marks: Any,
     firsts: Any,
     ids: Any,
+    seeds: Any,
 ) -> int:
     """Give each row the number of its group among those that `group_rows` made, -1 where there is none.
 
@@ -123,6 +114,8 @@ def find_rows(
     known_partitions, known_data, known_offsets, table, marks, firsts
         As `group_rows` was given them.
     ids : int32[n]
+    seeds : int64[SEEDS]
+        As `group_rows` was given them.
 
     Returns
     -------
@@ -131,13 +124,15 @@ def find_rows(
 
     """
     base, known_base, mask, found = address(data), address(known_data), np.int64(table.size - 1), 0
+    keys = address(seeds)
     for row in range(partitions.size):
         ids[row] = NOWHERE
         if nulls[row] != 0:
             continue
         begin, end, partition = base + offsets[row], base + offsets[row + 1], np.int64(partitions[row])
-        hashed = key_hash(begin, end, partition)
-        mark, place = np.int32(hashed >> 33), hashed & mask
+        hashed = keyed_hash(begin, end - begin, partition, keys)
+        # Its upper bits choose no place in a table of ordinary size.
+        mark, place = np.int32(hashed >> 1), hashed & mask
         while True:
             group = table[place]
             if group < 0:

@@ -9,22 +9,26 @@ from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
+
 from schemas.compiled import entry
 from udfs.kernels.memory import address, load8, store8
-from udfs.kernels.ordered import put_ordered
-from udfs.kernels.values import head, skip
+from udfs.kernels.ordered import FIXED_MAX, put_ordered
+from udfs.kernels.values import ARRAY, BAD, BINARY, STRING, head, skip
 
 
 @entry
 def order(
     data: Any, offsets: Any, nulls: Any, which: Any, starts: Any, descending: Any, out: Any, ends: Any
-) -> None:
+) -> bool:
     """Write the bytes of each key; those of a null one are none.
+
+    Returns whether all are keys of their definitions and had room.
 
     Parameters
     ----------
     data, offsets, nulls : arrays
-        Canonical keys (`udfs.buffers.Flat`), sound MessagePack.
+        Canonical keys (`udfs.buffers.Flat`).
     which : int32 array, (rows,)
         Number of each key's definition; a negative one is written as nothing.
     starts : int32 array, (definitions + 1,)
@@ -38,17 +42,27 @@ def order(
 
     """
     base, begin = address(data), address(out)
-    target = begin
+    target, limit = begin, begin + len(out)
     for row in range(len(nulls)):
         if not nulls[row] and which[row] >= 0:
-            end = base + offsets[row + 1]
-            _, count, pos = head(base + offsets[row], end)
+            pos, end = base + offsets[row], base + offsets[row + 1]
+            kind, count, pos = head(pos, end) if pos < end else (BAD, np.int64(0), pos)
+            if kind != ARRAY or which[row] >= len(starts) - 1:
+                return False
+            if count > starts[which[row] + 1] - starts[which[row]]:
+                return False
             for part in range(count):
-                kind, argument, content = head(pos, end)
+                kind, argument, content = head(pos, end) if pos < end else (BAD, np.int64(0), pos)
+                size = 2 * argument if kind in (STRING, BINARY) else 0
+                if kind == BAD or target + FIXED_MAX + size > limit:
+                    return False
                 after = put_ordered(target, kind, argument, content)
                 if descending[starts[which[row]] + part]:
                     for place in range(target, after):
                         store8(place, ~load8(place))
                 target = after
                 pos = skip(pos, end)
+                if pos < 0:
+                    return False
         ends[row + 1] = target - begin
+    return True

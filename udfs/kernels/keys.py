@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from schemas.compiled import entry, inner
-from udfs.kernels.canonical import put_array, put_part
+from udfs.kernels.canonical import GROWTH, HEADER_MAX, put_array, put_part
 from udfs.kernels.memory import address, load8
 from udfs.kernels.values import ABSENT, ARRAY, BAD, MAP, STRING, UNSIGNED, Int, head, skip
 
@@ -23,6 +23,7 @@ WRONG_COUNT = 4
 MISSING = 5
 WRONG_TYPE = 6
 INVALID = 7
+NO_ROOM = 8
 
 KEY, TUPLE, PREFIX = 0, 1, 2
 """What a row is: an array of all parts of a key in their order, a tuple, or an array of the first parts of a key."""
@@ -101,8 +102,10 @@ def _follow(pos: Int, end: Int, steps: Any, first: Int, last: Int, names: Int) -
 
 
 @inner
-def _one_key(pos: Int, end: Int, source: Int, first: Int, last: Int, parts: Any, target: Int) -> Any:
-    """Write one key; return (target, code, part, class)."""
+def _one_key(
+    pos: Int, end: Int, source: Int, first: Int, last: Int, parts: Any, target: Int, limit: Int
+) -> Any:
+    """Write one key before the address `limit`; return (target, code, part, class)."""
     whole = source == TUPLE
     kind, count, pos = head(pos, end) if pos < end else (BAD, np.int64(0), pos)
     if kind != ARRAY:
@@ -112,6 +115,8 @@ def _one_key(pos: Int, end: Int, source: Int, first: Int, last: Int, parts: Any,
     if not whole:
         last = first + count
     fields, start, number = pos, pos, 0
+    if target + HEADER_MAX > limit:
+        return target, NO_ROOM, 0, ABSENT
     target = put_array(target, last - first)
     for part in range(first, last):
         field = parts.fields[part] if whole else part - first
@@ -132,9 +137,13 @@ def _one_key(pos: Int, end: Int, source: Int, first: Int, last: Int, parts: Any,
             )
             if start < 0:
                 return target, (MISSING if start == -2 else NOT_MSGPACK), part - first, ABSENT
-        kind = head(start, end)[0] if start < end else BAD
+        kind, argument, after = head(start, end) if start < end else (BAD, np.int64(0), start)
         if not parts.accepts[part] >> kind & 1:
             return target, (NOT_MSGPACK if kind == BAD else WRONG_TYPE), part - first, kind
+        # A canonical part is at most so much longer than the part.
+        size = after - start + (argument if kind >= STRING else 0)
+        if target + size + GROWTH > limit:
+            return target, NO_ROOM, part - first, kind
         target = put_part(target, parts.compares[part], start, end)[0]
         if target < 0:
             return target, INVALID, part - first, kind
@@ -166,13 +175,13 @@ def keys(
     parts : Parts
         All key definitions.
     out : uint8 array
-        Large enough for all keys.
-    ends : int32 array, (rows + 1,), zeroed
+        A row whose key has no room in it has the code `NO_ROOM`.
+    ends : int64 array, (rows + 1,), zeroed
     errors : int32 array, (3, rows), zeroed
 
     """
     base, begin = address(data), address(out)
-    target = begin
+    target, limit = begin, begin + len(out)
     for row in range(len(nulls)):
         ends[row + 1] = target - begin
         if nulls[row]:
@@ -184,7 +193,7 @@ def keys(
             continue
         pos, end = base + offsets[row], base + offsets[row + 1]
         after, code, part, kind = _one_key(
-            pos, end, sources[row], parts.starts[index], parts.starts[index + 1], parts, target
+            pos, end, sources[row], parts.starts[index], parts.starts[index + 1], parts, target, limit
         )
         if code == OK:
             target = after

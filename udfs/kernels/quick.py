@@ -11,13 +11,13 @@ from __future__ import annotations
 import numpy as np
 
 from schemas.compiled import inlined
-from udfs.kernels.columns import END, SCALE, START, close_text, set_bit
+from udfs.kernels.columns import END, LIMIT, SCALE, START, close_text, set_bit
 from udfs.kernels.decimals import POWERS, U64, multiply
 from udfs.kernels.memory import CHUNK, copy_chunk, load8, load16, load32, load64, load64_big, store64, word
 from udfs.kernels.scalars import MAX_SECONDS, MIN_SECONDS
 from udfs.kernels.texts import is_utf8
 from udfs.kernels.values import INTEGER, Int
-from udfs.kernels.writers import write_uuid
+from udfs.kernels.writers import UUID_TEXT, write_uuid
 
 _ZERO = np.uint64(0)
 _ONE = np.uint64(1)
@@ -98,6 +98,8 @@ def quick_string(pos: Int, end: Int, column: Int, row: Int, is_text: bool, check
     if pos + size > end:
         return 0
     target = word(column, END)
+    if target + size > word(column, LIMIT):
+        return 0
     if _copy_checked(target, pos, size) != 0 and checked and not is_utf8(pos, size):
         return 0
     close_text(column, row, target + size)
@@ -107,9 +109,10 @@ def quick_string(pos: Int, end: Int, column: Int, row: Int, is_text: bool, check
 @inlined
 def quick_uuid(pos: Int, end: Int, column: Int, row: Int) -> Int:
     """Put the text of a uuid."""
-    if load16(pos) != 0x02D8 or pos + 18 > end:
+    target = word(column, END)
+    if load16(pos) != 0x02D8 or pos + 18 > end or target + UUID_TEXT > word(column, LIMIT):
         return 0
-    close_text(column, row, write_uuid(word(column, END), pos + 2))
+    close_text(column, row, write_uuid(target, pos + 2))
     return pos + 18
 
 

@@ -78,8 +78,10 @@ def locate(
 
 
 @entry
-def write(data: Any, nulls: Any, classes: Any, arguments: Any, out: Any, ends: Any) -> None:
+def write(data: Any, nulls: Any, classes: Any, arguments: Any, out: Any, ends: Any) -> bool:
     """Write the fields that `locate` has found, one row after another; a null row is empty.
+
+    Returns whether all had room.
 
     Parameters
     ----------
@@ -90,7 +92,7 @@ def write(data: Any, nulls: Any, classes: Any, arguments: Any, out: Any, ends: A
 
     """
     base, begin = address(data), address(out)
-    target = begin
+    target, limit = begin, begin + len(out)
     for row in range(len(nulls)):
         if not nulls[row]:
             for part in range(classes.shape[1]):
@@ -99,5 +101,8 @@ def write(data: Any, nulls: Any, classes: Any, arguments: Any, out: Any, ends: A
                 if kind >= STRING:
                     pos += argument >> 32
                     argument &= 0xFFFFFFFF
+                if target + FIXED_MAX + (2 * argument if kind in (STRING, BINARY) else 0) > limit:
+                    return False
                 target = put_ordered(target, kind, argument, pos)
         ends[row + 1] = target - begin
+    return True

@@ -61,7 +61,7 @@ def _rest(left: float, right: float, product: float) -> float:
 def _short(low: U64, power: int) -> tuple[Int, bool]:
     """Truncate low * 10^power for low below 2^53 and |power| up to 22: both are doubles."""
     whole = np.float64(low)
-    ten = _TENS[abs(power)]
+    ten = _TENS[-power if power < 0 else power]
     if power < 0:
         size = whole / ten
         product = size * ten
@@ -130,7 +130,7 @@ def _estimate(high: U64, low: U64, power: int) -> Int:
 @inner
 def truncate_decimal(high: U64, low: U64, power: int) -> tuple[Int, bool]:
     """Return the bits of the largest double up to (high * 10^19 + low) * 10^power, and whether they are equal."""
-    if high == _ZERO and low < _MANTISSA and abs(power) <= _EXACT_POWER:
+    if high == _ZERO and low < _MANTISSA and -_EXACT_POWER <= power <= _EXACT_POWER:
         return _short(low, power)
     if high == _ZERO and low == _ZERO:
         return 0, True

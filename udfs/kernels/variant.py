@@ -42,24 +42,73 @@ BROKEN = -1
 """Where a value ends that is not MessagePack."""
 
 
+_FEW = 24
+"""Up to so many fields are sorted by insertion, which is faster then; more by a heap, in n log n steps at most."""
+
+
+@inner
+def _is_before(entries: Int, one: Int, other: Int, keys: Int) -> bool:
+    """Return whether one field of an object comes before another: by key, then by place."""
+    a, b = word(entries, 2 * one), word(entries, 2 * other)
+    if a == b:
+        return bool(word(entries, 2 * one + 1) < word(entries, 2 * other + 1))
+    return bool(key_before(a, b, keys))
+
+
+@inner
+def _swap(entries: Int, one: Int, other: Int) -> None:
+    for part in range(2):
+        kept = word(entries, 2 * one + part)
+        set_word(entries, 2 * one + part, word(entries, 2 * other + part))
+        set_word(entries, 2 * other + part, kept)
+
+
+@inner
+def _sink(entries: Int, first: Int, place: Int, count: Int, keys: Int) -> None:
+    """Move a field of a heap of `count` fields down to where no field below it comes behind it."""
+    while 2 * place + 1 < count:
+        child = 2 * place + 1
+        if child + 1 < count and _is_before(entries, first + child, first + child + 1, keys):
+            child += 1
+        if not _is_before(entries, first + place, first + child, keys):
+            return
+        _swap(entries, first + place, first + child)
+        place = child
+
+
+@inner
+def _sort_few(entries: Int, first: Int, last: Int, keys: Int) -> None:
+    for k in range(first + 1, last):
+        one, offset = word(entries, 2 * k), word(entries, 2 * k + 1)
+        j = k
+        while j > first:
+            other, place = word(entries, 2 * j - 2), word(entries, 2 * j - 1)
+            if (offset > place) if one == other else key_before(other, one, keys):
+                break
+            set_word(entries, 2 * j, other)
+            set_word(entries, 2 * j + 1, place)
+            j -= 1
+        set_word(entries, 2 * j, one)
+        set_word(entries, 2 * j + 1, offset)
+
+
 @inner
 def _sort_fields(entries: Int, first: Int, last: Int, keys: Int) -> None:
-    """Shell sort the fields first..last of an object by key, then by place."""
-    gap = (last - first) // 2
-    while gap > 0:
-        for k in range(first + gap, last):
-            one, offset = word(entries, 2 * k), word(entries, 2 * k + 1)
-            j = k
-            while j >= first + gap:
-                other, place = word(entries, 2 * (j - gap)), word(entries, 2 * (j - gap) + 1)
-                if (offset > place) if one == other else key_before(other, one, keys):
-                    break
-                set_word(entries, 2 * j, other)
-                set_word(entries, 2 * j + 1, place)
-                j -= gap
-            set_word(entries, 2 * j, one)
-            set_word(entries, 2 * j + 1, offset)
-        gap = gap // 2
+    """Sort the fields first..last of an object by key, then by place."""
+    count = last - first
+    if count <= _FEW:
+        _sort_few(entries, first, last, keys)
+        return
+    place = first + 1
+    while place < last and _is_before(entries, place - 1, place, keys):
+        place += 1
+    if place == last:  # they came in order, as they mostly do
+        return
+    for k in range(count // 2 - 1, -1, -1):
+        _sink(entries, first, k, count, keys)
+    for k in range(count - 1, 0, -1):
+        _swap(entries, first, first + k)
+        _sink(entries, first, 0, k, keys)
 
 
 @inner

@@ -10,6 +10,7 @@ from __future__ import annotations
 import numpy as np
 
 from schemas.compiled import inner
+from udfs.kernels.keyed_hash import keyed_hash
 from udfs.kernels.memory import copy_over, load8, load64, set_word, store8, word
 from udfs.kernels.texts import is_utf8
 from udfs.kernels.values import INTEGER, STRING, UNSIGNED, UNSIGNED_BIG, Int
@@ -17,12 +18,12 @@ from udfs.kernels.variant_scalars import store
 from udfs.kernels.writers import write_digits, write_hex, write_integer
 
 NO_KEY = -1
-_FACTOR = -7046029254386353131  # odd, of well mixed bits
-KEY_COUNT, TEXT_END, STAMP, SLOT_MASK, KEYS, SLOTS, TEXTS, FRAMES, ENTRIES = 0, 1, 2, 3, 4, 5, 6, 7, 8
-BOOK_WORDS = 9
+KEY_COUNT, TEXT_END, STAMP, SLOT_MASK = 0, 1, 2, 3
+KEYS, SLOTS, TEXTS, FRAMES, ENTRIES, HASH_SEEDS = 4, 5, 6, 7, 8, 9
+BOOK_WORDS = 10
 """Words of a dictionary: keys so far; where the next text goes; the number of the variant, which marks live slots;
 how many slots there are, less one; addresses of the keys (place and size each), of the slots, of the first text; and
-addresses of the words of open frames and of their children (`udfs.kernels.variant`)."""
+addresses of the words of open frames and of their children (`udfs.kernels.variant`), and of the seeds of the hash."""
 
 
 @inner
@@ -42,12 +43,9 @@ def _same(one: Int, other: Int, size: Int) -> bool:
 @inner
 def key_id(pos: Int, size: Int, book: Int) -> Int:
     """Return the id of a key in a dictionary, a new one where it was not seen in this row."""
-    code = size
-    for k in range(0, size, 8):
-        code = (code ^ load64(pos + k) & _mask(size - k)) * _FACTOR
-        code ^= code >> 29
+    code = keyed_hash(pos, size, 0, word(book, HASH_SEEDS))
     keys, slots, stamp, mask = word(book, KEYS), word(book, SLOTS), word(book, STAMP), word(book, SLOT_MASK)
-    slot = (code ^ code >> 32) & mask
+    slot = code & mask
     while word(slots, slot) >> 32 == stamp:
         known = word(slots, slot) & 0xFFFFFFFF
         if word(keys, 2 * known + 1) == size and _same(word(keys, 2 * known), pos, size):

@@ -110,7 +110,7 @@ def write_decimal(target: Int, number: Any) -> Int:
         target = _write_coefficient(target + 1, number, digits - 1, 0)
     store8(target, 69)
     store8(target + 1, 43 if adjusted >= 0 else 45)
-    return write_integer(target + 2, abs(adjusted))
+    return write_integer(target + 2, -adjusted if adjusted < 0 else adjusted)
 
 
 @inner
@@ -170,11 +170,15 @@ def decimal_texts(data: Any, spans: Any, out: Any, offsets: Any) -> None:
     out : uint8 array
         `DECIMAL_TEXT_MAX` bytes a decimal.
     offsets : int32 array, (decimals + 1,), zeroed
-        Filled.
+        Filled. A decimal that is outside of `data`, is not valid or has no room is empty.
 
     """
     base, start = address(data), address(out)
-    target = start
+    target, limit, total = start, start + len(out), np.int64(len(data))
     for row in range(len(spans)):
-        target = write_decimal(target, read_decimal(base + (spans[row] >> 32), spans[row] & 0xFFFFFFFF))
+        place, size = spans[row] >> 32, spans[row] & 0xFFFFFFFF
+        if place >= 0 and place + size <= total and target + DECIMAL_TEXT_MAX <= limit:
+            number = read_decimal(base + place, size)
+            if number[4]:
+                target = write_decimal(target, number)
         offsets[row + 1] = target - start

@@ -10,7 +10,6 @@ import pytest
 
 from pipeline.plan.control import Control, Registration, SpaceRows, follow
 from pipeline.plan.position import LogPosition
-from schemas.errors import TupleError
 from schemas.iproto import SystemSpace
 from tests.pipeline import logs
 from tests.pipeline.logs import A1, A2, A3, Row, change, control_row, define, drop, drop_index, index
@@ -162,21 +161,26 @@ def test_the_primary_index_altered_is_a_definition() -> None:
         assert [part.field for part in told.spaces[600].decoded().primary_key] == [1]
 
 
-def test_names_that_are_not_utf8_are_kept() -> None:
+def test_a_name_that_is_not_utf8_is_a_fault_of_its_space() -> None:
     raw = msgpack.packb([600, 1, b"\xff", "memtx", 0, {}, []], use_bin_type=False)
     told = followed({**define(600, "s"), "tuple": raw})
-    assert told.spaces[600].decoded().name == "\udcff"
+    space = told.spaces[600].decoded()
+    assert (space.name, space.fault is not None) == ("\\xff", True)
 
 
 @pytest.mark.parametrize(
     ("row", "reason"),
     [
-        ({"type": "INSERT", "space_id": 280}, "neither key nor tuple"),
+        ({"type": "INSERT", "space_id": 280}, "its key or tuple is missing"),
         (change("SELECT", 280, key=[600]), "type SELECT"),
         (change("UPDATE", 280, key=[600]), "type UPDATE"),
     ],
 )
-def test_what_is_no_change_of_a_system_space_is_an_error(row: Row, reason: str) -> None:
-    with pytest.raises(TupleError, match=reason) as caught:
-        followed(row, spaces=KNOWN)
-    assert (caught.value.fields["space"], caught.value.fields["lsn"]) == (280, 10)
+def test_what_is_no_change_of_a_system_space_is_a_fault(row: Row, reason: str) -> None:
+    told = followed(row, spaces=KNOWN)
+    (fault,) = told.faults
+    assert reason in fault.reason
+    assert (fault.row.space_id, fault.row.lsn) == (280, 10)
+    # A definition that is not known any more holds its space where it was.
+    assert [one.kind for one in told.changes] == ["held"] * (row["type"] != "INSERT")
+    assert told.spaces == KNOWN

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import time
 from pathlib import Path
 
 import pytest
@@ -279,3 +280,34 @@ def test_bytes_overwritten_anywhere_never_give_wrong_rows(tmp_path: Path, data: 
     except XlogError:
         return
     assert strict == LSNS
+
+
+def false_starts(size: int) -> bytes:
+    """Return bytes full of blocks that claim all that follows, and whose checksums are wrong."""
+    step = 19
+    count = size // step
+    found = bytearray()
+    for k in range(count):
+        left = size - (k + 1) * step
+        found += (
+            MAGIC_PLAIN.to_bytes(4, "big") + b"\xce" + left.to_bytes(4, "big") + b"\x00\xce\xff\xff\xff\xff"
+        )
+        found += b"\xa3" + bytes(3)
+        found += bytes(step * (k + 1) - len(found))
+    return bytes(found)
+
+
+@pytest.mark.parametrize("mode", [Mode.DROPMALFORMED, Mode.FAILFAST])
+def test_false_starts_are_not_proven_without_end(tmp_path: Path, mode: Mode) -> None:
+    """To prove each of them takes time by the square of their number."""
+    path = samples.put(tmp_path, samples.HEADER + false_starts(1 << 20) + PARTS[0])
+    skipped, begin = Skipped(), len(samples.HEADER) + 3
+    started = time.perf_counter()
+    if mode is Mode.FAILFAST:
+        with pytest.raises(XlogMagicError, match="false starts"):
+            samples.lsns(path, begin, None, mode=mode, skipped=skipped)
+    else:
+        samples.lsns(path, begin, None, mode=mode, skipped=skipped)
+        assert skipped.reasons["XlogMagicError"] >= 1
+        assert skipped.bytes > 1 << 19
+    assert time.perf_counter() - started < 2

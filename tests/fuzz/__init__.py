@@ -1,0 +1,1 @@
+"""Structure-aware fuzzing of everything that reads bytes of others: `python -m tests.fuzz --cases N --seed S`."""

@@ -1,0 +1,52 @@
+"""A hash of bytes for tables in memory that nobody can make collide who does not know its seeds.
+
+The bytes are taken as words of 32 bits; the hash is the sum of each word times a random number of 64 bits, of which the
+upper half counts: of any two spans of one size, so many seeds give them one hash as chance would (Dietzfelbinger;
+Lemire and Kaser, "Strongly universal string hashing is fast"). More than `WORDS` words are hashed in pieces, each with
+the hash of the one before. Seeds are drawn when the process starts (`udfs.seeds`), so nothing that is stored, compared
+between processes, or seen in a result may depend on a hash.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from schemas.compiled import inner
+from udfs.kernels.memory import load64, word
+from udfs.kernels.values import Int
+
+WORDS = 64
+"""Words of 32 bits that are hashed at a time; an even number."""
+
+SEEDS = WORDS + 2
+"""How many seeds of 64 bits there are: one to begin with, one for the size, and one a word."""
+
+_HALF = 0xFFFFFFFF
+
+
+@inner
+def keyed_hash(pos: Int, size: Int, other: Int, seeds: Int) -> Int:
+    """Return a hash, 0 to 2^32 - 1, of some bytes and of another number of 32 bits.
+
+    Parameters
+    ----------
+    pos, size : int
+        Address of the bytes, of which up to 7 more are loaded, and how many they are.
+    other : int
+    seeds : int
+        Address of `SEEDS` words.
+
+    """
+    code = word(seeds, 0) + (size & _HALF) * word(seeds, 1) + (other & _HALF) * word(seeds, SEEDS - 1)
+    place: Int = np.int64(2)
+    for k in range(0, size, 8):
+        if place == WORDS:
+            # The hash so far is the first word of the next piece.
+            code = word(seeds, 0) + (code >> 32 & _HALF) * word(seeds, 1)
+            place = np.int64(2)
+        value = load64(pos + k)
+        if size - k < 8:
+            value &= (np.int64(1) << 8 * (size - k)) - 1
+        code += (value & _HALF) * word(seeds, place) + (value >> 32 & _HALF) * word(seeds, place + 1)
+        place += 2
+    return code >> 32 & _HALF

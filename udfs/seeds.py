@@ -1,0 +1,17 @@
+"""The seeds of hashes in this process (`udfs.kernels.keyed_hash`): drawn once, and told to nobody."""
+
+from __future__ import annotations
+
+import os
+from functools import cache
+
+import numpy as np
+from numpy.typing import NDArray
+
+from udfs.kernels.keyed_hash import SEEDS
+
+
+@cache
+def hash_seeds() -> NDArray[np.int64]:
+    """Return the seeds of this process."""
+    return np.frombuffer(os.urandom(8 * SEEDS), np.int64)
