@@ -10,7 +10,8 @@ Versions are each replicaset's own, as its servers had them; who won between rep
 tuple is computed as the server that wrote the replicaset's newest log would (`udfs.update_rules`); where that file is
 not there any more, as a new server would, and a warning says so. It reads the changelog of the space at the newest
 epoch's cut, and its view lives in the session: nothing is stored. A space that was followed from a snapshot
-begins with what the snapshot held, whose time is not known.
+begins with what the snapshot held, whose time is not known. Where maintenance has removed rows, the history of a key
+begins with the first whole tuple, or DELETE, that is kept.
 Not here: the fold (`udfs.history`).
 """
 
@@ -19,7 +20,7 @@ from __future__ import annotations
 import argparse
 import logging
 import sys
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -45,6 +46,7 @@ from schemas.iproto import SYSTEM_ID_MAX, SystemSpace
 from sources.xlog.follow import Follower
 from sources.xlog.options import parse_options
 from tables import epochs
+from tables.gone import cleaned_replicasets
 from tables.warehouse import Warehouse
 from udfs.history import RESULT_SPARK, ROW_COLUMNS, history_arrow
 from udfs.key_order import directions_of
@@ -166,6 +168,7 @@ def history(warehouse: Warehouse, config: Config, table: str) -> DataFrame:
 
     """
     log = whole_log(warehouse)
+    cleaned = cleaned_replicasets(warehouse.place)
     found = definitions_of(log, config)
     lineages = _lineages_of(found.history, table)
     kept = [n for n, version in enumerate(found.history.versions) if _has_version(found.history, lineages, n)]
@@ -175,7 +178,10 @@ def history(warehouse: Warehouse, config: Config, table: str) -> DataFrame:
     rules = rules_by_replicaset(rows, config)
     formats = [format_of(one.space, rules.get(one.replicaset_id, LATEST)) for one in versions]
     ends = _ends(found, lineages)
-    made = _folded(_with_ranges(_with_ends(_keyed(rows, versions), ends), rows, versions), formats)
+    made = _folded(
+        _with_ranges(_with_ends(_from_known_tuples(_keyed(rows, versions), cleaned), ends), rows, versions),
+        formats,
+    )
     return _shown(made, versions, config)
 
 
@@ -291,6 +297,24 @@ def _keyed(rows: DataFrame, versions: Sequence[SchemaVersion]) -> DataFrame:
     key = key_columns([one.space for one in versions])(data, F.col("layout"), from_tuple)
     keyed = rows.withColumn("_key", key.getField("key")).withColumn("timestamp", timed)
     return keyed.where("_key IS NOT NULL").select(*KEYS, *ORDER, "epoch", *ROW_COLUMNS)
+
+
+def _from_known_tuples(rows: DataFrame, cleaned: Collection[int]) -> DataFrame:
+    """Return the rows without those of which the tuple before is not kept.
+
+    Parameters
+    ----------
+    rows : DataFrame
+    cleaned : collection of int
+        Replicasets of which rows were removed.
+
+    """
+    if not cleaned:
+        return rows
+    knows = F.when(~F.col("type").isin("UPDATE", "UPSERT"), F.struct(*ORDER))
+    first = F.min(knows).over(Window.partitionBy(*KEYS))
+    marked = rows.withColumn("_known", F.coalesce(F.struct(*ORDER) >= first, F.lit(False)))
+    return marked.where(F.col("_known") | ~F.col("replicaset_id").isin(sorted(cleaned))).drop("_known")
 
 
 def _with_ends(rows: DataFrame, ends: Sequence[tuple[int, SpaceChange]]) -> DataFrame:
