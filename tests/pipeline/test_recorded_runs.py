@@ -88,7 +88,9 @@ def test_the_distributed_executor_writes_the_same_tables(
         deployment.run()
         found.append(contents(deployment))
         assert held(deployment, runs.truths()[-2]) == expected(runs.truths()[-2])
-    for table in found[0].keys() - {"_epochs"}:  # so many small files of `_changelog` are joined: a commit more
+    for table in found[0].keys() - {
+        "_epochs"
+    }:  # so many small files of `_changelog` are joined: a commit more
         assert found[0][table] == found[1][table], table
 
 

@@ -29,7 +29,9 @@ def record(directory: Path, binary: str) -> list[Truth]:
         "checkpoint_count": 100,
         "vinyl_cache": 0,
     }
-    with Tarantool(directory, cfg=cfg, lua="runs = require('runs')", lua_path=HERE / "lua", binary=binary) as one:
+    with Tarantool(
+        directory, cfg=cfg, lua="runs = require('runs')", lua_path=HERE / "lua", binary=binary
+    ) as one:
         found: list[Truth] = one.eval("return {runs.play()}")[0]
     return found
 
