@@ -118,7 +118,7 @@ def _limits(
     ]
     missing = sorted(progress.counted - progress.times.keys())
     reasons += [f"replicaset {uuids[number]}: no row of its log was read" for number in missing]
-    low = progress.low_watermark()
+    low = progress.read_until()
     if reasons or low is None:
         return None, [f"deleted keys stay: {reason}" for reason in reasons]
     limit = low - timedelta(days=days)

@@ -55,7 +55,7 @@ class Progress:
         until = self.now - timedelta(days=days)
         return max((row["epoch"] for row in self.epochs if row["committed_at"] <= until), default=None)
 
-    def low_watermark(self) -> datetime | None:
+    def read_until(self) -> datetime | None:
         """Return the time up to which every replicaset was read; None where one has no time."""
         if not self.counted or not self.counted <= self.times.keys():
             return None
