@@ -88,7 +88,7 @@ TRUTH = """
 """
 
 
-class Directory:
+class ServerLogs:
     """A server's directory as a source of `Ours`."""
 
     def __init__(self, path: Path) -> None:
@@ -113,7 +113,7 @@ def measure(
 ) -> None:
     """Aggregate the log, compare the tables with the server, and print what it took."""
     settings = {"local_bytes": 1} if kind == "distributed" else {}
-    ours = Ours(spark, folder / kind, [Directory(logs)], **settings)
+    ours = Ours(spark, folder / kind, [ServerLogs(logs)], **settings)
     with Peak() as peak:
         seconds = ours.run()
     check(ours, truth)

@@ -1,9 +1,10 @@
 """How time and memory grow with the rows of a load, and with the tables of a batch.
 
-    python -m benchmarks.growth [--rows N ...] [--tables N ...]
+    python -m benchmarks.growth [--rows N ...] [--tables N ...] [--sizes N ...]
 
 Rows: loads of one replicaset into one table, in batches of the default size. Tables: batches of as many rows, spread
-over more and more tables, all of which are there already. Each line has the seconds of the triggers, as Spark counts
+over more and more tables, all of which are there already. Sizes: batches of INSERTs alone into one table that has so
+many rows. Each line has the seconds of the triggers, as Spark counts
 them, and the greatest resident memory of this process (the driver) and of Spark's processes beside it.
 """
 
@@ -104,11 +105,50 @@ def by_tables(spark: SparkSession, folder: Path, tables: int, distributed: bool)
     )
 
 
+def by_table_size(spark: SparkSession, folder: Path, sizes: Sequence[int], distributed: bool) -> None:
+    """Measure batches of INSERTs alone into one table while it grows: of keys behind all others, and between them."""
+    member = Member(folder / "logs", "a1", ["orders"])
+    settings = {"local_bytes": 1} if distributed else {}
+    ours = Ours(spark, folder, [member], max_bytes_per_trigger=256 * MIB, **settings)
+    kind = "distributed" if distributed else "local"
+    # Every other key of the table is free.
+    last = between = 0
+    for size in (0, *sizes):
+        while last < size:
+            upto = min(last + A_LOG, size)
+            member.insert("orders", range(2 * last, 2 * upto, 2))
+            last = upto
+        ours.run()
+        for where in ("behind", "between"):
+            if where == "behind":
+                keys = range(2 * last, 2 * (last + ROWS_OF_TABLES), 2)
+                last += ROWS_OF_TABLES
+            else:
+                step = max(1, last // ROWS_OF_TABLES)
+                keys = range(2 * between + 1, 2 * last, 2 * step)[:ROWS_OF_TABLES]
+                between += 1
+            before = _bytes_of(folder)
+            member.insert("orders", keys)
+            seconds = ours.run()
+            written = _bytes_of(folder) - before
+            print(
+                f"{len(keys):>12,} INSERTs {where} {size:,} rows, {kind}: {seconds:.2f} s, "
+                f"{written / MIB:.1f} MiB written",
+                flush=True,
+            )
+
+
+def _bytes_of(folder: Path) -> int:
+    """Return the bytes of all files of the table, also of those that are no part of it any more."""
+    return sum(path.stat().st_size for path in folder.rglob("orders/*.parquet"))
+
+
 def main(arguments: Sequence[str] | None = None) -> None:
     """Measure and print."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("--rows", type=int, nargs="*", default=[100_000, 1_000_000, 5_000_000, 20_000_000])
     parser.add_argument("--tables", type=int, nargs="*", default=[1, 10, 100, 1000])
+    parser.add_argument("--sizes", type=int, nargs="*", default=[1_000_000, 10_000_000])
     parser.add_argument(
         "--distributed", action="store_true", help="batches over many tables on executors, too"
     )
@@ -120,6 +160,9 @@ def main(arguments: Sequence[str] | None = None) -> None:
         for rows in options.rows:
             by_rows(spark, folder / f"rows-{rows}", rows)
             shutil.rmtree(folder / f"rows-{rows}")
+        for distributed in (False, True) if options.distributed else (False,):
+            if options.sizes:
+                by_table_size(spark, folder / f"sizes-{distributed}", options.sizes, distributed)
         for tables in options.tables:
             for distributed in (False, True) if options.distributed else (False,):
                 by_tables(spark, folder / f"tables-{tables}-{distributed}", tables, distributed)

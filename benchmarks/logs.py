@@ -72,6 +72,14 @@ class Member:
         """Write one log with REPLACEs over several spaces."""
         return self._write(self._replace(self.spaces[space], key) for space, keys in parts for key in keys)
 
+    def insert(self, space: str, keys: Iterable[int]) -> int:
+        """Write one log with an INSERT of each key; return its size in bytes."""
+        space_id = self.spaces[space]
+        return self._write(
+            self._row(RequestType.INSERT, encode_body(space_id=space_id, tuple_=self._tuple(key)))
+            for key in keys
+        )
+
     def snapshot(self, space: str, keys: Iterable[int]) -> None:
         """Write a snapshot of the definitions, and of a tuple of each key in a space; keys come in order."""
         vclock, stamp = {ADMIN: self._lsn}, 1.7e9

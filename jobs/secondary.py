@@ -13,12 +13,11 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 import msgpack
-from pyspark.sql import DataFrame, Window
+from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F
 
 from config.deployment import Config
-from jobs.validation.spaces import format_column
-from pipeline.plan.tables import current_plan
+from pipeline.plan.tables import TablePlan, current_plan
 from pipeline.state import State
 from schemas.errors import AggregatorError, UnsupportedError
 from schemas.names import held_in
@@ -80,6 +79,13 @@ def _with_parts(space: Space, parts: Iterable[Any]) -> Space:
     return Space(
         space.id, space.owner, space.name, space.engine, space.fields, tuple(part_of(one) for one in parts)
     )
+
+
+def format_column(plan: TablePlan) -> Column:
+    """Return the index of the format of a version's tuple, by the column `replicaset_id`; null where it has none."""
+    indexes = [F.lit(plan.formats.get(i)).cast("int") for i in range(max(plan.formats, default=0) + 1)]
+    # A tuple that a policy made has minus the id of the replicaset whose format it has.
+    return F.get(F.array(*indexes), F.abs(F.col("replicaset_id")))
 
 
 def broken(warehouse: Warehouse, state: State, config: Config, index: UniqueIndex) -> DataFrame:

@@ -26,6 +26,7 @@ from pipeline.resolve.records import quarantine_rows, version_rows
 from pipeline.resolve.resolve import PUTS, Resolved, resolve
 from pipeline.resolve.resolve_plan import ResolvePlan, resolve_plan
 from pipeline.write.lookup import BaseFiles, FileCache, FileRef, Found, find_versions, merged_entries
+from udfs.buffers import as_array
 from udfs.kernels.lives import UNFIT
 
 
@@ -160,7 +161,7 @@ def by_table(rows: pa.Table) -> dict[int, pa.Table]:
 
 def _misfit_quarantine(misfits: pa.Table, name: str, epoch: int) -> pa.Table:
     names = ("replicaset_id", "key", "tuple", "global_id", "lsn", "reason", "misfits")
-    columns = {one: _whole(misfits[one]) for one in names}
+    columns = {one: as_array(misfits[one]) for one in names}
     columns["space"] = pa.repeat(pa.scalar(name), misfits.num_rows)
     return quarantine_rows(columns, epoch)
 
@@ -168,7 +169,7 @@ def _misfit_quarantine(misfits: pa.Table, name: str, epoch: int) -> pa.Table:
 def _misfit_versions(misfits: pa.Table, name: str, plan: ResolvePlan) -> pa.Table:
     """Return the versions of tuples that were set aside; a tuple that a policy made is no version."""
     own = misfits.filter(pc.greater(misfits["replicaset_id"], 0)).combine_chunks()
-    columns = {one: _whole(own[one]) for one in PUTS.names if one != "table"}
+    columns = {one: as_array(own[one]) for one in PUTS.names if one != "table"}
     columns["space"] = pa.repeat(pa.scalar(name), own.num_rows)
     return version_rows(columns, np.full(own.num_rows, UNFIT, np.int8), plan)
 
@@ -185,10 +186,4 @@ def _removed(
         # Two lookups may have read one file.
         file, own = files[int(number)], rows[numbers == number]
         places[file] = np.concatenate([places[file], own]) if file in places else own
-    return places, {number: _whole(part["key"]) for number, part in by_table(whole).items()}
-
-
-def _whole(column: pa.ChunkedArray) -> pa.Array:
-    if column.num_chunks == 1:
-        return column.chunk(0)
-    return pa.concat_arrays(column.chunks) if column.num_chunks else pa.array([], column.type)
+    return places, {number: as_array(part["key"]) for number, part in by_table(whole).items()}

@@ -20,6 +20,7 @@ from pyspark.sql.types import StructField, StructType, VariantType
 from schemas.errors import UnsupportedError, WarehouseError
 from tables.data_files import DataFile, now_millis
 from tables.place import Place
+from tables.read import size_of
 from tables.write import OURS, OWN_FEATURES
 
 LEGACY_MAPPING = 2
@@ -106,8 +107,7 @@ class OpenTables:
 
     def size(self, table: str) -> int:
         """Return how many bytes the files of a table have."""
-        sizes = pa.table(self.open(table).get_add_actions(flatten=True))["size_bytes"]
-        return int(pc.sum(sizes).as_py() or 0)
+        return size_of(self.open(table))
 
     def commit(
         self, table: str, added: Iterable[DataFile], removed: Iterable[tuple[TableFile, bool]] = ()

@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.compute as pc
 from deltalake import DeltaTable, QueryBuilder
 
 
@@ -55,18 +56,25 @@ def newest_of_each(table: DeltaTable, keys: Sequence[str]) -> list[dict[str, Any
 def arrow_of(table: DeltaTable, schema: pa.Schema) -> pa.Table:
     """Return all rows of a table with the columns and types of a schema."""
     columns = ", ".join(_quoted(name) for name in schema.names)
-    read = pa.table(
-        QueryBuilder().register("opened", table).execute(f"SELECT {columns} FROM opened").read_all()
-    )
+    read = _queried(table, f"SELECT {columns} FROM opened")
     # Spark does not take columns without any chunk.
     return read.cast(schema) if read.num_rows else schema.empty_table()
 
 
 def answer(table: DeltaTable, query: str) -> list[dict[str, Any]]:
     """Return the rows of a query in SQL, in which the table is called `opened`."""
-    read = QueryBuilder().register("opened", table).execute(query).read_all()
-    rows: list[dict[str, Any]] = pa.table(read).to_pylist()
+    rows: list[dict[str, Any]] = _queried(table, query).to_pylist()
     return rows
+
+
+def size_of(table: DeltaTable) -> int:
+    """Return how many bytes the files of a table have."""
+    sizes = pa.table(table.get_add_actions(flatten=True))["size_bytes"]
+    return int(pc.sum(sizes).as_py() or 0)
+
+
+def _queried(table: DeltaTable, query: str) -> pa.Table:
+    return pa.table(QueryBuilder().register("opened", table).execute(query).read_all())
 
 
 def _quoted(name: str) -> str:

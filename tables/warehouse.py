@@ -11,8 +11,6 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
 
-import pyarrow as pa
-import pyarrow.compute as pc
 from delta.tables import DeltaTable
 from deltalake import DeltaTable as OpenTable
 from pyspark.sql import DataFrame, SparkSession
@@ -24,7 +22,7 @@ from schemas.tables import SYSTEM_TABLES
 from tables import write
 from tables.commits import OpenTables, columns_of
 from tables.place import Place, place_of
-from tables.read import arrow_of
+from tables.read import arrow_of, size_of
 from tables.write import MARK
 
 TIMESTAMP_TYPE, TIMESTAMP_MICROS = "spark.sql.parquet.outputTimestampType", "TIMESTAMP_MICROS"
@@ -116,8 +114,7 @@ class Warehouse:
         Few bytes are read here and handed to Spark: that takes a tenth of the time in which Spark opens a table.
         """
         opened = self.opened(table, version)
-        sizes = pa.table(opened.get_add_actions(flatten=True))["size_bytes"]
-        if (pc.sum(sizes).as_py() or 0) > READ_HERE:
+        if size_of(opened) > READ_HERE:
             return self.read(table, version)
         schema = columns_of(opened)
         rows = arrow_of(opened, to_arrow_schema(schema, timezone="UTC"))

@@ -112,3 +112,12 @@ def variable_array(
     validity, missing = bitmap(present)
     buffers = [validity, pa.py_buffer(offsets), pa.py_buffer(data)]
     return pa.Array.from_buffers(kind, len(present), buffers, missing)
+
+
+def as_array(column: pa.Array | pa.ChunkedArray) -> pa.Array:
+    """Return a column as one array; without a copy where it has one chunk."""
+    if isinstance(column, pa.Array):
+        return column
+    if column.num_chunks == 1:
+        return column.chunk(0)
+    return pa.concat_arrays(column.chunks) if column.num_chunks else pa.array([], column.type)

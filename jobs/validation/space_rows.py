@@ -8,13 +8,14 @@ Not here: which tables there are, and what is expected of the rows (`jobs.valida
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
+from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import (
     BooleanType,
     IntegerType,
@@ -29,6 +30,7 @@ from pipeline.encode.columns import TableEncoding, file_column
 from schemas.layout import ERROR_COLUMN, MISFITS_COLUMN
 from tables.data_files import opened
 from tables.place import Place
+from udfs.buffers import as_array
 from udfs.tuples import decode
 
 UNLIKE = "unlike"
@@ -55,20 +57,7 @@ COLUMNS = StructType(
 )
 """What validation sees of a row: `_key` in hex, of `_tuple` only whether it is there."""
 
-_TIME = pa.timestamp("us", tz="UTC")
-ARROW = pa.schema(
-    [
-        pa.field("table", pa.string()),
-        pa.field("_key", pa.string()),
-        pa.field("_tuple", pa.bool_()),
-        pa.field("_replicaset_id", pa.int32()),
-        pa.field("_global_id", pa.int64()),
-        pa.field("_timestamp", _TIME),
-        pa.field("_created", _TIME),
-        pa.field(UNLIKE, pa.string()),
-        pa.field(NULLS, pa.string()),
-    ]
-)
+ARROW = to_arrow_schema(COLUMNS, timezone="UTC")
 """`COLUMNS` in Arrow."""
 
 _DIGITS = np.frombuffer("".join(f"{byte:02X}" for byte in range(256)).encode(), np.uint8).reshape(256, 2)
@@ -125,7 +114,7 @@ def row_facts(rows: pa.Table, look: Look) -> pa.RecordBatch:
 
     """
     count = rows.num_rows
-    found = {name: _whole(rows[name]) for name in rows.column_names}
+    found = {name: as_array(rows[name]) for name in rows.column_names}
     # Which columns are null because their values do not fit, `UNLIKE` looks at.
     fits = _is_null(found, MISFITS_COLUMN, count)
     facts = {
@@ -202,15 +191,3 @@ def _hex(keys: pa.Array) -> pa.Array:
     ends = pa.py_buffer((offsets - offsets[0]) * 2)
     texts = pa.LargeStringArray.from_buffers(len(whole), ends, pa.py_buffer(_DIGITS[data].tobytes()))
     return pc.if_else(pc.is_valid(keys), texts, None).cast(pa.string())
-
-
-def _whole(column: pa.ChunkedArray) -> pa.Array:
-    return column.combine_chunks() if column.num_chunks != 1 else column.chunk(0)
-
-
-def facts_of_files(
-    place: Place, looks: Sequence[Look], files: Iterable[tuple[int, str]]
-) -> Iterator[pa.RecordBatch]:
-    """Yield what validation asks of the rows of some files: pairs of a look's number and a path."""
-    for number, path in files:
-        yield from looked_at(place, looks[number], path)

@@ -13,13 +13,12 @@ from functools import partial
 from typing import Any
 
 import pyarrow as pa
-from pyspark.sql import Column, DataFrame, SparkSession
-from pyspark.sql import functions as F
+from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.types import DataType, StringType, StructField, StructType
 
 from config.deployment import Config
 from jobs.validation.check import Check, Facts, TablesCheck, few
-from jobs.validation.space_rows import COLUMNS, NULLS, UNLIKE, Look, facts_of_files
+from jobs.validation.space_rows import COLUMNS, NULLS, UNLIKE, Look, looked_at
 from jobs.validation.suites import known_ids, no_later, present, unique
 from pipeline.encode.columns import encoding_of
 from pipeline.plan.tables import TablePlan, current_plan
@@ -109,13 +108,6 @@ def _plan(state: State, config: Config, table: str) -> TablePlan | None:
         return None
 
 
-def format_column(plan: TablePlan) -> Column:
-    """Return the index of the format of a version's tuple, by the column `replicaset_id`; null where it has none."""
-    indexes = [F.lit(plan.formats.get(i)).cast("int") for i in range(max(plan.formats, default=0) + 1)]
-    # A tuple that a policy made has minus the id of the replicaset whose format it has.
-    return F.get(F.array(*indexes), F.abs(F.col("replicaset_id")))
-
-
 def columns_check(spark: SparkSession, tables: Sequence[SpaceTable]) -> Check:
     """Return what is expected of the columns of all tables of spaces: the types of the newest definitions."""
     import great_expectations.expectations as gxe
@@ -161,7 +153,8 @@ def space_rows(spark: SparkSession, place: Place, tables: Sequence[SpaceTable]) 
     def read(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         for batch in batches:
             for number in batch.column("id").to_pylist():
-                yield from facts_of_files(place, looks, files[number::tasks])
+                for look, path in files[number::tasks]:
+                    yield from looked_at(place, looks[look], path)
 
     return spark.range(0, tasks, 1, tasks).mapInArrow(read, COLUMNS)
 

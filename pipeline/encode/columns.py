@@ -21,6 +21,7 @@ from pipeline.encode.masks import Mask
 from pipeline.plan.tables import TablePlan
 from schemas.layout import ERROR_COLUMN, EXTRA_COLUMN, INEXACT_COLUMN, MISFITS_COLUMN, TableLayout
 from schemas.types import VARIANT_ARROW
+from udfs.buffers import as_array
 from udfs.plan import Plan, plan_of
 from udfs.tuples import decode
 
@@ -123,7 +124,7 @@ def encode(puts: pa.Table, encoding: TableEncoding) -> Encoded:
     """
     puts = puts.combine_chunks()
     formats = encoding.format_of(puts["replicaset_id"].to_numpy())
-    typed = decode(_whole(puts["tuple"]), encoding.plan, formats)
+    typed = decode(as_array(puts["tuple"]), encoding.plan, formats)
     error = typed.field(ERROR_COLUMN)
     named = typed.field(MISFITS_COLUMN)
     if encoding.sets_misfits_aside:
@@ -157,9 +158,3 @@ def whole_variants(column: pa.Array) -> pa.Array:
     """Return variants as files have them: the parts of a null are empty, not null."""
     parts = [pc.fill_null(column.field(part.name), b"") for part in VARIANT_FILE]
     return pa.StructArray.from_arrays(parts, fields=list(VARIANT_FILE), mask=pc.is_null(column))
-
-
-def _whole(column: pa.ChunkedArray) -> pa.Array:
-    if column.num_chunks == 1:
-        return column.chunk(0)
-    return pa.concat_arrays(column.chunks) if column.num_chunks else pa.array([], column.type)

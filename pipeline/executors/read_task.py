@@ -34,6 +34,7 @@ from sources.xlog.segment import ByteRange
 from tables.commits import TableFile
 from tables.data_files import DataFile, FileWriter
 from tables.place import Place
+from udfs.buffers import as_array
 
 HELD_BYTES = 32 << 20
 """Keyed rows of so many bytes are gathered before they become cells, so that these are few."""
@@ -193,7 +194,7 @@ class _ReadTask:
         rows = pa.concat_tables(self._held).combine_chunks()
         self._held, self._held_bytes = [], 0
         tables = self._work.reduce.tables_of(rows["meaning"].to_numpy())
-        buckets = self._work.ranges.of(tables, _whole(rows["key"]))
+        buckets = self._work.ranges.of(tables, as_array(rows["key"]))
         rows, buckets = _with_ranges(rows, tables, buckets, self._work.ranges)
         for cell in cells_by_bucket(rows, buckets, (self._number << 24) + self._cells):
             self._cells += 1
@@ -230,12 +231,6 @@ def _with_ranges(
     numbers = np.concatenate([buckets[others], np.array([bucket for _, bucket in copies], np.int32)])
     order = np.argsort(both, kind="stable")
     return rows.take(pa.array(both[order])).combine_chunks(), numbers[order]
-
-
-def _whole(column: pa.ChunkedArray) -> pa.Array:
-    if column.num_chunks == 1:
-        return column.chunk(0)
-    return pa.concat_arrays(column.chunks) if column.num_chunks else pa.array([], column.type)
 
 
 def tasks_with_stored(

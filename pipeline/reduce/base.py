@@ -19,6 +19,7 @@ from numpy.typing import NDArray
 from pipeline.changelog.rows import ACTIONS, INSERT
 from pipeline.reduce.ranges import Ranges, ranges_in
 from pipeline.reduce.reduce_plan import ReducePlan
+from udfs.buffers import as_array
 from udfs.grouping import Groups, group
 from udfs.kernels.lives import OPERATION
 
@@ -79,7 +80,7 @@ def keyed_rows(rows: pa.Table, plan: ReducePlan) -> KeyedRows:
     """Return keyed rows with their keys brought together."""
     whole = rows.combine_chunks()
     slots = plan.meaning_slots[_numbers(whole["meaning"])]
-    keys = _whole(whole["key"])
+    keys = as_array(whole["key"])
     return KeyedRows(whole, slots, group(slots, keys), ranges_in(whole, slots, plan))
 
 
@@ -115,7 +116,7 @@ def base_requests(keyed: KeyedRows, plan: ReducePlan, share: Tables | None = Non
     types = _numbers(keyed.rows["type"])
     operated = set(np.unique(lineages[ACTIONS[types] == OPERATION]).tolist())
     first_lineages, first_types = lineages[firsts], types[firsts]
-    keys = _whole(keyed.rows["key"])
+    keys = as_array(keyed.rows["key"])
     for number in np.unique(first_lineages).tolist():
         own = first_lineages == number
         base, final = int(plan.base_tables[number]), int(plan.final_tables[number])
@@ -182,7 +183,7 @@ def more_requests(
 
     """
     known = {request.table: [request.keys] for request in read}
-    read_tables, read_keys = _numbers(entries["table"]), _whole(entries["key"])
+    read_tables, read_keys = _numbers(entries["table"]), as_array(entries["key"])
     for table, keys in known.items():
         keys.append(read_keys.filter(pa.array(read_tables == table)))
     found = []
@@ -195,7 +196,7 @@ def more_requests(
     for table in sorted(incoming - {-1}):
         if not plan.is_contended[table] or plan.is_empty[table]:
             continue
-        keys = _whole(changes["key"].filter(pa.array(tables == table)))
+        keys = as_array(changes["key"].filter(pa.array(tables == table)))
         if table in known:
             keys = keys.filter(pc.invert(pc.is_in(keys, pa.concat_arrays(known[table]))))
         if len(keys):
@@ -206,9 +207,3 @@ def more_requests(
 def _numbers(column: pa.ChunkedArray) -> NDArray[np.int32]:
     found: NDArray[np.int32] = column.to_numpy()
     return found
-
-
-def _whole(column: pa.ChunkedArray) -> pa.Array:
-    if column.num_chunks == 1:
-        return column.chunk(0)
-    return pa.concat_arrays(column.chunks) if column.num_chunks else pa.array([], column.type)

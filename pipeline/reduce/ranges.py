@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 
 from pipeline.changelog.rows import DELETED_RANGE
 from pipeline.reduce.reduce_plan import ReducePlan
-from udfs.buffers import flatten
+from udfs.buffers import as_array, flatten
 from udfs.kernels.key_ranges import range_rows
 from udfs.kernels.ranges import build, find_hits
 from udfs.kernels.values import OVERREAD
@@ -220,7 +220,7 @@ def _range_set(
     order, numbers = key_order(list(orders.values())), np.full(len(plan.slot_lineages), NOWHERE, np.int32)
     numbers[list(orders)] = np.arange(len(orders), dtype=np.int32)
     which = numbers[slots]
-    begins, ends = (ordered_keys(_whole(rows[name]), order, which) for name in ("tuple", "operations"))
+    begins, ends = (ordered_keys(as_array(rows[name]), order, which) for name in ("tuple", "operations"))
     sorted_bounds = [
         sorted(
             set(pa.concat_arrays([one.filter(pa.array(which == i)) for one in (begins, ends)]).to_pylist())
@@ -250,7 +250,3 @@ _NONE = np.zeros(0, np.int64)
 def _is_open(bounds: pa.Array) -> Flags:
     found: Flags = pc.equal(pc.binary_length(bounds), 0).to_numpy(zero_copy_only=False)
     return found
-
-
-def _whole(column: pa.ChunkedArray) -> pa.Array:
-    return pa.concat_arrays(column.chunks) if column.num_chunks != 1 else column.chunk(0)

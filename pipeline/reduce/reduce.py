@@ -21,6 +21,7 @@ from pipeline.reduce.fold import BaseVersion, FoldedKey, fold_keys
 from pipeline.reduce.ranges import Visits
 from pipeline.reduce.reduce_plan import ReducePlan
 from pipeline.reduce.versions import CHANGES, FAULT, MERGED, time_column, times_of
+from udfs.buffers import as_array
 from udfs.grouping import group
 from udfs.kernels.lives import NO_ROW, NO_TIME, NONE, OPERATION, PRESENT, UNFIT, reduce_rows
 from udfs.keys import canonical_keys_by
@@ -104,16 +105,16 @@ class _Reduction:
         groups, plan = self.keyed.groups, self.plan
         count = len(groups)
         entry_slots = self._entry_slots()
-        numbers = groups.find(entry_slots, _whole(self.entries["key"]))
+        numbers = groups.find(entry_slots, as_array(self.entries["key"]))
         numbers[entry_slots < 0] = NO_ROW
         beside = (numbers < 0) & (entry_slots >= 0)
         beside[beside] = self.changes_base[plan.slot_lineages[entry_slots[beside]]]
         extra = np.flatnonzero(beside)
         numbers[extra] = count + np.arange(len(extra), dtype=np.int32)
         size = count + len(extra)
-        keys = _whole(self.rows["key"]).take(pa.array(groups.firsts))
+        keys = as_array(self.rows["key"]).take(pa.array(groups.firsts))
         if len(extra):
-            keys = pa.concat_arrays([keys, _whole(self.entries["key"]).take(pa.array(extra))])
+            keys = pa.concat_arrays([keys, as_array(self.entries["key"]).take(pa.array(extra))])
         versions = _Versions(
             slots=np.concatenate([self.keyed.slots[groups.firsts], entry_slots[extra]]),
             keys=keys,
@@ -215,7 +216,7 @@ class _Reduction:
         is_folded[operated] = True
         keys = visits.keys
         known = np.maximum(keys, 0)
-        is_snapshot = visits.of(_whole(self.rows["is_snapshot"]).to_numpy(zero_copy_only=False))
+        is_snapshot = visits.of(as_array(self.rows["is_snapshot"]).to_numpy(zero_copy_only=False))
         places = np.flatnonzero(is_snapshot & (keys >= 0) & is_renewed[known] & ~is_folded[known])
         if not len(places):
             return visits
@@ -230,7 +231,7 @@ class _Reduction:
         versions, rows, size = self.versions, self.rows, len(self.versions.slots)
         sources, events = np.empty(size, np.int32), np.empty(size, np.int32)
         before = versions.states.copy()
-        is_snapshot = _whole(rows["is_snapshot"]).cast(pa.uint8()).to_numpy(zero_copy_only=False)
+        is_snapshot = as_array(rows["is_snapshot"]).cast(pa.uint8()).to_numpy(zero_copy_only=False)
         reduce_rows(
             *(visits.keys, visits.of(ACTIONS[self.types]), visits.of(times_of(rows["timestamp"]))),
             visits.of(self.plan.meanings.truncations[rows["meaning"].to_numpy()]),
@@ -254,7 +255,7 @@ class _Reduction:
         if not is_renewed.any():
             return result
         places = np.flatnonzero((keys >= 0) & (self.versions.tuples[np.maximum(keys, 0)] >= 0))
-        one = _whole(self.rows["tuple"]).take(pa.array(visits.rows_at(places)))
+        one = as_array(self.rows["tuple"]).take(pa.array(visits.rows_at(places)))
         other = self._tuples(self.versions.tuples[keys[places]])
         same = pc.fill_null(pc.equal(one, other), False)
         result[places] = same.cast(pa.uint8()).to_numpy(zero_copy_only=False)
@@ -306,12 +307,12 @@ class _Reduction:
     def _tuples(self, places: Int64s) -> pa.Array:
         """Return the tuples at some places; null for -1."""
         folded = pa.array([one.tuple for one in self.folded], pa.binary())
-        return _taken([_whole(self.rows["tuple"]), _whole(self.entries["tuple"]), folded], places)
+        return _taken([as_array(self.rows["tuple"]), as_array(self.entries["tuple"]), folded], places)
 
     def _named(self, column: str, places: Int64s) -> pa.Array:
         """Return the global ids or lsns at some places; null for -1."""
         folded = pa.array([getattr(one, column) or None for one in self.folded], pa.int64())
-        return _taken([_whole(self.rows[column]), _whole(self.entries[column]), folded], places)
+        return _taken([as_array(self.rows[column]), as_array(self.entries[column]), folded], places)
 
     def _carry(self, own: Flags) -> None:
         """Carry the versions that live on into the next era, under the keys that they get there."""
@@ -447,7 +448,7 @@ class _Reduction:
         tables = whole["table"].to_numpy().astype(np.int64)
         pairs = (tables << 32) | (whole["replicaset_id"].to_numpy().astype(np.int64) & 0xFFFFFFFF)
         _, partitions = np.unique(pairs, return_inverse=True)
-        groups = group(partitions.astype(np.int32), _whole(whole["key"]))
+        groups = group(partitions.astype(np.int32), as_array(whole["key"]))
         has_version = whole["state"].to_numpy() != NONE
         order = np.lexsort((whole["rank"].to_numpy(), has_version, groups.ids))
         last = np.append(groups.ids[order][1:] != groups.ids[order][:-1], True)
@@ -479,9 +480,3 @@ def _taken(parts: list[pa.Array], places: NDArray[np.int64]) -> pa.Array:
 def _signed(pair: int) -> int:
     low = pair & 0xFFFFFFFF
     return low - (1 << 32) if low >= 1 << 31 else low
-
-
-def _whole(column: pa.ChunkedArray) -> pa.Array:
-    if column.num_chunks == 1:
-        return column.chunk(0)
-    return pa.concat_arrays(column.chunks) if column.num_chunks else pa.array([], column.type)

@@ -24,6 +24,7 @@ from pipeline.resolve.choose import (
 )
 from pipeline.resolve.resolve_plan import ResolvePlan, TablePolicy
 from schemas.tables import CONFLICTS, KEY_CONFLICT, QUARANTINE, VERSIONS
+from udfs.buffers import as_array
 from udfs.kernels.lives import DELETED, NO_TIME, UNFIT
 
 VERSIONS_ARROW = to_arrow_schema(VERSIONS, timezone="UTC")
@@ -91,7 +92,7 @@ def fault_rows(changes: pa.Table, plan: ResolvePlan) -> pa.Table:
         "lsn": faults.field("lsn"),
         "reason": faults.field("reason"),
     }
-    return quarantine_rows({name: _whole(column) for name, column in columns.items()}, plan.epoch)
+    return quarantine_rows({name: as_array(column) for name, column in columns.items()}, plan.epoch)
 
 
 def fewer_key_errors(errors: pa.Table) -> pa.Table:
@@ -279,7 +280,3 @@ def _constant(value: object, kind: pa.DataType, count: int) -> pa.Array:
 
 def _known(numbers: Int64s) -> pa.Array:
     return pa.array(numbers, pa.int64(), mask=numbers < 0)
-
-
-def _whole(column: pa.Array | pa.ChunkedArray) -> pa.Array:
-    return column.combine_chunks() if isinstance(column, pa.ChunkedArray) else column

@@ -26,6 +26,7 @@ from pipeline.resolve.records import (
     version_rows,
 )
 from pipeline.resolve.resolve_plan import ResolvePlan
+from udfs.buffers import as_array
 from udfs.grouping import group
 from udfs.kernels.lives import DELETED, NO_TIME, NONE, PRESENT, UNFIT
 
@@ -150,10 +151,10 @@ def _version_rows(changes: pa.Table, rows: NDArray[np.intp], plan: ResolvePlan) 
     own = changes.take(pa.array(rows)).combine_chunks()
     states = own["state"].to_numpy()
     names = ("key", "replicaset_id", "global_id", "lsn", "timestamp", "created")
-    columns = {name: _whole(own[name]) for name in names}
+    columns = {name: as_array(own[name]) for name in names}
     # A tuple that a fault left unknown must not be taken for the base of a later UPDATE.
     unknown = pa.array(states == UNFIT)
-    columns["tuple"] = pc.if_else(unknown, pa.scalar(None, pa.binary()), _whole(own["tuple"]))
+    columns["tuple"] = pc.if_else(unknown, pa.scalar(None, pa.binary()), as_array(own["tuple"]))
     columns["space"] = spaces_of(own["table"].to_numpy(), plan)
     return version_rows(columns, states, plan)
 
@@ -163,7 +164,7 @@ def _removed(entries: pa.Table, rows: Int64s) -> pa.Table:
 
 
 def _flags(table: pa.Table, name: str) -> Flags:
-    found: Flags = _whole(table[name]).to_numpy(zero_copy_only=False)
+    found: Flags = as_array(table[name]).to_numpy(zero_copy_only=False)
     return found
 
 
@@ -279,7 +280,7 @@ def _examples(
 def _contended(changes: pa.Table, entries: pa.Table, *, every: bool = False) -> _Contended:
     """Return the versions of keys that changed, or of every key."""
     tables = np.concatenate([changes["table"].to_numpy(), entries["table"].to_numpy()])
-    keys = pa.concat_arrays([_whole(changes["key"]), _whole(entries["key"])])
+    keys = pa.concat_arrays([as_array(changes["key"]), as_array(entries["key"])])
     groups = group(tables, keys)
     new = changes.num_rows
     count = len(groups) if every else int(groups.ids[:new].max(initial=-1)) + 1
@@ -302,7 +303,7 @@ def _contended(changes: pa.Table, entries: pa.Table, *, every: bool = False) -> 
     states = both["state"].to_numpy()
     is_changed = np.zeros(len(chosen), np.bool_)
     is_changed[:new] = True
-    tuples = _whole(both["tuple"])
+    tuples = as_array(both["tuple"])
     unknown = is_changed & (states == UNFIT)
     if unknown.any():
         tuples = pc.if_else(pa.array(unknown), pa.scalar(None, pa.binary()), tuples)
@@ -319,7 +320,7 @@ def _contended(changes: pa.Table, entries: pa.Table, *, every: bool = False) -> 
     )
     return _Contended(
         versions=versions,
-        keys=_whole(both["key"]),
+        keys=as_array(both["key"]),
         count=count,
         is_changed=is_changed,
         is_row=is_row,
@@ -330,7 +331,7 @@ def _contended(changes: pa.Table, entries: pa.Table, *, every: bool = False) -> 
 
 
 def _numbers(column: pa.ChunkedArray) -> Int64s:
-    found: Int64s = _whole(column).fill_null(-1).to_numpy(zero_copy_only=False)
+    found: Int64s = as_array(column).fill_null(-1).to_numpy(zero_copy_only=False)
     return found
 
 
@@ -409,9 +410,3 @@ def _kept(found: _Contended, rows: NDArray[np.intp], plan: ResolvePlan) -> pa.Ta
 
 def _known(numbers: Int64s) -> pa.Array:
     return pa.array(numbers, pa.int64(), mask=numbers < 0)
-
-
-def _whole(column: pa.ChunkedArray) -> pa.Array:
-    if column.num_chunks == 1:
-        return column.chunk(0)
-    return pa.concat_arrays(column.chunks) if column.num_chunks else pa.array([], column.type)

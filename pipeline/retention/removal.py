@@ -13,6 +13,7 @@ from pipeline.commit.compact import JOIN_AT_ONCE
 from pipeline.commit.delta import LOW_CARDINALITY, in_order
 from tables.commits import OpenTables, TableFile
 from tables.data_files import DataFile, opened, write_file
+from udfs.buffers import as_array
 
 
 @dataclass(frozen=True)
@@ -52,8 +53,7 @@ def columns_of(tables: OpenTables, table: str, file: TableFile, columns: Sequenc
 
 def mask_of(column: pa.ChunkedArray) -> pa.BooleanArray:
     """Return marks of rows as one array, without nulls."""
-    whole = pc.fill_null(column, False).combine_chunks()
-    return whole if isinstance(whole, pa.BooleanArray) else pa.concat_arrays(whole.chunks)
+    return as_array(pc.fill_null(column, False))
 
 
 def take_out(tables: OpenTables, removal: Removal) -> int:

@@ -33,6 +33,7 @@ from schemas.errors import UnsupportedError
 from schemas.names import held_in
 from tables.commits import OpenTables, TableFile
 from tables.data_files import opened, read_groups
+from udfs.buffers import as_array
 from udfs.grouping import group
 from udfs.kernels.lives import DELETED, NO_TIME, NONE, PRESENT, UNFIT
 
@@ -127,9 +128,9 @@ def _dead(
     cache: FileCache,
 ) -> NDArray[np.bool_]:
     """Return which entries are of keys that are deleted everywhere, long enough ago."""
-    keys = _whole(entries["key"])
+    keys = as_array(entries["key"])
     groups = group(np.zeros(len(keys), np.int32), keys)
-    codes = _whole(entries["state"]).dictionary_encode()
+    codes = as_array(entries["state"]).dictionary_encode()
     names = codes.dictionary.to_pylist()
     numbers = codes.indices.to_numpy(zero_copy_only=False)
     is_deleted = np.array([name == NAMES[DELETED] for name in names], np.bool_)[numbers]
@@ -149,7 +150,7 @@ def _dead(
         some = keys.take(pa.array(groups.firsts[chosen[begin : begin + KEYS_AT_ONCE]]))
         found = find_versions([BaseRequest(0, some, {}, False, True)], base, cache).entries
         lives = np.isin(found["state"].to_numpy(), (PRESENT, UNFIT, MERGED))
-        alive = groups.find(np.zeros(found.num_rows, np.int32), _whole(found["key"]))
+        alive = groups.find(np.zeros(found.num_rows, np.int32), as_array(found["key"]))
         may_go[alive[lives & (alive >= 0)]] = False
     return may_go[groups.ids]
 
@@ -170,9 +171,3 @@ def _may_forget(state: State, config: Config, table: str) -> bool:
 def _lets_later_win(policy: Policy) -> bool:
     by_time = policy.policy == "last_write_wins" and not policy.sequence
     return policy.deletes == "own" or by_time
-
-
-def _whole(column: pa.ChunkedArray) -> pa.Array:
-    if column.num_chunks == 1:
-        return column.chunk(0)
-    return pa.concat_arrays(column.chunks) if column.num_chunks else pa.array([], column.type)

@@ -23,6 +23,7 @@ from pipeline.reduce.versions import ENTRIES, MERGED, STATES
 from tables.commits import TableFile
 from tables.data_files import FileKeys, keys_of, opened, read_groups
 from tables.place import Place
+from udfs.buffers import as_array
 from udfs.grouping import Groups, group
 from udfs.kernels.lives import NONE, PRESENT, UNFIT
 
@@ -205,7 +206,7 @@ def _groups_with(
     start = 0
     for number, rows in enumerate(keys.rows):
         if wanted.may_be_in(keys.least[number], keys.greatest[number]):
-            found = wanted.find(_whole(read_groups(file, [number], [column])[column]))
+            found = wanted.find(as_array(read_groups(file, [number], [column])[column]))
             matches = np.flatnonzero(found >= 0)
             if len(matches):
                 yield number, start, matches
@@ -266,8 +267,8 @@ def _with_versions(
     tables = both["table"].to_numpy().astype(np.int64)
     pairs = (tables << 32) | (both["replicaset_id"].to_numpy().astype(np.int64) & 0xFFFFFFFF)
     _, partitions = np.unique(pairs, return_inverse=True)
-    groups = group(partitions.astype(np.int32), _whole(both["key"]))
-    is_row = _whole(both["is_row"]).to_numpy(zero_copy_only=False)
+    groups = group(partitions.astype(np.int32), as_array(both["key"]))
+    is_row = as_array(both["is_row"]).to_numpy(zero_copy_only=False)
     order = np.lexsort((epochs, is_row, groups.ids))
     last = np.append(groups.ids[order][1:] != groups.ids[order][:-1], True)
     chosen = order[last]
@@ -293,7 +294,7 @@ def _entries_of_versions(requests: Sequence[BaseRequest], files: BaseFiles, cach
             for number, _, matches in _groups_with(wanted, parquet, known, "key"):
                 rows = read_groups(parquet, [number], _VERSION_COLUMNS).take(pa.array(matches))
                 own = _table_numbers(rows["space"], numbers)
-                asked = np.flatnonzero((own >= 0) & (groups.find(own, _whole(rows["key"])) >= 0))
+                asked = np.flatnonzero((own >= 0) & (groups.find(own, as_array(rows["key"])) >= 0))
                 if len(asked):
                     entries = _entries_of_list(rows.take(pa.array(asked)), own[asked], schema)
                     parts.append(_with_misfits(entries, files.set_aside))
@@ -301,7 +302,7 @@ def _entries_of_versions(requests: Sequence[BaseRequest], files: BaseFiles, cach
 
 
 def _table_numbers(spaces: pa.ChunkedArray, numbers: Mapping[str, int]) -> NDArray[np.int32]:
-    encoded = _whole(spaces).dictionary_encode()
+    encoded = as_array(spaces).dictionary_encode()
     known = [numbers.get(name, -1) for name in encoded.dictionary.to_pylist()]
     found: NDArray[np.int32] = np.array([*known, -1], np.int32)[
         encoded.indices.fill_null(len(known)).to_numpy(zero_copy_only=False)
@@ -311,7 +312,7 @@ def _table_numbers(spaces: pa.ChunkedArray, numbers: Mapping[str, int]) -> NDArr
 
 def _entries_of_list(rows: pa.Table, tables: NDArray[np.int32], schema: pa.Schema) -> pa.Table:
     count = rows.num_rows
-    states = _whole(rows["state"]).dictionary_encode()
+    states = as_array(rows["state"]).dictionary_encode()
     codes = np.array([STATES[name] for name in states.dictionary.to_pylist()], np.int8)
     whole = {
         **{name: rows[name] for name in _VERSION_COLUMNS if name not in ("space", "state")},
@@ -331,7 +332,7 @@ def _with_misfits(entries: pa.Table, set_aside: frozenset[int]) -> pa.Table:
     Their tuples are known; a table that leaves such rows out no more gets them as soon as their keys are looked at.
     """
     states, tables = entries["state"].to_numpy(), entries["table"].to_numpy()
-    known = _whole(entries["tuple"]).is_valid().to_numpy(zero_copy_only=False)
+    known = as_array(entries["tuple"]).is_valid().to_numpy(zero_copy_only=False)
     returns = (states == UNFIT) & known & ~np.isin(tables, list(set_aside))
     place = ENTRIES.get_field_index("state")
     states = np.where(returns, PRESENT, states).astype(np.int8)
@@ -349,9 +350,3 @@ def merged_entries(parts: Iterable[Found]) -> Found:
         tables.append(part.entries.set_column(place, "file", pa.array(moved)))
         files += part.files
     return Found(pa.concat_tables(tables), files)
-
-
-def _whole(column: pa.ChunkedArray) -> pa.Array:
-    if column.num_chunks == 1:
-        return column.chunk(0)
-    return pa.concat_arrays(column.chunks) if column.num_chunks else pa.array([], column.type)

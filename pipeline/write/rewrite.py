@@ -14,6 +14,7 @@ from pipeline.write.lookup import FileCache, Wanted
 from tables.commits import TableFile
 from tables.data_files import DataFile, opened, write_file
 from tables.place import Place
+from udfs.buffers import as_array
 
 FILE_ROWS = 2_000_000
 """A file has at most so many rows,"""
@@ -54,7 +55,7 @@ def rows_with_keys(
             if not any(wanted.may_be_in(least, greatest) for least, greatest in ranges):
                 continue
             column = parquet.read(columns=["_key"])["_key"].combine_chunks()
-        rows = np.flatnonzero(wanted.find(_whole(column)) >= 0)
+        rows = np.flatnonzero(wanted.find(as_array(column)) >= 0)
         if len(rows):
             found[file] = rows.astype(np.int64)
     return found
@@ -88,7 +89,3 @@ def in_key_order(rows: pa.Table) -> pa.Table:
     """Return rows in the order of `_key`."""
     whole = rows.combine_chunks()
     return whole.take(pc.sort_indices(whole, sort_keys=[("_key", "ascending")]))
-
-
-def _whole(column: pa.Array | pa.ChunkedArray) -> pa.Array:
-    return column.combine_chunks() if isinstance(column, pa.ChunkedArray) else column

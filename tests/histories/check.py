@@ -19,6 +19,7 @@ from pipeline.batch import MakeDistributed
 from pipeline.commit.records import REFUSED
 from schemas.names import table_name
 from tests.histories.acts import NAMES, PASSING, History
+from tests.histories.collected import CollectedDirectory
 from tests.histories.hole import HoledSpool
 from tests.histories.known import unlike_the_logs, unlike_the_tuples
 from tests.histories.play import Held, Played, play
@@ -111,6 +112,8 @@ def examine(
             done[name] = deployment
     if history.sides == 1 and HoledSpool.can_be_made(played.folders["a"]):
         problems += _with_a_hole(history, folder / "hole", played)
+    if history.sides == 1 and CollectedDirectory.can_be_made(played.folders["a"]):
+        problems += _with_collected_logs(history, folder / "collected", played)
     if distributed is not None:
         problems += _unlike_the_local(history, folder / "distributed", played, distributed)
     left_out = _disagreeing(done.values()) if history.sides > 1 else frozenset()
@@ -179,6 +182,27 @@ def _with_a_hole(history: History, folder: Path, played: Played) -> list[str]:
         f"hole: {text}"
         for text in _problems(deployment, played, names_of(played), tables=("_pending", "_quarantine"))
     ]
+
+
+def _with_collected_logs(history: History, folder: Path, played: Played) -> list[str]:
+    """Return what is wrong with the tables of a directory that continues, or begins, with a later snapshot."""
+    found = []
+    directory = CollectedDirectory(folder / "server", played.folders["a"], Random(history.seed))
+    continued = _deployment(folder / "continued", {"a": directory.folder})
+    begun = _deployment(folder / "begun", {"a": directory.folder}, start="snapshot")
+    for write, deployments in (
+        (directory.write_first, {"continued": continued}),
+        (directory.write_rest, {"continued": continued, "begun": begun}),
+    ):
+        write()
+        for name, one in deployments.items():
+            raised = _caught(f"collected, {name}", partial(one.run, _budgets(history, SMALL)))
+            if raised:
+                return raised
+    for name, one in (("continued", continued), ("begun", begun)):
+        wrong = _problems(one, played, names_of(played), (UNREAD,), tables=("_pending", "_quarantine"))
+        found += [f"collected, {name}: {text}" for text in wrong]
+    return found
 
 
 def _unlike_the_local(

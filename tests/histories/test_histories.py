@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.histories import check
+from tests.histories import check, members
 from tests.histories.__main__ import Ways, report
 from tests.histories.acts import History, Step, acts_of, history, history_from
 from tests.histories.check import examine
@@ -48,6 +48,14 @@ def test_the_tables_are_what_the_server_holds(seed: int, binary: str, tmp_path: 
 @pytest.mark.parametrize("seed", range(COUNT - COUNT * 2 // 3))
 def test_the_tables_are_what_two_servers_hold(seed: int, binary: str, tmp_path: Path) -> None:
     examined(seed, 2, binary, tmp_path)
+
+
+@pytest.mark.live
+@pytest.mark.parametrize("binary", SERVERS, ids=lambda path: Path(path).name)
+@pytest.mark.parametrize("seed", range(COUNT // 4))
+def test_members_come_and_go(seed: int, binary: str, tmp_path: Path) -> None:
+    played, problems = members.examined(seed, tmp_path, binary, SHORT * 2)
+    assert problems == [], played.said
 
 
 @pytest.mark.live

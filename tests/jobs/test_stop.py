@@ -15,7 +15,7 @@ from tests.sources.subscribe.following import await_until
 
 pytestmark = pytest.mark.spark
 
-ROWS = 30_000
+ROWS = 200_000
 STOPPED = 143
 
 
@@ -25,19 +25,25 @@ class Case:
     def __init__(self, folder: Path) -> None:
         member = Member(folder, "a1", ["orders"])
         member.put("orders", range(ROWS))
-        self.deployment = Deployment(folder, {"a1": member.path}, {"a1": member.replicaset})
+        self.deployment = Deployment(folder, {"a1": member.path}, {"a1": member.replicaset}, local_bytes=1)
         config = folder / "config.yaml"
         config.write_text(self.deployment.config(trigger="1 second").model_dump_json(), encoding="utf-8")
         self.job = Command("aggregate", config, folder / "said")
 
-    def has(self, table: str, version: int = 1) -> bool:
-        root = self.deployment.folder / "warehouse" / f"{self.deployment.database}.db" / table
-        return (root / "_delta_log" / f"{version:020d}.json").exists()
+    @property
+    def root(self) -> Path:
+        return self.deployment.folder / "warehouse" / f"{self.deployment.database}.db"
+
+    def is_done(self) -> bool:
+        """Whether the batch's epoch is committed, behind all else."""
+        return (self.root / "_epochs" / "_delta_log" / f"{1:020d}.json").exists()
 
     def await_batch(self) -> None:
-        await_until(lambda: not self.job.is_running or self.has("_changelog"), "a batch", seconds=120)
+        """Wait until the batch has written its first file; those of `_changelog` come before those of the spaces."""
+        written = (self.root / "_changelog").glob
+        await_until(lambda: not self.job.is_running or any(written("*.parquet")), "a batch", seconds=120)
         assert self.job.is_running, self.said()
-        assert not self.has("_epochs"), "the batch is over"
+        assert not self.is_done(), "the batch is over"
 
     def said(self) -> str:
         return self.job.said.read_text()
@@ -48,7 +54,7 @@ def test_the_batch_in_progress_is_finished(tmp_path: Path) -> None:
     with case.job as job:
         case.await_batch()
         assert job.stop() == STOPPED
-    assert case.has("_epochs")
+    assert case.is_done()
     assert len(case.deployment.rows("orders", ["id"])) == ROWS
     assert "finished first" in case.said()
     assert case.said().rstrip().endswith("stopped")
@@ -64,8 +70,8 @@ def test_asked_twice_it_stops_at_once(tmp_path: Path) -> None:
         os.kill(job.pid, signal.SIGTERM)
         await_until(lambda: "finished first" in case.said(), "the first answer")
         assert job.stop() == STOPPED
-    assert not case.has("_epochs")
+    assert not case.is_done()
     with case.job as job:
-        await_until(lambda: case.has("_epochs"), "the same batch", seconds=300)
+        await_until(case.is_done, "the same batch", seconds=300)
         assert job.stop() == STOPPED
     assert len(case.deployment.rows("orders", ["id"])) == ROWS

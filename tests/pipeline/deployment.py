@@ -82,7 +82,7 @@ class Deployment:
         }
         return Config.model_validate(whole)
 
-    def run(self, budget: int | Iterable[int] | None = None) -> int:
+    def run(self, budget: int | Iterable[int] | None = None, batches: int | None = None) -> int:
         """Do batches until there is nothing more to read, and return how many had rows.
 
         Parameters
@@ -90,11 +90,13 @@ class Deployment:
         budget : int or iterable of int, optional
             About how many bytes of log each batch reads (1 is one block, so one transaction where the server commits
             one by one); an iterable gives each batch's in turn. By default one batch reads all.
+        batches : int, optional
+            How many batches to do at most.
 
         """
         done = 0
         with self.writer() as (_, writer):
-            for size in _budgets(budget):
+            for size in itertools.islice(_budgets(budget), batches):
                 end = writer.follower.latest(self.offset, size)
                 if end == self.offset:
                     break

@@ -1,4 +1,4 @@
-"""Vinyl runs with several statements of one key: a table begun, or begun anew, from a snapshot has the server's tuples."""
+"""Vinyl runs with several statements of one key: a table that begins from a snapshot has the server's tuples."""
 
 from __future__ import annotations
 

@@ -2,8 +2,8 @@
 
     python -m tests.recordings.runs --server /path/of/tarantool-3.9 --out tests/recordings/vinyl
 
-`<out>/runs` gets the server's directory; `<out>/truth.json` what the server held at each checkpoint, and at the end: the
-exact MessagePack of each tuple in hex, in the order of the primary key, by space.
+`<out>/runs` gets the server's directory; `<out>/truth.json` what the server held at each checkpoint, and at the end:
+the exact MessagePack of each tuple in hex, in the order of the primary key, by space.
 """
 
 from __future__ import annotations

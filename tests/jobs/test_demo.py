@@ -1,0 +1,36 @@
+"""The demonstration's command: aggregate, validate and report in one session."""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+
+import pytest
+
+from jobs.demo import demo
+from tests.jobs.deployment import Deployment
+from tests.truth import own
+
+pytestmark = [
+    pytest.mark.spark,
+    # Great Expectations calls what its own dependencies have deprecated.
+    pytest.mark.filterwarnings("ignore::DeprecationWarning"),
+    pytest.mark.filterwarnings("ignore::ResourceWarning"),
+]
+
+
+@pytest.mark.usefixtures("spark")
+def test_it_validates_what_it_aggregated_and_writes_the_page(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    recording = own()
+    sources = {node: recording.directory(node) for node in ("a1", "b1")}
+    deployment = Deployment(tmp_path, sources, spaces={"include": ["accounts"]})
+    page = tmp_path / "report.html"
+    options = argparse.Namespace(config=str(tmp_path / "demo.yaml"), page=str(page))
+    assert demo(deployment.config(), options) == 0
+    told = capsys.readouterr().out
+    assert "expectations hold" in told
+    assert "aggregated in" in told
+    assert deployment.rows("accounts") != []
+    assert "accounts" in page.read_text()
