@@ -24,6 +24,7 @@ from tests.jobs.written import Node, replicasets_of
 # Great Expectations calls what its own dependencies have deprecated.
 pytestmark = [
     pytest.mark.spark,
+    pytest.mark.soak,
     pytest.mark.filterwarnings("ignore::DeprecationWarning"),
     pytest.mark.filterwarnings("ignore::ResourceWarning"),
 ]
