@@ -44,6 +44,11 @@ class Retention(Part):
     batches: int = Field(default=100, ge=2)
     retired: tuple[Uuid, ...] = ()
 
+    @property
+    def asks_sources(self) -> bool:
+        """Whether what goes depends on what the sources can still bring."""
+        return self.tombstones is not None or self.changelog is not None
+
     @model_validator(mode="after")
     def _ordered(self) -> Retention:
         for name in WITHIN_EPOCHS:

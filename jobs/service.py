@@ -27,7 +27,7 @@ from pipeline.commit.delta import append_rows
 from pipeline.commit.epoch import commit_epoch
 from pipeline.rebuild import rebuild_of, write_rebuild
 from pipeline.retention.cleaning import Cleaning, clean, clean_epochs, cleaning_of
-from pipeline.retention.sources import source_facts
+from pipeline.retention.sources import SourceFacts, source_facts
 from schemas.errors import AggregatorError, UnsupportedError
 from tables import epochs, maintenance, requests
 from tables.cut import EPOCHS, NEVER_ROLLED_BACK
@@ -189,7 +189,9 @@ class Service:
         asked, writer = request.arguments, self._writer
         # A request of an earlier release says nothing of it: nothing goes then.
         retention = Retention.model_validate(asked.get("retention") or {})
-        sources = source_facts(writer.follower, writer.state, asked.get("sources") or ())
+        sources = SourceFacts()
+        if retention.asks_sources:
+            sources = source_facts(writer.follower, writer.state, asked.get("sources") or ())
         tables = self._warehouse.open_tables
         return cleaning_of(tables, writer.state, writer.config, retention, sources, days)
 

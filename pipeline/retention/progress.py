@@ -36,7 +36,8 @@ class Progress:
     epochs : sequence of dict
         Rows of `_epochs`, in order: `epoch`, `committed_at`, `query_id`, `has_offset`.
     times : mapping of int to datetime
-        By replicaset id: up to which time its log was read. None is there of a log of which no row was read.
+        By replicaset id: up to which time its log was read. None is there of a log of which no row was read, nor where
+        tombstones are kept for ever.
     diverged : frozenset of int
         Replicasets with a divergence that nobody has healed.
     counted : frozenset of int
@@ -91,7 +92,8 @@ def progress_of(
     diverged = {r["replicaset_id"] for r in gaps if r["kind"] == DIVERGENCE and r["state"] == OPEN}
     ended = set(retention.retired) - sources.replicasets
     counted = frozenset(one.id for uuid, one in state.replicasets.items() if uuid not in ended)
-    times = _earlier(_read_times(tables, counted), _waiting_times(tables))
+    is_asked = retention.tombstones is not None
+    times = _earlier(_read_times(tables, counted), _waiting_times(tables)) if is_asked else {}
     return Progress(now, epochs, times, frozenset(diverged), counted)
 
 

@@ -49,7 +49,7 @@ def validated(config: Config) -> int:
 
 @pytest.fixture(scope="module")
 def deployment(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Deployment:
-    """Return tables of which two batches are 40 days old, and one is of today."""
+    """Return tables of which two batches are 40 days old, and one of today."""
     folder: Path = tmp_path_factory.mktemp("retained")
     node = Node(folder, "a1").define(S, "users")
     made = Deployment(folder, {"a1": node.path}, replicasets_of("a1"), retention=RETENTION)
