@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from deltalake import DeltaTable
 from pyspark.sql import SparkSession
 
 from config.deployment import Config
@@ -104,16 +105,24 @@ def test_maintenance_removes_what_is_over_and_all_goes_on(
 def test_epochs_that_are_kept_are_readable(spark: SparkSession, deployment: Deployment) -> None:
     config = deployment.config()
     _, first = kept(deployment.opened(spark).place)
-    found = sorted(row["epoch"] for row in deployment.rows("_epochs"))
-    assert first == found[0]
-    # Delta refuses a version by the age of its commit: the first one was the newest until today, but is 40 days old.
-    for epoch in found[1:]:
-        for statement in statements(config, [epoch]):
-            spark.sql(statement)
-        cut = f"{deployment.database}_epoch_{epoch}"
-        names = [row.name for row in spark.sql(f"SELECT name FROM {cut}.users ORDER BY id").collect()]
-        assert names == ["third", "fourth", "third"]
-        assert spark.sql(f"SELECT * FROM {cut}._changelog").count()
+    epochs = {row["epoch"]: dict(row["versions"]) for row in deployment.rows("_epochs")}
+    assert first == min(epochs)
+    root = deployment.folder / "warehouse" / f"{deployment.database}.db"
+    read = {
+        epoch: [
+            DeltaTable(str(root / table), version=versions[table]).to_pyarrow_table(columns=[column]).num_rows
+            for table, column in (("users", "_key"), ("_changelog", "lsn"))
+        ]
+        for epoch, versions in epochs.items()
+    }
+    newest = max(epochs)
+    assert [rows for rows, _ in (read[first], read[newest])] == [2, 3]
+    assert read[newest - 1][1] == read[newest][1] + 5, "the epoch before the cleaning has what went"
+    for statement in statements(config, []):
+        spark.sql(statement)
+    cut = f"{deployment.database}_epoch_{newest}"
+    names = [row.name for row in spark.sql(f"SELECT name FROM {cut}.users ORDER BY id").collect()]
+    assert names == ["third", "fourth", "third"]
     with pytest.raises(ConfigurationError, match="there is no epoch 0"):
         list(statements(config, [0]))
 
