@@ -21,6 +21,7 @@ from config.live import Live
 from config.metrics import Metrics
 from config.policies import Policies, Policy, uuid_or_none
 from config.relay import Relay
+from config.retention import Retention
 from config.spaces import Spaces
 from config.subscribe import Subscribe
 from config.validation import Validation
@@ -133,6 +134,8 @@ class Config(Part):
     reader : str or None
         Under which name the job acknowledges to spools what it has passed (`pipeline.acknowledge`); None makes one
         of the database and the warehouse.
+    retention : Retention
+        How long the aggregator's own tables keep what is over (`jobs.maintain`).
     metrics : Metrics or None
         What the stream tells of itself; None: only its progress.
     validation : Validation
@@ -163,6 +166,7 @@ class Config(Part):
     local_bytes: ByteCount = 256 * 1024 * 1024
     max_block_bytes: ByteCount = BLOCK_LIMIT
     reader: Label | None = None
+    retention: Retention = Retention()
     metrics: Metrics | None = None
     validation: Validation = Validation()
     subscribe: Subscribe | None = None

@@ -16,6 +16,7 @@ from pydantic_core import PydanticCustomError
 
 _URI = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*:/")
 _INTERVAL = re.compile(r"[1-9]\d* (?:millisecond|second|minute|hour|day)s?")
+_DAYS = re.compile(r"([1-9]\d*) days?")
 _BYTES = re.compile(r"([1-9]\d*) ?(|[KMGT]i?B|B)")
 _POWERS = {unit: power for power, unit in enumerate("KMGT", start=1)}
 _DECIMAL = re.compile(r"decimal\(38, ?(\d|[12]\d|3[0-8])\)")
@@ -87,6 +88,15 @@ def _byte_count(value: Any) -> int:
     return int(match[1]) * int(base ** _POWERS.get(unit[:1], 0))
 
 
+def _days(value: Any) -> int:
+    if isinstance(value, int) and not isinstance(value, bool) and value > 0:
+        return value
+    match = _DAYS.fullmatch(value) if isinstance(value, str) else None
+    if match is None:
+        raise mistake(f"{value!r} is not a number of days; allowed: such as 90 days")
+    return int(match[1])
+
+
 def _decimal(value: str) -> str:
     if value != "string" and not _DECIMAL.fullmatch(value):
         raise mistake(f"{value!r} is refused; allowed: string, decimal(38,s) with s from 0 to 38")
@@ -110,6 +120,9 @@ Interval = Annotated[str, AfterValidator(_interval)]
 
 ByteCount = Annotated[int, BeforeValidator(_byte_count)]
 """A size, in bytes."""
+
+Days = Annotated[int, BeforeValidator(_days)]
+"""A time in whole days."""
 
 Decimal = Annotated[str, AfterValidator(_decimal)]
 """`string`, or a Spark decimal type of 38 digits."""

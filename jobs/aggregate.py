@@ -42,6 +42,10 @@ from udfs.before_replace.custom import load_function
 log = logging.getLogger(__name__)
 
 
+BATCHES_KEPT = "spark.sql.streaming.minBatchesToRetain"
+"""How many batches Spark keeps in a checkpoint; it removes older ones as it goes."""
+
+
 def check_functions(config: Config) -> None:
     """Refuse custom functions that cannot be imported here, before anything starts.
 
@@ -97,6 +101,7 @@ def start_stream(
 
     """
     options = stream_options(config, writer.state, spark.sparkContext.defaultParallelism)
+    spark.conf.set(BATCHES_KEPT, str(config.retention.batches))
     rows = spark.readStream.format("xlog").options(**options).load()
     stream = rows.writeStream.queryName("aggregate").option("checkpointLocation", config.checkpoint)
     stream = stream.foreachBatch(batches)

@@ -11,7 +11,8 @@ tuple is computed by the rules of its row's server (`_changelog.server_version`,
 earlier release wrote, which do not say it, that is the server that wrote the newest log among them; where that file is
 not there any more, a new server, and a warning says so. It reads the changelog of the space at the newest
 epoch's cut, and its view lives in the session: nothing is stored. A space that was followed from a snapshot
-begins with what the snapshot held, whose time is not known.
+begins with what the snapshot held, whose time is not known. Where maintenance has removed rows, the history of a key
+begins with the first whole tuple, or DELETE, that is kept.
 Not here: the fold (`udfs.history`).
 """
 
@@ -20,7 +21,7 @@ from __future__ import annotations
 import argparse
 import logging
 import sys
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -47,6 +48,7 @@ from schemas.iproto import SYSTEM_ID_MAX, SystemSpace
 from sources.xlog.follow import Follower
 from sources.xlog.options import parse_options
 from tables import epochs
+from tables.gone import cleaned_replicasets
 from tables.warehouse import Warehouse
 from udfs.history import RESULT_SPARK, ROW_COLUMNS, history_arrow
 from udfs.key_order import directions_of
@@ -170,6 +172,7 @@ def history(warehouse: Warehouse, config: Config, table: str) -> DataFrame:
 
     """
     log = whole_log(warehouse)
+    cleaned = cleaned_replicasets(warehouse.place)
     found = definitions_of(log, config)
     lineages = _lineages_of(found.history, table)
     kept = [n for n, version in enumerate(found.history.versions) if _has_version(found.history, lineages, n)]
@@ -184,7 +187,10 @@ def history(warehouse: Warehouse, config: Config, table: str) -> DataFrame:
     ]
     versions = versions * len(servers)
     ends = _ends(found, lineages)
-    made = _folded(_with_ranges(_with_ends(_keyed(rows, versions), ends), rows, versions), formats)
+    made = _folded(
+        _with_ranges(_with_ends(_from_known_tuples(_keyed(rows, versions), cleaned), ends), rows, versions),
+        formats,
+    )
     return _shown(made, versions, config)
 
 
@@ -319,6 +325,24 @@ def _keyed(rows: DataFrame, versions: Sequence[SchemaVersion]) -> DataFrame:
     key = key_columns([one.space for one in versions])(data, F.col("layout"), from_tuple)
     keyed = rows.withColumn("_key", key.getField("key")).withColumn("timestamp", timed)
     return keyed.where("_key IS NOT NULL").select(*KEYS, *ORDER, "epoch", *ROW_COLUMNS)
+
+
+def _from_known_tuples(rows: DataFrame, cleaned: Collection[int]) -> DataFrame:
+    """Return the rows without those of which the tuple before is not kept.
+
+    Parameters
+    ----------
+    rows : DataFrame
+    cleaned : collection of int
+        Replicasets of which rows were removed.
+
+    """
+    if not cleaned:
+        return rows
+    knows = F.when(~F.col("type").isin("UPDATE", "UPSERT"), F.struct(*ORDER))
+    first = F.min(knows).over(Window.partitionBy(*KEYS))
+    marked = rows.withColumn("_known", F.coalesce(F.struct(*ORDER) >= first, F.lit(False)))
+    return marked.where(F.col("_known") | ~F.col("replicaset_id").isin(sorted(cleaned))).drop("_known")
 
 
 def _with_ends(rows: DataFrame, ends: Sequence[tuple[int, SpaceChange]]) -> DataFrame:

@@ -1,10 +1,11 @@
-"""Maintain the tables: join small files, and remove those that no kept version needs.
+"""Maintain the tables: join small files, and remove what is over by age.
 
-    spark-submit jobs/maintain.py --config FILE [--keep-days DAYS]
+    spark-submit jobs/maintain.py --config FILE [--keep-days DAYS] [--dry-run]
 
 The work is asked of whoever holds the writer's lock, as a backfill is: it must not replace files that a batch rewrites.
-Versions that are younger than `--keep-days` stay readable, those of the newest epoch in any case.
-Not here: what it does to a table (`jobs.service`).
+Versions that are younger than `--keep-days` stay readable, those of the newest epoch in any case. Rows of
+the aggregator's own tables go by the configuration's `retention`; `--dry-run` says which, and writes nothing.
+Not here: what it does to a table (`jobs.service`), which rows go (`pipeline.retention`).
 """
 
 from __future__ import annotations
@@ -16,8 +17,14 @@ from config.deployment import Config
 from jobs.backfill import carried_out
 from jobs.cli import parser, run
 from jobs.session import spark_session
+from pipeline.commit.load import load_state
+from pipeline.retention.cleaning import cleaning_of
+from pipeline.retention.sources import source_facts
+from pipeline.source_options import stream_options
 from schemas.errors import ConfigurationError, WarehouseError
 from sources.xlog.datasource import register
+from sources.xlog.follow import Follower
+from sources.xlog.options import parse_options
 from tables import requests
 from tables.requests import DONE
 from tables.warehouse import Warehouse
@@ -38,10 +45,29 @@ def maintain(config: Config, options: argparse.Namespace) -> int:
     warehouse = Warehouse(spark, config.warehouse, config.database)
     if not warehouse.exists("_epochs"):
         raise WarehouseError("there are no tables yet", warehouse=warehouse.root)
-    asked = requests.ask(warehouse, "maintenance", {"keep_days": options.keep_days})
+    if options.dry_run:
+        show(warehouse, config, options.keep_days)
+        return 0
+    wanted = {
+        "keep_days": options.keep_days,
+        "retention": config.retention.model_dump(mode="json"),
+        "sources": [source.name for source in config.sources],
+    }
+    asked = requests.ask(warehouse, "maintenance", wanted)
     request = carried_out(spark, config, warehouse, asked)
     print(f"maintenance: {request.message}")
     return 0 if request.state == DONE else 1
+
+
+def show(warehouse: Warehouse, config: Config, keep_days: int) -> None:
+    """Print what would go, and what would stay although its time is over."""
+    state = load_state(warehouse)
+    sources = source_facts(Follower(parse_options(stream_options(config, state, 1))), state)
+    cleaning = cleaning_of(warehouse.open_tables, state, config, config.retention, sources, keep_days)
+    for count in cleaning.counts() or ["nothing"]:
+        print(f"{count} would be removed")
+    for reason in cleaning.held:
+        print(reason)
 
 
 def main() -> int:
@@ -50,6 +76,7 @@ def main() -> int:
     arguments.add_argument(
         "--keep-days", type=int, default=KEEP_DAYS, metavar="DAYS", help=f"default: {KEEP_DAYS}"
     )
+    arguments.add_argument("--dry-run", action="store_true", help="show what would go, and write nothing")
     return run(maintain, arguments)
 
 

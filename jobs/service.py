@@ -17,6 +17,7 @@ from pyspark.sql import SparkSession
 
 from config.deployment import Config
 from config.policies import Policy
+from config.retention import Retention
 from jobs.heal import heal
 from jobs.refill import Span, Watch, refill
 from jobs.retake import left_out, missing_names, retake
@@ -25,9 +26,11 @@ from pipeline.commit.compact import compact
 from pipeline.commit.delta import append_rows
 from pipeline.commit.epoch import commit_epoch
 from pipeline.rebuild import rebuild_of, write_rebuild
+from pipeline.retention.cleaning import Cleaning, clean, clean_epochs, cleaning_of
+from pipeline.retention.sources import SourceFacts, source_facts
 from schemas.errors import AggregatorError, UnsupportedError
 from tables import epochs, maintenance, requests
-from tables.cut import NEVER_ROLLED_BACK
+from tables.cut import EPOCHS, NEVER_ROLLED_BACK
 from tables.requests import Request
 from tables.warehouse import Warehouse
 
@@ -164,15 +167,33 @@ class Service:
         longer = {table for table in found if maintenance.keep(self._warehouse, table, days)}
         tables = self._warehouse.open_tables
         joined = {table: compact(tables, table) for table in found}
-        changed = [table for table, files in joined.items() if files or table in longer]
-        if changed:
-            versions = {table: tables.version(table) for table in changed}
+        cleaning = self._cleaning(request, days)
+        versions = clean(tables, cleaning, state.epoch + 1)
+        versions |= {t: tables.version(t) for t, files in joined.items() if files or t in longer}
+        if versions:
             name = (f"maintenance {request.id}", 0)
             self._writer.state = commit_epoch(tables, state, versions, name)
+        if cleaning.epochs.files:
+            maintenance.keep(self._warehouse, EPOCHS, days)
+            tables.forget(EPOCHS)
+            clean_epochs(tables, cleaning)
+            found.append(EPOCHS)
         for table in found:
             maintenance.vacuum(self._warehouse, table, 24.0 * days)
         some = sum(1 for files in joined.values() if files)
-        return f"{sum(joined.values())} files of {some} tables were joined"
+        told = [f"{sum(joined.values())} files of {some} tables were joined"]
+        told += [f"{count} were removed" for count in cleaning.counts()]
+        return "; ".join([*told, *cleaning.held])
+
+    def _cleaning(self, request: Request, days: int) -> Cleaning:
+        asked, writer = request.arguments, self._writer
+        # A request of an earlier release says nothing of it: nothing goes then.
+        retention = Retention.model_validate(asked.get("retention") or {})
+        sources = SourceFacts()
+        if retention.asks_sources:
+            sources = source_facts(writer.follower, writer.state, asked.get("sources") or ())
+        tables = self._warehouse.open_tables
+        return cleaning_of(tables, writer.state, writer.config, retention, sources, days)
 
 
 def _moment(text: str | None) -> datetime | None:

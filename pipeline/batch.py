@@ -167,6 +167,11 @@ class BatchWriter:
         self.state = commit_batch(self.tables, work, prepared, written, name, self._reached, closed)
         return plan.rows, len(written.tables)
 
+    @property
+    def config(self) -> Config:
+        """The configuration by which batches are done now."""
+        return self._config
+
     def use_policy(self, space: str, policy: Policy) -> None:
         """Resolve a space by another policy from now on; its table has been rebuilt by it."""
         spaces = {**self._config.policies.spaces, space: policy}

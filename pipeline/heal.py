@@ -29,6 +29,7 @@ from pipeline.plan.held_rows import has_held
 from pipeline.plan.segment import LogSegment
 from pipeline.plan.summary import CONTROL_SPACES, Summary
 from pipeline.plan.tables import CHANGES
+from pipeline.retention.changelog import check_kept
 from pipeline.state import Replicaset
 from schemas.errors import UnsupportedError
 from schemas.iproto import SystemSpace
@@ -135,6 +136,7 @@ def healing_of(
             **where,
             advice="let the stream come to it, then ask again",
         )
+    check_kept(tables, one, covered, source)
     rows = _later_rows(tables, one, covered)
     if _has_control(rows, spaces):
         raise UnsupportedError(

@@ -231,6 +231,18 @@ REQUESTS = _schema(
 )
 """`_requests`: work asked of the writer; the latest `changed_at` of one `request` holds."""
 
+RETENTION = _schema(
+    epoch=_LONG,
+    cleaned_at=_TIME,
+    table=_STRING,
+    replicaset_id=_INT,
+    global_id=_LONG,
+    lsn=_LONG,
+    rows=_LONG,
+)
+"""`_retention`: what maintenance has removed from a table because its time was over. Of `_changelog` a row for each
+instance: its rows up to `lsn` are gone, but for those of definitions and of spaces that could still need them."""
+
 VALIDATIONS = _schema(
     run=_STRING,
     validated_at=_TIME,
@@ -261,6 +273,7 @@ SYSTEM_TABLES: dict[str, StructType] = {
     "_gaps": GAPS,
     "_epochs": EPOCHS,
     "_requests": REQUESTS,
+    "_retention": RETENTION,
 }
 """Every warehouse has these, from its first start on."""
 

@@ -95,6 +95,16 @@ class OpenTables:
             actions = actions.filter(pc.invert(pc.fill_null(beyond, False)))
         return _files(actions)
 
+    def bounds(self, table: str, column: str) -> list[tuple[TableFile, int | None, int | None]]:
+        """Return the files of a table with the least and the greatest value of a column; None where nobody knows."""
+        actions = pa.table(self.open(table).get_add_actions(flatten=True))
+        unknown = [None] * actions.num_rows
+        low, high = (
+            actions[name].to_pylist() if name in actions.column_names else unknown
+            for name in (f"min.{column}", f"max.{column}")
+        )
+        return list(zip(_files(actions), low, high, strict=True))
+
     def size(self, table: str) -> int:
         """Return how many bytes the files of a table have."""
         return size_of(self.open(table))

@@ -3,7 +3,8 @@
 One pass over the table counts per replicaset and replica id; what is expected is expected of these few rows. Only where
 something does not hold the table is asked again, for the lsns. Missing lsns that `_gaps` names are no fault. What a
 replica id means in the log of another source of its replicaset is taken from the applier map. Rows of local spaces are
-only counted once: where another member takes over, those of the first one end.
+only counted once: where another member takes over, those of the first one end. Rows up to an lsn that maintenance has
+removed are not looked at (`_retention`).
 """
 
 from __future__ import annotations
@@ -20,6 +21,8 @@ from jobs.validation.check import EXAMPLES, Check, Cut, Facts, few
 from pipeline.state import State
 from schemas.iproto import GROUP_LOCAL
 from tables.gaps import FILLED, MISSING
+from tables.gone import TABLE as RETENTION
+from tables.gone import last_gone
 
 TABLE = "_changelog"
 
@@ -36,10 +39,23 @@ _SCHEMA = StructType(
 )
 
 
-def logged(rows: DataFrame, state: State) -> DataFrame:
-    """Return the rows of logs with the origin that they are counted under."""
+def logged(rows: DataFrame, state: State, gone: Mapping[tuple[int, int], int]) -> DataFrame:
+    """Return the rows of logs with the origin that they are counted under.
+
+    Parameters
+    ----------
+    rows : DataFrame
+        Of `_changelog`.
+    state : State
+    gone : mapping of (int, int) to int
+        By replicaset id and global id: up to which lsn rows were removed. Those that stayed are left out.
+
+    """
     is_local = F.coalesce(F.col("group_id") == GROUP_LOCAL, F.lit(False))
     found = rows.where("file LIKE '%.xlog' AND lsn IS NOT NULL")
+    for (replicaset, global_id), lsn in gone.items():
+        own = (F.col("replicaset_id") == replicaset) & (F.col("global_id") == global_id) & ~is_local
+        found = found.where(~F.coalesce(own & (F.col("lsn") <= lsn), F.lit(False)))
     return found.select(
         "replicaset_id",
         F.when(is_local, F.lit(0)).otherwise(F.coalesce(_meant(state), F.lit(0))).alias("local_id"),
@@ -127,7 +143,8 @@ def completed(
 
 def origins_check(cut: Cut, state: State, facts: Facts) -> Check:
     """Return what is expected of `_changelog`; reads it."""
-    rows = logged(cut(TABLE), state)
+    gone = last_gone(row.asDict() for row in cut(RETENTION).collect()) if RETENTION in state.versions else {}
+    rows = logged(cut(TABLE), state, gone)
     late = F.lit(False) if facts.latest is None else F.col("timestamp") > F.lit(facts.latest)
     counts = rows.groupBy(*ORIGIN).agg(
         F.count("*").alias("rows"),

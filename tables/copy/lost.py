@@ -60,7 +60,8 @@ def lost_after(place: Place, epoch: int) -> Lost:
     times = [row["committed_at"] for row in given_up if row["committed_at"] is not None]
     return Lost(
         epoch,
-        len(given_up),
+        # Maintenance may have removed rows of old epochs: they are lost all the same.
+        int(given_up[-1]["epoch"]) - epoch if given_up else 0,
         sum(row["rows"] or 0 for row in given_up),
         min(times, default=None),
         max(times, default=None),

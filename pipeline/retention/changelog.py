@@ -1,0 +1,156 @@
+"""Rows of `_changelog` whose time is over, without those that could still be applied.
+
+A row stays as long as it may be applied once more, or is the only copy:
+
+- rows of the aggregator itself, and those that define spaces and members: a history is told by them;
+- rows of spaces that are refused, held, or wait for their definition;
+- rows behind the newest snapshot that the tables have come to: healing, and reading a space again, apply them;
+- rows of a replicaset with a divergence that nobody has healed.
+
+Of each instance all other rows up to an lsn go, and `_retention` says up to which one. So what would apply them again
+from an older snapshot can refuse that by name (`check_kept`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+from numpy.typing import NDArray
+
+from pipeline.plan.summary import CONTROL_SPACES
+from pipeline.retention.progress import Progress
+from pipeline.retention.removal import Removal, columns_of, mask_of
+from pipeline.retention.sources import SourceFacts
+from pipeline.state import Replicaset, State
+from schemas.errors import UnsupportedError
+from schemas.iproto import GROUP_LOCAL
+from tables.commits import OpenTables
+from tables.gone import CHANGELOG, gone_lsns
+
+_COLUMNS = ("epoch", "replicaset_id", "space_id", "group_id", "global_id", "lsn", "file")
+
+
+def changelog_removal(
+    tables: OpenTables, state: State, sources: SourceFacts, progress: Progress, days: int
+) -> tuple[Removal, list[str]]:
+    """Return which rows go, and what stays although its time is over.
+
+    Parameters
+    ----------
+    tables : OpenTables
+    state : State
+    sources : SourceFacts
+    progress : Progress
+    days : int
+        For so many days rows stay after the batch that read them.
+
+    """
+    until = progress.old_epoch(days)
+    if until is None:
+        return Removal(CHANGELOG), []
+    if sources.unreadable:
+        names = ", ".join(sorted(sources.unreadable))
+        return Removal(CHANGELOG), [f"_changelog stays: {names} cannot be read"]
+    own = {one.id: one for one in state.replicasets.values() if one.id not in progress.diverged}
+    snapshots = {one.id: sources.snapshots.get(one.uuid) for one in own.values()}
+    files = []
+    parts: list[pa.Table] = []
+    for file in tables.files_between(CHANGELOG, "epoch", 0, until):
+        rows = columns_of(tables, CHANGELOG, file, _COLUMNS)
+        gone = mask_of(pc.and_(pc.less_equal(rows["epoch"], until), _may_go(rows, own, snapshots)))
+        if gone.true_count:
+            files.append((file, gone))
+            parts.append(_origins(rows.filter(gone)))
+    held = [f"_changelog of replicaset {n} stays: a divergence is open" for n in sorted(progress.diverged)]
+    return Removal(CHANGELOG, files, _together(parts)), held
+
+
+def _may_go(
+    rows: pa.Table, own: Mapping[int, Replicaset], snapshots: Mapping[int, Mapping[int, int] | None]
+) -> pa.ChunkedArray:
+    """Return which rows nothing could apply once more."""
+    control = pa.array([int(space) for space in CONTROL_SPACES], pa.int32())
+    found = pc.and_(
+        pc.is_in(rows["replicaset_id"], pa.array(sorted(own), pa.int32())),
+        pc.invert(pc.is_in(rows["space_id"], control)),
+    )
+    for number, one in own.items():
+        is_own = pc.equal(rows["replicaset_id"], number)
+        spaces = pa.array(sorted(one.refused.keys() | one.unknown), pa.int32())
+        found = pc.and_(found, pc.invert(pc.and_(is_own, pc.is_in(rows["space_id"], spaces))))
+        snapshot = snapshots[number]
+        if snapshot is not None:
+            behind = pa.array(_is_behind(rows, one, snapshot))
+            found = pc.and_(found, pc.invert(pc.and_(is_own, behind)))
+    return found
+
+
+def _is_behind(rows: pa.Table, one: Replicaset, vclock: Mapping[int, int]) -> NDArray[np.bool_]:
+    """Return which rows a snapshot does not cover; an id continues the lsns of whoever had it before."""
+    ids = pc.fill_null(rows["global_id"], -1).to_numpy()
+    lsns = pc.fill_null(rows["lsn"], 0).to_numpy()
+    is_log = pc.ends_with(rows["file"], ".xlog").to_numpy()
+    found = np.zeros(rows.num_rows, np.bool_)
+    for global_id, lsn in _covered(one, vclock).items():
+        found |= (ids == global_id) & (lsns > lsn)
+    found &= is_log
+    return found
+
+
+def _covered(one: Replicaset, vclock: Mapping[int, int]) -> dict[int, int]:
+    return {entry.global_id: vclock.get(entry.local_id, 0) for entry in one.maps}
+
+
+def _origins(rows: pa.Table) -> pa.Table:
+    """Return by replicaset and instance the last lsn of rows of its log, and how many rows there are."""
+    is_shared = pc.fill_null(pc.not_equal(rows["group_id"], GROUP_LOCAL), True)
+    counted = pc.and_(pc.ends_with(rows["file"], ".xlog"), is_shared)
+    lsns = pc.if_else(counted, rows["lsn"], pa.scalar(None, pa.int64()))
+    found = rows.select(["replicaset_id", "global_id"]).append_column("lsn", lsns)
+    found = found.append_column("rows", pa.array(np.ones(rows.num_rows, np.int64)))
+    return _summed(found)
+
+
+def _summed(rows: pa.Table) -> pa.Table:
+    whole = rows.group_by(["replicaset_id", "global_id"]).aggregate([("lsn", "max"), ("rows", "sum")])
+    return whole.select(["replicaset_id", "global_id", "lsn_max", "rows_sum"]).rename_columns(
+        ["replicaset_id", "global_id", "lsn", "rows"]
+    )
+
+
+def _together(parts: Sequence[pa.Table]) -> list[dict[str, Any]]:
+    found: list[dict[str, Any]] = _summed(pa.concat_tables(parts)).to_pylist() if parts else []
+    return found
+
+
+def check_kept(tables: OpenTables, one: Replicaset, covered: Mapping[int, int], source: str) -> None:
+    """Refuse to apply rows behind a snapshot of which some are gone.
+
+    Parameters
+    ----------
+    tables : OpenTables
+    one : Replicaset
+    covered : mapping of int to int
+        The snapshot's vclock, in the replicaset's ids.
+    source : str
+        Whose snapshot it is.
+
+    Raises
+    ------
+    UnsupportedError
+
+    """
+    known = _covered(one, covered)
+    for (number, global_id), lsn in gone_lsns(tables.place).items():
+        if number == one.id and lsn > known.get(global_id, 0):
+            raise UnsupportedError(
+                f"rows since the snapshot are not in _changelog any more: it is kept from lsn {lsn + 1} of "
+                f"instance {global_id} on",
+                source=source,
+                replicaset=one.uuid,
+                advice="take a new one: box.snapshot(); or keep rows longer: retention.changelog",
+            )

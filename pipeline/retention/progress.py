@@ -1,0 +1,156 @@
+"""Up to which time each replicaset was read, and which epochs are old: what ages are counted by.
+
+The time of a replicaset is that of the last row which was read of its log, or of its first row that waits. A quiet
+replicaset's time stands still, since nothing tells that its log has no older row that was not read yet.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from config.retention import Retention
+from pipeline.retention.removal import columns_of
+from pipeline.retention.sources import SourceFacts
+from pipeline.state import State
+from tables.commits import OpenTables, TableFile
+from tables.cut import EPOCHS
+from tables.gaps import DIVERGENCE, KEY, OPEN
+from tables.read import newest_of_each, rows_of
+
+_PLACE = ("epoch", "segment", "position", "row")
+
+
+@dataclass(frozen=True)
+class Progress:
+    """How far the tables are.
+
+    Parameters
+    ----------
+    now : datetime
+    epochs : sequence of dict
+        Rows of `_epochs`, in order: `epoch`, `committed_at`, `query_id`, `has_offset`.
+    times : mapping of int to datetime
+        By replicaset id: up to which time its log was read. None is there of a log of which no row was read, nor where
+        tombstones are kept for ever.
+    diverged : frozenset of int
+        Replicasets with a divergence that nobody has healed.
+    counted : frozenset of int
+        Replicasets that can still bring rows.
+
+    """
+
+    now: datetime
+    epochs: Sequence[Mapping[str, Any]]
+    times: Mapping[int, datetime]
+    diverged: frozenset[int]
+    counted: frozenset[int]
+
+    def old_epoch(self, days: int) -> int | None:
+        """Return the newest epoch that is at least so many days old; None where there is none."""
+        until = self.now - timedelta(days=days)
+        return max((row["epoch"] for row in self.epochs if row["committed_at"] <= until), default=None)
+
+    def read_until(self) -> datetime | None:
+        """Return the time up to which every replicaset was read; None where one has no time."""
+        if not self.counted or not self.counted <= self.times.keys():
+            return None
+        return min(self.now, *(self.times[number] for number in self.counted))
+
+
+def progress_of(
+    tables: OpenTables, state: State, retention: Retention, sources: SourceFacts, now: datetime
+) -> Progress:
+    """Read how far the tables are.
+
+    Parameters
+    ----------
+    tables : OpenTables
+    state : State
+    retention : Retention
+        Names the replicasets whose logs have ended; one that a configured source belongs to counts all the same.
+    sources : SourceFacts
+    now : datetime
+
+    """
+    rows = rows_of(tables.open(EPOCHS), ["epoch", "committed_at", "query_id", "end_offset"])
+    epochs = [
+        {
+            "epoch": int(row["epoch"]),
+            "committed_at": row["committed_at"].astimezone(UTC),
+            "query_id": row["query_id"],
+            "has_offset": row["end_offset"] is not None,
+        }
+        for row in sorted(rows, key=lambda row: int(row["epoch"]))
+    ]
+    gaps = newest_of_each(tables.open("_gaps"), KEY)
+    diverged = {r["replicaset_id"] for r in gaps if r["kind"] == DIVERGENCE and r["state"] == OPEN}
+    ended = set(retention.retired) - sources.replicasets
+    counted = frozenset(one.id for uuid, one in state.replicasets.items() if uuid not in ended)
+    is_asked = retention.tombstones is not None
+    times = _earlier(_read_times(tables, counted), _waiting_times(tables)) if is_asked else {}
+    return Progress(now, epochs, times, frozenset(diverged), counted)
+
+
+def _read_times(tables: OpenTables, wanted: Iterable[int]) -> dict[int, datetime]:
+    """Return the time of the last row that was read of each replicaset's log.
+
+    Files are read from the newest epochs back, until each replicaset's last row is found.
+    """
+    files = tables.bounds("_changelog", "epoch")
+    files.sort(key=_last_epoch, reverse=True)
+    left = set(wanted)
+    found: dict[int, tuple[tuple[int, ...], datetime]] = {}
+    for file, low, high in files:
+        # Nothing of this file or of those behind it is later than what was found.
+        last = _last_epoch((file, low, high))
+        left -= {number for number, (place, _) in found.items() if place[0] > last}
+        if not left:
+            break
+        for number, one in _last_rows(tables, file):
+            if number not in found or found[number][0] < one[0]:
+                found[number] = one
+    return {number: time for number, (_, time) in found.items()}
+
+
+def _last_epoch(one: tuple[TableFile, int | None, int | None]) -> int:
+    return 1 << 62 if one[2] is None else int(one[2])
+
+
+def _last_rows(tables: OpenTables, file: TableFile) -> Iterable[tuple[int, tuple[tuple[int, ...], datetime]]]:
+    """Return by replicaset the place and the time of the last row of a log in a file of `_changelog`."""
+    rows = columns_of(tables, "_changelog", file, ["replicaset_id", *_PLACE, "timestamp", "file"])
+    is_log = pc.and_(pc.ends_with(rows["file"], ".xlog"), pc.is_valid(rows["timestamp"]))
+    rows = rows.filter(is_log).combine_chunks()
+    keys = [("replicaset_id", "ascending"), *((name, "ascending") for name in _PLACE)]
+    order = pc.sort_indices(rows, sort_keys=keys)
+    places = pa.table({"replicaset_id": rows["replicaset_id"].take(order), "place": order})
+    lasts = places.group_by("replicaset_id", use_threads=False).aggregate([("place", "last")])
+    for row in rows.take(lasts["place_last"]).to_pylist():
+        place = tuple(int(row[name]) for name in _PLACE)
+        yield int(row["replicaset_id"]), (place, row["timestamp"].astimezone(UTC))
+
+
+def _waiting_times(tables: OpenTables) -> dict[int, datetime]:
+    """Return the time of the first row that waits, by replicaset."""
+    found: dict[int, datetime] = {}
+    for file in tables.files("_pending"):
+        rows = columns_of(tables, "_pending", file, ["replicaset_id", "timestamp"])
+        firsts = rows.group_by("replicaset_id").aggregate([("timestamp", "min")])
+        times = {
+            row["replicaset_id"]: row["timestamp_min"].astimezone(UTC)
+            for row in firsts.to_pylist()
+            if row["timestamp_min"] is not None
+        }
+        found = {**found, **times, **_earlier(found, times)}
+    return found
+
+
+def _earlier(one: Mapping[int, datetime], other: Mapping[int, datetime]) -> dict[int, datetime]:
+    """Return the times of one mapping, or those of the other where they are earlier."""
+    return {number: min(time, other.get(number, time)) for number, time in one.items()}

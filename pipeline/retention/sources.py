@@ -1,0 +1,86 @@
+"""What the configured sources can still bring: which were never read, and which snapshots tables can be healed by."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+
+import pyarrow as pa
+
+from pipeline.state import State
+from schemas.errors import AggregatorError
+from sources.xlog.directory import Directory
+from sources.xlog.follow import Follower
+from sources.xlog.identity import identity_of
+from sources.xlog.vclock import not_beyond, shared
+
+
+@dataclass(frozen=True)
+class SourceFacts:
+    """What is known of the configured sources.
+
+    Parameters
+    ----------
+    replicasets : frozenset of str
+        Uuids of the replicasets that they belong to.
+    unread : mapping of str to str
+        By the name of a source of whose replicaset no row was read: the reason.
+    unreadable : frozenset of str
+        Those among them whose files cannot be looked at.
+    snapshots : mapping of str to mapping of int to int
+        By the uuid of a replicaset: the vclock, in the replicaset's ids, of the newest complete snapshot that the
+        tables have come to.
+
+    """
+
+    replicasets: frozenset[str] = frozenset()
+    unread: Mapping[str, str] = field(default_factory=dict)
+    unreadable: frozenset[str] = frozenset()
+    snapshots: Mapping[str, Mapping[int, int]] = field(default_factory=dict)
+
+
+def source_facts(follower: Follower, state: State, names: Iterable[str] = ()) -> SourceFacts:
+    """Look at the sources.
+
+    Parameters
+    ----------
+    follower : Follower
+        Of the deployment's sources.
+    state : State
+    names : iterable of str, optional
+        Sources that a newer configuration names.
+
+    """
+    known = {source.name for source in follower.options.sources}
+    unread = dict.fromkeys(sorted(set(names) - known), "the running stream does not read it yet")
+    unreadable: set[str] = set()
+    replicasets: set[str] = set()
+    snapshots: dict[str, Mapping[int, int]] = {}
+    for name in sorted(known):
+        try:
+            uuid, vclock = _look(follower.directory(name), state)
+        except (AggregatorError, OSError, pa.ArrowException) as error:
+            unread[name] = f"it cannot be read: {error}"
+            unreadable.add(name)
+            continue
+        replicasets.add(uuid)
+        if uuid not in state.replicasets:
+            unread[name] = "no row of its replicaset was read yet"
+        if vclock is not None and sum(vclock.values()) >= sum(snapshots.get(uuid, {}).values()):
+            snapshots[uuid] = vclock
+    return SourceFacts(frozenset(replicasets), unread, frozenset(unreadable), snapshots)
+
+
+def _look(directory: Directory, state: State) -> tuple[str, dict[int, int] | None]:
+    """Return the replicaset of a source, and the vclock of its newest snapshot that the tables have come to."""
+    listing = directory.listing()
+    uuid = identity_of(directory, listing)
+    one = state.replicasets.get(uuid)
+    if one is None:
+        return uuid, None
+    ids = one.ids.get(directory.source.name, {})
+    for file in reversed(directory.complete(listing.snapshots)):
+        vclock = {ids.get(i, i): lsn for i, lsn in shared(file.vclock).items()}
+        if not_beyond(vclock, one.settled):
+            return uuid, vclock
+    return uuid, None

@@ -1,0 +1,97 @@
+"""The request for maintenance as the writer serves it between two batches: what it takes along, and what goes."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any, cast
+
+import pytest
+from deltalake import DeltaTable
+from pyspark.sql import SparkSession
+
+from jobs import service as service_module
+from jobs.service import Service
+from tables import maintenance, requests
+from tables.requests import DONE, FAILED, Request
+from tables.warehouse import Warehouse
+from tests.jobs.written import Node, replicasets_of
+from tests.pipeline.deployment import Deployment
+from tests.pipeline.retention.cleaned import DAY, S
+
+MONTH = {"tombstones": 30, "changelog": 30, "epochs": 30}
+
+
+@pytest.fixture
+def deployment(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Deployment:
+    """Return tables whose epochs are 40 days old, with a deletion that is older in the log."""
+    monkeypatch.setattr(maintenance, "vacuum", lambda *_: None)  # Spark's work
+    node = Node(tmp_path, "a1").define(S, "s").put(S, 1, "", 1, 1).delete(S, 1)
+    node.close()
+    made = Deployment(tmp_path, {"a1": node.path}, replicasets_of("a1"))
+    made.run()
+    node.put(S, 2, "", 1, 1, at=100 * DAY).close()
+    made.run()
+    place = made.folder / "warehouse" / "aggregator.db" / "_epochs"
+    DeltaTable(str(place)).update(updates={"committed_at": "committed_at - interval '40 days'"})
+    return made
+
+
+@contextmanager
+def serving(deployment: Deployment) -> Iterator[tuple[Warehouse, Service]]:
+    spark = SimpleNamespace(sparkContext=SimpleNamespace(defaultParallelism=1))
+    with deployment.writer() as (warehouse, writer):
+        yield warehouse, Service(cast(SparkSession, spark), warehouse, deployment.config(), writer)
+
+
+def asked(deployment: Deployment, **arguments: Any) -> Request:
+    with serving(deployment) as (warehouse, service):
+        request = requests.ask(warehouse, "maintenance", {"keep_days": 7, **arguments})
+        service.serve()
+        return requests.state_of(warehouse, request)
+
+
+def counts(deployment: Deployment) -> dict[str, int]:
+    return {name: len(deployment.rows(name)) for name in ("_changelog", "_versions", "_epochs")}
+
+
+def test_the_retention_of_the_request_is_what_counts(deployment: Deployment) -> None:
+    before = counts(deployment)
+    answer = asked(deployment, retention=MONTH, sources=["a1"])
+    assert answer.state == DONE
+    told = (
+        "3 rows of _changelog were removed; 1 rows of _versions were removed; 1 rows of _epochs were removed"
+    )
+    assert told in str(answer.message)
+    assert counts(deployment) == {"_changelog": before["_changelog"] - 3, "_versions": 0, "_epochs": 2}
+
+
+def test_a_request_of_an_earlier_release_removes_nothing(deployment: Deployment) -> None:
+    before = counts(deployment)
+    assert asked(deployment).state == DONE
+    assert {**counts(deployment), "_epochs": 0} == {**before, "_epochs": 0}
+
+
+def test_a_source_that_the_stream_does_not_know_yet_holds_deletions(deployment: Deployment) -> None:
+    answer = asked(deployment, retention=MONTH, sources=["a1", "b1"])
+    assert "source b1: the running stream does not read it yet" in str(answer.message)
+    assert counts(deployment)["_versions"] == 1
+
+
+def test_one_that_fails_leaves_everything_as_it_was(
+    deployment: Deployment, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    before = counts(deployment)
+
+    def fails(*_: object) -> None:
+        raise OSError("the disk is full")
+
+    monkeypatch.setattr(service_module, "commit_epoch", fails)
+    with pytest.raises(OSError, match="the disk is full"):
+        asked(deployment, retention=MONTH, sources=["a1"])
+    assert counts(deployment) == before
+    with deployment.writer() as (warehouse, writer):
+        assert [one.state for one in requests.load(warehouse)] == [FAILED]
+        assert writer.state.epoch == 1
