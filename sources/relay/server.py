@@ -108,8 +108,12 @@ class Relay:
         try:
             self.catalog.refresh()
             self.error = None
-        except (AggregatorError, OSError) as error:
-            found = error if isinstance(error, AggregatorError) else AggregatorError(str(error))
+        except Exception as error:  # what was read before is served all the same
+            found = (
+                error
+                if isinstance(error, AggregatorError)
+                else AggregatorError(f"{type(error).__name__}: {error}")
+            )
             if str(found) != str(self.error):
                 logger.error("%s: %s", self.options.name, found)
             self.error = found
@@ -151,11 +155,12 @@ class Relay:
             try:
                 sock, address = await loop.sock_accept(listener)
             except OSError as error:
-                if error.errno in _NO_DESCRIPTORS and not self._is_exhausted:
-                    logger.error("%s: no connection can be taken: %s", self.options.name, error)
-                self._is_exhausted = error.errno in _NO_DESCRIPTORS
-                await asyncio.sleep(ACCEPT_SECONDS)
-                continue
+                if error.errno in _NO_DESCRIPTORS:
+                    if not self._is_exhausted:
+                        logger.error("%s: no connection can be taken: %s", self.options.name, error)
+                    self._is_exhausted = True
+                    await asyncio.sleep(ACCEPT_SECONDS)
+                continue  # else it was closed before it was taken
             self._is_exhausted = False
             host = str(address[0]) if isinstance(address, tuple) else ""
             entry = self.admission.enter(host, lambda sock=sock: _cut(sock))  # type: ignore[misc]
@@ -168,7 +173,7 @@ class Relay:
         """Serve one connection to its end, whatever ends it."""
         try:
             reader, writer = await self._opened(sock, context)
-        except (OSError, TimeoutError) as error:
+        except Exception as error:  # a handshake that fails, in whatever way, is that connection's alone
             logger.info("no connection: %s", error)
             self.admission.leave(entry)
             sock.close()
