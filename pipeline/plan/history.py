@@ -179,13 +179,6 @@ class History:
     keys: Mapping[tuple[int, int], frozenset[KeyParts]] = field(default_factory=dict)
     tracked: frozenset[tuple[int, int]] = frozenset()
 
-    def last_versions(self) -> dict[int, int]:
-        """Return the last schema version under which each lineage is followed in the batch, by lineage."""
-        found = {}
-        for meanings in self.meanings.values():
-            found.update({one.lineage: one.version for one in meanings if one.lineage != NOTHING})
-        return found
-
 
 Router = Callable[[int, Space, Sequence[Space], bool], str | Refusal | None]
 """(replicaset id, definition, definitions before it, whether a snapshot defines it of which only memtx rows are read)

@@ -16,7 +16,7 @@ from config.policies import Policy
 from config.spaces import Spaces
 from pipeline.encode.masks import Mask, mask_of
 from pipeline.plan.held_rows import HELD
-from pipeline.plan.history import History, Lineage
+from pipeline.plan.history import NOTHING, History, Lineage
 from pipeline.plan.summary import Summary
 from pipeline.state import State, Writers
 from schemas.errors import UnsupportedError
@@ -223,12 +223,20 @@ def has_changes(lineage: Lineage, counts: Mapping[tuple[int, int], frozenset[str
     return lineage.changes_base or (lineage.replicaset_id, lineage.space_id) in counts
 
 
+def _last_versions(history: History) -> dict[int, int]:
+    """Return the last schema version under which each lineage is followed in the batch, by lineage."""
+    found = {}
+    for meanings in history.meanings.values():
+        found.update({one.lineage: one.version for one in meanings if one.lineage != NOTHING})
+    return found
+
+
 def active_lineages(history: History, counts: Mapping[tuple[int, int], frozenset[str]]) -> tuple[bool, ...]:
     """Return of each lineage whether the batch may change its versions.
 
     Rows of a space that is refused since an earlier batch go to no table.
     """
-    followed = history.last_versions()
+    followed = _last_versions(history)
     return tuple(
         one.changes_base or (number in followed and has_changes(one, counts))
         for number, one in enumerate(history.lineages)
@@ -264,7 +272,7 @@ def plan_tables(
         By replicaset id.
 
     """
-    counts, last = kinds_of(summaries), history.last_versions()
+    counts, last = kinds_of(summaries), _last_versions(history)
     is_active = active_lineages(history, counts)
     active = [lineage for lineage, one in zip(history.lineages, is_active, strict=True) if one]
     touched = {lineage.table for lineage in active}
