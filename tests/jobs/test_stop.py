@@ -15,7 +15,7 @@ from tests.sources.subscribe.following import await_until
 
 pytestmark = pytest.mark.spark
 
-ROWS = 200_000
+ROWS = 60_000
 STOPPED = 143
 
 

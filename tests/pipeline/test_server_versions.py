@@ -10,7 +10,7 @@ from __future__ import annotations
 import itertools
 import logging
 import random
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -19,7 +19,6 @@ import pytest
 
 from jobs.retake import retake
 from pipeline.batch import MakeDistributed
-from pipeline.executors.distributed import DistributedExecutor
 from schemas.iproto import RequestType, SystemSpace
 from sources.xlog.encode import encode_body, encode_row
 from sources.xlog.meta import PEER_VERSIONS_KEY
@@ -27,7 +26,7 @@ from tests.jobs.written import BEGAN, Node, replicasets_of
 from tests.pipeline.deployment import Deployment
 
 if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
+    pass
 
 S = 600
 VERSIONS = ("2.6.0-0-g47aa4e01e", "2.11.8-0-g8ac7d6ff3", "3.9.0-0-g0000000")
@@ -45,15 +44,6 @@ ALL: list[Any] = ["a", 1 + 1 + 2, None, "late"]
 """What the three make of it one after the other."""
 
 CUTS = [None, 1, "random"]
-
-
-@pytest.fixture(params=["local", "distributed"])
-def executor(request: pytest.FixtureRequest) -> Iterator[MakeDistributed | None]:
-    if request.param == "local":
-        yield None
-        return
-    spark: SparkSession = request.getfixturevalue("spark")
-    yield lambda follower, segments: DistributedExecutor(spark, follower, segments)
 
 
 def begun(folder: Path) -> Node:
@@ -101,7 +91,11 @@ def budget(cut: int | str | None) -> int | Iterable[int] | None:
     return cut
 
 
-@pytest.mark.parametrize("cut", CUTS)
+@pytest.mark.parametrize(
+    ("cut", "executor"),
+    [*((cut, "local") for cut in CUTS), ("random", "distributed")],
+    indirect=["executor"],
+)
 def test_each_row_has_the_rules_of_its_server(
     tmp_path: Path, executor: MakeDistributed | None, cut: int | str | None
 ) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -10,24 +10,14 @@ import msgpack
 import pytest
 
 from pipeline.batch import MakeDistributed
-from pipeline.executors.distributed import DistributedExecutor
 from tests.jobs.written import Node, replicasets_of
 from tests.pipeline.deployment import Deployment
 
 if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
+    pass
 
 S = 600
 REASON = "space 600 is not known: no row of _space has defined it"
-
-
-@pytest.fixture(params=["local", "distributed"])
-def executor(request: pytest.FixtureRequest) -> Iterator[MakeDistributed | None]:
-    if request.param == "local":
-        yield None
-        return
-    spark: SparkSession = request.getfixturevalue("spark")
-    yield lambda follower, segments: DistributedExecutor(spark, follower, segments)
 
 
 def tuples(deployment: Deployment, space: str = "s") -> list[list[object]]:
@@ -65,6 +55,7 @@ def early(folder: Path, kind: type[Node] = Node) -> Node:
     return node.put(S, 3, "early", 1, 1).put(S + 1, 2, "known", 1, 1)
 
 
+@pytest.mark.parametrize("executor", ["local", "distributed"], indirect=True)
 def test_rows_wait_under_the_name_of_their_space_and_hold_no_others(
     tmp_path: Path, executor: MakeDistributed | None
 ) -> None:

@@ -214,7 +214,7 @@ def acts(seed: int, name: str) -> list[Callable[[Node], Node]]:
     return [act(day) for day in days]
 
 
-@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize("seed", [0, *(pytest.param(seed, marks=pytest.mark.soak) for seed in range(1, 10))])
 @pytest.mark.parametrize("deletes", ["own", "all"])
 def test_tables_are_the_same_as_without_retention(tmp_path: Path, seed: int, deletes: str) -> None:
     """Files of both replicasets come in any order, one far behind the other; cleaning follows each."""
