@@ -21,6 +21,8 @@ from sources.spool.spool import ServerVersions
 from sources.spool.state import SpoolFile
 from sources.xlog.arrays import Bytes, Ints
 from sources.xlog.block import BLOCK_LIMIT
+from sources.xlog.kernels.chain import walk_blocks
+from sources.xlog.kernels.frame import frame_bound
 from sources.xlog.vclock import Vclock, not_beyond, shared
 
 OUT_BYTES = 1 << 18
@@ -62,6 +64,18 @@ class Framer:
                 return
             if status < 0:
                 raise ProtocolError("a row of the spool is no xrow")
+
+
+def warm() -> None:
+    """Compile the kernels, or load what was compiled: later it would hold up all subscribers, for seconds."""
+    rows = np.zeros(0, np.uint8)
+    read_only = rows.view()
+    read_only.flags.writeable = False
+    # Blocks that are not compressed lie in what was read, which cannot be written.
+    for block in (rows, read_only):
+        list(Framer(0, {}, everything()).frames(block))
+    walk_blocks(read_only, 0, 0, 0, BLOCK_LIMIT, True, np.empty((4, 1), np.int64))
+    frame_bound(read_only, 0, 0)
 
 
 def everything() -> Ints:

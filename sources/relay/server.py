@@ -21,6 +21,7 @@ from sources.iproto.greeting import SALT_SIZE, Greeting, format_greeting
 from sources.relay.admission import Admission, Entry
 from sources.relay.catalog import Catalog
 from sources.relay.options import RelayOptions
+from sources.relay.outflow import warm
 from sources.relay.session import Session
 from sources.spool.acks import SUBSCRIBER, write_ack
 
@@ -68,6 +69,7 @@ class Relay:
             The address is taken.
 
         """
+        warm()
         self._refresh()
         address, context = self.options.listen, self._tls()
         try:

@@ -103,7 +103,8 @@ class Link:
         known = self.ballot
         if self._checksum is None or known is None or known.vclock.keys() != ballot.vclock.keys():
             self.replicaset_uuid = await connection.replicaset_uuid()
-            await self._read_cluster(connection)
+        # Each time: an id that is given to another instance changes no vclock.
+        await self._read_cluster(connection)
         self.ballot, self.had, self.error = ballot, had, None
         self._backoff.reset()
         if known is None:

@@ -57,6 +57,9 @@ def await_all(masters: Mesh, replicaset: Replicaset) -> None:
         raise AssertionError(f"{error}: {status_of(replicaset)}") from None
 
 
+GIVEN_AWAY = "box.begin() box.space._cluster:delete(2) box.space._cluster:insert({2, ...}) box.commit()"
+
+
 def check(masters: Mesh, spool: Path) -> None:
     rows, faults, tuples = read_spool(masters[1], spool)
     assert faults == []
@@ -103,6 +106,22 @@ def test_nobody_is_registered_anywhere(masters: Mesh, tmp_path: Path) -> None:
         await_all(masters, replicaset)
         assert masters[1].eval("return box.space._cluster:select()") == before
         assert masters[1].eval("return #box.info.gc().consumers") == 2
+
+
+def test_an_id_that_another_instance_gets_is_noticed(masters: Mesh, tmp_path: Path) -> None:
+    """An expulsion and a registration between two questions: the ids in the vclock stay the same."""
+    follower = "f0000000-0000-4000-8000-000000000003"
+    with following(
+        options(tmp_path / "spool", *addresses(masters), origins=(instance(1), instance(2)))
+    ) as replicaset:
+        write(masters, 3, 0, 1)
+        await_until(lambda: bool(replicaset.choice.owners), "a choice")
+        assert sorted(replicaset.choice.owners.values()) == [instance(1), instance(2)]
+        masters[1].eval(
+            "box.begin() box.space._cluster:delete(2) box.space._cluster:insert({2, ...}) box.commit()",
+            follower,
+        )
+        await_until(lambda: [*replicaset.choice.owners.values()] == [instance(1)], "the new owners")
 
 
 @pytest.mark.parametrize("feed", list(Feed))
