@@ -117,7 +117,8 @@ def _generation(member: Member, had: Vclock) -> Entry | None:
     """
     listing = member.listing
     logs = listing.logs if listing is not None else ()
-    ahead = [file for file in member.complete if not_beyond(had, shared(file.vclock))]
+    # A snapshot says nothing of rows of local spaces.
+    ahead = [file for file in member.complete if not_beyond(shared(had), shared(file.vclock))]
     continued = [f for f in ahead if newest_not_beyond(logs, f.vclock, local=True) is not None]
     found = continued[0] if continued else ahead[-1] if ahead else None
     if found is None:
