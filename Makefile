@@ -23,7 +23,7 @@ demo: setup ## Aggregate the recordings of two replicasets, and show what to loo
 test: ## Run every test; ARGS="-k name" for some of them
 	@setup/setup.sh with-tarantool
 	@setup/setup.sh with-chromium
-	@python -m pytest -n auto --dist loadscope $(ARGS)
+	@python -m pytest -n auto $(ARGS)
 
 soak: ## Run the tests that take many minutes: kills after every step, takeovers, holes
 	@setup/setup.sh with-tarantool

@@ -5,9 +5,12 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Iterator
-from typing import TYPE_CHECKING
+from functools import lru_cache
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 import pytest
+from xdist.scheduler import LoadScopeScheduling
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -19,6 +22,26 @@ if not hasattr(sys.modules["__main__"], "__file__"):
 pytest_plugins = ("tests.live.fixtures",)
 
 LOCAL_SPARK = "--master local[2] --conf spark.ui.enabled=false pyspark-shell"
+
+
+class ModuleScheduling(LoadScopeScheduling):  # type: ignore[misc]
+    """Gives each process whole modules, and all that share the Spark session to one: a second Java costs seconds."""
+
+    def _split_scope(self, nodeid: str) -> str:
+        module = nodeid.partition("::")[0]
+        return "spark" if _uses_spark(self.config.rootpath / module) else module
+
+
+@lru_cache
+def _uses_spark(module: Path) -> bool:
+    """Whether a module's tests run in the shared session."""
+    text = module.read_text(encoding="utf-8")
+    return "pytest.mark.spark" in text or "spark: SparkSession" in text
+
+
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> ModuleScheduling:
+    """Tell pytest-xdist who does what."""
+    return ModuleScheduling(config, log)
 
 
 @pytest.fixture(scope="session")

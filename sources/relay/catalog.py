@@ -1,12 +1,15 @@
 """What a spool tells about its replicaset: how far it goes, where it begins, whose ids there are.
 
-Kept up to date by reading what was appended since the last question. Not here: the rows themselves (`outflow`).
+Kept up to date by reading what was appended since the last question. A replica id may be one instance's in one part of
+the log and another's in the next: each row of `_cluster` that gives an id to an instance is remembered with its place.
+Not here: the rows themselves (`outflow`).
 """
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -15,12 +18,13 @@ import pyarrow.fs
 
 from schemas.errors import SpoolError, TupleError
 from schemas.iproto import VCLOCK_MAX, SystemSpace
-from schemas.system_tuples import field_at, fields_of, replica_id_of, uuid_of
+from schemas.system_tuples import field_at, fields_of, uuid_of
 from sources.spool import state as spool_state
 from sources.spool.state import SpoolFile
 from sources.xlog import reader
 from sources.xlog.block import BLOCK_LIMIT
 from sources.xlog.meta import Meta
+from sources.xlog.origins import expelled, registration
 from sources.xlog.selection import Selection
 from sources.xlog.vclock import joined, shared
 
@@ -29,6 +33,19 @@ logger = logging.getLogger(__name__)
 _FILES = pyarrow.fs.LocalFileSystem()
 _SPACES = frozenset({int(SystemSpace.SCHEMA), int(SystemSpace.CLUSTER)})
 _KEYS = ("cluster", "replicaset_uuid")
+_COLUMNS = [
+    *("type", "space_id", "tuple", "key", "operations", "index_base", "position", "replica_id", "lsn")
+]
+
+
+@dataclass(frozen=True)
+class Handover:
+    """A row of `_cluster`, told by its origin and lsn, behind which a replica id is an instance's."""
+
+    origin: int
+    lsn: int
+    replica_id: int
+    instance_uuid: str
 
 
 class Catalog:
@@ -52,6 +69,9 @@ class Catalog:
         self.instance_uuid: str | None = None
         self.snapshots: list[SpoolFile] = []
         self.logs: list[SpoolFile] = []
+        self._holders: dict[int, str] = {}
+        self._holders_at: dict[Path, Mapping[int, str]] = {}
+        self._handovers: dict[Path, list[Handover]] = {}
         self._read: dict[str, int] = {}
         self._metas: dict[Path, Meta] = {}
 
@@ -65,6 +85,14 @@ class Catalog:
     def read_upto(self, path: Path) -> int:
         """Return how much of a log this catalog knows, in bytes: rows behind it may be of ids it does not know."""
         return self._read.get(path.name, 0)
+
+    def holders_at(self, path: Path) -> Mapping[int, str]:
+        """Return {replica id: uuid} of who has each id where a log begins, or had it last."""
+        return self._holders_at.get(path, {})
+
+    def handovers(self, path: Path) -> Sequence[Handover]:
+        """Return where in a log ids are given to instances, in its order; grows as the log does."""
+        return self._handovers.get(path, ())
 
     def refresh(self) -> None:
         """Read what is new.
@@ -80,15 +108,24 @@ class Catalog:
             self.logs = spool_state.files_of(self.directory, ".xlog", self._metas)
         except OSError as error:
             raise SpoolError(f"the spool cannot be read: {error}", spool=str(self.directory)) from error
-        for file in (*self.snapshots, *self.logs):
+        # A snapshot comes before the log of its name, which goes on from it.
+        for file in sorted(
+            (*self.snapshots, *self.logs), key=lambda file: (file.path.stem, file.path.suffix)
+        ):
             self.instance_uuid = file.meta.instance_uuid
             known = self._read.get(file.path.name)
             if file.path.suffix == ".snap":
-                if known is None and file is self.snapshots[-1]:
+                if known is None:
+                    self.cluster = {}
                     self._take_rows(file, 0, None)
                     self._read[file.path.name] = file.size
             elif known is None or known < file.size:
+                self._holders_at.setdefault(file.path, dict(self._holders))
                 self._take_log(file, known or file.meta.length)
+        here = {file.path for file in self.logs}
+        for places in (self._holders_at, self._handovers):
+            for path in places.keys() - here:
+                del places[path]
 
     def _take_log(self, file: SpoolFile, begin: int) -> None:
         end, _ = reader.end_of_whole_blocks(_FILES, str(file.path), begin, self.limit)
@@ -115,23 +152,32 @@ class Catalog:
             limits=reader.Limits(block=self.limit),
         )
         for batch in batches:
-            for row in batch.select(["type", "space_id", "tuple", "key"]).to_pylist():
-                try:
-                    self._take(row)
-                except TupleError as error:
-                    # No server writes such a row; who subscribes gets it as it is, and judges for itself.
-                    logger.warning("%s: an odd row of a system space: %s", file.path, error.reason)
+            for row in batch.select(_COLUMNS).to_pylist():
+                if row["space_id"] == SystemSpace.CLUSTER:
+                    self._take_member(row, file.path)
+                else:
+                    self._take_schema(row, file.path)
         if file.path.suffix == ".snap":
             self.vclock = joined(self.vclock, shared(file.meta.vclock))
 
-    def _take(self, row: Mapping[str, Any]) -> None:
-        fields = fields_of(row["tuple"], "a tuple") if row["tuple"] is not None else ()
-        if row["space_id"] == SystemSpace.SCHEMA:
+    def _take_schema(self, row: Mapping[str, Any], path: Path) -> None:
+        try:
+            fields = fields_of(row["tuple"], "a tuple") if row["tuple"] is not None else ()
             if fields and fields[0] in _KEYS:
                 self.replicaset_uuid = uuid_of(field_at(fields, 1, "the uuid"), "the replicaset's uuid")
-        elif row["type"] in ("INSERT", "REPLACE") and fields:
-            instance = uuid_of(field_at(fields, 1, "the uuid"), "the uuid")
-            self.cluster[replica_id_of(fields[0])] = instance
-        elif row["type"] == "DELETE":
-            key = fields_of(row["key"], "a key")
-            self.cluster.pop(replica_id_of(field_at(key, 0, "the replica id")), None)
+        except TupleError as error:
+            # No server writes such a row; who subscribes gets it as it is, and judges for itself.
+            logger.warning("%s: an odd row of _schema: %s", path, error.reason)
+
+    def _take_member(self, row: Mapping[str, Any], path: Path) -> None:
+        if row["type"] == "DELETE":
+            self.cluster.pop(expelled(row) or 0, None)
+            return
+        found = registration(row)
+        if found is None:
+            logger.warning("%s: a row of _cluster at %d registers nobody", path, row["position"])
+            return
+        self.cluster[found.replica_id] = self._holders[found.replica_id] = found.instance_uuid
+        if path.suffix == ".xlog":
+            handover = Handover(row["replica_id"], row["lsn"], found.replica_id, found.instance_uuid)
+            self._handovers.setdefault(path, []).append(handover)

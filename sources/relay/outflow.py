@@ -5,7 +5,7 @@ No row is decoded: it is framed as it lies in the log (`kernels.frames`). Not he
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 
 import numpy as np
@@ -26,6 +26,7 @@ from sources.xlog.kernels.frame import frame_bound
 from sources.xlog.vclock import Vclock, not_beyond, shared
 
 OUT_BYTES = 1 << 18
+Wanted = Callable[[Mapping[int, str]], Ints]
 
 
 class Framer:
@@ -37,13 +38,17 @@ class Framer:
         Of its request.
     vclock : Vclock
         What it has.
-    wanted : int64[32]
-        Whether rows of an id are wanted; may change between two blocks.
 
     """
 
-    def __init__(self, sync: int, vclock: Vclock, wanted: Ints) -> None:
-        self.sync, self.vclock, self.wanted = sync & 0xFFFFFFFF, dense(vclock), wanted
+    def __init__(self, sync: int, vclock: Vclock) -> None:
+        self.sync, self.vclock = sync & 0xFFFFFFFF, dense(vclock)
+        self.wanted: Ints = np.ones(VCLOCK_MAX, np.int64)
+        """int64[32]: whether rows of an id are wanted."""
+        self.until: Ints = np.zeros(2, np.int64)
+        """int64[2]: replica id and lsn of the row at which `reached` is called, behind it; zeros: of none."""
+        self.reached: Callable[[], None] = lambda: None
+        """Sets `wanted` and `until` anew."""
         self._out: Bytes = np.empty(OUT_BYTES, np.uint8)
 
     def frames(self, rows: Bytes, *, snapshot: bool = False) -> Iterator[bytes]:
@@ -51,7 +56,8 @@ class Framer:
         state = np.zeros(kernel.STATE_SIZE, np.int64)
         while True:
             status = frame_rows(
-                rows, rows.size, self.sync, self.vclock, self.wanted, snapshot, state, self._out
+                *(rows, rows.size, self.sync, self.vclock, self.wanted, self.until),
+                *(snapshot, state, self._out),
             )
             if state[kernel.OUT]:
                 yield self._out[: state[kernel.OUT]].tobytes()
@@ -62,6 +68,8 @@ class Framer:
                 if self._out.size > OUT_BYTES:
                     self._out = np.empty(OUT_BYTES, np.uint8)  # what a large row took is given back
                 return
+            if status == kernel.REACHED:
+                self.reached()
             if status < 0:
                 raise ProtocolError("a row of the spool is no xrow")
 
@@ -73,19 +81,14 @@ def warm() -> None:
     read_only.flags.writeable = False
     # Blocks that are not compressed lie in what was read, which cannot be written.
     for block in (rows, read_only):
-        list(Framer(0, {}, everything()).frames(block))
+        list(Framer(0, {}).frames(block))
     walk_blocks(read_only, 0, 0, 0, BLOCK_LIMIT, True, np.empty((4, 1), np.int64))
     frame_bound(read_only, 0, 0)
 
 
-def everything() -> Ints:
-    """Return the filter that lets all ids through."""
-    return np.ones(VCLOCK_MAX, np.int64)
-
-
 def snapshot_frames(path: Path, sync: int, limit: int = BLOCK_LIMIT) -> Iterator[bytes]:
     """Yield a snapshot's rows as FETCH_SNAPSHOT sends them."""
-    framer = Framer(sync, {}, everything())
+    framer = Framer(sync, {})
     with BlockReader(path, limit) as reader:
         while rows := reader.read():
             for block in rows:
@@ -101,12 +104,17 @@ class LogFrames:
         Refreshed before each question.
     framer : Framer
         With the subscriber's vclock.
+    wanted : callable
+        Returns which ids are wanted, int64[32], while they are those of {replica id: instance uuid}.
 
     """
 
-    def __init__(self, catalog: Catalog, framer: Framer) -> None:
-        self._catalog, self._framer = catalog, framer
+    def __init__(self, catalog: Catalog, framer: Framer, wanted: Wanted) -> None:
+        self._catalog, self._framer, self._wanted = catalog, framer, wanted
         self._reader: BlockReader | None = None
+        self._holders: dict[int, str] = {}
+        self._handovers = 0
+        framer.reached = self._hand_over
         self.versions = self._begin()
         """Of the servers whose rows are sent: the subscriber is told them once, so all of its rows are of them."""
 
@@ -141,6 +149,7 @@ class LogFrames:
                 raise ConnectionLostError("the rows that follow are of a server of another version")
             # The end marker stands at the limit of a closed log: one step further finds it.
             rows = self._reader.read(self._catalog.read_upto(self._reader.path) + 1)
+            self._aim()
             for block in rows:
                 yield from self._framer.frames(block)
             if not rows and self._reader.is_empty and not self._reader.is_closed:
@@ -164,8 +173,8 @@ class LogFrames:
         logs = self._catalog.logs
         for file in reversed(logs):
             if self._covers(file):
-                return BlockReader(file.path, self._catalog.limit)
-        if not logs and not_beyond(self._wanted(self._catalog.vclock), self.vclock):
+                return self._open(file)
+        if not logs and not_beyond(self._needed(self._catalog.vclock, self._catalog.cluster), self.vclock):
             return None
         raise self._gap(logs[0].meta.vclock if logs else self._catalog.vclock)
 
@@ -183,18 +192,38 @@ class LogFrames:
         if not self._covers(following):
             raise self._gap(following.meta.vclock)
         self.close()
-        self._reader = BlockReader(following.path, self._catalog.limit)
+        self._reader = self._open(following)
         return True
 
     def _opens_anew(self) -> bool:
         self._reader = self._opened()
         return self._reader is not None
 
-    def _wanted(self, vclock: Vclock) -> dict[int, int]:
-        return {i: lsn for i, lsn in shared(vclock).items() if self._framer.wanted[i]}
+    def _open(self, file: SpoolFile) -> BlockReader:
+        self._holders, self._handovers = dict(self._catalog.holders_at(file.path)), 0
+        self._framer.wanted = self._wanted(self._holders)
+        return BlockReader(file.path, self._catalog.limit)
+
+    def _aim(self) -> None:
+        """Let the framer stop behind the next row that gives an id to an instance."""
+        path = None if self._reader is None else self._reader.path
+        following = () if path is None else self._catalog.handovers(path)[self._handovers :][:1]
+        self._framer.until[:] = (following[0].origin, following[0].lsn) if following else (0, 0)
+
+    def _hand_over(self) -> None:
+        if self._reader is not None:
+            handover = self._catalog.handovers(self._reader.path)[self._handovers]
+            self._holders[handover.replica_id] = handover.instance_uuid
+            self._handovers += 1
+            self._framer.wanted = self._wanted(self._holders)
+        self._aim()
+
+    def _needed(self, vclock: Vclock, holders: Mapping[int, str]) -> dict[int, int]:
+        wanted = self._wanted(holders)
+        return {i: lsn for i, lsn in shared(vclock).items() if wanted[i]}
 
     def _covers(self, file: SpoolFile) -> bool:
-        return not_beyond(self._wanted(file.meta.vclock), self.vclock)
+        return not_beyond(self._needed(file.meta.vclock, self._catalog.holders_at(file.path)), self.vclock)
 
     def _gap(self, vclock: Mapping[int, int]) -> GapError:
         return GapError(

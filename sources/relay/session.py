@@ -17,7 +17,10 @@ import asyncio
 import logging
 import time
 from collections.abc import Mapping
+from functools import partial
 from typing import Any
+
+import numpy as np
 
 from schemas.cluster_checksum import checksum
 from schemas.errors import AggregatorError, ConnectionLostError, GapError, ProtocolError
@@ -28,7 +31,7 @@ from sources.iproto.packet import Packet, decode_packet, encode_packet, length_s
 from sources.relay.admission import Admission, Entry
 from sources.relay.catalog import Catalog
 from sources.relay.options import RELAY_VERSION, RelayOptions
-from sources.relay.outflow import Framer, LogFrames, everything, snapshot_frames
+from sources.relay.outflow import Framer, LogFrames, snapshot_frames
 from sources.spool.acks import subscribers
 from sources.spool.spool import ServerVersions
 from sources.xlog.arrays import Ints
@@ -254,8 +257,7 @@ class Session:
         self.subscriber, self._entry.is_stranger = subscriber, False
         if MessageKey.CLUSTER_CRC32 in body:
             await self._exchange(packet.sync, body[MessageKey.CLUSTER_CRC32])
-        framer = Framer(packet.sync, vclock, self._filter(body, everything()))
-        logs = LogFrames(self._catalog, framer)
+        logs = LogFrames(self._catalog, Framer(packet.sync, vclock), partial(_wanted, body))
         answer: dict[int, Any] = {
             MessageKey.VCLOCK: self._catalog.vclock,
             MessageKey.REPLICASET_UUID: self._catalog.replicaset_uuid,
@@ -265,18 +267,15 @@ class Session:
         try:
             await self._send(encode_packet(0, packet.sync, answer, {HeaderKey.REPLICA_ID: 0}))
             logger.info("%s: %s subscribed from %s", self.peer, self.subscriber, vclock)
-            await self._send_rows(packet, framer, logs, acks)
+            await self._send_rows(packet, logs, acks)
         finally:
             acks.cancel()
             await asyncio.gather(acks, return_exceptions=True)
             logs.close()
 
-    async def _send_rows(
-        self, packet: Packet, framer: Framer, logs: LogFrames, acks: asyncio.Task[None]
-    ) -> None:
+    async def _send_rows(self, packet: Packet, logs: LogFrames, acks: asyncio.Task[None]) -> None:
         beat = 0.0
         while not acks.done():
-            self._filter(packet.body, framer.wanted)
             is_idle = True
             try:
                 for data in logs.more():
@@ -301,18 +300,6 @@ class Session:
                 self.acked.update(read_vclock(packet.body.get(MessageKey.VCLOCK)))
             except AggregatorError:
                 return
-
-    def _filter(self, body: Mapping[int, Any], wanted: Ints) -> Ints:
-        """Return which ids are wanted; an id that was stays so, though its instance be expelled."""
-        origins = body.get(MessageKey.ORIGINS)
-        if origins:
-            known = [id_ for id_, uuid in self._catalog.cluster.items() if uuid in origins]
-            before = wanted.copy() if not wanted.all() else wanted * 0
-            wanted[:] = before
-            wanted[known] = 1
-        for id_ in body.get(MessageKey.ID_FILTER) or ():
-            wanted[id_] = 0
-        return wanted
 
     async def _exchange(self, sync: int, theirs: object) -> None:
         """Send whose ids there are, unless the subscriber knows: its checksum is the same."""
@@ -363,6 +350,17 @@ def _check_filters(body: Mapping[int, Any]) -> None:
         raise ProtocolError("the origins are no uuids")
     if not isinstance(ids, list) or not all(type(i) is int and 0 <= i < VCLOCK_MAX for i in ids):
         raise ProtocolError("the filter is no replica ids")
+
+
+def _wanted(body: Mapping[int, Any], holders: Mapping[int, str]) -> Ints:
+    """Return which ids a subscriber wants while they are those of {replica id: instance uuid}."""
+    wanted = np.ones(VCLOCK_MAX, np.int64)
+    if origins := body.get(MessageKey.ORIGINS):
+        wanted[:] = 0
+        wanted[[id_ for id_, uuid in holders.items() if uuid in origins]] = 1
+    for id_ in body.get(MessageKey.ID_FILTER) or ():
+        wanted[id_] = 0
+    return wanted
 
 
 def _packed(versions: ServerVersions) -> list[Any]:

@@ -89,6 +89,7 @@ sys.exit(run(main, parser("Tells which Python runs.")))
 """
 
 
+@pytest.mark.soak
 def test_workers_run_another_python_where_one_is_named(job: Path, tmp_path: Path) -> None:
     """On their machines it may lie elsewhere."""
     there = tmp_path / "elsewhere"
@@ -107,6 +108,7 @@ def test_a_wrong_configuration_ends_spark_submit_with_2_and_nothing_starts(job: 
     assert not (job.parent / "wh").exists()
 
 
+@pytest.mark.soak
 def test_spark_without_delta_is_told_what_to_do(job: Path, tmp_path: Path) -> None:
     """A Spark whose jars are elsewhere: all of ours but Delta's."""
     import pyspark

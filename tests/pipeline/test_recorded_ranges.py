@@ -62,6 +62,7 @@ def test_they_hold_what_it_held_at_the_end_of_each_log(tmp_path: Path, logs: int
     assert unlike(deployment, ranges.truths()[logs - 1]) == {}
 
 
+@pytest.mark.soak
 def test_the_distributed_executor_writes_the_same_tables(spark: SparkSession, tmp_path: Path) -> None:
     found = []
     for name, make in (

@@ -73,11 +73,12 @@ def test_a_table_continues_from_a_checkpoint_behind_logs_that_are_gone(
     assert held(deployment, runs.truths()[-1]) == expected(runs.truths()[-1])
 
 
+@pytest.mark.parametrize("size", [2_000, pytest.param(200, marks=pytest.mark.soak)])
 def test_the_distributed_executor_writes_the_same_tables(
-    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, size: int
 ) -> None:
     """Byte ranges smaller than a run: the statements of one key are in several tasks."""
-    monkeypatch.setattr("sources.xlog.batch.range_size", lambda *_: 200)
+    monkeypatch.setattr("sources.xlog.batch.range_size", lambda *_: size)
     found = []
     for name, make in (
         ("local", None),

@@ -93,7 +93,7 @@ def budget(cut: int | str | None) -> int | Iterable[int] | None:
 
 @pytest.mark.parametrize(
     ("cut", "executor"),
-    [*((cut, "local") for cut in CUTS), ("random", "distributed")],
+    [*((cut, "local") for cut in CUTS), pytest.param("random", "distributed", marks=pytest.mark.soak)],
     indirect=["executor"],
 )
 def test_each_row_has_the_rules_of_its_server(

@@ -55,7 +55,6 @@ def early(folder: Path, kind: type[Node] = Node) -> Node:
     return node.put(S, 3, "early", 1, 1).put(S + 1, 2, "known", 1, 1)
 
 
-@pytest.mark.parametrize("executor", ["local", "distributed"], indirect=True)
 def test_rows_wait_under_the_name_of_their_space_and_hold_no_others(
     tmp_path: Path, executor: MakeDistributed | None
 ) -> None:

@@ -25,6 +25,7 @@ from sources.iproto.kernels.wire import (
     MORE,
     NEED,
     OUT,
+    REACHED,
     REPEATED,
     header,
     put_byte,
@@ -40,7 +41,15 @@ _REPLICAS = int(VCLOCK_MAX)
 
 @kernel
 def frame_rows(
-    buffer: Bytes, end: Int, sync: Int, vclock: Ints, wanted: Ints, snapshot: bool, state: Ints, out: Bytes
+    buffer: Bytes,
+    end: Int,
+    sync: Int,
+    vclock: Ints,
+    wanted: Ints,
+    until: Ints,
+    snapshot: bool,
+    state: Ints,
+    out: Bytes,
 ) -> Int:
     """Frame rows of one block.
 
@@ -54,6 +63,8 @@ def frame_rows(
         Rows at or below it are left out; goes on with each row, also of ids that are not wanted.
     wanted : int64[32]
         Whether rows of an id are.
+    until : int64[2]
+        Replica id and lsn of a row behind which the kernel stops; zeros where there is none.
     snapshot : bool
         Whether these are rows of a snapshot: all are wanted, without lsn and time.
     state : int64[STATE_SIZE]
@@ -64,7 +75,7 @@ def frame_rows(
     Returns
     -------
     int
-        `MORE` at the end of the rows, `FULL`, or damage.
+        `MORE` at the end of the rows, `FULL`, `REACHED` behind the row of `until`, or damage.
 
     """
     data, to = address_of(buffer), address_of(out)
@@ -90,8 +101,11 @@ def frame_rows(
             state[NEED] = state[OUT] + stop - begin + PREFIX + HEAD_ROOM
             return FULL
         state[AT] = stop
+        is_last = values[K_REPLICA] == until[0] and values[K_LSN] == until[1] and until[1] > 0
         if not snapshot and not _is_wanted(values, vclock, wanted):
             state[REPEATED] += 1
+            if is_last:
+                return REACHED
             continue
         if snapshot:
             put_byte(to, start, 0x81)
@@ -107,6 +121,8 @@ def frame_rows(
         put_byte(to, state[OUT], 0xCE)
         _put_uint32(to, state[OUT] + 1, w + stop - body - start)
         state[OUT] = w + stop - body
+        if is_last:
+            return REACHED
     return MORE
 
 

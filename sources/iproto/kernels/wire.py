@@ -13,7 +13,7 @@ from sources.xlog.arrays import Int, Ints
 from sources.xlog.kernels.native import byte_at, copy_bytes, double_of, put_word, word_at
 from sources.xlog.kernels.skip import DOUBLE, UINT8, UINT64, big_endian, is_array, load_map, load_uint, skip
 
-MORE, FULL, PACKET = 0, 1, 2
+MORE, FULL, PACKET, REACHED = 0, 1, 2, 3
 BAD_LENGTH, BAD_HEADER, BAD_ID, GAP, CUT, BAD_ROW, BAD_BODY = -1, -2, -3, -4, -5, -6, -7
 """Why a walk stopped: the bytes end; no room for what comes; no row comes. Negative: damage."""
 

@@ -152,9 +152,12 @@ def _walk_body(data: Int, begin: Int, end: Int, kind: Int, numbers: Int, spans: 
             return _BAD_BODY, 0
         if by_fields and key in (_K_TUPLE, _K_KEY, _K_OPERATIONS):
             place = KEY if key == _K_KEY else (TUPLE if key == _K_TUPLE and not update else OPERATIONS)
-            put_word(spans, 16 * (place - KEY), p)
+            begin = p
             p = skip(data, p, end) if is_array(data, p, end) else -1
-            put_word(spans, 16 * (place - KEY) + 8, p)
+            # An UPDATE's operations are its tuple, as in `memtx_space_execute_update`: no server writes both.
+            if not (key == _K_OPERATIONS and update and (marks >> OPERATIONS) & 1):
+                put_word(spans, 16 * (place - KEY), begin)
+                put_word(spans, 16 * (place - KEY) + 8, p)
             marks |= 1 << place
         elif key in (_K_SPACE, _K_BASE):
             place = SPACE_ID if key == _K_SPACE else INDEX_BASE

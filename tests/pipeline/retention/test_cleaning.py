@@ -130,7 +130,8 @@ def killed_at(monkeypatch: pytest.MonkeyPatch, step: int) -> list[str]:
     return done
 
 
-def test_a_process_that_ends_after_any_step(tmp_path: Path) -> None:
+@pytest.mark.parametrize("stride", [4, pytest.param(1, marks=pytest.mark.soak)])
+def test_a_process_that_ends_after_any_step(tmp_path: Path, stride: int) -> None:
     """The next start rolls back what no epoch names, the next cleaning does the rest; both end in the same tables."""
     whole = contended(tmp_path / "whole")
     cleaned(whole, **ALL_OF_IT)
@@ -154,5 +155,5 @@ def test_a_process_that_ends_after_any_step(tmp_path: Path) -> None:
         cleaned(deployment, **ALL_OF_IT)
         assert (contents(deployment), numbers(deployment)) == (wanted, [3, 4]), done
         assert gone(planned(deployment, **ALL_OF_IT)) == {}
-        step += 1
+        step += stride
     assert step > 8, "not every step was tried"

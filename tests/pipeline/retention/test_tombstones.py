@@ -215,7 +215,7 @@ def acts(seed: int, name: str) -> list[Callable[[Node], Node]]:
 
 
 @pytest.mark.parametrize("seed", [0, *(pytest.param(seed, marks=pytest.mark.soak) for seed in range(1, 10))])
-@pytest.mark.parametrize("deletes", ["own", "all"])
+@pytest.mark.parametrize("deletes", [pytest.param("own", marks=pytest.mark.soak), "all"])
 def test_tables_are_the_same_as_without_retention(tmp_path: Path, seed: int, deletes: str) -> None:
     """Files of both replicasets come in any order, one far behind the other; cleaning follows each."""
     nodes = {name: Node(tmp_path, name).define(S, "s") for name in ("a1", "b1")}

@@ -65,7 +65,7 @@ def row_of(header: dict[int, Any], body: dict[int, bytes] | None, whole: bytes |
     by_fields = changed if kind in (2, 3, 4, 5, 9) else {}
     update = kind == 4
     key, tuple_ = by_fields.get(0x20), None if update else by_fields.get(0x21)
-    operations = by_fields.get(0x28, by_fields.get(0x21) if update else None)
+    operations = by_fields.get(0x21, by_fields.get(0x28)) if update else by_fields.get(0x28)
     has_more = kind in (4, 9) and 0x2D in changed
     time = header.get(4)
     return {

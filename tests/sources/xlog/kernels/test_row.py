@@ -125,6 +125,8 @@ def rows(draw: st.DrawFn) -> bytes:
     return data + packed(draw, fields, others)
 
 
+@example(b"\x81\x00\x04\x83\x28\x91\x00\x21\x90\x20\x90")
+@example(b"\x81\x00\x04\x83\x21\x90\x28\x91\x00\x20\x90")
 @given(rows())
 def test_any_row_is_what_the_plain_reader_says(data: bytes) -> None:
     assert walked(data) == {name: value for name, value in expected(data).items() if name != "row"}

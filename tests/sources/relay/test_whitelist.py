@@ -1,0 +1,189 @@
+"""A whitelist goes by instances: a replica id that another instance gets is another one's from that row on."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+from typing import Any
+
+import msgpack
+import numpy as np
+import pytest
+
+from schemas.iproto import Command, HeaderKey, MessageKey, RequestType, SystemSpace
+from sources.iproto.packet import encode_packet
+from sources.relay.server import Relay
+from sources.spool.spool import Spool, SpoolOptions
+from sources.xlog.encode import encode_body, encode_row
+from tests.sources.relay.spools import DAEMON, REPLICASET, Client, relaying, system_row
+
+A, B, C = (f"{letter}0000000-0000-4000-8000-000000000001" for letter in "abc")
+SUBSCRIBER = "00000000-0000-4000-8000-0000000000ee"
+
+
+class Written:
+    """A spool that a test writes row by row, its own master having id 1."""
+
+    def __init__(self, directory: Path) -> None:
+        self.spool = Spool(directory, SpoolOptions(compress=False))
+        self.spool.instance_uuid, self.spool.replicaset_uuid = DAEMON, REPLICASET
+
+    def begin(self, members: dict[int, str], vclock: dict[int, int]) -> None:
+        with self.spool.snapshot(vclock) as writer:
+            writer.write([system_row(0, SystemSpace.SCHEMA, ["cluster", REPLICASET])])
+            writer.write([system_row(i, SystemSpace.CLUSTER, [i, uuid]) for i, uuid in members.items()])
+        self.spool.adopt(vclock)
+
+    def put(self, origin: int, count: int = 1) -> None:
+        for _ in range(count):
+            self._append(origin, RequestType.REPLACE, encode_body(space_id=512, tuple_=msgpack.packb([1])))
+
+    def register(self, id_: int, uuid: str, origin: int = 1) -> None:
+        tuple_ = msgpack.packb([id_, uuid])
+        self._append(origin, RequestType.REPLACE, encode_body(space_id=SystemSpace.CLUSTER, tuple_=tuple_))
+
+    def replace_in_place(self, id_: int, uuid: str) -> None:
+        operations = msgpack.packb([["=", 1, uuid]])
+        body = encode_body(space_id=SystemSpace.CLUSTER, key=msgpack.packb([id_]), tuple_=operations)
+        self._append(1, RequestType.UPDATE, body)
+
+    def expel(self, id_: int) -> None:
+        body = encode_body(space_id=SystemSpace.CLUSTER, key=msgpack.packb([id_]))
+        self._append(1, RequestType.DELETE, body)
+
+    def _append(self, origin: int, type_: int, body: bytes) -> None:
+        lsn = (self.spool.vclock or {}).get(origin, 0) + 1
+        row = encode_row(type_, body, timestamp=1.5, replica_id=origin, lsn=lsn)
+        self.spool.append(np.frombuffer(row, np.uint8), {origin: lsn})
+
+
+async def received(
+    relay: Relay, origins: list[str], vclock: dict[int, int], until: tuple[int, int]
+) -> list[tuple[int, int]]:
+    """Return (replica id, lsn) of what a subscriber gets, until a row comes."""
+    async with Client(relay) as client:
+        await client.greet()
+        body: dict[int, Any] = {
+            MessageKey.INSTANCE_UUID: SUBSCRIBER,
+            MessageKey.VCLOCK: vclock,
+            MessageKey.REPLICA_ANON: True,
+            MessageKey.ORIGINS: origins,
+        }
+        client.writer.write(encode_packet(Command.SUBSCRIBE, 1, body))
+        await client.answer()
+        found = []
+        async with asyncio.timeout(20):
+            while until not in found:
+                packet = await client.answer()
+                if HeaderKey.LSN in packet.header:
+                    found.append((packet.header[HeaderKey.REPLICA_ID], packet.header[HeaderKey.LSN]))
+        return found
+
+
+@pytest.fixture
+def written(tmp_path: Path) -> Written:
+    """Return a spool in which id 2 was B's, and is C's from the middle of the log on; a block each, and in one."""
+    made = Written(tmp_path)
+    made.begin({1: A, 2: B}, {1: 10})
+    made.put(2, 3)
+    made.put(1)
+    made.expel(2)
+    made.put(2)  # a late row is still of whom it was
+    made.register(2, C)
+    made.put(2, 3)
+    made.put(1)
+    made.spool.close()
+    return made
+
+
+ROWS_OF_B, ROWS_OF_C = [(2, n) for n in (1, 2, 3, 4)], [(2, n) for n in (5, 6, 7)]
+ROWS_OF_A = [(1, n) for n in (11, 12, 13, 14)]
+
+
+@pytest.mark.usefixtures("written")
+@pytest.mark.parametrize(
+    ("origins", "wanted"),
+    [([B], ROWS_OF_B), ([C], ROWS_OF_C), ([B, C], ROWS_OF_B + ROWS_OF_C), ([A], ROWS_OF_A)],
+)
+def test_rows_are_of_the_instance_that_had_the_id(
+    tmp_path: Path, origins: list[str], wanted: list[tuple[int, int]]
+) -> None:
+    async def ran() -> list[tuple[int, int]]:
+        async with relaying(tmp_path) as relay:
+            return await received(relay, [*origins, A], {1: 10}, (1, 14))
+
+    found = asyncio.run(ran())
+    assert [one for one in found if one not in ROWS_OF_A] == [one for one in wanted if one not in ROWS_OF_A]
+    assert [one for one in found if one in ROWS_OF_A] == ROWS_OF_A
+
+
+@pytest.mark.usefixtures("written")
+def test_who_has_rows_already_begins_with_the_right_instance(tmp_path: Path) -> None:
+    async def ran(vclock: dict[int, int]) -> list[tuple[int, int]]:
+        async with relaying(tmp_path) as relay:
+            return await received(relay, [A, C], vclock, (1, 14))
+
+    assert asyncio.run(ran({1: 12, 2: 4})) == [(1, 13), *ROWS_OF_C, (1, 14)]
+    assert asyncio.run(ran({1: 13, 2: 5})) == [(2, 6), (2, 7), (1, 14)]
+
+
+def test_an_id_changes_hands_while_rows_are_sent(written: Written, tmp_path: Path) -> None:
+    async def ran() -> list[tuple[int, int]]:
+        async with relaying(tmp_path) as relay:
+            waiting = asyncio.create_task(received(relay, [A, C], {1: 14, 2: 7}, (1, 17)))
+            await asyncio.sleep(0)
+            with Spool(tmp_path, SpoolOptions(compress=False)) as written.spool:
+                written.put(2)
+                written.replace_in_place(2, B)
+                written.put(2, 2)
+                written.register(3, C)
+                written.put(3)
+                written.put(1)
+            return await waiting
+
+    assert asyncio.run(ran()) == [(2, 8), (1, 15), (1, 16), (3, 1), (1, 17)]
+
+
+def test_each_log_begins_with_its_own_holders(tmp_path: Path) -> None:
+    """A snapshot lies between two logs; the second one says nothing of whose the ids are."""
+    made = Written(tmp_path)
+    made.begin({1: A, 2: B}, {1: 10})
+    made.put(2, 2)
+    made.put(1)
+    made.begin({1: A, 2: C}, {1: 11, 2: 2})
+    made.put(2, 2)
+    made.put(1)
+    made.spool.close()
+
+    async def ran(origin: str) -> list[tuple[int, int]]:
+        async with relaying(tmp_path) as relay:
+            assert relay.catalog.cluster in ({}, {1: A, 2: C})
+            return await received(relay, [A, origin], {1: 10}, (1, 12))
+
+    assert asyncio.run(ran(B)) == [(2, 1), (2, 2), (1, 11), (1, 12)]
+    assert asyncio.run(ran(C)) == [(1, 11), (2, 3), (2, 4), (1, 12)]
+
+
+def test_rows_of_cluster_in_one_block_are_followed_too(tmp_path: Path) -> None:
+    made = Written(tmp_path)
+    made.begin({1: A, 2: B}, {1: 10})
+    body = encode_body(space_id=512, tuple_=msgpack.packb([1]))
+    members = [[2, C], [2, B]]
+    rows, lsn = b"", 0
+    for number, member in enumerate(members):
+        for _ in range(2):
+            lsn += 1
+            rows += encode_row(RequestType.REPLACE, body, timestamp=1.5, replica_id=2, lsn=lsn)
+        cluster = encode_body(space_id=SystemSpace.CLUSTER, tuple_=msgpack.packb(member))
+        rows += encode_row(RequestType.REPLACE, cluster, timestamp=1.5, replica_id=1, lsn=11 + number)
+    rows += encode_row(RequestType.REPLACE, body, timestamp=1.5, replica_id=2, lsn=5)
+    rows += encode_row(RequestType.REPLACE, body, timestamp=1.5, replica_id=1, lsn=13)
+    made.spool.append(np.frombuffer(rows, np.uint8), {1: 13, 2: 5})
+    made.spool.close()
+
+    async def ran(origin: str) -> list[tuple[int, int]]:
+        async with relaying(tmp_path) as relay:
+            return await received(relay, [A, origin], {1: 10}, (1, 13))
+
+    assert asyncio.run(ran(C)) == [(1, 11), (2, 3), (2, 4), (1, 12), (1, 13)]
+    assert asyncio.run(ran(B)) == [(2, 1), (2, 2), (1, 11), (1, 12), (2, 5), (1, 13)]
