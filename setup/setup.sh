@@ -105,6 +105,7 @@ if [ "$(cat "$stamp" 2>/dev/null)" != "$wanted" ]; then
   make_venv "$python"
   install_packages
   "$venv/bin/python" setup/spark_jars.py delta
+  "$venv/bin/python" setup/compile_pyspark.py
   echo "$wanted" >"$stamp"
 fi
 [ "${1:-}" != with-tarantool ] || want_tarantool

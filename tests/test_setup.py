@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import runpy
 import shutil
 import subprocess
+import sys
 from pathlib import Path
+from zipfile import ZipFile
 
 import pytest
 
 ROOT = Path(__file__).resolve().parent.parent
+COMPILING = runpy.run_path(str(ROOT / "setup" / "compile_pyspark.py"))
 TOOLS = ("bash", "cat", "dirname", "env", "id", "sed", "sha256sum")
 
 
@@ -89,3 +93,30 @@ def test_without_a_tarantool_it_goes_on_and_says_so(machine: Path) -> None:
     ended = set_up(machine, "with-tarantool")
     assert ended.returncode == 0
     assert "the tests marked 'live' will be skipped" in ended.stderr
+
+
+def test_spark_finds_compiled_code_in_its_zips(tmp_path: Path) -> None:
+    zipped = tmp_path / "library.zip"
+    with ZipFile(zipped, "w") as file:
+        file.writestr("library/__init__.py", "VALUE = 7\n")
+        file.writestr("library/README.md", "text")
+    assert not COMPILING["is_compiled"](zipped)
+    COMPILING["compile_zip"](zipped)
+    assert COMPILING["is_compiled"](zipped)
+    COMPILING["compile_zip"](zipped)  # an older one's, of another Python
+    with ZipFile(zipped) as file:
+        assert sorted(file.namelist()) == ["library/README.md", "library/__init__.py", "library/__init__.pyc"]
+    code = "import library; print(library.VALUE, library.__spec__.loader.get_code('library').co_filename)"
+    ended = subprocess.run(
+        [sys.executable, "-c", code],
+        env={"PYTHONPATH": str(zipped)},
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert ended.stdout == "7 library/__init__.py\n"
+    assert [zipped.name] == [path.name for path in tmp_path.iterdir()]
+
+
+def test_sparks_own_zips_are_compiled() -> None:
+    assert all(COMPILING["is_compiled"](path) for path in COMPILING["LIB"].glob("*.zip"))

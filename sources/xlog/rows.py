@@ -6,6 +6,7 @@ Not here: the filling (`fill`), decompression (`decoder`), any input or output.
 from __future__ import annotations
 
 from collections.abc import Iterable
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
@@ -23,7 +24,6 @@ XROW_PERMISSIVE = XROW_ARROW.append(CORRUPT_FIELD)
 """The schema of `mode` PERMISSIVE: one more column at the end."""
 
 _KNOWN_TYPES = 128
-_TYPE_NAMES = pa.array([type_name(code) for code in range(_KNOWN_TYPES)], pa.string())
 _BITS = {
     "type": kernel.TYPE,
     "replica_id": kernel.REPLICA_ID,
@@ -39,6 +39,15 @@ _BITS = {
     "body": kernel.BODY,
 }
 _FLAG_BITS = {"is_commit": kernel.COMMIT, "wait_sync": kernel.WAIT_SYNC, "wait_ack": kernel.WAIT_ACK}
+
+
+@lru_cache(maxsize=1)
+def _type_names() -> pa.Array:
+    """Return the names of all types.
+
+    They are not made with the module, since PyArrow imports pandas for it: a fifth of a second, in each process of Spark.
+    """
+    return pa.array([type_name(code) for code in range(_KNOWN_TYPES)], pa.string())
 
 
 def new_columns(rows: int, size: int, binary: bool = True) -> Columns:
@@ -127,7 +136,7 @@ def corrupt_batch(error: XlogError, file: str) -> pa.RecordBatch:
 def type_column(codes: npt.NDArray[np.int32]) -> pa.Array:
     """Return the names of request types; what is not a known one reads `TYPE_n`."""
     if codes.size == 0 or codes.max() < _KNOWN_TYPES:
-        return _TYPE_NAMES.take(pa.array(codes))
+        return _type_names().take(pa.array(codes))
     kinds, places = np.unique(codes, return_inverse=True)
     return _names(kinds.tolist()).take(pa.array(places))
 
