@@ -36,7 +36,7 @@ class ModuleScheduling(LoadScopeScheduling):  # type: ignore[misc]
 def _uses_spark(module: Path) -> bool:
     """Whether a module's tests run in the shared session."""
     text = module.read_text(encoding="utf-8")
-    return "pytest.mark.spark" in text or "spark: SparkSession" in text
+    return "spark: SparkSession" in text or 'usefixtures("spark")' in text
 
 
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> ModuleScheduling:

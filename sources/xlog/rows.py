@@ -45,7 +45,7 @@ _FLAG_BITS = {"is_commit": kernel.COMMIT, "wait_sync": kernel.WAIT_SYNC, "wait_a
 def _type_names() -> pa.Array:
     """Return the names of all types.
 
-    They are not made with the module, since PyArrow imports pandas for it: a fifth of a second, in each process of Spark.
+    Not made with the module, since PyArrow imports pandas for it: a fifth of a second, in each process of Spark.
     """
     return pa.array([type_name(code) for code in range(_KNOWN_TYPES)], pa.string())
 
