@@ -22,6 +22,7 @@ GLOBAL_IDS = {
     "_versions": ("global_id",),
     "_conflicts": ("winner_global_id", "loser_global_id"),
     "_quarantine": ("global_id",),
+    "_retention": ("global_id",),
 }
 """Columns that hold global ids; null where nobody knows the origin."""
 
@@ -30,6 +31,7 @@ TIMES = {
     "_versions": ("timestamp", "created"),
     "_conflicts": ("winner_timestamp", "loser_timestamp"),
     "_epochs": ("committed_at",),
+    "_retention": ("cleaned_at",),
 }
 
 STATES = {
@@ -50,6 +52,7 @@ PRESENT = {
     "_gaps": ("replicaset_id", "kind"),
     "_epochs": ("epoch", "versions", "vclock"),
     "_schema": ("replicaset_id", "space_id", "name", "state", "space_tuple"),
+    "_retention": ("epoch", "cleaned_at", "table", "rows"),
 }
 
 KEYS = {
@@ -63,6 +66,7 @@ KEYS = {
     "_gaps": ("replicaset_id", "local_id", "first_lsn", "last_lsn"),
     "_epochs": ("epoch",),
     "_schema": ("replicaset_id", "space_id", "name"),
+    "_retention": ("epoch", "table", "replicaset_id", "global_id"),
 }
 """By table the columns that name a row."""
 

@@ -198,8 +198,10 @@ class _Reduction:
         if ranges is None or not ranges.all_slots & set(np.unique(versions.slots[own]).tolist()):
             return Visits(None, groups)
         lives = own & ((versions.states == PRESENT) | (versions.states == UNFIT))
+        # A deletion without a row may have a key of a primary key that the space has no more.
+        may_be_hit = lives | (own & (np.arange(len(own)) < len(self.keyed.groups)))
         hit_rows, hit_keys = ranges.hits(
-            np.where(own, versions.slots, np.int32(NO_ROW)), versions.keys, groups, lives
+            np.where(may_be_hit, versions.slots, np.int32(NO_ROW)), versions.keys, groups, lives
         )
         rows = np.concatenate([np.flatnonzero(groups >= 0), hit_rows])
         keys = np.concatenate([groups[groups >= 0], hit_keys]).astype(np.int32)

@@ -18,14 +18,14 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
-from pipeline.reduce.base import BaseRequest
-from pipeline.reduce.versions import ENTRIES, MERGED, STATES
+from pipeline.reduce.base import BaseRequest, KeyFilter
+from pipeline.reduce.versions import ENTRIES, MERGED, NAMES, STATES
 from tables.commits import TableFile
 from tables.data_files import FileKeys, keys_of, opened, read_groups
 from tables.place import Place
 from udfs.buffers import as_array
 from udfs.grouping import Groups, group
-from udfs.kernels.lives import NONE, PRESENT, UNFIT
+from udfs.kernels.lives import DELETED, NONE, PRESENT, UNFIT
 
 VERSIONS = "_versions"
 SORTED_KEYS = 200_000
@@ -155,14 +155,38 @@ def _with_all_keys(request: BaseRequest, files: BaseFiles, share: Keys | None) -
     for file in own:
         with opened(files.place, name, file.path) as parquet:
             keys += meant(parquet.read(columns=["_key", "_replicaset_id"]), "_key", "_replicaset_id")
-    space = files.names[request.table]
-    for file in files.versions:
-        with opened(files.place, VERSIONS, file.path) as parquet:
-            rows = parquet.read(columns=["space", "key", "replicaset_id"])
-        keys += meant(rows.filter(pc.equal(rows["space"], space)), "key", "replicaset_id")
+    own_versions = _held(files, files.names[request.table], request.replicasets)
+    keys += meant(own_versions, "key", "replicaset_id")
     whole = pa.concat_arrays(keys)
     distinct = whole.take(pa.array(group(np.zeros(len(whole), np.int32), whole).firsts))
     return BaseRequest(request.table, distinct, {}, request.with_tuples, request.with_versions)
+
+
+def _held(files: BaseFiles, space: str, replicasets: Mapping[int, KeyFilter | None]) -> pa.Table:
+    """Return `key` and `replicaset_id` of the versions that `_versions` has of some replicasets in a table.
+
+    Where a filter says which keys are meant, deletions are left out: their keys may be of a primary key that the space
+    has no more.
+    """
+    columns = ["space", "key", "replicaset_id", "state", "epoch"]
+    parts = []
+    for file in files.versions:
+        with opened(files.place, VERSIONS, file.path) as parquet:
+            rows = parquet.read(columns=columns)
+        own = pc.is_in(rows["replicaset_id"], pa.array([*replicasets], pa.int32()))
+        parts.append(rows.filter(pc.and_(pc.equal(rows["space"], space), own)))
+    if not parts:
+        return pa.table({"key": pa.array([], pa.binary()), "replicaset_id": pa.array([], pa.int32())})
+    whole = pa.concat_tables(parts).combine_chunks()
+    ids = group(whole["replicaset_id"].to_numpy(), as_array(whole["key"])).ids
+    order = np.lexsort((whole["epoch"].to_numpy(), ids))
+    newest = whole.take(pa.array(order[np.append(ids[order][1:] != ids[order][:-1], True)[: len(order)]]))
+    filtered = pa.array([one for one, is_meant in replicasets.items() if is_meant is not None], pa.int32())
+    is_deletion = pc.and_(
+        pc.equal(newest["state"], NAMES[DELETED]), pc.is_in(newest["replicaset_id"], filtered)
+    )
+    is_gone = pc.or_(pc.equal(newest["state"], NAMES[NONE]), is_deletion)
+    return newest.filter(pc.invert(is_gone)).select(["key", "replicaset_id"])
 
 
 @dataclass(frozen=True)

@@ -13,7 +13,7 @@ import msgpack
 import pytest
 
 from pipeline.executors.distributed import DistributedExecutor
-from schemas.iproto import RequestType
+from schemas.iproto import RequestType, SystemSpace
 from tests.jobs.written import Node, replicasets_of
 from tests.pipeline.deployment import Deployment, contents
 
@@ -242,6 +242,24 @@ def test_ranges_before_and_after_another_primary_key(tmp_path: Path, cut: int | 
     deployment.run(cut)
     assert sorted(msgpack.unpackb(one)[1] for one in deployment.tuples("people")) == ["c", "e", "f", "g"]
     assert deployment.rows("users") == []
+
+
+@pytest.mark.parametrize("cut", [1, None])
+def test_deleted_keys_of_an_earlier_primary_key_are_in_no_range(tmp_path: Path, cut: int | None) -> None:
+    """A key that was deleted stays in `_versions` when its space is made anew, with another primary key."""
+    node = Node(tmp_path, "a1").define(SPACE, "users", FIELDS).rekey(SPACE, (0, "unsigned"), (1, "string"))
+    node.put(SPACE, 1, "a", 1).row(RequestType.DELETE, SPACE, {0x20: [1, "a"]})
+    node.close()
+    deployment = Deployment(tmp_path, {"a1": node.path}, replicasets_of("a1"))
+    deployment.run(cut)
+    node.row(RequestType.DELETE, SystemSpace.INDEX, {0x20: [SPACE, 0]}).rekey(SPACE, (2, "scalar"))
+    node.delete_range(SPACE, [5], [7]).put(SPACE, 6, "f", 6).put(SPACE, 7, "g", 7).close()
+    deployment.run(cut)
+    assert sorted(map(msgpack.unpackb, deployment.tuples("users"))) == [[6, "f", 6], [7, "g", 7]]
+    node.delete_range(SPACE, [5], [7]).truncate(SPACE).put(SPACE, 8, "h", 8).delete_range(SPACE, [9], [])
+    node.close()
+    deployment.run(cut)
+    assert list(map(msgpack.unpackb, deployment.tuples("users"))) == [[8, "h", 8]]
 
 
 def test_held_rows_leave_the_table_as_it_was(tmp_path: Path) -> None:
