@@ -74,7 +74,8 @@ def test_without_python(machine: Path, named: str) -> None:
 
 
 def test_where_all_is_there_nothing_is_done(machine: Path) -> None:
-    names = ("requirements.lock", "pyproject.toml", "setup/setup.sh", "setup/spark_jars.py")
+    names = ("requirements.lock", "pyproject.toml", "setup/audit.sh", "setup/setup.sh")
+    names += ("setup/locks.py", "setup/spark_jars.py")
     parts = [machine / name for name in names]
     text = b"".join(part.read_bytes() for part in parts)
     digest = subprocess.run(["sha256sum"], input=text, capture_output=True, check=True).stdout
