@@ -1,12 +1,12 @@
 """Set-up's last step: puts jars where the Spark of this virtual environment looks, Delta's, or (`s3`) those of S3.
 
     python setup/spark_jars.py [s3]
-    python setup/spark_jars.py sums delta|s3      write setup/jars-….sha256 anew: after a new version, where you trust the network
+    python setup/spark_jars.py sums delta|s3      write setup/jars-….sha256 anew, after a new version
 
 Ivy resolves the coordinates, once; of what it brings, the jars whose classes Spark does not have itself are copied
 into Spark's own folder of jars. From then on neither spark-submit nor plain python needs the network, `--packages`,
-or a path. A jar is taken only with the SHA-256 that `setup/jars-delta.sha256` has of it (of S3's there are no sums yet: set-up
-says so). With Delta's, `conf/` becomes Spark's configuration folder by a link.
+or a path. A jar is taken only with the SHA-256 that `setup/jars-delta.sha256` has of it (of S3's there are no sums yet:
+set-up says so). With Delta's, `conf/` becomes Spark's configuration folder by a link.
 
 Not here: the Python packages (`setup.sh`).
 """
