@@ -1,9 +1,10 @@
 # All commands of the project. `make` alone lists them.
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test soak fuzz airflow-test check format bench dist lock clean distclean
+.PHONY: help setup demo test soak fuzz airflow-test check format bench dist lock sbom audit clean distclean
 
 VENV := .venv
 DIST := dist
+TOOLS = python -m venv .venv-tools && .venv-tools/bin/python -m pip --disable-pip-version-check --quiet install
 CODE := $(wildcard config jobs pipeline schemas sources tables udfs airflow_dags tests benchmarks setup)
 BENCH ?= $(shell grep -l __main__ benchmarks/*.py)
 
@@ -63,10 +64,21 @@ lock: setup ## Write requirements.lock anew from pyproject.toml (ARGS="--upgrade
 	  --no-emit-options --no-emit-index-url --no-emit-find-links --no-emit-trusted-host \
 	  $(ARGS) --output-file requirements.lock pyproject.toml
 	@cat requirements.lock >> requirements.new && mv requirements.new requirements.lock
+	@python setup/locks.py project
+
+sbom: setup ## Write dist/sbom.json: every package of requirements-run.lock, as CycloneDX
+	@mkdir -p $(DIST)
+	@$(TOOLS) cyclonedx-bom==7.5.0
+	@.venv-tools/bin/cyclonedx-py requirements requirements-run.lock --of JSON -o $(DIST)/sbom.json
+	@echo "$(DIST)/sbom.json"
+
+audit: setup ## Ask the advisory service about every pinned package; 1: known vulnerabilities, 3: it cannot be reached
+	@$(TOOLS) pip-audit==2.10.1
+	@setup/audit.sh requirements.lock $(wildcard setup/*.lock)
 
 clean: ## Remove what the commands above have written, but not the environment
 	@rm -rf build dist .state .mypy_cache .ruff_cache .pytest_cache .hypothesis .coverage spark-warehouse *.egg-info
 	@find $(CODE) -name __pycache__ -prune -exec rm -rf {} +
 
 distclean: clean ## Remove the environment as well
-	@rm -rf $(VENV) .venv-airflow
+	@rm -rf $(VENV) .venv-airflow .venv-tools

@@ -26,8 +26,12 @@ from pipeline.resolve.records import quarantine_rows, version_rows
 from pipeline.resolve.resolve import PUTS, Resolved, resolve
 from pipeline.resolve.resolve_plan import ResolvePlan, resolve_plan
 from pipeline.write.lookup import BaseFiles, FileCache, FileRef, Found, find_versions, merged_entries
+from schemas.errors import UnsupportedError
 from udfs.buffers import as_array
 from udfs.kernels.lives import UNFIT
+
+COLUMN_BYTES = 2**31 - 1
+"""The longest column of bytes that is reduced at once."""
 
 
 @dataclass(frozen=True)
@@ -105,6 +109,7 @@ def process_bucket(
         The bucket's keys; all keys by default.
 
     """
+    _refuse_huge(keyed)
     rows = keyed_rows(keyed, plan.reduce)
     requests = base_requests(rows, plan.reduce, share)
     found = find_versions(requests, files, cache, share) if requests else Found(ENTRIES.empty_table(), [])
@@ -114,6 +119,17 @@ def process_bucket(
         found = merged_entries([found, find_versions(more, files, cache, share)])
     resolved = resolve(reduced.changes, found.entries, plan.resolve)
     return encoded(resolved, reduced.lost, found.files, plan.encodings, plan.resolve)
+
+
+def _refuse_huge(keyed: pa.Table) -> None:
+    """Refuse rows with a column of 2 GiB, which Arrow does not hold in one array (offsets of 32 bits)."""
+    for field in keyed.schema:
+        size = keyed[field.name].nbytes if pa.types.is_binary(field.type) else 0
+        if size >= COLUMN_BYTES:
+            raise UnsupportedError(
+                f"rows of one batch that cannot be divided have {size} bytes of {field.name}",
+                advice="the limit is 2 GiB: for one key's UPDATEs and UPSERTs in a batch, or local_bytes",
+            )
 
 
 def encoded(

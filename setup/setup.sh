@@ -55,7 +55,8 @@ make_venv() {
 install_packages() {
   local pip=("$venv/bin/python" -m pip --disable-pip-version-check --quiet)
   echo "set-up: packages of requirements.lock"
-  "${pip[@]}" install -r requirements.lock
+  # Each archive must have the SHA-256 that the lock notes of it.
+  "${pip[@]}" install --require-hashes -r requirements.lock
   "${pip[@]}" --quiet install --no-deps --no-build-isolation -e .
 }
 
@@ -74,26 +75,40 @@ want_chromium() {
   echo "set-up: no chromium here, and it cannot be installed: the tests marked 'browser' will be skipped" >&2
 }
 
+# What pip installs into another environment: its lock with hashes, or, where there is none, its first packages by version.
+locked() {
+  if [ -f "setup/$1.lock" ]; then
+    echo "--require-hashes -r setup/$1.lock"
+  else
+    echo "set-up: setup/$1.lock is missing, so what its packages need is not pinned: setup/locks.py $1 makes it" >&2
+    "$venv/bin/python" setup/locks.py packages "$1"
+  fi
+}
+
 # Airflow needs an environment of its own: its Spark provider brings a pyspark-client that overwrites pyspark's files.
 want_airflow() {
-  local airflow=.venv-airflow packages=(apache-airflow==3.3.2 apache-airflow-providers-apache-spark==6.3.4)
-  [ "$(cat "$airflow/.set-up" 2>/dev/null)" = "${packages[*]}" ] && return
+  local airflow=.venv-airflow packages
+  packages="$(locked airflow)"
+  [ "$(cat "$airflow/.set-up" 2>/dev/null)" = "$packages" ] && return
   echo "set-up: $airflow"
   "$venv/bin/python" -m venv --clear "$airflow"
-  "$airflow/bin/python" -m pip --disable-pip-version-check --quiet install "${packages[@]}"
-  echo "${packages[*]}" >"$airflow/.set-up"
+  # shellcheck disable=SC2086
+  "$airflow/bin/python" -m pip --disable-pip-version-check --quiet install $packages
+  echo "$packages" >"$airflow/.set-up"
 }
 
 # What Spark needs for s3a:// is 18 MiB, and asked for by few. The server of the tests has an environment of its own:
 # its packages refuse versions that ours has.
 want_s3() {
-  local server="$venv/s3-server" packages=(moto[s3]==5.2.5 flask-cors==6.0.5) done
-  done="$wanted ${packages[*]}"
+  local server="$venv/s3-server" packages done
+  packages="$(locked s3)"
+  done="$wanted $packages"
   [ "$(cat "$venv/.set-up-s3" 2>/dev/null)" = "$done" ] && return
   "$venv/bin/python" setup/spark_jars.py s3
   echo "set-up: $server"
   "$venv/bin/python" -m venv --clear "$server"
-  "$server/bin/python" -m pip --disable-pip-version-check --quiet install "${packages[@]}"
+  # shellcheck disable=SC2086
+  "$server/bin/python" -m pip --disable-pip-version-check --quiet install $packages
   echo "$done" >"$venv/.set-up-s3"
 }
 

@@ -1,16 +1,19 @@
 """Set-up's last step: puts jars where the Spark of this virtual environment looks, Delta's, or (`s3`) those of S3.
 
     python setup/spark_jars.py [s3]
+    python setup/spark_jars.py sums delta|s3      write setup/jars-….sha256 anew, after a new version
 
 Ivy resolves the coordinates, once; of what it brings, the jars whose classes Spark does not have itself are copied
 into Spark's own folder of jars. From then on neither spark-submit nor plain python needs the network, `--packages`,
-or a path. With Delta's, `conf/` becomes Spark's configuration folder by a link.
+or a path. A jar is taken only with the SHA-256 that `setup/jars-delta.sha256` has of it (of S3's there are no sums yet:
+set-up says so). With Delta's, `conf/` becomes Spark's configuration folder by a link.
 
 Not here: the Python packages (`setup.sh`).
 """
 
 from __future__ import annotations
 
+import hashlib
 import os
 import shutil
 import sys
@@ -58,6 +61,11 @@ class Group:
         """The file with the names of those that an earlier set-up copied: another version replaces them."""
         return JARS / f"copied-by-set-up{'' if self.name == 'delta' else f'-{self.name}'}.txt"
 
+    @property
+    def sums(self) -> Path:
+        """The file with the SHA-256 of each jar, as `sha256sum` writes it."""
+        return Path(__file__).resolve().parent / f"jars-{self.name}.sha256"
+
 
 def group_of(name: str) -> Group:
     """Return what is to be resolved."""
@@ -102,9 +110,10 @@ def copy(jars: list[Path], group: Group) -> list[str]:
     earlier = set(group.copied.read_text().split()) if group.copied.exists() else set()
     own = [jar for jar in JARS.glob("*.jar") if jar.name not in earlier]
     known = set[str]().union(*(classes(jar) for jar in own))
-    new = {jar.name.partition("_")[2]: jar for jar in jars if known.isdisjoint(classes(jar))}
+    new = {file_name(jar): jar for jar in jars if known.isdisjoint(classes(jar))}
+    check_sums(list(new.values()), group.sums)
     group.copied.write_text("\n".join(sorted(earlier | new.keys())))
-    for name, jar in new.items():  # Ivy puts the organisation and `_` in front of a name
+    for name, jar in new.items():
         part = JARS / f"{name}.part"
         shutil.copyfile(jar, part)
         part.replace(JARS / name)
@@ -112,6 +121,38 @@ def copy(jars: list[Path], group: Group) -> list[str]:
         (JARS / old).unlink(missing_ok=True)
     group.copied.write_text("\n".join(sorted(new)))
     return sorted(new)
+
+
+def file_name(jar: Path) -> str:
+    """Return the name of a jar; Ivy puts the organisation and `_` in front of it."""
+    return jar.name.partition("_")[2]
+
+
+def sum_of(jar: Path) -> str:
+    """Return the SHA-256 of a file."""
+    with jar.open("rb") as stream:
+        return hashlib.file_digest(stream, "sha256").hexdigest()
+
+
+def check_sums(jars: list[Path], sums: Path) -> None:
+    """End set-up where a jar is not the one that was tested; say so where nobody has noted which that is."""
+    if not sums.exists():
+        print(f"set-up: the jars are not checked: {sums.name} is missing", file=sys.stderr)
+        return
+    known = dict(line.split()[::-1] for line in sums.read_text().splitlines())
+    wrong = [jar for jar in jars if known.get(file_name(jar)) != sum_of(jar)]
+    if wrong:
+        names = ", ".join(f"{file_name(jar)} ({sum_of(jar)})" for jar in wrong)
+        sys.exit(
+            f"set-up: not the jars of {sums.name}: {names}. Remove them from Ivy's folders (one is {wrong[0].parent}) "
+            "and try again; where they are of a new version: python setup/spark_jars.py sums"
+        )
+
+
+def write_sums(group: Group) -> None:
+    """Write the sums of what Ivy resolves now."""
+    jars = {file_name(jar): sum_of(jar) for jar in resolve(group)}
+    group.sums.write_text("".join(f"{digest}  {name}\n" for name, digest in sorted(jars.items())))
 
 
 def link_configuration() -> None:
@@ -124,8 +165,11 @@ def link_configuration() -> None:
         link.symlink_to(target, target_is_directory=True)
 
 
-def main(name: str = "delta") -> None:
-    """Resolve, copy, link."""
+def main(name: str = "delta", group_name: str = "delta") -> None:
+    """Resolve, check, copy, link."""
+    if name == "sums":
+        write_sums(group_of(group_name))
+        return
     group = group_of(name)
     print(f"set-up: jars of {name} ({', '.join(group.coordinates)})", flush=True)
     if not copy(resolve(group), group):

@@ -162,6 +162,20 @@ def test_the_lock_pins_every_package() -> None:
     assert [pin for pin in pins if not re.fullmatch(r"[a-z0-9-]+==[0-9][\w.]*", pin)] == []
 
 
+def test_every_lock_has_hashes_and_what_runs_is_a_part_of_all() -> None:
+    def rows(name: str) -> set[str]:
+        found = (ROOT / name).read_text().splitlines()
+        return {line.partition("  #")[0] for line in found if line and not line.startswith("#")}
+
+    whole, run = rows("requirements.lock"), rows("requirements-run.lock")
+    for line in whole | run | rows("setup/s3.lock"):
+        assert re.fullmatch(r"\S+==\S+ --hash=sha256:[0-9a-f]{64}", line), line
+    assert run < whole
+    names = {line.partition("==")[0] for line in run}
+    assert {"pyspark", "numba", "pyarrow"} <= names
+    assert not names & {"pytest", "mypy", "playwright", "ruff", "pip"}
+
+
 def test_what_runs_is_what_the_lock_pins() -> None:
     """Else a test passes with versions that nobody else gets."""
     lines = (ROOT / "requirements.lock").read_text().splitlines()

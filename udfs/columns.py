@@ -32,6 +32,9 @@ from udfs.kernels.writers import DECIMAL_TEXT_MAX, INTERVAL_TEXT_MAX, UUID_TEXT
 from udfs.seeds import hash_seeds
 
 _ALIGN = 64
+_HUGE = 64 << 20
+"""Room of so many bytes for one row is not doubled."""
+
 _OFFSET_MAX = 2**31 - 1
 _TEXT_WIDTHS = {
     Carrier.DECIMAL_TEXT: DECIMAL_TEXT_MAX,
@@ -125,13 +128,21 @@ class Columns:
         return self.scratch[0].ctypes.data
 
     def grow(self, row: int) -> None:
-        """Give every column of text or of variants that has not enough of it more room, to go on at a row."""
-        need = GROWTH * self.largest + 32 + SLACK
+        """Give every column of text or of variants that has not enough of it more room, to go on at a row.
+
+        A huge row gets room in the columns alone that wanted it, one after another.
+        """
+        wants = self.table[:, words.WANTED].copy()
+        self.table[:, words.WANTED] = 0
+        usual = min(GROWTH * self.largest + 32 + SLACK, _HUGE)
+        is_huge = int(wants.max(initial=0)) > _HUGE
         for column, carrier in enumerate(self.carriers):
             if carrier is not Carrier.VARIANT:
                 self._grow_text(column, carrier)
                 continue
-            line = self.table[column]
+            if is_huge and not wants[column]:
+                continue
+            line, wanted = self.table[column], max(usual, int(wants[column]))
             line[words.BOOK] = self._dictionary()
             if not line[words.SHAPE]:
                 self.scratch.append(np.zeros(SHAPE_WORDS, np.int64))
@@ -141,9 +152,15 @@ class Columns:
                 (True, words.META_START, words.META_END, words.META_LIMIT),
             ):
                 used = int(line[end] - line[start])
-                if line[end] + need > line[limit]:
-                    expected = used * self.rows // row * 5 // 4 if row else 0
-                    self._room(column, max(2 * used, expected) + 2 * need, is_metadata)
+                if line[end] + wanted > line[limit]:
+                    self._room(column, self._grown(used, wanted, row), is_metadata)
+
+    def _grown(self, used: int, wanted: int, row: int) -> int:
+        """Return how much room a variant's contents get: for all rows, by those so far, or for a huge one alone."""
+        expected = used * self.rows // row * 5 // 4 if row else 0
+        if wanted > _HUGE:
+            return max(used + wanted, expected)
+        return max(2 * used, expected) + 2 * wanted
 
     def _grow_text(self, column: int, carrier: Carrier) -> None:
         """Give a column of text room for one more row, if it is one and has not."""

@@ -112,14 +112,15 @@ def decode(tuples: pa.Array, plan: Plan, which: pa.Array | int = 0) -> pa.Struct
         (*plan.carriers, Carrier.VARIANT), scale if isinstance(scale, int) else 0, flat.data, flat.offsets
     )
     errors, counters = np.zeros((3, rows), np.int32), np.zeros(COUNTERS, np.int64)
-    row, before = 0, -1
+    row, before, again = 0, -1, 0
     while row < rows:
         row = walk(
             *(flat.data, flat.offsets, flat.nulls, formats, plan.starts, plan.fields),
             *(columns.table, errors, counters, row),
         )
-        if row == before:
-            # There was room for its largest field in each column: so several fields are of one column.
+        again = again + 1 if row == before else 0
+        if again > len(columns.carriers):
+            # There was room for each of its fields, one after another: so several fields are of one column.
             raise TupleError("a tuple takes more room than its columns have", space=plan.layout.space)
         if row < rows:
             columns.grow(row)

@@ -1,18 +1,19 @@
 """Small files of tables joined, in commits that change no row: some after each batch, all by maintenance.
 
-Rows of a space's table stay in the order of their keys, and files with neighbouring keys are joined.
+Rows of a space's table stay in the order of their keys, and files with neighbouring keys are joined. What is joined at
+a time is bounded twice: in the files' own bytes, and in those that their rows take in memory, which may be a thousand
+times as many.
 """
 
 from __future__ import annotations
 
-from bisect import bisect_right
 from collections.abc import Iterator, Sequence
-from itertools import accumulate
 
 import pyarrow as pa
+import pyarrow.parquet as pq
 
 from pipeline.commit.delta import LOW_CARDINALITY, in_order
-from pipeline.write.rewrite import write_rows
+from pipeline.write.rewrite import FILE_BYTES, write_rows
 from tables.commits import OpenTables, TableFile
 from tables.data_files import DataFile, keys_of, opened, write_file
 
@@ -23,7 +24,13 @@ JOIN_BYTES = (1 << 20, 32 << 20)
 """first those below the first size, then those below the second, so that each byte is rewritten twice;"""
 
 JOIN_AT_ONCE = 64 << 20
-"""no more bytes than these at a time."""
+"""no more bytes than these at a time,"""
+
+JOIN_IN_MEMORY = 2 * FILE_BYTES
+"""and about no more in memory. A file that is large there is not joined, however small it is."""
+
+LOOKED_AT = 4 * JOIN_FILES
+"""Footers that are read for it after a batch, at most."""
 
 COMPACT_BELOW = 32 << 20
 """Maintenance joins all files of fewer bytes."""
@@ -39,9 +46,10 @@ def join_small_files(tables: OpenTables, table: str) -> int:
         small = sorted((file for file in files if low <= file.size < high), key=lambda file: file.size)
         low = high
         if len(small) >= JOIN_FILES:
-            sizes = list(accumulate(file.size for file in small))
-            small = small[: bisect_right(sizes, JOIN_AT_ONCE)]
-            version = tables.commit(table, _joined(tables, table, small), [(file, False) for file in small])
+            chosen = next(_joinable(tables, table, small[:LOOKED_AT]), [])
+            if chosen:
+                removed = [(file, False) for file in chosen]
+                version = tables.commit(table, _joined(tables, table, chosen), removed)
     return version
 
 
@@ -62,17 +70,32 @@ def _neighbours(tables: OpenTables, table: str, files: Sequence[TableFile]) -> I
     ordered = list(files)
     if _has_keys(tables, table):
         ordered.sort(key=lambda file: _least_key(tables, table, file))
+    yield from _joinable(tables, table, ordered)
+
+
+def _joinable(tables: OpenTables, table: str, files: Sequence[TableFile]) -> Iterator[list[TableFile]]:
+    """Yield lists of two files or more that are joined at a time, in their order."""
     found: list[TableFile] = []
-    size = 0
-    for file in ordered:
-        if found and size + file.size > JOIN_AT_ONCE:
+    size = in_memory = 0
+    for file in files:
+        with opened(tables.place, table, file.path) as parquet:
+            own = _bytes_in_memory(parquet)
+        if own >= FILE_BYTES // 2:
+            continue
+        if found and (size + file.size > JOIN_AT_ONCE or in_memory + own > JOIN_IN_MEMORY):
             if len(found) > 1:
                 yield found
-            found, size = [], 0
+            found, size, in_memory = [], 0, 0
         found.append(file)
-        size += file.size
+        size, in_memory = size + file.size, in_memory + own
     if len(found) > 1:
         yield found
+
+
+def _bytes_in_memory(parquet: pq.ParquetFile) -> int:
+    """Return about how many bytes a file's rows take: those of its pages before they were compressed."""
+    metadata = parquet.metadata
+    return sum(metadata.row_group(number).total_byte_size for number in range(metadata.num_row_groups))
 
 
 def _has_keys(tables: OpenTables, table: str) -> bool:

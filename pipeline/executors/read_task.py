@@ -26,6 +26,7 @@ from pipeline.changelog.segment_plan import SegmentPlan
 from pipeline.commit.delta import LOW_CARDINALITY
 from pipeline.executors.cells import cells_by_bucket, report_cell, rows_of
 from pipeline.key_ranges import KeyRanges
+from pipeline.reduce.overwritten import without_overwritten
 from pipeline.reduce.reduce_plan import ReducePlan
 from pipeline.resolve.records import fewer_key_errors
 from sources.xlog.options import XlogOptions
@@ -191,7 +192,7 @@ class _ReadTask:
     def _hand_on(self) -> Iterator[pa.RecordBatch]:
         if not self._held:
             return
-        rows = pa.concat_tables(self._held).combine_chunks()
+        rows = without_overwritten(pa.concat_tables(self._held).combine_chunks())
         self._held, self._held_bytes = [], 0
         tables = self._work.reduce.tables_of(rows["meaning"].to_numpy())
         buckets = self._work.ranges.of(tables, as_array(rows["key"]))

@@ -10,7 +10,7 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from pipeline.encode.columns import TableEncoding
-from pipeline.write.rewrite import remaining_rows, write_rows
+from pipeline.write.rewrite import FILE_BYTES, remaining_rows, write_rows
 from pipeline.write.table_change import encoded_again
 from tables.commits import TableFile
 from tables.data_files import DataFile
@@ -66,10 +66,20 @@ def rewrite_tasks(
 
 
 def run_rewrite_task(place: Place, work: RewriteWork) -> list[DataFile]:
-    """Write the rows of some files that stay, and return the new files."""
-    parts = []
+    """Write the rows of some files that stay, and return the new files.
+
+    Files are joined as long as their rows are not more than `FILE_BYTES` in memory: how much a file compresses to says
+    nothing of that.
+    """
+    added: list[DataFile] = []
+    parts: list[pa.Table] = []
+    size = 0
     for file, bits in work.files:
         removed = np.flatnonzero(np.unpackbits(bits)).astype(np.int64)
         rest = remaining_rows(place, work.table, file, removed)
+        if parts and size + rest.nbytes > FILE_BYTES:
+            added += write_rows(place, work.table, pa.concat_tables(parts, promote_options="default"))
+            parts, size = [], 0
         parts.append(rest if work.encoding is None else encoded_again(rest, work.encoding))
-    return write_rows(place, work.table, pa.concat_tables(parts, promote_options="default"))
+        size += rest.nbytes
+    return added + write_rows(place, work.table, pa.concat_tables(parts, promote_options="default"))

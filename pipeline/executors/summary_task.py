@@ -1,6 +1,7 @@
 """What planning needs to know of the rows of some byte ranges, found where they are read: their numbers, and a sample.
 
-A first pass over a log that does not fit the driver; it keeps nothing of the rows but the sample.
+A first pass over a log that does not fit the driver; it keeps nothing of the rows but the sample, which is bounded in
+rows and in bytes: the driver holds the samples of all tasks.
 """
 
 from __future__ import annotations
@@ -8,8 +9,11 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 
+import msgpack
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
+from numpy.typing import NDArray
 
 from pipeline.executors.work import SyncSpaces
 from pipeline.plan.summary import Summary, join_summaries, summary_of
@@ -20,6 +24,9 @@ from sources.xlog.segment import ByteRange
 
 SAMPLE_ROWS = 128
 """Of each batch of decoded rows, of 65,536 at most, so many are in the sample."""
+
+SAMPLE_CELL_BYTES = 2 << 10
+"""A tuple or key of more bytes is in the sample with its leading fields alone, other bytes are not at all."""
 
 
 @dataclass(frozen=True)
@@ -88,8 +95,53 @@ def summarize_range(piece: ByteRange, options: XlogOptions, sync: SyncSpaces) ->
 def _sample(batch: pa.RecordBatch, segment: int, draw: np.random.Generator) -> Sample:
     count = min(SAMPLE_ROWS, batch.num_rows)
     chosen = np.sort(draw.choice(batch.num_rows, count, replace=False))
-    rows = batch.select(XROW_ARROW.names).take(pa.array(chosen))
+    columns = [
+        _short_cells(batch.column(field.name), chosen, is_array=field.name in ("tuple", "key"))
+        if pa.types.is_binary(field.type)
+        else batch.column(field.name).take(pa.array(chosen))
+        for field in XROW_ARROW
+    ]
+    rows = pa.RecordBatch.from_arrays(columns, schema=XROW_ARROW)
     return Sample(segment, rows, batch.nbytes / count)
+
+
+def _short_cells(column: pa.Array, chosen: NDArray[np.int64], *, is_array: bool) -> pa.Array:
+    """Return some cells of a binary column; long ones shortened, or null where they are no array."""
+    lengths = pc.binary_length(column).take(pa.array(chosen))
+    if (pc.max(lengths).as_py() or 0) <= SAMPLE_CELL_BYTES:
+        return column.take(pa.array(chosen))
+    cells = [column[int(place)].as_buffer() for place in chosen]
+    return pa.array(
+        [
+            cell.to_pybytes()
+            if cell is not None and cell.size <= SAMPLE_CELL_BYTES
+            else leading_fields(cell[:SAMPLE_CELL_BYTES].to_pybytes())
+            if cell is not None and is_array
+            else None
+            for cell in cells
+        ],
+        pa.binary(),
+    )
+
+
+def leading_fields(data: bytes) -> bytes:
+    """Return the fields of a MessagePack array that are whole in its first bytes, as an array of these."""
+    unpacker = msgpack.Unpacker(strict_map_key=False)
+    unpacker.feed(data)
+    try:
+        count = unpacker.read_array_header()
+    except (msgpack.UnpackException, ValueError):
+        return b"\x90"
+    begin = end = unpacker.tell()
+    whole = 0
+    try:
+        while whole < count:
+            unpacker.skip()
+            whole, end = whole + 1, unpacker.tell()
+    except (msgpack.UnpackException, ValueError):
+        pass  # the next field is cut
+    head: bytes = msgpack.Packer().pack_array_header(whole)
+    return head + data[begin:end]
 
 
 def summaries_by_replicaset(found: Iterable[RangeSummary]) -> dict[str, Summary]:

@@ -16,7 +16,7 @@ from pyspark.sql.types import StructType
 
 from pipeline.encode.columns import TableEncoding
 from pipeline.write.lookup import FileCache
-from pipeline.write.rewrite import remaining_rows, rows_with_keys, write_rows
+from pipeline.write.rewrite import FILE_BYTES, remaining_rows, rows_with_keys, write_rows
 from pipeline.write.table_change import Change, encoded_again, table_schema
 from tables.commits import TableFile
 from tables.data_files import DataFile
@@ -26,7 +26,7 @@ SMALL_FILE = 8 * 1024 * 1024
 """Below so many bytes a touched file is joined with the new rows,"""
 
 JOINED_BYTES = 64 * 1024 * 1024
-"""as long as these are not more bytes together."""
+"""as long as these are not more bytes together, and their rows not more than `FILE_BYTES` in memory."""
 
 _NONE = np.zeros(0, np.int64)
 
@@ -135,13 +135,14 @@ def _write(
 ) -> TableWrite:
     """Write new rows, and the rest of touched files; with an encoding their columns are made again."""
     joined = [] if rows is None else [rows]
-    size, added = 0, []
+    size, in_memory, added = 0, 0, []
     for file, places in removed.items():
         rest = remaining_rows(place, table, file, places)
         rest = rest if encoding is None else encoded_again(rest, encoding)
         size += file.size
-        if file.size < SMALL_FILE and size < JOINED_BYTES:
+        if file.size < SMALL_FILE and size < JOINED_BYTES and in_memory + rest.nbytes < FILE_BYTES:
             joined.append(rest)
+            in_memory += rest.nbytes
         else:
             added += write_rows(place, table, rest)
     if joined:

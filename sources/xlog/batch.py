@@ -11,6 +11,7 @@ from itertools import pairwise
 
 from schemas.errors import OffsetError, XlogGapError
 from sources.xlog.course import gap_between
+from sources.xlog.damage import Mode
 from sources.xlog.follow import Follower
 from sources.xlog.listing import LogFile, files_from, upto
 from sources.xlog.offset import Entry, Offset, from_text
@@ -114,7 +115,9 @@ def _with_vinyl(follower: Follower, segments: list[Segment]) -> Iterator[Segment
         if directory.is_file:
             yield replace(segment, vinyl=frozenset())
             continue
-        vinyl = vinyl_of(directory, segment.file)
+        # A deployment goes on without the spaces that it cannot read, as with any space that it refuses.
+        is_strict = not follower.options.with_replicaset and follower.options.mode is Mode.FAILFAST
+        vinyl = vinyl_of(directory, segment.file, is_strict=is_strict)
         yield replace(segment, vinyl=vinyl.spaces)
         wanted = follower.options.spaces
         if ends_snapshot(directory, segment):

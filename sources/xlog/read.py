@@ -8,11 +8,12 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterable, Iterator
+from itertools import pairwise
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from schemas.errors import SourceError
+from schemas.errors import SourceError, XlogError
 from schemas.xrow import CORRUPT_COLUMN, REPLICASET_FIELDS, XROW_FIELDS
 from sources.xlog import reader
 from sources.xlog.damage import Mode
@@ -23,6 +24,9 @@ from sources.xlog.vclock import Vclock, joined
 from sources.xlog.vinyl import as_snapshot_rows
 
 logger = logging.getLogger(__name__)
+
+RUN_PART = 256 << 10
+"""Of a vinyl run so many bytes of the file are decoded at a time, or one block."""
 
 
 def schema_of(options: XlogOptions) -> pa.Schema:
@@ -88,6 +92,27 @@ def _with_replicaset(batch: pa.RecordBatch, segment: Segment) -> pa.RecordBatch:
     return pa.RecordBatch.from_arrays(front + batch.columns, names=names)
 
 
+def _parts(
+    piece: ByteRange, filesystem: pa.fs.FileSystem, path: str, options: XlogOptions
+) -> Iterator[tuple[int, int, OriginSpan | None]]:
+    """Yield the parts of a range that are read one after another; of a vinyl run the last one first.
+
+    The rows of a part of a run are in memory together, so that they can be turned round.
+    """
+    if piece.segment.space_id is None or not piece.exact:
+        yield from spans_within(piece)
+        return
+    try:
+        limit = options.max_block_bytes
+        starts = reader.block_starts(filesystem, path, piece.begin, piece.end, RUN_PART, limit)
+    except XlogError:
+        if options.mode is Mode.FAILFAST:
+            raise
+        starts = []
+    for begin, end in reversed(list(pairwise([piece.begin, *starts[1:], piece.end]))):
+        yield begin, end, None
+
+
 def read_range(piece: ByteRange, options: XlogOptions) -> Iterator[pa.RecordBatch]:
     """Yield the rows of the blocks that start in a range.
 
@@ -108,7 +133,7 @@ def read_range(piece: ByteRange, options: XlogOptions) -> Iterator[pa.RecordBatc
     """
     segment, skipped = piece.segment, reader.Skipped()
     filesystem, path = reader.open_fs(segment.path)
-    for begin, end, span in spans_within(piece):
+    for begin, end, span in _parts(piece, filesystem, path, options):
         # Where the plan knows the blocks, one that is cut is damage, in a growing file too.
         rows: Iterable[pa.RecordBatch] = reader.read_rows(
             filesystem,

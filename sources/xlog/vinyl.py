@@ -22,7 +22,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from schemas.errors import TupleError, XlogMissingError, XlogRowError
+from schemas.errors import TupleError, XlogError, XlogMissingError, XlogRowError, XlogTruncatedError
 from schemas.iproto import LSN_MAX, RequestType
 from schemas.system_tuples import integer_of, unpacked
 from sources.xlog import reader
@@ -44,9 +44,9 @@ class Vinyl:
     Parameters
     ----------
     trees : tuple of Tree
-        Those whose rows can be read.
+        Those whose rows can be read; their runs in the order in which their rows count.
     refused : frozenset of int
-        Ids of spaces whose ranges were split.
+        Ids of spaces whose ranges were split, or of whose files one is damaged.
 
     """
 
@@ -59,21 +59,27 @@ class Vinyl:
         return frozenset(tree.space_id for tree in self.trees)
 
 
-def vinyl_of(directory: Directory, snapshot: str) -> Vinyl:
-    """Return the vinyl spaces of a snapshot; none where it has no `.vylog` beside it, or one with an odd record.
+def vinyl_of(directory: Directory, snapshot: str, *, is_strict: bool = False) -> Vinyl:
+    """Return the vinyl spaces of a snapshot; none where it has no `.vylog` beside it.
 
-    Then the spaces whose rows it names are refused, and everything else of the snapshot is read.
+    Where the `.vylog` is damaged or has an odd record, the spaces whose rows it names are refused; where the `.index`
+    of a run is, or the `.run` is cut or no log file, that space is; each by name in the log. Everything else of the
+    snapshot is read. What a damaged block inside a `.run` means is decided by `mode`, where it is read.
 
     Parameters
     ----------
     directory : Directory
     snapshot : str
         Base name of a `.snap`.
+    is_strict : bool
+        Whether damage is raised instead: of a source that is read by itself, without `mode`.
 
     Raises
     ------
+    XlogMissingError
+        A file that the `.vylog` names is not there.
     XlogError
-        The `.vylog` is damaged: its blocks cannot be read.
+        A file is damaged, and `is_strict`.
 
     """
     name = snapshot.removesuffix(".snap") + ".vylog"
@@ -83,11 +89,58 @@ def vinyl_of(directory: Directory, snapshot: str) -> Vinyl:
         trees = trees_at_checkpoint((row for batch in rows for row in batch["tuple"].to_pylist()), name)
     except XlogMissingError:
         return Vinyl()
-    except XlogRowError as error:
+    except XlogError as error:
+        if is_strict and not isinstance(error, XlogRowError):
+            raise
         log.error("source %s: the vinyl spaces of %s are refused: %s", directory.source.name, snapshot, error)
         return Vinyl()
-    whole = tuple(tree for tree in trees.values() if not tree.is_cut)
-    return Vinyl(whole, frozenset(tree.space_id for tree in trees.values() if tree.is_cut))
+    whole, refused = [], {tree.space_id for tree in trees.values() if tree.is_cut}
+    for tree in trees.values():
+        if tree.is_cut:
+            continue
+        try:
+            whole.append(_in_order(directory, tree))
+        except XlogMissingError:
+            raise
+        except XlogError as error:
+            if is_strict:
+                raise
+            log.error(
+                *("source %s: the vinyl space %d of %s is refused: %s", directory.source.name),
+                *(tree.space_id, snapshot, error),
+            )
+            refused.add(tree.space_id)
+    return Vinyl(tuple(whole), frozenset(refused))
+
+
+def _in_order(directory: Directory, tree: Tree) -> Tree:
+    """Return a tree whose runs are in the order in which their rows count; looks at both ends of their files."""
+    folder = f"{tree.space_id}/0"
+    lsns = {run: _max_lsn(directory, folder, run) for run in tree.runs}
+    for run in tree.runs:
+        _check_ends(directory, _run_file(tree, run))
+    return replace(tree, runs=tuple(sorted(tree.runs, key=lambda run: (lsns[run], run.id))))
+
+
+def _run_file(tree: Tree, run: Run) -> str:
+    return f"{tree.space_id}/0/{run.id:020}.run"
+
+
+def _check_ends(directory: Directory, file: str) -> None:
+    """Raise an error unless a run has a header, and an end marker: a server writes it before the `.vylog` names it."""
+    fs, path = directory.opened(file)
+    try:
+        begin = reader.read_meta(fs, path).length
+    except XlogMissingError as error:
+        raise _missing(directory, file) from error
+    with fs.open_input_file(path) as stream:
+        size = stream.size()
+        is_whole = size >= begin + len(EOF_MARKER)
+        marker = stream.read_at(len(EOF_MARKER), size - len(EOF_MARKER)) if is_whole else b""
+    if marker != EOF_MARKER:
+        raise XlogTruncatedError(
+            "the run has no end marker: it is cut", file=file, offset=size, advice="copy the file again"
+        )
 
 
 def ends_snapshot(directory: Directory, segment: Segment) -> bool:
@@ -102,21 +155,15 @@ def run_segments(directory: Directory, snapshot: Segment, vinyl: Vinyl) -> Itera
     Raises
     ------
     XlogMissingError
-        A file that the `.vylog` names is not there.
-    XlogError
-        It is damaged.
+        A file is gone.
 
     """
     for tree in vinyl.trees:
-        folder = f"{tree.space_id}/0"
-        for run in sorted(tree.runs, key=lambda run: (_max_lsn(directory, folder, run), run.id)):
-            file = f"{folder}/{run.id:020}.run"
+        for run in tree.runs:
+            file = _run_file(tree, run)
             fs, path = directory.opened(file)
-            try:
-                begin = reader.read_meta(fs, path).length
-                end = reader.end_of_whole_blocks(fs, path, limit=directory.block).position
-            except XlogMissingError as error:
-                raise _missing(directory, file) from error
+            begin = reader.read_meta(fs, path).length
+            end = fs.get_file_info(path).size - len(EOF_MARKER)
             if end > begin:
                 yield replace(
                     snapshot,

@@ -18,6 +18,7 @@ from udfs.kernels.columns import (
     SCALE,
     SHAPE,
     START,
+    WANTED,
     close_text,
     close_variant,
     put_null,
@@ -212,6 +213,7 @@ def put_variant(pos: Int, end: Int, extras: Int, column: Int, row: Int) -> tuple
     """Put the value at `pos`, or so many `extras` as one array; return where it ends (-1: broken) and a status."""
     target, meta, most = word(column, END), word(column, META_END), GROWTH * (end - pos) + 32 + SLACK
     if target + most > word(column, LIMIT) or meta + most > word(column, META_LIMIT):
+        set_word(column, WANTED, most)
         return pos, NO_ROOM
     book, shape = word(column, BOOK), word(column, SHAPE)
     misses = word(shape, MISSES)

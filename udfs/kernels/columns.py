@@ -28,8 +28,8 @@ META_START, META_END, META_LIMIT, META_OFFSETS, FILLED, BOOK, SHAPE = 9, 10, 11,
 """The same of a variant's metadata; up to which row the offsets of both are filled; addresses of the dictionary and of
 the kept shape."""
 
-DATA = 16
-"""Address of the bytes of all tuples."""
+DATA, WANTED = 16, 17
+"""Address of the bytes of all tuples; bytes of room that a variant lacks, for value and metadata."""
 
 IS_TEXT, IS_VARIANT, IS_BITS = 16, 32, 64
 """`KIND` is the width of a value in words of eight bytes, or one of these."""

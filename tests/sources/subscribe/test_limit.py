@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from pathlib import Path
 
 import numpy as np
@@ -113,3 +115,13 @@ relay: {{guest: true, spools: [{{name: a, spool: spool, listen: "127.0.0.1:1"}}]
     (followed,) = live.subscribe.options(max_block_bytes=live.max_block_bytes)
     assert followed.spool.max_block_bytes == limit
     assert live.relay.options(live.max_block_bytes)[0].max_block_bytes == limit
+
+
+@pytest.mark.parametrize(("who", "times"), [("relay", 1.5), ("daemon", 3.5)])
+def test_a_transaction_takes_a_few_times_its_size(tmp_path: Path, who: str, times: float) -> None:
+    """What docs/security.md promises of memory; a process of its own, beside what it has without rows."""
+    size = 150
+    command = [sys.executable, "-m", "tests.sources.relay.memory_case", who, str(size), str(tmp_path)]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=300, check=False)
+    assert done.returncode == 0, done.stderr[-3000:]
+    assert int(done.stdout.split()[-1]) < 350 + times * size

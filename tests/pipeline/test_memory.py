@@ -1,0 +1,135 @@
+"""Memory is bounded by decompressed bytes: logs whose rows repeat themselves a thousand times over."""
+
+from __future__ import annotations
+
+import json
+import pickle
+import subprocess
+import sys
+from pathlib import Path
+
+import msgpack
+import pyarrow as pa
+import pytest
+
+from pipeline.changelog.rows import DELETED, INSERT, KEYED, REPLACE, UPDATE
+from pipeline.commit import compact
+from pipeline.executors.summary_task import SAMPLE_CELL_BYTES, leading_fields, summarize_range
+from pipeline.reduce.overwritten import OVERWRITTEN, without_overwritten
+from sources.xlog.batch import segments_between, tasks_of
+from sources.xlog.follow import Follower
+from sources.xlog.options import parse_options
+from tests.pipeline.deployment import Deployment
+from tests.pipeline.memory_case import TEXT, log_of
+
+MIB = 1 << 20
+
+
+def run(how: str, rows: int, keys: int, folder: Path) -> dict[str, int]:
+    command = [sys.executable, "-m", "tests.pipeline.memory_case", how, str(rows), str(keys), str(folder)]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=600, check=False)
+    assert done.returncode == 0, done.stderr[-3000:]
+    found: dict[str, int] = json.loads(done.stdout.splitlines()[-1])
+    assert found["rows"] == keys
+    return found
+
+
+@pytest.mark.parametrize("keys", [1, 2500])
+def test_a_local_batch_takes_at_most_eight_times_its_rows(tmp_path: Path, keys: int) -> None:
+    decoded = 2500 * len(TEXT) // MIB
+    assert run("local", 2500, keys, tmp_path)["driver"] < 350 + 8 * decoded
+
+
+@pytest.mark.soak
+@pytest.mark.spark
+@pytest.mark.parametrize("keys", [1, 20_000])
+def test_a_distributed_batch_of_two_gigabytes_takes_little(tmp_path: Path, keys: int) -> None:
+    found = run("distributed", 22_000 if keys == 1 else keys, keys, tmp_path)
+    assert found["driver"] < 700
+    assert found["worker"] < 1600
+
+
+def test_the_sample_of_a_byte_range_is_small_and_has_keys(tmp_path: Path) -> None:
+    member = log_of(tmp_path, 400, 400)
+    source = {"path": str(member.path), "start": "logs", "replicaset": member.replicaset}
+    follower = Follower(parse_options({"path": source["path"], "start": "logs"}))
+    start = follower.initial()
+    segments = segments_between(follower, start, follower.latest(start))
+    found = [
+        summarize_range(piece, follower.options, {})
+        for task in tasks_of(follower, segments)
+        for piece in task
+    ]
+    assert sum(one.size for one in found) > 400 * len(TEXT)
+    assert len(pickle.dumps(found)) < MIB
+    rows = [row for one in found for sample in one.samples for row in sample.rows.to_pylist()]
+    keys = [msgpack.unpackb(row["tuple"])[0] for row in rows if row["space_id"] == 512]
+    assert len(keys) > 100
+    assert len(set(keys)) == len(keys)
+
+
+@pytest.mark.parametrize("cut", [0, 1, 5, SAMPLE_CELL_BYTES])
+def test_leading_fields_are_an_array_of_whole_fields(cut: int) -> None:
+    fields = [7, "name", {"a": [1, 2]}, "x" * 5000, 9]
+    found = msgpack.unpackb(leading_fields(msgpack.packb(fields)[:cut]))
+    assert found == fields[: len(found)]
+    assert len(found) == {0: 0, 1: 0, 5: 1}.get(cut, 3)
+
+
+def keyed(rows: list[tuple[int, int, str, bool]]) -> pa.Table:
+    """Return keyed rows: meaning, type, key, whether of a snapshot; each has its number as tuple."""
+    return pa.Table.from_pylist(
+        [
+            {
+                "meaning": meaning,
+                "type": kind,
+                "is_snapshot": is_snapshot,
+                "key": key.encode(),
+                "tuple": None if kind in (UPDATE, DELETED) else b"\x91" + bytes([number]),
+            }
+            for number, (meaning, kind, key, is_snapshot) in enumerate(rows)
+        ],
+        schema=KEYED,
+    )
+
+
+def test_tuples_that_are_overwritten_are_not_handed_on() -> None:
+    rows = keyed(
+        [
+            (0, INSERT, "a", False),  # replaced
+            (0, INSERT, "b", False),  # the next row needs it
+            (0, REPLACE, "a", False),  # deleted
+            (0, UPDATE, "b", False),
+            (0, DELETED, "a", False),
+            (1, REPLACE, "a", False),  # another space's
+            (0, REPLACE, "b", False),  # the last one
+            (0, REPLACE, "c", True),  # of a snapshot
+            (0, REPLACE, "c", True),
+            (0, REPLACE, "d", False),  # a snapshot's row is compared with it
+            (0, REPLACE, "d", True),
+        ]
+    )
+    found = without_overwritten(rows)
+    gone = [i for i, (a, b) in enumerate(zip(found["tuple"], rows["tuple"], strict=True)) if a != b]
+    assert gone == [0, 2]
+    assert {found["tuple"][i].as_py() for i in gone} == {OVERWRITTEN}
+    assert found.drop_columns("tuple").equals(rows.drop_columns("tuple"))
+
+
+def test_files_that_are_large_in_memory_are_not_joined(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    member = log_of(tmp_path / "logs", 40, 40)
+    deployment = Deployment(tmp_path, {"a1": member.path}, {"a1": member.replicaset})
+    deployment.run(budget=1)
+    with deployment.writer() as (warehouse, _):
+        tables = warehouse.open_tables
+        files = tables.files("orders")
+        assert len(files) > 3
+        monkeypatch.setattr(compact, "JOIN_IN_MEMORY", 12 * len(TEXT))
+        found = [len(one) for one in compact._joinable(tables, "orders", files)]
+        assert 2 <= min(found) <= max(found) <= 6, "a row is in a file twice: as _tuple, and typed"
+        monkeypatch.undo()
+        assert [len(one) for one in compact._joinable(tables, "orders", files)] == [len(files)]
+        monkeypatch.setattr(compact, "FILE_BYTES", len(TEXT))
+        assert list(compact._joinable(tables, "orders", files)) == []
