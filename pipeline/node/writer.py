@@ -64,6 +64,8 @@ class NodeWriter:
         self.warehouse, self.stream = warehouse, stream
         self.left_out: Mapping[str, str] = {}
         """What is not served, and why: spaces by table, instances by uuid."""
+        self.newest: EpochRow | None = None
+        """The newest epoch of the warehouse."""
         self._readers, self._transaction_rows = readers, transaction_rows
         self._is_settled = False
 
@@ -83,7 +85,7 @@ class NodeWriter:
             The stream cannot be written: enter it anew.
 
         """
-        newest = newest_epoch(self.warehouse)
+        newest = self.newest = newest_epoch(self.warehouse)
         if newest is None:
             return False
         served = self.stream.served
