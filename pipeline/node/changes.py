@@ -68,7 +68,11 @@ def digest_of(files: frozenset[str]) -> str:
 
 
 def changes_between(
-    place: Place, table: str, before: frozenset[str], after: frozenset[str]
+    place: Place,
+    table: str,
+    before: frozenset[str],
+    after: frozenset[str],
+    range_rows: int = RANGE_ROWS,
 ) -> Iterator[KeyChange]:
     """Yield the keys whose tuples differ, in the order of the canonical key.
 
@@ -78,6 +82,8 @@ def changes_between(
     table : str
     before, after : frozenset of str
         Files of two versions.
+    range_rows : int
+        About so many rows are compared at a time.
 
     Raises
     ------
@@ -89,7 +95,7 @@ def changes_between(
         try:
             old = [_File(stack, place, table, path) for path in sorted(before - after)]
             new = [_File(stack, place, table, path) for path in sorted(after - before)]
-            for low, high in key_ranges([file.keys for file in (*old, *new)]):
+            for low, high in key_ranges([file.keys for file in (*old, *new)], range_rows):
                 yield from _compared(_rows(old, low, high), _rows(new, low, high))
         except (OSError, pa.ArrowException) as error:
             raise WarehouseError(
@@ -97,9 +103,7 @@ def changes_between(
             ) from error
 
 
-def key_ranges(
-    files: Sequence[FileKeys], rows: int = RANGE_ROWS
-) -> Iterator[tuple[bytes | None, bytes | None]]:
+def key_ranges(files: Sequence[FileKeys], rows: int) -> Iterator[tuple[bytes | None, bytes | None]]:
     """Yield ranges of keys, from the first on and before the second, that have about so many rows each."""
     groups = sorted(
         (low, count)
@@ -108,11 +112,13 @@ def key_ranges(
         if low is not None
     )
     begin: bytes | None = None
+    split = groups[0][0] if groups else None
     held = 0
     for low, count in groups:
-        if held and held + count > rows and low != begin:
+        if held + count > rows and low != split:
             yield begin, low
-            begin, held = low, 0
+            begin = split = low
+            held = 0
         held += count
     yield begin, None
 
