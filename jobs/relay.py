@@ -49,6 +49,8 @@ def relay(config: Live, options: argparse.Namespace) -> None:
         missing = "aggregated" if options.aggregated else "spools"
         raise ConfigurationError(f"the section relay has no {missing}", file=options.config)
     nodes = [Node(_node_options(section, config.max_block_bytes))] if options.aggregated else []
+    for node in nodes:
+        node.options.directory.mkdir(mode=0o750, parents=True, exist_ok=True)
     for each in relays:
         for password in each.options.users.values():
             password.read()  # a secret that is missing is a mistake of now

@@ -15,7 +15,7 @@ PK = [512, 0, "pk", "tree", {"unique": True}, [[0, "unsigned"]]]
 NAME = [512, 1, "name", "tree", {"unique": True}, [[1, "string"]]]
 
 
-def definition(fields: list[Any], *indexes: list[Any], engine: str = "memtx", count: int = 0) -> Definition:
+def definition(fields: list[Any], *indexes: Any, engine: str = "memtx", count: int = 0) -> Definition:
     space = [512, 1, "s", engine, count, {}, fields]
     return Definition(msgpack.packb(space), {row[1]: msgpack.packb(row) for row in (indexes or (PK,))})
 

@@ -198,15 +198,17 @@ def test_taken_back_while_followers_get_it(
     assert len(tuples["accounts"]) == 12
 
 
-def test_a_log_after_a_snapshot_that_was_not_adopted(two: World, tmp_path: Path) -> None:
+def test_a_log_after_a_snapshot_that_was_not_adopted(
+    two: World, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """A writer that is killed between a new snapshot and its next log goes on in the log before."""
     directory = tmp_path / "before"
     run(directory, two)
     with Stream(directory) as stream:
         writer = NodeWriter(two.warehouse, stream, READERS)
-        adopt, stream.spool.adopt = stream.spool.adopt, lambda _: None  # type: ignore[method-assign]
-        writer._snapshot_again()
-        stream.spool.adopt = adopt  # type: ignore[method-assign]
+        with monkeypatch.context() as patch:
+            patch.setattr(stream.spool, "adopt", lambda _: None)
+            writer._snapshot_again()
         stream.spool.let_go()
     two.eval("a", "box.space.stays:replace{1, 'late'} box.schema.space.create('late'):create_index('pk')")
     two.settle()
