@@ -49,7 +49,7 @@ def check(found: World, follower: Tarantool) -> int:
     return len(expected)
 
 
-def lag(found: World, writer: NodeWriter, follower: Tarantool) -> tuple[float, float]:
+def lag(writer: NodeWriter, follower: Tarantool) -> tuple[float, float]:
     """Return the seconds from an epoch's commit until the stream and the follower have it."""
     writer.advance()
     committed = writer.mark.committed_at / 1e6 if writer.mark is not None else 0.0
@@ -82,7 +82,7 @@ def run(root: Path, rows: int, binary: str) -> None:
                 found.eval("a", FILL, 1, size, 2)
                 found.eval("b", FILL, 1, size, 3)
                 found.settle()
-                written, there = lag(found, writer, follower)
+                written, there = lag(writer, follower)
                 print(
                     f"an epoch of {size // 2 + size // 3:>9,} rows: written after {written:6.2f} s, "
                     f"at the follower after {there:6.2f} s; {check(found, follower):,} tuples equal",

@@ -13,6 +13,7 @@ from contextlib import ExitStack
 from dataclasses import dataclass
 
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.parquet as pq
 from deltalake.exceptions import DeltaError
 
@@ -20,10 +21,11 @@ from schemas.errors import WarehouseError
 from tables.data_files import FileKeys, keys_of, opened, read_groups
 from tables.place import Place
 
-RANGE_ROWS = 200_000
+RANGE_ROWS = 500_000
 """About so many rows are compared at a time."""
 
 _COLUMNS = ("_key", "_tuple")
+_SCHEMA = pa.schema([(name, pa.binary()) for name in _COLUMNS])
 
 
 @dataclass(frozen=True)
@@ -139,26 +141,29 @@ class _File:
         return found
 
 
-def _rows(files: Sequence[_File], low: bytes | None, high: bytes | None) -> dict[bytes, bytes]:
-    found: dict[bytes, bytes] = {}
+def _rows(files: Sequence[_File], low: bytes | None, high: bytes | None) -> pa.Table:
+    """Return the keys and tuples of a range."""
+    parts = []
     for file in files:
         groups = file.groups(low, high)
         if groups:
             rows = read_groups(file.parquet, groups, _COLUMNS)
-            pairs = zip(rows["_key"].to_pylist(), rows["_tuple"].to_pylist(), strict=True)
-            if low is None and high is None:
-                found.update(pairs)
-            else:
-                found.update(
-                    (key, tuple_)
-                    for key, tuple_ in pairs
-                    if (low is None or key >= low) and (high is None or key < high)
-                )
-    return found
+            if low is not None:
+                rows = rows.filter(pc.greater_equal(rows["_key"], pa.scalar(low, pa.binary())))
+            if high is not None:
+                rows = rows.filter(pc.less(rows["_key"], pa.scalar(high, pa.binary())))
+            parts.append(rows)
+    return pa.concat_tables(parts) if parts else _SCHEMA.empty_table()
 
 
-def _compared(old: dict[bytes, bytes], new: dict[bytes, bytes]) -> Iterator[KeyChange]:
-    for key in sorted(old.keys() | new.keys()):
-        before, after = old.get(key), new.get(key)
-        if before != after:
-            yield KeyChange(key, before, after)
+def _compared(old: pa.Table, new: pa.Table) -> Iterator[KeyChange]:
+    before, after = _only_in(old, new), _only_in(new, old)
+    for key in sorted(before.keys() | after.keys()):
+        yield KeyChange(key, before.get(key), after.get(key))
+
+
+def _only_in(rows: pa.Table, others: pa.Table) -> dict[bytes, bytes]:
+    """Return the tuples by key that are in one table and not, under that key, in another."""
+    if rows.num_rows and others.num_rows:
+        rows = rows.join(others, list(_COLUMNS), join_type="left anti")
+    return dict(zip(rows["_key"].to_pylist(), rows["_tuple"].to_pylist(), strict=True))

@@ -6,6 +6,7 @@ the disk before the next one is made: followers may have it. Not here: which row
 
 from __future__ import annotations
 
+import itertools
 import logging
 import time
 import uuid as uuids
@@ -33,6 +34,9 @@ logger = logging.getLogger(__name__)
 VERSIONS = ServerVersions(".".join(map(str, dictionary.VERSION)))
 APPEND_BYTES = 4 << 20
 """About so many bytes of NOPs are written at a time."""
+
+SNAPSHOT_ROWS = 256
+"""Rows of a snapshot that are written at a time."""
 
 NEW_SNAPSHOT_BYTES = 64 << 20
 """A new snapshot is written when the logs behind the last one have so many bytes, and as many as it has."""
@@ -153,9 +157,10 @@ class Stream:
         writer = self.spool.snapshot(vclock)
         count = 0
         try:
-            for row in rows.snapshot_rows(tuples, timestamp):
-                writer.write([row])
-                count += 1
+            found = iter(rows.snapshot_rows(tuples, timestamp))
+            while part := list(itertools.islice(found, SNAPSHOT_ROWS)):
+                writer.write(part)
+                count += len(part)
             writer.close()
         except BaseException:
             writer.abandon()

@@ -55,8 +55,8 @@ def test_key_by_key_range(place: Place, monkeypatch: pytest.MonkeyPatch) -> None
     sizes: list[int] = []
     compared = changes._compared
 
-    def counted(old: dict[bytes, bytes], new: dict[bytes, bytes]) -> object:
-        sizes.append(len(old) + len(new))
+    def counted(old: pa.Table, new: pa.Table) -> object:
+        sizes.append(old.num_rows + new.num_rows)
         return compared(old, new)
 
     monkeypatch.setattr(changes, "_compared", counted)
