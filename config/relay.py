@@ -5,12 +5,13 @@ Never here: passwords; a variable of the environment or a file is named.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 
 from pydantic import Field, model_validator
 
 from config.address import Port, Server, TlsFiles
-from config.values import Label, Location, Part, mistake
+from config.values import Interval, Label, Location, Name, Part, mistake
 from sources.iproto.address import Password, parse_address
 from sources.relay.options import Limits, RelayOptions
 from sources.xlog.block import BLOCK_LIMIT
@@ -55,6 +56,67 @@ class ServedSpool(Part):
     listen: Server
 
 
+class FollowerUser(Part):
+    """A user of the servers that follow the decided tables: they are read only, so their users are the stream's.
+
+    Parameters
+    ----------
+    name : str
+        `guest` is who does not authenticate, and has no password.
+    password_env, password_file : str or None
+        Where the password is found.
+    executes : bool
+        Whether it may call functions and evaluate code, beside reading.
+
+    """
+
+    name: str
+    password_env: str | None = None
+    password_file: Location | None = None
+    executes: bool = False
+
+    @model_validator(mode="after")
+    def _one(self) -> FollowerUser:
+        named = (self.password_env is not None) + (self.password_file is not None)
+        if named != (self.name != "guest"):
+            raise mistake("allowed: one of password_env, password_file; for guest none")
+        if self.name in ("admin", "public", "replication", "super"):
+            raise mistake(f"{self.name!r} is there on each server; allowed: another name", "name")
+        return self
+
+    def password(self) -> Password | None:
+        """Return where the password is found."""
+        return None if self.name == "guest" else Password(self.password_env, self.password_file)
+
+
+class Aggregated(Part):
+    """The decided tables as one replicaset (`relay --aggregated`).
+
+    Parameters
+    ----------
+    warehouse, database : str
+        Of the deployment; the warehouse is opened without Spark.
+    spool : str
+        A local directory of the relay's own.
+    listen : str
+        `host:port` or `unix/:/path`.
+    poll : str
+        Between two looks at `_epochs`.
+    forget : str
+        Files wait so long for a follower that does not acknowledge any more.
+    readers : tuple of FollowerUser
+
+    """
+
+    warehouse: Location
+    database: Name = "aggregator"
+    spool: Location
+    listen: Server
+    poll: Interval = "1 second"
+    forget: Interval = "1 day"
+    readers: tuple[FollowerUser, ...] = ()
+
+
 class RelayLimits(Part):
     """What strangers may take of a relay.
 
@@ -85,6 +147,8 @@ class Relay(Part):
     Parameters
     ----------
     spools : tuple of ServedSpool
+    aggregated : Aggregated or None
+        What `relay --aggregated` serves.
     users : tuple of User
     guest : bool
         Whether who does not authenticate may subscribe.
@@ -98,7 +162,8 @@ class Relay(Part):
 
     """
 
-    spools: tuple[ServedSpool, ...]
+    spools: tuple[ServedSpool, ...] = ()
+    aggregated: Aggregated | None = None
     users: tuple[User, ...] = ()
     guest: bool = False
     tls: TlsFiles | None = None
@@ -108,28 +173,43 @@ class Relay(Part):
 
     @model_validator(mode="after")
     def _whole(self) -> Relay:
-        if not self.spools:
-            raise mistake("names no spool; allowed: a list of one or more", "spools")
+        if not self.spools and self.aggregated is None:
+            raise mistake("names no spool; allowed: a list of one or more, or aggregated", "spools")
         if not self.users and not self.guest:
             raise mistake("nobody may subscribe; allowed: one user or more, or guest: true", "users")
-        for number, each in enumerate(self.spools):
-            if self.users and self.tls is None and not self.without_tls and not _is_local(each.listen):
+        served: list[tuple[str, tuple[str | int, ...]]] = [
+            (each.listen, ("spools", number)) for number, each in enumerate(self.spools)
+        ]
+        if self.aggregated is not None:
+            served.append((self.aggregated.listen, ("aggregated",)))
+        for listen, where in served:
+            if self.users and self.tls is None and not self.without_tls and not _is_local(listen):
                 what = "would have passwords proved (chap-sha1) over a network without TLS"
                 allowed = "allowed: tls, a local address, or without_tls: true"
-                raise mistake(f"{each.listen!r} {what}; {allowed}", "spools", number, "listen")
+                raise mistake(f"{listen!r} {what}; {allowed}", *where, "listen")
         return self
 
     def options(self, max_block_bytes: int = BLOCK_LIMIT) -> list[RelayOptions]:
         """Return each spool as the relay takes it; `max_block_bytes` is of the whole file (`config.live.Live`)."""
+        served = [(each.name, each.spool, each.listen) for each in self.spools]
+        return self._served(served, max_block_bytes)
+
+    def aggregated_options(self, max_block_bytes: int = BLOCK_LIMIT) -> list[RelayOptions]:
+        """Return the stream of the decided tables as the relay takes it; none where there is none."""
+        own = self.aggregated
+        served = [] if own is None else [("aggregated", own.spool, own.listen)]
+        return self._served(served, max_block_bytes)
+
+    def _served(self, served: Sequence[tuple[str, str, str]], max_block_bytes: int) -> list[RelayOptions]:
         users = {user.name: Password(user.password_env, user.password_file) for user in self.users}
         tls = None if self.tls is None else self.tls.tls()
         return [
             RelayOptions(
-                *(each.name, Path(each.spool), parse_address(each.listen)[1], users),
+                *(name, Path(directory), parse_address(listen)[1], users),
                 guest=self.guest,
                 tls=tls,
                 limits=self.limits.limits(),
                 max_block_bytes=max_block_bytes,
             )
-            for each in self.spools
+            for name, directory, listen in served
         ]

@@ -1,9 +1,10 @@
 """Serve spools over IPROTO, to other subscription daemons and to anonymous replicas of Tarantool.
 
     python -m jobs.relay --config FILE
+    python -m jobs.relay --config FILE --aggregated
 
-Thin: reads the configuration's section `relay`, serves the status page, runs until SIGTERM. What it does is in
-`sources.relay`.
+With `--aggregated` the decided tables are served in place of spools, as one replicaset. Thin: reads the configuration's
+section `relay`, serves the status page, runs until SIGTERM. What it does is in `sources.relay` and `pipeline.node`.
 """
 
 from __future__ import annotations
@@ -12,13 +13,24 @@ import argparse
 import asyncio
 import logging
 import sys
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+from prometheus_client import Metric
+from prometheus_client.registry import Collector
 
 from config.address import port_of
 from config.deployment import load_live
 from config.live import Live
+from config.relay import Relay as Section
+from config.subscribe import seconds
 from jobs.cli import Stopped, parser, run
 from jobs.daemon import keep_private, log_to_stderr, stopped
 from jobs.status import status_page
+from pipeline.node.node import Metrics as NodeMetrics
+from pipeline.node.node import Node, NodeOptions
+from pipeline.node.node import status_of as node_status
+from pipeline.node.users import Reader
 from schemas.errors import ConfigurationError
 from sources.relay.server import Relay
 from sources.relay.status import Metrics, status_of
@@ -31,27 +43,72 @@ def relay(config: Live, options: argparse.Namespace) -> None:
         raise ConfigurationError("the file has no section relay", file=options.config)
     keep_private()
     log_to_stderr(verbose=options.verbose)
-    relays = [Relay(each) for each in section.options(config.max_block_bytes)]
-    for each in section.options():
-        for password in each.users.values():
+    which = section.aggregated_options if options.aggregated else section.options
+    relays = [Relay(each) for each in which(config.max_block_bytes)]
+    if not relays:
+        missing = "aggregated" if options.aggregated else "spools"
+        raise ConfigurationError(f"the section relay has no {missing}", file=options.config)
+    nodes = [Node(_node_options(section, config.max_block_bytes))] if options.aggregated else []
+    for node in nodes:
+        node.options.directory.mkdir(mode=0o750, parents=True, exist_ok=True)
+    for each in relays:
+        for password in each.options.users.values():
             password.read()  # a secret that is missing is a mistake of now
 
     def status() -> object:
-        return {"spools": [status_of(each) for each in relays]}
+        found: dict[str, object] = {"spools": [status_of(each) for each in relays]}
+        if nodes:
+            found["aggregated"] = node_status(nodes[0])
+        return found
 
-    with status_page(port_of(section.status), Metrics(relays), status):
-        asyncio.run(_until_stopped(relays))
+    with status_page(port_of(section.status), _All([Metrics(relays), *map(NodeMetrics, nodes)]), status):
+        asyncio.run(_until_stopped(relays, nodes))
     raise Stopped
 
 
-async def _until_stopped(relays: list[Relay]) -> None:
+class _All:
+    """The metrics of several collectors."""
+
+    def __init__(self, collectors: Sequence[Collector]) -> None:
+        self._collectors = collectors
+
+    def collect(self) -> Iterator[Metric]:
+        """Yield the metrics of now."""
+        for one in self._collectors:
+            yield from one.collect()
+
+
+def _node_options(section: Section, max_block_bytes: int) -> NodeOptions:
+    own = section.aggregated
+    if own is None:
+        raise ConfigurationError("the section relay has no aggregated")
+    readers = tuple(Reader(each.name, each.password(), each.executes) for each in own.readers)
+    for reader in readers:
+        if reader.password is not None:
+            reader.password.read()
+    return NodeOptions(
+        *(own.warehouse, own.database, Path(own.spool), readers),
+        poll=seconds(own.poll),
+        forget=seconds(own.forget),
+        max_block_bytes=max_block_bytes,
+    )
+
+
+async def _until_stopped(relays: Sequence[Relay], nodes: Sequence[Node]) -> None:
     logging.getLogger(__name__).info("serving %s", ", ".join(str(each.options.listen) for each in relays))
-    await stopped([asyncio.create_task(each.run()) for each in relays])
+    running = [*(each.run() for each in relays), *(each.run() for each in nodes)]
+    await stopped([asyncio.create_task(each) for each in running])
 
 
 def main() -> int:
     """Run the command."""
-    return run(relay, parser((__doc__ or "").partition("\n")[0]), load=load_live)
+    arguments = parser((__doc__ or "").partition("\n")[0])
+    arguments.add_argument(
+        "--aggregated",
+        action="store_true",
+        help="serve the decided tables of the warehouse, as one replicaset, in place of spools",
+    )
+    return run(relay, arguments, load=load_live)
 
 
 if __name__ == "__main__":

@@ -26,7 +26,7 @@ from sources.xlog.block import BLOCK_LIMIT
 from sources.xlog.meta import Meta
 from sources.xlog.origins import expelled, registration
 from sources.xlog.selection import Selection
-from sources.xlog.vclock import joined, shared
+from sources.xlog.vclock import joined, same, shared
 
 logger = logging.getLogger(__name__)
 
@@ -77,7 +77,13 @@ class Catalog:
 
     @property
     def gc_vclock(self) -> dict[int, int]:
-        """Where the oldest log begins from which the others go on."""
+        """Where the oldest log begins from which all others go on: a log behind a hole names its own VClock twice.
+
+        A server that is started and has less begins anew with a snapshot.
+        """
+        for file in reversed(self.logs):
+            if file.meta.prev_vclock is not None and same(file.meta.prev_vclock, file.meta.vclock):
+                return shared(file.meta.vclock)
         if self.logs:
             return shared(self.logs[0].meta.vclock)
         return shared(self.snapshots[-1].meta.vclock) if self.snapshots else {}

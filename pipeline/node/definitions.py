@@ -1,0 +1,319 @@
+"""One definition of a space out of those of its replicasets, which every decided tuple fits.
+
+A replica stops at a tuple that its space refuses. So a field keeps its name and type only as far as the replicasets
+agree on both, and secondary indexes are served without `unique`: two tuples that break a unique index together may
+both be decided, since policies choose by primary key. Everything is served as memtx: a transaction
+of one epoch may change any space, and servers refuse one over two engines.
+
+Pure. Not here: the rows of the stream (`rows`), when a definition changes (`writer`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from schemas.errors import TupleError
+from schemas.iproto import SYSTEM_ID_MAX
+from schemas.space import Field, KeyPart, Space, parts_of, space_of
+from schemas.system_tuples import field_at, fields_of, text_of
+
+ENGINE = "memtx"
+FIRST_ID = SYSTEM_ID_MAX + 1
+
+COLLATIONS_MAX = 3
+"""The highest id of a collation that the dictionary of the stream has (`schemas.dictionary.COLLATIONS`)."""
+
+_INTEGERS = {"unsigned", "integer"}
+_NUMBERS = {*_INTEGERS, "number", "double", "decimal"}
+_KEPT_OPTIONS = ("dimension", "distance", "hint")
+_TYPES = {"tree": "tree", "hash": "tree", "rtree": "rtree", "bitset": "bitset"}
+
+
+@dataclass(frozen=True)
+class Index:
+    """One index of a served space.
+
+    Parameters
+    ----------
+    id : int
+    name, type : str
+    parts : tuple of KeyPart
+    options : tuple of (str, value)
+        Without `unique`, which only the primary one has.
+
+    """
+
+    id: int
+    name: str
+    type: str
+    parts: tuple[KeyPart, ...]
+    options: tuple[tuple[str, Any], ...] = ()
+
+
+@dataclass(frozen=True)
+class ServedSpace:
+    """A space as followers see it.
+
+    Parameters
+    ----------
+    name : str
+    fields : tuple of Field
+    indexes : tuple of Index
+        The primary one first.
+    field_count : int
+        How many fields each tuple has; 0 where any number may be.
+    id : int
+        0 until one is given.
+
+    """
+
+    name: str
+    fields: tuple[Field, ...]
+    indexes: tuple[Index, ...]
+    field_count: int = 0
+    id: int = 0
+
+    @property
+    def primary(self) -> Index:
+        """The primary index."""
+        return self.indexes[0]
+
+    def space_tuple(self) -> list[Any]:
+        """Return the row of `_space`."""
+        return [self.id, 1, self.name, ENGINE, self.field_count, {}, [_field_map(one) for one in self.fields]]
+
+    def index_tuple(self, index: Index) -> list[Any]:
+        """Return the row of `_index` of one of its indexes."""
+        options = {"unique": index.id == 0, **dict(index.options)}
+        return [self.id, index.id, index.name, index.type, options, [_part_map(p) for p in index.parts]]
+
+
+@dataclass(frozen=True)
+class Merged:
+    """What comes of a space's definitions.
+
+    Parameters
+    ----------
+    space : ServedSpace
+    left_out : tuple of str
+        What of the definitions is not served, and why.
+
+    """
+
+    space: ServedSpace
+    left_out: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class Definition:
+    """A replicaset's rows of `_space` and `_index` of one space.
+
+    Parameters
+    ----------
+    space : bytes
+        The tuple of `_space`.
+    indexes : mapping of int to bytes
+        Tuples of `_index`, by index id.
+
+    """
+
+    space: bytes
+    indexes: Mapping[int, bytes] = field(default_factory=dict)
+
+
+def merged(name: str, definitions: Sequence[Definition]) -> Merged:
+    """Return the definition that the tuples of all replicasets fit.
+
+    Parameters
+    ----------
+    name : str
+        What followers call the space.
+    definitions : sequence of Definition
+        One or more, in the order of the replicasets.
+
+    Raises
+    ------
+    TupleError
+        One is not as servers write it, or has no primary index.
+
+    """
+    spaces, secondaries, counts = [], [], set()
+    for one in definitions:
+        values = fields_of(one.space, "a row of _space")
+        if 0 not in one.indexes:
+            raise TupleError("the space has no primary index")
+        rows = {i: fields_of(data, "a row of _index") for i, data in one.indexes.items()}
+        spaces.append(space_of(values, rows[0]))
+        secondaries.append([_index_of(rows[i]) for i in sorted(rows) if i])
+        counts.add(values[4] if len(values) > 4 and isinstance(values[4], int) else 0)
+    primary = _primary(spaces, definitions[0])
+    fields = common_format([space.fields for space in spaces])
+    indexes, left_out = _shared_indexes(secondaries)
+    found = ServedSpace(name, fields, (primary, *indexes), counts.pop() if len(counts) == 1 else 0)
+    return Merged(fitted(found), tuple(left_out))
+
+
+def common_format(formats: Sequence[Sequence[Field]]) -> tuple[Field, ...]:
+    """Return the fields that all of some formats allow, position by position.
+
+    A position with two names ends the format: names behind it would be wrong for some tuples.
+    """
+    found: list[Field] = []
+    for position in range(max(len(one) for one in formats)):
+        there = [one[position] for one in formats if position < len(one)]
+        if len({one.name for one in there}) > 1 or there[0].name in {one.name for one in found}:
+            break
+        types = {one.type for one in there}
+        nullable = len(there) < len(formats) or any(one.is_nullable for one in there)
+        found.append(Field(there[0].name, types.pop() if len(types) == 1 else "any", nullable))
+    return tuple(found)
+
+
+def fitted(space: ServedSpace) -> ServedSpace:
+    """Return a space whose format and indexes agree on the types of fields, and on which may be null."""
+    fields = list(space.fields)
+    for part in (part for index in space.indexes for part in index.parts):
+        if part.field < len(fields) and not part.path and fields[part.field].type == "any":
+            fields[part.field] = replace(fields[part.field], type=part.type)
+    for part in space.primary.parts:
+        if part.field < len(fields):
+            fields[part.field] = replace(fields[part.field], is_nullable=False)
+    nullable = {position for position, one in enumerate(fields) if one.is_nullable}
+    indexes = [
+        replace(
+            index,
+            parts=tuple(replace(p, is_nullable=p.is_nullable or p.field in nullable) for p in index.parts),
+        )
+        for index in space.indexes[1:]
+    ]
+    return replace(space, fields=tuple(fields), indexes=(space.primary, *indexes))
+
+
+def with_ids(
+    spaces: Mapping[str, ServedSpace], served: Mapping[str, int], wanted: Mapping[str, int]
+) -> dict[str, int]:
+    """Return the id of each space: the one it has, else the one that it has in a replicaset, else the next free one.
+
+    Parameters
+    ----------
+    spaces : mapping of str to ServedSpace
+        By table.
+    served, wanted : mapping of str to int
+        Ids by table: those that followers know, and those of a replicaset.
+
+    """
+    found = {table: served[table] for table in spaces if table in served}
+    taken = {*served.values()}
+    for table in sorted(spaces.keys() - found.keys()):
+        number = wanted.get(table, 0)
+        if number < FIRST_ID or number in taken:
+            number = max(taken | {SYSTEM_ID_MAX}) + 1
+        found[table] = number
+        taken.add(number)
+    return found
+
+
+def _primary(spaces: Sequence[Space], first: Definition) -> Index:
+    keys = [space.primary_key for space in spaces]
+    if len({tuple((p.field, p.path, p.collation) for p in key) for key in keys}) > 1:
+        raise TupleError("the primary key is not the same in all replicasets")
+    parts = tuple(
+        replace(same[0], type=_widest({part.type for part in same}), is_nullable=False)
+        for same in zip(*keys, strict=True)
+    )
+    name = field_at(fields_of(first.indexes[0], "a row of _index"), 2, "the name of an index")
+    return Index(0, text_of(name, "the name of an index"), "tree", parts)
+
+
+def _widest(types: set[str]) -> str:
+    """Return a type of an index that has the values of all."""
+    if len(types) == 1:
+        return next(iter(types))
+    if types <= _INTEGERS:
+        return "integer"
+    return "number" if types <= _NUMBERS else "scalar"
+
+
+def _index_of(row: Sequence[Any]) -> tuple[Index, str | None]:
+    """Return a secondary index, and why it is not served."""
+    name = text_of(field_at(row, 2, "the name of an index"), "the name of an index")
+    kind = text_of(field_at(row, 3, "the type of an index"), "the type of an index").lower()
+    given = field_at(row, 4, "the options of an index")
+    options = given if isinstance(given, Mapping) else {}
+    parts = parts_of(row)
+    reason = None
+    if kind not in _TYPES:
+        reason = f"its type is {kind}"
+    elif "func" in options or "func_id" in options:
+        reason = "its keys are computed by a function"
+    elif any((part.collation or 0) > COLLATIONS_MAX for part in parts):
+        reason = "its collation is not one of none, unicode, unicode_ci, binary"
+    elif _excludes_null(row):
+        reason = "it leaves out nulls"
+    kept = tuple((key, options[key]) for key in _KEPT_OPTIONS if key in options)
+    return Index(
+        int(field_at(row, 1, "the id of an index")), name, _TYPES.get(kind, kind), parts, kept
+    ), reason
+
+
+def _excludes_null(row: Sequence[Any]) -> bool:
+    return any(isinstance(part, Mapping) and part.get("exclude_null") for part in row[5])
+
+
+def _shared_indexes(found: Sequence[Sequence[tuple[Index, str | None]]]) -> tuple[list[Index], list[str]]:
+    """Return the secondary indexes that all replicasets have alike, and why others are not served."""
+    indexes, left_out = [], []
+    for index, fault in found[0]:
+        reason = fault
+        others = [next((i for i, _ in rest if i.name == index.name), None) for rest in found[1:]]
+        if reason is None and any(other is None or not _alike(index, other) for other in others):
+            reason = "not all replicasets have it alike"
+        if reason is None:
+            indexes.append(index)
+        else:
+            left_out.append(f"index {index.name}: {reason}")
+    known = {index.name for index, _ in found[0]}
+    rest = {index.name for others in found[1:] for index, _ in others} - known
+    left_out += [f"index {name}: not all replicasets have it alike" for name in sorted(rest)]
+    return indexes, left_out
+
+
+def _alike(one: Index, other: Index) -> bool:
+    def plain(index: Index) -> object:
+        parts = tuple(replace(part, is_nullable=False) for part in index.parts)
+        return index.type, parts, index.options
+
+    return plain(one) == plain(other)
+
+
+def _field_map(one: Field) -> dict[str, Any]:
+    return {"name": one.name, "type": one.type, **({"is_nullable": True} if one.is_nullable else {})}
+
+
+def _part_map(part: KeyPart) -> dict[str, Any]:
+    found: dict[str, Any] = {"field": part.field, "type": part.type}
+    if part.path:
+        found["path"] = part.path
+    if part.collation is not None:
+        found["collation"] = part.collation
+    if part.is_nullable:
+        found["is_nullable"] = True
+    if part.is_descending:
+        found["sort_order"] = "desc"
+    return found
+
+
+def space_from(space: Sequence[Any], indexes: Mapping[int, Sequence[Any]]) -> ServedSpace:
+    """Return a served space from its rows of `_space` and `_index`, as `space_tuple` and `index_tuple` made them."""
+    primary = indexes.get(0)
+    decoded = space_of(space, primary)
+    found = [
+        Index(
+            *(number, row[2], row[3], parts_of(row)),
+            tuple((key, value) for key, value in row[4].items() if key != "unique"),
+        )
+        for number, row in sorted(indexes.items())
+    ]
+    return ServedSpace(decoded.name, decoded.fields, tuple(found), space[4], decoded.id)

@@ -1,0 +1,173 @@
+"""Keeps a node's stream at the newest epoch until it is stopped, whatever fails meanwhile.
+
+Writing is slow work beside the relay's, so it has a thread of its own. Not here: what is written (`writer`), who
+follows (`sources.relay`).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import threading
+import time
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from prometheus_client.core import GaugeMetricFamily, Metric
+
+from pipeline.node.state import Mark
+from pipeline.node.stream import Stream
+from pipeline.node.target import EpochRow
+from pipeline.node.users import Reader
+from pipeline.node.writer import NodeWriter
+from schemas.errors import AggregatorError
+from sources.xlog.block import BLOCK_LIMIT
+from tables.warehouse import Warehouse
+
+logger = logging.getLogger(__name__)
+
+LONGEST_WAIT = 30.0
+"""Seconds between two attempts, at most."""
+
+
+@dataclass(frozen=True)
+class NodeOptions:
+    """One node.
+
+    Parameters
+    ----------
+    location, database : str
+        Of the warehouse.
+    directory : Path
+        Of the stream.
+    readers : tuple of Reader
+        Users whom followers let in.
+    poll, forget : float
+        Seconds between two looks at `_epochs`, and for which files wait for a follower that is gone.
+    max_block_bytes : int
+        The longest block of the stream.
+
+    """
+
+    location: str
+    database: str
+    directory: Path
+    readers: tuple[Reader, ...] = ()
+    poll: float = 1.0
+    forget: float = 86400.0
+    max_block_bytes: int = BLOCK_LIMIT
+
+
+class Node:
+    """Writes the stream of one warehouse.
+
+    Parameters
+    ----------
+    options : NodeOptions
+
+    """
+
+    def __init__(self, options: NodeOptions) -> None:
+        self.options = options
+        self.error: str | None = None
+        """Why the stream does not go on."""
+        self.mark: Mark | None = None
+        """What followers can have."""
+        self.newest: EpochRow | None = None
+        self.left_out: Mapping[str, str] = {}
+        self._stop = threading.Event()
+
+    @property
+    def lag(self) -> float:
+        """Seconds since the newest epoch was committed, 0 where followers can have it."""
+        newest, mark = self.newest, self.mark
+        if newest is None or (mark is not None and mark.committed_at == newest.committed_at):
+            return 0.0
+        return max(0.0, time.time() - newest.committed_at / 1e6)
+
+    async def run(self) -> None:
+        """Write until cancelled."""
+        try:
+            await asyncio.to_thread(self.keep_up)
+        finally:
+            self._stop.set()
+
+    def keep_up(self) -> None:
+        """Write until `stop` is called, and begin again after whatever ended that."""
+        wait = self.options.poll
+        while not self._stop.is_set():
+            try:
+                self._write()
+                wait = self.options.poll
+            except Exception as error:  # the relay serves what is there
+                self._report(error)
+                self._stop.wait(wait)
+                wait = min(2 * wait, LONGEST_WAIT)
+
+    def stop(self) -> None:
+        """End what `keep_up` does, after the step that is under way."""
+        self._stop.set()
+
+    def _write(self) -> None:
+        options = self.options
+        warehouse = Warehouse(None, options.location, options.database)
+        with Stream(options.directory, options.max_block_bytes, options.forget) as stream:
+            writer = NodeWriter(warehouse, stream, options.readers)
+            while not self._stop.is_set():
+                has_more = writer.advance()
+                self.mark, self.newest, self.left_out = writer.mark, writer.newest, writer.left_out
+                self.error = None
+                if not has_more:
+                    stream.tidy()
+                    self._stop.wait(options.poll)
+
+    def _report(self, error: Exception) -> None:
+        is_foreseen = isinstance(error, AggregatorError | OSError)
+        shown = str(error) if is_foreseen else f"{type(error).__name__}: {error}"
+        if shown != self.error:
+            logger.error("%s: %s", self.options.directory, shown, exc_info=None if is_foreseen else error)
+        self.error = shown
+
+
+def status_of(node: Node) -> dict[str, Any]:
+    """Return what is known of a node, as JSON has it."""
+    return {
+        "spool": str(node.options.directory),
+        "error": node.error,
+        "epoch": None if node.mark is None else node.mark.epoch,
+        "newest_epoch": None if node.newest is None else node.newest.epoch,
+        "lag_seconds": node.lag,
+        "left_out": dict(sorted(node.left_out.items())),
+    }
+
+
+class Metrics:
+    """A collector for `prometheus_client`.
+
+    Parameters
+    ----------
+    node : Node
+
+    """
+
+    def __init__(self, node: Node) -> None:
+        self._node = node
+
+    def collect(self) -> Iterator[Metric]:
+        """Yield the metrics of now."""
+        node = self._node
+        epoch = -1 if node.mark is None else node.mark.epoch
+        yield GaugeMetricFamily("node_epoch", "The epoch that followers can have", value=epoch)
+        yield GaugeMetricFamily(
+            "node_lag_seconds",
+            "Since the newest epoch was committed that followers cannot have yet",
+            value=node.lag,
+        )
+        yield GaugeMetricFamily(
+            "node_failed", "Whether the stream does not go on", value=node.error is not None
+        )
+        yield GaugeMetricFamily(
+            "node_left_out", "Spaces, indexes and instances that are not served", value=len(node.left_out)
+        )

@@ -1,0 +1,156 @@
+"""Rows of the stream as bytes: transactions of one signer, numbered without holes.
+
+Pure. Headers have one size, so that many rows are made quickly; Tarantool reads integers of any width.
+Source: `xrow_header_encode` in Tarantool's `src/box/xrow.c`. Not here: which rows (`writer`).
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import msgpack
+import numpy as np
+
+from schemas.iproto import BodyKey, HeaderKey, RequestType, RowFlag
+from schemas.space import KeyPart
+from sources.xlog.arrays import Bytes
+from sources.xlog.encode import encode_row
+
+NOPS = 10_000
+"""Rows of a transaction of NOPs."""
+
+_HEADER = struct.Struct(">3B 2B BBQ BBd BBI 2B")
+_MAP_OF_6, _UINT64, _UINT32, _DOUBLE = 0x86, 0xCF, 0xCE, 0xCB
+
+
+@dataclass(frozen=True)
+class Change:
+    """One row without its header.
+
+    Parameters
+    ----------
+    kind : RequestType
+    body : bytes
+
+    """
+
+    kind: RequestType
+    body: bytes = b""
+
+
+def pack(value: Any) -> bytes:
+    """Return a value's MessagePack; bytes of a text that is not UTF-8 stay."""
+    packed: bytes = msgpack.packb(value, use_bin_type=True, unicode_errors="surrogateescape")
+    return packed
+
+
+def replace_row(space_id: int, tuple_: bytes) -> Change:
+    """Return the row that puts a tuple into a space."""
+    return Change(RequestType.REPLACE, _body(space_id, BodyKey.TUPLE, tuple_))
+
+
+def delete_row(space_id: int, key: bytes) -> Change:
+    """Return the row that removes a key from a space."""
+    return Change(RequestType.DELETE, _body(space_id, BodyKey.KEY, key))
+
+
+def transaction(changes: Sequence[Change], replica_id: int, first: int, timestamp: float) -> bytes:
+    """Return the rows of one transaction.
+
+    Parameters
+    ----------
+    changes : sequence of Change
+        One or more.
+    replica_id : int
+        Who signs.
+    first : int
+        The lsn of the first row; the others follow it.
+    timestamp : float
+        Seconds since 1970 UTC.
+
+    """
+    if len(changes) == 1:
+        (one,) = changes
+        return encode_row(one.kind, one.body, timestamp=timestamp, replica_id=replica_id, lsn=first)
+    last = len(changes) - 1
+    return b"".join(
+        _header(one.kind, replica_id, first + i, timestamp, i, is_last=i == last) + one.body
+        for i, one in enumerate(changes)
+    )
+
+
+def nop_rows(replica_id: int, first: int, last: int, timestamp: float) -> Bytes:
+    """Return one transaction of NOPs with the lsns `first` to `last`."""
+    count = last - first + 1
+    row = _header(RequestType.NOP, replica_id, 0, timestamp, 0, is_last=False)
+    rows = np.tile(np.frombuffer(row, np.uint8), (count, 1))
+    lsns = np.arange(first, last + 1, dtype=">u8")
+    rows[:, 7:15] = lsns.view(np.uint8).reshape(count, 8)
+    places = np.arange(count, dtype=">u4")
+    rows[:, 27:31] = places.view(np.uint8).reshape(count, 4)
+    rows[-1, -1] = int(RowFlag.COMMIT)
+    return rows.reshape(-1)
+
+
+def key_of(tuple_: bytes, parts: Sequence[KeyPart]) -> bytes:
+    """Return the key of a tuple as it stands in it, as MessagePack.
+
+    Parameters
+    ----------
+    tuple_ : bytes
+    parts : sequence of KeyPart
+        Without paths.
+
+    """
+    last = max(part.field for part in parts)
+    unpacker = msgpack.Unpacker(max_buffer_size=0)
+    unpacker.feed(tuple_)
+    unpacker.read_array_header()
+    starts = [unpacker.tell()]
+    for _ in range(last + 1):
+        unpacker.skip()
+        starts.append(unpacker.tell())
+    found = [tuple_[starts[part.field] : starts[part.field + 1]] for part in parts]
+    return _array_header(len(found)) + b"".join(found)
+
+
+def snapshot_rows(rows: Iterable[tuple[int, bytes]], timestamp: float) -> Iterable[bytes]:
+    """Yield rows of a snapshot, numbered from 1 on as Tarantool's checkpoint numbers them.
+
+    Parameters
+    ----------
+    rows : iterable of (int, bytes)
+        Space id and tuple.
+    timestamp : float
+
+    """
+    head = struct.pack(">3B", 0x83, HeaderKey.TYPE, RequestType.INSERT)
+    time = struct.pack(">BBd", HeaderKey.TIMESTAMP, _DOUBLE, timestamp)
+    for number, (space_id, tuple_) in enumerate(rows, 1):
+        lsn = struct.pack(">BBQ", HeaderKey.LSN, _UINT64, number)
+        yield head + lsn + time + _body(space_id, BodyKey.TUPLE, tuple_)
+
+
+def _body(space_id: int, key: BodyKey, value: bytes) -> bytes:
+    return struct.pack(">BBBIB", 0x82, BodyKey.SPACE_ID, _UINT32, space_id, key) + value
+
+
+def _array_header(count: int) -> bytes:
+    return bytes([0x90 | count]) if count < 16 else struct.pack(">BH", 0xDC, count)
+
+
+def _header(
+    kind: RequestType, replica_id: int, lsn: int, timestamp: float, place: int, *, is_last: bool
+) -> bytes:
+    """Return the header of a row of a transaction with several rows; `place` is its lsn less the first one's."""
+    return _HEADER.pack(
+        *(_MAP_OF_6, HeaderKey.TYPE, kind),
+        *(HeaderKey.REPLICA_ID, replica_id),
+        *(HeaderKey.LSN, _UINT64, lsn),
+        *(HeaderKey.TIMESTAMP, _DOUBLE, timestamp),
+        *(HeaderKey.TSN, _UINT32, place),
+        *(HeaderKey.FLAGS, RowFlag.COMMIT if is_last else 0),
+    )

@@ -1,0 +1,239 @@
+"""The stream of a node as files: signs transactions, appends them to a spool, writes its snapshots.
+
+The spool is one as the subscription daemon writes it, so that the relay serves it as any other. Each block is forced to
+the disk before the next one is made: followers may have it. Not here: which rows, and in what order (`writer`).
+"""
+
+from __future__ import annotations
+
+import itertools
+import logging
+import time
+import uuid as uuids
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+
+import numpy as np
+
+from pipeline.node import rows
+from pipeline.node.rows import Change
+from pipeline.node.state import Served, read_served
+from schemas import dictionary
+from schemas.errors import SpoolError
+from schemas.iproto import RequestType, SystemSpace
+from sources.spool import state as spool_state
+from sources.spool.acks import remove_expired
+from sources.spool.keep import Keep
+from sources.spool.removal import removable, remove
+from sources.spool.spool import ServerVersions, Spool, SpoolOptions
+from sources.xlog.block import BLOCK_LIMIT
+from sources.xlog.writer import Fsync
+
+logger = logging.getLogger(__name__)
+
+VERSIONS = ServerVersions(".".join(map(str, dictionary.VERSION)))
+APPEND_BYTES = 4 << 20
+"""About so many bytes of NOPs are written at a time."""
+
+SNAPSHOT_ROWS = 256
+"""Rows of a snapshot that are written at a time."""
+
+NEW_SNAPSHOT_BYTES = 64 << 20
+"""A new snapshot is written when the logs behind the last one have so many bytes, and as many as it has."""
+
+
+class Stream:
+    """The spool of a node that is being written; a context manager that locks it.
+
+    Parameters
+    ----------
+    directory : Path
+    limit : int
+        The longest block, in bytes.
+    forget : float
+        Files wait so many seconds for a follower that does not acknowledge any more.
+
+    """
+
+    def __init__(self, directory: Path, limit: int = BLOCK_LIMIT, forget: float = 86400.0) -> None:
+        self.directory, self._limit = directory, limit
+        # Where nobody follows, nothing but the newest snapshot and what comes behind it stays.
+        self._keep = Keep(size=0, forget=forget, snapshot=True)
+        self.spool = Spool(directory, SpoolOptions(fsync=Fsync.BLOCK, max_block_bytes=limit))
+        self.spool.versions = VERSIONS
+        self.served: Served | None = None
+        """What followers have; None before the first snapshot."""
+        self.own_id = 0
+        """The aggregator's global id."""
+
+    def __enter__(self) -> Stream:
+        self.spool.__enter__()
+        try:
+            self.served = read_served(self.directory, self._limit)
+        except BaseException:
+            self.spool.__exit__()
+            raise
+        self.spool.versions = VERSIONS
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.spool.__exit__()
+
+    @property
+    def vclock(self) -> Mapping[int, int]:
+        """What is written, by global id."""
+        return self.spool.vclock or {}
+
+    def identify(self, own_id: int, uuid: str) -> None:
+        """Say who signs.
+
+        Raises
+        ------
+        SpoolError
+            The spool is of another warehouse.
+
+        """
+        if self.spool.instance_uuid is None:
+            self.spool.instance_uuid = uuid
+        if self.spool.instance_uuid != uuid:
+            raise SpoolError(
+                f"the stream is signed by {self.spool.instance_uuid}, the aggregator is {uuid}",
+                spool=str(self.directory),
+                advice="name an empty directory for another warehouse",
+            )
+        self.own_id = own_id
+
+    def write(self, changes: Sequence[Change], timestamp: float) -> None:
+        """Append one transaction of the aggregator's own, and take note of its system rows."""
+        first = self.vclock.get(self.own_id, 0) + 1
+        data = rows.transaction(changes, self.own_id, first, timestamp)
+        self.spool.append(np.frombuffer(data, np.uint8), {self.own_id: first + len(changes) - 1})
+
+    def put(self, space: SystemSpace, tuple_: bytes, timestamp: float) -> None:
+        """Put a tuple into a system space, as a transaction of its own."""
+        self.write([rows.replace_row(space, tuple_)], timestamp)
+        self._known.put(space, tuple_)
+
+    def remove(self, space: SystemSpace, key: bytes, timestamp: float) -> None:
+        """Remove a tuple from a system space, as a transaction of its own."""
+        self.write([rows.delete_row(space, key)], timestamp)
+        self._known.remove(space, key)
+
+    def write_with_epoch(self, changes: Sequence[Change], epoch: bytes, timestamp: float) -> None:
+        """Append one transaction that ends with the row of `_schema` that names the epoch."""
+        self.write([*changes, rows.replace_row(SystemSpace.SCHEMA, epoch)], timestamp)
+        self._known.put(SystemSpace.SCHEMA, epoch)
+
+    def follow(self, vclock: Mapping[int, int], timestamp: float) -> None:
+        """Append NOPs until the stream has a vclock: each stands for a row of an instance that epochs have settled."""
+        pending: list[np.ndarray[tuple[int], np.dtype[np.uint8]]] = []
+        reached: dict[int, int] = {}
+        for replica_id, last in sorted(vclock.items()):
+            first = self.vclock.get(replica_id, 0) + 1
+            while first <= last:
+                end = min(last, first + rows.NOPS - 1)
+                pending.append(rows.nop_rows(replica_id, first, end, timestamp))
+                reached[replica_id], first = end, end + 1
+                if sum(one.size for one in pending) >= APPEND_BYTES:
+                    self.spool.append(np.concatenate(pending), reached)
+                    pending.clear()
+        if pending:
+            self.spool.append(np.concatenate(pending), reached)
+
+    def snapshot(
+        self, vclock: Mapping[int, int], tuples: Iterable[tuple[int, bytes]], timestamp: float
+    ) -> None:
+        """Write a snapshot: followers begin with it, and go on with the rows behind its vclock.
+
+        Parameters
+        ----------
+        vclock : mapping of int to int
+            Not before that of the stream; beyond it, followers of earlier rows must begin anew.
+        tuples : iterable of (int, bytes)
+            Space id and tuple: system spaces first.
+        timestamp : float
+
+        """
+        writer = self.spool.snapshot(vclock)
+        count = 0
+        try:
+            found = iter(rows.snapshot_rows(tuples, timestamp))
+            while part := list(itertools.islice(found, SNAPSHOT_ROWS)):
+                writer.write(part)
+                count += len(part)
+            writer.close()
+        except BaseException:
+            writer.abandon()
+            writer.path.with_name(writer.path.name + ".inprogress").unlink(missing_ok=True)
+            raise
+        self.spool.adopt(vclock)
+        logger.info("%s: snapshot of %d rows at %s", self.directory, count, dict(vclock))
+        self.tidy()
+
+    def begin_anew(self, timestamp: float) -> None:
+        """Take the system rows of the snapshot that was written as what followers have, and begin its log.
+
+        A row of it tells followers of earlier rows that they cannot go on.
+        """
+        self.served = read_served(self.directory, self._limit)
+        self.write([Change(RequestType.NOP)], timestamp)
+
+    @property
+    def wants_snapshot(self) -> bool:
+        """Whether the logs behind the newest snapshot are so large that another one is due."""
+        snapshots = spool_state.files_of(self.directory, ".snap")
+        logs = spool_state.files_of(self.directory, ".xlog")
+        if not snapshots:
+            return False
+        start = sum(snapshots[-1].meta.vclock.values())
+        behind = sum(file.size for file in logs if sum(file.meta.vclock.values()) >= start)
+        return behind >= max(NEW_SNAPSHOT_BYTES, snapshots[-1].size)
+
+    def tidy(self) -> None:
+        """Remove files that the newest snapshot stands for, and that no follower needs."""
+        now = time.time()
+        snapshots = spool_state.files_of(self.directory, ".snap")
+        logs = spool_state.files_of(self.directory, ".xlog")
+        remove(removable(snapshots, logs, remove_expired(self.directory, self._keep, now), self._keep, now))
+
+    @property
+    def _known(self) -> Served:
+        if self.served is None:
+            raise SpoolError("the stream has no snapshot yet", spool=str(self.directory))
+        return self.served
+
+
+def new_replicaset_uuid() -> str:
+    """Return a uuid for a stream: each directory is a replicaset of its own, whose followers cannot go to another."""
+    return str(uuids.uuid4())
+
+
+def system_tuples(served: Served) -> Iterable[tuple[int, bytes]]:
+    """Yield the system rows that followers have, in an order that a server takes."""
+    order = (
+        SystemSpace.SCHEMA,
+        SystemSpace.SPACE,
+        SystemSpace.INDEX,
+        SystemSpace.USER,
+        SystemSpace.PRIV,
+        SystemSpace.CLUSTER,
+    )
+    for row in dictionary.COLLATIONS:
+        yield int(SystemSpace.COLLATION), rows.pack(list(row))
+    for space in order:
+        for key in sorted(served.rows[space], key=_order):
+            yield int(space), served.rows[space][key]
+
+
+def _order(key: tuple[object, ...]) -> tuple[tuple[str, object], ...]:
+    return tuple((type(part).__name__, part) for part in key)
+
+
+def first_system_rows(replicaset_uuid: str) -> Served:
+    """Return the system rows of a stream that begins: the dictionary, and its own uuid."""
+    served = Served()
+    for space_id, values in dictionary.dictionary():
+        if space_id in served.rows:
+            served.put(space_id, rows.pack(list(values)))
+    served.put(SystemSpace.SCHEMA, rows.pack(["cluster", replicaset_uuid]))
+    return served

@@ -1,0 +1,223 @@
+"""What an epoch of the warehouse says that followers are to have: spaces, instances, a vclock, versions of tables.
+
+Reads `_epochs`, `_schema`, `_cluster` and `_vclock`, without Spark. Not here: the tuples (`changes`), what followers
+have (`state`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from datetime import datetime
+from typing import Any
+
+from pipeline.node.changes import digest_of, files_at
+from pipeline.node.definitions import Definition, ServedSpace, merged, with_ids
+from pipeline.node.state import Mark, TableVersion
+from pipeline.plan.held_rows import HELD
+from schemas.errors import TupleError, UnsupportedError, WarehouseError
+from schemas.iproto import VCLOCK_MAX
+from schemas.names import exact_table, local_to, replicaset_of, unescape
+from tables import cluster, schema, vclock
+from tables.cut import EPOCHS
+from tables.read import answer, newest_of_each
+from tables.schema import Stored
+from tables.warehouse import Warehouse
+from udfs.cluster_replace import Cluster, Member
+
+PRESENT, REFUSED = "present", "refused: "
+
+
+@dataclass(frozen=True)
+class EpochRow:
+    """A row of `_epochs`, as far as it is needed.
+
+    Parameters
+    ----------
+    epoch, committed_at : int
+        The time in microseconds since 1970 UTC.
+    versions : mapping of str to int
+
+    """
+
+    epoch: int
+    committed_at: int
+    versions: Mapping[str, int]
+
+
+@dataclass(frozen=True)
+class Target:
+    """An epoch as followers are to have it.
+
+    Parameters
+    ----------
+    mark : Mark
+        With the tables that are served.
+    spaces : mapping of str to ServedSpace
+        By table, with ids.
+    cluster : mapping of int to str
+        Instance uuids by global id.
+    own : Member
+        The aggregator.
+    vclock : mapping of int to int
+        The last settled lsn of each instance, by global id.
+    left_out : mapping of str to str
+        What is not served, and why: spaces by table, instances by uuid.
+
+    """
+
+    mark: Mark
+    spaces: Mapping[str, ServedSpace]
+    cluster: Mapping[int, str]
+    own: Member
+    vclock: Mapping[int, int]
+    left_out: Mapping[str, str]
+
+
+def newest_epoch(warehouse: Warehouse) -> EpochRow | None:
+    """Return the newest epoch, None before the first."""
+    found = _epochs(warehouse, "ORDER BY epoch DESC LIMIT 1")
+    return found[0] if found else None
+
+
+def epoch_of(warehouse: Warehouse, mark: Mark) -> EpochRow | None:
+    """Return the epoch that a mark names, None where the warehouse does not have it (any more)."""
+    found = _epochs(warehouse, f"WHERE epoch = {mark.epoch}")
+    return next((row for row in found if row.committed_at == mark.committed_at), None)
+
+
+def read_target(
+    warehouse: Warehouse, row: EpochRow, served: Mapping[str, ServedSpace], known: Mapping[str, TableVersion]
+) -> Target:
+    """Return what followers are to have at an epoch.
+
+    Parameters
+    ----------
+    warehouse : Warehouse
+    row : EpochRow
+    served : mapping of str to ServedSpace
+        The spaces that followers have, by name: ids stay.
+    known : mapping of str to TableVersion
+        Versions whose digests need not be computed.
+
+    Raises
+    ------
+    UnsupportedError
+        The aggregator's own global id is no id of a vclock.
+    WarehouseError
+        A version is not there any more.
+
+    """
+    own, instances, left_out = _instances(cluster.load(warehouse))
+    found, ids, not_served = served_spaces(
+        schema.load(warehouse, row.versions.get(schema.TABLE)), row.versions
+    )
+    given = with_ids(
+        found,
+        {table: served[space.name].id for table, space in found.items() if space.name in served},
+        ids,
+    )
+    spaces = {table: replace(space, id=given[table]) for table, space in found.items()}
+    versions = {}
+    for table in spaces:
+        version, same = row.versions[table], known.get(table)
+        if same is None or same.version != version:
+            same = TableVersion(version, digest_of(files_at(warehouse.place, table, version)))
+        versions[table] = same
+    mark = Mark(row.epoch, row.committed_at, versions)
+    lsns = _lsns(warehouse, row.versions.get(vclock.TABLE), instances, own)
+    return Target(mark, spaces, instances, own, lsns, left_out | not_served)
+
+
+def served_spaces(
+    stored: Sequence[Stored], versions: Mapping[str, int]
+) -> tuple[dict[str, ServedSpace], dict[str, int], dict[str, str]]:
+    """Return the spaces that can be served, their ids in a replicaset, and why others are not: all by table.
+
+    Parameters
+    ----------
+    stored : sequence of Stored
+        What `_schema` says.
+    versions : mapping of str to int
+        The tables that the epoch names.
+
+    """
+    by_table: dict[str, list[Stored]] = {}
+    left_out: dict[str, str] = {}
+    for one in sorted(stored, key=lambda one: one.replicaset_id):
+        if one.table_name is None or one.table_name not in versions:
+            continue
+        if one.state == PRESENT or one.state.startswith(REFUSED + HELD):
+            by_table.setdefault(one.table_name, []).append(one)
+        else:
+            left_out[one.table_name] = one.state
+    spaces: dict[str, ServedSpace] = {}
+    ids: dict[str, int] = {}
+    for table, definitions in by_table.items():
+        if exact_table(table) in versions:
+            left_out[table] = "it is masked"
+            continue
+        try:
+            whole = merged(
+                space_name(table), [Definition(one.space_tuple, one.index_tuples) for one in definitions]
+            )
+        except TupleError as error:
+            left_out[table] = error.reason
+            continue
+        left_out.pop(table, None)
+        spaces[table], ids[table] = whole.space, definitions[0].space_id
+        if whole.left_out:
+            left_out[table] = "; ".join(whole.left_out)
+    return spaces, ids, left_out
+
+
+def space_name(table: str) -> str:
+    """Return what followers call a space: its own name, or the one that the configuration gave its table."""
+    if local_to(table) is not None or replicaset_of(table) is not None:
+        return table
+    try:
+        return unescape(table)
+    except WarehouseError:
+        return table
+
+
+def _instances(found: Cluster) -> tuple[Member, dict[int, str], dict[str, str]]:
+    own = found.own
+    if own is None or own.global_id is None or own.uuid is None:
+        raise WarehouseError("the aggregator has no global id yet", table=cluster.TABLE)
+    if own.global_id >= VCLOCK_MAX:
+        raise UnsupportedError(
+            f"the aggregator's global id is {own.global_id}; a vclock has ids up to {VCLOCK_MAX - 1}",
+            advice="a warehouse whose allocation is counter gives it 1",
+        )
+    instances, left_out = {}, {}
+    for member in found.members.values():
+        if member.uuid is None or member.global_id is None or member.expelled:
+            continue
+        if member.global_id < VCLOCK_MAX:
+            instances[member.global_id] = member.uuid
+        else:
+            left_out[member.uuid] = f"global id {member.global_id}: a vclock has ids up to {VCLOCK_MAX - 1}"
+    return own, instances, left_out
+
+
+def _lsns(warehouse: Warehouse, version: int | None, instances: Iterable[int], own: Member) -> dict[int, int]:
+    rows = newest_of_each(warehouse.opened(vclock.TABLE, version), ("replicaset_id", "global_id", "local_id"))
+    known = {*instances} - {own.global_id}
+    found: dict[int, int] = {}
+    for row in rows:
+        if row["global_id"] in known and row["local_id"]:
+            found[row["global_id"]] = max(found.get(row["global_id"], 0), int(row["lsn"]))
+    return {number: lsn for number, lsn in sorted(found.items()) if lsn}
+
+
+def _epochs(warehouse: Warehouse, which: str) -> list[EpochRow]:
+    opened = warehouse.opened(EPOCHS)
+    rows = answer(opened, f"SELECT epoch, committed_at, versions FROM opened {which}")
+    return [_epoch_row(row) for row in rows]
+
+
+def _epoch_row(row: Mapping[str, Any]) -> EpochRow:
+    at: datetime = row["committed_at"]
+    micros = int(at.timestamp()) * 1_000_000 + at.microsecond
+    return EpochRow(int(row["epoch"]), micros, {str(table): int(n) for table, n in row["versions"]})

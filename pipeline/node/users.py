@@ -1,0 +1,60 @@
+"""Users whom followers let in: a follower is read only, so its users are those of the stream.
+
+Pure but for reading passwords. Source: `box.schema.user` in Tarantool's `src/box/lua/schema.lua`; `chap-sha1` stores
+base64 of sha1(sha1(password)).
+"""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from schemas import dictionary as d
+from schemas.iproto import SystemSpace
+from sources.iproto.address import Password
+
+GUEST = "guest"
+
+
+@dataclass(frozen=True)
+class Reader:
+    """A user of the followers.
+
+    Parameters
+    ----------
+    name : str
+        `guest` is who does not authenticate.
+    password : Password or None
+    executes : bool
+        Whether it may call functions and evaluate code.
+
+    """
+
+    name: str
+    password: Password | None = None
+    executes: bool = False
+
+
+def user_rows(readers: Sequence[Reader]) -> Iterator[tuple[SystemSpace, list[Any]]]:
+    """Yield (space id, tuple) of the rows of `_user` and `_priv` that readers need, the guest's always."""
+    guest = next((reader for reader in readers if reader.name == GUEST), None)
+    rights = d.SESSION | d.USAGE if guest is None else _rights(guest)
+    yield SystemSpace.PRIV, d.privilege_tuple(d.GUEST, "universe", 0, rights)
+    others = sorted((reader for reader in readers if reader.name != GUEST), key=lambda reader: reader.name)
+    for number, reader in enumerate(others, d.SUPER + 1):
+        auth = {} if reader.password is None else {"chap-sha1": _scrambled(reader.password.read())}
+        yield SystemSpace.USER, d.user_tuple(number, reader.name, "user", auth)
+        yield SystemSpace.PRIV, d.privilege_tuple(number, "role", d.PUBLIC, d.EXECUTE)
+        yield SystemSpace.PRIV, d.privilege_tuple(number, "universe", 0, _rights(reader))
+
+
+def _rights(reader: Reader) -> int:
+    return d.READ | d.SESSION | d.USAGE | (d.EXECUTE if reader.executes else 0)
+
+
+def _scrambled(password: str) -> str:
+    once = hashlib.sha1(password.encode(), usedforsecurity=False).digest()
+    return base64.b64encode(hashlib.sha1(once, usedforsecurity=False).digest()).decode()

@@ -1,0 +1,378 @@
+"""Brings a stream from epoch to epoch: definitions first, all tuples of an epoch in one transaction, then NOPs.
+
+What followers have is compared with what the newest epoch says, and the difference is written. So each step may be
+repeated, epochs may be passed over where the writer is behind, and an epoch that the warehouse has taken back becomes
+rows that lead back. Where the versions that followers have cannot be read any more, a new snapshot is written, and
+followers must begin with it.
+
+Order of an epoch's rows: spaces that go; spaces that come, formats that allow the tuples of both epochs, without
+indexes that change; `_cluster`; one transaction of all tuples, with the row of `_schema` that names the epoch; the new
+formats and indexes; NOPs up to the vclock of the epoch. So whoever sees an instance's lsn in the follower's
+vclock sees what that row came to.
+"""
+
+from __future__ import annotations
+
+import itertools
+import logging
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
+
+from pipeline.node import rows
+from pipeline.node.changes import KeyChange, changes_between, digest_of, files_at
+from pipeline.node.definitions import ServedSpace, common_format, fitted
+from pipeline.node.rows import Change, pack
+from pipeline.node.state import Mark, Progress, TableVersion, epoch_tuple
+from pipeline.node.stream import Stream, first_system_rows, new_replicaset_uuid, system_tuples
+from pipeline.node.target import EpochRow, Target, epoch_of, newest_epoch, read_target, space_name
+from pipeline.node.users import Reader, user_rows
+from schemas import dictionary
+from schemas.errors import WarehouseError
+from schemas.iproto import SystemSpace
+from schemas.system_tuples import fields_of
+from tables.warehouse import Warehouse
+
+logger = logging.getLogger(__name__)
+
+TRANSACTION_ROWS = 100_000
+"""An epoch with more changes than this takes several transactions: a server runs one without a pause."""
+
+
+class NodeWriter:
+    """Keeps a stream at the newest epoch of a warehouse.
+
+    Parameters
+    ----------
+    warehouse : Warehouse
+        Opened without Spark.
+    stream : Stream
+        Entered.
+    readers : sequence of Reader
+        Users whom followers let in.
+    transaction_rows : int
+        The most changes of one transaction.
+
+    """
+
+    def __init__(
+        self,
+        warehouse: Warehouse,
+        stream: Stream,
+        readers: Sequence[Reader] = (),
+        transaction_rows: int = TRANSACTION_ROWS,
+    ) -> None:
+        self.warehouse, self.stream = warehouse, stream
+        self.left_out: Mapping[str, str] = {}
+        """What is not served, and why: spaces by table, instances by uuid."""
+        self.newest: EpochRow | None = None
+        """The newest epoch of the warehouse."""
+        self._readers, self._transaction_rows = readers, transaction_rows
+        self._is_settled = False
+
+    @property
+    def mark(self) -> Mark | None:
+        """The epoch that followers have; None before the first."""
+        return None if self.stream.served is None else self.stream.served.mark
+
+    def advance(self) -> bool:
+        """Write what followers lack of the newest epoch; return whether anything was written.
+
+        Raises
+        ------
+        WarehouseError
+            A table cannot be read.
+        SpoolError
+            The stream cannot be written: enter it anew.
+
+        """
+        newest = self.newest = newest_epoch(self.warehouse)
+        if newest is None:
+            return False
+        served = self.stream.served
+        if served is None:
+            self._begin(newest)
+            return True
+        if served.progress is not None:
+            self._finish(served.progress)
+        elif (newest.epoch, newest.committed_at) == (served.mark.epoch, served.mark.committed_at):
+            return not self._is_settled and self._settle(newest)
+        else:
+            self._go_to(newest)
+        if self.stream.wants_snapshot:
+            self._snapshot_again()
+        return True
+
+    def _begin(self, row: EpochRow, vclock: Mapping[int, int] | None = None) -> None:
+        """Write the first snapshot, or one that followers cannot come to from what they have."""
+        served = self.stream.served
+        target = self._target(row, is_continued=False)
+        uuid = new_replicaset_uuid() if served is None else served.replicaset_uuid
+        known = first_system_rows(uuid)
+        for space in target.spaces.values():
+            known.put(SystemSpace.SPACE, pack(space.space_tuple()))
+            for index in space.indexes:
+                known.put(SystemSpace.INDEX, pack(space.index_tuple(index)))
+        for global_id, instance in target.cluster.items():
+            known.put(SystemSpace.CLUSTER, pack([global_id, instance]))
+        for space_id, tuple_ in user_rows(self._readers):
+            known.put(space_id, pack(tuple_))
+        known.put(SystemSpace.SCHEMA, epoch_tuple(target.mark))
+        own = self.stream.own_id
+        start = {own: (vclock or {}).get(own, 0) + 1}
+        for global_id in {*target.vclock, *(vclock or {})} - {own}:
+            start[global_id] = max(target.vclock.get(global_id, 0), (vclock or {}).get(global_id, 0))
+        self.stream.spool.replicaset_uuid = uuid
+        tuples = self._tuples(target.mark, {table: space.id for table, space in target.spaces.items()})
+        self.stream.snapshot(start, itertools.chain(system_tuples(known), tuples), _seconds(row))
+        self.stream.begin_anew(_seconds(row))
+        self._is_settled = True
+
+    def _snapshot_again(self) -> None:
+        """Write a snapshot of what followers have, so that logs before it may go."""
+        served = self.stream.served
+        if served is None:
+            return
+        spaces = served.spaces
+        ids = {table: spaces[space_name(table)].id for table in served.mark.tables}
+        tuples = self._tuples(served.mark, ids)
+        at = served.mark.committed_at / 1e6
+        self.stream.snapshot(self.stream.vclock, itertools.chain(system_tuples(served), tuples), at)
+
+    def _tuples(self, mark: Mark, ids: Mapping[str, int]) -> Iterator[tuple[int, bytes]]:
+        for table, version in sorted(mark.tables.items()):
+            files = self._files(table, version)
+            for change in changes_between(self.warehouse.place, table, frozenset(), files):
+                if change.after is not None:
+                    yield ids[table], change.after
+
+    def _files(self, table: str, version: TableVersion) -> frozenset[str]:
+        """Return the files of a table that followers have.
+
+        Raises
+        ------
+        WarehouseError
+            They are not there any more.
+
+        """
+        files = files_at(self.warehouse.place, table, version.version)
+        if digest_of(files) != version.digest:
+            raise WarehouseError(f"version {version.version} is another one than followers have", table=table)
+        return files
+
+    def _target(self, row: EpochRow, *, is_continued: bool = True) -> Target:
+        served = self.stream.served
+        known = served.mark.tables if served is not None and is_continued else {}
+        spaces = {} if served is None else served.spaces
+        target = read_target(self.warehouse, row, spaces, known)
+        self.stream.identify(target.own.global_id or 0, target.own.uuid or "")
+        for name, reason in sorted(target.left_out.items() - self.left_out.items()):
+            logger.warning("not served: %s: %s", name, reason)
+        self.left_out = target.left_out
+        return target
+
+    def _go_to(self, row: EpochRow) -> None:
+        served = self.stream.served
+        if served is None:
+            return
+        is_continued = epoch_of(self.warehouse, served.mark) is not None
+        if not is_continued:
+            logger.warning(
+                "epoch %d was taken back: followers are led to epoch %d", served.mark.epoch, row.epoch
+            )
+        self._write_epoch(row, self._target(row, is_continued=is_continued), 0)
+
+    def _finish(self, progress: Progress) -> None:
+        """Go on with an epoch that takes several transactions."""
+        row = epoch_of(self.warehouse, progress.mark)
+        if row is None:
+            logger.warning("epoch %d was taken back while followers got it", progress.mark.epoch)
+            newest = newest_epoch(self.warehouse)
+            if newest is not None:
+                self._begin(newest, self.stream.vclock)
+            return
+        self._write_epoch(row, self._target(row), progress.rows)
+
+    def _write_epoch(self, row: EpochRow, target: Target, done: int) -> None:
+        served = self.stream.served
+        if served is None:
+            return
+        try:
+            before = {
+                table: self._files(table, version)
+                for table, version in served.mark.tables.items()
+                if table in target.mark.tables and target.mark.tables[table] != version
+            }
+        except WarehouseError as error:
+            logger.warning("followers must begin anew: %s", error)
+            self._begin(row, self.stream.vclock)
+            return
+        at = _seconds(row)
+        self._prepare(target, at)
+        self._write_tuples(target, before, done, at)
+        self._settle(row, target)
+
+    def _prepare(self, target: Target, at: float) -> None:
+        """Write definitions under which the tuples of both epochs are allowed."""
+        stream, served = self.stream, self.stream.served
+        if served is None:
+            return
+        wanted = {space.name: (table, space) for table, space in target.spaces.items()}
+        started = {} if served.progress is None else served.progress.mark.tables
+        gone = []
+        for name, space in served.spaces.items():
+            table = wanted[name][0] if name in wanted else None
+            has_data = table is not None and (table in served.mark.tables or table in started)
+            if not has_data or not _same_key(space, wanted[name][1]):
+                gone.append(space)
+        self._drop(gone, at)
+        known = served.spaces
+        for name, (_, space) in sorted(wanted.items()):
+            if name not in known:
+                stream.put(SystemSpace.SPACE, pack(space.space_tuple()), at)
+                for index in space.indexes:
+                    stream.put(SystemSpace.INDEX, pack(space.index_tuple(index)), at)
+            else:
+                between = _allowing_both(known[name], space)
+                self._drop_indexes(known[name], between, at)
+                self._define(known[name], between, at)
+        for global_id in sorted(served.cluster.items() - target.cluster.items()):
+            stream.remove(SystemSpace.CLUSTER, pack([global_id[0]]), at)
+        for one in sorted(target.cluster.items() - served.cluster.items()):
+            stream.put(SystemSpace.CLUSTER, pack(list(one)), at)
+
+    def _drop(self, spaces: Sequence[ServedSpace], at: float) -> None:
+        """Remove spaces; first the stream says that it does not have their tables any more."""
+        served = self.stream.served
+        if served is None or not spaces:
+            return
+        names = {space.name for space in spaces}
+        rest = {
+            table: version for table, version in served.mark.tables.items() if space_name(table) not in names
+        }
+        if rest != served.mark.tables:
+            mark = replace(served.mark, tables=rest)
+            self.stream.put(SystemSpace.SCHEMA, epoch_tuple(mark, served.progress), at)
+        for space in spaces:
+            for index in reversed(space.indexes):
+                self.stream.remove(SystemSpace.INDEX, pack([space.id, index.id]), at)
+            self.stream.remove(SystemSpace.SPACE, pack([space.id]), at)
+
+    def _drop_indexes(self, known: ServedSpace, wanted: ServedSpace, at: float) -> None:
+        kept = {pack(wanted.index_tuple(index)) for index in wanted.indexes}
+        for index in reversed(known.indexes[1:]):
+            if pack(known.index_tuple(index)) not in kept:
+                self.stream.remove(SystemSpace.INDEX, pack([known.id, index.id]), at)
+
+    def _define(self, known: ServedSpace, wanted: ServedSpace, at: float) -> None:
+        """Write what of a space's format and indexes is not as it is wanted."""
+        if pack(known.space_tuple()) != pack(wanted.space_tuple()):
+            self.stream.put(SystemSpace.SPACE, pack(wanted.space_tuple()), at)
+        there = {pack(known.index_tuple(index)) for index in known.indexes}
+        for index in wanted.indexes:
+            if pack(wanted.index_tuple(index)) not in there:
+                self.stream.put(SystemSpace.INDEX, pack(wanted.index_tuple(index)), at)
+
+    def _write_tuples(
+        self, target: Target, before: Mapping[str, frozenset[str]], done: int, at: float
+    ) -> None:
+        """Write the tuples that differ, and name the epoch in the last transaction."""
+        stream, served = self.stream, self.stream.served
+        if served is None:
+            return
+        mark = served.mark
+        changes = itertools.islice(self._changes(target, mark, before), done, None)
+        parts = _parts(changes, self._transaction_rows)
+        part = next(parts, [])
+        for following in parts:
+            done += len(part)
+            stream.write_with_epoch(part, epoch_tuple(mark, Progress(target.mark, done)), at)
+            part = following
+        stream.write_with_epoch(part, epoch_tuple(target.mark), at)
+
+    def _changes(self, target: Target, mark: Mark, before: Mapping[str, frozenset[str]]) -> Iterator[Change]:
+        """Yield the rows that lead from one epoch to another: the same ones in the same order whenever asked."""
+        for table, space in sorted(target.spaces.items()):
+            version = target.mark.tables[table]
+            if mark.tables.get(table) == version:
+                continue
+            files = self._files(table, version)
+            old = before[table] if table in mark.tables else frozenset[str]()
+            for change in changes_between(self.warehouse.place, table, old, files):
+                yield _row(space, change)
+
+    def _settle(self, row: EpochRow, target: Target | None = None) -> bool:
+        """Write what follows the tuples of an epoch; return whether anything did."""
+        stream, served = self.stream, self.stream.served
+        if served is None:
+            return False
+        at, start = _seconds(row), dict(stream.vclock)
+        target = target or self._target(row)
+        known = served.spaces
+        for space in target.spaces.values():
+            if space.name in known:
+                self._drop_indexes(known[space.name], space, at)
+                self._define(known[space.name], space, at)
+        self._settle_readers(at)
+        stream.follow(target.vclock, at)
+        self._is_settled = True
+        return dict(stream.vclock) != start
+
+    def _settle_readers(self, at: float) -> None:
+        """Write the users that followers are to let in, and remove others."""
+        stream, served = self.stream, self.stream.served
+        if served is None:
+            return
+        wanted = {(int(space), pack(row)) for space, row in user_rows(self._readers)}
+        for space in (SystemSpace.PRIV, SystemSpace.USER):
+            keys = (0,) if space is SystemSpace.USER else (1, 2, 3)
+            for row in [*served.rows[space].values()]:
+                values = fields_of(row, "a row")
+                is_own = values[keys[0]] > dictionary.SUPER
+                if is_own and (int(space), row) not in wanted:
+                    stream.remove(space, pack([values[i] for i in keys]), at)
+        for space in (SystemSpace.USER, SystemSpace.PRIV):
+            known = {*served.rows[space].values()}
+            for space_id, row in sorted(wanted):
+                if space_id == space and row not in known:
+                    stream.put(space, row, at)
+
+
+def _parts(changes: Iterator[Change], size: int) -> Iterator[list[Change]]:
+    """Yield changes so many at a time."""
+    while part := list(itertools.islice(changes, size)):
+        yield part
+
+
+def _row(space: ServedSpace, change: KeyChange) -> Change:
+    """Return the row that gives followers a key's tuple, or takes it."""
+    if change.after is not None:
+        return rows.replace_row(space.id, change.after)
+    parts = space.primary.parts
+    if change.before is None or any(part.path for part in parts):
+        return rows.delete_row(space.id, change.key)
+    return rows.delete_row(space.id, rows.key_of(change.before, parts))
+
+
+def _same_key(one: ServedSpace, other: ServedSpace) -> bool:
+    """Whether tuples of one can stay as rows of the other."""
+    return pack(one.index_tuple(one.primary)) == pack(other.index_tuple(other.primary))
+
+
+def _allowing_both(known: ServedSpace, wanted: ServedSpace) -> ServedSpace:
+    """Return a space that the tuples of both fit, with those indexes of the first that stay as they are."""
+    there = {pack(known.index_tuple(index)) for index in known.indexes}
+    kept = {pack(wanted.index_tuple(index)) for index in wanted.indexes}
+    count = wanted.field_count if known.field_count == wanted.field_count else 0
+    fields = common_format([known.fields, wanted.fields])
+    between = fitted(replace(known, fields=fields, field_count=count))
+    stay = [
+        index
+        for index in between.indexes
+        if index.id == 0 or (pack(between.index_tuple(index)) in there & kept)
+    ]
+    return replace(between, indexes=tuple(stay))
+
+
+def _seconds(row: EpochRow) -> float:
+    """Return the time of an epoch's rows: a follower shows its lag behind the epoch."""
+    return row.committed_at / 1e6

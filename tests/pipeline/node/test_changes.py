@@ -1,0 +1,85 @@
+"""What changed between two versions of a table, by its files alone."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+
+from pipeline.node import changes
+from pipeline.node.changes import changes_between, digest_of, key_ranges
+from schemas.errors import WarehouseError
+from tables.data_files import FileKeys, write_file
+from tables.place import Place, place_of
+
+
+@pytest.fixture
+def place(tmp_path: Path) -> Place:
+    (tmp_path / "aggregator.db" / "s").mkdir(parents=True)
+    return place_of(str(tmp_path))
+
+
+def file(place: Place, rows: dict[int, str]) -> str:
+    keys = [b"%06d" % number for number in sorted(rows)]
+    tuples = [rows[number].encode() for number in sorted(rows)]
+    return write_file(place, "s", pa.table({"_key": keys, "_tuple": tuples})).path
+
+
+def found(
+    place: Place, before: set[str], after: set[str], rows_at_a_time: int = 1000
+) -> dict[int, tuple[bytes | None, bytes | None]]:
+    rows = list(changes_between(place, "s", frozenset(before), frozenset(after), rows_at_a_time))
+    assert [row.key for row in rows] == sorted({row.key for row in rows})
+    return {int(row.key): (row.before, row.after) for row in rows}
+
+
+def test_rows_that_came_went_and_changed(place: Place) -> None:
+    same = file(place, {9: "same"})
+    old = file(place, {1: "stays", 2: "goes", 3: "old"})
+    new = [file(place, {1: "stays", 3: "new"}), file(place, {4: "comes"})]
+    forth = {2: (b"goes", None), 3: (b"old", b"new"), 4: (None, b"comes")}
+    assert found(place, {same, old}, {same, *new}) == forth
+    assert found(place, {same, *new}, {same, old}) == {key: pair[::-1] for key, pair in forth.items()}
+    assert found(place, {same, old}, {same, old}) == {}
+    assert found(place, set(), {old}) == {1: (None, b"stays"), 2: (None, b"goes"), 3: (None, b"old")}
+
+
+def test_files_that_were_joined_change_nothing(place: Place) -> None:
+    parts = {file(place, dict.fromkeys(range(k, 300, 3), "x")) for k in range(3)}
+    assert found(place, parts, {file(place, dict.fromkeys(range(300), "x"))}) == {}
+
+
+def test_key_by_key_range(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("tables.data_files.ROW_GROUP_ROWS", 10)
+    sizes: list[int] = []
+    compared = changes._compared
+
+    def counted(old: pa.Table, new: pa.Table) -> object:
+        sizes.append(old.num_rows + new.num_rows)
+        return compared(old, new)
+
+    monkeypatch.setattr(changes, "_compared", counted)
+    before = dict.fromkeys(range(0, 1000, 2), "x")
+    after = {number: "y" if number % 3 == 0 else "x" for number in range(0, 1000, 2) if number % 7}
+    files = {file(place, {k: v for k, v in before.items() if k % 4 == r}) for r in (0, 2)}
+    expected = {k: (b"x", None if k % 7 == 0 else b"y") for k in before if k % 7 == 0 or k % 3 == 0}
+    assert found(place, files, {file(place, after)}, 40) == expected
+    assert len(sizes) > 10
+    assert max(sizes) < 100
+
+
+def test_ranges_of_one_key() -> None:
+    same = FileKeys((50, 50), (b"a", b"a"), (b"a", b"a"))
+    assert list(key_ranges([same, same], 60)) == [(None, None)]
+    assert list(key_ranges([], 60)) == [(None, None)]
+
+
+def test_a_file_that_is_gone(place: Place) -> None:
+    with pytest.raises(WarehouseError, match="cannot be read"):
+        found(place, {"part-gone.parquet"}, set())
+
+
+def test_a_digest_is_of_the_names() -> None:
+    assert digest_of(frozenset({"a", "b"})) == digest_of(frozenset({"b", "a"}))
+    assert digest_of(frozenset({"a", "b"})) != digest_of(frozenset({"a", "c"}))

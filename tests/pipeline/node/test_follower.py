@@ -1,0 +1,131 @@
+"""Real servers that follow the decided tables: whatever changes, they end with the tables' tuples."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+
+import pytest
+
+from tests.pipeline.node.world import World, vclock_of
+
+pytestmark = pytest.mark.live
+
+
+def test_conflicts_deletions_and_later_epochs(two: World, binary: str) -> None:
+    ids = two.global_ids()
+    with two.writing() as writer, two.serving():
+        assert writer.advance()
+        with two.follower(binary) as follower:
+            two.await_epoch(follower, writer)
+            two.check(follower, "accounts")
+            assert follower.eval("return box.space.accounts:get(15)")[1] == "b15"
+            two.eval("a", "box.space.accounts:delete(1) box.space.accounts:replace{15, 'again', 1}")
+            two.eval("b", "box.space.accounts:delete(12) box.space.accounts:update(30, {{'=', 3, 7}})")
+            two.settle()
+            assert writer.advance()
+            assert not writer.advance()
+            two.await_epoch(follower, writer)
+            two.check(follower, "accounts")
+            assert follower.eval("return box.space.accounts:get(15)")[1] == "again"
+            # What b had deleted is a's again.
+            assert follower.eval("return box.space.accounts:get(12)")[1] == "a12"
+            assert follower.eval("return box.space._cluster:get(...)[2]", ids["b"]).startswith("b0000000")
+            lsn = two.eval("a", "return box.info.lsn")
+            assert vclock_of(follower)[ids["a"]] == lsn
+            epoch = follower.eval("return box.space._schema:get('aggregator_epoch')[2]")
+            assert epoch == two.deployment.rows("_epochs")[-1]["epoch"] or epoch == 1
+
+
+def test_definitions_follow(two: World, binary: str) -> None:
+    with two.writing() as writer, two.serving():
+        writer.advance()
+        with two.follower(binary) as follower:
+
+            def follow(*spaces: str) -> None:
+                two.settle()
+                assert writer.advance()
+                two.await_epoch(follower, writer)
+                two.check(follower, "accounts", *spaces)
+
+            two.eval(
+                "a", "box.schema.space.create('only_a'):create_index('p') box.space.only_a:insert{1, 'x'}"
+            )
+            follow("only_a")
+            for name in "ab":
+                two.eval(
+                    name,
+                    "box.space.accounts:create_index('by', {parts = {{3, is_nullable = true}}, unique = false})",
+                )
+            follow("only_a")
+            assert follower.eval("return box.space.accounts.index.by:count()") == 30
+            two.eval(
+                "a", "box.space.accounts:format({{'id', 'unsigned'}, {'name', 'string'}, {'sum', 'any'}})"
+            )
+            follow("only_a")
+            assert follower.eval("return #box.space.accounts:format()") == 2
+            two.eval(
+                "b", "box.space.accounts:format({{'id', 'unsigned'}, {'name', 'string'}, {'sum', 'any'}})"
+            )
+            follow("only_a")
+            assert follower.eval("return box.space.accounts:format()[3].name") == "sum"
+            two.eval("a", "box.space.only_a.index.p:alter{parts = {2, 'string'}}")
+            follow("only_a")
+            assert follower.eval("return box.space.only_a:get('x')") == [1, "x"]
+            two.eval("a", "box.space.only_a:truncate()")
+            follow("only_a")
+            two.eval("a", "box.space.only_a:drop()")
+            follow()
+            assert follower.eval("return box.space.only_a == nil")
+            assert follower.eval("return box.space.accounts.index.by:count()") == 30
+
+
+def test_restarts_and_new_followers(two: World, binary: str) -> None:
+    with two.writing() as writer, two.serving():
+        writer.advance()
+        with two.follower(binary) as first:
+            two.await_epoch(first, writer)
+    two.eval("a", "box.space.accounts:insert{500, 'later'}")
+    two.settle()
+    with two.writing(transaction_rows=1) as writer:
+        writer.advance()
+        two.eval("b", "for i = 600, 609 do box.space.accounts:insert{i, 'b' .. i} end")
+        two.settle()
+        writer.advance()
+        with (
+            two.serving(),
+            two.follower(binary) as first,
+            two.follower(binary, "second") as second,
+        ):
+            for follower in (first, second):
+                two.await_epoch(follower, writer)
+                two.check(follower, "accounts")
+
+
+def test_an_epoch_that_was_taken_back(two: World, binary: str, tmp_path: Path) -> None:
+    """A warehouse is restored from a copy: the same versions and epochs have other rows than followers got."""
+    shutil.copytree(tmp_path / "warehouse", tmp_path / "copy")
+    offset = dict(two.deployment.offset)
+    two.eval("a", "box.space.accounts:insert{500, 'taken back'} box.space.accounts:delete(2)")
+    two.settle()
+    with two.writing() as writer, two.serving():
+        writer.advance()
+        with two.follower(binary) as follower:
+            two.await_epoch(follower, writer)
+            assert follower.eval("return box.space.accounts:get(500) ~= nil")
+            shutil.rmtree(tmp_path / "warehouse")
+            shutil.copytree(tmp_path / "copy", tmp_path / "warehouse")
+            assert writer.advance()
+            assert writer.mark is not None
+            assert writer.mark.epoch == 0
+            two.await_stopped(follower)
+        with two.follower(binary) as follower:
+            two.await_epoch(follower, writer)
+            two.check(follower, "accounts")
+            assert follower.eval("return box.space.accounts:get(500) == nil")
+            two.deployment.offset = offset
+            two.settle()
+            assert writer.advance()
+            two.await_epoch(follower, writer)
+            two.check(follower, "accounts")
+            assert follower.eval("return box.space.accounts:get(500) ~= nil")
