@@ -89,7 +89,7 @@ class OpenTables:
 
         """
         if self.fence is not None:
-            self.fence.check(table, mark_of(opened))
+            self.fence.check(table, opened)
         return opened
 
     def change(self, table: str, make: Callable[[DeltaTable, CommitProperties], object]) -> int:
@@ -116,26 +116,32 @@ class OpenTables:
             fence.holds()
             mark = fence.next_mark()
             properties = marked(mark)
+        base = int(opened.version())
         try:
             make(opened, properties)
             opened.update_incremental()
         except (DeltaError, OSError) as error:
             self.forget(table)
-            found = None if mark is None else self._committed(table, mark)
-            if found is None:
-                raise WarehouseError(f"the table cannot be written: {error}", table=table) from error
-            opened = found
+            opened = self._looked_up(table, mark, error)
         if fence is not None and mark is not None:
-            fence.starts_from(table, mark)
-        return int(self.checked(table, opened).version())
+            fence.committed(table, mark, opened, base)
+        return int(opened.version())
 
-    def _committed(self, table: str, mark: int) -> DeltaTable | None:
-        """Return the table where its last commit with a mark is this one: its answer alone was lost."""
+    def _looked_up(self, table: str, mark: int | None, error: Exception) -> DeltaTable:
+        """Return the table behind a commit of which the answer alone was lost; raise where it was not made."""
+        refused = WarehouseError(f"the table cannot be written: {error}", table=table)
+        if mark is None or self.fence is None:
+            raise refused from error
         try:
             found = self.place.open(table)
         except (DeltaError, OSError):
-            return None
-        return found if found is not None and mark_of(found) == mark else None
+            found = None
+        if found is None:
+            raise refused from error
+        if mark_of(found) != mark:
+            self.fence.check(table, found)
+            raise refused from error
+        return found
 
     def forget(self, table: str | None = None) -> None:
         """Open a table, or all tables, from their logs the next time."""

@@ -20,7 +20,6 @@ from schemas.errors import WarehouseError
 from tables.commits import OpenTables
 from tables.cut import EPOCHS as TABLE
 from tables.cut import NEVER_ROLLED_BACK, RID
-from tables.fence import mark_of
 from tables.read import newest, rows_of
 from tables.warehouse import Warehouse
 from tables.write import MARK
@@ -101,7 +100,7 @@ def _starts_from(tables: OpenTables, name: str) -> DeltaTable | None:
     """Open a table, and have the writer's fence take its mark for the one of the last epoch."""
     opened = tables.place.open(name)
     if opened is not None and tables.fence is not None:
-        tables.fence.starts_from(name, mark_of(opened))
+        tables.fence.starts_from(name, opened)
     return opened
 
 

@@ -74,38 +74,66 @@ class Fence:
     writer: int
     holds: Callable[[], None]
     _count: int = 0
-    _seen: dict[str, int | None] = field(default_factory=dict)
+    _marks: dict[str, int | None] = field(default_factory=dict)
+    _versions: dict[str, int] = field(default_factory=dict)
+    _is_over: bool = False
 
     def next_mark(self) -> int:
         """Return a mark that no other commit has."""
         self._count += 1
         return (self.writer << _COUNT_BITS) | self._count
 
-    def starts_from(self, table: str, mark: int | None) -> None:
-        """Remember that a table is as the last epoch names it, with a mark."""
+    def starts_from(self, table: str, opened: DeltaTable) -> None:
+        """Remember that a table is, as it is open, what the last epoch names."""
         if table not in SHARED:
-            self._seen[table] = mark
+            self._marks[table] = mark_of(opened)
+            self._versions[table] = int(opened.version())
+
+    def committed(self, table: str, mark: int, opened: DeltaTable, base: int) -> None:
+        """Remember a commit of this writer, which was made from a version; the table is open behind it.
+
+        Raises
+        ------
+        LockError
+            Another writer has committed on top of it.
+
+        """
+        self._marks[table] = mark
+        if int(opened.version()) == base + 1:
+            self._versions[table] = base + 1
+        self.check(table, opened)
 
     def forget(self, table: str) -> None:
         """Forget a table that is removed: another one may get its name."""
-        self._seen.pop(table, None)
+        self._marks.pop(table, None)
+        self._versions.pop(table, None)
 
-    def check(self, table: str, mark: int | None) -> None:
-        """Raise where a table has a commit of another writer since this one has seen it.
+    def end(self) -> None:
+        """Let tables be read, whoever writes them: the writer has given back the lock, and commits no more."""
+        self._is_over = True
+
+    def check(self, table: str, opened: DeltaTable) -> None:
+        """Raise where an open table has a commit of another writer since this one has seen it.
 
         Raises
         ------
         LockError
 
         """
-        if table in SHARED:
+        version = int(opened.version())
+        # A version never changes, and looking up a mark reads the log.
+        if self._is_over or table in SHARED or self._versions.get(table) == version:
             return
-        known = self._seen.setdefault(table, mark if writer_of(mark) in (0, self.writer) else None)
-        if mark != known:
+        mark = mark_of(opened)
+        if table not in self._marks:
+            # Created since the start: by this writer, or by one that has put nothing into it.
+            self._marks[table] = mark if writer_of(mark) == self.writer else None
+        if mark != self._marks[table]:
             raise LockError(
                 f"writer {writer_of(mark)} has committed to {table} beside this one, writer {self.writer}",
                 advice="start again: what it left unfinished is rolled back then",
             )
+        self._versions[table] = version
 
 
 def take_number(place: Place, holds: Callable[[], None]) -> Fence:
@@ -136,6 +164,8 @@ def take_number(place: Place, holds: Callable[[], None]) -> Fence:
         except (DeltaError, OSError) as error:
             log.debug("writer %d: its number is taken, or the answer was lost: %s", fence.writer, error)
         else:
-            fence.starts_from(EPOCHS, mark)
+            base = int(table.version())
+            table.update_incremental()
+            fence.committed(EPOCHS, mark, table, base)
             return fence
     raise LockError(f"no number was left for this writer in {ATTEMPTS} attempts", advice="start again")

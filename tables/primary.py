@@ -75,6 +75,8 @@ class PrimaryLock(WriterLock):
             if self._rid is not None and self._is_held():
                 self._rid.update("unlock", last_epoch(self._rid.place), operations.unlock)
         finally:
+            if self._warehouse.open_tables.fence is not None:
+                self._warehouse.open_tables.fence.end()
             super().__exit__(kind, error, trace)
 
     def check(self) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from schemas.errors import RidStateError
 from tables.cut import EPOCHS, last_epoch
-from tables.fence import mark_of, take_number
+from tables.fence import take_number
 from tables.lock import WriterLock
 from tables.place import Place
 from tables.rid import Change, RidTable, fresh
@@ -72,7 +72,7 @@ def demote(place: Place) -> Change:
         changed = table.update("demote", last_epoch(place), change)
         epochs = place.open(EPOCHS)
         if fence is not None and epochs is not None:
-            fence.check(EPOCHS, mark_of(epochs))
+            fence.check(EPOCHS, epochs)
         return changed
 
 

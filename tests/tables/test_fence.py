@@ -14,6 +14,7 @@ from tables import epochs
 from tables.cut import EPOCHS
 from tables.fence import SHARED, mark_of, marked, take_number, writer_of
 from tables.primary import PrimaryLock
+from tables.read import rows_of
 from tables.switch import demote
 from tables.warehouse import Warehouse
 
@@ -133,6 +134,17 @@ def test_a_lost_answer_is_looked_up(writers: Writers) -> None:
     assert append(one) == 2
 
 
+def test_marks_are_looked_up_at_the_start_alone(writers: Writers, monkeypatch: pytest.MonkeyPatch) -> None:
+    one = writers.start()
+    append(one)
+    looked: list[DeltaTable] = []
+    monkeypatch.setattr("tables.fence.mark_of", looked.append)
+    for _ in range(3):
+        append(one)
+        one.opened("_gaps")
+    assert looked == []
+
+
 def test_each_commit_looks_at_the_lock(writers: Writers) -> None:
     one = writers.start()
     before = one.version("_gaps")
@@ -162,11 +174,9 @@ def test_a_demoted_warehouse_gets_no_epoch_of_a_writer_that_slept(writers: Write
     warehouse = Warehouse(None, str(writers.folder))
     with PrimaryLock(warehouse, "one"):
         pass
-    sleeper = warehouse.open_tables
-    assert sleeper.fence is not None
-    sleeper.fence.holds = always
+    sleeper = writers.start().open_tables
     demote(warehouse.place)
-    with pytest.raises(LockError, match="writer 2 has committed to _epochs"):
+    with pytest.raises(LockError, match="writer 3 has committed to _epochs"):
         append_rows(sleeper, EPOCHS, [EPOCH])
     with pytest.raises(RidStateError), PrimaryLock(warehouse, "two"):
         pytest.fail("it is a secondary")
@@ -178,3 +188,5 @@ def test_a_lock_that_was_given_back_lets_nothing_be_committed(writers: Writers) 
         append(warehouse)
     with pytest.raises(LockError, match="was given back"):
         append(warehouse)
+    append(writers.start())
+    assert len(rows_of(warehouse.opened("_gaps"))) == 1, "but it may be read"
