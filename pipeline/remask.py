@@ -20,7 +20,6 @@ from pipeline.write.prepare import Prepared, mask_again, masks_differ, prepare_t
 from pipeline.write.rewrite import write_rows
 from schemas.errors import UnsupportedError
 from schemas.names import exact_table, is_of_space
-from tables import write
 from tables.commits import OpenTables
 from tables.data_files import opened
 from tables.warehouse import Warehouse
@@ -75,5 +74,4 @@ def _unmask(tables: OpenTables, table: str) -> int:
         with opened(tables.place, exact, file.path) as parquet:
             added += write_rows(tables.place, table, parquet.read())
     tables.replace(table, added, tables.columns(exact))
-    write.set_property(tables.place, table, PROPERTY, "{}")
-    return tables.version(table)
+    return tables.set_properties(table, {PROPERTY: "{}"})

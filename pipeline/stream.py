@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 
 from pyspark.sql import DataFrame
 
@@ -16,7 +16,7 @@ from pipeline.acknowledge import Acknowledger
 from pipeline.batch import BatchResult, BatchWriter
 from pipeline.commit.batch import BatchName
 from pipeline.offsets import read_offset
-from schemas.errors import AggregatorError
+from schemas.errors import AggregatorError, OffsetError
 from sources.xlog.batch import segments_between
 from sources.xlog.offset import from_text
 from tables import epochs
@@ -45,7 +45,8 @@ class StreamWriter:
     ) -> None:
         self._warehouse, self._config, self._writer, self._watch = warehouse, config, writer, watch
         self._acknowledge = Acknowledger(config, writer.follower)
-        self._is_first, self._is_finished = True, False
+        self._ends: dict[int, str | None] | None = None
+        self._is_finished = False
 
     def __call__(self, _frame: DataFrame, batch_id: int) -> None:
         """Do one micro-batch.
@@ -72,14 +73,18 @@ class StreamWriter:
         began = time.monotonic()
         context = self._warehouse.session.sparkContext
         query_id = str(context.getLocalProperty("sql.streaming.queryId"))
-        # After a start Spark repeats the last batch where it could not note its end.
-        is_repeated = self._is_first and epochs.holds(self._warehouse, query_id, batch_id)
-        self._is_first = False
-        if is_repeated:
-            return
         start = read_offset(self._warehouse, self._config.checkpoint, batch_id - 1)
         end = read_offset(self._warehouse, self._config.checkpoint, batch_id)
-        if start is None or end is None:  # the first batch, in which the replicasets begin without rows
+        is_first = self._ends is None
+        if self._ends is None:
+            self._ends = epochs.end_offsets(self._warehouse, query_id)
+        # After a start Spark repeats the last batch where it could not note its end.
+        is_repeated = is_first and batch_id in self._ends
+        check_end(self._ends, batch_id - 1, start)
+        check_end(self._ends, batch_id, end)
+        self._ends = {batch_id: end}
+        # The first batch has no start: in it the replicasets begin without rows.
+        if is_repeated or start is None or end is None:
             return
         segments = segments_between(self._writer.follower, from_text(start), from_text(end))
         rows, tables = self._writer.process(segments, BatchName(query_id, batch_id, (start, end)))
@@ -87,3 +92,28 @@ class StreamWriter:
         if self._watch is not None:
             seconds = time.monotonic() - began
             self._watch(BatchResult(batch_id, rows, seconds, tables, dict(self._writer.steps)))
+
+
+def check_end(ends: Mapping[int, str | None], batch_id: int, offset: str | None) -> None:
+    """Raise where a batch has ended elsewhere than the checkpoint says now.
+
+    Where a store lets two jobs write one offset log, the one that lost the lock may have written the newer text.
+
+    Parameters
+    ----------
+    ends : mapping of int to str or None
+        Where batches have ended, by their numbers.
+    batch_id : int
+    offset : str or None
+        As the checkpoint has it now.
+
+    Raises
+    ------
+    OffsetError
+
+    """
+    if offset is not None and ends.get(batch_id, offset) != offset:
+        raise OffsetError(
+            f"batch {batch_id} has ended elsewhere than the checkpoint says: another job has written it",
+            advice="start with a new checkpoint: the stream begins from the tables, and nothing comes twice",
+        )

@@ -1,24 +1,26 @@
 """Open tables of a warehouse, and commits of files that are written already: one commit a table, in milliseconds.
 
-Handles stay open between batches, so that a table's log is read once; only the holder of the writer's lock has one.
+Handles stay open between batches, so that a table's log is read once; only the holder of the writer's lock has one. Its
+commits have the marks of its fence (`tables.fence`), and a table with a mark of another writer is not opened.
 Not here: writing the files (`tables.data_files`), what they hold.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 
 import pyarrow as pa
 import pyarrow.compute as pc
-from deltalake import DeltaTable, Schema
+from deltalake import CommitProperties, DeltaTable, Schema
 from deltalake.exceptions import DeltaError
 from deltalake.transaction import AddAction, RemoveAction
 from pyspark.sql.types import StructField, StructType, VariantType
 
 from schemas.errors import UnsupportedError, WarehouseError
 from tables.data_files import DataFile, now_millis
+from tables.fence import SHARED, Fence, mark_of, marked
 from tables.place import Place
 from tables.read import size_of
 from tables.write import OURS, OWN_FEATURES
@@ -43,10 +45,13 @@ class OpenTables:
     Parameters
     ----------
     place : Place
+    fence : Fence, optional
+        Of the writer; without one, tables are read, and written by tests alone.
 
     """
 
     place: Place
+    fence: Fence | None = None
     _tables: dict[str, DeltaTable] = field(default_factory=dict)
 
     def open(self, table: str) -> DeltaTable:
@@ -58,17 +63,84 @@ class OpenTables:
             The table is not there.
         UnsupportedError
             It has features that files of ours would break.
+        LockError
+            Another writer has committed to it since.
 
         """
         found = self._tables.get(table)
         if found is not None:
             found.update_incremental()
-            return found
+            return self.checked(table, found)
         found = self.place.open(table)
         if found is None:
             raise WarehouseError("the table is not there", table=table, warehouse=self.place.root)
         _check(found, table)
+        self.checked(table, found)
         self._tables[table] = found
+        return found
+
+    def checked(self, table: str, opened: DeltaTable) -> DeltaTable:
+        """Return an open table, where no other writer has committed to it.
+
+        Raises
+        ------
+        LockError
+            Another writer has.
+
+        """
+        if self.fence is not None:
+            self.fence.check(table, opened)
+        return opened
+
+    def change(self, table: str, make: Callable[[DeltaTable, CommitProperties], object]) -> int:
+        """Make one commit to a table, and return the table's version after it.
+
+        Parameters
+        ----------
+        table : str
+        make : callable
+            Commits to the open table with these properties.
+
+        Raises
+        ------
+        WarehouseError
+            The commit is refused.
+        LockError
+            The lock is lost.
+
+        """
+        opened, fence = self.open(table), self.fence
+        if fence is None or table in SHARED:
+            mark, properties = None, OURS
+        else:
+            fence.holds()
+            mark = fence.next_mark()
+            properties = marked(mark)
+        base = int(opened.version())
+        try:
+            make(opened, properties)
+            opened.update_incremental()
+        except (DeltaError, OSError) as error:
+            self.forget(table)
+            opened = self._looked_up(table, mark, error)
+        if fence is not None and mark is not None:
+            fence.committed(table, mark, opened, base)
+        return int(opened.version())
+
+    def _looked_up(self, table: str, mark: int | None, error: Exception) -> DeltaTable:
+        """Return the table behind a commit of which the answer alone was lost; raise where it was not made."""
+        refused = WarehouseError(f"the table cannot be written: {error}", table=table)
+        if mark is None or self.fence is None:
+            raise refused from error
+        try:
+            found = self.place.open(table)
+        except (DeltaError, OSError):
+            found = None
+        if found is None:
+            raise refused from error
+        if mark_of(found) != mark:
+            self.fence.check(table, found)
+            raise refused from error
         return found
 
     def forget(self, table: str | None = None) -> None:
@@ -127,20 +199,18 @@ class OpenTables:
             The commit is refused.
 
         """
-        opened, moment = self.open(table), now_millis()
+        moment = now_millis()
         actions: list[AddAction | RemoveAction] = [
             AddAction(one.path, one.size, {}, moment, one.is_new_data, one.stats) for one in added
         ]
         actions += [RemoveAction(one.path, changes, moment, one.size, {}) for one, changes in removed]
         if not actions:
-            return int(opened.version())
-        try:
-            opened.create_write_transaction(actions, "append", opened.schema(), commit_properties=OURS)
-            opened.update_incremental()
-        except DeltaError as error:
-            self.forget(table)
-            raise WarehouseError(f"the table cannot be written: {error}", table=table) from error
-        return int(opened.version())
+            return self.version(table)
+
+        def write(opened: DeltaTable, properties: CommitProperties) -> None:
+            opened.create_write_transaction(actions, "append", opened.schema(), commit_properties=properties)
+
+        return self.change(table, write)
 
     def columns(self, table: str) -> StructType:
         """Return the columns that a table has."""
@@ -152,10 +222,36 @@ class OpenTables:
         new = StructType([field for field in wanted if field.name not in known])
         if not new.fields:
             return False
-        handle = self.open(table)
-        handle.alter.add_columns(Schema.from_json(new.json()).fields, commit_properties=OURS)
-        self.forget(table)
+        self._add_columns(table, new)
         return True
+
+    def set_properties(self, table: str, values: Mapping[str, str]) -> int:
+        """Set properties of a table, and return its version.
+
+        Raises
+        ------
+        WarehouseError
+            The commit is refused.
+
+        """
+
+        def write(opened: DeltaTable, properties: CommitProperties) -> None:
+            opened.alter.set_table_properties(
+                dict(values), raise_if_not_exists=False, commit_properties=properties
+            )
+
+        version = self.change(table, write)
+        self.forget(table)
+        return version
+
+    def _add_columns(self, table: str, new: StructType) -> None:
+        fields = Schema.from_json(new.json()).fields
+
+        def write(opened: DeltaTable, properties: CommitProperties) -> None:
+            opened.alter.add_columns(fields, commit_properties=properties)
+
+        self.change(table, write)
+        self.forget(table)
 
     def replace(self, table: str, added: Iterable[DataFile], schema: StructType) -> int:
         """Put files in place of all files of a table, with other columns; return its version.
@@ -166,19 +262,18 @@ class OpenTables:
             The commit is refused.
 
         """
-        opened, wanted = self.open(table), Schema.from_json(schema.json())
+        wanted = Schema.from_json(schema.json())
         actions = [AddAction(one.path, one.size, {}, now_millis(), True, one.stats) for one in added]
-        try:
-            if _has_variant(schema) and "variantType" not in (opened.protocol().writer_features or ()):
-                # A replacement changes the columns of a table, but not what it asks of its readers.
-                variant = StructType([StructField("_variant", VariantType())])
-                opened.alter.add_columns(Schema.from_json(variant.json()).fields, commit_properties=OURS)
-                opened.update_incremental()
-            opened.create_write_transaction(actions, "overwrite", wanted, commit_properties=OURS)
-        except DeltaError as error:
-            raise WarehouseError(f"the table cannot be written: {error}", table=table) from error
-        finally:
-            self.forget(table)
+        features = self.open(table).protocol().writer_features or ()
+        if _has_variant(schema) and "variantType" not in features:
+            # A replacement changes the columns of a table, but not what it asks of its readers.
+            self._add_columns(table, StructType([StructField("_variant", VariantType())]))
+
+        def write(opened: DeltaTable, properties: CommitProperties) -> None:
+            opened.create_write_transaction(actions, "overwrite", wanted, commit_properties=properties)
+
+        self.change(table, write)
+        self.forget(table)
         return self.version(table)
 
 

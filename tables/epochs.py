@@ -14,14 +14,15 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from deltalake.exceptions import DeltaError
+from deltalake import CommitProperties, DeltaTable
 
 from schemas.errors import WarehouseError
+from tables.commits import OpenTables
 from tables.cut import EPOCHS as TABLE
 from tables.cut import NEVER_ROLLED_BACK, RID
 from tables.read import newest, rows_of
 from tables.warehouse import Warehouse
-from tables.write import MARK, OURS
+from tables.write import MARK
 
 log = logging.getLogger(__name__)
 
@@ -56,10 +57,10 @@ def last(warehouse: Warehouse) -> Epoch | None:
     )
 
 
-def holds(warehouse: Warehouse, query_id: str, batch_id: int) -> bool:
-    """Whether a batch was committed."""
-    rows = rows_of(warehouse.opened(TABLE), ("query_id", "batch_id"))
-    return {"query_id": query_id, "batch_id": batch_id} in rows
+def end_offsets(warehouse: Warehouse, query_id: str) -> dict[int, str | None]:
+    """Return where the committed batches of a query ended in its stream, by their numbers."""
+    rows = rows_of(warehouse.opened(TABLE), ("query_id", "batch_id", "end_offset"))
+    return {row["batch_id"]: row["end_offset"] for row in rows if row["query_id"] == query_id}
 
 
 def roll_back(warehouse: Warehouse, epoch: Epoch | None) -> list[str]:
@@ -69,12 +70,17 @@ def roll_back(warehouse: Warehouse, epoch: Epoch | None) -> list[str]:
     ------
     WarehouseError
         Somebody else committed to a table after the unfinished batch, or a table cannot be restored.
+    LockError
+        Another writer commits meanwhile.
 
     """
+    tables = warehouse.open_tables
     versions = {} if epoch is None else epoch.versions
     names = [name for name in warehouse.tables() if name not in NEVER_ROLLED_BACK | {RID}]
-    undone = [name for name in names if _roll_back(warehouse, name, versions.get(name, 0))]
-    warehouse.open_tables.forget()
+    undone = [name for name in names if _roll_back(tables, name, versions.get(name, 0))]
+    for name in NEVER_ROLLED_BACK - {TABLE}:
+        _starts_from(tables, name)
+    tables.forget()
     if undone:
         log.warning("an unfinished batch was rolled back in %s", ", ".join(undone))
     return undone
@@ -90,25 +96,50 @@ def _is_rolled_back(commit: Mapping[str, Any], known: int) -> bool:
     )
 
 
-def _roll_back(warehouse: Warehouse, table: str, known: int) -> bool:
-    opened = warehouse.opened(table)
+def _starts_from(tables: OpenTables, name: str) -> DeltaTable | None:
+    """Open a table, and have the writer's fence take its mark for the one of the last epoch."""
+    opened = tables.place.open(name)
+    if opened is not None and tables.fence is not None:
+        tables.fence.starts_from(name, opened)
+    return opened
+
+
+def _roll_back(tables: OpenTables, table: str, known: int) -> bool:
+    opened = _starts_from(tables, table)
+    if opened is None or _is_as_known(opened, table, known):
+        return False
+    seen = int(opened.version())
+
+    def restore(current: DeltaTable, properties: CommitProperties) -> None:
+        if int(current.version()) != seen:
+            raise WarehouseError(
+                "somebody commits to it while it is rolled back", table=table, advice="start again"
+            )
+        # delta-rs never makes a restoration on top of a commit that comes in between.
+        current.restore(known, commit_properties=properties)
+
+    tables.forget(table)
+    try:
+        tables.change(table, restore)
+    except WarehouseError as error:
+        raise WarehouseError(f"version {known} cannot be restored: {error.reason}", table=table) from error
+    return True
+
+
+def _is_as_known(opened: DeltaTable, table: str, known: int) -> bool:
     now = int(opened.version())
     if now <= known:
-        return False
+        return True
     history = opened.history(now - known)
     if _is_rolled_back(history[0], known):
-        return False
+        return True
     foreign = sorted(c["version"] for c in history if c["version"] > known and c.get("userMetadata") != MARK)
     if len(foreign) == now - known:
-        return False
+        return True
     if foreign:
         raise WarehouseError(
             f"commit {foreign[0]} is not the aggregator's and follows an unfinished batch",
             table=table,
             advice=f"restore the table to version {known}, or to a version you trust, and start again",
         )
-    try:
-        opened.restore(known, commit_properties=OURS)
-    except DeltaError as error:
-        raise WarehouseError(f"version {known} cannot be restored: {error}", table=table) from error
-    return True
+    return False

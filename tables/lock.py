@@ -1,48 +1,39 @@
-"""The warehouse's writer lock: at most one writer commits at a time.
+"""The warehouse's writer lock: one writer at a time holds it, and others wait.
 
-On a local file system the lock is an `flock` on a file beside the tables, so that it ends with its process,
-however that ends. Elsewhere it is a lease: a file that is created only where none is (atomic on HDFS and the
-like), renewed while it is held, and taken over once it has not been renewed for `LEASE_SECONDS`.
-Not here: who may write (the RID decides that).
+On a local file system the lock is an `flock` on a file beside the tables, so that it ends with its process, however
+that ends. On an object store it is a lease (`tables.lease`), which a thread renews. Elsewhere there is none, and who
+wants to write is refused.
+Not here: who may write (the RID decides that), and what a writer that has lost the lock may still do (`tables.fence`).
 """
 
 from __future__ import annotations
 
-import contextlib
 import fcntl
 import json
+import logging
 import os
 import socket
 import threading
-import time
 from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlparse
 
 from schemas.errors import LockError
-from tables.lease import ArrowFile, HadoopFile, LeaseFile
+from tables.lease import ADVICE, RENEW_SECONDS, Lease, holder_of
+from tables.lease_store import object_lease
 from tables.place import Place
 
 if TYPE_CHECKING:
     from tables.warehouse import Warehouse
 
-LOCK_NAME = "_writer.lock"
-LEASE_SECONDS = 60.0
+log = logging.getLogger(__name__)
 
-_ADVICE = "stop the other writer, or wait for it to end; nothing was written"
+LOCK_NAME = "_writer.lock"
 
 
 def _owner(purpose: str) -> dict[str, Any]:
-    return {"host": socket.gethostname(), "pid": os.getpid(), "purpose": purpose, "since": time.time()}
-
-
-def _described(text: str) -> str:
-    try:
-        owner = json.loads(text)
-        return f"{owner['purpose']} (pid {owner['pid']} on {owner['host']})"
-    except (ValueError, KeyError, TypeError):
-        return "an unknown writer"
+    return {"host": socket.gethostname(), "pid": os.getpid(), "purpose": purpose}
 
 
 def local_folder(location: str) -> Path | None:
@@ -65,18 +56,21 @@ class WriterLock:
     ------
     LockError
         On entry, where another writer holds it; from `check`, where it was lost meanwhile.
+    UnsupportedError
+        On entry, where the store has neither locks nor conditional writes.
 
     """
 
     def __init__(self, warehouse: Warehouse | Place, purpose: str) -> None:
         self._warehouse = warehouse
-        self._owner = json.dumps(_owner(purpose))
+        self._owner = _owner(purpose)
         self._folder = local_folder(warehouse.root)
         self._handle: Any = None
+        self._lease: Lease | None = None
         self._stop = threading.Event()
-        self._lost: str | None = None
 
     def __enter__(self) -> WriterLock:
+        self._stop = threading.Event()
         if self._folder is not None:
             self._lock_file(self._folder)
         else:
@@ -89,13 +83,25 @@ class WriterLock:
         self._stop.set()
         if self._handle is not None:
             self._handle.close()
-        elif self._lost is None:
-            self._lease().delete()
+        if self._lease is not None:
+            _give_back(self._lease)
 
     def check(self) -> None:
         """Raise where the lock is no longer ours. Called before each commit."""
-        if self._lost is not None:
-            raise LockError(f"the writer lock was lost: {self._lost}", advice="start again")
+        self.check_held()
+
+    def check_held(self) -> None:
+        """Raise where the lock is no longer ours.
+
+        Raises
+        ------
+        LockError
+
+        """
+        if self._stop.is_set():
+            raise LockError("the writer lock was given back", advice="take it again")
+        if self._lease is not None:
+            self._lease.check()
 
     def _lock_file(self, folder: Path) -> None:
         folder.mkdir(parents=True, exist_ok=True)
@@ -104,43 +110,43 @@ class WriterLock:
             fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError:
             handle.seek(0)
-            holder = _described(handle.read())
+            holder = holder_of(handle.read())
             handle.close()
             raise LockError(
-                f"the warehouse is being written by {holder}", warehouse=str(folder), advice=_ADVICE
+                f"the warehouse is being written by {holder}", warehouse=str(folder), advice=ADVICE
             ) from None
         handle.truncate(0)
-        handle.write(self._owner)
+        handle.write(json.dumps(self._owner))
         handle.flush()
         self._handle = handle
 
-    def _lease(self) -> LeaseFile:
-        if isinstance(self._warehouse, Place):
-            return ArrowFile(self._warehouse.fs, self._warehouse.at(LOCK_NAME))
-        return HadoopFile(*self._warehouse.hadoop_file(self._warehouse.path(LOCK_NAME)))
-
     def _take_lease(self) -> None:
-        lease = self._lease()
-        age = lease.age()
-        if age is not None:
-            if age < LEASE_SECONDS:
-                raise LockError(
-                    f"the warehouse is being written by {_described(lease.read())}",
-                    warehouse=self._warehouse.root,
-                    advice=f"{_ADVICE}; the lock of a killed writer is free after {LEASE_SECONDS:.0f} s",
-                )
-            lease.delete()
+        root = self._warehouse.root
+        self._lease = Lease(object_lease(root, LOCK_NAME), self._owner, root)
         try:
-            lease.write(self._owner, overwrite=False)
-        except Exception as error:
-            raise LockError(f"the writer lock was taken first by another: {error}", advice=_ADVICE) from error
-        threading.Thread(target=self._renew, name="writer-lock", daemon=True).start()
+            self._lease.take()
+        except BaseException:
+            self._lease = None
+            raise
+        threading.Thread(
+            target=_renew, args=(self._lease, self._stop), name="writer-lock", daemon=True
+        ).start()
 
-    def _renew(self) -> None:
-        lease = self._lease()
-        while not self._stop.wait(LEASE_SECONDS / 6):
-            with contextlib.suppress(FileNotFoundError):
-                if lease.age() is None or lease.read() != self._owner:
-                    self._lost = "another writer has taken it over"
-                    return
-                lease.write(self._owner, overwrite=True)
+
+def _renew(lease: Lease, stop: threading.Event) -> None:
+    while not stop.wait(RENEW_SECONDS):
+        try:
+            lease.renew()
+        except OSError as error:
+            log.warning("the writer lock was not renewed: %s", error)
+        except LockError as error:
+            if not stop.is_set():
+                log.error("%s", error)
+            return
+
+
+def _give_back(lease: Lease) -> None:
+    try:
+        lease.release()
+    except OSError as error:
+        log.warning("the writer lock could not be given back, and ends by itself: %s", error)

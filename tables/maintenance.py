@@ -11,7 +11,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from tables.views import literal
 from tables.warehouse import Warehouse
 
 FILES, LOG = "delta.deletedFileRetentionDuration", "delta.logRetentionDuration"
@@ -37,9 +36,8 @@ def keep(warehouse: Warehouse, table: str, days: int) -> bool:
     other = [name for name, kept in told.items() if kept is not None and kept != wanted[name]]
     if not other:
         return False
-    session = warehouse.marked_session()
-    properties = ", ".join(f"{literal(name)} = 'interval {wanted[name]} days'" for name in other)
-    session.sql(f"ALTER TABLE delta.`{warehouse.path(table)}` SET TBLPROPERTIES ({properties})")
+    values = {name: f"interval {wanted[name]} days" for name in other}
+    warehouse.open_tables.set_properties(table, values)
     return True
 
 

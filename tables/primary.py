@@ -1,4 +1,4 @@
-"""The writer lock of a primary: whoever writes a warehouse holds the lock, and the RID says that it may.
+"""The writer lock of a primary: whoever writes a warehouse holds the lock and a number, and the RID says that it may.
 
 A warehouse that has no RID is made a primary by its first writer: so one who never heard of RIDs writes as ever, and
 a copy that is made later starts from a base. One that has a RID is written only where that says primary. A lock that
@@ -12,8 +12,9 @@ import logging
 from types import TracebackType
 from typing import TYPE_CHECKING
 
-from schemas.errors import RidStateError
+from schemas.errors import LockError, RidStateError
 from tables.cut import last_epoch
+from tables.fence import take_number
 from tables.lock import WriterLock
 from tables.place import Place, known, place_of
 from tables.rid import Change, RidTable, fresh
@@ -42,10 +43,13 @@ class PrimaryLock(WriterLock):
     RidStateError
         On entry, where the warehouse is not primary. Nothing was written then.
 
+    On entry the writer takes a number (`tables.fence`), by which the warehouse's open tables commit from then on.
+
     """
 
     def __init__(self, warehouse: Warehouse, purpose: str) -> None:
         super().__init__(warehouse, purpose)
+        self._warehouse: Warehouse = warehouse
         self._rid: RidTable | None = None
         self._renewed: tuple[int, int] | None = None
         if known(warehouse.root):
@@ -56,6 +60,8 @@ class PrimaryLock(WriterLock):
     def __enter__(self) -> PrimaryLock:
         super().__enter__()
         try:
+            require_primary(self._warehouse)
+            self._warehouse.open_tables.fence = take_number(self._warehouse.place, self.check_held)
             self._open()
         except BaseException:
             super().__exit__(None, None, None)
@@ -66,9 +72,11 @@ class PrimaryLock(WriterLock):
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         try:
-            if self._rid is not None and self._lost is None:
+            if self._rid is not None and self._is_held():
                 self._rid.update("unlock", last_epoch(self._rid.place), operations.unlock)
         finally:
+            if self._warehouse.open_tables.fence is not None:
+                self._warehouse.open_tables.fence.end()
             super().__exit__(kind, error, trace)
 
     def check(self) -> None:
@@ -85,9 +93,18 @@ class PrimaryLock(WriterLock):
             change = self._rid.update("renew", epoch, lambda node: operations.renew_mark(node, mark))
             self._renewed = (epoch, change.number)
 
+    def _is_held(self) -> bool:
+        try:
+            self.check_held()
+        except LockError as error:
+            log.error("%s", error)
+            return False
+        return True
+
     def _open(self) -> None:
         if self._rid is None:
             return
+        # Once more, behind the number: whoever demotes takes one, too.
         require_primary(self._warehouse)
         epoch = last_epoch(self._rid.place)
         before = self._rid.last()

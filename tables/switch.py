@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from schemas.errors import RidStateError
-from tables.cut import last_epoch
+from tables.cut import EPOCHS, last_epoch
+from tables.fence import take_number
 from tables.lock import WriterLock
 from tables.place import Place
 from tables.rid import Change, RidTable, fresh
@@ -55,17 +56,24 @@ def demote(place: Place) -> Change:
         Where it has no RID.
 
     """
-    with WriterLock(place, "jobs/rid.py demote"):
+    with WriterLock(place, "jobs/rid.py demote") as lock:
         table = RidTable(place)
         if not table.last().number:
             raise RidStateError(
                 "there is no RID", warehouse=place.root, advice="check the address of the warehouse"
             )
 
+        # From here on no writer that sleeps commits an epoch any more.
+        fence = take_number(place, lock.check) if place.has(EPOCHS) else None
+
         def change(node: Node) -> Node:
             return operations.demote(operations.unlock(operations.lock(node)))
 
-        return table.update("demote", last_epoch(place), change)
+        changed = table.update("demote", last_epoch(place), change)
+        epochs = place.open(EPOCHS)
+        if fence is not None and epochs is not None:
+            fence.check(EPOCHS, epochs)
+        return changed
 
 
 def _copied(table: RidTable) -> bool:

@@ -23,15 +23,12 @@ from tables import write
 from tables.commits import OpenTables, columns_of
 from tables.place import Place, place_of
 from tables.read import arrow_of, size_of
-from tables.write import MARK
 
 TIMESTAMP_TYPE, TIMESTAMP_MICROS = "spark.sql.parquet.outputTimestampType", "TIMESTAMP_MICROS"
 """Spark's own INT96 is read as nanoseconds by other readers, delta-rs among them: wrong before 1677 and after 2262."""
 
 READ_HERE = 16 * 2**20
 """Bytes of a table's files up to which `Warehouse.read_own` reads it without Spark."""
-
-USER_METADATA = "spark.databricks.delta.commitInfo.userMetadata"
 
 
 @dataclass(frozen=True)
@@ -66,13 +63,6 @@ class Warehouse:
         if self.spark is None:
             raise WarehouseError("this needs a Spark session", warehouse=self.root)
         return self.spark
-
-    def marked_session(self) -> SparkSession:
-        """Return a new session whose commits carry our mark."""
-        session = self.session.newSession()
-        session.conf.set(USER_METADATA, MARK)
-        session.conf.set(TIMESTAMP_TYPE, TIMESTAMP_MICROS)
-        return session
 
     @property
     def root(self) -> str:
@@ -127,12 +117,14 @@ class Warehouse:
         ------
         WarehouseError
             Where it is not there.
+        LockError
+            It is read as it is now for a writer, and another writer has committed to it.
 
         """
         found = self.place.open(table, version)
         if found is None:
             raise WarehouseError("the table is not there", table=table, warehouse=self.root)
-        return found
+        return found if version is not None else self.open_tables.checked(table, found)
 
     def create(self, table: str, schema: StructType, comment: str | None = None) -> None:
         """Create an empty table where none is."""
@@ -165,6 +157,10 @@ class Warehouse:
 
     def drop(self, table: str) -> None:
         """Remove a table with its files. Only for one that no epoch names."""
+        fence = self.open_tables.fence
+        if fence is not None:
+            fence.holds()
+            fence.forget(table)
         self.place.fs.delete_dir(self.place.at(table))
         self.open_tables.forget(table)
 

@@ -83,20 +83,6 @@ def append(place: Place, table: str, rows: pa.Table) -> None:
         write_deltalake(opened, wanted, mode="append", commit_properties=OURS)
 
 
-def set_property(place: Place, table: str, name: str, value: str) -> None:
-    """Set a property of a table, in a commit of its own.
-
-    Raises
-    ------
-    WarehouseError
-        Where the table is not there or cannot be written.
-
-    """
-    with _reported(place, table, f"the property {name} cannot be set"):
-        opened = DeltaTable(place.uri(table))
-        opened.alter.set_table_properties({name: value}, raise_if_not_exists=False, commit_properties=OURS)
-
-
 @contextmanager
 def _reported(place: Place, table: str, what: str) -> Iterator[None]:
     try:

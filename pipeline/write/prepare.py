@@ -20,7 +20,6 @@ from pipeline.write.table_change import (
 )
 from pipeline.write.tables import masked_again
 from schemas.layout import MISFITS_COLUMN
-from tables import write
 from tables.commits import OpenTables
 from tables.data_files import opened
 
@@ -104,8 +103,7 @@ def _prepare_masked(tables: OpenTables, encoding: TableEncoding, found: Prepared
     wanted, text = mask.schema(encoding.layout), mask.text()
     if not tables.place.has(table):
         create(tables, table, wanted, f"space {encoding.layout.space}, masked")
-        write.set_property(tables.place, table, PROPERTY, text)
-        tables.forget(table)
+        tables.set_properties(table, {PROPERTY: text})
         return
     if masks_differ(tables, encoding):
         log.warning("%s is written again: other fields of it are masked, or in another way", table)
@@ -137,6 +135,4 @@ def mask_again(tables: OpenTables, encoding: TableEncoding) -> int:
         return tables.version(table)
     added = masked_again(tables.place, encoding, tables.files(encoding.exact))
     tables.replace(table, added, mask.schema(encoding.layout))
-    write.set_property(tables.place, table, PROPERTY, mask.text())
-    tables.forget(table)
-    return tables.version(table)
+    return tables.set_properties(table, {PROPERTY: mask.text()})

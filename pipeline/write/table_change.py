@@ -16,6 +16,7 @@ from pyspark.sql.types import StructField, StructType
 
 from pipeline.encode.columns import TableEncoding, encode
 from pipeline.resolve.resolve import PUTS
+from schemas.errors import WarehouseError
 from schemas.layout import EXTRA_COLUMN, MISFITS_COLUMN
 from schemas.tables import VERSION_COLUMNS
 from tables import write
@@ -72,8 +73,17 @@ def _has_extra(tables: OpenTables, table: str, file: TableFile) -> bool:
 
 
 def create(tables: OpenTables, table: str, schema: StructType, comment: str) -> None:
-    """Create an empty table."""
+    """Create an empty table.
+
+    Raises
+    ------
+    WarehouseError
+        A writer that lost the lock has created it at the same moment, with other columns.
+
+    """
     write.create(tables.place, table, schema, comment)
+    if not same_columns(tables.columns(table), schema.fields):
+        raise WarehouseError("the table was created with other columns meanwhile", table=table)
 
 
 def encoded_again(rows: pa.Table, encoding: TableEncoding) -> pa.Table:

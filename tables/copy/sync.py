@@ -95,13 +95,14 @@ def sync(source: Place, target: Place, options: Options | None = None) -> Synced
     how = options or Options()
     if source.root == target.root:
         raise SyncError("source and target are one place", file=source.root, advice="name two")
-    with WriterLock(target, "jobs/rid.py sync"):
+    with WriterLock(target, "jobs/rid.py sync") as lock:
         ours, theirs = RidTable(source), RidTable(target)
         allow(relation(ours, theirs), ours, theirs, how.discard)
         cut, given = _separate(ours, target)
         _start(ours, theirs, given)
         files.reached("start")
-        copied, rows = _copy(source, target, cut, how)
+        copied, rows = _copy(source, target, cut, how, lock.check)
+        lock.check()
         end = partial(_ended, mark=fresh())
         done = theirs.update(SYNC_END, cut.epoch, end, peer=source.root)
         files.reached("end")
@@ -195,7 +196,9 @@ def _ended(node: Node, mark: ULID) -> Node:
     return operations.unlock(operations.separate(operations.complete_sync(node), mark))
 
 
-def _copy(source: Place, target: Place, cut: Cut, how: Options) -> tuple[int, int]:
+def _copy(
+    source: Place, target: Place, cut: Cut, how: Options, check_lock: Callable[[], None]
+) -> tuple[int, int]:
     """Copy all tables of a cut, check them, and return the bytes copied and the rows that are there."""
     files.clear_unfinished(target)
     order = sorted(cut.versions, key=lambda name: (name == EPOCHS, name))
@@ -205,7 +208,7 @@ def _copy(source: Place, target: Place, cut: Cut, how: Options) -> tuple[int, in
     if discarded:
         # Once `_epochs` is cut back, nothing else tells a discarded branch's tables from those of others.
         files.note(target, discarded)
-    _transfer(source, target, plans, discarded, how)
+    _transfer(source, target, plans, discarded, how, check_lock)
     files.clear_unfinished(target)
     rows = sum(check(source, target, name, version) for name, version in cut.versions.items())
     if last_epoch(target) != cut.epoch:
@@ -218,12 +221,27 @@ def _copy(source: Place, target: Place, cut: Cut, how: Options) -> tuple[int, in
 
 
 def _transfer(
-    source: Place, target: Place, plans: Sequence[TableCopy], discarded: Sequence[str], how: Options
+    source: Place,
+    target: Place,
+    plans: Sequence[TableCopy],
+    discarded: Sequence[str],
+    how: Options,
+    check_lock: Callable[[], None],
 ) -> None:
-    """Bring all tables; `_epochs`, the last of them, is the first from which a discarded branch is taken."""
+    """Bring all tables; `_epochs`, the last of them, is the first from which a discarded branch is taken.
+
+    Files are changed without a fence: so the lock is looked at before each.
+    """
+
+    def copied(size: int) -> None:
+        how.copied(size)
+        check_lock()
+
     for plan in reversed(plans):
+        check_lock()
         truncate(target, plan)
     for name in discarded:
+        check_lock()
         files.remove_folder(target, name)
         files.reached(f"drop {name}")
     with ThreadPoolExecutor(how.threads) as pool:
@@ -234,4 +252,5 @@ def _transfer(
 
         side_by_side: Work = work
         for plan in plans:
-            bring(source, target, plan, how.copied, side_by_side)
+            check_lock()
+            bring(source, target, plan, copied, side_by_side)

@@ -6,6 +6,7 @@ import pytest
 
 from pipeline.offsets import offset_of
 from pipeline.state import Replicaset, State
+from pipeline.stream import check_end
 from schemas.errors import OffsetError
 
 METADATA = '{"batchWatermarkMs":0,"batchTimestampMs":1700000000000,"conf":{}}'
@@ -35,6 +36,15 @@ def test_anything_else_is_refused_with_its_place(text: str) -> None:
     with pytest.raises(OffsetError, match="not that of one source") as caught:
         offset_of(text, "checkpoint/offsets/7")
     assert caught.value.fields["file"] == "checkpoint/offsets/7"
+
+
+def test_a_batch_that_has_ended_elsewhere_is_of_another_job() -> None:
+    check_end({7: "a"}, 7, "a")
+    check_end({7: "a"}, 8, "b")
+    check_end({7: None}, 7, None)
+    with pytest.raises(OffsetError, match="batch 7 has ended elsewhere") as caught:
+        check_end({7: "a"}, 7, "b")
+    assert "start with a new checkpoint" in caught.value.fields["advice"]
 
 
 def test_a_replicaset_waits_while_more_is_read_than_settled() -> None:

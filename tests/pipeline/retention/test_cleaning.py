@@ -68,7 +68,7 @@ def test_epochs_go_but_the_newest_and_the_last_of_each_stream(tmp_path: Path) ->
     assert numbers(deployment) == [3, 4]
     with deployment.writer() as (warehouse, writer):
         assert writer.state.epoch == 4
-        assert epochs.holds(warehouse, "test", deployment.batches - 1), "Spark may repeat it"
+        assert deployment.batches - 1 in epochs.end_offsets(warehouse, "test"), "Spark may repeat it"
 
 
 def test_epochs_stay_as_long_as_they_are_readable(tmp_path: Path) -> None:

@@ -4,12 +4,10 @@ from __future__ import annotations
 
 from pathlib import Path
 
-import pyarrow.fs as pafs
 import pytest
 
 from schemas.errors import SyncError
 from tables.copy import files
-from tables.lease import ArrowFile
 from tables.place import Place, place_of
 
 
@@ -77,19 +75,3 @@ def test_notes_are_kept_until_they_are_removed(places: tuple[Place, Place]) -> N
     assert files.noted(target) == {"three"}
     files.remove(target, files.DISCARDED)
     assert files.noted(target) == set()
-
-
-def test_the_file_of_a_lease(tmp_path: Path) -> None:
-    lease = ArrowFile(pafs.LocalFileSystem(), str(tmp_path / "w.db" / "_writer.lock"))
-    assert lease.age() is None
-    lease.write("one", overwrite=False)
-    assert lease.read() == "one"
-    age = lease.age()
-    assert age is not None
-    assert -1 < age < 60
-    with pytest.raises(FileExistsError):
-        lease.write("two", overwrite=False)
-    lease.write("two", overwrite=True)
-    assert lease.read() == "two"
-    lease.delete()
-    assert lease.age() is None

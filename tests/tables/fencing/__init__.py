@@ -1,0 +1,1 @@
+"""Two writers of one warehouse, in all interleavings."""
