@@ -8,15 +8,14 @@ Thin: reads the configuration's section `relay`, serves the status page, runs un
 
 from __future__ import annotations
 
-import argparse
 import asyncio
 import logging
 import sys
 
 from config.address import port_of
-from config.deployment import load_live
 from config.live import Live
-from jobs.cli import Stopped, parser, run
+from jobs.cli import Stopped
+from jobs.commands.main import main
 from jobs.daemon import keep_private, log_to_stderr, stopped
 from jobs.status import status_page
 from schemas.errors import ConfigurationError
@@ -24,13 +23,13 @@ from sources.relay.server import Relay
 from sources.relay.status import Metrics, status_of
 
 
-def relay(config: Live, options: argparse.Namespace) -> None:
+def relay(config: Live, file: str, *, verbose: bool = False) -> None:
     """Run the relay until it is stopped."""
     section = config.relay
     if section is None:
-        raise ConfigurationError("the file has no section relay", file=options.config)
+        raise ConfigurationError("the file has no section relay", file=file)
     keep_private()
-    log_to_stderr(verbose=options.verbose)
+    log_to_stderr(verbose=verbose)
     relays = [Relay(each) for each in section.options(config.max_block_bytes)]
     for each in section.options():
         for password in each.users.values():
@@ -49,10 +48,5 @@ async def _until_stopped(relays: list[Relay]) -> None:
     await stopped([asyncio.create_task(each.run()) for each in relays])
 
 
-def main() -> int:
-    """Run the command."""
-    return run(relay, parser((__doc__ or "").partition("\n")[0]), load=load_live)
-
-
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(main("relay"))

@@ -11,7 +11,6 @@ Not here: what a backfill reads (`jobs.refill`).
 
 from __future__ import annotations
 
-import argparse
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -19,7 +18,7 @@ from dataclasses import dataclass
 from config.deployment import Config
 from jobs.aggregate import check_functions
 from jobs.backfill import carried_out
-from jobs.cli import parser, run
+from jobs.commands.main import main
 from jobs.session import spark_session
 from pipeline.commit.load import load_state
 from pipeline.source_options import stream_options
@@ -123,7 +122,7 @@ def replicasets_of(follower: Follower, known: Mapping[str, int]) -> dict[str, in
     return found
 
 
-def repair_warehouse(config: Config, _options: argparse.Namespace) -> int:
+def repair_warehouse(config: Config) -> int:
     """Repair what can be repaired, say what cannot, and return the exit code."""
     check_functions(config)
     spark = spark_session(config, "repair")
@@ -159,10 +158,5 @@ def _failure(request: Request) -> str | None:
     return None if request.state == DONE else request.message
 
 
-def main() -> int:
-    """Run the command."""
-    return run(repair_warehouse, parser((__doc__ or "").partition("\n")[0]))
-
-
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(main("repair"))

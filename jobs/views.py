@@ -10,12 +10,11 @@ Not here: the SQL (`tables.views`).
 
 from __future__ import annotations
 
-import argparse
 import sys
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping, Sequence
 
 from config.deployment import Config
-from jobs.cli import parser, run
+from jobs.commands.main import main
 from schemas.errors import ConfigurationError, WarehouseError
 from schemas.names import is_of_space
 from schemas.tables import SYSTEM_TABLES
@@ -101,20 +100,11 @@ def statements(config: Config, wanted: list[int]) -> Iterator[str]:
         yield from epoch_statements(place.root, config.database, epoch, found[epoch])
 
 
-def views(config: Config, options: argparse.Namespace) -> None:
+def views(config: Config, epochs: Sequence[int] = ()) -> None:
     """Print the statements."""
-    for statement in statements(config, options.epoch or []):
+    for statement in statements(config, list(epochs)):
         print(f"{statement};")
 
 
-def main() -> int:
-    """Run the command."""
-    arguments = parser((__doc__ or "").partition("\n")[0])
-    arguments.add_argument(
-        "--epoch", type=int, action="append", metavar="N", help="views of this epoch too; may be repeated"
-    )
-    return run(views, arguments)
-
-
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(main("views"))
