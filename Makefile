@@ -4,7 +4,7 @@
 
 VENV := .venv
 DIST := dist
-CODE := $(wildcard config jobs pipeline schemas sources tables udfs airflow_dags tests benchmarks setup)
+CODE := $(wildcard aggregator config jobs pipeline schemas sources tables udfs airflow_dags tests benchmarks setup)
 BENCH ?= $(shell grep -l __main__ benchmarks/*.py)
 
 # The environment's own commands come first, for Spark's launcher too, which asks the PATH for python3.

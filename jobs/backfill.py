@@ -203,7 +203,7 @@ def backfill(config: Config, options: Options) -> int:
     spark = spark_session(config, "backfill")
     register(spark)
     warehouse = Warehouse(spark, config.warehouse, config.database)
-    if options.dry_run:
+    if options.rebuild is not None and options.dry_run:
         if not warehouse.exists("_epochs"):
             raise WarehouseError("there are no tables yet", warehouse=warehouse.root)
         policy = policy_of(config, options.rebuild, options.policy)

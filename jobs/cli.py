@@ -50,10 +50,10 @@ class Command(click.Command):
     """
 
     def __init__(self, *args: Any, examples: Sequence[str] = (), **settings: Any) -> None:
-        super().__init__(*args, context_settings=CONTEXT, **settings)
+        super().__init__(*args, **{"context_settings": CONTEXT, **settings})
         self.examples = examples
 
-    def format_epilog(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+    def format_epilog(self, _ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """Write the examples as they are."""
         if self.examples:
             with formatter.section("Examples" if len(self.examples) > 1 else "Example"):

@@ -80,7 +80,7 @@ def whole_log(warehouse: Warehouse) -> DataFrame:
     newest = epochs.last(warehouse)
     if newest is None:
         raise WarehouseError(
-            "no batch is done yet", warehouse=warehouse.root, advice="run jobs/aggregate.py first"
+            "no batch is done yet", warehouse=warehouse.root, advice="start `aggregator run` first"
         )
     rows = warehouse.read("_changelog", newest.versions.get("_changelog"))
     segment = F.col("epoch") * _SEGMENTS + F.col("segment") + _SEGMENTS // 2

@@ -49,7 +49,7 @@ def report(config: Config, file: str = PAGE) -> None:
     warehouse = Warehouse(spark, config.warehouse, config.database)
     if "_epochs" not in (tables := warehouse.tables()):
         raise WarehouseError(
-            "there are no tables yet", warehouse=warehouse.root, advice="run jobs/aggregate.py first"
+            "there are no tables yet", warehouse=warehouse.root, advice="start `aggregator run` first"
         )
     show_all(spark, warehouse, tables)
     page = Path(file).resolve()

@@ -172,7 +172,7 @@ def opened(spark: SparkSession, config: Config) -> tuple[Warehouse, State]:
     warehouse = Warehouse(spark, config.warehouse, config.database)
     if not warehouse.exists("_epochs"):
         raise WarehouseError(
-            "there are no tables yet", warehouse=warehouse.root, advice="run jobs/aggregate.py first"
+            "there are no tables yet", warehouse=warehouse.root, advice="start `aggregator run` first"
         )
     return warehouse, load_state(warehouse)
 

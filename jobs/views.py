@@ -38,7 +38,7 @@ def epochs_of(place: Place) -> dict[int, Mapping[str, int]]:
     rows = [] if table is None else rows_of(table, ["epoch", "versions"])
     if not rows:
         raise WarehouseError(
-            "no batch is done yet", warehouse=place.root, advice="run jobs/aggregate.py first"
+            "no batch is done yet", warehouse=place.root, advice="start `aggregator run` first"
         )
     made = {name: 0 for name in place.tables() if name in SYSTEM_TABLES and name not in NEVER_ROLLED_BACK}
     return {

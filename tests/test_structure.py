@@ -22,6 +22,7 @@ MAY_IMPORT = {
     "tables": {"udfs", "schemas"},
     "pipeline": {"config", "tables", "udfs", "sources", "schemas"},
     "jobs": {"pipeline", "config", "tables", "udfs", "sources", "schemas"},
+    "aggregator": {"jobs"},
     "benchmarks": {"jobs", "pipeline", "config", "tables", "udfs", "sources", "schemas", "tests"},
     "tests": {"jobs", "pipeline", "config", "tables", "udfs", "sources", "schemas", "benchmarks"},
     "setup": {"jobs", "schemas"},

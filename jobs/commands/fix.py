@@ -13,7 +13,7 @@ from jobs.cli import command, config_option, deployment, finished, spark_options
 KEEP_DAYS = 7
 
 
-class Moment(click.ParamType):
+class Moment(click.ParamType[datetime]):
     """A moment as ISO 8601 writes it; without an offset it is UTC."""
 
     name = "time"

@@ -23,8 +23,8 @@ if TYPE_CHECKING:
 def run(config: str, once: bool) -> None:
     """Follow all sources into the Delta tables.
 
-    Until it is stopped, or with --once until all is done. Starts Spark itself; `spark-submit jobs/aggregate.py` does the same on a cluster's own terms. A start continues
-    where the last one stopped, however that ended.
+    Until it is stopped, or with --once until all is done. Starts Spark itself; `spark-submit jobs/aggregate.py` does
+    the same on a cluster's own terms. A start continues where the last one stopped, however that ended.
     """
     from jobs.aggregate import aggregate
 
@@ -65,7 +65,8 @@ def subscribe(config: str, accept_rewind: bool) -> None:
 def relay(config: str) -> None:
     """Serve spools over IPROTO.
 
-    To other subscription daemons, and to anonymous replicas of Tarantool.     Reads the section `relay` of the configuration.
+    To other subscription daemons, and to anonymous replicas of Tarantool. Reads the section `relay` of the
+    configuration.
     """
     from jobs.relay import relay as work
 

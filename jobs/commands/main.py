@@ -42,7 +42,7 @@ SECTIONS = {
 class Commands(click.Group):
     """The group of all commands, listed by section."""
 
-    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+    def format_commands(self, _ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """Write the commands with their summaries, each section under its title."""
         width = max(len(name) for name in self.commands)
         for title, members in SECTIONS.items():
@@ -50,7 +50,7 @@ class Commands(click.Group):
                 rows = [(one.name or "", one.get_short_help_str(100)) for one in members if not one.hidden]
                 formatter.write_dl([(name.ljust(width), text) for name, text in rows])
 
-    def list_commands(self, ctx: click.Context) -> list[str]:
+    def list_commands(self, _ctx: click.Context) -> list[str]:
         """Return the names in the order of the help; completion and suggestions use it."""
         return list(self.commands)
 
