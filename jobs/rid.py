@@ -18,7 +18,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from config.deployment import load
 from jobs.commands.main import main as call_by_name
 from jobs.transfer import Transfer
 from schemas.errors import ConfigurationError
@@ -88,15 +87,20 @@ def place_from(warehouse: str | None, file: str | None, database: str = DATABASE
         raise ConfigurationError(
             "no warehouse is named, or two are", advice="give WAREHOUSE or --config FILE"
         )
-    config = None if file is None else load(file)
-    place = (
-        place_of(warehouse or "", database) if config is None else place_of(config.warehouse, config.database)
-    )
+    place = place_of(warehouse, database) if warehouse is not None else deployed(str(file))
     if not place.is_there():
         raise ConfigurationError(
             f"there is no {place.root}, nor the folder for it", advice="check the address"
         )
     return place
+
+
+def deployed(file: str) -> Place:
+    """Return the warehouse that a configuration names."""
+    from config.deployment import load  # with it come readers of logs, which a RID does not need
+
+    config = load(file)
+    return place_of(config.warehouse, config.database)
 
 
 def show(place: Place, *, as_json: bool = False) -> None:

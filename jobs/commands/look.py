@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
 
 import click
 
 from jobs.cli import command, config_option, deployment, finished, json_option, spark_options
+from jobs.commands.fix import Moment
 
 PAGE = "report.html"
 
@@ -40,6 +44,95 @@ def report(config: str, page: str) -> None:
     from jobs.report import report as work
 
     work(deployment(config), page)
+
+
+class LsnRange(click.ParamType[tuple[int | None, int | None]]):
+    """Lsns as `A..B`, both included; `A..`, `..B` or one alone."""
+
+    name = "range"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        """Return the first and the last lsn, or fail as wrong use."""
+        if isinstance(value, tuple):
+            return value
+        first, dots, last = str(value).partition("..")
+        try:
+            bounds = tuple(int(text) if text else None for text in (first, last if dots else first))
+        except ValueError:
+            bounds = (None, None)
+        if bounds == (None, None):
+            self.fail(f"{value!r} is no range of lsns, such as 100..200", param, ctx)
+        return bounds
+
+
+def key_values(_ctx: click.Context, _param: click.Parameter, text: str | None) -> list[Any] | None:
+    """Return the values of a key: JSON, or text as it is."""
+    if text is None:
+        return None
+    try:
+        value = json.loads(text)
+    except ValueError:
+        value = text
+    return value if isinstance(value, list) else [value]
+
+
+@command(
+    "cat",
+    "aggregator cat /var/lib/tarantool/a1 --space accounts --key 202 --tuples",
+    "aggregator cat 00000000000000001474.xlog --type DELETE --lsn 1500..1600 --json",
+    "aggregator cat /var/lib/tarantool/a1 -f --since 2026-11-20T10:00:00Z",
+)
+@click.argument("path", type=click.Path(exists=True, path_type=Path), metavar="FILE|DIR")
+@click.option(
+    "--space", "spaces", multiple=True, metavar="S", help="Of this space, by name or id; may be repeated."
+)
+@click.option("--key", metavar="KEY", callback=key_values, help="Of this primary key: a JSON value or array.")
+@click.option("--type", "types", multiple=True, metavar="TYPE", help="Such as INSERT; may be repeated.")
+@click.option(
+    "--origin",
+    "origins",
+    multiple=True,
+    metavar="ID",
+    help="Of this instance: replica id or uuid; may be repeated.",
+)
+@click.option("--lsn", "lsns", type=LsnRange(), default=(None, None), metavar="A..B", help="With these lsns.")
+@click.option("--since", type=Moment(), metavar="T", help="At that time or later.")
+@click.option("--until", type=Moment(), metavar="T", help="Before that time.")
+@click.option("--follow", "-f", is_flag=True, help="Wait for more at the end, until Ctrl-C.")
+@click.option(
+    "--tuples",
+    "with_tuples",
+    is_flag=True,
+    help="Show the tuple that an UPDATE or UPSERT made. Reads the snapshot before it, and keeps all tuples.",
+)
+@click.option("--uuids", "with_origins", is_flag=True, help="Name the instance of each row by its uuid.")
+@click.option(
+    "--json", "as_json", is_flag=True, help="One JSON object a line, with the columns of `xlog.pairs`."
+)
+def cat(path: Path, **options: Any) -> None:
+    """Show the rows of a log file, or of a directory's logs.
+
+    Names of spaces and fields are those that the log itself defines, from the newest snapshot before it in its
+    directory on. `1/2050` is replica id 1, lsn 2050; `+` says that the transaction goes on. Needs no Spark and no
+    configuration.
+    """
+    from jobs.cat import cat as work
+    from jobs.logs.wanted import Wanted
+
+    first, last = options["lsns"]
+    since, until = (None if (t := options[name]) is None else t.timestamp() for name in ("since", "until"))
+    wanted = Wanted(
+        spaces=options["spaces"],
+        key=options["key"],
+        types=[one.upper() for one in options["types"]],
+        origins=[one.lower() for one in options["origins"]],
+        first_lsn=first,
+        last_lsn=last,
+        since=since,
+        until=until,
+    )
+    given = {name: options[name] for name in ("as_json", "follow", "with_tuples", "with_origins")}
+    work(path, wanted, **given)
 
 
 @command(
