@@ -49,16 +49,21 @@ class Taken(NamedTuple):
 
 
 _ID = KeyPart(0, "unsigned")
-_SYSTEM = {
-    int(SystemSpace.SPACE): Space(int(SystemSpace.SPACE), 1, "_space", "memtx", primary_key=(_ID,)),
-    int(SystemSpace.INDEX): Space(
-        *(int(SystemSpace.INDEX), 1, "_index", "memtx"), primary_key=(_ID, KeyPart(1, "unsigned"))
-    ),
-    int(SystemSpace.CLUSTER): Space(int(SystemSpace.CLUSTER), 1, "_cluster", "memtx", primary_key=(_ID,)),
+_KEYS = {
+    SystemSpace.SCHEMA: (KeyPart(0, "string"),),
+    SystemSpace.COLLATION: (_ID,),
+    SystemSpace.SPACE: (_ID,),
+    SystemSpace.INDEX: (_ID, KeyPart(1, "unsigned")),
+    SystemSpace.CLUSTER: (_ID,),
+    SystemSpace.TRUNCATE: (_ID,),
 }
-"""What is known before any row: their own definitions are rows of themselves."""
+_SYSTEM = {
+    int(number): Space(int(number), 1, f"_{number.name.lower()}", "memtx", primary_key=key)
+    for number, key in _KEYS.items()
+}
+"""What is known before their definitions, which are rows of `_space` and `_index` too (`src/box/schema_def.h`)."""
 
-DEFINING = frozenset(_SYSTEM)
+DEFINING = frozenset(map(int, (SystemSpace.SPACE, SystemSpace.INDEX, SystemSpace.CLUSTER)))
 """Ids of the spaces whose rows a catalog needs."""
 
 _CHANGES = ("INSERT", "REPLACE", "UPDATE", "UPSERT", "DELETE")
@@ -69,7 +74,6 @@ class Definition:
     """A space, and how its rows are read."""
 
     space: Space
-    rules: Rules
 
     @cached_property
     def parts(self) -> tuple[tuple[Step, ...], ...]:
@@ -138,20 +142,17 @@ class Catalog:
         """Return a space by its id, as it is defined now."""
         if space_id is None:
             return None
-        if space_id in _SYSTEM and space_id not in self._spaces:
-            return Definition(_SYSTEM[space_id], self.rules)
-        return self._spaces.get(space_id)
+        found = self._spaces.get(space_id)
+        if space_id in _SYSTEM and (found is None or not found.space.primary_key):
+            return Definition(_SYSTEM[space_id])
+        return found
 
     def ids_of(self, name: str) -> Iterator[int]:
         """Yield the ids that a name or a number means now."""
         if name.isdigit():
             yield int(name)
-        yield from (
-            number for number, one in {**self._known(), **self._spaces}.items() if one.space.name == name
-        )
-
-    def _known(self) -> dict[int, Definition]:
-        return {number: Definition(space, self.rules) for number, space in _SYSTEM.items()}
+        spaces = {**_SYSTEM, **{own: one.space for own, one in self._spaces.items()}}
+        yield from (own for own, space in spaces.items() if space.name == name)
 
     def take(self, row: PlainRow) -> Taken:
         """Take note of a row, and return what is known of it."""
@@ -222,4 +223,4 @@ class Catalog:
             space = space_of(fields, None if primary is None else unpacked(primary))
         except (TupleError, UnsupportedError) as error:
             space = faulty_space(fields, error.reason)
-        self._spaces[number] = Definition(space, self.rules)
+        self._spaces[number] = Definition(space)

@@ -1,8 +1,8 @@
 """Rows of a log file or of a directory's logs, in order, with what the catalog knows at each of them.
 
 A directory's logs are read in the order of their names. Before the first row, the newest snapshot that is not beyond
-it is read up to the first space of the user (whole, where tuples are asked for), and of the logs in between the blocks that
-define spaces: so names are known without reading what is not asked for.
+it is read up to the first space of the user (whole, where tuples are asked for), and of the logs in between the
+blocks that define spaces: so names are known without reading what is not asked for.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from typing import BinaryIO
 
 from jobs.logs.catalog import DEFINING, Catalog, Definition, Taken
 from schemas.errors import SourceError, XlogMetaIncompleteError
-from schemas.iproto import SYSTEM_ID_MAX, BodyKey, SystemSpace
+from schemas.iproto import SYSTEM_ID_MAX, BodyKey
 from sources.xlog.meta import Meta
 from sources.xlog.plain_rows import PlainRow, blocks, read_meta, rows
 from sources.xlog.vclock import not_beyond
@@ -23,7 +23,11 @@ from sources.xlog.vclock import not_beyond
 POLL_SECONDS = 0.2
 """How often a log is looked at for more."""
 
-_MARKS = [bytes([BodyKey.SPACE_ID, 0xCD]) + number.to_bytes(2, "big") for number in sorted(DEFINING)]
+_MARKS = [
+    bytes([BodyKey.SPACE_ID, head]) + number.to_bytes(size, "big")
+    for number in sorted(DEFINING)
+    for head, size in ((0xCD, 2), (0xCE, 4), (0xCF, 8))
+]
 """How a row's body names the spaces that define others."""
 
 
@@ -163,5 +167,5 @@ def _take_all(file: Path, catalog: Catalog) -> None:
                 is_user = row.space_id is not None and row.space_id > SYSTEM_ID_MAX
                 if is_user and meta.filetype == "SNAP" and not catalog.with_tuples:
                     return
-                if catalog.with_tuples or row.space_id in DEFINING | {int(SystemSpace.TRUNCATE)}:
+                if catalog.with_tuples or row.space_id in DEFINING:
                     catalog.take(row)
