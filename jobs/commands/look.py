@@ -120,7 +120,10 @@ def cat(path: Path, **options: Any) -> None:
     from jobs.logs.wanted import Wanted
 
     first, last = options["lsns"]
-    since, until = (None if (t := options[name]) is None else t.timestamp() for name in ("since", "until"))
+    since, until = (
+        None if (moment := options[name]) is None else round(moment.timestamp() * 1e6)
+        for name in ("since", "until")
+    )
     wanted = Wanted(
         spaces=options["spaces"],
         key=options["key"],

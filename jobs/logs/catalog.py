@@ -13,12 +13,13 @@ from functools import cached_property
 from typing import Any, NamedTuple
 
 from schemas.errors import ConfigurationError, TupleError, UnsupportedError
-from schemas.iproto import SystemSpace
+from schemas.iproto import SYSTEM_ID_MAX, SystemSpace
 from schemas.space import KeyPart, Space, faulty_space, space_of
 from schemas.system_tuples import unpacked
 from sources.xlog.plain_rows import PlainRow
 from udfs.before_replace.row import decode
 from udfs.fold_state import Fold
+from udfs.msgpack_walk import split
 from udfs.tuple_format import Step, format_of, steps
 from udfs.update_rules import LATEST, Rules, rules_of
 from udfs.version import Change, Version
@@ -76,18 +77,39 @@ class Definition:
     space: Space
 
     @cached_property
-    def parts(self) -> tuple[tuple[Step, ...], ...]:
+    def _paths(self) -> tuple[tuple[Step, ...], ...]:
         """The places of the primary key's parts in a tuple."""
         return tuple(steps(part.field, part.path) for part in self.space.primary_key)
 
-    def key_of(self, row: PlainRow) -> Key | None:
-        """Return the key of a row, None where it has none or the space has no index."""
+    def values_of(self, row: PlainRow) -> list[Any] | None:
+        """Return the values of a row's key, None where it has none or the space has no index."""
         if row.key is not None:
-            return tuple(map(comparable, decode(row.key)))
-        if row.tuple is None or not self.parts:
+            found: list[Any] = decode(row.key)
+            return found
+        if row.tuple is None or not self._paths:
             return None
         values = decode(row.tuple)
-        return tuple(comparable(_at(values, path)) for path in self.parts)
+        return [_at(values, path) for path in self._paths]
+
+    def key_of(self, row: PlainRow) -> Key | None:
+        """Return what rows of one key have in common; None where `values_of` is.
+
+        An unsigned part compares by its encoding (`udfs.keys`): Tarantool takes `01` and `cd 00 01` for two keys. Keys
+        of system spaces compare by value here, since servers write one id in several
+        ways (`cd 01 18`, `ce 00 00 01 18`).
+        """
+        values = self.values_of(row)
+        if values is None:
+            return None
+        parts, is_system = self.space.primary_key, self.space.id <= SYSTEM_ID_MAX
+        if is_system or len(parts) != len(values) or all(one.type != "unsigned" or one.path for one in parts):
+            return tuple(map(comparable, values))
+        fields = split(row.key or row.tuple or b"")
+        places = range(len(parts)) if row.key is not None else [part.field for part in parts]
+        return tuple(
+            fields[place] if part.type == "unsigned" and not part.path else comparable(value)
+            for part, place, value in zip(parts, places, values, strict=True)
+        )
 
 
 def comparable(value: Any) -> Any:

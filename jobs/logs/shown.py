@@ -10,7 +10,7 @@ import base64
 import json
 import math
 from collections.abc import Mapping, Sequence
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from decimal import Decimal
 from typing import Any
 from uuid import UUID
@@ -20,6 +20,8 @@ import msgpack
 from jobs.logs.catalog import Definition
 from jobs.logs.read import Found
 from udfs.before_replace.row import decode
+
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 def plain(value: Any) -> Any:
@@ -75,14 +77,14 @@ def named(values: Any, definition: Definition | None) -> Any:
     }
 
 
-def time_of(seconds: float | None) -> str | None:
-    """Return a moment as ISO 8601 has it, to the microsecond."""
-    if seconds is None:
+def time_of(microseconds: int | None) -> str | None:
+    """Return a moment as ISO 8601 has it, to the microsecond; one that no calendar has as a number."""
+    if microseconds is None:
         return None
     try:
-        return datetime.fromtimestamp(seconds, UTC).isoformat(timespec="microseconds")
-    except (OverflowError, ValueError, OSError):
-        return str(seconds)
+        return (_EPOCH + timedelta(microseconds=microseconds)).isoformat(timespec="microseconds")
+    except OverflowError:
+        return str(microseconds)
 
 
 def json_of(found: Found, origin: str | None, *, with_result: bool) -> str:

@@ -6,7 +6,7 @@ from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from jobs.logs.catalog import Catalog, Key, comparable
+from jobs.logs.catalog import Catalog, comparable
 from jobs.logs.read import Found
 from udfs.before_replace.row import decode
 
@@ -27,8 +27,8 @@ class Wanted:
         Replica ids or uuids.
     first_lsn, last_lsn : int, optional
         Both included.
-    since, until : float, optional
-        Seconds since 1970; `until` is not included.
+    since, until : int, optional
+        Microseconds since 1970; `until` is not included.
 
     """
 
@@ -38,8 +38,8 @@ class Wanted:
     origins: Collection[str] = ()
     first_lsn: int | None = None
     last_lsn: int | None = None
-    since: float | None = None
-    until: float | None = None
+    since: int | None = None
+    until: int | None = None
 
     def takes(self, found: Found, catalog: Catalog) -> bool:
         """Return whether a row is wanted."""
@@ -53,13 +53,11 @@ class Wanted:
             and (self.key is None or self._has_key(found))
         )
 
-    def _is_of_time(self, seconds: float | None) -> bool:
+    def _is_of_time(self, moment: int | None) -> bool:
         if self.since is None and self.until is None:
             return True
         since, until = self.since, self.until
-        return (
-            seconds is not None and (since is None or seconds >= since) and (until is None or seconds < until)
-        )
+        return moment is not None and (since is None or moment >= since) and (until is None or moment < until)
 
     def _is_of_spaces(self, space_id: int | None, catalog: Catalog) -> bool:
         return any(number == space_id for name in self.spaces for number in catalog.ids_of(name))
@@ -69,23 +67,22 @@ class Wanted:
         return str(own) in self.origins or catalog.instances.get(own, "").lower() in self.origins
 
     def _has_key(self, found: Found) -> bool:
-        key = found.taken.key if found.taken.key is not None else key_of(found)
-        asked = self.key or ()
-        return key is not None and len(key) == len(asked) and all(map(is_same, key, asked))
+        values, asked = values_of(found), self.key or ()
+        return values is not None and len(values) == len(asked) and all(map(is_same, values, asked))
 
 
-def key_of(found: Found) -> Key | None:
+def values_of(found: Found) -> list[Any] | None:
     """Return the key of a row; of one whose space is not known, that of an UPDATE or DELETE alone."""
     if found.definition is not None:
-        return found.definition.key_of(found.row)
-    return None if found.row.key is None else tuple(map(comparable, decode(found.row.key)))
+        return found.definition.values_of(found.row)
+    return None if found.row.key is None else list(decode(found.row.key))
 
 
 def is_same(part: Any, asked: Any) -> bool:
     """Return whether a part of a key is the one that was asked for; text names what JSON has no type for."""
-    if isinstance(asked, str) and not isinstance(part, str | bytes | tuple):
+    if isinstance(asked, str) and not isinstance(part, str | bytes):
         return str(part) == asked
-    return bool(part == comparable(asked))
+    return bool(comparable(part) == comparable(asked))
 
 
 def _within(lsn: int | None, first: int | None, last: int | None) -> bool:

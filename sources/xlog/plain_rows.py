@@ -7,6 +7,7 @@ Not here: which file to read, filters, how a row is shown (`jobs.cat`), the mean
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, BinaryIO
@@ -47,8 +48,8 @@ class PlainRow:
         Whether the row is the last of its transaction.
     flags : int
         Of the header.
-    timestamp : float or None
-        Seconds since 1970.
+    timestamp : int or None
+        Microseconds since 1970.
     space_id, index_base : int or None
         Of the body.
     key, tuple, operations : bytes or None
@@ -69,7 +70,7 @@ class PlainRow:
     tsn: int | None
     is_commit: bool
     flags: int
-    timestamp: float | None
+    timestamp: int | None
     space_id: int | None
     index_base: int | None
     key: bytes | None
@@ -221,7 +222,7 @@ def _row(
         tsn=lsn if ahead is None or lsn is None else _signed(lsn - ahead),
         is_commit=ahead is None or bool(flags & RowFlag.COMMIT),
         flags=flags,
-        timestamp=header.get(HeaderKey.TIMESTAMP),
+        timestamp=_microseconds(header.get(HeaderKey.TIMESTAMP)),
         space_id=_number(body.get(BodyKey.SPACE_ID)),
         index_base=_number(body.get(BodyKey.INDEX_BASE)),
         key=body.get(BodyKey.KEY),
@@ -240,3 +241,8 @@ def _number(data: bytes | None) -> int | None:
 def _signed(value: int) -> int:
     """Return a 64-bit number that has wrapped around as it is meant."""
     return (value + 2**63) % 2**64 - 2**63
+
+
+def _microseconds(seconds: object) -> int | None:
+    is_time = isinstance(seconds, int | float) and math.isfinite(seconds)
+    return round(seconds * 1e6) if is_time else None  # type: ignore[operator]
