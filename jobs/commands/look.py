@@ -139,6 +139,29 @@ def cat(path: Path, **options: Any) -> None:
 
 
 @command(
+    "who",
+    "aggregator who accounts 202 --config deployment.yaml",
+    "aggregator who orders '[7, \"a\"]' --config deployment.yaml --json",
+)
+@click.argument("space", metavar="SPACE")
+@click.argument("key", metavar="KEY", callback=key_values)
+@config_option
+@json_option
+def who(space: str, key: list[Any], config: str, as_json: bool) -> int:
+    """Show who changed a key, and why which version won.
+
+    Every change of one key in every replicaset, with origin, time, the tuple after it and the other rows of its
+    transaction; each decision between replicasets. KEY is a JSON value, or an array of the key's parts. Reads the
+    tables only, without Spark.
+    """
+    from config.warehouse import warehouse_of
+    from jobs.who import who as work
+    from tables.place import place_of
+
+    return work(place_of(*warehouse_of(config)), space, key, as_json=as_json)
+
+
+@command(
     "history",
     "aggregator history --config deployment.yaml --space accounts",
     "aggregator history --config deployment.yaml --space accounts"

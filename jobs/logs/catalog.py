@@ -86,9 +86,13 @@ class Definition:
         if row.key is not None:
             found: list[Any] = decode(row.key)
             return found
-        if row.tuple is None or not self._paths:
+        return None if row.tuple is None else self.values_in(row.tuple)
+
+    def values_in(self, data: bytes) -> list[Any] | None:
+        """Return the values of a tuple's key, None where the space has no index."""
+        if not self._paths:
             return None
-        values = decode(row.tuple)
+        values = decode(data)
         return [_at(values, path) for path in self._paths]
 
     def key_of(self, row: PlainRow) -> Key | None:
