@@ -1,4 +1,4 @@
-"""Show everything about one key: who changed it, when, in which transaction, and why which version won: `aggregator who`.
+"""Show everything about one key: who changed it, when, in which transaction, and why which version won.
 
 Reads the tables as of the newest epoch, without Spark, beside a running stream too.
 Not here: reading (`jobs.trace`).
@@ -40,7 +40,9 @@ def who(place: Place, space: str, values: Sequence[Value], *, as_json: bool = Fa
     else:
         print("\n".join(lines(found)))
     if not story.steps:
-        finished(f"no row of {space} has the key {json.dumps(list(values))}", f"aggregator cat --space {space}")
+        finished(
+            f"no row of {space} has the key {json.dumps(list(values))}", f"aggregator cat --space {space}"
+        )
         return 1
     replicasets = len({step.row["replicaset_id"] for step in story.steps})
     finished(f"{len(story.steps)} changes in {replicasets} replicasets, {len(story.decisions)} decisions")
@@ -115,7 +117,12 @@ def _decision(row: Mapping[str, Any], story: Story, definition: Definition) -> d
 
     found = {
         **{"decided_at": _time(row["decided_at"]), "epoch": row["epoch"], "kind": row["kind"]},
-        **{"policy": row["policy"], "sequence": row["sequence"], "changed": row["changed"], "note": row["note"]},
+        **{
+            "policy": row["policy"],
+            "sequence": row["sequence"],
+            "changed": row["changed"],
+            "note": row["note"],
+        },
         **{"winner": side("winner"), "loser": side("loser")},
     }
     return {**found, "why": why(found)}
@@ -167,7 +174,9 @@ def lines(found: Mapping[str, Any]) -> list[str]:
         result.append(f"decision in epoch {one['epoch']}, {one['decided_at']}: {one['why']}")
         for name, verb in (("winner", "won"), ("loser", "lost")):
             side = one[name]
-            result.append(f"  {verb}: {_line(side['tuple'])} of replicaset {side['replicaset']} lsn {side['lsn']}")
+            result.append(
+                f"  {verb}: {_line(side['tuple'])} of replicaset {side['replicaset']} lsn {side['lsn']}"
+            )
     current = found["current"]
     if current is None:
         result.append("now: no row in the table")

@@ -1,13 +1,14 @@
-"""A regular expression that finds a key in MessagePack written as hexadecimal digits, in every encoding of its values.
+"""A regular expression that finds a key in MessagePack written as hexadecimal digits, however it is encoded.
 
-For engines that can neither decode MessagePack nor compare slices of bytes: it leaves rows out quickly, and may take some
-too many, which whoever asks compares by value. Encodings: <https://github.com/msgpack/msgpack/blob/master/spec.md>;
+For engines that can neither decode MessagePack nor compare slices of bytes: it leaves rows out quickly, and may take
+some too many, which whoever asks compares by value. Encodings: <https://github.com/msgpack/msgpack/blob/master/spec.md>;
 extensions: `mp_extension_types.h` of Tarantool.
 Not here: comparing keys (`udfs.keys`).
 """
 
 from __future__ import annotations
 
+import contextlib
 import struct
 from collections.abc import Iterator, Sequence
 from uuid import UUID
@@ -23,7 +24,7 @@ Value = str | int | float | bool | None
 
 
 def key_pattern(values: Sequence[Value], parts: Sequence[KeyPart]) -> str | None:
-    """Return the expression that a key, or a tuple whose first fields are the key, matches; None where nothing is known.
+    """Return what a key, or a tuple that begins with it, matches; None where the key has no part.
 
     Parameters
     ----------
@@ -91,10 +92,8 @@ def _text(value: str, kind: str) -> Iterator[str]:
             yield f"{strings:02x}{length}{data.hex()}"
             yield f"{binaries:02x}{length}{data.hex()}"
     if kind in ("uuid", "scalar"):
-        try:
+        with contextlib.suppress(ValueError):
             yield f"d802{UUID(value).hex}"
-        except ValueError:
-            pass
     if kind in _WITH_DECIMALS:
         yield _DECIMAL
     if kind in ("datetime", "scalar"):

@@ -154,11 +154,11 @@ def who(space: str, key: list[Any], config: str, as_json: bool) -> int:
     transaction; each decision between replicasets. KEY is a JSON value, or an array of the key's parts. Reads the
     tables only, without Spark.
     """
-    from config.warehouse import warehouse_of
     from jobs.who import who as work
     from tables.place import place_of
 
-    return work(place_of(*warehouse_of(config)), space, key, as_json=as_json)
+    found = deployment(config)
+    return work(place_of(found.warehouse, found.database), space, key, as_json=as_json)
 
 
 @command(

@@ -141,7 +141,8 @@ class Reader:
         if not any(len(parts) == len(values) for parts in space.keys):
             counts = " or ".join(sorted({str(len(parts)) for parts in space.keys}))
             raise ConfigurationError(
-                f"the key of {name} has {counts} parts, not {len(values)}", advice="give it as JSON: '[1, \"a\"]'"
+                f"the key of {name} has {counts} parts, not {len(values)}",
+                advice="give it as JSON: '[1, \"a\"]'",
             )
         members = self.ask("_cluster", "SELECT global_id, uuid, replicaset_id, replicaset_uuid FROM opened")
         rows = [*self._changes(space, values), *self._truncations(space)]
@@ -161,7 +162,9 @@ class Reader:
         """Return the rows of `_changelog` about a key, and ranges that were deleted."""
         own = f"space IN ({', '.join(map(_text, sorted(space.names)))})"
         conditions = [_condition(values, parts) for parts in space.keys if len(parts) == len(values)]
-        found = self.ask("_changelog", f"SELECT {_COLUMNS} FROM opened WHERE {own} AND ({' OR '.join(conditions)})")
+        found = self.ask(
+            "_changelog", f"SELECT {_COLUMNS} FROM opened WHERE {own} AND ({' OR '.join(conditions)})"
+        )
         return [row for row in found if row["type"] == "DELETE_RANGE" or _is_about(row, space, values)]
 
     def _truncations(self, space: Named) -> list[dict[str, Any]]:
@@ -187,14 +190,14 @@ class Reader:
             )
             rows: list[dict[str, Any]] = []
             if row["tsn"] is not None and row["lsn"] is not None and not row["file"].endswith(".snap"):
-                query = f"SELECT space, space_id, type, lsn, key, tuple FROM opened WHERE {where} ORDER BY lsn"
+                query = (
+                    f"SELECT space, space_id, type, lsn, key, tuple FROM opened WHERE {where} ORDER BY lsn"
+                )
                 rows = self.ask("_changelog", query)
             found.append(Step(row, step.after, step.is_known, rows))
         return found
 
-    def _of_key(
-        self, space: Named, values: Sequence[Value], table: str, tuples: str
-    ) -> list[dict[str, Any]]:
+    def _of_key(self, space: Named, values: Sequence[Value], table: str, tuples: str) -> list[dict[str, Any]]:
         """Return the rows of a table about a key, the oldest first; its keys are canonical, arrays as a log's are."""
         own = f"space IN ({', '.join(map(_text, sorted(space.tables)))})"
         patterns = [key_pattern(values, parts) for parts in space.keys if len(parts) == len(values)]
