@@ -36,12 +36,13 @@ def who(place: Place, space: str, values: Sequence[Value], *, as_json: bool = Fa
     story = Reader(place).story(space, values)
     found = described(story)
     if as_json:
-        print(json.dumps({"space": space, "key": list(values), **found}, ensure_ascii=False))
+        print(json.dumps({"space": space, "key": plain(list(values)), **found}, ensure_ascii=False))
     else:
         print("\n".join(lines(found)))
     if not story.steps:
         finished(
-            f"no row of {space} has the key {json.dumps(list(values))}", f"aggregator cat --space {space}"
+            f"no row of {space} has the key {json.dumps(plain(list(values)))}",
+            f"aggregator cat --space {space}",
         )
         return 1
     replicasets = len({step.row["replicaset_id"] for step in story.steps})

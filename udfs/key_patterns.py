@@ -20,7 +20,7 @@ _DECIMAL = "(?:c7..01|d[4-8]01)"
 _DATETIME = "(?:d704|d804|c7..04)"
 _WITH_DECIMALS = ("decimal", "number", "scalar")
 
-Value = str | int | float | bool | None
+Value = str | bytes | int | float | bool | None
 
 
 def key_pattern(values: Sequence[Value], parts: Sequence[KeyPart]) -> str | None:
@@ -82,8 +82,8 @@ def _integer(value: int) -> Iterator[str]:
             yield f"{0xD0 + power:02x}{value.to_bytes(size, 'big', signed=True).hex()}"
 
 
-def _text(value: str, kind: str) -> Iterator[str]:
-    data = value.encode("utf-8", "surrogateescape")
+def _text(value: str | bytes, kind: str) -> Iterator[str]:
+    data = value if isinstance(value, bytes) else value.encode("utf-8", "surrogateescape")
     if len(data) < 32:
         yield f"{0xA0 | len(data):02x}{data.hex()}"
     for strings, binaries, size in ((0xD9, 0xC4, 1), (0xDA, 0xC5, 2), (0xDB, 0xC6, 4)):
@@ -91,6 +91,8 @@ def _text(value: str, kind: str) -> Iterator[str]:
             length = len(data).to_bytes(size, "big").hex()
             yield f"{strings:02x}{length}{data.hex()}"
             yield f"{binaries:02x}{length}{data.hex()}"
+    if isinstance(value, bytes):
+        return
     if kind in ("uuid", "scalar"):
         with contextlib.suppress(ValueError):
             yield f"d802{UUID(value).hex}"

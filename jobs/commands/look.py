@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import json
 from collections.abc import Sequence
 from pathlib import Path
@@ -66,14 +67,18 @@ class LsnRange(click.ParamType[tuple[int | None, int | None]]):
 
 
 def key_values(_ctx: click.Context, _param: click.Parameter, text: str | None) -> list[Any] | None:
-    """Return the values of a key: JSON, or text as it is."""
+    """Return the values of a key: JSON, or text as it is; {"base64": ...} stands for bytes, as in what is printed."""
     if text is None:
         return None
     try:
         value = json.loads(text)
     except ValueError:
         value = text
-    return value if isinstance(value, list) else [value]
+    values = value if isinstance(value, list) else [value]
+    return [
+        base64.b64decode(one["base64"]) if isinstance(one, dict) and "base64" in one else one
+        for one in values
+    ]
 
 
 @command(

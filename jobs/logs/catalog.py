@@ -81,12 +81,12 @@ class Definition:
         """The places of the primary key's parts in a tuple."""
         return tuple(steps(part.field, part.path) for part in self.space.primary_key)
 
-    def values_of(self, row: PlainRow) -> list[Any] | None:
+    def values_of(self, key: bytes | None, tuple_: bytes | None) -> list[Any] | None:
         """Return the values of a row's key, None where it has none or the space has no index."""
-        if row.key is not None:
-            found: list[Any] = decode(row.key)
+        if key is not None:
+            found: list[Any] = decode(key)
             return found
-        return None if row.tuple is None else self.values_in(row.tuple)
+        return None if tuple_ is None else self.values_in(tuple_)
 
     def values_in(self, data: bytes) -> list[Any] | None:
         """Return the values of a tuple's key, None where the space has no index."""
@@ -95,21 +95,21 @@ class Definition:
         values = decode(data)
         return [_at(values, path) for path in self._paths]
 
-    def key_of(self, row: PlainRow) -> Key | None:
+    def key_of(self, key: bytes | None, tuple_: bytes | None) -> Key | None:
         """Return what rows of one key have in common; None where `values_of` is.
 
         An unsigned part compares by its encoding (`udfs.keys`): Tarantool takes `01` and `cd 00 01` for two keys. Keys
         of system spaces compare by value here, since servers write one id in several
         ways (`cd 01 18`, `ce 00 00 01 18`).
         """
-        values = self.values_of(row)
+        values = self.values_of(key, tuple_)
         if values is None:
             return None
         parts, is_system = self.space.primary_key, self.space.id <= SYSTEM_ID_MAX
         if is_system or len(parts) != len(values) or all(one.type != "unsigned" or one.path for one in parts):
             return tuple(map(comparable, values))
-        fields = split(row.key or row.tuple or b"")
-        places = range(len(parts)) if row.key is not None else [part.field for part in parts]
+        fields = split(key or tuple_ or b"")
+        places = range(len(parts)) if key is not None else [part.field for part in parts]
         return tuple(
             fields[place] if part.type == "unsigned" and not part.path else comparable(value)
             for part, place, value in zip(parts, places, values, strict=True)
@@ -194,7 +194,7 @@ class Catalog:
             self._forget(unpacked(row.tuple)[0])
         if not self.with_tuples and row.space_id not in DEFINING:
             return Taken(definition)
-        key = definition.key_of(row)
+        key = definition.key_of(row.key, row.tuple)
         if key is None:
             return Taken(definition)
         place = (row.space_id, key)

@@ -74,7 +74,7 @@ class Wanted:
 def values_of(found: Found) -> list[Any] | None:
     """Return the key of a row; of one whose space is not known, that of an UPDATE or DELETE alone."""
     if found.definition is not None:
-        return found.definition.values_of(found.row)
+        return found.definition.values_of(found.row.key, found.row.tuple)
     return None if found.row.key is None else list(decode(found.row.key))
 
 

@@ -22,6 +22,8 @@ class Named:
         The space's names over time, as `_changelog` has them.
     tables : frozenset of str
         The tables that its rows went to.
+    others : frozenset of str
+        Names of all other spaces.
     versions : tuple
         (epoch, replicaset id, space id, Definition), the oldest first.
 
@@ -29,6 +31,7 @@ class Named:
 
     names: frozenset[str]
     tables: frozenset[str]
+    others: frozenset[str]
     versions: tuple[tuple[int, int, int, Definition], ...]
 
     def of(self, epoch: int, replicaset_id: int, space_id: int | None) -> Definition | None:
@@ -40,6 +43,13 @@ class Named:
         ]
         before = [one for since, one in found if since <= epoch]
         return before[-1] if before else found[0][1] if found else None
+
+    def has(self, replicaset_id: int, space_id: int | None, name: str | None) -> bool:
+        """Return whether a row of `_changelog` is of the space, by its name then.
+
+        A name that it had within one batch only is in no row of `_schema`: its id tells.
+        """
+        return name in self.names or ((replicaset_id, space_id) in self.ids and name not in self.others)
 
     @property
     def ids(self) -> set[tuple[int, int]]:
@@ -70,7 +80,8 @@ def named(rows: Iterable[Mapping[str, Any]], name: str) -> Named:
         for row in own
         if row["space_tuple"] is not None
     )
-    return Named(frozenset(row["name"] for row in own), frozenset(tables), versions)
+    names = frozenset(row["name"] for row in own)
+    return Named(names, frozenset(tables), frozenset(row["name"] for row in every) - names, versions)
 
 
 def _definition(row: Mapping[str, Any]) -> Definition:

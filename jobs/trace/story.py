@@ -5,7 +5,7 @@ Reads by delta-rs' own engine, which leaves rows out while it reads files. Not h
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -32,6 +32,7 @@ _COLUMNS = (
     "epoch, replicaset_id, source, segment, global_id, state, space, file, position, row, type, lsn, tsn, timestamp, "
     "space_id, index_base, key, tuple, operations"
 )
+_WHOLE = ("TRUNCATE", "DROP", "DELETE_RANGE")
 _APPLIED = ("INSERT", "REPLACE", "UPDATE", "UPSERT", "DELETE")
 
 
@@ -160,19 +161,25 @@ class Reader:
 
     def _changes(self, space: Named, values: Sequence[Value]) -> list[dict[str, Any]]:
         """Return the rows of `_changelog` about a key, and ranges that were deleted."""
-        own = f"space IN ({', '.join(map(_text, sorted(space.names)))})"
+        ids = ", ".join(str(one) for one in sorted({space_id for _, space_id in space.ids}))
+        own = f"(space IN ({_texts(space.names)}) OR space_id IN ({ids}))"
         conditions = [_condition(values, parts) for parts in space.keys if len(parts) == len(values)]
-        found = self.ask(
-            "_changelog", f"SELECT {_COLUMNS} FROM opened WHERE {own} AND ({' OR '.join(conditions)})"
-        )
-        return [row for row in found if row["type"] == "DELETE_RANGE" or _is_about(row, space, values)]
+        where = f"{own} AND ({' OR '.join(conditions)})"
+        found = self.ask("_changelog", f"SELECT {_COLUMNS} FROM opened WHERE {where}")
+        return [
+            row
+            for row in found
+            if space.has(row["replicaset_id"], row["space_id"], row["space"])
+            and (row["type"] == "DELETE_RANGE" or _is_about(row, space, values))
+        ]
 
     def _truncations(self, space: Named) -> list[dict[str, Any]]:
-        """Return the rows of `_truncate` about a space."""
-        where = f"space_id = {int(SystemSpace.TRUNCATE)} AND state = 'committed'"
+        """Return the rows that truncated or dropped a space."""
+        truncate, drop = int(SystemSpace.TRUNCATE), int(SystemSpace.SPACE)
+        where = f"(space_id = {truncate} OR (space_id = {drop} AND type = 'DELETE')) AND state = 'committed'"
         rows = self.ask("_changelog", f"SELECT {_COLUMNS} FROM opened WHERE {where}")
         return [
-            {**row, "type": "TRUNCATE"}
+            {**row, "type": "TRUNCATE" if row["space_id"] == truncate else "DROP"}
             for row in rows
             if (data := row["key"] or row["tuple"]) is not None
             and not row["file"].endswith(".snap")
@@ -199,7 +206,7 @@ class Reader:
 
     def _of_key(self, space: Named, values: Sequence[Value], table: str, tuples: str) -> list[dict[str, Any]]:
         """Return the rows of a table about a key, the oldest first; its keys are canonical, arrays as a log's are."""
-        own = f"space IN ({', '.join(map(_text, sorted(space.tables)))})"
+        own = f"space IN ({_texts(space.tables)})"
         patterns = [key_pattern(values, parts) for parts in space.keys if len(parts) == len(values)]
         wanted = " OR ".join(f"regexp_like(encode(key, 'hex'), {_text(one or '')})" for one in patterns)
         query = f"SELECT *, {tuples} AS shown FROM opened WHERE {own} AND ({wanted}) ORDER BY epoch"
@@ -232,6 +239,10 @@ def _text(value: str) -> str:
     return f"'{doubled}'"
 
 
+def _texts(values: Iterable[str]) -> str:
+    return ", ".join(map(_text, sorted(values)))
+
+
 def _holds(key: bytes, values: Sequence[Value]) -> bool:
     parts = decode(key)
     return len(parts) == len(values) and all(map(is_same, parts, values))
@@ -262,12 +273,17 @@ def _steps(space: Named, rows: Sequence[Row]) -> Iterator[Step]:
         definition = space.of(row["epoch"], row["replicaset_id"], row["space_id"])
         rules = LATEST if row.get("server_version") is None else rules_of(row["server_version"])
         formats.append(format_of((definition or space.versions[-1][3]).space, rules))
-    folds: dict[int, Fold] = {}
+    folds: dict[tuple[int, Any], Fold] = {}
     for layout, row in enumerate(rows):
-        fold = folds.setdefault(row["replicaset_id"], Fold(formats))
-        kind = "DELETE" if row["type"] == "TRUNCATE" else row["type"]
-        if row["state"] == "committed" and kind in _APPLIED:
+        definition = space.of(row["epoch"], row["replicaset_id"], row["space_id"])
+        exact = None if definition is None else definition.key_of(row["key"], row["tuple"])
+        own = folds.setdefault((row["replicaset_id"], exact), Fold(formats))
+        if row["type"] in _WHOLE:
+            for (replicaset_id, _), fold in folds.items():
+                if replicaset_id == row["replicaset_id"]:
+                    fold.start(None, is_unfit=row["type"] == "DELETE_RANGE")
+        elif row["state"] == "committed" and row["type"] in _APPLIED:
             data = (row["tuple"], row["operations"], row["index_base"])
-            fold.apply(Change(kind, *data, row["global_id"] or 0, row["lsn"] or 0, None, layout))
-        is_known = not fold.is_unfit and row["type"] != "DELETE_RANGE"
-        yield Step(row, fold.version.tuple if fold.is_present and is_known else None, is_known)
+            own.apply(Change(row["type"], *data, row["global_id"] or 0, row["lsn"] or 0, None, layout))
+        after = own.version.tuple if own.is_present and not own.is_unfit else None
+        yield Step(row, after, not own.is_unfit)
