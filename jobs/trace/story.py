@@ -28,6 +28,7 @@ from udfs.version import Change
 Row = Mapping[str, Any]
 
 _ORDER = "epoch, segment, position, row"
+_VERSION = "server_version"
 _COLUMNS = (
     "epoch, replicaset_id, source, segment, global_id, state, space, file, position, row, type, lsn, tsn, timestamp, "
     "space_id, index_base, key, tuple, operations"
@@ -120,6 +121,12 @@ class Reader:
         opened = self._place.open(table, self._versions.get(table))
         return [] if opened is None else answer(opened, query)
 
+    def _columns(self) -> str:
+        """Return the columns of `_changelog` that are read; a table of an earlier release has no `server_version`."""
+        opened = self._place.open("_changelog", self._versions.get("_changelog"))
+        has_version = opened is not None and any(one.name == _VERSION for one in opened.schema().fields)
+        return f"{_COLUMNS}, {_VERSION}" if has_version else _COLUMNS
+
     def story(self, name: str, values: Sequence[Value]) -> Story:
         """Return everything about a key.
 
@@ -161,11 +168,11 @@ class Reader:
 
     def _changes(self, space: Named, values: Sequence[Value]) -> list[dict[str, Any]]:
         """Return the rows of `_changelog` about a key, and ranges that were deleted."""
-        ids = ", ".join(str(one) for one in sorted({space_id for _, space_id in space.ids}))
+        ids = _numbers(space_id for _, space_id in space.ids)
         own = f"(space IN ({_texts(space.names)}) OR space_id IN ({ids}))"
         conditions = [_condition(values, parts) for parts in space.keys if len(parts) == len(values)]
         where = f"{own} AND ({' OR '.join(conditions)})"
-        found = self.ask("_changelog", f"SELECT {_COLUMNS} FROM opened WHERE {where}")
+        found = self.ask("_changelog", f"SELECT {self._columns()} FROM opened WHERE {where}")
         return [
             row
             for row in found
@@ -177,7 +184,7 @@ class Reader:
         """Return the rows that truncated or dropped a space."""
         truncate, drop = int(SystemSpace.TRUNCATE), int(SystemSpace.SPACE)
         where = f"(space_id = {truncate} OR (space_id = {drop} AND type = 'DELETE')) AND state = 'committed'"
-        rows = self.ask("_changelog", f"SELECT {_COLUMNS} FROM opened WHERE {where}")
+        rows = self.ask("_changelog", f"SELECT {self._columns()} FROM opened WHERE {where}")
         return [
             {**row, "type": "TRUNCATE" if row["space_id"] == truncate else "DROP"}
             for row in rows
@@ -188,21 +195,31 @@ class Reader:
 
     def _with_neighbours(self, steps: Sequence[Step]) -> list[Step]:
         """Return the changes with the other rows of their transactions."""
-        found = []
-        for step in steps:
-            row = step.row
-            where = (
-                f"epoch = {row['epoch']} AND replicaset_id = {row['replicaset_id']} "
-                f"AND global_id = {row['global_id']} AND tsn = {row['tsn']} AND lsn <> {row['lsn']}"
+        logged = [
+            one.row for one in steps if one.row["tsn"] is not None and not one.row["file"].endswith(".snap")
+        ]
+        if not logged:
+            return list(steps)
+        epochs, first = (_numbers(row[name] for row in logged) for name in ("epoch", "tsn"))
+        columns = "replicaset_id, global_id, epoch, tsn, space, space_id, type, lsn, key, tuple"
+        # A transaction is never in two epochs: their files are the only ones that are read.
+        query = f"SELECT {columns} FROM opened WHERE epoch IN ({epochs}) AND tsn IN ({first}) ORDER BY lsn"
+        by_transaction: dict[tuple[Any, ...], list[dict[str, Any]]] = {}
+        for row in self.ask("_changelog", query):
+            by_transaction.setdefault(_transaction(row), []).append(row)
+        return [
+            Step(
+                one.row,
+                one.after,
+                one.is_known,
+                ()
+                if one.row not in logged
+                else [
+                    other for other in by_transaction[_transaction(one.row)] if other["lsn"] != one.row["lsn"]
+                ],
             )
-            rows: list[dict[str, Any]] = []
-            if row["tsn"] is not None and row["lsn"] is not None and not row["file"].endswith(".snap"):
-                query = (
-                    f"SELECT space, space_id, type, lsn, key, tuple FROM opened WHERE {where} ORDER BY lsn"
-                )
-                rows = self.ask("_changelog", query)
-            found.append(Step(row, step.after, step.is_known, rows))
-        return found
+            for one in steps
+        ]
 
     def _of_key(self, space: Named, values: Sequence[Value], table: str, tuples: str) -> list[dict[str, Any]]:
         """Return the rows of a table about a key, the oldest first; its keys are canonical, arrays as a log's are."""
@@ -214,10 +231,10 @@ class Reader:
 
     def _winner(self, space: Named, values: Sequence[Value], steps: Sequence[Step]) -> dict[str, Any] | None:
         """Return the row of the space's table."""
-        lsns = sorted({int(step.row["lsn"]) for step in steps if step.row["lsn"] is not None})
+        lsns = _numbers(step.row["lsn"] for step in steps if step.row["lsn"] is not None)
         if not lsns:
             return None
-        where = f"_lsn IN ({', '.join(map(str, lsns))})"
+        where = f"_lsn IN ({lsns})"
         query = f"SELECT _key, _tuple, _global_id, _replicaset_id, _lsn, _timestamp FROM opened WHERE {where}"
         for table in sorted(space.tables & self._versions.keys()):
             for row in self.ask(table, query):
@@ -237,6 +254,14 @@ def _condition(values: Sequence[Value], parts: Sequence[Any]) -> str:
 def _text(value: str) -> str:
     doubled = value.replace("'", "''")
     return f"'{doubled}'"
+
+
+def _numbers(values: Iterable[int]) -> str:
+    return ", ".join(map(str, sorted(set(values))))
+
+
+def _transaction(row: Row) -> tuple[Any, ...]:
+    return row["replicaset_id"], row["global_id"], row["epoch"], row["tsn"]
 
 
 def _texts(values: Iterable[str]) -> str:
@@ -271,7 +296,7 @@ def _steps(space: Named, rows: Sequence[Row]) -> Iterator[Step]:
     formats = []
     for row in rows:
         definition = space.of(row["epoch"], row["replicaset_id"], row["space_id"])
-        rules = LATEST if row.get("server_version") is None else rules_of(row["server_version"])
+        rules = LATEST if row.get(_VERSION) is None else rules_of(row[_VERSION])
         formats.append(format_of((definition or space.versions[-1][3]).space, rules))
     folds: dict[tuple[int, Any], Fold] = {}
     for layout, row in enumerate(rows):

@@ -78,6 +78,12 @@ def test_the_last_tuple_of_each_key_is_the_servers(deployment: Deployment, place
     assert seen > 50
 
 
+def test_operations_are_applied_by_the_rules_of_the_rows_server(place: Place) -> None:
+    """Tarantool 2.6 refuses an operation that 2.8 takes: the two leave other tuples."""
+    held = next(data for data in own().tuples("a1", "counters") if decode(data)[0] == "ups")
+    assert last_after(Reader(place).story("counters", ["ups"]), "a1") == {held}
+
+
 def text(value: Any) -> Any:
     """Return a value as a command line can give it."""
     return value if isinstance(value, str | int | float) or value is None else str(value)
