@@ -1,7 +1,7 @@
 """Show everything about one key: who changed it, when, in which transaction, and why which version won.
 
 Reads the tables as of the newest epoch, without Spark, beside a running stream too.
-Not here: reading (`jobs.trace`).
+Not here: reading (`jobs.story`).
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from typing import Any
 from jobs.cli import finished
 from jobs.logs.catalog import Definition
 from jobs.logs.shown import named, plain
-from jobs.trace.story import Reader, Step, Story
+from jobs.story.reader import Reader, Step, Story
 from tables.place import Place
 from udfs.before_replace.row import decode
 from udfs.key_patterns import Value

@@ -117,7 +117,9 @@ FORBIDDEN = {
     "the host of a package registry": re.compile(
         r"\b(?:pypi|pythonhosted|maven|debian|npmjs|crates)\.(?:org|com|net|io)\b", re.IGNORECASE
     ),
-    "an index of packages": re.compile(r"^\s*(?:--(?:extra-)?index-url|--find-links|-i|-f)\b", re.MULTILINE),
+    "an index of packages": re.compile(
+        r"^\s*(?:--(?:extra-)?index-url\b|--find-links\b|-[if]\s)", re.MULTILINE
+    ),
 }
 
 

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from jobs.logs.wanted import is_same
-from jobs.trace.definitions import Named, named
+from jobs.story.definitions import Named, named
 from schemas.errors import ConfigurationError, WarehouseError
 from schemas.iproto import SystemSpace
 from schemas.system_tuples import unpacked

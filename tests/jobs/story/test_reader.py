@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from jobs.logs.catalog import Definition
-from jobs.trace.story import Reader, Story
+from jobs.story.reader import Reader, Story
 from jobs.who import described, lines, who
 from schemas.errors import ConfigurationError, WarehouseError
 from schemas.names import table_name
