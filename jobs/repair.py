@@ -5,7 +5,7 @@
 Each reading is a backfill, asked of whoever holds the writer's lock, as `jobs/backfill.py` does. A source is read from
 what is settled on, so a file that was brought back, or a member that has the rows, releases what waits. Exit code 1
 where a hole stays open; it is named. A divergence is named too, but no reading heals it: which member is right is for
-the operator to say (`jobs/backfill.py --heal`).
+the operator to say (`aggregator heal`).
 Not here: what a backfill reads (`jobs.refill`).
 """
 
@@ -141,7 +141,7 @@ def repair_warehouse(config: Config) -> int:
 
     for gap in every():
         if gap.kind == DIVERGENCE:
-            print(f"{gap} (no reading heals it: jobs/backfill.py --heal SOURCE, docs/operation.md)")
+            print(f"{gap} (no reading heals it: aggregator heal SOURCE, docs/operation.md)")
     state = load_state(warehouse)
     options = parse_options(stream_options(config, state, spark.sparkContext.defaultParallelism))
     sources = replicasets_of(Follower(options), {uuid: one.id for uuid, one in state.replicasets.items()})

@@ -62,7 +62,7 @@ def refuse_old(place: Place, wanted: Collection[int]) -> None:
         raise ConfigurationError(
             f"epoch {', '.join(map(str, old))} may have lost files: maintenance kept what was the newest at "
             f"{horizon:%Y-%m-%d %H:%M} UTC or later",
-            advice=f"ask for epoch {first} or a later one; keep more with --keep-days of jobs/maintain.py",
+            advice=f"ask for epoch {first} or a later one; keep more with --keep-days of `aggregator maintain`",
         )
 
 
