@@ -14,7 +14,7 @@ from config.address import Port, Server, TlsFiles
 from config.values import ByteCount, Interval, Label, Location, Name, Part, Uuid, mistake
 from sources.iproto.address import Password, Peer, parse_address
 from sources.spool.keep import Keep
-from sources.spool.spool import SpoolOptions
+from sources.spool.options import SpoolOptions
 from sources.subscribe.assignment import Orphans
 from sources.subscribe.options import Feed, ReplicasetOptions, Timing
 from sources.xlog.block import BLOCK_LIMIT

@@ -8,7 +8,6 @@ batch does is in `pipeline.batch`.
 
 from __future__ import annotations
 
-import argparse
 import logging
 import sys
 from datetime import UTC, datetime
@@ -17,7 +16,7 @@ from pyspark.sql import SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
 from config.deployment import Config
-from jobs.cli import parser, run
+from jobs.commands.main import main
 from jobs.metrics.listener import measured
 from jobs.progress import Progress
 from jobs.service import Service
@@ -29,6 +28,7 @@ from pipeline.inputs import with_servers
 from pipeline.release import release_old_rows
 from pipeline.remask import remasked
 from pipeline.source_options import stream_options
+from pipeline.state import State
 from pipeline.stream import StreamWriter
 from sources.xlog.datasource import register
 from sources.xlog.follow import Follower
@@ -109,8 +109,8 @@ def start_stream(
     return stream.start()
 
 
-def aggregate(config: Config, options: argparse.Namespace) -> None:
-    """Run the job until it is stopped, or with `--once` until it is done."""
+def aggregate(config: Config, *, once: bool = False) -> State:
+    """Run the job until it is stopped, or with `once` until it is done; return the state after it."""
     check_functions(config)
     spark = spark_session(config, "aggregate")
     register(spark)
@@ -118,14 +118,14 @@ def aggregate(config: Config, options: argparse.Namespace) -> None:
     with (
         PrimaryLock(warehouse, "jobs/aggregate.py") as lock,
         Progress(config.sources) as progress,
-        measured(spark, config, once=options.once) as listener,
+        measured(spark, config, once=once) as listener,
     ):
         watches = [progress.batch_done, *([] if listener is None else [listener.batch_done])]
         writer = opened_writer(spark, config, warehouse, lock)
         service = Service(spark, warehouse, config, writer)
         service.take_up()
         batches = StreamWriter(warehouse, config, writer, lambda done: [watch(done) for watch in watches])
-        query = start_stream(spark, config, writer, batches, once=options.once)
+        query = start_stream(spark, config, writer, batches, once=once)
         try:
             progress.follow(query, service.glance)
         finally:
@@ -136,16 +136,8 @@ def aggregate(config: Config, options: argparse.Namespace) -> None:
         service.serve()
         if catalog.lasts(warehouse):
             catalog.register_tables(warehouse)
-
-
-def main() -> int:
-    """Run the command."""
-    arguments = parser((__doc__ or "").partition("\n")[0])
-    arguments.add_argument(
-        "--once", action="store_true", help="stop when everything that is there now is done"
-    )
-    return run(aggregate, arguments)
+    return writer.state
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(main("run"))

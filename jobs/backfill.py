@@ -12,11 +12,11 @@ Not here: reading logs again (`jobs.refill`), snapshots (`jobs.retake`, `jobs.he
 
 from __future__ import annotations
 
-import argparse
 import sys
 import time
-from collections.abc import Mapping
-from datetime import UTC, datetime
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
 from typing import Any, NoReturn
 
 import msgpack
@@ -28,7 +28,7 @@ from tqdm import tqdm
 from config.deployment import Config
 from config.policies import Policies, Policy
 from jobs.aggregate import check_functions, opened_writer
-from jobs.cli import parser, run
+from jobs.commands.main import main
 from jobs.service import Service
 from jobs.session import spark_session
 from pipeline.commit.load import load_state
@@ -41,22 +41,6 @@ from tables.requests import DONE, FAILED, Request
 from tables.warehouse import Warehouse
 
 POLL_SECONDS = 1.0
-
-
-def moment(text: str) -> datetime:
-    """Return a moment as ISO 8601 writes it; without an offset it is UTC.
-
-    Raises
-    ------
-    ArgumentTypeError
-        The text is none.
-
-    """
-    try:
-        found = datetime.fromisoformat(text)
-    except ValueError:
-        raise argparse.ArgumentTypeError(f"{text!r} is no moment, such as 2026-11-21T10:00:00Z") from None
-    return found if found.tzinfo is not None else found.replace(tzinfo=UTC)
 
 
 def policy_of(config: Config, space: str, text: str | None) -> Policy:
@@ -140,7 +124,40 @@ def carried_out(spark: SparkSession, config: Config, warehouse: Warehouse, reque
             return answered
 
 
-def asked(config: Config, options: argparse.Namespace) -> tuple[str, Mapping[str, Any]]:
+@dataclass(frozen=True)
+class Options:
+    """What is asked for: a backfill, unless one of `snapshot`, `heal` and `rebuild` is given.
+
+    Parameters
+    ----------
+    source : str, optional
+        A source by its name; default: each of them.
+    since, until : datetime, optional
+        Files that end before, or begin then, are left out.
+    snapshot : sequence of str
+        Spaces to read again from the newest snapshot.
+    heal : str, optional
+        The source whose newest snapshot is right.
+    rebuild : str, optional
+        The space whose versions are chosen between again.
+    policy : str, optional
+        Of a rebuild: another policy than the configured one, with `dry_run`.
+    dry_run : bool
+        Show what a rebuild would change.
+
+    """
+
+    source: str | None = None
+    since: datetime | None = None
+    until: datetime | None = None
+    snapshot: Sequence[str] = ()
+    heal: str | None = None
+    rebuild: str | None = None
+    policy: str | None = None
+    dry_run: bool = False
+
+
+def asked(config: Config, options: Options) -> tuple[str, Mapping[str, Any]]:
     """Return the kind of the request, and its arguments.
 
     Raises
@@ -154,22 +171,13 @@ def asked(config: Config, options: argparse.Namespace) -> tuple[str, Mapping[str
         if source is not None and source not in names:
             raise ConfigurationError(f"{source!r} is not a source; there are {', '.join(names)}")
     if options.heal is not None:
-        others = (
-            options.source,
-            options.since,
-            options.until,
-            options.rebuild,
-            options.policy,
-            options.snapshot,
-        )
-        if any(other is not None for other in others) or options.dry_run:
+        if options != Options(heal=options.heal):
             raise ConfigurationError("--heal takes the newest snapshot of its source, and no other option")
         return "heal", {"source": options.heal}
-    if options.snapshot is not None:
-        unused = (options.since, options.until, options.rebuild, options.policy)
-        if any(other is not None for other in unused) or options.dry_run:
+    if options.snapshot:
+        if options != Options(snapshot=options.snapshot, source=options.source):
             raise ConfigurationError("--snapshot takes spaces, and no other option than --source")
-        return "snapshot", {"spaces": options.snapshot, "source": options.source}
+        return "snapshot", {"spaces": list(options.snapshot), "source": options.source}
     if options.rebuild is None:
         if options.policy is not None or options.dry_run:
             raise ConfigurationError("--policy and --dry-run belong to --rebuild")
@@ -188,14 +196,14 @@ def asked(config: Config, options: argparse.Namespace) -> tuple[str, Mapping[str
     return "rebuild", {"space": options.rebuild, "policy": policy.model_dump(mode="json")}
 
 
-def backfill(config: Config, options: argparse.Namespace) -> int:
+def backfill(config: Config, options: Options) -> int:
     """Do what was asked, and return the exit code."""
     check_functions(config)
     kind, arguments = asked(config, options)
     spark = spark_session(config, "backfill")
     register(spark)
     warehouse = Warehouse(spark, config.warehouse, config.database)
-    if options.dry_run:
+    if options.rebuild is not None and options.dry_run:
         if not warehouse.exists("_epochs"):
             raise WarehouseError("there are no tables yet", warehouse=warehouse.root)
         policy = policy_of(config, options.rebuild, options.policy)
@@ -208,31 +216,5 @@ def backfill(config: Config, options: argparse.Namespace) -> int:
     return 0 if request.state == DONE else 1
 
 
-def arguments() -> argparse.ArgumentParser:
-    """Return the command's options."""
-    found = parser((__doc__ or "").partition("\n")[0])
-    found.add_argument("--source", metavar="S", help="a source by its name; default: each of them")
-    found.add_argument(
-        "--from", dest="since", type=moment, metavar="T", help="leave out files that end before"
-    )
-    found.add_argument("--to", dest="until", type=moment, metavar="T", help="leave out files that begin then")
-    found.add_argument(
-        "--snapshot",
-        action="append",
-        metavar="SPACE",
-        help="read a space again from the newest snapshot; may be given several times",
-    )
-    found.add_argument("--heal", metavar="S", help="take what the newest snapshot of a source says for right")
-    found.add_argument("--rebuild", metavar="SPACE", help="choose between the versions of a space anew")
-    found.add_argument("--policy", metavar="P", help="another policy than the configured one, with --dry-run")
-    found.add_argument("--dry-run", action="store_true", help="show what a rebuild would change")
-    return found
-
-
-def main() -> int:
-    """Run the command."""
-    return run(backfill, arguments())
-
-
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(main("backfill"))

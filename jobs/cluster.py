@@ -11,14 +11,15 @@ go on from (document 000, step 3: the inverse map), `checksum` the crc32 of a re
 
 from __future__ import annotations
 
-import argparse
+import json
 import sys
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property
+from typing import Any
 
 from config.deployment import Config
-from jobs.cli import parser, run
+from jobs.commands.main import main
 from schemas.cluster_checksum import checksum
 from schemas.errors import ConfigurationError
 from sources.xlog.offset import from_text
@@ -27,8 +28,6 @@ from tables.cut import EPOCHS
 from tables.plain import PlainWarehouse
 from udfs.cluster_replace import AGGREGATOR, Cluster
 from udfs.remap import own_ids
-
-COMMANDS = ("show", "vclock", "checksum")
 
 
 @dataclass(frozen=True)
@@ -133,6 +132,30 @@ def instances(tables: Tables, replicaset_uuid: str, source: str | None) -> dict[
     return {own: uuid for meant, uuid in sorted(known.items()) for own in own_ids(ids, meant)}
 
 
+def described(tables: Tables) -> dict[str, Any]:
+    """Return what `shown` says, for programs."""
+    own = [one.lsn for one in tables.components if one.local_id is None]
+    members = sorted(tables.cluster.members.values(), key=lambda member: member.global_id or 0)
+    kept = ("global_id", "uuid", "local_id", "replicaset_uuid", "lsn", "expelled")
+    uuids = {number: uuid for uuid, number in tables.cluster.replicaset_ids.items()}
+    entries = [entry for number in sorted(tables.maps) for entry in tables.maps[number]]
+    return {
+        "allocation": tables.cluster.allocation,
+        "own_lsn": max(own, default=0),
+        "instances": [{name: getattr(member, name) for name in kept} for member in members],
+        "maps": [
+            {
+                "replicaset_uuid": uuids.get(entry.replicaset_id),
+                "source": entry.source,
+                "local_id": entry.local_id,
+                "global_id": entry.global_id,
+                "since_lsn": entry.since_lsn,
+            }
+            for entry in entries
+        ],
+    }
+
+
 def shown(tables: Tables) -> Iterator[str]:
     """Yield the lines of `show`: each instance, then what each replicaset's map says over time."""
     own = [one.lsn for one in tables.components if one.local_id is None]
@@ -149,30 +172,35 @@ def shown(tables: Tables) -> Iterator[str]:
             yield f"{uuid}{where}: {entry.local_id} is {entry.global_id} from lsn {entry.since_lsn}"
 
 
-def answer(config: Config, options: argparse.Namespace) -> None:
-    """Print what was asked for."""
-    tables = Tables(PlainWarehouse(config.warehouse, config.database))
-    if options.command == "show":
-        print("\n".join(shown(tables)))
-        return
-    if options.name is None:
-        raise ConfigurationError(f"{options.command} needs a name", advice=f"{options.command} NAME")
-    known = options.command == "checksum" and options.name in tables.cluster.replicaset_ids
-    uuid = options.name if known else tables.replicaset_of(config, options.name)
-    if options.command == "vclock":
-        lsns = position(tables, uuid, options.name)
-        print("{" + ", ".join(f"{id_}: {lsn}" for id_, lsn in lsns.items()) + "}")
+def tables_of(config: Config) -> Tables:
+    """Return what a deployment's tables say of ids."""
+    return Tables(PlainWarehouse(config.warehouse, config.database))
+
+
+def show(config: Config, *, as_json: bool = False) -> None:
+    """Print every instance, and what each replicaset's map says over time."""
+    tables = tables_of(config)
+    print(json.dumps(described(tables)) if as_json else "\n".join(shown(tables)))
+
+
+def show_vclock(config: Config, source: str, *, as_json: bool = False) -> None:
+    """Print from which vclock a source would be asked to continue, in its own ids."""
+    tables = tables_of(config)
+    lsns = position(tables, tables.replicaset_of(config, source), source)
+    if as_json:
+        print(json.dumps(lsns))
     else:
-        print(f"{checksum(instances(tables, uuid, None if known else options.name)):08x}")
+        print("{" + ", ".join(f"{id_}: {lsn}" for id_, lsn in lsns.items()) + "}")
 
 
-def main() -> int:
-    """Run the command."""
-    arguments = parser((__doc__ or "").partition("\n")[0])
-    arguments.add_argument("command", choices=COMMANDS)
-    arguments.add_argument("name", nargs="?", help="SOURCE of vclock, REPLICASET or SOURCE of checksum")
-    return run(answer, arguments)
+def show_checksum(config: Config, name: str, *, as_json: bool = False) -> None:
+    """Print the checksum of a replicaset's instances; `name` is its uuid, or a source of it."""
+    tables = tables_of(config)
+    is_uuid = name in tables.cluster.replicaset_ids
+    uuid = name if is_uuid else tables.replicaset_of(config, name)
+    found = f"{checksum(instances(tables, uuid, None if is_uuid else name)):08x}"
+    print(json.dumps({"replicaset": uuid, "checksum": found}) if as_json else found)
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(main("cluster"))

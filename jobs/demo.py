@@ -7,7 +7,6 @@ The same as `jobs/aggregate.py --once`, `jobs/validate.py` and `jobs/report.py`,
 
 from __future__ import annotations
 
-import argparse
 import sys
 import threading
 import time
@@ -15,32 +14,25 @@ from importlib import import_module
 
 from config.deployment import Config
 from jobs.aggregate import aggregate
-from jobs.cli import parser, run
+from jobs.commands.main import main
 from jobs.report import PAGE, report
 from jobs.validate import validate
 
 
-def demo(config: Config, options: argparse.Namespace) -> int:
+def demo(config: Config, file: str, page: str = PAGE) -> int:
     """Run the three commands, say what each took, and return the exit code of the validation."""
     # Great Expectations takes seconds to import: here while Java starts.
     threading.Thread(target=import_module, args=("great_expectations.expectations",), daemon=True).start()
     began = time.monotonic()
-    aggregate(config, argparse.Namespace(once=True))
+    aggregate(config, once=True)
     aggregated = time.monotonic()
-    code = validate(config, argparse.Namespace(config=options.config, space=None, docs=None))
+    code = validate(config, file)
     validated = time.monotonic()
-    report(config, argparse.Namespace(page=options.page))
+    report(config, page)
     took = (aggregated - began, validated - aggregated, time.monotonic() - validated)
     print("aggregated in {:.1f} s, validated in {:.1f} s, shown in {:.1f} s".format(*took))
     return code
 
 
-def main() -> int:
-    """Run the command."""
-    arguments = parser((__doc__ or "").partition("\n")[0])
-    arguments.add_argument("--page", default=PAGE, metavar="FILE", help=f"the page; default: {PAGE}")
-    return run(demo, arguments)
-
-
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(main("demo"))

@@ -18,7 +18,6 @@ Not here: the fold (`udfs.history`).
 
 from __future__ import annotations
 
-import argparse
 import logging
 import sys
 from collections.abc import Collection, Iterator, Mapping, Sequence
@@ -30,7 +29,7 @@ from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F
 
 from config.deployment import Config
-from jobs.cli import parser, run
+from jobs.commands.main import main
 from jobs.session import spark_session
 from pipeline.changelog.servers import SERVER_VERSION
 from pipeline.inputs import server_of
@@ -81,7 +80,7 @@ def whole_log(warehouse: Warehouse) -> DataFrame:
     newest = epochs.last(warehouse)
     if newest is None:
         raise WarehouseError(
-            "no batch is done yet", warehouse=warehouse.root, advice="run jobs/aggregate.py first"
+            "no batch is done yet", warehouse=warehouse.root, advice="start `aggregator run` first"
         )
     rows = warehouse.read("_changelog", newest.versions.get("_changelog"))
     segment = F.col("epoch") * _SEGMENTS + F.col("segment") + _SEGMENTS // 2
@@ -423,24 +422,14 @@ def _shown(made: DataFrame, versions: Sequence[SchemaVersion], config: Config) -
     )
 
 
-def show(config: Config, options: argparse.Namespace) -> None:
+def show(config: Config, space: str, sql: str | None = None) -> None:
     """Print what a query says of a space's history."""
     spark = spark_session(config, "history")
     warehouse = Warehouse(spark, config.warehouse, config.database)
-    view = register_history(warehouse, config, config.spaces.table(options.space))
-    query = options.sql or f"SELECT * FROM {view} ORDER BY key, replicaset_id, epoch, lsn"
+    view = register_history(warehouse, config, config.spaces.table(space))
+    query = sql or f"SELECT * FROM {view} ORDER BY key, replicaset_id, epoch, lsn"
     spark.sql(query).show(truncate=False)
 
 
-def main() -> int:
-    """Run the command."""
-    arguments = parser((__doc__ or "").partition("\n")[0])
-    arguments.add_argument("--space", required=True, metavar="SPACE", help="the space's name")
-    arguments.add_argument(
-        "--sql", metavar="QUERY", help="of the view <table>_history; default: its first rows"
-    )
-    return run(show, arguments)
-
-
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(main("history"))

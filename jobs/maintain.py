@@ -10,12 +10,11 @@ Not here: what it does to a table (`jobs.service`), which rows go (`pipeline.ret
 
 from __future__ import annotations
 
-import argparse
 import sys
 
 from config.deployment import Config
 from jobs.backfill import carried_out
-from jobs.cli import parser, run
+from jobs.commands.main import main
 from jobs.session import spark_session
 from pipeline.commit.load import load_state
 from pipeline.retention.cleaning import cleaning_of
@@ -33,11 +32,11 @@ KEEP_DAYS = 7
 """Delta's own default: a reader that began on an older version than this fails."""
 
 
-def maintain(config: Config, options: argparse.Namespace) -> int:
+def maintain(config: Config, keep_days: int = KEEP_DAYS, *, dry_run: bool = False) -> int:
     """Have the tables maintained, and return the exit code."""
-    if options.keep_days < KEEP_DAYS:
+    if keep_days < KEEP_DAYS:
         raise ConfigurationError(
-            f"--keep-days {options.keep_days} would remove files that readers still need",
+            f"--keep-days {keep_days} would remove files that readers still need",
             advice=f"keep {KEEP_DAYS} days or more",
         )
     spark = spark_session(config, "maintain")
@@ -45,11 +44,11 @@ def maintain(config: Config, options: argparse.Namespace) -> int:
     warehouse = Warehouse(spark, config.warehouse, config.database)
     if not warehouse.exists("_epochs"):
         raise WarehouseError("there are no tables yet", warehouse=warehouse.root)
-    if options.dry_run:
-        show(warehouse, config, options.keep_days)
+    if dry_run:
+        show(warehouse, config, keep_days)
         return 0
     wanted = {
-        "keep_days": options.keep_days,
+        "keep_days": keep_days,
         "retention": config.retention.model_dump(mode="json"),
         "sources": [source.name for source in config.sources],
     }
@@ -70,15 +69,5 @@ def show(warehouse: Warehouse, config: Config, keep_days: int) -> None:
         print(reason)
 
 
-def main() -> int:
-    """Run the command."""
-    arguments = parser((__doc__ or "").partition("\n")[0])
-    arguments.add_argument(
-        "--keep-days", type=int, default=KEEP_DAYS, metavar="DAYS", help=f"default: {KEEP_DAYS}"
-    )
-    arguments.add_argument("--dry-run", action="store_true", help="show what would go, and write nothing")
-    return run(maintain, arguments)
-
-
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(main("maintain"))

@@ -1,7 +1,7 @@
 """Serve spools over IPROTO, to other subscription daemons and to anonymous replicas of Tarantool.
 
-    python -m jobs.relay --config FILE
-    python -m jobs.relay --config FILE --aggregated
+    aggregator relay --config FILE
+    aggregator relay --config FILE --aggregated
 
 With `--aggregated` the decided tables are served in place of spools, as one replicaset. Thin: reads the configuration's
 section `relay`, serves the status page, runs until SIGTERM. What it does is in `sources.relay` and `pipeline.node`.
@@ -9,7 +9,6 @@ section `relay`, serves the status page, runs until SIGTERM. What it does is in 
 
 from __future__ import annotations
 
-import argparse
 import asyncio
 import logging
 import sys
@@ -20,11 +19,11 @@ from prometheus_client import Metric
 from prometheus_client.registry import Collector
 
 from config.address import port_of
-from config.deployment import load_live
 from config.live import Live
 from config.relay import Relay as Section
 from config.subscribe import seconds
-from jobs.cli import Stopped, parser, run
+from jobs.cli import Stopped
+from jobs.commands.main import main
 from jobs.daemon import keep_private, log_to_stderr, stopped
 from jobs.status import status_page
 from pipeline.node.node import Metrics as NodeMetrics
@@ -36,19 +35,19 @@ from sources.relay.server import Relay
 from sources.relay.status import Metrics, status_of
 
 
-def relay(config: Live, options: argparse.Namespace) -> None:
+def relay(config: Live, file: str, *, aggregated: bool = False, verbose: bool = False) -> None:
     """Run the relay until it is stopped."""
     section = config.relay
     if section is None:
-        raise ConfigurationError("the file has no section relay", file=options.config)
+        raise ConfigurationError("the file has no section relay", file=file)
     keep_private()
-    log_to_stderr(verbose=options.verbose)
-    which = section.aggregated_options if options.aggregated else section.options
+    log_to_stderr(verbose=verbose)
+    which = section.aggregated_options if aggregated else section.options
     relays = [Relay(each) for each in which(config.max_block_bytes)]
     if not relays:
-        missing = "aggregated" if options.aggregated else "spools"
-        raise ConfigurationError(f"the section relay has no {missing}", file=options.config)
-    nodes = [Node(_node_options(section, config.max_block_bytes))] if options.aggregated else []
+        missing = "aggregated" if aggregated else "spools"
+        raise ConfigurationError(f"the section relay has no {missing}", file=file)
+    nodes = [Node(_node_options(section, config.max_block_bytes))] if aggregated else []
     for node in nodes:
         node.options.directory.mkdir(mode=0o750, parents=True, exist_ok=True)
     for each in relays:
@@ -100,16 +99,5 @@ async def _until_stopped(relays: Sequence[Relay], nodes: Sequence[Node]) -> None
     await stopped([asyncio.create_task(each) for each in running])
 
 
-def main() -> int:
-    """Run the command."""
-    arguments = parser((__doc__ or "").partition("\n")[0])
-    arguments.add_argument(
-        "--aggregated",
-        action="store_true",
-        help="serve the decided tables of the warehouse, as one replicaset, in place of spools",
-    )
-    return run(relay, arguments, load=load_live)
-
-
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(main("relay"))

@@ -5,13 +5,12 @@
 Each reading is a backfill, asked of whoever holds the writer's lock, as `jobs/backfill.py` does. A source is read from
 what is settled on, so a file that was brought back, or a member that has the rows, releases what waits. Exit code 1
 where a hole stays open; it is named. A divergence is named too, but no reading heals it: which member is right is for
-the operator to say (`jobs/backfill.py --heal`).
+the operator to say (`aggregator heal`).
 Not here: what a backfill reads (`jobs.refill`).
 """
 
 from __future__ import annotations
 
-import argparse
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -19,7 +18,7 @@ from dataclasses import dataclass
 from config.deployment import Config
 from jobs.aggregate import check_functions
 from jobs.backfill import carried_out
-from jobs.cli import parser, run
+from jobs.commands.main import main
 from jobs.session import spark_session
 from pipeline.commit.load import load_state
 from pipeline.source_options import stream_options
@@ -123,7 +122,7 @@ def replicasets_of(follower: Follower, known: Mapping[str, int]) -> dict[str, in
     return found
 
 
-def repair_warehouse(config: Config, _options: argparse.Namespace) -> int:
+def repair_warehouse(config: Config) -> int:
     """Repair what can be repaired, say what cannot, and return the exit code."""
     check_functions(config)
     spark = spark_session(config, "repair")
@@ -142,7 +141,7 @@ def repair_warehouse(config: Config, _options: argparse.Namespace) -> int:
 
     for gap in every():
         if gap.kind == DIVERGENCE:
-            print(f"{gap} (no reading heals it: jobs/backfill.py --heal SOURCE, docs/operation.md)")
+            print(f"{gap} (no reading heals it: aggregator heal SOURCE, docs/operation.md)")
     state = load_state(warehouse)
     options = parse_options(stream_options(config, state, spark.sparkContext.defaultParallelism))
     sources = replicasets_of(Follower(options), {uuid: one.id for uuid, one in state.replicasets.items()})
@@ -159,10 +158,5 @@ def _failure(request: Request) -> str | None:
     return None if request.state == DONE else request.message
 
 
-def main() -> int:
-    """Run the command."""
-    return run(repair_warehouse, parser((__doc__ or "").partition("\n")[0]))
-
-
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(main("repair"))

@@ -8,12 +8,11 @@ cut of the newest epoch. Not here: alarms (`jobs.metrics`).
 
 from __future__ import annotations
 
-import argparse
 import sys
 from pathlib import Path
 
 from config.deployment import Config
-from jobs.cli import parser, run
+from jobs.commands.main import main
 from jobs.reporting.facts import collect
 from jobs.reporting.page import html_of
 from jobs.reporting.questions import show_all
@@ -44,26 +43,19 @@ def write_page(warehouse: Warehouse, file: Path) -> None:
         ) from error
 
 
-def report(config: Config, options: argparse.Namespace) -> None:
+def report(config: Config, file: str = PAGE) -> None:
     """Ask the questions, write the page, and say how to go on."""
     spark = spark_session(config, "report")
     warehouse = Warehouse(spark, config.warehouse, config.database)
     if "_epochs" not in (tables := warehouse.tables()):
         raise WarehouseError(
-            "there are no tables yet", warehouse=warehouse.root, advice="run jobs/aggregate.py first"
+            "there are no tables yet", warehouse=warehouse.root, advice="start `aggregator run` first"
         )
     show_all(spark, warehouse, tables)
-    page = Path(options.page).resolve()
+    page = Path(file).resolve()
     write_page(warehouse, page)
     print(f"\nEverything on one page: {page.as_uri()}")
 
 
-def main() -> int:
-    """Run the command."""
-    arguments = parser((__doc__ or "").partition("\n")[0])
-    arguments.add_argument("--page", default=PAGE, metavar="FILE", help=f"the page; default: {PAGE}")
-    return run(report, arguments)
-
-
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(main("report"))

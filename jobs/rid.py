@@ -11,7 +11,6 @@ same, 3 sync, 4 split brain, 5 unrelated, 2 not a RID. Thin: the rules are `udfs
 
 from __future__ import annotations
 
-import argparse
 import json
 import re
 import sys
@@ -19,8 +18,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from config.deployment import load
-from jobs.cli import run_alone
+from jobs.commands.main import main as call_by_name
 from jobs.transfer import Transfer
 from schemas.errors import ConfigurationError
 from tables import switch
@@ -76,9 +74,20 @@ def read_side(text: str, database: str) -> Side:
     return side_of(place)
 
 
-def place_from(options: argparse.Namespace) -> Place:
-    """Return the warehouse that a command is about."""
-    place = named_place(options)
+def place_from(warehouse: str | None, file: str | None, database: str = DATABASE) -> Place:
+    """Return the warehouse that a command line names, by its address or by a configuration.
+
+    Raises
+    ------
+    ConfigurationError
+        None is named, or two are; or the one that is named does not exist.
+
+    """
+    if (warehouse is None) == (file is None):
+        raise ConfigurationError(
+            "no warehouse is named, or two are", advice="give WAREHOUSE or --config FILE"
+        )
+    place = place_of(warehouse, database) if warehouse is not None else deployed(str(file))
     if not place.is_there():
         raise ConfigurationError(
             f"there is no {place.root}, nor the folder for it", advice="check the address"
@@ -86,35 +95,29 @@ def place_from(options: argparse.Namespace) -> Place:
     return place
 
 
-def named_place(options: argparse.Namespace) -> Place:
-    """Return the warehouse that a command line names."""
-    if (options.warehouse is None) == (options.config is None):
-        raise ConfigurationError(
-            "no warehouse is named, or two are", advice="give WAREHOUSE or --config FILE"
-        )
-    if options.config is not None:
-        config = load(options.config)
-        return place_of(config.warehouse, config.database)
-    return place_of(options.warehouse, options.database)
+def deployed(file: str) -> Place:
+    """Return the warehouse that a configuration names."""
+    from config.deployment import load  # with it come readers of logs, which a RID does not need
+
+    config = load(file)
+    return place_of(config.warehouse, config.database)
 
 
-def show(options: argparse.Namespace) -> None:
+def show(place: Place, *, as_json: bool = False) -> None:
     """Print the RID of a warehouse, what it means, and what the warehouse has held."""
-    print_side(side_of(place_from(options)), as_json=options.json)
+    print_side(side_of(place), as_json=as_json)
 
 
-def promote(options: argparse.Namespace) -> None:
+def promote(place: Place, *, abandon_sync: bool = False, as_json: bool = False) -> None:
     """Make a warehouse the primary."""
-    place = place_from(options)
-    switch.promote(place, abandon_sync=options.abandon_sync)
-    print_side(side_of(place), as_json=options.json)
+    switch.promote(place, abandon_sync=abandon_sync)
+    print_side(side_of(place), as_json=as_json)
 
 
-def demote(options: argparse.Namespace) -> None:
+def demote(place: Place, *, as_json: bool = False) -> None:
     """Make a warehouse a secondary."""
-    place = place_from(options)
     switch.demote(place)
-    print_side(side_of(place), as_json=options.json)
+    print_side(side_of(place), as_json=as_json)
 
 
 def print_side(side: Side, *, as_json: bool) -> None:
@@ -148,11 +151,11 @@ def describe(rid: Rid) -> str:
     return ", ".join([*words, locks[rid.file_lock]])
 
 
-def compare_command(options: argparse.Namespace) -> int:
+def compare_two(first: str, second: str, database: str = DATABASE, *, as_json: bool = False) -> int:
     """Compare two warehouses or RIDs."""
-    a, b = (read_side(text, options.database) for text in (options.a, options.b))
+    a, b = (read_side(text, database) for text in (first, second))
     found = compare(a.node.rid, b.node.rid)
-    if options.json:
+    if as_json:
         print(json.dumps(found.as_json()))
         return EXIT[found.verdict]
     for name, one in (("a", a), ("b", b)):
@@ -177,13 +180,20 @@ def sentence(found: Comparison) -> str:
     return f"split brain: both were written after {found.common}{younger}"
 
 
-def sync_command(options: argparse.Namespace) -> None:
+def copy(
+    source_root: str,
+    target_root: str,
+    database: str = DATABASE,
+    *,
+    discard_target: str | None = None,
+    check_all: bool = True,
+) -> None:
     """Copy a warehouse onto another place, or bring the copy there up to date."""
-    source, target = (place_of(text, options.database) for text in (options.source, options.target))
-    discard = None if options.discard_target is None else parse_rid(options.discard_target)
+    source, target = (place_of(text, database) for text in (source_root, target_root))
+    discard = None if discard_target is None else parse_rid(discard_target)
     tell_losses(source, target)
     with Transfer() as progress:
-        done = sync(source, target, progress.options(discard, check_all=options.verify == "all"))
+        done = sync(source, target, progress.options(discard, check_all=check_all))
     print(f"{target.root}: epoch {done.cut.epoch}, {len(done.cut.versions)} tables, {done.rows} rows")
     print(done.node.rid)
 
@@ -198,54 +208,9 @@ def tell_losses(source: Place, target: Place) -> None:
         print(lost_after(target, BEFORE_THE_FIRST if known is None else known))
 
 
-def arguments() -> argparse.ArgumentParser:
-    """Return the parser of the command."""
-    shared = argparse.ArgumentParser(add_help=False)
-    shared.add_argument("--verbose", action="store_true", help="show where in the code an error arose")
-    shared.add_argument(
-        "--database", default=DATABASE, help="the database of a warehouse named by its folder"
-    )
-    one = argparse.ArgumentParser(add_help=False, parents=[shared])
-    one.add_argument("warehouse", nargs="?", metavar="WAREHOUSE", help="a folder or a URI")
-    one.add_argument("--config", metavar="FILE", help="the YAML configuration, instead of WAREHOUSE")
-    one.add_argument("--json", action="store_true", help="print one JSON object")
-    parser = argparse.ArgumentParser(
-        prog="jobs.rid", description=(__doc__ or "").partition("\n")[0], allow_abbrev=False
-    )
-    commands = parser.add_subparsers(required=True, metavar="COMMAND")
-    for name, work in (("show", show), ("promote", promote), ("demote", demote)):
-        command = commands.add_parser(name, parents=[one], help=work.__doc__, allow_abbrev=False)
-        command.set_defaults(work=work)
-        if work is promote:
-            command.add_argument(
-                "--abandon-sync",
-                action="store_true",
-                help="give up a sync into it that has not ended; what it holds by then is a generation of its own",
-            )
-    two = commands.add_parser("compare", parents=[shared], help=compare_command.__doc__, allow_abbrev=False)
-    two.add_argument("a", metavar="A", help="a warehouse, or a RID")
-    two.add_argument("b", metavar="B", help="a warehouse, or a RID")
-    two.add_argument("--json", action="store_true", help="print one JSON object")
-    two.set_defaults(work=compare_command)
-    copy = commands.add_parser("sync", parents=[shared], help=sync_command.__doc__, allow_abbrev=False)
-    copy.add_argument("--from", dest="source", required=True, metavar="WAREHOUSE", help="what is copied")
-    copy.add_argument("--to", dest="target", required=True, metavar="WAREHOUSE", help="where to")
-    copy.add_argument(
-        "--discard-target", metavar="RID", help="give up what the target, at this RID, has of its own"
-    )
-    copy.add_argument(
-        "--verify",
-        choices=("all", "copied"),
-        default="all",
-        help="compare the content of all files (default), or of those copied now; of the others the size",
-    )
-    copy.set_defaults(work=sync_command)
-    return parser
-
-
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the command."""
-    return run_alone(lambda options: options.work(options), arguments(), argv)
+    return call_by_name("rid", argv)
 
 
 if __name__ == "__main__":

@@ -11,7 +11,10 @@ Not here: which databases and tables the session knows (`tables.catalog`).
 from __future__ import annotations
 
 import os
+import re
+import shlex
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -67,6 +70,28 @@ def spark_session(config: Config, app: str) -> SparkSession:
     session = builder.getOrCreate()
     _check(session)
     return session
+
+
+def pass_to_spark(master: str | None, settings: Sequence[str]) -> None:
+    """Have the Spark that this process starts run at `master`, with settings of the form `key=value`.
+
+    Spark's launcher reads them from `PYSPARK_SUBMIT_ARGS`, before Java starts: memory of the driver too.
+
+    Raises
+    ------
+    ConfigurationError
+        A setting has no `=`, or spark-submit has started Java already.
+
+    """
+    if "PYSPARK_GATEWAY_PORT" in os.environ:
+        raise ConfigurationError("Spark has been started already", advice="give its options to spark-submit")
+    wrong = [text for text in settings if not re.fullmatch(r"[^=\s]+=.*", text, re.DOTALL)]
+    if wrong:
+        raise ConfigurationError(f"{wrong[0]!r} is no setting", advice="--conf spark.driver.memory=4g")
+    words = [] if master is None else ["--master", master]
+    words += [word for text in settings for word in ("--conf", text)]
+    given = os.environ.get("PYSPARK_SUBMIT_ARGS", "pyspark-shell")
+    os.environ["PYSPARK_SUBMIT_ARGS"] = f"{shlex.join(words)} {given}"
 
 
 def delta_coordinates() -> str:

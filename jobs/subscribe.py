@@ -8,14 +8,13 @@ Thin: reads the configuration's section `subscribe`, serves the status page, run
 
 from __future__ import annotations
 
-import argparse
 import asyncio
 import sys
 
 from config.address import port_of
-from config.deployment import load_live
 from config.live import Live
-from jobs.cli import Stopped, parser, run
+from jobs.cli import Stopped
+from jobs.commands.main import main
 from jobs.daemon import keep_private, log_to_stderr, stopped
 from jobs.spool_start import starts
 from jobs.status import status_page
@@ -26,14 +25,14 @@ from sources.subscribe.replicaset import Replicaset
 from sources.subscribe.status import Metrics, status_of
 
 
-def subscribe(config: Live, options: argparse.Namespace) -> None:
+def subscribe(config: Live, file: str, *, accept_rewind: bool = False, verbose: bool = False) -> None:
     """Run the daemon until it is stopped."""
     section = config.subscribe
     if section is None:
-        raise ConfigurationError("the file has no section subscribe", file=options.config)
+        raise ConfigurationError("the file has no section subscribe", file=file)
     keep_private()
-    log_to_stderr(verbose=options.verbose)
-    followed = section.options(accept_rewind=options.accept_rewind, max_block_bytes=config.max_block_bytes)
+    log_to_stderr(verbose=verbose)
+    followed = section.options(accept_rewind=accept_rewind, max_block_bytes=config.max_block_bytes)
     replicasets = [Replicaset(*each) for each in zip(followed, starts(section), strict=True)]
     for replicaset in replicasets:
         for link in replicaset.links:
@@ -51,16 +50,5 @@ async def _until_stopped(replicasets: list[Replicaset], keep: Keep) -> None:
     await stopped([asyncio.create_task(each) for each in follow(replicasets, keep)])
 
 
-def main() -> int:
-    """Run the command."""
-    arguments = parser((__doc__ or "").partition("\n")[0])
-    arguments.add_argument(
-        "--accept-rewind",
-        action="store_true",
-        help="begin a new spool where a server was restored from an older state; the old one is set aside",
-    )
-    return run(subscribe, arguments, load=load_live)
-
-
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(main("subscribe"))

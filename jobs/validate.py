@@ -10,7 +10,6 @@ Not here: what is expected (`jobs.validation`, `jobs.secondary`).
 
 from __future__ import annotations
 
-import argparse
 import json
 import sys
 import uuid as uuids
@@ -23,7 +22,7 @@ from pyspark.sql import DataFrame, SparkSession
 
 from config.deployment import Config
 from jobs.backfill import carried_out
-from jobs.cli import parser, run
+from jobs.commands.main import main
 from jobs.secondary import Found, find
 from jobs.service import encoded
 from jobs.session import spark_session
@@ -86,7 +85,7 @@ def checks(
             yield Check(table, rows, tuple(expectations), ("_key",))
 
 
-def tables_of(state: State, config: Config, wanted: list[str] | None) -> list[str]:
+def tables_of(state: State, config: Config, wanted: Sequence[str] | None) -> list[str]:
     """Return the tables of spaces to look at.
 
     Raises
@@ -106,7 +105,7 @@ def tables_of(state: State, config: Config, wanted: list[str] | None) -> list[st
     return sorted(set().union(*found.values()))
 
 
-def own_of(config: Config, options: argparse.Namespace) -> dict[str, list[Any]]:
+def own_of(config: Config, file: str) -> dict[str, list[Any]]:
     """Return the user's expectations by table; needs no Spark.
 
     Raises
@@ -116,7 +115,7 @@ def own_of(config: Config, options: argparse.Namespace) -> dict[str, list[Any]]:
 
     """
     named = config.validation.expectations
-    folder = Path(named) if named else Path(options.config).resolve().parent / EXPECTATIONS
+    folder = Path(named) if named else Path(file).resolve().parent / EXPECTATIONS
     if not folder.is_dir():
         if named:
             raise ConfigurationError(f"there is no folder {folder}", path="validation.expectations")
@@ -140,20 +139,25 @@ def store(warehouse: Warehouse, moment: datetime, epoch: int, told: Sequence[Ver
     if place is None or not validations.may_write(place):
         print("the results are not stored: no primary that delta-rs opens")
         return
-    rows = [
-        {
-            "table": one.table,
-            "expectation": one.expected,
-            "holds": one.holds,
-            "rows": one.rows,
-            "unexpected": one.unexpected,
-            "examples": json.dumps(one.examples) if one.examples else None,
-            "error": one.error,
-            "source": one.source,
-        }
-        for one in told
-    ]
-    validations.append(place, uuids.uuid4().hex, moment, epoch, rows)
+    validations.append(place, uuids.uuid4().hex, moment, epoch, list(map(row_of, told)))
+
+
+def row_of(one: Verdict) -> dict[str, Any]:
+    """Return a verdict as a row of `_validations`."""
+    return {
+        "table": one.table,
+        "expectation": one.expected,
+        "holds": one.holds,
+        "rows": one.rows,
+        "unexpected": one.unexpected,
+        "examples": json.dumps(one.examples) if one.examples else None,
+        "error": one.error,
+        "source": one.source,
+    }
+
+
+def _to_stderr(line: str) -> None:
+    print(line, file=sys.stderr)
 
 
 def opened(spark: SparkSession, config: Config) -> tuple[Warehouse, State]:
@@ -168,21 +172,42 @@ def opened(spark: SparkSession, config: Config) -> tuple[Warehouse, State]:
     warehouse = Warehouse(spark, config.warehouse, config.database)
     if not warehouse.exists("_epochs"):
         raise WarehouseError(
-            "there are no tables yet", warehouse=warehouse.root, advice="run jobs/aggregate.py first"
+            "there are no tables yet", warehouse=warehouse.root, advice="start `aggregator run` first"
         )
     return warehouse, load_state(warehouse)
 
 
-def validate(config: Config, options: argparse.Namespace) -> int:
-    """Check everything, print what does not hold, and return the exit code."""
-    own, moment = own_of(config, options), datetime.now(UTC)
+def validate(
+    config: Config,
+    file: str,
+    spaces: Sequence[str] = (),
+    docs: str | None = None,
+    *,
+    as_json: bool = False,
+) -> int:
+    """Check everything, print what does not hold, and return the exit code.
+
+    Parameters
+    ----------
+    config : Config
+    file : str
+        The configuration's, beside which suites of the user's own lie.
+    spaces : sequence of str
+        Only these; default: all of them.
+    docs : str, optional
+        Folder of Data Docs; default: the configuration's.
+    as_json : bool
+        Print each verdict as a line of JSON instead.
+
+    """
+    own, moment = own_of(config, file), datetime.now(UTC)
     spark = spark_session(config, "validate")
     register(spark)
     warehouse, state = opened(spark, config)
     if state.epoch < 0:
         print("no batch is done yet: there is nothing to validate")
         return 0
-    names, cut = tables_of(state, config, options.space), cut_of(warehouse, state)
+    names, cut = tables_of(state, config, spaces), cut_of(warehouse, state)
     facts = facts_of(cut, state, config, moment)
     validator = Validator(moment)
     told = [one for check in checks(cut, state, facts, names, own) for one in validator.verdicts(check)]
@@ -193,29 +218,23 @@ def validate(config: Config, options: argparse.Namespace) -> int:
     found = find(warehouse, state, config)
     told += validator.verdicts(index_check(spark, found))
     failed = [one for one in told if not one.holds]
+    if as_json:
+        for row in map(row_of, told):
+            print(json.dumps(row))
+    say = _to_stderr if as_json else print
     for one in failed:
-        print(f"FAILED {one}")
+        say(f"FAILED {one}")
     for index, reason in found.unchecked.items():
-        print(f"not checked: the unique index {index}: {reason}")
+        say(f"not checked: the unique index {index}: {reason}")
     note(spark, config, warehouse, found)
     store(warehouse, moment, state.epoch, told)
     hold = f"{len(told) - len(failed)} of {len(told)} expectations hold"
-    print(f"epoch {state.epoch}: {hold}, of {len(names)} tables of spaces and the aggregator's own")
-    docs = options.docs or config.validation.docs
+    say(f"epoch {state.epoch}: {hold}, of {len(names)} tables of spaces and the aggregator's own")
+    docs = docs or config.validation.docs
     if docs:
-        print(f"Data Docs: {validator.write_docs(Path(docs).resolve()).as_uri()}")
+        say(f"Data Docs: {validator.write_docs(Path(docs).resolve()).as_uri()}")
     return 1 if failed else 0
 
 
-def main() -> int:
-    """Run the command."""
-    arguments = parser((__doc__ or "").partition("\n")[0])
-    arguments.add_argument(
-        "--space", action="append", metavar="SPACE", help="only this space; may be repeated"
-    )
-    arguments.add_argument("--docs", metavar="FOLDER", help="write Data Docs there; default: validation.docs")
-    return run(validate, arguments)
-
-
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(main("validate"))

@@ -10,12 +10,11 @@ Not here: the SQL (`tables.views`).
 
 from __future__ import annotations
 
-import argparse
 import sys
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping, Sequence
 
 from config.deployment import Config
-from jobs.cli import parser, run
+from jobs.commands.main import main
 from schemas.errors import ConfigurationError, WarehouseError
 from schemas.names import is_of_space
 from schemas.tables import SYSTEM_TABLES
@@ -39,7 +38,7 @@ def epochs_of(place: Place) -> dict[int, Mapping[str, int]]:
     rows = [] if table is None else rows_of(table, ["epoch", "versions"])
     if not rows:
         raise WarehouseError(
-            "no batch is done yet", warehouse=place.root, advice="run jobs/aggregate.py first"
+            "no batch is done yet", warehouse=place.root, advice="start `aggregator run` first"
         )
     made = {name: 0 for name in place.tables() if name in SYSTEM_TABLES and name not in NEVER_ROLLED_BACK}
     return {
@@ -63,7 +62,7 @@ def refuse_old(place: Place, wanted: Collection[int]) -> None:
         raise ConfigurationError(
             f"epoch {', '.join(map(str, old))} may have lost files: maintenance kept what was the newest at "
             f"{horizon:%Y-%m-%d %H:%M} UTC or later",
-            advice=f"ask for epoch {first} or a later one; keep more with --keep-days of jobs/maintain.py",
+            advice=f"ask for epoch {first} or a later one; keep more with --keep-days of `aggregator maintain`",
         )
 
 
@@ -101,20 +100,11 @@ def statements(config: Config, wanted: list[int]) -> Iterator[str]:
         yield from epoch_statements(place.root, config.database, epoch, found[epoch])
 
 
-def views(config: Config, options: argparse.Namespace) -> None:
+def views(config: Config, epochs: Sequence[int] = ()) -> None:
     """Print the statements."""
-    for statement in statements(config, options.epoch or []):
+    for statement in statements(config, list(epochs)):
         print(f"{statement};")
 
 
-def main() -> int:
-    """Run the command."""
-    arguments = parser((__doc__ or "").partition("\n")[0])
-    arguments.add_argument(
-        "--epoch", type=int, action="append", metavar="N", help="views of this epoch too; may be repeated"
-    )
-    return run(views, arguments)
-
-
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(main("views"))

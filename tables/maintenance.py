@@ -19,6 +19,9 @@ DEFAULTS: Mapping[str, int] = {FILES: 7, LOG: 30}
 
 _DAYS = {"day": 1.0, "days": 1.0, "week": 7.0, "weeks": 7.0}
 
+_LISTING_TASKS = "spark.sql.sources.parallelPartitionDiscovery.parallelism"
+_SPARKS_DEFAULT = "10000"
+
 
 def keep(warehouse: Warehouse, table: str, days: int) -> bool:
     """Have Delta keep removed files so many days, and the log as long, but no less than by default.
@@ -61,5 +64,15 @@ def retained(name: str, text: str | None) -> float | None:
 
 
 def vacuum(warehouse: Warehouse, table: str, hours: float) -> None:
-    """Remove files that no version of the last `hours` needs."""
-    warehouse.delta(table).vacuum(hours)
+    """Remove files that no version of the last `hours` needs.
+
+    Delta lists files in as many tasks as Spark's setting says, by default 10,000 a table, however few files there are.
+    """
+    settings = warehouse.session.conf
+    before = settings.get(_LISTING_TASKS) or ""
+    if before == _SPARKS_DEFAULT:
+        settings.set(_LISTING_TASKS, "32")
+    try:
+        warehouse.delta(table).vacuum(hours)
+    finally:
+        settings.set(_LISTING_TASKS, before)

@@ -66,7 +66,7 @@ class PlainWarehouse:
             return DeltaTable(f"{self.root}/{table}")
         except TableNotFoundError as error:
             raise WarehouseError(
-                "there are no tables yet", warehouse=self.root, advice="run jobs/aggregate.py first"
+                "there are no tables yet", warehouse=self.root, advice="start `aggregator run` first"
             ) from error
         except DeltaError as error:
             raise WarehouseError(f"the table cannot be read: {error}", table=table) from error

@@ -130,7 +130,7 @@ def require_primary(warehouse: Warehouse | Place) -> None:
             "the warehouse is not primary; nothing was written",
             warehouse=warehouse.root,
             rid=last.node.rid,
-            advice=f"write to the primary, or `python -m jobs.rid promote {warehouse.root}`",
+            advice=f"write to the primary, or `aggregator rid promote {warehouse.root}`",
         )
 
 

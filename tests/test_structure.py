@@ -22,6 +22,7 @@ MAY_IMPORT = {
     "tables": {"udfs", "schemas"},
     "pipeline": {"config", "tables", "udfs", "sources", "schemas"},
     "jobs": {"pipeline", "config", "tables", "udfs", "sources", "schemas"},
+    "aggregator": {"jobs"},
     "benchmarks": {"jobs", "pipeline", "config", "tables", "udfs", "sources", "schemas", "tests"},
     "tests": {"jobs", "pipeline", "config", "tables", "udfs", "sources", "schemas", "benchmarks"},
     "setup": {"jobs", "schemas"},
@@ -116,7 +117,9 @@ FORBIDDEN = {
     "the host of a package registry": re.compile(
         r"\b(?:pypi|pythonhosted|maven|debian|npmjs|crates)\.(?:org|com|net|io)\b", re.IGNORECASE
     ),
-    "an index of packages": re.compile(r"^\s*(?:--(?:extra-)?index-url|--find-links|-i|-f)\b", re.MULTILINE),
+    "an index of packages": re.compile(
+        r"^\s*(?:--(?:extra-)?index-url\b|--find-links\b|-[if]\s)", re.MULTILINE
+    ),
 }
 
 

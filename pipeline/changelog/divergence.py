@@ -105,7 +105,7 @@ def divergence_rows(found: Iterable[Divergence], epoch: int) -> list[dict[str, A
 def _row(one: Divergence, epoch: int) -> dict[str, Any]:
     log.error(
         "%s: %d rows of replica id %d, lsn %d to %d, say something else than what was settled under these "
-        "numbers: heal it by a snapshot of the member that is right, see jobs/backfill.py --heal",
+        "numbers: heal it by a snapshot of the member that is right, see aggregator heal",
         *(one.file, one.rows, one.replica_id, one.first, one.last),
     )
     return {

@@ -26,7 +26,7 @@ from schemas.space import KeyParts, Space, key_parts
 NOTHING = -1
 """The schema version, or the lineage, of rows that go to no table."""
 
-LEFT_OUT = "it was left out before, so its earlier rows are not here; jobs/backfill.py --snapshot reads them"
+LEFT_OUT = "it was left out before, so its earlier rows are not here; `aggregator snapshot` reads them"
 """Why a space is refused that the configuration wants now, and did not want before."""
 IN_SNAPSHOTS = ("memtx", "blackhole")
 """Engines whose rows a snapshot holds, or that hold none. Vinyl's are in files of its own, and others' may be."""

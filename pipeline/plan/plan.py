@@ -344,7 +344,7 @@ def _log_upgrades(
                     "replicaset %s: its logs are of Tarantool %s from here on, of %s before, whose UPSERTs do other "
                     "things. Each row is applied by the rules of its own server; but rows since its last snapshot are "
                     "applied by the new server once more when it starts. If there was no snapshot just before: "
-                    "jobs/backfill.py --snapshot SPACE",
+                    "aggregator snapshot SPACE",
                     *(uuid, release_text(new), release_text(old)),
                 )
 

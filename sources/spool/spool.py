@@ -23,9 +23,10 @@ from pathlib import Path
 from schemas.errors import SpoolBrokenError, SpoolError, SpoolFullError
 from sources.spool import state as spool_state
 from sources.spool.acks import LOCK
+from sources.spool.options import SpoolOptions
 from sources.spool.state import SpoolState, Tail, file_name
 from sources.xlog.arrays import Bytes
-from sources.xlog.block import BLOCK_LIMIT, EOF_MARKER, beyond_limit
+from sources.xlog.block import EOF_MARKER, beyond_limit
 from sources.xlog.meta import (
     PEER_VERSIONS_KEY,
     REPLICASET_KEY,
@@ -37,30 +38,6 @@ from sources.xlog.vclock import distance, joined, not_beyond, shared
 from sources.xlog.writer import NO_ROOM, Fsync, XlogWriter, force_directory
 
 logger = logging.getLogger(__name__)
-
-
-@dataclass(frozen=True)
-class SpoolOptions:
-    """How a spool is written.
-
-    Parameters
-    ----------
-    rotate_bytes : int
-        A log that has grown to this is closed.
-    fsync : Fsync
-        `BLOCK`: what was appended survives a power failure. `CLOSE`: closed files do, and what `sync_point` has
-        forced. `NEVER`: nothing surely does. What is lost is fetched again, as long as the server has it.
-    compress : bool or None
-        None: blocks above 2 KiB, as Tarantool does.
-    max_block_bytes : int
-        The longest block that is written or read: a transaction is in one block.
-
-    """
-
-    rotate_bytes: int = 256 << 20
-    fsync: Fsync = Fsync.CLOSE
-    compress: bool | None = None
-    max_block_bytes: int = BLOCK_LIMIT
 
 
 @dataclass(frozen=True)

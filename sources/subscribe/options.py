@@ -7,7 +7,7 @@ from enum import StrEnum
 from pathlib import Path
 
 from sources.iproto.address import Peer
-from sources.spool.spool import SpoolOptions
+from sources.spool.options import SpoolOptions
 from sources.subscribe.assignment import Orphans
 from sources.xlog.vclock import Vclock
 

@@ -13,7 +13,8 @@ from random import Random
 
 import numpy as np
 
-from sources.spool.spool import ServerVersions, Spool, SpoolOptions
+from sources.spool.options import SpoolOptions
+from sources.spool.spool import ServerVersions, Spool
 from tests.histories.play import uuid_of
 from tests.oracle import log, mp
 

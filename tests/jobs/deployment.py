@@ -6,7 +6,6 @@ catalog.
 
 from __future__ import annotations
 
-import argparse
 import itertools
 import shutil
 from collections.abc import Iterable, Mapping
@@ -78,7 +77,7 @@ class Deployment:
 
     def run(self, **changes: Any) -> None:
         """Run the job once, to the end of what there is."""
-        aggregate(self.config(**changes), argparse.Namespace(once=True))
+        aggregate(self.config(**changes), once=True)
 
     def forget_checkpoint(self) -> None:
         """Delete the checkpoint, as an operator might."""

@@ -19,7 +19,7 @@ from pathlib import Path
 import tables.lease
 import tables.lock
 from config.deployment import Config, load
-from jobs import aggregate
+from jobs.commands.main import main as command
 from pipeline.batch import BatchWriter
 from pipeline.commit.batch import BatchName
 from pipeline.commit.load import load_state
@@ -97,4 +97,4 @@ if __name__ == "__main__":
     step = int(sys.argv.pop(1))
     shorten_leases()
     stop_before(step)
-    sys.exit(aggregate.main() if sys.argv[1].startswith("-") else main(step, Path(sys.argv[1])))
+    sys.exit(command("run") if sys.argv[1].startswith("-") else main(step, Path(sys.argv[1])))

@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
-import argparse
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
+import click
 import pytest
 from pyspark.sql import SparkSession
 
 from config.policies import Policy
 from jobs.aggregate import opened_writer
-from jobs.backfill import arguments, asked, backfill, moment, policy_of
+from jobs.backfill import asked, backfill, policy_of
+from jobs.commands.fix import Moment
 from jobs.refill import Span, _bounds, first_time, within
 from jobs.service import Service, encoded
 from schemas.errors import ConfigurationError
@@ -23,15 +24,12 @@ from sources.xlog.takeover import entry_at
 from tables import requests
 from tables.lock import WriterLock
 from tables.warehouse import Warehouse
+from tests.jobs.asked import options
 from tests.jobs.deployment import Deployment
 from tests.jobs.written import Node, replicasets_of
 from tests.truth import own
 
 USERS = 600
-
-
-def options(*given: str) -> argparse.Namespace:
-    return arguments().parse_args(["--config", "x.yaml", *given])
 
 
 def log_file(number: int) -> LogFile:
@@ -83,10 +81,10 @@ def test_bounds_are_files_of_the_log() -> None:
 
 
 def test_moments_without_an_offset_are_utc() -> None:
-    assert moment("2026-01-05") == MONDAY
-    assert moment("2026-01-05T02:00:00+02:00") == MONDAY
-    with pytest.raises(argparse.ArgumentTypeError):
-        moment("soon")
+    assert Moment().convert("2026-01-05", None, None) == MONDAY
+    assert Moment().convert("2026-01-05T02:00:00+02:00", None, None) == MONDAY
+    with pytest.raises(click.BadParameter):
+        Moment().convert("soon", None, None)
 
 
 def deployed(folder: Path, policies: dict[str, Any] | None = None) -> Deployment:

@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
-import argparse
 import os
 import signal
 from collections.abc import Iterator
 from pathlib import Path
 
+import click
 import pyarrow as pa
 import pytest
 from pyspark.sql import SparkSession
 
-from config.deployment import Config
-from jobs.cli import parser, report, run
+from jobs.cli import call, command, config_option, deployment, report
 from schemas.errors import ConfigurationError, LockError, XlogChecksumError
 
 GOOD = "warehouse: wh\ncheckpoint: cp\nsources: [{name: a1, path: a1}]\n"
@@ -26,55 +25,57 @@ def config(tmp_path: Path) -> Path:
     return file
 
 
-def done(config: Config, options: argparse.Namespace) -> None:
-    print(config.sources[0].name, options.once)
-
-
-def arguments() -> argparse.ArgumentParser:
-    made = parser("Does a thing.")
-    made.add_argument("--once", action="store_true")
-    return made
+@command("work", "aggregator work --config x.yaml --once")
+@config_option
+@click.option("--once", is_flag=True)
+def done(config: str, once: bool) -> None:
+    """Do a thing."""
+    print(deployment(config).sources[0].name, once)
 
 
 def fail(error: BaseException, config: Path, *more: str) -> int:
-    def main(_config: Config, _options: argparse.Namespace) -> None:
+    @command("work")
+    @config_option
+    def main(config: str) -> None:
+        deployment(config)
         raise error
 
-    return run(main, arguments(), ["--config", str(config), *more])
+    return call(main, ["--config", str(config), *more])
 
 
 def test_main_gets_the_configuration_and_its_options(
     config: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert run(done, arguments(), ["--config", str(config), "--once"]) == 0
+    assert call(done, ["--config", str(config), "--once"]) == 0
     assert capsys.readouterr().out == "a1 True\n"
 
 
 def test_main_may_choose_the_exit_code(config: Path) -> None:
-    assert run(lambda _config, _options: 3, arguments(), ["--config", str(config)]) == 3
+    assert call(command("three")(config_option(lambda config: 3)), ["--config", str(config)]) == 3  # noqa: ARG005
 
 
 def test_the_processs_own_arguments(config: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("sys.argv", ["job", "--config", str(config)])
-    assert run(done, arguments()) == 0
+    assert call(done) == 0
 
 
 @pytest.mark.parametrize("argv", [[], ["--config"], ["--conf", "x"], ["--config", "x", "--no-such"]])
 def test_wrong_use_is_2_and_says_how(argv: list[str], capsys: pytest.CaptureFixture[str]) -> None:
-    assert run(done, arguments(), argv) == 2
-    assert "usage:" in capsys.readouterr().err
+    assert call(done, argv) == 2
+    assert capsys.readouterr().err.startswith(("Usage:", "Error:"))
 
 
 def test_help_is_0(capsys: pytest.CaptureFixture[str]) -> None:
-    assert run(done, arguments(), ["--help"]) == 0
-    assert "Does a thing." in capsys.readouterr().out
+    assert call(done, ["--help"]) == 0
+    assert "Do a thing." in (told := capsys.readouterr().out)
+    assert told.endswith("\nExample:\n  aggregator work --config x.yaml --once\n")
 
 
 def test_a_wrong_configuration_is_2_and_main_never_runs(
     config: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     config.write_text(GOOD + "on_gap: wait\n")
-    assert run(done, arguments(), ["--config", str(config)]) == 2
+    assert call(done, ["--config", str(config)]) == 2
     seen = capsys.readouterr()
     assert seen.out == ""
     assert seen.err == (
@@ -115,7 +116,10 @@ def test_ctrl_c_is_130(config: Path, capsys: pytest.CaptureFixture[str]) -> None
 def test_sigterm_unwinds_and_is_143(config: Path, capsys: pytest.CaptureFixture[str]) -> None:
     left = []
 
-    def main(_config: Config, _options: argparse.Namespace) -> None:
+    @command("work")
+    @config_option
+    def main(config: str) -> None:
+        del config
         try:
             os.kill(os.getpid(), signal.SIGTERM)
             signal.pause()
@@ -123,7 +127,7 @@ def test_sigterm_unwinds_and_is_143(config: Path, capsys: pytest.CaptureFixture[
             left.append("lock")
 
     before = signal.getsignal(signal.SIGTERM)
-    assert run(main, arguments(), ["--config", str(config)]) == 143
+    assert call(main, ["--config", str(config)]) == 143
     assert left == ["lock"]
     assert capsys.readouterr().err == "stopped\n"
     assert signal.getsignal(signal.SIGTERM) == before

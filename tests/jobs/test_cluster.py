@@ -14,7 +14,7 @@ import msgpack
 import pytest
 from pyspark.sql import SparkSession
 
-from jobs import cluster
+from jobs.commands.main import main
 from schemas.cluster_checksum import checksum
 from schemas.iproto import GROUP_CLUSTER, SystemSpace
 from tables.plain import PlainWarehouse
@@ -42,7 +42,7 @@ def config_file(deployment: Deployment) -> str:
 
 def asked(capsys: pytest.CaptureFixture[str], deployment: Deployment, *words: str) -> str:
     sys.argv = ["cluster", *words, "--config", config_file(deployment)]
-    assert cluster.main() == 0
+    assert main("cluster") == 0
     return capsys.readouterr().out
 
 
@@ -102,14 +102,14 @@ def test_the_command_needs_no_java(both: Deployment) -> None:
     ("words", "reason"),
     [
         (["vclock", "nobody"], "no table tells the replicaset of the source 'nobody'"),
-        (["vclock"], "needs a name"),
+        (["vclock"], "Missing argument"),
     ],
 )
 def test_what_cannot_be_answered_is_wrong_use(
     both: Deployment, capsys: pytest.CaptureFixture[str], words: list[str], reason: str
 ) -> None:
     sys.argv = ["cluster", *words, "--config", config_file(both)]
-    assert cluster.main() == 2
+    assert main("cluster") == 2
     assert reason in capsys.readouterr().err
 
 
@@ -117,8 +117,8 @@ def test_before_the_first_batch_the_command_says_what_to_do(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     sys.argv = ["cluster", "show", "--config", config_file(deployed(tmp_path, "a1"))]
-    assert cluster.main() == 1
-    assert "run jobs/aggregate.py first" in capsys.readouterr().err
+    assert main("cluster") == 1
+    assert "start `aggregator run` first" in capsys.readouterr().err
 
 
 def test_a_sources_row_of_cluster_is_a_nop_and_the_change_is_our_own(both: Deployment) -> None:
@@ -193,11 +193,10 @@ def test_another_allocation_than_the_warehouses_is_refused(both: Deployment, tmp
     file = tmp_path / "config.yaml"
     config = other.config(cluster={"allocation": "preserve"})
     file.write_text(config.model_dump_json(), encoding="utf-8")
-    from jobs.aggregate import main
 
     sys.argv = ["aggregate", "--once", "--config", str(file)]
     epochs = len(PlainWarehouse(config.warehouse, other.database).rows("_epochs", ["epoch"]))
-    assert main() == 1
+    assert main("run") == 1
     assert len(PlainWarehouse(config.warehouse, other.database).rows("_epochs", ["epoch"])) == epochs
 
 

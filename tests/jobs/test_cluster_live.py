@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import argparse
 import shutil
 from collections.abc import Mapping
 from pathlib import Path
@@ -11,7 +10,7 @@ from typing import Any
 import pytest
 from pyspark.sql import SparkSession
 
-from jobs.backfill import arguments, backfill
+from jobs.backfill import Options, backfill
 from tests.jobs.deployment import Deployment
 from tests.live.replicaset import Servers, await_, case_a, uuid
 
@@ -179,7 +178,7 @@ def test_an_id_that_changes_hands(spark: SparkSession, servers: Servers, tmp_pat
     assert {row["state"] for row in late.rows("_gaps")} == {"open"}
     assert set(found(late)) == {f"m2 {row}" for row in range(3)}
     shutil.copytree(times[1], late.sources["m1"], dirs_exist_ok=True)
-    assert backfill(late.config(), backfill_options(late)) == 0
+    assert backfill(late.config(), Options(source="m1")) == 0
     assert found(late) == expected
     assert not late.rows("_pending")
 
@@ -188,7 +187,3 @@ def test_an_id_that_changes_hands(spark: SparkSession, servers: Servers, tmp_pat
         key: name for key, name in expected.items() if name == "n2"
     }
     assert set(writers(begun)) == set(writers(whole))
-
-
-def backfill_options(deployment: Deployment) -> argparse.Namespace:
-    return arguments().parse_args(["--config", str(deployment.folder / "none.yaml"), "--source", "m1"])

@@ -12,7 +12,7 @@ import pyarrow as pa
 import pytest
 from deltalake import write_deltalake
 
-from jobs import cluster
+from jobs.commands.main import main
 from schemas.cluster_checksum import checksum
 
 A = "aaaaaaaa-0000-4000-8000-000000000000"
@@ -52,7 +52,7 @@ def config(tmp_path: Path) -> str:
 
 def asked(capsys: pytest.CaptureFixture[str], config: str, *words: str) -> str:
     sys.argv = ["cluster", *words, "--config", config]
-    code = cluster.main()
+    code = main("cluster")
     printed = capsys.readouterr()
     assert code == 0, printed.err
     return printed.out

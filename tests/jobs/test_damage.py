@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 from pyspark.errors import StreamingQueryException
 
-from jobs import aggregate
-from jobs.cli import FAILED, parser, run
+from jobs.cli import FAILED
+from jobs.commands.main import main
 from tests.jobs.deployment import Deployment
 from tests.truth import own
 
@@ -56,9 +56,7 @@ def test_damage_is_named_and_nothing_is_written(
     deployment = Deployment(tmp_path, {"a1": source}, spaces=ONE)
     file = tmp_path / "config.yaml"
     file.write_text(deployment.config().model_dump_json(), encoding="utf-8")
-    arguments = parser("test")
-    arguments.set_defaults(once=True)
-    assert run(aggregate.aggregate, arguments, ["--config", str(file)]) == FAILED
+    assert main("run", ["--once", "--config", str(file)]) == FAILED
     told = capsys.readouterr().err
     line = next(one for one in told.splitlines() if one.startswith("error: "))
     assert log.name in line
@@ -67,7 +65,7 @@ def test_damage_is_named_and_nothing_is_written(
     assert not deployment.rows("_epochs")
     # The file is mended: the same command goes on from where it stopped.
     shutil.copy(own().directory("a1") / log.name, log)
-    assert run(aggregate.aggregate, arguments, ["--config", str(file)]) == 0
+    assert main("run", ["--once", "--config", str(file)]) == 0
     assert deployment.tuples("accounts") == sorted(own().tuples("a1", "accounts"))
 
 

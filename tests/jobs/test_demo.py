@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import argparse
 from pathlib import Path
 
 import pytest
@@ -27,8 +26,7 @@ def test_it_validates_what_it_aggregated_and_writes_the_page(
     sources = {node: recording.directory(node) for node in ("a1", "b1")}
     deployment = Deployment(tmp_path, sources, spaces={"include": ["accounts"]})
     page = tmp_path / "report.html"
-    options = argparse.Namespace(config=str(tmp_path / "demo.yaml"), page=str(page))
-    assert demo(deployment.config(), options) == 0
+    assert demo(deployment.config(), str(tmp_path / "demo.yaml"), str(page)) == 0
     told = capsys.readouterr().out
     assert "expectations hold" in told
     assert "aggregated in" in told

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import argparse
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -10,8 +9,9 @@ from typing import Any
 import msgpack
 import pytest
 
-from jobs.backfill import arguments, backfill
+from jobs.backfill import backfill
 from jobs.validate import validate
+from tests.jobs.asked import options
 from tests.jobs.deployment import Deployment
 from tests.jobs.written import Node, replicasets_of
 
@@ -25,10 +25,6 @@ pytestmark = [
 
 S = 600
 SAME = ((1, "same", 1, 1), (2, "same", 1, 1))
-
-
-def options(*given: str) -> argparse.Namespace:
-    return arguments().parse_args(["--config", "x.yaml", *given])
 
 
 def begun(folder: Path) -> Node:
@@ -86,7 +82,7 @@ def test_the_tables_become_what_the_member_holds(tmp_path: Path) -> None:
     assert sorted(case.rows().values()) == case.holds
     assert case.rows("other") == {1: (1, "later", 1, 1)}
     assert [state for _, state in case.states()] == ["open", "healed"]
-    assert validate(case.deployment.config(), argparse.Namespace(space=None, docs=None, config="")) == 0
+    assert validate(case.deployment.config(), "") == 0
     after = {
         int(row["id"]): row for row in case.deployment.rows("s", ["id", "_timestamp", "_created", "_lsn"])
     }

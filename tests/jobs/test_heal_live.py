@@ -9,8 +9,9 @@ from typing import Any
 import msgpack
 import pytest
 
-from jobs.backfill import arguments, backfill
+from jobs.backfill import backfill
 from schemas.errors import ConfigurationError
+from tests.jobs import asked
 from tests.jobs.deployment import Deployment
 from tests.live import Tarantool
 
@@ -67,7 +68,7 @@ def own(server: Tarantool) -> dict[str, list[Any]]:
 
 
 def job(deployment: Deployment, *options: str) -> int:
-    return backfill(deployment.config(), arguments().parse_args(["--config", "x.yaml", *options]))
+    return backfill(deployment.config(), asked.options(*options))
 
 
 @pytest.mark.usefixtures("spark")

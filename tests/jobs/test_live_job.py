@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import argparse
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -43,7 +42,7 @@ def deployment(tmp_path: Path, spark: SparkSession, tarantool: Tarantool) -> Ite
 
     def work() -> None:
         try:
-            aggregate(found.config(), argparse.Namespace(once=False))
+            aggregate(found.config())
         except Exception as error:
             failures.append(error)
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import argparse
 import os
 import re
 from pathlib import Path
@@ -67,6 +66,6 @@ def test_every_epoch_of_the_days_that_are_kept_is_readable(
     spark: SparkSession, deployment: Deployment
 ) -> None:
     """The first epoch was the newest one 30 days ago; its file was removed 10 days ago, and is older than 30."""
-    assert maintain(deployment.config(), argparse.Namespace(keep_days=30, dry_run=False)) == 0
+    assert maintain(deployment.config(), 30) == 0
     for epoch in (0, 1, 2):
         assert names(spark, deployment, epoch) == [f"batch {epoch}"]

@@ -126,7 +126,7 @@ def test_the_job_may_die_after_any_step(
 
 DRIVER = """
 import os, sys
-from jobs import aggregate
+from jobs.commands.main import main
 from pipeline import batch
 count = int(sys.argv.pop())
 def reached(step):
@@ -135,7 +135,7 @@ def reached(step):
     if count == 0:
         os._exit(9)
 batch.reached = reached
-sys.exit(aggregate.main())
+sys.exit(main("run"))
 """
 
 

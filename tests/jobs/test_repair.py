@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import argparse
 import shutil
 from collections.abc import Sequence
 from pathlib import Path
@@ -97,11 +96,10 @@ def test_another_member_fills_a_hole(tmp_path: Path, capsys: pytest.CaptureFixtu
     deployment.run()
     assert [row["state"] for row in deployment.rows("_gaps")].count("open") > 0
     assert deployment.rows("_pending")
-    nothing = argparse.Namespace()
-    assert repair_warehouse(deployment.config(), nothing) == 1
+    assert repair_warehouse(deployment.config()) == 1
     assert "still open: missing: replicaset 1, source a1" in capsys.readouterr().out
     deployment.sources["a2"] = recording.directory("a2")
-    assert repair_warehouse(deployment.config(), nothing) == 0
+    assert repair_warehouse(deployment.config()) == 0
     shown = capsys.readouterr().out
     assert "read a1 again\nread a2 again\nclosed: missing" in shown
     assert not deployment.rows("_pending")
@@ -111,5 +109,5 @@ def test_another_member_fills_a_hole(tmp_path: Path, capsys: pytest.CaptureFixtu
     )
     whole.run()
     assert deployment.tuples("accounts") == whole.tuples("accounts") != []
-    assert repair_warehouse(deployment.config(), nothing) == 0
+    assert repair_warehouse(deployment.config()) == 0
     assert "0 gaps closed, 0 still open" in capsys.readouterr().out

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import argparse
 from collections.abc import Iterator
 from datetime import UTC, datetime
 from pathlib import Path
@@ -68,7 +67,7 @@ def test_each_query_is_shown_with_its_result(
     conflict(warehouse, "busy", b"\1")
     conflict(warehouse, "busy", b"\1")
     page = tmp_path / "page.html"
-    report(config, argparse.Namespace(page=str(page)))
+    report(config, str(page))
     shown = capsys.readouterr().out
     assert f"Everything on one page: {page.as_uri()}" in shown
     # No batch is done in this warehouse, so tables are read as they are.
@@ -90,8 +89,8 @@ def test_each_query_is_shown_with_its_result(
 
 
 def test_a_warehouse_that_is_not_there(config: Config) -> None:
-    with pytest.raises(WarehouseError, match=r"no tables yet .*: run jobs/aggregate.py first"):
-        report(config, argparse.Namespace(page="unused.html"))
+    with pytest.raises(WarehouseError, match=r"no tables yet .*: start `aggregator run` first"):
+        report(config, "unused.html")
 
 
 def test_a_page_that_cannot_be_written(spark: SparkSession, config: Config, tmp_path: Path) -> None:

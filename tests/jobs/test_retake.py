@@ -2,26 +2,22 @@
 
 from __future__ import annotations
 
-import argparse
 from pathlib import Path
 
 import msgpack
 import pytest
 from pyspark.sql import SparkSession
 
-from jobs.backfill import arguments, asked, backfill
+from jobs.backfill import asked, backfill
 from schemas.errors import ConfigurationError
 from tables import requests
+from tests.jobs.asked import options
 from tests.jobs.deployment import Deployment
 from tests.jobs.written import Node, replicasets_of
 
 pytestmark = pytest.mark.spark
 
 S = 600
-
-
-def options(*given: str) -> argparse.Namespace:
-    return arguments().parse_args(["--config", "x.yaml", *given])
 
 
 def names(deployment: Deployment, space: str) -> list[str]:

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import argparse
 import re
 from pathlib import Path
-from typing import Any
 
 import pytest
 from deltalake import DeltaTable
@@ -36,16 +34,12 @@ RETENTION = dict.fromkeys(("tombstones", "changelog", "conflicts", "epochs"), "3
 WATCHED = ("_changelog", "_versions", "_epochs", "_conflicts", "_retention")
 
 
-def options(**given: Any) -> argparse.Namespace:
-    return argparse.Namespace(**{"keep_days": 7, "dry_run": False, **given})
-
-
 def counts(deployment: Deployment) -> dict[str, int]:
     return {name: len(deployment.rows(name)) for name in WATCHED}
 
 
 def validated(config: Config) -> int:
-    return validate(config, argparse.Namespace(config="none.yaml", space=None, docs=None))
+    return validate(config, "none.yaml")
 
 
 @pytest.fixture(scope="module")
@@ -70,7 +64,7 @@ def test_maintenance_removes_what_is_over_and_all_goes_on(
     spark: SparkSession, deployment: Deployment, capsys: pytest.CaptureFixture[str]
 ) -> None:
     config, before = deployment.config(), counts(deployment)
-    assert maintain(config, options(dry_run=True)) == 0
+    assert maintain(config, dry_run=True) == 0
     told = capsys.readouterr().out.splitlines()
     wanted = ["5 rows of _changelog", "1 rows of _versions", "3 rows of _epochs"]
     assert told[:-1] == [f"{one} would be removed" for one in wanted]
@@ -79,7 +73,7 @@ def test_maintenance_removes_what_is_over_and_all_goes_on(
     )
     assert counts(deployment) == before, "a dry run writes nothing"
     tuples = deployment.tuples("users")
-    assert maintain(config, options()) == 0
+    assert maintain(config) == 0
     message = capsys.readouterr().out
     assert all(f"{one} were removed" in message for one in wanted)
     after = counts(deployment)
@@ -91,7 +85,7 @@ def test_maintenance_removes_what_is_over_and_all_goes_on(
         "_retention": 2,
     }
     assert deployment.tuples("users") == tuples
-    assert maintain(config, options(dry_run=True)) == 0
+    assert maintain(config, dry_run=True) == 0
     assert capsys.readouterr().out.startswith("nothing would be removed\n")
     assert validated(config) == 0
     versions = history(deployment.opened(spark), config, "users").select("key", "type", "state", "row.name")

@@ -17,16 +17,19 @@ SPARK_SUBMIT = Path(sys.executable).parent / "spark-submit"
 
 JOB = """
 import sys
-from jobs.cli import parser, run
+from jobs.cli import call, command, config_option, deployment
 from jobs.session import spark_session
 
-def main(config, options):
+@command("job")
+@config_option
+def main(config):
+    config = deployment(config)
     spark = spark_session(config, "submitted")
     spark.sql("CREATE DATABASE d")
     spark.range(3).write.format("delta").saveAsTable("d.t")
     print("rows", spark.table("d.t").count(), spark.conf.get("spark.sql.session.timeZone"))
 
-sys.exit(run(main, parser("Writes a table.")))
+sys.exit(call(main))
 """
 
 
@@ -76,14 +79,17 @@ def test_spark_submit_finds_delta_without_an_option_or_a_network(job: Path) -> N
 PYTHONS = """
 import sys
 from pyspark.sql.functions import udf
-from jobs.cli import parser, run
+from jobs.cli import call, command, config_option, deployment
 from jobs.session import spark_session
 
-def main(config, options):
+@command("job")
+@config_option
+def main(config):
+    config = deployment(config)
     python = udf(lambda _: sys.executable)
     print(sys.executable, *spark_session(config, "submitted").range(1).select(python("id")).first())
 
-sys.exit(run(main, parser("Tells which Python runs.")))
+sys.exit(call(main))
 """
 
 

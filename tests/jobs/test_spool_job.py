@@ -13,7 +13,7 @@ from config.subscribe import Subscribe
 from jobs.spool_start import starts
 from sources.spool.acks import read_acks
 from sources.spool.keep import Keep
-from sources.spool.spool import SpoolOptions
+from sources.spool.options import SpoolOptions
 from sources.subscribe.daemon import tidy
 from sources.subscribe.replicaset import Replicaset
 from tests.jobs.deployment import Deployment

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import argparse
 from collections.abc import Callable
 from dataclasses import replace
 from datetime import UTC, datetime
@@ -31,10 +30,6 @@ pytestmark = [
 USERS = 600
 
 
-def options(*spaces: str) -> argparse.Namespace:
-    return argparse.Namespace(space=list(spaces) or None, docs=None, config="aggregator.yaml")
-
-
 @pytest.fixture(scope="module")
 def deployment(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Deployment:  # noqa: ARG001
     """Yield two replicasets whose users 1 and 2, and 7 of one alone, have one name."""
@@ -56,7 +51,7 @@ def deployment(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) ->
 def test_rows_that_break_a_unique_index_together_are_reported_once(
     deployment: Deployment, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert validate(deployment.config(), options()) == 1
+    assert validate(deployment.config(), "aggregator.yaml") == 1
     printed = capsys.readouterr().out
     assert "users.i1: two rows with one key" in printed
     assert "not checked: the unique index made.i1: a function of the server makes its keys" in printed
@@ -67,7 +62,7 @@ def test_rows_that_break_a_unique_index_together_are_reported_once(
     assert (row["winner_tuple"], row["loser_tuple"]) == (later["_tuple"], earlier["_tuple"])
     assert (row["winner_timestamp"], row["loser_timestamp"]) == (later["_timestamp"], earlier["_timestamp"])
     assert (row["winner_replicaset_id"], row["loser_replicaset_id"]) == (2, 1)
-    assert validate(deployment.config(), options()) == 0
+    assert validate(deployment.config(), "aggregator.yaml") == 0
     assert "FAILED" not in capsys.readouterr().out
 
 
@@ -137,4 +132,4 @@ def test_nothing_is_asked_of_an_empty_warehouse(spark: SparkSession, tmp_path: P
     (tmp_path / "a1").mkdir()
     empty = Deployment(tmp_path, {"a1": tmp_path / "a1"})
     with pytest.raises(Exception, match="there are no tables yet"):
-        validate(empty.config(), options())
+        validate(empty.config(), "aggregator.yaml")

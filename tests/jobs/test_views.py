@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import argparse
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
@@ -106,7 +105,7 @@ def test_each_epoch_is_a_cut_of_its_own(spark: SparkSession, deployment: Deploym
 def test_the_command_prints_what_a_session_runs(
     deployment: Deployment, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    views(deployment.config(), argparse.Namespace(epoch=None))
+    views(deployment.config())
     printed = capsys.readouterr().out
     assert printed.count(";\n") == len(list(statements(deployment.config(), [])))
     with pytest.raises(ConfigurationError, match="there is no epoch 99; the newest is 1"):

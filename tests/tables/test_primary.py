@@ -57,7 +57,7 @@ def test_a_secondary_is_refused_and_nothing_is_written(tmp_path: Path, drawing: 
         pytest.fail("a secondary was written")
     with pytest.raises(RidStateError, match="is not primary; nothing was written"):
         require_primary(made.place)
-    assert "jobs.rid promote" in caught.value.fields["advice"]
+    assert "aggregator rid promote" in caught.value.fields["advice"]
     assert [change.event for change in RidTable(made.place).history()] == ["made"]
     with WriterLock(made.place, "the lock was let go"):
         pass

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import argparse
 import json
 from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
@@ -35,9 +34,11 @@ expectations:
 """
 
 
-def options(deployment: Deployment, *spaces: str, docs: Path | None = None) -> argparse.Namespace:
+def options(
+    deployment: Deployment, *spaces: str, docs: Path | None = None
+) -> tuple[str, tuple[str, ...], str | None]:
     file = deployment.folder / "aggregator.yaml"
-    return argparse.Namespace(space=list(spaces) or None, docs=docs and str(docs), config=str(file))
+    return str(file), spaces, None if docs is None else str(docs)
 
 
 @pytest.fixture(scope="module")
@@ -60,7 +61,7 @@ def deployment(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) ->
 def test_nothing_is_found_in_untouched_tables(
     deployment: Deployment, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert validate(deployment.config(), options(deployment)) == 0
+    assert validate(deployment.config(), *options(deployment)) == 0
     assert "FAILED" not in capsys.readouterr().out
     told = deployment.rows("_validations")
     assert {row["table"] for row in told} > {"_cluster", "_changelog", "_epochs", *SPACES.values()}
@@ -121,7 +122,7 @@ def test_each_seeded_fault_is_found_and_nothing_else(
     seeded: Deployment, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     docs = tmp_path / "docs"
-    assert validate(seeded.config(), options(seeded, docs=docs)) == 1
+    assert validate(seeded.config(), *options(seeded, docs=docs)) == 1
     printed = capsys.readouterr().out
     run = max(seeded.rows("_validations"), key=lambda row: row["validated_at"])["run"]
     told = [row for row in seeded.rows("_validations") if row["run"] == run]
@@ -151,7 +152,7 @@ def test_files_of_the_user_are_expected_too(seeded: Deployment, capsys: pytest.C
     folder.mkdir()
     (folder / "ahead.yaml").write_text(OWN.replace("20", "12"))
     try:
-        assert validate(seeded.config(), options(seeded, "ahead")) == 1
+        assert validate(seeded.config(), *options(seeded, "ahead")) == 1
         printed = capsys.readouterr().out
         assert "FAILED ahead: value is small: not so in 1 of 3 rows, such as key [3], value 13" in printed
         assert f"({folder / 'ahead.yaml'})" in printed
@@ -172,7 +173,7 @@ def test_a_wrong_file_is_refused_before_spark_is_asked(
     deployment = Deployment(tmp_path, {"a1": tmp_path})
     config = deployment.config(validation={"expectations": str(tmp_path)})
     with pytest.raises(ConfigurationError, match="there is no table absent"):
-        validate(config, options(deployment))
+        validate(config, *options(deployment))
     config = deployment.config(validation={"expectations": str(tmp_path / "nowhere")})
     with pytest.raises(ConfigurationError, match="there is no folder"):
-        validate(config, options(deployment))
+        validate(config, *options(deployment))

@@ -15,7 +15,8 @@ from sources.iproto.address import Address
 from sources.iproto.packet import Packet, decode_packet, encode_packet
 from sources.relay.options import Limits, RelayOptions
 from sources.relay.server import Relay
-from sources.spool.spool import Spool, SpoolOptions
+from sources.spool.options import SpoolOptions
+from sources.spool.spool import Spool
 from sources.xlog.encode import encode_body, encode_row
 
 DAEMON = "00000000-0000-4000-8000-0000000000ff"

@@ -13,7 +13,8 @@ import pytest
 from schemas.iproto import Command, HeaderKey, MessageKey, RequestType, SystemSpace
 from sources.iproto.packet import encode_packet
 from sources.relay.server import Relay
-from sources.spool.spool import Spool, SpoolOptions
+from sources.spool.options import SpoolOptions
+from sources.spool.spool import Spool
 from sources.xlog.encode import encode_body, encode_row
 from tests.sources.relay.spools import DAEMON, REPLICASET, Client, relaying, system_row
 

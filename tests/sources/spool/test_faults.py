@@ -17,7 +17,8 @@ import pytest
 from schemas.errors import SpoolBrokenError, SpoolError, SpoolFullError
 from sources.spool import state as spool_state
 from sources.spool.acks import read_acks, write_ack
-from sources.spool.spool import Spool, SpoolOptions
+from sources.spool.options import SpoolOptions
+from sources.spool.spool import Spool
 from sources.spool.state import read_state
 from sources.xlog import reader
 from sources.xlog.batch import segments_between

@@ -13,7 +13,8 @@ from config.deployment import load, load_live
 from schemas.errors import TransactionLimitError
 from sources.iproto.inflow import Chunk
 from sources.spool.acks import read_acks
-from sources.spool.spool import Spool, SpoolOptions
+from sources.spool.options import SpoolOptions
+from sources.spool.spool import Spool
 from sources.subscribe.merge import parted
 from tests.sources.relay.test_relay import serving
 from tests.sources.relay.test_versions import NEW, begin, logs, row

@@ -16,7 +16,7 @@ from pathlib import Path
 import pytest
 
 from sources.iproto import inflow
-from sources.spool.spool import SpoolOptions
+from sources.spool.options import SpoolOptions
 from sources.spool.state import read_state
 from sources.subscribe.options import Feed, ReplicasetOptions
 from sources.subscribe.replicaset import Replicaset

@@ -12,7 +12,8 @@ import numpy as np
 import pytest
 
 from schemas.errors import XlogGapError
-from sources.spool.spool import Spool, SpoolOptions
+from sources.spool.options import SpoolOptions
+from sources.spool.spool import Spool
 from sources.xlog.batch import segments_between
 from sources.xlog.encode import encode_body, encode_row
 from sources.xlog.follow import Follower

@@ -1,0 +1,57 @@
+"""Show the rows of log files, decoded: `aggregator cat`; needs neither Spark nor a configuration.
+
+Local files only. Stops at damage, which it names.
+"""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+from jobs.logs.catalog import Catalog
+from jobs.logs.read import found_rows
+from jobs.logs.shown import json_of, text_of
+from jobs.logs.wanted import Wanted
+
+
+def cat(
+    path: Path,
+    wanted: Wanted,
+    *,
+    as_json: bool = False,
+    follow: bool = False,
+    with_tuples: bool = False,
+    with_origins: bool = False,
+) -> int:
+    """Print the wanted rows of a file or a directory, and return how many they are.
+
+    Parameters
+    ----------
+    path : Path
+        A .xlog or .snap file, or a directory, whose logs are read.
+    wanted : Wanted
+    as_json : bool
+        One JSON object a line, instead of text.
+    follow : bool
+        Wait for more at the end.
+    with_tuples : bool
+        Show UPDATE and UPSERT with the tuple that they made, where the old one is known.
+    with_origins : bool
+        Name the instance of each row in text too.
+
+    """
+    catalog = Catalog(with_tuples=with_tuples)
+    count = 0
+    for found in found_rows(path, catalog, follow=follow):
+        for one in found:
+            if not wanted.takes(one, catalog):
+                continue
+            origin = catalog.instances.get(one.row.replica_id or 0)
+            if as_json:
+                line = json_of(one, origin, with_result=with_tuples)
+            else:
+                line = text_of(one, origin if with_origins else None, with_result=with_tuples)
+            sys.stdout.buffer.write(line.encode("utf-8", "backslashreplace") + b"\n")
+            count += 1
+        sys.stdout.flush()
+    return count

@@ -1,0 +1,152 @@
+"""Commands that correct tables or maintain them: by the writer that runs, or by this process where none does."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import UTC, datetime
+from typing import Any
+
+import click
+
+from jobs.cli import command, config_option, deployment, finished, spark_options
+
+KEEP_DAYS = 7
+
+
+class Moment(click.ParamType[datetime]):
+    """A moment as ISO 8601 writes it; without an offset it is UTC."""
+
+    name = "time"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> datetime:
+        """Return the moment, or fail as wrong use."""
+        try:
+            found = value if isinstance(value, datetime) else datetime.fromisoformat(value)
+        except ValueError:
+            self.fail(f"{value!r} is no moment, such as 2026-11-21T10:00:00Z", param, ctx)
+        return found if found.tzinfo is not None else found.replace(tzinfo=UTC)
+
+
+def carry_out(config: str, **options: Any) -> int:
+    """Have one request done, and return the exit code."""
+    from jobs.backfill import Options, backfill
+
+    code = backfill(deployment(config), Options(**options))
+    if code == 0 and not options.get("dry_run"):
+        finished("the tables are written", f"aggregator validate --config {config}")
+    return code
+
+
+source_option = click.option("--source", metavar="S", help="A source by its name; default: each of them.")
+policy_option = click.option(
+    "--policy", metavar="P", help="Another policy than the configured one, with --dry-run."
+)
+dry_run_option = click.option("--dry-run", is_flag=True, help="Show what would change, and write nothing.")
+
+
+@command(
+    "backfill",
+    "aggregator backfill --config deployment.yaml",
+    "aggregator backfill --config deployment.yaml --source a1 --from 2026-11-20 --to 2026-11-21",
+)
+@config_option
+@source_option
+@click.option("--from", "since", type=Moment(), metavar="T", help="Leave out files that end before.")
+@click.option("--to", "until", type=Moment(), metavar="T", help="Leave out files that begin then.")
+@click.option("--snapshot", multiple=True, metavar="SPACE", hidden=True, help="As `snapshot SPACE`.")
+@click.option("--heal", metavar="S", hidden=True, help="As `heal S`.")
+@click.option("--rebuild", metavar="SPACE", hidden=True, help="As `rebuild SPACE`.")
+@click.option("--policy", metavar="P", hidden=True, help="Of --rebuild.")
+@click.option("--dry-run", is_flag=True, hidden=True, help="Of --rebuild.")
+@spark_options
+def backfill(config: str, **options: Any) -> int:
+    """Read logs again, all or those of some time.
+
+    What was read before changes nothing. May run beside the stream, which then does the work between two batches.
+    """
+    return carry_out(config, **options)
+
+
+@command("snapshot", "aggregator snapshot accounts orders --config deployment.yaml")
+@click.argument("spaces", metavar="SPACE...", nargs=-1, required=True)
+@config_option
+@source_option
+@spark_options
+def snapshot(config: str, spaces: Sequence[str], source: str | None) -> int:
+    """Read spaces again from the newest snapshot."""
+    return carry_out(config, snapshot=spaces, source=source)
+
+
+@command("heal", "aggregator heal a1 --config deployment.yaml")
+@click.argument("source", metavar="SOURCE")
+@config_option
+@spark_options
+def heal(config: str, source: str) -> int:
+    """Make the tables what a source's snapshot says.
+
+    This ends a divergence: two members of a replicaset hold different rows under the same lsn. Which member is right
+    is for you to say, by the name of its source.
+    """
+    return carry_out(config, heal=source)
+
+
+@command(
+    "rebuild",
+    "aggregator rebuild accounts --config deployment.yaml --policy '{policy: max, column: balance}' --dry-run",
+    "aggregator rebuild accounts --config deployment.yaml",
+)
+@click.argument("space", metavar="SPACE")
+@config_option
+@policy_option
+@dry_run_option
+@spark_options
+def rebuild(config: str, space: str, policy: str | None, dry_run: bool) -> int:
+    """Choose again between versions of a space's keys.
+
+    For a policy that has changed in the configuration. --dry-run shows what another policy would choose.
+    """
+    return carry_out(config, rebuild=space, policy=policy, dry_run=dry_run)
+
+
+@command("repair", "aggregator repair --config deployment.yaml")
+@config_option
+@spark_options
+def repair(config: str) -> int:
+    """Close gaps: read their sources again, then others.
+
+    The gaps are those of `_gaps`. Exit code 1 where a gap stays open.
+    """
+    from jobs.repair import repair_warehouse
+
+    code = repair_warehouse(deployment(config))
+    if code:
+        finished(
+            "some gaps are still open", "bring their logs back, or add a member, then the same command again"
+        )
+    return code
+
+
+@command(
+    "maintain",
+    "aggregator maintain --config deployment.yaml --dry-run",
+    "aggregator maintain --config deployment.yaml --keep-days 30",
+)
+@config_option
+@click.option(
+    "--keep-days",
+    type=int,
+    default=KEEP_DAYS,
+    show_default=True,
+    metavar="DAYS",
+    help="Older versions may be lost.",
+)
+@dry_run_option
+@spark_options
+def maintain(config: str, keep_days: int, dry_run: bool) -> int:
+    """Join small files, and remove what is over by age.
+
+    Rows of the aggregator's own tables go by the configuration's `retention`; by default none do.
+    """
+    from jobs.maintain import maintain as work
+
+    return work(deployment(config), keep_days, dry_run=dry_run)

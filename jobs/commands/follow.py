@@ -1,0 +1,78 @@
+"""Commands that follow replicasets: the stream, the daemon that fills spools, the relay that serves them."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import click
+
+from jobs.cli import command, config_option, deployment, finished, is_verbose, spark_options
+
+if TYPE_CHECKING:
+    from config.live import Live
+
+
+@command(
+    "run",
+    "aggregator run --config deployment.yaml",
+    "aggregator run --config deployment.yaml --once --master 'local[4]' --conf spark.driver.memory=4g",
+)
+@config_option
+@click.option("--once", is_flag=True, help="Stop when everything that is there now is done.")
+@spark_options
+def run(config: str, once: bool) -> None:
+    """Follow all sources into the Delta tables.
+
+    Until it is stopped, or with --once until all is done. Starts Spark itself; `spark-submit jobs/aggregate.py` does
+    the same on a cluster's own terms. A start continues where the last one stopped, however that ended.
+    """
+    from jobs.aggregate import aggregate
+
+    state = aggregate(deployment(config), once=once)
+    if state.epoch < 0:
+        finished("no source has a row yet", "aggregator status --config " + config)
+    else:
+        finished(f"everything is done up to epoch {state.epoch}", f"aggregator report --config {config}")
+
+
+def live(file: str) -> Live:
+    """Return the checked sections of a configuration that the daemons need."""
+    from config.deployment import load_live
+
+    return load_live(file)
+
+
+@command("subscribe", "aggregator subscribe --config live.yaml")
+@config_option
+@click.option(
+    "--accept-rewind",
+    is_flag=True,
+    help="Begin a new spool where a server was restored from an older state; the old one is set aside.",
+)
+def subscribe(config: str, accept_rewind: bool) -> None:
+    """Follow live masters as an anonymous replica, into spools.
+
+    A spool is a directory of standard .snap and .xlog files, which `aggregator run` reads as a source. Reads the
+    section `subscribe` of the configuration.
+    """
+    from jobs.subscribe import subscribe as work
+
+    work(live(config), config, accept_rewind=accept_rewind, verbose=is_verbose())
+
+
+@command("relay", "aggregator relay --config live.yaml", "aggregator relay --config live.yaml --aggregated")
+@config_option
+@click.option(
+    "--aggregated",
+    is_flag=True,
+    help="Serve the decided tables of the warehouse, as one replicaset, in place of spools.",
+)
+def relay(config: str, aggregated: bool) -> None:
+    """Serve spools over IPROTO.
+
+    To other subscription daemons, and to anonymous replicas of Tarantool. Reads the section `relay` of the
+    configuration.
+    """
+    from jobs.relay import relay as work
+
+    work(live(config), config, aggregated=aggregated, verbose=is_verbose())

@@ -1,0 +1,157 @@
+"""Commands about ids: of instances in their replicasets (`cluster`), and of warehouses (`rid`)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import click
+
+from jobs.cli import CONTEXT, command, config_option, deployment, json_option
+
+DATABASE = "aggregator"
+
+
+@click.group("cluster", context_settings=CONTEXT)
+def cluster() -> None:
+    """Show whose replica id is whose, and vclocks.
+
+    Reads the tables only, without Spark, beside a running stream too.
+    """
+
+
+@cluster.add_command
+@command("show", "aggregator cluster show --config deployment.yaml")
+@config_option
+@json_option
+def show_cluster(config: str, as_json: bool) -> None:
+    """Show each instance, and what each replicaset's map says over time."""
+    from jobs.cluster import show
+
+    show(deployment(config), as_json=as_json)
+
+
+@cluster.add_command
+@command("vclock", "aggregator cluster vclock a1 --config deployment.yaml")
+@click.argument("source", metavar="SOURCE")
+@config_option
+@json_option
+def vclock(config: str, source: str, as_json: bool) -> None:
+    """Show from which vclock a source would be asked to continue, in its own ids."""
+    from jobs.cluster import show_vclock
+
+    show_vclock(deployment(config), source, as_json=as_json)
+
+
+@cluster.add_command
+@command("checksum", "aggregator cluster checksum a1 --config deployment.yaml")
+@click.argument("name", metavar="REPLICASET")
+@config_option
+@json_option
+def checksum(config: str, name: str, as_json: bool) -> None:
+    """Show the crc32 of a replicaset's instances, which two sides compare.
+
+    REPLICASET is a uuid, or the name of a source, whose own ids are summed.
+    """
+    from jobs.cluster import show_checksum
+
+    show_checksum(deployment(config), name, as_json=as_json)
+
+
+@click.group("rid", context_settings=CONTEXT)
+def rid() -> None:
+    """Compare, switch and copy whole warehouses, by RID.
+
+    WAREHOUSE is the configuration's `warehouse`, or the folder of its database. Needs no Spark.
+    """
+
+
+database_option = click.option(
+    "--database",
+    default=DATABASE,
+    show_default=True,
+    help="The database of a warehouse named by its folder.",
+)
+
+
+def one_warehouse(function: Callable[..., Any]) -> Callable[..., Any]:
+    """Add what names one warehouse: its address, or `--config`."""
+    function = database_option(json_option(function))
+    file = click.option("--config", metavar="FILE", type=click.Path(), help="Instead of WAREHOUSE.")
+    return click.argument("warehouse", required=False)(file(function))
+
+
+@rid.add_command
+@command("show", "aggregator rid show /data/warehouse", "aggregator rid show --config d.yaml --json")
+@one_warehouse
+def show(warehouse: str | None, config: str | None, database: str, as_json: bool) -> None:
+    """Show the RID of a warehouse, its meaning, and its generations."""
+    from jobs.rid import place_from
+    from jobs.rid import show as work
+
+    work(place_from(warehouse, config, database), as_json=as_json)
+
+
+@rid.add_command
+@command("promote", "aggregator rid promote s3://standby/warehouse")
+@one_warehouse
+@click.option(
+    "--abandon-sync",
+    is_flag=True,
+    help="Give up a sync into it that has not ended; what it holds by then is a generation of its own.",
+)
+def promote(
+    warehouse: str | None, config: str | None, database: str, as_json: bool, abandon_sync: bool
+) -> None:
+    """Make a warehouse the primary: jobs may write it."""
+    from jobs.rid import place_from
+    from jobs.rid import promote as work
+
+    work(place_from(warehouse, config, database), abandon_sync=abandon_sync, as_json=as_json)
+
+
+@rid.add_command
+@command("demote", "aggregator rid demote /data/warehouse")
+@one_warehouse
+def demote(warehouse: str | None, config: str | None, database: str, as_json: bool) -> None:
+    """Make a warehouse a secondary: no job writes it."""
+    from jobs.rid import demote as work
+    from jobs.rid import place_from
+
+    work(place_from(warehouse, config, database), as_json=as_json)
+
+
+@rid.add_command
+@command("compare", "aggregator rid compare /data/warehouse s3://standby/warehouse")
+@click.argument("a", metavar="A")
+@click.argument("b", metavar="B")
+@database_option
+@json_option
+def compare(a: str, b: str, database: str, as_json: bool) -> int:
+    """Compare two warehouses, or RIDs given as text.
+
+    Exit codes: 0 same, 3 sync, 4 split brain, 5 unrelated, 2 not a RID.
+    """
+    from jobs.rid import compare_two
+
+    return compare_two(a, b, database, as_json=as_json)
+
+
+@rid.add_command
+@command("sync", "aggregator rid sync --from /data/warehouse --to s3://standby/warehouse")
+@click.option("--from", "source", required=True, metavar="WAREHOUSE", help="What is copied.")
+@click.option("--to", "target", required=True, metavar="WAREHOUSE", help="Where to.")
+@click.option("--discard-target", metavar="RID", help="Give up what the target, at this RID, has of its own.")
+@click.option(
+    "--verify",
+    type=click.Choice(["all", "copied"]),
+    default="all",
+    show_default=True,
+    help="Compare the content of all files, or of those copied now; of the others the size.",
+)
+@database_option
+def sync(source: str, target: str, discard_target: str | None, verify: str, database: str) -> None:
+    """Copy a warehouse onto another place, or bring the copy there up to date."""
+    from jobs.rid import copy
+
+    copy(source, target, database, discard_target=discard_target, check_all=verify == "all")

@@ -1,0 +1,236 @@
+"""Commands that read the tables or the logs, and change nothing but `_validations`."""
+
+from __future__ import annotations
+
+import base64
+import json
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import click
+
+from jobs.cli import command, config_option, deployment, finished, json_option, spark_options
+from jobs.commands.fix import Moment
+
+PAGE = "report.html"
+
+page_option = click.option(
+    "--page", default=PAGE, show_default=True, metavar="FILE", type=click.Path(), help="The HTML page."
+)
+
+
+@command("status", "aggregator status --config deployment.yaml", "aggregator status --config d.yaml --json")
+@config_option
+@json_option
+def status(config: str, as_json: bool) -> int:
+    """Show how far the tables are, and what is wrong.
+
+    Gaps, requests, rows set aside. Reads the tables only, without Spark. Exit code 1 where something needs attention.
+    """
+    from jobs.overview import show
+
+    return show(deployment(config), as_json=as_json)
+
+
+@command("report", "aggregator report --config deployment.yaml --page report.html")
+@config_option
+@page_option
+@spark_options
+def report(config: str, page: str) -> None:
+    """Answer common questions, and write an HTML page.
+
+    The page needs no network, and shows the tables as of the newest epoch.
+    """
+    from jobs.report import report as work
+
+    work(deployment(config), page)
+
+
+class LsnRange(click.ParamType[tuple[int | None, int | None]]):
+    """Lsns as `A..B`, both included; `A..`, `..B` or one alone."""
+
+    name = "range"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        """Return the first and the last lsn, or fail as wrong use."""
+        if isinstance(value, tuple):
+            return value
+        first, dots, last = str(value).partition("..")
+        try:
+            bounds = tuple(int(text) if text else None for text in (first, last if dots else first))
+        except ValueError:
+            bounds = (None, None)
+        if bounds == (None, None):
+            self.fail(f"{value!r} is no range of lsns, such as 100..200", param, ctx)
+        return bounds
+
+
+def key_values(_ctx: click.Context, _param: click.Parameter, text: str | None) -> list[Any] | None:
+    """Return the values of a key: JSON, or text as it is; {"base64": ...} stands for bytes, as in what is printed."""
+    if text is None:
+        return None
+    try:
+        value = json.loads(text)
+    except ValueError:
+        value = text
+    values = value if isinstance(value, list) else [value]
+    return [
+        base64.b64decode(one["base64"]) if isinstance(one, dict) and "base64" in one else one
+        for one in values
+    ]
+
+
+@command(
+    "cat",
+    "aggregator cat /var/lib/tarantool/a1 --space accounts --key 202 --tuples",
+    "aggregator cat 00000000000000001474.xlog --type DELETE --lsn 1500..1600 --json",
+    "aggregator cat /var/lib/tarantool/a1 -f --since 2026-11-20T10:00:00Z",
+)
+@click.argument("path", type=click.Path(exists=True, path_type=Path), metavar="FILE|DIR")
+@click.option(
+    "--space", "spaces", multiple=True, metavar="S", help="Of this space, by name or id; may be repeated."
+)
+@click.option("--key", metavar="KEY", callback=key_values, help="Of this primary key: a JSON value or array.")
+@click.option("--type", "types", multiple=True, metavar="TYPE", help="Such as INSERT; may be repeated.")
+@click.option(
+    "--origin",
+    "origins",
+    multiple=True,
+    metavar="ID",
+    help="Of this instance: replica id or uuid; may be repeated.",
+)
+@click.option("--lsn", "lsns", type=LsnRange(), default=(None, None), metavar="A..B", help="With these lsns.")
+@click.option("--since", type=Moment(), metavar="T", help="At that time or later.")
+@click.option("--until", type=Moment(), metavar="T", help="Before that time.")
+@click.option("--follow", "-f", is_flag=True, help="Wait for more at the end, until Ctrl-C.")
+@click.option(
+    "--tuples",
+    "with_tuples",
+    is_flag=True,
+    help="Show the tuple that an UPDATE or UPSERT made. Reads the snapshot before it, and keeps all tuples.",
+)
+@click.option("--uuids", "with_origins", is_flag=True, help="Name the instance of each row by its uuid.")
+@click.option(
+    "--json", "as_json", is_flag=True, help="One JSON object a line, with the columns of `xlog.pairs`."
+)
+def cat(path: Path, **options: Any) -> None:
+    """Show the rows of a log file, or of a directory's logs.
+
+    Names of spaces and fields are those that the log itself defines, from the newest snapshot before it in its
+    directory on. `1/2050` is replica id 1, lsn 2050; `+` says that the transaction goes on. Needs no Spark and no
+    configuration.
+    """
+    from jobs.cat import cat as work
+    from jobs.logs.wanted import Wanted
+
+    first, last = options["lsns"]
+    since, until = (
+        None if (moment := options[name]) is None else round(moment.timestamp() * 1e6)
+        for name in ("since", "until")
+    )
+    wanted = Wanted(
+        spaces=options["spaces"],
+        key=options["key"],
+        types=[one.upper() for one in options["types"]],
+        origins=[one.lower() for one in options["origins"]],
+        first_lsn=first,
+        last_lsn=last,
+        since=since,
+        until=until,
+    )
+    given = {name: options[name] for name in ("as_json", "follow", "with_tuples", "with_origins")}
+    work(path, wanted, **given)
+
+
+@command(
+    "who",
+    "aggregator who accounts 202 --config deployment.yaml",
+    "aggregator who orders '[7, \"a\"]' --config deployment.yaml --json",
+)
+@click.argument("space", metavar="SPACE")
+@click.argument("key", metavar="KEY", callback=key_values)
+@config_option
+@json_option
+def who(space: str, key: list[Any], config: str, as_json: bool) -> int:
+    """Show who changed a key, and why which version won.
+
+    Every change of one key in every replicaset, with origin, time, the tuple after it and the other rows of its
+    transaction; each decision between replicasets. KEY is a JSON value, or an array of the key's parts. Reads the
+    tables only, without Spark.
+    """
+    from jobs.who import who as work
+    from tables.place import place_of
+
+    found = deployment(config)
+    return work(place_of(found.warehouse, found.database), space, key, as_json=as_json)
+
+
+@command(
+    "history",
+    "aggregator history --config deployment.yaml --space accounts",
+    "aggregator history --config deployment.yaml --space accounts"
+    " --sql 'SELECT row.balance, valid_from FROM accounts_history WHERE row.id = 7'",
+)
+@config_option
+@click.option("--space", required=True, metavar="SPACE", help="The space's name.")
+@click.option("--sql", metavar="QUERY", help="Of the view <table>_history; default: its first rows.")
+@spark_options
+def history(config: str, space: str, sql: str | None) -> None:
+    """Show versions of keys, from when to when, by SQL."""
+    from jobs.history import show
+
+    show(deployment(config), space, sql)
+
+
+@command("views", "aggregator views --config deployment.yaml --epoch 41 > views.sql")
+@config_option
+@click.option(
+    "--epoch",
+    "epochs",
+    type=int,
+    multiple=True,
+    metavar="N",
+    help="Views of this epoch too; may be repeated.",
+)
+def views(config: str, epochs: Sequence[int]) -> None:
+    """Print SQL of views: of epochs, and of who wrote rows."""
+    from jobs.views import views as work
+
+    work(deployment(config), epochs)
+
+
+@command(
+    "validate",
+    "aggregator validate --config deployment.yaml",
+    "aggregator validate --config deployment.yaml --space accounts --docs docs/",
+)
+@config_option
+@click.option("--space", "spaces", multiple=True, metavar="SPACE", help="Only this space; may be repeated.")
+@click.option(
+    "--docs", metavar="FOLDER", type=click.Path(), help="Write Data Docs there; default: validation.docs."
+)
+@json_option
+@spark_options
+def validate(config: str, spaces: Sequence[str], docs: str | None, as_json: bool) -> int:
+    """Check the tables of the newest epoch.
+
+    By suites of Great Expectations, the aggregator's and your own. Exit code 1 where something does not hold.
+    """
+    from jobs.validate import validate as work
+
+    code = work(deployment(config), config, spaces, docs, as_json=as_json)
+    if code:
+        finished("something does not hold", "docs/operation.md says what each finding means")
+    return code
+
+
+@command("demo", "spark-submit jobs/demo.py --config conf/demo.yaml", hidden=True)
+@config_option
+@page_option
+@spark_options
+def demo(config: str, page: str) -> int:
+    """Aggregate what is there, validate the tables and show them, in one Spark session."""
+    from jobs.demo import demo as work
+
+    return work(deployment(config), config, page)

@@ -1,0 +1,75 @@
+"""The command `aggregator`: all commands in sections, and `main`, which the entry points under `jobs/` call.
+
+Not here: a command's options (the other modules of this package), what a command does (`jobs`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import click
+from click.shell_completion import get_completion_class
+
+from jobs.cli import CONTEXT, call, command
+from jobs.commands import fix, follow, ids, look
+
+NAME = "aggregator"
+COMPLETE = "_AGGREGATOR_COMPLETE"
+SHELLS = ("bash", "zsh", "fish")
+
+
+@command("completion", 'eval "$(aggregator completion bash)"     # in ~/.bashrc')
+@click.argument("shell", type=click.Choice(SHELLS))
+def completion(shell: str) -> None:
+    """Print a script by which a shell completes commands."""
+    kind = get_completion_class(shell)
+    if kind is not None:
+        click.echo(kind(commands, {}, NAME, COMPLETE).source())
+
+
+SECTIONS = {
+    "Follow": (follow.run, follow.subscribe, follow.relay),
+    "Look": (
+        *(look.status, look.who, look.cat, look.report, look.history, look.views),
+        *(look.validate, look.demo),
+    ),
+    "Correct and maintain": (*(fix.backfill, fix.snapshot, fix.heal, fix.rebuild, fix.repair, fix.maintain),),
+    "Ids and copies": (ids.cluster, ids.rid),
+    "Set up": (completion,),
+}
+
+
+class Commands(click.Group):
+    """The group of all commands, listed by section."""
+
+    def format_commands(self, _ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """Write the commands with their summaries, each section under its title."""
+        width = max(len(name) for name in self.commands)
+        for title, members in SECTIONS.items():
+            with formatter.section(title):
+                rows = [(one.name or "", one.get_short_help_str(100)) for one in members if not one.hidden]
+                formatter.write_dl([(name.ljust(width), text) for name, text in rows])
+
+    def list_commands(self, _ctx: click.Context) -> list[str]:
+        """Return the names in the order of the help; completion and suggestions use it."""
+        return list(self.commands)
+
+
+@click.group(NAME, cls=Commands, context_settings=CONTEXT)
+@click.version_option(package_name="tarantool-aggregator", prog_name=NAME)
+def commands() -> None:
+    """Keep Delta tables equal to what several Tarantool replicasets hold, and ask who changed what.
+
+    `aggregator COMMAND --help` shows a command's options with an example. Exit codes: 0 done, 1 failed, 2 wrong use or
+    configuration, 130 and 143 stopped by Ctrl-C and SIGTERM.
+    """
+
+
+for _section in SECTIONS.values():
+    for _command in _section:
+        commands.add_command(_command)
+
+
+def main(name: str | None = None, argv: Sequence[str] | None = None) -> int:
+    """Call a command by its name, or the whole group, and return the exit code."""
+    return call(commands if name is None else commands.commands[name], argv, NAME if name is None else None)

@@ -1,0 +1,1 @@
+"""Looking into log files without Spark: what rows mean, which are wanted, how they are shown."""

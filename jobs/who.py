@@ -1,0 +1,194 @@
+"""Show everything about one key: who changed it, when, in which transaction, and why which version won.
+
+Reads the tables as of the newest epoch, without Spark, beside a running stream too.
+Not here: reading (`jobs.story`).
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from datetime import datetime
+from typing import Any
+
+from jobs.cli import finished
+from jobs.logs.catalog import Definition
+from jobs.logs.shown import named, plain
+from jobs.story.reader import Reader, Step, Story
+from tables.place import Place
+from udfs.before_replace.row import decode
+from udfs.key_patterns import Value
+
+
+def who(place: Place, space: str, values: Sequence[Value], *, as_json: bool = False) -> int:
+    """Print everything about a key, and return 1 where nothing is known of it.
+
+    Parameters
+    ----------
+    place : Place
+    space : str
+        Its name, or that of its table.
+    values : sequence
+        The key's.
+    as_json : bool
+
+    """
+    story = Reader(place).story(space, values)
+    found = described(story)
+    if as_json:
+        print(json.dumps({"space": space, "key": plain(list(values)), **found}, ensure_ascii=False))
+    else:
+        print("\n".join(lines(found)))
+    if not story.steps:
+        finished(
+            f"no row of {space} has the key {json.dumps(plain(list(values)))}",
+            f"aggregator cat --space {space}",
+        )
+        return 1
+    replicasets = len({step.row["replicaset_id"] for step in story.steps})
+    finished(f"{len(story.steps)} changes in {replicasets} replicasets, {len(story.decisions)} decisions")
+    return 0
+
+
+def described(story: Story) -> dict[str, Any]:
+    """Return a story as JSON can hold it."""
+    newest = story.space.versions[-1][3]
+    winner = story.winner
+    return {
+        "changes": [_change(step, story) for step in story.steps],
+        "decisions": [_decision(row, story, newest) for row in story.decisions],
+        "versions": [
+            {
+                "replicaset": story.replicasets.get(row["replicaset_id"]),
+                "state": row["state"],
+                "lsn": row["lsn"],
+                "tuple": _shown(row["tuple"], newest),
+            }
+            for row in story.versions
+        ],
+        "current": None
+        if winner is None
+        else {
+            "tuple": _shown(winner["_tuple"], newest),
+            "replicaset": story.replicasets.get(abs(winner["_replicaset_id"])),
+            "origin": story.instances.get(winner["_global_id"]),
+            "lsn": winner["_lsn"],
+            "timestamp": _time(winner["_timestamp"]),
+        },
+        "incomplete": sorted(story.replicasets.get(one, str(one)) for one in story.cleaned),
+    }
+
+
+def _change(step: Step, story: Story) -> dict[str, Any]:
+    row = step.row
+    definition = story.space.of(row["epoch"], row["replicaset_id"], row["space_id"])
+    is_snapshot = row["file"].endswith(".snap")
+    found = {
+        **{"timestamp": None if is_snapshot else _time(row["timestamp"]), "type": row["type"]},
+        **{"replicaset": story.replicasets.get(row["replicaset_id"]), "source": row["source"]},
+        **{"origin": story.instances.get(row["global_id"]), "lsn": row["lsn"], "state": row["state"]},
+        **{"epoch": row["epoch"], "file": row["file"], "position": row["position"], "row": row["row"]},
+        "operations": None if row["operations"] is None else plain(decode(row["operations"])),
+        "transaction": [
+            {
+                "space": one["space"] or one["space_id"],
+                "type": one["type"],
+                "lsn": one["lsn"],
+                "key": None if one["key"] is None else plain(decode(one["key"])),
+                "tuple": None if one["tuple"] is None else plain(decode(one["tuple"])),
+            }
+            for one in step.neighbours
+        ],
+    }
+    if step.is_known:
+        found["after"] = _shown(step.after, definition)
+    return found
+
+
+def _decision(row: Mapping[str, Any], story: Story, definition: Definition) -> dict[str, Any]:
+    def side(name: str) -> dict[str, Any]:
+        replicaset = row[f"{name}_replicaset_id"]
+        return {
+            "replicaset": None if replicaset is None else story.replicasets.get(abs(replicaset)),
+            "origin": story.instances.get(row[f"{name}_global_id"]),
+            "lsn": row[f"{name}_lsn"],
+            "timestamp": _time(row[f"{name}_timestamp"]),
+            "tuple": _shown(row[f"{name}_tuple"], definition),
+        }
+
+    found = {
+        **{"decided_at": _time(row["decided_at"]), "epoch": row["epoch"], "kind": row["kind"]},
+        **{
+            "policy": row["policy"],
+            "sequence": row["sequence"],
+            "changed": row["changed"],
+            "note": row["note"],
+        },
+        **{"winner": side("winner"), "loser": side("loser")},
+    }
+    return {**found, "why": why(found)}
+
+
+def why(decision: Mapping[str, Any]) -> str:
+    """Return in words what told the winner from the loser."""
+    winner, loser, sequence = decision["winner"], decision["loser"], decision["sequence"]
+    text = f"{decision['policy']} by {sequence}" if sequence else str(decision["policy"])
+    if sequence == "timestamp":
+        sides = [side["timestamp"] for side in (winner, loser)]
+    else:
+        columns = str(sequence or "").partition("(")[2].rstrip(")") or str(sequence or "")
+        sides = [_fields(side["tuple"], columns.split(", ")) for side in (winner, loser)]
+    if all(side is not None for side in sides):
+        text += f": {sides[0]} against {sides[1]}"
+    return f"{text} ({decision['note']})" if decision["note"] else text
+
+
+def _fields(values: Any, names: Sequence[str]) -> str | None:
+    """Return some fields of a tuple as text, None where it does not have them by name."""
+    if not isinstance(values, dict) or not all(name in values for name in names):
+        return None
+    return ", ".join(json.dumps(values[name], ensure_ascii=False) for name in names)
+
+
+def _shown(data: bytes | None, definition: Definition | None) -> Any:
+    return None if data is None else named(plain(decode(data)), definition)
+
+
+def _time(moment: datetime | None) -> str | None:
+    return None if moment is None else moment.isoformat()
+
+
+def lines(found: Mapping[str, Any]) -> list[str]:
+    """Return what is known of a key as lines of text."""
+    result = [f"maintenance has removed older rows of replicaset {one}" for one in found["incomplete"]]
+    replicaset = None
+    for change in found["changes"]:
+        if change["replicaset"] != replicaset:
+            replicaset = change["replicaset"]
+            result.append(f"replicaset {replicaset}")
+        after = _line(change["after"]) if "after" in change else "not known"
+        state = "" if change["state"] == "committed" else f" ({change['state']})"
+        when, who_ = change["timestamp"] or "from a snapshot", change["origin"] or "origin not known"
+        result.append(f"  {when} {change['type']}{state} by {who_} lsn {change['lsn']} -> {after}")
+        result += [f"    with {_neighbour(one)}" for one in change["transaction"]]
+    for one in found["decisions"]:
+        result.append(f"decision in epoch {one['epoch']}, {one['decided_at']}: {one['why']}")
+        for name, verb in (("winner", "won"), ("loser", "lost")):
+            side = one[name]
+            result.append(
+                f"  {verb}: {_line(side['tuple'])} of replicaset {side['replicaset']} lsn {side['lsn']}"
+            )
+    current = found["current"]
+    if current is None:
+        result.append("now: no row in the table")
+    else:
+        result.append(f"now: {_line(current['tuple'])} of {current['replicaset']} lsn {current['lsn']}")
+    return result
+
+
+def _neighbour(one: Mapping[str, Any]) -> str:
+    return f"{one['type']} {one['space']} lsn {one['lsn']} {_line(one['key'] or one['tuple'])}"
+
+
+def _line(value: Any) -> str:
+    return json.dumps(value, ensure_ascii=False)

@@ -1,0 +1,14 @@
+"""What the command line of a backfill asks for, read by the command's own parser."""
+
+from __future__ import annotations
+
+from dataclasses import fields
+
+from jobs.backfill import Options
+from jobs.commands.fix import backfill
+
+
+def options(*words: str) -> Options:
+    """Return the options behind `aggregator backfill --config x.yaml WORDS`."""
+    given = backfill.make_context("backfill", ["--config", "x.yaml", *words]).params
+    return Options(**{one.name: given[one.name] for one in fields(Options)})
