@@ -44,11 +44,12 @@ def relay(config: Live, options: argparse.Namespace) -> None:
     keep_private()
     log_to_stderr(verbose=options.verbose)
     which = section.aggregated_options if options.aggregated else section.options
-    relays = [Relay(each) for each in which(config.max_block_bytes)]
-    if not relays:
+    served = which(config.max_block_bytes)
+    if not served:
         missing = "aggregated" if options.aggregated else "spools"
         raise ConfigurationError(f"the section relay has no {missing}", file=options.config)
     nodes = [Node(_node_options(section, config.max_block_bytes))] if options.aggregated else []
+    relays = [Relay(each, nodes[0].durable_end if nodes else None) for each in served]
     for node in nodes:
         node.options.directory.mkdir(mode=0o750, parents=True, exist_ok=True)
     for each in relays:

@@ -159,7 +159,9 @@ def served_spaces(
             continue
         try:
             whole = merged(
-                space_name(table), [Definition(one.space_tuple, one.index_tuples) for one in definitions]
+                space_name(table),
+                [Definition(one.space_tuple, one.index_tuples) for one in definitions],
+                has_older=any(one.state != PRESENT for one in definitions),
             )
         except TupleError as error:
             left_out[table] = error.reason

@@ -6,7 +6,7 @@ Kept up to date by reading what was appended since the last question. Not here: 
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -40,11 +40,20 @@ class Catalog:
         The spool.
     limit : int
         The longest block that is read, in bytes.
+    durable : callable, optional
+        Returns the log that is being written and how many of its bytes may be served; None: all. Where the spool is
+        the only place of its rows, what a power failure may take must not be served.
 
     """
 
-    def __init__(self, directory: Path, limit: int = BLOCK_LIMIT) -> None:
+    def __init__(
+        self,
+        directory: Path,
+        limit: int = BLOCK_LIMIT,
+        durable: Callable[[], tuple[Path, int] | None] | None = None,
+    ) -> None:
         self.directory, self.limit = directory, limit
+        self._durable = durable
         self.vclock: dict[int, int] = {}
         self.cluster: dict[int, str] = {}
         """{replica id: instance uuid}, of those that are registered now."""
@@ -53,6 +62,7 @@ class Catalog:
         self.snapshots: list[SpoolFile] = []
         self.logs: list[SpoolFile] = []
         self._read: dict[str, int] = {}
+        self._closed: set[str] = set()
         self._metas: dict[Path, Meta] = {}
 
     @property
@@ -69,8 +79,11 @@ class Catalog:
         return shared(self.snapshots[-1].meta.vclock) if self.snapshots else {}
 
     def read_upto(self, path: Path) -> int:
-        """Return how much of a log this catalog knows, in bytes: rows behind it may be of ids it does not know."""
-        return self._read.get(path.name, 0)
+        """Return before which byte a block must begin that is served: rows behind it may be of ids nobody knows yet.
+
+        Of a closed log that is behind the end marker, so that the marker is found.
+        """
+        return self._read.get(path.name, 0) + (path.name in self._closed)
 
     def refresh(self) -> None:
         """Read what is new.
@@ -97,7 +110,12 @@ class Catalog:
                 self._take_log(file, known or file.meta.length)
 
     def _take_log(self, file: SpoolFile, begin: int) -> None:
-        end, _ = reader.end_of_whole_blocks(_FILES, str(file.path), begin, self.limit)
+        end, is_closed = reader.end_of_whole_blocks(_FILES, str(file.path), begin, self.limit)
+        growing = None if self._durable is None else self._durable()
+        if growing is not None and growing[0] == file.path:
+            end, is_closed = min(end, growing[1]), False
+        if is_closed and (end > begin or file.path.name in self._read):
+            self._closed.add(file.path.name)  # one without rows may be written on
         if end <= begin:
             self.vclock = joined(self.vclock, shared(file.meta.vclock))
             return

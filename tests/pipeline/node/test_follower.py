@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.pipeline.node.world import World, vclock_of
+from tests.pipeline.node.world import World, vclock_of, world
 
 pytestmark = pytest.mark.live
 
@@ -129,3 +129,46 @@ def test_an_epoch_that_was_taken_back(two: World, binary: str, tmp_path: Path) -
             two.await_epoch(follower, writer)
             two.check(follower, "accounts")
             assert follower.eval("return box.space.accounts:get(500) ~= nil")
+
+
+CUSTOM = {"default": {"policy": "custom", "function": "tests.pipeline.node.rules:resolve"}}
+
+
+def test_tuples_that_no_server_takes(tmp_path: Path, binary: str) -> None:
+    """A policy of the user's makes what it likes: such a tuple is left out by name, and nobody stops."""
+    with world(tmp_path, policies=CUSTOM) as two:
+        two.eval("a", "for i = 1, 20 do box.space.accounts:insert{i, 'a' .. i, i} end")
+        two.eval("b", "for i = 10, 30 do box.space.accounts:insert{i, 'b' .. i, i} end")
+        two.settle()
+        with two.writing() as writer, two.serving():
+            writer.advance()
+            with two.follower(binary) as follower:
+                two.await_epoch(follower, writer)
+                assert follower.eval("return box.space.accounts:get(11)[2]") == "a11+b11"
+                assert follower.eval("return box.space.accounts:get(12) == nil")
+                assert writer.left_out == {"accounts: made tuples": "field name is no string"}
+                two.eval("a", "box.space.accounts:delete(12) box.space.accounts:replace{13, 'x'}")
+                two.eval("b", "box.space.accounts:insert{4, 'four'} box.space.accounts:delete(14)")
+                two.eval("a", "box.space.accounts:delete(14)")
+                two.settle()
+                writer.advance()
+                two.await_epoch(follower, writer)
+                name = "local t = box.space.accounts:get(...) return t and t[2]"
+                names = {i: follower.eval(name, i) for i in (4, 12, 13, 14)}
+                assert names == {4: None, 12: "b12", 13: "b13+x", 14: None}
+
+
+def test_a_masked_space_is_not_served(tmp_path: Path, binary: str) -> None:
+    masks = {"accounts": {"name": "drop"}}
+    with world(tmp_path, spaces={"masks": masks}) as two:
+        two.eval("a", "box.schema.space.create('open'):create_index('pk') box.space.open:insert{1, 'x'}")
+        two.eval("a", "box.space.accounts:insert{1, 'secret'}")
+        two.settle()
+        with two.writing() as writer, two.serving():
+            writer.advance()
+            assert writer.left_out == {"accounts": "it is masked"}
+            with two.follower(binary) as follower:
+                two.await_epoch(follower, writer)
+                two.check(follower, "open")
+                assert follower.eval("return box.space.accounts == nil")
+        assert not any(b"secret" in path.read_bytes() for path in two.directory.glob("*.[sx]*"))
