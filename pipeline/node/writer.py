@@ -17,13 +17,14 @@ import itertools
 import logging
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
+from typing import Any
 
 from pipeline.node import rows
 from pipeline.node.changes import KeyChange, changes_between, digest_of, files_at
 from pipeline.node.definitions import ServedSpace, common_format, fitted
 from pipeline.node.fit import misfit
 from pipeline.node.rows import Change, pack
-from pipeline.node.state import Mark, Progress, TableVersion, epoch_tuple
+from pipeline.node.state import Mark, Progress, TableVersion, epoch_tuple, key_fields
 from pipeline.node.stream import Stream, first_system_rows, new_replicaset_uuid, system_tuples
 from pipeline.node.target import EpochRow, Target, epoch_of, newest_epoch, read_target, space_name
 from pipeline.node.users import Reader, user_rows
@@ -336,18 +337,17 @@ class NodeWriter:
         stream, served = self.stream, self.stream.served
         if served is None:
             return
-        wanted = {(int(space), pack(row)) for space, row in user_rows(self._readers)}
+        ids = {str(fields_of(row, "a row of _user")[2]): id_ for id_, row in served.users.items()}
+        wanted: dict[SystemSpace, dict[tuple[Any, ...], bytes]] = {SystemSpace.USER: {}, SystemSpace.PRIV: {}}
+        for space, values in user_rows(self._readers, ids):
+            wanted[space][key_fields(space, values)] = pack(values)
         for space in (SystemSpace.PRIV, SystemSpace.USER):
-            keys = (0,) if space is SystemSpace.USER else (1, 2, 3)
-            for row in [*served.rows[space].values()]:
-                values = fields_of(row, "a row")
-                is_own = values[keys[0]] > dictionary.SUPER
-                if is_own and (int(space), row) not in wanted:
-                    stream.remove(space, pack([values[i] for i in keys]), at)
+            for key in served.rows[space].keys() - wanted[space].keys():
+                if key[0] > dictionary.SUPER:
+                    stream.remove(space, pack(list(key)), at)
         for space in (SystemSpace.USER, SystemSpace.PRIV):
-            known = {*served.rows[space].values()}
-            for space_id, row in sorted(wanted):
-                if space_id == space and row not in known:
+            for key, row in wanted[space].items():
+                if served.rows[space].get(key) != row:
                     stream.put(space, row, at)
 
 

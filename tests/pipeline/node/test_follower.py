@@ -3,11 +3,16 @@
 from __future__ import annotations
 
 import shutil
+from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
 
-from tests.pipeline.node.world import World, vclock_of, world
+from pipeline.node.stream import Stream
+from pipeline.node.users import Reader
+from pipeline.node.writer import NodeWriter
+from sources.iproto.address import Password
+from tests.pipeline.node.world import READERS, World, vclock_of, world
 
 pytestmark = pytest.mark.live
 
@@ -129,6 +134,34 @@ def test_an_epoch_that_was_taken_back(two: World, binary: str, tmp_path: Path) -
             two.await_epoch(follower, writer)
             two.check(follower, "accounts")
             assert follower.eval("return box.space.accounts:get(500) ~= nil")
+
+
+def test_users_follow_the_configuration(two: World, binary: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("SECRET", "secret")
+    password = Password(env="SECRET")
+    names = "local t = {} for _, u in box.space._user:pairs() do table.insert(t, u[3]) end return t"
+    users = [
+        [*READERS, Reader("one", password), Reader("two", password, executes=True)],
+        [*READERS, Reader("two", password), Reader("three", password)],
+        READERS,
+    ]
+    expected = [["one", "two"], ["three", "two"], []]
+    with ExitStack() as stack:
+        follower = None
+        for readers, named in zip(users, expected, strict=True):
+            with Stream(two.directory) as stream, two.serving():
+                writer = NodeWriter(two.warehouse, stream, readers)
+                assert writer.advance()
+                assert not writer.advance()
+                follower = follower or stack.enter_context(two.follower(binary))
+                two.await_epoch(follower, writer)
+                assert sorted(follower.eval(names)[5:] or []) == named
+                id_ = "box.space._user.index.name:get('two').id"
+                if named:
+                    rights = (
+                        f"return box.space._priv:count({id_}), box.space._priv:get{{{id_}, 'universe', 0}}[5]"
+                    )
+                    assert follower.eval(rights) == [2, 29 if "one" in named else 25]
 
 
 CUSTOM = {"default": {"policy": "custom", "function": "tests.pipeline.node.rules:resolve"}}
