@@ -43,11 +43,12 @@ def relay(config: Live, file: str, *, aggregated: bool = False, verbose: bool = 
     keep_private()
     log_to_stderr(verbose=verbose)
     which = section.aggregated_options if aggregated else section.options
-    relays = [Relay(each) for each in which(config.max_block_bytes)]
-    if not relays:
+    served = which(config.max_block_bytes)
+    if not served:
         missing = "aggregated" if aggregated else "spools"
         raise ConfigurationError(f"the section relay has no {missing}", file=file)
     nodes = [Node(_node_options(section, config.max_block_bytes))] if aggregated else []
+    relays = [Relay(each, nodes[0].durable_end if nodes else None) for each in served]
     for node in nodes:
         node.options.directory.mkdir(mode=0o750, parents=True, exist_ok=True)
     for each in relays:

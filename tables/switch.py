@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from schemas.errors import RidStateError
 from tables.cut import EPOCHS, last_epoch
-from tables.fence import take_number
 from tables.lock import WriterLock
 from tables.place import Place
 from tables.rid import Change, RidTable, fresh
@@ -64,6 +63,8 @@ def demote(place: Place) -> Change:
             )
 
         # From here on no writer that sleeps commits an epoch any more.
+        from tables.fence import take_number  # imports PySpark, which other commands of RIDs do without
+
         fence = take_number(place, lock.check) if place.has(EPOCHS) else None
 
         def change(node: Node) -> Node:

@@ -24,8 +24,9 @@ from tables.place import Place
 RANGE_ROWS = 500_000
 """About so many rows are compared at a time."""
 
-_COLUMNS = ("_key", "_tuple")
-_SCHEMA = pa.schema([(name, pa.binary()) for name in _COLUMNS])
+_KEYS = ["_key", "_tuple"]
+_COLUMNS = (*_KEYS, "_replicaset_id")
+_SCHEMA = pa.schema([("_key", pa.binary()), ("_tuple", pa.binary()), ("_replicaset_id", pa.int32())])
 
 
 @dataclass(frozen=True)
@@ -38,12 +39,15 @@ class KeyChange:
         Canonical.
     before, after : bytes or None
         Tuples; None where there is none.
+    is_made : bool
+        Whether a policy has made the tuple that there is now, of several versions.
 
     """
 
     key: bytes
     before: bytes | None
     after: bytes | None
+    is_made: bool = False
 
 
 def files_at(place: Place, table: str, version: int) -> frozenset[str]:
@@ -159,11 +163,16 @@ def _rows(files: Sequence[_File], low: bytes | None, high: bytes | None) -> pa.T
 def _compared(old: pa.Table, new: pa.Table) -> Iterator[KeyChange]:
     before, after = _only_in(old, new), _only_in(new, old)
     for key in sorted(before.keys() | after.keys()):
-        yield KeyChange(key, before.get(key), after.get(key))
+        old_tuple, (new_tuple, replicaset) = before.get(key, _NONE)[0], after.get(key, _NONE)
+        yield KeyChange(key, old_tuple, new_tuple, is_made=replicaset is not None and replicaset < 0)
 
 
-def _only_in(rows: pa.Table, others: pa.Table) -> dict[bytes, bytes]:
-    """Return the tuples by key that are in one table and not, under that key, in another."""
+_NONE = (None, None)
+
+
+def _only_in(rows: pa.Table, others: pa.Table) -> dict[bytes, tuple[bytes, int | None]]:
+    """Return by key the tuples, and whose they are, that are in one table and not, under that key, in another."""
     if rows.num_rows and others.num_rows:
-        rows = rows.join(others, list(_COLUMNS), join_type="left anti")
-    return dict(zip(rows["_key"].to_pylist(), rows["_tuple"].to_pylist(), strict=True))
+        rows = rows.join(others.select(_KEYS), _KEYS, join_type="left anti")
+    found = zip(rows["_tuple"].to_pylist(), rows["_replicaset_id"].to_pylist(), strict=True)
+    return dict(zip(rows["_key"].to_pylist(), found, strict=True))

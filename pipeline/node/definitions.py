@@ -123,7 +123,7 @@ class Definition:
     indexes: Mapping[int, bytes] = field(default_factory=dict)
 
 
-def merged(name: str, definitions: Sequence[Definition]) -> Merged:
+def merged(name: str, definitions: Sequence[Definition], *, has_older: bool = False) -> Merged:
     """Return the definition that the tuples of all replicasets fit.
 
     Parameters
@@ -132,6 +132,8 @@ def merged(name: str, definitions: Sequence[Definition]) -> Merged:
         What followers call the space.
     definitions : sequence of Definition
         One or more, in the order of the replicasets.
+    has_older : bool
+        Whether the table may have tuples from before these definitions: then only the primary key has types.
 
     Raises
     ------
@@ -151,6 +153,12 @@ def merged(name: str, definitions: Sequence[Definition]) -> Merged:
     primary = _primary(spaces, definitions[0])
     fields = common_format([space.fields for space in spaces])
     indexes, left_out = _shared_indexes(secondaries)
+    if has_older:
+        fields = tuple(replace(one, type="any", is_nullable=True) for one in fields)
+        left_out += [
+            f"index {index.name}: the space has tuples of an earlier definition" for index in indexes
+        ]
+        indexes, counts = [], {0}
     found = ServedSpace(name, fields, (primary, *indexes), counts.pop() if len(counts) == 1 else 0)
     return Merged(fitted(found), tuple(left_out))
 
@@ -252,6 +260,8 @@ def _index_of(row: Sequence[Any]) -> tuple[Index, str | None]:
         reason = "its collation is not one of none, unicode, unicode_ci, binary"
     elif _excludes_null(row):
         reason = "it leaves out nulls"
+    elif any("[*]" in part.path for part in parts):
+        reason = "it has a key for each item of an array"
     kept = tuple((key, options[key]) for key in _KEPT_OPTIONS if key in options)
     return Index(
         int(field_at(row, 1, "the id of an index")), name, _TYPES.get(kind, kind), parts, kept

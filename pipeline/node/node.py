@@ -78,6 +78,12 @@ class Node:
         self.newest: EpochRow | None = None
         self.left_out: Mapping[str, str] = {}
         self._stop = threading.Event()
+        self._stream: Stream | None = None
+
+    def durable_end(self) -> tuple[Path, int] | None:
+        """Return the log that is being written, and how many of its bytes a power failure cannot take."""
+        stream = self._stream
+        return None if stream is None else stream.spool.durable_end
 
     @property
     def lag(self) -> float:
@@ -114,6 +120,7 @@ class Node:
         options = self.options
         warehouse = Warehouse(None, options.location, options.database)
         with Stream(options.directory, options.max_block_bytes, options.forget) as stream:
+            self._stream = stream
             writer = NodeWriter(warehouse, stream, options.readers)
             while not self._stop.is_set():
                 has_more = writer.advance()

@@ -6,7 +6,7 @@ data. So whatever is killed, the files tell what was served. Not here: what come
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -38,6 +38,11 @@ _KEY_FIELDS = {
     int(SystemSpace.CLUSTER): (0,),
 }
 """The system spaces that the writer changes, and the fields of their primary keys."""
+
+
+def key_fields(space_id: int, values: Sequence[Any]) -> tuple[Any, ...]:
+    """Return the primary key of a tuple of a system space that the writer changes."""
+    return tuple(values[i] for i in _KEY_FIELDS[space_id])
 
 
 @dataclass(frozen=True)
@@ -121,7 +126,7 @@ class Served:
     def put(self, space_id: int, tuple_: bytes) -> None:
         """Take a tuple of a system space."""
         values = fields_of(tuple_, "a system row")
-        self.rows[space_id][tuple(values[i] for i in _KEY_FIELDS[space_id])] = tuple_
+        self.rows[space_id][key_fields(space_id, values)] = tuple_
 
     def remove(self, space_id: int, key: bytes) -> None:
         """Take the deletion of a tuple of a system space."""

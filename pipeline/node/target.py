@@ -108,7 +108,7 @@ def read_target(
         A version is not there any more.
 
     """
-    own, instances, left_out = _instances(cluster.load(warehouse))
+    own, instances, left_out = instances_of(cluster.load(warehouse))
     found, ids, not_served = served_spaces(
         schema.load(warehouse, row.versions.get(schema.TABLE)), row.versions
     )
@@ -159,7 +159,9 @@ def served_spaces(
             continue
         try:
             whole = merged(
-                space_name(table), [Definition(one.space_tuple, one.index_tuples) for one in definitions]
+                space_name(table),
+                [Definition(one.space_tuple, one.index_tuples) for one in definitions],
+                has_older=any(one.state != PRESENT for one in definitions),
             )
         except TupleError as error:
             left_out[table] = error.reason
@@ -181,7 +183,17 @@ def space_name(table: str) -> str:
         return table
 
 
-def _instances(found: Cluster) -> tuple[Member, dict[int, str], dict[str, str]]:
+def instances_of(found: Cluster) -> tuple[Member, dict[int, str], dict[str, str]]:
+    """Return the aggregator, the instances by global id, and why others are left out, by uuid.
+
+    Raises
+    ------
+    UnsupportedError
+        The aggregator's own global id is no id of a vclock.
+    WarehouseError
+        It has none yet.
+
+    """
     own = found.own
     if own is None or own.global_id is None or own.uuid is None:
         raise WarehouseError("the aggregator has no global id yet", table=cluster.TABLE)

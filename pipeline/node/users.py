@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import base64
 import hashlib
-from collections.abc import Iterator, Sequence
+import itertools
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -38,13 +39,26 @@ class Reader:
     executes: bool = False
 
 
-def user_rows(readers: Sequence[Reader]) -> Iterator[tuple[SystemSpace, list[Any]]]:
-    """Yield (space id, tuple) of the rows of `_user` and `_priv` that readers need, the guest's always."""
+def user_rows(
+    readers: Sequence[Reader], ids: Mapping[str, int] | None = None
+) -> Iterator[tuple[SystemSpace, list[Any]]]:
+    """Yield (space id, tuple) of the rows of `_user` and `_priv` that readers need, the guest's always.
+
+    Parameters
+    ----------
+    readers : sequence of Reader
+    ids : mapping of str to int, optional
+        Of users that there are: a server drops no user who has privileges, so an id never goes to another name at once.
+
+    """
+    known = dict(ids or {})
+    free = itertools.count(max(known.values(), default=d.SUPER) + 1)
     guest = next((reader for reader in readers if reader.name == GUEST), None)
     rights = d.SESSION | d.USAGE if guest is None else _rights(guest)
     yield SystemSpace.PRIV, d.privilege_tuple(d.GUEST, "universe", 0, rights)
     others = sorted((reader for reader in readers if reader.name != GUEST), key=lambda reader: reader.name)
-    for number, reader in enumerate(others, d.SUPER + 1):
+    for reader in others:
+        number = known[reader.name] if reader.name in known else next(free)
         auth = {} if reader.password is None else {"chap-sha1": _scrambled(reader.password.read())}
         yield SystemSpace.USER, d.user_tuple(number, reader.name, "user", auth)
         yield SystemSpace.PRIV, d.privilege_tuple(number, "role", d.PUBLIC, d.EXECUTE)

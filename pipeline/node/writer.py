@@ -17,12 +17,14 @@ import itertools
 import logging
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
+from typing import Any
 
 from pipeline.node import rows
 from pipeline.node.changes import KeyChange, changes_between, digest_of, files_at
 from pipeline.node.definitions import ServedSpace, common_format, fitted
+from pipeline.node.fit import misfit
 from pipeline.node.rows import Change, pack
-from pipeline.node.state import Mark, Progress, TableVersion, epoch_tuple
+from pipeline.node.state import Mark, Progress, TableVersion, epoch_tuple, key_fields
 from pipeline.node.stream import Stream, first_system_rows, new_replicaset_uuid, system_tuples
 from pipeline.node.target import EpochRow, Target, epoch_of, newest_epoch, read_target, space_name
 from pipeline.node.users import Reader, user_rows
@@ -62,12 +64,17 @@ class NodeWriter:
         transaction_rows: int = TRANSACTION_ROWS,
     ) -> None:
         self.warehouse, self.stream = warehouse, stream
-        self.left_out: Mapping[str, str] = {}
-        """What is not served, and why: spaces by table, instances by uuid."""
         self.newest: EpochRow | None = None
         """The newest epoch of the warehouse."""
         self._readers, self._transaction_rows = readers, transaction_rows
         self._is_settled = False
+        self._not_served: Mapping[str, str] = {}
+        self._odd: dict[str, str] = {}
+
+    @property
+    def left_out(self) -> Mapping[str, str]:
+        """What is not served, and why: spaces by table, instances by uuid, tuples by space."""
+        return {**self._not_served, **{f"{name}: made tuples": reason for name, reason in self._odd.items()}}
 
     @property
     def mark(self) -> Mark | None:
@@ -122,7 +129,7 @@ class NodeWriter:
         for global_id in {*target.vclock, *(vclock or {})} - {own}:
             start[global_id] = max(target.vclock.get(global_id, 0), (vclock or {}).get(global_id, 0))
         self.stream.spool.replicaset_uuid = uuid
-        tuples = self._tuples(target.mark, {table: space.id for table, space in target.spaces.items()})
+        tuples = self._tuples(target.mark, target.spaces)
         self.stream.snapshot(start, itertools.chain(system_tuples(known), tuples), _seconds(row))
         self.stream.begin_anew(_seconds(row))
         self._is_settled = True
@@ -132,18 +139,26 @@ class NodeWriter:
         served = self.stream.served
         if served is None:
             return
-        spaces = served.spaces
-        ids = {table: spaces[space_name(table)].id for table in served.mark.tables}
-        tuples = self._tuples(served.mark, ids)
+        known = served.spaces
+        spaces = {table: known[space_name(table)] for table in served.mark.tables}
+        tuples = self._tuples(served.mark, spaces)
         at = served.mark.committed_at / 1e6
         self.stream.snapshot(self.stream.vclock, itertools.chain(system_tuples(served), tuples), at)
 
-    def _tuples(self, mark: Mark, ids: Mapping[str, int]) -> Iterator[tuple[int, bytes]]:
+    def _is_taken(self, space: ServedSpace, change: KeyChange) -> bool:
+        """Whether followers take a tuple; one that a policy has made may be as it likes."""
+        reason = misfit(space, change.after) if change.is_made and change.after is not None else None
+        if reason is not None and space.name not in self._odd:
+            logger.warning("not served: %s: tuples that its policy has made: %s", space.name, reason)
+            self._odd[space.name] = reason
+        return reason is None
+
+    def _tuples(self, mark: Mark, spaces: Mapping[str, ServedSpace]) -> Iterator[tuple[int, bytes]]:
         for table, version in sorted(mark.tables.items()):
             files = self._files(table, version)
             for change in changes_between(self.warehouse.place, table, frozenset(), files):
-                if change.after is not None:
-                    yield ids[table], change.after
+                if change.after is not None and self._is_taken(spaces[table], change):
+                    yield spaces[table].id, change.after
 
     def _files(self, table: str, version: TableVersion) -> frozenset[str]:
         """Return the files of a table that followers have.
@@ -165,9 +180,9 @@ class NodeWriter:
         spaces = {} if served is None else served.spaces
         target = read_target(self.warehouse, row, spaces, known)
         self.stream.identify(target.own.global_id or 0, target.own.uuid or "")
-        for name, reason in sorted(target.left_out.items() - self.left_out.items()):
+        for name, reason in sorted(target.left_out.items() - self._not_served.items()):
             logger.warning("not served: %s: %s", name, reason)
-        self.left_out = target.left_out
+        self._not_served = target.left_out
         return target
 
     def _go_to(self, row: EpochRow) -> None:
@@ -298,7 +313,7 @@ class NodeWriter:
             files = self._files(table, version)
             old = before[table] if table in mark.tables else frozenset[str]()
             for change in changes_between(self.warehouse.place, table, old, files):
-                yield _row(space, change)
+                yield _row(space, change if self._is_taken(space, change) else replace(change, after=None))
 
     def _settle(self, row: EpochRow, target: Target | None = None) -> bool:
         """Write what follows the tuples of an epoch; return whether anything did."""
@@ -322,18 +337,17 @@ class NodeWriter:
         stream, served = self.stream, self.stream.served
         if served is None:
             return
-        wanted = {(int(space), pack(row)) for space, row in user_rows(self._readers)}
+        ids = {str(fields_of(row, "a row of _user")[2]): id_ for id_, row in served.users.items()}
+        wanted: dict[SystemSpace, dict[tuple[Any, ...], bytes]] = {SystemSpace.USER: {}, SystemSpace.PRIV: {}}
+        for space, values in user_rows(self._readers, ids):
+            wanted[space][key_fields(space, values)] = pack(values)
         for space in (SystemSpace.PRIV, SystemSpace.USER):
-            keys = (0,) if space is SystemSpace.USER else (1, 2, 3)
-            for row in [*served.rows[space].values()]:
-                values = fields_of(row, "a row")
-                is_own = values[keys[0]] > dictionary.SUPER
-                if is_own and (int(space), row) not in wanted:
-                    stream.remove(space, pack([values[i] for i in keys]), at)
+            for key in served.rows[space].keys() - wanted[space].keys():
+                if key[0] > dictionary.SUPER:
+                    stream.remove(space, pack(list(key)), at)
         for space in (SystemSpace.USER, SystemSpace.PRIV):
-            known = {*served.rows[space].values()}
-            for space_id, row in sorted(wanted):
-                if space_id == space and row not in known:
+            for key, row in wanted[space].items():
+                if served.rows[space].get(key) != row:
                     stream.put(space, row, at)
 
 
@@ -348,7 +362,7 @@ def _row(space: ServedSpace, change: KeyChange) -> Change:
     if change.after is not None:
         return rows.replace_row(space.id, change.after)
     parts = space.primary.parts
-    if change.before is None or any(part.path for part in parts):
+    if change.before is None or any(part.path for part in parts) or misfit(space, change.before):
         return rows.delete_row(space.id, change.key)
     return rows.delete_row(space.id, rows.key_of(change.before, parts))
 

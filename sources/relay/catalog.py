@@ -8,7 +8,7 @@ Not here: the rows themselves (`outflow`).
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -57,11 +57,20 @@ class Catalog:
         The spool.
     limit : int
         The longest block that is read, in bytes.
+    durable : callable, optional
+        Returns the log that is being written and how many of its bytes may be served; None: all. Where the spool is
+        the only place of its rows, what a power failure may take must not be served.
 
     """
 
-    def __init__(self, directory: Path, limit: int = BLOCK_LIMIT) -> None:
+    def __init__(
+        self,
+        directory: Path,
+        limit: int = BLOCK_LIMIT,
+        durable: Callable[[], tuple[Path, int] | None] | None = None,
+    ) -> None:
         self.directory, self.limit = directory, limit
+        self._durable = durable
         self.vclock: dict[int, int] = {}
         self.cluster: dict[int, str] = {}
         """{replica id: instance uuid}, of those that are registered now."""
@@ -73,6 +82,7 @@ class Catalog:
         self._holders_at: dict[Path, Mapping[int, str]] = {}
         self._handovers: dict[Path, list[Handover]] = {}
         self._read: dict[str, int] = {}
+        self._closed: set[str] = set()
         self._metas: dict[Path, Meta] = {}
 
     @property
@@ -89,8 +99,11 @@ class Catalog:
         return shared(self.snapshots[-1].meta.vclock) if self.snapshots else {}
 
     def read_upto(self, path: Path) -> int:
-        """Return how much of a log this catalog knows, in bytes: rows behind it may be of ids it does not know."""
-        return self._read.get(path.name, 0)
+        """Return before which byte a block must begin that is served: rows behind it may be of ids nobody knows yet.
+
+        Of a closed log that is behind the end marker, so that the marker is found.
+        """
+        return self._read.get(path.name, 0) + (path.name in self._closed)
 
     def holders_at(self, path: Path) -> Mapping[int, str]:
         """Return {replica id: uuid} of who has each id where a log begins, or had it last."""
@@ -134,7 +147,12 @@ class Catalog:
                 del places[path]
 
     def _take_log(self, file: SpoolFile, begin: int) -> None:
-        end, _ = reader.end_of_whole_blocks(_FILES, str(file.path), begin, self.limit)
+        end, is_closed = reader.end_of_whole_blocks(_FILES, str(file.path), begin, self.limit)
+        growing = None if self._durable is None else self._durable()
+        if growing is not None and growing[0] == file.path:
+            end, is_closed = min(end, growing[1]), False
+        if is_closed and (end > begin or file.path.name in self._read):
+            self._closed.add(file.path.name)  # one without rows may be written on
         if end <= begin:
             self.vclock = joined(self.vclock, shared(file.meta.vclock))
             return

@@ -147,8 +147,7 @@ class LogFrames:
                     return
             if ServerVersions.of(self._reader.meta, self._reader.path.name) != self.versions:
                 raise ConnectionLostError("the rows that follow are of a server of another version")
-            # The end marker stands at the limit of a closed log: one step further finds it.
-            rows = self._reader.read(self._catalog.read_upto(self._reader.path) + 1)
+            rows = self._reader.read(self._catalog.read_upto(self._reader.path))
             self._aim()
             for block in rows:
                 yield from self._framer.frames(block)

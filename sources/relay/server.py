@@ -14,6 +14,8 @@ import secrets
 import socket
 import ssl
 import stat
+from collections.abc import Callable
+from pathlib import Path
 
 from schemas.errors import AggregatorError, ConfigurationError
 from sources.iproto.address import Address
@@ -44,12 +46,16 @@ class Relay:
     Parameters
     ----------
     options : RelayOptions
+    durable : callable, optional
+        As of `Catalog`, where the spool is written in this process.
 
     """
 
-    def __init__(self, options: RelayOptions) -> None:
+    def __init__(
+        self, options: RelayOptions, durable: Callable[[], tuple[Path, int] | None] | None = None
+    ) -> None:
         self.options = options
-        self.catalog = Catalog(options.directory, options.max_block_bytes)
+        self.catalog = Catalog(options.directory, options.max_block_bytes, durable)
         self.sessions: set[Session] = set()
         self.error: AggregatorError | None = None
         self.port = 0

@@ -177,6 +177,12 @@ class Spool:
         self._instance_uuid = uuid
 
     @property
+    def durable_end(self) -> tuple[Path, int] | None:
+        """The log that is being written, and how many of its bytes are surely on the disk; None: no log is open."""
+        writer = self._writer
+        return None if writer is None else (writer.path, writer.durable)
+
+    @property
     def is_full(self) -> bool:
         """Whether rows wait for room."""
         return bool(self._unwritten)

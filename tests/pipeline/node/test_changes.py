@@ -13,6 +13,8 @@ from schemas.errors import WarehouseError
 from tables.data_files import FileKeys, write_file
 from tables.place import Place, place_of
 
+MADE = 999_999
+
 
 @pytest.fixture
 def place(tmp_path: Path) -> Place:
@@ -23,7 +25,15 @@ def place(tmp_path: Path) -> Place:
 def file(place: Place, rows: dict[int, str]) -> str:
     keys = [b"%06d" % number for number in sorted(rows)]
     tuples = [rows[number].encode() for number in sorted(rows)]
-    return write_file(place, "s", pa.table({"_key": keys, "_tuple": tuples})).path
+    whose = pa.array([-1 if number == MADE else 1 for number in sorted(rows)], pa.int32())
+    columns = {"_key": keys, "_tuple": tuples, "_replicaset_id": whose}
+    return write_file(place, "s", pa.table(columns)).path
+
+
+def test_tuples_that_a_policy_made(place: Place) -> None:
+    path = file(place, {1: "own", MADE: "made"})
+    rows = changes_between(place, "s", frozenset(), frozenset({path}))
+    assert {row.after: row.is_made for row in rows} == {b"own": False, b"made": True}
 
 
 def found(

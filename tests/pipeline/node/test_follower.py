@@ -3,11 +3,16 @@
 from __future__ import annotations
 
 import shutil
+from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
 
-from tests.pipeline.node.world import World, vclock_of
+from pipeline.node.stream import Stream
+from pipeline.node.users import Reader
+from pipeline.node.writer import NodeWriter
+from sources.iproto.address import Password
+from tests.pipeline.node.world import READERS, World, vclock_of, world
 
 pytestmark = pytest.mark.live
 
@@ -129,3 +134,74 @@ def test_an_epoch_that_was_taken_back(two: World, binary: str, tmp_path: Path) -
             two.await_epoch(follower, writer)
             two.check(follower, "accounts")
             assert follower.eval("return box.space.accounts:get(500) ~= nil")
+
+
+def test_users_follow_the_configuration(two: World, binary: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("SECRET", "secret")
+    password = Password(env="SECRET")
+    names = "local t = {} for _, u in box.space._user:pairs() do table.insert(t, u[3]) end return t"
+    users = [
+        [*READERS, Reader("one", password), Reader("two", password, executes=True)],
+        [*READERS, Reader("two", password), Reader("three", password)],
+        READERS,
+    ]
+    expected = [["one", "two"], ["three", "two"], []]
+    with ExitStack() as stack:
+        follower = None
+        for readers, named in zip(users, expected, strict=True):
+            with Stream(two.directory) as stream, two.serving():
+                writer = NodeWriter(two.warehouse, stream, readers)
+                assert writer.advance()
+                assert not writer.advance()
+                follower = follower or stack.enter_context(two.follower(binary))
+                two.await_epoch(follower, writer)
+                assert sorted(follower.eval(names)[5:] or []) == named
+                id_ = "box.space._user.index.name:get('two').id"
+                if named:
+                    rights = (
+                        f"return box.space._priv:count({id_}), box.space._priv:get{{{id_}, 'universe', 0}}[5]"
+                    )
+                    assert follower.eval(rights) == [2, 29 if "one" in named else 25]
+
+
+CUSTOM = {"default": {"policy": "custom", "function": "tests.pipeline.node.rules:resolve"}}
+
+
+def test_tuples_that_no_server_takes(tmp_path: Path, binary: str) -> None:
+    """A policy of the user's makes what it likes: such a tuple is left out by name, and nobody stops."""
+    with world(tmp_path, policies=CUSTOM) as two:
+        two.eval("a", "for i = 1, 20 do box.space.accounts:insert{i, 'a' .. i, i} end")
+        two.eval("b", "for i = 10, 30 do box.space.accounts:insert{i, 'b' .. i, i} end")
+        two.settle()
+        with two.writing() as writer, two.serving():
+            writer.advance()
+            with two.follower(binary) as follower:
+                two.await_epoch(follower, writer)
+                assert follower.eval("return box.space.accounts:get(11)[2]") == "a11+b11"
+                assert follower.eval("return box.space.accounts:get(12) == nil")
+                assert writer.left_out == {"accounts: made tuples": "field name is no string"}
+                two.eval("a", "box.space.accounts:delete(12) box.space.accounts:replace{13, 'x'}")
+                two.eval("b", "box.space.accounts:insert{4, 'four'} box.space.accounts:delete(14)")
+                two.eval("a", "box.space.accounts:delete(14)")
+                two.settle()
+                writer.advance()
+                two.await_epoch(follower, writer)
+                name = "local t = box.space.accounts:get(...) return t and t[2]"
+                names = {i: follower.eval(name, i) for i in (4, 12, 13, 14)}
+                assert names == {4: None, 12: "b12", 13: "b13+x", 14: None}
+
+
+def test_a_masked_space_is_not_served(tmp_path: Path, binary: str) -> None:
+    masks = {"accounts": {"name": "drop"}}
+    with world(tmp_path, spaces={"masks": masks}) as two:
+        two.eval("a", "box.schema.space.create('open'):create_index('pk') box.space.open:insert{1, 'x'}")
+        two.eval("a", "box.space.accounts:insert{1, 'secret'}")
+        two.settle()
+        with two.writing() as writer, two.serving():
+            writer.advance()
+            assert writer.left_out == {"accounts": "it is masked"}
+            with two.follower(binary) as follower:
+                two.await_epoch(follower, writer)
+                two.check(follower, "open")
+                assert follower.eval("return box.space.accounts == nil")
+        assert not any(b"secret" in path.read_bytes() for path in two.directory.glob("*.[sx]*"))

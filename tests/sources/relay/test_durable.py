@@ -1,0 +1,78 @@
+"""What a power failure may take is not served, where the relay is told what is on the disk."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+
+import numpy as np
+
+from schemas.iproto import VCLOCK_MAX
+from sources.relay.catalog import Catalog
+from sources.relay.outflow import Framer, LogFrames
+from sources.spool.options import SpoolOptions
+from sources.spool.spool import Spool
+from sources.xlog.arrays import Ints
+from sources.xlog.writer import Fsync
+from tests.sources.relay.spools import START, append, write_spool
+
+
+def everything(_: Mapping[int, str]) -> Ints:
+    return np.ones(VCLOCK_MAX, np.int64)
+
+
+def sent(frames: LogFrames, catalog: Catalog) -> dict[int, int]:
+    """Send what may be sent, and return what the subscriber has."""
+    catalog.refresh()
+    for _ in frames.more():
+        pass
+    return frames.vclock
+
+
+def test_a_block_waits_until_it_is_on_the_disk(tmp_path: Path) -> None:
+    write_spool(tmp_path)
+    with Spool(tmp_path, SpoolOptions(compress=False, fsync=Fsync.BLOCK)) as spool:
+        append(spool, 1)
+        ends = [spool.durable_end]
+        append(spool, 1)
+        ends.append(spool.durable_end)
+        assert ends[0] is not None
+        assert ends[1] is not None
+        assert ends[0][1] < ends[1][1]
+        told = [ends[0]]
+        catalog = Catalog(tmp_path, durable=lambda: told[0])
+        catalog.refresh()
+        frames = LogFrames(catalog, Framer(1, {1: START}), everything)
+        assert sent(frames, catalog) == {1: START + 1}
+        assert catalog.vclock == {1: START + 1}
+        told[0] = ends[1]
+        assert sent(frames, catalog) == {1: START + 2}
+        frames.close()
+
+
+def test_a_block_that_the_catalog_has_not_seen_waits(tmp_path: Path) -> None:
+    """It may have rows of an id that the catalog does not know yet."""
+    write_spool(tmp_path)
+    with Spool(tmp_path, SpoolOptions(compress=False)) as spool:
+        append(spool, 1)
+        catalog = Catalog(tmp_path)
+        catalog.refresh()
+        frames = LogFrames(catalog, Framer(1, {1: START}), everything)
+        append(spool, 1)
+        for _ in frames.more():
+            pass
+        assert frames.vclock == {1: START + 1}
+        assert sent(frames, catalog) == {1: START + 2}
+        frames.close()
+
+
+def test_the_next_log_follows_a_closed_one(tmp_path: Path) -> None:
+    write_spool(tmp_path, 3)
+    catalog = Catalog(tmp_path)
+    catalog.refresh()
+    frames = LogFrames(catalog, Framer(1, {1: START}), everything)
+    assert sent(frames, catalog) == {1: START + 3}
+    write_spool(tmp_path, 2)
+    assert len(list(tmp_path.glob("*.xlog"))) == 2
+    assert sent(frames, catalog) == {1: START + 5}
+    frames.close()
