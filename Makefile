@@ -5,7 +5,7 @@
 VENV := .venv
 DIST := dist
 TOOLS = python -m venv .venv-tools && .venv-tools/bin/python -m pip --disable-pip-version-check --quiet install
-CODE := $(wildcard aggregator config jobs pipeline schemas sources tables udfs airflow_dags tests benchmarks setup)
+CODE := $(wildcard aggregator config jobs observe pipeline schemas sources udfs warehouse airflow_dags tests benchmarks setup)
 BENCH ?= $(shell grep -l __main__ benchmarks/*.py)
 
 # The environment's own commands come first, for Spark's launcher too, which asks the PATH for python3.

@@ -18,12 +18,12 @@ from pyspark.sql import functions as F
 
 from config.deployment import Config
 from config.policies import Policy
-from jobs.session import spark_session
+from jobs.runtime.session import spark_session
 from pipeline.resolve.choose import KeyVersions, choose
 from pipeline.resolve.resolve_plan import ResolvePlan, TablePolicy, options_of
 from schemas.space import Field, KeyPart, Space
 from udfs.before_replace.policy import Formats
-from udfs.kernels.lives import PRESENT
+from udfs.versions.kernels.lives import PRESENT
 
 SPACE = Space(
     512,

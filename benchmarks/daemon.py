@@ -19,7 +19,7 @@ import numpy as np
 
 from sources.iproto.inflow import RowStream
 from sources.spool.spool import Spool
-from sources.xlog.arrays import Bytes
+from sources.xlog.format.arrays import Bytes
 from tests.sources.iproto.streams import Row, on_the_wire
 
 BODY = msgpack.packb({0x10: 512, 0x21: [12345, 67890, "abcdefghijklmnopqrstuvwxyz" * 2]})

@@ -26,10 +26,10 @@ import msgpack
 import pyarrow as pa
 
 from schemas.iproto import RequestType
-from sources.xlog.encode import encode_body, encode_row
-from sources.xlog.meta import Meta
-from sources.xlog.reader import open_fs, read_rows
-from sources.xlog.writer import Fsync, XlogWriter
+from sources.xlog.format.encode import encode_body, encode_row
+from sources.xlog.format.meta import Meta
+from sources.xlog.format.writer import Fsync, XlogWriter
+from sources.xlog.reader.reader import open_fs, read_rows
 
 INSTANCE = "aaaaaaaa-0000-4000-8000-0000000000a1"
 ROWS_A_BLOCK = 300

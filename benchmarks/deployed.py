@@ -12,13 +12,13 @@ from pyspark.sql import functions as F
 
 from config.deployment import Config
 from jobs.aggregate import opened_writer, start_stream
-from jobs.session import spark_session
+from jobs.runtime.session import spark_session
 from pipeline.batch import BatchResult
 from pipeline.stream import StreamWriter
 from sources.xlog.datasource import register
-from tables import cluster
-from tables.lock import WriterLock
-from tables.warehouse import Warehouse
+from warehouse import cluster
+from warehouse.lock import WriterLock
+from warehouse.warehouse import Warehouse
 
 
 def session_in(folder: Path) -> SparkSession:

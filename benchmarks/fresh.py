@@ -18,9 +18,9 @@ import numpy as np
 from deltalake import DeltaTable
 from deltalake.exceptions import TableNotFoundError
 
-from tables.read import rows_of
 from tests.live import Tarantool
 from tests.live.commands import Command
+from warehouse.read import rows_of
 
 WRITE = """
     local rate = ...

@@ -37,7 +37,7 @@ from sources.iproto.inflow import Chunk, RowStream
 from sources.iproto.messages import Subscription, auth_body
 from sources.iproto.packet import encode_packet
 from sources.spool.spool import Spool
-from sources.xlog.encode import encode_body, encode_row
+from sources.xlog.format.encode import encode_body, encode_row
 from tests.live.commands import Command
 from tests.sources.relay.spools import write_spool
 

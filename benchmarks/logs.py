@@ -15,9 +15,9 @@ from uuid import NAMESPACE_OID, uuid5
 import msgpack
 
 from schemas.iproto import RequestType, SystemSpace
-from sources.xlog.encode import encode_body, encode_row
-from sources.xlog.meta import Meta
-from sources.xlog.writer import Fsync, XlogWriter
+from sources.xlog.format.encode import encode_body, encode_row
+from sources.xlog.format.meta import Meta
+from sources.xlog.format.writer import Fsync, XlogWriter
 
 ROWS_A_BLOCK = 300
 FORMAT = (

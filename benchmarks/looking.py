@@ -26,9 +26,9 @@ import pyarrow.compute as pc
 from deltalake import DeltaTable, write_deltalake
 
 from schemas.iproto import RequestType
-from sources.xlog.block import encode_block
-from sources.xlog.encode import encode_body, encode_row
-from sources.xlog.meta import Meta, format_meta
+from sources.xlog.format.block import encode_block
+from sources.xlog.format.encode import encode_body, encode_row
+from sources.xlog.format.meta import Meta, format_meta
 from tests.pipeline.deployment import Deployment
 from tests.truth import own
 

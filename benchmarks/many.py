@@ -22,10 +22,10 @@ from benchmarks.deployed import Ours, session_in
 from benchmarks.logs import Member
 from pipeline.source_options import stream_options
 from pipeline.state import State
-from sources.xlog.batch import segments_between, tasks_of
-from sources.xlog.follow import Follower
-from sources.xlog.offset import to_text
+from sources.xlog.directory.offset import to_text
 from sources.xlog.options import parse_options
+from sources.xlog.stream.batch import segments_between, tasks_of
+from sources.xlog.stream.follow import Follower
 
 STATE = Path(".state/bench")
 SPACE = "orders"

@@ -13,7 +13,7 @@ from pyspark.sql import functions as F
 from benchmarks.logs import ADMIN, FIRST_SPACE, FORMAT
 from schemas.layout import table_layout
 from schemas.space import Field, KeyPart, Space
-from udfs.tuples import tuple_columns
+from udfs.tuples.tuples import tuple_columns
 
 ORDER = ("timestamp", "segment", "position", "row")
 

@@ -32,9 +32,9 @@ import pyarrow as pa
 
 from schemas.layout import table_layout
 from schemas.space import Field, KeyPart, Space
-from udfs.keys import canonical_keys_by, key_plan
-from udfs.plan import plan_of
-from udfs.tuples import decode
+from udfs.keys.keys import canonical_keys_by, key_plan
+from udfs.tuples.plan import plan_of
+from udfs.tuples.tuples import decode
 
 Shape = tuple[tuple[str, ...], Callable[[random.Random, int], list[Any]]]
 EPOCH = datetime.datetime(1970, 1, 1, tzinfo=datetime.UTC)

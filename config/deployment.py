@@ -38,7 +38,7 @@ from config.values import (
     mistake,
 )
 from config.yaml_document import read_document, refuse
-from sources.xlog.block import BLOCK_LIMIT
+from sources.xlog.format.block import BLOCK_LIMIT
 
 _Model = TypeVar("_Model", bound=BaseModel)
 

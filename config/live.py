@@ -8,7 +8,7 @@ from __future__ import annotations
 from config.relay import Relay
 from config.subscribe import Subscribe
 from config.values import ByteCount, Part
-from sources.xlog.block import BLOCK_LIMIT
+from sources.xlog.format.block import BLOCK_LIMIT
 
 
 class Live(Part):

@@ -14,7 +14,7 @@ from config.address import Port, Server, TlsFiles
 from config.values import Interval, Label, Location, Name, Part, mistake
 from sources.iproto.address import Password, parse_address
 from sources.relay.options import Limits, RelayOptions
-from sources.xlog.block import BLOCK_LIMIT
+from sources.xlog.format.block import BLOCK_LIMIT
 
 
 def _is_local(listen: str) -> bool:

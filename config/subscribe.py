@@ -17,8 +17,8 @@ from sources.spool.keep import Keep
 from sources.spool.options import SpoolOptions
 from sources.subscribe.assignment import Orphans
 from sources.subscribe.options import Feed, ReplicasetOptions, Timing
-from sources.xlog.block import BLOCK_LIMIT
-from sources.xlog.writer import Fsync
+from sources.xlog.format.block import BLOCK_LIMIT
+from sources.xlog.format.writer import Fsync
 
 _UNITS = {"millisecond": 0.001, "second": 1.0, "minute": 60.0, "hour": 3600.0, "day": 86400.0}
 

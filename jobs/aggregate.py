@@ -17,27 +17,27 @@ from pyspark.sql.streaming.query import StreamingQuery
 
 from config.deployment import Config
 from jobs.commands.main import main
-from jobs.metrics.listener import measured
-from jobs.progress import Progress
-from jobs.service import Service
-from jobs.session import spark_session
+from jobs.runtime.progress import Progress
+from jobs.runtime.session import spark_session
+from observe.metrics.listener import measured
 from pipeline.batch import BatchWriter
 from pipeline.commit.load import load_state
 from pipeline.executors.distributed import DistributedExecutor
 from pipeline.inputs import with_servers
-from pipeline.release import release_old_rows
-from pipeline.remask import remasked
+from pipeline.requests.service import Service
 from pipeline.source_options import stream_options
+from pipeline.start.release import release_old_rows
+from pipeline.start.remask import remasked
 from pipeline.state import State
 from pipeline.stream import StreamWriter
 from sources.xlog.datasource import register
-from sources.xlog.follow import Follower
 from sources.xlog.options import parse_options
-from tables import catalog, cluster, epochs
-from tables.lock import WriterLock
-from tables.primary import PrimaryLock
-from tables.warehouse import Warehouse
+from sources.xlog.stream.follow import Follower
 from udfs.before_replace.custom import load_function
+from warehouse import catalog, cluster, epochs
+from warehouse.lock import WriterLock
+from warehouse.primary import PrimaryLock
+from warehouse.warehouse import Warehouse
 
 log = logging.getLogger(__name__)
 

@@ -7,7 +7,8 @@
 
 The work is asked of whoever holds the writer's lock: a running stream does it between two batches, else this command
 takes the lock and does it itself. `--dry-run` shows what would change and writes nothing.
-Not here: reading logs again (`jobs.refill`), snapshots (`jobs.retake`, `jobs.heal`), rebuilding (`pipeline.rebuild`).
+Not here: reading logs again (`pipeline.requests.read_again`), snapshots (`pipeline.requests.take_again`,
+`pipeline.requests.heal`), rebuilding (`pipeline.requests.rebuild`).
 """
 
 from __future__ import annotations
@@ -29,16 +30,16 @@ from config.deployment import Config
 from config.policies import Policies, Policy
 from jobs.aggregate import check_functions, opened_writer
 from jobs.commands.main import main
-from jobs.service import Service
-from jobs.session import spark_session
+from jobs.runtime.session import spark_session
 from pipeline.commit.load import load_state
-from pipeline.rebuild import rebuild_of
+from pipeline.requests.rebuild import rebuild_of
+from pipeline.requests.service import Service
 from schemas.errors import ConfigurationError, LockError, WarehouseError
 from sources.xlog.datasource import register
-from tables import requests
-from tables.primary import PrimaryLock, require_primary
-from tables.requests import DONE, FAILED, Request
-from tables.warehouse import Warehouse
+from warehouse import requests
+from warehouse.primary import PrimaryLock, require_primary
+from warehouse.requests import DONE, FAILED, Request
+from warehouse.warehouse import Warehouse
 
 POLL_SECONDS = 1.0
 

@@ -8,10 +8,10 @@ from __future__ import annotations
 import sys
 from pathlib import Path
 
-from jobs.logs.catalog import Catalog
-from jobs.logs.read import found_rows
-from jobs.logs.shown import json_of, text_of
-from jobs.logs.wanted import Wanted
+from observe.log_rows.catalog import Catalog
+from observe.log_rows.read import found_rows
+from observe.log_rows.shown import json_of, text_of
+from observe.log_rows.wanted import Wanted
 
 
 def cat(

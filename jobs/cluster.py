@@ -22,12 +22,12 @@ from config.deployment import Config
 from jobs.commands.main import main
 from schemas.cluster_checksum import checksum
 from schemas.errors import ConfigurationError
-from sources.xlog.offset import from_text
-from tables import applier_map, cluster, vclock
-from tables.cut import EPOCHS
-from tables.plain import PlainWarehouse
-from udfs.cluster_replace import AGGREGATOR, Cluster
-from udfs.remap import own_ids
+from sources.xlog.directory.offset import from_text
+from udfs.remap.cluster_replace import AGGREGATOR, Cluster
+from udfs.remap.replica_ids import own_ids
+from warehouse import applier_map, cluster, vclock
+from warehouse.cut import EPOCHS
+from warehouse.plain import PlainWarehouse
 
 
 @dataclass(frozen=True)

@@ -7,13 +7,12 @@
     spark.sql("SELECT key, row.balance, valid_from, valid_to FROM accounts_history WHERE is_current")
 
 Versions are each replicaset's own, as its servers had them; who won between replicasets is in `_conflicts`. An UPDATE's
-tuple is computed by the rules of its row's server (`_changelog.server_version`, `udfs.update_rules`). Of rows that an
-earlier release wrote, which do not say it, that is the server that wrote the newest log among them; where that file is
-not there any more, a new server, and a warning says so. It reads the changelog of the space at the newest
-epoch's cut, and its view lives in the session: nothing is stored. A space that was followed from a snapshot
-begins with what the snapshot held, whose time is not known. Where maintenance has removed rows, the history of a key
-begins with the first whole tuple, or DELETE, that is kept.
-Not here: the fold (`udfs.history`).
+tuple is computed by the rules of its row's server (`_changelog.server_version`, `udfs.operations.update_rules`). Of
+rows that an earlier release wrote, which do not say it, that is the server that wrote the newest log among them; where
+that file is not there any more, a new server, and a warning says so. It reads the changelog of the space at the newest
+epoch's cut, and its view lives in the session: nothing is stored. A space that was followed from a snapshot begins with
+what the snapshot held, whose time is not known. Where maintenance has removed rows, the history of a key begins with
+the first whole tuple, or DELETE, that is kept. Not here: the fold (`udfs.versions.history`).
 """
 
 from __future__ import annotations
@@ -30,7 +29,7 @@ from pyspark.sql import functions as F
 
 from config.deployment import Config
 from jobs.commands.main import main
-from jobs.session import spark_session
+from jobs.runtime.session import spark_session
 from pipeline.changelog.servers import SERVER_VERSION
 from pipeline.inputs import server_of
 from pipeline.plan.control import SpaceChange, follow
@@ -44,18 +43,18 @@ from pipeline.source_options import stream_options
 from pipeline.state import State
 from schemas.errors import UnsupportedError, WarehouseError
 from schemas.iproto import SYSTEM_ID_MAX, SystemSpace
-from sources.xlog.follow import Follower
 from sources.xlog.options import parse_options
-from tables import epochs
-from tables.gone import cleaned_replicasets
-from tables.warehouse import Warehouse
-from udfs.history import RESULT_SPARK, ROW_COLUMNS, history_arrow
-from udfs.key_order import directions_of
-from udfs.keys import key_columns
-from udfs.range_columns import bound_columns, place_column
-from udfs.tuple_format import TupleFormat, format_of
-from udfs.tuples import tuple_columns
-from udfs.update_rules import LATEST, Rules, rules_of
+from sources.xlog.stream.follow import Follower
+from udfs.keys.key_order import directions_of
+from udfs.keys.keys import key_columns
+from udfs.keys.range_columns import bound_columns, place_column
+from udfs.operations.tuple_format import TupleFormat, format_of
+from udfs.operations.update_rules import LATEST, Rules, rules_of
+from udfs.tuples.tuples import tuple_columns
+from udfs.versions.history import RESULT_SPARK, ROW_COLUMNS, history_arrow
+from warehouse import epochs
+from warehouse.gone import cleaned_replicasets
+from warehouse.warehouse import Warehouse
 
 LOG = logging.getLogger(__name__)
 

@@ -5,7 +5,7 @@
 The work is asked of whoever holds the writer's lock, as a backfill is: it must not replace files that a batch rewrites.
 Versions that are younger than `--keep-days` stay readable, those of the newest epoch in any case. Rows of
 the aggregator's own tables go by the configuration's `retention`; `--dry-run` says which, and writes nothing.
-Not here: what it does to a table (`jobs.service`), which rows go (`pipeline.retention`).
+Not here: what it does to a table (`pipeline.requests.service`), which rows go (`pipeline.retention`).
 """
 
 from __future__ import annotations
@@ -15,18 +15,18 @@ import sys
 from config.deployment import Config
 from jobs.backfill import carried_out
 from jobs.commands.main import main
-from jobs.session import spark_session
+from jobs.runtime.session import spark_session
 from pipeline.commit.load import load_state
 from pipeline.retention.cleaning import cleaning_of
 from pipeline.retention.sources import source_facts
 from pipeline.source_options import stream_options
 from schemas.errors import ConfigurationError, WarehouseError
 from sources.xlog.datasource import register
-from sources.xlog.follow import Follower
 from sources.xlog.options import parse_options
-from tables import requests
-from tables.requests import DONE
-from tables.warehouse import Warehouse
+from sources.xlog.stream.follow import Follower
+from warehouse import requests
+from warehouse.requests import DONE
+from warehouse.warehouse import Warehouse
 
 KEEP_DAYS = 7
 """Delta's own default: a reader that began on an older version than this fails."""

@@ -22,10 +22,10 @@ from config.address import port_of
 from config.live import Live
 from config.relay import Relay as Section
 from config.subscribe import seconds
-from jobs.cli import Stopped
 from jobs.commands.main import main
-from jobs.daemon import keep_private, log_to_stderr, stopped
-from jobs.status import status_page
+from jobs.runtime.command_line import Stopped
+from jobs.runtime.daemon import keep_private, log_to_stderr, stopped
+from observe.status_page import status_page
 from pipeline.node.node import Metrics as NodeMetrics
 from pipeline.node.node import Node, NodeOptions
 from pipeline.node.node import status_of as node_status

@@ -6,7 +6,7 @@ Each reading is a backfill, asked of whoever holds the writer's lock, as `jobs/b
 what is settled on, so a file that was brought back, or a member that has the rows, releases what waits. Exit code 1
 where a hole stays open; it is named. A divergence is named too, but no reading heals it: which member is right is for
 the operator to say (`aggregator heal`).
-Not here: what a backfill reads (`jobs.refill`).
+Not here: what a backfill reads (`pipeline.requests.read_again`).
 """
 
 from __future__ import annotations
@@ -19,20 +19,20 @@ from config.deployment import Config
 from jobs.aggregate import check_functions
 from jobs.backfill import carried_out
 from jobs.commands.main import main
-from jobs.session import spark_session
+from jobs.runtime.session import spark_session
 from pipeline.commit.load import load_state
 from pipeline.source_options import stream_options
 from schemas.errors import AggregatorError, WarehouseError
 from sources.xlog.datasource import register
-from sources.xlog.follow import Follower
-from sources.xlog.identity import identity_of
+from sources.xlog.directory.identity import identity_of
 from sources.xlog.options import parse_options
-from tables import requests
-from tables.gaps import DIVERGENCE, MISSING, TABLE, Gap, open_gaps
-from tables.primary import require_primary
-from tables.read import rows_of
-from tables.requests import DONE, Request
-from tables.warehouse import Warehouse
+from sources.xlog.stream.follow import Follower
+from warehouse import requests
+from warehouse.gaps import DIVERGENCE, MISSING, TABLE, Gap, open_gaps
+from warehouse.primary import require_primary
+from warehouse.read import rows_of
+from warehouse.requests import DONE, Request
+from warehouse.warehouse import Warehouse
 
 Read = Callable[[str], str | None]
 """Reads a source again by its name; returns why that failed, None where it did not."""

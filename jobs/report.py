@@ -3,7 +3,7 @@
     spark-submit jobs/report.py --config FILE [--page FILE]
 
 Reads only, takes no lock, and may run beside the stream. The page is one HTML file that needs no network; it shows the
-cut of the newest epoch. Not here: alarms (`jobs.metrics`).
+cut of the newest epoch. Not here: alarms (`observe.metrics`).
 """
 
 from __future__ import annotations
@@ -13,12 +13,12 @@ from pathlib import Path
 
 from config.deployment import Config
 from jobs.commands.main import main
-from jobs.reporting.facts import collect
-from jobs.reporting.page import html_of
-from jobs.reporting.questions import show_all
-from jobs.session import spark_session
+from jobs.runtime.session import spark_session
+from observe.report.facts import collect
+from observe.report.page import html_of
+from observe.report.questions import show_all
 from schemas.errors import ConfigurationError, WarehouseError
-from tables.warehouse import Warehouse
+from warehouse.warehouse import Warehouse
 
 PAGE = "report.html"
 

@@ -5,8 +5,8 @@
     python -m jobs.rid sync --from WAREHOUSE --to WAREHOUSE
 
 WAREHOUSE is the configuration's `warehouse`, or the folder of its database. Needs no Spark. Exit codes of compare: 0
-same, 3 sync, 4 split brain, 5 unrelated, 2 not a RID. Thin: the rules are `udfs.rid`, the table `tables.rid`, the copy
-`tables.copy`.
+same, 3 sync, 4 split brain, 5 unrelated, 2 not a RID. Thin: the rules are `udfs.rid`, the table `warehouse.rid`, the
+copy `warehouse.copy`.
 """
 
 from __future__ import annotations
@@ -15,51 +15,26 @@ import json
 import re
 import sys
 from collections.abc import Sequence
-from dataclasses import dataclass, field
 from typing import Any
 
 from jobs.commands.main import main as call_by_name
-from jobs.transfer import Transfer
+from jobs.runtime.transfer import Transfer
 from schemas.errors import ConfigurationError
-from tables import switch
-from tables.copy.lost import lost_after
-from tables.copy.sync import common_epoch, relation, sync
-from tables.cut import BEFORE_THE_FIRST, last_epoch
-from tables.generations import Held, generations_of
-from tables.place import DATABASE, Place, known, place_of
-from tables.rid import RidTable
 from udfs.rid.comparison import Comparison, Verdict, compare
-from udfs.rid.drawing import Generation, draw, lineage
+from udfs.rid.drawing import draw
 from udfs.rid.operations import Node
-from udfs.rid.value import EMPTY, FileLock, Rid, parse_rid
+from udfs.rid.value import describe, parse_rid
+from warehouse import switch
+from warehouse.copy.lost import lost_after
+from warehouse.copy.sync import common_epoch, relation, sync
+from warehouse.cut import BEFORE_THE_FIRST
+from warehouse.generations import Side, side_of
+from warehouse.place import DATABASE, Place, known, place_of
+from warehouse.rid import RidTable
 
 EXIT = {Verdict.SAME: 0, Verdict.SYNC: 3, Verdict.SPLIT_BRAIN: 4, Verdict.UNRELATED: 5}
 
 _LIKE_A_RID = re.compile(r"[^/\\]*(?::[^/\\:]*){5,}\Z")
-
-
-@dataclass(frozen=True)
-class Side:
-    """One of two that are compared: a RID, and what its warehouse knows beyond it."""
-
-    name: str
-    node: Node
-    epoch: int | None = None
-    held: tuple[Held, ...] = field(default=())
-
-    def generations(self) -> list[Generation]:
-        """Return what is drawn of it, the newest first."""
-        if not self.held:
-            return lineage(self.node.rid)
-        return [one.drawn(is_head=one.ulid == self.node.rid.head) for one in self.held]
-
-
-def side_of(place: Place) -> Side:
-    """Return what a warehouse says of itself now."""
-    epoch = last_epoch(place)
-    history = RidTable(place).history()
-    node = history[-1].at(epoch).node if history else Node()
-    return Side(place.root, node, epoch, tuple(generations_of(history, epoch)))
 
 
 def read_side(text: str, database: str) -> Side:
@@ -133,22 +108,6 @@ def print_side(side: Side, *, as_json: bool) -> None:
     if mark is not None:
         print("copies may exist that are not connected: the next data begin a new generation")
     print(draw({"": side.generations()}))
-
-
-def describe(rid: Rid) -> str:
-    """Return a RID's flags in words."""
-    if rid == Rid():
-        return "no RID yet; the first job that writes it makes it a primary"
-    words = ["primary" if rid.primary else "secondary", "consistent" if rid.consistency else "not consistent"]
-    words += ["outdated"] * rid.outdated + ["crashed as a primary"] * rid.crashed_primary
-    words += [f"a sync of {rid.incoming} has not ended"] * (rid.incoming != EMPTY)
-    locks = {
-        FileLock.UNKNOWN: "its lock was never taken",
-        FileLock.UNLOCKED: "unlocked",
-        FileLock.ALLOW_READ: "locked for writing",
-        FileLock.LOCKED: "locked by a writer, or left so by a killed one",
-    }
-    return ", ".join([*words, locks[rid.file_lock]])
 
 
 def compare_two(first: str, second: str, database: str = DATABASE, *, as_json: bool = False) -> int:

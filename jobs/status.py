@@ -1,83 +1,142 @@
-"""The status page of a daemon: `/metrics` for Prometheus, `/status` as JSON, on a local port.
+"""How far the tables are, and what is wrong, from the aggregator's own tables: `aggregator status`.
 
-In a thread of its own, so that a slow reader of it does not hold up rows. Not here: what is shown.
+Reads by delta-rs, without Spark, beside a running stream too; tables that a batch is just writing may be one batch
+ahead of the epoch that is shown. Not here: alarms (`observe.metrics`), checks of the tables (`jobs.validate`).
 """
 
 from __future__ import annotations
 
 import json
-import threading
-from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager
-from socketserver import ThreadingMixIn
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from datetime import UTC, datetime
 from typing import Any
-from wsgiref.simple_server import WSGIRequestHandler, WSGIServer, make_server
 
-from prometheus_client import CollectorRegistry, make_wsgi_app
-from prometheus_client.registry import Collector
+from config.deployment import Config
+from jobs.runtime.command_line import DONE, FAILED, finished
+from schemas.errors import WarehouseError
+from schemas.names import is_of_space
+from warehouse.cut import EPOCHS
+from warehouse.gaps import open_gaps
+from warehouse.place import Place, place_of
+from warehouse.read import answer, newest, rows_of
 
-from schemas.errors import ConfigurationError
-from sources.iproto.address import Address
-
-
-class _Server(ThreadingMixIn, WSGIServer):
-    daemon_threads = True
-
-
-class _Quiet(WSGIRequestHandler):
-    timeout = 5.0
-    """Seconds without a byte after which a request is dropped: each has a thread."""
-
-    def log_message(self, format: str, *args: Any) -> None:
-        """Say nothing of requests."""
+_OPEN_REQUESTS = """
+    SELECT request, kind, asked_at FROM
+    (SELECT *, row_number() OVER (PARTITION BY request ORDER BY changed_at DESC) AS place FROM opened)
+    WHERE place = 1 AND state = 'asked' ORDER BY asked_at
+"""
 
 
-@contextmanager
-def status_page(
-    address: Address | None, collector: Collector, status: Callable[[], Any]
-) -> Iterator[int | None]:
-    """Serve the page while the block runs; yields the port.
+@dataclass(frozen=True)
+class Overview:
+    """What `status` shows.
 
     Parameters
     ----------
-    address : Address or None
-        Where to listen; None: nowhere.
-    collector : Collector
-        Of the metrics.
-    status : callable
-        Returns what `/status` shows.
+    warehouse : str
+    epoch : int
+        The newest one.
+    committed_at : str
+        When it was committed, in UTC.
+    age_seconds : float
+        How long ago that was.
+    spaces : int
+        Tables of spaces.
+    replicasets : mapping of str to mapping
+        By uuid: the vclock, the source that leads, its file and position.
+    gaps, requests : tuple of str
+        Open gaps of the logs, and requests that nobody has answered.
+    waiting, set_aside, misfits, conflicts : int
+        Rows of `_pending`, rows of `_quarantine` that are in no table, and those that are there without a column's
+        value, decisions in `_conflicts`.
+
+    """
+
+    warehouse: str
+    epoch: int
+    committed_at: str
+    age_seconds: float
+    spaces: int
+    replicasets: Mapping[str, Mapping[str, Any]]
+    gaps: tuple[str, ...]
+    requests: tuple[str, ...]
+    waiting: int
+    set_aside: int
+    misfits: int
+    conflicts: int
+
+    @property
+    def findings(self) -> list[tuple[str, str]]:
+        """What needs attention, each with what to do."""
+        found = [(f"gap: {text}", "aggregator repair, or docs/operation.md, runbook") for text in self.gaps]
+        if self.waiting:
+            found.append((f"{self.waiting} rows wait", "SELECT reason, count(*) FROM _pending GROUP BY 1"))
+        if self.set_aside:
+            found.append((f"{self.set_aside} rows are set aside", "SELECT * FROM _quarantine"))
+        return found
+
+
+def overview_of(place: Place, now: datetime) -> Overview:
+    """Return how far a warehouse is.
 
     Raises
     ------
-    ConfigurationError
-        The port is taken.
+    WarehouseError
+        No batch is done yet.
 
     """
-    if address is None:
-        yield None
-        return
-    registry = CollectorRegistry(auto_describe=False)
-    registry.register(collector)
-    metrics = make_wsgi_app(registry)
+    epochs = place.open(EPOCHS)
+    last = None if epochs is None else newest(epochs, "epoch")
+    if last is None:
+        raise WarehouseError(
+            "no batch is done yet", warehouse=place.root, advice="start `aggregator run` first"
+        )
 
-    def app(environ: dict[str, Any], start: Callable[..., Any]) -> Iterable[bytes]:
-        if environ["PATH_INFO"] == "/metrics":
-            page: Iterable[bytes] = metrics(environ, start)
-            return page
-        if environ["PATH_INFO"] == "/status":
-            start("200 OK", [("Content-Type", "application/json")])
-            return [json.dumps(status(), indent=1).encode() + b"\n"]
-        start("404 Not Found", [("Content-Type", "text/plain")])
-        return [b"/metrics, /status\n"]
+    def count(table: str, where: str) -> int:
+        opened = place.open(table)
+        query = f"SELECT count(*) AS n FROM opened WHERE {where}"
+        return 0 if opened is None else int(answer(opened, query)[0]["n"])
 
-    try:
-        server = make_server(address.host or "", address.port, app, _Server, _Quiet)
-    except OSError as error:
-        raise ConfigurationError(f"the status page cannot listen on {address}: {error.strerror}") from error
-    thread = threading.Thread(target=server.serve_forever, name="status", daemon=True)
-    thread.start()
-    try:
-        yield server.server_port
-    finally:
-        server.shutdown()
-        server.server_close()
+    gaps, requests = place.open("_gaps"), place.open("_requests")
+    leaders = (json.loads(last["end_offset"] or "null") or {}).get("replicasets", {})
+    replicasets = {
+        uuid: {"vclock": vclock, **leaders.get(uuid, {})}
+        for uuid, vclock in json.loads(last["vclock"] or "{}").items()
+    }
+    asked = [] if requests is None else answer(requests, _OPEN_REQUESTS)
+    return Overview(
+        warehouse=place.root,
+        epoch=int(last["epoch"]),
+        committed_at=last["committed_at"].isoformat(),
+        age_seconds=round((now - last["committed_at"].astimezone(UTC)).total_seconds(), 1),
+        spaces=sum(1 for name, _ in last["versions"] if is_of_space(name)),
+        replicasets=replicasets,
+        gaps=() if gaps is None else tuple(str(gap) for gap in open_gaps(rows_of(gaps))),
+        requests=tuple(f"{one['kind']} {one['request']}, asked {one['asked_at']}" for one in asked),
+        waiting=count("_pending", "true"),
+        set_aside=count("_quarantine", "misfits IS NULL"),
+        misfits=count("_quarantine", "misfits IS NOT NULL"),
+        conflicts=count("_conflicts", "true"),
+    )
+
+
+def show(config: Config, *, as_json: bool) -> int:
+    """Print how far a deployment is, and return 1 where something needs attention."""
+    found = overview_of(place_of(config.warehouse, config.database), datetime.now(UTC))
+    if as_json:
+        print(json.dumps(asdict(found), default=str))
+    else:
+        print(f"{found.warehouse}: epoch {found.epoch}, {found.age_seconds:.0f} s ago, {found.spaces} spaces")
+        for uuid, one in found.replicasets.items():
+            place = f"{one['leader']} {one['file']} at {one['position']}" if "leader" in one else "no source"
+            vclock = ", ".join(f"{id_}: {lsn}" for id_, lsn in one["vclock"].items())
+            print(f"replicaset {uuid}: {place}, vclock {{{vclock}}}")
+        print(f"{found.conflicts} decisions between replicasets, {found.misfits} rows with a value left out")
+        for text in found.requests:
+            print(f"request {text}")
+    for text, advice in found.findings:
+        finished(text, advice)
+    if not found.findings:
+        finished("nothing needs attention")
+    return FAILED if found.findings else DONE

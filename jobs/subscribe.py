@@ -13,11 +13,11 @@ import sys
 
 from config.address import port_of
 from config.live import Live
-from jobs.cli import Stopped
 from jobs.commands.main import main
-from jobs.daemon import keep_private, log_to_stderr, stopped
-from jobs.spool_start import starts
-from jobs.status import status_page
+from jobs.runtime.command_line import Stopped
+from jobs.runtime.daemon import keep_private, log_to_stderr, stopped
+from jobs.runtime.spool_start import starts
+from observe.status_page import status_page
 from schemas.errors import ConfigurationError
 from sources.spool.keep import Keep
 from sources.subscribe.daemon import follow

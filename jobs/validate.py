@@ -5,7 +5,7 @@
 Reads beside the stream, which it neither waits for nor stops. Results go to `_validations`, and as Data Docs into a
 folder where one is named. Rows that break a unique secondary index together go to `_conflicts` (kind `secondary`) by a
 request to whoever holds the writer's lock. Exit code 1 where something does not hold.
-Not here: what is expected (`jobs.validation`, `jobs.secondary`).
+Not here: what is expected (`observe.validation`, `observe.validation.secondary_keys`).
 """
 
 from __future__ import annotations
@@ -23,26 +23,26 @@ from pyspark.sql import DataFrame, SparkSession
 from config.deployment import Config
 from jobs.backfill import carried_out
 from jobs.commands.main import main
-from jobs.secondary import Found, find
-from jobs.service import encoded
-from jobs.session import spark_session
-from jobs.validation.check import Check, Cut, Facts, Verdict, readable
-from jobs.validation.origins import origins_check
-from jobs.validation.own import own_suites
-from jobs.validation.secondary import index_check
-from jobs.validation.spaces import columns_check, space_tables, spaces_check
-from jobs.validation.suites import system_checks
-from jobs.validation.validator import Validator
+from jobs.runtime.session import spark_session
+from observe.validation.check import Check, Cut, Facts, Verdict, readable
+from observe.validation.origins import origins_check
+from observe.validation.own import own_suites
+from observe.validation.secondary import index_check
+from observe.validation.secondary_keys import Found, find
+from observe.validation.spaces import columns_check, space_tables, spaces_check
+from observe.validation.suites import system_checks
+from observe.validation.validator import Validator
 from pipeline.commit.load import load_state
+from pipeline.requests.service import encoded
 from pipeline.state import State
 from schemas.errors import ConfigurationError, WarehouseError
 from schemas.names import held_in, is_of_space
 from schemas.tables import SYSTEM_TABLES
 from sources.xlog.datasource import register
-from tables import requests, validations
-from tables.cut import NEVER_ROLLED_BACK
-from tables.place import known, place_of
-from tables.warehouse import Warehouse
+from warehouse import requests, validations
+from warehouse.cut import NEVER_ROLLED_BACK
+from warehouse.place import known, place_of
+from warehouse.warehouse import Warehouse
 
 EXPECTATIONS = "expectations"
 """The folder of the user's suites, beside the configuration, unless that names another one."""

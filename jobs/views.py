@@ -5,7 +5,7 @@
 
 Reads only, without Spark. The newest epoch has views in any case; one that is older than what maintenance has kept is
 refused by name, since files or log entries of its versions may be gone.
-Not here: the SQL (`tables.views`).
+Not here: the SQL (`warehouse.views`).
 """
 
 from __future__ import annotations
@@ -18,11 +18,11 @@ from jobs.commands.main import main
 from schemas.errors import ConfigurationError, WarehouseError
 from schemas.names import is_of_space
 from schemas.tables import SYSTEM_TABLES
-from tables.cut import EPOCHS, NEVER_ROLLED_BACK
-from tables.kept import kept
-from tables.place import Place, place_of
-from tables.read import rows_of
-from tables.views import epoch_statements, table_statements, who_wrote_statements
+from warehouse.cut import EPOCHS, NEVER_ROLLED_BACK
+from warehouse.kept import kept
+from warehouse.place import Place, place_of
+from warehouse.read import rows_of
+from warehouse.views import epoch_statements, table_statements, who_wrote_statements
 
 
 def epochs_of(place: Place) -> dict[int, Mapping[str, int]]:

@@ -1,7 +1,7 @@
 """Show everything about one key: who changed it, when, in which transaction, and why which version won.
 
 Reads the tables as of the newest epoch, without Spark, beside a running stream too.
-Not here: reading (`jobs.story`).
+Not here: reading (`observe.key_changes`).
 """
 
 from __future__ import annotations
@@ -11,13 +11,13 @@ from collections.abc import Mapping, Sequence
 from datetime import datetime
 from typing import Any
 
-from jobs.cli import finished
-from jobs.logs.catalog import Definition
-from jobs.logs.shown import named, plain
-from jobs.story.reader import Reader, Step, Story
-from tables.place import Place
+from jobs.runtime.command_line import finished
+from observe.key_changes.reader import Reader, Step, Story
+from observe.log_rows.catalog import Definition
+from observe.log_rows.shown import named, plain
 from udfs.before_replace.row import decode
-from udfs.key_patterns import Value
+from udfs.keys.key_patterns import Value
+from warehouse.place import Place
 
 
 def who(place: Place, space: str, values: Sequence[Value], *, as_json: bool = False) -> int:

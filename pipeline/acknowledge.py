@@ -23,10 +23,10 @@ from config.deployment import Config, Source
 from pipeline.state import Replicaset, State
 from schemas.errors import AggregatorError
 from sources.spool.acks import is_spool, renew_ack, write_ack
-from sources.xlog.follow import Follower
-from sources.xlog.identity import identity_of
-from sources.xlog.offset import Offset
-from sources.xlog.vclock import Vclock
+from sources.xlog.directory.identity import identity_of
+from sources.xlog.directory.offset import Offset
+from sources.xlog.format.vclock import Vclock
+from sources.xlog.stream.follow import Follower
 
 log = logging.getLogger(__name__)
 

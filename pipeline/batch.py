@@ -29,28 +29,28 @@ from pipeline.commit.batch import BatchName, commit_batch
 from pipeline.commit.delta import append_rows
 from pipeline.executors.local import LocalExecutor, read_locally
 from pipeline.executors.work import Executor, Work
-from pipeline.heal import Healing
 from pipeline.inputs import log_segments, pending_rows, with_members
 from pipeline.plan.plan import BatchPlan, plan_batch, sync_spaces
 from pipeline.plan.router import router_of
 from pipeline.plan.segment import LogSegment
 from pipeline.plan.summary import Summary, join_summaries, summary_of
 from pipeline.plan.tables import check_space
+from pipeline.requests.generation import Healing
 from pipeline.state import State
 from pipeline.waiting import PendingRows, released_rows, unknown_before, with_counts
 from pipeline.write.lookup import BaseFiles, FileCache
 from pipeline.write.prepare import Prepared, prepare_tables
-from sources.xlog import reader
-from sources.xlog.follow import Follower
-from sources.xlog.segment import Segment
-from tables import applier_map, cluster
-from tables.commits import TableFile
-from tables.gaps import HEALED, KEY
-from tables.lock import WriterLock
-from tables.read import newest_of_each
-from tables.warehouse import Warehouse
-from tables.write import arrow_rows
-from udfs.cluster_replace import Cluster, Incoming, replace_all
+from sources.xlog.reader import reader
+from sources.xlog.stream.follow import Follower
+from sources.xlog.stream.segment import Segment
+from udfs.remap.cluster_replace import Cluster, Incoming, replace_all
+from warehouse import applier_map, cluster
+from warehouse.commits import TableFile
+from warehouse.gaps import HEALED, KEY
+from warehouse.lock import WriterLock
+from warehouse.read import newest_of_each
+from warehouse.warehouse import Warehouse
+from warehouse.write import arrow_rows
 
 log = logging.getLogger(__name__)
 

@@ -28,7 +28,7 @@ from pipeline.resolve.resolve_plan import ResolvePlan, resolve_plan
 from pipeline.write.lookup import BaseFiles, FileCache, FileRef, Found, find_versions, merged_entries
 from schemas.errors import UnsupportedError
 from udfs.buffers import as_array
-from udfs.kernels.lives import UNFIT
+from udfs.versions.kernels.lives import UNFIT
 
 COLUMN_BYTES = 2**31 - 1
 """The longest column of bytes that is reduced at once."""

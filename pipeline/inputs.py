@@ -20,15 +20,15 @@ from pipeline.plan.upgrades import schema_version
 from pipeline.state import Replicaset, State
 from pipeline.waiting import STORED_NAMES, PendingRows, pending_table, waited
 from schemas.iproto import SystemSpace
-from sources.xlog import reader
-from sources.xlog.damage import Mode
-from sources.xlog.follow import Follower
-from sources.xlog.members import members_at
-from sources.xlog.meta import REPLICASET_KEY, Meta, peer_versions
-from sources.xlog.segment import Segment
-from sources.xlog.selection import Selection
-from tables.commits import OpenTables
-from udfs.update_rules import LATEST, release_number, rules_of
+from sources.xlog.format.damage import Mode
+from sources.xlog.format.meta import REPLICASET_KEY, Meta, peer_versions
+from sources.xlog.format.selection import Selection
+from sources.xlog.reader import reader
+from sources.xlog.stream.follow import Follower
+from sources.xlog.stream.members import members_at
+from sources.xlog.stream.segment import Segment
+from udfs.operations.update_rules import LATEST, release_number, rules_of
+from warehouse.commits import OpenTables
 
 
 def log_segments(

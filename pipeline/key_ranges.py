@@ -18,8 +18,8 @@ from numpy.typing import NDArray
 
 from pipeline.reduce.reduce_plan import ReducePlan
 from udfs.buffers import flatten
-from udfs.kernels.key_ranges import range_rows
 from udfs.kernels.values import OVERREAD
+from udfs.keys.kernels.key_ranges import range_rows
 
 Int32s = NDArray[np.int32]
 SHARED = 0.25

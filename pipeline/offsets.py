@@ -10,7 +10,7 @@ from __future__ import annotations
 from typing import Any
 
 from schemas.errors import OffsetError
-from tables.warehouse import Warehouse
+from warehouse.warehouse import Warehouse
 
 NONE = "-"
 """What stands for a source that has no offset yet (`OffsetSeqLog.SERIALIZED_VOID_OFFSET`)."""

@@ -17,10 +17,10 @@ from pipeline.batch import BatchResult, BatchWriter
 from pipeline.commit.batch import BatchName
 from pipeline.offsets import read_offset
 from schemas.errors import AggregatorError, OffsetError
-from sources.xlog.batch import segments_between
-from sources.xlog.offset import from_text
-from tables import epochs
-from tables.warehouse import Warehouse
+from sources.xlog.directory.offset import from_text
+from sources.xlog.stream.batch import segments_between
+from warehouse import epochs
+from warehouse.warehouse import Warehouse
 
 log = logging.getLogger(__name__)
 

@@ -22,8 +22,8 @@ from pipeline.plan.summary import Summary
 from pipeline.plan.unknown import waits_for_definition
 from pipeline.state import State
 from schemas.xrow import XROW_ARROW
-from tables.commits import OpenTables
-from tables.data_files import in_schema, opened
+from warehouse.commits import OpenTables
+from warehouse.data_files import in_schema, opened
 
 PENDING = "_pending"
 

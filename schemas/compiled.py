@@ -20,7 +20,7 @@ from numba import njit
 
 Function = TypeVar("Function", bound=Callable[..., Any])
 
-_ROOMS = ("schemas", "sources", "udfs", "tables", "pipeline")
+_ROOMS = ("schemas", "sources", "udfs", "warehouse", "pipeline")
 """The packages whose modules kernels import."""
 
 

@@ -2,7 +2,7 @@
 
 A field may stand at different positions in the formats of two replicasets, and may be of a narrower type in
 one of them; so tuples are decoded by their own format into the columns of the table. Pure data, picklable.
-Not here: the decoding (`udfs.tuples`) and the choice of column names (`schemas.names`).
+Not here: the decoding (`udfs.tuples.tuples`) and the choice of column names (`schemas.names`).
 """
 
 from __future__ import annotations

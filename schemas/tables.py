@@ -288,5 +288,5 @@ VERSION_COLUMNS: tuple[tuple[str, DataType], ...] = (
 )
 """Behind the typed columns and `_extra` of every space's table: the winning version.
 
-`_key` is the canonical primary key (`udfs.keys`); each row has another one.
+`_key` is the canonical primary key (`udfs.keys.keys`); each row has another one.
 """

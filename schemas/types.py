@@ -2,7 +2,7 @@
 
 What a value of the field must be is Tarantool's (`src/box/field_def.c`); what a column of it becomes is
 decided here and by `TypeOptions`. Not here: names of columns (`schemas.names`), where a field stands in the tuples of
-each replicaset (`schemas.layout`), and the decoding itself (`udfs.tuples`).
+each replicaset (`schemas.layout`), and the decoding itself (`udfs.tuples.tuples`).
 """
 
 from __future__ import annotations

@@ -26,7 +26,7 @@ import pyspark
 from pyspark import SparkConf
 from pyspark.java_gateway import launch_gateway
 
-from jobs.session import CONF_FOLDER, delta_coordinates
+from jobs.runtime.session import CONF_FOLDER, delta_coordinates
 
 SPARK = Path(pyspark.__file__).resolve().parent
 JARS = SPARK / "jars"

@@ -48,7 +48,7 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> ModuleSchedu
 def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
     """Yield a session with Delta whose databases lie in a folder of this run."""
     from config.deployment import Config
-    from jobs.session import spark_session
+    from jobs.runtime.session import spark_session
 
     os.environ.setdefault("PYSPARK_SUBMIT_ARGS", LOCAL_SPARK)
     folder = tmp_path_factory.mktemp("spark")

@@ -19,12 +19,16 @@ MAY_IMPORT = {
     "udfs": {"schemas"},
     "sources": {"schemas"},
     "config": {"sources", "schemas"},
-    "tables": {"udfs", "schemas"},
-    "pipeline": {"config", "tables", "udfs", "sources", "schemas"},
-    "jobs": {"pipeline", "config", "tables", "udfs", "sources", "schemas"},
+    "warehouse": {"udfs", "schemas"},
+    "pipeline": {"config", "warehouse", "udfs", "sources", "schemas"},
+    "observe": {"pipeline", "config", "warehouse", "udfs", "sources", "schemas"},
+    "jobs": {"observe", "pipeline", "config", "warehouse", "udfs", "sources", "schemas"},
     "aggregator": {"jobs"},
-    "benchmarks": {"jobs", "pipeline", "config", "tables", "udfs", "sources", "schemas", "tests"},
-    "tests": {"jobs", "pipeline", "config", "tables", "udfs", "sources", "schemas", "benchmarks"},
+    "benchmarks": {"jobs", "pipeline", "config", "warehouse", "udfs", "sources", "schemas", "tests"},
+    "tests": {
+        *("jobs", "observe", "pipeline", "config", "warehouse", "udfs", "sources", "schemas"),
+        "benchmarks",
+    },
     "setup": {"jobs", "schemas"},
     "airflow_dags": set[str](),
 }
@@ -154,8 +158,8 @@ def test_no_entry_point_hides_a_package() -> None:
 
 
 def test_imports_are_found_wherever_they_stand() -> None:
-    source = "import os, config.deployment as c\ndef f():\n    from tables.lock import x\n"
-    assert rooms_of(source) == {"config", "tables"}
+    source = "import os, config.deployment as c\ndef f():\n    from warehouse.lock import x\n"
+    assert rooms_of(source) == {"config", "warehouse"}
 
 
 def test_the_lock_pins_every_package() -> None:

@@ -12,8 +12,8 @@ import pyarrow as pa
 from schemas.layout import table_layout
 from schemas.space import Field, KeyPart, Space
 from schemas.types import TypeOptions
-from udfs.keys import canonical_keys
-from udfs.tuples import decode_tuples
+from udfs.keys.keys import canonical_keys
+from udfs.tuples.tuples import decode_tuples
 
 _TYPES = (
     *("unsigned", "integer", "number", "decimal", "string", "varbinary", "boolean", "uuid", "datetime"),

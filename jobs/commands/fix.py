@@ -8,7 +8,7 @@ from typing import Any
 
 import click
 
-from jobs.cli import command, config_option, deployment, finished, spark_options
+from jobs.runtime.command_line import command, config_option, deployment, finished, spark_options
 
 KEEP_DAYS = 7
 

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from jobs.cli import command, config_option, deployment, finished, is_verbose, spark_options
+from jobs.runtime.command_line import command, config_option, deployment, finished, is_verbose, spark_options
 
 if TYPE_CHECKING:
     from config.live import Live

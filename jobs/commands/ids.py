@@ -7,7 +7,7 @@ from typing import Any
 
 import click
 
-from jobs.cli import CONTEXT, command, config_option, deployment, json_option
+from jobs.runtime.command_line import CONTEXT, command, config_option, deployment, json_option
 
 DATABASE = "aggregator"
 

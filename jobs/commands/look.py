@@ -10,8 +10,8 @@ from typing import Any
 
 import click
 
-from jobs.cli import command, config_option, deployment, finished, json_option, spark_options
 from jobs.commands.fix import Moment
+from jobs.runtime.command_line import command, config_option, deployment, finished, json_option, spark_options
 
 PAGE = "report.html"
 
@@ -28,7 +28,7 @@ def status(config: str, as_json: bool) -> int:
 
     Gaps, requests, rows set aside. Reads the tables only, without Spark. Exit code 1 where something needs attention.
     """
-    from jobs.overview import show
+    from jobs.status import show
 
     return show(deployment(config), as_json=as_json)
 
@@ -122,7 +122,7 @@ def cat(path: Path, **options: Any) -> None:
     configuration.
     """
     from jobs.cat import cat as work
-    from jobs.logs.wanted import Wanted
+    from observe.log_rows.wanted import Wanted
 
     first, last = options["lsns"]
     since, until = (
@@ -160,7 +160,7 @@ def who(space: str, key: list[Any], config: str, as_json: bool) -> int:
     tables only, without Spark.
     """
     from jobs.who import who as work
-    from tables.place import place_of
+    from warehouse.place import place_of
 
     found = deployment(config)
     return work(place_of(found.warehouse, found.database), space, key, as_json=as_json)

@@ -10,8 +10,8 @@ from collections.abc import Sequence
 import click
 from click.shell_completion import get_completion_class
 
-from jobs.cli import CONTEXT, call, command
 from jobs.commands import fix, follow, ids, look
+from jobs.runtime.command_line import CONTEXT, call, command
 
 NAME = "aggregator"
 COMPLETE = "_AGGREGATOR_COMPLETE"

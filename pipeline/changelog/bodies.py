@@ -1,6 +1,6 @@
 """What keyed rows take from the bodies of their rows: where a DELETE_RANGE begins and ends, the result of operations.
 
-Pure. Not here: finding it in a body (`udfs.row_body`).
+Pure. Not here: finding it in a body (`udfs.tuples.row_body`).
 """
 
 from __future__ import annotations
@@ -10,8 +10,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
-from udfs import row_body
-from udfs.keys import KeyPlan, canonical_prefixes
+from udfs.keys.keys import KeyPlan, canonical_prefixes
+from udfs.tuples import row_body
 
 Flags = NDArray[np.bool_]
 Int32s = NDArray[np.int32]

@@ -21,7 +21,7 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from schemas.iproto import GROUP_CLUSTER, SystemSpace
-from udfs.cluster_replace import AGGREGATOR, OWN_REPLICASET, Member
+from udfs.remap.cluster_replace import AGGREGATOR, OWN_REPLICASET, Member
 
 PLACE = "_cluster"
 """Instead of the name of a file; `position` is the lsn."""

@@ -5,7 +5,8 @@ is a NOP in one member's log. What was settled first stays; the divergence is na
 for wherever a batch brings rows again: a failover, a backfill, a lost checkpoint. Timestamps are not compared, since
 each member stamps its own.
 
-Pure. Not here: healing (`pipeline.heal`), which the operator asks for; what was healed is not named again.
+Pure. Not here: healing (`pipeline.requests.generation`), which the operator asks for; what was healed is not named
+again.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ from numpy.typing import NDArray
 
 from pipeline.plan.plan import BatchPlan
 from pipeline.plan.summary import LOCAL_ID
-from tables.gaps import DIVERGENCE, OPEN
+from warehouse.gaps import DIVERGENCE, OPEN
 
 log = logging.getLogger(__name__)
 

@@ -10,9 +10,9 @@ import pyarrow.compute as pc
 
 from pipeline.changelog.divergence import KNOWN, Divergence, differing
 from pipeline.changelog.segment_plan import SegmentPlan
-from tables.commits import TableFile
-from tables.data_files import opened
-from tables.place import Place
+from warehouse.commits import TableFile
+from warehouse.data_files import opened
+from warehouse.place import Place
 
 TABLE = "_changelog"
 _COLUMNS = ["replicaset_id", "replica_id", "lsn", "hash", "file"]

@@ -26,10 +26,10 @@ from pipeline.plan.tables import CHANGES
 from pipeline.plan.unknown import reason_of
 from schemas.iproto import GROUP_LOCAL, SYSTEM_ID_MAX
 from schemas.tables import CHANGELOG, PENDING
-from udfs.kernels.lives import DELETE, OPERATION, PUT
-from udfs.keys import canonical_keys_by
-from udfs.remap import UNKNOWN, remap_rows
-from udfs.row_hash import row_hashes
+from udfs.keys.keys import canonical_keys_by
+from udfs.keys.row_hash import row_hashes
+from udfs.remap.replica_ids import UNKNOWN, remap_rows
+from udfs.versions.kernels.lives import DELETE, OPERATION, PUT
 
 COMMITTED, ROLLED_BACK, LOCAL = "committed", "rolled_back", "local"
 """States of a row of `_changelog`."""
@@ -56,8 +56,8 @@ KEYED = pa.schema(
 """Rows that change tuples, in the order of the log. `type` is an index in `CHANGES`; `meaning` numbers the row's
 meaning (`pipeline.changelog.segment_plan.Meanings`); `new_tuple` is what the row's server logged as its result, of an
 UPDATE or UPSERT (`wal_ext`); `release` is that of the row's server, by whose rules operations are applied
-(`udfs.update_rules.release_number`), 0 where it is not known or not needed; `timestamp` is null for rows of a snapshot,
-which have no usable time.
+(`udfs.operations.update_rules.release_number`), 0 where it is not known or not needed; `timestamp` is null for rows of
+a snapshot, which have no usable time.
 
 A DELETE_RANGE has no key: `tuple` and `operations` are the first parts of keys, in canonical form, between which it
 deletes."""

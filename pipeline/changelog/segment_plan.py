@@ -17,9 +17,9 @@ from pipeline.plan.settle import RolledBack, Settlement
 from pipeline.plan.upgrades import Upgrade, upgrades_of
 from schemas.errors import UnsupportedError
 from schemas.space import Space
-from udfs.keys import KeyPlan, key_plan
-from udfs.remap import IdEntry, own_ids
-from udfs.update_rules import release_text
+from udfs.keys.keys import KeyPlan, key_plan
+from udfs.operations.update_rules import release_text
+from udfs.remap.replica_ids import IdEntry, own_ids
 
 Int32s = NDArray[np.int32]
 

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from pipeline.changelog.segment_plan import SegmentPlan
 from pipeline.plan.position import index_of
-from udfs.update_rules import release_number
+from udfs.operations.update_rules import release_number
 
 SERVER_VERSION = "server_version"
 
@@ -58,7 +58,7 @@ def _of_file(rows: pa.RecordBatch, server: pa.Scalar, plan: SegmentPlan) -> pa.A
 
 
 def releases_of(rows: pa.RecordBatch, is_operation: NDArray[np.bool_]) -> NDArray[np.int32]:
-    """Return the release of each row's server (`udfs.update_rules.release_number`).
+    """Return the release of each row's server (`udfs.operations.update_rules.release_number`).
 
     It is 0 where a version is not known, and everywhere where there are no operations among the rows.
     """

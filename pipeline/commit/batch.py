@@ -1,7 +1,7 @@
 """The commits of a batch, in their order: `_changelog` first, `_epochs` last.
 
 `_epochs` is the commit of the batch. A writer that dies anywhere before it leaves an unfinished batch, which the next
-one rolls back when it starts (`tables.epochs.roll_back`).
+one rolls back when it starts (`warehouse.epochs.roll_back`).
 """
 
 from __future__ import annotations
@@ -31,11 +31,11 @@ from pipeline.state import State, Writers
 from pipeline.waiting import PENDING, settled_mask
 from pipeline.write.prepare import Prepared, mask_again
 from schemas.tables import SYSTEM_TABLES
-from tables import schema
-from tables.commits import OpenTables, TableFile
-from tables.data_files import DataFile, opened, write_file
-from tables.gaps import KEY
-from tables.read import newest_of_each
+from warehouse import schema
+from warehouse.commits import OpenTables, TableFile
+from warehouse.data_files import DataFile, opened, write_file
+from warehouse.gaps import KEY
+from warehouse.read import newest_of_each
 
 Reached = Callable[[str], None]
 

@@ -14,8 +14,8 @@ import pyarrow.parquet as pq
 
 from pipeline.commit.delta import LOW_CARDINALITY, in_order
 from pipeline.write.rewrite import FILE_BYTES, write_rows
-from tables.commits import OpenTables, TableFile
-from tables.data_files import DataFile, keys_of, opened, write_file
+from warehouse.commits import OpenTables, TableFile
+from warehouse.data_files import DataFile, keys_of, opened, write_file
 
 JOIN_FILES = 32
 """Where a table has so many small files after a batch, they are joined:"""

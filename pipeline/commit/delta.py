@@ -9,9 +9,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from schemas.tables import SYSTEM_TABLES
-from tables.commits import OpenTables
-from tables.data_files import write_file
-from tables.write import arrow_rows
+from warehouse.commits import OpenTables
+from warehouse.data_files import write_file
+from warehouse.write import arrow_rows
 
 LOW_CARDINALITY: Mapping[str, tuple[str, ...]] = {
     "_changelog": ("source", "state", "space", "file", "instance_uuid", "type", "server_version"),

@@ -9,8 +9,8 @@ from datetime import UTC, datetime
 
 from pipeline.commit.delta import append_rows
 from pipeline.state import State
-from tables.commits import OpenTables
-from tables.cut import EPOCHS
+from warehouse.commits import OpenTables
+from warehouse.cut import EPOCHS
 
 
 def commit_epoch(

@@ -11,12 +11,12 @@ from pipeline.plan.control import SpaceRows
 from pipeline.plan.summary import LOCAL_ID
 from pipeline.state import MapEntry, Replicaset, State, Writers
 from pipeline.waiting import unknown_spaces
-from sources.xlog.offset import from_text
-from tables import applier_map, cluster, epochs, schema, vclock
-from tables.gaps import BRIDGED, DIVERGENCE, HEALED, KEY, OPEN, SKIPPED
-from tables.read import answer, newest_of_each
-from tables.warehouse import Warehouse
-from udfs.cluster_replace import OWN_REPLICASET, Cluster
+from sources.xlog.directory.offset import from_text
+from udfs.remap.cluster_replace import OWN_REPLICASET, Cluster
+from warehouse import applier_map, cluster, epochs, schema, vclock
+from warehouse.gaps import BRIDGED, DIVERGENCE, HEALED, KEY, OPEN, SKIPPED
+from warehouse.read import answer, newest_of_each
+from warehouse.warehouse import Warehouse
 
 
 def load_state(warehouse: Warehouse) -> State:

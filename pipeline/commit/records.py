@@ -11,9 +11,9 @@ from pipeline.plan.plan import BatchPlan
 from pipeline.plan.summary import LOCAL_ID, ControlRow
 from pipeline.state import Replicaset, State
 from schemas.iproto import SystemSpace
-from tables import schema, vclock
-from tables.gaps import BRIDGED, FILLED, MISSING, OPEN, SKIPPED
-from udfs.cluster_replace import OWN_REPLICASET
+from udfs.remap.cluster_replace import OWN_REPLICASET
+from warehouse import schema, vclock
+from warehouse.gaps import BRIDGED, FILLED, MISSING, OPEN, SKIPPED
 
 REFUSED = "refused: "
 """What `_schema.state` of a refused space begins with; the reason follows."""

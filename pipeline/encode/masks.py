@@ -24,7 +24,7 @@ from schemas.layout import EXTRA_COLUMN, MISFITS_COLUMN, TableLayout
 from schemas.space import Space
 from schemas.tables import VERSION_COLUMNS
 from sources.iproto.address import Password
-from udfs.masking import keyed, keyed_hashes
+from udfs.tuples.masking import keyed, keyed_hashes
 
 TUPLE_COLUMN = "_tuple"
 PROPERTY = "aggregator.masks"

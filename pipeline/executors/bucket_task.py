@@ -17,9 +17,9 @@ from pipeline.key_ranges import KeyRanges, Share
 from pipeline.resolve.records import fewer_key_errors
 from pipeline.write.lookup import BaseFiles, FileCache, FileRef
 from pipeline.write.rewrite import rows_with_keys, write_rows
-from tables.commits import TableFile
-from tables.data_files import DataFile, write_file
-from tables.place import Place
+from warehouse.commits import TableFile
+from warehouse.data_files import DataFile, write_file
+from warehouse.place import Place
 
 SENT_BYTES = 1 << 20
 """Rows of a system table of fewer bytes are sent to the driver, which writes those of all tasks as one file."""

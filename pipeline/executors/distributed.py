@@ -40,11 +40,11 @@ from pipeline.plan.summary import Summary
 from pipeline.resolve.records import key_error_rows
 from pipeline.write.table_change import Change, table_schema
 from pipeline.write.tables import TableWrite
-from sources.xlog.batch import tasks_of
-from sources.xlog.follow import Follower
-from sources.xlog.segment import ByteRange, Segment
-from tables.commits import TableFile
-from tables.data_files import DataFile
+from sources.xlog.stream.batch import tasks_of
+from sources.xlog.stream.follow import Follower
+from sources.xlog.stream.segment import ByteRange, Segment
+from warehouse.commits import TableFile
+from warehouse.data_files import DataFile
 
 BUCKET_BYTES = 64 << 20
 """A bucket has decoded rows of about so many bytes; its task takes some times as much memory."""

@@ -28,12 +28,12 @@ from pipeline.resolve.records import key_error_rows
 from pipeline.write.lookup import FileCache
 from pipeline.write.table_change import Change
 from pipeline.write.tables import TableChanges, TableWrite, write_exact, write_masked
-from sources.xlog.batch import tasks_of
-from sources.xlog.follow import Follower
-from sources.xlog.read import read_range
-from sources.xlog.segment import ByteRange, Segment
-from tables.commits import TableFile
-from tables.data_files import DataFile, write_file
+from sources.xlog.stream.batch import tasks_of
+from sources.xlog.stream.follow import Follower
+from sources.xlog.stream.read import read_range
+from sources.xlog.stream.segment import ByteRange, Segment
+from warehouse.commits import TableFile
+from warehouse.data_files import DataFile, write_file
 
 T = TypeVar("T")
 R = TypeVar("R")

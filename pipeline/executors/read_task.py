@@ -30,12 +30,12 @@ from pipeline.reduce.overwritten import without_overwritten
 from pipeline.reduce.reduce_plan import ReducePlan
 from pipeline.resolve.records import fewer_key_errors
 from sources.xlog.options import XlogOptions
-from sources.xlog.read import read_range
-from sources.xlog.segment import ByteRange
-from tables.commits import TableFile
-from tables.data_files import DataFile, FileWriter
-from tables.place import Place
+from sources.xlog.stream.read import read_range
+from sources.xlog.stream.segment import ByteRange
 from udfs.buffers import as_array
+from warehouse.commits import TableFile
+from warehouse.data_files import DataFile, FileWriter
+from warehouse.place import Place
 
 HELD_BYTES = 32 << 20
 """Keyed rows of so many bytes are gathered before they become cells, so that these are few."""

@@ -12,9 +12,9 @@ from numpy.typing import NDArray
 from pipeline.encode.columns import TableEncoding
 from pipeline.write.rewrite import FILE_BYTES, remaining_rows, write_rows
 from pipeline.write.table_change import encoded_again
-from tables.commits import TableFile
-from tables.data_files import DataFile
-from tables.place import Place
+from warehouse.commits import TableFile
+from warehouse.data_files import DataFile
+from warehouse.place import Place
 
 TASK_BYTES = 32 << 20
 """A task rewrites files of so many bytes, or one larger file."""

@@ -19,8 +19,8 @@ from pipeline.executors.work import SyncSpaces
 from pipeline.plan.summary import Summary, join_summaries, summary_of
 from schemas.xrow import XROW_ARROW
 from sources.xlog.options import XlogOptions
-from sources.xlog.read import read_range
-from sources.xlog.segment import ByteRange
+from sources.xlog.stream.read import read_range
+from sources.xlog.stream.segment import ByteRange
 
 SAMPLE_ROWS = 128
 """Of each batch of decoded rows, of 65,536 at most, so many are in the sample."""

@@ -17,9 +17,9 @@ from pipeline.waiting import PendingRows
 from pipeline.write.lookup import BaseFiles
 from pipeline.write.table_change import Change
 from pipeline.write.tables import TableWrite
-from tables.commits import TableFile
-from tables.data_files import DataFile
-from tables.place import Place
+from warehouse.commits import TableFile
+from warehouse.data_files import DataFile
+from warehouse.place import Place
 
 SyncSpaces = Mapping[str, frozenset[int]]
 """By replicaset uuid: ids of spaces whose rows wait for a quorum."""
@@ -51,7 +51,7 @@ class Work:
     own_rows : pyarrow.Table
         Rows of `_changelog` of the aggregator itself.
     again : sequence of pyarrow.RecordBatch
-        Rows of `_changelog` that are applied once more, behind all segments (`pipeline.heal`).
+        Rows of `_changelog` that are applied once more, behind all segments (`pipeline.requests.generation`).
 
     """
 

@@ -18,8 +18,8 @@ import pyarrow.parquet as pq
 from deltalake.exceptions import DeltaError
 
 from schemas.errors import WarehouseError
-from tables.data_files import FileKeys, keys_of, opened, read_groups
-from tables.place import Place
+from warehouse.data_files import FileKeys, keys_of, opened, read_groups
+from warehouse.place import Place
 
 RANGE_ROWS = 500_000
 """About so many rows are compared at a time."""

@@ -15,7 +15,7 @@ from pipeline.node.definitions import ServedSpace
 from schemas.errors import TupleError
 from schemas.space import KeyPart
 from schemas.system_tuples import fields_of
-from udfs.paths import parse_path
+from udfs.keys.paths import parse_path
 
 DECIMAL, UUID, DATETIME, INTERVAL = 1, 2, 4, 6
 """Codes of MessagePack extensions (`src/lib/core/mp_extension_types.h`)."""

@@ -23,8 +23,8 @@ from pipeline.node.target import EpochRow
 from pipeline.node.users import Reader
 from pipeline.node.writer import NodeWriter
 from schemas.errors import AggregatorError
-from sources.xlog.block import BLOCK_LIMIT
-from tables.warehouse import Warehouse
+from sources.xlog.format.block import BLOCK_LIMIT
+from warehouse.warehouse import Warehouse
 
 logger = logging.getLogger(__name__)
 

@@ -16,8 +16,8 @@ import numpy as np
 
 from schemas.iproto import BodyKey, HeaderKey, RequestType, RowFlag
 from schemas.space import KeyPart
-from sources.xlog.arrays import Bytes
-from sources.xlog.encode import encode_row
+from sources.xlog.format.arrays import Bytes
+from sources.xlog.format.encode import encode_row
 
 NOPS = 10_000
 """Rows of a transaction of NOPs."""

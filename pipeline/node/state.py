@@ -20,10 +20,10 @@ from schemas.errors import SpoolError, TupleError
 from schemas.iproto import SystemSpace
 from schemas.system_tuples import fields_of
 from sources.spool import state as spool_state
-from sources.xlog import reader
-from sources.xlog.block import BLOCK_LIMIT
-from sources.xlog.selection import Selection
-from sources.xlog.vclock import not_beyond, shared
+from sources.xlog.format.block import BLOCK_LIMIT
+from sources.xlog.format.selection import Selection
+from sources.xlog.format.vclock import not_beyond, shared
+from sources.xlog.reader import reader
 
 KEY = "aggregator_epoch"
 """The key in `_schema`; its value is the number of the epoch."""

@@ -27,8 +27,8 @@ from sources.spool.keep import Keep
 from sources.spool.options import SpoolOptions
 from sources.spool.removal import removable, remove
 from sources.spool.spool import ServerVersions, Spool
-from sources.xlog.block import BLOCK_LIMIT
-from sources.xlog.writer import Fsync
+from sources.xlog.format.block import BLOCK_LIMIT
+from sources.xlog.format.writer import Fsync
 
 logger = logging.getLogger(__name__)
 

@@ -18,12 +18,12 @@ from pipeline.plan.held_rows import HELD
 from schemas.errors import TupleError, UnsupportedError, WarehouseError
 from schemas.iproto import VCLOCK_MAX
 from schemas.names import exact_table, local_to, replicaset_of, unescape
-from tables import cluster, schema, vclock
-from tables.cut import EPOCHS
-from tables.read import answer, newest_of_each
-from tables.schema import Stored
-from tables.warehouse import Warehouse
-from udfs.cluster_replace import Cluster, Member
+from udfs.remap.cluster_replace import Cluster, Member
+from warehouse import cluster, schema, vclock
+from warehouse.cut import EPOCHS
+from warehouse.read import answer, newest_of_each
+from warehouse.schema import Stored
+from warehouse.warehouse import Warehouse
 
 PRESENT, REFUSED = "present", "refused: "
 

@@ -32,7 +32,7 @@ from schemas import dictionary
 from schemas.errors import WarehouseError
 from schemas.iproto import SystemSpace
 from schemas.system_tuples import fields_of
-from tables.warehouse import Warehouse
+from warehouse.warehouse import Warehouse
 
 logger = logging.getLogger(__name__)
 

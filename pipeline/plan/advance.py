@@ -1,7 +1,8 @@
 """A replicaset after a batch: its applier map, its vclock, its members; and what the batch says of instances.
 
 Pure. The log says from which lsn on an entry of the map holds: an id that another instance gets continues with the lsn
-after the old one's last. Not here: which rows count (`pipeline.plan.settle`), global ids (`udfs.cluster_replace`).
+after the old one's last. Not here: which rows count (`pipeline.plan.settle`), global ids
+(`udfs.remap.cluster_replace`).
 """
 
 from __future__ import annotations
@@ -18,8 +19,8 @@ from pipeline.plan.summary import LOCAL_ID, Summary
 from pipeline.plan.upgrades import newest_server
 from pipeline.state import MapEntry, Replicaset
 from schemas.iproto import VCLOCK_MAX
-from tables.applier_map import Entry
-from udfs.cluster_replace import Cluster, Incoming
+from udfs.remap.cluster_replace import Cluster, Incoming
+from warehouse.applier_map import Entry
 
 
 @dataclass(frozen=True)

@@ -5,7 +5,7 @@ spaces are used, not copied: `_cluster` feeds the maps of ids, `_space`, `_index
 
 A row that no server writes is a fault, and stops nothing but its space: a definition that cannot be understood is a
 `Space` with a `fault`; a row that names neither a space nor an instance changes nothing.
-Not here: global ids (`udfs.cluster_replace`), which table a space goes to (`pipeline.plan.history`).
+Not here: global ids (`udfs.remap.cluster_replace`), which table a space goes to (`pipeline.plan.history`).
 """
 
 from __future__ import annotations
@@ -25,8 +25,8 @@ from schemas.errors import TupleError, UnsupportedError
 from schemas.iproto import SYSTEM_ID_MAX, SystemSpace
 from schemas.space import Space, faulty_space, space_of
 from schemas.system_tuples import field_at, fields_of, integer_of, replica_id_of, uuid_of
-from udfs.operations import apply_update, apply_upsert
-from udfs.tuple_format import named
+from udfs.operations.operations import apply_update, apply_upsert
+from udfs.operations.tuple_format import named
 
 SYSTEM_FIELDS: dict[int, tuple[str, ...]] = {
     SystemSpace.SPACE: ("id", "owner", "name", "engine", "field_count", "flags", "format"),

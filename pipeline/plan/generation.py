@@ -4,9 +4,10 @@ A spool bridges logs that no server has any more by a new snapshot; a directory 
 continues from one of the server's own. For the tables it is all that the replicaset holds
 at its vclock: keys and spaces that it lacks are gone, tuples that differ are changed, all others stay as they are,
 with the origin and the time that they have. What was missing is in no log; `_gaps` names it as `bridged`.
-A snapshot that heals (`pipeline.heal`) may be behind the tables.
+A snapshot that heals (`pipeline.requests.generation`) may be behind the tables.
 
-Pure. Not here: which keys those are (`pipeline.reduce`), where a stream meets a generation (`sources.xlog.course`).
+Pure. Not here: which keys those are (`pipeline.reduce`), where a stream meets a generation
+(`sources.xlog.stream.course`).
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ from pipeline.plan.settle import LsnGap
 from pipeline.plan.summary import ControlRow
 from pipeline.state import Replicaset
 from schemas.iproto import SystemSpace
-from sources.xlog.vclock import joined, not_beyond, shared
+from sources.xlog.format.vclock import joined, not_beyond, shared
 
 
 @dataclass(frozen=True)

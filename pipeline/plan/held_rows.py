@@ -13,9 +13,9 @@ from numpy.typing import NDArray
 
 from schemas.iproto import DML_MAX, GROUP_LOCAL, SYSTEM_ID_MAX, RequestType, type_name
 from schemas.space import PARTS_MAX, KeyPart, Space
-from sources.xlog.headers import Headers
-from udfs.keys import canonical_prefixes, key_plan
-from udfs.row_body import ranges_of
+from sources.xlog.format.headers import Headers
+from udfs.keys.keys import canonical_prefixes, key_plan
+from udfs.tuples.row_body import ranges_of
 
 FOLLOWED = (
     *(RequestType.INSERT, RequestType.REPLACE, RequestType.UPDATE, RequestType.UPSERT, RequestType.DELETE),

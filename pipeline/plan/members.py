@@ -27,7 +27,7 @@ from schemas.cluster_checksum import checksum
 from schemas.errors import TupleError
 from schemas.iproto import VCLOCK_MAX, BodyKey
 from schemas.system_tuples import unpacked
-from udfs.remap import own_ids
+from udfs.remap.replica_ids import own_ids
 
 Ids = Mapping[int, int]
 

@@ -27,15 +27,15 @@ from pipeline.plan.unknown import UnknownRanges, unknown_ranges
 from pipeline.plan.upgrades import newest_server, upgrades_of
 from pipeline.state import Replicaset, State
 from schemas.iproto import SYSTEM_ID_MAX, is_unknown
-from sources.xlog.vclock import joined
-from tables.applier_map import Entry
-from udfs.cluster_replace import Cluster, Incoming, Member
-from udfs.update_rules import release_of, release_text, rules_of
+from sources.xlog.format.vclock import joined
+from udfs.operations.update_rules import release_of, release_text, rules_of
+from udfs.remap.cluster_replace import Cluster, Incoming, Member
+from warehouse.applier_map import Entry
 
 log = logging.getLogger(__name__)
 
 Allocator = Callable[[Sequence[Incoming]], Cluster]
-"""What the batch says of instances → `_cluster` after it (`tables.cluster.allocate`)."""
+"""What the batch says of instances → `_cluster` after it (`warehouse.cluster.allocate`)."""
 
 FLAGS = (2, 8, 1)
 """The first release that writes a flag with each row of a synchronous transaction."""
@@ -127,7 +127,7 @@ def plan_batch(
     summaries : mapping of str to Summary
         By replicaset uuid.
     allocate : callable
-        Takes what the batch says of instances (`tables.cluster.allocate`).
+        Takes what the batch says of instances (`warehouse.cluster.allocate`).
     router : Router
 
     """

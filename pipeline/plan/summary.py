@@ -22,7 +22,7 @@ from pipeline.plan.held_rows import held_reasons
 from pipeline.plan.position import Int64s, LogPosition
 from pipeline.plan.transactions import ASYNCHRONOUS, FLAGGED, Transactions, join, transactions_of
 from schemas.iproto import GROUP_LOCAL, SystemSpace, type_code, type_name
-from sources.xlog.headers import ABSENT, NO_TIME, Headers
+from sources.xlog.format.headers import ABSENT, NO_TIME, Headers
 
 LOCAL_ID = 0
 """The vclock component of an instance's local changes."""

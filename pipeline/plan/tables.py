@@ -24,7 +24,7 @@ from schemas.layout import TableLayout, table_layout
 from schemas.names import column_name, exact_table
 from schemas.space import KeyParts, Space, key_parts
 from schemas.types import TypeOptions, carrier, union_fields
-from udfs.keys import key_plan
+from udfs.keys.keys import key_plan
 
 log = logging.getLogger(__name__)
 

@@ -18,7 +18,7 @@ from pipeline.plan.position import LogPosition
 from pipeline.plan.segment import LogSegment
 from pipeline.plan.summary import ControlRow
 from schemas.iproto import SystemSpace
-from udfs.update_rules import release_number
+from udfs.operations.update_rules import release_number
 
 Upgrade = tuple[LogPosition, str]
 """From which row on the rows of a file are of a version."""

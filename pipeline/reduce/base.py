@@ -20,8 +20,8 @@ from pipeline.changelog.rows import ACTIONS, INSERT
 from pipeline.reduce.ranges import Ranges, ranges_in
 from pipeline.reduce.reduce_plan import ReducePlan
 from udfs.buffers import as_array
-from udfs.grouping import Groups, group
-from udfs.kernels.lives import OPERATION
+from udfs.keys.grouping import Groups, group
+from udfs.versions.kernels.lives import OPERATION
 
 Int32s = NDArray[np.int32]
 

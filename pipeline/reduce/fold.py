@@ -1,7 +1,7 @@
 """The rows of keys that are updated, applied one by one over the version before, as Tarantool does it.
 
 This costs some microseconds of Python a row, and only rows of keys with an operation come here.
-Not here: what an operation does (`udfs.operations`), keys without one (`udfs.kernels.lives`).
+Not here: what an operation does (`udfs.operations.operations`), keys without one (`udfs.versions.kernels.lives`).
 """
 
 from __future__ import annotations
@@ -16,9 +16,9 @@ from numpy.typing import NDArray
 
 from pipeline.plan.tables import CHANGES
 from pipeline.reduce.reduce_plan import ReducePlan
-from udfs.fold_state import Fold
-from udfs.kernels.lives import DELETED, NONE, PRESENT, UNFIT
-from udfs.version import Version
+from udfs.versions.fold_state import Fold
+from udfs.versions.kernels.lives import DELETED, NONE, PRESENT, UNFIT
+from udfs.versions.version import Version
 
 _KINDS = [kind if kind != "DELETE_RANGE" else "DELETE" for kind in CHANGES]
 """What a row of each type is for one key."""
@@ -96,7 +96,7 @@ def fold_keys(
 
 
 def _changes(rows: pa.Table, layouts: list[int]) -> Iterator[tuple[Any, ...]]:
-    """Yield each row as `udfs.version.Change`."""
+    """Yield each row as `udfs.versions.version.Change`."""
     kinds = [_KINDS[kind] for kind in rows["type"].to_pylist()]
     columns = (rows[name].to_pylist() for name in ("tuple", "operations", "index_base", "global_id", "lsn"))
     times = rows["timestamp"].cast(pa.int64()).to_pylist()

@@ -13,8 +13,8 @@ import pyarrow.compute as pc
 
 from pipeline.changelog.rows import ACTIONS
 from udfs.buffers import as_array
-from udfs.grouping import group
-from udfs.kernels.lives import OPERATION, PUT
+from udfs.keys.grouping import group
+from udfs.versions.kernels.lives import OPERATION, PUT
 
 OVERWRITTEN = b"\x90"
 """Stands for a tuple that counts for nothing: an empty one, since a row that gives a tuple must have one."""

@@ -20,10 +20,10 @@ from numpy.typing import NDArray
 from pipeline.changelog.rows import DELETED_RANGE
 from pipeline.reduce.reduce_plan import ReducePlan
 from udfs.buffers import as_array, flatten
-from udfs.kernels.key_ranges import range_rows
-from udfs.kernels.ranges import build, find_hits
 from udfs.kernels.values import OVERREAD
-from udfs.key_order import Directions, KeyOrder, directions_of, key_order, ordered_keys
+from udfs.keys.kernels.key_ranges import range_rows
+from udfs.keys.kernels.ranges import build, find_hits
+from udfs.keys.key_order import Directions, KeyOrder, directions_of, key_order, ordered_keys
 
 Int8s = NDArray[np.int8]
 Int32s = NDArray[np.int32]
@@ -51,7 +51,7 @@ class RangeSet:
         Where ranges begin and end, as bytes that order, ascending within a definition.
     size : int
     nodes, items : int64 arrays
-        The segment tree (`udfs.kernels.ranges`).
+        The segment tree (`udfs.keys.kernels.ranges`).
 
     """
 

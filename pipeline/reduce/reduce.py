@@ -22,9 +22,9 @@ from pipeline.reduce.ranges import Visits
 from pipeline.reduce.reduce_plan import ReducePlan
 from pipeline.reduce.versions import CHANGES, FAULT, MERGED, time_column, times_of
 from udfs.buffers import as_array
-from udfs.grouping import group
-from udfs.kernels.lives import NO_ROW, NO_TIME, NONE, OPERATION, PRESENT, UNFIT, reduce_rows
-from udfs.keys import canonical_keys_by
+from udfs.keys.grouping import group
+from udfs.keys.keys import canonical_keys_by
+from udfs.versions.kernels.lives import NO_ROW, NO_TIME, NONE, OPERATION, PRESENT, UNFIT, reduce_rows
 
 Int8s = NDArray[np.int8]
 Int32s = NDArray[np.int32]

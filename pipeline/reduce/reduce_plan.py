@@ -14,8 +14,8 @@ from pipeline.plan.history import NOTHING, Lineage, SchemaVersion
 from pipeline.plan.plan import BatchPlan
 from pipeline.plan.position import BEGINNING
 from pipeline.plan.tables import active_lineages, kinds_of
-from udfs.tuple_format import TupleFormat, format_of
-from udfs.update_rules import rules_of_release
+from udfs.operations.tuple_format import TupleFormat, format_of
+from udfs.operations.update_rules import rules_of_release
 
 Int32s = NDArray[np.int32]
 ALIVE = 2**30
@@ -118,7 +118,7 @@ class ReducePlan:
         return found
 
     def format(self, version: int, release: int) -> TupleFormat:
-        """Return the format of a schema version, with a release's rules for operations (`udfs.update_rules`)."""
+        """Return the format of a schema version, with the rules of a release (`udfs.operations.update_rules`)."""
         return format_of(self.versions[version].space, rules_of_release(release))
 
 

@@ -11,7 +11,7 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from udfs.kernels.lives import DELETED, NO_TIME, NONE, PRESENT, UNFIT
+from udfs.versions.kernels.lives import DELETED, NO_TIME, NONE, PRESENT, UNFIT
 
 MERGED = 4
 """The row of a table that a policy made of several versions: no replicaset's own."""

@@ -18,9 +18,9 @@ from pipeline.resolve.resolve_plan import ResolvePlan, TablePolicy
 from udfs.before_replace.candidate import Candidate
 from udfs.before_replace.custom import Outcome
 from udfs.before_replace.policy import Versions
-from udfs.kernels.lives import DELETED, NO_TIME, PRESENT, UNFIT
-from udfs.keys import canonical_keys
-from udfs.sequence import ranks_of, sequence_bytes
+from udfs.keys.keys import canonical_keys
+from udfs.keys.sequence import ranks_of, sequence_bytes
+from udfs.versions.kernels.lives import DELETED, NO_TIME, PRESENT, UNFIT
 
 BY_RANK, BY_SEQUENCE, BY_TIME, BY_UUID, BY_RESULT = range(5)
 """What a version lost by."""

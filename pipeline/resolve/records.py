@@ -25,7 +25,7 @@ from pipeline.resolve.choose import (
 from pipeline.resolve.resolve_plan import ResolvePlan, TablePolicy
 from schemas.tables import CONFLICTS, KEY_CONFLICT, QUARANTINE, VERSIONS
 from udfs.buffers import as_array
-from udfs.kernels.lives import DELETED, NO_TIME, UNFIT
+from udfs.versions.kernels.lives import DELETED, NO_TIME, UNFIT
 
 VERSIONS_ARROW = to_arrow_schema(VERSIONS, timezone="UTC")
 CONFLICTS_ARROW = to_arrow_schema(CONFLICTS, timezone="UTC")

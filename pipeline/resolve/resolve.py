@@ -27,8 +27,8 @@ from pipeline.resolve.records import (
 )
 from pipeline.resolve.resolve_plan import ResolvePlan
 from udfs.buffers import as_array
-from udfs.grouping import group
-from udfs.kernels.lives import DELETED, NO_TIME, NONE, PRESENT, UNFIT
+from udfs.keys.grouping import group
+from udfs.versions.kernels.lives import DELETED, NO_TIME, NONE, PRESENT, UNFIT
 
 Int64s = NDArray[np.int64]
 Flags = NDArray[np.bool_]

@@ -28,8 +28,8 @@ from pipeline.retention.sources import SourceFacts
 from pipeline.state import Replicaset, State
 from schemas.errors import UnsupportedError
 from schemas.iproto import GROUP_LOCAL
-from tables.commits import OpenTables
-from tables.gone import CHANGELOG, gone_lsns
+from warehouse.commits import OpenTables
+from warehouse.gone import CHANGELOG, gone_lsns
 
 _COLUMNS = ("epoch", "replicaset_id", "space_id", "group_id", "global_id", "lsn", "file")
 

@@ -24,10 +24,10 @@ from pipeline.retention.sources import SourceFacts
 from pipeline.retention.tombstones import Limits, tombstone_removal
 from pipeline.state import State
 from schemas.tables import SECONDARY_CONFLICT
-from tables.commits import OpenTables
-from tables.cut import EPOCHS
-from tables.gone import TABLE as RETENTION
-from tables.kept import first_kept
+from warehouse.commits import OpenTables
+from warehouse.cut import EPOCHS
+from warehouse.gone import TABLE as RETENTION
+from warehouse.kept import first_kept
 
 NAMED = 10
 """So many reasons for which rows wait are named."""

@@ -18,10 +18,10 @@ from config.retention import Retention
 from pipeline.retention.removal import columns_of
 from pipeline.retention.sources import SourceFacts
 from pipeline.state import State
-from tables.commits import OpenTables, TableFile
-from tables.cut import EPOCHS
-from tables.gaps import DIVERGENCE, KEY, OPEN
-from tables.read import newest_of_each, rows_of
+from warehouse.commits import OpenTables, TableFile
+from warehouse.cut import EPOCHS
+from warehouse.gaps import DIVERGENCE, KEY, OPEN
+from warehouse.read import newest_of_each, rows_of
 
 _PLACE = ("epoch", "segment", "position", "row")
 

@@ -11,9 +11,9 @@ import pyarrow.compute as pc
 
 from pipeline.commit.compact import JOIN_AT_ONCE
 from pipeline.commit.delta import LOW_CARDINALITY, in_order
-from tables.commits import OpenTables, TableFile
-from tables.data_files import DataFile, opened, write_file
 from udfs.buffers import as_array
+from warehouse.commits import OpenTables, TableFile
+from warehouse.data_files import DataFile, opened, write_file
 
 
 @dataclass(frozen=True)

@@ -31,11 +31,11 @@ from pipeline.state import State
 from pipeline.write.lookup import VERSIONS, BaseFiles, FileCache, find_versions
 from schemas.errors import UnsupportedError
 from schemas.names import held_in
-from tables.commits import OpenTables, TableFile
-from tables.data_files import opened, read_groups
 from udfs.buffers import as_array
-from udfs.grouping import group
-from udfs.kernels.lives import DELETED, NO_TIME, NONE, PRESENT, UNFIT
+from udfs.keys.grouping import group
+from udfs.versions.kernels.lives import DELETED, NO_TIME, NONE, PRESENT, UNFIT
+from warehouse.commits import OpenTables, TableFile
+from warehouse.data_files import opened, read_groups
 
 KEYS_AT_ONCE = 200_000
 """So many keys are looked up at a time."""

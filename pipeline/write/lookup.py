@@ -20,12 +20,12 @@ from numpy.typing import NDArray
 
 from pipeline.reduce.base import BaseRequest, KeyFilter
 from pipeline.reduce.versions import ENTRIES, MERGED, NAMES, STATES
-from tables.commits import TableFile
-from tables.data_files import FileKeys, keys_of, opened, read_groups
-from tables.place import Place
 from udfs.buffers import as_array
-from udfs.grouping import Groups, group
-from udfs.kernels.lives import DELETED, NONE, PRESENT, UNFIT
+from udfs.keys.grouping import Groups, group
+from udfs.versions.kernels.lives import DELETED, NONE, PRESENT, UNFIT
+from warehouse.commits import TableFile
+from warehouse.data_files import FileKeys, keys_of, opened, read_groups
+from warehouse.place import Place
 
 VERSIONS = "_versions"
 SORTED_KEYS = 200_000

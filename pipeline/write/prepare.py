@@ -20,8 +20,8 @@ from pipeline.write.table_change import (
 )
 from pipeline.write.tables import masked_again
 from schemas.layout import MISFITS_COLUMN
-from tables.commits import OpenTables
-from tables.data_files import opened
+from warehouse.commits import OpenTables
+from warehouse.data_files import opened
 
 log = logging.getLogger(__name__)
 

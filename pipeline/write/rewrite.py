@@ -11,10 +11,10 @@ from numpy.typing import NDArray
 
 from pipeline.encode.columns import whole_variants
 from pipeline.write.lookup import FileCache, Wanted
-from tables.commits import TableFile
-from tables.data_files import DataFile, opened, write_file
-from tables.place import Place
 from udfs.buffers import as_array
+from warehouse.commits import TableFile
+from warehouse.data_files import DataFile, opened, write_file
+from warehouse.place import Place
 
 FILE_ROWS = 2_000_000
 """A file has at most so many rows,"""

@@ -19,9 +19,9 @@ from pipeline.resolve.resolve import PUTS
 from schemas.errors import WarehouseError
 from schemas.layout import EXTRA_COLUMN, MISFITS_COLUMN
 from schemas.tables import VERSION_COLUMNS
-from tables import write
-from tables.commits import OpenTables, TableFile
-from tables.data_files import opened
+from warehouse import write
+from warehouse.commits import OpenTables, TableFile
+from warehouse.data_files import opened
 
 
 class Change(Enum):

@@ -18,9 +18,9 @@ from pipeline.encode.columns import TableEncoding
 from pipeline.write.lookup import FileCache
 from pipeline.write.rewrite import FILE_BYTES, remaining_rows, rows_with_keys, write_rows
 from pipeline.write.table_change import Change, encoded_again, table_schema
-from tables.commits import TableFile
-from tables.data_files import DataFile
-from tables.place import Place
+from warehouse.commits import TableFile
+from warehouse.data_files import DataFile
+from warehouse.place import Place
 
 SMALL_FILE = 8 * 1024 * 1024
 """Below so many bytes a touched file is joined with the new rows,"""

@@ -19,8 +19,8 @@ from schemas.iproto import VCLOCK_MAX
 from sources.iproto.kernels import wire as kernel
 from sources.iproto.kernels.rows import walk_stream
 from sources.iproto.kernels.snapshot import walk_snapshot
-from sources.xlog.arrays import Bytes, Ints
-from sources.xlog.block import BLOCK_LIMIT, beyond_limit
+from sources.xlog.format.arrays import Bytes, Ints
+from sources.xlog.format.block import BLOCK_LIMIT, beyond_limit
 
 OUT_BYTES = 1 << 20
 TRANSACTIONS = 1 << 15

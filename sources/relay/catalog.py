@@ -21,12 +21,12 @@ from schemas.iproto import VCLOCK_MAX, SystemSpace
 from schemas.system_tuples import field_at, fields_of, uuid_of
 from sources.spool import state as spool_state
 from sources.spool.state import SpoolFile
-from sources.xlog import reader
-from sources.xlog.block import BLOCK_LIMIT
-from sources.xlog.meta import Meta
-from sources.xlog.origins import expelled, registration
-from sources.xlog.selection import Selection
-from sources.xlog.vclock import joined, same, shared
+from sources.xlog.format.block import BLOCK_LIMIT
+from sources.xlog.format.meta import Meta
+from sources.xlog.format.selection import Selection
+from sources.xlog.format.vclock import joined, same, shared
+from sources.xlog.reader import reader
+from sources.xlog.stream.origins import expelled, registration
 
 logger = logging.getLogger(__name__)
 

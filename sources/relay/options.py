@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from sources.iproto.address import Address, Password, Tls
-from sources.xlog.block import BLOCK_LIMIT
+from sources.xlog.format.block import BLOCK_LIMIT
 
 RELAY_VERSION = 1
 """Of the extensions in docs/formats.md."""

@@ -19,11 +19,11 @@ from sources.relay.catalog import Catalog
 from sources.spool.blocks import BlockReader
 from sources.spool.spool import ServerVersions
 from sources.spool.state import SpoolFile
-from sources.xlog.arrays import Bytes, Ints
-from sources.xlog.block import BLOCK_LIMIT
-from sources.xlog.kernels.chain import walk_blocks
-from sources.xlog.kernels.frame import frame_bound
-from sources.xlog.vclock import Vclock, not_beyond, shared
+from sources.xlog.format.arrays import Bytes, Ints
+from sources.xlog.format.block import BLOCK_LIMIT
+from sources.xlog.format.kernels.chain import walk_blocks
+from sources.xlog.format.kernels.frame import frame_bound
+from sources.xlog.format.vclock import Vclock, not_beyond, shared
 
 OUT_BYTES = 1 << 18
 Wanted = Callable[[Mapping[int, str]], Ints]

@@ -34,7 +34,7 @@ from sources.relay.options import RELAY_VERSION, RelayOptions
 from sources.relay.outflow import Framer, LogFrames, snapshot_frames
 from sources.spool.acks import subscribers
 from sources.spool.spool import ServerVersions
-from sources.xlog.arrays import Ints
+from sources.xlog.format.arrays import Ints
 
 logger = logging.getLogger(__name__)
 

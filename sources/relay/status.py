@@ -1,6 +1,6 @@
 """What the relay shows of itself: one JSON document, and the same as Prometheus metrics.
 
-Not here: the HTTP server (`jobs.status`).
+Not here: the HTTP server (`observe.status_page`).
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from typing import Any
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 
 from sources.relay.server import Relay
-from sources.xlog.vclock import distance
+from sources.xlog.format.vclock import distance
 
 
 def status_of(relay: Relay) -> dict[str, Any]:

@@ -18,8 +18,8 @@ from pathlib import Path
 
 from schemas.errors import AggregatorError
 from sources.spool.keep import Keep
-from sources.xlog.vclock import vclock_of
-from sources.xlog.writer import force_directory
+from sources.xlog.format.vclock import vclock_of
+from sources.xlog.format.writer import force_directory
 
 FOLDER = "acks"
 SUBSCRIBER = "relay-"

@@ -1,7 +1,7 @@
 """The rows of a growing log, block by block, as bytes: for who passes them on without looking into them.
 
 Damage is an error; a block that is not whole yet is "not yet". Local files only.
-Not here: rows as columns (`sources.xlog.reader`).
+Not here: rows as columns (`sources.xlog.reader.reader`).
 """
 
 from __future__ import annotations
@@ -13,11 +13,11 @@ import numpy as np
 import zstandard
 
 from schemas.errors import SpoolError
-from sources.xlog.arrays import Bytes
-from sources.xlog.block import BLOCK_LIMIT, MAGIC_SIZE, Status, damage, decompress
-from sources.xlog.kernels.chain import BLOCK_BEGIN, BLOCK_END, BLOCK_ZSTD, walk_blocks
-from sources.xlog.kernels.frame import frame_bound
-from sources.xlog.meta import META_LIMIT, Meta, parse_meta
+from sources.xlog.format.arrays import Bytes
+from sources.xlog.format.block import BLOCK_LIMIT, MAGIC_SIZE, Status, damage, decompress
+from sources.xlog.format.kernels.chain import BLOCK_BEGIN, BLOCK_END, BLOCK_ZSTD, walk_blocks
+from sources.xlog.format.kernels.frame import frame_bound
+from sources.xlog.format.meta import META_LIMIT, Meta, parse_meta
 
 READ_BYTES = 1 << 20
 BLOCKS = 1 << 12

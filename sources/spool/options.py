@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from sources.xlog.block import BLOCK_LIMIT
-from sources.xlog.writer import Fsync
+from sources.xlog.format.block import BLOCK_LIMIT
+from sources.xlog.format.writer import Fsync
 
 
 @dataclass(frozen=True)

@@ -15,7 +15,7 @@ from pathlib import Path
 from sources.spool.acks import Ack
 from sources.spool.keep import Keep
 from sources.spool.state import SpoolFile
-from sources.xlog.vclock import not_beyond, shared
+from sources.xlog.format.vclock import not_beyond, shared
 
 logger = logging.getLogger(__name__)
 

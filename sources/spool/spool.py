@@ -25,17 +25,17 @@ from sources.spool import state as spool_state
 from sources.spool.acks import LOCK
 from sources.spool.options import SpoolOptions
 from sources.spool.state import SpoolState, Tail, file_name
-from sources.xlog.arrays import Bytes
-from sources.xlog.block import EOF_MARKER, beyond_limit
-from sources.xlog.meta import (
+from sources.xlog.format.arrays import Bytes
+from sources.xlog.format.block import EOF_MARKER, beyond_limit
+from sources.xlog.format.meta import (
     PEER_VERSIONS_KEY,
     REPLICASET_KEY,
     Meta,
     format_peer_versions,
     peer_versions,
 )
-from sources.xlog.vclock import distance, joined, not_beyond, shared
-from sources.xlog.writer import NO_ROOM, Fsync, XlogWriter, force_directory
+from sources.xlog.format.vclock import distance, joined, not_beyond, shared
+from sources.xlog.format.writer import NO_ROOM, Fsync, XlogWriter, force_directory
 
 logger = logging.getLogger(__name__)
 

@@ -19,11 +19,11 @@ from pyarrow.fs import LocalFileSystem
 
 from schemas.errors import SpoolError, XlogError, XlogMetaIncompleteError
 from sources.spool.acks import LOCK
-from sources.xlog import reader
-from sources.xlog.block import BLOCK_LIMIT, EOF_MARKER
-from sources.xlog.meta import REPLICASET_KEY, Meta
-from sources.xlog.vclock import distance, joined, shared
-from sources.xlog.writer import INPROGRESS
+from sources.xlog.format.block import BLOCK_LIMIT, EOF_MARKER
+from sources.xlog.format.meta import REPLICASET_KEY, Meta
+from sources.xlog.format.vclock import distance, joined, shared
+from sources.xlog.format.writer import INPROGRESS
+from sources.xlog.reader import reader
 
 logger = logging.getLogger(__name__)
 

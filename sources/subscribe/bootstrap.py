@@ -18,8 +18,8 @@ from sources.iproto.messages import vclock_in
 from sources.spool.spool import ServerVersions, Spool
 from sources.subscribe.feed import versions_in
 from sources.subscribe.link import Link
-from sources.xlog.arrays import Bytes
-from sources.xlog.writer import XlogWriter
+from sources.xlog.format.arrays import Bytes
+from sources.xlog.format.writer import XlogWriter
 
 logger = logging.getLogger(__name__)
 

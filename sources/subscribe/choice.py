@@ -14,7 +14,7 @@ from sources.subscribe.assignment import assign, lead
 from sources.subscribe.link import Link
 from sources.subscribe.options import Feed, ReplicasetOptions
 from sources.subscribe.start import fitness, rewound
-from sources.xlog.vclock import Vclock
+from sources.xlog.format.vclock import Vclock
 
 Wanted = Mapping[str, frozenset[int] | None]
 """Peer's instance uuid → the ids that it feeds; None: all, also those that come."""

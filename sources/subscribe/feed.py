@@ -28,7 +28,7 @@ from sources.subscribe.link import Link
 from sources.subscribe.merge import Queue
 from sources.subscribe.options import Timing
 from sources.subscribe.start import fitness, start_vclock
-from sources.xlog.block import BLOCK_LIMIT
+from sources.xlog.format.block import BLOCK_LIMIT
 
 
 class Feed:

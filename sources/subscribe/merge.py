@@ -19,9 +19,9 @@ import numpy as np
 
 from schemas.compiled import kernel
 from sources.iproto.inflow import Chunk
-from sources.xlog.arrays import Bytes, Int, Ints
-from sources.xlog.block import beyond_limit
-from sources.xlog.kernels.native import address_of, copy_bytes
+from sources.xlog.format.arrays import Bytes, Int, Ints
+from sources.xlog.format.block import beyond_limit
+from sources.xlog.format.kernels.native import address_of, copy_bytes
 
 NEVER = float("-inf")
 

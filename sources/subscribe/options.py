@@ -9,7 +9,7 @@ from pathlib import Path
 from sources.iproto.address import Peer
 from sources.spool.options import SpoolOptions
 from sources.subscribe.assignment import Orphans
-from sources.xlog.vclock import Vclock
+from sources.xlog.format.vclock import Vclock
 
 
 class Feed(StrEnum):

@@ -14,7 +14,7 @@ import numpy as np
 from schemas.iproto import VCLOCK_MAX
 from sources.iproto.inflow import Chunk
 from sources.subscribe.link import Link
-from sources.xlog.vclock import Vclock
+from sources.xlog.format.vclock import Vclock
 
 
 @dataclass

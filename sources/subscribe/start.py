@@ -10,7 +10,7 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 
 from sources.iproto.messages import Ballot
-from sources.xlog.vclock import Vclock
+from sources.xlog.format.vclock import Vclock
 
 
 @dataclass(frozen=True)

@@ -1,6 +1,6 @@
 """What the daemon shows of itself: one JSON document, and the same as Prometheus metrics.
 
-Nothing of a password is ever in it: peers are shown by address. Not here: the HTTP server (`jobs.status`).
+Nothing of a password is ever in it: peers are shown by address. Not here: the HTTP server (`observe.status_page`).
 """
 
 from __future__ import annotations

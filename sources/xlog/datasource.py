@@ -1,9 +1,8 @@
 """Spark's data source `format("xlog")`: Tarantool's logs as a table and as a stream.
 
-Thin: options are checked in `sources.xlog.options`, offsets and segments come from `sources.xlog.follow` and
-`sources.xlog.batch`, rows from `sources.xlog.read`. There is no `pushFilters` here: defining it makes every
-read fail while filter pushdown for Python data sources is off, which is Spark's default; options filter
-instead.
+Thin: options are checked in `sources.xlog.options`, offsets and segments come from `sources.xlog.stream.follow` and
+`sources.xlog.stream.batch`, rows from `sources.xlog.stream.read`. There is no `pushFilters` here: defining it makes
+every read fail while filter pushdown for Python data sources is off, which is Spark's default; options filter instead.
 """
 
 from __future__ import annotations
@@ -28,12 +27,12 @@ from pyspark.sql.types import StructType
 
 from schemas.errors import ConfigurationError
 from schemas.spark import spark_schema
-from sources.xlog.batch import segments_between, tasks_of
-from sources.xlog.follow import Follower
-from sources.xlog.offset import Offset, from_document, to_document
+from sources.xlog.directory.offset import Offset, from_document, to_document
 from sources.xlog.options import XlogOptions, parse_options
-from sources.xlog.read import read_range, schema_of
-from sources.xlog.segment import ByteRange
+from sources.xlog.stream.batch import segments_between, tasks_of
+from sources.xlog.stream.follow import Follower
+from sources.xlog.stream.read import read_range, schema_of
+from sources.xlog.stream.segment import ByteRange
 
 PROJECT = str(Path(__file__).resolve().parents[2])
 """Where the project is imported from: a folder, or a zip."""

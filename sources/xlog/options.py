@@ -13,10 +13,10 @@ from typing import Any
 
 from schemas.errors import ConfigurationError, OffsetError
 from sources.xlog import values
-from sources.xlog.block import BLOCK_LIMIT
-from sources.xlog.damage import Mode
-from sources.xlog.offset import Entry, from_text
-from sources.xlog.vclock import Vclock
+from sources.xlog.directory.offset import Entry, from_text
+from sources.xlog.format.block import BLOCK_LIMIT
+from sources.xlog.format.damage import Mode
+from sources.xlog.format.vclock import Vclock
 
 MEBIBYTE = 1 << 20
 
@@ -52,8 +52,8 @@ class XlogOptions:
     ----------
     sources : tuple of Source
         From option `sources` (JSON list of {name, path, replicaset?, origins?}), `path` or `paths` (a list, as
-        `load([...])` gives it). `path` and `paths` may be globs (`sources.xlog.paths`); each path and each match is
-        read by itself: a directory in the order of its logs, a file whole, whatever its type and name.
+        `load([...])` gives it). `path` and `paths` may be globs (`sources.xlog.directory.paths`); each path and each
+        match is read by itself: a directory in the order of its logs, a file whole, whatever its type and name.
     with_replicaset : bool
         Whether rows carry `REPLICASET_FIELDS`: where the option `sources` was given.
     start : str

@@ -12,7 +12,7 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 from uuid import UUID
 
-from sources.xlog.vclock import vclock_of
+from sources.xlog.format.vclock import vclock_of
 
 _SIZE = re.compile(r"(\d+)\s*([kmgt]?)b?\Z", re.IGNORECASE)
 _POWERS = {"": 0, "k": 1, "m": 2, "g": 3, "t": 4}

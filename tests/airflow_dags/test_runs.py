@@ -10,9 +10,9 @@ import pytest
 import yaml
 from deltalake import DeltaTable
 
-from tables.read import rows_of
 from tests.airflow_dags.airflow import ROOT, ask, environment, installed, migrate, run
 from tests.jobs.written import BEGAN, Node, replicasets_of
+from warehouse.read import rows_of
 
 pytestmark = installed
 

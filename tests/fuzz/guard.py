@@ -27,9 +27,21 @@ _libc = ctypes.CDLL(None, use_errno=True)
 _libc.mprotect.argtypes = [ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int]
 
 GUARDED = (
-    *("udfs.buffers", "udfs.columns", "udfs.grouping", "udfs.key_order", "udfs.keys", "udfs.row_body"),
-    *("udfs.row_hash", "udfs.sequence", "udfs.tuples"),
-    *("sources.xlog.decoder", "sources.xlog.rows", "sources.xlog.scan", "sources.xlog.window"),
+    *(
+        "udfs.buffers",
+        "udfs.tuples.columns",
+        "udfs.keys.grouping",
+        "udfs.keys.key_order",
+        "udfs.keys.keys",
+        "udfs.tuples.row_body",
+    ),
+    *("udfs.keys.row_hash", "udfs.keys.sequence", "udfs.tuples.tuples"),
+    *(
+        "sources.xlog.format.decoder",
+        "sources.xlog.format.rows",
+        "sources.xlog.reader.scan",
+        "sources.xlog.reader.window",
+    ),
     *("sources.iproto.inflow",),
 )
 """The modules that allocate what kernels read and write."""
@@ -98,6 +110,6 @@ def guards() -> Iterator[None]:
             module = importlib.import_module(name)
             if hasattr(module, "np"):
                 stack.enter_context(patch.object(module, "np", proxy))
-        columns = importlib.import_module("udfs.columns")
+        columns = importlib.import_module("udfs.tuples.columns")
         stack.enter_context(patch.object(columns, "_memory", guarded))
         yield

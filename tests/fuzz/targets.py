@@ -22,12 +22,12 @@ from sources.iproto.greeting import parse_greeting
 from sources.iproto.inflow import RowStream, SnapshotStream
 from sources.spool.acks import read_acks
 from sources.spool.state import clean, files_of, read_state
-from sources.xlog import reader
-from sources.xlog.block import EOF_MARKER, MAGIC_PLAIN, MAGIC_ZSTD, checksum, encode_block
-from sources.xlog.encode import encode_body, encode_row
-from sources.xlog.meta import Meta, format_meta, parse_meta
-from sources.xlog.offset import from_text
-from sources.xlog.reader import Limits, Mode, Skipped
+from sources.xlog.directory.offset import from_text
+from sources.xlog.format.block import EOF_MARKER, MAGIC_PLAIN, MAGIC_ZSTD, checksum, encode_block
+from sources.xlog.format.encode import encode_body, encode_row
+from sources.xlog.format.meta import Meta, format_meta, parse_meta
+from sources.xlog.reader import reader
+from sources.xlog.reader.reader import Limits, Mode, Skipped
 from tests.fuzz import draw as made
 from tests.fuzz.draw import Draw
 from tests.fuzz.value_targets import (
@@ -180,7 +180,7 @@ def spool(draw: Draw) -> None:
 
 def offsets(draw: Draw) -> None:
     """Offsets of a stream, as Spark's checkpoint gives them back."""
-    from sources.xlog.offset import Entry, to_text
+    from sources.xlog.directory.offset import Entry, to_text
 
     entry = Entry("a1", "00000000000000000005.xlog", 300, {1: 5})
     document: Any = json.loads(to_text({_INSTANCE: entry}))

@@ -26,19 +26,19 @@ from schemas.layout import table_layout
 from schemas.space import KeyPart, Space, space_of
 from schemas.system_tuples import unpacked
 from schemas.types import TypeOptions, type_family
-from sources.xlog.origins import expelled, registration
-from sources.xlog.vylog import trees_at_checkpoint
+from sources.xlog.format.vylog import trees_at_checkpoint
+from sources.xlog.stream.origins import expelled, registration
 from tests.fuzz import draw as made
 from tests.fuzz.draw import Draw
 from tests.pipeline.logs import control_row
-from udfs.grouping import group
-from udfs.key_order import directions_of, key_order, ordered_keys
-from udfs.keys import canonical_keys_by, canonical_prefixes, key_plan
-from udfs.operations import apply_update, apply_upsert
-from udfs.row_body import ranges_of
-from udfs.sequence import sequence_bytes
-from udfs.tuple_format import format_of
-from udfs.tuples import decode_tuples
+from udfs.keys.grouping import group
+from udfs.keys.key_order import directions_of, key_order, ordered_keys
+from udfs.keys.keys import canonical_keys_by, canonical_prefixes, key_plan
+from udfs.keys.sequence import sequence_bytes
+from udfs.operations.operations import apply_update, apply_upsert
+from udfs.operations.tuple_format import format_of
+from udfs.tuples.row_body import ranges_of
+from udfs.tuples.tuples import decode_tuples
 
 
 def _options(draw: Draw) -> TypeOptions:

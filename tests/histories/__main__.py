@@ -97,7 +97,7 @@ def _options(arguments: Sequence[str] | None) -> argparse.Namespace:
 @contextmanager
 def _distributed() -> Iterator[MakeDistributed]:
     """Yield what makes the distributed executor of a batch, in a Spark session of its own."""
-    from jobs.session import spark_session
+    from jobs.runtime.session import spark_session
     from pipeline.executors.distributed import DistributedExecutor
 
     os.environ.setdefault("PYSPARK_SUBMIT_ARGS", LOCAL_SPARK)

@@ -18,10 +18,10 @@ from pyspark.sql import SparkSession
 from config.deployment import Config
 from jobs.aggregate import aggregate
 from schemas.names import table_name
-from tables.warehouse import Warehouse
 from tests.oracle.fold import Folded, fold_directory
 from tests.oracle.wins import Winner, last_write_wins
 from tests.truth import Recording
+from warehouse.warehouse import Warehouse
 
 _numbers = itertools.count()
 

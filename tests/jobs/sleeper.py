@@ -16,8 +16,8 @@ import time
 from datetime import UTC, datetime
 from pathlib import Path
 
-import tables.lease
-import tables.lock
+import warehouse.lease
+import warehouse.lock
 from config.deployment import Config, load
 from jobs.commands.main import main as command
 from pipeline.batch import BatchWriter
@@ -25,14 +25,14 @@ from pipeline.commit.batch import BatchName
 from pipeline.commit.load import load_state
 from pipeline.source_options import stream_options
 from schemas.errors import LockError
-from sources.xlog.batch import segments_between
-from sources.xlog.follow import Follower
-from sources.xlog.offset import from_text, to_text
+from sources.xlog.directory.offset import from_text, to_text
 from sources.xlog.options import parse_options
-from tables import cluster, epochs
-from tables.fence import Fence
-from tables.primary import PrimaryLock
-from tables.warehouse import Warehouse
+from sources.xlog.stream.batch import segments_between
+from sources.xlog.stream.follow import Follower
+from warehouse import cluster, epochs
+from warehouse.fence import Fence
+from warehouse.primary import PrimaryLock
+from warehouse.warehouse import Warehouse
 
 LEASE_SECONDS = 3.0
 OVERTAKEN = 9
@@ -41,8 +41,8 @@ OVERTAKEN = 9
 
 def shorten_leases() -> None:
     """Have a lease end after seconds."""
-    tables.lease.LEASE_SECONDS, tables.lease.HELD_SECONDS = LEASE_SECONDS, LEASE_SECONDS * 3 / 4
-    tables.lock.RENEW_SECONDS = LEASE_SECONDS / 6  # type: ignore[attr-defined]
+    warehouse.lease.LEASE_SECONDS, warehouse.lease.HELD_SECONDS = LEASE_SECONDS, LEASE_SECONDS * 3 / 4
+    warehouse.lock.RENEW_SECONDS = LEASE_SECONDS / 6  # type: ignore[attr-defined]
 
 
 def stop_before(step: int) -> None:

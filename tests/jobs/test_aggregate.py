@@ -8,10 +8,10 @@ from pathlib import Path
 import pytest
 from pyspark.sql import SparkSession
 
-from tables.catalog import register_tables
 from tests.jobs.deployment import Deployment, folded, winners
 from tests.oracle.fold import Folded
 from tests.truth import Recording, own, recordings
+from warehouse.catalog import register_tables
 
 pytestmark = pytest.mark.spark
 

@@ -14,20 +14,20 @@ from config.policies import Policy
 from jobs.aggregate import opened_writer
 from jobs.backfill import asked, backfill, policy_of
 from jobs.commands.fix import Moment
-from jobs.refill import Span, _bounds, first_time, within
-from jobs.service import Service, encoded
+from pipeline.requests.read_again import Span, _bounds, first_time, within
+from pipeline.requests.service import Service, encoded
 from schemas.errors import ConfigurationError
-from sources.xlog.follow import Follower
-from sources.xlog.listing import LogFile
+from sources.xlog.directory.listing import LogFile
 from sources.xlog.options import parse_options
-from sources.xlog.takeover import entry_at
-from tables import requests
-from tables.lock import WriterLock
-from tables.warehouse import Warehouse
+from sources.xlog.stream.follow import Follower
+from sources.xlog.stream.takeover import entry_at
 from tests.jobs.asked import options
 from tests.jobs.deployment import Deployment
 from tests.jobs.written import Node, replicasets_of
 from tests.truth import own
+from warehouse import requests
+from warehouse.lock import WriterLock
+from warehouse.warehouse import Warehouse
 
 USERS = 600
 

@@ -12,7 +12,7 @@ import pyarrow as pa
 import pytest
 from pyspark.sql import SparkSession
 
-from jobs.cli import call, command, config_option, deployment, report
+from jobs.runtime.command_line import call, command, config_option, deployment, report
 from schemas.errors import ConfigurationError, LockError, XlogChecksumError
 
 GOOD = "warehouse: wh\ncheckpoint: cp\nsources: [{name: a1, path: a1}]\n"

@@ -17,11 +17,11 @@ from pyspark.sql import SparkSession
 from jobs.commands.main import main
 from schemas.cluster_checksum import checksum
 from schemas.iproto import GROUP_CLUSTER, SystemSpace
-from tables.plain import PlainWarehouse
 from tests.jobs.deployment import Deployment
 from tests.sources.xlog.logs import Server, replicaset_of, uuid_of
 from tests.truth import own
-from udfs.cluster_replace import AGGREGATOR
+from udfs.remap.cluster_replace import AGGREGATOR
+from warehouse.plain import PlainWarehouse
 
 pytestmark = pytest.mark.spark
 

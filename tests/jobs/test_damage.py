@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 from pyspark.errors import StreamingQueryException
 
-from jobs.cli import FAILED
 from jobs.commands.main import main
+from jobs.runtime.command_line import FAILED
 from tests.jobs.deployment import Deployment
 from tests.truth import own
 

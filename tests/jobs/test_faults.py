@@ -8,8 +8,8 @@ import msgpack
 import pytest
 
 from schemas.iproto import RequestType, SystemSpace
-from sources.xlog.block import encode_block
-from sources.xlog.encode import encode_body, encode_row
+from sources.xlog.format.block import encode_block
+from sources.xlog.format.encode import encode_body, encode_row
 from tests.jobs.deployment import Deployment
 from tests.sources.xlog.logs import SPACE, Server, uuid_of
 

@@ -11,10 +11,10 @@ from pyspark.sql import SparkSession
 
 from jobs.history import history, register_history
 from schemas.errors import UnsupportedError, WarehouseError
-from tables.warehouse import Warehouse
 from tests.jobs.deployment import Deployment, folded
 from tests.jobs.written import BEGAN, Node, replicasets_of
 from tests.truth import own
+from warehouse.warehouse import Warehouse
 
 pytestmark = [pytest.mark.spark, pytest.mark.soak]
 

@@ -12,14 +12,14 @@ import pytest
 from deltalake import DeltaTable
 from pyspark.sql import SparkSession
 
-from jobs import service as service_module
-from jobs.service import Service
-from tables import maintenance, requests
-from tables.requests import DONE, FAILED, Request
-from tables.warehouse import Warehouse
+from pipeline.requests import service as service_module
+from pipeline.requests.service import Service
 from tests.jobs.written import Node, replicasets_of
 from tests.pipeline.deployment import Deployment
 from tests.pipeline.retention.cleaned import DAY, S
+from warehouse import maintenance, requests
+from warehouse.requests import DONE, FAILED, Request
+from warehouse.warehouse import Warehouse
 
 MONTH = {"tombstones": 30, "changelog": 30, "epochs": 30}
 

@@ -16,9 +16,9 @@ from pyspark.sql import SparkSession
 
 from pipeline import batch
 from schemas.errors import LockError
-from tables.lock import WriterLock
 from tests.jobs.deployment import Deployment
 from tests.truth import own
+from warehouse.lock import WriterLock
 
 pytestmark = pytest.mark.spark
 

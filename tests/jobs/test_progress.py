@@ -6,7 +6,7 @@ import json
 
 import pytest
 
-from jobs.progress import lag_of
+from jobs.runtime.progress import lag_of
 
 
 def offset(**places: tuple[str, str, int]) -> str:

@@ -11,11 +11,11 @@ import pytest
 from jobs.repair import candidates, repair, repair_warehouse, replicasets_of
 from pipeline.source_options import stream_options
 from pipeline.state import State
-from sources.xlog.follow import Follower
 from sources.xlog.options import parse_options
-from tables.gaps import Gap, open_gaps
+from sources.xlog.stream.follow import Follower
 from tests.jobs.deployment import Deployment
 from tests.truth import own
+from warehouse.gaps import Gap, open_gaps
 
 
 def gap(replicaset: int, source: str, first: int = 5, state: str = "open") -> Gap:

@@ -12,7 +12,7 @@ from pyspark.sql import SparkSession
 from config.deployment import Config
 from jobs.report import report, write_page
 from schemas.errors import ConfigurationError, WarehouseError
-from tables.warehouse import Warehouse
+from warehouse.warehouse import Warehouse
 
 pytestmark = pytest.mark.spark
 

@@ -10,10 +10,10 @@ from pyspark.sql import SparkSession
 
 from jobs.backfill import asked, backfill
 from schemas.errors import ConfigurationError
-from tables import requests
 from tests.jobs.asked import options
 from tests.jobs.deployment import Deployment
 from tests.jobs.written import Node, replicasets_of
+from warehouse import requests
 
 pytestmark = pytest.mark.spark
 

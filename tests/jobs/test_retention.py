@@ -15,10 +15,10 @@ from jobs.maintain import maintain
 from jobs.validate import validate
 from jobs.views import statements
 from schemas.errors import ConfigurationError
-from tables.kept import kept
 from tests.jobs.deployment import Deployment
 from tests.jobs.test_maintain import age
 from tests.jobs.written import Node, replicasets_of
+from warehouse.kept import kept
 
 # Great Expectations calls what its own dependencies have deprecated.
 pytestmark = [

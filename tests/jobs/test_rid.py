@@ -12,12 +12,12 @@ import pytest
 
 from jobs import rid as rid_command
 from jobs.rid import main
-from tables import switch
-from tables.lock import WriterLock
-from tables.rid import RidTable
-from tests.tables.copy.standby import Pair
 from tests.udfs.rid.rids import EXAMPLE, SIMPLIFIED, rid
+from tests.warehouse.copy.standby import Pair
 from udfs.rid.value import Rid, parse_rid
+from warehouse import switch
+from warehouse.lock import WriterLock
+from warehouse.rid import RidTable
 
 A = str(rid("0000:0003:0002:0001:0001"))
 COMPARED = [

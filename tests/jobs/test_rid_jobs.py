@@ -18,13 +18,13 @@ from pyspark.sql import SparkSession
 
 from jobs.rid import main
 from schemas.errors import LockError, RidStateError
-from tables.cut import last_epoch, newest_cut
-from tables.place import Place, place_of
-from tables.rid import RidTable
-from tables.warehouse import Warehouse
 from tests.jobs.deployment import Deployment
 from tests.truth import own
 from udfs.rid.value import FileLock, Rid
+from warehouse.cut import last_epoch, newest_cut
+from warehouse.place import Place, place_of
+from warehouse.rid import RidTable
+from warehouse.warehouse import Warehouse
 
 pytestmark = [pytest.mark.spark, pytest.mark.soak]
 

@@ -10,11 +10,11 @@ from pathlib import Path
 import pytest
 from pyspark.sql import SparkSession
 
-from tables.place import place_of
 from tests.jobs.deployment import Deployment
 from tests.jobs.written import Node, replicasets_of
 from tests.sources.s3 import Store, installed
-from tests.tables.contents import contents, differences
+from tests.warehouse.contents import contents, differences
+from warehouse.place import place_of
 
 pytestmark = [pytest.mark.spark, pytest.mark.soak, installed]
 

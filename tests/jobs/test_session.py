@@ -8,7 +8,7 @@ import pytest
 from pyspark.sql import SparkSession
 from pyspark.sql.functions import udf
 
-from jobs.session import CONF_FOLDER, DELTA_EXTENSION, delta_coordinates
+from jobs.runtime.session import CONF_FOLDER, DELTA_EXTENSION, delta_coordinates
 
 pytestmark = pytest.mark.spark
 

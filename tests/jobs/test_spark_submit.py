@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from jobs.session import delta_coordinates
+from jobs.runtime.session import delta_coordinates
 
 pytestmark = pytest.mark.spark
 
@@ -17,8 +17,8 @@ SPARK_SUBMIT = Path(sys.executable).parent / "spark-submit"
 
 JOB = """
 import sys
-from jobs.cli import call, command, config_option, deployment
-from jobs.session import spark_session
+from jobs.runtime.command_line import call, command, config_option, deployment
+from jobs.runtime.session import spark_session
 
 @command("job")
 @config_option
@@ -79,8 +79,8 @@ def test_spark_submit_finds_delta_without_an_option_or_a_network(job: Path) -> N
 PYTHONS = """
 import sys
 from pyspark.sql.functions import udf
-from jobs.cli import call, command, config_option, deployment
-from jobs.session import spark_session
+from jobs.runtime.command_line import call, command, config_option, deployment
+from jobs.runtime.session import spark_session
 
 @command("job")
 @config_option

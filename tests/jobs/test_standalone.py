@@ -15,11 +15,11 @@ import pytest
 from pyspark.sql import SparkSession
 
 from benchmarks.logs import Member
-from tables.place import place_of
 from tests.jobs.deployment import Deployment
 from tests.jobs.standalone import Standalone, environment, packages_only, packed
 from tests.sources.subscribe.following import await_until
-from tests.tables.contents import contents, differences
+from tests.warehouse.contents import contents, differences
+from warehouse.place import place_of
 
 pytestmark = [pytest.mark.spark, pytest.mark.soak]
 

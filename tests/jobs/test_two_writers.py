@@ -13,14 +13,14 @@ from pathlib import Path
 
 import pytest
 
-from tables.place import place_of
-from tables.read import rows_of
 from tests.jobs.deployment import Deployment
 from tests.jobs.sleeper import OVERTAKEN
 from tests.jobs.written import Node, replicasets_of
 from tests.pipeline.deployment import Deployment as Undisturbed
 from tests.sources.s3 import Store, installed
-from tests.tables.contents import contents, differences
+from tests.warehouse.contents import contents, differences
+from warehouse.place import place_of
+from warehouse.read import rows_of
 
 pytestmark = [pytest.mark.soak, installed]
 

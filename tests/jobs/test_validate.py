@@ -11,10 +11,10 @@ import pytest
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
-from jobs.secondary import indexes_of
 from jobs.validate import checks, cut_of, facts_of, tables_of, validate
-from jobs.validation.spaces import columns_check, space_tables, spaces_check
-from jobs.validation.validator import Validator
+from observe.validation.secondary_keys import indexes_of
+from observe.validation.spaces import columns_check, space_tables, spaces_check
+from observe.validation.validator import Validator
 from pipeline.commit.load import load_state
 from schemas.errors import ConfigurationError
 from tests.jobs.deployment import Deployment

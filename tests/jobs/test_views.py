@@ -14,11 +14,11 @@ from pyspark.sql import SparkSession
 from jobs.views import statements, views
 from schemas.errors import ConfigurationError, WarehouseError
 from schemas.tables import SYSTEM_TABLES
-from tables import write
-from tables.place import place_of
-from tables.views import literal, quoted
 from tests.jobs.deployment import Deployment
 from tests.jobs.written import Node, replicasets_of
+from warehouse import write
+from warehouse.place import place_of
+from warehouse.views import literal, quoted
 
 USERS = 600
 

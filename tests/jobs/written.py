@@ -13,9 +13,9 @@ from typing import Any
 import msgpack
 
 from schemas.iproto import BodyKey, RequestType, SystemSpace
-from sources.xlog.encode import encode_body, encode_row
-from sources.xlog.meta import Meta
-from sources.xlog.writer import Fsync, XlogWriter
+from sources.xlog.format.encode import encode_body, encode_row
+from sources.xlog.format.meta import Meta
+from sources.xlog.format.writer import Fsync, XlogWriter
 
 BEGAN = 1.7e9
 """Times of rows count from here, in seconds since 1970."""

@@ -22,13 +22,13 @@ from pipeline.commit.batch import BatchName
 from pipeline.commit.load import load_state
 from pipeline.source_options import stream_options
 from schemas.names import table_name
-from sources.xlog.batch import segments_between
-from sources.xlog.follow import Follower
-from sources.xlog.offset import Entry, to_text
+from sources.xlog.directory.offset import Entry, to_text
 from sources.xlog.options import parse_options
-from tables import cluster
-from tables.lock import WriterLock
-from tables.warehouse import Warehouse
+from sources.xlog.stream.batch import segments_between
+from sources.xlog.stream.follow import Follower
+from warehouse import cluster
+from warehouse.lock import WriterLock
+from warehouse.warehouse import Warehouse
 
 CONTROL = ("_key", "_tuple", "_global_id", "_replicaset_id", "_lsn", "_timestamp", "_created", "_misfits")
 """Columns that every space's table has."""

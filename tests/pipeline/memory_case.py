@@ -22,7 +22,7 @@ import psutil
 from benchmarks.logs import ADMIN, Member
 from pipeline.executors.distributed import DistributedExecutor
 from schemas.iproto import RequestType
-from sources.xlog.encode import encode_body, encode_row
+from sources.xlog.format.encode import encode_body, encode_row
 from tests.pipeline.deployment import Deployment
 
 MIB = 1 << 20

@@ -16,9 +16,9 @@ from pipeline.state import Replicaset, State
 from sources.spool import acks
 from sources.spool.acks import read_acks
 from sources.spool.spool import Spool
-from sources.xlog.follow import Follower
-from sources.xlog.offset import Entry
+from sources.xlog.directory.offset import Entry
 from sources.xlog.options import parse_options
+from sources.xlog.stream.follow import Follower
 
 UUID = "aaaaaaaa-0000-4000-8000-000000000000"
 ONE, TWO = (f"aaaaaaaa-0000-4000-8000-00000000000{n}" for n in (1, 2))

@@ -10,7 +10,7 @@ import pytest
 
 from schemas.errors import XlogMissingError
 from schemas.iproto import RequestType
-from sources.xlog.encode import encode_body, encode_row
+from sources.xlog.format.encode import encode_body, encode_row
 from tests.jobs.written import BEGAN, Node, replicasets_of
 from tests.pipeline.deployment import Deployment
 

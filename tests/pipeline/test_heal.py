@@ -7,9 +7,9 @@ from typing import Any, cast
 
 import pytest
 
-from pipeline.heal import Healing, healing_of
 from pipeline.plan.segment import LogSegment
 from pipeline.plan.summary import Summary
+from pipeline.requests.generation import Healing, healing_of
 from pipeline.state import Replicaset
 from schemas.errors import UnsupportedError
 from tests.pipeline.logs import A1, A

@@ -13,13 +13,13 @@ import pytest
 from pipeline.inputs import log_segments, with_members
 from pipeline.state import MapEntry, Replicaset, State
 from schemas.iproto import RequestType, SystemSpace
-from sources.xlog.batch import segments_between
-from sources.xlog.block import encode_block
-from sources.xlog.encode import encode_body, encode_row
-from sources.xlog.follow import Follower
-from sources.xlog.members import members_at
+from sources.xlog.format.block import encode_block
+from sources.xlog.format.encode import encode_body, encode_row
 from sources.xlog.options import parse_options
-from sources.xlog.segment import Segment
+from sources.xlog.stream.batch import segments_between
+from sources.xlog.stream.follow import Follower
+from sources.xlog.stream.members import members_at
+from sources.xlog.stream.segment import Segment
 from tests.sources.xlog.logs import Server, uuid_of
 from tests.truth import own
 

@@ -7,8 +7,8 @@ from pathlib import Path
 import msgpack
 import pytest
 
-from jobs.heal import heal
-from jobs.refill import Span, refill
+from pipeline.requests.heal import heal
+from pipeline.requests.read_again import Span, refill
 from tests.jobs.written import Node, replicasets_of
 from tests.pipeline.deployment import Deployment
 

@@ -9,12 +9,12 @@ import msgpack
 import pytest
 
 from pipeline.commit.load import load_state
-from pipeline.rebuild import rebuild_of, write_rebuild
+from pipeline.requests.rebuild import rebuild_of, write_rebuild
 from schemas.layout import MISFITS_COLUMN
-from tables.lock import WriterLock
-from tables.warehouse import Warehouse
 from tests.jobs.written import FIELDS, Node, replicasets_of
 from tests.pipeline.deployment import Deployment
+from warehouse.lock import WriterLock
+from warehouse.warehouse import Warehouse
 
 BAD = "caf\udce9"
 """`café` in Latin-1, as msgpack packs it with `surrogateescape`."""

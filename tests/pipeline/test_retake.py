@@ -9,7 +9,7 @@ from typing import Any
 import msgpack
 import pytest
 
-from jobs.retake import left_out, retake
+from pipeline.requests.take_again import left_out, retake
 from schemas.errors import SourceError, UnsupportedError
 from tests.jobs.written import Node, replicasets_of
 from tests.pipeline.deployment import Deployment

@@ -2,7 +2,7 @@
 
 The history is one of a server that is upgraded from 2.6.0 to 2.11.8 and 3.9.0. Each UPSERT in it has a result that
 depends on the version: `=` beyond the end fills the gap from 2.8 on, and several operations may change one field from
-3.0 on (`udfs.update_rules`). An operation that is not possible is passed over.
+3.0 on (`udfs.operations.update_rules`). An operation that is not possible is passed over.
 """
 
 from __future__ import annotations
@@ -17,11 +17,11 @@ from typing import TYPE_CHECKING, Any
 import msgpack
 import pytest
 
-from jobs.retake import retake
 from pipeline.batch import MakeDistributed
+from pipeline.requests.take_again import retake
 from schemas.iproto import RequestType, SystemSpace
-from sources.xlog.encode import encode_body, encode_row
-from sources.xlog.meta import PEER_VERSIONS_KEY
+from sources.xlog.format.encode import encode_body, encode_row
+from sources.xlog.format.meta import PEER_VERSIONS_KEY
 from tests.jobs.written import BEGAN, Node, replicasets_of
 from tests.pipeline.deployment import Deployment
 

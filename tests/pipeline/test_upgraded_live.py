@@ -13,11 +13,11 @@ import pytest
 
 from sources.subscribe.options import Feed
 from sources.subscribe.replicaset import Replicaset
-from sources.xlog.meta import Meta, parse_meta, peer_versions
+from sources.xlog.format.meta import Meta, parse_meta, peer_versions
 from tests.live.server import Tarantool, find_servers
 from tests.pipeline.deployment import Deployment
 from tests.sources.subscribe.following import await_until, following, options
-from udfs.update_rules import release_of, rules_of
+from udfs.operations.update_rules import release_of, rules_of
 
 pytestmark = pytest.mark.live
 
@@ -35,7 +35,7 @@ UPSERTS = """
     end
     box.commit()
 """
-"""What servers before 2.8, before 3.0 and since do otherwise (`udfs.update_rules`)."""
+"""What servers before 2.8, before 3.0 and since do otherwise (`udfs.operations.update_rules`)."""
 
 
 def version_of(binary: str) -> str:

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
-KERNEL = "sources.xlog.kernels.fill"
+KERNEL = "sources.xlog.format.kernels.fill"
 
 
 def digest(folder: Path) -> str:
@@ -35,11 +35,11 @@ def copy(tmp_path: Path) -> Path:
 @pytest.mark.parametrize(
     ("file", "counts"),
     [
-        ("sources/xlog/kernels/fill.py", True),
-        ("sources/xlog/kernels/row.py", True),
-        ("sources/xlog/kernels/native.py", True),
+        ("sources/xlog/format/kernels/fill.py", True),
+        ("sources/xlog/format/kernels/row.py", True),
+        ("sources/xlog/format/kernels/native.py", True),
         ("schemas/iproto.py", True),
-        ("sources/xlog/listing.py", False),
+        ("sources/xlog/directory/listing.py", False),
     ],
 )
 def test_a_change_of_what_is_compiled_in_changes_the_digest(copy: Path, file: str, counts: bool) -> None:

@@ -13,7 +13,7 @@ from typing import Any
 
 import msgpack
 
-from udfs import decimals
+from udfs.operations import decimals
 
 ILLEGAL_PARAMS, SPLICE, ARG_TYPE, UNKNOWN_OP, UPDATE_FIELD, NO_FIELD, NO_NAME = 1, 25, 26, 28, 29, 37, 201
 INT_OVERFLOW, DECIMAL_OVERFLOW, PRIMARY_KEY = 95, 160, 94

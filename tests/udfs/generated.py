@@ -14,7 +14,7 @@ import msgpack
 from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 
-from udfs import decimals
+from udfs.operations import decimals
 
 steady = settings(
     max_examples=80, derandomize=True, deadline=None, database=None, suppress_health_check=list(HealthCheck)

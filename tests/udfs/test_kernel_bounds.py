@@ -18,15 +18,15 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-import udfs.plan
+import udfs.tuples.plan
 from schemas.errors import TupleError, UnsupportedError
 from schemas.layout import table_layout
 from schemas.space import Field, KeyPart, Space
 from schemas.types import TypeOptions, union_fields
 from tests.fuzz.guard import guards
-from udfs.keys import canonical_keys, canonical_keys_by, key_plan
-from udfs.sequence import sequence_bytes
-from udfs.tuples import decode_tuples
+from udfs.keys.keys import canonical_keys, canonical_keys_by, key_plan
+from udfs.keys.sequence import sequence_bytes
+from udfs.tuples.tuples import decode_tuples
 
 LEAST_SCALE = bytes([0xC7, 11, 1, 0xD3]) + bytes([0x80]) + bytes(7) + bytes([0x12, 0x3C])
 """A decimal of three digits with the scale -2^63."""
@@ -143,7 +143,11 @@ def test_a_column_that_several_fields_fill_stays_in_its_room(kind: str) -> None:
 def _crowded(kind: str, value: bytes) -> None:
     layout = table_layout([space_of_fields(("v", kind))], options=TypeOptions(decimal_scale="string"))
     crowded = replace(layout, formats=(layout.formats[0] * 15,))
-    with guards(), patch.object(udfs.plan, "check_names"), pytest.raises(TupleError, match="more room"):
+    with (
+        guards(),
+        patch.object(udfs.tuples.plan, "check_names"),
+        pytest.raises(TupleError, match="more room"),
+    ):
         decode_tuples(pa.array([tuple_with(value, 15)] * 1000), crowded)
 
 

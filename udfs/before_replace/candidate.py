@@ -24,7 +24,7 @@ class Candidate(NamedTuple):
     created : int or None
         When the tuple was inserted, likewise.
     sequence : bytes or None
-        The fields that the user named, as bytes in order (`udfs.sequence`); None where none were named.
+        The fields that the user named, as bytes in order (`udfs.keys.sequence`); None where none were named.
     value : bytes or None
         The field that `max` or `min` compares, likewise; it begins with 0 where there is no value.
     global_id : int

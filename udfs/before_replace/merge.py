@@ -12,11 +12,11 @@ from dataclasses import dataclass, field
 
 from schemas.errors import TupleError
 from schemas.space import Space
-from udfs import arithmetic
-from udfs.arithmetic import AS_INTEGER, Number
 from udfs.before_replace.candidate import Candidate
-from udfs.msgpack_walk import KIND, NIL, join, split
-from udfs.update_rules import LATEST
+from udfs.operations import arithmetic
+from udfs.operations.arithmetic import AS_INTEGER, Number
+from udfs.operations.msgpack_walk import KIND, NIL, join, split
+from udfs.operations.update_rules import LATEST
 
 _NOTHING = b"\xc0"
 

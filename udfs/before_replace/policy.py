@@ -74,7 +74,7 @@ class Versions:
     uuids : sequence of str
         Of replicasets, by id.
     created : int64[n]
-        Microseconds since 1970, `udfs.kernels.lives.NO_TIME` where unknown.
+        Microseconds since 1970, `udfs.versions.kernels.lives.NO_TIME` where unknown.
 
     """
 

@@ -15,8 +15,8 @@ from uuid import UUID
 
 import msgpack
 
-from udfs import decimals
-from udfs.msgpack_walk import join, split
+from udfs.operations import decimals
+from udfs.operations.msgpack_walk import join, split
 
 _DECIMAL, _UUID, _DATETIME = 1, 2, 4
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)

@@ -1,1 +1,1 @@
-"""Compiled loops over flat buffers: bytes and numpy arrays in, numpy arrays out. No Arrow, no Spark."""
+"""What compiled loops of all rooms share: MessagePack values in memory, decimals, doubles, texts, hashes."""

@@ -2,7 +2,7 @@
 
 A field that does not fit leaves its column null; the other fields of its tuple are written all the same.
 
-Not here: the writing (`udfs.kernels.cells`).
+Not here: the writing (`udfs.tuples.kernels.cells`).
 """
 
 from __future__ import annotations

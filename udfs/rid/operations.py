@@ -2,7 +2,7 @@
 
 Each operation takes a node as it is and returns it as it becomes; new ULIDs are handed in. The rules are those of the
 RID's document; where it leaves a choice open, docs/rid.md says what was chosen and why.
-Not here: two nodes beside each other (`udfs.rid.comparison`), where a node is kept (`tables.rid`).
+Not here: two nodes beside each other (`udfs.rid.comparison`), where a node is kept (`warehouse.rid`).
 """
 
 from __future__ import annotations

@@ -146,3 +146,19 @@ def _file_lock(text: str, rid: str) -> FileLock:
 def later_than(previous: ULID, fresh: ULID) -> ULID:
     """Return `fresh`, or the ULID behind `previous` where a clock went back: a lineage's generations ascend."""
     return fresh if fresh > previous else ULID.from_int(int(previous) + 1)
+
+
+def describe(rid: Rid) -> str:
+    """Return a RID's flags in words."""
+    if rid == Rid():
+        return "no RID yet; the first job that writes it makes it a primary"
+    words = ["primary" if rid.primary else "secondary", "consistent" if rid.consistency else "not consistent"]
+    words += ["outdated"] * rid.outdated + ["crashed as a primary"] * rid.crashed_primary
+    words += [f"a sync of {rid.incoming} has not ended"] * (rid.incoming != EMPTY)
+    locks = {
+        FileLock.UNKNOWN: "its lock was never taken",
+        FileLock.UNLOCKED: "unlocked",
+        FileLock.ALLOW_READ: "locked for writing",
+        FileLock.LOCKED: "locked by a writer, or left so by a killed one",
+    }
+    return ", ".join([*words, locks[rid.file_lock]])

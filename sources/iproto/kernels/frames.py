@@ -30,9 +30,9 @@ from sources.iproto.kernels.wire import (
     header,
     put_byte,
 )
-from sources.xlog.arrays import Bytes, Int, Ints
-from sources.xlog.kernels.native import address_of, byte_at, copy_bytes
-from sources.xlog.kernels.skip import skip
+from sources.xlog.format.arrays import Bytes, Int, Ints
+from sources.xlog.format.kernels.native import address_of, byte_at, copy_bytes
+from sources.xlog.format.kernels.skip import skip
 
 PREFIX = 5
 _SYNC, _NOP = int(HeaderKey.SYNC), int(RequestType.NOP)

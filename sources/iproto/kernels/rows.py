@@ -55,8 +55,8 @@ from sources.iproto.kernels.wire import (
     is_readable,
     is_row,
 )
-from sources.xlog.arrays import Bytes, Int, Ints
-from sources.xlog.kernels.native import address_of, copy_bytes, double_of
+from sources.xlog.format.arrays import Bytes, Int, Ints
+from sources.xlog.format.kernels.native import address_of, copy_bytes, double_of
 
 REPLICAS = int(VCLOCK_MAX)
 HEARTBEAT = 0

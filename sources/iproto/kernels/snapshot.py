@@ -35,9 +35,9 @@ from sources.iproto.kernels.wire import (
     is_snapshot_row,
     put_byte,
 )
-from sources.xlog.arrays import Bytes, Int, Ints
-from sources.xlog.kernels.native import address_of, copy_bytes, put_word, swap_bytes
-from sources.xlog.kernels.skip import DOUBLE
+from sources.xlog.format.arrays import Bytes, Int, Ints
+from sources.xlog.format.kernels.native import address_of, copy_bytes, put_word, swap_bytes
+from sources.xlog.format.kernels.skip import DOUBLE
 
 
 @kernel

@@ -9,9 +9,18 @@ import numpy as np
 
 from schemas.compiled import kernel
 from schemas.iproto import DML_MAX, TYPE_ADMIN, BodyKey, HeaderKey, RequestType
-from sources.xlog.arrays import Int, Ints
-from sources.xlog.kernels.native import byte_at, copy_bytes, double_of, put_word, word_at
-from sources.xlog.kernels.skip import DOUBLE, UINT8, UINT64, big_endian, is_array, load_map, load_uint, skip
+from sources.xlog.format.arrays import Int, Ints
+from sources.xlog.format.kernels.native import byte_at, copy_bytes, double_of, put_word, word_at
+from sources.xlog.format.kernels.skip import (
+    DOUBLE,
+    UINT8,
+    UINT64,
+    big_endian,
+    is_array,
+    load_map,
+    load_uint,
+    skip,
+)
 
 MORE, FULL, PACKET, REACHED = 0, 1, 2, 3
 BAD_LENGTH, BAD_HEADER, BAD_ID, GAP, CUT, BAD_ROW, BAD_BODY = -1, -2, -3, -4, -5, -6, -7

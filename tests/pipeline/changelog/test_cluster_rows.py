@@ -9,7 +9,7 @@ import msgpack
 from pipeline.changelog.cluster_rows import cluster_rows, packed
 from schemas.tables import CHANGELOG
 from tests.pipeline.logs import A1, A2, A
-from udfs.cluster_replace import AGGREGATOR, Member
+from udfs.remap.cluster_replace import AGGREGATOR, Member
 
 NOW = datetime(2026, 1, 2, tzinfo=UTC)
 OWN = Member(9, "00000000-0000-4000-8000-0000000000ff", None, 0, AGGREGATOR, lsn=1)

@@ -10,8 +10,8 @@ from pipeline.commit.delta import append_rows
 from pipeline.commit.epoch import commit_epoch
 from pipeline.state import State
 from schemas.tables import SYSTEM_TABLES
-from tables import epochs
-from tables.warehouse import Warehouse
+from warehouse import epochs
+from warehouse.warehouse import Warehouse
 
 
 def test_versions_are_the_newest_though_those_in_between_were_cleaned_away(tmp_path: Path) -> None:

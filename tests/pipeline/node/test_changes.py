@@ -10,8 +10,8 @@ import pytest
 from pipeline.node import changes
 from pipeline.node.changes import changes_between, digest_of, key_ranges
 from schemas.errors import WarehouseError
-from tables.data_files import FileKeys, write_file
-from tables.place import Place, place_of
+from warehouse.data_files import FileKeys, write_file
+from warehouse.place import Place, place_of
 
 MADE = 999_999
 
@@ -61,7 +61,7 @@ def test_files_that_were_joined_change_nothing(place: Place) -> None:
 
 
 def test_key_by_key_range(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("tables.data_files.ROW_GROUP_ROWS", 10)
+    monkeypatch.setattr("warehouse.data_files.ROW_GROUP_ROWS", 10)
     sizes: list[int] = []
     compared = changes._compared
 

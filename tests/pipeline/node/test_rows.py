@@ -13,9 +13,9 @@ from pipeline.node import rows
 from pipeline.node.rows import Change, pack
 from schemas.iproto import RequestType
 from schemas.space import KeyPart
-from sources.xlog import reader
-from sources.xlog.meta import Meta
-from sources.xlog.writer import XlogWriter
+from sources.xlog.format.meta import Meta
+from sources.xlog.format.writer import XlogWriter
+from sources.xlog.reader import reader
 
 
 def read(tmp_path: Path, data: bytes) -> list[dict[str, Any]]:

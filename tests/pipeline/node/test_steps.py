@@ -16,7 +16,7 @@ from pipeline.node.stream import Stream
 from pipeline.node.writer import NodeWriter
 from sources.spool import state as spool_state
 from sources.spool.spool import Spool
-from sources.xlog import reader
+from sources.xlog.reader import reader
 from tests.pipeline.node.world import READERS, World, world
 
 pytestmark = pytest.mark.live

@@ -10,8 +10,8 @@ import pytest
 from pipeline.node.target import PRESENT, instances_of, served_spaces
 from pipeline.plan.held_rows import HELD
 from schemas.errors import UnsupportedError, WarehouseError
-from tables.schema import Stored
-from udfs.cluster_replace import AGGREGATOR, Cluster, Member
+from udfs.remap.cluster_replace import AGGREGATOR, Cluster, Member
+from warehouse.schema import Stored
 
 FIELDS = [{"name": "id", "type": "unsigned"}, {"name": "name", "type": "string"}]
 

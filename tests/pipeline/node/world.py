@@ -17,12 +17,12 @@ from pipeline.node.stream import Stream
 from pipeline.node.users import Reader
 from pipeline.node.writer import NodeWriter
 from sources.relay.server import Relay
-from tables.cluster import load
-from tables.warehouse import Warehouse
 from tests.live.server import Tarantool
 from tests.pipeline.deployment import Deployment
 from tests.sources.relay.test_relay import serving
 from tests.sources.subscribe.following import await_until
+from warehouse.cluster import load
+from warehouse.warehouse import Warehouse
 
 READERS = (Reader("guest", executes=True),)
 """The tests' client evaluates Lua as guest, over a private socket."""

@@ -26,7 +26,7 @@ from pipeline.plan.summary import LIMBO_TYPES, LOCAL_ID, Summary, join_summaries
 from pipeline.state import State
 from schemas.space import Space
 from tests.pipeline.logs import A1, A, Row, batch_of
-from udfs.cluster_replace import AGGREGATOR, Cluster, Incoming, Member, replace_all
+from udfs.remap.cluster_replace import AGGREGATOR, Cluster, Incoming, Member, replace_all
 
 Name = tuple[str, int, int]
 

@@ -11,7 +11,6 @@ from pipeline.plan.control import Registration
 from pipeline.plan.members import entries_of, views_of
 from pipeline.plan.position import LogPosition
 from pipeline.state import MapEntry, Replicaset
-from tables.applier_map import Entry, ids_of
 from tests.pipeline import logs
 from tests.pipeline.logs import (
     A1,
@@ -29,8 +28,9 @@ from tests.pipeline.logs import (
     txn,
 )
 from tests.pipeline.plan.planner import EMPTY, Fate, Piece, Planner
-from udfs.cluster_replace import Allocation
-from udfs.remap import own_ids
+from udfs.remap.cluster_replace import Allocation
+from udfs.remap.replica_ids import own_ids
+from warehouse.applier_map import Entry, ids_of
 
 C, D = "cccccccc-0000-4000-8000-000000000003", "dddddddd-0000-4000-8000-000000000003"
 MASTERS = (txn(1, register(1, A1)), txn(1, register(2, A2)), txn(1, put()), txn(2, put()))

@@ -9,15 +9,15 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
-from sources.xlog import reader
-from sources.xlog.batch import segments_between
-from sources.xlog.follow import Follower
-from sources.xlog.members import members_at
 from sources.xlog.options import parse_options
+from sources.xlog.reader import reader
+from sources.xlog.stream.batch import segments_between
+from sources.xlog.stream.follow import Follower
+from sources.xlog.stream.members import members_at
 from tests.live.replicaset import REPLICASET, Servers, case_a, uuid
 from tests.pipeline.logs import batch_of
 from tests.pipeline.plan.planner import OWN, Piece, Planner
-from udfs.cluster_replace import Cluster
+from udfs.remap.cluster_replace import Cluster
 
 pytestmark = pytest.mark.live
 

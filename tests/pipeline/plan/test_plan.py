@@ -11,7 +11,6 @@ from pipeline.plan.control import follow
 from pipeline.plan.plan import sync_spaces
 from pipeline.plan.router import router_of
 from pipeline.state import MapEntry, Replicaset, State
-from tables.applier_map import Entry
 from tests.pipeline import logs
 from tests.pipeline.logs import (
     A1,
@@ -34,6 +33,7 @@ from tests.pipeline.logs import (
     txn,
 )
 from tests.pipeline.plan.planner import OWN, Piece, Planner, everything
+from warehouse.applier_map import Entry
 
 BEGIN = (txn(1, register(1, A1)), txn(1, register(2, A2)))
 

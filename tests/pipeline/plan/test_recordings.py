@@ -12,7 +12,7 @@ import pytest
 from hypothesis import Phase, given, settings
 from hypothesis import strategies as st
 
-from sources.xlog import reader
+from sources.xlog.reader import reader
 from tests import oracle
 from tests.oracle.log import rolled_back
 from tests.pipeline.logs import A, batch_of

@@ -16,7 +16,7 @@ from schemas.space import Space
 from tests.udfs.before_replace.versions import OTHER, SPACE
 from udfs.before_replace.candidate import Candidate
 from udfs.before_replace.policy import Formats
-from udfs.kernels.lives import DELETED, NO_TIME, PRESENT
+from udfs.versions.kernels.lives import DELETED, NO_TIME, PRESENT
 
 NO_ID = -1
 

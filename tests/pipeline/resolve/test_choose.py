@@ -20,7 +20,7 @@ from tests.udfs.before_replace.versions import OTHER, SPACE
 from udfs.before_replace.candidate import Candidate, place
 from udfs.before_replace.policies import POLICIES as KINDS
 from udfs.before_replace.policy import Formats, PolicyOptions
-from udfs.sequence import sequence_bytes
+from udfs.keys.sequence import sequence_bytes
 
 RULES = "tests.udfs.before_replace.rules"
 POLICIES = [

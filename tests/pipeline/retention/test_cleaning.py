@@ -15,14 +15,14 @@ from pipeline.commit.epoch import commit_epoch
 from pipeline.retention import cleaning as cleaning_module
 from pipeline.retention import removal as removal_module
 from schemas.tables import SECONDARY_CONFLICT
-from tables import epochs
-from tables.commits import OpenTables
-from tables.data_files import write_file
-from tables.kept import first_kept
 from tests.jobs.written import Node, replicasets_of
 from tests.pipeline.deployment import Deployment
 from tests.pipeline.retention import cleaned as cleaned_module
 from tests.pipeline.retention.cleaned import ALL, DAY, S, cleaned, gone, planned
+from warehouse import epochs
+from warehouse.commits import OpenTables
+from warehouse.data_files import write_file
+from warehouse.kept import first_kept
 
 ALL_OF_IT = {"tombstones": 30, "changelog": 30, "conflicts": 30, "epochs": 30}
 

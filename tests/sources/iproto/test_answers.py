@@ -18,7 +18,7 @@ from sources.iproto import messages
 from sources.iproto.packet import ANSWER_LIMIT, Packet, decode_packet, encode_packet, frame_at
 from sources.iproto.refusals import error_of
 from sources.iproto.wire import Wire
-from sources.xlog.meta import REPLICASET_KEY, Meta, format_meta
+from sources.xlog.format.meta import REPLICASET_KEY, Meta, format_meta
 from tests.sources.iproto.streams import framed
 
 A1 = "a0000001-0000-4000-8000-000000000001"

@@ -16,8 +16,8 @@ from schemas.errors import ProtocolError, StreamGapError, TransactionLimitError
 from schemas.iproto import RequestType
 from sources.iproto import inflow
 from sources.iproto.inflow import Chunk, RowStream, SnapshotStream, sparse
-from sources.xlog.block import BLOCK_LIMIT
-from sources.xlog.kernels.row import walk_row
+from sources.xlog.format.block import BLOCK_LIMIT
+from sources.xlog.format.kernels.row import walk_row
 from tests.sources.iproto.streams import (
     Row,
     framed,

@@ -17,7 +17,7 @@ from sources.relay.options import Limits, RelayOptions
 from sources.relay.server import Relay
 from sources.spool.options import SpoolOptions
 from sources.spool.spool import Spool
-from sources.xlog.encode import encode_body, encode_row
+from sources.xlog.format.encode import encode_body, encode_row
 
 DAEMON = "00000000-0000-4000-8000-0000000000ff"
 REPLICASET = "bbbbbbbb-0000-4000-8000-000000000001"

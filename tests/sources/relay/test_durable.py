@@ -12,8 +12,8 @@ from sources.relay.catalog import Catalog
 from sources.relay.outflow import Framer, LogFrames
 from sources.spool.options import SpoolOptions
 from sources.spool.spool import Spool
-from sources.xlog.arrays import Ints
-from sources.xlog.writer import Fsync
+from sources.xlog.format.arrays import Ints
+from sources.xlog.format.writer import Fsync
 from tests.sources.relay.spools import START, append, write_spool
 
 

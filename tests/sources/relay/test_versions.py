@@ -11,7 +11,7 @@ from schemas.iproto import RequestType, SystemSpace
 from sources.spool import state as spool_state
 from sources.spool.blocks import BlockReader
 from sources.spool.spool import ServerVersions, Spool
-from sources.xlog.encode import encode_body, encode_row
+from sources.xlog.format.encode import encode_body, encode_row
 from tests.live.mesh import REPLICASET, instance
 from tests.sources.relay.test_relay import serving
 from tests.sources.subscribe.following import await_until, following, options

@@ -20,11 +20,11 @@ from sources.spool.acks import read_acks, write_ack
 from sources.spool.options import SpoolOptions
 from sources.spool.spool import Spool
 from sources.spool.state import read_state
-from sources.xlog import reader
-from sources.xlog.batch import segments_between
-from sources.xlog.follow import Follower
+from sources.xlog.format.writer import Fsync
 from sources.xlog.options import parse_options
-from sources.xlog.writer import Fsync
+from sources.xlog.reader import reader
+from sources.xlog.stream.batch import segments_between
+from sources.xlog.stream.follow import Follower
 from tests.sources.spool.disk import Disk, Fault, Stop, fresh
 from tests.sources.spool.test_spool import UUID, names, read_all, rows
 

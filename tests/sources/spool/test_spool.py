@@ -22,12 +22,12 @@ from sources.spool.options import SpoolOptions
 from sources.spool.removal import removable
 from sources.spool.spool import ServerVersions, Spool
 from sources.spool.state import read_state, read_tail
-from sources.xlog.arrays import Bytes
-from sources.xlog.directory import Directory
-from sources.xlog.encode import encode_body, encode_row
-from sources.xlog.meta import PEER_VERSIONS_KEY, Meta
+from sources.xlog.directory.directory import Directory
+from sources.xlog.format.arrays import Bytes
+from sources.xlog.format.encode import encode_body, encode_row
+from sources.xlog.format.meta import PEER_VERSIONS_KEY, Meta
 from sources.xlog.options import Source
-from sources.xlog.reader import Limits, read_rows
+from sources.xlog.reader.reader import Limits, read_rows
 
 UUID = "00000000-0000-4000-8000-0000000000ff"
 TUPLE = msgpack.packb([1, "x" * 40])

@@ -10,8 +10,8 @@ from typing import Any
 
 from pyspark.sql import SparkSession
 
-from sources.xlog.block import EOF_MARKER, encode_block
 from sources.xlog.datasource import XlogReader, XlogStreamReader, register
+from sources.xlog.format.block import EOF_MARKER, encode_block
 from sources.xlog.options import parse_options
 from tests.sources.xlog import plain, samples
 

@@ -16,11 +16,11 @@ import pyarrow as pa
 
 from schemas.iproto import RequestType
 from schemas.xrow import XROW_ARROW
-from sources.xlog import reader
-from sources.xlog.block import EOF_MARKER, encode_block
-from sources.xlog.encode import encode_body, encode_row
-from sources.xlog.meta import Meta, format_meta
-from sources.xlog.rows import XROW_PERMISSIVE
+from sources.xlog.format.block import EOF_MARKER, encode_block
+from sources.xlog.format.encode import encode_body, encode_row
+from sources.xlog.format.meta import Meta, format_meta
+from sources.xlog.format.rows import XROW_PERMISSIVE
+from sources.xlog.reader import reader
 
 INSTANCE = "aaaaaaaa-0000-4000-8000-0000000000a1"
 META = Meta("XLOG", "0.13", INSTANCE, {1: 5}, {}, {"Version": "2.6.0"})

@@ -13,8 +13,8 @@ from pyspark.sql import functions as f
 
 from schemas.spark import spark_schema
 from schemas.xrow import SOURCES_ARROW, XROW_ARROW
-from sources.xlog.block import encode_block
 from sources.xlog.datasource import register
+from sources.xlog.format.block import encode_block
 from tests.oracle.log import read_log
 from tests.sources.xlog.logs import SPACE, Server, insert
 from tests.truth import own

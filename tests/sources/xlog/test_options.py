@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from schemas.errors import ConfigurationError
-from sources.xlog.damage import Mode
-from sources.xlog.offset import Entry, to_text
+from sources.xlog.directory.offset import Entry, to_text
+from sources.xlog.format.damage import Mode
 from sources.xlog.options import OPTION_NAMES, Source, parse_options
 from sources.xlog.values import microseconds_of, size_of
 

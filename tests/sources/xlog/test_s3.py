@@ -7,10 +7,10 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
-from sources.xlog import reader
-from sources.xlog.directory import Directory
-from sources.xlog.listing import Listing
+from sources.xlog.directory.directory import Directory
+from sources.xlog.directory.listing import Listing
 from sources.xlog.options import Source
+from sources.xlog.reader import reader
 from tests.sources.s3 import Store, installed
 from tests.truth import own
 

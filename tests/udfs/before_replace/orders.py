@@ -50,7 +50,7 @@ def by_priority(priority: Sequence[str]) -> Callable[[Candidate], Place]:
 def complement(value: bytes | None) -> bytes | None:
     """Return bytes that order the other way round; what has no value stays below all.
 
-    The bytes of one value are never the start of another's (`udfs.kernels.ordered`), so turning every bit round
+    The bytes of one value are never the start of another's (`udfs.keys.kernels.ordered`), so turning every bit round
     turns their order round.
     """
     if value is None or value.startswith(NO_VALUE):

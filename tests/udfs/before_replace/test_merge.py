@@ -16,7 +16,7 @@ from udfs.before_replace.custom import Outcome
 from udfs.before_replace.merge import fields_of, sum_fields
 from udfs.before_replace.policies import POLICIES
 from udfs.before_replace.policy import Formats, PolicyOptions
-from udfs.decimals import encode
+from udfs.operations.decimals import encode
 
 FORMATS = Formats("accounts", (SPACE, OTHER))
 Made = tuple[str, PolicyOptions]

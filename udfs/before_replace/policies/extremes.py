@@ -6,7 +6,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from udfs.before_replace.policy import Formats, PolicyKind, PolicyOptions, Versions
-from udfs.sequence import NO_VALUE, ranks_of, sequence_bytes
+from udfs.keys.sequence import NO_VALUE, ranks_of, sequence_bytes
 
 
 def greatest(versions: Versions, options: PolicyOptions, formats: Formats) -> NDArray[np.int64]:

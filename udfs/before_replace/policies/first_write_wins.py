@@ -6,7 +6,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from udfs.before_replace.policy import Formats, PolicyKind, PolicyOptions, Versions
-from udfs.kernels.lives import NO_TIME
+from udfs.versions.kernels.lives import NO_TIME
 
 _LONGEST = 2**63 - 1
 

@@ -12,7 +12,7 @@ from udfs.before_replace.candidate import Candidate
 from udfs.before_replace.custom import Outcome, made
 from udfs.before_replace.merge import fields_of, merge_fields
 from udfs.before_replace.policy import Formats, PolicyKind, PolicyOptions
-from udfs.sequence import sequence_bytes
+from udfs.keys.sequence import sequence_bytes
 
 
 def make(keys: Sequence[Sequence[Candidate]], options: PolicyOptions, formats: Formats) -> list[Outcome]:

@@ -1,0 +1,214 @@
+"""What every command has in common: `--config`, `--verbose`, Spark's options, errors, the exit code.
+
+Messages go to stderr, which spark-submit merges into its stdout. Exit codes: 0 done, 1 failed, 2 wrong use or
+configuration, 130 and 143 stopped by Ctrl-C and SIGTERM. Imports neither Spark nor pyarrow, so that `--help` and shell
+completion answer at once: a command imports its work when it is called.
+Not here: the commands and their own options (`jobs.commands`), what they do (the other modules of `jobs`).
+"""
+
+from __future__ import annotations
+
+import re
+import signal
+import sys
+import traceback
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from functools import wraps
+from types import FrameType
+from typing import TYPE_CHECKING, Any, NoReturn
+
+import click
+
+from schemas.errors import AggregatorError, ConfigurationError, RidError
+
+if TYPE_CHECKING:
+    from config.deployment import Config
+
+DONE, FAILED, MISUSED = 0, 1, 2
+
+VERBOSE = "jobs.verbose"
+"""Key of click's context under which `--verbose` is kept."""
+
+CONTEXT = {"help_option_names": ["-h", "--help"], "max_content_width": 100}
+
+_IN_WORKER = re.compile(r"schemas\.errors\.(\w+): (.+)")
+
+
+class Stopped(BaseException):
+    """SIGTERM has come: unwinds the stack as Ctrl-C does, so that locks and sessions are let go."""
+
+
+class Command(click.Command):
+    """A command with examples in its help, whose errors are one line and an exit code.
+
+    Parameters
+    ----------
+    examples : sequence of str
+        Command lines, shown at the end of the help.
+
+    """
+
+    def __init__(self, *args: Any, examples: Sequence[str] = (), **settings: Any) -> None:
+        super().__init__(*args, **{"context_settings": CONTEXT, **settings})
+        self.examples = examples
+
+    def format_epilog(self, _ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """Write the examples as they are."""
+        if self.examples:
+            with formatter.section("Examples" if len(self.examples) > 1 else "Example"):
+                for line in self.examples:
+                    formatter.write(f"{'':>{formatter.current_indent}}{line}\n")
+
+    def invoke(self, ctx: click.Context) -> Any:
+        """Do the work and return its exit code."""
+        try:
+            return super().invoke(ctx)
+        except (click.ClickException, click.exceptions.Exit, click.Abort, BrokenPipeError):
+            raise
+        except (KeyboardInterrupt, Stopped) as stop:
+            return _stopped(stop)
+        except Exception as error:
+            return report(error, verbose=is_verbose())
+
+
+def command(name: str, *examples: str, **settings: Any) -> Callable[[Callable[..., Any]], Command]:
+    """Return a decorator that makes a command of a function; its docstring is the help.
+
+    Parameters
+    ----------
+    name : str
+        On the command line.
+    *examples : str
+        Command lines.
+    **settings
+        Of click.
+
+    """
+
+    def made(function: Callable[..., Any]) -> Command:
+        found = click.command(name, cls=Command, examples=examples, **settings)(function)
+        found.params.append(
+            click.Option(
+                ["--verbose", "-v"],
+                is_flag=True,
+                expose_value=False,
+                callback=lambda ctx, _, value: ctx.meta.__setitem__(VERBOSE, value),
+                help="Show where in the code an error arose.",
+            )
+        )
+        return found
+
+    return made
+
+
+def is_verbose() -> bool:
+    """Return whether the command that runs was called with `--verbose`."""
+    context = click.get_current_context(silent=True)
+    return context is not None and bool(context.meta.get(VERBOSE))
+
+
+config_option = click.option(
+    "--config", required=True, metavar="FILE", type=click.Path(), help="The YAML configuration."
+)
+
+json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON, for programs.")
+
+
+def deployment(file: str) -> Config:
+    """Return the checked configuration of a deployment."""
+    from config.deployment import load
+
+    return load(file)
+
+
+def spark_options(function: Callable[..., Any]) -> Callable[..., Any]:
+    """Add `--master` and `--conf`, which are passed on to the Spark that the command starts."""
+
+    @click.option("--master", metavar="URL", help="Where Spark runs; default: this machine, all cores.")
+    @click.option(
+        *("--conf", "settings"), multiple=True, metavar="K=V", help="A setting of Spark; may be repeated."
+    )
+    @wraps(function)
+    def called(*args: Any, master: str | None, settings: Sequence[str], **options: Any) -> Any:
+        if master is not None or settings:
+            from jobs.runtime.session import pass_to_spark
+
+            pass_to_spark(master, settings)
+        return function(*args, **options)
+
+    return called
+
+
+def finished(what: str, then: str | None = None) -> None:
+    """Print a command's last line: what happened, and what to do next.
+
+    Goes to stderr, so that programs read results alone from stdout.
+    """
+    click.secho(what, err=True, bold=True, nl=then is None)
+    if then is not None:
+        click.echo(f" – next: {then}", err=True)
+
+
+def call(command_: click.Command, argv: Sequence[str] | None = None, prog: str | None = None) -> int:
+    """Call a command, or a group of them, and return the exit code.
+
+    Parameters
+    ----------
+    command_ : click.Command
+    argv : sequence of str, optional
+        Instead of the process's own arguments.
+    prog : str, optional
+        The name that usage shows.
+
+    """
+    try:
+        with _stopped_by_sigterm():
+            return command_.main(argv, prog_name=prog, standalone_mode=False) or DONE
+    except click.ClickException as error:
+        error.show()
+        return error.exit_code
+    except (click.Abort, Stopped) as stop:
+        return _stopped(stop)
+
+
+def _stopped(stop: BaseException) -> int:
+    print("stopped", file=sys.stderr)
+    return 143 if isinstance(stop, Stopped) else 130
+
+
+def report(error: Exception, *, verbose: bool = False) -> int:
+    """Print an error to stderr and return the exit code that it stands for.
+
+    An error of ours is one clear line, also where Spark has wrapped the text of one that a worker or a batch
+    raised. The traceback is shown on demand, and always for an error that nobody foresaw.
+    """
+    line = _line(error)
+    if verbose or line is None:
+        traceback.print_exception(error)
+    click.echo(f"{click.style('error:', fg='red')} {line or _unforeseen(error)}", err=True)
+    return MISUSED if isinstance(error, ConfigurationError | RidError) else FAILED
+
+
+def _line(error: Exception) -> str | None:
+    if isinstance(error, AggregatorError):
+        return str(error)
+    found = _IN_WORKER.findall(str(error))
+    return f"{found[-1][1]} [{found[-1][0]}]" if found else None
+
+
+def _unforeseen(error: Exception) -> str:
+    first = str(error).partition("\n")[0]
+    return f"{type(error).__name__}: {first}"
+
+
+@contextmanager
+def _stopped_by_sigterm() -> Iterator[None]:
+    def stop(_number: int, _frame: FrameType | None) -> NoReturn:
+        raise Stopped
+
+    before = signal.signal(signal.SIGTERM, stop)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before)

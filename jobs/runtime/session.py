@@ -1,0 +1,128 @@
+"""The Spark session of a job: with Delta, in UTC, with workers that run the job's own Python.
+
+Works under spark-submit and in plain python. In plain python the folder `conf/` beside the packages is
+Spark's configuration folder (unless `SPARK_CONF_DIR` says otherwise), under spark-submit it is what set-up
+or `--properties-file` made it. What the tables depend on is set here where it is missing; tuning is in
+`conf/spark-defaults.conf`.
+
+Not here: which databases and tables the session knows (`warehouse.catalog`).
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import shlex
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import pyspark
+from delta import configure_spark_with_delta_pip
+from pyspark import SparkConf, SparkContext
+from pyspark.errors import PySparkException
+from pyspark.sql import SparkSession
+
+from config.deployment import Config
+from schemas.errors import ConfigurationError
+from warehouse.warehouse import TIMESTAMP_MICROS, TIMESTAMP_TYPE
+
+CONF_FOLDER = Path(__file__).resolve().parents[2] / "conf"
+
+DELTA_EXTENSION = "io.delta.sql.DeltaSparkSessionExtension"
+DELTA_CATALOG = "org.apache.spark.sql.delta.catalog.DeltaCatalog"
+
+
+def spark_session(config: Config, app: str) -> SparkSession:
+    """Return the session of a job.
+
+    Parameters
+    ----------
+    config : Config
+        Its `warehouse` is where SQL's new databases lie.
+    app : str
+        The application's name, as Spark's pages show it.
+
+    Raises
+    ------
+    ConfigurationError
+        If Java does not start, or Spark has no Delta.
+
+    """
+    if "PYSPARK_GATEWAY_PORT" not in os.environ:  # else spark-submit has started Java before this Python
+        _start_java()
+    SparkContext._ensure_initialized()
+    given = SparkConf()
+    # Workers unpickle what this interpreter pickled: its like on their machines, or this very one.
+    os.environ["PYSPARK_PYTHON"] = given.get("spark.pyspark.python") or sys.executable
+    extensions = given.get("spark.sql.extensions", "") or ""
+    if DELTA_EXTENSION not in extensions:
+        extensions = f"{extensions},{DELTA_EXTENSION}".removeprefix(",")
+    builder = (
+        SparkSession.builder.appName(app)
+        .config("spark.sql.extensions", extensions)
+        .config("spark.sql.catalog.spark_catalog", DELTA_CATALOG)
+        .config("spark.sql.session.timeZone", "UTC")
+        .config(TIMESTAMP_TYPE, TIMESTAMP_MICROS)
+        .config("spark.sql.warehouse.dir", config.warehouse)
+    )
+    session = builder.getOrCreate()
+    _check(session)
+    return session
+
+
+def pass_to_spark(master: str | None, settings: Sequence[str]) -> None:
+    """Have the Spark that this process starts run at `master`, with settings of the form `key=value`.
+
+    Spark's launcher reads them from `PYSPARK_SUBMIT_ARGS`, before Java starts: memory of the driver too.
+
+    Raises
+    ------
+    ConfigurationError
+        A setting has no `=`, or spark-submit has started Java already.
+
+    """
+    if "PYSPARK_GATEWAY_PORT" in os.environ:
+        raise ConfigurationError("Spark has been started already", advice="give its options to spark-submit")
+    wrong = [text for text in settings if not re.fullmatch(r"[^=\s]+=.*", text, re.DOTALL)]
+    if wrong:
+        raise ConfigurationError(f"{wrong[0]!r} is no setting", advice="--conf spark.driver.memory=4g")
+    words = [] if master is None else ["--master", master]
+    words += [word for text in settings for word in ("--conf", text)]
+    given = os.environ.get("PYSPARK_SUBMIT_ARGS", "pyspark-shell")
+    os.environ["PYSPARK_SUBMIT_ARGS"] = f"{shlex.join(words)} {given}"
+
+
+def delta_coordinates() -> str:
+    """Return the Maven coordinates of the Delta that fits the installed `delta-spark` and `pyspark`."""
+    options = configure_spark_with_delta_pip(SparkSession.Builder())._options
+    return str(options["spark.jars.packages"])
+
+
+def _start_java() -> None:
+    """Start Java with our configuration folder; Ivy brings Delta where set-up has not put it there."""
+    if (CONF_FOLDER / "spark-defaults.conf").is_file():
+        os.environ.setdefault("SPARK_CONF_DIR", str(CONF_FOLDER))
+    conf = SparkConf()
+    if not any(Path(pyspark.__file__).parent.glob("jars/delta-spark_*.jar")):
+        conf.set("spark.jars.packages", delta_coordinates())
+    try:
+        SparkContext._ensure_initialized(conf=conf)
+    except (PySparkException, OSError) as error:
+        raise ConfigurationError(
+            f"Spark's Java did not start: {error}", advice="install Java 17, or set JAVA_HOME to one"
+        ) from error
+
+
+def _check(session: SparkSession) -> None:
+    """Look for Delta's catalog now: without Delta's jars the first query would fail, somewhere in Spark."""
+    jvm: Any = session.sparkContext._jvm
+    try:
+        # Only looked for: loading the catalog takes seconds, and many a job never needs it.
+        jvm.org.apache.spark.util.Utils.classForName(DELTA_CATALOG, False, False)
+    except Exception as error:
+        raise ConfigurationError(
+            f"this Spark has no Delta: {DELTA_CATALOG} is not there",
+            advice=f"run `make setup`, or give spark-submit `--packages {delta_coordinates()}`",
+        ) from error

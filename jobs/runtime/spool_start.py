@@ -1,0 +1,66 @@
+"""Where the daemon begins a spool that is empty, or was lost: behind what the tables hold (documents 000, 001).
+
+The tables' `_vclock` is in global ids; a master is asked in the ids of its own replicaset, by the inverse of the
+source's applier map. Rows that wait in `_pending` are not settled and come once more. Reads the tables only, without
+Spark. Not here: asking a master.
+"""
+
+from __future__ import annotations
+
+import logging
+from pathlib import Path
+
+from config.subscribe import Subscribe
+from jobs.cluster import Tables, position
+from sources.spool.state import read_state
+from sources.subscribe.options import Start
+from warehouse.cut import EPOCHS
+from warehouse.plain import PlainWarehouse
+
+log = logging.getLogger(__name__)
+
+
+def is_empty(spool: Path) -> bool:
+    """Whether a spool holds no file yet.
+
+    Raises
+    ------
+    SpoolError
+        It is damaged.
+
+    """
+    return not spool.is_dir() or read_state(spool).vclock is None
+
+
+def start_of(tables: Tables, source: str) -> Start | None:
+    """Return what the tables hold of a source's replicaset; None where they know none of the source."""
+    for uuid in tables.read_of(source):
+        return Start(uuid, position(tables, uuid, source))
+    return None
+
+
+def starts(section: Subscribe) -> list[Start | None]:
+    """Return where each replicaset's spool begins: None where it goes on, or begins with a snapshot.
+
+    Raises
+    ------
+    WarehouseError
+        The tables cannot be read: a snapshot instead would be a hole that nobody asked for.
+
+    """
+    if section.warehouse is None:
+        return [None] * len(section.replicasets)
+    warehouse = PlainWarehouse(section.warehouse, section.database)
+    tables = Tables(warehouse) if warehouse.has(EPOCHS) else None
+    found = []
+    for replicaset in section.replicasets:
+        empty = tables is not None and is_empty(Path(replicaset.spool))
+        start = (
+            start_of(tables, replicaset.source or replicaset.name) if tables is not None and empty else None
+        )
+        if start is not None:
+            log.info(
+                "%s: the spool is empty: it begins at %s, as the tables say", replicaset.name, start.vclock
+            )
+        found.append(start)
+    return found

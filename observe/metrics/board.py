@@ -1,0 +1,203 @@
+"""The state behind the metrics: batches and steps go in; samples for Prometheus, a status, and notices come out.
+
+Locked, since Spark's listener, the job and the status page are different threads. Does no I/O.
+
+| metric | |
+|---|---|
+| `aggregator_epoch`, `aggregator_committed_timestamp_seconds` | the newest epoch, and when it was committed |
+| `aggregator_batches_total`, `aggregator_batch_seconds` | batches with rows; how long Spark took for each |
+| `aggregator_batches_slow_total` | those that took longer than the trigger |
+| `aggregator_phase_seconds{phase}` | of the last batch: Spark's phases, and `step_…` of ours |
+| `aggregator_rows_total{source}` | rows that became part of `_changelog` |
+| `aggregator_lag_seconds{source, replicaset, origin}` | age of the newest committed row; `origin` is a global id |
+| `aggregator_behind_bytes{source}` | what the source's log held beyond the last batch |
+| `aggregator_source_stale{source}` | 1 where a leading source has given no row for `stale` |
+| `aggregator_conflicts_total{space}`, `aggregator_quarantined_total{space}` | |
+| `aggregator_gaps_open` | missing lsn ranges, and divergences |
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any
+
+from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
+from prometheus_client.metrics_core import Metric
+from prometheus_client.registry import Collector
+
+from observe.metrics.books import Batch, Origin
+from observe.metrics.notices import Notice, batch_slow, gap_found, source_back, source_stale
+from observe.metrics.progress_event import Step
+from warehouse.gaps import CLOSED, Gap
+
+SECONDS = (0.5, 1, 2, 3, 5, 8, 12, 20, 30, 60, 120, 300, 600)
+"""Bounds of the histogram."""
+
+
+class Board(Collector):
+    """What is known of the stream since it started.
+
+    Parameters
+    ----------
+    trigger : float or None
+        Seconds between two batches; None where there is no such time.
+    stale : float or None
+        Seconds without a row after which a leading source is stale; None: never.
+    gaps : iterable of Gap
+        Those that were open before.
+    now : callable
+        Seconds since 1970.
+
+    """
+
+    def __init__(
+        self,
+        trigger: float | None,
+        stale: float | None,
+        gaps: Iterable[Gap] = (),
+        now: Callable[[], float] = time.time,
+    ) -> None:
+        self._trigger, self._stale_after, self._now = trigger, stale, now
+        self._lock = threading.RLock()
+        self._seen: dict[str, float] = {}
+        self._stale: set[str] = set()
+        self._newest: dict[tuple[str, str, str], float] = {}
+        self._gaps = {gap.key: gap for gap in gaps}
+        self._status: dict[str, Any] = {"epoch": None}
+        self._registry = CollectorRegistry()
+        self._make()
+
+    def _make(self) -> None:
+        registry = self._registry
+
+        def gauge(name: str, text: str, *labels: str) -> Gauge:
+            return Gauge(f"aggregator_{name}", text, labels, registry=registry)
+
+        def counter(name: str, text: str, *labels: str) -> Counter:
+            return Counter(f"aggregator_{name}", text, labels, registry=registry)
+
+        self._epoch = gauge("epoch", "The newest epoch")
+        self._committed = gauge("committed_timestamp_seconds", "When the newest epoch was committed")
+        self._lag = gauge("lag_seconds", "Age of the newest committed row", "source", "replicaset", "origin")
+        self._behind = gauge("behind_bytes", "What the log held beyond the last batch", "source")
+        self._stale_gauge = gauge("source_stale", "Whether a leading source gives no rows", "source")
+        self._open = gauge("gaps_open", "Missing lsn ranges and divergences")
+        self._open.set(len(self._gaps))
+        self._phase = gauge("phase_seconds", "Phases of the last batch", "phase")
+        self._batches = counter("batches", "Batches with rows")
+        self._slow = counter("batches_slow", "Batches that took longer than the trigger")
+        self._rows = counter("rows", "Rows that became part of _changelog", "source")
+        self._conflicts = counter("conflicts", "Decisions between replicasets", "space")
+        self._quarantined = counter(
+            "quarantined", "Rows set aside, or in their table with a column that does not fit", "space"
+        )
+        self._seconds = Histogram(
+            "aggregator_batch_seconds", "How long Spark took for a batch", buckets=SECONDS, registry=registry
+        )
+
+    def batch(self, batch: Batch) -> list[Notice]:
+        """Count a committed batch, and return what is to be said of it."""
+        with self._lock:
+            self._epoch.set(batch.epoch)
+            self._committed.set(batch.committed_at.timestamp())
+            notices = [notice for origin in batch.origins for notice in self._came(origin)]
+            for space, count in batch.conflicts.items():
+                self._conflicts.labels(space).inc(count)
+            for space, count in batch.quarantined.items():
+                self._quarantined.labels(space).inc(count)
+            for gap in batch.gaps:
+                notices += self._gap(gap)
+            self._open.set(len(self._gaps))
+            self._status = {"epoch": batch.epoch, "committed_at": batch.committed_at.isoformat()}
+            return notices
+
+    def _came(self, origin: Origin) -> list[Notice]:
+        self._rows.labels(origin.source).inc(origin.rows)
+        self._seen[origin.source] = self._now()
+        if origin.newest is not None:
+            key = (origin.source, str(origin.replicaset_id), str(origin.global_id))
+            self._newest[key] = max(self._newest.get(key, 0.0), origin.newest.timestamp())
+        if origin.source not in self._stale:
+            return []
+        self._stale.discard(origin.source)
+        self._stale_gauge.labels(origin.source).set(0)
+        return [source_back(origin.source)]
+
+    def _gap(self, gap: Gap) -> list[Notice]:
+        if gap.state in CLOSED:
+            self._gaps.pop(gap.key, None)
+            return []
+        if gap.state == "open":
+            self._gaps[gap.key] = gap
+        return [gap_found(gap)]
+
+    def step(self, step: Step, worked: bool, steps: Mapping[str, float] | None = None) -> list[Notice]:
+        """Take what Spark tells of a trigger, and return what is to be said of it.
+
+        Parameters
+        ----------
+        step : Step
+        worked : bool
+            Whether it committed a batch; an idle trigger is none.
+        steps : mapping of str to float, optional
+            Seconds from the batch's beginning at which each of our own steps was done.
+
+        """
+        with self._lock:
+            now = self._now()
+            for source in step.leaders:
+                self._seen.setdefault(source, now)
+                self._stale_gauge.labels(source).set(source in self._stale)
+            for source, size in step.behind.items():
+                self._behind.labels(source).set(size)
+            notices = self._silent(step.leaders, now)
+            if not worked:
+                return notices
+            took = step.phases.get("triggerExecution", 0.0)
+            self._batches.inc()
+            self._seconds.observe(took)
+            self._phase.clear()
+            for phase, length in {
+                **step.phases,
+                **{f"step_{k}": v for k, v in (steps or {}).items()},
+            }.items():
+                self._phase.labels(phase).set(length)
+            if self._trigger is not None and took > self._trigger:
+                self._slow.inc()
+                notices.append(batch_slow(step.batch_id, took, self._trigger))
+            return notices
+
+    def _silent(self, leaders: Iterable[str], now: float) -> list[Notice]:
+        notices = []
+        for source in sorted(leaders):
+            silent = now - self._seen[source]
+            if self._stale_after is not None and silent > self._stale_after and source not in self._stale:
+                self._stale.add(source)
+                self._stale_gauge.labels(source).set(1)
+                notices.append(source_stale(source, silent))
+        return notices
+
+    def lags(self) -> dict[tuple[str, str, str], float]:
+        """Return the age in seconds of the newest committed row of each source, replicaset and origin."""
+        with self._lock:
+            now = self._now()
+            return {key: round(now - newest, 3) for key, newest in sorted(self._newest.items())}
+
+    def collect(self) -> Iterable[Metric]:
+        """Yield the metrics as they stand."""
+        with self._lock:
+            for key, lag in self.lags().items():
+                self._lag.labels(*key).set(lag)
+            return list(self._registry.collect())
+
+    def status(self) -> dict[str, Any]:
+        """Return what `/status` shows."""
+        with self._lock:
+            lags = [
+                {"source": source, "replicaset": replicaset, "origin": origin, "lag_seconds": lag}
+                for (source, replicaset, origin), lag in self.lags().items()
+            ]
+            gaps = [{n: getattr(g, n) for n in g.__dataclass_fields__} for g in self._gaps.values()]
+            return {**self._status, "lag": lags, "stale": sorted(self._stale), "gaps": gaps}

@@ -1,0 +1,144 @@
+"""What each committed batch did, read back from the tables that it wrote: only what is committed is told.
+
+By delta-rs in this process, beside the stream: no Spark job, no lock, and of a large table the files of one epoch
+alone. Not here: what is made of it (`observe.metrics.board`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from typing import Any
+
+from deltalake import DeltaTable
+
+from warehouse.cut import EPOCHS, last_epoch
+from warehouse.gaps import Gap, gap_of, open_gaps
+from warehouse.place import Place
+from warehouse.read import answer
+
+
+@dataclass(frozen=True)
+class Origin:
+    """Rows of one instance that a batch took from one source.
+
+    Parameters
+    ----------
+    source : str
+    replicaset_id : int
+    global_id : int or None
+        None where the rows have no origin, as those of a snapshot.
+    rows : int
+    newest : datetime or None
+        Time of the newest of them; rows of snapshots have none.
+
+    """
+
+    source: str
+    replicaset_id: int
+    global_id: int | None
+    rows: int
+    newest: datetime | None
+
+
+@dataclass(frozen=True)
+class Batch:
+    """One epoch.
+
+    Parameters
+    ----------
+    epoch : int
+    query_id, batch_id : str, int
+        What of a stream, or of a request, it was.
+    committed_at : datetime
+    rows : int
+        Read, those of other members' copies included.
+    origins : tuple of Origin
+    conflicts, quarantined : mapping of str to int
+        By space.
+    gaps : tuple of Gap
+
+    """
+
+    epoch: int
+    query_id: str
+    batch_id: int
+    committed_at: datetime
+    rows: int
+    origins: tuple[Origin, ...] = ()
+    conflicts: Mapping[str, int] = field(default_factory=dict)
+    quarantined: Mapping[str, int] = field(default_factory=dict)
+    gaps: tuple[Gap, ...] = ()
+
+
+class Books:
+    """Reads what was committed since the last look.
+
+    Parameters
+    ----------
+    place : Place
+        Of the warehouse.
+
+    """
+
+    def __init__(self, place: Place) -> None:
+        self._place = place
+        self._tables: dict[str, DeltaTable] = {}
+        self._last = last_epoch(place)
+
+    def open_gaps(self) -> tuple[Gap, ...]:
+        """Return the gaps that are open now."""
+        return open_gaps(self._rows("_gaps", "SELECT * FROM opened"))
+
+    def since(self) -> Iterator[Batch]:
+        """Yield the batches that were committed since the last look, or since this was made."""
+        found = self._rows(EPOCHS, f"SELECT * FROM opened WHERE epoch > {self._last}")
+        for row in sorted(found, key=lambda row: int(row["epoch"])):
+            self._last = int(row["epoch"])
+            yield self._batch(row)
+
+    def _batch(self, row: Mapping[str, Any]) -> Batch:
+        epoch = int(row["epoch"])
+        origins = (
+            Origin(r["source"], r["replicaset_id"], r["global_id"], r["rows"], _utc(r["newest"]))
+            for r in self._rows("_changelog", _ORIGINS.format(epoch=epoch))
+        )
+        return Batch(
+            epoch,
+            str(row["query_id"]),
+            int(row["batch_id"]),
+            _utc(row["committed_at"]) or datetime.now(UTC),
+            int(row["rows"]),
+            tuple(sorted(origins, key=lambda one: (one.source, one.global_id or 0))),
+            self._counted("_conflicts", epoch),
+            self._counted("_quarantine", epoch),
+            tuple(map(gap_of, self._rows("_gaps", f"SELECT * FROM opened WHERE epoch = {epoch}"))),
+        )
+
+    def _counted(self, table: str, epoch: int) -> dict[str, int]:
+        sql = (
+            f"SELECT space, count(*) AS rows FROM opened WHERE epoch = {epoch} GROUP BY space ORDER BY space"
+        )
+        return {str(row["space"]): row["rows"] for row in self._rows(table, sql)}
+
+    def _rows(self, name: str, sql: str) -> list[dict[str, Any]]:
+        table = self._tables.get(name)
+        if table is None:
+            table = self._place.open(name)
+            if table is None:
+                return []
+            self._tables[name] = table
+        else:
+            table.update_incremental()
+        return answer(table, sql)
+
+
+_ORIGINS = """
+SELECT source, replicaset_id, global_id, count(*) AS rows,
+       max(CASE WHEN file LIKE '%.xlog' THEN "timestamp" END) AS newest
+FROM opened WHERE epoch = {epoch} AND replicaset_id > 0 GROUP BY source, replicaset_id, global_id"""
+
+
+def _utc(moment: datetime | None) -> datetime | None:
+    return None if moment is None else moment.astimezone(UTC)

@@ -1,0 +1,227 @@
+"""The page's plots, as Vega-Lite's own JSON: what is drawn of which rows. Pure.
+
+Few sources or spaces are lines and stacked bars with a colour each; with more than `COLOURS` of them time against
+name, drawn as a heat map, stays readable. Colours, fonts and the page's light or dark come from the page's script.
+Format: https://vega.github.io/vega-lite/docs/spec.html
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from typing import Any
+
+from observe.report.facts import HOUR, Facts, Row
+
+SCHEMA = "https://vega.github.io/schema/vega-lite/v6.json"
+"""Names the version of the format; nothing is fetched from there."""
+
+COLOURS = 8
+BARS = 30
+BAR_HEIGHT = 18
+
+
+@dataclass(frozen=True)
+class Chart:
+    """One plot.
+
+    Parameters
+    ----------
+    name : str
+        Of the place on the page.
+    title : str
+    note : str
+        How to read it.
+    spec : mapping
+        Vega-Lite's.
+
+    """
+
+    name: str
+    title: str
+    note: str
+    spec: Mapping[str, Any]
+
+
+def pair_of(row: Row) -> str:
+    """Return who won over whom; a winner that the policy made of several versions is the last writer's."""
+    winner, loser = row["winner"], row["loser"]
+    if winner is None:
+        return f"deleted over {loser}"
+    who = f"merged, last by {-winner}" if winner < 0 else str(winner)
+    return f"{who} over {'?' if loser is None else loser}"
+
+
+def charts(facts: Facts) -> Iterator[Chart]:
+    """Yield the plots of which there is anything to draw."""
+    rows, lag = facts.rows("rows_over_time"), facts.rows("lag_over_time")
+    if rows:
+        step = facts.buckets["rows_over_time"]
+        note = f"By the rows' own time in the log, UTC; a point stands for {spoken(step)}."
+        yield Chart("rows", "Rows of each source over time", note, _over_time(rows, step, "rows", "rows"))
+    if lag:
+        step = facts.buckets["lag_over_time"]
+        note = (
+            "How old the newest of a source's rows in a batch was when the batch was committed, by the time of the "
+            f"commit, UTC; the longest within {spoken(step)}. Logs that were read late show their age."
+        )
+        yield Chart(
+            "lag", "Lag of each source over time", note, _over_time(lag, step, "lag", "lag, s", line=True)
+        )
+    if facts.rows("conflicts"):
+        yield _conflicts_by_space(facts.rows("conflicts"))
+    over_time = facts.rows("conflicts_over_time")
+    if over_time:
+        step = facts.buckets["conflicts_over_time"]
+        note = f"By the time of the version that won, UTC; a point stands for {spoken(step)}."
+        shown = [{**row, "source": row["space"]} for row in over_time]
+        spec = _over_time(shown, step, "conflicts", "conflicts", of="space")
+        yield Chart("conflicts_over_time", "Conflicts over time", note, spec)
+    if facts.sizes:
+        yield _sizes(facts)
+
+
+def spoken(milliseconds: int) -> str:
+    """Return a length of time in words, such as `5 minutes`."""
+    units = (
+        ("day", 86_400_000),
+        ("hour", 3_600_000),
+        ("minute", 60_000),
+        ("second", 1000),
+        ("millisecond", 1),
+    )
+    for unit, length in units:
+        if milliseconds % length == 0 and milliseconds >= length:
+            count = milliseconds // length
+            return f"{count} {unit}" if count == 1 else f"{count} {unit}s"
+    return f"{milliseconds} milliseconds"
+
+
+def _over_time(
+    rows: Sequence[Row], step: int, value: str, title: str, *, of: str = "source", line: bool = False
+) -> dict[str, Any]:
+    """Return a plot of one value against time for each source: with a colour each, or as a heat map."""
+    values = [
+        {
+            "at": _moment(r["at"]),
+            "to": _moment(r["at"], step),
+            "of": str(r["source"]),
+            "value": float(r[value]),
+        }
+        for r in rows
+    ]
+    names = sorted({str(r["source"]) for r in rows}, key=_natural)
+    axis = {"format": _format(step), "labelOverlap": True}
+    x = {"field": "at", "type": "temporal", "scale": {"type": "utc"}, "title": None, "axis": axis}
+    tooltip = [
+        {"field": "of", "type": "nominal", "title": of},
+        {
+            "field": "at",
+            "type": "temporal",
+            "title": "from",
+            "format": "%Y-%m-%d %H:%M:%S",
+            "scale": {"type": "utc"},
+        },
+        {"field": "value", "type": "quantitative", "title": title},
+    ]
+    colour = {"field": "of", "type": "nominal", "sort": names, "title": of}
+    y = {"field": "value", "type": "quantitative", "title": title}
+    if len(names) > COLOURS:
+        height = min(BAR_HEIGHT, 10) * len(names)
+        heat = {"field": "value", "type": "quantitative", "title": title, "scale": {"type": "sqrt"}}
+        rows_of = {
+            "field": "of",
+            "type": "nominal",
+            "sort": names,
+            "title": None,
+            "axis": {"labelOverlap": True},
+        }
+        encoding = {"x": x, "x2": {"field": "to"}, "y": rows_of, "color": heat, "tooltip": tooltip}
+        return _spec(values, {"type": "rect"}, encoding, height)
+    if line:
+        encoding = {"x": x, "y": y, "color": colour, "tooltip": tooltip}
+        return _spec(values, {"type": "line", "point": True, "strokeWidth": 2}, encoding, 220)
+    # Vega-Lite stacks no bars that have two ends in time, so their heights are stacked first.
+    heap = {"stack": "value", "groupby": ["at"], "sort": [{"field": "of"}], "as": ["low", "high"]}
+    heights = {"y": {**y, "field": "low"}, "y2": {"field": "high"}}
+    encoding = {"x": x, "x2": {"field": "to"}, **heights, "color": colour, "tooltip": tooltip}
+    return {**_spec(values, {"type": "rect"}, encoding, 220), "transform": [heap]}
+
+
+def _conflicts_by_space(rows: Sequence[Row]) -> Chart:
+    values = [
+        {"space": r["space"], "pair": pair_of(r), "kind": r["kind"], "value": r["conflicts"]} for r in rows
+    ]
+    by_space: dict[str, int] = {}
+    for one in values:
+        by_space[one["space"]] = by_space.get(one["space"], 0) + one["value"]
+    names = sorted(by_space, key=lambda name: (-by_space[name], name))[:BARS]
+    shown = [one for one in values if one["space"] in names]
+    pairs = len({one["pair"] for one in shown})
+    colour = {"field": "pair", "type": "nominal", "title": "winner over loser (replicaset ids)"}
+    encoding = {
+        "y": {"field": "space", "type": "nominal", "sort": names, "title": None},
+        "x": {"field": "value", "type": "quantitative", "title": "conflicts", "aggregate": "sum"},
+        "tooltip": [
+            {"field": "space", "type": "nominal"},
+            {"field": "pair", "type": "nominal", "title": "winner over loser"},
+            {"field": "value", "type": "quantitative", "title": "conflicts", "aggregate": "sum"},
+        ],
+        "detail": {"field": "pair", "type": "nominal"},
+        **({"color": colour} if pairs <= COLOURS else {}),
+    }
+    note = f"The {BARS} spaces with the most." if len(by_space) > BARS else "All spaces that have any."
+    spec = _spec(shown, {"type": "bar"}, encoding, BAR_HEIGHT * len(names) + 10)
+    return Chart("conflicts_by_space", "Conflicts by space and pair of replicasets", note, spec)
+
+
+def _sizes(facts: Facts) -> Chart:
+    shown = facts.sizes[:BARS]
+    values = [{"table": one.table, "value": one.size / 1024, "files": one.files} for one in shown]
+    encoding = {
+        "y": {"field": "table", "type": "nominal", "sort": [one.table for one in shown], "title": None},
+        "x": {"field": "value", "type": "quantitative", "title": "KiB"},
+        "tooltip": [
+            {"field": "table", "type": "nominal"},
+            {"field": "value", "type": "quantitative", "title": "KiB", "format": ",.1f"},
+            {"field": "files", "type": "quantitative"},
+        ],
+    }
+    note = f"Data files at the cut; the {len(shown)} largest of {len(facts.sizes)} tables."
+    spec = _spec(values, {"type": "bar"}, encoding, BAR_HEIGHT * len(shown) + 10)
+    return Chart("sizes", "Sizes of the tables", note, spec)
+
+
+def _spec(
+    values: Sequence[Any], mark: Mapping[str, Any], encoding: Mapping[str, Any], height: int
+) -> dict[str, Any]:
+    return {
+        "$schema": SCHEMA,
+        "width": "container",
+        "height": height,
+        "autosize": {"type": "fit-x", "contains": "padding"},
+        "data": {"values": list(values)},
+        "mark": dict(mark),
+        "encoding": dict(encoding),
+    }
+
+
+def _moment(at: datetime, later: int = 0) -> str:
+    return (at + timedelta(milliseconds=later)).isoformat()
+
+
+def _format(step: int) -> str:
+    """Return how a moment is written where points are so many milliseconds apart."""
+    if step < 1000:
+        return "%H:%M:%S.%L"
+    if step < 60_000:
+        return "%H:%M:%S"
+    return "%m-%d %H:%M" if step < 24 * HOUR else "%Y-%m-%d"
+
+
+def _natural(name: str) -> tuple[str, int, str]:
+    """Order `source-10` behind `source-9`."""
+    head = name.rstrip("0123456789")
+    digits = name[len(head) :]
+    return head, int(digits or 0), name

@@ -1,0 +1,228 @@
+"""What the page shows, read from a warehouse at the cut of its newest epoch.
+
+Spark SQL where a table may be large, one query each (`observe.report.queries`), side by side; sizes and the RID come
+from the tables' logs alone, without Spark. Not here: how anything is shown.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+from deltalake.exceptions import DeltaError
+
+from observe.report import queries
+from warehouse import epochs
+from warehouse.cut import NEVER_ROLLED_BACK
+from warehouse.generations import Side, side_of
+from warehouse.place import Place, known, place_of
+from warehouse.warehouse import Warehouse
+
+Row = Mapping[str, Any]
+
+THREADS = 4
+"""What is asked waits for Spark or for files, not for cores."""
+
+TABLES = (
+    "_cluster",
+    "_applier_map",
+    "_vclock",
+    "_changelog",
+    "_epochs",
+    "_conflicts",
+    "_gaps",
+    "_quarantine",
+    "_pending",
+    "_schema",
+    "_requests",
+)
+
+POINTS = 90
+"""About how many points of time a plot has."""
+
+HOUR = 3_600_000
+STEPS = (
+    *(100, 200, 500, 1_000, 2_000, 5_000, 10_000, 15_000, 30_000),
+    *(60_000 * minutes for minutes in (1, 2, 5, 10, 15, 30)),
+    *(HOUR * hours for hours in (1, 2, 3, 6, 12, 24, 7 * 24, 30 * 24, 365 * 24)),
+)
+"""Lengths of time that one point of a plot may stand for, in milliseconds."""
+
+
+@dataclass(frozen=True)
+class Size:
+    """A table as it is stored at the cut.
+
+    Parameters
+    ----------
+    table : str
+    version : int
+    files, size : int
+        Data files of this version, and their bytes.
+    rows : int or None
+        As the statistics of the files say; None where one has none.
+
+    """
+
+    table: str
+    version: int
+    files: int
+    size: int
+    rows: int | None
+
+
+@dataclass(frozen=True)
+class Facts:
+    """All that the page shows.
+
+    Parameters
+    ----------
+    root, database : str
+        Where the warehouse lies, and its name in SQL.
+    epoch : int or None
+        The newest one, whose versions were read; None where no batch is done yet: then tables as they are.
+    made_at : datetime
+        When it was read, in UTC.
+    answers : mapping of str to sequence of mapping
+        Name of the query in lower case to its rows.
+    buckets : mapping of str to int
+        Milliseconds of a point of the plots `rows_over_time`, `lag_over_time` and `conflicts_over_time`.
+    sizes : sequence of Size
+        Empty where the warehouse is at a place that only Spark opens.
+    rid : Side or None
+        None under the same circumstance.
+
+    """
+
+    root: str
+    database: str
+    epoch: int | None
+    made_at: datetime
+    answers: Mapping[str, Sequence[Row]]
+    buckets: Mapping[str, int] = field(default_factory=dict)
+    sizes: Sequence[Size] = ()
+    rid: Side | None = None
+
+    def rows(self, name: str) -> Sequence[Row]:
+        """Return the answer to a query."""
+        return self.answers.get(name, ())
+
+
+def bucket_of(first: datetime | None, last: datetime | None, least: int = STEPS[0]) -> int:
+    """Return how many milliseconds a point of a plot stands for, so that there are about `POINTS` of them.
+
+    Parameters
+    ----------
+    first, last : datetime or None
+        What the plot spans.
+    least : int
+        Milliseconds; the shortest step that is wanted.
+
+    """
+    span = last - first if first is not None and last is not None else timedelta(0)
+    wanted = span / timedelta(milliseconds=1) / POINTS
+    return next((step for step in STEPS if step >= max(wanted, least)), STEPS[-1])
+
+
+def spanned(rows: Sequence[Row], first: str, last: str) -> tuple[datetime | None, datetime | None]:
+    """Return the least of one column and the greatest of another over all rows."""
+    firsts = [row[first] for row in rows if row[first] is not None]
+    lasts = [row[last] for row in rows if row[last] is not None]
+    return (min(firsts, default=None), max(lasts, default=None))
+
+
+def collect(warehouse: Warehouse) -> Facts:
+    """Return the facts of a warehouse.
+
+    Parameters
+    ----------
+    warehouse : Warehouse
+        Has `_epochs`.
+
+    """
+    ask = _Asked(warehouse)
+    first = ask.all(
+        "instances",
+        "applier_map",
+        "sources",
+        "epochs",
+        "conflicts",
+        "conflict_examples",
+        "gaps",
+        "quarantine",
+    )
+    buckets = {
+        "rows_over_time": bucket_of(*spanned(first["sources"], "oldest", "newest")),
+        "lag_over_time": bucket_of(*spanned(first["epochs"], "first", "last")),
+        "conflicts_over_time": bucket_of(*spanned(first["conflicts"], "first", "last"), least=HOUR),
+    }
+    second = ask.all("pending", "spaces", "requests", **buckets)
+    place = place_of(warehouse.location, warehouse.database) if known(warehouse.root) else None
+    side = None if place is None else side_of(place)
+    sizes = () if place is None else _sizes(place, ask.versions)
+    epoch = None if ask.epoch is None else ask.epoch.epoch
+    answers = {**first, **second}
+    return Facts(warehouse.root, warehouse.database, epoch, datetime.now(UTC), answers, buckets, sizes, side)
+
+
+class _Asked:
+    """Asks the queries of one cut."""
+
+    def __init__(self, warehouse: Warehouse) -> None:
+        self._warehouse = warehouse
+        self.epoch = epochs.last(warehouse)
+        self.versions: dict[str, int] = {} if self.epoch is None else dict(self.epoch.versions)
+        self._frames = {
+            name.removeprefix("_"): warehouse.read_own(name, self._version(name)) for name in TABLES
+        }
+
+    def _version(self, table: str) -> int | None:
+        if self.epoch is None or table in NEVER_ROLLED_BACK:
+            return None
+        return self.versions.get(table, 0)
+
+    def all(self, *names: str, **buckets: int) -> dict[str, Sequence[Row]]:
+        """Return the answers to queries, by name; to those with a length of time as well."""
+        asked = [*((name, None) for name in names), *buckets.items()]
+        return dict(_in_threads(lambda one: (one[0], self._answer(*one)), asked))
+
+    def _answer(self, name: str, bucket: int | None) -> Sequence[Row]:
+        text: str = getattr(queries, name.upper()).replace("{bucket}", str(bucket))
+        frames: dict[str, Any] = {
+            table: frame for table, frame in self._frames.items() if f"{{{table}}}" in text
+        }
+        return tuple(_plain(row.asDict()) for row in self._warehouse.session.sql(text, **frames).collect())
+
+
+def _plain(row: Mapping[str, Any]) -> Row:
+    """Return a row whose moments say that they are UTC's, which the session's are."""
+    return {
+        name: value.astimezone(UTC) if isinstance(value, datetime) else value for name, value in row.items()
+    }
+
+
+def _sizes(place: Place, versions: Mapping[str, int]) -> tuple[Size, ...]:
+    def size(name: str) -> Size | None:
+        try:
+            table = place.open(name, versions.get(name))
+        except DeltaError:  # a table that is not the aggregator's, or a version that maintenance has removed
+            return None
+        if table is None:
+            return None
+        files = table.get_add_actions(flatten=True)
+        columns = {field.name: index for index, field in enumerate(files.schema)}
+        sizes = files.column(columns["size_bytes"]).to_pylist()
+        counts = files.column(columns["num_records"]).to_pylist() if "num_records" in columns else [None]
+        rows = None if None in counts else sum(counts)
+        return Size(name, table.version(), len(sizes), sum(sizes), rows)
+
+    found = _in_threads(size, place.tables())
+    return tuple(sorted((one for one in found if one is not None), key=lambda one: -one.size))
+
+
+def _in_threads(work: Callable[[Any], Any], items: Iterable[Any]) -> list[Any]:
+    with ThreadPoolExecutor(THREADS) as pool:
+        return list(pool.map(work, items))

@@ -1,0 +1,184 @@
+"""The page: facts and plots in one HTML file that needs nothing else, neither a network nor a server.
+
+Jinja2 fills the template and escapes what comes from logs, which may be anybody's. The plots are drawn in the browser
+by Vega-Embed, whose scripts vl-convert brings along and packs into the page: no CDN, no Node, no build step, and the
+specifications stay plain JSON. A Content-Security-Policy forbids the page to ask for anything.
+Not here: what is read (`observe.report.facts`), what is drawn (`observe.report.charts`).
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from datetime import datetime
+from importlib.resources import files
+from typing import Any
+
+import msgpack
+import vl_convert
+from jinja2 import Environment, PackageLoader, StrictUndefined
+from markupsafe import Markup
+
+from observe.report.charts import charts, pair_of
+from observe.report.facts import Facts, Row
+from udfs.rid.value import describe
+
+LONGEST = 300
+"""Characters of a value that are shown."""
+
+NOTHING = "—"
+
+
+def html_of(facts: Facts) -> str:
+    """Return the page."""
+    environment = Environment(
+        loader=PackageLoader("observe.report", ""),
+        autoescape=True,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    environment.filters.update(
+        moment=moment, number=number, size=size_in_words, tuple=tuple_text, part=fields_text, seconds=seconds
+    )
+    own = files("observe.report")
+    drawn = {chart.name: chart for chart in charts(facts)}
+    return environment.get_template("page.html").render(
+        facts=facts,
+        ask=facts.rows,
+        summary=summary(facts),
+        replicasets=replicasets(facts),
+        collisions=collisions(facts),
+        spaces=spaces(facts),
+        rid=None if facts.rid is None else facts.rid.node.rid,
+        rid_words=None if facts.rid is None else describe(facts.rid.node.rid),
+        pair_of=pair_of,
+        charts=drawn,
+        specs=[{"name": chart.name, "spec": chart.spec} for chart in drawn.values()],
+        style=Markup((own / "page.css").read_text("utf-8")),
+        script=Markup((own / "page.js").read_text("utf-8")),
+        vega=Markup(vega()),
+    )
+
+
+def vega() -> str:
+    """Return the scripts that draw, made safe to stand inside of a page."""
+    return str(vl_convert.javascript_bundle("window.vegaEmbed = vegaEmbed;")).replace(
+        "</script", "<\\/script"
+    )
+
+
+def summary(facts: Facts) -> Sequence[tuple[str, int, bool]]:
+    """Return what a glance must show: its name, how many there are, and whether somebody has to look at it."""
+    members = [row for row in facts.rows("instances") if row["replicaset_id"]]
+    gaps = sum(row["state"] == "open" for row in facts.rows("gaps"))
+    waiting = sum(row["rows"] for row in facts.rows("pending"))
+    set_aside = sum(row["rows"] for row in facts.rows("quarantine"))
+    return (
+        ("replicasets", len({row["replicaset_id"] for row in members}), False),
+        ("instances", len([row for row in members if row["uuid"]]), False),
+        ("sources", len({row["source"] for row in facts.rows("sources")}), False),
+        ("rows of logs", sum(row["rows"] for row in facts.rows("sources")), False),
+        ("conflicts", sum(row["conflicts"] for row in facts.rows("conflicts")), False),
+        ("open gaps", gaps, gaps > 0),
+        ("quarantined", set_aside, set_aside > 0),
+        ("waiting", waiting, waiting > 0),
+    )
+
+
+def replicasets(facts: Facts) -> Sequence[Mapping[str, Any]]:
+    """Return each replicaset with its sources, its instances and the maps that say more than `_cluster`."""
+    found: dict[int, dict[str, Any]] = {}
+    for row in facts.rows("instances"):
+        if not row["replicaset_id"]:  # the aggregator itself
+            continue
+        empty = {
+            "id": row["replicaset_id"],
+            "uuid": row["replicaset_uuid"],
+            "instances": [],
+            "sources": [],
+            "maps": [],
+        }
+        one = found.setdefault(row["replicaset_id"], empty)
+        if row["uuid"]:
+            one["instances"].append(row)
+    for row in facts.rows("sources"):
+        if row["replicaset_id"] in found:
+            found[row["replicaset_id"]]["sources"].append(row["source"])
+    for one in found.values():
+        maps = [row for row in facts.rows("applier_map") if row["replicaset_id"] == one["id"]]
+        ids = [row["local_id"] for row in maps]
+        one["maps"] = [row for row in maps if row["source"] or ids.count(row["local_id"]) > 1]
+    return [found[key] for key in sorted(found)]
+
+
+def collisions(facts: Facts) -> Sequence[tuple[int, int]]:
+    """Return each local id that several instances have, with how many have it."""
+    count: dict[int, int] = {}
+    for row in facts.rows("instances"):
+        if row["replicaset_id"] and row["uuid"] and row["local_id"] is not None:
+            count[row["local_id"]] = count.get(row["local_id"], 0) + 1
+    return sorted((local, many) for local, many in count.items() if many > 1)
+
+
+def spaces(facts: Facts) -> Sequence[tuple[str, Sequence[Row]]]:
+    """Return each space by name, with its versions in the order in which they came."""
+    found: dict[str, list[Row]] = {}
+    for row in facts.rows("spaces"):
+        found.setdefault(row["name"], []).append(row)
+    return list(found.items())
+
+
+def moment(value: datetime | None) -> str:
+    """Return a moment in UTC, to the second."""
+    return NOTHING if value is None else value.strftime("%Y-%m-%d %H:%M:%S")
+
+
+def number(value: float | None) -> str:
+    """Return a number with its thousands apart."""
+    return NOTHING if value is None else f"{value:,}".replace(",", "\u202f")
+
+
+def seconds(value: float | None) -> str:
+    """Return a length of time in its greatest fitting unit."""
+    if value is None:
+        return NOTHING
+    for unit, length in (("d", 86_400), ("h", 3_600), ("min", 60)):
+        if abs(value) >= 2 * length:
+            return f"{value / length:.1f} {unit}"
+    return f"{value:.1f} s"
+
+
+def size_in_words(value: float) -> str:
+    """Return bytes in their greatest fitting unit."""
+    for unit in ("B", "KiB", "MiB", "GiB"):
+        if value < 1024:
+            return f"{value:.0f} {unit}" if unit == "B" else f"{value:.1f} {unit}"
+        value /= 1024
+    return f"{value:.1f} TiB"
+
+
+def tuple_text(data: bytes | None) -> str:
+    """Return MessagePack as text, cut off where it is long."""
+    if data is None:
+        return NOTHING
+    try:
+        value = msgpack.unpackb(bytes(data), strict_map_key=False, unicode_errors="replace")
+    except (ValueError, msgpack.UnpackException):
+        return bytes(data).hex()[:LONGEST]
+    text = str(value)
+    return text if len(text) <= LONGEST else f"{text[:LONGEST]}…"
+
+
+def fields_text(text: str | None) -> str:
+    """Return a format or a primary key of `_schema` in one line: `id unsigned, name string`."""
+    parts = json.loads(text or "[]")
+    return ", ".join(_field_text(part) for part in parts) or NOTHING
+
+
+def _field_text(part: Mapping[str, Any]) -> str:
+    name = part.get("name")
+    shown = f"#{part['field'] + 1}" if name is None and isinstance(part.get("field"), int) else str(name)
+    kind = part.get("type")
+    nullable = "?" if part.get("is_nullable") or part.get("nullable") else ""
+    return f"{shown} {kind}{nullable}" if kind else shown

@@ -1,0 +1,138 @@
+"""What the report prints: SQL over the tables, as one would type it, with the first rows of its results.
+
+Not here: the page (`observe.report.page`), whose queries are others, and anything that is computed outside SQL.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+from pyspark.sql import SparkSession
+
+from schemas.names import is_of_space
+from warehouse.catalog import register_tables
+from warehouse.warehouse import Warehouse
+
+ROWS = 6
+WIDTH = 40
+TYPED = 4
+BAR = 20
+"""How many rows, characters of a value, typed columns of a space, and characters of the longest bar are shown."""
+
+ASKED = ("_cluster", "_changelog", "_pending", "_gaps", "_quarantine", "_conflicts")
+"""The aggregator's tables that are asked."""
+
+
+@dataclass(frozen=True)
+class Question:
+    """One query and what it answers."""
+
+    title: str
+    sql: str
+
+
+def general(database: str) -> Iterator[Question]:
+    """Yield what is asked of every warehouse."""
+    yield Question(
+        "Every instance of every replicaset: local ids collide, global ids do not",
+        f"SELECT global_id, uuid, local_id, replicaset_id, lsn FROM {database}._cluster ORDER BY global_id",
+    )
+    yield Question(
+        "What the logs held, and what became of it",
+        f"SELECT replicaset_id, state, count(*) AS rows, count(DISTINCT space) AS spaces, max(timestamp) AS newest "
+        f"FROM {database}._changelog GROUP BY ALL ORDER BY ALL",
+    )
+    yield Question(
+        "What waits, is missing, or did not fit",
+        f"SELECT (SELECT count(*) FROM {database}._pending) AS pending, "
+        f"(SELECT count(*) FROM {database}._gaps WHERE state = 'open') AS gaps, "
+        f"(SELECT count(*) FROM {database}._quarantine) AS quarantined",
+    )
+
+
+def conflicts(database: str) -> Iterator[Question]:
+    """Yield what is asked of a warehouse in which replicasets met under one key."""
+    pair = "winner_replicaset_id AS winner, loser_replicaset_id AS loser"
+    bar = f"repeat('#', cast(ceil({BAR} * count(*) / max(count(*)) OVER ()) AS int)) AS drawn"
+    yield Question(
+        "Conflicts by space and pair of replicasets, and on what they were decided",
+        f"SELECT space, kind, policy, sequence, {pair}, count(*) AS conflicts, {bar} FROM {database}._conflicts "
+        "GROUP BY space, kind, policy, sequence, winner_replicaset_id, loser_replicaset_id "
+        "ORDER BY conflicts DESC, space, winner, loser",
+    )
+    hour = "date_trunc('hour', coalesce(winner_timestamp, loser_timestamp, decided_at))"
+    yield Question(
+        "Conflicts by hour",
+        f"SELECT {hour} AS hour, count(*) AS conflicts, count(DISTINCT space) AS spaces, {bar} "
+        f"FROM {database}._conflicts GROUP BY {hour} ORDER BY hour DESC",
+    )
+
+
+def contested(database: str, table: str, columns: list[str]) -> Iterator[Question]:
+    """Yield what is asked of a space that several replicasets wrote.
+
+    Parameters
+    ----------
+    columns : list of str
+        The table's columns, of which the first typed ones are shown.
+
+    """
+    typed = [column for column in columns if not column.startswith("_")][:TYPED]
+    shown = ", ".join(f"t.`{column}`" for column in typed)
+    wrote = f"t._key IN (SELECT key FROM {database}._conflicts WHERE space = '{table}')"
+    yield Question(
+        "A space that several replicasets wrote: one row a key, with the origin of the version that won",
+        f"SELECT {shown}, t._replicaset_id, t._global_id, t._lsn, t._timestamp FROM {database}.`{table}` t "
+        f"WHERE {wrote} ORDER BY ALL",
+    )
+    yield Question(
+        "Who won which conflict",
+        f"SELECT t.`{typed[0]}`, c.policy, c.winner_replicaset_id AS winner, c.winner_timestamp, "
+        f"c.loser_replicaset_id AS loser, c.loser_timestamp "
+        f"FROM {database}._conflicts c JOIN {database}.`{table}` t ON t._key = c.key "
+        f"WHERE c.space = '{table}' ORDER BY ALL",
+    )
+
+
+def most_contested(spark: SparkSession, database: str) -> str | None:
+    """Return the table with the most conflicts, None where there are none."""
+    row = spark.sql(
+        f"SELECT space FROM {database}._conflicts GROUP BY space ORDER BY count(*) DESC, space LIMIT 1"
+    ).first()
+    return None if row is None else str(row.space)
+
+
+def show(spark: SparkSession, question: Question) -> None:
+    """Print a query and its first rows."""
+    print(f"-- {question.title}\n{question.sql};", flush=True)
+    spark.sql(question.sql).show(ROWS, truncate=WIDTH)
+
+
+def show_all(spark: SparkSession, warehouse: Warehouse, tables: Sequence[str]) -> None:
+    """Print the questions that a warehouse gives cause for, with their answers.
+
+    Parameters
+    ----------
+    tables : sequence of str
+        Those of the warehouse.
+
+    """
+    database = warehouse.database
+    register_tables(warehouse, ASKED)
+    for question in general(database):
+        show(spark, question)
+    table = most_contested(spark, database)
+    if table is not None:
+        register_tables(warehouse, [table])
+        for question in conflicts(database):
+            show(spark, question)
+        columns = spark.table(f"{database}.`{table}`").columns
+        for question in contested(database, table, columns):
+            show(spark, question)
+    spaces = [name for name in tables if is_of_space(name)]
+    print(f"{len(spaces)} tables of spaces in {warehouse.root}: {', '.join(spaces)}")
+    print(
+        'Without Spark: python -c "from deltalake import DeltaTable; '
+        f"print(DeltaTable('{warehouse.path('_cluster')}').to_pyarrow_table().to_pylist())\""
+    )

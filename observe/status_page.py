@@ -1,0 +1,83 @@
+"""The status page of a daemon: `/metrics` for Prometheus, `/status` as JSON, on a local port.
+
+In a thread of its own, so that a slow reader of it does not hold up rows. Not here: what is shown.
+"""
+
+from __future__ import annotations
+
+import json
+import threading
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
+from socketserver import ThreadingMixIn
+from typing import Any
+from wsgiref.simple_server import WSGIRequestHandler, WSGIServer, make_server
+
+from prometheus_client import CollectorRegistry, make_wsgi_app
+from prometheus_client.registry import Collector
+
+from schemas.errors import ConfigurationError
+from sources.iproto.address import Address
+
+
+class _Server(ThreadingMixIn, WSGIServer):
+    daemon_threads = True
+
+
+class _Quiet(WSGIRequestHandler):
+    timeout = 5.0
+    """Seconds without a byte after which a request is dropped: each has a thread."""
+
+    def log_message(self, format: str, *args: Any) -> None:
+        """Say nothing of requests."""
+
+
+@contextmanager
+def status_page(
+    address: Address | None, collector: Collector, status: Callable[[], Any]
+) -> Iterator[int | None]:
+    """Serve the page while the block runs; yields the port.
+
+    Parameters
+    ----------
+    address : Address or None
+        Where to listen; None: nowhere.
+    collector : Collector
+        Of the metrics.
+    status : callable
+        Returns what `/status` shows.
+
+    Raises
+    ------
+    ConfigurationError
+        The port is taken.
+
+    """
+    if address is None:
+        yield None
+        return
+    registry = CollectorRegistry(auto_describe=False)
+    registry.register(collector)
+    metrics = make_wsgi_app(registry)
+
+    def app(environ: dict[str, Any], start: Callable[..., Any]) -> Iterable[bytes]:
+        if environ["PATH_INFO"] == "/metrics":
+            page: Iterable[bytes] = metrics(environ, start)
+            return page
+        if environ["PATH_INFO"] == "/status":
+            start("200 OK", [("Content-Type", "application/json")])
+            return [json.dumps(status(), indent=1).encode() + b"\n"]
+        start("404 Not Found", [("Content-Type", "text/plain")])
+        return [b"/metrics, /status\n"]
+
+    try:
+        server = make_server(address.host or "", address.port, app, _Server, _Quiet)
+    except OSError as error:
+        raise ConfigurationError(f"the status page cannot listen on {address}: {error.strerror}") from error
+    thread = threading.Thread(target=server.serve_forever, name="status", daemon=True)
+    thread.start()
+    try:
+        yield server.server_port
+    finally:
+        server.shutdown()
+        server.server_close()

@@ -1,0 +1,45 @@
+"""What is expected of unique secondary indexes: that no two winners of two replicasets break one together.
+
+The pairs are found by `observe.validation.secondary_keys`; here each index is one row with the number of pairs that are
+new, so that what was reported once in `_conflicts` is no fault for ever.
+"""
+
+from __future__ import annotations
+
+from functools import partial
+
+from pyspark.sql import SparkSession
+from pyspark.sql.types import LongType, StringType, StructField, StructType
+
+from observe.validation.check import EXAMPLES, Check, few
+from observe.validation.secondary_keys import Found
+
+TABLE = "_secondary_indexes"
+
+_SCHEMA = StructType(
+    [StructField("table", StringType()), StructField("index", StringType()), StructField("pairs", LongType())]
+)
+
+
+def index_check(spark: SparkSession, found: Found) -> Check:
+    """Return what is expected of all indexes that were looked at."""
+    import great_expectations.expectations as gxe
+
+    pairs = dict.fromkeys(found.checked, 0)
+    for row in found.rows:
+        pairs[row["space"], row["sequence"]] += 1
+    rows = [{"table": table, "index": index, "pairs": count} for (table, index), count in pairs.items()]
+    none = gxe.ExpectColumnValuesToBeInSet(
+        column="pairs",
+        value_set=[0],
+        description="no two rows of two replicasets break a unique index together",
+    )
+    frame = few(spark, rows, _SCHEMA)
+    return Check(TABLE, frame, (none,), ("table", "index", "pairs"), {"pairs": partial(_pairs, found)})
+
+
+def _pairs(found: Found) -> list[str]:
+    return [
+        f"{row['space']}.{row['sequence']}: two rows with one key, {row['key'].hex()} lost"
+        for row in found.rows[:EXAMPLES]
+    ]

@@ -1,0 +1,141 @@
+"""What is expected of the aggregator's own tables, written by hand.
+
+Not here: `_changelog`, which is looked at by origin (`observe.validation.origins`), and the tables of spaces
+(`observe.validation.spaces`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+from pyspark.sql import functions as F
+
+from observe.validation.check import Check, Cut, Facts, readable
+from pipeline.reduce import versions
+from schemas.tables import KEY_CONFLICT, SECONDARY_CONFLICT
+from warehouse import gaps
+
+GLOBAL_IDS = {
+    "_applier_map": ("global_id",),
+    "_vclock": ("global_id",),
+    "_versions": ("global_id",),
+    "_conflicts": ("winner_global_id", "loser_global_id"),
+    "_quarantine": ("global_id",),
+    "_retention": ("global_id",),
+}
+"""Columns that hold global ids; null where nobody knows the origin."""
+
+TIMES = {
+    "_cluster": ("first_seen",),
+    "_versions": ("timestamp", "created"),
+    "_conflicts": ("winner_timestamp", "loser_timestamp"),
+    "_epochs": ("committed_at",),
+    "_retention": ("cleaned_at",),
+}
+
+STATES = {
+    "_versions": ("state", tuple(versions.NAMES.values())),
+    "_gaps": ("state", gaps.STATES),
+    "_conflicts": ("kind", (KEY_CONFLICT, SECONDARY_CONFLICT)),
+}
+"""By table a column and all values that the code writes into it."""
+
+PRESENT = {
+    "_cluster": ("global_id", "uuid", "replicaset_id"),
+    "_applier_map": ("replicaset_id", "local_id", "global_id", "since_lsn"),
+    "_vclock": ("replicaset_id", "lsn"),
+    "_versions": ("space", "key", "replicaset_id"),
+    "_conflicts": ("space", "key"),
+    "_quarantine": ("reason",),
+    "_pending": ("reason",),
+    "_gaps": ("replicaset_id", "kind"),
+    "_epochs": ("epoch", "versions", "vclock"),
+    "_schema": ("replicaset_id", "space_id", "name", "state", "space_tuple"),
+    "_retention": ("epoch", "cleaned_at", "table", "rows"),
+}
+
+KEYS = {
+    "_cluster": ("uuid",),
+    "_applier_map": ("replicaset_id", "local_id", "global_id"),
+    "_vclock": ("replicaset_id", "global_id", "local_id"),
+    "_versions": ("space", "key", "replicaset_id"),
+    "_conflicts": ("space", "key", "epoch"),
+    "_quarantine": ("space", "file", "position"),
+    "_pending": ("source", "file", "position"),
+    "_gaps": ("replicaset_id", "local_id", "first_lsn", "last_lsn"),
+    "_epochs": ("epoch",),
+    "_schema": ("replicaset_id", "space_id", "name"),
+    "_retention": ("epoch", "table", "replicaset_id", "global_id"),
+}
+"""By table the columns that name a row."""
+
+
+def known_ids(column: str, facts: Facts) -> Any:
+    """Return the expectation that global ids are those of `_cluster`."""
+    import great_expectations.expectations as gxe
+
+    return gxe.ExpectColumnValuesToBeInSet(
+        column=column, value_set=list(facts.global_ids), description=f"{column} is known in _cluster"
+    )
+
+
+def present(column: str, where: str | None = None) -> Any:
+    """Return the expectation that a column has no null, in the rows of a condition in SQL."""
+    import great_expectations.expectations as gxe
+
+    chosen = {} if where is None else {"row_condition": where, "condition_parser": "spark"}
+    return gxe.ExpectColumnValuesToNotBeNull(column=column, description=f"{column} is never null", **chosen)
+
+
+def unique(column: str, said: str) -> Any:
+    """Return the expectation that no value of a column comes twice."""
+    import great_expectations.expectations as gxe
+
+    return gxe.ExpectColumnValuesToBeUnique(column=column, description=said)
+
+
+def no_later(column: str, facts: Facts) -> list[Any]:
+    """Return the expectation that no time is of the future, where times are looked at."""
+    import great_expectations.expectations as gxe
+
+    if facts.latest is None:
+        return []
+    said = f"{column} is not of the future (after {facts.latest:%Y-%m-%d %H:%M:%S} UTC)"
+    return [gxe.ExpectColumnValuesToBeBetween(column=column, max_value=facts.latest, description=said)]
+
+
+def system_checks(cut: Cut, facts: Facts) -> Iterator[Check]:
+    """Yield what is expected of the aggregator's own tables."""
+    import great_expectations.expectations as gxe
+
+    for table, keys in KEYS.items():
+        expected = [present(column) for column in PRESENT[table]]
+        expected += [known_ids(column, facts) for column in GLOBAL_IDS.get(table, ())]
+        expected += [one for column in TIMES.get(table, ()) for one in no_later(column, facts)]
+        if table in STATES:
+            column, allowed = STATES[table]
+            said = f"{column} is one of {', '.join(allowed)}"
+            expected.append(
+                gxe.ExpectColumnValuesToBeInSet(column=column, value_set=list(allowed), description=said)
+            )
+        rows = readable(cut(table))
+        if table == "_cluster":
+            rows, expected = rows.withColumn("held", _held()), [*expected, *_injective()]
+        if table == "_epochs":
+            expected.append(unique("epoch", "no two rows have one epoch"))
+        yield Check(table, rows, tuple(expected), keys)
+
+
+def _held() -> Any:
+    """Return which id of which replicaset an instance has now; null where it was expelled, or has none."""
+    now = F.col("expelled_at").isNull() & F.col("local_id").isNotNull()
+    return F.when(now, F.concat_ws(".", "replicaset_id", "local_id"))
+
+
+def _injective() -> list[Any]:
+    return [
+        unique("uuid", "no uuid has two global ids"),
+        unique("global_id", "no global id is two instances'"),
+        unique("held", "no id of a replicaset is two instances' at once"),
+    ]

@@ -1,0 +1,187 @@
+"""Checks → verdicts, by Great Expectations.
+
+First all expectations of a check at once, counted only: the library bundles what it counts into one aggregation, and
+asks nothing else. Only what does not hold is looked at once more, for rows and examples. The results of all checks can
+be written as Data Docs. The library is imported only where it is used, since that takes seconds.
+Not here: what is expected.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from datetime import UTC, datetime
+from itertools import chain, count
+from pathlib import Path
+from typing import Any
+
+import msgpack
+
+from observe.validation.check import EXAMPLES, Check, TablesCheck, Verdict
+from observe.validation.docs import write_docs
+from observe.validation.own import FILE
+
+_PLACE = "place"
+"""Key of an expectation's `meta`: its number in the check."""
+
+
+class Validator:
+    """Looks at checks, one after another.
+
+    Parameters
+    ----------
+    moment : datetime, optional
+        Of the run, as Data Docs show it.
+
+    """
+
+    def __init__(self, moment: datetime | None = None) -> None:
+        import great_expectations as gx
+        from great_expectations.data_context.types.base import ProgressBarsConfig
+
+        self._context = gx.get_context(mode="ephemeral")
+        self._context.variables.progress_bars = ProgressBarsConfig(globally=False, metric_calculations=False)
+        # Cached frames would lie in the executors' memory, each of them a whole table.
+        self._source = self._context.data_sources.add_spark(name="warehouse", persist=False)
+        self._moment = moment or datetime.now(UTC)
+        self._told: list[Any] = []
+        self._names: set[str] = set()
+
+    def verdicts(self, check: Check) -> Iterator[Verdict]:
+        """Yield what comes of each expectation of a check, in their order."""
+        results = self._validated(check, with_examples=True)
+        for expectation, result in zip(check.expectations, results, strict=True):
+            yield _verdict(check, expectation, result)
+
+    def verdicts_of_tables(self, check: TablesCheck) -> Iterator[Verdict]:
+        """Yield what comes of each expectation in each table.
+
+        All tables are looked at together; where something does not hold, each half of them, until one table is left.
+        """
+        rows = check.rows.persist()
+        try:
+            yield from self._halved(replace(check, rows=rows), check.tables)
+        finally:
+            rows.unpersist()
+
+    def _halved(self, check: TablesCheck, tables: Sequence[str]) -> Iterator[Verdict]:
+        if not tables:
+            return
+        whole = check.of(tables)
+        if len(tables) == 1:
+            yield from self.verdicts(whole)
+            return
+        results = self._validated(whole, with_examples=False)
+        if all(one.success for one in results):
+            yield from (
+                replace(_verdict(whole, *one), table=table)
+                for table in tables
+                for one in zip(whole.expectations, results, strict=True)
+            )
+            return
+        middle = len(tables) // 2
+        yield from self._halved(check, tables[:middle])
+        yield from self._halved(check, tables[middle:])
+
+    def _validated(self, check: Check, *, with_examples: bool) -> list[Any]:
+        """Return the library's result of each expectation."""
+        from great_expectations import ExpectationSuite
+
+        for place, one in enumerate(check.expectations):
+            one.meta = {**(one.meta or {}), _PLACE: place}
+        suite = ExpectationSuite(name=self._new_name(check.name), expectations=list(check.expectations))
+        asset = self._source.add_dataframe_asset(name=suite.name)
+        whole = asset.add_batch_definition_whole_dataframe("whole")
+        batch = whole.get_batch({"dataframe": check.rows})
+        told = batch.validate(suite, result_format="BOOLEAN_ONLY")
+        results = {_place(one): one for one in told.results}
+        if with_examples:
+            results |= {_place(one): one for one in self._looked_at(batch, check, _failed(told.results))}
+        told.results = [results[place] for place in sorted(results)]
+        if with_examples or told.success:
+            self._told.append((suite, told))
+        return list(told.results)
+
+    def _new_name(self, name: str) -> str:
+        """Return a name that no suite has yet: a table may have ours and the user's."""
+        names = chain((name,), (f"{name}_{number}" for number in count(2)))
+        new = next(one for one in names if one not in self._names)
+        self._names.add(new)
+        return new
+
+    def _looked_at(self, batch: Any, check: Check, failed: Sequence[int]) -> Sequence[Any]:
+        from great_expectations import ExpectationSuite
+
+        if not failed:
+            return ()
+        suite = ExpectationSuite(name=check.name, expectations=[check.expectations[one] for one in failed])
+        whole: dict[str, Any] = {"result_format": "SUMMARY", "partial_unexpected_count": EXAMPLES}
+        if check.keys:
+            whole["unexpected_index_column_names"] = list(check.keys)
+        found: Sequence[Any] = batch.validate(suite, result_format=whole).results
+        return found
+
+    def write_docs(self, folder: Path) -> Path:
+        """Write the results of all checks as Data Docs, and return the first page."""
+        return write_docs(self._context, self._told, folder, self._moment)
+
+
+def _place(result: Any) -> int:
+    return int(result.expectation_config.meta[_PLACE])
+
+
+def _failed(results: Sequence[Any]) -> list[int]:
+    return sorted(_place(one) for one in results if not one.success)
+
+
+def _verdict(check: Check, expectation: Any, result: Any) -> Verdict:
+    source = expectation.meta.get(FILE)
+    said = expectation.description or _said(expectation)
+    if result.success:
+        return Verdict(check.name, said, holds=True, unexpected=0, source=source)
+    error = _error(result.exception_info)
+    told = dict(result.result or {})
+    rows, unexpected = told.get("element_count"), told.get("unexpected_count")
+    examples = () if error else _examples(check, getattr(expectation, "column", None), told)
+    return Verdict(check.name, said, False, rows, unexpected, examples, error, source)
+
+
+def _examples(check: Check, column: str | None, told: dict[str, Any]) -> tuple[str, ...]:
+    if column is not None and column in check.explain:
+        return tuple(check.explain[column]())
+    rows = told.get("partial_unexpected_index_list") or []
+    if rows:
+        return tuple(_shown(row, check.keys) for row in rows[:EXAMPLES])
+    if "observed_value" in told:
+        return (f"found {told['observed_value']}",)
+    return tuple(str(value) for value in (told.get("partial_unexpected_list") or [])[:EXAMPLES])
+
+
+def _shown(row: dict[str, Any], keys: Sequence[str]) -> str:
+    names = dict.fromkeys([*(key for key in keys if key in row), *row])
+    return ", ".join(f"{name.removeprefix('_')} {_value(name, row[name])}" for name in names)
+
+
+def _value(name: str, value: Any) -> str:
+    if name not in ("_key", "key") or not isinstance(value, str):
+        return str(value)
+    try:
+        return str(
+            msgpack.unpackb(bytes.fromhex(value), strict_map_key=False, unicode_errors="surrogateescape")
+        )
+    except (ValueError, msgpack.UnpackException):
+        return value
+
+
+def _error(info: dict[str, Any] | None) -> str | None:
+    """Return the message of what was raised; the library nests it where one metric alone failed."""
+    for told in (info, *(info or {}).values()):
+        if isinstance(told, dict) and told.get("exception_message"):
+            return " ".join(str(told["exception_message"]).split())[:300]
+    return None
+
+
+def _said(expectation: Any) -> str:
+    given = expectation.configuration.kwargs
+    words = ", ".join(f"{name} {value}" for name, value in given.items() if name != "batch_id")
+    return f"{expectation.expectation_type}({words})"

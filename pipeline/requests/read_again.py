@@ -1,0 +1,170 @@
+"""One source's files read once more, as batches of the writer: a hole is filled, a day is loaded.
+
+Idempotent: what is settled already is dropped by its vclock, whatever is read twice and in whatever order. Files are
+read whole, so a stretch of time takes those files that may hold rows of it, and no transaction is cut. A replicaset
+that the tables do not know yet is read from its start: a day without the days before it would be nobody's state.
+Not here: who may write (`pipeline.requests.service`), the stream.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from datetime import UTC, datetime
+
+from config.deployment import Config
+from pipeline.batch import BatchWriter
+from pipeline.commit.batch import BatchName
+from pipeline.source_options import stream_options
+from schemas.errors import ConfigurationError, SourceError
+from sources.xlog.directory.directory import Directory
+from sources.xlog.directory.listing import LogFile
+from sources.xlog.directory.offset import Entry, to_text
+from sources.xlog.options import parse_options
+from sources.xlog.reader import reader
+from sources.xlog.stream.batch import segments_between
+from sources.xlog.stream.follow import Follower
+from sources.xlog.stream.takeover import entry_at
+
+Watch = Callable[[int, int, int], None]
+"""Told of each step: bytes read so far, bytes in all, rows of the step."""
+
+
+@dataclass(frozen=True)
+class Span:
+    """Which part of a log is wanted; None leaves a side open. Moments are aware."""
+
+    since: datetime | None = None
+    until: datetime | None = None
+
+    def __post_init__(self) -> None:
+        if self.since is not None and self.until is not None and self.since >= self.until:
+            raise ConfigurationError(
+                "the stretch of time ends before it begins", advice="see --from and --to"
+            )
+
+
+def first_time(directory: Directory, file: LogFile) -> datetime | None:
+    """Return the time of a log's first row; None where it has none."""
+    fs, path = directory.opened(file.name)
+    for batch in reader.read_rows(fs, path, limits=directory.limits):
+        stamps = [stamp for stamp in batch["timestamp"].to_pylist() if stamp is not None]
+        if stamps:
+            first: datetime = stamps[0]
+            return first.astimezone(UTC)
+    return None
+
+
+def within(files: list[tuple[LogFile, datetime | None]], span: Span) -> tuple[int, int]:
+    """Return the slice of consecutive logs that may hold rows of a span.
+
+    Parameters
+    ----------
+    files : list of (LogFile, datetime or None)
+        In the order of the log, with the time of the first row.
+
+    """
+    first, last = 0, len(files)
+    for index, (_, time) in enumerate(files):
+        if time is None:
+            continue
+        if span.since is not None and time <= span.since:
+            first = index
+        if span.until is not None and time >= span.until:
+            last = min(last, index)
+    return first, max(first, last)
+
+
+def refill(config: Config, writer: BatchWriter, source: str, span: Span, watch: Watch, cores: int = 1) -> int:
+    """Read a source's files through the writer, and return the rows read.
+
+    Parameters
+    ----------
+    writer : BatchWriter
+        Whoever calls holds its `between`.
+    source : str
+        Name in the configuration.
+    span : Span
+    watch : callable
+    cores : int
+        So many tasks read at a time.
+
+    Raises
+    ------
+    ConfigurationError
+        There is no such source.
+    SourceError
+        It holds no log to read.
+
+    """
+    follower = follower_of(config, writer, source, cores)
+    begin = follower.latest({})
+    for uuid, entry in begin.items():
+        known = writer.state.replicasets.get(uuid)
+        start, end = _bounds(
+            follower, source, uuid, entry, span if known is not None else Span(None, span.until)
+        )
+        return sum(_steps(writer, follower, (uuid, start, end), watch, config.max_bytes_per_trigger))
+    raise SourceError("there is nothing to read", source=source)
+
+
+def follower_of(config: Config, writer: BatchWriter, source: str, cores: int = 1) -> Follower:
+    """Return the follower of one source alone.
+
+    Raises
+    ------
+    ConfigurationError
+        There is no such source.
+
+    """
+    own = tuple(one for one in config.sources if one.name == source)
+    if not own:
+        names = ", ".join(one.name for one in config.sources)
+        raise ConfigurationError(f"{source!r} is not a source; there are {names}", advice="see --source")
+    alone = config.model_copy(update={"sources": own})
+    return Follower(parse_options(stream_options(alone, writer.state, cores)))
+
+
+def _bounds(follower: Follower, source: str, uuid: str, entry: Entry, span: Span) -> tuple[Entry, Entry]:
+    """Return where to begin and to end: as the span says, but not behind what is settled."""
+    directory = follower.directory(source)
+    logs = directory.listing().logs
+    timed = [(file, first_time(directory, file)) for file in logs] if span != Span() else []
+    first, last = within(timed, span) if timed else (0, len(logs))
+    start = entry
+    if not entry.is_snapshot:
+        settled = next((i for i, file in enumerate(logs) if file.name == entry.file), 0)
+        if last <= settled and last < len(logs):  # all of it is settled
+            return entry, entry
+        start = entry_at(source, logs[first]) if first > settled else entry
+    end = follower.latest({uuid: start})[uuid]
+    if last < len(logs) and (end.is_snapshot or logs[last].name <= end.file):
+        end = entry_at(source, logs[last])
+    return start, end
+
+
+def _steps(
+    writer: BatchWriter,
+    follower: Follower,
+    wanted: tuple[str, Entry, Entry],
+    watch: Watch,
+    budget: int,
+) -> Iterator[int]:
+    uuid, start, end = wanted
+    whole = sum(s.end - s.begin for s in segments_between(follower, {uuid: start}, {uuid: end}))
+    done, number = 0, 0
+    while start != end:
+        step = follower.latest({uuid: start}, budget)[uuid]
+        step = end if step.file >= end.file and not step.is_snapshot else step
+        segments = segments_between(follower, {uuid: start}, {uuid: step})
+        texts = (to_text({uuid: start}), to_text({uuid: step}))
+        rows = 0
+        if segments:
+            name = BatchName(f"backfill {writer.state.epoch + 1}", number, texts)
+            rows, _ = writer.process(segments, name)
+        done += sum(segment.end - segment.begin for segment in segments)
+        watch(done, max(whole, done), rows)
+        yield rows
+        if step == start:
+            return
+        start, number = step, number + 1

@@ -1,0 +1,170 @@
+"""A space's table under another policy: the versions of all contended keys are chosen between once more.
+
+A row is a function of its versions, and those are all stored: the table's row and `_versions`. So nothing is read from
+logs, and what another policy had set aside comes back. The table changes in one commit.
+Not here: a table whose columns or primary key change; who may write (`pipeline.requests.service`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field, replace
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+from numpy.typing import NDArray
+
+from config.deployment import Config
+from config.policies import Policy
+from pipeline.bucket import BucketResult, encoded
+from pipeline.changelog.rows import KEY_ERRORS
+from pipeline.commit.delta import append_table
+from pipeline.commit.epoch import commit_epoch
+from pipeline.encode.columns import TableEncoding, encoding_of
+from pipeline.plan.tables import current_plan
+from pipeline.reduce.base import BaseRequest
+from pipeline.resolve.resolve import resolve_again
+from pipeline.resolve.resolve_plan import plan_of, table_policy
+from pipeline.state import State, Writers
+from pipeline.write.lookup import BaseFiles, FileCache, find_versions
+from pipeline.write.tables import TableChanges, write_exact, write_masked
+from schemas.errors import UnsupportedError
+from udfs.keys.grouping import group
+from warehouse.commits import OpenTables, TableFile
+from warehouse.data_files import opened
+
+EXAMPLES = 10
+KEYS_AT_ONCE = 200_000
+"""So many keys are chosen between at a time: their versions are in memory."""
+
+Example = tuple[bytes, bytes | None, bytes | None]
+
+
+@dataclass
+class Rebuild:
+    """What another policy changes in a table.
+
+    Parameters
+    ----------
+    encoding : TableEncoding
+    results : list of BucketResult
+    changed : int
+        How many keys change.
+    examples : list of (bytes, bytes or None, bytes or None)
+        Some of them, with their tuples before and after; None for no row.
+
+    """
+
+    encoding: TableEncoding
+    results: list[BucketResult] = field(default_factory=list)
+    changed: int = 0
+    examples: list[Example] = field(default_factory=list)
+
+
+def rebuild_of(tables: OpenTables, state: State, config: Config, space: str, policy: Policy) -> Rebuild:
+    """Return what a policy makes of a space's versions; nothing is written.
+
+    Parameters
+    ----------
+    tables : OpenTables
+    state : State
+    config : Config
+    space : str
+        Tarantool's name.
+    policy : Policy
+
+    Raises
+    ------
+    UnsupportedError
+        The space has no table that can be written.
+
+    """
+    table = config.spaces.table(space)
+    found = current_plan(state, config, table)
+    if found is None or table not in state.versions:
+        raise UnsupportedError(
+            "the space has no table to rebuild",
+            space=space,
+            advice="look for it in _schema: table_name, state",
+        )
+    encoding = encoding_of(found)
+    chosen = table_policy(found, policy, config.priority(policy))
+    plan = plan_of(state, state.epoch + 1, (chosen,), (True,))
+    files = BaseFiles(
+        tables.place,
+        {0: (encoding.exact, tables.files(encoding.exact))},
+        tables.files("_versions"),
+        (table,),
+        frozenset({0} if encoding.sets_misfits_aside else ()),
+    )
+    rebuild, cache = Rebuild(encoding), FileCache()
+    for keys in _contended_keys(tables, table):
+        versions = find_versions([BaseRequest(0, keys, {}, True, True)], files, cache)
+        again = resolve_again(versions.entries, plan, EXAMPLES - len(rebuild.examples))
+        lost = KEY_ERRORS.empty_table()
+        rebuild.results.append(encoded(again.resolved, lost, versions.files, (encoding,), plan))
+        rebuild.changed += again.changed
+        rebuild.examples += again.examples
+    return rebuild
+
+
+def _contended_keys(tables: OpenTables, table: str) -> Iterator[pa.Array]:
+    """Yield the keys of a table that have other versions than the row."""
+    parts: list[pa.Array] = []
+    for file in tables.files("_versions"):
+        with opened(tables.place, "_versions", file.path) as parquet:
+            rows = parquet.read(columns=["space", "key"])
+        parts += rows["key"].filter(pc.equal(rows["space"], table)).chunks
+    whole = pa.concat_arrays(parts) if parts else pa.array([], pa.binary())
+    distinct = whole.take(pa.array(group(np.zeros(len(whole), np.int32), whole).firsts))
+    ordered = distinct.take(pc.sort_indices(distinct))
+    for begin in range(0, len(ordered), KEYS_AT_ONCE):
+        yield ordered.slice(begin, KEYS_AT_ONCE)
+
+
+def write_rebuild(tables: OpenTables, state: State, rebuild: Rebuild, name: str) -> State:
+    """Write it, in one commit of the table, and return the state after it.
+
+    Parameters
+    ----------
+    tables : OpenTables
+    state : State
+    rebuild : Rebuild
+    name : str
+        Of the work, in `_epochs`.
+
+    """
+    if not rebuild.changed:
+        return state
+    encoding, results = rebuild.encoding, rebuild.results
+    rows = [one.rows[0] for one in results if 0 in one.rows]
+    keys = [one.removed_keys[0] for one in results if 0 in one.removed_keys]
+    changes = TableChanges(
+        encoding,
+        pa.concat_tables(rows, promote_options="default") if rows else None,
+        _removed(results),
+        pa.concat_arrays(keys) if keys else None,
+    )
+    versions: dict[str, int] = {}
+    masked = write_masked(tables.place, changes, tables.files(encoding.name), FileCache())
+    for write in (write_exact(tables.place, changes, tables.files(encoding.exact)), masked):
+        if write is not None:
+            removed = [(file, True) for file in write.removed]
+            versions[write.table] = tables.commit(write.table, write.added, removed)
+    for table in ("_versions", "_conflicts", "_quarantine"):
+        whole = pa.concat_tables([getattr(one, table.removeprefix("_")) for one in results])
+        versions[table] = append_table(tables, table, whole)
+    writers = dict(state.writers)
+    if any(one.unfit for one in results):
+        known = writers.get(encoding.name, Writers())
+        writers[encoding.name] = replace(known, unfit=True)
+    return commit_epoch(tables, replace(state, writers=writers), versions, (name, 0))
+
+
+def _removed(results: list[BucketResult]) -> dict[TableFile, NDArray[np.int64]]:
+    found: dict[TableFile, list[NDArray[np.int64]]] = {}
+    for one in results:
+        for ref, rows in one.removed.items():
+            found.setdefault(ref.file, []).append(rows)
+    return {file: np.concatenate(parts) for file, parts in found.items()}

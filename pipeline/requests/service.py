@@ -1,0 +1,227 @@
+"""What the writer does between two batches because somebody asked: backfill, snapshot, healing, rebuild, maintenance.
+
+Whoever holds the writer's lock serves the requests: the stream, or where none runs the command itself. A request that
+fails is answered with its reason; what it had written is rolled back, and the stream continues.
+"""
+
+from __future__ import annotations
+
+import base64
+import logging
+import time
+from collections.abc import Callable, Mapping
+from datetime import UTC, datetime
+from typing import Any
+
+from pyspark.sql import SparkSession
+
+from config.deployment import Config
+from config.policies import Policy
+from config.retention import Retention
+from pipeline.batch import BatchWriter
+from pipeline.commit.compact import compact
+from pipeline.commit.delta import append_rows
+from pipeline.commit.epoch import commit_epoch
+from pipeline.requests.heal import heal
+from pipeline.requests.read_again import Span, Watch, refill
+from pipeline.requests.rebuild import rebuild_of, write_rebuild
+from pipeline.requests.take_again import left_out, missing_names, retake
+from pipeline.retention.cleaning import Cleaning, clean, clean_epochs, cleaning_of
+from pipeline.retention.sources import SourceFacts, source_facts
+from schemas.errors import AggregatorError, UnsupportedError
+from warehouse import epochs, maintenance, requests
+from warehouse.cut import EPOCHS, NEVER_ROLLED_BACK
+from warehouse.requests import Request
+from warehouse.warehouse import Warehouse
+
+log = logging.getLogger(__name__)
+
+GLANCE_SECONDS = 5.0
+
+
+def _silent(_done: int, _whole: int, _rows: int) -> None:
+    """Show nothing."""
+
+
+class Service:
+    """Serves requests for one holder of the writer's lock.
+
+    Parameters
+    ----------
+    spark : SparkSession
+    warehouse : Warehouse
+    config : Config
+    writer : BatchWriter
+        Its state is continued from, and advanced.
+    watch : callable, optional
+        Called with how far a backfill is.
+
+    """
+
+    def __init__(
+        self,
+        spark: SparkSession,
+        warehouse: Warehouse,
+        config: Config,
+        writer: BatchWriter,
+        watch: Watch = _silent,
+    ) -> None:
+        self._warehouse, self._config = warehouse, config
+        self._writer, self._watch = writer, watch
+        self._cores = spark.sparkContext.defaultParallelism
+        self._seen, self._looked = -1, 0.0
+        self._kinds: dict[str, Callable[[Request], str]] = {
+            "backfill": self._backfill,
+            "heal": self._heal,
+            "snapshot": self._snapshot,
+            "rebuild": self._rebuild,
+            "conflicts": self._conflicts,
+            "maintenance": self._maintenance,
+        }
+
+    def glance(self) -> int:
+        """Do the same, but look at the table only every few seconds."""
+        now = time.monotonic()
+        if now - self._looked < GLANCE_SECONDS:
+            return 0
+        self._looked = now
+        return self.serve()
+
+    def serve(self) -> int:
+        """Do what was asked since the last time, between two batches; return how many requests were answered."""
+        version = self._warehouse.version(requests.TABLE)
+        if version == self._seen:
+            return 0
+        self._seen = version
+        todo = requests.open_requests(self._warehouse)
+        for request in todo:
+            with self._writer.between:
+                self._do(request)
+        if todo:
+            self._seen = self._warehouse.version(requests.TABLE)
+        return len(todo)
+
+    def _do(self, request: Request) -> None:
+        try:
+            if request.kind not in self._kinds:
+                raise UnsupportedError(f"nothing is known of requests of the kind {request.kind!r}")
+            message = self._kinds[request.kind](request)
+            requests.answer(self._warehouse, request, requests.DONE, message)
+            log.info("request %s (%s): %s", request.id, request.kind, message)
+        except Exception as error:
+            epochs.roll_back(self._warehouse, epochs.last(self._warehouse))
+            requests.answer(self._warehouse, request, requests.FAILED, str(error))
+            log.error("request %s (%s) failed: %s", request.id, request.kind, error)
+            if not isinstance(error, AggregatorError):
+                raise
+
+    def _backfill(self, request: Request) -> str:
+        asked = request.arguments
+        span = Span(_moment(asked.get("from")), _moment(asked.get("to")))
+        names = [asked["source"]] if asked.get("source") else [one.name for one in self._config.sources]
+        rows = sum(refill(self._config, self._writer, name, span, self._watch, self._cores) for name in names)
+        return f"{rows} rows read of {', '.join(names)}"
+
+    def _heal(self, request: Request) -> str:
+        source, name = request.arguments["source"], f"heal {request.id}"
+        return heal(self._config, self._warehouse, self._writer, source, name, self._cores)
+
+    def _snapshot(self, request: Request) -> str:
+        spaces, source = list(request.arguments["spaces"]), request.arguments.get("source")
+        name = f"snapshot {request.id}"
+        return retake(self._config, self._warehouse, self._writer, spaces, source, name, self._cores)
+
+    def take_up(self) -> None:
+        """Ask for the spaces that the configuration wants now and did not want before, and do what was asked."""
+        names = missing_names(left_out(self._config, self._writer.state))
+        if names:
+            log.warning("spaces that were left out before are taken up from a snapshot: %s", ", ".join(names))
+            for name in names:
+                requests.ask(self._warehouse, "snapshot", {"spaces": [name], "source": None})
+        self.serve()
+
+    def _rebuild(self, request: Request) -> str:
+        space, policy = request.arguments["space"], Policy.model_validate(request.arguments["policy"])
+        tables, state = self._warehouse.open_tables, self._writer.state
+        rebuild = rebuild_of(tables, state, self._config, space, policy)
+        self._writer.state = write_rebuild(tables, state, rebuild, f"rebuild {request.id}")
+        self._writer.use_policy(space, policy)
+        return f"{rebuild.changed} keys of {space} changed under {policy.policy}"
+
+    def _conflicts(self, request: Request) -> str:
+        rows = [_decoded(row) for row in request.arguments["rows"]]
+        state = self._writer.state
+        decided = {"epoch": state.epoch + 1, "decided_at": datetime.now(UTC)}
+        tables = self._warehouse.open_tables
+        version = append_rows(tables, "_conflicts", [{**row, **decided} for row in rows])
+        name = (f"conflicts {request.id}", 0)
+        self._writer.state = commit_epoch(tables, state, {"_conflicts": version}, name)
+        return f"{len(rows)} conflicts were noted"
+
+    def _maintenance(self, request: Request) -> str:
+        state, days = self._writer.state, int(request.arguments["keep_days"])
+        # Appended to by others without the lock, or so small that it is not worth it.
+        left_out = NEVER_ROLLED_BACK
+        found = [table for table in state.versions if table not in left_out]
+        # Before anything is removed: what is forgotten by then is lost to the epochs that need it.
+        longer = {table for table in found if maintenance.keep(self._warehouse, table, days)}
+        tables = self._warehouse.open_tables
+        joined = {table: compact(tables, table) for table in found}
+        cleaning = self._cleaning(request, days)
+        versions = clean(tables, cleaning, state.epoch + 1)
+        versions |= {t: tables.version(t) for t, files in joined.items() if files or t in longer}
+        if versions:
+            name = (f"maintenance {request.id}", 0)
+            self._writer.state = commit_epoch(tables, state, versions, name)
+        if cleaning.epochs.files:
+            maintenance.keep(self._warehouse, EPOCHS, days)
+            tables.forget(EPOCHS)
+            clean_epochs(tables, cleaning)
+            found.append(EPOCHS)
+        for table in found:
+            maintenance.vacuum(self._warehouse, table, 24.0 * days)
+        some = sum(1 for files in joined.values() if files)
+        told = [f"{sum(joined.values())} files of {some} tables were joined"]
+        told += [f"{count} were removed" for count in cleaning.counts()]
+        return "; ".join([*told, *cleaning.held])
+
+    def _cleaning(self, request: Request, days: int) -> Cleaning:
+        asked, writer = request.arguments, self._writer
+        # A request of an earlier release says nothing of it: nothing goes then.
+        retention = Retention.model_validate(asked.get("retention") or {})
+        sources = SourceFacts()
+        if retention.asks_sources:
+            sources = source_facts(writer.follower, writer.state, asked.get("sources") or ())
+        tables = self._warehouse.open_tables
+        return cleaning_of(tables, writer.state, writer.config, retention, sources, days)
+
+
+def _moment(text: str | None) -> datetime | None:
+    return None if text is None else datetime.fromisoformat(text)
+
+
+_BINARY = ("key", "winner_tuple", "loser_tuple")
+_TIMES = ("winner_timestamp", "loser_timestamp")
+
+
+def encoded(row: Mapping[str, Any]) -> dict[str, Any]:
+    """Return a row of `_conflicts` as JSON can hold it."""
+    found = dict(row)
+    for name in _BINARY:
+        if found.get(name) is not None:
+            found[name] = base64.b64encode(found[name]).decode("ascii")
+    for name in _TIMES:
+        if found.get(name) is not None:
+            found[name] = found[name].isoformat()
+    return found
+
+
+def _decoded(row: Mapping[str, Any]) -> dict[str, Any]:
+    found = dict(row)
+    for name in _BINARY:
+        if found.get(name) is not None:
+            found[name] = base64.b64decode(found[name])
+    for name in _TIMES:
+        if found.get(name) is not None:
+            found[name] = datetime.fromisoformat(found[name])
+    return found

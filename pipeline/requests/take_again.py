@@ -1,0 +1,199 @@
+"""Some spaces read again from a snapshot, while all others, and the stream, continue as they are.
+
+A space whose earlier rows are missing is taken up so: one that was left out (`spaces.include`), one that was refused
+and can be followed now, one whose definition is in no file that was read. The newest snapshot that the tables have
+come to says what the space held; the rows since are applied once more from `_changelog`
+(`pipeline.requests.generation`). Not here: a whole replicaset (`pipeline.requests.heal`), who may write
+(`pipeline.requests.service`).
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+
+from config.deployment import Config
+from pipeline.batch import BatchWriter
+from pipeline.plan.history import LEFT_OUT, Refusal
+from pipeline.plan.router import router_of
+from pipeline.plan.tables import check_space
+from pipeline.requests.generation import healing_of
+from pipeline.requests.heal import known_replicaset, logged_behind, named, read_snapshot
+from pipeline.requests.read_again import follower_of
+from pipeline.state import Replicaset, State
+from schemas.errors import AggregatorError, SourceError, TupleError
+from schemas.iproto import SystemSpace
+from schemas.space import space_of
+from schemas.system_tuples import fields_of
+from sources.xlog.directory.directory import Directory
+from sources.xlog.directory.listing import Listing, LogFile
+from sources.xlog.format.selection import Selection
+from sources.xlog.format.vclock import not_beyond, shared
+from sources.xlog.reader import reader
+from warehouse.warehouse import Warehouse
+
+log = logging.getLogger(__name__)
+
+CONTROL = frozenset(int(space) for space in (SystemSpace.SPACE, SystemSpace.INDEX, SystemSpace.CLUSTER))
+"""System spaces that are read with a space."""
+
+
+def retake(
+    config: Config,
+    warehouse: Warehouse,
+    writer: BatchWriter,
+    spaces: Sequence[str],
+    source: str | None,
+    name: str,
+    cores: int = 1,
+) -> str:
+    """Read some spaces from a snapshot, and return what was done.
+
+    Parameters
+    ----------
+    writer : BatchWriter
+        Whoever calls holds its `between`.
+    spaces : sequence of str
+        Names of spaces in Tarantool.
+    source : str or None
+        Name in the configuration; by default one source of each replicaset that has such a space.
+    name : str
+        Of the batches, in `_epochs`.
+    cores : int
+        So many tasks read at a time.
+
+    Raises
+    ------
+    ConfigurationError
+        There is no such source.
+    SourceError
+        No snapshot has the spaces, or the tables have not come to it.
+    UnsupportedError
+        The snapshot cannot be taken, with the reason.
+
+    """
+    sources = [source] if source is not None else _sources(config, writer.state)
+    done: dict[str, str] = {}
+    reasons: list[AggregatorError] = []
+    for one in sources:
+        try:
+            uuid, message = _retake(config, warehouse, writer, spaces, one, (name, frozenset(done)), cores)
+            done[uuid] = message or done.get(uuid, "")
+        except SourceError as error:
+            reasons.append(error)
+    if not done:
+        raise reasons[0]
+    for reason in reasons:
+        log.warning("%s", reason)
+    return "; ".join(message for message in done.values() if message)
+
+
+def _sources(config: Config, state: State) -> list[str]:
+    """Return the sources, those first that were read last."""
+    leaders = {one.source for one in state.replicasets.values()}
+    return sorted((one.name for one in config.sources), key=lambda name: name not in leaders)
+
+
+def _retake(
+    config: Config,
+    warehouse: Warehouse,
+    writer: BatchWriter,
+    spaces: Sequence[str],
+    source: str,
+    batch: tuple[str, frozenset[str]],
+    cores: int,
+) -> tuple[str, str | None]:
+    """Read some spaces of one source; return its replicaset, and what was done, None where it was done before."""
+    name, done = batch
+    follower = follower_of(config, writer, source, cores)
+    directory = follower.directory(source)
+    listing = directory.listing()
+    known = known_replicaset(writer, directory, listing)
+    if known is None:
+        raise SourceError("its replicaset has no tables yet", source=source, advice="start the stream")
+    if known.uuid in done:
+        return known.uuid, None
+    snapshot = snapshot_within(directory, listing, known, source)
+    ids = space_ids(directory, snapshot, spaces)
+    if not ids:
+        raise SourceError(
+            f"the snapshot has none of the spaces {', '.join(spaces)}",
+            source=source,
+            file=snapshot.name,
+            advice="take a new one: box.snapshot()",
+        )
+    follower.options = replace(follower.options, spaces=CONTROL | ids.keys())
+    healing = healing_of(
+        *(warehouse.open_tables, known, source, shared(snapshot.vclock)),
+        lambda: logged_behind(directory, listing, snapshot, known.ids.get(source, {})),
+        frozenset(ids),
+    )
+    rows = read_snapshot(writer, follower, source, snapshot, healing, f"{name} {known.id}")
+    message = f"{source}: {', '.join(sorted(ids.values()))} read from {snapshot.name}: {rows} rows, "
+    message += f"{sum(healing.counts.values())} rows done again behind it"
+    now = writer.state.replicasets[known.uuid].refused
+    for space_id in ids.keys() & now.keys():
+        message += f"; {ids[space_id]} is refused: {now[space_id]}"
+    if healing.left:
+        message += f"; its replicaset still diverges, see --heal: {named(healing.left)}"
+    return known.uuid, message
+
+
+def snapshot_within(directory: Directory, listing: Listing, known: Replicaset, source: str) -> LogFile:
+    """Return the newest complete snapshot that the tables have come to.
+
+    Raises
+    ------
+    SourceError
+        There is none.
+
+    """
+    ids = known.ids.get(source, {})
+    for file in reversed(directory.complete(listing.snapshots)):
+        vclock = {ids.get(i, i): lsn for i, lsn in shared(file.vclock).items()}
+        if not_beyond(vclock, known.settled):
+            return file
+    raise SourceError(
+        f"there is no complete snapshot that the tables, at {dict(known.settled)}, have come to",
+        source=source,
+        advice="let the stream come to the newest one, or take one: box.snapshot(); then ask again",
+    )
+
+
+def space_ids(directory: Directory, snapshot: LogFile, spaces: Sequence[str]) -> dict[int, str]:
+    """Return the ids of some spaces in a snapshot, with their names."""
+    found = {}
+    wanted = Selection(spaces=frozenset({int(SystemSpace.SPACE)}))
+    for batch in reader.read_rows(
+        *directory.opened(snapshot.name), selection=wanted, limits=directory.limits
+    ):
+        for packed in batch.column("tuple").to_pylist():
+            try:
+                space = space_of(fields_of(packed, "a row of _space"), None)
+            except TupleError:
+                continue  # no server writes such a row; a space of its name is not found
+            if space.name in spaces:
+                found[space.id] = space.name
+    return found
+
+
+def left_out(config: Config, state: State) -> dict[str, list[str]]:
+    """Return the spaces that the configuration wants now and did not want before, by replicaset uuid."""
+    route = router_of(config.spaces, check_space)
+    found: dict[str, list[str]] = {}
+    for uuid, one in state.replicasets.items():
+        for space_id, rows in one.spaces.items():
+            refused = one.refused.get(space_id)
+            if space_id in one.tables or (refused is not None and refused != LEFT_OUT):
+                continue
+            space = rows.decoded()
+            table = route(one.id, space, (), False)
+            if table is not None and not isinstance(table, Refusal):
+                found.setdefault(uuid, []).append(space.name)
+    return found
+
+
+def missing_names(found: Mapping[str, Sequence[str]]) -> list[str]:
+    """Return the names of `left_out`, each once."""
+    return sorted({name for names in found.values() for name in names})

@@ -1,0 +1,213 @@
+"""The files of a source as plain data, and what their headers say about the order in which they are read.
+
+Pure functions of a listing; `sources.xlog.directory.directory` makes one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from schemas.errors import XlogMissingError
+from sources.xlog.directory.offset import Entry
+from sources.xlog.format.vclock import Vclock, not_beyond, same, shared
+
+
+@dataclass(frozen=True)
+class LogFile:
+    """One file of a source, as its name, its header and the directory tell.
+
+    Parameters
+    ----------
+    name : str
+        Base name.
+    path : str
+        Path or URI to open it by.
+    size : int
+        Bytes at the time of listing.
+    modified : float or None
+        Seconds since 1970 of the last write, where the file system tells.
+    header : int
+        Bytes of the text header: where the first block begins.
+    vclock : Vclock
+        What the instance had before the first row.
+    prev_vclock : Vclock or None
+        The header VClock of the log before this one, where the header tells.
+    instance_uuid : str or None
+        From the header.
+    replicaset_uuid : str or None
+        From the header of a spool's file; Tarantool's own have none.
+    filetype : str
+        The type that the header names; by default as the name says. Empty where the header is damaged.
+    has_vclock : bool
+        Whether the header tells the VClock; files of 1.6.1 do not.
+
+    """
+
+    name: str
+    path: str
+    size: int
+    modified: float | None
+    header: int
+    vclock: Vclock
+    prev_vclock: Vclock | None
+    instance_uuid: str | None
+    replicaset_uuid: str | None = None
+    filetype: str = ""
+    has_vclock: bool = True
+
+    @property
+    def is_snapshot(self) -> bool:
+        """Whether it holds a snapshot."""
+        return self.filetype == "SNAP" if self.filetype else self.name.endswith(".snap")
+
+    @property
+    def is_log(self) -> bool:
+        """Whether its rows are changes with a lsn and a time of their own: neither a snapshot nor vinyl's."""
+        return self.filetype in ("", "XLOG") and not self.is_snapshot
+
+
+@dataclass(frozen=True)
+class Listing:
+    """The readable files of a source at one moment.
+
+    Parameters
+    ----------
+    source : str
+        Its name.
+    snapshots, logs : tuple of LogFile
+        Each in the order of the log.
+    is_file : bool
+        Whether the source is one file, not a directory.
+    generations : tuple of LogFile
+        Snapshots that a spool goes on from behind a hole.
+
+    """
+
+    source: str
+    snapshots: tuple[LogFile, ...]
+    logs: tuple[LogFile, ...]
+    is_file: bool = False
+    generations: tuple[LogFile, ...] = ()
+
+    @property
+    def course(self) -> tuple[LogFile, ...]:
+        """The logs in their order, a generation before the log that goes on from it."""
+        return tuple(sorted((*self.logs, *self.generations), key=_place))
+
+
+def _place(file: LogFile) -> tuple[str, bool]:
+    return file.name.partition(".")[0], not file.is_snapshot
+
+
+def generations_of(snapshots: Sequence[LogFile], logs: Sequence[LogFile]) -> list[LogFile]:
+    """Return the snapshots of a spool that bridge a hole in its logs.
+
+    A spool's daemon takes a snapshot where it begins, and where no server has the logs any more that would come next.
+    Then the log behind it names itself as the one before, or is not there yet (`sources.spool.spool`).
+    """
+    found = []
+    for file in snapshots:
+        is_first = not any(_place(other) < _place(file) for other in (*snapshots, *logs))
+        after = next((log for log in logs if same(log.vclock, file.vclock)), None)
+        is_new = all(_place(log) < _place(file) for log in logs)
+        # A daemon that was started between its snapshot and the first row behind it knows of no log before.
+        goes_on = after is not None and (after.prev_vclock is None or same(after.prev_vclock, after.vclock))
+        if file.replicaset_uuid is not None and not is_first and (is_new or goes_on):
+            found.append(file)
+    return found
+
+
+@dataclass(frozen=True)
+class FileEnd:
+    """Where the whole blocks of a file end.
+
+    Parameters
+    ----------
+    position : int
+        Bytes, before the EOF marker.
+    has_marker : bool
+        Whether the EOF marker follows.
+
+    """
+
+    position: int
+    has_marker: bool
+
+
+def newest_not_beyond(logs: Sequence[LogFile], vclock: Vclock, *, local: bool) -> int | None:
+    """Return the index of the newest log whose header VClock is not beyond `vclock`.
+
+    Parameters
+    ----------
+    logs : sequence of LogFile
+        In the order of the log.
+    vclock : Vclock
+        What is had already.
+    local : bool
+        Whether component 0 counts: only where both come from one instance.
+
+    """
+    for index in range(len(logs) - 1, -1, -1):
+        header = logs[index].vclock
+        if not_beyond(header if local else shared(header), vclock):
+            return index
+    return None
+
+
+def files_from(listing: Listing, entry: Entry) -> tuple[LogFile, ...]:
+    """Return the files from the one that an entry is in, in the order in which they are read.
+
+    Raises
+    ------
+    XlogMissingError
+        If that file is gone.
+
+    """
+    course = listing.course
+    for index, file in enumerate(course):
+        if file.name == entry.file:
+            return course[index:]
+    for file in listing.snapshots:
+        if file.name == entry.file:
+            logs = after_snapshot(listing.logs, file)
+            rest = course[course.index(logs[0]) :] if logs else ()
+            # No log follows this snapshot before the next generation.
+            next_ = (one for one in listing.generations if _place(file) < _place(one) and one not in rest)
+            return (file, *next_, *rest)
+    raise XlogMissingError(
+        "the file that the stream is in is gone",
+        file=entry.file,
+        offset=entry.position,
+        source=listing.source,
+        advice="bring it back from a backup, add another member of the replicaset as a source, "
+        "or begin anew from a snapshot",
+    )
+
+
+def after_snapshot(logs: Sequence[LogFile], snapshot: LogFile) -> tuple[LogFile, ...]:
+    """Return the logs that go on from a snapshot."""
+    base = newest_not_beyond(logs, snapshot.vclock, local=True)
+    return tuple(logs[base or 0 :])
+
+
+def upto(files: Sequence[LogFile], name: str) -> tuple[LogFile, ...] | None:
+    """Return the files up to the named one, which is included; None where it is not among them."""
+    for index, file in enumerate(files):
+        if file.name == name:
+            return tuple(files[: index + 1])
+    return None
+
+
+def may_miss_rows(before: LogFile, end: FileEnd, after: LogFile) -> bool:
+    """Return whether rows may be missing between two consecutive files, by their headers and ends.
+
+    A log's `PrevVClock` is the VClock of the log before it; logs of old versions do not have it, and what is
+    missing before them shows in the lsns of the rows only. A log without EOF marker was not closed by its
+    server: its end need not be where the next one begins.
+    """
+    if before.is_snapshot:
+        return not not_beyond(after.vclock, before.vclock)
+    if after.prev_vclock is not None and not same(after.prev_vclock, before.vclock):
+        return True
+    return not end.has_marker and not same(after.vclock, before.vclock)

@@ -1,0 +1,191 @@
+"""A stream's offset: per replicaset the member that leads, its file, and a byte position in it.
+
+One position has one text. Keys are sorted; `position` is just past a whole block, and 0 where no row of the
+file has been passed; the end of a file whose successor follows it without a hole is written as position 0 of
+the successor (`sources.xlog.stream.course` keeps to that), so an idle stream does not depend on a file that
+Tarantool may collect.
+
+    {"replicasets": {"<uuid>": {"file": "00000000000000001344.xlog", "leader": "a1", "position": 1205,
+                                "vclock": {"1": 729, "2": 613}}}, "version": 1}
+
+`vclock` is the file's header VClock without component 0: where a stand-in begins when the leader is gone and
+its file cannot be asked any more. `since`, where present, is the vclock of the snapshot that the stream began
+with: rows at or below it are in the snapshot and are not read again. In a snapshot it says that this is a generation:
+the stream came to it behind a hole (`sources.xlog.stream.course`). `restart`, where present, is true: the file in which
+the stream was is gone, and it continues here (`sources.xlog.stream.takeover`). `done`, where present, is true: the file
+matched a glob and has been read to its end marker, so it may be removed.
+
+Plain data and its strict reading; no I/O and no choice is made here.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from schemas.errors import OffsetError
+from sources.xlog.format.vclock import Vclock, shared, vclock_of
+
+VERSION = 1
+
+_FILE = re.compile(r"[^/]+\Z")
+"""Any name: one file that is read by itself may have another one than Tarantool gives."""
+_UUID = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}\Z")
+_REQUIRED = {"leader", "file", "position", "vclock"}
+_OPTIONAL = {"done", "restart", "since"}
+_ADVICE = "delete the checkpoint, or name an offset that this source wrote"
+
+
+@dataclass(frozen=True)
+class Entry:
+    """Where the stream is in one replicaset.
+
+    Parameters
+    ----------
+    leader : str
+        Name of the source whose files are read.
+    file : str
+        Base name of the file.
+    position : int
+        Bytes; just past a whole block, or 0 where nothing of the file has been passed.
+    vclock : Vclock
+        The file's header VClock, without component 0 and zeros.
+    since : Vclock or None
+        Rows at or below it are left out, because the snapshot that was read has them; all components.
+    restart : bool
+        Whether the batch that ends here reads nothing, since what was in front of it is gone.
+    is_done : bool
+        Whether the file is read to its end marker and matched a glob: it may be removed.
+
+    """
+
+    leader: str
+    file: str
+    position: int
+    vclock: Vclock
+    since: Vclock | None = None
+    restart: bool = False
+    is_done: bool = False
+
+    @property
+    def is_snapshot(self) -> bool:
+        """Whether the position is inside a snapshot."""
+        return self.file.endswith(".snap")
+
+
+Offset = Mapping[str, Entry]
+"""Replicaset uuid → where the stream is in it. Replicasets whose sources were removed stay."""
+
+
+def _vclock_json(vclock: Vclock) -> dict[str, int]:
+    return {str(id_): vclock[id_] for id_ in sorted(vclock)}
+
+
+def _entry_json(entry: Entry) -> dict[str, Any]:
+    document: dict[str, Any] = {"file": entry.file, "leader": entry.leader, "position": entry.position}
+    if entry.is_done:
+        document = {"done": True} | document
+    if entry.since is not None:
+        document["since"] = _vclock_json(entry.since)
+    if entry.restart:
+        document["restart"] = True
+    return document | {"vclock": _vclock_json(entry.vclock)}
+
+
+def to_document(offset: Offset) -> dict[str, Any]:
+    """Return the offset as the JSON document that Spark stores, its keys in the canonical order.
+
+    Spark compares offsets as the text that `json.dumps` makes of this, so the order of keys matters.
+    """
+    return {
+        "replicasets": {uuid: _entry_json(offset[uuid]) for uuid in sorted(offset)},
+        "version": VERSION,
+    }
+
+
+def to_text(offset: Offset) -> str:
+    """Return the one canonical text of an offset: the same that Spark writes into its log."""
+    return json.dumps(to_document(offset))
+
+
+def _vclock_at(value: object, where: str) -> dict[int, int]:
+    try:
+        return vclock_of(value)
+    except ValueError as error:
+        raise OffsetError(f"{where}: {error}", advice=_ADVICE) from error
+
+
+def _require(holds: bool, reason: str) -> None:
+    if not holds:
+        raise OffsetError(reason, advice=_ADVICE)
+
+
+def _entry_of(uuid: str, value: object) -> Entry:
+    _require(_UUID.match(uuid) is not None, f"{uuid!r} is not a replicaset's uuid")
+    _require(isinstance(value, Mapping), f"{uuid}: an entry is an object, not {value!r}")
+    fields: Mapping[str, Any] = value  # type: ignore[assignment]  # narrowed by the line above
+    _require(_REQUIRED <= set(fields) <= _REQUIRED | _OPTIONAL, f"{uuid}: has the keys {sorted(fields)}")
+    _require(fields.get("done", True) is True, f"{uuid}: done {fields.get('done')!r} is not true")
+    leader, file, position = fields["leader"], fields["file"], fields["position"]
+    _require(isinstance(leader, str) and leader != "", f"{uuid}: leader {leader!r} is not a source's name")
+    _require(isinstance(file, str) and _FILE.match(file) is not None, f"{uuid}: {file!r} is not a log file")
+    sound = isinstance(position, int) and not isinstance(position, bool) and position >= 0
+    _require(sound, f"{uuid}: position {position!r} is not a byte position")
+    vclock = _vclock_at(fields["vclock"], f"{uuid}: vclock")
+    _require(vclock == shared(vclock), f"{uuid}: vclock has a local or an empty component")
+    since = _vclock_at(fields["since"], f"{uuid}: since") if "since" in fields else None
+    restart = "restart" in fields
+    _require(not restart or (fields["restart"] is True and position == 0), f"{uuid}: restart is no beginning")
+    return Entry(leader, file, position, vclock, since, restart, "done" in fields)
+
+
+def from_document(document: object) -> dict[str, Entry]:
+    """Return the offset of a JSON document.
+
+    Raises
+    ------
+    OffsetError
+        If it is anything but what `to_document` makes, whatever the order of its keys.
+
+    """
+    _require(isinstance(document, Mapping), f"an offset is an object, not {document!r}")
+    fields: Mapping[str, Any] = document  # type: ignore[assignment]  # narrowed by the line above
+    _require(set(fields) == {"replicasets", "version"}, f"has the keys {sorted(map(str, fields))}")
+    version = fields["version"]
+    _require(
+        version == VERSION and not isinstance(version, bool),
+        f"offset version {version!r}, known is {VERSION}",
+    )
+    replicasets = fields["replicasets"]
+    _require(isinstance(replicasets, Mapping), f"replicasets is an object, not {replicasets!r}")
+    return {str(uuid): _entry_of(str(uuid), replicasets[uuid]) for uuid in sorted(replicasets)}
+
+
+def _refuse_constant(name: str) -> None:
+    raise ValueError(f"{name} is not a number of an offset")
+
+
+def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    document = dict(pairs)
+    if len(document) != len(pairs):
+        raise ValueError(f"a key stands twice in {[key for key, _ in pairs]}")
+    return document
+
+
+def from_text(text: str) -> dict[str, Entry]:
+    """Return the offset of its text.
+
+    Raises
+    ------
+    OffsetError
+        If the text is not JSON, has a key twice, or is not an offset.
+
+    """
+    try:
+        document = json.loads(text, object_pairs_hook=_unique, parse_constant=_refuse_constant)
+    except (ValueError, RecursionError) as error:
+        raise OffsetError(f"not an offset: {error}", advice=_ADVICE) from error
+    return from_document(document)

@@ -1,0 +1,117 @@
+"""Globs: which files and directories a path with wildcards names, now.
+
+A glob is a path that does not exist as it is written and has one of `* ? [ {` in it, as in Spark's file sources; in a
+URI `?` begins the query. Each part between two slashes is matched by itself, so `*` passes no slash. Where the last
+part ends in `*`, files that no log of Tarantool is named like are left out, and directories without one.
+
+Not here: reading a directory's logs in their order (`sources.xlog.directory.directory`).
+"""
+
+from __future__ import annotations
+
+import fnmatch
+import re
+from collections.abc import Iterator
+
+import pyarrow as pa
+import pyarrow.fs as pafs
+
+from sources.xlog.reader.window import open_fs
+
+_BRACES = re.compile(r"\{([^{}]*)\}")
+_NAMES = (".xlog", ".snap", ".vylog", ".run", ".index")
+
+
+def is_glob(path: str) -> bool:
+    """Return whether a path has wildcards and is not the name of something that exists."""
+    stem, query = _split(path)
+    if not any(character in stem for character in _wildcards(path)):
+        return False
+    try:
+        filesystem, inner = open_fs(stem + query)
+    except (ValueError, pa.ArrowException):
+        return True  # not a URI of anything: `[` and `{` do not stand in one
+    return bool(filesystem.get_file_info(inner).type == pafs.FileType.NotFound)
+
+
+def expand(pattern: str) -> list[str]:
+    """Return the paths that a glob matches now, in the order of their names.
+
+    Raises
+    ------
+    OSError
+        A directory on the way cannot be listed.
+
+    """
+    stem, query = _split(pattern)
+    found: set[str] = set()
+    for alternative in _alternatives(stem):
+        parts = alternative.split("/")
+        first = next((i for i, part in enumerate(parts) if _has_wildcard(part, pattern)), len(parts) - 1)
+        shown = "/".join(parts[:first])
+        root = shown or ("/" if alternative.startswith("/") else ".")
+        filesystem, inner = open_fs(root + query)
+        found.update(path + query for path in _walk(filesystem, inner, shown, parts[first:], pattern))
+    return sorted(found)
+
+
+def matches(pattern: str, path: str) -> bool:
+    """Return whether a glob would match a path if it existed."""
+    stem, query = _split(path)
+    wanted, wanted_query = _split(pattern)
+    return query == wanted_query and any(
+        len(parts) == stem.count("/") + 1 and all(map(_matches, parts, stem.split("/")))
+        for parts in (alternative.split("/") for alternative in _alternatives(wanted))
+    )
+
+
+def _walk(
+    filesystem: pafs.FileSystem, inner: str, shown: str, parts: list[str], pattern: str
+) -> Iterator[str]:
+    if filesystem.get_file_info(inner).type != pafs.FileType.Directory:
+        return
+    for info in filesystem.get_file_info(pafs.FileSelector(inner)):
+        name, is_directory = info.base_name, info.type == pafs.FileType.Directory
+        if not _matches(parts[0], name) or (name.startswith(".") and not parts[0].startswith(".")):
+            continue
+        path = f"{shown}/{name}" if shown or pattern.startswith("/") else name
+        if len(parts) > 1:
+            if is_directory:
+                yield from _walk(filesystem, info.path, path, parts[1:], pattern)
+        elif not parts[0].endswith("*") or (
+            _has_logs(filesystem, info.path) if is_directory else name.endswith(_NAMES)
+        ):
+            yield path
+
+
+def _has_logs(filesystem: pafs.FileSystem, path: str) -> bool:
+    infos = filesystem.get_file_info(pafs.FileSelector(path))
+    return any(info.base_name.endswith((".xlog", ".snap")) for info in infos)
+
+
+def _matches(part: str, name: str) -> bool:
+    return fnmatch.fnmatchcase(name, part.replace("[^", "[!"))
+
+
+def _wildcards(path: str) -> str:
+    return "*[{" if "://" in path else "*?[{"
+
+
+def _has_wildcard(part: str, pattern: str) -> bool:
+    return any(character in part for character in _wildcards(pattern))
+
+
+def _split(path: str) -> tuple[str, str]:
+    """Return a path and, of a URI, the query behind it."""
+    stem, question, query = path.partition("?") if "://" in path else (path, "", "")
+    return stem, question + query
+
+
+def _alternatives(pattern: str) -> Iterator[str]:
+    """Yield the patterns that `{a,b}` stands for."""
+    found = _BRACES.search(pattern)
+    if found is None:
+        yield pattern
+        return
+    for choice in found[1].split(","):
+        yield from _alternatives(pattern[: found.start()] + choice + pattern[found.end() :])

@@ -1,0 +1,185 @@
+"""The walk from block to block over a buffer: numba kernels that find, check and measure, and decode no row.
+
+Positions are offsets in the buffer; the caller knows where in the file the buffer lies. What a block looks
+like is said in `block`. Every kernel reads only bytes of `buffer[begin:end]`, whatever they hold.
+
+Not here: rows (`kernel`), decompression (`block`), any input or output.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+import numpy.typing as npt
+
+from schemas.compiled import kernel
+from sources.xlog.format.arrays import Blocks, Bytes, Int
+from sources.xlog.format.block import (
+    FIXED_HEADER_SIZE,
+    MAGIC_EOF,
+    MAGIC_PLAIN,
+    MAGIC_SIZE,
+    MAGIC_ZSTD,
+    Status,
+)
+from sources.xlog.format.kernels.native import (
+    HAS_CRC32C,
+    address_of,
+    byte_at,
+    crc32c_byte,
+    crc32c_word,
+    word_at,
+)
+from sources.xlog.format.kernels.skip import load_uint
+
+POLYNOMIAL = 0x82F63B78  # CRC-32C, reflected
+
+BLOCK_START, BLOCK_BEGIN, BLOCK_END, BLOCK_ZSTD = 0, 1, 2, 3
+"""Rows of the matrix that `walk_blocks` fills: start of the block, of its data, its end, whether zstd."""
+
+_GROUP, _PART, _EOF, _ZEROS = int(Status.GROUP), int(Status.PART), int(Status.EOF), int(Status.ZEROS)
+_MAGIC, _LENGTH, _CHECKSUM_FIELD = int(Status.MAGIC), int(Status.LENGTH), int(Status.CHECKSUM_FIELD)
+_PADDING, _TOO_LONG, _CHECKSUM = int(Status.PADDING), int(Status.TOO_LONG), int(Status.CHECKSUM)
+
+
+def _tables() -> npt.NDArray[np.uint32]:
+    """Return the 8 tables of slicing-by-8: tables[k, b] is byte b followed by k zero bytes."""
+    tables = np.zeros((8, 256), np.uint32)
+    for byte in range(256):
+        crc = byte
+        for _ in range(8):
+            crc = (crc >> 1) ^ (POLYNOMIAL if crc & 1 else 0)
+        tables[0, byte] = crc
+    for k in range(1, 8):
+        tables[k] = tables[0, tables[k - 1] & 0xFF] ^ (tables[k - 1] >> 8)
+    return tables
+
+
+_TABLES = _tables()
+
+
+@kernel
+def crc_by_instruction(data: Int, begin: Int, end: Int) -> Int:
+    """Return the checksum of the bytes from `begin` to `end`, by the processor's CRC-32C instruction."""
+    crc, p = np.uint64(0), begin
+    while p + 8 <= end:
+        crc = crc32c_word(crc, word_at(data, p))
+        p += 8
+    while p < end:
+        crc = crc32c_byte(crc, byte_at(data, p))
+        p += 1
+    return np.int64(crc)
+
+
+@kernel
+def crc_by_tables(data: Int, begin: Int, end: Int) -> Int:
+    """Return the checksum of the bytes from `begin` to `end`, 8 bytes a step by tables (any processor)."""
+    crc, p = np.int64(0), begin
+    while p + 8 <= end:
+        low = crc ^ np.int64(word_at(data, p) & np.uint64(0xFFFFFFFF))
+        high = np.int64(word_at(data, p) >> np.uint64(32))
+        crc = np.int64(0)
+        for k in range(4):
+            crc ^= np.int64(_TABLES[7 - k, (low >> 8 * k) & 0xFF] ^ _TABLES[3 - k, (high >> 8 * k) & 0xFF])
+        p += 8
+    while p < end:
+        crc = np.int64(_TABLES[0, (crc ^ byte_at(data, p)) & 0xFF]) ^ (crc >> 8)
+        p += 1
+    return crc
+
+
+crc_of = crc_by_instruction if HAS_CRC32C else crc_by_tables
+
+
+@kernel
+def _magic_at(data: Int, p: Int) -> Int:
+    value = 0
+    for k in range(MAGIC_SIZE):
+        value = (value << 8) | byte_at(data, p + k)
+    return value
+
+
+@kernel
+def _fixed_header(data: Int, p: Int, end: Int, limit: Int, check: bool) -> tuple[Int, Int]:
+    """Return (status, length of what follows) of the block at `p`; at least `MAGIC_SIZE` bytes are there."""
+    magic = _magic_at(data, p)
+    if magic == MAGIC_EOF:
+        return _EOF, 0
+    if magic not in (MAGIC_PLAIN, MAGIC_ZSTD):
+        return (_ZEROS if magic == 0 else _MAGIC), 0
+    begin = p + FIXED_HEADER_SIZE
+    if begin > end:
+        return _PART, 0
+    length, at = load_uint(data, p + MAGIC_SIZE, begin)
+    if at < 0:
+        return _LENGTH, 0
+    _, at = load_uint(data, at, begin)
+    crc, at = load_uint(data, at, begin) if at >= 0 else (0, -1)
+    if at < 0:
+        return _CHECKSUM_FIELD, 0
+    if at < begin and byte_at(data, at) != 0xA0 | (begin - at - 1):
+        return _PADDING, 0
+    if not 0 <= length <= limit:
+        return _TOO_LONG, 0
+    if check and begin + length > end:
+        return _PART, length
+    if check and crc != crc_of(data, begin, begin + length):
+        return _CHECKSUM, length
+    return _GROUP, length
+
+
+@kernel
+def walk_blocks(
+    buffer: Bytes, begin: Int, end: Int, stop: Int, limit: Int, check: bool, blocks: Blocks
+) -> tuple[Int, Int, Int]:
+    """Walk over whole blocks.
+
+    Parameters
+    ----------
+    buffer : uint8[]
+        Bytes of the file.
+    begin, end : int
+        `begin` is where a block must start; no byte from `end` on is read.
+    stop : int
+        Blocks that start here or later are left.
+    limit : int
+        The longest data of a block, in bytes.
+    check : bool
+        Whether the block must be there whole and its checksum right; otherwise only headers are read, and the
+        last block may end behind `end`.
+    blocks : int64[4, n]
+        Filled by `BLOCK_START` ... `BLOCK_ZSTD`; the walk ends when it is full.
+
+    Returns
+    -------
+    count, position, status : int
+        Blocks found; where the walk stands; why it stands there (`block.Status`).
+
+    """
+    count, p, data = 0, begin, address_of(buffer)
+    while p < stop and count < blocks.shape[1]:
+        if p + MAGIC_SIZE > end:
+            return count, p, _PART
+        status, length = _fixed_header(data, p, end, limit, check)
+        if status != _GROUP:
+            return count, p, status
+        blocks[BLOCK_START, count] = p
+        blocks[BLOCK_BEGIN, count] = p + FIXED_HEADER_SIZE
+        p += FIXED_HEADER_SIZE + length
+        blocks[BLOCK_END, count] = p
+        blocks[BLOCK_ZSTD, count] = (
+            byte_at(data, blocks[BLOCK_START, count] + MAGIC_SIZE - 1) == MAGIC_ZSTD & 0xFF
+        )
+        count += 1
+    return count, p, _GROUP
+
+
+@kernel
+def find_magic(buffer: Bytes, begin: Int, end: Int) -> Int:
+    """Return the first position in `begin..end` at which a block's magic stands whole, or -1."""
+    data = address_of(buffer)
+    for p in range(begin, end - MAGIC_SIZE + 1):
+        if byte_at(data, p) == MAGIC_PLAIN >> 24:
+            magic = _magic_at(data, p)
+            if magic in (MAGIC_PLAIN, MAGIC_ZSTD):
+                return p
+    return -1

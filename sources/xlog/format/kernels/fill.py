@@ -1,0 +1,161 @@
+"""Whole blocks of rows into Arrow's buffers: the loop that the decoder spends its time in, in numba.
+
+Not here: what one row looks like (`row`), the buffers' life and the Arrow objects (`rows`).
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from schemas.compiled import kernel
+from sources.xlog.format.arrays import Blocks, Bytes, Int, Ints
+from sources.xlog.format.kernels.chain import BLOCK_BEGIN, BLOCK_END, BLOCK_START
+from sources.xlog.format.kernels.native import address_of, copy_bytes
+from sources.xlog.format.kernels.row import (
+    AT,
+    BLOCK,
+    COUNT,
+    FILLED,
+    FULL,
+    GROUP_ID,
+    INDEX_BASE,
+    KEY,
+    LSN,
+    NUMBER,
+    REPLICA_ID,
+    ROOM,
+    SPACE_ID,
+    TIMESTAMP,
+    TSN,
+    TYPE,
+    Columns,
+    row_end,
+    walk_row,
+)
+from sources.xlog.format.kernels.wanted import Filter, selected
+
+
+@kernel
+def _wanted(wanted: Filter, numbers: Ints, marks: Int) -> bool:
+    replica = numbers[REPLICA_ID] if (marks >> REPLICA_ID) & 1 else 0
+    space = numbers[SPACE_ID] if (marks >> SPACE_ID) & 1 else -1
+    has_lsn, has_time = (marks >> LSN) & 1, (marks >> TIMESTAMP) & 1
+    return bool(
+        selected(wanted, numbers[TYPE], replica, numbers[LSN], numbers[TIMESTAMP], space, has_lsn, has_time)
+    )
+
+
+@kernel
+def _numbers_to(columns: Columns, i: Int, position: Int, number: Int, numbers: Ints, marks: Int) -> None:
+    columns.wide[0, i] = position
+    columns.wide[1, i] = numbers[LSN]
+    columns.wide[2, i] = numbers[TSN]
+    columns.wide[3, i] = numbers[TIMESTAMP]
+    columns.narrow[0, i] = number
+    columns.narrow[1, i] = numbers[TYPE]
+    columns.narrow[2, i] = numbers[REPLICA_ID]
+    columns.narrow[3, i] = numbers[GROUP_ID]
+    columns.narrow[4, i] = numbers[SPACE_ID]
+    columns.narrow[5, i] = numbers[INDEX_BASE]
+    columns.marks[i] = marks
+
+
+@kernel
+def _room(columns: Columns, i: Int, spans: Ints, marks: Int) -> Int:
+    """Return 0 if the row's binary values fit, otherwise the bytes that their buffers must have."""
+    lacking, size = 0, columns.data.shape[1]
+    for c in range(4):
+        if (marks >> (KEY + c)) & 1:
+            used = columns.ends[c, i] + spans[2 * c + 1] - spans[2 * c]
+            if used > size:
+                lacking = max(lacking, used)
+    return lacking
+
+
+@kernel
+def _binary_to(columns: Columns, i: Int, data: Int, spans: Ints, marks: Int) -> None:
+    to, size = address_of(columns.data), columns.data.shape[1]
+    for c in range(4):
+        used = np.int64(columns.ends[c, i])
+        if (marks >> (KEY + c)) & 1:
+            length = spans[2 * c + 1] - spans[2 * c]
+            copy_bytes(to + c * size + used, data + spans[2 * c], length)
+            used += length
+        columns.ends[c, i + 1] = used
+
+
+@kernel
+def walk_rows(
+    buffer: Bytes,
+    blocks: Blocks,
+    count: Int,
+    base: Int,
+    wanted: Filter,
+    binary: bool,
+    columns: Columns,
+    state: Ints,
+) -> Int:
+    """Fill columns with the rows of blocks, from where `state` stands.
+
+    Parameters
+    ----------
+    buffer : uint8[]
+        Rows, decompressed.
+    blocks : int64[4, n]
+        As `chain.walk_blocks` gives them; begin and end are offsets in `buffer`.
+    count : int
+        How many of them to walk.
+    base : int
+        Added to a block's start: its position in the file.
+    wanted : Filter
+        Rows that it leaves out are walked, counted in their block, and not filled in.
+    binary : bool
+        Whether the binary columns are filled.
+    columns : Columns
+        From row `state[COUNT]` on.
+    state : int64[5]
+        Read and written: where the walk stands. `AT` is -1 at the start of a block; on an error `BLOCK`, `AT`
+        and `NUMBER` say which row.
+
+    Returns
+    -------
+    int
+        `FILLED` (all blocks are done), `FULL` (no room: `state[ROOM]` bytes are needed in an empty buffer),
+        or a negative `block.Status`.
+
+    """
+    numbers, spans = np.zeros(16, np.int64), np.zeros(8, np.int64)
+    i, b, p, number, result = state[COUNT], state[BLOCK], state[AT], state[NUMBER], FILLED
+    capacity, data = columns.marks.size, address_of(buffer)
+    while b < count and result == FILLED:
+        end = blocks[BLOCK_END, b]
+        p = blocks[BLOCK_BEGIN, b] if p < 0 else p
+        while p < end:
+            behind, marks = walk_row(data, p, end, numbers, spans)
+            if behind < 0:
+                result = behind
+                break
+            if not wanted.active or _wanted(wanted, numbers, marks):
+                lacking = _room(columns, i, spans, marks) if binary and i < capacity else 0
+                if i == capacity or lacking:
+                    state[ROOM] = lacking
+                    result = FULL
+                    break
+                _numbers_to(columns, i, base + blocks[BLOCK_START, b], number, numbers, marks)
+                if binary:
+                    _binary_to(columns, i, data, spans, marks)
+                i += 1
+            p = behind
+            number += 1
+        if result == FILLED:
+            b, p, number = b + 1, -1, 0
+    state[COUNT], state[BLOCK], state[AT], state[NUMBER] = i, b, p, number
+    return result
+
+
+@kernel
+def end_of_row(buffer: Bytes, begin: Int, end: Int) -> Any:
+    """Return where the row at `begin` ends in a block that ends at `end`, or a negative number (`row.row_end`)."""
+    return row_end(address_of(buffer), begin, end)

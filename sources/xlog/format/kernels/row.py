@@ -1,0 +1,245 @@
+"""One xrow: numba kernels that walk its MessagePack and find its numbers and the places of its fields.
+
+A row is a header map, then a body map (none for NOP):
+
+    header  0 type, 2 replica id, 3 lsn, 4 timestamp (double, s), 7 group id, 8 lsn - tsn, 9 flags
+    body    0x10 space, 0x15 index base, 0x20 key, 0x21 tuple (UPDATE: operations), 0x28 UPSERT's operations
+
+Keys come in any order, unknown ones are skipped. The kernels read only inside the block that they are given,
+whatever its bytes are, and refuse what Tarantool refuses: no map, a value of another type than its key's.
+
+Of a change that is none of INSERT, REPLACE, UPDATE, UPSERT and DELETE (DELETE_RANGE, INSERT_ARROW, types of later
+servers) only the space is looked for, and the body is given whole. It is given whole, too, where an UPDATE or UPSERT
+has the new tuple beside its operations (0x2d, `wal_ext`).
+
+Source: `xrow_header_decode`, `xrow_header_encode` and `xrow_decode_dml` in Tarantool's `src/box/xrow.c`.
+Not here: blocks (`chain`), filling columns (`fill`), which rows are wanted (`wanted`), any input or output.
+"""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from schemas.compiled import kernel
+from schemas.iproto import VCLOCK_MAX, BodyKey, HeaderKey, RequestType
+from sources.xlog.format.arrays import Int, Ints
+from sources.xlog.format.block import Status
+from sources.xlog.format.kernels.native import address_of, byte_at, double_of, put_word
+from sources.xlog.format.kernels.skip import DOUBLE, big_endian, is_array, load_map, load_uint, skip
+
+TYPE, REPLICA_ID, LSN, TIMESTAMP = 0, 2, 3, 4
+GROUP_ID, TSN, FLAGS, SPACE_ID, INDEX_BASE = 7, 8, 9, 11, 12
+KEY, TUPLE, OPERATIONS, BODY = 13, 14, 15, 16
+COMMIT, WAIT_SYNC, WAIT_ACK, _HAS_NEW = 17, 18, 19, 20
+"""Bits of `Columns.marks`; up to 9 they are the header's own keys, as are the places of a row's `numbers`."""
+
+WIDE = ("position", "lsn", "tsn", "timestamp")
+NARROW = ("row", "type", "replica_id", "group_id", "space_id", "index_base")
+BINARY = ("key", "tuple", "operations", "body")
+
+FILLED, FULL = 0, 1
+COUNT, BLOCK, AT, NUMBER, ROOM = range(5)
+"""Places in the state of `walk_rows`: rows filled; block, position and row in it; bytes that did not fit."""
+
+_UINTS = 1 << TYPE | 1 << REPLICA_ID | 1 << LSN | 1 << GROUP_ID | 1 << TSN | 1 << FLAGS
+_INT32S = 1 << TYPE | 1 << REPLICA_ID | 1 << GROUP_ID
+_UPDATE, _UPSERT = int(RequestType.UPDATE), int(RequestType.UPSERT)
+_NOP, _FIRST_RAFT = int(RequestType.NOP), int(RequestType.RAFT)
+_BY_FIELDS = 1 << int(RequestType.INSERT) | 1 << int(RequestType.REPLACE) | 1 << int(RequestType.DELETE)
+_BY_FIELDS |= 1 << _UPDATE | 1 << _UPSERT
+_K_SPACE, _K_BASE, _K_KEY = int(BodyKey.SPACE_ID), int(BodyKey.INDEX_BASE), int(BodyKey.KEY)
+_K_NEW = int(BodyKey.NEW_TUPLE)
+_K_TUPLE, _K_OPERATIONS, _LAST_KEY = int(BodyKey.TUPLE), int(BodyKey.OPS), int(HeaderKey.FLAGS)
+_BAD_HEADER, _BAD_BODY, _BAD_RANGE = int(Status.ROW_HEADER), int(Status.ROW_BODY), int(Status.ROW_RANGE)
+_REPLICAS = int(VCLOCK_MAX)
+_INT32_MAX = 2**31 - 1
+_TIME_MAX = 9.2e12  # seconds: what 63 bits of microseconds hold
+
+
+class Columns(NamedTuple):
+    """Buffers that `fill.walk_rows` fills, for n rows.
+
+    Parameters
+    ----------
+    wide : int64[4, n]
+        `WIDE`: position of the block in the file (bytes), lsn, tsn, timestamp (microseconds since 1970 UTC).
+    narrow : int32[6, n]
+        `NARROW`: number in the block, type, replica id, group id, space id, index base.
+    marks : uint32[n]
+        Bits: which of them the row has, and its flags. Under a bit that is not set, a number is arbitrary.
+    ends : int32[4, n + 1]
+        Arrow's offsets into each row of `data`; the first column is 0.
+    data : uint8[4, size]
+        The bytes of the columns `BINARY`.
+
+    """
+
+    wide: Ints
+    narrow: npt.NDArray[np.int32]
+    marks: npt.NDArray[np.uint32]
+    ends: npt.NDArray[np.int32]
+    data: npt.NDArray[np.uint8]
+
+
+@kernel
+def _walk_header(data: Int, begin: Int, end: Int, numbers: Int) -> tuple[Int, Int]:
+    """Store the header's values by key; return (position behind it or status, bits of the keys seen)."""
+    pairs, p = load_map(data, begin, end)
+    seen = 0
+    if p < 0:
+        return _BAD_HEADER, 0
+    for _ in range(pairs):
+        key, p = load_uint(data, p, end)
+        if p < 0:
+            return _BAD_HEADER, 0
+        if key == TIMESTAMP:
+            if p + 9 > end or byte_at(data, p) != DOUBLE:
+                return _BAD_HEADER, 0
+            put_word(numbers, 8 * TIMESTAMP, big_endian(data, p + 1, 8))
+            seen |= 1 << TIMESTAMP
+            p += 9
+        elif 0 <= key <= _LAST_KEY and (_UINTS >> key) & 1:
+            value, p = load_uint(data, p, end)
+            if (_INT32S >> key) & 1 and not 0 <= value <= _INT32_MAX:
+                return (_BAD_RANGE if p >= 0 else _BAD_HEADER), 0
+            put_word(numbers, 8 * key, value)
+            seen |= 1 << key
+        else:
+            p = skip(data, p, end)
+        if p < 0:
+            return _BAD_HEADER, 0
+    return p, seen
+
+
+@kernel
+def _finish_header(numbers: Ints, seen: Int) -> Int:
+    """Turn the header's raw values into columns; return the row's marks, or a status."""
+    if (seen >> TIMESTAMP) & 1:
+        seconds = double_of(numbers[TIMESTAMP])
+        if not -_TIME_MAX < seconds < _TIME_MAX:
+            return _BAD_RANGE
+        numbers[TIMESTAMP] = np.int64(np.rint(seconds * 1e6))
+    if (seen >> REPLICA_ID) & 1 and numbers[REPLICA_ID] >= _REPLICAS:
+        return _BAD_RANGE
+    if (seen >> LSN) & 1 and numbers[LSN] < 0:
+        return _BAD_RANGE
+    flags = numbers[FLAGS] if (seen >> FLAGS) & 1 else 0
+    marks = seen & ~(1 << TSN | 1 << FLAGS) | (flags & 1) << COMMIT
+    marks |= ((flags >> 1) & 1) << WAIT_SYNC | ((flags >> 2) & 1) << WAIT_ACK
+    # A local row inside a global transaction wraps around 2^64, as int64 arithmetic does.
+    if (seen >> TSN) & 1:
+        numbers[TSN] = numbers[LSN] - numbers[TSN]
+    else:
+        numbers[TSN] = numbers[LSN]
+        marks |= 1 << COMMIT
+    return marks
+
+
+@kernel
+def _walk_body(data: Int, begin: Int, end: Int, kind: Int, numbers: Int, spans: Int) -> tuple[Int, Int]:
+    """Store the body's numbers and the places of its fields; return (position behind it or status, marks)."""
+    pairs, p = load_map(data, begin, end)
+    marks, update, by_fields = 0, kind == _UPDATE, (_BY_FIELDS >> kind) & 1 == 1
+    if p < 0:
+        p = skip(data, begin, end) if not by_fields else -1
+        return p if p >= 0 else _BAD_BODY, 0
+    for _ in range(pairs):
+        key, p = load_uint(data, p, end)
+        if p < 0:
+            return _BAD_BODY, 0
+        if by_fields and key in (_K_TUPLE, _K_KEY, _K_OPERATIONS):
+            place = KEY if key == _K_KEY else (TUPLE if key == _K_TUPLE and not update else OPERATIONS)
+            begin = p
+            p = skip(data, p, end) if is_array(data, p, end) else -1
+            # An UPDATE's operations are its tuple, as in `memtx_space_execute_update`: no server writes both.
+            if not (key == _K_OPERATIONS and update and (marks >> OPERATIONS) & 1):
+                put_word(spans, 16 * (place - KEY), begin)
+                put_word(spans, 16 * (place - KEY) + 8, p)
+            marks |= 1 << place
+        elif key in (_K_SPACE, _K_BASE):
+            place = SPACE_ID if key == _K_SPACE else INDEX_BASE
+            value, p = load_uint(data, p, end)
+            if not 0 <= value <= _INT32_MAX:
+                return (_BAD_RANGE if p >= 0 else _BAD_BODY), 0
+            put_word(numbers, 8 * place, value)
+            marks |= 1 << place
+        else:
+            if key == _K_NEW and (update or kind == _UPSERT):
+                marks |= 1 << _HAS_NEW
+            p = skip(data, p, end)
+        if p < 0:
+            return _BAD_BODY, 0
+    return p, marks
+
+
+@kernel
+def row_end(data: Int, begin: Int, end: Int) -> Any:
+    """Return the position behind a row that `walk_row` refused, as far as its MessagePack tells; else negative.
+
+    Only the type in the header says whether a body follows, so a header without a readable one ends nowhere.
+    """
+    pairs, p = load_map(data, begin, end)
+    kind = -1
+    for _ in range(max(pairs, 0)):
+        if p < 0:
+            return p
+        key, behind_key = load_uint(data, p, end)
+        is_type = behind_key >= 0 and key == TYPE
+        p = skip(data, p, end)
+        if is_type:
+            kind, p = load_uint(data, p, end)
+        elif p >= 0:
+            p = skip(data, p, end)
+    if p >= 0 and kind < 0:
+        return _BAD_HEADER
+    if p < 0 or kind == _NOP or p == end:
+        return p
+    return skip(data, p, end)
+
+
+@kernel
+def walk_row(data: Int, begin: Int, end: Int, numbers: Ints, spans: Ints) -> tuple[Int, Int]:
+    """Walk one row.
+
+    Parameters
+    ----------
+    data : int
+        Address of the rows.
+    begin, end : int
+        Where the row begins, and the block ends.
+    numbers : int64[16]
+        Filled with the header's and body's numbers, by their bit of `Columns.marks`.
+    spans : int64[8]
+        Filled with begin and end of key, tuple, operations, body.
+
+    Returns
+    -------
+    position, marks : int
+        Position behind the row, or a negative `block.Status`; `Columns.marks`.
+
+    """
+    numbers[TYPE] = 0
+    numbers[LSN] = 0
+    p, seen = _walk_header(data, begin, end, address_of(numbers))
+    if p < 0:
+        return p, 0
+    marks = _finish_header(numbers, seen)
+    kind = numbers[TYPE]
+    if marks < 0:
+        return marks, 0
+    if kind == _NOP or p == end:
+        return p, marks
+    begin_body = p
+    if kind < _FIRST_RAFT:
+        p, fields = _walk_body(data, p, end, kind, address_of(numbers), address_of(spans))
+        marks |= fields
+    else:
+        p = skip(data, p, end)
+        p = p if p >= 0 else _BAD_BODY
+    if marks & 1 << _HAS_NEW or not marks & (1 << KEY | 1 << TUPLE | 1 << OPERATIONS):
+        spans[6], spans[7] = begin_body, p
+        marks |= 1 << BODY
+    return p, marks & ~(1 << _HAS_NEW)

@@ -1,0 +1,179 @@
+"""Filled buffers → Arrow: the columns of `schemas.xrow.XROW_FIELDS` without copying a value.
+
+Not here: the filling (`fill`), decompression (`decoder`), any input or output.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from functools import lru_cache
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from schemas.errors import XlogError
+from schemas.iproto import type_name
+from schemas.xrow import CORRUPT_COLUMN, XROW_ARROW
+from sources.xlog.format.kernels import row as kernel
+from sources.xlog.format.kernels.row import BINARY, NARROW, WIDE, Columns
+
+CORRUPT_FIELD = pa.field(CORRUPT_COLUMN, pa.string())
+XROW_PERMISSIVE = XROW_ARROW.append(CORRUPT_FIELD)
+"""The schema of `mode` PERMISSIVE: one more column at the end."""
+
+_KNOWN_TYPES = 128
+_BITS = {
+    "type": kernel.TYPE,
+    "replica_id": kernel.REPLICA_ID,
+    "group_id": kernel.GROUP_ID,
+    "lsn": kernel.LSN,
+    "tsn": kernel.LSN,
+    "timestamp": kernel.TIMESTAMP,
+    "space_id": kernel.SPACE_ID,
+    "index_base": kernel.INDEX_BASE,
+    "key": kernel.KEY,
+    "tuple": kernel.TUPLE,
+    "operations": kernel.OPERATIONS,
+    "body": kernel.BODY,
+}
+_FLAG_BITS = {"is_commit": kernel.COMMIT, "wait_sync": kernel.WAIT_SYNC, "wait_ack": kernel.WAIT_ACK}
+
+
+@lru_cache(maxsize=1)
+def _type_names() -> pa.Array:
+    """Return the names of all types.
+
+    Not made with the module, since PyArrow imports pandas for it: a fifth of a second, in each process of Spark.
+    """
+    return pa.array([type_name(code) for code in range(_KNOWN_TYPES)], pa.string())
+
+
+def new_columns(rows: int, size: int, binary: bool = True) -> Columns:
+    """Return empty buffers for `rows` rows and `size` bytes in each binary column.
+
+    The memory is not touched: what is not filled costs address space only.
+    """
+    ends = np.empty((len(BINARY), rows + 1), np.int32)
+    ends[:, 0] = 0
+    return Columns(
+        np.empty((len(WIDE), rows), np.int64),
+        np.empty((len(NARROW), rows), np.int32),
+        np.empty(rows, np.uint32),
+        ends,
+        np.empty((len(BINARY), size if binary else 0), np.uint8),
+    )
+
+
+class Labels:
+    """The columns that are the same in all rows of a file, made once for the longest batch and sliced.
+
+    Parameters
+    ----------
+    file : str
+        Base name.
+    instance_uuid : str or None
+        From the file's header.
+
+    """
+
+    def __init__(self, file: str, instance_uuid: str | None) -> None:
+        self._values = {"file": file, "instance_uuid": instance_uuid}
+        self._columns = {name: pa.array([], pa.string()) for name in self._values}
+
+    def __contains__(self, name: str) -> bool:
+        return name in self._values
+
+    def take(self, name: str, count: int) -> pa.Array:
+        """Return `count` rows of `file` or `instance_uuid`."""
+        if count > len(self._columns[name]):
+            self._columns[name] = pa.repeat(pa.scalar(self._values[name], pa.string()), count)
+        return self._columns[name].slice(0, count)
+
+
+def batch_of(columns: Columns, count: int, labels: Labels, permissive: bool = False) -> pa.RecordBatch:
+    """Return the first `count` rows of filled buffers, which must not be filled again.
+
+    Parameters
+    ----------
+    columns : Columns
+        Filled by `fill.walk_rows`.
+    count : int
+        Rows.
+    labels : Labels
+        The file's own columns.
+    permissive : bool
+        Whether the schema is `XROW_PERMISSIVE` (with nulls in its last column).
+
+    """
+    marks = columns.marks[:count]
+    everywhere, somewhere = _common(marks)
+    arrays = []
+    for field in XROW_ARROW:
+        if field.name in labels:
+            arrays.append(labels.take(field.name, count))
+        elif field.name in _FLAG_BITS:
+            arrays.append(_flags(marks, _FLAG_BITS[field.name]))
+        else:
+            bit = _BITS.get(field.name)
+            complete = bit is None or (everywhere >> bit) & 1
+            absent = bit is not None and not (somewhere >> bit) & 1
+            validity = None if complete or bit is None else _bitmap(marks, bit)
+            arrays.append(pa.nulls(count, field.type) if absent else _column(columns, count, field, validity))
+    if permissive:
+        arrays.append(pa.nulls(count, CORRUPT_FIELD.type))
+    return pa.RecordBatch.from_arrays(arrays, schema=XROW_PERMISSIVE if permissive else XROW_ARROW)
+
+
+def corrupt_batch(error: XlogError, file: str) -> pa.RecordBatch:
+    """Return the row that PERMISSIVE shows for what cannot be read: only its place and the error."""
+    place = {"file": file, "position": error.fields.get("offset", 0), "row": error.fields.get("row")}
+    row = place | {CORRUPT_COLUMN: str(error)}
+    return pa.RecordBatch.from_pylist([row], schema=XROW_PERMISSIVE)
+
+
+def type_column(codes: npt.NDArray[np.int32]) -> pa.Array:
+    """Return the names of request types; what is not a known one reads `TYPE_n`."""
+    if codes.size == 0 or codes.max() < _KNOWN_TYPES:
+        return _type_names().take(pa.array(codes))
+    kinds, places = np.unique(codes, return_inverse=True)
+    return _names(kinds.tolist()).take(pa.array(places))
+
+
+def _names(kinds: Iterable[int]) -> pa.Array:
+    return pa.array([type_name(kind) for kind in kinds], pa.string())
+
+
+def _common(marks: npt.NDArray[np.uint32]) -> tuple[int, int]:
+    """Return the bits that all rows have, and those that any has."""
+    if marks.size == 0:
+        return 0, 0
+    return int(np.bitwise_and.reduce(marks)), int(np.bitwise_or.reduce(marks))
+
+
+def _bitmap(marks: npt.NDArray[np.uint32], bit: int) -> pa.Buffer:
+    return pa.py_buffer(np.packbits(marks & np.uint32(1 << bit) != 0, bitorder="little"))
+
+
+def _flags(marks: npt.NDArray[np.uint32], bit: int) -> pa.Array:
+    return pa.Array.from_buffers(pa.bool_(), marks.size, [None, _bitmap(marks, bit)])
+
+
+def _column(columns: Columns, count: int, field: pa.Field, validity: pa.Buffer | None) -> pa.Array:
+    if field.name in WIDE:
+        values: npt.NDArray[Any] = columns.wide[WIDE.index(field.name), :count]
+    elif field.name == "type":
+        names = type_column(columns.narrow[NARROW.index("type"), :count])
+        return (
+            names
+            if validity is None
+            else pa.Array.from_buffers(names.type, count, [validity, *names.buffers()[1:]])
+        )
+    elif field.name in NARROW:
+        values = columns.narrow[NARROW.index(field.name), :count]
+    else:
+        ends = columns.ends[BINARY.index(field.name), : count + 1]
+        data = columns.data[BINARY.index(field.name), : ends[-1]]
+        return pa.Array.from_buffers(field.type, count, [validity, pa.py_buffer(ends), pa.py_buffer(data)])
+    return pa.Array.from_buffers(field.type, count, [validity, pa.py_buffer(values)])

@@ -1,0 +1,70 @@
+"""Vclocks as plain mappings {replica id: lsn}, and what one says about another.
+
+A vclock here is a `Mapping[int, int]`; a component that is missing is 0 (`src/box/vclock.h`: `vclock_get` of
+an unset component). Component 0 counts the changes that one instance made to its local spaces: it means
+nothing to another member of the replicaset, so everything that compares two *members* leaves it out.
+
+Not here: reading a vclock from a file's header (`sources.xlog.format.meta`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from schemas.iproto import VCLOCK_MAX
+
+Vclock = Mapping[int, int]
+
+
+def shared(vclock: Vclock) -> dict[int, int]:
+    """Return the components that mean the same on every member: without component 0 and zeros, by id."""
+    return {id_: vclock[id_] for id_ in sorted(vclock) if id_ != 0 and vclock[id_] > 0}
+
+
+def not_beyond(vclock: Vclock, other: Vclock) -> bool:
+    """Return whether every component of `vclock` is at most the one of `other`."""
+    return all(lsn <= other.get(id_, 0) for id_, lsn in vclock.items())
+
+
+def same(vclock: Vclock, other: Vclock) -> bool:
+    """Return whether both are the same vclock, however their zeros are written."""
+    return not_beyond(vclock, other) and not_beyond(other, vclock)
+
+
+def joined(vclock: Vclock, other: Vclock) -> dict[int, int]:
+    """Return the component-wise maximum."""
+    ids = sorted({*vclock, *other})
+    return {id_: max(vclock.get(id_, 0), other.get(id_, 0)) for id_ in ids}
+
+
+def distance(vclock: Vclock, other: Vclock) -> int:
+    """Return how many rows `vclock` has that `other` has not (components 1 and up)."""
+    return sum(max(0, lsn - other.get(id_, 0)) for id_, lsn in vclock.items() if id_ != 0)
+
+
+def vclock_of(value: object) -> dict[int, int]:
+    """Return the vclock that a decoded JSON object holds.
+
+    Parameters
+    ----------
+    value : object
+        `{"1": 5, "2": 7}`: keys are decimal replica ids 0..31, values lsns.
+
+    Raises
+    ------
+    ValueError
+        With the reason, where it is anything else.
+
+    """
+    if not isinstance(value, Mapping):
+        raise ValueError(f"a vclock is an object {{replica id: lsn}}, not {value!r}")
+    vclock = {}
+    for key, lsn in value.items():
+        if not (isinstance(key, str) and key.isascii() and key.isdecimal() and str(int(key)) == key):
+            raise ValueError(f"{key!r} is not a replica id")
+        if int(key) >= VCLOCK_MAX:
+            raise ValueError(f"replica id {key} is above {VCLOCK_MAX - 1}")
+        if isinstance(lsn, bool) or not isinstance(lsn, int) or not 0 <= lsn < 1 << 63:
+            raise ValueError(f"{lsn!r} is not an lsn (replica id {key})")
+        vclock[int(key)] = lsn
+    return dict(sorted(vclock.items()))

@@ -1,0 +1,190 @@
+"""What a `.vylog` says: which `.run` files hold the rows of each vinyl space at a checkpoint.
+
+The file has the blocks of every log file. Each row is an INSERT whose tuple is `[type, {key: value}]`
+(`enum vy_log_record_type` and `enum vy_log_key` in Tarantool's `src/box/vy_log.c`); a key that is 0 is left out:
+
+    type                              keys that are read here
+     0 CREATE_LSM, 15 PREPARE_LSM     0 id of the tree, 5 id of the index, 6 id of the space
+     1 DROP_LSM, 14 FORGET_LSM        0 id of the tree
+     2 INSERT_RANGE                   0 id of the tree, 1 id of the range, 3 begin, 4 end
+     3 DELETE_RANGE                   1 id of the range
+     5 CREATE_RUN                     0 id of the tree, 2 id of the run, 9 lsn of the dump
+     8 INSERT_SLICE                   1 id of the range, 2 id of the run, 3 begin, 4 end, 8 id of the slice
+     9 DELETE_SLICE                   8 id of the slice
+    11 SNAPSHOT                       none: what comes before it is the state at the checkpoint of that signature
+
+At a checkpoint the file is begun anew with that state, the SNAPSHOT record behind it; what follows tells of later dumps
+and compactions, whose rows are in the `.xlog` files too, and is not read. Data only, no I/O
+(`sources.xlog.stream.vinyl`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from enum import IntEnum
+from typing import Any
+
+from schemas.errors import TupleError, XlogRowError
+from schemas.iproto import LSN_MAX
+from schemas.system_tuples import ID_MAX, integer_of, unpacked
+
+
+class RecordType(IntEnum):
+    """Types of records that change which runs a space has."""
+
+    CREATE_LSM = 0
+    DROP_LSM = 1
+    INSERT_RANGE = 2
+    DELETE_RANGE = 3
+    CREATE_RUN = 5
+    INSERT_SLICE = 8
+    DELETE_SLICE = 9
+    SNAPSHOT = 11
+    FORGET_LSM = 14
+
+
+class Key(IntEnum):
+    """Keys of a record."""
+
+    LSM_ID = 0
+    RANGE_ID = 1
+    RUN_ID = 2
+    BEGIN = 3
+    END = 4
+    INDEX_ID = 5
+    SPACE_ID = 6
+    SLICE_ID = 8
+    DUMP_LSN = 9
+
+
+NUMBERS = frozenset(map(int, Key)) - {Key.BEGIN, Key.END}
+"""The keys whose values are numbers."""
+
+
+@dataclass(frozen=True)
+class Run:
+    """One `.run` file of a space's primary index.
+
+    Parameters
+    ----------
+    id : int
+        Names the file.
+    dump_lsn : int
+        The lsn up to which its index was dumped then.
+    is_cut : bool
+        Whether only a part of the file belongs to the space any more: its range was split.
+
+    """
+
+    id: int
+    dump_lsn: int
+    is_cut: bool = False
+
+
+@dataclass(frozen=True)
+class Tree:
+    """The primary index of one vinyl space.
+
+    Parameters
+    ----------
+    space_id : int
+    runs : tuple of Run
+        The oldest first.
+
+    """
+
+    space_id: int
+    runs: tuple[Run, ...] = ()
+
+    @property
+    def is_cut(self) -> bool:
+        """Whether rows of its runs may belong to it no more."""
+        return any(run.is_cut for run in self.runs)
+
+
+@dataclass
+class _State:
+    """What the records so far say."""
+
+    trees: dict[int, tuple[int, int]] = field(default_factory=dict)
+    ranges: dict[int, tuple[int, bool]] = field(default_factory=dict)
+    runs: dict[int, int] = field(default_factory=dict)
+    slices: dict[int, tuple[int, int, bool]] = field(default_factory=dict)
+
+    def take(self, kind: int, keys: Mapping[int, Any]) -> None:
+        lsm, range_ = keys.get(Key.LSM_ID, 0), keys.get(Key.RANGE_ID, 0)
+        bounded = keys.get(Key.BEGIN) is not None or keys.get(Key.END) is not None
+        if kind == RecordType.CREATE_LSM:
+            self.trees[lsm] = (keys.get(Key.SPACE_ID, 0), keys.get(Key.INDEX_ID, 0))
+        elif kind in (RecordType.DROP_LSM, RecordType.FORGET_LSM):
+            self.trees.pop(lsm, None)
+        elif kind == RecordType.INSERT_RANGE:
+            self.ranges[range_] = (lsm, bounded)
+        elif kind == RecordType.DELETE_RANGE:
+            self.ranges.pop(range_, None)
+        elif kind == RecordType.CREATE_RUN:
+            self.runs[keys.get(Key.RUN_ID, 0)] = keys.get(Key.DUMP_LSN, 0)
+        elif kind == RecordType.INSERT_SLICE:
+            self.slices[keys.get(Key.SLICE_ID, 0)] = (range_, keys.get(Key.RUN_ID, 0), bounded)
+        elif kind == RecordType.DELETE_SLICE:
+            self.slices.pop(keys.get(Key.SLICE_ID, 0), None)
+
+    def tree(self, lsm: int, space_id: int) -> Tree:
+        cut: dict[int, bool] = {}
+        for range_, run, bounded in self.slices.values():
+            owner, is_part = self.ranges.get(range_, (None, False))
+            if owner == lsm:
+                cut[run] = cut.get(run, False) or bounded or is_part
+        runs = [Run(run, self.runs.get(run, 0), is_cut) for run, is_cut in cut.items()]
+        return Tree(space_id, tuple(sorted(runs, key=lambda run: (run.dump_lsn, run.id))))
+
+
+def trees_at_checkpoint(tuples: Iterable[bytes], file: str) -> dict[int, Tree]:
+    """Return the primary index of each vinyl space at the checkpoint that a `.vylog` belongs to.
+
+    Parameters
+    ----------
+    tuples : iterable of bytes
+        MessagePack of the file's rows, in their order.
+    file : str
+        For errors.
+
+    Returns
+    -------
+    dict of int to Tree
+        By space id.
+
+    Raises
+    ------
+    XlogRowError
+        A row is not a record, or the SNAPSHOT record is missing.
+
+    """
+    state = _State()
+    for data in tuples:
+        kind, keys = _record(data, file)
+        if kind == RecordType.SNAPSHOT:
+            found = [state.tree(lsm, space) for lsm, (space, index) in state.trees.items() if index == 0]
+            return {tree.space_id: tree for tree in found}
+        state.take(kind, keys)
+    raise XlogRowError(
+        "the file ends before its SNAPSHOT record",
+        file=file,
+        offset=0,
+        advice="copy the .vylog of the snapshot's own signature, whole",
+    )
+
+
+def _record(data: bytes, file: str) -> tuple[int, Mapping[int, Any]]:
+    try:
+        kind, keys = unpacked(data)
+        integer_of(kind, "the type")
+        if not isinstance(keys, Mapping):
+            raise TupleError("its keys are not a map")
+        for key in NUMBERS & keys.keys():
+            integer_of(keys[key], f"key {key}", 0, ID_MAX if key in (Key.SPACE_ID, Key.INDEX_ID) else LSN_MAX)
+    except (TupleError, ValueError, TypeError) as error:
+        reason = error.reason if isinstance(error, TupleError) else "it is no pair"
+        raise XlogRowError(f"a row is not a record of a .vylog: {reason}", file=file, offset=0) from None
+    return kind, keys

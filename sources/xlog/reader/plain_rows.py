@@ -1,0 +1,248 @@
+"""Rows of one log file in pure Python, one at a time: for a person who looks into a log.
+
+Imports neither numpy nor compiled kernels, so the first row is there at once whatever the file's size; all rows of a
+file take many times as long as by `reader`, whose rows these equal. Damage is an error: nothing is passed over.
+Not here: which file to read, filters, how a row is shown (`jobs.cat`), the meaning of bytes (`block`, `meta`).
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any, BinaryIO
+
+import msgpack
+import zstandard
+
+from schemas.iproto import BodyKey, HeaderKey, RequestType, RowFlag, type_name
+from sources.xlog.format.block import (
+    BLOCK_LIMIT,
+    FIXED_HEADER_SIZE,
+    MAGIC_EOF,
+    MAGIC_PLAIN,
+    MAGIC_SIZE,
+    MAGIC_ZSTD,
+    Status,
+    checksum,
+    damage,
+)
+from sources.xlog.format.meta import META_LIMIT, Meta, parse_meta
+
+_ZEROS = bytes(MAGIC_SIZE)
+
+
+@dataclass(frozen=True, slots=True)
+class PlainRow:
+    """One row, with the columns of `schemas.xrow`.
+
+    Parameters
+    ----------
+    position, row : int
+        Byte offset of its block, and its number in it.
+    type : str
+        As `schemas.iproto.type_name` says.
+    replica_id, group_id, lsn, tsn : int or None
+        Of the header; `tsn` is the lsn of the transaction's first row.
+    is_commit : bool
+        Whether the row is the last of its transaction.
+    flags : int
+        Of the header.
+    timestamp : int or None
+        Microseconds since 1970.
+    space_id, index_base : int or None
+        Of the body.
+    key, tuple, operations : bytes or None
+        MessagePack; the operations of an UPDATE too.
+    new_tuple : bytes or None
+        The tuple after the row, which the server logs where `wal_ext` says so.
+    body : bytes or None
+        All of it, where the row has one.
+
+    """
+
+    position: int
+    row: int
+    type: str
+    replica_id: int | None
+    group_id: int | None
+    lsn: int | None
+    tsn: int | None
+    is_commit: bool
+    flags: int
+    timestamp: int | None
+    space_id: int | None
+    index_base: int | None
+    key: bytes | None
+    tuple: bytes | None
+    operations: bytes | None
+    new_tuple: bytes | None
+    body: bytes | None
+
+
+def read_meta(stream: BinaryIO, file: str) -> Meta:
+    """Return the header of a file that is open at its beginning.
+
+    Raises
+    ------
+    XlogMetaIncompleteError
+        The file is just being created.
+    XlogMetaError
+        It is no log file.
+
+    """
+    return parse_meta(stream.read(META_LIMIT), file)
+
+
+def blocks(
+    stream: BinaryIO, position: int, file: str, limit: int = BLOCK_LIMIT
+) -> Iterator[tuple[int, bytes, int]]:
+    """Yield whole blocks from a position on: where each begins, its rows' bytes, and where the next one begins.
+
+    Ends at the end marker, or where the bytes do not make a whole block yet.
+
+    Raises
+    ------
+    XlogError
+        A block is damaged.
+
+    """
+    decompressor = zstandard.ZstdDecompressor()
+    while True:
+        stream.seek(position)
+        head = stream.read(FIXED_HEADER_SIZE)
+        if len(head) < MAGIC_SIZE or head.startswith(_ZEROS):
+            return
+        magic = int.from_bytes(head[:MAGIC_SIZE], "big")
+        if magic == MAGIC_EOF:
+            return
+        if magic not in (MAGIC_PLAIN, MAGIC_ZSTD):
+            raise damage(Status.MAGIC, file, position)
+        if len(head) < FIXED_HEADER_SIZE:
+            return
+        length, expected = _numbers(head, file, position)
+        if length > limit:
+            raise damage(Status.TOO_LONG, file, position)
+        data = stream.read(length)
+        if len(data) < length:
+            return
+        if checksum(data) != expected:
+            raise damage(Status.CHECKSUM, file, position)
+        if magic == MAGIC_ZSTD:
+            data = _decompressed(decompressor, data, limit, file, position)
+        yield position, data, position + FIXED_HEADER_SIZE + length
+        position += FIXED_HEADER_SIZE + length
+
+
+def _numbers(head: bytes, file: str, position: int) -> tuple[int, int]:
+    """Return a block's length and checksum."""
+    unpacker = msgpack.Unpacker()
+    unpacker.feed(head[MAGIC_SIZE:])
+    try:
+        length, before, own = (unpacker.unpack() for _ in range(3))
+    except (ValueError, msgpack.OutOfData):
+        raise damage(Status.LENGTH, file, position) from None
+    if not isinstance(length, int):
+        raise damage(Status.LENGTH, file, position)
+    if not isinstance(before, int) or not isinstance(own, int):
+        raise damage(Status.CHECKSUM_FIELD, file, position)
+    return length, own
+
+
+def _decompressed(
+    decompressor: zstandard.ZstdDecompressor, data: bytes, limit: int, file: str, position: int
+) -> bytes:
+    try:
+        with decompressor.stream_reader(data) as reader:
+            found = bytes(reader.read(limit + 1))
+    except zstandard.ZstdError:
+        raise damage(Status.FRAME, file, position) from None
+    if len(found) > limit:
+        raise damage(Status.TOO_BIG, file, position)
+    return found
+
+
+def rows(data: bytes, position: int, file: str) -> Iterator[PlainRow]:
+    """Yield the rows of one block.
+
+    Raises
+    ------
+    XlogRowError
+        A row is damaged.
+
+    """
+    unpacker = msgpack.Unpacker(
+        strict_map_key=False, max_buffer_size=max(len(data), 1), unicode_errors="surrogateescape"
+    )
+    unpacker.feed(data)
+    number = 0
+    while unpacker.tell() < len(data):
+        try:
+            header = unpacker.unpack()
+        except (ValueError, msgpack.OutOfData):
+            raise damage(Status.ROW_HEADER, file, position, number) from None
+        if not isinstance(header, dict) or not isinstance(header.get(HeaderKey.TYPE), int):
+            raise damage(Status.ROW_HEADER, file, position, number)
+        begin = unpacker.tell()
+        spans: Mapping[int, bytes] = {}
+        if header[HeaderKey.TYPE] != RequestType.NOP and begin < len(data):
+            try:
+                spans = _spans(unpacker, data)
+            except (ValueError, msgpack.OutOfData):
+                raise damage(Status.ROW_BODY, file, position, number) from None
+        yield _row(position, number, header, spans, data[begin : unpacker.tell()])
+        number += 1
+
+
+def _spans(unpacker: msgpack.Unpacker, data: bytes) -> dict[int, bytes]:
+    """Return the values of a body's map, as they are in the log."""
+    found = {}
+    for _ in range(unpacker.read_map_header()):
+        key, begin = unpacker.unpack(), unpacker.tell()
+        unpacker.skip()
+        found[key] = data[begin : unpacker.tell()]
+    return found
+
+
+def _row(
+    position: int, number: int, header: Mapping[int, Any], body: Mapping[int, bytes], raw: bytes
+) -> PlainRow:
+    kind, lsn = header[HeaderKey.TYPE], header.get(HeaderKey.LSN)
+    ahead, flags = header.get(HeaderKey.TSN), header.get(HeaderKey.FLAGS, 0)
+    is_update = kind == RequestType.UPDATE
+    tuple_ = body.get(BodyKey.TUPLE)
+    return PlainRow(
+        position=position,
+        row=number,
+        type=type_name(kind),
+        replica_id=header.get(HeaderKey.REPLICA_ID),
+        group_id=header.get(HeaderKey.GROUP_ID),
+        lsn=lsn,
+        # A synchronous transaction can begin behind its own lsn: the difference is modulo 2^64.
+        tsn=lsn if ahead is None or lsn is None else _signed(lsn - ahead),
+        is_commit=ahead is None or bool(flags & RowFlag.COMMIT),
+        flags=flags,
+        timestamp=_microseconds(header.get(HeaderKey.TIMESTAMP)),
+        space_id=_number(body.get(BodyKey.SPACE_ID)),
+        index_base=_number(body.get(BodyKey.INDEX_BASE)),
+        key=body.get(BodyKey.KEY),
+        tuple=None if is_update else tuple_,
+        operations=tuple_ if is_update else body.get(BodyKey.OPS),
+        new_tuple=body.get(BodyKey.NEW_TUPLE),
+        body=raw or None,
+    )
+
+
+def _number(data: bytes | None) -> int | None:
+    value = None if data is None else msgpack.unpackb(data)
+    return value if isinstance(value, int) else None
+
+
+def _signed(value: int) -> int:
+    """Return a 64-bit number that has wrapped around as it is meant."""
+    return (value + 2**63) % 2**64 - 2**63
+
+
+def _microseconds(seconds: object) -> int | None:
+    is_time = isinstance(seconds, int | float) and math.isfinite(seconds)
+    return round(seconds * 1e6) if is_time else None  # type: ignore[operator]

@@ -1,0 +1,192 @@
+"""The segments between two offsets: what `partitions` gives to tasks, and `plan_batch` to a job.
+
+Offsets alone decide what is read; the directory is asked only where files end and whether any is missing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
+from itertools import pairwise
+
+from schemas.errors import OffsetError, XlogGapError
+from sources.xlog.directory.listing import LogFile, files_from, upto
+from sources.xlog.directory.offset import Entry, Offset, from_text
+from sources.xlog.format.damage import Mode
+from sources.xlog.format.vclock import not_beyond
+from sources.xlog.options import XlogOptions, parse_options
+from sources.xlog.stream.course import gap_between
+from sources.xlog.stream.follow import Follower
+from sources.xlog.stream.origins import Origins
+from sources.xlog.stream.plan import Stretch, number, pieces, range_size, segments_of, share_tasks, within
+from sources.xlog.stream.segment import ByteRange, Segment
+from sources.xlog.stream.vinyl import ends_snapshot, run_segments, vinyl_of
+
+
+def _between(files: tuple[LogFile, ...], start: Entry, end: Entry) -> tuple[LogFile, ...]:
+    found = upto(files, end.file)
+    if found is None:
+        raise OffsetError(
+            "the end of the batch is not after its start",
+            file=end.file,
+            source=end.leader,
+            advice=f"it starts in {start.file}; a file that is gone must be brought back",
+        )
+    return found
+
+
+def _stretch(follower: Follower, uuid: str, start: Entry, end: Entry) -> Stretch:
+    directory = follower.directory(end.leader)
+    files = _between(files_from(directory.listing(), start), start, end)
+    pairs = list(pairwise(files))
+    return Stretch(
+        replicaset_uuid=uuid,
+        source=directory.source,
+        files=files,
+        ends=tuple(directory.ends.of(file, closed=True) for file in files[:-1]),
+        gaps=(None, *(gap_between(directory, before, after) for before, after in pairs)),
+        start=start,
+        end=end,
+    )
+
+
+def _stretches(follower: Follower, start: Offset, end: Offset) -> Iterator[Stretch]:
+    for uuid in sorted(end):
+        first, last = start.get(uuid), end[uuid]
+        if first == last:
+            continue
+        if first is not None and first.leader == last.leader and not last.restart:
+            yield _stretch(follower, uuid, first, last)
+        elif last.position != 0:
+            raise OffsetError(
+                "a batch in which a replicaset begins, restarts or changes its leader ends where that begins",
+                file=last.file,
+                offset=last.position,
+                source=last.leader,
+                advice="give offsets that this source wrote, in their order",
+            )
+
+
+def _within(segments: list[Segment], options: XlogOptions) -> list[Segment]:
+    """Return the segments that may hold rows of the vclocks that bound a batch read, and need them whole."""
+    whole = [segment for segment in segments if segment.is_snapshot or not segment.is_log]
+    logs = [segment for segment in segments if segment.is_log and not segment.is_snapshot]
+    first, last = within([log.vclock for log in logs], options.from_vclock, options.to_vclock)
+    wanted = options.from_vclock
+    return whole + [
+        replace(log, gap=None)
+        if wanted is not None and log.gap is not None and not_beyond(log.gap.before, wanted)
+        else log
+        for log in logs[first:last]
+    ]
+
+
+def _refuse_gaps(segments: list[Segment]) -> None:
+    for segment in segments:
+        if segment.gap is not None:
+            after, before = dict(segment.gap.after), dict(segment.gap.before)
+            raise XlogGapError(
+                f"rows are missing before this file: the one before reaches {after}, it begins at {before}",
+                file=segment.file,
+                offset=0,
+                source=segment.source,
+                advice="bring the missing files back, or accept the loss with gaps=report",
+            )
+
+
+def _with_origins(follower: Follower, segments: list[Segment]) -> Iterator[Segment]:
+    for segment in segments:
+        directory = follower.directory(segment.source)
+        whitelist = directory.source.origins or follower.options.origins
+        if not whitelist or segment.is_snapshot or not segment.is_log:
+            yield segment
+            continue
+        origins = follower.origins.setdefault(segment.source, Origins(directory))
+        yield replace(segment, origins=origins.spans(directory.listing(), segment, whitelist))
+
+
+def _with_vinyl(follower: Follower, segments: list[Segment]) -> Iterator[Segment]:
+    """Yield the segments, and behind the end of a snapshot those of its vinyl runs."""
+    for segment in segments:
+        if not segment.is_snapshot:
+            yield segment
+            continue
+        directory = follower.directory(segment.source)
+        if directory.is_file:
+            yield replace(segment, vinyl=frozenset())
+            continue
+        # A deployment goes on without the spaces that it cannot read, as with any space that it refuses.
+        is_strict = not follower.options.with_replicaset and follower.options.mode is Mode.FAILFAST
+        vinyl = vinyl_of(directory, segment.file, is_strict=is_strict)
+        yield replace(segment, vinyl=vinyl.spaces)
+        wanted = follower.options.spaces
+        if ends_snapshot(directory, segment):
+            runs = run_segments(directory, segment, vinyl)
+            yield from (run for run in runs if wanted is None or run.space_id in wanted)
+
+
+def segments_between(follower: Follower, start: Offset, end: Offset) -> tuple[Segment, ...]:
+    """Return what a batch reads, numbered.
+
+    Parameters
+    ----------
+    follower : Follower
+        Asked for files and ends.
+    start, end : Offset
+        Of the batch.
+
+    Raises
+    ------
+    SourceError
+        If a source cannot be listed or is not configured any more.
+    XlogMissingError
+        If a file is gone.
+    XlogGapError
+        If rows are missing between two files and `gaps` is `fail`.
+    OffsetError
+        If the offsets are not in order.
+
+    """
+    segments: list[Segment] = []
+    for stretch in _stretches(follower, start, end):
+        found = _within(list(segments_of(stretch)), follower.options)
+        segments += _with_vinyl(follower, found)
+    if follower.options.gaps == "fail":
+        _refuse_gaps(segments)
+    return number(_with_origins(follower, segments))
+
+
+def tasks_of(follower: Follower, segments: Sequence[Segment]) -> list[tuple[ByteRange, ...]]:
+    """Return what each task reads of the segments of a batch: large files are cut, small ones share a task."""
+    options = follower.options
+    total = sum(segment.end - segment.begin for segment in segments)
+    size = range_size(total, options.split_bytes, options.min_partitions)
+    ranges: list[ByteRange] = []
+    for segment in segments:
+        ends = follower.directory(segment.source).ends
+        if segment.end - segment.begin <= size:
+            ranges += pieces(segment, ())
+        elif ends.has_large_blocks(segment.file, segment.begin, segment.end):
+            ranges += pieces(segment, ends.starts(segment.file, segment.begin, segment.end, size))
+        else:  # walking the headers would take as long as reading the rows
+            ranges += pieces(segment, range(segment.begin, segment.end, size), exact=False)
+    return share_tasks(ranges, size)
+
+
+def plan_batch(options: Mapping[str, str], start: str, end: str) -> list[Segment]:
+    """Return the segments that Spark's tasks read between two offsets, for a job that reads them too.
+
+    Parameters
+    ----------
+    options : mapping of str to str
+        As given to `format("xlog")`.
+    start, end : str
+        Texts of offsets, as in Spark's offset log.
+
+    Returns
+    -------
+    list of Segment
+        Exactly those of the batch, with the same numbers.
+
+    """
+    return list(segments_between(Follower(parse_options(options)), from_text(start), from_text(end)))

@@ -1,0 +1,396 @@
+"""Following the sources of a deployment: their offsets now, and the segments between two offsets.
+
+`Follower` is asked by the data source on Spark's driver, and by a job that wants the same plan
+(`plan_batch`). It remembers headers, ends and identities of files between two questions, which do not change;
+all that a batch depends on is in the offsets. Choices are pure functions of `sources.xlog.stream.takeover` and
+`sources.xlog.stream.plan`.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from uuid import NAMESPACE_URL, UUID, uuid5
+
+import pyarrow as pa
+
+from schemas.errors import AggregatorError, SourceError, XlogMissingError, XlogTruncatedError
+from sources.xlog.directory import paths
+from sources.xlog.directory.directory import Directory
+from sources.xlog.directory.identity import identity_of
+from sources.xlog.directory.listing import Listing, LogFile
+from sources.xlog.directory.offset import Entry, Offset
+from sources.xlog.format.vclock import distance, joined, not_beyond, shared
+from sources.xlog.options import Source, XlogOptions
+from sources.xlog.stream import takeover
+from sources.xlog.stream.course import Course, course_of, newest_entry
+from sources.xlog.stream.origins import Origins
+from sources.xlog.stream.plan import shares
+from sources.xlog.stream.takeover import Member
+
+logger = logging.getLogger(__name__)
+
+_FAILURES = (AggregatorError, OSError, pa.ArrowException)
+
+
+@dataclass
+class Follower:
+    """The sources of a deployment, asked again and again.
+
+    Parameters
+    ----------
+    options : XlogOptions
+        What to follow, and how.
+    is_final : bool
+        Whether the files are read once, as they are now, and not followed.
+
+    """
+
+    options: XlogOptions
+    is_final: bool = False
+    unreadable: dict[str, str] = field(default_factory=dict)
+    """Source → why it is not followed, as of the last question."""
+    newest: dict[str, Entry] = field(default_factory=dict)
+    """What `latest` would have returned without a limit."""
+    origins: dict[str, Origins] = field(default_factory=dict)
+    """What is known of replica ids, per source."""
+    _directories: dict[str, Directory] = field(default_factory=dict)
+    _uuids: dict[str, str] = field(default_factory=dict)
+    _known: dict[str, str] = field(default_factory=dict)
+    _pins: dict[str, Entry] | None = None
+    _matched: set[str] = field(default_factory=set)
+
+    def directory(self, name: str) -> Directory:
+        """Return the directory of a source.
+
+        Raises
+        ------
+        SourceError
+            If no source has this name (any more).
+
+        """
+        if name not in self._directories:
+            source = next((s for s in self.options.sources if s.name == name), None)
+            if source is None and self._is_match(name):
+                source = Source(name, name)
+            if source is None:
+                raise SourceError(
+                    "a planned batch reads a source that is not configured any more",
+                    source=name,
+                    advice="configure it until that batch is done, then remove it",
+                )
+            options = self.options
+            self._directories[name] = Directory(
+                source, options.mode, options.gaps == "report", options.max_block_bytes, self.is_final
+            )
+        return self._directories[name]
+
+    def initial(self) -> dict[str, Entry]:
+        """Return where a new stream begins, in each replicaset that has a readable source."""
+        return self.latest({})
+
+    def pin(self) -> None:
+        """Let nothing that is written from now on be read (`Trigger.AvailableNow`)."""
+        pins = {}
+        for source in self._sources({}):
+            member = self._member(source)
+            if member.listing is not None:
+                try:
+                    end = newest_entry(self.directory(source.name), member.listing)
+                except _FAILURES as error:
+                    self._give_up(source.name, error)
+                    continue
+                if end is not None:
+                    pins[source.name] = end
+        self._pins = pins
+
+    def latest(self, start: Offset, max_bytes: int | None = None) -> dict[str, Entry]:
+        """Return the offset up to which a batch can read.
+
+        Parameters
+        ----------
+        start : Offset
+            Where the stream is. A replicaset that is not in it begins, without rows.
+        max_bytes : int, optional
+            About so much is read, fairly shared over the replicasets; each goes on by a block at least.
+
+        Raises
+        ------
+        AggregatorError
+            If a replicaset cannot be followed and `on_source_error` is `fail`.
+
+        """
+        self._known, self.unreadable = self.unreadable, {}
+        self._matched.clear()
+        ends = dict(start)
+        courses: dict[str, Course] = {}
+        for uuid, members in self._replicasets(start).items():
+            found = self._next(uuid, start.get(uuid), members)
+            if isinstance(found, Course):
+                courses[uuid] = found
+            elif found is not None:
+                ends[uuid] = found
+        for uuid in self._gone(start):
+            del ends[uuid]
+        self.newest = ends | {uuid: self._advance(course, None) for uuid, course in courses.items()}
+        if max_bytes is None:
+            return dict(self.newest)
+        budgets = shares({uuid: sum(course.lengths) for uuid, course in courses.items()}, max_bytes)
+        return ends | {uuid: self._advance(course, budgets[uuid]) for uuid, course in courses.items()}
+
+    def _advance(self, course: Course, budget: int | None) -> Entry:
+        try:
+            return self._done(course, course.advance(budget))
+        except _FAILURES as error:
+            self._give_up(course.entry.leader, error)
+            return course.entry
+
+    def _member(self, source: Source) -> Member:
+        directory = self.directory(source.name)
+        try:
+            listing = directory.listing()
+            snapshot = self._snapshot(directory, listing)
+            complete = directory.complete(listing.snapshots) if directory.bridges else ()
+        except _FAILURES as error:
+            named = _named(error, source.name)
+            self._report(source.name, named)
+            return Member(source.name, None, None, named)
+        return Member(source.name, listing, snapshot, complete=complete)
+
+    def _snapshot(self, directory: Directory, listing: Listing) -> LogFile | None:
+        """Return the snapshot that a new stream begins with, if any."""
+        only_snapshots = not listing.logs and not self.options.with_replicaset
+        if self.options.start == "snapshot" or (only_snapshots and self.options.start == "logs"):
+            return directory.newest_complete(listing.snapshots)
+        return directory.oldest_continued(listing) if self.options.start == "history" else None
+
+    def _replicasets(self, start: Offset) -> Mapping[str, Sequence[Member]]:
+        """Return the members of each replicaset, in the order of the option."""
+        members: dict[str, list[Member]] = {}
+        for source in self._sources(start):
+            member = self._member(source)
+            try:
+                uuid = self._uuid(source, member, start)
+            except _FAILURES as error:
+                self._give_up(source.name, error)
+                continue
+            members.setdefault(uuid, []).append(member)
+        return {uuid: members[uuid] for uuid in sorted(members)}
+
+    def _uuid(self, source: Source, member: Member, start: Offset) -> str:
+        if source.name in self._uuids:
+            return self._uuids[source.name]
+        if member.listing is not None:
+            alone = None if self.options.with_replicaset else self._alone(source.name)
+            self._uuids[source.name] = identity_of(self.directory(source.name), member.listing, alone)
+            return self._uuids[source.name]
+        # A source that cannot be read now belongs where the offset says that it led.
+        led = (uuid for uuid in sorted(start) if start[uuid].leader == source.name)
+        uuid = source.replicaset or next(led, None)
+        if uuid is None:
+            raise member.error or SourceError("the source cannot be read", source=source.name)
+        return uuid
+
+    def _next(self, uuid: str, entry: Entry | None, members: Sequence[Member]) -> Course | Entry | None:
+        """Return what is ahead, or where the stream begins or another member takes over; None = nothing."""
+        if entry is None:
+            return self._begin(uuid, members)
+        leader = next((member for member in members if member.name == entry.leader), None)
+        held = self.options.held_vclock.get(uuid)
+        try:
+            if leader is None:
+                raise SourceError("the leader's source was removed", source=entry.leader)
+            course = self._course(leader, entry)
+            is_idle = course.advance() == entry
+            ahead = self._ahead_of(leader, members) if is_idle else []
+            successors = takeover.successors(entry, ahead, held)
+            reason: Exception = SourceError("the leader is behind another member", source=entry.leader)
+            if not successors:
+                if is_idle:
+                    self._check_logs(leader, entry)
+                return course
+        except _FAILURES as error:
+            restart = self._restart(uuid, entry, members, error)
+            if restart is not None:
+                return restart
+            successors, reason = takeover.successors(entry, members, held), error
+        if not successors:
+            self._give_up(entry.leader, reason)
+            return None
+        logger.warning("replicaset %s: %s takes over: %s", uuid, successors[0].leader, reason)
+        return successors[0]
+
+    def _restart(self, uuid: str, entry: Entry, members: Sequence[Member], error: Exception) -> Entry | None:
+        """Return where a stream continues whose file is gone, or was cut back; None where it must not, or cannot.
+
+        A server collects files. A spool's log is cut back where the disk failed, and the rows come again in the next
+        one: it is read from its beginning, and what is settled is dropped as ever.
+        """
+        if self.options.gaps != "report":
+            return None
+        if isinstance(error, XlogTruncatedError):
+            found = takeover.cut_back(entry, members)
+            if found is not None:
+                logger.warning(
+                    "replicaset %s reads %s of %s again: %s", uuid, found.file, found.leader, error
+                )
+            return found
+        if not isinstance(error, XlogMissingError):
+            return None
+        settled = self.options.start_vclock.get(uuid, {})
+        found = takeover.later_log(entry, members, settled) if settled else None
+        if found is None and not takeover.successors(entry, members, self.options.held_vclock.get(uuid)):
+            found = takeover.generation(entry, members, settled)
+        if found is not None:
+            logger.warning("replicaset %s goes on in %s of %s: %s", uuid, found.file, found.leader, error)
+        return found
+
+    def _begin(self, uuid: str, members: Sequence[Member]) -> Entry | None:
+        reasons = []
+        for member in members:
+            try:
+                if self.options.with_replicaset or not self.directory(member.name).is_file:
+                    return takeover.beginning(member, uuid, self.options)
+                found = takeover.beginning_of_file(member)
+                return None if found is None or self._is_empty_match(found) else found
+            except _FAILURES as error:
+                reasons.append((member.name, error))
+        for name, reason in reasons:
+            self._give_up(name, reason)
+        return None
+
+    def _course(self, leader: Member, entry: Entry) -> Course:
+        if leader.listing is None:
+            raise leader.error or SourceError("the source cannot be read", source=leader.name)
+        directory = self.directory(leader.name)
+        if self._pins is None:
+            return course_of(directory, leader.listing, entry)
+        # A source that could not be read when the end was fixed has nothing before that end.
+        return course_of(directory, leader.listing, entry, self._pins.get(leader.name, entry))
+
+    def _ahead_of(self, leader: Member, members: Sequence[Member]) -> list[Member]:
+        """Return the members that hold rows which the leader should have by now, and has not."""
+        names = takeover.seem_ahead(leader, members, self.options.max_lag)
+        if not names or self._pins is not None:
+            return []
+        own = self._reached(leader)
+        return [m for m in members if m.name in names and distance(self._reached(m), own) > 0]
+
+    def _check_logs(self, leader: Member, entry: Entry) -> None:
+        """Report a source that has a newer snapshot than its logs reach: its rows are in no log.
+
+        A server writes all rows in front of a snapshot to its log first, so this is no matter of time.
+        """
+        listing = leader.listing
+        if listing is None or not listing.snapshots or listing.snapshots[-1].replicaset_uuid is not None:
+            return
+        newest, directory = listing.snapshots[-1], self.directory(leader.name)
+        if listing.logs and newest.name[:20] <= listing.logs[-1].name[:20]:
+            return
+        reached = joined(entry.vclock, self._reached(leader))
+        if not_beyond(shared(newest.vclock), reached) or not directory.ends.is_complete(newest):
+            return
+        reason = f"its snapshot is at {shared(newest.vclock)}, its logs end at {shared(reached)}"
+        advice = "are there no logs (wal_mode = none), or do they lie elsewhere (wal_dir)? The tables stay as they are"
+        self._report(leader.name, SourceError(reason, source=leader.name, file=newest.name, advice=advice))
+
+    def _reached(self, member: Member) -> dict[int, int]:
+        logs = member.listing.logs if member.listing is not None else ()
+        return self.directory(member.name).ends.reached(logs[-1]) if logs else {}
+
+    def _is_match(self, name: str) -> bool:
+        """Return whether a source's name is a path that a glob of the options may have matched."""
+        if self.options.with_replicaset:
+            return False
+        patterns = (source.path for source in self.options.sources if source.name != name)
+        return any(paths.matches(pattern, name) for pattern in patterns)
+
+    def _sources(self, start: Offset) -> tuple[Source, ...]:
+        """Return the sources to look at: those of the options, a glob's matches in its place.
+
+        A match that is read to its end marker is left alone.
+        """
+        done = {entry.leader for entry in start.values() if entry.is_done}
+        found: dict[str, Source] = {}
+        for source in self.options.sources:
+            if self.options.with_replicaset or not paths.is_glob(source.path):
+                found[source.name] = source
+                continue
+            try:
+                matched = paths.expand(source.path)
+            except (OSError, pa.ArrowException) as error:
+                self._give_up(source.name, _named(error, source.name))
+                self._matched.update(entry.leader for entry in start.values())
+                continue
+            if not matched:
+                nothing = SourceError("nothing matches the path", source=source.name, advice="check the path")
+                (self._give_up if self.is_final else self._report)(source.name, nothing)
+            self._matched.update(matched)
+            found |= {path: Source(path, path) for path in matched if path not in done}
+        return tuple(found.values())
+
+    def _alone(self, name: str) -> str:
+        """Return what stands for the replicaset of a path in offsets."""
+        is_one = len(self.options.sources) == 1 and self.options.sources[0].name == name
+        return str(UUID(int=0) if is_one else uuid5(NAMESPACE_URL, name))
+
+    def _is_empty_match(self, entry: Entry) -> bool:
+        """Return whether an entry is in a file that a glob matched and that has no rows so far.
+
+        It is not in the offset then, so Tarantool may remove it without a loss.
+        """
+        directory = self.directory(entry.leader)
+        if not (directory.is_file and self._is_match(entry.leader)):
+            return False
+        (file,) = (*(listing := directory.listing()).logs, *listing.snapshots)
+        return directory.ends.of(file, closed=file.is_snapshot).position <= file.header
+
+    def _done(self, course: Course, entry: Entry) -> Entry:
+        """Return an entry, marked where it is the end of a closed file that a glob matched."""
+        directory, file = course.directory, course.files[-1]
+        if not (directory.is_file and self._is_match(entry.leader)):
+            return entry
+        end = directory.ends.of(file, closed=file.is_snapshot)
+        return replace(entry, is_done=end.has_marker and entry.position >= end.position > file.header)
+
+    def _gone(self, start: Offset) -> list[str]:
+        """Return the replicasets of files that a glob matched, that were read to their end marker, and are gone."""
+        gone = []
+        for uuid, entry in start.items():
+            if entry.leader in self._matched or not self._is_match(entry.leader):
+                continue
+            if entry.is_done:
+                gone.append(uuid)
+            else:
+                error = XlogMissingError(
+                    "the file is gone, and it was not read to its end marker",
+                    file=entry.file,
+                    offset=entry.position,
+                    source=entry.leader,
+                    advice="bring it back; to follow a server, load its directory instead of a glob of its files",
+                )
+                self._give_up(entry.leader, error)
+        return gone
+
+    def _give_up(self, source: str, error: Exception) -> None:
+        """Report a source that is not followed now, or raise, as `on_source_error` says."""
+        if self.options.on_source_error == "fail":
+            raise error
+        self._report(source, error)
+
+    def _report(self, source: str, error: Exception) -> None:
+        """Remember why a source is not followed, and say so once."""
+        known = self.unreadable.get(source, self._known.get(source))
+        self.unreadable[source] = str(error)
+        if known != str(error):
+            logger.warning("source %s is not followed: %s", source, error)
+
+
+def _named(error: Exception, source: str) -> AggregatorError:
+    """Return an error that names the source."""
+    if isinstance(error, AggregatorError):
+        if "source" in error.fields:
+            return error
+        return type(error)(error.reason, **error.fields, source=source)
+    return SourceError(f"the source cannot be read: {error}", source=source)

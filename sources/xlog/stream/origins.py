@@ -1,0 +1,178 @@
+"""From a whitelist of instances to the replica ids of one log: which ids mean which, and from where on.
+
+Rows name their origin by replica id; `_cluster` (320) says whose it is. The ids that hold where a file begins
+are those of the newest complete snapshot that is not beyond the file, changed by the `_cluster` rows of the
+logs between; where there is no such snapshot, those of the logs from the first one on. An id may get a new
+instance (`box_register_replica` in `src/box/box.cc` inserts a row, or updates its uuid): the old one holds up
+to the block of that row. An id that is deleted goes on to mean the instance that had it, until another one
+gets it.
+
+A row of `_cluster` that no server writes registers nothing; the batch that reads it sets it aside by name.
+
+Rows of a snapshot have no origin and are not filtered. Rows of local spaces are of the instance whose file it
+is.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from schemas.errors import TupleError
+from schemas.iproto import VCLOCK_MAX, SystemSpace
+from schemas.system_tuples import field_at, fields_of, replica_id_of, uuid_of
+from sources.xlog.directory.directory import Directory
+from sources.xlog.directory.listing import Listing, LogFile
+from sources.xlog.format.selection import Selection
+from sources.xlog.format.vclock import not_beyond
+from sources.xlog.reader import reader
+from sources.xlog.stream.segment import OriginSpan, Segment
+
+_ID_FIELD, _UUID_FIELD = 0, 1
+_CLUSTER = Selection(spaces=frozenset({int(SystemSpace.CLUSTER)}))
+
+
+@dataclass(frozen=True)
+class Registration:
+    """A row of a file that gives a replica id to an instance: from the block at `position` on."""
+
+    position: int
+    replica_id: int
+    instance_uuid: str
+
+
+def _updated_uuid(operations: Sequence[Any], index_base: int) -> str | None:
+    """Return the uuid that the operations of an UPDATE of `_cluster` assign, if they do."""
+    for operation in operations:
+        name, field_, value = operation if isinstance(operation, list) and len(operation) == 3 else [None] * 3
+        if name == "=" and (field_ == "uuid" or field_ == _UUID_FIELD + index_base):
+            return uuid_of(value, "the uuid")
+    return None
+
+
+def registration(row: Mapping[str, Any]) -> Registration | None:
+    """Return what one row of `_cluster` registers; a DELETE, and a row that no server writes, register nothing."""
+    try:
+        if row["type"] in ("INSERT", "REPLACE"):
+            fields = fields_of(row["tuple"], "a row of _cluster")
+            uuid = uuid_of(field_at(fields, _UUID_FIELD, "the uuid"), "the uuid")
+            return Registration(row["position"], _replica_id(fields), uuid)
+        if row["type"] == "UPDATE":
+            operations = fields_of(row["operations"], "operations on _cluster")
+            found = _updated_uuid(operations, row["index_base"] or 0)
+            key = fields_of(row["key"], "a key of _cluster")
+            return None if found is None else Registration(row["position"], _replica_id(key), found)
+    except TupleError:
+        return None
+    return None
+
+
+def expelled(row: Mapping[str, Any]) -> int | None:
+    """Return the replica id that a DELETE of `_cluster` names, None where it names none."""
+    try:
+        return _replica_id(fields_of(row["key"], "a key of _cluster"))
+    except TupleError:
+        return None
+
+
+def _replica_id(fields: Sequence[Any]) -> int:
+    return replica_id_of(field_at(fields, _ID_FIELD, "the replica id"))
+
+
+def registrations(directory: Directory, file: LogFile, begin: int, end: int) -> Iterator[Registration]:
+    """Yield what the `_cluster` rows of a byte range register, in order."""
+    filesystem, path = directory.opened(file.name)
+    for batch in reader.read_rows(
+        filesystem, path, begin, end, _CLUSTER, directory.mode, exact=True, limits=directory.limits
+    ):
+        for row in batch.to_pylist():
+            found = registration(row) if row["type"] is not None else None
+            if found is not None:
+                yield found
+
+
+def files_before(directory: Directory, listing: Listing, file: LogFile) -> list[LogFile]:
+    """Return the files whose `_cluster` rows tell what replica ids mean where a log begins, in order.
+
+    Parameters
+    ----------
+    directory, listing
+        Of the source.
+    file : LogFile
+        The log.
+
+    """
+    earlier = [log for log in listing.logs if log.name < file.name]
+    covered = [s for s in listing.snapshots if not_beyond(s.vclock, file.vclock)]
+    base = directory.newest_complete(covered)
+    if base is None:
+        return earlier
+    first = max((i for i, log in enumerate(earlier) if not_beyond(log.vclock, base.vclock)), default=0)
+    return [base, *earlier[first:]]
+
+
+@dataclass
+class Origins:
+    """What replica ids mean in one source's files; reads each byte of a log at most once.
+
+    Parameters
+    ----------
+    directory : Directory
+        Of the source.
+
+    """
+
+    directory: Directory
+    _seen: dict[str, tuple[int, tuple[Registration, ...]]] = field(default_factory=dict)
+
+    def spans(self, listing: Listing, segment: Segment, whitelist: frozenset[str]) -> tuple[OriginSpan, ...]:
+        """Return which replica ids of a segment are wanted, from which byte on.
+
+        Parameters
+        ----------
+        listing : Listing
+            Of the source.
+        segment : Segment
+            Of a log.
+        whitelist : frozenset of str
+            Instance uuids.
+
+        """
+        file = next(log for log in listing.logs if log.name == segment.file)
+        instances = self._before(listing, file)
+        spans = [_span(segment.begin, instances, whitelist, segment.instance_uuid)]
+        for found in self._of(file, segment.end):
+            instances[found.replica_id] = found.instance_uuid
+            place = max(found.position, segment.begin)
+            if place == spans[-1].position:
+                spans.pop()
+            spans.append(_span(place, instances, whitelist, segment.instance_uuid))
+        return tuple(spans)
+
+    def _before(self, listing: Listing, file: LogFile) -> dict[int, str]:
+        """Return the instances by replica id where a log begins."""
+        files = files_before(self.directory, listing, file)
+        instances: dict[int, str] = {}
+        for before in files:
+            end = self.directory.ends.of(before, closed=True).position
+            instances |= {found.replica_id: found.instance_uuid for found in self._of(before, end)}
+        return instances
+
+    def _of(self, file: LogFile, end: int) -> tuple[Registration, ...]:
+        """Return the registrations of a file's blocks that start before `end`."""
+        upto, known = self._seen.get(file.name, (file.header, ()))
+        if end > upto:
+            known += tuple(registrations(self.directory, file, upto, end))
+            self._seen[file.name] = (end, known)
+        return tuple(found for found in known if found.position < end)
+
+
+def _span(
+    position: int, instances: Mapping[int, str], whitelist: frozenset[str], own: str | None
+) -> OriginSpan:
+    wanted = {id_ for id_, uuid in instances.items() if uuid in whitelist}
+    if own in whitelist:
+        wanted.add(0)
+    unknown = frozenset(range(1, VCLOCK_MAX)) - set(instances)
+    return OriginSpan(position, frozenset(wanted), unknown)

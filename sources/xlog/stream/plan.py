@@ -1,0 +1,222 @@
+"""Which bytes of which files one batch reads, and how tasks share them: pure functions.
+
+A batch reads, of each replicaset, the files from its start entry to its end entry: a snapshot first where the
+entry is in one, then the logs from the newest one that is not beyond the snapshot's vclock. Each file of it
+is one `Segment`; a task gets byte ranges of segments. A range names blocks by where they *start*, so any cut
+of a segment gives every block to exactly one task.
+
+Nothing is opened here (`sources.xlog.stream.follow` does) and no leader is chosen (`sources.xlog.stream.takeover`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from itertools import pairwise
+
+from schemas.errors import XlogTruncatedError
+from sources.xlog.directory.listing import FileEnd, LogFile
+from sources.xlog.directory.offset import Entry
+from sources.xlog.format.vclock import Vclock, not_beyond
+from sources.xlog.options import Source
+from sources.xlog.stream.segment import ByteRange, Gap, Segment
+
+RANGE_MIN = 1 << 20
+"""`minPartitions` makes no task smaller than this, in bytes."""
+
+
+@dataclass(frozen=True)
+class Stretch:
+    """All that a batch reads of one replicaset, as the directory tells.
+
+    Parameters
+    ----------
+    replicaset_uuid : str
+        Of the source.
+    source : Source
+        The member that leads.
+    files : tuple of LogFile
+        From the file of `start` to the file of `end`.
+    ends : tuple of FileEnd
+        Of all files but the last one.
+    gaps : tuple of (Gap or None)
+        What is missing before each file.
+    start, end : Entry
+        Of the batch.
+
+    """
+
+    replicaset_uuid: str
+    source: Source
+    files: tuple[LogFile, ...]
+    ends: tuple[FileEnd, ...]
+    gaps: tuple[Gap | None, ...]
+    start: Entry
+    end: Entry
+
+
+def since_of(file: LogFile, since: Vclock | None) -> Vclock | None:
+    """Return `since` where the file may hold rows that are not beyond it."""
+    return None if since is None or file.is_snapshot or not_beyond(since, file.vclock) else since
+
+
+def since_from(entry: Entry, first: LogFile) -> Vclock | None:
+    """Return the vclock of the snapshot whose rows are not read again from the logs that follow `entry`."""
+    return {i: n for i, n in sorted(first.vclock.items()) if n} if first.is_snapshot else entry.since
+
+
+def segments_of(stretch: Stretch) -> Iterator[Segment]:
+    """Yield the segments of one replicaset in the order of its log; files without bytes to read have none.
+
+    What is missing before such a file is missing before the next one that has a segment.
+
+    Raises
+    ------
+    XlogTruncatedError
+        If a file is shorter than what was read of it already.
+
+    """
+    since = since_from(stretch.start, stretch.files[0])
+    ends = (*(end.position for end in stretch.ends), stretch.end.position)
+    missing: Gap | None = None
+    for index, (file, end, gap) in enumerate(zip(stretch.files, ends, stretch.gaps, strict=True)):
+        begin = max(file.header, stretch.start.position if index == 0 else 0)
+        if gap is not None:
+            missing = gap if missing is None else Gap(missing.after, gap.before)
+        if index == 0 and stretch.start.position > max(end, file.header):
+            raise shrunk(file, stretch.start, stretch.source.name)
+        if end > begin:
+            yield Segment(
+                replicaset_uuid=stretch.replicaset_uuid,
+                source=stretch.source.name,
+                path=file.path,
+                file=file.name,
+                segment=0,
+                begin=begin,
+                end=end,
+                is_snapshot=file.is_snapshot,
+                is_closed=file.is_snapshot or index < len(stretch.ends),
+                vclock=file.vclock,
+                instance_uuid=file.instance_uuid,
+                gap=missing,
+                since=since_of(file, since),
+                is_generation=file.is_snapshot and (index > 0 or stretch.start.since is not None),
+                is_log=file.is_log,
+            )
+            missing = None
+
+
+def shrunk(file: LogFile, entry: Entry, source: str) -> XlogTruncatedError:
+    """Return the error for a file that ends before a position that the stream has passed."""
+    return XlogTruncatedError(
+        "the file has become shorter than what was read of it",
+        file=file.name,
+        offset=entry.position,
+        source=source,
+        advice="the server or a copy has replaced it: begin anew from a snapshot",
+    )
+
+
+def number(segments: Iterable[Segment]) -> tuple[Segment, ...]:
+    """Return the segments, numbered in their order."""
+    return tuple(replace(segment, segment=index) for index, segment in enumerate(segments))
+
+
+def within(headers: Sequence[Vclock], after: Vclock | None, upto: Vclock | None) -> tuple[int, int]:
+    """Return which logs may hold rows above `after` and not above `upto`: the slice's first and last + 1.
+
+    Parameters
+    ----------
+    headers : sequence of Vclock
+        Of consecutive logs. A log holds no row beyond the header of the next one, and none at or below its
+        own.
+    after, upto : Vclock or None
+        The bounds.
+
+    """
+    first, last = 0, len(headers)
+    while after is not None and first + 1 < last and not_beyond(headers[first + 1], after):
+        first += 1
+    while upto is not None and last > first and not_beyond(upto, headers[last - 1]):
+        last -= 1
+    return first, last
+
+
+def range_size(total: int, split_bytes: int, min_partitions: int) -> int:
+    """Return the bytes that one task gets, about."""
+    return min(split_bytes, max(RANGE_MIN, -(-total // min_partitions)))
+
+
+def pieces(segment: Segment, cuts: Iterable[int], exact: bool = True) -> list[ByteRange]:
+    """Cut a segment; `exact` says that the cuts are starts of blocks.
+
+    The ranges of a vinyl run begin with its last one: of one key it has the newest statement first
+    (`vy_write_iterator.c`), and rows are read from the oldest to the newest.
+    """
+    bounds = [segment.begin, *(cut for cut in cuts if segment.begin < cut < segment.end), segment.end]
+    found = [ByteRange(segment, begin, end, exact) for begin, end in pairwise(bounds)]
+    return found if segment.space_id is None else found[::-1]
+
+
+def share_tasks(ranges: Iterable[ByteRange], size: int) -> list[tuple[ByteRange, ...]]:
+    """Return the byte ranges of each task: neighbours share one as long as they fit into `size` bytes."""
+    tasks: list[list[ByteRange]] = []
+    filled = 0
+    for piece in ranges:
+        length = piece.end - piece.begin
+        if not tasks or filled + length > size:
+            tasks.append([])
+            filled = 0
+        tasks[-1].append(piece)
+        filled += length
+    return [tuple(task) for task in tasks]
+
+
+def shares(wants: Mapping[str, int], limit: int) -> dict[str, int]:
+    """Divide a limit fairly: nobody gets more than it wants, what one does not want goes to the others.
+
+    Parameters
+    ----------
+    wants : mapping of str to int
+        Bytes that each replicaset could read.
+    limit : int
+        Bytes that all may read together.
+
+    Returns
+    -------
+    dict of str to int
+        At least 1 where anything is wanted, so that each goes on by a block at least.
+
+    """
+    given = {}
+    left = limit
+    for rank, name in enumerate(sorted(wants, key=lambda name: (wants[name], name))):
+        fair = left // (len(wants) - rank)
+        given[name] = min(wants[name], max(fair, 1))
+        left = max(0, left - given[name])
+    return given
+
+
+def reach(lengths: Sequence[int], budget: int) -> tuple[int, int]:
+    """Return how far a budget goes through files.
+
+    Parameters
+    ----------
+    lengths : sequence of int
+        Bytes that are left of each file, in order.
+    budget : int
+        Bytes to read, at least 1 of the first file that has any.
+
+    Returns
+    -------
+    tuple of int
+        The index of the file where the budget ends and the bytes of it that fit; the last file and its whole
+        length where all fits.
+
+    """
+    left = max(budget, 1)
+    for index, length in enumerate(lengths):
+        if length >= left:
+            return index, left
+        left -= length
+    return len(lengths) - 1, lengths[-1]

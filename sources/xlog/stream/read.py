@@ -1,0 +1,163 @@
+"""What one task does: read its byte ranges and yield Arrow batches in the columns that were asked for.
+
+Stateless: a range, the options and the file are all that it needs. Which ranges there are:
+`sources.xlog.stream.plan`.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterable, Iterator
+from itertools import pairwise
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from schemas.errors import SourceError, XlogError
+from schemas.xrow import CORRUPT_COLUMN, REPLICASET_FIELDS, XROW_FIELDS
+from sources.xlog.format.damage import Mode
+from sources.xlog.format.selection import Selection
+from sources.xlog.format.vclock import Vclock, joined
+from sources.xlog.options import XlogOptions
+from sources.xlog.reader import reader
+from sources.xlog.stream.segment import ByteRange, OriginSpan, Segment
+from sources.xlog.stream.vinyl import as_snapshot_rows
+
+logger = logging.getLogger(__name__)
+
+RUN_PART = 256 << 10
+"""Of a vinyl run so many bytes of the file are decoded at a time, or one block."""
+
+
+def schema_of(options: XlogOptions) -> pa.Schema:
+    """Return the columns that rows have under these options."""
+    fields = (REPLICASET_FIELDS if options.with_replicaset else ()) + XROW_FIELDS
+    corrupt = ((CORRUPT_COLUMN, pa.string()),) if options.mode is Mode.PERMISSIVE else ()
+    return pa.schema(fields + corrupt)
+
+
+def _after(segment: Segment, options: XlogOptions) -> Vclock | None:
+    """Return the vclock that rows must be above: the snapshot's that was read, and `fromVclock`."""
+    if segment.is_snapshot or not segment.is_log or options.from_vclock is None:
+        return segment.since
+    return options.from_vclock if segment.since is None else joined(segment.since, options.from_vclock)
+
+
+def _selection(segment: Segment, options: XlogOptions, span: OriginSpan | None) -> Selection:
+    logged = segment.is_log and not segment.is_snapshot
+    return Selection(
+        # Rows of a vinyl run do not say their space.
+        spaces=options.spaces if segment.space_id is None else None,
+        replica_ids=None if span is None else span.wanted | span.unknown,
+        from_vclock=_after(segment, options),
+        to_vclock=options.to_vclock if logged else None,
+        from_timestamp=options.from_timestamp if logged else None,
+        to_timestamp=options.to_timestamp if logged else None,
+    )
+
+
+def spans_within(piece: ByteRange) -> Iterator[tuple[int, int, OriginSpan | None]]:
+    """Yield the parts of a range in which replica ids mean the same: begin, end, and what they mean."""
+    spans = piece.segment.origins
+    if spans is None:
+        yield piece.begin, piece.end, None
+        return
+    ends = [span.position for span in spans[1:]] + [piece.end]
+    for span, end in zip(spans, ends, strict=True):
+        first, last = max(piece.begin, span.position), min(piece.end, end)
+        if first < last:
+            yield first, last, span
+
+
+def _refuse_unknown(batch: pa.RecordBatch, span: OriginSpan, segment: Segment) -> None:
+    ids = pa.array(sorted(span.unknown), pa.int32())
+    found = batch.filter(pc.is_in(batch["replica_id"], value_set=ids))
+    if found.num_rows:
+        raise SourceError(
+            f"no _cluster row tells which instance replica id {found['replica_id'][0]} is",
+            source=segment.source,
+            file=segment.file,
+            offset=found["position"][0].as_py(),
+            advice="keep the snapshot from before this log in the directory, or read without origins",
+        )
+
+
+def _with_replicaset(batch: pa.RecordBatch, segment: Segment) -> pa.RecordBatch:
+    values = (segment.replicaset_uuid, segment.source, segment.segment)
+    front = [
+        pa.repeat(pa.scalar(value, kind), batch.num_rows)
+        for value, (_, kind) in zip(values, REPLICASET_FIELDS, strict=True)
+    ]
+    names = [name for name, _ in REPLICASET_FIELDS] + batch.schema.names
+    return pa.RecordBatch.from_arrays(front + batch.columns, names=names)
+
+
+def _parts(
+    piece: ByteRange, filesystem: pa.fs.FileSystem, path: str, options: XlogOptions
+) -> Iterator[tuple[int, int, OriginSpan | None]]:
+    """Yield the parts of a range that are read one after another; of a vinyl run the last one first.
+
+    The rows of a part of a run are in memory together, so that they can be turned round.
+    """
+    if piece.segment.space_id is None or not piece.exact:
+        yield from spans_within(piece)
+        return
+    try:
+        limit = options.max_block_bytes
+        starts = reader.block_starts(filesystem, path, piece.begin, piece.end, RUN_PART, limit)
+    except XlogError:
+        if options.mode is Mode.FAILFAST:
+            raise
+        starts = []
+    for begin, end in reversed(list(pairwise([piece.begin, *starts[1:], piece.end]))):
+        yield begin, end, None
+
+
+def read_range(piece: ByteRange, options: XlogOptions) -> Iterator[pa.RecordBatch]:
+    """Yield the rows of the blocks that start in a range.
+
+    Parameters
+    ----------
+    piece : ByteRange
+    options : XlogOptions
+
+    Raises
+    ------
+    XlogMissingError
+        If the file has gone since the batch was planned.
+    XlogError
+        If it is damaged and `mode` is FAILFAST.
+    SourceError
+        If a whitelist meets a replica id that no `_cluster` row names.
+
+    """
+    segment, skipped = piece.segment, reader.Skipped()
+    filesystem, path = reader.open_fs(segment.path)
+    for begin, end, span in _parts(piece, filesystem, path, options):
+        # Where the plan knows the blocks, one that is cut is damage, in a growing file too.
+        rows: Iterable[pa.RecordBatch] = reader.read_rows(
+            filesystem,
+            path,
+            begin,
+            end,
+            _selection(segment, options, span),
+            options.mode,
+            exact=piece.exact,
+            closed=piece.exact or segment.is_closed,
+            skipped=skipped,
+            limits=reader.Limits(block=options.max_block_bytes),
+        )
+        if segment.space_id is not None:
+            rows = as_snapshot_rows(rows, segment.space_id)
+        for batch in rows:
+            if span is not None:
+                _refuse_unknown(batch, span, segment)
+            yield _with_replicaset(batch, segment) if options.with_replicaset else batch
+    if skipped.places:
+        logger.warning(
+            "%s: %d damaged places, %d bytes left out: %s",
+            segment.path,
+            skipped.places,
+            skipped.bytes,
+            dict(skipped.reasons),
+        )

@@ -1,0 +1,227 @@
+"""Vinyl rows from before a checkpoint: the `.run` files of a `.snap`, as segments of the batch that ends it.
+
+A `.snap` holds memtx rows alone. The `.vylog` of the same signature names the runs of each vinyl space
+(`sources.xlog.format.vylog`); they lie in `<space id>/<index id>/<run id>.run` beside it, with the blocks of every log
+file. A run's rows are statements (INSERT, REPLACE, DELETE, UPSERT), one a key and read view, without space id or
+origin; type 102 tells of the block alone. A run has keys in ascending order and of one key the newest statement first,
+so that it is read backwards. Of two runs of one range the older one holds the lower lsns, so runs in the order of their
+greatest lsn (`.index`, type 100, key 4) say what came last. They go on as rows of the snapshot: without lsn or time.
+
+Not done, and said by name: a run of which a part belongs to the space no more, because its range was split (from 1 GiB
+an index on). Not here: which statement counts (whoever folds rows of a key).
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from schemas.errors import TupleError, XlogError, XlogMissingError, XlogRowError, XlogTruncatedError
+from schemas.iproto import LSN_MAX, RequestType
+from schemas.system_tuples import integer_of, unpacked
+from sources.xlog.directory.directory import Directory, child_path
+from sources.xlog.format.block import EOF_MARKER
+from sources.xlog.format.vylog import Run, Tree, trees_at_checkpoint
+from sources.xlog.reader import reader
+from sources.xlog.stream.segment import Segment
+
+log = logging.getLogger(__name__)
+
+STATEMENTS = ("INSERT", "REPLACE", "DELETE", "UPSERT")
+_RUN_INFO, _MAX_LSN = RequestType.RUNINFO.name, 4
+
+
+@dataclass(frozen=True)
+class Vinyl:
+    """The vinyl spaces of one snapshot.
+
+    Parameters
+    ----------
+    trees : tuple of Tree
+        Those whose rows can be read; their runs in the order in which their rows count.
+    refused : frozenset of int
+        Ids of spaces whose ranges were split, or of whose files one is damaged.
+
+    """
+
+    trees: tuple[Tree, ...] = ()
+    refused: frozenset[int] = frozenset()
+
+    @property
+    def spaces(self) -> frozenset[int]:
+        """Ids of the spaces whose rows can be read."""
+        return frozenset(tree.space_id for tree in self.trees)
+
+
+def vinyl_of(directory: Directory, snapshot: str, *, is_strict: bool = False) -> Vinyl:
+    """Return the vinyl spaces of a snapshot; none where it has no `.vylog` beside it.
+
+    Where the `.vylog` is damaged or has an odd record, the spaces whose rows it names are refused; where the `.index`
+    of a run is, or the `.run` is cut or no log file, that space is; each by name in the log. Everything else of the
+    snapshot is read. What a damaged block inside a `.run` means is decided by `mode`, where it is read.
+
+    Parameters
+    ----------
+    directory : Directory
+    snapshot : str
+        Base name of a `.snap`.
+    is_strict : bool
+        Whether damage is raised instead: of a source that is read by itself, without `mode`.
+
+    Raises
+    ------
+    XlogMissingError
+        A file that the `.vylog` names is not there.
+    XlogError
+        A file is damaged, and `is_strict`.
+
+    """
+    name = snapshot.removesuffix(".snap") + ".vylog"
+    fs, path = directory.opened(name)
+    try:
+        rows = reader.read_rows(fs, path, limits=directory.limits)
+        trees = trees_at_checkpoint((row for batch in rows for row in batch["tuple"].to_pylist()), name)
+    except XlogMissingError:
+        return Vinyl()
+    except XlogError as error:
+        if is_strict and not isinstance(error, XlogRowError):
+            raise
+        log.error("source %s: the vinyl spaces of %s are refused: %s", directory.source.name, snapshot, error)
+        return Vinyl()
+    whole, refused = [], {tree.space_id for tree in trees.values() if tree.is_cut}
+    for tree in trees.values():
+        if tree.is_cut:
+            continue
+        try:
+            whole.append(_in_order(directory, tree))
+        except XlogMissingError:
+            raise
+        except XlogError as error:
+            if is_strict:
+                raise
+            log.error(
+                *("source %s: the vinyl space %d of %s is refused: %s", directory.source.name),
+                *(tree.space_id, snapshot, error),
+            )
+            refused.add(tree.space_id)
+    return Vinyl(tuple(whole), frozenset(refused))
+
+
+def _in_order(directory: Directory, tree: Tree) -> Tree:
+    """Return a tree whose runs are in the order in which their rows count; looks at both ends of their files."""
+    folder = f"{tree.space_id}/0"
+    lsns = {run: _max_lsn(directory, folder, run) for run in tree.runs}
+    for run in tree.runs:
+        _check_ends(directory, _run_file(tree, run))
+    return replace(tree, runs=tuple(sorted(tree.runs, key=lambda run: (lsns[run], run.id))))
+
+
+def _run_file(tree: Tree, run: Run) -> str:
+    return f"{tree.space_id}/0/{run.id:020}.run"
+
+
+def _check_ends(directory: Directory, file: str) -> None:
+    """Raise an error unless a run has a header, and an end marker: a server writes it before the `.vylog` names it."""
+    fs, path = directory.opened(file)
+    try:
+        begin = reader.read_meta(fs, path).length
+    except XlogMissingError as error:
+        raise _missing(directory, file) from error
+    with fs.open_input_file(path) as stream:
+        size = stream.size()
+        is_whole = size >= begin + len(EOF_MARKER)
+        marker = stream.read_at(len(EOF_MARKER), size - len(EOF_MARKER)) if is_whole else b""
+    if marker != EOF_MARKER:
+        raise XlogTruncatedError(
+            "the run has no end marker: it is cut", file=file, offset=size, advice="copy the file again"
+        )
+
+
+def ends_snapshot(directory: Directory, segment: Segment) -> bool:
+    """Return whether the last block of a complete snapshot is in a segment of it."""
+    fs, path = directory.opened(segment.file)
+    return bool(segment.end >= fs.get_file_info(path).size - len(EOF_MARKER))
+
+
+def run_segments(directory: Directory, snapshot: Segment, vinyl: Vinyl) -> Iterator[Segment]:
+    """Yield the segments of the runs that belong to a snapshot, in the order in which their rows count.
+
+    Raises
+    ------
+    XlogMissingError
+        A file is gone.
+
+    """
+    for tree in vinyl.trees:
+        for run in tree.runs:
+            file = _run_file(tree, run)
+            fs, path = directory.opened(file)
+            begin = reader.read_meta(fs, path).length
+            end = fs.get_file_info(path).size - len(EOF_MARKER)
+            if end > begin:
+                yield replace(
+                    snapshot,
+                    path=child_path(directory.source.path, file),
+                    file=file,
+                    begin=begin,
+                    end=end,
+                    gap=None,
+                    vinyl=None,
+                    space_id=tree.space_id,
+                )
+
+
+def _max_lsn(directory: Directory, folder: str, run: Run) -> int:
+    file = f"{folder}/{run.id:020}.index"
+    fs, path = directory.opened(file)
+    try:
+        for batch in reader.read_rows(fs, path, limits=directory.limits):
+            for row in batch.select(["type", "body"]).to_pylist():
+                if row["type"] == _RUN_INFO:
+                    return _lsn_of(row["body"], file)
+    except XlogMissingError as error:
+        raise _missing(directory, file) from error
+    raise XlogRowError("the file says nothing of its run", file=file, offset=0)
+
+
+def _lsn_of(body: bytes, file: str) -> int:
+    try:
+        info: Any = unpacked(body)
+        return integer_of(info.get(_MAX_LSN) if isinstance(info, dict) else None, "the lsn", 0, LSN_MAX)
+    except TupleError:
+        raise XlogRowError("the file says no greatest lsn of its run", file=file, offset=0) from None
+
+
+def _missing(directory: Directory, file: str) -> XlogMissingError:
+    return XlogMissingError(
+        "a file that the .vylog names is not there",
+        file=file,
+        source=directory.source.name,
+        advice="copy the folders of vinyl spaces with the snapshot, or begin with the first log (start: logs)",
+    )
+
+
+def as_snapshot_rows(batches: Iterable[pa.RecordBatch], space_id: int) -> Iterator[pa.RecordBatch]:
+    """Yield the statements of a part of a run as rows of the snapshot that it belongs to, the last one first.
+
+    A run that was written while a transaction read has several statements of one key, the newest first.
+    """
+    for batch in reversed(list(batches)):
+        backwards = pa.array(np.arange(batch.num_rows - 1, -1, -1))
+        yield _as_snapshot_rows(batch.take(backwards), space_id)
+
+
+def _as_snapshot_rows(batch: pa.RecordBatch, space_id: int) -> pa.RecordBatch:
+    rows = batch.filter(pc.is_in(batch["type"], value_set=pa.array(STATEMENTS)))
+    columns: dict[str, pa.Array] = {
+        "space_id": pa.repeat(pa.scalar(space_id, pa.int32()), rows.num_rows),
+        **{name: pa.nulls(rows.num_rows, rows[name].type) for name in ("lsn", "tsn", "timestamp")},
+    }
+    arrays = [columns.get(name, rows[name]) for name in rows.schema.names]
+    return pa.RecordBatch.from_arrays(arrays, schema=rows.schema)

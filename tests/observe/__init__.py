@@ -1,0 +1,1 @@
+"""Tests of metrics, the report, validation, and commands that look into logs and keys."""

@@ -1,0 +1,142 @@
+"""The real stream tells of itself: the JSON log and the status page, against the tables that it wrote."""
+
+from __future__ import annotations
+
+import io
+import json
+import logging
+import urllib.request
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import pytest
+from prometheus_client.parser import text_string_to_metric_families
+
+from config.deployment import load
+from observe.metrics.board import Board
+from observe.metrics.books import Batch, Books
+from observe.metrics.listener import Listener, measured
+from observe.status_page import status_page
+from schemas.errors import ConfigurationError
+from sources.iproto.address import Address
+from tests.jobs.deployment import Deployment
+from tests.observe.report.warehouses import write_warehouse
+from tests.truth import own
+from warehouse.gaps import Gap
+from warehouse.place import place_of
+
+DEMO = """
+warehouse: w
+checkpoint: c
+sources: [{name: a1, path: a1}]
+"""
+
+
+@pytest.mark.spark
+@pytest.mark.usefixtures("spark")
+def test_each_batch_of_the_stream_is_a_line_that_agrees_with_the_tables(tmp_path: Path) -> None:
+    file = tmp_path / "metrics.jsonl"
+    recording = own()
+    deployment = Deployment(
+        tmp_path,
+        {name: recording.directory(name) for name in ("a1", "b1")},
+        spaces={"include": ["accounts"]},
+        metrics={"log": str(file)},
+    )
+    deployment.run()
+    lines = [json.loads(line) for line in file.read_text().splitlines()]
+    assert lines[0]["event"] == "started"
+    assert next(line for line in lines if line["event"] == "stopped")["error"] is None
+    batches = {line["epoch"]: line for line in lines if line["event"] == "batch"}
+    epochs = deployment.rows("_epochs")
+    assert {number: line["rows"] for number, line in batches.items()} == {
+        e["epoch"]: e["rows"] for e in epochs
+    }
+    logged: dict[tuple[Any, ...], int] = {}
+    for row in deployment.rows("_changelog", ["epoch", "source", "global_id", "replicaset_id"]):
+        if row["replicaset_id"]:
+            key = (row["epoch"], row["source"], row["global_id"])
+            logged[key] = logged.get(key, 0) + 1
+    told = {(n, o["source"], o["origin"]): o["rows"] for n, line in batches.items() for o in line["origins"]}
+    assert told == logged
+    conflicts = sum(sum(line["conflicts"].values()) for line in batches.values())
+    assert conflicts == len(deployment.rows("_conflicts"))
+    assert conflicts > 0
+    with_rows = [line for line in batches.values() if line["rows"]]
+    assert all(line["phases"]["triggerExecution"] >= line["phases"]["addBatch"] > 0 for line in with_rows)
+    assert all(line["steps"]["_changelog"] <= line["steps"]["_epochs"] for line in with_rows)
+    assert all(
+        origin["lag_seconds"] is None or origin["lag_seconds"] > 0
+        for line in with_rows
+        for origin in line["origins"]
+    )
+
+
+def test_books_tell_what_each_epoch_did_and_no_epoch_twice(tmp_path: Path) -> None:
+    write_warehouse(tmp_path, 3)
+    books = Books(place_of(str(tmp_path)))
+    assert list(books.since()) == []
+    assert {gap.replicaset_id for gap in books.open_gaps()} == {1}
+    books._last = 0  # as if it had been made when only the first batch was done
+    found = list(books.since())
+    assert [one.epoch for one in found] == [1, 2, 3, 4, 5]
+    assert [(one.source, one.global_id, one.rows) for one in found[0].origins] == [
+        ("source-1", 3, 3),
+        ("source-2", 5, 3),
+        ("source-3", 7, 3),
+    ]
+    assert [len(one.gaps) for one in found] == [3, 2, 0, 0, 0]
+    assert sum(found[1].conflicts.values()) == 2
+    assert found[2].quarantined == {"accounts": 6}
+    assert list(books.since()) == []
+
+
+class _Told(Books):
+    """Books in which one batch was just committed."""
+
+    def __init__(self, batch: Batch) -> None:
+        self._batches = [batch]
+
+    def since(self) -> Any:
+        yield from self._batches
+        self._batches = []
+
+
+def test_warnings_are_lines_and_messages(caplog: pytest.LogCaptureFixture) -> None:
+    gap = Gap(1, "a1", 2, 5, 7, "missing", "open", "7.xlog")
+    lines = io.StringIO()
+    listener = Listener(
+        Board(5, None), _Told(Batch(0, "q", 0, datetime(2026, 11, 20, tzinfo=UTC), 3, gaps=(gap,))), lines
+    )
+    with caplog.at_level(logging.WARNING):
+        listener.finish()
+    batch, warning = (json.loads(line) for line in lines.getvalue().splitlines())
+    assert (batch["event"], batch["gaps"]) == ("batch", 1)
+    assert (warning["event"], warning["warning"], warning["source"]) == ("warning", "gap_opened", "a1")
+    assert "lsns 5 to 7 are missing" in caplog.text
+
+
+def test_the_status_page_is_what_prometheus_reads() -> None:
+    board = Board(5, None)
+    with status_page(Address("127.0.0.1", 0), board, board.status) as port:
+        with urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics") as answer:
+            families = list(text_string_to_metric_families(answer.read().decode()))
+        with urllib.request.urlopen(f"http://127.0.0.1:{port}/status") as answer:
+            status = json.load(answer)
+    assert "aggregator_gaps_open" in {family.name for family in families}
+    assert status == {"epoch": None, "lag": [], "stale": [], "gaps": []}
+
+
+def test_it_is_off_unless_it_is_configured(tmp_path: Path) -> None:
+    file = tmp_path / "d.yaml"
+    file.write_text(DEMO)
+    with measured(None, load(file), once=True) as listener:  # type: ignore[arg-type]
+        assert listener is None
+    file.write_text(DEMO + "metrics: {log: m.jsonl}\n")
+    metrics = load(file).metrics
+    assert metrics is not None
+    assert (metrics.log, metrics.status, metrics.stale) == (str(tmp_path / "m.jsonl"), None, "10 minutes")
+    file.write_text(DEMO + "metrics: {log: stderr, stale: soon}\n")
+    with pytest.raises(ConfigurationError, match=r"'soon' is not a time.*metrics.stale"):
+        load(file)

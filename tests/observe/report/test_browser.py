@@ -1,0 +1,112 @@
+"""The page in a real browser: nothing on its console, nothing asked of a network, all parts there, light and dark."""
+
+from __future__ import annotations
+
+import re
+import shutil
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import pytest
+from playwright.sync_api import Browser, Page, sync_playwright
+from pyspark.sql import SparkSession
+
+from jobs.report import write_page
+from tests.observe.report.warehouses import EVIL, write_warehouse
+from warehouse.warehouse import Warehouse
+
+CHROMIUM = shutil.which("chromium")
+
+pytestmark = [
+    pytest.mark.spark,
+    pytest.mark.browser,
+    pytest.mark.skipif(CHROMIUM is None, reason="chromium is not installed: setup/setup.sh with-chromium"),
+]
+
+SECTIONS = ("summary", "topology", "sources", "conflicts", "trouble", "spaces", "tables", "rid", "requests")
+CHARTS = ("rows", "lag", "sizes", "conflicts_by_space", "conflicts_over_time")
+
+
+@dataclass
+class Opened:
+    """A page, and what came of opening it."""
+
+    page: Page
+    said: list[str] = field(default_factory=list)
+    asked: list[str] = field(default_factory=list)
+
+
+@pytest.fixture(scope="module")
+def browser() -> Iterator[Browser]:
+    with sync_playwright() as playwright:
+        made = playwright.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox", "--disable-gpu"])
+        yield made
+        made.close()
+
+
+@pytest.fixture(scope="module", params=[1, 64])
+def file(
+    request: pytest.FixtureRequest, spark: SparkSession, tmp_path_factory: pytest.TempPathFactory
+) -> Path:
+    folder = tmp_path_factory.mktemp("report")
+    write_warehouse(folder / "warehouse", request.param)
+    made = folder / f"{request.param}.html"
+    write_page(Warehouse(spark, str(folder / "warehouse")), made)
+    return made
+
+
+@pytest.fixture(params=["light", "dark"])
+def opened(request: pytest.FixtureRequest, browser: Browser, file: Path) -> Iterator[Opened]:
+    context = browser.new_context(color_scheme=request.param, viewport={"width": 1200, "height": 900})
+    found = Opened(context.new_page())
+    found.page.on("console", lambda message: found.said.append(message.text))
+    found.page.on("pageerror", lambda error: found.said.append(str(error)))
+    found.page.on("request", lambda asked: found.asked.append(asked.url))
+    found.page.goto(file.as_uri())
+    found.page.wait_for_selector(f"html[data-drawn={request.param}]", timeout=60_000)
+    yield found
+    context.close()
+
+
+def brightness(page: Page, what: str) -> float:
+    colour = page.evaluate(f"getComputedStyle(document.body).{what}")
+    return sum(int(part) for part in re.findall(r"\d+", colour)[:3]) / 3
+
+
+def test_the_page_is_whole_in_light_and_dark(opened: Opened, file: Path) -> None:
+    page, sources = opened.page, int(file.stem)
+    assert opened.said == []
+    # Nothing but itself: pictures that stand in the page are no requests to anybody.
+    assert [url for url in opened.asked if not url.startswith("data:")] == [file.as_uri()]
+    assert [name for name in SECTIONS if page.locator(f"section#{name}").count() != 1] == []
+    drawn = [name for name in CHARTS if page.locator(f"#chart-{name} svg .mark-group path").count() > 0]
+    assert set(drawn) == set(CHARTS if sources > 1 else CHARTS[:3])
+    assert page.locator("article.replicaset").count() == sources
+    assert page.locator(".id.global").count() == 2 * sources
+    assert page.locator("#table-sources tbody tr").count() == sources
+    assert page.locator("#table-gaps tbody tr").count() == sources
+    assert page.locator("#table-gaps tbody tr:first-child td:first-child").inner_text() == "open"
+    assert page.locator("#table-quarantine tbody tr").count() == sources
+    assert page.locator("#table-pending tbody tr").count() == sources
+    assert page.locator("details.space tbody tr").count() == 2
+    # What logs hold is shown as it is, and does nothing.
+    assert EVIL in page.locator("#table-quarantine").inner_text()
+    # Nothing is wider than the window, but what scrolls by itself.
+    assert page.evaluate("document.documentElement.scrollWidth") <= 1200
+    dark = page.get_attribute("html", "data-theme") == "dark"
+    back, front = brightness(page, "backgroundColor"), brightness(page, "color")
+    assert (back < 60 and front > 200) if dark else (back > 200 and front < 60)
+    labels = page.eval_on_selector("#chart-rows svg .role-axis-label text", "e => e.getAttribute('fill')")
+    assert labels == ("#9aa4b0" if dark else "#59636e")
+
+
+def test_the_button_changes_light_to_dark_and_back(opened: Opened) -> None:
+    page = opened.page
+    before = page.get_attribute("html", "data-drawn")
+    after = "dark" if before == "light" else "light"
+    for theme in (after, before):
+        page.click("#theme")
+        page.wait_for_selector(f"html[data-drawn={theme}]")
+        assert page.locator("#chart-rows svg").count() == 1
+    assert opened.said == []

@@ -1,0 +1,174 @@
+"""What the page says of facts, without Spark or a browser: buckets of time, kinds of plots, text that logs hold."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import msgpack
+import pytest
+
+from observe.report.charts import COLOURS, charts, pair_of, spoken
+from observe.report.facts import HOUR, POINTS, STEPS, Facts, Size, bucket_of
+from observe.report.page import collisions, fields_text, html_of, replicasets, seconds, summary, tuple_text
+
+NOON = datetime(2026, 11, 20, 12, tzinfo=UTC)
+
+
+def facts(**answers: Sequence[Mapping[str, Any]]) -> Facts:
+    buckets = dict.fromkeys(("rows_over_time", "lag_over_time", "conflicts_over_time"), 60_000)
+    return Facts("/data/aggregator.db", "aggregator", None, NOON, answers, buckets)
+
+
+def member(replicaset: int, local_id: int | None, global_id: int | None, **more: Any) -> dict[str, Any]:
+    row = {
+        "replicaset_id": replicaset,
+        "replicaset_uuid": f"replicaset-{replicaset}",
+        "local_id": local_id,
+        "global_id": global_id,
+        "uuid": None if global_id is None else f"uuid-{global_id}",
+        "first_seen": NOON,
+        "expelled_at": None,
+        "lsn": 7,
+    }
+    return {**row, **more}
+
+
+@pytest.mark.parametrize(
+    "span", [timedelta(0), timedelta(seconds=3), timedelta(hours=30), timedelta(days=4000)]
+)
+def test_a_plot_has_about_as_many_points_as_it_may(span: timedelta) -> None:
+    step = bucket_of(NOON, NOON + span)
+    points = span / timedelta(milliseconds=step)
+    assert points <= POINTS
+    shorter = [one for one in STEPS if one < step]
+    assert not shorter or span / timedelta(milliseconds=shorter[-1]) > POINTS
+
+
+def test_conflicts_are_told_by_the_hour_at_least() -> None:
+    assert bucket_of(NOON, NOON + timedelta(minutes=5), least=HOUR) == HOUR
+    assert bucket_of(None, None, least=HOUR) == HOUR
+
+
+@pytest.mark.parametrize(
+    ("length", "words"),
+    [(HOUR, "1 hour"), (5 * 60_000, "5 minutes"), (200, "200 milliseconds"), (86_400_000, "1 day")],
+)
+def test_a_length_of_time_is_spoken(length: int, words: str) -> None:
+    assert spoken(length) == words
+
+
+@pytest.mark.parametrize(("sources", "colour"), [(1, "of"), (COLOURS, "of"), (COLOURS + 1, "value")])
+def test_many_sources_are_a_heat_map(sources: int, colour: str) -> None:
+    rows = [{"source": f"s{number}", "at": NOON, "rows": 3} for number in range(sources)]
+    (chart,) = charts(facts(rows_over_time=rows))
+    assert chart.spec["encoding"]["color"]["field"] == colour
+    assert len(chart.spec["data"]["values"]) == sources
+    assert chart.spec["data"]["values"][0]["to"] == "2026-11-20T12:01:00+00:00"
+
+
+def test_sources_stand_in_the_order_of_their_numbers() -> None:
+    rows = [{"source": f"s{number}", "at": NOON, "lag": 1.0} for number in (10, 9, 1)]
+    (chart,) = charts(facts(lag_over_time=rows))
+    assert chart.spec["encoding"]["color"]["sort"] == ["s1", "s9", "s10"]
+
+
+@pytest.mark.parametrize(
+    ("winner", "loser", "text"),
+    [(1, 2, "1 over 2"), (-3, 2, "merged, last by 3 over 2"), (None, 2, "deleted over 2")],
+)
+def test_who_won_over_whom(winner: int | None, loser: int, text: str) -> None:
+    assert pair_of({"winner": winner, "loser": loser}) == text
+
+
+def test_only_ids_that_collide_are_named_so() -> None:
+    found = facts(
+        instances=[member(0, 1, 1), member(1, 1, 2), member(1, 2, 3), member(2, 1, 4), member(2, None, 5)]
+    )
+    assert collisions(found) == [(1, 2)]
+    assert [one["id"] for one in replicasets(found)] == [1, 2]
+
+
+def test_maps_are_shown_where_an_id_meant_two_instances_or_a_source_differs() -> None:
+    entry = {"replicaset_id": 1, "source": None, "local_id": 1, "global_id": 2, "since_lsn": 5}
+    again = {**entry, "global_id": 9, "since_lsn": 70}
+    differs = {**entry, "local_id": 3, "source": "a2"}
+    (one,) = replicasets(facts(instances=[member(1, 1, 2)], applier_map=[entry]))
+    assert one["maps"] == []
+    (one,) = replicasets(facts(instances=[member(1, 1, 2)], applier_map=[entry, again, differs]))
+    assert one["maps"] == [entry, again, differs]
+
+
+def test_the_summary_raises_an_alarm_for_what_needs_a_human() -> None:
+    gap = {"state": "open", "whole": 1}
+    found = {
+        name: (count, alarm) for name, count, alarm in summary(facts(gaps=[gap, {**gap, "state": "filled"}]))
+    }
+    assert found["open gaps"] == (1, True)
+    assert found["quarantined"] == (0, False)
+
+
+@pytest.mark.parametrize(
+    ("data", "text"),
+    [
+        (msgpack.packb([1, "x"]), "[1, 'x']"),
+        (msgpack.packb({1: [None]}), "{1: [None]}"),
+        (b"\xc1", "c1"),
+        (b"\x92\x01", "9201"),
+        (msgpack.packb([b"\xff".decode("latin-1") * 900])[:0], ""),
+        (None, "—"),
+    ],
+)
+def test_tuples_are_text_whatever_they_hold(data: bytes | None, text: str) -> None:
+    assert tuple_text(data) == text
+
+
+def test_a_long_tuple_is_cut_off() -> None:
+    assert tuple_text(msgpack.packb(["x" * 5000])).endswith("…")
+
+
+def test_formats_and_keys_are_one_line() -> None:
+    fields = [
+        {"name": "id", "type": "unsigned", "is_nullable": False},
+        {"name": "n", "type": "any", "is_nullable": True},
+    ]
+    assert fields_text(json.dumps(fields)) == "id unsigned, n any?"
+    assert fields_text(json.dumps([{"field": 2, "type": "string", "path": ""}])) == "#3 string"
+    assert fields_text("[]") == "—"
+
+
+@pytest.mark.parametrize(
+    ("value", "text"), [(None, "—"), (1.25, "1.2 s"), (600, "10.0 min"), (864_000, "10.0 d")]
+)
+def test_seconds_are_told_in_a_fitting_unit(value: float | None, text: str) -> None:
+    assert seconds(value) == text
+
+
+def test_what_logs_hold_cannot_leave_its_place() -> None:
+    evil = '</script><img src=x onerror="alert(1)">'
+    row = {
+        "reason": evil,
+        "space": evil,
+        "replicaset_id": 1,
+        "rows": 1,
+        "lsn": 1,
+        "file": evil,
+        "first_epoch": 0,
+    }
+    points = [{"source": evil, "at": NOON, "rows": 1}]
+    whole = {"epochs": [], "quarantine": [{**row, "last_epoch": 0, "whole": 1}], "rows_over_time": points}
+    page = html_of(facts(**whole))
+    assert "<img src=x" not in page
+    assert page.count("</script>") == 3
+    assert page.count("&lt;img src=x") == 3
+
+
+def test_a_warehouse_that_only_spark_opens_says_so() -> None:
+    page = html_of(facts())
+    assert "Sizes are not known" in page
+    assert "No batch is done yet" in page
+    sized = facts()
+    page = html_of(Facts(**{**vars(sized), "sizes": (Size("accounts", 3, 2, 2048, None),)}))
+    assert "2.0 KiB" in page

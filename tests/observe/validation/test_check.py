@@ -1,0 +1,26 @@
+"""What is said of an expectation that does not hold."""
+
+from __future__ import annotations
+
+import pytest
+
+from observe.validation.check import Verdict
+
+
+@pytest.mark.parametrize(
+    ("verdict", "said"),
+    [
+        (
+            Verdict("t", "e", False, 6, 2, ("key [1]", "key [2]")),
+            "t: e: not so in 2 of 6 rows, such as key [1]; key [2]",
+        ),
+        (Verdict("t", "e", False, None, 2), "t: e: not so in 2"),
+        (Verdict("t", "e", False, examples=("found 3",)), "t: e: not so: found 3"),
+        (
+            Verdict("t", "e", False, error="no column x", source="e.yaml"),
+            "t: e: cannot be looked at: no column x (e.yaml)",
+        ),
+    ],
+)
+def test_a_verdict_says_what_where_how_often_and_by_whose_wish(verdict: Verdict, said: str) -> None:
+    assert str(verdict) == said

@@ -1,0 +1,179 @@
+"""Validation of real Delta tables: each fault that was seeded is found by its own expectation, and nothing else is."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pyspark.sql import SparkSession
+from pyspark.sql import functions as F
+
+from jobs.validate import validate
+from pipeline.commit.epoch import commit_epoch
+from pipeline.commit.load import load_state
+from schemas.errors import ConfigurationError
+from tests.jobs.deployment import Deployment
+from tests.jobs.written import Node, replicasets_of
+from warehouse.warehouse import Warehouse
+
+# Great Expectations calls what its own dependencies have deprecated.
+pytestmark = [
+    pytest.mark.spark,
+    pytest.mark.filterwarnings("ignore::DeprecationWarning"),
+    pytest.mark.filterwarnings("ignore::ResourceWarning"),
+]
+
+SPACES = {600: "doubled", 601: "retyped", 602: "strangers", 603: "unlike", 604: "ahead", 605: "nulls"}
+OWN = """
+expectations:
+  - {type: expect_column_values_to_be_between, kwargs: {column: value, max_value: 20}, description: value is small}
+"""
+
+
+def options(
+    deployment: Deployment, *spaces: str, docs: Path | None = None
+) -> tuple[str, tuple[str, ...], str | None]:
+    file = deployment.folder / "aggregator.yaml"
+    return str(file), spaces, None if docs is None else str(docs)
+
+
+@pytest.fixture(scope="module")
+def deployment(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Deployment:  # noqa: ARG001
+    """Return tables of two replicasets, with a key that both wrote in each."""
+    folder = tmp_path_factory.mktemp("faults")
+    a, b = Node(folder, "a1"), Node(folder, "b1")
+    for space, name in SPACES.items():
+        a.define(space, name).put(space, 1, "a", 10, 1, at=10).put(space, 2, "b", 11, 1, at=11)
+        b.define(space, name).put(space, 2, "c", 12, 1, at=12).put(space, 3, "d", 13, 1, {"more": [1]}, at=13)
+    # Values that their columns cannot hold, also of a key: no fault.
+    a.define(606, "odd", [("id", "string"), ("value", "integer")]).put(606, "\udcff", 2**63).put(606, "x", 1)
+    a.close()
+    b.close()
+    made = Deployment(folder, {"a1": a.path, "b1": b.path}, replicasets_of("a1", "b1"))
+    made.run()
+    return made
+
+
+def test_nothing_is_found_in_untouched_tables(
+    deployment: Deployment, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert validate(deployment.config(), *options(deployment)) == 0
+    assert "FAILED" not in capsys.readouterr().out
+    told = deployment.rows("_validations")
+    assert {row["table"] for row in told} > {"_cluster", "_changelog", "_epochs", *SPACES.values()}
+    assert all(row["holds"] and not row["unexpected"] for row in told)
+
+
+def seed(warehouse: Warehouse) -> None:
+    """Damage each table in its own way, with plain Delta, and have an epoch name what it is now."""
+    spark = warehouse.session
+    warehouse.read("doubled").where("id = 1").write.format("delta").mode("append").save(
+        warehouse.path("doubled")
+    )
+    retyped = warehouse.read("retyped").withColumn("value", F.col("value").cast("string"))
+    writer = retyped.write.format("delta").mode("overwrite").option("overwriteSchema", "true")
+    writer.save(warehouse.path("retyped"))
+    future = (datetime.now(UTC) + timedelta(days=2)).isoformat()
+    for table, change in {
+        "strangers": "SET _global_id = 99 WHERE id = 1",
+        "unlike": "SET name = 'x' WHERE id = 2",
+        "ahead": f"SET _timestamp = '{future}' WHERE id = 3",
+        "nulls": "SET _replicaset_id = NULL WHERE id = 1",
+    }.items():
+        spark.sql(f"UPDATE delta.`{warehouse.path(table)}` {change}")
+    again = (
+        warehouse.read("_cluster")
+        .where("replicaset_id = 1")
+        .withColumn("global_id", F.lit(50).cast("bigint"))
+    )
+    again = again.withColumn("local_id", F.lit(None).cast("int")).withColumn("lsn", F.lit(0).cast("bigint"))
+    again.write.format("delta").mode("append").save(warehouse.path("_cluster"))
+    spark.sql(f"DELETE FROM delta.`{warehouse.path('_changelog')}` WHERE replicaset_id = 1 AND lsn IN (4, 8)")
+    state = load_state(warehouse)
+    tables = warehouse.open_tables
+    versions = {name: tables.open(name).version() for name in ("_changelog", *SPACES.values())}
+    commit_epoch(tables, state, versions, ("seeded", 0))
+
+
+FOUND = {
+    ("doubled", "no two rows have one primary key"): "not so in 2 of 4 rows, such as key [1]; key [1]",
+    (
+        "_schema_columns",
+        "each column has the type of its field in the newest definition",
+    ): "table retyped, column value, expected_type bigint, found_type string",
+    ("strangers", "_global_id is known in _cluster"): "not so in 1 of 3 rows, such as key [1], global_id 99",
+    ("unlike", "typed columns say what _tuple says"): "not so in 1 of 3 rows, such as key [2], unlike name",
+    ("nulls", "_replicaset_id is never null"): "not so in 1 of 3 rows, such as key [1]",
+}
+"""What is found to what is said of it; of the others only that they are found."""
+
+
+@pytest.fixture(scope="module")
+def seeded(spark: SparkSession, deployment: Deployment) -> Deployment:
+    seed(deployment.opened(spark))
+    return deployment
+
+
+def test_each_seeded_fault_is_found_and_nothing_else(
+    seeded: Deployment, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    docs = tmp_path / "docs"
+    assert validate(seeded.config(), *options(seeded, docs=docs)) == 1
+    printed = capsys.readouterr().out
+    run = max(seeded.rows("_validations"), key=lambda row: row["validated_at"])["run"]
+    told = [row for row in seeded.rows("_validations") if row["run"] == run]
+    failed = {
+        (row["table"], row["expectation"].partition(" (after")[0]): row for row in told if not row["holds"]
+    }
+    missing = "no lsn is missing between the first row of an origin and its settled vclock but those in _gaps"
+    assert {*failed} == {
+        *FOUND,
+        ("ahead", "_timestamp is not of the future"),
+        ("_changelog", missing),
+        ("_cluster", "no uuid has two global ids"),
+    }
+    for place, said in FOUND.items():
+        assert said in printed, place
+    holes = json.loads(failed["_changelog", missing]["examples"])
+    assert holes == ["replicaset 1, replica id 1: lsns 4 to 4", "replicaset 1, replica id 1: lsns 8 to 8"]
+    assert all(row["error"] is None for row in failed.values())
+    assert (
+        "no two rows have one primary key"
+        in (docs / "index.html").parent.joinpath("expectations", "doubled.html").read_text()
+    )
+
+
+def test_files_of_the_user_are_expected_too(seeded: Deployment, capsys: pytest.CaptureFixture[str]) -> None:
+    folder = seeded.folder / "expectations"
+    folder.mkdir()
+    (folder / "ahead.yaml").write_text(OWN.replace("20", "12"))
+    try:
+        assert validate(seeded.config(), *options(seeded, "ahead")) == 1
+        printed = capsys.readouterr().out
+        assert "FAILED ahead: value is small: not so in 1 of 3 rows, such as key [3], value 13" in printed
+        assert f"({folder / 'ahead.yaml'})" in printed
+    finally:
+        (folder / "ahead.yaml").unlink()
+        folder.rmdir()
+
+
+def test_a_wrong_file_is_refused_before_spark_is_asked(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def never(*_: Any) -> Any:
+        raise AssertionError("Spark was started")
+
+    started: Callable[..., Any] = never
+    monkeypatch.setattr("jobs.validate.spark_session", started)
+    (tmp_path / "absent.yaml").write_text(OWN)
+    deployment = Deployment(tmp_path, {"a1": tmp_path})
+    config = deployment.config(validation={"expectations": str(tmp_path)})
+    with pytest.raises(ConfigurationError, match="there is no table absent"):
+        validate(config, *options(deployment))
+    config = deployment.config(validation={"expectations": str(tmp_path / "nowhere")})
+    with pytest.raises(ConfigurationError, match="there is no folder"):
+        validate(config, *options(deployment))

@@ -1,0 +1,14 @@
+"""What is expected of the aggregator's own tables is what the code writes into them."""
+
+from __future__ import annotations
+
+from observe.validation.suites import STATES
+from pipeline.reduce.versions import NAMES
+from schemas.tables import KEY_CONFLICT, SECONDARY_CONFLICT
+from warehouse.gaps import BRIDGED, FILLED, HEALED, OPEN, SKIPPED
+
+
+def test_each_state_that_is_written_is_expected() -> None:
+    assert set(STATES["_gaps"][1]) == {OPEN, SKIPPED, FILLED, BRIDGED, HEALED}
+    assert set(STATES["_versions"][1]) == set(NAMES.values()) >= {"removed"}
+    assert set(STATES["_conflicts"][1]) == {KEY_CONFLICT, SECONDARY_CONFLICT} == {"key", "secondary"}

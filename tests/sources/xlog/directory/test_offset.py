@@ -1,0 +1,139 @@
+"""Offsets: one text for one position, and nothing else is read as one."""
+
+from __future__ import annotations
+
+import json
+import random
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from schemas.errors import OffsetError
+from sources.xlog.directory.offset import Entry, from_document, from_text, to_document, to_text
+
+A = "aaaaaaaa-0000-4000-8000-0000000000aa"
+B = "bbbbbbbb-0000-4000-8000-0000000000bb"
+GOOD: dict[str, Any] = {
+    "leader": "a1",
+    "file": "00000000000000001344.xlog",
+    "position": 1205,
+    "vclock": {"1": 729, "2": 613},
+}
+
+lsns = st.integers(1, 2**63 - 1)
+entries = st.builds(
+    Entry,
+    leader=st.text(min_size=1, max_size=5),
+    file=st.builds("{:020d}.{}".format, st.integers(0, 10**12), st.sampled_from(["xlog", "snap"])),
+    position=st.integers(0, 2**63 - 1),
+    vclock=st.dictionaries(st.integers(1, 31), lsns, max_size=4),
+    since=st.none() | st.dictionaries(st.integers(0, 31), lsns, max_size=4),
+)
+restarts = st.builds(replace, entries, position=st.just(0), restart=st.just(True))
+offsets = st.dictionaries(st.uuids().map(str), entries | restarts, max_size=4)
+
+
+def shuffled(value: Any, seed: int) -> Any:
+    """Return the same JSON with the keys of all objects in another order."""
+    if not isinstance(value, dict):
+        return value
+    keys = list(value)
+    random.Random(seed).shuffle(keys)
+    return {key: shuffled(value[key], seed + 1) for key in keys}
+
+
+@given(offsets)
+def test_what_is_written_is_read_back(offset: dict[str, Entry]) -> None:
+    assert from_text(to_text(offset)) == offset
+
+
+@given(offsets, st.integers())
+def test_the_order_of_keys_never_shows_in_the_text(offset: dict[str, Entry], seed: int) -> None:
+    read = from_document(shuffled(to_document(offset), seed))
+    assert to_text(read) == to_text(offset)
+
+
+@given(offsets)
+def test_sparks_own_text_is_the_canonical_one(offset: dict[str, Entry]) -> None:
+    # Spark's runner writes json.dumps of the returned dict, and gives json.loads of it back.
+    assert json.dumps(to_document(from_document(json.loads(to_text(offset))))) == to_text(offset)
+
+
+@given(offsets, offsets)
+def test_two_offsets_have_two_texts(one: dict[str, Entry], other: dict[str, Entry]) -> None:
+    assert (to_text(one) == to_text(other)) == (one == other)
+
+
+def test_the_text_is_stable() -> None:
+    offset = {B: Entry("b1", "1.xlog", 0, {}), A: Entry("a1", "2.snap", 7, {10: 1, 2: 3}, {0: 4, 1: 5})}
+    assert to_text(offset) == (
+        '{"replicasets": {"'
+        + A
+        + '": {"file": "2.snap", "leader": "a1", "position": 7, "since": {"0": 4, "1": 5}, '
+        '"vclock": {"2": 3, "10": 1}}, "'
+        + B
+        + '": {"file": "1.xlog", "leader": "b1", "position": 0, "vclock": {}}}, '
+        '"version": 1}'
+    )
+
+
+def document(**changed: Any) -> dict[str, Any]:
+    entry = {key: value for key, value in (GOOD | changed).items() if value is not ...}
+    return {"replicasets": {A: entry}, "version": 1}
+
+
+def test_a_good_document_is_read() -> None:
+    assert from_document(document())[A] == Entry("a1", "00000000000000001344.xlog", 1205, {1: 729, 2: 613})
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        document(leader=...),
+        document(leader=""),
+        document(leader=7),
+        document(file="x/00000000000000001344.xlog"),
+        document(file=""),
+        document(done=False),
+        document(file=None),
+        document(position=-1),
+        document(position=True),
+        document(position=1.5),
+        document(position="7"),
+        document(vclock={"0": 7}),
+        document(vclock={"1": 0}),
+        document(vclock=[]),
+        document(since={"32": 1}),
+        document(since=None),
+        document(restart=False, position=0),
+        document(restart=True, position=7),
+        document(extra=1),
+        {"replicasets": {A.upper(): GOOD}, "version": 1},
+        {"replicasets": {"a": GOOD}, "version": 1},
+        {"replicasets": {A: [GOOD]}, "version": 1},
+        {"replicasets": [], "version": 1},
+        {"replicasets": {}, "version": 2},
+        {"replicasets": {}, "version": True},
+        {"replicasets": {}},
+        {"replicasets": {}, "version": 1, "more": 1},
+        [],
+        None,
+    ],
+)
+def test_anything_else_is_refused(wrong: object) -> None:
+    with pytest.raises(OffsetError, match="delete the checkpoint"):
+        from_document(wrong)
+
+
+@pytest.mark.parametrize("text", ["", "{", "7", '{"version": NaN, "replicasets": {}}', "[" * 100_000])
+def test_a_text_that_is_no_offset_is_refused(text: str) -> None:
+    with pytest.raises(OffsetError):
+        from_text(text)
+
+
+def test_a_key_that_stands_twice_is_refused() -> None:
+    with pytest.raises(OffsetError, match="twice"):
+        from_text('{"version": 1, "replicasets": {}, "version": 1}')

@@ -1,0 +1,137 @@
+"""Damaged files of vinyl: each stops its one thing, by name, and nothing else.
+
+Real files (`tests/recordings/vinyl`): every byte of a `.vylog`, an `.index` and a `.run` header is changed in turn; a
+table then has the server's tuples, or it is not there at all.
+"""
+
+from __future__ import annotations
+
+import logging
+import random
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from schemas.errors import AggregatorError, XlogChecksumError, XlogError, XlogTruncatedError
+from sources.xlog.options import parse_options
+from sources.xlog.stream.follow import Follower
+from sources.xlog.stream.vinyl import vinyl_of
+from tests.pipeline.deployment import Deployment
+from tests.pipeline.test_recorded_runs import RECORDED, expected, held, with_snapshots
+from tests.recordings import runs
+from tests.sources.xlog.stream.test_vinyl import read
+
+NUMBER = 4
+TRUTH = runs.truths()[NUMBER - 1]
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    return with_snapshots(tmp_path / "a1", RECORDED, [NUMBER], [])
+
+
+def files_of(folder: Path, kind: str) -> list[Path]:
+    """Return the files of a kind that the snapshot needs."""
+    if kind == "vylog":
+        return list(folder.glob("*.vylog"))
+    (snapshot,) = folder.glob("*.snap")
+    directory = Follower(parse_options({"path": str(folder)})).directory(str(folder))
+    directory.listing()
+    trees = vinyl_of(directory, snapshot.name).trees
+    return [folder / f"{tree.space_id}/0/{run.id:020}.{kind}" for tree in trees for run in tree.runs]
+
+
+def cut(data: bytes) -> bytes:
+    return data[: data.index(b"\n\n") + 40]
+
+
+def flipped(data: bytes) -> bytes:
+    """Change a byte in the middle of the blocks."""
+    place = (data.index(b"\n\n") + len(data)) // 2
+    return data[:place] + bytes([data[place] ^ 0xFF]) + data[place + 1 :]
+
+
+DAMAGES = [cut, flipped, lambda _: b"", lambda _: b"\x00" * 300, lambda data: data[:-4]]
+
+
+@pytest.mark.parametrize("damage", DAMAGES)
+def test_a_damaged_vylog_refuses_the_vinyl_spaces_of_its_snapshot(
+    folder: Path, damage: Callable[[bytes], bytes], caplog: pytest.LogCaptureFixture
+) -> None:
+    (file,) = files_of(folder, "vylog")
+    file.write_bytes(damage(file.read_bytes()))
+    deployment = Deployment(folder.parent, {"a1": folder}, start="snapshot")
+    with caplog.at_level(logging.ERROR):
+        deployment.run()
+    if damage is DAMAGES[-1]:  # what follows the SNAPSHOT record is not read
+        assert held(deployment, TRUTH) == expected(TRUTH)
+        return
+    assert held(deployment, TRUTH) == {space: [] for space in TRUTH}
+    assert file.name in caplog.text
+    assert deployment.rows("_changelog", ["lsn"])
+    refused = {row["name"]: row["state"] for row in deployment.rows("_schema")}
+    assert all("refused" in refused[space] for space in TRUTH)
+
+
+@pytest.mark.parametrize("kind", ["index", "run"])
+@pytest.mark.parametrize("damage", [DAMAGES[0], DAMAGES[2], DAMAGES[3]])
+def test_a_damaged_file_of_a_run_refuses_its_space_alone(
+    folder: Path, kind: str, damage: Callable[[bytes], bytes], caplog: pytest.LogCaptureFixture
+) -> None:
+    file = files_of(folder, kind)[0]
+    file.write_bytes(damage(file.read_bytes()))
+    deployment = Deployment(folder.parent, {"a1": folder}, start="snapshot")
+    with caplog.at_level(logging.ERROR):
+        deployment.run()
+    found, wanted = held(deployment, TRUTH), expected(TRUTH)
+    lost = [space for space in TRUTH if found[space] != wanted[space]]
+    assert len(lost) == 1
+    assert found[lost[0]] == []
+    assert file.name in caplog.text
+
+
+def test_a_damaged_block_of_a_run_is_an_error_with_its_place(folder: Path) -> None:
+    file = files_of(folder, "run")[0]
+    file.write_bytes(flipped(file.read_bytes()))
+    deployment = Deployment(folder.parent, {"a1": folder}, start="snapshot")
+    with pytest.raises(XlogError) as caught:
+        deployment.run()
+    assert str(caught.value.fields["file"]).endswith(file.name)
+    assert int(caught.value.fields["offset"]) > 0
+
+
+@pytest.mark.parametrize(("kind", "error"), [("vylog", XlogChecksumError), ("run", XlogTruncatedError)])
+def test_a_source_that_is_read_by_itself_goes_by_its_mode(
+    folder: Path, kind: str, error: type[XlogError]
+) -> None:
+    file = files_of(folder, kind)[0]
+    file.write_bytes((flipped if kind == "vylog" else cut)(file.read_bytes()))
+    with pytest.raises(error):
+        read(folder)
+    for mode in ("DROPMALFORMED", "PERMISSIVE"):
+        segments, rows = read(folder, mode=mode)
+        assert rows
+        spaces = {segment.space_id for segment in segments}
+        assert (spaces == {None}) == (kind == "vylog")
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_no_damage_makes_a_foreign_error_or_a_wrong_table(folder: Path, seed: int) -> None:
+    draw = random.Random(seed)
+    file = draw.choice(files_of(folder, ("vylog", "index", "run")[seed % 3]))
+    data = bytearray(file.read_bytes())
+    place = draw.randrange(len(data))
+    data[place : place + draw.choice((1, 20))] = draw.randbytes(draw.choice((0, 1, 20)))
+    file.write_bytes(data)
+    deployment = Deployment(folder.parent, {"a1": folder}, start="snapshot")
+    stopped: AggregatorError | None = None
+    try:
+        deployment.run()
+    except AggregatorError as error:
+        stopped = error
+    if stopped is not None:
+        assert "file" in stopped.fields
+        return
+    found, wanted = held(deployment, TRUTH), expected(TRUTH)
+    assert all(found[space] in ([], wanted[space]) for space in TRUTH)

@@ -1,0 +1,181 @@
+"""Leaders: who reads, where a stream begins, where a stand-in goes on."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from schemas.errors import SourceError, XlogGapError
+from sources.xlog.directory.listing import Listing, LogFile, newest_not_beyond
+from sources.xlog.directory.offset import Entry
+from sources.xlog.format.vclock import not_beyond, shared
+from sources.xlog.options import XlogOptions, parse_options
+from sources.xlog.stream.takeover import Member, beginning, entry_at, seem_ahead, stand_in, successors
+
+A = "aaaaaaaa-0000-4000-8000-0000000000aa"
+HEADER = 100
+
+
+def file(vclock: Mapping[int, int], suffix: str = "xlog", modified: float | None = 0.0) -> LogFile:
+    name = f"{sum(vclock.values()):020d}.{suffix}"
+    return LogFile(name, f"/x/{name}", 5000, modified, HEADER, vclock, None, None)
+
+
+def member(name: str, *headers: Mapping[int, int], modified: float | None = 0.0) -> Member:
+    logs = tuple(file(header, modified=modified) for header in headers)
+    return Member(name, Listing(name, (), logs))
+
+
+def with_snapshot(name: str, vclock: Mapping[int, int], *headers: Mapping[int, int]) -> Member:
+    snapshot = file(vclock, "snap")
+    return Member(name, Listing(name, (snapshot,), tuple(map(file, headers))), snapshot)
+
+
+def options(**given: str) -> XlogOptions:
+    return parse_options({"path": "/x"} | given)
+
+
+GONE = Member("gone", None, None, SourceError("the disk is gone", source="gone"))
+
+
+def test_an_entry_at_the_start_of_a_file_is_position_0() -> None:
+    log = file({0: 4, 1: 5})
+    assert entry_at("a1", log, HEADER) == entry_at("a1", log) == Entry("a1", log.name, 0, {1: 5})
+    assert entry_at("a1", log, HEADER + 1).position == HEADER + 1
+
+
+def test_since_is_dropped_when_a_file_is_beyond_it() -> None:
+    assert entry_at("a1", file({1: 5}), 0, {0: 1, 1: 5}).since == {0: 1, 1: 5}
+    assert entry_at("a1", file({0: 1, 1: 6}), 0, {0: 1, 1: 5}).since is None
+
+
+def test_logs_begin_at_the_first() -> None:
+    assert beginning(member("a1", {}, {1: 9}), A, options()).file == file({}).name
+
+
+def test_a_snapshot_is_begun_with_where_it_is_asked_for() -> None:
+    found = beginning(with_snapshot("a1", {1: 9}, {}, {1: 9}), A, options(start="snapshot"))
+    assert found == Entry("a1", file({1: 9}, "snap").name, 0, {1: 9})
+
+
+def test_a_missing_snapshot_is_named() -> None:
+    with pytest.raises(SourceError, match="no complete snapshot"):
+        beginning(member("a1", {}), A, options(start="snapshot"))
+
+
+def test_an_empty_directory_is_named() -> None:
+    with pytest.raises(SourceError, match="no log file"):
+        beginning(member("a1"), A, options())
+
+
+def test_an_unreadable_source_gives_its_own_reason() -> None:
+    with pytest.raises(SourceError, match="the disk is gone"):
+        beginning(GONE, A, options())
+
+
+@pytest.mark.parametrize(
+    ("vclock", "expected"),
+    [('{"1": 4}', {}), ('{"1": 5}', {1: 5}), ('{"1": 8, "2": 1}', {1: 5}), ('{"1": 9}', {1: 9})],
+)
+def test_a_start_vclock_begins_in_the_newest_log_not_beyond_it(vclock: str, expected: dict[int, int]) -> None:
+    found = beginning(
+        member("a1", {}, {1: 5}, {1: 9}), A, options(startVclock=f'{{"{A}": {vclock}}}', start="snapshot")
+    )
+    assert found.vclock == expected
+
+
+def test_a_start_vclock_that_no_log_reaches_back_to_is_a_gap() -> None:
+    with pytest.raises(XlogGapError, match="reaches back"):
+        beginning(member("a1", {1: 5}), A, options(startVclock=f'{{"{A}": {{"2": 3}}}}'))
+
+
+def test_local_rows_do_not_matter_between_members() -> None:
+    entry = Entry("a1", "x.xlog", 700, {1: 5, 2: 5})
+    assert stand_in(entry, member("a2", {}, {0: 100, 1: 5, 2: 4})) == Entry(
+        "a2", file({0: 100, 1: 5, 2: 4}).name, 0, {1: 5, 2: 4}
+    )
+
+
+def test_a_stand_in_whose_logs_begin_later_cannot_take_over() -> None:
+    assert stand_in(Entry("a1", "x.xlog", 0, {1: 5}), member("a2", {1: 6})) is None
+    assert stand_in(Entry("a1", "x.xlog", 0, {1: 5}), GONE) is None
+
+
+def test_a_leader_lost_inside_its_snapshot_is_followed_by_a_snapshot() -> None:
+    entry = Entry("a1", "x.snap", 700, {1: 5})
+    assert stand_in(entry, member("a2", {})) is None
+    found = stand_in(entry, with_snapshot("a2", {1: 7}, {}))
+    assert found == Entry("a2", file({1: 7}, "snap").name, 0, {1: 7})
+
+
+@pytest.mark.parametrize(
+    ("held", "begins"), [({1: 4}, {1: 2}), ({1: 1}, {1: 2}), ({1: 9}, {1: 6}), (None, {1: 6})]
+)
+def test_where_the_leaders_log_had_a_hole_the_stand_in_begins_before_it(
+    held: dict[int, int] | None, begins: dict[int, int]
+) -> None:
+    entry = Entry("a1", "x.xlog", 0, {1: 7})
+    found = stand_in(entry, member("a2", {1: 2}, {1: 6}, {1: 8}), held)
+    assert found is not None
+    assert found.vclock == begins
+
+
+def test_since_goes_on_with_a_stand_in() -> None:
+    entry = Entry("a1", "x.xlog", 0, {1: 5}, {0: 3, 1: 7})
+    found = stand_in(entry, member("a2", {1: 4}))
+    assert found is not None
+    assert found.since == {1: 7}, "the leader's local rows say nothing"
+
+
+def test_the_farthest_member_takes_over_then_the_first() -> None:
+    entry = Entry("a1", "x.xlog", 0, {1: 5})
+    others = [
+        member("a1", {}),
+        member("a2", {}, {1: 4}),
+        member("a3", {}, {1: 5}),
+        member("a4", {}, {1: 5}),
+        GONE,
+    ]
+    assert [found.leader for found in successors(entry, others)] == ["a3", "a4", "a2"]
+
+
+def test_the_leader_never_succeeds_itself() -> None:
+    assert successors(Entry("a1", "x.xlog", 0, {}), [member("a1", {})]) == []
+
+
+def test_members_written_long_after_the_leader_seem_ahead() -> None:
+    leader = member("a1", {}, modified=100.0)
+    others = [
+        leader,
+        member("a2", {}, modified=160.0),
+        member("a3", {}, modified=160.1),
+        member("a4", {}, modified=None),
+    ]
+    assert seem_ahead(leader, others, 60) == ["a3"]
+    assert seem_ahead(member("a1", {}, modified=None), others, 60) == []
+    assert seem_ahead(GONE, others, 60) == []
+
+
+steps = st.lists(st.tuples(st.integers(0, 3), st.integers(1, 5)), max_size=12)
+
+
+@given(steps, st.dictionaries(st.integers(1, 3), st.integers(0, 20)))
+def test_no_row_beyond_the_leader_lies_before_the_stand_ins_start(
+    written: list[tuple[int, int]], stopped: dict[int, int]
+) -> None:
+    """Whatever the stand-in's logs are: what it skips, the leader's file began with."""
+    vclock: dict[int, int] = {}
+    headers = [dict(vclock)]
+    for id_, count in written:
+        vclock[id_] = vclock.get(id_, 0) + count
+        headers.append(dict(vclock))
+    logs = tuple(map(file, headers))
+    found = stand_in(Entry("a1", "x.xlog", 0, shared(stopped)), Member("a2", Listing("a2", (), logs)))
+    assert found is not None, "logs from the very beginning cover everything"
+    start = [log.name for log in logs].index(found.file)
+    assert not_beyond(shared(headers[start]), stopped)
+    assert all(not not_beyond(shared(header), stopped) for header in headers[start + 1 :])
+    assert newest_not_beyond(logs, stopped, local=False) == start

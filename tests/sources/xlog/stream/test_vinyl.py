@@ -1,0 +1,188 @@
+"""Vinyl rows from before a checkpoint: a start from a snapshot holds what the servers hold."""
+
+from __future__ import annotations
+
+import pickle
+import shutil
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import msgpack
+import pytest
+
+from schemas.errors import XlogMissingError, XlogRowError
+from sources.xlog.directory.offset import from_text, to_text
+from sources.xlog.format.vylog import Key, RecordType, Run, Tree, trees_at_checkpoint
+from sources.xlog.options import parse_options
+from sources.xlog.stream.batch import segments_between, tasks_of
+from sources.xlog.stream.follow import Follower
+from sources.xlog.stream.read import read_range
+from sources.xlog.stream.segment import Segment
+from tests.truth import Recording, own, recordings
+from udfs.keys.keys import canonical_keys
+from udfs.operations.tuple_format import format_of
+from udfs.operations.update_rules import rules_of
+from udfs.versions.fold import fold
+from udfs.versions.version import Change
+
+NODES = [(one, node) for one in recordings() for node in one.nodes if one.snapshots(node)]
+IDS = [f"{one.name}-{node}" for one, node in NODES]
+
+
+def read(folder: Path, **options: str) -> tuple[list[Segment], list[dict[str, Any]]]:
+    parsed = parse_options({"path": str(folder), "start": "snapshot", **options})
+    follower = Follower(parsed)
+    start = follower.initial()
+    segments = list(segments_between(follower, start, follower.latest(start)))
+    rows = [
+        row | {"segment": piece.segment.segment}
+        for task in tasks_of(follower, segments)
+        for piece in task
+        for batch in read_range(piece, parsed)
+        for row in batch.to_pylist()
+    ]
+    return segments, rows
+
+
+def final(recording: Recording, node: str, name: str, rows: list[dict[str, Any]]) -> list[bytes]:
+    """Return what a space holds after its rows, by key."""
+    import pyarrow as pa
+
+    space = recording.spaces(node)[name]
+    fmt = format_of(space, rules_of(recording.info(node).version))
+    changes: dict[bytes, list[Change]] = {}
+    for row in rows:
+        if row["space_id"] != space.id:
+            continue
+        whole = row["type"] in ("INSERT", "REPLACE", "UPSERT")
+        data = pa.array([row["tuple"] if whole else row["key"]], pa.binary())
+        key = canonical_keys(data, [space], 0, whole)[0].as_py()["key"]
+        one = (row["type"], row["tuple"], row["operations"], row["index_base"], 1, row["lsn"] or 0, None)
+        changes.setdefault(key, []).append(Change(*one))
+    versions = [fold(None, own, [fmt]) for own in changes.values()]
+    return sorted(v.tuple for v in versions if v is not None and v.tuple is not None)
+
+
+@pytest.mark.parametrize(("recording", "node"), NODES, ids=IDS)
+def test_a_start_from_the_snapshot_ends_in_the_servers_own_tuples(recording: Recording, node: str) -> None:
+    _, rows = read(recording.directory(node))
+    assert final(recording, node, "vin", rows) == sorted(recording.tuples(node, "vin"))
+
+
+def node_with_runs() -> tuple[Recording, str]:
+    """Return a member whose newest snapshot has vinyl rows."""
+    recording = own()
+    return recording, "a1"
+
+
+def test_without_the_runs_rows_would_lack() -> None:
+    recording, node = node_with_runs()
+    segments, rows = read(recording.directory(node))
+    runs = {segment.segment for segment in segments if segment.space_id is not None}
+    assert runs
+    rest = [row for row in rows if row["segment"] not in runs]
+    assert final(recording, node, "vin", rest) != sorted(recording.tuples(node, "vin"))
+
+
+def test_rows_of_a_run_look_like_those_of_the_snapshot() -> None:
+    recording, node = node_with_runs()
+    segments, rows = read(recording.directory(node))
+    run = next(segment for segment in segments if segment.space_id is not None)
+    (snapshot,) = (one for one in segments if one.is_snapshot and one.space_id is None)
+    assert run.space_id in (snapshot.vinyl or ())
+    assert (run.is_snapshot, run.vclock, run.gap) == (True, snapshot.vclock, None)
+    own_rows = [row for row in rows if row["segment"] == run.segment]
+    assert {row["type"] for row in own_rows} <= {"INSERT", "REPLACE", "DELETE", "UPSERT"}
+    assert {(row["space_id"], row["lsn"], row["timestamp"], row["replica_id"]) for row in own_rows} == {
+        (run.space_id, None, None, None)
+    }
+    assert pickle.loads(pickle.dumps(run)) == run
+
+
+def test_spaces_that_are_not_wanted_are_not_read() -> None:
+    recording, node = node_with_runs()
+    vin = recording.spaces(node)["vin"].id
+    segments, rows = read(recording.directory(node), spaces=str(vin))
+    assert {row["space_id"] for row in rows} == {vin}
+    assert any(segment.space_id == vin for segment in segments)
+    segments, _ = read(recording.directory(node), spaces="280")
+    assert all(segment.space_id is None for segment in segments)
+
+
+def test_runs_are_read_once_however_the_snapshot_is_cut(tmp_path: Path) -> None:
+    recording, node = node_with_runs()
+    shutil.copytree(recording.directory(node), tmp_path / node)
+    follower = Follower(parse_options({"path": str(tmp_path / node), "start": "snapshot"}))
+    start, seen = follower.initial(), []
+    while True:
+        end = from_text(to_text(follower.latest(start, max_bytes=1)))
+        if end == start:
+            break
+        seen += [s.file for s in segments_between(follower, start, end) if s.space_id is not None]
+        start = end
+    assert len(seen) == len(set(seen)) >= 1
+
+
+def test_a_snapshot_without_its_vylog_has_no_vinyl_rows(tmp_path: Path) -> None:
+    recording, node = node_with_runs()
+    shutil.copytree(recording.directory(node), tmp_path / node)
+    for file in (tmp_path / node).glob("*.vylog"):
+        file.unlink()
+    segments, _ = read(tmp_path / node)
+    assert [segment.vinyl for segment in segments if segment.is_snapshot] == [frozenset()]
+
+
+def test_a_run_that_is_gone_is_named(tmp_path: Path) -> None:
+    recording, node = node_with_runs()
+    shutil.copytree(recording.directory(node), tmp_path / node)
+    runs = list((tmp_path / node).glob("*/0/*.run"))
+    for file in runs:
+        file.unlink()
+    with pytest.raises(XlogMissingError, match=r"the \.vylog names") as caught:
+        read(tmp_path / node)
+    assert runs[0].name in caught.value.fields["file"]
+    assert "start: logs" in str(caught.value)
+
+
+def record(kind: RecordType, keys: Mapping[Key, Any] | None = None) -> bytes:
+    data: bytes = msgpack.packb([int(kind), {int(key): value for key, value in (keys or {}).items()}])
+    return data
+
+
+TREE = [
+    record(RecordType.CREATE_LSM, {Key.LSM_ID: 1, Key.SPACE_ID: 600}),
+    record(RecordType.INSERT_RANGE, {Key.LSM_ID: 1, Key.RANGE_ID: 2}),
+    record(RecordType.CREATE_RUN, {Key.LSM_ID: 1, Key.RUN_ID: 3, Key.DUMP_LSN: 50}),
+    record(RecordType.CREATE_RUN, {Key.LSM_ID: 1, Key.RUN_ID: 4, Key.DUMP_LSN: 40}),
+    record(RecordType.INSERT_SLICE, {Key.RANGE_ID: 2, Key.RUN_ID: 3, Key.SLICE_ID: 7}),
+    record(RecordType.INSERT_SLICE, {Key.RANGE_ID: 2, Key.RUN_ID: 4, Key.SLICE_ID: 8}),
+]
+END = record(RecordType.SNAPSHOT)
+
+
+def test_the_records_say_which_runs_a_space_has() -> None:
+    assert trees_at_checkpoint([*TREE, END], "f") == {600: Tree(600, (Run(4, 40), Run(3, 50)))}
+    dropped = record(RecordType.DELETE_SLICE, {Key.SLICE_ID: 8})
+    assert trees_at_checkpoint([*TREE, dropped, END], "f") == {600: Tree(600, (Run(3, 50),))}
+    assert trees_at_checkpoint([*TREE, END, dropped], "f")[600].runs == (Run(4, 40), Run(3, 50))
+    gone = record(RecordType.DROP_LSM, {Key.LSM_ID: 1})
+    assert trees_at_checkpoint([*TREE, gone, END], "f") == {}
+
+
+def test_a_secondary_index_is_none_of_a_spaces_rows() -> None:
+    other = record(RecordType.CREATE_LSM, {Key.LSM_ID: 9, Key.SPACE_ID: 600, Key.INDEX_ID: 1})
+    assert trees_at_checkpoint([*TREE, other, END], "f")[600].runs == (Run(4, 40), Run(3, 50))
+
+
+def test_a_range_that_was_split_is_told() -> None:
+    part = {Key.RANGE_ID: 2, Key.RUN_ID: 3, Key.SLICE_ID: 9, Key.BEGIN: [5]}
+    tree = trees_at_checkpoint([*TREE, record(RecordType.INSERT_SLICE, part), END], "f")[600]
+    assert tree.is_cut
+    assert not trees_at_checkpoint([*TREE, END], "f")[600].is_cut
+
+
+@pytest.mark.parametrize("rows", [TREE, [b"\x91"], [b"\x92\xa1x\x80"], [b"\x92\x00\x00"]])
+def test_what_is_no_vylog_is_refused(rows: list[bytes]) -> None:
+    with pytest.raises(XlogRowError):
+        trees_at_checkpoint(rows, "00.vylog")

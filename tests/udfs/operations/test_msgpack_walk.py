@@ -1,0 +1,104 @@
+"""Walking and writing MessagePack, against the msgpack library."""
+
+from __future__ import annotations
+
+import msgpack
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from schemas.errors import TupleError
+from tests.udfs import generated
+from tests.udfs.generated import steady
+from udfs.operations.msgpack_walk import (
+    INT,
+    KIND,
+    SIZE,
+    UINT,
+    encode_array,
+    encode_integer,
+    encode_map,
+    encode_string,
+    header,
+    integer,
+    join,
+    skip,
+    split,
+    string,
+)
+
+
+@steady
+@given(st.lists(generated.values, max_size=20), st.binary(max_size=3))
+def test_a_tuple_splits_into_its_fields_and_joins_again(fields: list[bytes], rest: bytes) -> None:
+    data = encode_array(len(fields)) + b"".join(fields)
+    assert split(data) == fields
+    assert join(fields) == data
+    assert skip(data + rest, 0) == len(data)
+    if rest:
+        with pytest.raises(TupleError):
+            split(data + rest)
+
+
+@steady
+@given(generated.values)
+def test_a_value_that_is_not_whole_is_an_error(value: bytes) -> None:
+    assert skip(value, 0) == len(value)
+    for end in range(len(value)):
+        with pytest.raises(TupleError) as caught:
+            skip(value[:end], 0)
+        assert caught.value.fields["code"] == 20
+
+
+@steady
+@given(
+    st.one_of(st.integers(-(2**63), 2**64 - 1), st.sampled_from([*generated.EDGES, -32, -33, -129, -(2**31)]))
+)
+def test_integers_are_written_as_the_library_writes_them(value: int) -> None:
+    encoded = encode_integer(value)
+    assert encoded == msgpack.packb(value)
+    assert integer(encoded, 0) == (value, len(encoded))
+    assert KIND[encoded[0]] == (UINT if value >= 0 else INT)
+
+
+@pytest.mark.parametrize("value", [2**64, -(2**63) - 1])
+def test_integers_beyond_64_bits_are_not_written(value: int) -> None:
+    with pytest.raises(OverflowError):
+        encode_integer(value)
+
+
+@pytest.mark.parametrize("size", [0, 15, 16, 31, 32, 255, 256, 65535, 65536])
+def test_headers_are_as_short_as_they_can_be(size: int) -> None:
+    assert encode_string(b"x" * size) == msgpack.packb("x" * size)
+    assert encode_array(size) == msgpack.Packer().pack_array_header(size)
+    assert encode_map(size) == msgpack.Packer().pack_map_header(size)
+    assert header(encode_array(size), 0) == (size, len(encode_array(size)))
+    assert header(encode_map(size), 0) == (size, len(encode_map(size)))
+
+
+@steady
+@given(st.one_of(st.text(), st.binary()), st.binary(max_size=5))
+def test_bytes_of_strings_binaries_and_extensions_are_found(value: str | bytes, rest: bytes) -> None:
+    content = value.encode("utf-8", "surrogatepass") if isinstance(value, str) else value
+    for packed in (
+        msgpack.packb(content, use_bin_type=isinstance(value, bytes)),
+        msgpack.packb(msgpack.ExtType(5, content)),
+    ):
+        start, end = string(packed + rest, 0)
+        assert packed[start:end] == content
+
+
+def test_every_first_byte_has_a_kind_and_the_size_that_the_library_takes() -> None:
+    for code in range(256):
+        if code == 0xC1 or SIZE[code] == 0:
+            continue
+        unpacker = msgpack.Unpacker(strict_map_key=False)
+        unpacker.feed(bytes((code,)) + b"\0" * 40)
+        unpacker.skip()
+        assert unpacker.tell() == SIZE[code], hex(code)
+
+
+@pytest.mark.parametrize("data", [b"\xdc\x00", b"\x05", b"", b"\xdf\0\0\0"])
+def test_what_is_no_container_has_no_header(data: bytes) -> None:
+    with pytest.raises(TupleError):
+        header(data, 0)

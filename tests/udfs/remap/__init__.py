@@ -1,0 +1,1 @@
+"""Tests of replica ids and global ids."""

@@ -1,0 +1,292 @@
+"""before_replace on `_cluster`: documents 000 and 001 case by case, and what holds whatever sources announce when."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from itertools import combinations
+from random import Random
+from uuid import UUID
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from udfs.remap.cluster_replace import (
+    AGGREGATOR,
+    Allocation,
+    Change,
+    Cluster,
+    Incoming,
+    Member,
+    before_replace,
+    replace_all,
+)
+from udfs.remap.replica_ids import injective, remap, unmap
+
+A, B = "aaaaaaaa-0000-4000-8000-000000000000", "bbbbbbbb-0000-4000-8000-000000000000"
+OWN = "00000000-0000-4000-8000-0000000000ff"
+ALLOCATIONS: tuple[Allocation, ...] = ("counter", "preserve")
+
+
+def uuid(number: int) -> str:
+    return str(UUID(int=number))
+
+
+def having(allocation: Allocation, *ids: tuple[int, str]) -> Cluster:
+    """Return a table that holds instances of replicaset A under these ids, which are their global ids too."""
+    rows = {one: Member(id_, one, id_, 1, A, lsn) for lsn, (id_, one) in enumerate(ids, start=1)}
+    return Cluster(allocation, rows)
+
+
+def taken(cluster: Cluster, rows: Iterable[Incoming]) -> tuple[Cluster, list[tuple[int, int]], list[Change]]:
+    """Take rows one by one; return the table, the entries of the source's map, and the own changes."""
+    entries, changes = [], []
+    for row in rows:
+        decision = before_replace(cluster, row)
+        cluster = decision.cluster
+        entries += [decision.entry] if decision.entry else []
+        changes += [decision.change] if decision.change else []
+    return cluster, entries, changes
+
+
+def test_case_a_an_id_that_is_taken() -> None:
+    """Document 001: {5, uuid6} against our {5, uuid5} is {6, uuid6} here, and {5: 6} in the source's map."""
+    cluster = having("preserve", (5, uuid(5)))
+    decision = before_replace(cluster, Incoming(uuid(6), 5, A))
+    assert decision.entry == (5, 6)
+    assert decision.change == Change(uuid(6), Member(6, uuid(6), 5, 1, A, lsn=2))
+    assert decision.cluster.members[uuid(5)] == cluster.members[uuid(5)]
+
+
+def test_case_b_the_id_that_the_aggregator_has_taken_itself() -> None:
+    """Document 001: an anonymous replica adds itself; the others, who do not know, give its id to somebody."""
+    told = [Incoming(uuid(1), 1, A), Incoming(uuid(2), 2, A)]
+    cluster, _ = replace_all(Cluster("preserve"), told, OWN)
+    assert cluster.global_ids == {uuid(1): 1, uuid(2): 2, OWN: 3}
+    decision = before_replace(cluster, Incoming(uuid(3), 3, A))
+    assert decision.entry == (3, 4)
+    assert decision.cluster.own == cluster.own
+
+
+def test_two_orders_of_one_cluster() -> None:
+    """Document 001: our {1, uuid1}, {2, uuid2} and a source's {1, uuid2}, {2, uuid1} make the map {1: 2, 2: 1}."""
+    cluster = having("preserve", (1, uuid(1)), (2, uuid(2)))
+    after, entries, changes = taken(cluster, [Incoming(uuid(2), 1, A), Incoming(uuid(1), 2, A)])
+    assert (entries, changes, after) == ([(1, 2), (2, 1)], [], cluster)
+
+
+def test_a_counter_gives_each_new_uuid_the_next_id() -> None:
+    """Document 000: "update local mapping with incrementing global counter if new uuid was found"."""
+    told = [
+        Incoming(uuid(5), 1, A),
+        Incoming(uuid(6), 2, A),
+        Incoming(uuid(7), 1, B),
+        Incoming(uuid(6), 2, A),
+    ]
+    cluster, changes = replace_all(Cluster("counter"), told, OWN)
+    assert cluster.global_ids == {OWN: 1, uuid(5): 2, uuid(6): 3, uuid(7): 4}
+    assert [change.row.lsn for change in changes] == [1, 2, 3, 4]
+    assert {m.uuid: m.replicaset_id for m in cluster.members.values()} == {
+        OWN: 0,
+        uuid(5): 1,
+        uuid(6): 1,
+        uuid(7): 2,
+    }
+
+
+def test_a_known_uuid_issues_no_change_of_its_own() -> None:
+    """Document 001: "To stop the infinite replication loop ..."."""
+    cluster = having("counter", (1, uuid(1)))
+    for row in (
+        Incoming(uuid(1), 1, A),
+        Incoming(uuid(1), 7, A),
+        Incoming(uuid(1), None, A),
+        Incoming(uuid(1), 1, B),
+    ):
+        assert before_replace(cluster, row).change is None
+        assert replace_all(having("counter", (1, uuid(1)), (2, OWN)), [row], OWN)[1][:-1] == ()
+
+
+@pytest.mark.parametrize("allocation", ALLOCATIONS)
+def test_an_expelled_instance_keeps_its_id(allocation: Allocation) -> None:
+    cluster = having(allocation, (1, uuid(1)), (2, uuid(2)))
+    gone = before_replace(cluster, Incoming(uuid(2), 2, A, expelled=True))
+    assert gone.entry is None
+    assert gone.change == Change(uuid(2), Member(2, uuid(2), 2, 1, A, lsn=3, expelled=True))
+    reused = before_replace(gone.cluster, Incoming(uuid(3), 2, A))
+    assert reused.entry == (2, 3)
+    back = before_replace(reused.cluster, Incoming(uuid(2), 4, A))
+    assert back.change == Change(uuid(2), Member(2, uuid(2), 4, 1, A, lsn=5))
+    assert back.entry == (4, 2)
+
+
+def test_an_instance_that_only_headers_named_gets_its_replica_id_when_it_is_registered() -> None:
+    """An anonymous replica joins for good: its row is completed, its global id stays."""
+    cluster, _ = replace_all(Cluster("counter"), [Incoming(uuid(1), None, A)], OWN)
+    decision = before_replace(cluster, Incoming(uuid(1), 4, A))
+    assert decision.change == Change(uuid(1), Member(2, uuid(1), 4, 1, A, lsn=3))
+    assert decision.entry == (4, 2)
+
+
+def test_a_counter_goes_on_from_the_highest_id() -> None:
+    assert before_replace(having("counter", (7, uuid(7))), Incoming(uuid(1), 1, A)).entry == (1, 8)
+    assert (
+        before_replace(having("preserve", (7, uuid(7))), Incoming(uuid(1), None, A)).cluster.global_ids[
+            uuid(1)
+        ]
+        == 1
+    )
+
+
+def test_expelling_what_is_gone_or_somebody_elses_changes_nothing() -> None:
+    cluster = having("counter", (1, uuid(1)))
+    gone = before_replace(cluster, Incoming(uuid(1), 1, A, expelled=True)).cluster
+    for row in (Incoming(uuid(1), 1, A, expelled=True), Incoming(uuid(9), 1, A, expelled=True)):
+        assert before_replace(gone, row).cluster == gone
+    assert before_replace(cluster, Incoming(uuid(1), 1, B, expelled=True)).cluster == cluster
+    assert before_replace(gone, Incoming(uuid(1), None, A)).cluster == gone, (
+        "a file's header brings nobody back"
+    )
+
+
+def test_an_instance_of_another_replicaset_stays_that_ones() -> None:
+    """Its global id goes into the other one's map too; a row that moved would take its replicaset's number along."""
+    cluster = having("counter", (1, uuid(1)))
+    gone = before_replace(cluster, Incoming(uuid(1), 1, A, expelled=True)).cluster
+    for state in (cluster, gone):
+        decision = before_replace(state, Incoming(uuid(1), 3, B))
+        assert (decision.entry, decision.change, decision.cluster) == ((3, 1), None, state)
+        assert (
+            replace_all(state, [Incoming(uuid(1), 3, B), Incoming(None, None, B)], OWN)[0].replicaset_ids[B]
+            == 2
+        )
+
+
+def test_a_replicaset_without_instances_has_a_row_that_the_first_one_takes() -> None:
+    cluster, changes = replace_all(having("counter", (1, OWN)), [Incoming(None, None, B)], OWN)
+    assert cluster.replicaset_ids[B] == 2
+    assert Change(B, Member(None, None, None, 2, B, lsn=2)) in changes
+    assert replace_all(cluster, [Incoming(None, None, B)], OWN)[1] == ()
+    filled, changes = replace_all(cluster, [Incoming(uuid(3), 1, B), Incoming(uuid(4), 2, B)], OWN)
+    assert [(change.key, change.row.uuid) for change in changes] == [(B, uuid(3)), (uuid(4), uuid(4))]
+    assert B not in filled.members
+    assert {member.replicaset_id for member in filled.members.values()} == {1, 2}
+
+
+def test_what_undoes_itself_within_a_commit_is_no_change() -> None:
+    """A batch is done again after a kill, and `_cluster` has its end already."""
+    told = [Incoming(uuid(1), 1, A), Incoming(uuid(1), 1, A, expelled=True), Incoming(uuid(2), 1, A)]
+    first, changes = replace_all(Cluster("counter"), told, OWN)
+    assert [change.row.lsn for change in changes] == [1, 2, 3]
+    assert replace_all(first, told, OWN) == (first, ())
+
+
+def test_the_lsns_of_one_commit_have_no_holes() -> None:
+    told = [Incoming(None, None, A), Incoming(uuid(1), 1, A), Incoming(uuid(1), 1, A, expelled=True)]
+    told += [Incoming(uuid(1), 1, A), Incoming(uuid(2), 2, A)]
+    _, changes = replace_all(Cluster("preserve"), told, OWN)
+    assert [change.row.lsn for change in changes] == [1, 2, 3]
+
+
+def interleavings(one: Sequence[Incoming], other: Sequence[Incoming]) -> Iterable[list[Incoming]]:
+    """Yield every way in which two sources' rows may arrive, each source's in its order."""
+    size = len(one) + len(other)
+    for places in combinations(range(size), len(one)):
+        first, second = iter(one), iter(other)
+        yield [next(first) if place in places else next(second) for place in range(size)]
+
+
+ROWS = st.lists(st.tuples(st.integers(1, 4), st.integers(1, 6), st.booleans()), max_size=4)
+
+
+def rows_of(told: Iterable[tuple[int, int, bool]], replicaset: str) -> list[Incoming]:
+    return [Incoming(uuid(number), id_, replicaset, expelled=gone) for number, id_, gone in told]
+
+
+@pytest.mark.parametrize("allocation", ALLOCATIONS)
+@given(one=ROWS, other=ROWS, apart=st.booleans())
+@settings(max_examples=50, deadline=None)
+def test_all_interleavings_of_two_sources(
+    allocation: Allocation, one: list[tuple[int, int, bool]], other: list[tuple[int, int, bool]], apart: bool
+) -> None:
+    """Sources of one replicaset or of two, which announce the same and conflicting uuids and expel them."""
+    first, second = rows_of(one, A), rows_of(other, B if apart else A)
+    uuids = set()
+    for told in interleavings(first, second):
+        start, _ = replace_all(Cluster(allocation), [], OWN)
+        cluster, entries, changes = taken(start, told)
+        ids = [member.global_id or 0 for member in cluster.members.values()]
+        assert len(set(ids)) == len(ids), "two instances have one global id"
+        assert cluster.own == start.own
+        assert [change.row.lsn for change in changes] == list(range(2, 2 + len(changes))), (
+            "a hole in our lsns"
+        )
+        for _, global_id in entries:
+            assert global_id in ids
+        if allocation == "counter":
+            assert sorted(ids) == list(range(1, len(ids) + 1)), "a hole in the ids"
+        uuids.add(frozenset(cluster.members))
+        alive = [row for row in told if not row.expelled and not cluster.members[row.uuid or ""].expelled]
+        assert taken(cluster, alive)[2] == [], "known uuids issued a change"
+    expected = {OWN} | {row.uuid for row in [*first, *second] if not row.expelled}
+    assert uuids == {frozenset(expected)}, "the set of uuids depends on the order"
+
+
+@pytest.mark.parametrize("allocation", ALLOCATIONS)
+@given(one=ROWS, other=ROWS)
+@settings(deadline=None)
+def test_rows_in_one_commit_or_in_many_give_the_same_ids(
+    allocation: Allocation, one: list[tuple[int, int, bool]], other: list[tuple[int, int, bool]]
+) -> None:
+    told = [*rows_of(one, A), *rows_of(other, B)]
+    start, _ = replace_all(Cluster(allocation), [], OWN)
+    at_once, changes = replace_all(start, told, OWN)
+    one_by_one, _, _ = taken(start, told)
+    assert at_once.global_ids == one_by_one.global_ids
+    assert at_once.replicaset_ids == one_by_one.replicaset_ids
+    assert [change.row.lsn for change in changes] == list(range(2, 2 + len(changes)))
+    assert replace_all(at_once, told, OWN) == (at_once, ())
+
+
+@pytest.mark.parametrize("allocation", ALLOCATIONS)
+@given(random=st.integers(0, 2**32).map(Random))
+@settings(max_examples=2, deadline=None)
+def test_64_replicasets_of_31_instances(allocation: Allocation, random: Random) -> None:
+    """Every replica id of Tarantool (`VCLOCK_MAX` 32, 0 is local) in 64 replicasets, announced in any order."""
+    sets = [uuid(1_000_000 + number) for number in range(64)]
+    told = [Incoming(uuid(100 * r + i), i, sets[r]) for r in range(64) for i in range(1, 32)]
+    random.shuffle(told)
+    cluster, _ = replace_all(Cluster(allocation), told, OWN)
+    assert sorted(cluster.global_ids.values()) == list(range(1, 64 * 31 + 2))
+    assert set(cluster.replicaset_ids.values()) == set(range(65))
+    seen: set[int] = set()
+    for replicaset in sets:
+        members = [m for m in cluster.members.values() if m.replicaset_uuid == replicaset]
+        ids = [(m.local_id or 0, m.global_id or 0) for m in members]
+        vclock = {local_id: 1000 + local_id for local_id, _ in ids}
+        there = remap(vclock, ids)
+        assert len(there) == 31
+        assert seen.isdisjoint(there), "two replicasets share a component"
+        assert unmap(there, ids) == vclock
+        seen |= set(there)
+
+
+def test_preserve_keeps_the_ids_of_a_lone_replicaset() -> None:
+    told = [Incoming(uuid(number), number, A) for number in range(31, 0, -1)]
+    cluster, _ = replace_all(Cluster("preserve"), told, OWN)
+    assert cluster.global_ids == {OWN: 32} | {uuid(number): number for number in range(1, 32)}
+
+
+@given(st.lists(st.tuples(st.integers(0, 6), st.integers(1, 6)), max_size=20))
+def test_a_map_stays_injective_over_time(entries: list[tuple[int, int]]) -> None:
+    ids = injective(entries)
+    assert len(set(ids.values())) == len(ids)
+    assert 0 not in ids, "component 0 is one instance's own"
+    told = [entry for entry in entries if entry[0]]
+    assert not told or ids[told[-1][0]] == told[-1][1]
+
+
+def test_the_aggregators_own_row_is_no_replicasets() -> None:
+    cluster, _ = replace_all(Cluster("counter"), [Incoming(uuid(1), 1, A)], OWN)
+    assert cluster.own == Member(1, OWN, None, 0, AGGREGATOR, lsn=1)
+    assert replace_all(cluster, [Incoming(uuid(2), 1, B)], uuid(99))[0].own == cluster.own

@@ -1,0 +1,77 @@
+"""Files on their way: whole and checked, or not there."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from schemas.errors import SyncError
+from warehouse.copy import files
+from warehouse.place import Place, place_of
+
+
+@pytest.fixture
+def places(tmp_path: Path) -> tuple[Place, Place]:
+    (tmp_path / "a.db" / "t").mkdir(parents=True)
+    return place_of(str(tmp_path / "a.db")), place_of(str(tmp_path / "b.db"))
+
+
+def test_a_file_arrives_as_it_is(places: tuple[Place, Place]) -> None:
+    source, target = places
+    content = bytes(range(256)) * 40_000
+    Path(source.at("t", "f")).write_bytes(content)
+    assert files.copy(source, target, "t", "f") == len(content) > 2 * files.CHUNK
+    assert Path(target.at("t", "f")).read_bytes() == content
+    assert files.same(source, target, "t", "f")
+    assert files.sizes(target, "t") == {"f": len(content)}
+    assert list(Path(target.at(files.UNFINISHED)).iterdir()) == []
+
+
+def test_what_was_there_and_hadoops_checksum_of_it_are_replaced(places: tuple[Place, Place]) -> None:
+    source, target = places
+    Path(source.at("t", "f")).write_text("new")
+    Path(target.at("t")).mkdir(parents=True)
+    Path(target.at("t", "f")).write_text("old")
+    Path(target.at("t", ".f.crc")).write_text("sum of the old one")
+    files.copy(source, target, "t", "f")
+    assert [(f.name, f.read_text()) for f in Path(target.at("t")).iterdir()] == [("f", "new")]
+
+
+def test_a_file_that_vanished_is_named(places: tuple[Place, Place]) -> None:
+    source, target = places
+    with pytest.raises(SyncError, match="vanished while it was copied") as caught:
+        files.copy(source, target, "t", "gone")
+    assert caught.value.fields["file"] == source.at("t", "gone")
+
+
+def test_a_file_that_reads_back_otherwise_is_not_put(
+    places: tuple[Place, Place], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    source, target = places
+    Path(source.at("t", "f")).write_text("content")
+
+    # A store that loses bytes between writing and reading.
+    monkeypatch.setattr(files, "checksum", lambda *_: 0)
+    with pytest.raises(SyncError, match="does not read back as it was written"):
+        files.copy(source, target, "t", "f")
+    assert not Path(target.at("t", "f")).exists()
+
+
+def test_the_checksum_is_crc_32c(places: tuple[Place, Place]) -> None:
+    source, _ = places
+    Path(source.at("t", "f")).write_bytes(b"123456789")
+    # The check value of CRC-32C (RFC 3720, appendix B.4, and every catalogue of CRCs).
+    assert files.checksum(source, "t", "f") == 0xE3069283
+
+
+def test_notes_are_kept_until_they_are_removed(places: tuple[Place, Place]) -> None:
+    _, target = places
+    assert files.noted(target) == set()
+    files.note(target, ["one", "two"])
+    files.note(target, ["three"])
+    assert files.noted(target) == {"three"}
+    files.clear_unfinished(target)
+    assert files.noted(target) == {"three"}
+    files.remove(target, files.DISCARDED)
+    assert files.noted(target) == set()

@@ -1,0 +1,304 @@
+"""A sync of real Delta tables: incremental, at one cut, refused where it would lose something, and healed from."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+
+import pytest
+from deltalake import DeltaTable
+
+from schemas.errors import LockError, RidStateError, SyncError
+from tests.warehouse.copy.standby import Pair
+from udfs.rid.comparison import Verdict
+from udfs.rid.operations import Node
+from udfs.rid.value import EMPTY, FileLock, Rid
+from warehouse import switch
+from warehouse.copy import files
+from warehouse.copy.lost import lost_after
+from warehouse.copy.sync import Options, Synced, common_epoch, relation, sync
+from warehouse.cut import newest_cut
+from warehouse.lock import WriterLock
+from warehouse.rid import RidTable
+
+
+@pytest.fixture
+def pair(tmp_path: Path) -> Pair:
+    """Return a primary with three epochs, and a place for its standby."""
+    return Pair(tmp_path)
+
+
+def node(pair: Pair, side: str) -> Node:
+    return RidTable(getattr(pair, side).place).last().node
+
+
+def verdict(pair: Pair) -> Verdict:
+    return relation(RidTable(pair.a.place), RidTable(pair.b.place)).verdict
+
+
+def test_an_empty_place_becomes_a_standby(pair: Pair) -> None:
+    done = pair.sync()
+    assert pair.b.read_cut() == pair.a.read_cut()
+    assert (done.cut.epoch, done.rows) == (2, 3 + 2 + 1 + 3)
+    a, b = node(pair, "a").rid, node(pair, "b").rid
+    assert (b.head, b.base, b.incoming) == (a.head, a.base, EMPTY)
+    assert (b.consistency, b.primary, b.outdated, b.file_lock) == (True, False, False, FileLock.UNLOCKED)
+    assert verdict(pair) is Verdict.SAME
+    assert not (pair.b.folder / files.UNFINISHED).exists()
+
+
+def test_what_lies_beyond_the_cut_is_not_copied(pair: Pair) -> None:
+    expected = pair.a.read_cut()
+    pair.a.write("_changelog", "a batch in the making")
+    pair.a.write("ledger", "a table in the making")
+    pair.sync()
+    assert pair.b.read_cut() == expected
+    assert pair.b.version("_changelog") == pair.a.versions["_changelog"]
+    assert "ledger" not in pair.b.place.tables()
+
+
+def test_a_second_sync_copies_only_what_is_new(pair: Pair) -> None:
+    assert pair.sync().bytes > 0
+    assert pair.sync().bytes == 0
+    pair.batch_a("later", "accounts")
+    copied: list[int] = []
+    done = pair.sync(copied=copied.append, threads=1)
+    # A data file and a commit for each of three tables, and the commit by which the writer took its number.
+    assert (len(copied), sum(copied)) == (7, done.bytes)
+    assert pair.b.read_cut() == pair.a.read_cut()
+
+
+def test_the_source_is_marked_so_that_its_next_data_are_a_generation(pair: Pair) -> None:
+    before = node(pair, "a").rid
+    pair.sync()
+    assert node(pair, "a").rid.head == before.head
+    assert node(pair, "a").next is not None
+    assert node(pair, "b").next is not None
+    assert node(pair, "a").next != node(pair, "b").next
+    pair.batch_a("later")
+    found = relation(RidTable(pair.a.place), RidTable(pair.b.place))
+    assert (found.verdict, found.source, found.common) == (Verdict.SYNC, "a", before.head)
+    pair.sync()
+    assert verdict(pair) is Verdict.SAME
+    assert node(pair, "b").rid.old1 == before.head
+
+
+def test_what_the_source_writes_while_it_is_copied_is_the_next_generation(
+    pair: Pair, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    expected = pair.a.read_cut()
+    written: list[int] = []
+
+    def reached(step: str) -> None:
+        if step == "start" and not written:
+            written.append(pair.batch_a("meanwhile", "accounts"))
+
+    monkeypatch.setattr(files, "reached", reached)
+    assert pair.sync().cut.epoch == 2
+    assert written == [3]
+    assert pair.b.read_cut() == expected
+    assert verdict(pair) is Verdict.SYNC
+    pair.sync()
+    assert pair.b.read_cut() == pair.a.read_cut()
+
+
+def test_a_cluster_id_that_no_epoch_names_is_copied(pair: Pair) -> None:
+    pair.a.write("_cluster", "given")
+    pair.sync()
+    assert "given" in pair.b.values("_cluster")
+
+
+def test_checkpoints_and_a_cleaned_log_are_copied(pair: Pair) -> None:
+    pair.sync()
+    table = DeltaTable(str(pair.a.folder / "accounts"))
+    for number in range(3):
+        pair.batch_a(str(number), "accounts")
+    table.update_incremental()
+    table.create_checkpoint()
+    last = table.version()
+    log = pair.a.folder / "accounts" / "_delta_log"
+    for version in range(last):
+        (log / f"{version:020d}.json").unlink()
+    pair.batch_a("after the checkpoint", "accounts")
+    pair.sync()
+    theirs = sorted(f.name for f in (pair.b.folder / "accounts" / "_delta_log").iterdir())
+    assert theirs == sorted(f.name for f in log.iterdir())
+    assert pair.b.read_cut() == pair.a.read_cut()
+
+
+def test_a_checkpoint_beyond_the_cut_is_not_copied(pair: Pair) -> None:
+    pair.a.write("accounts", "in the making")
+    DeltaTable(str(pair.a.folder / "accounts")).create_checkpoint()
+    pair.sync()
+    assert not list((pair.b.folder / "accounts" / "_delta_log").glob("*checkpoint*"))
+    assert pair.b.read_cut() == pair.a.read_cut()
+
+
+def test_a_log_that_opens_no_more_at_the_cut_is_refused(pair: Pair) -> None:
+    (pair.a.folder / "accounts" / "_delta_log" / f"{0:020d}.json").unlink()
+    with pytest.raises(SyncError, match="no longer opens at version"):
+        pair.sync()
+
+
+@pytest.mark.parametrize("what", ["missing", "cut short", "one byte"])
+def test_a_damaged_file_of_the_target_is_found_and_replaced(pair: Pair, what: str) -> None:
+    pair.sync()
+    damaged = next((pair.b.folder / "accounts").glob("*.parquet"))
+    good = damaged.read_bytes()
+    damaged.with_name(f".{damaged.name}.crc").write_text("what Hadoop knew of the damaged one")
+    if what == "missing":
+        damaged.unlink()
+    else:
+        damaged.write_bytes(good[:-1] if what == "cut short" else bytes([good[0] ^ 1]) + good[1:])
+    assert pair.sync().bytes == len(good)
+    assert damaged.read_bytes() == good
+    assert not damaged.with_name(f".{damaged.name}.crc").exists() or what == "missing"
+
+
+def test_a_sync_that_compares_only_what_it_copies_trusts_sizes(pair: Pair) -> None:
+    pair.sync()
+    damaged = next((pair.b.folder / "accounts").glob("*.parquet"))
+    damaged.write_bytes(bytes(damaged.stat().st_size))
+    with pytest.raises(Exception, match=r"[Mm]agic"):
+        pair.sync(check_all=False)
+    assert node(pair, "b").rid.incoming != EMPTY
+    pair.sync()
+    assert pair.b.read_cut() == pair.a.read_cut()
+
+
+def test_a_crash_of_the_source_is_settled_on_both_sides(pair: Pair) -> None:
+    pair.crash_a()
+    assert node(pair, "a").rid.crashed_primary
+    pair.sync()
+    assert not node(pair, "a").rid.crashed_primary
+    assert not node(pair, "b").rid.crashed_primary
+
+
+def fail_over(pair: Pair) -> None:
+    """Make the standby a second primary, and let both write."""
+    pair.sync()
+    switch.promote(pair.b.place)
+    pair.b.resume()
+    pair.batch_b("only b 1", "accounts")
+    pair.batch_b("only b 2", "accounts", "only_b")
+    pair.batch_a("only a", "accounts")
+
+
+def test_a_fail_over_and_back_loses_nothing(pair: Pair) -> None:
+    pair.sync()
+    switch.demote(pair.a.place)
+    switch.promote(pair.b.place)
+    pair.b.resume()
+    pair.batch_b("on the standby", "accounts")
+    with pytest.raises(RidStateError, match="the target is newer than the source"):
+        pair.sync()
+    sync(pair.b.place, pair.a.place)
+    assert pair.a.read_cut() == pair.b.read_cut()
+    switch.demote(pair.b.place)
+    switch.promote(pair.a.place)
+    pair.a.resume()
+    pair.batch_a("back again", "accounts")
+    assert "on the standby" in pair.a.values("accounts")
+    pair.sync()
+    assert pair.b.read_cut() == pair.a.read_cut()
+
+
+def test_a_split_brain_is_not_overwritten(pair: Pair) -> None:
+    fail_over(pair)
+    before = pair.b.read_cut()
+    for reason in ("the target is a primary", "split brain"):
+        with pytest.raises(RidStateError, match=reason):
+            pair.sync()
+        switch.demote(pair.b.place)
+    with pytest.raises(RidStateError, match="--discard-target names"):
+        pair.sync(discard=node(pair, "a").rid)
+    assert pair.b.read_cut() == before
+    assert node(pair, "b").rid.incoming == EMPTY
+
+
+def test_what_would_be_lost_is_told_from_the_data_point_before_the_split(pair: Pair) -> None:
+    fail_over(pair)
+    found = relation(RidTable(pair.a.place), RidTable(pair.b.place))
+    epoch = common_epoch(RidTable(pair.b.place), found.common)
+    assert (found.verdict, epoch) == (Verdict.SPLIT_BRAIN, 2)
+    lost = lost_after(pair.b.place, 2)
+    assert (lost.epochs, lost.rows, lost.tables) == (2, 2, ("_changelog", "accounts", "only_b"))
+    assert "epochs 3 to 4: 2 rows" in str(lost)
+    assert str(lost_after(pair.b.place, 9)) == "no epoch after 9: nothing would be lost"
+
+
+def test_a_split_brain_is_healed_by_giving_up_the_target_by_its_name(pair: Pair) -> None:
+    fail_over(pair)
+    switch.demote(pair.b.place)
+    third = Pair(pair.b.folder.parent.parent / "third", of=pair.b)
+    sync(pair.b.place, third.b.place)
+    pair.sync(discard=node(pair, "b").rid)
+    assert pair.b.read_cut() == pair.a.read_cut()
+    assert verdict(pair) is Verdict.SAME
+    assert "only_b" not in pair.b.place.tables()
+    assert node(pair, "b").rid.generations == (*node(pair, "a").rid.generations[:2], EMPTY)
+    # Who has the generation that was given up is not taken for an older copy.
+    assert relation(RidTable(pair.b.place), RidTable(third.b.place)).verdict is Verdict.SPLIT_BRAIN
+    switch.promote(pair.b.place)
+    pair.b.resume()
+    head = node(pair, "b").rid.head
+    pair.batch_b("after the heal", "accounts")
+    assert node(pair, "b").rid.old1 == head
+
+
+def test_a_split_brain_without_a_common_generation_is_healed_too(pair: Pair) -> None:
+    fail_over(pair)
+    switch.demote(pair.b.place)
+    for number in range(4):
+        pair.mark_a()
+        pair.batch_a(f"cycled {number}", "accounts")
+    found = relation(RidTable(pair.a.place), RidTable(pair.b.place))
+    assert (found.verdict, found.common) == (Verdict.SPLIT_BRAIN, None)
+    pair.sync(discard=node(pair, "b").rid)
+    assert pair.b.read_cut() == pair.a.read_cut()
+
+
+def test_an_unrelated_warehouse_is_never_overwritten(pair: Pair) -> None:
+    other = Pair(pair.a.folder.parent.parent / "other")
+    switch.demote(other.a.place)
+    rid = RidTable(other.a.place).last().node.rid
+    with pytest.raises(RidStateError, match="is no copy of the source"):
+        sync(pair.a.place, other.a.place, Options(discard=rid))
+
+
+def test_a_source_without_rid_or_with_half_a_copy_is_refused(pair: Pair, tmp_path: Path) -> None:
+    shutil.rmtree(pair.a.folder / "_rid")
+    with pytest.raises(RidStateError, match="the source has no RID"):
+        pair.sync()
+    half = Pair(tmp_path / "more")
+    half.start()
+    with pytest.raises(RidStateError, match="the source holds no whole data"):
+        sync(half.b.place, Pair(tmp_path / "third", of=half.a).b.place)
+
+
+def test_a_target_that_is_written_is_refused(pair: Pair) -> None:
+    with WriterLock(pair.b.place, "another"), pytest.raises(LockError, match="written by another"):
+        pair.sync()
+    with pytest.raises(SyncError, match="one place"):
+        sync(pair.a.place, pair.a.place)
+
+
+def test_a_half_copy_is_not_promoted_unless_the_rest_is_given_up(pair: Pair) -> None:
+    pair.sync()
+    pair.batch_a("never comes")
+    pair.start()
+    with pytest.raises(RidStateError, match="has not ended"):
+        switch.promote(pair.b.place)
+    head = node(pair, "b").rid.head
+    switch.promote(pair.b.place, abandon_sync=True)
+    found = node(pair, "b").rid
+    assert (found.primary, found.incoming, found.head) == (True, EMPTY, head)
+
+
+def test_the_result_says_what_was_done(pair: Pair) -> None:
+    planned: list[int] = []
+    done = pair.sync(planned=planned.append)
+    assert isinstance(done, Synced)
+    assert planned == [done.bytes]
+    assert done.cut.versions == newest_cut(pair.b.place).versions
+    assert done.node.rid != Rid()

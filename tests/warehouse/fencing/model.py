@@ -1,0 +1,225 @@
+"""A store in memory that two writers share, as values: Delta's logs and a lease, changed by one request at a time.
+
+What delta-rs and a store with conditional writes do is modelled here and nowhere else; `test_model.py` compares it with
+the real ones. The code that is explored is the real one: `OpenTables`, `Fence`, `Lease`, `roll_back`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from types import SimpleNamespace
+from typing import Any
+
+from deltalake import CommitProperties
+from deltalake.exceptions import CommitFailedError
+
+from warehouse.fence import APP
+from warehouse.lease import Stored
+from warehouse.write import MARK
+
+
+@dataclass(frozen=True)
+class Commit:
+    """One version of a table: what it adds to the rows, or which version it restores."""
+
+    added: tuple[str, ...] = ()
+    mark: int | None = None
+    is_ours: bool = True
+    restored: int | None = None
+
+
+Log = tuple[Commit, ...]
+
+
+def rows_at(log: Log, version: int) -> tuple[str, ...]:
+    """Return the rows of a table at a version."""
+    rows: tuple[str, ...] = ()
+    for commit in log[: version + 1]:
+        rows = (*rows, *commit.added) if commit.restored is None else rows_at(log, commit.restored)
+    return rows
+
+
+@dataclass(frozen=True)
+class World:
+    """What the store holds."""
+
+    logs: tuple[tuple[str, Log], ...] = ()
+    lease: tuple[str, int] | None = None
+
+    def log(self, table: str) -> Log:
+        """Return the commits of a table; none where it is not there."""
+        return dict(self.logs).get(table, ())
+
+    def with_log(self, table: str, log: Log) -> World:
+        """Return the world with another log of a table."""
+        return replace(self, logs=tuple(sorted({**dict(self.logs), table: log}.items())))
+
+
+@dataclass(frozen=True)
+class Request:
+    """One request of a writer: what it asks, and of what."""
+
+    kind: str
+    table: str = ""
+    text: str = ""
+    tag: int | None = None
+    base: int = -1
+    commit: Commit = Commit()
+
+
+FAILED = "failed"
+
+
+def done(world: World, request: Request) -> tuple[World, Any]:
+    """Return the store after a request, and the answer."""
+    if request.kind == "open":
+        return world, world.log(request.table)
+    if request.kind in ("tables", "read"):
+        return world, world.lease if request.kind == "read" else tuple(name for name, _ in world.logs)
+    if request.kind in ("create", "replace"):
+        return _with_lease(world, request)
+    log = world.log(request.table)
+    if request.kind == "make":
+        return (world if log else world.with_log(request.table, (Commit(),))), None
+    if _conflicts(log, request.base, request.commit):
+        return world, FAILED
+    return world.with_log(request.table, (*log, request.commit)), None
+
+
+def _with_lease(world: World, request: Request) -> tuple[World, int | None]:
+    found = None if world.lease is None else world.lease[1]
+    if found != (None if request.kind == "create" else request.tag):
+        return world, None
+    tag = 1 if found is None else found + 1
+    return replace(world, lease=(request.text, tag)), tag
+
+
+def _conflicts(log: Log, base: int, commit: Commit) -> bool:
+    """Whether a commit that was made from a version cannot be made on top of the later ones."""
+    return any(
+        commit.restored is not None
+        or later.restored is not None
+        or (commit.mark is not None and later.mark is not None)
+        for later in log[base + 1 :]
+    )
+
+
+Ask = Callable[[Request], Any]
+"""Makes a request, and returns the answer."""
+
+
+class ModelTable:
+    """An open table, as much of `DeltaTable` as the writer's code uses."""
+
+    def __init__(self, ask: Ask, name: str, log: Log) -> None:
+        self._ask, self._name, self.log = ask, name, log
+
+    def version(self) -> int:
+        """Return the version that is open."""
+        return len(self.log) - 1
+
+    def update_incremental(self) -> None:
+        """Open the newest version."""
+        self.log = self._ask(Request("open", self._name))
+
+    def transaction_version(self, app: str) -> int | None:
+        """Return the newest transaction version of an application."""
+        assert app == APP
+        return next((one.mark for one in reversed(self.log) if one.mark is not None), None)
+
+    def history(self, limit: int) -> list[dict[str, Any]]:
+        """Return the newest commits, the newest first."""
+        found = [_as_history(version, one) for version, one in enumerate(self.log)]
+        return found[::-1][:limit]
+
+    def protocol(self) -> SimpleNamespace:
+        """Return a protocol without features."""
+        return SimpleNamespace(writer_features=None, reader_features=None, min_reader_version=1)
+
+    def metadata(self) -> SimpleNamespace:
+        """Return metadata without properties."""
+        return SimpleNamespace(configuration={})
+
+    def schema(self) -> None:
+        """Return nothing: rows are texts."""
+
+    def create_write_transaction(
+        self, actions: Sequence[Any], _mode: str, _schema: None, *, commit_properties: CommitProperties
+    ) -> None:
+        """Commit files; the path of a file is its row."""
+        self._commit(Commit(tuple(one.path for one in actions), _mark(commit_properties)))
+
+    def restore(self, version: int, *, commit_properties: CommitProperties) -> None:
+        """Commit the restoration of a version."""
+        self._commit(Commit((), _mark(commit_properties), restored=version))
+
+    def rows(self) -> tuple[str, ...]:
+        """Return the rows of the open version."""
+        return rows_at(self.log, self.version())
+
+    def _commit(self, commit: Commit) -> None:
+        answer = self._ask(Request("commit", self._name, base=self.version(), commit=commit))
+        if answer == FAILED:
+            raise CommitFailedError("Concurrent transaction failed.")
+
+
+def _mark(properties: CommitProperties) -> int | None:
+    transactions = properties.app_transactions or []
+    return next((one.version for one in transactions if one.app_id == APP), None)
+
+
+def _as_history(version: int, commit: Commit) -> dict[str, Any]:
+    told: dict[str, Any] = {"version": version, "operation": "WRITE", "userMetadata": MARK}
+    if commit.restored is not None:
+        told |= {"operation": "RESTORE", "operationParameters": {"version": commit.restored}}
+    return told
+
+
+class ModelPlace:
+    """The place of the tables, as much of `Place` as the writer's code uses."""
+
+    root = "model://warehouse.db"
+
+    def __init__(self, ask: Ask) -> None:
+        self._ask = ask
+
+    def open(self, table: str) -> ModelTable | None:
+        """Return a table, None where there is none."""
+        log = self._ask(Request("open", table))
+        return ModelTable(self._ask, table, log) if log else None
+
+    def tables(self) -> list[str]:
+        """Return the names of the tables."""
+        return list(self._ask(Request("tables")))
+
+    def make(self, table: str) -> None:
+        """Create a table where none is."""
+        self._ask(Request("make", table))
+
+
+class ModelLease:
+    """The lease's object; by the store's clock it is new or old, as the explorer likes."""
+
+    def __init__(self, ask: Ask) -> None:
+        self._ask = ask
+
+    def now(self) -> float:
+        """Return the time by the store's clock."""
+        return float(self._ask(Request("now")))
+
+    def read(self) -> Stored | None:
+        """Return the lease, None where there is none."""
+        found = self._ask(Request("read"))
+        return None if found is None else Stored(found[0], found[1], 0.0)
+
+    def create(self, text: str) -> object | None:
+        """Write the lease where there is none."""
+        tag: object | None = self._ask(Request("create", text=text))
+        return tag
+
+    def replace(self, text: str, tag: object) -> object | None:
+        """Write the lease over the one with a tag."""
+        assert tag is None or isinstance(tag, int)
+        found: object | None = self._ask(Request("replace", text=text, tag=tag))
+        return found

@@ -1,0 +1,64 @@
+"""Which epochs each generation of a warehouse has, from the history of its RID."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from tests.udfs.rid.rids import node, ulid
+from tests.warehouse.copy.standby import Pair
+from tests.warehouse.warehouses import Made
+from warehouse import switch
+from warehouse.cut import last_epoch
+from warehouse.generations import Held, epoch_of, generations_of
+from warehouse.rid import Change, RidTable
+
+
+def held(made: Made) -> list[tuple[int, int, str | None]]:
+    found = generations_of(RidTable(made.place).history(), last_epoch(made.place))
+    assert [one.ulid for one in found[:3]] == [
+        u for u in RidTable(made.place).last().node.rid.generations if int(u)
+    ][: len(found)]
+    return [(one.first, one.last, one.peer) for one in found]
+
+
+def test_without_history_there_is_none() -> None:
+    assert generations_of([], -1) == []
+
+
+def test_each_generation_has_its_epochs_also_in_a_split_and_after_it(tmp_path: Path) -> None:
+    pair = Pair(tmp_path)
+    a = pair.a.place.root
+    assert held(pair.a) == [(0, 2, None)]
+    pair.sync()
+    assert held(pair.b) == [(0, 2, a)]
+    pair.batch_a("3")
+    pair.batch_a("4")
+    assert held(pair.a) == [(3, 4, None), (0, 2, None)]
+    pair.sync()
+    assert held(pair.b) == [(3, 4, a), (0, 2, a)]
+    switch.promote(pair.b.place)
+    pair.b.resume()
+    for _ in range(3):
+        pair.batch_b("b")
+    pair.batch_a("5")
+    switch.demote(pair.b.place)
+    assert held(pair.b) == [(5, 7, None), (3, 4, a), (0, 2, a)]
+    pair.sync(discard=RidTable(pair.b.place).last().node.rid)
+    assert held(pair.b) == [(5, 5, a), (3, 4, a), (0, 2, a)]
+
+
+def test_data_that_nobody_settled_are_a_generation_too() -> None:
+    history = [Change(1, "copy", node("0000:0001:0000:0000:0001", 5, primary=True), epoch=4)]
+    assert generations_of(history, 6) == [Held(ulid(5), 5, 6), Held(ulid(1), 0, 4)]
+    assert generations_of(history, 4) == [Held(ulid(1), 0, 4)]
+
+
+def test_the_last_epoch_of_a_generation() -> None:
+    found = [Held(ulid(5), 5, 6), Held(ulid(1), 0, 4)]
+    assert (epoch_of(found, ulid(1)), epoch_of(found, ulid(5)), epoch_of(found, ulid(9))) == (4, 6, None)
+
+
+def test_how_it_is_drawn() -> None:
+    assert Held(ulid(1), 0, -1).drawn(is_head=True).note == "head, no epochs yet"
+    assert Held(ulid(1), 3, 3).drawn(is_head=False).note == "epoch 3"
+    assert Held(ulid(1), 0, 4, "/a").drawn(is_head=False).note == "epochs 0 to 4, copied from /a"

@@ -1,0 +1,52 @@
+"""Which epochs are kept: arithmetic over what maintenance has done."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import pytest
+
+from warehouse.kept import NEVER, first_kept, horizon_of
+from warehouse.maintenance import FILES, LOG, retained
+
+DAY = datetime(2026, 11, 20, tzinfo=UTC)
+
+
+def request(kind: str, state: str, day: int, keep_days: int) -> dict[str, Any]:
+    arguments = f'{{"keep_days": {keep_days}}}'
+    return {"kind": kind, "state": state, "changed_at": DAY + timedelta(days=day), "arguments": arguments}
+
+
+def test_the_furthest_reach_of_any_maintenance_counts() -> None:
+    asked = request("maintenance", "asked", 9, 7)
+    other = request("backfill", "done", 9, 7)
+    assert horizon_of([asked, other]) == NEVER
+    assert horizon_of([request("maintenance", "done", 0, 7), request("maintenance", "done", 1, 30)]) == (
+        DAY - timedelta(days=7)
+    )
+    # One that failed may have removed files before.
+    assert horizon_of([request("maintenance", "failed", 0, 7)]) == DAY - timedelta(days=7)
+
+
+def test_the_epoch_that_was_the_newest_at_the_horizon_is_kept() -> None:
+    epochs = {number: DAY + timedelta(days=number) for number in (3, 4, 5)}
+    assert first_kept(epochs, NEVER) == 3
+    assert first_kept(epochs, DAY + timedelta(days=4)) == 4
+    assert first_kept(epochs, DAY + timedelta(days=4, hours=23)) == 4
+    assert first_kept(epochs, DAY + timedelta(days=99)) == 5
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "days"),
+    [
+        (FILES, None, 7),
+        (LOG, None, 30),
+        (FILES, "interval 14 days", 14),
+        (FILES, "interval 1 week", 7),
+        (FILES, "interval 90 hours", None),
+        (FILES, "interval 1 year", None),
+    ],
+)
+def test_a_retention_is_read_as_delta_writes_it(name: str, text: str | None, days: float | None) -> None:
+    assert retained(name, text) == days

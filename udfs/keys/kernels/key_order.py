@@ -1,0 +1,68 @@
+"""Canonical keys, or the first parts of keys, as bytes that order as a tree index orders the keys.
+
+Each part is written as `udfs.keys.kernels.ordered` writes a value, complemented where the index orders it from its
+greatest value to its least. No part's bytes are the start of another's; so a key begins with the bytes of its first
+parts, and is at or above them, as Tarantool's lower bound has it.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from schemas.compiled import entry
+from udfs.kernels.memory import address, load8, store8
+from udfs.kernels.values import ARRAY, BAD, BINARY, STRING, head, skip
+from udfs.keys.kernels.ordered import FIXED_MAX, put_ordered
+
+
+@entry
+def order(
+    data: Any, offsets: Any, nulls: Any, which: Any, starts: Any, descending: Any, out: Any, ends: Any
+) -> bool:
+    """Write the bytes of each key; those of a null one are none.
+
+    Returns whether all are keys of their definitions and had room.
+
+    Parameters
+    ----------
+    data, offsets, nulls : arrays
+        Canonical keys (`udfs.buffers.Flat`).
+    which : int32 array, (rows,)
+        Number of each key's definition; a negative one is written as nothing.
+    starts : int32 array, (definitions + 1,)
+        First part of each definition.
+    descending : uint8 array, (parts,)
+        Whether a part is ordered from its greatest value to its least.
+    out : uint8 array
+        Large enough for all.
+    ends : int64 array, (rows + 1,), zeroed
+        Where each key's bytes start in `out`, and where the last one's end.
+
+    """
+    base, begin = address(data), address(out)
+    target, limit = begin, begin + len(out)
+    for row in range(len(nulls)):
+        if not nulls[row] and which[row] >= 0:
+            pos, end = base + offsets[row], base + offsets[row + 1]
+            kind, count, pos = head(pos, end) if pos < end else (BAD, np.int64(0), pos)
+            if kind != ARRAY or which[row] >= len(starts) - 1:
+                return False
+            if count > starts[which[row] + 1] - starts[which[row]]:
+                return False
+            for part in range(count):
+                kind, argument, content = head(pos, end) if pos < end else (BAD, np.int64(0), pos)
+                size = 2 * argument if kind in (STRING, BINARY) else 0
+                if kind == BAD or target + FIXED_MAX + size > limit:
+                    return False
+                after = put_ordered(target, kind, argument, content)
+                if descending[starts[which[row]] + part]:
+                    for place in range(target, after):
+                        store8(place, ~load8(place))
+                target = after
+                pos = skip(pos, end)
+                if pos < 0:
+                    return False
+        ends[row + 1] = target - begin
+    return True

@@ -1,0 +1,202 @@
+"""The walk that takes the key out of many tuples, or out of `key` arrays, and writes it in canonical form.
+
+Not here: what the canonical form of a part is (`udfs.keys.kernels.canonical`).
+"""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from schemas.compiled import entry, inner
+from udfs.kernels.memory import address, load8
+from udfs.kernels.values import ABSENT, ARRAY, BAD, MAP, STRING, UNSIGNED, Int, head, skip
+from udfs.keys.kernels.canonical import GROWTH, HEADER_MAX, put_array, put_part
+
+OK = 0
+NOT_MSGPACK = 1
+NOT_ARRAY = 2
+NO_DEFINITION = 3
+WRONG_COUNT = 4
+MISSING = 5
+WRONG_TYPE = 6
+INVALID = 7
+NO_ROOM = 8
+
+KEY, TUPLE, PREFIX = 0, 1, 2
+"""What a row is: an array of all parts of a key in their order, a tuple, or an array of the first parts of a key."""
+
+
+class Parts(NamedTuple):
+    """The parts of all key definitions, flat.
+
+    Parameters
+    ----------
+    starts : int32 array
+        Where the parts of each definition start, and where the last one's end.
+    fields : int32 array
+        0-based field number of each part.
+    accepts : int64 array
+        Classes of values that each part takes, as bits.
+    compares : int64 array
+        How the index compares each part (`udfs.keys.kernels.canonical`).
+    step_starts : int32 array
+        Where the steps of each part's path start, and where the last one's end.
+    steps : int64 array, (steps, 2)
+        An index into an array (0-based) and -1, or place and size of a map's key in `names`.
+    names : uint8 array
+        The keys of all steps.
+
+    """
+
+    starts: NDArray[np.int32]
+    fields: NDArray[np.int32]
+    accepts: NDArray[np.int64]
+    compares: NDArray[np.int64]
+    step_starts: NDArray[np.int32]
+    steps: NDArray[np.int64]
+    names: NDArray[np.uint8]
+
+
+@inner
+def _into_map(pos: Int, end: Int, count: Int, name: Int, size: Int) -> Int:
+    """Return where the value of a map's string key is; -1 broken, -2 not there."""
+    for _ in range(count):
+        if pos >= end:
+            return -1
+        kind, argument, after = head(pos, end)
+        if kind == STRING and argument == size:
+            same = True
+            for k in range(size):
+                same &= load8(after + k) == load8(name + k)
+            if same:
+                return after + argument
+        pos = skip(pos, end)
+        pos = skip(pos, end) if pos >= 0 else pos
+        if pos < 0:
+            return -1
+    return -2
+
+
+@inner
+def _follow(pos: Int, end: Int, steps: Any, first: Int, last: Int, names: Int) -> Int:
+    """Return where the value at the end of a path is; -1 broken, -2 not there."""
+    for k in range(first, last):
+        if pos >= end:
+            return -1
+        kind, count, pos = head(pos, end)
+        if steps[k, 1] >= 0:
+            pos = _into_map(pos, end, count if kind == MAP else 0, names + steps[k, 0], steps[k, 1])
+        elif kind != ARRAY or steps[k, 0] >= count:
+            return -2
+        else:
+            for _ in range(steps[k, 0]):
+                pos = skip(pos, end)
+                if pos < 0:
+                    return -1
+        if pos < 0:
+            return pos
+    return pos
+
+
+@inner
+def _one_key(
+    pos: Int, end: Int, source: Int, first: Int, last: Int, parts: Any, target: Int, limit: Int
+) -> Any:
+    """Write one key before the address `limit`; return (target, code, part, class)."""
+    whole = source == TUPLE
+    kind, count, pos = head(pos, end) if pos < end else (BAD, np.int64(0), pos)
+    if kind != ARRAY:
+        return target, (NOT_MSGPACK if kind == BAD else NOT_ARRAY), 0, kind
+    if not whole and (count > last - first or (source == KEY and count != last - first)):
+        return target, WRONG_COUNT, count, ABSENT
+    if not whole:
+        last = first + count
+    fields, start, number = pos, pos, 0
+    if target + HEADER_MAX > limit:
+        return target, NO_ROOM, 0, ABSENT
+    target = put_array(target, last - first)
+    for part in range(first, last):
+        field = parts.fields[part] if whole else part - first
+        if field >= count:
+            return target, MISSING, part - first, ABSENT
+        if field < number:
+            pos, number = fields, 0
+        while number < field:
+            pos = skip(pos, end)
+            if pos < 0:
+                return target, NOT_MSGPACK, part - first, BAD
+            number += 1
+        start = pos
+        if whole and parts.step_starts[part] < parts.step_starts[part + 1]:
+            names = address(parts.names)
+            start = _follow(
+                pos, end, parts.steps, parts.step_starts[part], parts.step_starts[part + 1], names
+            )
+            if start < 0:
+                return target, (MISSING if start == -2 else NOT_MSGPACK), part - first, ABSENT
+        kind, argument, after = head(start, end) if start < end else (BAD, np.int64(0), start)
+        if not parts.accepts[part] >> kind & 1:
+            return target, (NOT_MSGPACK if kind == BAD else WRONG_TYPE), part - first, kind
+        # A canonical part is at most so much longer than the part.
+        size = after - start + (argument if kind >= STRING else 0)
+        if target + size + GROWTH > limit:
+            return target, NO_ROOM, part - first, kind
+        target = put_part(target, parts.compares[part], start, end)[0]
+        if target < 0:
+            return target, INVALID, part - first, kind
+    return target, OK, 0, UNSIGNED
+
+
+@entry
+def keys(
+    data: Any,
+    offsets: Any,
+    nulls: Any,
+    sources: Any,
+    which: Any,
+    parts: Parts,
+    out: Any,
+    ends: Any,
+    errors: Any,
+) -> None:
+    """Write the canonical key of each row; a row without one is empty, and `errors` says (code, part, class).
+
+    Parameters
+    ----------
+    data, offsets, nulls : arrays
+        The rows (`udfs.buffers.Flat`).
+    sources : uint8 array, (rows,)
+        What each row is: `KEY`, `TUPLE` or `PREFIX`.
+    which : int32 array, (rows,)
+        Index of each row's key definition.
+    parts : Parts
+        All key definitions.
+    out : uint8 array
+        A row whose key has no room in it has the code `NO_ROOM`.
+    ends : int64 array, (rows + 1,), zeroed
+    errors : int32 array, (3, rows), zeroed
+
+    """
+    base, begin = address(data), address(out)
+    target, limit = begin, begin + len(out)
+    for row in range(len(nulls)):
+        ends[row + 1] = target - begin
+        if nulls[row]:
+            continue
+        index = which[row]
+        if index < 0 or index >= len(parts.starts) - 1 or parts.starts[index] == parts.starts[index + 1]:
+            errors[0, row] = NO_DEFINITION
+            errors[1, row] = index
+            continue
+        pos, end = base + offsets[row], base + offsets[row + 1]
+        after, code, part, kind = _one_key(
+            pos, end, sources[row], parts.starts[index], parts.starts[index + 1], parts, target, limit
+        )
+        if code == OK:
+            target = after
+            ends[row + 1] = target - begin
+        else:
+            errors[0, row], errors[1, row], errors[2, row] = code, part, kind

@@ -1,0 +1,190 @@
+"""One value as bytes that order as Tarantool's `scalar` index orders values.
+
+First a byte for the value's class, in the order of `mp_class` (`src/box/tuple_compare.cc`), then:
+
+| class | bytes |
+|---|---|
+| nothing that has an order | none |
+| boolean | 0 or 1 |
+| number | see below |
+| string, varbinary | each byte, where 0 is 01 01 and 1 is 01 02; then 0 |
+| uuid | its 16 bytes |
+| datetime | seconds since 1970 UTC and nanoseconds, 12 bytes |
+
+A number is the largest double up to its size, 8 bytes; then 0 where they are equal, else 1 and the number itself as
+a power of ten and 38 digits, 20 bytes. All of that is complemented where the number is negative; NaN is zeros. So an
+integer, a double and a decimal of one value are the same bytes, and no two numbers that differ are. Integers and
+fixed parts are big-endian, signed ones with the sign bit flipped. No value's bytes are the start of another's.
+
+The server compares a decimal with a double by the double's first 15 digits (`decimal_from_double`), which orders
+nothing consistently (many doubles equal one decimal); here every number is its exact value. What no index orders
+(nil, array, map, interval, other extensions) and what is damaged is below all else.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from schemas.compiled import inner
+from udfs.kernels.decimals import POWERS, U64, count_digits, integer_parts, read_decimal
+from udfs.kernels.memory import copy, load8, store8, store64
+from udfs.kernels.scalars import read_datetime
+from udfs.kernels.values import (
+    BINARY,
+    BOOLEAN,
+    DATETIME,
+    DECIMAL,
+    DOUBLE,
+    FLOAT,
+    INTEGER,
+    STRING,
+    UNSIGNED,
+    UNSIGNED_BIG,
+    UUID,
+    Int,
+)
+from udfs.keys.kernels.truncated import truncate_decimal, truncate_integer
+
+FIXED_MAX = 30
+"""Bytes that a value takes at most, unless it is a string or varbinary: those take twice their size and 2."""
+
+_LOWEST, _BOOLEANS, _NUMBERS, _STRINGS, _BINARIES, _UUIDS, _DATETIMES = range(7)
+_SIGN = -(1 << 63)
+_SIZE = (1 << 63) - 1
+_POWER_BIAS = 1 << 31
+_UUID_BYTES = 16
+
+
+@inner
+def _put_big(target: Int, value: Int, size: Int) -> Int:
+    for k in range(size):
+        store8(target + k, value >> (8 * (size - 1 - k)))
+    return target + size
+
+
+@inner
+def _put_digits(target: Int, number: Any, flip: Int) -> Int:
+    """Write a decimal that is not zero: the place of its first digit, then its digits."""
+    high, low, power = number[0], number[1], number[2]
+    digits = count_digits(high, low)
+    target = _put_big(target, (power + digits + _POWER_BIAS) ^ flip, 4)
+    if high == np.uint64(0):
+        high = low * POWERS[19 - digits]
+        low = np.uint64(0)
+    else:
+        moved, kept = POWERS[38 - digits], POWERS[digits - 19]
+        high = high * moved + low // kept
+        low = low % kept * moved
+    target = _put_big(target, np.int64(high) ^ flip, 8)
+    return _put_big(target, np.int64(low) ^ flip, 8)
+
+
+@inner
+def _put_number(target: Int, bits: Int, exact: bool, negative: bool, number: Any) -> Int:
+    flip = -1 if negative else 0
+    target = _put_big(target, bits ^ _SIGN ^ flip, 8)
+    store8(target, flip if exact else 1 ^ flip)
+    target += 1
+    if not exact:
+        target = _put_digits(target, number, flip)
+    return target
+
+
+@inner
+def _put_integer(target: Int, kind: Int, argument: Int) -> Int:
+    number = integer_parts(kind, argument)
+    negative = number[3]
+    bits, exact = truncate_integer(np.uint64(-argument if negative else argument))
+    return _put_number(target, bits, exact, negative, number)
+
+
+@inner
+def _put_double(target: Int, bits: Int) -> Int:
+    value = np.int64(bits).view(np.float64)
+    if np.isnan(value):
+        store64(target, 0)
+        store8(target + 8, 0)
+        return target + 9
+    size = bits & _SIZE
+    number = (np.uint64(0), np.uint64(0), np.int64(0), False, True)
+    return _put_number(target, size, True, bool(value < 0), number)
+
+
+@inner
+def _put_text(target: Int, pos: Int, size: Int) -> Int:
+    for k in range(size):
+        byte = load8(pos + k)
+        if byte <= 1:
+            store8(target, 1)
+            target += 1
+            byte += 1
+        store8(target, byte)
+        target += 1
+    store8(target, 0)
+    return target + 1
+
+
+@inner
+def _put_decimal(target: Int, number: Any) -> Int:
+    high: U64 = number[0]
+    low: U64 = number[1]
+    bits, exact = truncate_decimal(high, low, number[2])
+    return _put_number(target, bits, exact, bool(number[3] and (high | low) != np.uint64(0)), number)
+
+
+@inner
+def _put_extension(target: Int, kind: Int, pos: Int, size: Int) -> Int:
+    """Write the class and the content of an extension; return -1 where it has no order."""
+    end: Int = -1
+    if kind == DECIMAL:
+        number = read_decimal(pos, size)
+        store8(target, _NUMBERS)
+        if number[4]:
+            end = _put_decimal(target + 1, number)
+    elif kind == UUID and size == _UUID_BYTES:
+        store8(target, _UUIDS)
+        copy(target + 1, pos, _UUID_BYTES)
+        end = target + 1 + _UUID_BYTES
+    elif kind == DATETIME:
+        seconds, nanoseconds, valid = read_datetime(pos, size)
+        store8(target, _DATETIMES)
+        if valid:
+            end = _put_big(target + 1, seconds ^ _SIGN, 8)
+            end = _put_big(end, nanoseconds, 4)
+    return end
+
+
+@inner
+def put_ordered(target: Int, kind: Int, argument: Int, pos: Int) -> Int:
+    """Write a value so that it orders; return where its bytes end.
+
+    Parameters
+    ----------
+    target : int
+        Address; as many bytes are free there as `FIXED_MAX` says.
+    kind, argument, pos : int
+        The head of the value (`udfs.kernels.values`); ABSENT for no value.
+
+    """
+    end: Int = -1
+    if kind in (UNSIGNED, UNSIGNED_BIG, INTEGER):
+        store8(target, _NUMBERS)
+        end = _put_integer(target + 1, kind, argument)
+    elif kind in (DOUBLE, FLOAT):
+        store8(target, _NUMBERS)
+        end = _put_double(target + 1, argument)
+    elif kind in (STRING, BINARY):
+        store8(target, _STRINGS if kind == STRING else _BINARIES)
+        end = _put_text(target + 1, pos, argument)
+    elif kind == BOOLEAN:
+        store8(target, _BOOLEANS)
+        store8(target + 1, argument)
+        end = target + 2
+    else:
+        end = _put_extension(target, kind, pos, argument)
+    if end < 0:
+        store8(target, _LOWEST)
+        end = target + 1
+    return end

@@ -1,0 +1,90 @@
+"""The order of a primary key: canonical keys as bytes that compare as the index compares the keys.
+
+The bytes are for comparing only (`udfs.keys.kernels.key_order`). A part's declared type does not matter: within one
+index all values that it may hold order as those of a `scalar` part.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+from schemas.errors import TupleError, UnsupportedError
+from schemas.space import Space
+from udfs.buffers import flatten, variable_array
+from udfs.kernels.values import OVERREAD
+from udfs.keys.kernels.key_order import order
+from udfs.keys.kernels.ordered import FIXED_MAX
+
+Int32s = NDArray[np.int32]
+
+_OFFSET_MAX = 2**31 - 1
+
+Directions = tuple[bool, ...]
+"""Of each part of a primary key: whether the index orders it from its greatest value to its least."""
+
+
+def directions_of(space: Space) -> Directions:
+    """Return the directions of a space's primary key."""
+    return tuple(part.is_descending for part in space.primary_key)
+
+
+@dataclass(frozen=True)
+class KeyOrder:
+    """The directions of several primary keys, flat; made by `key_order`."""
+
+    starts: Int32s
+    descending: NDArray[np.uint8]
+
+
+def key_order(definitions: Sequence[Directions]) -> KeyOrder:
+    """Return the order of several primary keys; the index of one in it is its keys' `which`."""
+    starts = np.cumsum([0, *map(len, definitions)]).astype(np.int32)
+    return KeyOrder(starts, np.array([*(one for own in definitions for one in own), 0], np.uint8))
+
+
+def ordered_keys(keys: pa.Array, order_: KeyOrder, which: Int32s) -> pa.Array:
+    """Return keys as bytes that order as their index orders them.
+
+    Parameters
+    ----------
+    keys : pyarrow.BinaryArray
+        Canonical keys, or the first parts of such keys (`udfs.keys.keys`).
+    order_ : KeyOrder
+    which : int32[n]
+        Number of each key's definition; -1 for a key that is not wanted.
+
+    Returns
+    -------
+    pyarrow.BinaryArray
+        Null for a key that is null or not wanted. A key is at or above its own first parts, and below any other first
+        parts that are above it.
+
+    Raises
+    ------
+    TupleError
+        What is there is no key of its definition.
+    UnsupportedError
+        The keys of one batch take 2 GiB or more.
+
+    """
+    flat, rows = flatten(keys, OVERREAD), len(keys)
+    widths = np.append(np.diff(order_.starts), 0)[which]
+    # A string takes at most twice its size and two bytes, any other value as many as are free for each part.
+    room = 2 * int(flat.offsets[-1] - flat.offsets[0]) + int(widths.sum()) * (FIXED_MAX + 2)
+    out, ends = np.empty(room, np.uint8), np.zeros(rows + 1, np.int64)
+    which = np.ascontiguousarray(which, np.int32)
+    if not order(flat.data, flat.offsets, flat.nulls, which, order_.starts, order_.descending, out, ends):
+        raise TupleError(
+            "a key is none of its index", advice="are the tables those that the aggregator wrote?"
+        )
+    if ends[-1] > _OFFSET_MAX:
+        raise UnsupportedError(
+            f"the keys that may be in a DELETE_RANGE take {ends[-1]} bytes", advice="lower local_bytes"
+        )
+    present = (flat.nulls == 0) & (which >= 0)
+    return variable_array(pa.binary(), ends.astype(np.int32), out[: ends[-1]], present)

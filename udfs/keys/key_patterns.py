@@ -1,0 +1,102 @@
+"""A regular expression that finds a key in MessagePack written as hexadecimal digits, however it is encoded.
+
+For engines that can neither decode MessagePack nor compare slices of bytes: it leaves rows out quickly, and may take
+some too many, which whoever asks compares by value. Encodings:
+<https://github.com/msgpack/msgpack/blob/master/spec.md>; extensions: `mp_extension_types.h` of Tarantool. Not here:
+comparing keys (`udfs.keys.keys`).
+"""
+
+from __future__ import annotations
+
+import contextlib
+import struct
+from collections.abc import Iterator, Sequence
+from uuid import UUID
+
+from schemas.space import KeyPart
+
+_ARRAY = "^(?:9.|dc....|dd.{8})"
+_DECIMAL = "(?:c7..01|d[4-8]01)"
+_DATETIME = "(?:d704|d804|c7..04)"
+_WITH_DECIMALS = ("decimal", "number", "scalar")
+
+Value = str | bytes | int | float | bool | None
+
+
+def key_pattern(values: Sequence[Value], parts: Sequence[KeyPart]) -> str | None:
+    """Return what a key, or a tuple that begins with it, matches; None where the key has no part.
+
+    Parameters
+    ----------
+    values : sequence
+        Of the key, as JSON has them: decimals, uuids and datetimes as text.
+    parts : sequence of KeyPart
+        Of the primary key.
+
+    """
+    found = ""
+    for value, part in zip(values, parts, strict=False):
+        encodings = list(_encodings(value, part.type))
+        found += f"(?:{'|'.join(encodings)})"
+        if any(one.endswith(("01", "04")) and "." in one for one in encodings) or _DECIMAL in encodings:
+            break  # how long an extension is only its bytes say
+    return _ARRAY + found if found else None
+
+
+def leads(parts: Sequence[KeyPart]) -> bool:
+    """Return whether a tuple begins with its key, so that one expression finds both."""
+    return all(part.field == place and not part.path for place, part in enumerate(parts))
+
+
+def _encodings(value: Value, kind: str) -> Iterator[str]:
+    """Yield the beginnings of a value's encodings as hexadecimal digits."""
+    if value is None or isinstance(value, bool):
+        yield {None: "c0", False: "c2", True: "c3"}[value]
+    elif isinstance(value, int | float):
+        yield from _number(value)
+        if kind in _WITH_DECIMALS:
+            yield _DECIMAL
+    else:
+        yield from _text(value, kind)
+
+
+def _number(value: int | float) -> Iterator[str]:
+    if value == int(value):
+        yield from _integer(int(value))
+    for head, shape in (("ca", ">f"), ("cb", ">d")):
+        try:
+            data = struct.pack(shape, value)
+        except OverflowError:
+            continue
+        if struct.unpack(shape, data)[0] == value:
+            yield head + data.hex()
+
+
+def _integer(value: int) -> Iterator[str]:
+    if -32 <= value < 128:
+        yield f"{value & 0xFF:02x}"
+    for power, size in enumerate((1, 2, 4, 8)):
+        if 0 <= value < 1 << 8 * size:
+            yield f"{0xCC + power:02x}{value.to_bytes(size, 'big').hex()}"
+        if -(1 << 8 * size - 1) <= value < 1 << 8 * size - 1:
+            yield f"{0xD0 + power:02x}{value.to_bytes(size, 'big', signed=True).hex()}"
+
+
+def _text(value: str | bytes, kind: str) -> Iterator[str]:
+    data = value if isinstance(value, bytes) else value.encode("utf-8", "surrogateescape")
+    if len(data) < 32:
+        yield f"{0xA0 | len(data):02x}{data.hex()}"
+    for strings, binaries, size in ((0xD9, 0xC4, 1), (0xDA, 0xC5, 2), (0xDB, 0xC6, 4)):
+        if len(data) < 1 << 8 * size:
+            length = len(data).to_bytes(size, "big").hex()
+            yield f"{strings:02x}{length}{data.hex()}"
+            yield f"{binaries:02x}{length}{data.hex()}"
+    if isinstance(value, bytes):
+        return
+    if kind in ("uuid", "scalar"):
+        with contextlib.suppress(ValueError):
+            yield f"d802{UUID(value).hex}"
+    if kind in _WITH_DECIMALS:
+        yield _DECIMAL
+    if kind in ("datetime", "scalar"):
+        yield _DATETIME

@@ -1,0 +1,259 @@
+"""Primary keys in canonical form: what Tarantool's index calls equal gives equal bytes, anything else different.
+
+A canonical key is a MessagePack array of the parts, so it can be read; what the parts look like is said in
+`udfs.keys.kernels.canonical`. It is taken from a tuple by the field numbers and JSON paths of the primary key, or from
+the `key` array of a DELETE or UPDATE. Not here: secondary indexes, the order of keys (`udfs.keys.key_order`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+from pyspark.sql import Column
+from pyspark.sql.pandas.functions import arrow_udf
+from pyspark.sql.types import BinaryType, StringType, StructField, StructType
+
+from schemas.errors import TupleError, UnsupportedError
+from schemas.space import PARTS_MAX, KeyPart, Space
+from schemas.types import type_family
+from udfs.buffers import flatten, indexes, variable_array
+from udfs.kernels.values import CLASS_NAMES, OVERREAD
+from udfs.keys.kernels import canonical
+from udfs.keys.kernels.keys import (
+    MISSING,
+    NO_DEFINITION,
+    NO_ROOM,
+    NOT_ARRAY,
+    NOT_MSGPACK,
+    PREFIX,
+    WRONG_COUNT,
+    WRONG_TYPE,
+    Parts,
+    keys,
+)
+from udfs.keys.paths import parse_path
+from udfs.tuples.faults import spread
+from udfs.tuples.plan import accepted
+
+KEY_FIELD = "key"
+ERROR_FIELD = "error"
+KEY_ARROW = pa.struct([pa.field(KEY_FIELD, pa.binary()), pa.field(ERROR_FIELD, pa.string())])
+KEY_SPARK = StructType([StructField(KEY_FIELD, BinaryType()), StructField(ERROR_FIELD, StringType())])
+
+BYTE_COLLATIONS = (None, 0, 3)
+"""Ids in `_collation` that compare bytes: no collation, `none`, `binary` (`src/box/bootstrap.snap`)."""
+
+_INDEXABLE = (
+    "unsigned",
+    "integer",
+    "number",
+    "double",
+    "decimal",
+    "string",
+    "varbinary",
+    "boolean",
+    "uuid",
+    "datetime",
+    "scalar",
+)
+
+_OFFSET_MAX = 2**31 - 1
+
+FIELD_MAX = 2**31 - 1
+"""The highest number of a field in an index, from 1 (`BOX_INDEX_FIELD_MAX`)."""
+
+_COMPARES = {"unsigned": canonical.BY_ENCODING, "double": canonical.AS_DOUBLE}
+
+
+@dataclass(frozen=True)
+class KeyPlan:
+    """The primary keys of several spaces, as `udfs.keys.kernels.keys.keys` takes them; made by `key_plan`."""
+
+    spaces: tuple[Space, ...]
+    parts: Parts
+    longest: int
+
+
+def _check(space: Space, part: KeyPart) -> None:
+    if not 0 <= part.field < FIELD_MAX:
+        raise UnsupportedError(f"a primary key part is of field {part.field + 1}", space=space.name)
+    if part.type in ("string", "scalar") and part.collation not in BYTE_COLLATIONS:
+        raise UnsupportedError(
+            f"the primary key compares field {part.field + 1} by collation {part.collation}",
+            space=space.name,
+            advice="leave the space out by `spaces.exclude`, or give its primary key a part without a collation",
+        )
+    if type_family(part.type) not in _INDEXABLE:
+        raise UnsupportedError(f"a primary key part of type {part.type} is not known", space=space.name)
+
+
+def key_plan(spaces: Sequence[Space]) -> KeyPlan:
+    """Return the plan for the primary keys of spaces; the index of a space in it is its rows' `which`.
+
+    Raises
+    ------
+    UnsupportedError
+        Naming the space, where its key has a collation, a type or a path that cannot be made canonical.
+
+    """
+    for space in spaces:
+        if len(space.primary_key) > PARTS_MAX:
+            reason = f"the primary key has {len(space.primary_key)} parts, the most are {PARTS_MAX}"
+            raise UnsupportedError(reason, space=space.name)
+    owned = [(number, part) for number, space in enumerate(spaces) for part in space.primary_key]
+    parts = [part for _, part in owned]
+    names = bytearray()
+    steps: list[tuple[int, int]] = []
+    step_starts = [0]
+    seen: set[tuple[int, int, tuple[int | bytes, ...]]] = set()
+    for number, part in owned:
+        space = spaces[number]
+        _check(space, part)
+        path = parse_path(part.path, space.name)
+        # No server makes such an index; a value would take room twice, of which its tuple has it once.
+        if (number, part.field, path) in seen:
+            reason = f"field {part.field + 1}{part.path} stands twice in the primary key"
+            raise UnsupportedError(reason, space=space.name)
+        seen.add((number, part.field, path))
+        for step in path:
+            if isinstance(step, int):
+                steps.append((step, -1))
+            else:
+                steps.append((len(names), len(step)))
+                names += step
+        step_starts.append(len(steps))
+    flat = Parts(
+        starts=np.cumsum([0] + [len(space.primary_key) for space in spaces], dtype=np.int32),
+        fields=np.array([part.field for part in parts], np.int32),
+        accepts=np.array([accepted(part.type, is_nullable=False) for part in parts], np.int64),
+        compares=np.array(
+            [_COMPARES.get(type_family(part.type), canonical.BY_VALUE) for part in parts], np.int64
+        ),
+        step_starts=np.array(step_starts, np.int32),
+        steps=np.array(steps, np.int64).reshape(-1, 2),
+        names=np.array([*names, 0], np.uint8),
+    )
+    return KeyPlan(tuple(spaces), flat, max([len(space.primary_key) for space in spaces], default=0))
+
+
+def _fault(plan: KeyPlan, key: bytes) -> str:
+    code, part, kind, index = np.frombuffer(key, np.int32).tolist()
+    if code == NO_DEFINITION:
+        return f"there is no primary key with index {index}"
+    space = plan.spaces[index]
+    if code in (NOT_MSGPACK, NOT_ARRAY):
+        return f"space {space.name}: not a MessagePack array, {CLASS_NAMES[kind]} found"
+    if code == WRONG_COUNT:
+        return f"space {space.name}: the key has {part} parts, the primary key {len(space.primary_key)}"
+    one = space.primary_key[part]
+    where = f"space {space.name}: key part {part + 1} (field {one.field + 1}{one.path})"
+    if code == MISSING:
+        return f"{where} is missing"
+    if code == WRONG_TYPE:
+        return f"{where}: {one.type} expected, {CLASS_NAMES[kind]} found"
+    return f"{where}: the content of the {CLASS_NAMES[kind]} is not valid"
+
+
+def _flags(flag: pa.Array | bool, rows: int) -> NDArray[np.uint8]:
+    if isinstance(flag, bool):
+        return np.full(rows, flag, np.uint8)
+    return np.array(flag.cast(pa.uint8()).fill_null(0).to_numpy(zero_copy_only=False))
+
+
+def canonical_keys_by(
+    data: pa.Array, plan: KeyPlan, which: pa.Array | int = 0, from_tuple: pa.Array | bool = True
+) -> pa.StructArray:
+    """Return canonical keys by a plan that is already made; otherwise as `canonical_keys`."""
+    return _canonical(data, plan, which, _flags(from_tuple, len(data)))
+
+
+def canonical_prefixes(data: pa.Array, plan: KeyPlan, which: pa.Array | int = 0) -> pa.StructArray:
+    """Return arrays of the first parts of keys, any number of them, in canonical form; as `canonical_keys_by`."""
+    return _canonical(data, plan, which, np.full(len(data), PREFIX, np.uint8))
+
+
+def _canonical(
+    data: pa.Array, plan: KeyPlan, which: pa.Array | int, sources: NDArray[np.uint8]
+) -> pa.StructArray:
+    flat = flatten(data, OVERREAD)
+    rows = len(data)
+    index = indexes(which, rows)
+    room = int(flat.offsets[-1] - flat.offsets[0]) + rows * (
+        canonical.HEADER_MAX + canonical.GROWTH * plan.longest
+    )
+    out, ends = np.empty(room, np.uint8), np.zeros(rows + 1, np.int64)
+    errors = np.zeros((3, rows), np.int32)
+    keys(flat.data, flat.offsets, flat.nulls, sources, index, plan.parts, out, ends, errors)
+    if (errors[0] == NO_ROOM).any():
+        raise TupleError("a key takes more bytes than its tuple has", advice="is a field in the key twice?")
+    if ends[-1] > _OFFSET_MAX:
+        raise UnsupportedError(
+            f"the keys of one batch take {ends[-1]} bytes",
+            advice="lower spark.sql.execution.arrow.maxRecordsPerBatch",
+        )
+    bad = np.flatnonzero(errors[0])
+    faults = np.stack([*errors[:, bad], index[bad]], axis=1).astype(np.int32).view(np.uint8)
+    present = (errors[0] == 0) & (flat.nulls == 0)
+    return pa.StructArray.from_arrays(
+        [
+            variable_array(pa.binary(), ends.astype(np.int32), out[: ends[-1]], present),
+            spread(faults, bad, rows, lambda key: _fault(plan, key)),
+        ],
+        fields=list(KEY_ARROW),
+    )
+
+
+def canonical_keys(
+    data: pa.Array, spaces: Sequence[Space], which: pa.Array | int = 0, from_tuple: pa.Array | bool = True
+) -> pa.StructArray:
+    """Return the canonical primary key of each row.
+
+    Parameters
+    ----------
+    data : pyarrow.BinaryArray
+        Tuples, or arrays of key parts, as MessagePack; may be a slice. A null gives nulls.
+    spaces : sequence of Space
+        The key definitions.
+    which : pyarrow.Int32Array or int
+        Index in `spaces` of each row's space.
+    from_tuple : pyarrow.BooleanArray or bool
+        Whether the row is a tuple (true), or the `key` of a DELETE or UPDATE.
+
+    Returns
+    -------
+    pyarrow.StructArray
+        `key` (binary, null where there is none) and `error` (why; null where there is a key or no data).
+
+    Raises
+    ------
+    UnsupportedError
+        As `key_plan` says.
+
+    """
+    return canonical_keys_by(data, key_plan(spaces), which, from_tuple)
+
+
+def key_columns(spaces: Sequence[Space]) -> Callable[[Column, Column, Column], Column]:
+    """Return an Arrow UDF `(data binary, space index int, from tuple boolean) → struct<key, error>`.
+
+    One call serves rows of all the spaces at once. Errors as of `key_plan`.
+    """
+    plan = key_plan(spaces)
+
+    def keys_of_batch(data: pa.Array, which: pa.Array, from_tuple: pa.Array) -> pa.Array:
+        return canonical_keys_by(data, plan, which, from_tuple)
+
+    keys_of_batch.__annotations__ = {
+        "data": pa.Array,
+        "which": pa.Array,
+        "from_tuple": pa.Array,
+        "return": pa.Array,
+    }
+    make: Any = arrow_udf
+    wrapped: Callable[[Column, Column, Column], Column] = make(keys_of_batch, returnType=KEY_SPARK)
+    return wrapped

@@ -1,0 +1,103 @@
+"""Tarantool's decimals, MessagePack extension 1: read, write, and the context in which the server adds them.
+
+Format (`src/lib/core/decimal.c`, `mp_decimal.c`): the extension's body is the scale as a MessagePack integer
+(negative for a positive exponent), then packed BCD digits whose last nibble is the sign. The server computes
+with decNumber; Python's `decimal` follows the same specification, so a context with the same precision,
+exponents and rounding gives the same digits.
+
+Not here: decimals as Spark columns.
+"""
+
+from __future__ import annotations
+
+import struct
+from decimal import ROUND_HALF_UP, Context, Decimal, DivisionByZero, InvalidOperation, Overflow
+from math import isfinite
+
+from udfs.operations.msgpack_walk import INT, KIND, UINT, broken, encode_integer, integer, string
+
+EXTENSION = 1
+"""`MP_DECIMAL`."""
+
+NARROW, WIDE = (38, 37, -1), (76, 999_999, -999_999)
+"""Digits, greatest exponent and least normal exponent of a result, before 3.5 and since (`decimal_context`)."""
+
+_PLUS, _MINUS = "acef", "bd"
+_FIX_EXT = {1: 0xD4, 2: 0xD5, 4: 0xD6, 8: 0xD7, 16: 0xD8}
+
+
+def context(wide: bool) -> Context:
+    """Return a server's decimal context: half up, no traps; `wide` since 3.5."""
+    digits, greatest, least = WIDE if wide else NARROW
+    return Context(digits, ROUND_HALF_UP, least, greatest, clamp=0, flags=[], traps=[])
+
+
+def is_decimal(data: bytes, pos: int) -> bool:
+    """Tell whether the extension at `pos` is a decimal."""
+    start, _ = string(data, pos)
+    return data[start - 1] == EXTENSION
+
+
+def read(data: bytes, pos: int) -> Decimal:
+    """Return the decimal at `pos` (`decimal_unpack`).
+
+    Raises
+    ------
+    TupleError
+        The body is not a decimal that the server can hold.
+
+    """
+    start, end = string(data, pos)
+    body = data[start:end]
+    if not body or KIND[body[0]] not in (UINT, INT):
+        broken("a decimal does not begin with its scale")
+    scale, digits_at = integer(body, 0)
+    nibbles = body[digits_at:].hex()
+    digits, sign = nibbles[:-1], nibbles[-1:]
+    is_packed = digits.isdecimal() and sign in _PLUS + _MINUS
+    if not is_packed or len(digits.lstrip("0")) > WIDE[0] or abs(scale) > WIDE[1] + WIDE[0]:
+        broken("a decimal is not packed digits and a sign")
+    return Decimal(f"{'-' if sign in _MINUS else ''}{digits}E{-scale}")
+
+
+def encode(value: Decimal) -> bytes:
+    """Return a finite decimal as a MessagePack extension (`mp_encode_decimal`)."""
+    sign, digits, exponent = value.as_tuple()
+    text = "".join(map(str, digits)) + ("d" if sign else "c")
+    body = encode_integer(-int(exponent)) + bytes.fromhex(text.zfill(len(text) + len(text) % 2))
+    size = len(body)
+    head = bytes((_FIX_EXT[size],)) if size in _FIX_EXT else struct.pack(">BB", 0xC7, size)
+    return head + bytes((EXTENSION,)) + body
+
+
+def from_double(value: float, ctx: Context) -> Decimal | None:
+    """Return a double as a decimal of 15 significant digits; None where the server refuses it.
+
+    15 is the server's choice (`DBL_DIG` in `decimal_from_double`).
+    """
+    if not isfinite(value):
+        return None
+    ctx.clear_flags()
+    result = ctx.create_decimal("%.15g" % value)  # noqa: UP031 (the server's own printf format)
+    return checked(result, ctx)
+
+
+def checked(result: Decimal, ctx: Context) -> Decimal | None:
+    """Return the result of an operation in `ctx`, or None where the server takes it for a failure.
+
+    Rounding and subnormal results are no failures (`decimal_check_status`).
+    """
+    failed = ctx.flags[Overflow] or ctx.flags[InvalidOperation] or ctx.flags[DivisionByZero]
+    return None if failed or not result.is_finite() else result
+
+
+def add(left: Decimal, right: Decimal, ctx: Context) -> Decimal | None:
+    """Return left + right; None on overflow."""
+    ctx.clear_flags()
+    return checked(ctx.add(left, right), ctx)
+
+
+def subtract(left: Decimal, right: Decimal, ctx: Context) -> Decimal | None:
+    """Return left - right; None on overflow."""
+    ctx.clear_flags()
+    return checked(ctx.subtract(left, right), ctx)

@@ -1,0 +1,173 @@
+"""The JSON path of an update operation, token by token: `name`, `.name`, `[3]`, `["any string"]`, `[*]`.
+
+Source: `src/lib/json/json.c` (`json_lexer_next_token`). Indexes are 1-based in paths, whatever the base of
+field numbers is. A lexer works on bytes and keeps its offset, because the server compares paths by bytes and
+goes on from the middle of them; errors appear only when the faulty part is reached, as in the server.
+
+Not here: what a token leads to (`udfs.operations.update_bar` and the containers).
+"""
+
+from __future__ import annotations
+
+import unicodedata
+from dataclasses import dataclass
+
+from schemas.errors import TupleError, UnsupportedError
+
+NUMBER, STRING, ANY, END = range(4)
+
+UPDATE_FIELD = 29
+"""`ER_UPDATE_FIELD`."""
+
+_LETTERS = frozenset({"Lu", "Ll", "Lt", "Lm", "Lo"})
+_INSIDE = _LETTERS | {"Nl", "Nd"}
+# Some characters of these categories are alphabetic for ICU (Other_Alphabetic); Python's tables do not say
+# which.
+_UNDECIDED = frozenset({"Mn", "Mc", "So"})
+
+
+@dataclass(frozen=True, slots=True)
+class Token:
+    """One step of a path: `kind` NUMBER with `index` (0-based), STRING with `key`, ANY or END."""
+
+    kind: int
+    index: int = 0
+    key: bytes = b""
+
+
+_END, _ANY = Token(END), Token(ANY)
+
+
+def shown(path: bytes) -> str:
+    """Return a path as errors show it."""
+    return path.decode("utf-8", "backslashreplace")
+
+
+def invalid(path: bytes, position: int) -> TupleError:
+    """Return the server's error of a path that is not one; `position` is 1-based, in characters."""
+    reason = f"Field '{shown(path)}' UPDATE error: invalid JSON in position {position}"
+    return TupleError(reason, code=UPDATE_FIELD)
+
+
+class Lexer:
+    """Reads a path; `offset` is the byte where the next token starts.
+
+    Parameters
+    ----------
+    path : bytes
+        The path, UTF-8.
+    offset : int
+        Where to start.
+    base : int
+        What the first element of an array is called in `[n]`: 1 in operations.
+
+    """
+
+    __slots__ = ("base", "offset", "path", "symbols")
+
+    def __init__(self, path: bytes, offset: int = 0, base: int = 1) -> None:
+        self.path, self.offset, self.base, self.symbols = path, offset, base, 0
+
+    @property
+    def at_end(self) -> bool:
+        """Whether no token is left."""
+        return self.offset >= len(self.path)
+
+    def next(self) -> Token:
+        """Return the next token.
+
+        Raises
+        ------
+        TupleError
+            The path is not valid at this place (`ER_UPDATE_FIELD`, "invalid JSON").
+        UnsupportedError
+            A bare name holds a combining mark, of which only ICU's tables say whether it is a letter.
+
+        """
+        if self.at_end:
+            return _END
+        first = self.path[self.offset]
+        if first == 0x5B:  # [
+            self._advance(1)
+            return self._bracket()
+        if first == 0x2E:  # .
+            self._advance(1)
+            if self.at_end:
+                raise invalid(self.path, self.symbols + 1)
+        elif self.offset:
+            raise invalid(self.path, self.symbols + 1)
+        return self._identifier()
+
+    def _advance(self, size: int) -> None:
+        self.offset += size
+        self.symbols += 1
+
+    def _bracket(self) -> Token:
+        if self.at_end:
+            raise invalid(self.path, self.symbols)
+        first = self.path[self.offset]
+        if first in b"\"'":
+            token = self._quoted(first)
+        elif first == 0x2A:  # *
+            self._advance(1)
+            token = _ANY
+        else:
+            token = self._index()
+        if self.at_end or self.path[self.offset] != 0x5D:
+            raise invalid(self.path, self.symbols + 1)
+        self._advance(1)
+        return token
+
+    def _quoted(self, quote: int) -> Token:
+        self._advance(1)
+        start = self.offset
+        while True:
+            character, size = self._character()
+            self._advance(size)
+            if size == 1 and ord(character) == quote:
+                if self.offset - 1 == start:
+                    raise invalid(self.path, self.symbols)
+                return Token(STRING, key=self.path[start : self.offset - 1])
+
+    def _index(self) -> Token:
+        end = self.offset
+        while end < len(self.path) and 0x30 <= self.path[end] <= 0x39:
+            end += 1
+        if end == self.offset:
+            raise invalid(self.path, self.symbols + 1)
+        # The server counts in a C int; beyond it the number wraps.
+        value = (int(self.path[self.offset : end]) + (1 << 31)) % (1 << 32) - (1 << 31)
+        if value < self.base:
+            raise invalid(self.path, self.symbols + 1)
+        self.symbols += end - self.offset
+        self.offset = end
+        return Token(NUMBER, index=value - self.base)
+
+    def _identifier(self) -> Token:
+        start = self.offset
+        character, size = self._character()
+        self._advance(size)
+        if character != "_" and unicodedata.category(character) not in _LETTERS:
+            raise invalid(self.path, self.symbols)
+        while not self.at_end:
+            character, size = self._character()
+            category = unicodedata.category(character)
+            if category in _UNDECIDED:
+                raise UnsupportedError(
+                    f"the path {self.path!r} has a bare name with {character!r}",
+                    advice="write such names in brackets and quotes",
+                )
+            if character != "_" and category not in _INSIDE:
+                break
+            self._advance(size)
+        return Token(STRING, key=self.path[start : self.offset])
+
+    def _character(self) -> tuple[str, int]:
+        if self.at_end:
+            raise invalid(self.path, self.symbols + 1)
+        lead = self.path[self.offset : self.offset + 1]
+        size = 1 if lead < b"\xc0" else 2 if lead < b"\xe0" else 3 if lead < b"\xf0" else 4
+        try:
+            return self.path[self.offset : self.offset + size].decode("utf-8"), size
+        except UnicodeDecodeError:
+            raise invalid(self.path, self.symbols + 1) from None

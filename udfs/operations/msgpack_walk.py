@@ -1,0 +1,204 @@
+"""Walk MessagePack without decoding it: kinds, ends of values, headers; and write minimal encodings.
+
+Bytes in, positions and bytes out: what an operation does not touch must keep its exact encoding, so nothing
+here makes Python objects of containers. Kinds and limits are those of Tarantool's msgpuck (`mp_typeof`,
+`mp_next`, `mp_encode_*`), which writes every integer, string and container header in its shortest form.
+
+Not here: MessagePack to typed columns (vectorised, elsewhere), decimals (`udfs.operations.decimals`).
+"""
+
+from __future__ import annotations
+
+import struct
+from typing import NoReturn
+
+from schemas.errors import TupleError
+
+UINT, INT, STR, BIN, ARRAY, MAP, BOOL, FLOAT, DOUBLE, EXT, NIL, INVALID = range(12)
+
+INVALID_MSGPACK = 20
+"""`ER_INVALID_MSGPACK`."""
+
+
+def _kind(code: int) -> int:
+    if code < 0x80:
+        return UINT
+    if code < 0xC0:
+        return MAP if code < 0x90 else ARRAY if code < 0xA0 else STR
+    if code >= 0xE0:
+        return INT
+    first = (NIL, INVALID, BOOL, BOOL, BIN, BIN, BIN, EXT, EXT, EXT, FLOAT, DOUBLE)
+    numbers = (*(UINT,) * 4, *(INT,) * 4, *(EXT,) * 5)
+    return (*first, *numbers, STR, STR, STR, ARRAY, ARRAY, MAP, MAP)[code - 0xC0]
+
+
+def _size(code: int) -> int:
+    fixed = {0xC0: 1, 0xC2: 1, 0xC3: 1, 0xCA: 5, 0xCB: 9, 0xCC: 2, 0xCD: 3, 0xCE: 5, 0xCF: 9}
+    fixed |= {0xD0: 2, 0xD1: 3, 0xD2: 5, 0xD3: 9, 0xD4: 3, 0xD5: 4, 0xD6: 6, 0xD7: 10, 0xD8: 18}
+    if code < 0x80 or code >= 0xE0:
+        return 1
+    return code - 0x9F if 0xA0 <= code < 0xC0 else fixed.get(code, 0)
+
+
+KIND: tuple[int, ...] = tuple(_kind(code) for code in range(256))
+"""Kind by first byte (`mp_typeof`): a positive number written as a signed one is an INT."""
+
+SIZE: tuple[int, ...] = tuple(_size(code) for code in range(256))
+"""Whole size in bytes by first byte; 0 where the length follows or the value is a container."""
+
+# First byte -> (width of the length, bytes beside header byte, length and body).
+_LENGTHS = {0xC4: (1, 0), 0xC5: (2, 0), 0xC6: (4, 0), 0xC7: (1, 1), 0xC8: (2, 1), 0xC9: (4, 1)}
+_LENGTHS |= {0xD9: (1, 0), 0xDA: (2, 0), 0xDB: (4, 0)}
+
+
+# Exclusive limit of the unsigned encoding, that encoding, the signed one of the same width.
+_INTEGERS = (
+    (1 << 8, (">BB", 0xCC), (">Bb", 0xD0)),
+    (1 << 16, (">BH", 0xCD), (">Bh", 0xD1)),
+    (1 << 32, (">BI", 0xCE), (">Bi", 0xD2)),
+    (1 << 64, (">BQ", 0xCF), (">Bq", 0xD3)),
+)
+
+
+def broken(reason: str = "the MessagePack ends inside a value") -> NoReturn:
+    """Raise that bytes which a log holds are not MessagePack."""
+    raise TupleError(reason, code=INVALID_MSGPACK)
+
+
+def skip(data: bytes, pos: int) -> int:
+    """Return the position after the value at `pos` (`mp_next`).
+
+    Parameters
+    ----------
+    data : bytes
+        MessagePack.
+    pos : int
+        Where a value starts.
+
+    Raises
+    ------
+    TupleError
+        The value is not whole.
+
+    """
+    left, end = 1, len(data)
+    while left:
+        if pos >= end:
+            broken()
+        code = data[pos]
+        size = SIZE[code]
+        left -= 1
+        if size:
+            pos += size
+        elif code in _LENGTHS:
+            width, more = _LENGTHS[code]
+            pos += 1 + width + more + int.from_bytes(data[pos + 1 : pos + 1 + width], "big")
+        else:
+            count, pos = header(data, pos)
+            left += count if KIND[code] == ARRAY else 2 * count
+    if pos > end:
+        broken()
+    return pos
+
+
+def header(data: bytes, pos: int) -> tuple[int, int]:
+    """Return the count of a container's elements (a map's pairs) and where the first one starts."""
+    code = data[pos] if pos < len(data) else 0xC1
+    if 0x80 <= code < 0xA0:
+        return code & 0x0F, pos + 1
+    width = {0xDC: 2, 0xDD: 4, 0xDE: 2, 0xDF: 4}.get(code)
+    if width is None or pos + 1 + width > len(data):
+        broken("the MessagePack is not a container where one must be")
+    return int.from_bytes(data[pos + 1 : pos + 1 + width], "big"), pos + 1 + width
+
+
+def string(data: bytes, pos: int) -> tuple[int, int]:
+    """Return start and end of the bytes of the string (or binary, or extension's body) at `pos`."""
+    end = skip(data, pos)
+    code = data[pos]
+    if code < 0xC0:
+        return pos + 1, end
+    if code in _LENGTHS:
+        width, more = _LENGTHS[code]
+        return pos + 1 + width + more, end
+    return pos + 2, end
+
+
+def integer(data: bytes, pos: int) -> tuple[int, int]:
+    """Return the integer at `pos`, of kind UINT or INT, and the position after it."""
+    code = data[pos]
+    if code < 0x80:
+        return code, pos + 1
+    if code >= 0xE0:
+        return code - 0x100, pos + 1
+    end = skip(data, pos)
+    return int.from_bytes(data[pos + 1 : end], "big", signed=code >= 0xD0), end
+
+
+def split(data: bytes) -> list[bytes]:
+    """Return the encoded fields of a tuple, a MessagePack array that is all of `data`."""
+    if not data or KIND[data[0]] != ARRAY:
+        broken("a tuple must be a MessagePack array")
+    count, pos = header(data, 0)
+    fields = []
+    try:
+        for _ in range(count):
+            size = SIZE[data[pos]]
+            end = pos + size if size else skip(data, pos)
+            fields.append(data[pos:end])
+            pos = end
+    except IndexError:
+        broken()
+    if pos != len(data):
+        broken("a tuple does not end where its array ends")
+    return fields
+
+
+def join(fields: list[bytes]) -> bytes:
+    """Return the tuple of encoded fields, with the shortest header."""
+    return encode_array(len(fields)) + b"".join(fields)
+
+
+def encode_integer(value: int) -> bytes:
+    """Return the shortest encoding (`mp_encode_uint`, `mp_encode_int`) of -2^63 <= value < 2^64."""
+    if -0x20 <= value < 0x80:
+        return bytes((value & 0xFF,))
+    for limit, unsigned, signed in _INTEGERS:
+        if 0 <= value < limit:
+            return struct.pack(unsigned[0], unsigned[1], value)
+        if -limit // 2 <= value < 0:
+            return struct.pack(signed[0], signed[1], value)
+    raise OverflowError(f"{value} does not fit into MessagePack")
+
+
+def encode_string(text: bytes) -> bytes:
+    """Return the shortest encoding of a string (`mp_encode_str`)."""
+    size = len(text)
+    if size < 0x20:
+        return bytes((0xA0 | size,)) + text
+    if size < 0x100:
+        return bytes((0xD9, size)) + text
+    return struct.pack(">BH", 0xDA, size) + text if size < 0x10000 else struct.pack(">BI", 0xDB, size) + text
+
+
+def encode_binary(content: bytes) -> bytes:
+    """Return the shortest encoding of a binary (`mp_encode_bin`)."""
+    size = len(content)
+    if size < 0x100:
+        return bytes((0xC4, size)) + content
+    pattern, code = (">BH", 0xC5) if size < 0x10000 else (">BI", 0xC6)
+    return struct.pack(pattern, code, size) + content
+
+
+def encode_array(count: int) -> bytes:
+    """Return the shortest header of an array (`mp_encode_array`)."""
+    if count < 0x10:
+        return bytes((0x90 | count,))
+    return struct.pack(">BH", 0xDC, count) if count < 0x10000 else struct.pack(">BI", 0xDD, count)
+
+
+def encode_map(count: int) -> bytes:
+    """Return the shortest header of a map (`mp_encode_map`)."""
+    if count < 0x10:
+        return bytes((0x80 | count,))
+    return struct.pack(">BH", 0xDE, count) if count < 0x10000 else struct.pack(">BI", 0xDF, count)

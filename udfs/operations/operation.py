@@ -1,0 +1,278 @@
+"""One operation of an UPDATE or UPSERT as the log holds it, `[name, field, argument, ...]`: decoded, checked.
+
+Source: `xrow_update_op_decode` and `xrow_update_read_arg_*` in `src/box/xrow_update_field.c`. What is wrong
+here is wrong whatever the tuple is: the server refuses the request, of an UPSERT too.
+
+Not here: applying it (`udfs.operations.operations`).
+"""
+
+from __future__ import annotations
+
+from schemas.errors import TupleError
+from udfs.operations.arithmetic import Number, Splice, arg_type, read_number, splice_bound
+from udfs.operations.json_path import END, NUMBER, STRING, UPDATE_FIELD, Lexer, Token, shown
+from udfs.operations.msgpack_walk import (
+    ARRAY,
+    BIN,
+    INT,
+    KIND,
+    STR,
+    UINT,
+    broken,
+    header,
+    integer,
+    skip,
+    string,
+)
+from udfs.operations.tuple_format import TupleFormat
+from udfs.operations.update_rules import Rules
+
+ILLEGAL_PARAMS, UNKNOWN_UPDATE_OP, NO_SUCH_FIELD_NO, NO_SUCH_FIELD_NAME = 1, 28, 37, 201
+"""`ER_ILLEGAL_PARAMS`, `ER_UNKNOWN_UPDATE_OP`, `ER_NO_SUCH_FIELD_NO`, `ER_NO_SUCH_FIELD_NAME`."""
+
+OPERATIONS_MAX = 4000
+"""`BOX_UPDATE_OP_CNT_MAX`."""
+
+_ARGUMENTS = {"=": 3, "!": 3, "+": 3, "-": 3, "&": 3, "|": 3, "^": 3, "#": 3, ":": 5}
+
+
+class Operation:
+    """A decoded operation on its way down a tuple.
+
+    Parameters
+    ----------
+    code : str
+        `=`, `!`, `#`, `+`, `-`, `&`, `|`, `^` or `:`.
+    lexer : Lexer or None
+        The path, at what follows the first token; None where the field is given by number.
+    index : int
+        Field number, 0-based, or negative from the end.
+    data : bytes
+        The operations, in which `value` lies.
+
+    """
+
+    __slots__ = (
+        *("argument", "bits", "code", "count", "data", "end", "is_consumed", "is_from_end", "is_root"),
+        *("lexer", "splice", "start", "token"),
+    )
+
+    def __init__(self, code: str, lexer: Lexer | None, index: int, data: bytes) -> None:
+        self.code, self.lexer, self.data = code, lexer, data
+        self.token, self.is_consumed = Token(NUMBER, index), False
+        self.is_from_end = index < 0
+        self.is_root = lexer is None or lexer.at_end
+        self.start = self.end = self.count = self.bits = 0
+        self.argument: Number | None = None
+        self.splice: Splice | None = None
+
+    @property
+    def is_terminal(self) -> bool:
+        """Whether it applies to the current token, not deeper."""
+        return self.lexer is None or self.lexer.at_end
+
+    @property
+    def value(self) -> bytes:
+        """The argument of `=` and `!` as it stands in the log."""
+        return self.data[self.start : self.end]
+
+    @property
+    def field(self) -> str:
+        """The field as the server's errors name it."""
+        if self.lexer is not None:
+            return f"'{shown(self.lexer.path)}'"
+        return str(self.token.index + (self.token.index >= 0))
+
+    def advance(self) -> Token:
+        """Take the next token of the path, unless the current one is still to be used."""
+        if self.is_consumed:
+            token = self.lexer.next() if self.lexer is not None else Token(END)
+            if token.kind == END:
+                raise self.no_such_field()
+            self.token, self.is_consumed = token, False
+        return self.token
+
+    def no_such_field(self) -> TupleError:
+        """Return the error of a field that the tuple does not have."""
+        if self.lexer is None:
+            return TupleError(f"Field {self.field} was not found in the tuple", code=NO_SUCH_FIELD_NO)
+        return TupleError(f"Field '{self.field}' was not found in the tuple", code=NO_SUCH_FIELD_NAME)
+
+    def wrong(self, reason: str) -> TupleError:
+        """Return `ER_UPDATE_FIELD`: the operation does not fit what it found."""
+        return TupleError(f"Field {self.field} UPDATE error: {reason}", code=UPDATE_FIELD)
+
+
+def operation_groups(data: bytes) -> list[bytes]:
+    """Return the operations of each request that a row stands for: of an UPSERT in a vinyl run, perhaps several.
+
+    Such a row has an array of arrays of operations (since 2.7, `src/box/vy_upsert.c`); any other row is one request.
+
+    Parameters
+    ----------
+    data : bytes
+        MessagePack array of operations, or of groups of them.
+
+    """
+    if not data or KIND[data[0]] != ARRAY:
+        return [data]
+    count, pos = header(data, 0)
+    groups = []
+    for _ in range(count):
+        if not _is_group(data, pos):
+            return [data]
+        end = skip(data, pos)
+        groups.append(data[pos:end])
+        pos = end
+    return groups or [data]
+
+
+def _is_group(data: bytes, pos: int) -> bool:
+    """Return whether an array of arrays is at a position; an operation begins with a string."""
+    if pos >= len(data) or KIND[data[pos]] != ARRAY:
+        return False
+    count, pos = header(data, pos)
+    return count > 0 and pos < len(data) and KIND[data[pos]] == ARRAY
+
+
+def decode_operations(data: bytes, index_base: int, fmt: TupleFormat) -> list[Operation]:
+    """Return the operations of a request.
+
+    Parameters
+    ----------
+    data : bytes
+        MessagePack array of operations.
+    index_base : int
+        What the first field's number and a string's first offset are: 0 or 1.
+    fmt : TupleFormat
+        The format under which the server read them.
+
+    Raises
+    ------
+    TupleError
+        The server would refuse the request, whatever the tuple is.
+
+    """
+    if not data or KIND[data[0]] != ARRAY:
+        broken("operations must be a MessagePack array")
+    count, pos = header(data, 0)
+    if count > OPERATIONS_MAX:
+        raise TupleError("too many operations for update", code=ILLEGAL_PARAMS)
+    if skip(data, 0) != len(data):
+        broken("bytes follow the operations")
+    operations = []
+    for ordinal in range(1, count + 1):
+        operations.append(_decode(data, pos, ordinal, index_base, fmt))
+        pos = skip(data, pos)
+    return operations
+
+
+def _unknown(ordinal: int, what: str) -> TupleError:
+    return TupleError(f"Unknown UPDATE operation #{ordinal}: {what}", code=UNKNOWN_UPDATE_OP)
+
+
+def _illegal(reason: str) -> TupleError:
+    return TupleError(f"Illegal parameters, {reason}", code=ILLEGAL_PARAMS)
+
+
+def _decode(data: bytes, pos: int, ordinal: int, index_base: int, fmt: TupleFormat) -> Operation:
+    if KIND[data[pos]] != ARRAY:
+        raise _illegal("update operation must be an array {op,..}")
+    count, pos = header(data, pos)
+    if count < 1:
+        raise _illegal("update operation must be an array {op,..}, got empty array")
+    if KIND[data[pos]] != STR:
+        raise _illegal("update operation name must be a string")
+    start, end = string(data, pos)
+    code = data[start:end].decode("latin-1")
+    if code not in _ARGUMENTS:
+        raise _unknown(ordinal, f'"{shown(data[start:end])}"')
+    if count != _ARGUMENTS[code]:
+        raise _unknown(ordinal, f"wrong number of arguments, expected {_ARGUMENTS[code]}, got {count}")
+    op = _locate(code, data, end, index_base, fmt)
+    pos = skip(data, end)
+    if code == ":":
+        _read_splice(op, pos, index_base, fmt.rules)
+    else:
+        _READERS[code](op, pos)
+    return op
+
+
+def _int32(data: bytes, pos: int) -> int | None:
+    """Return a 32-bit integer (`mp_read_int32`: no 64-bit encodings, no floats)."""
+    if KIND[data[pos]] not in (UINT, INT) or data[pos] in (0xCF, 0xD3):
+        return None
+    value, _ = integer(data, pos)
+    return value if value < 1 << 31 else None
+
+
+def _locate(code: str, data: bytes, pos: int, index_base: int, fmt: TupleFormat) -> Operation:
+    kind = KIND[data[pos]]
+    if kind in (UINT, INT):
+        number = _int32(data, pos)
+        if number is None:
+            raise arg_type(code, "1", "an integer")
+        if 0 <= number < index_base:
+            raise TupleError(f"Field {number} was not found in the tuple", code=NO_SUCH_FIELD_NO)
+        return Operation(code, None, number - index_base if number >= 0 else number, data)
+    if kind != STR:
+        raise _illegal("field id must be a number or a string")
+    start, end = string(data, pos)
+    path = data[start:end]
+    if (number := fmt.names.get(path)) is not None:
+        return Operation(code, Lexer(path, len(path)), number, data)
+    lexer = Lexer(path)
+    token = lexer.next()
+    index = (
+        token.index if token.kind == NUMBER else fmt.names.get(token.key) if token.kind == STRING else None
+    )
+    if index is None:
+        raise TupleError(f"Field '{shown(path)}' was not found in the tuple", code=NO_SUCH_FIELD_NAME)
+    return Operation(code, lexer, index, data)
+
+
+def _read_value(op: Operation, pos: int) -> None:
+    op.start, op.end = pos, skip(op.data, pos)
+
+
+def _read_count(op: Operation, pos: int) -> None:
+    if KIND[op.data[pos]] != UINT:
+        raise arg_type(op.code, op.field, "a positive integer")
+    op.count = integer(op.data, pos)[0] & 0xFFFFFFFF
+    if op.count == 0:
+        raise op.wrong("cannot delete 0 fields")
+
+
+def _read_number(op: Operation, pos: int) -> None:
+    op.argument = read_number(op.data, pos)
+    if op.argument is None:
+        raise arg_type(op.code, op.field, "a number")
+
+
+def _read_bits(op: Operation, pos: int) -> None:
+    if KIND[op.data[pos]] != UINT:
+        raise arg_type(op.code, op.field, "a positive integer")
+    op.bits = integer(op.data, pos)[0]
+
+
+def _read_splice(op: Operation, pos: int, index_base: int, rules: Rules) -> None:
+    offset = _int32(op.data, pos)
+    if offset is None:
+        raise arg_type(op.code, op.field, "an integer")
+    if offset >= 0:
+        offset -= index_base
+        if offset < 0:
+            raise splice_bound(op.field)
+    pos = skip(op.data, pos)
+    cut = _int32(op.data, pos)
+    if cut is None:
+        raise arg_type(op.code, op.field, "an integer")
+    pos = skip(op.data, pos)
+    if KIND[op.data[pos]] != STR and not (rules.splices_binary and KIND[op.data[pos]] == BIN):
+        raise arg_type(op.code, op.field, "a string")
+    start, end = string(op.data, pos)
+    op.splice = Splice(offset, cut, op.data[start:end])
+
+
+_READERS = {"=": _read_value, "!": _read_value, "#": _read_count}
+_READERS |= dict.fromkeys("+-", _read_number) | dict.fromkeys("&|^", _read_bits)

@@ -1,0 +1,94 @@
+"""The operations of most rows, without the tree: `=` of a field, `+ -` of integers, by number or name.
+
+A shortcut only: it gives what `udfs.operations.operations` gives, or None, and then that one decides. It takes the
+tuple as its encoded fields, so that a chain of changes to one key splits the first tuple and joins the last.
+
+Not here: anything that can fail.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from udfs.operations.msgpack_walk import SIZE, encode_integer, skip
+
+_SET, _ADD, _SUBTRACT = b"=+-"
+
+
+def _integer(data: bytes) -> int | None:
+    code = data[0]
+    if code < 0x80:
+        return code
+    if code >= 0xE0:
+        return code - 0x100
+    if 0xCC <= code <= 0xD3:
+        return int.from_bytes(data[1:], "big", signed=code >= 0xD0)
+    return None
+
+
+def quick_update(
+    fields: list[bytes], operations: bytes, index_base: int, names: Mapping[bytes, int], key: frozenset[int]
+) -> list[bytes] | None:
+    """Return the fields after the operations, or None where they are not of the simple kind.
+
+    Parameters
+    ----------
+    fields : list of bytes
+        The tuple's encoded fields; not changed.
+    operations : bytes
+        MessagePack array of operations.
+    index_base : int
+        Number of the first field.
+    names : mapping of bytes to int
+        Numbers of the named fields.
+    key : frozenset of int
+        Fields of the primary key, which the shortcut leaves alone.
+
+    """
+    try:
+        return _apply(fields.copy(), operations, index_base, names, key)
+    except IndexError:
+        return None
+
+
+def _apply(
+    result: list[bytes], operations: bytes, index_base: int, names: Mapping[bytes, int], key: frozenset[int]
+) -> list[bytes] | None:
+    count, pos = operations[0] - 0x90, 1
+    if not 0 < count < 16:
+        return None
+    changed = 0
+    for _ in range(count):
+        if operations[pos : pos + 2] != b"\x93\xa1":
+            return None
+        code, head = operations[pos + 2], operations[pos + 3]
+        start = pos + 4
+        if head < 0x80:
+            number = head - index_base
+        elif head >= 0xE0:
+            number = head - 0x100 + len(result)
+        elif 0xA0 <= head < 0xC0:
+            start += head - 0xA0
+            number = names.get(operations[pos + 4 : start], -1)
+        else:
+            return None
+        if not 0 <= number < len(result) or number in key:
+            return None
+        size = SIZE[operations[start]]
+        pos = start + size if size else skip(operations, start)
+        value = operations[start:pos] if code == _SET else None
+        if value is None and not changed >> number & 1:
+            value = _sum(result[number], operations[start:pos], code)
+        if value is None:
+            return None
+        changed |= 1 << number
+        result[number] = value
+    return result if pos == len(operations) else None
+
+
+def _sum(old: bytes, argument: bytes, code: int) -> bytes | None:
+    left, right = _integer(old), _integer(argument)
+    if left is None or right is None or code not in (_ADD, _SUBTRACT):
+        return None
+    total = left + right if code == _ADD else left - right
+    return encode_integer(total) if -(1 << 63) <= total < 1 << 64 else None

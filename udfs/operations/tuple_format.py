@@ -1,0 +1,113 @@
+"""What a server knew of a space's tuples when it executed an operation: field names, doubles, key, version.
+
+Operations name fields, and the encoding of a sum depends on whether the field is a `double`
+(`tuple_dictionary` and `tuple_format` in Tarantool). One `TupleFormat` per version of a space; picklable.
+
+Not here: the columns of a Delta table, validation of tuples against a format.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+
+from schemas.space import Field, KeyPart, Space
+from udfs.operations.json_path import END, NUMBER, Lexer
+from udfs.operations.update_rules import LATEST, Rules
+
+Step = int | bytes
+"""A step into a tuple: 0-based index of an array, or key of a map."""
+
+_DOUBLES = ("double", "float64")
+
+
+@dataclass(frozen=True, slots=True)
+class Node:
+    """A place in tuples of which the format says something.
+
+    Parameters
+    ----------
+    is_double : bool
+        Its type is double: never written as MP_FLOAT.
+    is_single : bool
+        Its type is float32, of 3.x.
+    children : mapping
+        The places inside it.
+
+    """
+
+    is_double: bool = False
+    is_single: bool = False
+    children: Mapping[Step, Node] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class TupleFormat:
+    """A space's format at one moment, under one version of the server.
+
+    Parameters
+    ----------
+    names : mapping of bytes to int
+        UTF-8 name of each field → its 0-based number.
+    root : Node or None
+        Where the format or an index demands a double; None where nowhere.
+    key : tuple of KeyPart
+        The primary key: an UPSERT never changes it.
+    rules : Rules
+        The version of the server that wrote the log.
+    checked : tuple of Field
+        The fields whose types an UPSERT's result is held against after it was logged; empty but for vinyl.
+
+    """
+
+    names: Mapping[bytes, int] = field(default_factory=dict)
+    root: Node | None = None
+    key: tuple[KeyPart, ...] = ()
+    rules: Rules = LATEST
+    checked: tuple[Field, ...] = ()
+
+
+def named(names: Sequence[str], rules: Rules = LATEST) -> TupleFormat:
+    """Return a format of which only the names of fields are known."""
+    return TupleFormat({name.encode(): number for number, name in enumerate(names)}, rules=rules)
+
+
+def steps(number: int, path: str) -> tuple[Step, ...]:
+    """Return the steps of an index part: its field, then its JSON path."""
+    lexer = Lexer(path.encode())
+    found: list[Step] = [number]
+    while (token := lexer.next()).kind != END:
+        found.append(token.index if token.kind == NUMBER else token.key)
+    return tuple(found)
+
+
+def format_of(space: Space, rules: Rules = LATEST, parts: Iterable[KeyPart] = ()) -> TupleFormat:
+    """Return the format of a space.
+
+    Parameters
+    ----------
+    space : Space
+        As `_space` and `_index` define it.
+    rules : Rules
+        Of the server.
+    parts : iterable of KeyPart
+        Parts of its secondary indexes: a `double` part makes a field of a wider type one.
+
+    """
+    places: list[tuple[tuple[Step, ...], str]] = [
+        ((number,), item.type) for number, item in enumerate(space.fields)
+    ]
+    places += [(steps(part.field, part.path), part.type) for part in (*space.primary_key, *parts)]
+    doubles = {place for place, kind in places if kind in _DOUBLES}
+    singles = {place for place, kind in places if kind == "float32"}
+    names = {item.name.encode(): number for number, item in enumerate(space.fields)}
+    root = _node((), doubles, singles) if doubles or singles else None
+    checked = space.fields if space.engine == "vinyl" and rules.checks_upserts else ()
+    return TupleFormat(names, root, space.primary_key, rules, checked)
+
+
+def _node(place: tuple[Step, ...], doubles: set[tuple[Step, ...]], singles: set[tuple[Step, ...]]) -> Node:
+    depth = len(place)
+    inside = {path[depth] for path in doubles | singles if len(path) > depth and path[:depth] == place}
+    children = {step: _node((*place, step), doubles, singles) for step in inside}
+    return Node(place in doubles, place in singles, children)

@@ -1,0 +1,225 @@
+"""A single operation deep inside a field, by a path that no other operation of the request shares yet.
+
+Source: `src/box/xrow_update_bar.c`. Only the value that it changes is written anew, and the header of its
+container where that one grows or shrinks; everything else keeps its bytes. A new key of a map comes first.
+
+Not here: what a second operation in the same field does (`udfs.operations.update_route`).
+"""
+
+from __future__ import annotations
+
+from schemas.errors import UnsupportedError
+from udfs.operations.arithmetic import Scalar, read_scalar
+from udfs.operations.json_path import ANY, END, NUMBER, STRING, Lexer, Token, invalid
+from udfs.operations.msgpack_walk import (
+    ARRAY,
+    INT,
+    KIND,
+    MAP,
+    STR,
+    UINT,
+    encode_array,
+    encode_map,
+    encode_string,
+    header,
+    integer,
+    skip,
+    string,
+)
+from udfs.operations.operation import Operation
+from udfs.operations.tuple_format import Node
+from udfs.operations.update_field import Field, compute, encode_at
+from udfs.operations.update_rules import Rules
+
+
+def descend(data: bytes, pos: int, token: Token) -> int | None:
+    """Return where the element that a token names starts; None where there is none.
+
+    A number finds an element of an array, or an integer key of a map, counted from 1
+    (`tuple_field_go_to_index`).
+    """
+    kind = KIND[data[pos]]
+    if kind not in (ARRAY, MAP):
+        return None
+    count, pos = header(data, pos)
+    if kind == ARRAY:
+        if token.kind != NUMBER or token.index >= count:
+            return None
+        for _ in range(token.index):
+            pos = skip(data, pos)
+        return pos
+    for _ in range(count):
+        value = skip(data, pos)
+        if _is_key(data, pos, token):
+            return value
+        pos = skip(data, value)
+    return None
+
+
+def _is_key(data: bytes, pos: int, token: Token) -> bool:
+    if token.kind == NUMBER:
+        return KIND[data[pos]] in (UINT, INT) and integer(data, pos)[0] == token.index + 1
+    if KIND[data[pos]] != STR:
+        return False
+    start, end = string(data, pos)
+    return data[start:end] == token.key
+
+
+class Bar:
+    """One operation at `point` inside a field.
+
+    Parameters
+    ----------
+    op : Operation
+        The operation.
+    path : bytes
+        What of its path lies inside the field.
+    parent : int
+        Where the container of the point starts.
+    point, point_end : int
+        What is replaced or removed; both the place of insertion where nothing is.
+    code : str
+        `!` where something is added, `#` removed, `=` replaced, else computed.
+    value : number or bytes
+        The result, for a scalar operation.
+
+    """
+
+    __slots__ = ("code", "key", "op", "parent", "path", "point", "point_end", "value")
+
+    def __init__(self, op: Operation, path: bytes) -> None:
+        self.op, self.path, self.code = op, path, op.code
+        self.parent = self.point = self.point_end = 0
+        self.key: bytes | None = None
+        self.value: Scalar | None = None
+
+    def render(self, field: Field, node: Node | None) -> bytes:
+        """Return the field with the operation done."""
+        data = field.data
+        if self.code == "!":
+            head, first = self._resized(data, 1)
+            if self.key is not None:
+                new = encode_string(self.key) + self.op.value
+                return data[field.start : self.parent] + head + new + data[first : field.end]
+            new = data[first : self.point] + self.op.value
+            return data[field.start : self.parent] + head + new + data[self.point : field.end]
+        if self.code == "#":
+            head, first = self._resized(data, -self.op.count)
+            kept = data[first : self.point] + data[self.point_end : field.end]
+            return data[field.start : self.parent] + head + kept
+        new = self.op.value if self.value is None else encode_at(self.value, place(node, self.path))
+        return data[field.start : self.point] + new + data[self.point_end : field.end]
+
+    def _resized(self, data: bytes, by: int) -> tuple[bytes, int]:
+        count, first = header(data, self.parent)
+        is_array = KIND[data[self.parent]] == ARRAY
+        return (encode_array if is_array else encode_map)(count + by), first
+
+
+def place(node: Node | None, path: bytes) -> Node | None:
+    """Return the place in the format to which a path leads from `node`.
+
+    The server reads indexes of this path 0-based (`json_tree_lookup_path` with base 0), though paths are
+    1-based.
+    """
+    lexer = Lexer(path, base=0)
+    while node is not None and (token := lexer.next()).kind != END:
+        node = node.children.get(token.index if token.kind == NUMBER else token.key)
+    return node
+
+
+def open_bar(op: Operation, field: Field, rules: Rules) -> None:
+    """Apply an operation whose path goes on inside a field that nothing has touched.
+
+    Raises
+    ------
+    TupleError
+        The path leads nowhere, or the operation does not fit what it finds; the field stays as it was.
+
+    """
+    lexer = op.lexer
+    if lexer is None:
+        raise op.no_such_field()
+    bar = Bar(op, lexer.path[lexer.offset :])
+    token = _walk(bar, field, lexer)
+    data = field.data
+    if op.code in "=!":
+        if token is not None:
+            bar.code = "!"
+            _find_insertion(bar, field, token)
+        elif op.code == "!" and KIND[data[bar.parent]] == MAP:
+            raise op.wrong("the key exists already")
+    elif token is not None:
+        raise op.no_such_field()
+    elif op.code == "#":
+        _find_deletion(bar, field)
+    else:
+        bar.value = compute(op, read_scalar(data, bar.point), rules)
+    field.update = bar
+
+
+def _walk(bar: Bar, field: Field, lexer: Lexer) -> Token | None:
+    """Follow the path to its end; return the last token where it alone was not found."""
+    pos: int | None = field.start
+    last: Token | None = None
+    while (token := lexer.next()).kind != END:
+        if last is not None:
+            raise bar.op.no_such_field()
+        if token.kind == ANY:
+            raise invalid(lexer.path, lexer.symbols - 1)
+        bar.parent = bar.parent if pos is None else pos
+        pos = descend(field.data, bar.parent, token)
+        if pos is None:
+            if bar.op.code not in "=!":
+                raise bar.op.no_such_field()
+            last = token
+    if pos is not None:
+        bar.point, bar.point_end = pos, skip(field.data, pos)
+    return last
+
+
+def _find_insertion(bar: Bar, field: Field, token: Token) -> None:
+    kind = KIND[field.data[bar.parent]]
+    if token.kind == STRING:
+        if kind != MAP:
+            raise bar.op.wrong("can not access by key a non-map field")
+        bar.key = token.key
+        return
+    if kind != ARRAY:
+        raise bar.op.wrong("can not access by index a non-array field")
+    if token.index > header(field.data, bar.parent)[0]:
+        raise bar.op.no_such_field()
+    bar.point = bar.point_end = skip(field.data, bar.parent)
+
+
+def _find_deletion(bar: Bar, field: Field) -> None:
+    data, op = field.data, bar.op
+    count, pos = header(data, bar.parent)
+    if KIND[data[bar.parent]] == ARRAY:
+        before = 0
+        while pos < bar.point:
+            pos, before = skip(data, pos), before + 1
+        op.count = min(op.count, count - before)
+        for _ in range(op.count - 1):
+            bar.point_end = skip(data, bar.point_end)
+        return
+    if op.count != 1:
+        raise op.wrong("can delete only 1 field from a map in a row")
+    while (value := skip(data, pos)) != bar.point:
+        pos = skip(data, value)
+    _check_key(op, data[pos : bar.point])
+    bar.point = pos
+
+
+def _check_key(op: Operation, key: bytes) -> None:
+    # Servers before gh-13027 took the key's size from the path: other encodings gave them a broken tuple.
+    if KIND[key[0]] != STR:
+        is_plain = len(key) == 1 and key[0] == 1
+    else:
+        start, end = string(key, 0)
+        is_plain = key == encode_string(key[start:end])
+    if not is_plain:
+        raise UnsupportedError(
+            f"'#' of the key {key.hex()} by the path {op.field}, which broke the tuple in servers before 3.9",
+            advice="take the space from a snapshot",
+        )

@@ -1,0 +1,104 @@
+"""A place in a tuple under update: the bytes it had, and what operations have made of it so far.
+
+The server applies the operations of a request to a tree over the old tuple and writes the tree at the end
+(`src/box/xrow_update_field.h`). The tree is kept here as the server keeps it, because its shape decides
+bytes: which headers and keys are written anew, and in which order a map's keys come out.
+
+Not here: the inner nodes of the tree (`update_containers`, `update_bar`, `update_route`).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Protocol
+
+from schemas.errors import TupleError, UnsupportedError
+from udfs.operations.arithmetic import Scalar, add, combine_bits, cut_and_paste, encode, read_scalar
+from udfs.operations.operation import Operation
+from udfs.operations.tuple_format import Node
+from udfs.operations.update_rules import Rules
+
+
+class Update(Protocol):
+    """What has been done to a field."""
+
+    def render(self, field: Field, node: Node | None) -> bytes:
+        """Return the field's new encoding; `node` is its place in the format."""
+        ...
+
+
+class Field:
+    """Bytes `start:end` of `data`, and what has been done to them (None: nothing)."""
+
+    __slots__ = ("data", "end", "start", "update")
+
+    def __init__(self, data: bytes, start: int, end: int, update: Update | None = None) -> None:
+        self.data, self.start, self.end, self.update = data, start, end, update
+
+    def render(self, node: Node | None) -> bytes:
+        """Return the new encoding."""
+        return self.data[self.start : self.end] if self.update is None else self.update.render(self, node)
+
+
+@dataclass(frozen=True, slots=True)
+class Computed:
+    """The result of `+ - & | ^ :`, encoded at the end, when the field's place in the tuple is known."""
+
+    value: Scalar
+
+    def render(self, _: Field, node: Node | None) -> bytes:
+        """Return the encoding of the result."""
+        return encode_at(self.value, node)
+
+
+@dataclass(frozen=True, slots=True)
+class Assigned:
+    """The value of `=`, in servers where nothing but another `=` or `#` may follow."""
+
+    value: bytes
+
+    def render(self, _field: Field, _node: Node | None) -> bytes:
+        """Return the value as it stands in the log."""
+        return self.value
+
+
+def encode_at(value: Scalar, node: Node | None) -> bytes:
+    """Return the encoding of a result at its place in the format."""
+    if node is not None and node.is_single:
+        raise UnsupportedError(
+            "arithmetic on a float32 field", advice="follow the space from a snapshot, or with `=` alone"
+        )
+    return encode(value, node is not None and node.is_double)
+
+
+def compute(op: Operation, old: Scalar | None, rules: Rules) -> Scalar:
+    """Return the result of a scalar operation on a value."""
+    if op.argument is not None:
+        return add(op.code, op.field, old, op.argument, rules)
+    if op.splice is not None:
+        return cut_and_paste(op.field, old, op.splice, rules)
+    return combine_bits(op.code, op.field, old, op.bits, rules)
+
+
+def change_scalar(op: Operation, field: Field, rules: Rules) -> None:
+    """Apply a scalar operation to an element of a container that is updated already."""
+    if field.update is None:
+        old = read_scalar(field.data, field.start)
+    elif not rules.several:
+        raise double_update(op)
+    else:
+        old = field.update.value if isinstance(field.update, Computed) else None
+    field.update = Computed(compute(op, old, rules))
+
+
+def assign(op: Operation, field: Field, rules: Rules) -> None:
+    """Apply `=` to an element of a container that is updated already, whatever was done to it before."""
+    if rules.several:
+        field.data, field.start, field.end, field.update = op.data, op.start, op.end, None
+    else:
+        field.update = Assigned(op.value)
+
+
+def double_update(op: Operation) -> TupleError:
+    """Return the error of a second operation where the server allows one."""
+    return op.wrong("double update of the same field")

@@ -1,0 +1,68 @@
+"""Whether operations moved a tuple under another primary key: UPDATE must not, UPSERT then does nothing.
+
+Values are compared as the index compares them, so a number may be written anew in another type. Source:
+`memtx_space_execute_upsert` (`src/box/memtx_space.c`), `tuple_compare`.
+
+Not here: keys of rows as columns, in the one form that equal keys share.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from schemas.errors import UnsupportedError
+from schemas.space import KeyPart
+from udfs.operations.arithmetic import Number, read_number
+from udfs.operations.json_path import END, Lexer
+from udfs.operations.msgpack_walk import BIN, EXT, KIND, STR, header, skip, string
+from udfs.operations.update_bar import descend
+
+_BYTE_COLLATIONS = (None, 0, 3)
+"""None, `none` and `binary` of `_collation`."""
+
+
+def key_fields(parts: Iterable[KeyPart]) -> frozenset[int]:
+    """Return the 0-based numbers of the fields that hold a key."""
+    return frozenset(part.field for part in parts)
+
+
+def is_same_key(old: bytes, new: bytes, parts: Iterable[KeyPart]) -> bool:
+    """Tell whether two tuples stand under one key.
+
+    Raises
+    ------
+    UnsupportedError
+        A string of the key changed under a collation.
+
+    """
+    return all(_is_same(_value(old, part), _value(new, part), part) for part in parts)
+
+
+def _value(data: bytes, part: KeyPart) -> bytes | None:
+    count, pos = header(data, 0)
+    if part.field >= count:
+        return None
+    for _ in range(part.field):
+        pos = skip(data, pos)
+    lexer = Lexer(part.path.encode())
+    found: int | None = pos
+    while found is not None and (token := lexer.next()).kind != END:
+        found = descend(data, found, token)
+    return None if found is None else data[found : skip(data, found)]
+
+
+def _is_same(old: bytes | None, new: bytes | None, part: KeyPart) -> bool:
+    if old == new or old is None or new is None:
+        return old == new
+    left, right = read_number(old, 0), read_number(new, 0)
+    if isinstance(left, Number) and isinstance(right, Number):
+        return left.value == right.value
+    if KIND[old[0]] != KIND[new[0]] or KIND[old[0]] not in (STR, BIN, EXT):
+        return False
+    (old_start, old_end), (new_start, new_end) = string(old, 0), string(new, 0)
+    if KIND[old[0]] == EXT:
+        return old[old_start - 1 : old_end] == new[new_start - 1 : new_end]
+    is_equal = old[old_start:old_end] == new[new_start:new_end]
+    if not is_equal and KIND[old[0]] == STR and part.collation not in _BYTE_COLLATIONS:
+        raise UnsupportedError(f"an UPSERT that changes a string of the key under collation {part.collation}")
+    return is_equal

@@ -1,0 +1,146 @@
+"""A second operation in a field that one has entered by a path: the paths are split where they part.
+
+Source: `src/box/xrow_update_route.c`. What the paths share becomes a route, whose bytes stay; where they
+part, the container becomes an updated array or map with the first operation as its child.
+
+Not here: the first operation (`udfs.operations.update_bar`).
+"""
+
+from __future__ import annotations
+
+from schemas.errors import TupleError, UnsupportedError
+from udfs.operations.json_path import END, NUMBER, STRING, Lexer, Token
+from udfs.operations.msgpack_walk import ARRAY, KIND, MAP, skip
+from udfs.operations.operation import Operation
+from udfs.operations.tuple_format import Node
+from udfs.operations.update_bar import Bar, descend, place
+from udfs.operations.update_containers import Array, Map
+from udfs.operations.update_field import Computed, Field, Update, double_update
+from udfs.operations.update_rules import Rules
+
+
+class Route:
+    """A path that all operations inside a field share, and the container where they part."""
+
+    __slots__ = ("hop", "path")
+
+    def __init__(self, path: bytes, hop: Field) -> None:
+        self.path, self.hop = path, hop
+
+    def render(self, field: Field, node: Node | None) -> bytes:
+        """Return the field: bytes before the container, the container, bytes after it."""
+        data = field.data
+        inner = self.hop.render(place(node, self.path))
+        return data[field.start : self.hop.start] + inner + data[self.hop.end : field.end]
+
+
+def follow(op: Operation, field: Field, route: Route, rules: Rules) -> Field:
+    """Return where an operation goes on that entered a field with a route.
+
+    Like the server, compare the bytes of the paths: a route `.ab` is taken by a path `.abc` too, which then
+    goes on as `c`.
+    """
+    lexer = op.lexer
+    if lexer is None:
+        raise op.no_such_field()
+    if lexer.path.startswith(route.path, lexer.offset):
+        lexer.offset += len(route.path)
+        return route.hop
+    return branch(op, field, rules)
+
+
+def branch(op: Operation, field: Field, rules: Rules) -> Field:
+    """Split the path of a field's bar or route where a new operation leaves it; return the container there.
+
+    Raises
+    ------
+    TupleError
+        The operation does not part from the path, or the container does not take its token.
+    UnsupportedError
+        A case in which the server's own result is undefined or not known.
+
+    """
+    update = field.update
+    if not isinstance(update, Bar | Route) or op.lexer is None:
+        raise op.no_such_field()
+    old = Lexer(update.path)
+    parent = field.start
+    while True:
+        shared = old.offset
+        mine, theirs = op.lexer.next(), old.next()
+        if theirs.kind == END:
+            raise _same_path(op, mine, rules)
+        if mine != theirs:
+            break
+        found = descend(field.data, parent, mine)
+        if found is None:
+            # Only a key or element that the first operation added is not in the old bytes.
+            if not rules.several:
+                raise UnsupportedError(
+                    f"an operation on {op.field}, which another one of the request has added"
+                )
+            break
+        parent = found
+    container = _container(op, field.data, parent, mine)
+    _plant(container, theirs, _child(update, old.offset, field, rules), rules)
+    op.token, op.is_consumed = mine, False
+    if not shared:
+        field.update = container
+        return field
+    hop = Field(field.data, parent, skip(field.data, parent), container)
+    field.update = Route(update.path[:shared], hop)
+    return hop
+
+
+def _same_path(op: Operation, mine: Token, rules: Rules) -> TupleError | UnsupportedError:
+    if rules.several:
+        return UnsupportedError(f"several operations on {op.field} or inside it, under one path")
+    if mine.kind != END:
+        return UnsupportedError(
+            f"an operation inside {op.field}, which another one of the request has changed"
+        )
+    return double_update(op)
+
+
+def _child(update: Bar | Route, offset: int, field: Field, rules: Rules) -> Field:
+    """Return the field's update as the child of a container, its path cut to what lies below."""
+    rest = update.path[offset:]
+    if isinstance(update, Route):
+        if rest:
+            return Field(field.data, field.start, field.end, Route(rest, update.hop))
+        return update.hop
+    bar = Bar(update.op, rest)
+    bar.code, bar.parent, bar.key, bar.value = update.code, update.parent, update.key, update.value
+    bar.point, bar.point_end = update.point, update.point_end
+    result: Update = bar
+    if rules.several and not rest and bar.value is not None:
+        result = Computed(bar.value)
+    return Field(field.data, field.start, field.end, result)
+
+
+def _container(op: Operation, data: bytes, pos: int, mine: Token) -> Array | Map:
+    kind = KIND[data[pos]]
+    if kind == ARRAY:
+        if mine.kind != NUMBER:
+            raise op.wrong("can not update array by non-integer index")
+        return Array(data, pos)
+    if kind == MAP:
+        if mine.kind != STRING:
+            raise op.wrong("can not update map by non-string key")
+        return Map(data, pos, skip(data, pos))
+    raise op.no_such_field()
+
+
+def _plant(container: Array | Map, token: Token, child: Field, rules: Rules) -> None:
+    update = child.update
+    if isinstance(container, Map) and token.kind != STRING:
+        raise UnsupportedError("two operations in a map, of which one goes by an integer key")
+    if isinstance(update, Bar) and not update.path and update.code in "!#":
+        # It changes the container itself: done again there, as in a request where it came by number.
+        update.op.token, update.op.is_consumed = token, False
+        container.apply(update.op, rules)
+        return
+    found = container.items[token.index] if isinstance(container, Array) else container.find(token.key)
+    if found is None:
+        raise UnsupportedError("an operation below a key that is not in the tuple")
+    found.update = update

@@ -1,0 +1,275 @@
+"""before_replace on `_cluster`: which global id an instance gets, whose applier map changes, what is written itself.
+
+Documents 000 and 001. The primary key is the uuid. A row of a source's `_cluster` that names a known uuid changes
+that source's applier map only; a new uuid is inserted with a free id; an id that is taken is never given again,
+also not that of an instance that was expelled. What changes `_cluster` is a change of the aggregator's own,
+with its own next lsn; a row that changes nothing issues none, so that no change goes round in a loop.
+
+Two allocations:
+
+- `counter`: each new uuid gets the number after the highest one (document 000).
+- `preserve`: it keeps its replica id; where that is taken, it gets the lowest free one above (document 001:
+  `{5, uuid6}` against `{5, uuid5}` becomes `{6, uuid6}`, and the source's map gets `{5: 6}`).
+
+Pure. Not here: how it is stored (`warehouse.cluster`), from which lsn a map holds (`pipeline.plan`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, replace
+from typing import Literal
+
+Allocation = Literal["counter", "preserve"]
+
+AGGREGATOR = "aggregator"
+"""Stands as `replicaset_uuid` in the aggregator's own row; its `replicaset_id` is 0."""
+
+OWN_REPLICASET = 0
+
+
+@dataclass(frozen=True)
+class Member:
+    """One row of `_cluster`: an instance.
+
+    Parameters
+    ----------
+    global_id, uuid : int, str, or None
+        None of both: the replicaset has been seen, and none of its instances yet.
+    local_id : int or None
+        The replica id in its replicaset; None where no row of `_cluster` has told it (an anonymous replica).
+    replicaset_id : int
+        The aggregator's short number for the replicaset.
+    replicaset_uuid : str
+    lsn : int
+        The aggregator's own lsn of the last change of the row.
+    expelled : bool
+        Whether its replicaset has deleted it. It keeps its global id.
+
+    """
+
+    global_id: int | None
+    uuid: str | None
+    local_id: int | None
+    replicaset_id: int
+    replicaset_uuid: str
+    lsn: int = 0
+    expelled: bool = False
+
+    @property
+    def key(self) -> str:
+        """What the row is found by: the uuid, where there is none that of the replicaset."""
+        return self.uuid or self.replicaset_uuid
+
+
+@dataclass(frozen=True)
+class Incoming:
+    """What a source says of an instance.
+
+    Parameters
+    ----------
+    uuid : str or None
+        None: only that the replicaset exists.
+    local_id : int or None
+        None where a file's header names the instance, not a row of `_cluster`.
+    replicaset_uuid : str
+    expelled : bool
+        Whether the row was deleted.
+
+    """
+
+    uuid: str | None
+    local_id: int | None
+    replicaset_uuid: str
+    expelled: bool = False
+
+
+@dataclass(frozen=True)
+class Cluster:
+    """`_cluster` as it stands.
+
+    Parameters
+    ----------
+    allocation : {'counter', 'preserve'}
+    members : mapping of str to Member
+        By `Member.key`.
+
+    """
+
+    allocation: Allocation = "counter"
+    members: Mapping[str, Member] = field(default_factory=dict)
+
+    @property
+    def lsn(self) -> int:
+        """The aggregator's own lsn: of its last change."""
+        return max((member.lsn for member in self.members.values()), default=0)
+
+    @property
+    def own(self) -> Member | None:
+        """The aggregator's own row."""
+        return next((m for m in self.members.values() if m.replicaset_uuid == AGGREGATOR), None)
+
+    @property
+    def global_ids(self) -> dict[str, int]:
+        """Global ids by uuid."""
+        return {m.uuid: m.global_id for m in self.members.values() if m.uuid and m.global_id is not None}
+
+    @property
+    def replicaset_ids(self) -> dict[str, int]:
+        """The aggregator's short numbers of replicasets, by their uuids."""
+        return {member.replicaset_uuid: member.replicaset_id for member in self.members.values()}
+
+    def with_row(self, change: Change) -> Cluster:
+        """Return the table after a change."""
+        rest = {key: member for key, member in self.members.items() if key != change.key}
+        return replace(self, members={**rest, change.row.key: change.row})
+
+
+@dataclass(frozen=True)
+class Change:
+    """A change of the aggregator's own: the row that is found by `key` becomes `row`, or `row` is inserted."""
+
+    key: str
+    row: Member
+
+
+@dataclass(frozen=True)
+class Decision:
+    """What becomes of one incoming row.
+
+    Parameters
+    ----------
+    cluster : Cluster
+        Afterwards.
+    entry : (int, int) or None
+        (replica id, global id) for the applier map of the source that the row came from.
+    change : Change or None
+        The own change to write; None where the table stays as it is.
+
+    """
+
+    cluster: Cluster
+    entry: tuple[int, int] | None = None
+    change: Change | None = None
+
+
+def before_replace(cluster: Cluster, new: Incoming) -> Decision:
+    """Decide what becomes of one row of a source's `_cluster`.
+
+    Parameters
+    ----------
+    cluster : Cluster
+        As it stands.
+    new : Incoming
+
+    Returns
+    -------
+    Decision
+
+    """
+    old = cluster.members.get(new.uuid or new.replicaset_uuid)
+    row = _inserted(cluster, new) if old is None else _updated(old, new)
+    if row is None or row == old:
+        return Decision(cluster, _entry(new, old))
+    key = old.key if old is not None else _vacant(cluster, new) or row.key
+    change = Change(key, replace(row, lsn=cluster.lsn + 1))
+    return Decision(cluster.with_row(change), _entry(new, change.row), change)
+
+
+def _inserted(cluster: Cluster, new: Incoming) -> Member | None:
+    if new.expelled or (new.uuid is None and new.replicaset_uuid in cluster.replicaset_ids):
+        return None
+    global_id = None if new.uuid is None else free_id(cluster, new.local_id)
+    number = _replicaset_id(cluster, new.replicaset_uuid)
+    return Member(global_id, new.uuid, new.local_id, number, new.replicaset_uuid)
+
+
+def _updated(old: Member, new: Incoming) -> Member:
+    # A row stays its replicaset's: without its last row a replicaset would lose its number.
+    if old.replicaset_uuid != new.replicaset_uuid:
+        return old
+    if new.expelled:
+        return replace(old, expelled=True)
+    if new.local_id is None or not (old.expelled or old.local_id is None):
+        return old
+    return replace(old, local_id=new.local_id, expelled=False)
+
+
+def _replicaset_id(cluster: Cluster, uuid: str) -> int:
+    numbers = cluster.replicaset_ids
+    if uuid == AGGREGATOR:
+        return OWN_REPLICASET
+    return numbers.get(uuid, max(numbers.values(), default=OWN_REPLICASET) + 1)
+
+
+def _vacant(cluster: Cluster, new: Incoming) -> str | None:
+    """Return the key of the row that stands for the replicaset alone, until its first instance takes it."""
+    row = cluster.members.get(new.replicaset_uuid)
+    return row.key if row is not None and row.uuid is None else None
+
+
+def _entry(new: Incoming, member: Member | None) -> tuple[int, int] | None:
+    if member is None or member.global_id is None or new.local_id is None or new.expelled:
+        return None
+    return new.local_id, member.global_id
+
+
+def free_id(cluster: Cluster, wanted: int | None) -> int:
+    """Return the global id that a new instance gets.
+
+    Parameters
+    ----------
+    cluster : Cluster
+    wanted : int or None
+        Its replica id.
+
+    """
+    taken = {m.global_id for m in cluster.members.values() if m.global_id is not None}
+    if cluster.allocation == "counter":
+        return max(taken, default=0) + 1
+    candidate = wanted or 1
+    while candidate in taken:
+        candidate += 1
+    return candidate
+
+
+def replace_all(
+    cluster: Cluster, rows: Iterable[Incoming], own_uuid: str
+) -> tuple[Cluster, tuple[Change, ...]]:
+    """Take incoming rows in their order, as one commit, and return the table and what was changed in it.
+
+    Rows that undo each other change nothing: so a batch that is repeated after a kill issues no second change. The
+    aggregator itself becomes a member with the first ones: in front of them where a counter gives the ids, behind
+    them in `preserve`, as an anonymous replica that adds itself takes an id that nobody has (document 001, b).
+
+    Parameters
+    ----------
+    cluster : Cluster
+    rows : iterable of Incoming
+    own_uuid : str
+        The aggregator's, if it is no member yet.
+
+    """
+    incoming = list(rows)
+    if cluster.own is None:
+        own = Incoming(own_uuid, None, AGGREGATOR)
+        incoming = [own, *incoming] if cluster.allocation == "counter" else [*incoming, own]
+    after, keys = cluster, dict[str, str]()
+    for row in incoming:
+        decision = before_replace(after, row)
+        after = decision.cluster
+        if decision.change is not None:
+            # A row that stood for its replicaset is found by the key that is in the table.
+            keys[decision.change.row.key] = keys.pop(decision.change.key, decision.change.key)
+    changed = {k: after.members[k] for k in keys if not _same(cluster.members.get(k), after.members[k])}
+    signed = [
+        Change(keys[k], replace(row, lsn=cluster.lsn + 1 + i)) for i, (k, row) in enumerate(changed.items())
+    ]
+    result = cluster
+    for change in signed:
+        result = result.with_row(change)
+    return result, tuple(signed)
+
+
+def _same(one: Member | None, other: Member) -> bool:
+    return one is not None and replace(one, lsn=0) == replace(other, lsn=0)

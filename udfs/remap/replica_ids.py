@@ -1,0 +1,145 @@
+"""Replica ids to global ids, and back: a source's applier map as functions over Arrow columns and over vclocks.
+
+A replica id is unique in its replicaset only. The applier map of a source says which instance it means from which lsn
+on; `_cluster` gives each instance one global id. Rows are remapped without a join and without a Python object a row.
+`global_id_udf` offers the same to one's own queries over `format("xlog")`. Not here: where maps come from
+(`warehouse.cluster`, `warehouse.applier_map`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+from pyspark.sql import Column
+from pyspark.sql.pandas.functions import arrow_udf
+from pyspark.sql.types import LongType
+
+from schemas.iproto import VCLOCK_MAX
+
+UNKNOWN = -1
+"""Stands for the global id of a row whose replica id is in no map."""
+
+
+class IdEntry(NamedTuple):
+    """One entry of an applier map: rows of `replica_id` with lsn >= `since_lsn` are the instance `global_id`'s."""
+
+    replica_id: int
+    since_lsn: int
+    global_id: int
+
+
+def remap_rows(
+    replica_ids: NDArray[np.int32], lsns: NDArray[np.int64], entries: Iterable[IdEntry]
+) -> NDArray[np.int64]:
+    """Return the global id of each row's origin.
+
+    Parameters
+    ----------
+    replica_ids : int32[n]
+        0 or less where a row has none.
+    lsns : int64[n]
+    entries : iterable of IdEntry
+        Those of one replica id in the order of `since_lsn`.
+
+    Returns
+    -------
+    int64[n]
+        `UNKNOWN` where the replica id is in no map, or the row is older than its first entry.
+
+    """
+    by_id: dict[int, list[IdEntry]] = {}
+    for entry in entries:
+        by_id.setdefault(entry.replica_id, []).append(entry)
+    last = np.full(VCLOCK_MAX + 1, UNKNOWN, np.int64)
+    for replica_id, found in by_id.items():
+        last[replica_id] = found[-1].global_id
+    # What is outside of the ids that Tarantool has lands on the one beyond them, which is unknown.
+    slots = np.where((replica_ids > 0) & (replica_ids < VCLOCK_MAX), replica_ids, VCLOCK_MAX)
+    result = last[slots]
+    for replica_id, found in by_id.items():
+        if len(found) == 1 and found[0].since_lsn <= 1:
+            continue
+        own = np.flatnonzero(replica_ids == replica_id)
+        # Of entries with one since_lsn the last one holds.
+        since = np.array([entry.since_lsn for entry in found], np.int64)
+        places = np.searchsorted(since, lsns[own], "right") - 1
+        ids = np.array([entry.global_id for entry in found] + [UNKNOWN], np.int64)
+        result[own] = ids[places]
+    return result
+
+
+def global_id_udf(entries: Sequence[IdEntry]) -> Callable[[Column, Column], Column]:
+    """Return an Arrow UDF `(replica_id int, lsn bigint) → bigint`, the global id, for rows of one source.
+
+    A row without a replica id (of a local space, of a snapshot), or whose id is in no map, gets null.
+    """
+
+    def global_ids(replica_id: pa.Array, lsn: pa.Array) -> pa.Array:
+        ids = replica_id.cast(pa.int32()).fill_null(0).to_numpy(zero_copy_only=False)
+        found = remap_rows(ids, lsn.fill_null(0).to_numpy(zero_copy_only=False), entries)
+        return pa.array(found, pa.int64(), mask=found == UNKNOWN)
+
+    global_ids.__annotations__ = {"replica_id": pa.Array, "lsn": pa.Array, "return": pa.Array}
+    make: Any = arrow_udf
+    wrapped: Callable[[Column, Column], Column] = make(global_ids, returnType=LongType())
+    return wrapped
+
+
+def injective(ids: Iterable[tuple[int, int]]) -> dict[int, int]:
+    """Return the map that holds after its entries: one global id a replica id, and one replica id a global id.
+
+    An instance that was registered anew under another replica id stands under that one only: its old component never
+    moves again. Component 0 counts one instance's local changes and is in no map.
+
+    Parameters
+    ----------
+    ids : iterable of (int, int)
+        (replica id, global id), oldest first.
+
+    """
+    known: dict[int, int] = {}
+    for replica_id, global_id in ids:
+        if replica_id:
+            known = {old: one for old, one in known.items() if one != global_id and old != replica_id}
+            known[replica_id] = global_id
+    return known
+
+
+def remap(vclock: Mapping[int, int], ids: Iterable[tuple[int, int]]) -> dict[int, int]:
+    """Return a vclock in global ids.
+
+    Parameters
+    ----------
+    vclock : mapping of int to int
+        Replica id to lsn.
+    ids : iterable of (int, int)
+        The applier map, oldest entries first: (replica id, global id).
+
+    """
+    known = injective(ids)
+    return {known[replica_id]: lsn for replica_id, lsn in vclock.items() if replica_id in known}
+
+
+def unmap(vclock: Mapping[int, int], ids: Iterable[tuple[int, int]]) -> dict[int, int]:
+    """Return a vclock in a source's own ids: the inverse of `remap` (document 000, step 3; document 001)."""
+    known = {global_id: replica_id for replica_id, global_id in injective(ids).items()}
+    return {known[global_id]: lsn for global_id, lsn in vclock.items() if global_id in known}
+
+
+def own_ids(ids: Mapping[int, int], meant: int) -> list[int]:
+    """Return the replica id under which a source's rows have an id of the replicaset; none or one.
+
+    Parameters
+    ----------
+    ids : mapping of int to int
+        The source's replica ids that are other ones in its replicaset (document 001).
+    meant : int
+        An id of the replicaset.
+
+    """
+    own = [local_id for local_id, other in ids.items() if other == meant]
+    return own or ([] if meant in ids or meant >= VCLOCK_MAX else [meant])

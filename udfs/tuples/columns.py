@@ -1,0 +1,292 @@
+"""The memory of the typed columns of one batch: laid out for `udfs.tuples.kernels.columns`, then given to Arrow.
+
+What has a fixed size a row (values, offsets, validity) lies in one block; the contents of each column of text or of
+variants have their own, which grow when the walk asks for it. Not here: what is written into them.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+from schemas.errors import UnsupportedError
+from schemas.types import VARIANT_ARROW, Carrier
+from udfs.kernels.memory import OVERWRITE
+from udfs.seeds import hash_seeds
+from udfs.tuples.kernels import columns as words
+from udfs.tuples.kernels.variant import FRAMES_WORDS, GROWTH
+from udfs.tuples.kernels.variant_keys import (
+    BOOK_WORDS,
+    ENTRIES,
+    FRAMES,
+    HASH_SEEDS,
+    KEYS,
+    SLOT_MASK,
+    SLOTS,
+    TEXTS,
+)
+from udfs.tuples.kernels.variant_shape import SHAPE_WORDS, SLACK
+from udfs.tuples.kernels.writers import DECIMAL_TEXT_MAX, INTERVAL_TEXT_MAX, UUID_TEXT
+
+_ALIGN = 64
+_HUGE = 64 << 20
+"""Room of so many bytes for one row is not doubled."""
+
+_OFFSET_MAX = 2**31 - 1
+_TEXT_WIDTHS = {
+    Carrier.DECIMAL_TEXT: DECIMAL_TEXT_MAX,
+    Carrier.UUID: UUID_TEXT,
+    Carrier.INTERVAL: INTERVAL_TEXT_MAX,
+}
+"""How many bytes the text of a row takes at most; a string or varbinary is never longer than its tuple."""
+
+_WIDE = (Carrier.WIDE, Carrier.DECIMAL)
+_SPANS = (Carrier.STRING, Carrier.BINARY, Carrier.RAW_STRING)
+
+
+def _memory(size: int) -> NDArray[np.uint8]:
+    """Return bytes of Arrow's pool, which keeps what is freed for the next batch: no page is asked of the system."""
+    return np.frombuffer(pa.allocate_buffer(size), np.uint8)
+
+
+def _aligned(size: int) -> int:
+    return (size + _ALIGN - 1) // _ALIGN * _ALIGN
+
+
+@dataclass
+class Columns:
+    """The columns of one batch, the fields past the format last; made by `prepare`.
+
+    Parameters
+    ----------
+    carriers : tuple of Carrier
+        How each is built.
+    rows : int
+    largest : int
+        Size of the largest tuple in bytes.
+    table : int64 array, (columns, WORDS)
+        What the walk takes.
+    statuses : uint8 array, (columns, rows)
+        What became of each field (`udfs.kernels.scalars`).
+    block : uint8 array
+        Values, offsets, validity.
+    contents : dict
+        The contents of text by column, of variants by column and whether they are the metadata.
+
+    """
+
+    carriers: tuple[Carrier, ...]
+    rows: int
+    largest: int
+    table: NDArray[np.int64]
+    statuses: NDArray[np.uint8]
+    block: NDArray[np.uint8]
+    contents: dict[tuple[int, bool], NDArray[np.uint8]] = field(default_factory=dict)
+    scratch: list[NDArray[np.int64]] = field(default_factory=list)
+
+    @property
+    def _bits(self) -> int:
+        return (self.rows + 7) // 8
+
+    def _room(self, column: int, size: int, is_metadata: bool = False) -> None:
+        """Give the contents of a column room for so many bytes; they keep what they hold."""
+        line = self.table[column]
+        start, end, limit = (
+            (words.META_START, words.META_END, words.META_LIMIT)
+            if is_metadata
+            else (words.START, words.END, words.LIMIT)
+        )
+        used = int(line[end] - line[start])
+        grown = _memory(size + OVERWRITE)
+        if used:
+            grown[:used] = self.contents[column, is_metadata][:used]
+        self.contents[column, is_metadata] = grown
+        line[start] = grown.ctypes.data
+        line[end], line[limit] = line[start] + used, line[start] + size
+
+    def _dictionary(self) -> int:
+        """Return the address of the words that encoding of variants needs, the same for all columns."""
+        if not self.scratch:
+            slots = 1 << max(self.largest, 4).bit_length()
+            book = np.zeros(BOOK_WORDS, np.int64)
+            parts = {
+                KEYS: 2 * self.largest + 2,
+                SLOTS: slots,
+                TEXTS: self.largest + 8,
+                FRAMES: FRAMES_WORDS,
+                ENTRIES: 2 * self.largest + 2,
+            }
+            book[SLOT_MASK] = slots - 1
+            book[HASH_SEEDS] = hash_seeds().ctypes.data
+            self.scratch.append(book)
+            for word, size in parts.items():
+                self.scratch.append(np.zeros(size, np.int64))
+                book[word] = self.scratch[-1].ctypes.data
+        return self.scratch[0].ctypes.data
+
+    def grow(self, row: int) -> None:
+        """Give every column of text or of variants that has not enough of it more room, to go on at a row.
+
+        A huge row gets room in the columns alone that wanted it, one after another.
+        """
+        wants = self.table[:, words.WANTED].copy()
+        self.table[:, words.WANTED] = 0
+        usual = min(GROWTH * self.largest + 32 + SLACK, _HUGE)
+        is_huge = int(wants.max(initial=0)) > _HUGE
+        for column, carrier in enumerate(self.carriers):
+            if carrier is not Carrier.VARIANT:
+                self._grow_text(column, carrier)
+                continue
+            if is_huge and not wants[column]:
+                continue
+            line, wanted = self.table[column], max(usual, int(wants[column]))
+            line[words.BOOK] = self._dictionary()
+            if not line[words.SHAPE]:
+                self.scratch.append(np.zeros(SHAPE_WORDS, np.int64))
+                line[words.SHAPE] = self.scratch[-1].ctypes.data
+            for is_metadata, start, end, limit in (
+                (False, words.START, words.END, words.LIMIT),
+                (True, words.META_START, words.META_END, words.META_LIMIT),
+            ):
+                used = int(line[end] - line[start])
+                if line[end] + wanted > line[limit]:
+                    self._room(column, self._grown(used, wanted, row), is_metadata)
+
+    def _grown(self, used: int, wanted: int, row: int) -> int:
+        """Return how much room a variant's contents get: for all rows, by those so far, or for a huge one alone."""
+        expected = used * self.rows // row * 5 // 4 if row else 0
+        if wanted > _HUGE:
+            return max(used + wanted, expected)
+        return max(2 * used, expected) + 2 * wanted
+
+    def _grow_text(self, column: int, carrier: Carrier) -> None:
+        """Give a column of text room for one more row, if it is one and has not."""
+        line = self.table[column]
+        need = self.largest if carrier in _SPANS else _TEXT_WIDTHS.get(carrier, 0)
+        if line[words.KIND] == words.IS_TEXT and line[words.END] + need > line[words.LIMIT]:
+            self._room(column, 2 * int(line[words.END] - line[words.START]) + need)
+
+    def doubles(self, column: int) -> NDArray[np.float64]:
+        """Return the values of a column of doubles, to be changed in place."""
+        place = int(self.table[column, words.START]) - self.block.ctypes.data
+        return self.block[place : place + 8 * self.rows].view(np.float64)
+
+    def void(self, column: int, rows: NDArray[np.int64]) -> None:
+        """Make rows of a column null."""
+        line, size = self.table[column], self._bits
+        place = int(line[words.VALID]) - self.block.ctypes.data
+        bits = np.unpackbits(self.block[place : place + size], bitorder="little")
+        bits[rows] = 0
+        self.block[place : place + size] = np.packbits(bits, bitorder="little")
+        line[words.NULLS] = self.rows - int(np.count_nonzero(bits[: self.rows]))
+
+    def arrays(self, kinds: list[pa.DataType]) -> list[pa.Array]:
+        """Return the columns as Arrow arrays of these types, of which the walk is done."""
+        block = pa.py_buffer(self.block)
+        return [
+            self._variant(column, block) if carrier is Carrier.VARIANT else self._array(column, kind, block)
+            for column, (carrier, kind) in enumerate(zip(self.carriers, kinds, strict=True))
+        ]
+
+    def _array(self, column: int, kind: pa.DataType, block: pa.Buffer) -> pa.Array:
+        line = self.table[column].tolist()
+        nulls, base = line[words.NULLS], self.block.ctypes.data
+        buffers = [block.slice(line[words.VALID] - base, self._bits) if nulls else None]
+        if line[words.KIND] == words.IS_TEXT:
+            offsets = block.slice(line[words.OFFSETS] - base, 4 * self.rows + 4)
+            buffers += [offsets, self._content(column, line, False)]
+        else:
+            size = self._bits if line[words.KIND] == words.IS_BITS else 8 * line[words.KIND] * self.rows
+            buffers.append(block.slice(line[words.START] - base, size))
+        return pa.Array.from_buffers(kind, self.rows, buffers, nulls)
+
+    def _content(self, column: int, line: list[int], is_metadata: bool) -> pa.Buffer:
+        start, end = (words.META_START, words.META_END) if is_metadata else (words.START, words.END)
+        size = line[end] - line[start]
+        if size > _OFFSET_MAX:
+            raise UnsupportedError(
+                f"a column of one batch takes {size} bytes",
+                advice="lower spark.sql.execution.arrow.maxRecordsPerBatch",
+            )
+        return pa.py_buffer(self.contents[column, is_metadata]).slice(0, size) if size else pa.py_buffer(b"")
+
+    def _variant(self, column: int, block: pa.Buffer) -> pa.Array:
+        line, base = self.table[column].tolist(), self.block.ctypes.data
+        nulls = line[words.NULLS]
+        parts = []
+        for is_metadata, place in ((False, words.OFFSETS), (True, words.META_OFFSETS)):
+            first = line[place] - base
+            offsets = self.block[first : first + 4 * self.rows + 4].view(np.int32)
+            content = self._content(column, line, is_metadata)
+            offsets[line[words.FILLED] + 1 :] = content.size
+            parts.append(
+                pa.Array.from_buffers(
+                    pa.binary(), self.rows, [None, block.slice(first, 4 * self.rows + 4), content], 0
+                )
+            )
+        validity = block.slice(line[words.VALID] - base, self._bits) if nulls else None
+        return pa.Array.from_buffers(VARIANT_ARROW, self.rows, [validity], nulls, children=parts)
+
+
+def prepare(
+    carriers: tuple[Carrier, ...], scale: int, data: NDArray[np.uint8], offsets: NDArray[np.int32]
+) -> Columns:
+    """Return empty columns for the tuples of a batch.
+
+    Parameters
+    ----------
+    carriers : tuple of Carrier
+        How each is built; the last one, for the fields past the format, is a variant.
+    scale : int
+        Of decimals.
+    data, offsets : arrays
+        The tuples (`udfs.buffers.Flat`).
+
+    """
+    rows, total = len(offsets) - 1, int(offsets[-1]) - int(offsets[0])
+    bits, cells = _aligned((rows + 7) // 8), _aligned(4 * rows + 4)
+    sizes = [_fixed_size(carrier, rows, bits, cells) for carrier in carriers]
+    validity = len(carriers) * bits
+    block = _memory(validity + sum(sizes))
+    block[:validity] = 0xFF
+    table = np.zeros((len(carriers), words.WORDS), np.int64)
+    statuses = np.zeros((len(carriers), rows), np.uint8)
+    largest = int(np.diff(offsets).max(initial=0))
+    made = Columns(carriers, rows, largest, table, statuses, block)
+    place = validity
+    for column, (carrier, size) in enumerate(zip(carriers, sizes, strict=True)):
+        line = table[column]
+        address = block.ctypes.data + place
+        line[words.DATA], line[words.SCALE] = data.ctypes.data, scale
+        line[words.VALID] = block.ctypes.data + column * bits
+        line[words.STATUSES] = statuses.ctypes.data + column * rows
+        if carrier is Carrier.VARIANT:
+            line[words.KIND], line[words.NULLS] = words.IS_VARIANT, rows
+            line[words.OFFSETS], line[words.META_OFFSETS] = address, address + cells
+            block[column * bits : (column + 1) * bits] = 0
+            block[place : place + 4] = block[place + cells : place + cells + 4] = 0
+        elif carrier in _TEXT_WIDTHS or carrier in _SPANS:
+            line[words.KIND], line[words.OFFSETS] = words.IS_TEXT, address
+            block[place : place + 4] = 0
+            made._room(column, total if carrier in _SPANS else _TEXT_WIDTHS[carrier] * rows)
+        else:
+            line[words.KIND] = 2 if carrier in _WIDE else 1
+            line[words.START] = address
+        if carrier is Carrier.BOOLEAN:
+            line[words.KIND] = words.IS_BITS
+            block[place : place + size] = 0
+        place += size
+    return made
+
+
+def _fixed_size(carrier: Carrier, rows: int, bits: int, cells: int) -> int:
+    if carrier is Carrier.VARIANT:
+        return 2 * cells
+    if carrier is Carrier.BOOLEAN:
+        return bits
+    if carrier in _SPANS or carrier in _TEXT_WIDTHS:
+        return cells
+    return _aligned((16 if carrier in _WIDE else 8) * rows)

@@ -1,0 +1,1 @@
+"""Compiled loops that write the fields of tuples into typed columns and variants."""

@@ -1,0 +1,112 @@
+"""The columns that a walk fills, as words in memory; where they lie is decided by `udfs.tuples.columns`.
+
+A column is `WORDS` int64 words. One of fixed width has its values there; one of text or bytes has contents that
+grow from `START` to `END`, at most to `LIMIT`, and offsets of four bytes; a variant has both of them twice, for its
+values and its metadata. A row is null where its bit in `VALID` is clear: columns start with all bits set but for
+variants, which start with none, and whose offsets are filled up to a row only when it has a value, so a variant that
+no row has costs nothing.
+
+Not here: what is written (`udfs.tuples.kernels.cells`, `udfs.tuples.kernels.quick`).
+"""
+
+from __future__ import annotations
+
+from schemas.compiled import inlined, inner
+from udfs.kernels.memory import load8, load32, set_word, store8, store32, store64, word
+from udfs.kernels.values import Int
+
+WORDS = 24
+"""Words of a column."""
+
+COLUMN_BYTES = 8 * WORDS
+
+KIND, SCALE, START, END, LIMIT, OFFSETS, VALID, NULLS, STATUSES = 0, 1, 2, 3, 4, 5, 6, 7, 8
+"""What it holds (below); its decimal's scale; addresses of its values or contents, of the end of the contents, of the
+end of their room, of the offsets, of the bits; how many rows are null; address of the rows' statuses."""
+
+META_START, META_END, META_LIMIT, META_OFFSETS, FILLED, BOOK, SHAPE = 9, 10, 11, 12, 13, 14, 15
+"""The same of a variant's metadata; up to which row the offsets of both are filled; addresses of the dictionary and of
+the kept shape."""
+
+DATA, WANTED = 16, 17
+"""Address of the bytes of all tuples; bytes of room that a variant lacks, for value and metadata."""
+
+IS_TEXT, IS_VARIANT, IS_BITS = 16, 32, 64
+"""`KIND` is the width of a value in words of eight bytes, or one of these."""
+
+
+@inlined
+def clear_bit(bits: Int, row: Int) -> Int:
+    """Clear a row's bit; return 1 if it was set, else 0."""
+    place = bits + (row >> 3)
+    byte, bit = load8(place), 1 << (row & 7)
+    store8(place, byte & ~bit)
+    return byte >> (row & 7) & 1
+
+
+@inlined
+def set_bit(bits: Int, row: Int) -> None:
+    """Set a row's bit."""
+    place = bits + (row >> 3)
+    store8(place, load8(place) | 1 << (row & 7))
+
+
+@inlined
+def close_text(column: Int, row: Int, end: Int) -> None:
+    """Say where the content of a row of a column of text ends."""
+    set_word(column, END, end)
+    store32(word(column, OFFSETS) + 4 * row + 4, end - word(column, START))
+
+
+@inner
+def take_back(column: Int, row: Int) -> None:
+    """Forget the content of the row that is being written, so that it can be written again."""
+    kind = word(column, KIND)
+    if kind == IS_TEXT:
+        set_word(column, END, word(column, START) + load32(word(column, OFFSETS) + 4 * row))
+    elif kind == IS_VARIANT and word(column, FILLED) > row:
+        set_word(column, FILLED, row)
+        set_word(column, END, word(column, START) + load32(word(column, OFFSETS) + 4 * row))
+        set_word(column, META_END, word(column, META_START) + load32(word(column, META_OFFSETS) + 4 * row))
+        set_word(column, NULLS, word(column, NULLS) + clear_bit(word(column, VALID), row))
+
+
+@inner
+def put_null(column: Int, row: Int) -> None:
+    """Make a row null, also where it was written."""
+    kind = word(column, KIND)
+    take_back(column, row)
+    if kind == IS_VARIANT:
+        return
+    if kind == IS_TEXT:
+        close_text(column, row, word(column, END))
+    elif kind == IS_BITS:
+        clear_bit(word(column, START), row)
+    else:
+        for k in range(kind):
+            store64(word(column, START) + 8 * (kind * row + k), 0)
+    set_word(column, NULLS, word(column, NULLS) + clear_bit(word(column, VALID), row))
+
+
+@inner
+def fill_offsets(column: Int, row: Int) -> None:
+    """Fill a variant's offsets up to the start of a row: the rows before it that have none are null."""
+    end, meta_end = word(column, END) - word(column, START), word(column, META_END) - word(column, META_START)
+    for before in range(word(column, FILLED), row):
+        store32(word(column, OFFSETS) + 4 * before + 4, end)
+        store32(word(column, META_OFFSETS) + 4 * before + 4, meta_end)
+    set_word(column, FILLED, row)
+
+
+@inner
+def close_variant(column: Int, row: Int, end: Int, meta_end: Int) -> None:
+    """Say where the value and the metadata of a row end."""
+    if word(column, FILLED) != row:
+        fill_offsets(column, row)
+    set_word(column, END, end)
+    set_word(column, META_END, meta_end)
+    store32(word(column, OFFSETS) + 4 * row + 4, end - word(column, START))
+    store32(word(column, META_OFFSETS) + 4 * row + 4, meta_end - word(column, META_START))
+    set_word(column, FILLED, row + 1)
+    set_bit(word(column, VALID), row)
+    set_word(column, NULLS, word(column, NULLS) - 1)

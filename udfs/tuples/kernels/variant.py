@@ -1,0 +1,276 @@
+"""MessagePack values → variants, without recursion.
+
+Objects and arrays are written children first, then moved to make room for their header, as their header's
+width depends on their size (Parquet's VariantEncoding; `VariantBuilder.finishWritingObject` of Spark). A map
+becomes an object: integer keys become their digits; of equal keys the last counts, as for Tarantool's own Lua
+decoder, and the row is INEXACT. A map with other keys, anything nested deeper than `MAX_DEPTH`, and what
+`udfs.tuples.kernels.variant_scalars` cannot say is kept as binary, namely its MessagePack. An MP_ERROR is the map that
+it holds (`src/box/mp_error.cc`).
+"""
+
+from __future__ import annotations
+
+from schemas.compiled import inner
+from udfs.kernels.memory import move, set_word, store8, word
+from udfs.kernels.scalars import FITS, INEXACT
+from udfs.kernels.values import ARRAY, BAD, ERROR, MAP, STRING, Int, head, skip
+from udfs.tuples.kernels.variant_keys import (
+    ENTRIES,
+    FRAMES,
+    KEYS,
+    NO_KEY,
+    key_before,
+    key_id,
+    key_text,
+    width_of,
+)
+from udfs.tuples.kernels.variant_scalars import put_binary, put_scalar, store
+
+MAX_DEPTH = 100
+GROWTH = 12
+"""A variant's value, and its metadata, take at most so many bytes for each byte of MessagePack, and 32 more."""
+
+SIZE_MAX = 128 << 20
+"""The largest value, and the largest metadata, that Spark reads (`VariantUtil.SIZE_LIMIT`)."""
+
+_KIND, _LEFT, _START, _FIRST, _SOURCE, _FRAME = 0, 1, 2, 3, 4, 5
+FRAMES_WORDS = (MAX_DEPTH + 2) * _FRAME
+"""Words of a frame, which is an open object or array: its class, children to come, where its data start, its first
+entry, where its MessagePack starts; and how many words a frame has. An entry is a child: key id and offset."""
+
+BROKEN = -1
+"""Where a value ends that is not MessagePack."""
+
+
+_FEW = 24
+"""Up to so many fields are sorted by insertion, which is faster then; more by a heap, in n log n steps at most."""
+
+
+@inner
+def _is_before(entries: Int, one: Int, other: Int, keys: Int) -> bool:
+    """Return whether one field of an object comes before another: by key, then by place."""
+    a, b = word(entries, 2 * one), word(entries, 2 * other)
+    if a == b:
+        return bool(word(entries, 2 * one + 1) < word(entries, 2 * other + 1))
+    return bool(key_before(a, b, keys))
+
+
+@inner
+def _swap(entries: Int, one: Int, other: Int) -> None:
+    for part in range(2):
+        kept = word(entries, 2 * one + part)
+        set_word(entries, 2 * one + part, word(entries, 2 * other + part))
+        set_word(entries, 2 * other + part, kept)
+
+
+@inner
+def _sink(entries: Int, first: Int, place: Int, count: Int, keys: Int) -> None:
+    """Move a field of a heap of `count` fields down to where no field below it comes behind it."""
+    while 2 * place + 1 < count:
+        child = 2 * place + 1
+        if child + 1 < count and _is_before(entries, first + child, first + child + 1, keys):
+            child += 1
+        if not _is_before(entries, first + place, first + child, keys):
+            return
+        _swap(entries, first + place, first + child)
+        place = child
+
+
+@inner
+def _sort_few(entries: Int, first: Int, last: Int, keys: Int) -> None:
+    for k in range(first + 1, last):
+        one, offset = word(entries, 2 * k), word(entries, 2 * k + 1)
+        j = k
+        while j > first:
+            other, place = word(entries, 2 * j - 2), word(entries, 2 * j - 1)
+            if (offset > place) if one == other else key_before(other, one, keys):
+                break
+            set_word(entries, 2 * j, other)
+            set_word(entries, 2 * j + 1, place)
+            j -= 1
+        set_word(entries, 2 * j, one)
+        set_word(entries, 2 * j + 1, offset)
+
+
+@inner
+def _sort_fields(entries: Int, first: Int, last: Int, keys: Int) -> None:
+    """Sort the fields first..last of an object by key, then by place."""
+    count = last - first
+    if count <= _FEW:
+        _sort_few(entries, first, last, keys)
+        return
+    place = first + 1
+    while place < last and _is_before(entries, place - 1, place, keys):
+        place += 1
+    if place == last:  # they came in order, as they mostly do
+        return
+    for k in range(count // 2 - 1, -1, -1):
+        _sink(entries, first, k, count, keys)
+    for k in range(count - 1, 0, -1):
+        _swap(entries, first, first + k)
+        _sink(entries, first, 0, k, keys)
+
+
+@inner
+def _drop_repeated(entries: Int, first: Int, last: Int) -> Int:
+    """Keep the last field of each key of a sorted object; return where the kept ones end."""
+    kept = first
+    for k in range(first, last):
+        if k + 1 < last and word(entries, 2 * k) == word(entries, 2 * k + 2):
+            continue
+        set_word(entries, 2 * kept, word(entries, 2 * k))
+        set_word(entries, 2 * kept + 1, word(entries, 2 * k + 1))
+        kept += 1
+    return kept
+
+
+@inner
+def _put_header(target: Int, is_map: bool, start: Int, entries: Int, first: Int, last: Int) -> Int:
+    """Put the header of an object or array before its children, which lie from `start` to `target`."""
+    count, size = last - first, target - start
+    wide = 4 if count > 255 else 1
+    width, id_width = width_of(size), 0
+    header = 3 | (width - 1) << 2 | (0x10 if wide == 4 else 0)
+    if is_map:
+        largest = 0
+        for k in range(first, last):
+            largest = max(largest, word(entries, 2 * k))
+        id_width = width_of(largest)
+        header = 2 | (width - 1) << 2 | (id_width - 1) << 4 | (0x40 if wide == 4 else 0)
+    body = start + 1 + wide + count * id_width + (count + 1) * width
+    move(body, start, size)
+    store8(start, header)
+    store(start + 1, count, wide)
+    place = start + 1 + wide
+    offsets = place + count * id_width
+    for k in range(first, last):
+        store(place, word(entries, 2 * k), id_width)
+        store(offsets, word(entries, 2 * k + 1), width)
+        place += id_width
+        offsets += width
+    store(offsets, size, width)
+    return body + size
+
+
+@inner
+def _close(target: Int, frame: Int, entries: Int, last: Int, book: Int) -> tuple[Int, Int]:
+    """Finish the object or array of a frame; return where it ends, and whether keys were repeated."""
+    first, status = word(frame, _FIRST), FITS
+    is_map = word(frame, _KIND) == MAP
+    if is_map and last - first > 1:
+        _sort_fields(entries, first, last, word(book, KEYS))
+        kept = _drop_repeated(entries, first, last)
+        status = INEXACT if kept < last else FITS
+        last = kept
+    return _put_header(target, is_map, word(frame, _START), entries, first, last), status
+
+
+@inner
+def _open(frame: Int, kind: Int, count: Int, target: Int, entry: Int, source: Int) -> None:
+    set_word(frame, _KIND, kind)
+    set_word(frame, _LEFT, count)
+    set_word(frame, _START, target)
+    set_word(frame, _FIRST, entry)
+    set_word(frame, _SOURCE, source)
+
+
+@inner
+def _take_key(pos: Int, end: Int, entry: Int, book: Int) -> tuple[Int, bool]:
+    """Take the key at `pos` for an entry; return where its value starts (NO_KEY: no key), whether it is exact."""
+    kind, argument, pos = head(pos, end)
+    place, size, exact = key_text(kind, argument, pos, book)
+    if size == NO_KEY:
+        return NO_KEY, True
+    set_word(entry, 0, key_id(place, size, book))
+    return pos + (argument if kind >= STRING else 0), exact
+
+
+@inner
+def _put_value(
+    pos: Int, end: Int, target: Int, depth: Int, frame: Int, entry: Int
+) -> tuple[Int, Int, Int, bool]:
+    """Write a value, or open a frame for it; return (pos, target, status, whether a frame was opened)."""
+    start = pos
+    kind, argument, pos = head(pos, end)
+    if kind == BAD:
+        return BROKEN, target, FITS, False
+    if kind == ERROR and skip(pos, pos + argument) == pos + argument:
+        start = pos
+        kind, argument, pos = head(pos, end)
+    if kind in (ARRAY, MAP):
+        if depth < MAX_DEPTH:
+            _open(frame, kind, argument, target, entry, start)
+            return pos, target, FITS, True
+        pos = skip(start, end)
+        return pos, (put_binary(target, start, pos - start) if pos >= 0 else target), FITS, False
+    target, status = put_scalar(target, kind, argument, start, pos)
+    return pos + (argument if kind >= STRING else 0), target, status, False
+
+
+@inner
+def _give_up_map(frame: Int, end: Int) -> tuple[Int, Int]:
+    """Write a map with a key that is no text as its MessagePack; return (pos, target)."""
+    source, target = word(frame, _SOURCE), word(frame, _START)
+    pos = skip(source, end)
+    return pos, (put_binary(target, source, pos - source) if pos >= 0 else target)
+
+
+@inner
+def encode(pos: Int, end: Int, extras: Int, target: Int, book: Int) -> tuple[Int, Int, Int]:
+    """Write the value at `pos`, or the array of so many `extras` from there on.
+
+    Parameters
+    ----------
+    pos, end : int
+        Addresses; a value may be cut short by `end`, or not be MessagePack.
+    extras : int
+        How many values are written as one array; 0 for one value as it is.
+    target : int
+        Address of the result; `GROWTH` says how much room it needs.
+    book : int
+        Address of the words of the dictionary.
+
+    Returns
+    -------
+    pos, target, status : int
+        Where the value and the result end, FITS or INEXACT; `pos` is BROKEN where it is not MessagePack.
+
+    """
+    frames, entries = word(book, FRAMES), word(book, ENTRIES)
+    depth, count, status = 0, 0, FITS
+    if extras > 0:
+        _open(frames, ARRAY, extras, target, 0, pos)
+        depth = 1
+    while True:
+        frame = frames + 8 * _FRAME * (depth - 1)
+        if depth > 0 and word(frame, _LEFT) == 0:
+            target, loss = _close(target, frame, entries, count, book)
+            status = max(status, loss)
+            count = word(frame, _FIRST)
+            depth -= 1
+        else:
+            if pos >= end:
+                return BROKEN, target, status
+            if depth > 0:
+                entry = entries + 16 * count
+                set_word(entry, 1, target - word(frame, _START))
+                set_word(frame, _LEFT, word(frame, _LEFT) - 1)
+                count += 1
+            exact = True
+            if depth > 0 and word(frame, _KIND) == MAP:
+                pos, exact = _take_key(pos, end, entry, book)
+                status = status if exact else INEXACT
+            if pos == NO_KEY:
+                pos, target = _give_up_map(frame, end)
+                count = word(frame, _FIRST)
+                depth -= 1
+            elif pos >= end:
+                return BROKEN, target, status
+            else:
+                pos, target, loss, opened = _put_value(pos, end, target, depth, frame + 8 * _FRAME, count)
+                status = max(status, loss)
+                depth += 1 if opened else 0
+            if pos == BROKEN:
+                return BROKEN, target, status
+        if depth == 0:
+            return pos, target, status

@@ -1,0 +1,145 @@
+"""The dictionary of one variant: its keys, each once, found by hash.
+
+A key is a span of memory; keys that have to be written first (integers, strings that are not UTF-8) lie in
+`texts`. Keys of an object are sorted as Spark's reader searches them, by UTF-16 units
+(`VariantUtil.getFieldByKey` uses `String.compareTo`), which differs from the order of bytes only above U+D7FF.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from schemas.compiled import inner
+from udfs.kernels.keyed_hash import keyed_hash
+from udfs.kernels.memory import copy_over, load8, load64, set_word, store8, word
+from udfs.kernels.texts import is_utf8
+from udfs.kernels.values import INTEGER, STRING, UNSIGNED, UNSIGNED_BIG, Int
+from udfs.tuples.kernels.variant_scalars import store
+from udfs.tuples.kernels.writers import write_digits, write_hex, write_integer
+
+NO_KEY = -1
+KEY_COUNT, TEXT_END, STAMP, SLOT_MASK = 0, 1, 2, 3
+KEYS, SLOTS, TEXTS, FRAMES, ENTRIES, HASH_SEEDS = 4, 5, 6, 7, 8, 9
+BOOK_WORDS = 10
+"""Words of a dictionary: keys so far; where the next text goes; the number of the variant, which marks live slots;
+how many slots there are, less one; addresses of the keys (place and size each), of the slots, of the first text; and
+addresses of the words of open frames and of their children (`udfs.tuples.kernels.variant`), and of the seeds of the
+hash."""
+
+
+@inner
+def _mask(size: Int) -> Int:
+    """Return the bits of the first `size` bytes of a word."""
+    return (np.int64(1) << 8 * size) - 1 if size < 8 else np.int64(-1)
+
+
+@inner
+def _same(one: Int, other: Int, size: Int) -> bool:
+    differences = np.int64(0)
+    for k in range(0, size, 8):
+        differences |= (load64(one + k) ^ load64(other + k)) & _mask(size - k)
+    return bool(differences == 0)
+
+
+@inner
+def key_id(pos: Int, size: Int, book: Int) -> Int:
+    """Return the id of a key in a dictionary, a new one where it was not seen in this row."""
+    code = keyed_hash(pos, size, 0, word(book, HASH_SEEDS))
+    keys, slots, stamp, mask = word(book, KEYS), word(book, SLOTS), word(book, STAMP), word(book, SLOT_MASK)
+    slot = code & mask
+    while word(slots, slot) >> 32 == stamp:
+        known = word(slots, slot) & 0xFFFFFFFF
+        if word(keys, 2 * known + 1) == size and _same(word(keys, 2 * known), pos, size):
+            return known
+        slot = slot + 1 & mask
+    known = word(book, KEY_COUNT)
+    set_word(slots, slot, stamp << 32 | known)
+    set_word(keys, 2 * known, pos)
+    set_word(keys, 2 * known + 1, size)
+    set_word(book, KEY_COUNT, known + 1)
+    return known
+
+
+@inner
+def start_book(book: Int) -> None:
+    """Forget all keys."""
+    set_word(book, KEY_COUNT, 0)
+    set_word(book, TEXT_END, word(book, TEXTS))
+    set_word(book, STAMP, word(book, STAMP) + 1)
+
+
+@inner
+def key_text(kind: Int, argument: Int, pos: Int, book: Int) -> tuple[Int, Int, bool]:
+    """Return a map's key as text: its place, its size (NO_KEY where it has none), whether it is exact.
+
+    A string is its own text; in one that is not UTF-8 a byte above 0x7f is a backslash, `x` and two digits.
+    An integer is its digits.
+    """
+    if kind == STRING and is_utf8(pos, argument):
+        return pos, argument, True
+    start = word(book, TEXT_END)
+    end = start
+    if kind == STRING:
+        for k in range(argument):
+            byte = load8(pos + k)
+            if byte < 0x80:
+                store8(end, byte)
+                end += 1
+            else:
+                store8(end, 92)
+                store8(end + 1, 120)
+                end = write_hex(end + 2, pos + k, 1)
+    elif kind in (UNSIGNED, INTEGER):
+        end = write_integer(start, argument)
+    elif kind == UNSIGNED_BIG:
+        end = write_digits(start, np.uint64(argument), 20 if np.uint64(argument) >= np.uint64(10**19) else 19)
+    else:
+        return pos, NO_KEY, False
+    set_word(book, TEXT_END, end)
+    return start, end - start, kind != STRING
+
+
+@inner
+def _unit(byte: Int) -> Int:
+    return byte + 16 if byte in (0xEE, 0xEF) else byte
+
+
+@inner
+def key_before(one: Int, other: Int, keys: Int) -> bool:
+    """Return whether one key comes before another in an object."""
+    first, second = word(keys, 2 * one), word(keys, 2 * other)
+    size, other_size = word(keys, 2 * one + 1), word(keys, 2 * other + 1)
+    for k in range(min(size, other_size)):
+        a, b = load8(first + k), load8(second + k)
+        if a != b:
+            return bool(_unit(a) < _unit(b))
+    return bool(size < other_size)
+
+
+@inner
+def width_of(value: Int) -> Int:
+    """Return how many bytes a size or an offset needs, 1 to 4."""
+    return 1 if value < 1 << 8 else (2 if value < 1 << 16 else (3 if value < 1 << 24 else 4))
+
+
+@inner
+def put_metadata(target: Int, book: Int) -> Int:
+    """Write a variant's metadata: version 1, the keys in the order of their ids."""
+    keys, count = word(book, KEYS), word(book, KEY_COUNT)
+    total = np.int64(0)
+    for k in range(count):
+        total += word(keys, 2 * k + 1)
+    width = width_of(max(total, count))
+    store8(target, 1 | (width - 1) << 6)
+    store(target + 1, count, width)
+    offset = np.int64(0)
+    place = target + 1 + width
+    text = place + (count + 1) * width
+    for k in range(count):
+        size = word(keys, 2 * k + 1)
+        store(place, offset, width)
+        copy_over(text + offset, word(keys, 2 * k), size)
+        offset += size
+        place += width
+    store(place, offset, width)
+    return text + offset

@@ -1,0 +1,247 @@
+"""Variants of the shape that the one before had, written in one pass.
+
+Documents of one field mostly have the same keys in the same order, and containers in the same places. The shape of
+one is kept: then the next needs no dictionary, no sorting and no moving of children, as headers, metadata and the
+slot of each child's offset are known. Where a value is not of that shape, or not certain to give what
+`udfs.tuples.kernels.variant` would, `replay` gives up and changes nothing that counts; so a shape decides nothing but
+speed. Kept are shapes of containers of up to 15 children with keys that are strings.
+"""
+
+from __future__ import annotations
+
+from schemas.compiled import inlined, inner
+from udfs.kernels.memory import (
+    copy_chunk,
+    copy_over,
+    load8,
+    load64,
+    load64_big,
+    set_word,
+    store8,
+    store64,
+    word,
+)
+from udfs.kernels.scalars import FITS
+from udfs.kernels.texts import is_utf8
+from udfs.kernels.values import ARRAY, BAD, ERROR, MAP, STRING, Int, head
+from udfs.tuples.kernels.variant_scalars import (
+    V_DOUBLE,
+    V_FALSE,
+    V_INT1,
+    V_NULL,
+    V_SHORT_STRING,
+    V_TRUE,
+    put_scalar,
+    store,
+)
+
+TOKENS, MISSES, META_SIZE, META, FIRST = 0, 1, 2, 3, 67
+"""Words of a shape: how many tokens it has (0: none is kept); how often in a row it did not fit; the size of the
+metadata, the metadata, the first token."""
+
+TOKEN = 12
+TOKENS_MAX, META_MAX = 200, 8 * (FIRST - META) - 32
+SHAPE_WORDS = FIRST + TOKEN * TOKENS_MAX + 8
+
+_WHAT, _KEY, _KEY_SIZE, _SLOT, _COUNT, _WIDTH, _HEAD, _HEADER = 0, 1, 2, 3, 4, 5, 6, 8
+"""Words of a token: leaf, container or end of one; place and size of its key's MessagePack; the slot of its offset in
+the container that it is in, -1 in none; of a container: children, width of an offset, first byte, and from there on
+the variant's first bytes, to its offsets."""
+
+_LEAF, _OPEN, _CLOSE = 0, 1, 2
+
+DEPTH_MAX = 12
+FRAME = 6
+_DATA, _OFFSETS, _OFFSET_WIDTH, _CHILDREN, _LEFT, _LAST = 0, 1, 2, 3, 4, 5
+"""Words of an open container: where its children's data start, its offsets, their width; children, and, while a shape
+is taken down, how many are to come and the offset of the last one, negative for a map's."""
+
+SLACK = 96 * DEPTH_MAX
+"""How much more room than its value a shape may need before it gives up: headers are written before children."""
+
+PATIENCE, PAUSE = 8, 15
+"""After so many misses in a row a shape is tried on one row of sixteen."""
+
+
+@inlined
+def _put_leaf(pos: Int, end: Int, target: Int) -> tuple[Int, Int]:
+    """Write a value that is no container; return (pos, target), pos is -1 where it is one, or not exact."""
+    byte = load8(pos)
+    if byte < 0x80:
+        store8(target, V_INT1)
+        store8(target + 1, byte)
+        return pos + 1, target + 2
+    if byte & 0xE0 == 0xA0:
+        size = byte & 0x1F
+        high = copy_chunk(target + 1, pos + 1) & ((1 << size) - 1)
+        if high == 0 or is_utf8(pos + 1, size):
+            store8(target, size << 2 | V_SHORT_STRING)
+            return pos + 1 + size, target + 1 + size
+    elif byte == 0xCB:
+        store8(target, V_DOUBLE)
+        store64(target + 1, load64_big(pos + 1))
+        return pos + 9, target + 9
+    elif byte in (0xC0, 0xC2, 0xC3):
+        store8(target, V_NULL if byte == 0xC0 else (V_TRUE if byte == 0xC3 else V_FALSE))
+        return pos + 1, target + 1
+    return _put_rare_leaf(pos, end, target)
+
+
+@inner
+def _put_rare_leaf(pos: Int, end: Int, target: Int) -> tuple[Int, Int]:
+    kind, argument, after = head(pos, end)
+    if kind in (ARRAY, MAP, ERROR, BAD):
+        return -1, target
+    target, status = put_scalar(target, kind, argument, pos, after)
+    return (after + (argument if kind >= STRING else 0) if status == FITS else -1), target
+
+
+@inlined
+def _same_bytes(one: Int, other: Int, size: Int) -> bool:
+    differences = 0
+    while size > 8:
+        differences |= load64(one) ^ load64(other)
+        one += 8
+        other += 8
+        size -= 8
+    return bool(differences == 0 and (load64(one) ^ load64(other)) << (64 - 8 * size) == 0)
+
+
+@inner
+def replay(pos: Int, end: Int, target: Int, shape: Int, frames: Int) -> tuple[Int, Int]:
+    """Write the value at `pos` if it has a shape; return where it and the result end, -1 if it has not."""
+    token, depth = shape + 8 * FIRST, 0
+    last = token + 8 * TOKEN * word(shape, TOKENS)
+    frame = frames
+    while token < last:
+        what = word(token, _WHAT)
+        if what == _CLOSE:
+            size, width = target - word(frame, _DATA), word(frame, _OFFSET_WIDTH)
+            if size >> (8 * width) != 0 or (width > 1 and size >> (8 * width - 8) == 0):
+                return -1, target
+            store(word(frame, _OFFSETS) + width * word(frame, _CHILDREN), size, width)
+            depth -= 1
+            frame = frames + 8 * FRAME * (depth - 1)
+            token += 8 * TOKEN
+            continue
+        size = word(token, _KEY_SIZE)
+        if size > 0:
+            if pos + size > end or not _same_bytes(pos, word(token, _KEY), size):
+                return -1, target
+            pos += size
+        if pos >= end:
+            return -1, target
+        if depth > 0:
+            width = word(frame, _OFFSET_WIDTH)
+            store(word(frame, _OFFSETS) + width * word(token, _SLOT), target - word(frame, _DATA), width)
+        if what == _OPEN:
+            if load8(pos) != word(token, _HEAD):
+                return -1, target
+            pos += 1
+            copy_chunk(target, token + 8 * _HEADER)
+            width, count = word(token, _WIDTH), word(token, _COUNT)
+            frame = frames + 8 * FRAME * depth
+            depth += 1
+            offsets = target + (2 if word(token, _HEAD) >= 0x90 else 2 + count)
+            target = offsets + (count + 1) * width
+            set_word(frame, _DATA, target)
+            set_word(frame, _OFFSETS, offsets)
+            set_word(frame, _OFFSET_WIDTH, width)
+            set_word(frame, _CHILDREN, count)
+        else:
+            pos, target = _put_leaf(pos, end, target)
+            if pos < 0 or pos > end:
+                return -1, target
+        token += 8 * TOKEN
+    return pos, target
+
+
+@inner
+def _next_slot(frame: Int) -> Int:
+    """Return the slot of the next child: children lie in the order in which they came."""
+    places, width = word(frame, _OFFSETS), word(frame, _OFFSET_WIDTH)
+    before, best, slot = word(frame, _LAST), 1 << 40, 0
+    for k in range(word(frame, _CHILDREN)):
+        offset = _offset(places + k * width, width)
+        if before < offset < best:
+            best, slot = offset, k
+    set_word(frame, _LAST, best)
+    return slot
+
+
+@inner
+def _offset(place: Int, width: Int) -> Int:
+    return load64(place) & ((1 << 8 * width) - 1)
+
+
+@inner
+def _open(token: Int, frame: Int, pos: Int, value: Int) -> bool:
+    """Take down a container at `pos` whose variant is at `value`; return whether its form is one that is kept."""
+    byte, header = load8(pos), load8(value)
+    count = byte & 0x0F
+    is_map = byte < 0x90
+    if byte >= 0xA0 or load8(value + 1) != count or header & 3 != (2 if is_map else 3):
+        return False
+    if header >> 4 != 0:
+        return False
+    width = (header >> 2 & 3) + 1
+    offsets = value + 2 + (count if is_map else 0)
+    set_word(token, _WHAT, _OPEN)
+    set_word(token, _COUNT, count)
+    set_word(token, _WIDTH, width)
+    set_word(token, _HEAD, byte)
+    copy_chunk(token + 8 * _HEADER, value)
+    set_word(frame, _DATA, offsets + (count + 1) * width)
+    set_word(frame, _OFFSETS, offsets)
+    set_word(frame, _OFFSET_WIDTH, width)
+    set_word(frame, _CHILDREN, count)
+    set_word(frame, _LEFT, count if not is_map else count | 1 << 32)
+    set_word(frame, _LAST, -1)
+    return True
+
+
+@inner
+def take_down(pos: Int, end: Int, value: Int, meta: Int, meta_size: Int, shape: Int, frames: Int) -> None:
+    """Keep the shape of the value at `pos`, whose variant was written exactly at `value`; or none."""
+    set_word(shape, TOKENS, 0)
+    number, depth, place = 0, 0, value
+    token, frame = shape + 8 * FIRST, frames
+    if meta_size > META_MAX:
+        return
+    while depth > 0 or number == 0:
+        if number == TOKENS_MAX:
+            return
+        if depth > 0 and word(frame, _LEFT) & 0xFF == 0:
+            set_word(token, _WHAT, _CLOSE)
+            depth -= 1
+            frame = frames + 8 * FRAME * (depth - 1)
+        else:
+            set_word(token, _KEY_SIZE, 0)
+            if depth > 0:
+                if word(frame, _LEFT) >> 32 == 1:
+                    kind, argument, after = head(pos, end)
+                    if kind != STRING:
+                        return
+                    set_word(token, _KEY, pos)
+                    set_word(token, _KEY_SIZE, after + argument - pos)
+                    pos = after + argument
+                set_word(token, _SLOT, _next_slot(frame))
+                set_word(frame, _LEFT, word(frame, _LEFT) - 1)
+                place = word(frame, _DATA) + word(frame, _LAST)
+            kind, argument, after = head(pos, end)
+            if kind in (ARRAY, MAP):
+                frame = frames + 8 * FRAME * depth
+                depth += 1
+                if depth > DEPTH_MAX or not _open(token, frame, pos, place):
+                    return
+                pos = after
+            elif kind in (ERROR, BAD):
+                return
+            else:
+                set_word(token, _WHAT, _LEAF)
+                pos = after + (argument if kind >= STRING else 0)
+        number += 1
+        token += 8 * TOKEN
+    set_word(shape, META_SIZE, meta_size)
+    copy_over(shape + 8 * META, meta, meta_size)
+    set_word(shape, TOKENS, number)

@@ -1,0 +1,203 @@
+"""The walk over the fields of many tuples, which writes each into its column, or says why a tuple is bad.
+
+A field that does not fit is null in its column, and noted in the column's statuses. A tuple of which the fields cannot
+be told apart has no value in any column. Not here: what a column makes of a field (`udfs.tuples.kernels.quick`,
+`udfs.tuples.kernels.cells`).
+"""
+
+from __future__ import annotations
+
+from typing import Any, TypeAlias
+
+import numpy as np
+
+from schemas.compiled import entry, inlined, inner
+from udfs.kernels.memory import address, load8, store8, word
+from udfs.kernels.scalars import FITS, INEXACT, MISFITS, NO_ROOM, UNDECIDED, WRONG_CLASS
+from udfs.kernels.values import ABSENT, ARRAY, BAD, Int, head, skip
+from udfs.tuples.kernels.cells import COLUMN_SHIFT, put_any, put_quickly, put_variant
+from udfs.tuples.kernels.columns import COLUMN_BYTES, STATUSES, put_null, take_back
+
+OK = 0
+NOT_MSGPACK = 1
+NOT_ARRAY = 2
+TRAILING = 3
+NO_LAYOUT = 4
+
+BAD_ROWS, INEXACT_ROWS, UNDECIDED_ROWS, COUNTERS = 0, 1, 2, 3
+"""What a walk counts, and how many counters there are."""
+
+Stop: TypeAlias = tuple[Int, Int, Int, Int, Int]
+"""Where the walk of a tuple stopped: place, position of the field, code, class; and the bits of the statuses."""
+
+
+@inner
+def _note(column: Int, row: Int, status: Int) -> Int:
+    """Note what became of a field, which is null where it does not fit; return it as a bit."""
+    if status != NO_ROOM:
+        store8(word(column, STATUSES) + row, status)
+    if MISFITS >> status & 1:
+        put_null(column, row)
+    return 1 << status
+
+
+@inlined
+def _walk_fields(pos: Int, end: Int, number: Int, fields: Int, columns: Int, row: Int) -> Stop:
+    """Walk the first `number` fields."""
+    statuses = np.int64(0)
+    for position in range(number):
+        if pos >= end:
+            return pos, position, NOT_MSGPACK, BAD, statuses
+        field = word(fields, position)
+        column = columns + (field >> COLUMN_SHIFT)
+        after = put_quickly(pos, end, field, column, row)
+        if after == 0 or after > end:
+            after, status = put_any(pos, end, field, column, row)
+            if after < 0:
+                return pos, position, NOT_MSGPACK, BAD, statuses
+            if status != FITS:
+                statuses |= _note(column, row, status)
+                if status == NO_ROOM:
+                    break
+        pos = after
+    return pos, number, OK, ABSENT, statuses
+
+
+@inner
+def _put_extras(stop: Stop, end: Int, count: Int, extra: Int, row: Int) -> Stop:
+    """Put the fields past the format, of which there are some."""
+    pos, position, code, kind, statuses = stop
+    after, status = put_variant(pos, end, count - position, extra, row)
+    if after < 0:
+        while pos >= 0:
+            pos = skip(pos, end)
+            position += 1
+        return pos, position - 1, NOT_MSGPACK, BAD, statuses
+    if status != FITS:
+        statuses |= _note(extra, row, status)
+    return after, count, code, kind, statuses
+
+
+@inner
+def _put_absent(count: Int, number: Int, fields: Int, columns: Int, row: Int) -> Int:
+    """Make the fields that a tuple of `count` fields lacks null; return the bits of their statuses."""
+    statuses = np.int64(0)
+    for position in range(count, number):
+        field = word(fields, position)
+        column = columns + (field >> COLUMN_SHIFT)
+        if field & 1:
+            put_null(column, row)
+        else:
+            statuses |= _note(column, row, np.int64(WRONG_CLASS + ABSENT))
+    return statuses
+
+
+@inlined
+def _walk_tuple(pos: Int, end: Int, number: Int, fields: Int, columns: Int, extra: Int, row: Int) -> Stop:
+    """Walk one tuple of a format of `number` fields."""
+    byte = load8(pos)
+    if byte & 0xF0 == 0x90 and pos < end:
+        kind, count, pos = ARRAY, byte & 0x0F, pos + 1
+    else:
+        kind, count, pos = head(pos, end) if pos < end else (BAD, np.int64(0), pos)
+    if kind != ARRAY:
+        return pos, np.int64(0), (NOT_MSGPACK if kind == BAD else NOT_ARRAY), kind, np.int64(0)
+    stop = _walk_fields(pos, end, min(count, number), fields, columns, row)
+    if stop[2] != OK or stop[4] >> NO_ROOM & 1:
+        return stop
+    if count < number:
+        return (
+            stop[0],
+            count,
+            (OK if stop[0] == end else TRAILING),
+            ABSENT,
+            stop[4] | _put_absent(count, number, fields, columns, row),
+        )
+    if count > number:
+        stop = _put_extras(stop, end, count, extra, row)
+    if stop[2] == OK and stop[0] != end and not stop[4] >> NO_ROOM & 1:
+        return stop[0], stop[1], TRAILING, ABSENT, stop[4]
+    return stop
+
+
+@inner
+def _put_nulls(columns: Int, last: Int, row: Int) -> None:
+    for column in range(columns, last, COLUMN_BYTES):
+        put_null(column, row)
+
+
+@entry
+def walk(
+    data: Any,
+    offsets: Any,
+    nulls: Any,
+    formats: Any,
+    starts: Any,
+    fields: Any,
+    columns: Any,
+    errors: Any,
+    counters: Any,
+    first: int,
+) -> int:
+    """Walk rows from `first` on; stop at one for which a column has no room left.
+
+    Parameters
+    ----------
+    data : uint8 array
+        The tuples' bytes; `OVERREAD` more can be read after the last.
+    offsets : int32 array
+        Where each tuple starts in `data`, and where the last ends.
+    nulls : uint8 array
+        1 where there is no tuple.
+    formats : int32 array
+        Index of each tuple's format.
+    starts : int32 array
+        Where in `fields` the fields of a format start, and then where the columns start that it lacks; for all
+        formats, and where the last ends.
+    fields : int64 array
+        Of each field: its column's place (`COLUMN_SHIFT`), how it is built (`CARRIER_SHIFT`), bits of the classes
+        that it accepts.
+    columns : int64 array, (columns + 1, WORDS)
+        `udfs.tuples.kernels.columns`; the last is of the fields past the format.
+    errors : int32 array, (3, rows), zeroed
+        The result for bad rows: code, position, class.
+    counters : int64 array, (COUNTERS,)
+        Added to: how many rows are bad or have fields that do not fit, or may be inexact, or have fields that are
+        not decided.
+
+    Returns
+    -------
+    int
+        The row where it stopped; how many there are where it is done.
+
+    """
+    base, table, book = address(data), address(fields), address(columns)
+    rows, extra = len(nulls), book + COLUMN_BYTES * (len(columns) - 1)
+    for row in range(first, rows):
+        if nulls[row]:
+            _put_nulls(book, extra, row)
+            continue
+        which = np.int64(formats[row])
+        if which < 0 or 2 * which >= len(starts) - 1:
+            errors[0, row], errors[1, row] = NO_LAYOUT, which
+            _put_nulls(book, extra, row)
+            counters[BAD_ROWS] += 1
+            continue
+        start, lacking = np.int64(starts[2 * which]), np.int64(starts[2 * which + 1])
+        pos, end = base + offsets[row], base + offsets[row + 1]
+        stop = _walk_tuple(pos, end, lacking - start, table + 8 * start, book, extra, row)
+        for k in range(lacking, starts[2 * which + 2]):
+            put_null(book + (fields[k] >> COLUMN_SHIFT), row)
+        if stop[4] >> NO_ROOM & 1:
+            for column in range(book, extra + 1, COLUMN_BYTES):
+                take_back(column, row)
+            return row
+        if stop[2] != OK or stop[4] >> INEXACT != 0:
+            counters[INEXACT_ROWS] += stop[4] >> INEXACT & 1
+            counters[UNDECIDED_ROWS] += stop[4] >> UNDECIDED & 1
+            if stop[2] != OK or stop[4] & MISFITS != 0:
+                counters[BAD_ROWS] += 1
+            if stop[2] != OK:
+                _put_nulls(book, extra + 1, row)
+                errors[0, row], errors[1, row], errors[2, row] = stop[2], stop[1], stop[3]
+    return rows

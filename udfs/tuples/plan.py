@@ -1,0 +1,122 @@
+"""A table's layout as the numbers that the walk over tuples needs.
+
+Which classes of values a field type takes is Tarantool's (`field_mp_type` and `field_ext_type` in
+`src/box/field_def.c`; that a `double` takes any number but a decimal is of later versions, and no log of an
+earlier one holds such a tuple). Not here: the walk (`udfs.tuples.kernels.walk`), and the layout itself
+(`schemas.layout`).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+from schemas.layout import TableLayout
+from schemas.types import Carrier, check_names, type_family
+from udfs.kernels import values
+from udfs.tuples.kernels import cells
+from udfs.tuples.kernels.columns import COLUMN_BYTES
+
+_INTEGERS = (values.UNSIGNED, values.UNSIGNED_BIG, values.INTEGER)
+_REALS = (values.FLOAT, values.DOUBLE)
+_CLASSES: dict[str, tuple[int, ...]] = {
+    "unsigned": (values.UNSIGNED, values.UNSIGNED_BIG),
+    "integer": _INTEGERS,
+    "double": _INTEGERS + _REALS,
+    "number": (*_INTEGERS, *_REALS, values.DECIMAL),
+    "decimal": (values.DECIMAL,),
+    "string": (values.STRING,),
+    "varbinary": (values.BINARY,),
+    "boolean": (values.BOOLEAN,),
+    "uuid": (values.UUID,),
+    "datetime": (values.DATETIME,),
+    "interval": (values.INTERVAL,),
+    "array": (values.ARRAY,),
+    "map": (values.MAP,),
+    "any": tuple(range(values.NIL, values.BAD)),
+}
+_BUILT: dict[Carrier, int] = {
+    Carrier.LONG: cells.LONG,
+    Carrier.WIDE: cells.WIDE,
+    Carrier.DOUBLE: cells.DOUBLES,
+    Carrier.DECIMAL: cells.DECIMALS,
+    Carrier.DECIMAL_TEXT: cells.DECIMAL_TEXT,
+    Carrier.BOOLEAN: cells.BOOLEANS,
+    Carrier.STRING: cells.TEXT,
+    Carrier.BINARY: cells.BYTES,
+    Carrier.UUID: cells.UUIDS,
+    Carrier.TIMESTAMP: cells.TIMESTAMPS,
+    Carrier.INTERVAL: cells.INTERVALS,
+    Carrier.VARIANT: cells.VARIANTS,
+    Carrier.RAW_STRING: cells.RAW_TEXT,
+}
+_CLASSES["scalar"] = (
+    *_CLASSES["number"],
+    values.STRING,
+    values.BINARY,
+    values.BOOLEAN,
+    values.UUID,
+    values.DATETIME,
+)
+
+
+def accepted(field_type: str, is_nullable: bool) -> int:
+    """Return the classes that a field takes, as bits; a nullable one also takes nil and may be absent."""
+    bits = sum(1 << kind for kind in _CLASSES[type_family(field_type)])
+    return bits | (1 << values.NIL | 1 << values.ABSENT if is_nullable else 0)
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What `udfs.tuples.kernels.walk.walk` needs of a layout.
+
+    Parameters
+    ----------
+    layout : TableLayout
+        What it was made of.
+    carriers : tuple of Carrier
+        How each column is built.
+    starts, fields : int32 and int64 arrays
+        As the walk takes them.
+    arrow_fields : tuple of pyarrow.Field
+        As `layout.arrow_fields()` gives them.
+
+    """
+
+    layout: TableLayout
+    carriers: tuple[Carrier, ...]
+    starts: NDArray[np.int32]
+    fields: NDArray[np.int64]
+    arrow_fields: tuple[pa.Field, ...]
+
+
+def plan_of(layout: TableLayout) -> Plan:
+    """Return the plan of a layout; errors as of `schemas.types.union_fields` and `schemas.types.carrier`."""
+    for form in layout.formats:
+        check_names(layout.space, (field.name for field in form))
+    columns = {field.name: index for index, field in enumerate(layout.fields)}
+    carriers = tuple(layout.carrier_of(field) for field in layout.fields)
+    words: list[int] = []
+    starts = [0]
+    for form in layout.formats:
+        for field in form:
+            column = columns[field.name]
+            words.append(
+                column * COLUMN_BYTES << cells.COLUMN_SHIFT
+                | _BUILT[carriers[column]] << cells.CARRIER_SHIFT
+                | accepted(field.type, field.is_nullable)
+            )
+        starts.append(len(words))
+        lacking = sorted(set(columns) - {field.name for field in form})
+        words += [columns[name] * COLUMN_BYTES << cells.COLUMN_SHIFT for name in lacking]
+        starts.append(len(words))
+    return Plan(
+        layout=layout,
+        carriers=carriers,
+        starts=np.array(starts, np.int32),
+        fields=np.array(words, np.int64),
+        arrow_fields=tuple(layout.arrow_fields()),
+    )

@@ -1,0 +1,69 @@
+"""What the body of a row holds that has no column: the range of a DELETE_RANGE, the new tuple of `wal_ext`.
+
+A server of 3.9 logs `index:delete_range(begin, end)` as one row: keys from `begin`, included, up to `end`, not
+included, in the order of the index; either may be some first parts of a key, or none at all, which is open.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from schemas.iproto import BodyKey
+from udfs.buffers import flatten, variable_array
+from udfs.kernels.values import OVERREAD
+from udfs.tuples.kernels.row_body import DAMAGED, find
+
+RANGE = pa.struct([("begin", pa.binary()), ("end", pa.binary()), ("error", pa.string())])
+
+_PRIMARY = b"\x00"
+
+
+def values_of(bodies: pa.Array, keys: Sequence[int]) -> tuple[list[pa.Array], pa.Array]:
+    """Return the values of some keys as MessagePack, null where a body lacks the key; and which bodies are damaged.
+
+    Parameters
+    ----------
+    bodies : pyarrow.BinaryArray
+        Body maps of rows; a null one has no keys.
+    keys : sequence of int
+
+    """
+    flat, rows = flatten(bodies, OVERREAD), len(bodies)
+    begins, ends = np.empty((len(keys), rows), np.int64), np.empty((len(keys), rows), np.int64)
+    codes = np.empty(rows, np.int8)
+    find(flat.data, flat.offsets, flat.nulls, np.array(keys, np.int64), begins, ends, codes)
+    found = []
+    for own_begins, own_ends in zip(begins, ends, strict=True):
+        sizes = np.where(own_begins >= 0, own_ends - own_begins, 0)
+        offsets = np.concatenate([[0], np.cumsum(sizes)]).astype(np.int32)
+        places = np.repeat(own_begins - offsets[:-1], sizes) + np.arange(offsets[-1])
+        found.append(variable_array(pa.binary(), offsets, flat.data[places], own_begins >= 0))
+    return found, pa.array(codes == DAMAGED)
+
+
+def new_tuples(bodies: pa.Array) -> pa.Array:
+    """Return the new tuple that each row's server logged with it, null where there is none."""
+    (found,), _ = values_of(bodies, [BodyKey.NEW_TUPLE])
+    return found
+
+
+def ranges_of(bodies: pa.Array) -> pa.StructArray:
+    """Return the range of each DELETE_RANGE, by the bodies of the rows.
+
+    Returns
+    -------
+    pyarrow.StructArray
+        `RANGE`: `begin` and `end` as arrays of the first parts of a key, and why a range cannot be told, or null.
+
+    """
+    (begin, end, index), damaged = values_of(bodies, [BodyKey.BEGIN_KEY, BodyKey.END_KEY, BodyKey.INDEX_ID])
+    lacks = pc.or_(pc.is_null(begin), pc.is_null(end))
+    secondary = pc.fill_null(pc.not_equal(index, pa.scalar(_PRIMARY, pa.binary())), False)
+    error = pc.if_else(damaged, pa.scalar("its body is no map"), pa.scalar(None, pa.string()))
+    error = pc.if_else(pc.and_(pc.is_null(error), lacks), "it has no begin key or no end key", error)
+    error = pc.if_else(pc.and_(pc.is_null(error), secondary), "it is of a secondary index", error)
+    return pa.StructArray.from_arrays([begin, end, error], fields=list(RANGE))

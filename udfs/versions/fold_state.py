@@ -1,0 +1,190 @@
+"""The state of one key while rows of its log pass: the accumulator of `udfs.versions.fold` and `pipeline.reduce.fold`.
+
+What counts (live, and Tarantool's `memtx_space.c`): a DELETE or UPDATE that finds nothing is in the log and
+changes nothing; an UPSERT that finds nothing inserts; an UPSERT whose operations would change the key changes
+nothing. Where a row cannot be applied the tuple is unknown until a row comes that does not need it (INSERT,
+REPLACE, DELETE).
+
+The tuple is kept as a list of its fields while simple operations follow each other, so that a chain of them
+splits the first tuple and joins the last.
+
+Not here: rows as Arrow, where a key's rows begin and end.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from schemas.errors import AggregatorError, TupleError, UnsupportedError
+from udfs.operations.msgpack_walk import INVALID_MSGPACK, join, split
+from udfs.operations.operations import apply_update, apply_upsert
+from udfs.operations.quick_update import quick_update
+from udfs.operations.tuple_format import TupleFormat
+from udfs.operations.update_key import key_fields
+from udfs.versions.version import Change, Fault, Version
+
+
+class Fold:
+    """The state of one key between two rows.
+
+    Parameters
+    ----------
+    formats : sequence of TupleFormat
+        By a row's `layout`.
+
+    Attributes
+    ----------
+    is_present : bool
+        Whether there is a tuple.
+    is_unfit : bool
+        Whether the tuple is unknown, because a row before could not be applied.
+    is_changed : bool
+        Whether a row counted.
+    faults : list of Fault
+        Rows that could not be applied.
+
+    """
+
+    __slots__ = (
+        *("_fields", "_formats", "_keys", "_tuple", "created", "faults", "global_id", "is_changed"),
+        *("is_present", "is_unfit", "layout", "lsn", "timestamp"),
+    )
+
+    def __init__(self, formats: Sequence[TupleFormat]) -> None:
+        self._formats, self._keys = formats, [key_fields(fmt.key) for fmt in formats]
+        self.start(None)
+
+    def start(self, base: Version | None, is_unfit: bool = False) -> None:
+        """Begin with a key and its version before; None where the replicaset has never had it."""
+        known = base or Version(None, 0, 0, None, None)
+        self._tuple, self.global_id, self.lsn, self.timestamp, self.created, self.layout = known
+        self._fields: list[bytes] | None = None
+        self.is_present, self.is_unfit = self._tuple is not None or is_unfit, is_unfit
+        self.is_changed = False
+        self.faults: list[Fault] = []
+
+    @property
+    def version(self) -> Version:
+        """The version; its tuple is None where there is none, and the last known one where it is unknown."""
+        if self._fields is not None:
+            self._tuple, self._fields = join(self._fields), None
+        return Version(self._tuple, self.global_id, self.lsn, self.timestamp, self.created, self.layout)
+
+    def apply(
+        self,
+        row: Change | tuple[str, bytes | None, bytes | None, int | None, int, int, int | None, int],
+        new: bytes | None = None,
+    ) -> None:
+        """Apply one row; what cannot be applied goes to `faults`.
+
+        Parameters
+        ----------
+        row : Change
+        new : bytes, optional
+            The tuple that the row's server logged as the result of an UPDATE or UPSERT (`wal_ext`). It is what the
+            server has: where the row gives another one here, it holds, and `faults` names the difference.
+
+        """
+        self._apply(row)
+        if new is not None:
+            self._compare(row, new)
+
+    def _apply(
+        self, row: Change | tuple[str, bytes | None, bytes | None, int | None, int, int, int | None, int]
+    ) -> None:
+        kind, data, operations, index_base, global_id, lsn, timestamp, layout = row
+        if not self.is_present and kind in ("UPDATE", "DELETE"):
+            return
+        try:
+            if kind == "DELETE":
+                self._tuple = self._fields = self.created = None
+                self.is_present = self.is_unfit = False
+            elif kind in ("UPDATE", "UPSERT"):
+                if not self._operate(kind, data, operations, index_base or 0, layout):
+                    return
+            elif kind in ("INSERT", "REPLACE"):
+                self._tuple, self._fields, self.is_unfit = _given(kind, data), None, False
+            else:
+                raise UnsupportedError(f"a row of type {kind} about a key")
+        except (TupleError, UnsupportedError) as error:
+            self._fail(global_id, lsn, error)
+            return
+        self._count(kind, global_id, lsn, timestamp, layout)
+
+    def _count(self, kind: str, global_id: int, lsn: int, timestamp: int | None, layout: int) -> None:
+        """Note a row that counts."""
+        begins = not self.is_present and kind != "DELETE"
+        # What was deleted before does not hold back the time of a new life: whether it is still known must
+        # not matter, since a batch may begin between the two.
+        restarts = begins or self.timestamp is None
+        if restarts or (timestamp is not None and self.timestamp is not None and timestamp > self.timestamp):
+            self.timestamp = timestamp
+        if begins:
+            self.is_present, self.created = True, timestamp
+        self.global_id, self.lsn, self.layout, self.is_changed = global_id, lsn, layout, True
+
+    def _compare(
+        self,
+        row: Change | tuple[str, bytes | None, bytes | None, int | None, int, int, int | None, int],
+        new: bytes,
+    ) -> None:
+        """Take the tuple that the server logged where it is not the one that the row gave."""
+        kind, _, _, _, global_id, lsn, timestamp, layout = row
+        own = self.version.tuple if self.is_present and not self.is_unfit else None
+        if own == new:
+            return
+        reason = _difference(own, new)
+        if self.faults and (self.faults[-1].global_id, self.faults[-1].lsn) == (global_id, lsn):
+            reason = self.faults.pop().reason
+        text = f"{kind}: not the new tuple that the log has, which is taken: {reason}"
+        self.faults.append(Fault(global_id, lsn, None, text))
+        self._count(kind, global_id, lsn, timestamp, layout)
+        self._tuple, self._fields, self.is_unfit = new, None, False
+
+    def _fail(self, global_id: int, lsn: int, error: AggregatorError) -> None:
+        self._tuple = self.version.tuple
+        self.faults.append(Fault(global_id, lsn, error.fields.get("code"), error.reason))
+        self.is_unfit = self.is_present = True
+
+    def _operate(
+        self, kind: str, data: bytes | None, operations: bytes | None, index_base: int, layout: int
+    ) -> bool:
+        """Apply operations to the tuple; return whether the row counts."""
+        if self.is_unfit:
+            raise UnsupportedError("the tuple is unknown, because a row before could not be applied")
+        if operations is None and kind == "UPDATE":
+            operations, data = data, None
+        fmt, operations = self._formats[layout], _given(kind, operations)
+        if self.is_present and not (fmt.checked and kind == "UPSERT"):
+            if self._fields is None:
+                self._fields = split(_given(kind, self._tuple))
+            quick = quick_update(self._fields, operations, index_base, fmt.names, self._keys[layout])
+            if quick is not None:
+                self._fields = quick
+                return True
+        old = self.version.tuple
+        if kind == "UPDATE":
+            self._tuple = apply_update(_given(kind, old), operations, index_base, fmt)
+            return True
+        self._tuple = apply_upsert(old, _given(kind, data), operations, index_base, fmt)
+        return self._tuple is not old
+
+
+def _difference(own: bytes | None, new: bytes) -> str:
+    """Return in words how a tuple differs from the one that the server has."""
+    if own is None:
+        return "there is no tuple here"
+    try:
+        mine, theirs = split(own), split(new)
+    except TupleError as error:
+        return error.reason
+    place = next((i for i, (a, b) in enumerate(zip(mine, theirs, strict=False)) if a != b), None)
+    if place is None:
+        return f"{len(mine)} fields here, {len(theirs)} there"
+    return f"field {place + 1} is {mine[place].hex()} here, {theirs[place].hex()} there"
+
+
+def _given(kind: str, value: bytes | None) -> bytes:
+    if value is None:
+        raise TupleError(f"a row of type {kind} lacks its tuple or its operations", code=INVALID_MSGPACK)
+    return value

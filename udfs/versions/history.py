@@ -1,0 +1,114 @@
+"""Every version that a key had, over Arrow batches, for Spark's `mapInArrow` over rows sorted by key and order.
+
+Each row that counts goes out with the version that it made. Python per row: what somebody asks of one space, never
+part of a batch.
+
+Not here: sorting and grouping (Spark), until when a version held (`jobs.history`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Any
+
+import pyarrow as pa
+
+from udfs.operations.tuple_format import TupleFormat
+from udfs.versions.fold_state import Fold
+
+ROW_COLUMNS = ("type", "tuple", "operations", "index_base", "global_id", "lsn", "timestamp", "layout")
+"""Columns of the input beside the key's and those that are carried along."""
+
+_TIME = pa.timestamp("us", tz="UTC")
+
+RESULT_FIELDS: tuple[tuple[str, pa.DataType], ...] = (
+    ("state", pa.string()),
+    ("tuple", pa.binary()),
+    ("global_id", pa.int64()),
+    ("lsn", pa.int64()),
+    ("timestamp", _TIME),
+    ("layout", pa.int32()),
+    ("reason", pa.string()),
+)
+"""Columns of the result behind the key's and the carried ones.
+
+`state`: present, deleted, unfit (the row could not be applied, so the tuple is unknown; `reason` says why).
+"""
+
+RESULT_SPARK = (
+    "state string, tuple binary, global_id bigint, lsn bigint, timestamp timestamp, layout int, reason string"
+)
+"""The same columns for `mapInArrow`'s schema."""
+
+
+def history_arrow(
+    batches: Iterable[pa.RecordBatch],
+    by: Sequence[str],
+    carried: Sequence[str],
+    formats: Sequence[TupleFormat],
+) -> Iterator[pa.RecordBatch]:
+    """Yield the versions of each key in their order.
+
+    Parameters
+    ----------
+    batches : iterable of RecordBatch
+        Columns `by` (never null), `carried` and `ROW_COLUMNS`; rows sorted by `by`, then in the order of the log.
+        Where batches are cut means nothing.
+    by : sequence of str
+        The columns that name a key, replicaset included.
+    carried : sequence of str
+        Columns of a row that go out with its version.
+    formats : sequence of TupleFormat
+        By the column `layout`.
+
+    Yields
+    ------
+    RecordBatch
+        Columns `by`, `carried` and `RESULT_FIELDS`, one row for each row of the log that counted or failed.
+
+    """
+    state, held = Fold(formats), None
+    kept = [*by, *carried]
+    for batch in batches:
+        keys = list(zip(*(batch.column(name).to_pylist() for name in by), strict=True))
+        places, rows = [], []
+        for place, (key, row) in enumerate(zip(keys, _rows(batch), strict=True)):
+            if key != held:
+                state.start(None)
+                held = key
+            made = _apply(state, row)
+            if made is not None:
+                places.append(place)
+                rows.append(made)
+        if rows:
+            yield _result(batch.select(kept).take(pa.array(places)), rows)
+
+
+def _apply(state: Fold, row: tuple[Any, ...]) -> tuple[Any, ...] | None:
+    """Apply a row; return the version that it made, None where it changed nothing."""
+    state.is_changed = False
+    faults = len(state.faults)
+    state.apply(row)
+    _, _, _, _, global_id, lsn, timestamp, layout = row
+    if len(state.faults) > faults:
+        return "unfit", None, global_id, lsn, timestamp, layout, state.faults[-1].reason
+    if not state.is_changed:
+        return None
+    version = state.version
+    word = "present" if state.is_present else "deleted"
+    return word, version.tuple, version.global_id, version.lsn, version.timestamp, version.layout, None
+
+
+def _rows(batch: pa.RecordBatch) -> Iterator[tuple[Any, ...]]:
+    columns = []
+    for name in ROW_COLUMNS:
+        column = batch.column(name)
+        columns.append(column.cast(pa.int64()) if pa.types.is_timestamp(column.type) else column)
+    return zip(*(column.to_pylist() for column in columns), strict=True)
+
+
+def _result(keys: pa.RecordBatch, rows: list[tuple[Any, ...]]) -> pa.RecordBatch:
+    values = zip(*rows, strict=True)
+    columns = [pa.array(column, kind) for column, (_, kind) in zip(values, RESULT_FIELDS, strict=True)]
+    names = [*keys.schema.names, *(name for name, _ in RESULT_FIELDS)]
+    return pa.RecordBatch.from_arrays([*keys.columns, *columns], names=names)

@@ -1,0 +1,92 @@
+"""`_applier_map`: which instance a replica id of a replicaset stands for, from which lsn on.
+
+Appended, never changed: Tarantool's vclock never loses an id, and an instance that gets a used id goes on from
+the old one's last lsn (`replica_clear_id`), so (replica id, lsn) names one instance for ever.
+
+Where `_cluster` differs between two members of a replicaset (document 001), the ids are those of the member that was
+read first; an entry with a source holds for the logs of that source alone. An instance that no id of the first
+member stands for is entered under a number above Tarantool's (32 and up).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from udfs.remap.cluster_replace import Cluster
+from warehouse.read import rows_of
+from warehouse.warehouse import Warehouse
+
+TABLE = "_applier_map"
+
+
+@dataclass(frozen=True)
+class Entry:
+    """One row of the table; a source of None means all logs of the replicaset."""
+
+    replicaset_id: int
+    local_id: int
+    global_id: int
+    since_lsn: int
+    source: str | None = None
+
+
+COLUMNS = ("replicaset_id", "local_id", "global_id", "since_lsn", "source")
+
+
+def by_replicaset(rows: Iterable[Mapping[str, Any]]) -> dict[int, tuple[Entry, ...]]:
+    """Return each replicaset's entries in order of (local_id, since_lsn), each once."""
+    found: dict[int, set[Entry]] = {}
+    for row in rows:
+        entry = Entry(**row)
+        found.setdefault(entry.replicaset_id, set()).add(entry)
+    return {
+        key: tuple(sorted(entries, key=lambda e: (e.local_id, e.since_lsn))) for key, entries in found.items()
+    }
+
+
+def ids_of(entries: Iterable[Entry]) -> dict[str, dict[int, int]]:
+    """Return by source the replica ids that are other ones in its replicaset: its own to the replicaset's.
+
+    Parameters
+    ----------
+    entries : iterable of Entry
+        Of one replicaset.
+
+    """
+    found = list(entries)
+    meant = {(e.global_id, e.since_lsn): e.local_id for e in found if e.source is None}
+    ids: dict[str, dict[int, int]] = {}
+    for e in found:
+        other = meant.get((e.global_id, e.since_lsn), e.local_id)
+        if e.source is not None and other != e.local_id:
+            ids.setdefault(e.source, {})[e.local_id] = other
+    return ids
+
+
+def instances_of(entries: Iterable[Entry], table: Cluster, replicaset_uuid: str) -> dict[int, str]:
+    """Return a replicaset's `_cluster` as it stands: without ids that were deleted, or left for another one.
+
+    Parameters
+    ----------
+    entries : iterable of Entry
+        Of the replicaset, those of one replica id in order of `since_lsn`.
+    table : Cluster
+    replicaset_uuid : str
+
+    """
+    members = {m.global_id: m for m in table.members.values() if m.uuid is not None}
+    holders = {e.local_id: members[e.global_id] for e in entries if e.source is None}
+    found = {}
+    for local_id, member in holders.items():
+        own = member.replicaset_uuid == replicaset_uuid
+        elsewhere = member.local_id != local_id and holders.get(member.local_id or 0) == member
+        if member.uuid is not None and not (own and (member.expelled or elsewhere)):
+            found[local_id] = member.uuid
+    return found
+
+
+def load(warehouse: Warehouse) -> Mapping[int, tuple[Entry, ...]]:
+    """Return each replicaset's entries in order of `since_lsn`."""
+    return by_replicaset(rows_of(warehouse.opened(TABLE), COLUMNS))

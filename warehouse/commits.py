@@ -1,0 +1,319 @@
+"""Open tables of a warehouse, and commits of files that are written already: one commit a table, in milliseconds.
+
+Handles stay open between batches, so that a table's log is read once; only the holder of the writer's lock has one. Its
+commits have the marks of its fence (`warehouse.fence`), and a table with a mark of another writer is not opened.
+Not here: writing the files (`warehouse.data_files`), what they hold.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
+
+import pyarrow as pa
+import pyarrow.compute as pc
+from deltalake import CommitProperties, DeltaTable, Schema
+from deltalake.exceptions import DeltaError
+from deltalake.transaction import AddAction, RemoveAction
+from pyspark.sql.types import StructField, StructType, VariantType
+
+from schemas.errors import UnsupportedError, WarehouseError
+from warehouse.data_files import DataFile, now_millis
+from warehouse.fence import SHARED, Fence, mark_of, marked
+from warehouse.place import Place
+from warehouse.read import size_of
+from warehouse.write import OURS, OWN_FEATURES
+
+LEGACY_MAPPING = 2
+"""The reader's version of a table without named features that may map its columns."""
+
+
+@dataclass(frozen=True)
+class TableFile:
+    """A file of a table at a version: path relative to the table's folder, bytes, rows (None where nobody knows)."""
+
+    path: str
+    size: int
+    rows: int | None
+
+
+@dataclass
+class OpenTables:
+    """The tables of a warehouse that its writer has open.
+
+    Parameters
+    ----------
+    place : Place
+    fence : Fence, optional
+        Of the writer; without one, tables are read, and written by tests alone.
+
+    """
+
+    place: Place
+    fence: Fence | None = None
+    _tables: dict[str, DeltaTable] = field(default_factory=dict)
+
+    def open(self, table: str) -> DeltaTable:
+        """Return a table as its last commit left it.
+
+        Raises
+        ------
+        WarehouseError
+            The table is not there.
+        UnsupportedError
+            It has features that files of ours would break.
+        LockError
+            Another writer has committed to it since.
+
+        """
+        found = self._tables.get(table)
+        if found is not None:
+            found.update_incremental()
+            return self.checked(table, found)
+        found = self.place.open(table)
+        if found is None:
+            raise WarehouseError("the table is not there", table=table, warehouse=self.place.root)
+        _check(found, table)
+        self.checked(table, found)
+        self._tables[table] = found
+        return found
+
+    def checked(self, table: str, opened: DeltaTable) -> DeltaTable:
+        """Return an open table, where no other writer has committed to it.
+
+        Raises
+        ------
+        LockError
+            Another writer has.
+
+        """
+        if self.fence is not None:
+            self.fence.check(table, opened)
+        return opened
+
+    def change(self, table: str, make: Callable[[DeltaTable, CommitProperties], object]) -> int:
+        """Make one commit to a table, and return the table's version after it.
+
+        Parameters
+        ----------
+        table : str
+        make : callable
+            Commits to the open table with these properties.
+
+        Raises
+        ------
+        WarehouseError
+            The commit is refused.
+        LockError
+            The lock is lost.
+
+        """
+        opened, fence = self.open(table), self.fence
+        if fence is None or table in SHARED:
+            mark, properties = None, OURS
+        else:
+            fence.holds()
+            mark = fence.next_mark()
+            properties = marked(mark)
+        base = int(opened.version())
+        try:
+            make(opened, properties)
+            opened.update_incremental()
+        except (DeltaError, OSError) as error:
+            self.forget(table)
+            opened = self._looked_up(table, mark, error)
+        if fence is not None and mark is not None:
+            fence.committed(table, mark, opened, base)
+        return int(opened.version())
+
+    def _looked_up(self, table: str, mark: int | None, error: Exception) -> DeltaTable:
+        """Return the table behind a commit of which the answer alone was lost; raise where it was not made."""
+        refused = WarehouseError(f"the table cannot be written: {error}", table=table)
+        if mark is None or self.fence is None:
+            raise refused from error
+        try:
+            found = self.place.open(table)
+        except (DeltaError, OSError):
+            found = None
+        if found is None:
+            raise refused from error
+        if mark_of(found) != mark:
+            self.fence.check(table, found)
+            raise refused from error
+        return found
+
+    def forget(self, table: str | None = None) -> None:
+        """Open a table, or all tables, from their logs the next time."""
+        if table is None:
+            self._tables.clear()
+        else:
+            self._tables.pop(table, None)
+
+    def version(self, table: str) -> int:
+        """Return the version of a table."""
+        return int(self.open(table).version())
+
+    def files(self, table: str) -> list[TableFile]:
+        """Return the files of a table."""
+        return _files(pa.table(self.open(table).get_add_actions(flatten=True)))
+
+    def files_between(self, table: str, column: str, first: int, last: int) -> list[TableFile]:
+        """Return the files of a table that may have values of a column from `first` to `last`."""
+        actions = pa.table(self.open(table).get_add_actions(flatten=True))
+        low, high = f"min.{column}", f"max.{column}"
+        if low in actions.column_names and high in actions.column_names:
+            beyond = pc.or_(pc.less(actions[high], first), pc.greater(actions[low], last))
+            actions = actions.filter(pc.invert(pc.fill_null(beyond, False)))
+        return _files(actions)
+
+    def bounds(self, table: str, column: str) -> list[tuple[TableFile, int | None, int | None]]:
+        """Return the files of a table with the least and the greatest value of a column; None where nobody knows."""
+        actions = pa.table(self.open(table).get_add_actions(flatten=True))
+        unknown = [None] * actions.num_rows
+        low, high = (
+            actions[name].to_pylist() if name in actions.column_names else unknown
+            for name in (f"min.{column}", f"max.{column}")
+        )
+        return list(zip(_files(actions), low, high, strict=True))
+
+    def size(self, table: str) -> int:
+        """Return how many bytes the files of a table have."""
+        return size_of(self.open(table))
+
+    def commit(
+        self, table: str, added: Iterable[DataFile], removed: Iterable[tuple[TableFile, bool]] = ()
+    ) -> int:
+        """Commit files of a table, and return its version after it; without any file there is no commit.
+
+        Parameters
+        ----------
+        table : str
+        added : iterable of DataFile
+        removed : iterable of (TableFile, bool)
+            Files that are no part of the table any more; whether rows of theirs go.
+
+        Raises
+        ------
+        WarehouseError
+            The commit is refused.
+
+        """
+        moment = now_millis()
+        actions: list[AddAction | RemoveAction] = [
+            AddAction(one.path, one.size, {}, moment, one.is_new_data, one.stats) for one in added
+        ]
+        actions += [RemoveAction(one.path, changes, moment, one.size, {}) for one, changes in removed]
+        if not actions:
+            return self.version(table)
+
+        def write(opened: DeltaTable, properties: CommitProperties) -> None:
+            opened.create_write_transaction(actions, "append", opened.schema(), commit_properties=properties)
+
+        return self.change(table, write)
+
+    def columns(self, table: str) -> StructType:
+        """Return the columns that a table has."""
+        return columns_of(self.open(table))
+
+    def add_columns(self, table: str, wanted: StructType) -> bool:
+        """Give a table the columns that it lacks, and return whether it lacked any."""
+        known = set(self.columns(table).names)
+        new = StructType([field for field in wanted if field.name not in known])
+        if not new.fields:
+            return False
+        self._add_columns(table, new)
+        return True
+
+    def set_properties(self, table: str, values: Mapping[str, str]) -> int:
+        """Set properties of a table, and return its version.
+
+        Raises
+        ------
+        WarehouseError
+            The commit is refused.
+
+        """
+
+        def write(opened: DeltaTable, properties: CommitProperties) -> None:
+            opened.alter.set_table_properties(
+                dict(values), raise_if_not_exists=False, commit_properties=properties
+            )
+
+        version = self.change(table, write)
+        self.forget(table)
+        return version
+
+    def _add_columns(self, table: str, new: StructType) -> None:
+        fields = Schema.from_json(new.json()).fields
+
+        def write(opened: DeltaTable, properties: CommitProperties) -> None:
+            opened.alter.add_columns(fields, commit_properties=properties)
+
+        self.change(table, write)
+        self.forget(table)
+
+    def replace(self, table: str, added: Iterable[DataFile], schema: StructType) -> int:
+        """Put files in place of all files of a table, with other columns; return its version.
+
+        Raises
+        ------
+        WarehouseError
+            The commit is refused.
+
+        """
+        wanted = Schema.from_json(schema.json())
+        actions = [AddAction(one.path, one.size, {}, now_millis(), True, one.stats) for one in added]
+        features = self.open(table).protocol().writer_features or ()
+        if _has_variant(schema) and "variantType" not in features:
+            # A replacement changes the columns of a table, but not what it asks of its readers.
+            self._add_columns(table, StructType([StructField("_variant", VariantType())]))
+
+        def write(opened: DeltaTable, properties: CommitProperties) -> None:
+            opened.create_write_transaction(actions, "overwrite", wanted, commit_properties=properties)
+
+        self.change(table, write)
+        self.forget(table)
+        return self.version(table)
+
+
+def _has_variant(schema: StructType) -> bool:
+    return any(isinstance(field.dataType, VariantType) for field in schema)
+
+
+def columns_of(table: DeltaTable) -> StructType:
+    """Return the columns of an open table."""
+    return StructType.fromJson(json.loads(table.schema().to_json()))
+
+
+def files_of(table: DeltaTable, name: str) -> list[TableFile]:
+    """Return the files of a table at the version at which it is open.
+
+    Raises
+    ------
+    UnsupportedError
+        It has features that its files alone do not show, such as rows that are deleted by a vector.
+
+    """
+    _check(table, name)
+    return _files(pa.table(table.get_add_actions(flatten=True)))
+
+
+def _files(actions: pa.Table) -> list[TableFile]:
+    columns = (actions[name].to_pylist() for name in ("path", "size_bytes", "num_records"))
+    return [TableFile(*one) for one in zip(*columns, strict=True)]
+
+
+def _check(table: DeltaTable, name: str) -> None:
+    protocol = table.protocol()
+    features = {*(protocol.writer_features or ()), *(protocol.reader_features or ())}
+    strange = sorted(features - OWN_FEATURES)
+    if protocol.min_reader_version == LEGACY_MAPPING:
+        strange.append("columnMapping")
+    strange += [key for key in table.metadata().configuration if key.startswith("delta.constraints.")]
+    if strange:
+        raise UnsupportedError(
+            f"somebody gave it {', '.join(strange)}, which files of ours do not keep",
+            table=name,
+            advice="take it off, by ALTER TABLE ... DROP FEATURE or DROP CONSTRAINT, or restore the table",
+        )

@@ -1,0 +1,132 @@
+"""Moving files between two places so that each is there whole and checked, or not at all.
+
+A file is written under a name of its own, read back, and moved to its place when its sum is that of what was read. On
+HDFS and local disks a move is one step; object stores show a file only when it is whole.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterator, Sequence
+from uuid import uuid4
+
+import google_crc32c
+import pyarrow.fs as pafs
+
+from schemas.errors import SyncError
+from warehouse.copy.names import hadoop_sum
+from warehouse.place import Place
+
+log = logging.getLogger(__name__)
+
+CHUNK = 4 << 20
+UNFINISHED = "_sync.unfinished"
+"""The folder, beside the tables, of files on their way."""
+
+DISCARDED = "_sync.discarded"
+"""The file, beside the tables, with the names of those that a discarded branch has made."""
+
+
+def reached(step: str) -> None:
+    """Note that a step is done; tests end the process here."""
+    log.debug("step %s is done", step)
+
+
+def sizes(place: Place, *folder: str) -> dict[str, int]:
+    """Return the files directly in a folder, with their sizes in bytes; none where it is not there."""
+    selector = pafs.FileSelector(place.at(*folder), allow_not_found=True)
+    found = place.fs.get_file_info(selector)
+    return {info.base_name: info.size for info in found if info.type == pafs.FileType.File}
+
+
+def checksum(place: Place, *path: str) -> int:
+    """Return the CRC-32C of a file."""
+    crc = 0
+    for chunk in _chunks(place, place.at(*path)):
+        crc = google_crc32c.extend(crc, chunk)
+    return int(crc)
+
+
+def same(one: Place, other: Place, *path: str) -> bool:
+    """Whether a file has the same content in both places; both must have it."""
+    return checksum(one, *path) == checksum(other, *path)
+
+
+def copy(source: Place, target: Place, *path: str) -> int:
+    """Copy a file to the same place below the target, over what is there, and return its size in bytes.
+
+    Raises
+    ------
+    SyncError
+        If it is gone from the source, or does not read back as it was written.
+
+    """
+    unfinished, final = target.at(UNFINISHED, uuid4().hex), target.at(*path)
+    target.fs.create_dir(target.at(UNFINISHED), recursive=True)
+    crc, size = 0, 0
+    try:
+        with target.fs.open_output_stream(unfinished) as stream:
+            for chunk in _chunks(source, source.at(*path)):
+                stream.write(chunk)
+                crc, size = google_crc32c.extend(crc, chunk), size + len(chunk)
+                reached(f"write {'/'.join(path)}")
+    except FileNotFoundError as error:
+        raise SyncError(
+            "a file vanished while it was copied",
+            file=source.at(*path),
+            advice="sync again: the source was vacuumed meanwhile",
+        ) from error
+    if checksum(target, UNFINISHED, unfinished.rpartition("/")[2]) != crc:
+        raise SyncError(
+            "a file does not read back as it was written", file=final, advice="check the store, sync again"
+        )
+    target.fs.create_dir(final.rpartition("/")[0], recursive=True)
+    remove(target, *path)
+    target.fs.move(unfinished, final)
+    reached(f"put {'/'.join(path)}")
+    return size
+
+
+def remove(place: Place, *path: str) -> None:
+    """Remove a file, and Hadoop's checksum of it, where they are."""
+    final = place.at(*path)
+    for info in place.fs.get_file_info([hadoop_sum(final), final]):
+        if info.type == pafs.FileType.File:
+            place.fs.delete_file(info.path)
+            reached(f"remove {'/'.join(path)}")
+
+
+def clear_unfinished(place: Place) -> None:
+    """Remove what a killed sync left on its way."""
+    remove_folder(place, UNFINISHED)
+
+
+def note(place: Place, tables: Sequence[str]) -> None:
+    """Note the tables of a branch that is discarded, until they are gone."""
+    place.fs.create_dir(place.at(UNFINISHED), recursive=True)
+    unfinished = place.at(UNFINISHED, uuid4().hex)
+    with place.fs.open_output_stream(unfinished) as stream:
+        stream.write("\n".join(tables).encode())
+    remove(place, DISCARDED)
+    place.fs.move(unfinished, place.at(DISCARDED))
+    reached("note")
+
+
+def noted(place: Place) -> set[str]:
+    """Return the tables that were noted."""
+    if place.fs.get_file_info(place.at(DISCARDED)).type != pafs.FileType.File:
+        return set()
+    with place.fs.open_input_stream(place.at(DISCARDED)) as stream:
+        return set(bytes(stream.read()).decode().splitlines())
+
+
+def remove_folder(place: Place, *folder: str) -> None:
+    """Remove a folder with all that is in it, where it is."""
+    if place.fs.get_file_info(place.at(*folder)).type == pafs.FileType.Directory:
+        place.fs.delete_dir(place.at(*folder))
+
+
+def _chunks(place: Place, path: str) -> Iterator[bytes]:
+    with place.fs.open_input_stream(path) as stream:
+        while chunk := stream.read(CHUNK):
+            yield bytes(chunk)

@@ -1,0 +1,256 @@
+"""Copying a warehouse: from which cut, in which order, and what the RIDs of both sides say meanwhile.
+
+    mark the source → tell the target what comes → take discarded branches off the target, `_epochs` first
+        → bring data files and logs, `_epochs` last → check all of it → the target's RID: complete
+
+The mark ends the source's generation with the cut that is copied: what it writes from then on, also while the copy
+runs, is the next one. Until its RID is complete the target is neither promoted nor copied from. Killed anywhere, it
+opens at an epoch that both sides had or at one that the source had, and a new sync goes on where this one ended.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from functools import partial
+
+from ulid import ULID
+
+from schemas.errors import RidStateError, SyncError
+from udfs.rid import operations
+from udfs.rid.comparison import Comparison, Verdict, compare
+from udfs.rid.operations import Node
+from udfs.rid.value import EMPTY, Rid
+from warehouse.copy import files
+from warehouse.copy.table import TableCopy, Work, bring, check, plan_table, truncate
+from warehouse.cut import BEFORE_THE_FIRST, EPOCHS, Cut, last_epoch, named_tables, newest_cut
+from warehouse.generations import epoch_of, generations_of
+from warehouse.lock import WriterLock
+from warehouse.place import Place
+from warehouse.rid import SYNC_END, SYNC_START, RidTable, fresh
+
+
+@dataclass(frozen=True)
+class Synced:
+    """What a sync did.
+
+    Parameters
+    ----------
+    cut : Cut
+        What the target opens at.
+    node : Node
+        The target's RID.
+    bytes : int
+        Copied.
+    rows : int
+        In all tables of the target.
+
+    """
+
+    cut: Cut
+    node: Node
+    bytes: int
+    rows: int
+
+
+@dataclass(frozen=True)
+class Options:
+    """How a sync is done.
+
+    Parameters
+    ----------
+    discard : Rid or None
+        The target's RID, where its branch of a split brain is to be given up.
+    check_all : bool
+        Whether files that both sides have are compared by content, too.
+    threads : int
+        How many data files are copied at a time.
+    planned, copied : callable
+        Told how many bytes there are to copy, and of each piece that was.
+
+    """
+
+    discard: Rid | None = None
+    check_all: bool = True
+    threads: int = 4
+    planned: Callable[[int], None] = lambda _bytes: None
+    copied: Callable[[int], None] = lambda _bytes: None
+
+
+def sync(source: Place, target: Place, options: Options | None = None) -> Synced:
+    """Copy a warehouse onto another place, or bring the copy there up to date.
+
+    Raises
+    ------
+    RidStateError
+        Where the RIDs do not allow it: the target is newer, unrelated, a primary, or was written by itself and is not
+        to be discarded; the source holds nothing whole.
+    LockError
+        While the target is written.
+    SyncError
+        Where a table cannot be copied, or is not the source's afterwards.
+
+    """
+    how = options or Options()
+    if source.root == target.root:
+        raise SyncError("source and target are one place", file=source.root, advice="name two")
+    with WriterLock(target, "jobs/rid.py sync") as lock:
+        ours, theirs = RidTable(source), RidTable(target)
+        allow(relation(ours, theirs), ours, theirs, how.discard)
+        cut, given = _separate(ours, target)
+        _start(ours, theirs, given)
+        files.reached("start")
+        copied, rows = _copy(source, target, cut, how, lock.check)
+        lock.check()
+        end = partial(_ended, mark=fresh())
+        done = theirs.update(SYNC_END, cut.epoch, end, peer=source.root)
+        files.reached("end")
+        if given.rid.crashed_primary:
+            ours.update("settle_crash", last_epoch(source), operations.settle_crash)
+        return Synced(cut, done.node, copied, rows)
+
+
+def relation(ours: RidTable, theirs: RidTable) -> Comparison:
+    """Compare source (a) and target (b) as they are now."""
+    a, b = (table.last().at(last_epoch(table.place)).node.rid for table in (ours, theirs))
+    return compare(a, b)
+
+
+def common_epoch(theirs: RidTable, common: ULID | None) -> int | None:
+    """Return the last epoch of a generation that the target has in common with its source; None if not known."""
+    held = generations_of(theirs.history(), last_epoch(theirs.place))
+    return None if common is None else epoch_of(held, common)
+
+
+def allow(found: Comparison, ours: RidTable, theirs: RidTable, discard: Rid | None) -> None:
+    """Raise unless the RIDs allow a sync.
+
+    Raises
+    ------
+    RidStateError
+
+    """
+    rid = theirs.last().at(last_epoch(theirs.place)).node.rid
+    where = {"warehouse": theirs.place.root, "rid": rid}
+    if not ours.last().number:
+        advice = "promote it, or run the job once"
+        raise RidStateError("the source has no RID", warehouse=ours.place.root, advice=advice)
+    if found.verdict is Verdict.UNRELATED:
+        raise RidStateError(
+            "the target is no copy of the source",
+            **where,
+            advice="sync into an empty place; remove the target first",
+        )
+    if found.target == "a":
+        raise RidStateError("the target is newer than the source", **where, advice="sync the other way")
+    if rid.primary:
+        raise RidStateError("the target is a primary", **where, advice="demote it first")
+    if found.verdict is not Verdict.SPLIT_BRAIN:
+        return
+    if discard is None:
+        raise RidStateError(
+            "split brain: the target has data of its own, which a sync would lose; nothing was changed",
+            **where,
+            advice="give its RID as --discard-target to give them up",
+        )
+    if (discard.generations, discard.base) != (rid.generations, rid.base):
+        raise RidStateError(
+            f"--discard-target names {discard.head}, the target is at {rid.head}",
+            **where,
+            advice="look at it again",
+        )
+
+
+def _separate(ours: RidTable, target: Place) -> tuple[Cut, Node]:
+    """Set the mark on the source, and return the cut with which its generation ends."""
+    mark = fresh()
+    while True:
+        cut = newest_cut(ours.place)
+        change = ours.update("copy", cut.epoch, lambda n: operations.separate(n, mark), peer=target.root)
+        if change.epoch == cut.epoch:
+            return cut, change.node
+
+
+def _start(ours: RidTable, theirs: RidTable, given: Node) -> None:
+    """Tell the target what comes; of a split brain, its own generations are given up."""
+    last = theirs.last()
+    found = compare(given.rid, last.node.rid)
+    discards = found.verdict is Verdict.SPLIT_BRAIN
+    if discards:
+        known = common_epoch(theirs, found.common)
+        epoch = BEFORE_THE_FIRST if known is None else known
+    else:
+        # Epochs that an earlier attempt has brought are not yet those of its head.
+        epoch = last.epoch if last.node.rid.incoming != EMPTY else last_epoch(theirs.place)
+
+    def change(node: Node) -> Node:
+        if discards:
+            node = operations.cut_back(node, found.common or EMPTY)
+        return operations.start_sync(operations.lock(node), given)
+
+    theirs.update(SYNC_START, epoch, change, peer=ours.place.root, moves_epoch=True)
+
+
+def _ended(node: Node, mark: ULID) -> Node:
+    return operations.unlock(operations.separate(operations.complete_sync(node), mark))
+
+
+def _copy(
+    source: Place, target: Place, cut: Cut, how: Options, check_lock: Callable[[], None]
+) -> tuple[int, int]:
+    """Copy all tables of a cut, check them, and return the bytes copied and the rows that are there."""
+    files.clear_unfinished(target)
+    order = sorted(cut.versions, key=lambda name: (name == EPOCHS, name))
+    plans = [plan_table(source, target, t, cut.versions[t], check_all=how.check_all) for t in order]
+    how.planned(sum(plan.bytes for plan in plans))
+    discarded = sorted((named_tables(target) | files.noted(target)) - cut.versions.keys())
+    if discarded:
+        # Once `_epochs` is cut back, nothing else tells a discarded branch's tables from those of others.
+        files.note(target, discarded)
+    _transfer(source, target, plans, discarded, how, check_lock)
+    files.clear_unfinished(target)
+    rows = sum(check(source, target, name, version) for name, version in cut.versions.items())
+    if last_epoch(target) != cut.epoch:
+        raise SyncError(
+            f"the copy is at epoch {last_epoch(target)} instead of {cut.epoch}", advice="sync again"
+        )
+    files.remove(target, files.DISCARDED)
+    files.reached("check")
+    return sum(plan.bytes for plan in plans), rows
+
+
+def _transfer(
+    source: Place,
+    target: Place,
+    plans: Sequence[TableCopy],
+    discarded: Sequence[str],
+    how: Options,
+    check_lock: Callable[[], None],
+) -> None:
+    """Bring all tables; `_epochs`, the last of them, is the first from which a discarded branch is taken.
+
+    Files are changed without a fence: so the lock is looked at before each.
+    """
+
+    def copied(size: int) -> None:
+        how.copied(size)
+        check_lock()
+
+    for plan in reversed(plans):
+        check_lock()
+        truncate(target, plan)
+    for name in discarded:
+        check_lock()
+        files.remove_folder(target, name)
+        files.reached(f"drop {name}")
+    with ThreadPoolExecutor(how.threads) as pool:
+
+        def work(one: Callable[[str], None], names: list[str]) -> None:
+            for _ in pool.map(one, names):
+                pass
+
+        side_by_side: Work = work
+        for plan in plans:
+            check_lock()
+            bring(source, target, plan, copied, side_by_side)

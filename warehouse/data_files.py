@@ -1,0 +1,298 @@
+"""Parquet files of a Delta table: a task writes them, the driver commits them (`warehouse.commits`).
+
+A file has the statistics by which readers of Delta skip it. Rows of a space's table are in the order of `_key`, and
+Parquet keeps the least and the greatest key of each row group (Delta itself keeps none of binary columns): by these a
+lookup finds the row groups that can have a key. Not here: the log of a table.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import time
+import uuid as uuids
+from collections.abc import Collection, Iterable, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from decimal import Decimal
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+
+from warehouse.place import Place
+
+ROW_GROUP_ROWS = 64 * 1024
+"""Rows of a row group: what a lookup reads for one key."""
+
+INDEXED = 32
+"""So many columns have statistics (`delta.dataSkippingNumIndexedCols`),"""
+
+TEXT_LONGEST = 32
+"""and of a text no more characters than these, as Delta writes them."""
+
+_LAST_CHARACTER = "\U0010ffff"
+
+
+@dataclass(frozen=True)
+class DataFile:
+    """A file of a table that is written, and perhaps not committed yet.
+
+    Parameters
+    ----------
+    table : str
+    path : str
+        Relative to the table's folder.
+    size : int
+        Bytes.
+    rows : int
+    stats : str
+        JSON, as in Delta's log.
+    is_new_data : bool
+        False where the file only joins rows of others.
+
+    """
+
+    table: str
+    path: str
+    size: int
+    rows: int
+    stats: str
+    is_new_data: bool = True
+
+
+@dataclass(frozen=True)
+class FileKeys:
+    """The keys of a file, by its footer.
+
+    Parameters
+    ----------
+    rows : tuple of int
+        Of each row group.
+    least, greatest : tuple of bytes or None
+        Keys of each row group; None where the footer does not tell.
+
+    """
+
+    rows: tuple[int, ...]
+    least: tuple[bytes | None, ...]
+    greatest: tuple[bytes | None, ...]
+
+
+def write_file(
+    place: Place,
+    table: str,
+    rows: pa.Table,
+    *,
+    dictionary: Sequence[str] = (),
+    is_new_data: bool = True,
+) -> DataFile:
+    """Write rows as one new file of a table.
+
+    Parameters
+    ----------
+    place : Place
+    table : str
+    rows : pyarrow.Table
+        With the columns of the table.
+    dictionary : sequence of str
+        Columns of few values.
+    is_new_data : bool
+
+    """
+    path = f"part-{uuids.uuid4()}.parquet"
+    found: list[pq.FileMetaData] = []
+    with place.fs.open_output_stream(place.at(table, path)) as stream:
+        pq.write_table(
+            rows,
+            stream,
+            row_group_size=ROW_GROUP_ROWS,
+            compression="snappy",
+            use_dictionary=list(dictionary),
+            write_statistics=_with_statistics(rows.schema, _without_nan(rows)),
+            metadata_collector=found,
+        )
+        size = stream.tell()
+    return DataFile(table, path, size, rows.num_rows, statistics(found[0]), is_new_data)
+
+
+class FileWriter:
+    """A new file of a table that is written batch by batch.
+
+    Parameters
+    ----------
+    place : Place
+    table : str
+    schema : pyarrow.Schema
+    dictionary : sequence of str
+        Columns of few values.
+
+    """
+
+    def __init__(self, place: Place, table: str, schema: pa.Schema, dictionary: Sequence[str] = ()) -> None:
+        self._table, self._path = table, f"part-{uuids.uuid4()}.parquet"
+        self._stream = place.fs.open_output_stream(place.at(table, self._path))
+        self._found: list[pq.FileMetaData] = []
+        self._writer = pq.ParquetWriter(
+            self._stream,
+            schema,
+            compression="snappy",
+            use_dictionary=list(dictionary),
+            write_statistics=_with_statistics(schema, ()),
+            metadata_collector=self._found,
+        )
+        self.rows = 0
+
+    def write(self, rows: pa.Table) -> None:
+        """Write some rows, as a row group of their own."""
+        self._writer.write_table(rows, row_group_size=max(rows.num_rows, 1))
+        self.rows += rows.num_rows
+
+    def close(self) -> DataFile:
+        """End the file."""
+        self._writer.close()
+        size = self._stream.tell()
+        self._stream.close()
+        return DataFile(self._table, self._path, size, self.rows, statistics(self._found[0]))
+
+
+def statistics(metadata: pq.FileMetaData) -> str:
+    """Return the statistics of a file as Delta's log has them.
+
+    Parameters
+    ----------
+    metadata : pyarrow.parquet.FileMetaData
+
+    """
+    least: dict[str, Any] = {}
+    greatest: dict[str, Any] = {}
+    nulls: dict[str, int] = {}
+    for number in range(min(metadata.num_columns, INDEXED)):
+        column = metadata.schema.column(number)
+        name = column.path
+        if "." in name:  # inside a variant
+            continue
+        parts = [metadata.row_group(i).column(number).statistics for i in range(metadata.num_row_groups)]
+        if any(one is None for one in parts):
+            continue
+        nulls[name] = sum(one.null_count for one in parts)
+        known = [one for one in parts if one.has_min_max]
+        if not known or len(known) < sum(one.num_values > 0 for one in parts):
+            continue
+        try:
+            low = _bound(min(one.min for one in known), is_least=True)
+            high = _bound(max(one.max for one in known), is_least=False)
+        except (OverflowError, ValueError):  # a time that Python has no date for
+            continue
+        if low is not None and high is not None:
+            least[name], greatest[name] = low, high
+    whole = {"numRecords": metadata.num_rows, "minValues": least, "maxValues": greatest, "nullCount": nulls}
+    return json.dumps(whole, ensure_ascii=False, allow_nan=False)
+
+
+def _with_statistics(schema: pa.Schema, floating: Collection[str]) -> list[str]:
+    """Return the columns with statistics, parts of structs by their path: all but floating ones that are not named."""
+    found: list[str] = []
+    for field in schema:
+        if pa.types.is_struct(field.type):
+            found.extend(f"{field.name}.{part.name}" for part in field.type)
+        elif field.name in floating or not pa.types.is_floating(field.type):
+            found.append(field.name)
+    return found
+
+
+def _without_nan(rows: pa.Table) -> set[str]:
+    """Return the floating columns that hold no NaN.
+
+    Arrow leaves NaN out of the least and the greatest value; Spark takes NaN for the greatest number of all, and would
+    skip a row group that has what it looks for.
+    """
+    floating = [field.name for field in rows.schema if pa.types.is_floating(field.type)]
+    return {name for name in floating if not pc.any(pc.is_nan(rows[name])).as_py()}
+
+
+def _bound(value: Any, *, is_least: bool) -> int | float | str | None:
+    """Return the least or the greatest value of a column as the log has it; None where it has none of the type."""
+    if isinstance(value, int | float) and not isinstance(value, bool):
+        return value if math.isfinite(value) else None
+    if isinstance(value, Decimal):
+        return int(value) if value == value.to_integral_value() else None
+    if isinstance(value, str):
+        if len(value) <= TEXT_LONGEST:
+            return value
+        return value[:TEXT_LONGEST] + ("" if is_least else _LAST_CHARACTER)
+    if isinstance(value, datetime):
+        whole = value.astimezone(UTC) + (timedelta(0) if is_least else timedelta(microseconds=999))
+        return whole.strftime("%Y-%m-%dT%H:%M:%S.") + f"{whole.microsecond // 1000:03d}Z"
+    return None
+
+
+def in_schema(rows: pa.Table, schema: pa.Schema) -> pa.Table:
+    """Return rows of a file in a table's columns; those that the file lacks, of an earlier release, are null."""
+    columns = [
+        rows[field.name].cast(field.type)
+        if field.name in rows.schema.names
+        else pa.chunked_array([pa.nulls(rows.num_rows, field.type)])
+        for field in schema
+    ]
+    return pa.Table.from_arrays(columns, schema=schema)
+
+
+def now_millis() -> int:
+    """Return the time as Delta's log has it."""
+    return int(time.time() * 1000)
+
+
+class _PlainFile(pq.ParquetFile):  # type: ignore[misc]
+    """A file whose bytes and texts are of the plain Arrow types, whoever wrote it: delta-rs notes views of them."""
+
+    def read(self, *arguments: Any, **named: Any) -> pa.Table:
+        return _plain(super().read(*arguments, **named))
+
+    def read_row_groups(self, *arguments: Any, **named: Any) -> pa.Table:
+        return _plain(super().read_row_groups(*arguments, **named))
+
+
+def _plain(rows: pa.Table) -> pa.Table:
+    plain = pa.schema([field.with_type(_plain_type(field.type)) for field in rows.schema])
+    return rows if plain.types == rows.schema.types else rows.cast(plain)
+
+
+def _plain_type(kind: pa.DataType) -> pa.DataType:
+    if pa.types.is_struct(kind):
+        return pa.struct([field.with_type(_plain_type(field.type)) for field in kind])
+    if pa.types.is_list(kind):
+        return pa.list_(kind.value_field.with_type(_plain_type(kind.value_type)))
+    if pa.types.is_binary_view(kind) or pa.types.is_large_binary(kind):
+        return pa.binary()
+    if pa.types.is_string_view(kind) or pa.types.is_large_string(kind):
+        return pa.string()
+    return kind
+
+
+def opened(place: Place, table: str, path: str) -> pq.ParquetFile:
+    """Return a file of a table, open; the caller closes it."""
+    return _PlainFile(place.fs.open_input_file(place.at(table, path)), pre_buffer=False)
+
+
+def keys_of(file: pq.ParquetFile, column: str) -> FileKeys:
+    """Return the keys of a file by its footer."""
+    metadata = file.metadata
+    index = metadata.schema.names.index(column)
+    rows, least, greatest = [], [], []
+    for number in range(metadata.num_row_groups):
+        group = metadata.row_group(number)
+        found = group.column(index).statistics
+        known = found is not None and found.has_min_max
+        rows.append(group.num_rows)
+        least.append(bytes(found.min) if known else None)
+        greatest.append(bytes(found.max) if known else None)
+    return FileKeys(tuple(rows), tuple(least), tuple(greatest))
+
+
+def read_groups(
+    file: pq.ParquetFile, groups: Iterable[int], columns: Sequence[str] | None = None
+) -> pa.Table:
+    """Return some columns of some row groups."""
+    return file.read_row_groups(list(groups), columns=None if columns is None else list(columns))

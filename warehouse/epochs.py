@@ -1,0 +1,145 @@
+"""`_epochs`: one row a batch, appended last: *the* commit of the batch, and a consistent snapshot of all tables.
+
+Tables are written before it, each in commits of its own. What a killed writer left beyond its last epoch is rolled back
+when the next writer starts (`roll_back`): each table is restored to the version that the epoch names, so a batch is
+done as a whole or not at all. Readers who want a consistent snapshot read the versions of the newest row; those who
+read tables as they are may see an unfinished batch.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from deltalake import CommitProperties, DeltaTable
+
+from schemas.errors import WarehouseError
+from warehouse.commits import OpenTables
+from warehouse.cut import EPOCHS as TABLE
+from warehouse.cut import NEVER_ROLLED_BACK, RID
+from warehouse.read import newest, rows_of
+from warehouse.warehouse import Warehouse
+from warehouse.write import MARK
+
+log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True)
+class Epoch:
+    """One committed batch. The fields are the table's columns; the JSON ones are decoded."""
+
+    epoch: int
+    query_id: str
+    batch_id: int
+    vclock: Mapping[str, Mapping[int, int]]
+    versions: Mapping[str, int]
+    writers: Mapping[str, Mapping[str, Any]]
+    end_offset: str | None
+
+
+def last(warehouse: Warehouse) -> Epoch | None:
+    """Return the newest epoch, None before the first."""
+    row = newest(warehouse.opened(TABLE), "epoch")
+    if row is None:
+        return None
+    vclock = {uuid: {int(i): lsn for i, lsn in v.items()} for uuid, v in json.loads(row["vclock"]).items()}
+    return Epoch(
+        row["epoch"],
+        row["query_id"],
+        row["batch_id"],
+        vclock,
+        dict(row["versions"]),
+        json.loads(row["writers"]),
+        row["end_offset"],
+    )
+
+
+def end_offsets(warehouse: Warehouse, query_id: str) -> dict[int, str | None]:
+    """Return where the committed batches of a query ended in its stream, by their numbers."""
+    rows = rows_of(warehouse.opened(TABLE), ("query_id", "batch_id", "end_offset"))
+    return {row["batch_id"]: row["end_offset"] for row in rows if row["query_id"] == query_id}
+
+
+def roll_back(warehouse: Warehouse, epoch: Epoch | None) -> list[str]:
+    """Undo what an unfinished batch left in the tables; return their names.
+
+    Raises
+    ------
+    WarehouseError
+        Somebody else committed to a table after the unfinished batch, or a table cannot be restored.
+    LockError
+        Another writer commits meanwhile.
+
+    """
+    tables = warehouse.open_tables
+    versions = {} if epoch is None else epoch.versions
+    names = [name for name in warehouse.tables() if name not in NEVER_ROLLED_BACK | {RID}]
+    undone = [name for name in names if _roll_back(tables, name, versions.get(name, 0))]
+    for name in NEVER_ROLLED_BACK - {TABLE}:
+        _starts_from(tables, name)
+    tables.forget()
+    if undone:
+        log.warning("an unfinished batch was rolled back in %s", ", ".join(undone))
+    return undone
+
+
+def _is_rolled_back(commit: Mapping[str, Any], known: int) -> bool:
+    """Whether a commit is the restoration of a version by an earlier start."""
+    restored = commit.get("operationParameters", {}).get("version")
+    return (
+        commit.get("operation") == "RESTORE"
+        and commit.get("userMetadata") == MARK
+        and str(restored) == str(known)
+    )
+
+
+def _starts_from(tables: OpenTables, name: str) -> DeltaTable | None:
+    """Open a table, and have the writer's fence take its mark for the one of the last epoch."""
+    opened = tables.place.open(name)
+    if opened is not None and tables.fence is not None:
+        tables.fence.starts_from(name, opened)
+    return opened
+
+
+def _roll_back(tables: OpenTables, table: str, known: int) -> bool:
+    opened = _starts_from(tables, table)
+    if opened is None or _is_as_known(opened, table, known):
+        return False
+    seen = int(opened.version())
+
+    def restore(current: DeltaTable, properties: CommitProperties) -> None:
+        if int(current.version()) != seen:
+            raise WarehouseError(
+                "somebody commits to it while it is rolled back", table=table, advice="start again"
+            )
+        # delta-rs never makes a restoration on top of a commit that comes in between.
+        current.restore(known, commit_properties=properties)
+
+    tables.forget(table)
+    try:
+        tables.change(table, restore)
+    except WarehouseError as error:
+        raise WarehouseError(f"version {known} cannot be restored: {error.reason}", table=table) from error
+    return True
+
+
+def _is_as_known(opened: DeltaTable, table: str, known: int) -> bool:
+    now = int(opened.version())
+    if now <= known:
+        return True
+    history = opened.history(now - known)
+    if _is_rolled_back(history[0], known):
+        return True
+    foreign = sorted(c["version"] for c in history if c["version"] > known and c.get("userMetadata") != MARK)
+    if len(foreign) == now - known:
+        return True
+    if foreign:
+        raise WarehouseError(
+            f"commit {foreign[0]} is not the aggregator's and follows an unfinished batch",
+            table=table,
+            advice=f"restore the table to version {known}, or to a version you trust, and start again",
+        )
+    return False

@@ -1,0 +1,103 @@
+"""The generations of a warehouse, from the history of its RID: which epochs each has, and how it came."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+
+from ulid import ULID
+
+from udfs.rid.drawing import Generation, lineage
+from udfs.rid.operations import Node
+from udfs.rid.value import EMPTY
+from warehouse.cut import last_epoch
+from warehouse.place import Place
+from warehouse.rid import SYNC_END, Change, RidTable
+
+
+@dataclass(frozen=True)
+class Held:
+    """One generation of a warehouse.
+
+    Parameters
+    ----------
+    ulid : ULID
+    first, last : int
+        Its epochs; `last` of the head is the newest. A copied generation ends with the epoch of the copy.
+    peer : str or None
+        Where it was copied from.
+
+    """
+
+    ulid: ULID
+    first: int
+    last: int
+    peer: str | None = None
+
+    def drawn(self, *, is_head: bool) -> Generation:
+        """Return it as it is drawn."""
+        if self.last < self.first:
+            epochs = "no epochs yet"
+        elif self.first == self.last:
+            epochs = f"epoch {self.first}"
+        else:
+            epochs = f"epochs {self.first} to {self.last}"
+        parts = ["head"] * is_head + [epochs] + ([f"copied from {self.peer}"] if self.peer else [])
+        return Generation(self.ulid, ", ".join(parts))
+
+
+def generations_of(history: Sequence[Change], epoch: int) -> list[Held]:
+    """Return what a warehouse has held, the newest first; generations that were discarded are not among it.
+
+    Parameters
+    ----------
+    history : sequence of Change
+    epoch : int
+        The newest one.
+
+    """
+    held: list[Held] = []
+    newest = [history[-1].at(epoch)] if history else []
+    for change in [*history, *newest]:
+        rid = change.node.rid
+        known = next((i for i, one in enumerate(held) if one.ulid == rid.head), None)
+        if rid.head == EMPTY:
+            held = []
+        elif known is None:
+            first = held[-1].last + 1 if held else 0
+            peer = change.peer if change.event == SYNC_END else None
+            held.append(Held(rid.head, first, change.epoch, peer))
+        else:
+            held = held[: known + 1]
+            if rid.incoming == EMPTY:
+                held[known] = replace(held[known], last=max(change.epoch, held[known].last))
+    return held[::-1]
+
+
+def epoch_of(held: Sequence[Held], ulid: ULID) -> int | None:
+    """Return the last epoch of a generation, None where the warehouse has not held it."""
+    return next((one.last for one in held if one.ulid == ulid), None)
+
+
+@dataclass(frozen=True)
+class Side:
+    """One of two that are compared: a RID, and what its warehouse knows beyond it."""
+
+    name: str
+    node: Node
+    epoch: int | None = None
+    held: tuple[Held, ...] = field(default=())
+
+    def generations(self) -> list[Generation]:
+        """Return what is drawn of it, the newest first."""
+        if not self.held:
+            return lineage(self.node.rid)
+        return [one.drawn(is_head=one.ulid == self.node.rid.head) for one in self.held]
+
+
+def side_of(place: Place) -> Side:
+    """Return what a warehouse says of itself now."""
+    epoch = last_epoch(place)
+    history = RidTable(place).history()
+    node = history[-1].at(epoch).node if history else Node()
+    return Side(place.root, node, epoch, tuple(generations_of(history, epoch)))

@@ -1,0 +1,42 @@
+"""What maintenance has removed from `_changelog`, as `_retention` says: read by those who would need it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from warehouse.place import Place
+from warehouse.read import rows_of
+
+TABLE = "_retention"
+CHANGELOG = "_changelog"
+
+
+def last_gone(rows: Iterable[Mapping[str, Any]]) -> dict[tuple[int, int], int]:
+    """Return by replicaset id and global id the lsn up to which rows of `_changelog` are gone.
+
+    Parameters
+    ----------
+    rows : iterable of mapping
+        Rows of `_retention`.
+
+    """
+    found: dict[tuple[int, int], int] = {}
+    for row in rows:
+        if row["table"] == CHANGELOG and row["lsn"] is not None and row["global_id"] is not None:
+            origin = (int(row["replicaset_id"]), int(row["global_id"]))
+            found[origin] = max(found.get(origin, 0), int(row["lsn"]))
+    return found
+
+
+def cleaned_replicasets(place: Place) -> set[int]:
+    """Return the ids of the replicasets of which rows of `_changelog` are gone, of logs or of snapshots."""
+    table = place.open(TABLE)
+    rows = [] if table is None else rows_of(table)
+    return {int(row["replicaset_id"]) for row in rows if row["table"] == CHANGELOG}
+
+
+def gone_lsns(place: Place) -> dict[tuple[int, int], int]:
+    """Return the same of a warehouse; one of an earlier release has no such table, and has lost nothing."""
+    table = place.open(TABLE)
+    return {} if table is None else last_gone(rows_of(table))

@@ -1,0 +1,58 @@
+"""Which epochs can be read still: those that no maintenance has let go of, read without Spark.
+
+A maintenance that keeps n days lets go of files and log entries that nobody has needed for n days when it is done. So
+what stays is every epoch that was the newest one at a moment since then: those committed since, and the one before.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+from warehouse.cut import EPOCHS
+from warehouse.place import Place
+from warehouse.read import rows_of
+
+REQUESTS, MAINTENANCE, ASKED = "_requests", "maintenance", "asked"
+NEVER = datetime(1970, 1, 1, tzinfo=UTC)
+
+
+def horizon_of(requests: Iterable[Mapping[str, Any]]) -> datetime:
+    """Return since when everything is kept: the latest moment to which a maintenance has reached.
+
+    Parameters
+    ----------
+    requests : iterable of mapping
+        Rows of `_requests`.
+
+    """
+    # One that failed may have removed files before.
+    done = [row for row in requests if row["kind"] == MAINTENANCE and row["state"] != ASKED]
+    reached = (row["changed_at"] - timedelta(days=json.loads(row["arguments"])["keep_days"]) for row in done)
+    return max(reached, default=NEVER)
+
+
+def first_kept(epochs: Mapping[int, datetime], horizon: datetime) -> int:
+    """Return the first epoch that is kept: the newest one at the horizon.
+
+    Parameters
+    ----------
+    epochs : mapping of int to datetime
+        When each was committed; at least one.
+    horizon : datetime
+
+    """
+    before = [epoch for epoch, committed in epochs.items() if committed <= horizon]
+    return max(before, default=min(epochs))
+
+
+def kept(place: Place) -> tuple[datetime, int]:
+    """Return since when everything is kept, and the first epoch that is."""
+    table, asked = place.open(EPOCHS), place.open(REQUESTS)
+    rows = [] if table is None else rows_of(table, ["epoch", "committed_at"])
+    horizon = horizon_of(
+        [] if asked is None else rows_of(asked, ["kind", "state", "changed_at", "arguments"])
+    )
+    return horizon, first_kept({int(row["epoch"]): row["committed_at"] for row in rows}, horizon)

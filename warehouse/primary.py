@@ -1,0 +1,140 @@
+"""The writer lock of a primary: whoever writes a warehouse holds the lock and a number, and the RID says that it may.
+
+A warehouse that has no RID is made a primary by its first writer: so one who never heard of RIDs writes as ever, and
+a copy that is made later starts from a base. One that has a RID is written only where that says primary. A lock that
+a killed writer left is free by itself (`warehouse.lock`); the RID, which still says locked, then tells of the crash.
+Not here: the RID's rules (`udfs.rid`), and copying (`warehouse.copy`).
+"""
+
+from __future__ import annotations
+
+import logging
+from types import TracebackType
+from typing import TYPE_CHECKING
+
+from schemas.errors import LockError, RidStateError
+from udfs.rid import operations
+from udfs.rid.operations import Node
+from warehouse.cut import last_epoch
+from warehouse.fence import take_number
+from warehouse.lock import WriterLock
+from warehouse.place import Place, known, place_of
+from warehouse.rid import Change, RidTable, fresh
+
+if TYPE_CHECKING:
+    from warehouse.warehouse import Warehouse
+
+log = logging.getLogger(__name__)
+
+
+class PrimaryLock(WriterLock):
+    """The writer lock, where the RID allows to write.
+
+    Parameters
+    ----------
+    warehouse : Warehouse
+    purpose : str
+        Shown to whoever finds the lock taken.
+
+    Raises
+    ------
+    LockError
+        On entry, where another writer holds it; from `check`, where it was lost meanwhile.
+    RidStateError
+        On entry, where the warehouse is not primary. Nothing was written then.
+
+    On entry the writer takes a number (`warehouse.fence`), by which the warehouse's open tables commit from then on.
+
+    """
+
+    def __init__(self, warehouse: Warehouse, purpose: str) -> None:
+        super().__init__(warehouse, purpose)
+        self._warehouse: Warehouse = warehouse
+        self._rid: RidTable | None = None
+        self._renewed: tuple[int, int] | None = None
+        if known(warehouse.root):
+            self._rid = RidTable(place_of(warehouse.root))
+        else:
+            log.warning("%s: no RID is kept there, and no copy can be compared with it", warehouse.root)
+
+    def __enter__(self) -> PrimaryLock:
+        super().__enter__()
+        try:
+            require_primary(self._warehouse)
+            self._warehouse.open_tables.fence = take_number(self._warehouse.place, self.check_held)
+            self._open()
+        except BaseException:
+            super().__exit__(None, None, None)
+            raise
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        try:
+            if self._rid is not None and self._is_held():
+                self._rid.update("unlock", last_epoch(self._rid.place), operations.unlock)
+        finally:
+            if self._warehouse.open_tables.fence is not None:
+                self._warehouse.open_tables.fence.end()
+            super().__exit__(kind, error, trace)
+
+    def check(self) -> None:
+        """Raise where the lock is no longer ours. Called before each commit.
+
+        The first call of a batch under the mark gives the generation that its data will begin the time of now.
+        """
+        super().check()
+        if self._rid is None or self._rid.last().node.next is None:
+            return
+        epoch, last = last_epoch(self._rid.place), self._rid.last()
+        if (epoch, last.number) != self._renewed:
+            mark = fresh()
+            change = self._rid.update("renew", epoch, lambda node: operations.renew_mark(node, mark))
+            self._renewed = (epoch, change.number)
+
+    def _is_held(self) -> bool:
+        try:
+            self.check_held()
+        except LockError as error:
+            log.error("%s", error)
+            return False
+        return True
+
+    def _open(self) -> None:
+        if self._rid is None:
+            return
+        # Once more, behind the number: whoever demotes takes one, too.
+        require_primary(self._warehouse)
+        epoch = last_epoch(self._rid.place)
+        before = self._rid.last()
+        crashed = before.node.rid.crashed_primary
+        now = self._rid.update("lock", epoch, lambda node: _opened(node, before))
+        if now.node.rid.crashed_primary and not crashed:
+            log.warning("the last writer of %s was killed; its lock is taken over", self._rid.place.root)
+
+
+def require_primary(warehouse: Warehouse | Place) -> None:
+    """Raise unless the warehouse's RID, if it has one, allows to write.
+
+    Raises
+    ------
+    RidStateError
+
+    """
+    if not known(warehouse.root):
+        return
+    last = RidTable(place_of(warehouse.root)).last()
+    if last.number and not last.node.rid.primary:
+        raise RidStateError(
+            "the warehouse is not primary; nothing was written",
+            warehouse=warehouse.root,
+            rid=last.node.rid,
+            advice=f"write to the primary, or `aggregator rid promote {warehouse.root}`",
+        )
+
+
+def _opened(node: Node, before: Change) -> Node:
+    if not before.number:
+        node = operations.promote(node, fresh(), unconnected=False)
+    return operations.lock(node)

@@ -1,0 +1,82 @@
+"""Rows of a Delta table, read whole in this process by delta-rs' own engine: for tables of the warehouse's own books.
+
+Never by way of a PyArrow dataset: its background threads may still hold buffers of Python when the interpreter ends,
+and then abort the process (seen in one of six ends of a short command).
+Not here: opening the table (`warehouse.place`, `warehouse.plain`), and large tables (Spark's).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+from deltalake import DeltaTable, QueryBuilder
+
+
+def rows_of(table: DeltaTable, columns: Sequence[str] = ()) -> list[dict[str, Any]]:
+    """Return the rows of a table at the version that is open, in no order.
+
+    Parameters
+    ----------
+    table : DeltaTable
+    columns : sequence of str
+        Those to read; none for all.
+
+    Returns
+    -------
+    list of dict
+        By column; a map is a list of pairs.
+
+    Raises
+    ------
+    deltalake.exceptions.DeltaError
+        Where the table or a file of it cannot be read.
+
+    """
+    wanted = ", ".join(_quoted(name) for name in columns) or "*"
+    return answer(table, f"SELECT {wanted} FROM opened")
+
+
+def newest(table: DeltaTable, column: str) -> dict[str, Any] | None:
+    """Return the row with the highest value of a column, None where there is no row."""
+    found = answer(table, f"SELECT * FROM opened ORDER BY {_quoted(column)} DESC NULLS LAST LIMIT 1")
+    return found[0] if found else None
+
+
+def newest_of_each(table: DeltaTable, keys: Sequence[str]) -> list[dict[str, Any]]:
+    """Return of each combination of some columns the row with the highest `epoch`; of several any one."""
+    within = f"PARTITION BY {', '.join(_quoted(name) for name in keys)} ORDER BY epoch DESC"
+    columns = ", ".join(_quoted(field.name) for field in table.schema().fields)
+    numbered = f"SELECT *, row_number() OVER ({within}) AS place FROM opened"
+    return answer(table, f"SELECT {columns} FROM ({numbered}) WHERE place = 1")
+
+
+def arrow_of(table: DeltaTable, schema: pa.Schema) -> pa.Table:
+    """Return all rows of a table with the columns and types of a schema."""
+    columns = ", ".join(_quoted(name) for name in schema.names)
+    read = _queried(table, f"SELECT {columns} FROM opened")
+    # Spark does not take columns without any chunk.
+    return read.cast(schema) if read.num_rows else schema.empty_table()
+
+
+def answer(table: DeltaTable, query: str) -> list[dict[str, Any]]:
+    """Return the rows of a query in SQL, in which the table is called `opened`."""
+    rows: list[dict[str, Any]] = _queried(table, query).to_pylist()
+    return rows
+
+
+def size_of(table: DeltaTable) -> int:
+    """Return how many bytes the files of a table have."""
+    sizes = pa.table(table.get_add_actions(flatten=True))["size_bytes"]
+    return int(pc.sum(sizes).as_py() or 0)
+
+
+def _queried(table: DeltaTable, query: str) -> pa.Table:
+    return pa.table(QueryBuilder().register("opened", table).execute(query).read_all())
+
+
+def _quoted(name: str) -> str:
+    doubled = name.replace('"', '""')
+    return f'"{doubled}"'

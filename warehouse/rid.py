@@ -1,0 +1,216 @@
+"""`_rid`: this warehouse's RID and its history, one row a change; the newest one holds.
+
+Written with delta-rs, so that no Spark is needed, and each row only on top of the one that it was made from: of two
+who change it at once, one has to look again. So a copy may set the mark while the stream writes.
+
+The mark (`next`) names the generation that begins with the first epoch after the row's own. So nothing has to be
+written in step with an epoch: what the RID is, is a function of the newest row and the newest epoch (`Change.at`).
+Not here: the rules (`udfs.rid`), and who may write (`warehouse.primary`).
+"""
+
+from __future__ import annotations
+
+import os
+import socket
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime
+from typing import Any
+
+import pyarrow as pa
+from deltalake import CommitProperties, DeltaTable, write_deltalake
+from deltalake.exceptions import CommitFailedError
+from ulid import ULID
+
+from schemas.errors import RidStateError
+from udfs.rid.operations import Node, begin_generation
+from udfs.rid.value import parse_rid
+from warehouse.cut import BEFORE_THE_FIRST, RID
+from warehouse.place import Place
+from warehouse.read import newest, rows_of
+
+ATTEMPTS = 30
+
+SYNC_START, SYNC_END = "sync_start", "sync_end"
+
+SCHEMA = pa.schema(
+    [
+        ("number", pa.int64()),
+        ("changed_at", pa.timestamp("us", tz="UTC")),
+        ("event", pa.string()),
+        ("rid", pa.string()),
+        ("next", pa.string()),
+        ("epoch", pa.int64()),
+        ("peer", pa.string()),
+        ("writer", pa.string()),
+    ]
+)
+"""`epoch`: the newest one at that time; `peer`: the other warehouse of a copy; `writer`: who changed it."""
+
+
+@dataclass(frozen=True)
+class Change:
+    """One row of `_rid`.
+
+    Parameters
+    ----------
+    number : int
+        Counts the changes, from 1; 0 stands for a warehouse without a RID.
+    event : str
+        What happened: promote, demote, lock, unlock, generation, sync_start, sync_end, …
+    node : Node
+        The RID and the mark from then on.
+    epoch : int
+        The warehouse's newest epoch then.
+    peer : str or None
+    changed_at : datetime or None
+    writer : str or None
+
+    """
+
+    number: int = 0
+    event: str = "none"
+    node: Node = field(default_factory=Node)
+    epoch: int = BEFORE_THE_FIRST
+    peer: str | None = None
+    changed_at: datetime | None = None
+    writer: str | None = None
+
+    def at(self, epoch: int) -> Change:
+        """Return what holds when `epoch` is the newest: the generation of the mark has begun, if data came."""
+        if epoch <= self.epoch:
+            return self
+        return replace(self, node=begin_generation(self.node), epoch=epoch)
+
+
+class RidTable:
+    """The table of one place.
+
+    Parameters
+    ----------
+    place : Place
+
+    """
+
+    def __init__(self, place: Place) -> None:
+        self.place = place
+        self._table: DeltaTable | None = None
+        self._version = -1
+        self._last = Change()
+
+    def last(self) -> Change:
+        """Return the newest change as it was written; number 0 where the warehouse has no RID."""
+        if self._table is None:
+            self._table = self.place.open(RID)
+        else:
+            self._table.update_incremental()
+        if self._table is not None and self._table.version() != self._version:
+            row = newest(self._table, "number")
+            self._last = Change() if row is None else _change(row)
+            self._version = self._table.version()
+        return self._last
+
+    def history(self) -> list[Change]:
+        """Return all changes, in their order."""
+        table = self.place.open(RID)
+        if table is None:
+            return []
+        return sorted((_change(row) for row in rows_of(table)), key=lambda c: c.number)
+
+    def update(
+        self,
+        event: str,
+        epoch: int,
+        change: Callable[[Node], Node],
+        *,
+        peer: str | None = None,
+        moves_epoch: bool = False,
+    ) -> Change:
+        """Change the RID, and return what holds then; a change that changes nothing is not written.
+
+        Parameters
+        ----------
+        event : str
+        epoch : int
+            The warehouse's newest one: read before this is called.
+        change : callable
+            From the node as it is at that epoch to what it becomes. Called again where another was faster.
+        peer : str, optional
+        moves_epoch : bool
+            Whether the newest epoch is `epoch` from now on even if that is before the one that was known: a branch
+            was discarded.
+
+        Raises
+        ------
+        RidStateError
+            If others were faster `ATTEMPTS` times.
+
+        """
+        for _ in range(ATTEMPTS):
+            last = self.last()
+            now = last.at(epoch)
+            node = change(now.node)
+            if node == last.node:
+                return now
+            made = Change(
+                last.number + 1,
+                event,
+                node,
+                epoch if moves_epoch else now.epoch,
+                peer,
+                datetime.now(UTC),
+                f"{socket.gethostname()}:{os.getpid()}",
+            )
+            if self._append(made):
+                return made
+        raise RidStateError(
+            f"the RID was changed by others {ATTEMPTS} times in a row",
+            warehouse=self.place.root,
+            advice="see who writes it, and try again",
+        )
+
+    def _append(self, change: Change) -> bool:
+        if self._table is None:
+            self._table = DeltaTable.create(
+                self.place.uri(RID),
+                SCHEMA,
+                mode="ignore",
+                description="This warehouse's RID and its history.",
+            )
+            if self.last().number:
+                return False
+        once = CommitProperties(max_commit_retries=0)
+        try:
+            write_deltalake(self._table, _rows(change), mode="append", commit_properties=once)
+        except CommitFailedError:
+            self._table = None
+            self._version = -1
+            return False
+        return True
+
+
+def fresh() -> ULID:
+    """Return a ULID of now; those of one process ascend within a millisecond."""
+    return ULID()
+
+
+def _rows(change: Change) -> pa.Table:
+    row: dict[str, Any] = {
+        "number": change.number,
+        "changed_at": change.changed_at,
+        "event": change.event,
+        "rid": str(change.node.rid),
+        "next": None if change.node.next is None else str(change.node.next),
+        "epoch": change.epoch,
+        "peer": change.peer,
+        "writer": change.writer,
+    }
+    return pa.Table.from_pylist([row], schema=SCHEMA)
+
+
+def _change(row: dict[str, Any]) -> Change:
+    mark = None if row["next"] is None else ULID.from_str(row["next"])
+    node = Node(parse_rid(row["rid"]), mark)
+    return Change(
+        row["number"], row["event"], node, row["epoch"], row["peer"], row["changed_at"], row["writer"]
+    )

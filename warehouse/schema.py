@@ -1,0 +1,118 @@
+"""`_schema`: every version of every space of every replicaset, appended as it changes.
+
+The newest row of a (replicaset, space id) is the space as it stands; its `_space` and `_index` tuples are kept
+exactly, since the next change of the space is an operation on them.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from schemas.space import KeyParts, Space
+from warehouse.read import answer, newest_of_each
+from warehouse.warehouse import Warehouse
+
+TABLE = "_schema"
+
+
+@dataclass(frozen=True)
+class Version:
+    """One version of a space.
+
+    Parameters
+    ----------
+    table_name : str or None
+        The table where the space's versions are; None where it has none.
+    state : str
+        present, dropped, or `refused: <reason>`: followed in `_changelog` only.
+    keys : frozenset of KeyParts
+        The primary keys that the space has had since it was created, or since it last had none.
+
+    """
+
+    replicaset_id: int
+    space: Space
+    table_name: str | None
+    state: str
+    since_replica_id: int | None
+    since_lsn: int | None
+    space_tuple: bytes
+    index_tuples: Mapping[int, bytes]
+    keys: frozenset[KeyParts] = frozenset()
+
+
+def rows_of(versions: Iterable[Version], epoch: int) -> list[dict[str, Any]]:
+    """Return versions as rows of the table; of several of one space the last one."""
+    return list({(v.replicaset_id, v.space.id): _row(v, epoch) for v in versions}.values())
+
+
+def _row(version: Version, epoch: int) -> dict[str, Any]:
+    space = version.space
+    return {
+        "epoch": epoch,
+        "replicaset_id": version.replicaset_id,
+        "space_id": space.id,
+        "name": space.name.encode("utf-8", "surrogateescape").decode("utf-8", "replace"),
+        "table_name": version.table_name,
+        "engine": space.engine,
+        "format": json.dumps([asdict(one) for one in space.fields]),
+        "primary_key": json.dumps([asdict(part) for part in space.primary_key]),
+        "state": version.state,
+        "since_lsn": version.since_lsn,
+        "since_replica_id": version.since_replica_id,
+        "space_tuple": version.space_tuple,
+        "index_tuples": list(version.index_tuples.items()),
+        "keys": json.dumps(sorted(version.keys, key=repr)),
+    }
+
+
+@dataclass(frozen=True)
+class Stored:
+    """What the table says of a space now."""
+
+    replicaset_id: int
+    space_id: int
+    state: str
+    table_name: str | None
+    space_tuple: bytes
+    index_tuples: Mapping[int, bytes]
+
+
+def load_keys(warehouse: Warehouse, version: int | None = None) -> dict[tuple[int, int], frozenset[KeyParts]]:
+    """Return the primary keys that each space has had since it was created, by (replicaset id, space id).
+
+    Rows of earlier releases name one key each; all of a space's rows together name its keys.
+    """
+    opened = warehouse.opened(TABLE, version)
+    keys = "keys" if any(field.name == "keys" for field in opened.schema().fields) else "NULL AS keys"
+    query = f"SELECT replicaset_id, space_id, state, primary_key, {keys} FROM opened ORDER BY epoch"
+    found: dict[tuple[int, int], frozenset[KeyParts]] = {}
+    for row in answer(opened, query):
+        name = (row["replicaset_id"], row["space_id"])
+        if row["state"] == "dropped":
+            found[name] = frozenset()
+        elif row["keys"] is not None:
+            found[name] = frozenset(tuple(map(tuple, parts)) for parts in json.loads(row["keys"]))
+        else:
+            one = tuple(
+                (part["field"], part["path"], part["collation"]) for part in json.loads(row["primary_key"])
+            )
+            found[name] = found.get(name, frozenset()) | {one} if one else frozenset()
+    return found
+
+
+def load(warehouse: Warehouse, version: int | None = None) -> list[Stored]:
+    """Return the spaces as they stand, or stood at a version of the table, without those that were dropped."""
+    newest = newest_of_each(warehouse.opened(TABLE, version), ("replicaset_id", "space_id"))
+    return [
+        Stored(
+            *(row["replicaset_id"], row["space_id"], row["state"], row["table_name"]),
+            row["space_tuple"],
+            dict(row["index_tuples"]),
+        )
+        for row in newest
+        if row["state"] != "dropped"
+    ]

@@ -1,0 +1,52 @@
+"""`_validations`: what came of each expectation, appended run by run.
+
+Appended without the writer's lock, by delta-rs: rows are only ever added, so appends of several processes do not meet;
+no batch reads or writes the table, no epoch names it, and it is never rolled back with a batch. So a validation waits
+for nobody, and changes nothing of what it looked at. On a copy that is no primary nothing is written, since a sync
+would find a difference. Not here: what is expected (`observe.validation`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import datetime
+from typing import Any
+
+import pyarrow as pa
+from deltalake import write_deltalake
+from pyspark.sql.pandas.types import to_arrow_schema
+
+from schemas.tables import VALIDATIONS
+from warehouse.place import Place
+from warehouse.rid import RidTable
+from warehouse.write import OURS, create
+
+TABLE = "_validations"
+
+
+def may_write(place: Place) -> bool:
+    """Whether the results may be stored: the warehouse is a primary, or has no RID."""
+    last = RidTable(place).last()
+    return not last.number or last.node.rid.primary
+
+
+def append(place: Place, run: str, moment: datetime, epoch: int, rows: Sequence[dict[str, Any]]) -> None:
+    """Add the results of a run, in one commit; the first one makes the table.
+
+    Parameters
+    ----------
+    place : Place
+    run : str
+        Its id.
+    moment : datetime
+        When it began.
+    epoch : int
+        Whose versions were looked at.
+    rows : sequence of dict
+        Table, expectation, holds, rows, unexpected, examples (JSON), error, source.
+
+    """
+    whole = [{"run": run, "validated_at": moment, "epoch": epoch, **row} for row in rows]
+    found = pa.Table.from_pylist(whole, schema=to_arrow_schema(VALIDATIONS, timezone="UTC"))
+    create(place, TABLE, VALIDATIONS)
+    write_deltalake(place.uri(TABLE), found, mode="append", commit_properties=OURS)

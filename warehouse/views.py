@@ -1,0 +1,101 @@
+"""Views over the tables, as SQL that any Spark session can run: who wrote each row, and consistent cuts by epoch.
+
+Text only, so no Spark is needed to make it: `spark-sql -f`, beeline or a session runs it. Views lie in databases of
+their own, since every name without a leading `_` may be a space's: `<database>_views`, and `<database>_epoch_<n>` of
+each cut. Not here: which tables and epochs there are (`warehouse.cut`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+
+WHO_WROTE = "who_wrote"
+
+
+def quoted(name: str) -> str:
+    """Return a name as SQL takes it, whatever it holds."""
+    return "`" + name.replace("`", "``") + "`"
+
+
+def literal(text: str) -> str:
+    """Return a text as a literal of Spark's SQL."""
+    return "'" + text.replace("\\", "\\\\").replace("'", "\\'") + "'"
+
+
+def table_statements(root: str, database: str, tables: Sequence[str]) -> Iterator[str]:
+    """Yield what makes tables known by name, where a catalog does not know them.
+
+    Parameters
+    ----------
+    root : str
+        The folder of the database.
+    database : str
+    tables : sequence of str
+
+    """
+    yield f"CREATE DATABASE IF NOT EXISTS {quoted(database)} LOCATION {literal(root)}"
+    for table in tables:
+        name = f"{quoted(database)}.{quoted(table)}"
+        yield f"CREATE TABLE IF NOT EXISTS {name} USING DELTA LOCATION {literal(f'{root}/{table}')}"
+
+
+def who_wrote_statements(database: str, spaces: Sequence[str]) -> Iterator[str]:
+    """Yield the view that names, for each row of each space's table, the instance and the replicaset it is from.
+
+    Its columns: `space` (the table), `key`, `origin` (instance uuid, null where a snapshot did not tell), `replicaset`
+    (the source that led it last), `replicaset_uuid`, `replicaset_id`, `global_id`, `lsn`, `timestamp`, `created`. A
+    row that a policy made of several versions has the last writer's, with minus the replicaset id in its table.
+
+    Parameters
+    ----------
+    database : str
+    spaces : sequence of str
+        Tables of spaces.
+
+    """
+    views = quoted(f"{database}_views")
+    yield f"CREATE DATABASE IF NOT EXISTS {views}"
+    if not spaces:
+        return
+    columns = "_key, _global_id, abs(_replicaset_id) AS _replicaset_id, _lsn, _timestamp, _created"
+    rows = "\n  UNION ALL ".join(
+        f"SELECT {literal(space)} AS space, {columns} FROM {quoted(database)}.{quoted(space)}"
+        for space in spaces
+    )
+    own = quoted(database)
+    yield (
+        f"CREATE OR REPLACE VIEW {views}.{WHO_WROTE} AS\n"
+        f"WITH held AS (\n  {rows}\n), replicasets AS (\n"
+        f"  SELECT replicaset_id, max(replicaset_uuid) AS uuid FROM {own}._cluster GROUP BY replicaset_id\n"
+        "), leaders AS (\n"
+        "  SELECT uuid, max_by(place.leader, epoch) AS leader FROM (\n"
+        "    SELECT epoch, explode(from_json(get_json_object(end_offset, '$.replicasets'),\n"
+        "                                    'map<string, struct<leader: string>>')) AS (uuid, place)\n"
+        f"    FROM {own}._epochs WHERE end_offset IS NOT NULL\n"
+        "  ) GROUP BY uuid\n"
+        ")\n"
+        "SELECT h.space, h._key AS key, c.uuid AS origin, l.leader AS replicaset,\n"
+        "       r.uuid AS replicaset_uuid, h._replicaset_id AS replicaset_id, h._global_id AS global_id,\n"
+        "       h._lsn AS lsn, h._timestamp AS timestamp, h._created AS created\n"
+        f"FROM held h LEFT JOIN {own}._cluster c ON c.global_id = h._global_id\n"
+        "LEFT JOIN replicasets r ON r.replicaset_id = h._replicaset_id LEFT JOIN leaders l ON l.uuid = r.uuid"
+    )
+
+
+def epoch_statements(root: str, database: str, epoch: int, versions: Mapping[str, int]) -> Iterator[str]:
+    """Yield a database of views that together are what one batch left.
+
+    Parameters
+    ----------
+    root, database : str
+        As `table_statements` takes them.
+    epoch : int
+    versions : mapping of str to int
+        Table to its version, as the epoch names them. Spark takes no version but a literal, hence a view of each.
+
+    """
+    cut = quoted(f"{database}_epoch_{epoch}")
+    yield f"CREATE DATABASE IF NOT EXISTS {cut}"
+    for table, version in sorted(versions.items()):
+        path = quoted(f"{root}/{table}")
+        yield f"CREATE OR REPLACE VIEW {cut}.{quoted(table)} AS SELECT * FROM delta.{path} VERSION AS OF {version}"
