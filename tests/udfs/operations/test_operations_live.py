@@ -32,6 +32,7 @@ from udfs.versions.version import Change
 
 pytestmark = [
     pytest.mark.live,
+    pytest.mark.of_2_6,
     pytest.mark.skipif(find_tarantool() is None, reason="no tarantool on PATH: apt-get install tarantool"),
 ]
 
