@@ -27,6 +27,7 @@ from schemas.errors import (
     TransactionLimitError,
 )
 from sources.iproto.inflow import Chunk
+from sources.spool.room import Room
 from sources.spool.spool import ServerVersions, Spool
 from sources.subscribe import choice
 from sources.subscribe.backoff import Backoff
@@ -55,7 +56,8 @@ class Replicaset:
     def __init__(self, options: ReplicasetOptions, start: Start | None = None) -> None:
         self.options = options
         self.spool = Spool(options.directory, options.spool)
-        self.links = [Link(peer, options.timing, self._held, self._told) for peer in options.peers]
+        self._room = Room(options.directory, options.spool.room_bytes)
+        self.links = [Link(peer, options.timing, self.spool, self._told) for peer in options.peers]
         self.feeds: dict[str, Feed] = {}
         """Peer's instance uuid → its stream."""
         self.choice = Choice(options)
@@ -225,7 +227,7 @@ class Replicaset:
     async def _bootstrap(self, ready: Mapping[str, Link]) -> None:
         link = max(ready.values(), key=choice.rows_of)
         self.spool.replicaset_uuid = link.replicaset_uuid
-        await fetch_snapshot(link, self.spool)
+        await fetch_snapshot(link, self.spool, self._room)
         self._gapped.clear()
         self.progress.snapshots += 1
 
