@@ -64,6 +64,8 @@ class Link:
         self.error: AggregatorError | None = None
         """Why it is not connected, or why its stream ended."""
         self.connects = 0
+        self.proved = 0
+        """By which of its connections the peer's log was found to be the one that rows were received from."""
         self.timing, self._spool, self._changed = timing, spool, changed
         self.kept: Mapping[int, int] | None = None
         """From where on the peer keeps its logs for this daemon; None: it does not, or it is not known."""
