@@ -66,7 +66,7 @@ def _prepare_exact(tables: OpenTables, encoding: TableEncoding, found: Prepared)
     if encoding.mask is not None and _has_tuples(tables, encoding.name):
         _copy(tables, encoding)
         found.changed.add(table)
-    change = change_of(tables, table, wanted)
+    change = change_of(tables, table, wanted, has_moved_fields=encoding.has_moved_fields)
     if change is Change.CREATE:
         create(tables, table, wanted, f"space {encoding.layout.space}")
         change = Change.NOTHING
@@ -105,7 +105,7 @@ def _prepare_masked(tables: OpenTables, encoding: TableEncoding, found: Prepared
         create(tables, table, wanted, f"space {encoding.layout.space}, masked")
         tables.set_properties(table, {PROPERTY: text})
         return
-    if masks_differ(tables, encoding):
+    if masks_differ(tables, encoding) or found.changes.get(encoding.exact) is Change.REWRITE:
         log.warning("%s is written again: other fields of it are masked, or in another way", table)
         found.masked.add(table)
     elif tables.add_columns(table, wanted):

@@ -39,12 +39,16 @@ def table_schema(encoding: TableEncoding) -> StructType:
     return StructType([*encoding.layout.spark_schema().fields, *shared])
 
 
-def change_of(tables: OpenTables, table: str, wanted: StructType) -> Change:
-    """Return what a table needs to have some columns."""
+def change_of(
+    tables: OpenTables, table: str, wanted: StructType, *, has_moved_fields: bool = False
+) -> Change:
+    """Return what a table needs to have some columns; `has_moved_fields` is that of `TablePlan`."""
     if not tables.place.has(table):
         return Change.CREATE
     present = {field.name: field.dataType for field in tables.columns(table)}
     asked = {field.name: field.dataType for field in wanted}
+    if has_moved_fields:
+        return Change.REWRITE
     if present == asked:
         return Change.NOTHING
     new = {name for name in asked if name not in present}
