@@ -22,7 +22,7 @@ from warehouse.cut import EPOCHS, NEVER_ROLLED_BACK
 from warehouse.kept import kept
 from warehouse.place import Place, place_of
 from warehouse.read import rows_of
-from warehouse.views import epoch_statements, table_statements, who_wrote_statements
+from warehouse.views import OLD_VERSIONS, epoch_statements, table_statements, who_wrote_statements
 
 
 def epochs_of(place: Place) -> dict[int, Mapping[str, int]]:
@@ -96,6 +96,7 @@ def statements(config: Config, wanted: list[int]) -> Iterator[str]:
         place.root, config.database, [n for n in tables if not is_of_space(n) or n in spaces]
     )
     yield from who_wrote_statements(config.database, spaces)
+    yield f"SET {OLD_VERSIONS}=false"
     for epoch in sorted({*wanted, max(found)}):
         yield from epoch_statements(place.root, config.database, epoch, found[epoch])
 

@@ -11,6 +11,10 @@ from collections.abc import Iterator, Mapping, Sequence
 
 WHO_WROTE = "who_wrote"
 
+OLD_VERSIONS = "spark.databricks.delta.vacuum.enforceTimeTravelWithinDeletedFileRetentionDuration"
+"""Delta's setting that refuses versions by their age. Kept epochs name old versions of tables that are seldom written,
+whose files maintenance keeps: the setting must be false where the views of epochs are read."""
+
 
 def quoted(name: str) -> str:
     """Return a name as SQL takes it, whatever it holds."""

@@ -163,10 +163,10 @@ def tuple_text(data: bytes | None) -> str:
     if data is None:
         return NOTHING
     try:
-        value = msgpack.unpackb(bytes(data), strict_map_key=False, unicode_errors="replace")
-    except (ValueError, msgpack.UnpackException):
+        text = str(msgpack.unpackb(bytes(data), strict_map_key=False, unicode_errors="replace"))
+    except (ValueError, TypeError, RecursionError, msgpack.UnpackException):
+        # Also maps with containers as keys, and nesting that Python cannot write.
         return bytes(data).hex()[:LONGEST]
-    text = str(value)
     return text if len(text) <= LONGEST else f"{text[:LONGEST]}…"
 
 

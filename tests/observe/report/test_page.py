@@ -12,7 +12,16 @@ import pytest
 
 from observe.report.charts import COLOURS, charts, pair_of, spoken
 from observe.report.facts import HOUR, POINTS, STEPS, Facts, Size, bucket_of
-from observe.report.page import collisions, fields_text, html_of, replicasets, seconds, summary, tuple_text
+from observe.report.page import (
+    LONGEST,
+    collisions,
+    fields_text,
+    html_of,
+    replicasets,
+    seconds,
+    summary,
+    tuple_text,
+)
 
 NOON = datetime(2026, 11, 20, 12, tzinfo=UTC)
 
@@ -117,6 +126,8 @@ def test_the_summary_raises_an_alarm_for_what_needs_a_human() -> None:
         (msgpack.packb({1: [None]}), "{1: [None]}"),
         (b"\xc1", "c1"),
         (b"\x92\x01", "9201"),
+        (b"\x81\x90\x01", "819001"),
+        (b"\x91" * 1010 + b"\xc0", ("91" * 1010 + "c0")[:LONGEST]),
         (msgpack.packb([b"\xff".decode("latin-1") * 900])[:0], ""),
         (None, "—"),
     ],
