@@ -18,9 +18,9 @@ from pydantic import BaseModel, ValidationError, model_validator
 
 from config.errors import mistakes_of
 from config.live import Live
-from config.metrics import Metrics
+from config.metrics import MetricsConfig
 from config.policies import Policies, Policy, uuid_or_none
-from config.relay import Relay
+from config.relay import RelayConfig
 from config.retention import Retention
 from config.spaces import Spaces
 from config.subscribe import Subscribe
@@ -43,7 +43,7 @@ from sources.xlog.format.block import BLOCK_LIMIT
 _Model = TypeVar("_Model", bound=BaseModel)
 
 
-class Source(Part):
+class SourceConfig(Part):
     """One directory of `.snap` and `.xlog` files: an instance's own, a copy of it, or a spool.
 
     Parameters
@@ -65,7 +65,7 @@ class Source(Part):
     replicaset: Uuid | None = None
 
 
-class Cluster(Part):
+class GlobalIds(Part):
     """How global ids are given.
 
     Parameters
@@ -112,7 +112,7 @@ class Config(Part):
         Name of the database in SQL.
     trigger : str
         Time between two micro-batches, as Spark writes it: `5 seconds`.
-    sources : tuple of Source
+    sources : tuple of SourceConfig
         What is followed, as one stream: sources may come and go under the same checkpoint.
     cluster, spaces, policies, types
         See these classes.
@@ -136,23 +136,23 @@ class Config(Part):
         of the database and the warehouse.
     retention : Retention
         How long the aggregator's own tables keep what is over (`jobs.maintain`).
-    metrics : Metrics or None
+    metrics : MetricsConfig or None
         What the stream tells of itself; None: only its progress.
     validation : Validation
         Of `jobs.validate`.
     subscribe : Subscribe or None
         Of the daemon `jobs.subscribe`; the aggregating job itself does not use it.
-    relay : Relay or None
+    relay : RelayConfig or None
         Of the daemon `jobs.relay`.
 
     """
 
     warehouse: Location
     checkpoint: Location
-    sources: tuple[Source, ...]
+    sources: tuple[SourceConfig, ...]
     database: Name = "aggregator"
     trigger: Interval = "5 seconds"
-    cluster: Cluster = Cluster()
+    cluster: GlobalIds = GlobalIds()
     start: Literal["snapshot", "logs"] = "snapshot"
     feed: Annotated[Literal["leader"], later("own_peer", why="is for live masters: see subscribe.feed")] = (
         "leader"
@@ -167,10 +167,10 @@ class Config(Part):
     max_block_bytes: ByteCount = BLOCK_LIMIT
     reader: Label | None = None
     retention: Retention = Retention()
-    metrics: Metrics | None = None
+    metrics: MetricsConfig | None = None
     validation: Validation = Validation()
     subscribe: Subscribe | None = None
-    relay: Relay | None = None
+    relay: RelayConfig | None = None
 
     @model_validator(mode="after")
     def _apart(self) -> Config:

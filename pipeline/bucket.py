@@ -25,7 +25,7 @@ from pipeline.reduce.versions import ENTRIES
 from pipeline.resolve.records import quarantine_rows, version_rows
 from pipeline.resolve.resolve import PUTS, Resolved, resolve
 from pipeline.resolve.resolve_plan import ResolvePlan, resolve_plan
-from pipeline.write.lookup import BaseFiles, FileCache, FileRef, Found, find_versions, merged_entries
+from pipeline.write.lookup import BaseFiles, FileCache, FileRef, FoundVersions, find_versions, merged_entries
 from schemas.errors import UnsupportedError
 from udfs.buffers import as_array
 from udfs.versions.kernels.lives import UNFIT
@@ -112,7 +112,9 @@ def process_bucket(
     _refuse_huge(keyed)
     rows = keyed_rows(keyed, plan.reduce)
     requests = base_requests(rows, plan.reduce, share)
-    found = find_versions(requests, files, cache, share) if requests else Found(ENTRIES.empty_table(), [])
+    found = (
+        find_versions(requests, files, cache, share) if requests else FoundVersions(ENTRIES.empty_table(), [])
+    )
     reduced = reduce(rows, found.entries, plan.reduce)
     more = more_requests(reduced.changes, requests, found.entries, plan.reduce)
     if more:

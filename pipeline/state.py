@@ -26,7 +26,7 @@ class MapEntry:
 
 
 @dataclass(frozen=True)
-class Replicaset:
+class ReplicasetState:
     """One replicaset as far as it was followed.
 
     Parameters
@@ -114,7 +114,7 @@ class State:
     ----------
     epoch : int
         The last committed one; -1 before the first.
-    replicasets : mapping of str to Replicaset
+    replicasets : mapping of str to ReplicasetState
         By uuid.
     global_ids : mapping of str to int
         Instance uuid to global id, as in `_cluster`.
@@ -130,14 +130,14 @@ class State:
     """
 
     epoch: int = -1
-    replicasets: Mapping[str, Replicaset] = field(default_factory=dict)
+    replicasets: Mapping[str, ReplicasetState] = field(default_factory=dict)
     global_ids: Mapping[str, int] = field(default_factory=dict)
     writers: Mapping[str, Writers] = field(default_factory=dict)
     versions: Mapping[str, int] = field(default_factory=dict)
     own_id: int | None = None
     own_lsn: int = 0
 
-    def with_replicasets(self, changed: Mapping[str, Replicaset]) -> State:
+    def with_replicasets(self, changed: Mapping[str, ReplicasetState]) -> State:
         """Return the state with some replicasets replaced."""
         return replace(self, replicasets={**self.replicasets, **changed})
 
@@ -157,7 +157,7 @@ class State:
         return {uuid: _lowest(one) for uuid, one in self.replicasets.items() if one.waits}
 
 
-def _lowest(one: Replicaset) -> dict[int, int]:
+def _lowest(one: ReplicasetState) -> dict[int, int]:
     """Return the component-wise minimum of the settled vclock over the sources' own ids."""
     own = {i: lsn for i, lsn in one.settled.items() if i < VCLOCK_MAX}
     for ids in one.ids.values():

@@ -122,14 +122,14 @@ def cat(path: Path, **options: Any) -> None:
     configuration.
     """
     from jobs.cat import cat as work
-    from observe.log_rows.wanted import Wanted
+    from observe.log_rows.wanted import RowFilter
 
     first, last = options["lsns"]
     since, until = (
         None if (moment := options[name]) is None else round(moment.timestamp() * 1e6)
         for name in ("since", "until")
     )
-    wanted = Wanted(
+    wanted = RowFilter(
         spaces=options["spaces"],
         key=options["key"],
         types=[one.upper() for one in options["types"]],

@@ -11,7 +11,7 @@ from typing import Any
 
 from pyspark.sql import functions as F
 
-from observe.validation.check import Check, Cut, Facts, readable
+from observe.validation.check import Check, CheckFacts, Cut, readable
 from pipeline.reduce import versions
 from schemas.tables import KEY_CONFLICT, SECONDARY_CONFLICT
 from warehouse import gaps
@@ -71,7 +71,7 @@ KEYS = {
 """By table the columns that name a row."""
 
 
-def known_ids(column: str, facts: Facts) -> Any:
+def known_ids(column: str, facts: CheckFacts) -> Any:
     """Return the expectation that global ids are those of `_cluster`."""
     import great_expectations.expectations as gxe
 
@@ -95,7 +95,7 @@ def unique(column: str, said: str) -> Any:
     return gxe.ExpectColumnValuesToBeUnique(column=column, description=said)
 
 
-def no_later(column: str, facts: Facts) -> list[Any]:
+def no_later(column: str, facts: CheckFacts) -> list[Any]:
     """Return the expectation that no time is of the future, where times are looked at."""
     import great_expectations.expectations as gxe
 
@@ -105,7 +105,7 @@ def no_later(column: str, facts: Facts) -> list[Any]:
     return [gxe.ExpectColumnValuesToBeBetween(column=column, max_value=facts.latest, description=said)]
 
 
-def system_checks(cut: Cut, facts: Facts) -> Iterator[Check]:
+def system_checks(cut: Cut, facts: CheckFacts) -> Iterator[Check]:
     """Yield what is expected of the aggregator's own tables."""
     import great_expectations.expectations as gxe
 

@@ -9,7 +9,7 @@ from deltalake import DeltaTable
 from pipeline.commit.records import REFUSED
 from pipeline.plan.control import SpaceRows
 from pipeline.plan.summary import LOCAL_ID
-from pipeline.state import MapEntry, Replicaset, State, Writers
+from pipeline.state import MapEntry, ReplicasetState, State, Writers
 from pipeline.waiting import unknown_spaces
 from sources.xlog.directory.offset import from_text
 from udfs.remap.cluster_replace import OWN_REPLICASET, Cluster
@@ -40,7 +40,7 @@ def load_state(warehouse: Warehouse) -> State:
         entries = maps.get(own, ())
         common = tuple(MapEntry(e.local_id, e.global_id, e.since_lsn) for e in entries if e.source is None)
         ids = applier_map.ids_of(entries)
-        replicasets[uuid] = Replicaset(
+        replicasets[uuid] = ReplicasetState(
             id=own,
             uuid=uuid,
             settled=dict(settled),
@@ -106,7 +106,7 @@ def _joined(
     return read
 
 
-def _spaces(replicaset_id: int, stored: Iterable[schema.Stored]) -> dict[int, SpaceRows]:
+def _spaces(replicaset_id: int, stored: Iterable[schema.StoredSpace]) -> dict[int, SpaceRows]:
     return {
         s.space_id: SpaceRows(s.space_tuple, dict(s.index_tuples))
         for s in stored

@@ -38,7 +38,7 @@ from pipeline.executors.work import SyncSpaces, Work, Written
 from pipeline.key_ranges import KeyRanges, key_ranges
 from pipeline.plan.summary import Summary
 from pipeline.resolve.records import key_error_rows
-from pipeline.write.table_change import Change, table_schema
+from pipeline.write.table_change import TableChange, table_schema
 from pipeline.write.tables import TableWrite
 from sources.xlog.stream.batch import tasks_of
 from sources.xlog.stream.follow import Follower
@@ -166,7 +166,9 @@ class DistributedExecutor:
         """Rewrite touched files, and return what is to be committed to the tables of spaces."""
         encodings = {one.exact: one for one in work.bucket.encodings}
         removed = _removed(buckets)
-        again = {name: one for name, one in encodings.items() if work.changes.get(name) is Change.REWRITE}
+        again = {
+            name: one for name, one in encodings.items() if work.changes.get(name) is TableChange.REWRITE
+        }
         for name in again:
             known = removed.get(name, {})
             removed[name] = {file: known.get(file, np.zeros(0, np.uint8)) for file in work.files[name]}

@@ -26,7 +26,7 @@ from pipeline.executors.work import SyncSpaces, Work, Written
 from pipeline.plan.summary import Summary, join_summaries, summary_of
 from pipeline.resolve.records import key_error_rows
 from pipeline.write.lookup import FileCache
-from pipeline.write.table_change import Change
+from pipeline.write.table_change import TableChange
 from pipeline.write.tables import TableChanges, TableWrite, write_exact, write_masked
 from sources.xlog.stream.batch import tasks_of
 from sources.xlog.stream.follow import Follower
@@ -235,10 +235,10 @@ def write_tables(work: Work, result: BucketResult, cache: FileCache) -> list[Tab
         removed.setdefault(ref.table, {})[ref.file] = rows
     changed = []
     for number, encoding in enumerate(work.bucket.encodings):
-        change = work.changes.get(encoding.exact, Change.NOTHING)
+        change = work.changes.get(encoding.exact, TableChange.NOTHING)
         places = removed.get(encoding.exact, {})
         new = result.rows.get(number)
-        if new is not None or places or change is Change.REWRITE:
+        if new is not None or places or change is TableChange.REWRITE:
             keys = result.removed_keys.get(number)
             changed.append(TableChanges(encoding, new, places, keys, change))
 

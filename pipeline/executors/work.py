@@ -15,7 +15,7 @@ from pipeline.plan.plan import BatchPlan
 from pipeline.plan.summary import Summary
 from pipeline.waiting import PendingRows
 from pipeline.write.lookup import BaseFiles
-from pipeline.write.table_change import Change
+from pipeline.write.table_change import TableChange
 from pipeline.write.tables import TableWrite
 from warehouse.commits import TableFile
 from warehouse.data_files import DataFile
@@ -40,7 +40,7 @@ class Work:
         Where the versions before the batch are.
     files : mapping of str to sequence of TableFile
         All files of each table that readers see of a masked space, and of the exact ones.
-    changes : mapping of str to Change
+    changes : mapping of str to TableChange
         What exact tables need before they can be written.
     pending : sequence of PendingRows
         Rows that waited.
@@ -61,7 +61,7 @@ class Work:
     bucket: BucketPlan
     base: BaseFiles
     files: Mapping[str, Sequence[TableFile]]
-    changes: Mapping[str, Change]
+    changes: Mapping[str, TableChange]
     pending: Sequence[PendingRows] = ()
     changelog_files: Sequence[TableFile] = ()
     healed: Sequence[Mapping[str, object]] = ()

@@ -14,7 +14,7 @@ from itertools import pairwise
 
 from config.deployment import Config
 from pipeline.plan.advance import Decided, advanced, instances_seen, new_entries
-from pipeline.plan.control import Control, Registration
+from pipeline.plan.control import Control, IdRegistration
 from pipeline.plan.generation import followed, generation_of
 from pipeline.plan.history import Before, History, Router, history_of
 from pipeline.plan.members import Ids, in_own_ids, translated, views_of
@@ -25,12 +25,12 @@ from pipeline.plan.summary import LOCAL_ID, LsnRun, Summary
 from pipeline.plan.tables import CHANGES, TablePlan, plan_tables
 from pipeline.plan.unknown import UnknownRanges, unknown_ranges
 from pipeline.plan.upgrades import newest_server, upgrades_of
-from pipeline.state import Replicaset, State
+from pipeline.state import ReplicasetState, State
 from schemas.iproto import SYSTEM_ID_MAX, is_unknown
 from sources.xlog.format.vclock import joined
 from udfs.operations.update_rules import release_of, release_text, rules_of
 from udfs.remap.cluster_replace import Cluster, Incoming, Member
-from warehouse.applier_map import Entry
+from warehouse.applier_map import MapRow
 
 log = logging.getLogger(__name__)
 
@@ -64,7 +64,7 @@ class BatchPlan:
         Those that the batch may change.
     refused_tables : mapping of str to str
         Those that cannot be written any more, with the reason.
-    new_maps : tuple of Entry
+    new_maps : tuple of MapRow
         The applier map's new entries.
     own_changes : tuple of Member
         The aggregator's own changes of `_cluster` that are not in `_changelog` yet, by their lsn.
@@ -83,7 +83,7 @@ class BatchPlan:
     history: History
     tables: Mapping[str, TablePlan]
     refused_tables: Mapping[str, str]
-    new_maps: tuple[Entry, ...]
+    new_maps: tuple[MapRow, ...]
     own_changes: tuple[Member, ...] = ()
     unknown: Mapping[str, UnknownRanges] = field(default_factory=dict)
 
@@ -194,7 +194,7 @@ def _own_changes(cluster: Cluster, after: int) -> tuple[Member, ...]:
 
 def _decide(state: State, uuid: str, parts: Sequence[LogSegment], summary: Summary, on_gap: str) -> Decided:
     first = parts[0]
-    known = state.replicasets.get(uuid) or Replicaset(
+    known = state.replicasets.get(uuid) or ReplicasetState(
         0, uuid, settled=dict(first.vclock), read=dict(first.vclock)
     )
     instances = {part.segment: part.instance_uuid for part in parts}
@@ -232,12 +232,12 @@ def _decide(state: State, uuid: str, parts: Sequence[LogSegment], summary: Summa
     return Decided(known, settlement, control, registrations, views, ids, place)
 
 
-def _meant(registration: Registration, ids: Mapping[int, Ids]) -> Registration:
+def _meant(registration: IdRegistration, ids: Mapping[int, Ids]) -> IdRegistration:
     local_id = registration.local_id
     return replace(registration, local_id=ids.get(registration.position.segment, {}).get(local_id, local_id))
 
 
-def _synchronous(known: Replicaset, control: Control, parts: Sequence[LogSegment]) -> IsSync:
+def _synchronous(known: ReplicasetState, control: Control, parts: Sequence[LogSegment]) -> IsSync:
     """Return whether rows without a flag wait at a place: by the last definition of their space before it.
 
     Rows of a server that writes flags do not wait without one.
@@ -271,7 +271,7 @@ def sync_spaces(state: State, controls: Mapping[str, Control] | None = None) -> 
 
 
 def _unknown_origin(
-    known: Replicaset, registrations: Sequence[Registration], summary: Summary, settlement: Settlement
+    known: ReplicasetState, registrations: Sequence[IdRegistration], summary: Summary, settlement: Settlement
 ) -> LsnRun | None:
     mapped = {LOCAL_ID} | {entry.local_id for entry in known.maps} | {r.local_id for r in registrations}
     for run in summary.runs:
@@ -284,7 +284,7 @@ def _unknown_origin(
 
 
 def _history(
-    after: Mapping[str, Replicaset],
+    after: Mapping[str, ReplicasetState],
     decided: Mapping[str, Decided],
     summaries: Mapping[str, Summary],
     segments: Sequence[LogSegment],
@@ -307,7 +307,9 @@ def _history(
     return history_of(before, changes, router, snapshots, vinyl, by_number)
 
 
-def _log_refusals(history: History, after: Mapping[str, Replicaset], decided: Mapping[str, Decided]) -> None:
+def _log_refusals(
+    history: History, after: Mapping[str, ReplicasetState], decided: Mapping[str, Decided]
+) -> None:
     """Name each space that is followed no longer, once."""
     known = {after[uuid].id: one.before.refused for uuid, one in decided.items()}
     for one in history.refusals:
@@ -349,7 +351,7 @@ def _log_upgrades(
                 )
 
 
-def _with_history(one: Replicaset, before: Replicaset, history: History) -> Replicaset:
+def _with_history(one: ReplicasetState, before: ReplicasetState, history: History) -> ReplicasetState:
     """Return a replicaset with the tables and the refusals of its spaces after the batch."""
     seen = {space_id for replicaset_id, space_id in history.tracked if replicaset_id == one.id}
     tables = {i: table for i, table in before.tables.items() if i not in seen and i in one.spaces}

@@ -91,21 +91,21 @@ class KeyFilter(Protocol):
         """Return whether each key is."""
 
 
-class Tables(Protocol):
+class KeyTables(Protocol):
     """Of which tables there are keys here (`pipeline.key_ranges.Share`)."""
 
     def has(self, table: int) -> bool:
         """Whether there are keys of a table."""
 
 
-def base_requests(keyed: KeyedRows, plan: ReducePlan, share: Tables | None = None) -> list[BaseRequest]:
+def base_requests(keyed: KeyedRows, plan: ReducePlan, share: KeyTables | None = None) -> list[BaseRequest]:
     """Return which versions must be read to reduce rows, and to resolve what comes of them.
 
     Parameters
     ----------
     keyed : KeyedRows
     plan : ReducePlan
-    share : Tables, optional
+    share : KeyTables, optional
         Tables of which there are keys here; all by default.
 
     """

@@ -22,7 +22,7 @@ class Arguments(BaseModel):
     model_config = ConfigDict(frozen=True)
 
 
-class Backfill(Arguments):
+class BackfillArguments(Arguments):
     """Read a source's files again, all or those of a span of time; all sources where none is named."""
 
     source: str | None = None
@@ -30,33 +30,33 @@ class Backfill(Arguments):
     end: datetime | None = Field(default=None, alias="to")
 
 
-class Heal(Arguments):
+class HealArguments(Arguments):
     """Make the tables what a source's newest snapshot says."""
 
     source: str
 
 
-class Snapshot(Arguments):
+class SnapshotArguments(Arguments):
     """Read some spaces again from a snapshot."""
 
     spaces: tuple[str, ...] = Field(min_length=1)
     source: str | None = None
 
 
-class Rebuild(Arguments):
+class RebuildArguments(Arguments):
     """Choose between the stored versions of a space again, by another policy."""
 
     space: str
     policy: Policy
 
 
-class Conflicts(Arguments):
+class ConflictsArguments(Arguments):
     """Note rows of `_conflicts` that validation found."""
 
     rows: tuple[Mapping[str, Any], ...]
 
 
-class Maintenance(Arguments):
+class MaintenanceArguments(Arguments):
     """Join small files and remove what is over by age; a request of an earlier release names no retention."""
 
     keep_days: int = Field(ge=KEEP_DAYS)
@@ -65,12 +65,12 @@ class Maintenance(Arguments):
 
 
 KINDS: Mapping[str, type[Arguments]] = {
-    "backfill": Backfill,
-    "heal": Heal,
-    "snapshot": Snapshot,
-    "rebuild": Rebuild,
-    "conflicts": Conflicts,
-    "maintenance": Maintenance,
+    "backfill": BackfillArguments,
+    "heal": HealArguments,
+    "snapshot": SnapshotArguments,
+    "rebuild": RebuildArguments,
+    "conflicts": ConflictsArguments,
+    "maintenance": MaintenanceArguments,
 }
 """By the kind of a request."""
 

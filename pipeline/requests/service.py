@@ -21,12 +21,12 @@ from pipeline.commit.compact import compact
 from pipeline.commit.delta import append_rows
 from pipeline.commit.epoch import commit_epoch
 from pipeline.requests.arguments import (
-    Backfill,
-    Conflicts,
-    Heal,
-    Maintenance,
-    Rebuild,
-    Snapshot,
+    BackfillArguments,
+    ConflictsArguments,
+    HealArguments,
+    MaintenanceArguments,
+    RebuildArguments,
+    SnapshotArguments,
     arguments_of,
 )
 from pipeline.requests.heal import heal
@@ -121,17 +121,17 @@ class Service:
             if not isinstance(error, AggregatorError):
                 raise
 
-    def _backfill(self, _request: Request, asked: Backfill) -> str:
+    def _backfill(self, _request: Request, asked: BackfillArguments) -> str:
         span = Span(asked.begin, asked.end)
         names = [asked.source] if asked.source else [one.name for one in self._config.sources]
         rows = sum(refill(self._config, self._writer, name, span, self._watch, self._cores) for name in names)
         return f"{rows} rows read of {', '.join(names)}"
 
-    def _heal(self, request: Request, asked: Heal) -> str:
+    def _heal(self, request: Request, asked: HealArguments) -> str:
         name = f"heal {request.id}"
         return heal(self._config, self._warehouse, self._writer, asked.source, name, self._cores)
 
-    def _snapshot(self, request: Request, asked: Snapshot) -> str:
+    def _snapshot(self, request: Request, asked: SnapshotArguments) -> str:
         name, spaces = f"snapshot {request.id}", list(asked.spaces)
         return retake(self._config, self._warehouse, self._writer, spaces, asked.source, name, self._cores)
 
@@ -144,7 +144,7 @@ class Service:
                 requests.ask(self._warehouse, "snapshot", {"spaces": [name], "source": None})
         self.serve()
 
-    def _rebuild(self, request: Request, asked: Rebuild) -> str:
+    def _rebuild(self, request: Request, asked: RebuildArguments) -> str:
         space, policy = asked.space, asked.policy
         tables, state = self._warehouse.open_tables, self._writer.state
         rebuild = rebuild_of(tables, state, self._config, space, policy)
@@ -152,7 +152,7 @@ class Service:
         self._writer.use_policy(space, policy)
         return f"{rebuild.changed} keys of {space} changed under {policy.policy}"
 
-    def _conflicts(self, request: Request, asked: Conflicts) -> str:
+    def _conflicts(self, request: Request, asked: ConflictsArguments) -> str:
         rows = [_decoded(row) for row in asked.rows]
         state = self._writer.state
         decided = {"epoch": state.epoch + 1, "decided_at": datetime.now(UTC)}
@@ -162,7 +162,7 @@ class Service:
         self._writer.state = commit_epoch(tables, state, {"_conflicts": version}, name)
         return f"{len(rows)} conflicts were noted"
 
-    def _maintenance(self, request: Request, asked: Maintenance) -> str:
+    def _maintenance(self, request: Request, asked: MaintenanceArguments) -> str:
         state, days = self._writer.state, asked.keep_days
         # Appended to by others without the lock, or so small that it is not worth it.
         left_out = NEVER_ROLLED_BACK
@@ -189,7 +189,7 @@ class Service:
         told += [f"{count} were removed" for count in cleaning.counts()]
         return "; ".join([*told, *cleaning.held])
 
-    def _cleaning(self, asked: Maintenance) -> Cleaning:
+    def _cleaning(self, asked: MaintenanceArguments) -> Cleaning:
         writer, sources = self._writer, SourceFacts()
         if asked.retention.asks_sources:
             sources = source_facts(writer.follower, writer.state, asked.sources)

@@ -48,7 +48,7 @@ class Handover:
     instance_uuid: str
 
 
-class Catalog:
+class SpoolCatalog:
     """The state of one spool; `refresh` before it is asked.
 
     Parameters

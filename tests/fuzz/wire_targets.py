@@ -31,9 +31,9 @@ from sources.iproto.messages import (
     vclock_in,
 )
 from sources.iproto.packet import Packet, decode_packet, encode_packet, frame_at
-from sources.relay.admission import Admission, Entry
-from sources.relay.catalog import Catalog
-from sources.relay.options import Limits, RelayOptions
+from sources.relay.admission import Admission, AdmittedConnection
+from sources.relay.catalog import SpoolCatalog
+from sources.relay.options import ClientLimits, RelayOptions
 from sources.relay.session import Session
 from tests.fuzz import draw as made
 from tests.fuzz.draw import Draw
@@ -167,14 +167,14 @@ def answers(draw: Draw) -> None:
 
 
 @lru_cache
-def _served() -> tuple[RelayOptions, Catalog]:
+def _served() -> tuple[RelayOptions, SpoolCatalog]:
     """Return a relay's options and a spool with some rows: made once in a process."""
     folder = Path(tempfile.mkdtemp(prefix="fuzz-relay-"))
     atexit.register(shutil.rmtree, folder, ignore_errors=True)
     write_spool(folder / "spool", rows=3)
     address = Address("127.0.0.1", 0)
     options = RelayOptions("a", folder / "spool", address, guest=True, heartbeat=9.0, silence=5.0, poll=0.0)
-    catalog = Catalog(folder / "spool")
+    catalog = SpoolCatalog(folder / "spool")
     catalog.refresh()
     return options, catalog
 
@@ -237,8 +237,8 @@ async def _answered(data: bytes) -> bytes:
     reader, writer = asyncio.StreamReader(), _Writer()
     reader.feed_data(data)
     reader.feed_eof()
-    admission = Admission(Limits())
-    entry = cast(Entry, admission.enter("127.0.0.1", lambda: None))
+    admission = Admission(ClientLimits())
+    entry = cast(AdmittedConnection, admission.enter("127.0.0.1", lambda: None))
     session = Session(
         options, catalog, admission, entry, b"s" * 32, reader, cast(asyncio.StreamWriter, writer)
     )

@@ -11,7 +11,7 @@ import msgpack
 import pytest
 
 from observe.report.charts import COLOURS, charts, pair_of, spoken
-from observe.report.facts import HOUR, POINTS, STEPS, Facts, Size, bucket_of
+from observe.report.facts import HOUR, POINTS, STEPS, PageFacts, Size, bucket_of
 from observe.report.page import (
     LONGEST,
     collisions,
@@ -26,9 +26,9 @@ from observe.report.page import (
 NOON = datetime(2026, 11, 20, 12, tzinfo=UTC)
 
 
-def facts(**answers: Sequence[Mapping[str, Any]]) -> Facts:
+def facts(**answers: Sequence[Mapping[str, Any]]) -> PageFacts:
     buckets = dict.fromkeys(("rows_over_time", "lag_over_time", "conflicts_over_time"), 60_000)
-    return Facts("/data/aggregator.db", "aggregator", None, NOON, answers, buckets)
+    return PageFacts("/data/aggregator.db", "aggregator", None, NOON, answers, buckets)
 
 
 def member(replicaset: int, local_id: int | None, global_id: int | None, **more: Any) -> dict[str, Any]:
@@ -181,5 +181,5 @@ def test_a_warehouse_that_only_spark_opens_says_so() -> None:
     assert "Sizes are not known" in page
     assert "No batch is done yet" in page
     sized = facts()
-    page = html_of(Facts(**{**vars(sized), "sizes": (Size("accounts", 3, 2, 2048, None),)}))
+    page = html_of(PageFacts(**{**vars(sized), "sizes": (Size("accounts", 3, 2, 2048, None),)}))
     assert "2.0 KiB" in page
