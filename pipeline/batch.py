@@ -25,8 +25,9 @@ from pipeline.bucket import bucket_plan
 from pipeline.changelog.cluster_rows import cluster_rows
 from pipeline.changelog.divergence import repeated_lsns
 from pipeline.changelog.segment_plan import segment_plans
-from pipeline.commit.batch import BatchName, commit_batch
+from pipeline.commit.batch import BatchName, commit_batch, instant_label
 from pipeline.commit.delta import append_rows
+from pipeline.commit.epoch import commit_epoch
 from pipeline.executors.local import LocalExecutor, read_locally
 from pipeline.executors.work import Executor, Work
 from pipeline.inputs import log_segments, pending_rows, with_members
@@ -153,6 +154,7 @@ class BatchWriter:
         executor = self._executor(segments, reader)
         plan, pending = self._planned(executor, segments, healing, reader)
         if not plan.rows:
+            self._commit_instant(name)
             return 0, 0
         self._lock.check()
         if plan.new_maps:
@@ -166,6 +168,15 @@ class BatchWriter:
         closed = () if healing is None else healing.gap_rows(plan.epoch)
         self.state = commit_batch(self.tables, work, prepared, written, name, self._reached, closed)
         return plan.rows, len(written.tables)
+
+    def _commit_instant(self, name: BatchName) -> None:
+        """Commit the epoch of an instant whose batch has no rows, as where a whitelist leaves the markers out."""
+        label = instant_label(name, self.state)
+        if label is not None:
+            self._lock.check()
+            query = (name.query_id, name.batch_id)
+            self.state = commit_epoch(self.tables, self.state, {}, query, name.offsets, 0, label)
+            self._reached("_epochs")
 
     @property
     def config(self) -> Config:

@@ -25,7 +25,7 @@ from schemas.names import table_name
 from sources.xlog.directory.offset import Entry, to_text
 from sources.xlog.options import parse_options
 from sources.xlog.stream.batch import segments_between
-from sources.xlog.stream.follow import Follower
+from sources.xlog.stream.instants import follower_of
 from warehouse import cluster
 from warehouse.lock import WriterLock
 from warehouse.warehouse import Warehouse
@@ -121,7 +121,7 @@ class Deployment:
         cluster.start(warehouse, config.cluster.allocation, datetime.now(UTC))
         with WriterLock(warehouse, "a test") as lock:
             state = load_state(warehouse)
-            follower = Follower(parse_options(stream_options(config, state, 1)))
+            follower = follower_of(parse_options(stream_options(config, state, 1)))
             yield warehouse, BatchWriter(warehouse, config, follower, lock, state, self.distributed)
 
     def rows(self, table: str, columns: Iterable[str] | None = None) -> list[dict[str, Any]]:

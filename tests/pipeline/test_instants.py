@@ -1,0 +1,207 @@
+"""One instant over several replicasets: at each labelled epoch, what is moved between them is there exactly once."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+
+import msgpack
+import pytest
+
+from pipeline.batch import MakeDistributed
+from sources.xlog.directory.offset import InstantState, from_text, to_text
+from tests.jobs.written import BEGAN
+from tests.pipeline.bank import Bank, instants, recovery_point, sum_at
+from tests.pipeline.deployment import Deployment
+
+
+def busy(folder: Path, *, is_apart: bool = False, kind: str = "point") -> Bank:
+    bank = Bank(folder, is_apart=is_apart)
+    bank.transfers(3)
+    for number in range(1, 5):
+        bank.point(f"p{number}", kind=kind)
+        bank.transfers(number)
+        bank.describe(f"p{number}")
+        bank.transfers(2)
+        if number % 2:
+            bank.close()
+    bank.close()
+    return bank
+
+
+def unpacked(deployment: Deployment) -> list[list[int]]:
+    return sorted(msgpack.unpackb(row["_tuple"]) for row in deployment.rows("accounts", ["_tuple"]))
+
+
+@pytest.mark.parametrize("is_apart", [True, False])
+@pytest.mark.parametrize("budget", [None, 1, 300])
+def test_the_sum_is_constant_at_each_instant(
+    tmp_path: Path, executor: MakeDistributed | None, budget: int | None, is_apart: bool
+) -> None:
+    bank = busy(tmp_path, is_apart=is_apart)
+    deployment = bank.deployment(tmp_path, executor)
+    deployment.run(budget)
+    assert instants(deployment) == dict.fromkeys(bank.labels, bank.sum)
+
+
+def test_other_epochs_have_money_in_flight(tmp_path: Path) -> None:
+    bank = busy(tmp_path)
+    deployment = bank.deployment(tmp_path)
+    deployment.run(300)
+    rows = deployment.rows("_epochs")
+    sums = [sum_at(deployment, row["versions"]) for row in rows if "accounts" in dict(row["versions"])]
+    assert len(set(sums)) > 1
+
+
+@pytest.mark.parametrize("first", ["a1", "b1"])
+def test_who_comes_first_waits(tmp_path: Path, first: str) -> None:
+    bank = Bank(tmp_path)
+    other = {"a1": "b1", "b1": "a1"}[first]
+    bank.at = time.time() - BEGAN
+    bank.transfers(5)
+    bank.point("p")
+    bank.transfers(5)
+    bank.close(first)
+    # The other one has begun, and has not come to the point.
+    late = bank.nodes[other]
+    rows, late._rows = late._rows, late._rows[:4]
+    late.close()
+    deployment = bank.deployment(tmp_path)
+    assert deployment.run() == 1
+    assert deployment.run() == 0
+    assert instants(deployment) == {}
+    late._rows = rows[4:]
+    late._begins[-1] = 4
+    late.close()
+    deployment.run()
+    assert instants(deployment) == {"p": bank.sum}
+    assert sum(row[1] for row in unpacked(deployment)) == bank.sum
+
+
+@pytest.mark.parametrize("budget", [None, 1])
+def test_a_point_that_one_replicaset_never_gets_is_given_up(
+    tmp_path: Path, budget: int | None, caplog: pytest.LogCaptureFixture
+) -> None:
+    bank = Bank(tmp_path, is_apart=budget is not None)
+    bank.transfers(5)
+    bank.point("lost", ["a1"])
+    bank.transfers(5)
+    bank.point("found")
+    bank.transfers(5)
+    bank.close()
+    deployment = bank.deployment(tmp_path)
+    deployment.run(budget)
+    assert instants(deployment) == {"found": bank.sum}
+    named = [r.getMessage() for r in caplog.records if "is no instant of all replicasets" in r.getMessage()]
+    assert len(named) == 1
+    assert "'lost'" in named[0]
+
+
+def test_nobody_waits_longer_than_the_bound(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    bank = Bank(tmp_path)
+    bank.transfers(5)
+    bank.point("lost", ["a1"])
+    bank.transfers(5)
+    bank.close()
+    deployment = bank.deployment(tmp_path, instants={"wait": "1 hour"})
+    deployment.run()
+    # The logs are years old, so by the clock the bound is over.
+    assert sum(row[1] for row in unpacked(deployment)) == bank.sum
+    assert instants(deployment) == {}
+    assert "has not come to it in time" in caplog.text
+
+
+def test_points_that_two_replicasets_have_in_another_order_are_not_both_instants(tmp_path: Path) -> None:
+    bank = Bank(tmp_path)
+    bank.transfers(5)
+    for one, other in (("p", "q"), ("q", "p")):
+        bank.at += 1
+        recovery_point(bank.nodes["a1"], one, bank.at)
+        recovery_point(bank.nodes["b1"], other, bank.at)
+        bank.transfers(1)
+    bank.point("last")
+    bank.close()
+    deployment = bank.deployment(tmp_path)
+    deployment.run()
+    found = instants(deployment)
+    assert found.pop("last") == bank.sum
+    assert len(found) <= 1
+
+
+@pytest.mark.parametrize("label", ["name", 2])
+def test_rows_of_a_space_of_the_users_mark_instants(tmp_path: Path, label: str | int) -> None:
+    bank = busy(tmp_path, kind="row")
+    markers = [{"space": "_recovery_point"}, {"space": "marks", "label": label}]
+    deployment = bank.deployment(tmp_path, instants={"markers": markers})
+    deployment.run(600)
+    assert instants(deployment) == dict.fromkeys(bank.labels, bank.sum)
+
+
+def test_a_start_knows_the_marker_space_from_the_files(tmp_path: Path) -> None:
+    bank = Bank(tmp_path)
+    bank.transfers(3)
+    bank.close()
+    deployment = bank.deployment(tmp_path, instants={"markers": [{"space": "marks", "label": "name"}]})
+    deployment.run()
+    bank.point("p", kind="row")
+    bank.transfers(3)
+    bank.close()
+    deployment.run()
+    assert instants(deployment) == {"p": bank.sum}
+
+
+def test_a_label_may_come_again(tmp_path: Path) -> None:
+    bank = Bank(tmp_path)
+    for _ in range(3):
+        bank.transfers(3)
+        bank.point("tick")
+    bank.transfers(3)
+    bank.close()
+    deployment = bank.deployment(tmp_path)
+    deployment.run()
+    labelled = [row for row in deployment.rows("_epochs") if row["instant"] == "tick"]
+    assert [sum_at(deployment, row["versions"]) for row in labelled] == [bank.sum] * 3
+
+
+def test_points_come_one_after_another_in_one_block(tmp_path: Path) -> None:
+    bank = Bank(tmp_path)
+    for label in ("p", "q", "r"):
+        bank.point(label)
+    bank.transfers(3)
+    bank.point("s")
+    bank.close()
+    deployment = bank.deployment(tmp_path)
+    deployment.run()
+    assert instants(deployment) == dict.fromkeys("pqrs", bank.sum)
+    assert deployment.run() == 0
+
+
+def test_one_replicaset_alone(tmp_path: Path) -> None:
+    bank = Bank(tmp_path, names=("a1",))
+    node = bank.nodes["a1"]
+    bank.point("p")
+    node.put(600, 999, 1, at=bank.at)
+    bank.close()
+    deployment = bank.deployment(tmp_path)
+    deployment.run()
+    assert instants(deployment) == {"p": bank.sum}
+
+
+def test_the_tables_are_those_without_instants(tmp_path: Path) -> None:
+    bank = busy(tmp_path)
+    cut, whole = bank.deployment(tmp_path / "cut"), bank.deployment(tmp_path / "whole", instants=None)
+    cut.run(300)
+    whole.run()
+    assert unpacked(cut) == unpacked(whole)
+    for table in ("_changelog", "accounts"):
+        names = ["_lsn"] if table == "accounts" else ["replicaset_id", "lsn", "hash"]
+        rows = [sorted(map(str, d.rows(table, names))) for d in (cut, whole)]
+        assert rows[0] == rows[1]
+
+
+def test_an_offset_survives_its_text(tmp_path: Path) -> None:
+    bank = busy(tmp_path)
+    deployment = bank.deployment(tmp_path)
+    while deployment.run(300, batches=1):
+        assert from_text(to_text(deployment.offset)) == deployment.offset
+    assert {one.instant.state for one in deployment.offset.values() if one.instant} == {InstantState.DONE}
