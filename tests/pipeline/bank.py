@@ -14,7 +14,7 @@ from schemas.iproto import BodyKey, RequestType, SystemSpace
 from tests.jobs.written import Node, replicasets_of
 from tests.pipeline.deployment import Deployment
 
-ACCOUNTS, MARKS = 600, 700
+ACCOUNTS, MARKS, NOISE = 600, 700, 800
 FIELDS = (("id", "unsigned"), ("balance", "integer"))
 MARK_FIELDS = (("id", "unsigned"), ("name", "string"))
 COUNT, BALANCE = 5, 100
@@ -59,6 +59,7 @@ class Bank:
         for name, node in self.nodes.items():
             node.is_apart = is_apart
             node.define(ACCOUNTS, "accounts", FIELDS).define(MARKS, "marks", MARK_FIELDS)
+            node.define(NOISE, "noise", MARK_FIELDS)
             for i in range(COUNT):
                 node.put(ACCOUNTS, self.account(name, i), BALANCE, at=self.at)
 
@@ -75,6 +76,8 @@ class Bank:
             for name, sign in ((source, -amount), (target, amount)):
                 account = self.account(name, self.dice.randrange(COUNT))
                 self.nodes[name].update(ACCOUNTS, account, ["+", 1, sign], at=self.at)
+                for _ in range(self.dice.choice((0, 0, 3))):
+                    self.nodes[name].put(NOISE, self.dice.randrange(9), "x" * self.dice.randrange(40), at=self.at)
 
     def point(self, label: str, names: Sequence[str] | None = None, kind: str = "point") -> None:
         """Write a point to replicasets, by default to all."""

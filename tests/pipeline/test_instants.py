@@ -2,17 +2,23 @@
 
 from __future__ import annotations
 
+import random
 import time
+from collections.abc import Mapping
+from contextlib import suppress
 from pathlib import Path
 
 import msgpack
 import pytest
 
 from pipeline.batch import MakeDistributed
-from sources.xlog.directory.offset import InstantState, from_text, to_text
+from pipeline.commit.batch import BatchName
+from sources.xlog.directory.offset import Entry, InstantState, from_text, to_text
+from sources.xlog.stream.batch import segments_between
 from tests.jobs.written import BEGAN
 from tests.pipeline.bank import Bank, instants, recovery_point, sum_at
 from tests.pipeline.deployment import Deployment
+from warehouse import epochs
 
 
 def busy(folder: Path, *, is_apart: bool = False, kind: str = "point") -> Bank:
@@ -45,9 +51,9 @@ def test_the_sum_is_constant_at_each_instant(
 
 
 def test_other_epochs_have_money_in_flight(tmp_path: Path) -> None:
-    bank = busy(tmp_path)
+    bank = busy(tmp_path, is_apart=True)
     deployment = bank.deployment(tmp_path)
-    deployment.run(300)
+    deployment.run(1)
     rows = deployment.rows("_epochs")
     sums = [sum_at(deployment, row["versions"]) for row in rows if "accounts" in dict(row["versions"])]
     assert len(set(sums)) > 1
@@ -202,6 +208,78 @@ def test_the_tables_are_those_without_instants(tmp_path: Path) -> None:
 def test_an_offset_survives_its_text(tmp_path: Path) -> None:
     bank = busy(tmp_path)
     deployment = bank.deployment(tmp_path)
-    while deployment.run(300, batches=1):
+    deployment.run(300, batches=1)
+    before: Mapping[str, Entry] = {}
+    while deployment.offset != before:
         assert from_text(to_text(deployment.offset)) == deployment.offset
+        before = deployment.offset
+        deployment.run(300, batches=1)
     assert {one.instant.state for one in deployment.offset.values() if one.instant} == {InstantState.DONE}
+
+
+class Killed(Exception):
+    """Stands for the end of the process."""
+
+
+class Restarted:
+    """Runs a deployment as Spark does whose process ends at any step: what was planned is done first.
+
+    Parameters
+    ----------
+    deployment : Deployment
+    monkeypatch : pytest.MonkeyPatch
+
+    """
+
+    def __init__(self, deployment: Deployment, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.deployment, self.left, self.kills = deployment, 0, 0
+        self._planned: Mapping[str, Entry] | None = None
+        monkeypatch.setattr("pipeline.batch.reached", self._reached)
+
+    def _reached(self, step: str) -> None:
+        self.left -= 1
+        if self.left == 0:
+            self.kills += 1
+            raise Killed(step)
+
+    def run(self, budget: int | None, steps: int) -> None:
+        """Do batches until there is nothing to read, or the process ends after so many steps."""
+        self.left, one = steps, self.deployment
+        with one.writer(rolls_back=True) as (warehouse, writer):
+            while True:
+                end = self._planned or writer.follower.latest(one.offset, budget)
+                if end == one.offset:
+                    return
+                self._planned = from_text(to_text(end))
+                segments = segments_between(writer.follower, one.offset, end)
+                name = BatchName("test", one.batches, (to_text(one.offset), to_text(end)))
+                if name.batch_id not in epochs.end_offsets(warehouse, "test"):
+                    writer.process(segments, name)
+                one.offset, one.batches, self._planned = end, one.batches + 1, None
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_the_sum_is_constant_whatever_comes_when_and_is_killed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, seed: int
+) -> None:
+    dice = random.Random(seed)
+    bank = Bank(tmp_path, seed, ("a1", "b1", "c1")[: dice.choice((2, 3))], is_apart=bool(seed % 2))
+    bank.at = time.time() - BEGAN
+    bank.close()
+    restarted = Restarted(bank.deployment(tmp_path), monkeypatch)
+    names = list(bank.nodes)
+    for number in range(8):
+        bank.transfers(dice.randrange(6))
+        bank.point(f"p{number}")
+        bank.transfers(dice.randrange(3))
+        bank.describe(f"p{number}")
+        for name in dice.sample(names, dice.randrange(len(names) + 1)):
+            bank.close(name)
+        for _ in range(dice.randrange(3)):
+            with suppress(Killed):
+                restarted.run(dice.choice((None, 1, 500)), dice.choice((0, *range(1, 9))))
+    bank.close()
+    restarted.run(None, 0)
+    assert instants(restarted.deployment) == dict.fromkeys(bank.labels, bank.sum)
+    assert sum(row[1] for row in unpacked(restarted.deployment)) == bank.sum
+    assert restarted.kills
