@@ -77,7 +77,9 @@ class Bank:
                 account = self.account(name, self.dice.randrange(COUNT))
                 self.nodes[name].update(ACCOUNTS, account, ["+", 1, sign], at=self.at)
                 for _ in range(self.dice.choice((0, 0, 3))):
-                    self.nodes[name].put(NOISE, self.dice.randrange(9), "x" * self.dice.randrange(40), at=self.at)
+                    self.nodes[name].put(
+                        NOISE, self.dice.randrange(9), "x" * self.dice.randrange(40), at=self.at
+                    )
 
     def point(self, label: str, names: Sequence[str] | None = None, kind: str = "point") -> None:
         """Write a point to replicasets, by default to all."""
@@ -102,7 +104,9 @@ class Bank:
             if self.nodes[name].is_open:
                 self.nodes[name].close()
 
-    def deployment(self, folder: Path, executor: MakeDistributed | None = None, **settings: Any) -> Deployment:
+    def deployment(
+        self, folder: Path, executor: MakeDistributed | None = None, **settings: Any
+    ) -> Deployment:
         """Return a deployment of all members, whose batches end at points."""
         paths = {name: node.path for name, node in self.nodes.items()}
         settings = {"instants": {}, **settings}
@@ -126,5 +130,3 @@ def instants(deployment: Deployment) -> dict[str, int]:
     found = {row["instant"]: sum_at(deployment, row["versions"]) for row in labelled}
     assert len(found) == len(labelled), "a label has two epochs"
     return found
-
-

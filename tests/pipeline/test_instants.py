@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import shutil
 import time
 from collections.abc import Mapping
 from contextlib import suppress
@@ -11,11 +12,13 @@ from pathlib import Path
 import msgpack
 import pytest
 
+from jobs.views import statements
 from pipeline.batch import MakeDistributed
 from pipeline.commit.batch import BatchName
+from schemas.errors import ConfigurationError
 from sources.xlog.directory.offset import Entry, InstantState, from_text, to_text
 from sources.xlog.stream.batch import segments_between
-from tests.jobs.written import BEGAN
+from tests.jobs.written import BEGAN, replicasets_of
 from tests.pipeline.bank import Bank, instants, recovery_point, sum_at
 from tests.pipeline.deployment import Deployment
 from warehouse import epochs
@@ -205,6 +208,100 @@ def test_the_tables_are_those_without_instants(tmp_path: Path) -> None:
         assert rows[0] == rows[1]
 
 
+def test_views_at_a_label(tmp_path: Path) -> None:
+    bank = Bank(tmp_path)
+    bank.point("p1")
+    bank.transfers(3)
+    bank.point("2026-11-30")
+    bank.close()
+    deployment = bank.deployment(tmp_path)
+    deployment.run()
+    found = list(statements(deployment.config(), [], ["p1", "2026-11-30"]))
+    assert any("`aggregator_at_p1`.`accounts`" in one for one in found)
+    assert any("`aggregator_at_2026_11_30__x7_2dx10_2d`.`accounts`" in one for one in found)
+    (epoch,) = [row for row in deployment.rows("_epochs") if row["instant"] == "p1"]
+    version = dict(epoch["versions"])["accounts"]
+    (view,) = [one for one in found if "`aggregator_at_p1`.`accounts`" in one]
+    assert view.endswith(f"VERSION AS OF {version}")
+    with pytest.raises(ConfigurationError, match="there is no instant other; the newest is 2026-11-30"):
+        list(statements(deployment.config(), [], ["other"]))
+
+
+def test_another_member_takes_over_at_a_point_and_behind_it(tmp_path: Path) -> None:
+    bank = Bank(tmp_path)
+    bank.transfers(3)
+    bank.point("p")
+    bank.transfers(3)
+    bank.close("a1")
+    late = bank.nodes["b1"]
+    rows, late._rows = late._rows, late._rows[:4]
+    late.close()
+    copy = tmp_path / "logs" / "a2"
+    shutil.copytree(bank.nodes["a1"].path, copy)
+    paths = {"a1": bank.nodes["a1"].path, "a2": copy, "b1": late.path}
+    replicasets = {**replicasets_of("a1", "b1"), "a2": replicasets_of("a1")["a1"]}
+    deployment = Deployment(tmp_path, paths, replicasets, instants={"wait": "10000 days"})
+    deployment.run()
+    assert instants(deployment) == {}
+    # The member that led is gone; the other one's log has the point as well, and it is not met again.
+    shutil.rmtree(bank.nodes["a1"].path)
+    del deployment.sources["a1"]
+    deployment.run()
+    late._rows, late._begins[-1] = rows[4:], 4
+    late.close()
+    deployment.run()
+    assert instants(deployment) == {"p": bank.sum}
+    assert sum(row[1] for row in unpacked(deployment)) == bank.sum
+
+
+@pytest.mark.parametrize("budget", [None, 1])
+def test_a_point_up_to_which_rows_wait_is_no_instant(
+    tmp_path: Path, budget: int | None, caplog: pytest.LogCaptureFixture
+) -> None:
+    bank = Bank(tmp_path, is_apart=budget is not None)
+    bank.transfers(3)
+    bank.nodes["a1"]._lsn += 1  # a row is missing
+    bank.transfers(1)
+    bank.point("p")
+    bank.close()
+    deployment = bank.deployment(tmp_path)
+    deployment.run(budget)
+    assert instants(deployment) == {}
+    assert "'p' is no instant of all replicasets: rows of" in caplog.text
+
+
+def test_a_source_that_is_removed_is_not_waited_for(tmp_path: Path) -> None:
+    bank = Bank(tmp_path, names=("a1", "b1", "c1"))
+    bank.transfers(3)
+    bank.close()
+    deployment = bank.deployment(tmp_path, instants={"wait": "10000 days"})
+    deployment.run()
+    del deployment.sources["c1"]
+    bank.point("p", ["a1", "b1"])
+    bank.close()
+    deployment.run()
+    assert instants(deployment) == {"p": bank.sum}
+
+
+def test_a_whitelist_without_the_markers_leaves_the_instants(tmp_path: Path) -> None:
+    bank = Bank(tmp_path)
+    bank.close()
+    bank.point("p")
+    bank.close()
+    deployment = bank.deployment(tmp_path)
+    deployment.run()
+    assert instants(deployment) == {"p": bank.sum}
+    other = Deployment(
+        tmp_path / "other",
+        {name: node.path for name, node in bank.nodes.items()},
+        replicasets_of("a1", "b1"),
+        origins={name: ["00000000-0000-4000-8000-000000000001"] for name in bank.nodes},
+        instants={},
+    )
+    other.run()
+    assert [row["instant"] for row in other.rows("_epochs")] == ["p"]
+
+
 def test_an_offset_survives_its_text(tmp_path: Path) -> None:
     bank = busy(tmp_path)
     deployment = bank.deployment(tmp_path)
@@ -217,7 +314,7 @@ def test_an_offset_survives_its_text(tmp_path: Path) -> None:
     assert {one.instant.state for one in deployment.offset.values() if one.instant} == {InstantState.DONE}
 
 
-class Killed(Exception):
+class KilledError(Exception):
     """Stands for the end of the process."""
 
 
@@ -240,7 +337,7 @@ class Restarted:
         self.left -= 1
         if self.left == 0:
             self.kills += 1
-            raise Killed(step)
+            raise KilledError(step)
 
     def run(self, budget: int | None, steps: int) -> None:
         """Do batches until there is nothing to read, or the process ends after so many steps."""
@@ -276,7 +373,7 @@ def test_the_sum_is_constant_whatever_comes_when_and_is_killed(
         for name in dice.sample(names, dice.randrange(len(names) + 1)):
             bank.close(name)
         for _ in range(dice.randrange(3)):
-            with suppress(Killed):
+            with suppress(KilledError):
                 restarted.run(dice.choice((None, 1, 500)), dice.choice((0, *range(1, 9))))
     bank.close()
     restarted.run(None, 0)

@@ -16,8 +16,8 @@ the stream was is gone, and it continues here (`sources.xlog.stream.takeover`). 
 matched a glob and has been read to its end marker, so it may be removed.
 
 `instant`, where present, is the last point of a sharded cluster that the stream has come to in this replicaset
-(`sources.xlog.stream.instants`). `state` says whether it stands there (`waiting`; `whole` once all replicasets do) or has
-read on (`done`, `missed`). A point may lie within a block: then `rows` rows of the block that begins at `position`
+(`sources.xlog.stream.instants`). `state` says whether it stands there (`waiting`; `whole` once all replicasets do) or
+has read on (`done`, `missed`). A point may lie within a block: then `rows` rows of the block that begins at `position`
 and ends at `end` are passed.
 
 Plain data and its strict reading; no I/O and no choice is made here.

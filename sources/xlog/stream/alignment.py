@@ -1,9 +1,9 @@
 """Which replicasets wait at an instant of a sharded cluster, and when one stops waiting: pure rules.
 
-A replicaset that comes to a marker stands there until every other one stands at a marker of the same label. Then the batch
-is the instant: all rows up to the point of every replicaset, and none behind. One stops waiting where the others
-cannot come to its point any more, or have not within a bound. Time is that of the rows where there are any, so that an old
-log is read as the new one was; of a replicaset that has nothing left to read it is the clock's.
+A replicaset that comes to a marker stands there until every other one stands at a marker of the same label. Then the
+batch is the instant: all rows up to the point of every replicaset, and none behind. One stops waiting where the others
+cannot come to its point any more, or have not within a bound. Time is that of the rows where there are any, so that an
+old log is read as the new one was; of a replicaset that has nothing left to read it is the clock's.
 
 Not here: finding markers (`sources.xlog.stream.markers`), reading (`sources.xlog.stream.instants`).
 """
@@ -77,10 +77,13 @@ def _reason(own: Instant, other: Reach, name: str, until: int) -> str | None:
             return None
         if at.state is InstantState.MISSED:
             return f"replicaset {name} has passed it before"
-    elif at is not None and at.state in (InstantState.WAITING, InstantState.MISSED):
-        # Markers come in one order; points that two replicasets have in another order are no instants.
-        if (at.time, at.label) > (own.time, own.label):
-            return f"replicaset {name} has come to a later one, {at.label!r}, without it"
+    # Markers come in one order; points that two replicasets have in another order are no instants.
+    elif (
+        at is not None
+        and at.state in (InstantState.WAITING, InstantState.MISSED)
+        and (at.time, at.label) > (own.time, own.label)
+    ):
+        return f"replicaset {name} has come to a later one, {at.label!r}, without it"
     if other.time is not None and other.time > until:
         return f"replicaset {name} has not come to it in time"
     return None

@@ -1,9 +1,9 @@
 """Following sources so that batches end at the instants of a sharded cluster.
 
-An `InstantFollower` chooses the end of a batch as its base class does, and then looks for markers in what the
-batch would read: a replicaset whose log has one ends there, and stands there until all others do, or
-until it waits in vain (`sources.xlog.stream.alignment`). Where each one stands is in the offset, so a start, a replay or
-another member that takes over needs nothing else.
+An `InstantFollower` chooses the end of a batch as its base class does, and then looks for markers in what the batch
+would read: a replicaset whose log has one ends there, and stands there until all others do, or until it waits in vain
+(`sources.xlog.stream.alignment`). Where each one stands is in the offset, so a start, a replay or another member that
+takes over needs nothing else.
 
 Looking for markers decodes their spaces' rows on the driver, once for each byte of the logs.
 """
@@ -54,7 +54,7 @@ class InstantFollower(Follower):
         """
         bare = {uuid: replace(entry, instant=None) for uuid, entry in start.items()}
         free = super().latest(bare, max_bytes)
-        standing = self._standing(start, bare, free)
+        standing = self._standing(start, free)
         ends: dict[str, Entry] = {}
         for uuid, end in free.items():
             before = start.get(uuid)
@@ -79,7 +79,7 @@ class InstantFollower(Follower):
         """Return a source that cannot be read and of which nobody knows the replicaset, if there is one."""
         return next((name for name in sorted(self.unreadable) if name not in self._uuids), None)
 
-    def _standing(self, start: Offset, bare: Offset, free: Offset) -> set[str]:
+    def _standing(self, start: Offset, free: Offset) -> set[str]:
         """Return the replicasets that stay where they are, at an instant that is not whole yet."""
         waiting = {
             uuid: entry.instant
@@ -133,7 +133,9 @@ class InstantFollower(Follower):
             exact=True,
             limits=directory.limits,
         ):
-            rows = headers.timestamp[(headers.position > segment.begin) | (headers.row >= segment.skipped_rows)]
+            rows = headers.timestamp[
+                (headers.position > segment.begin) | (headers.row >= segment.skipped_rows)
+            ]
             if rows.size:
                 return int(np.int64(rows[0]))
         return None

@@ -4,9 +4,9 @@ A coordinator writes a marker with one label to every replicaset while nothing i
 kinds:
 
 - Tarantool's recovery points (3.8 and later). `box.backup.recovery_point.create{label = L}` logs an UPDATE of
-  `_recovery_point` (396) with the key `{0, 0, 0}` and the operation `{'=', 'opts', {label = L}}`, which changes nothing: its
-  place in the log *is* the point. The row that describes the point is inserted later, behind rows that came in between
-  (seen in the logs of Tarantool 3.9).
+  `_recovery_point` (396) with the key `{0, 0, 0}` and the operation `{'=', 'opts', {label = L}}`. It changes nothing:
+  its place in the log *is* the point. The row that describes the point is inserted later, behind rows that came in
+  between (seen with 3.9).
 - Rows of a space of the user's: an INSERT or REPLACE whose tuple has the label in a field.
 
 A marker without a label names nothing, and one that cannot be read is passed over. Not here: what follows from a marker
@@ -126,7 +126,10 @@ class Markers:
         """Return where the labels of the named spaces are, as they are defined before a segment."""
         self._fields = {}
         file = next(log for log in listing.logs if log.name == segment.file)
-        parts = [(one, directory.ends.of(one, closed=True).position) for one in files_before(directory, listing, file)]
+        parts = [
+            (one, directory.ends.of(one, closed=True).position)
+            for one in files_before(directory, listing, file)
+        ]
         wanted = Selection(spaces=frozenset({int(SystemSpace.SPACE)}))
         for one, end in [*parts, (file, segment.begin)]:
             if end <= one.header:
