@@ -17,6 +17,7 @@ from pyspark.sql.pandas.types import to_arrow_schema
 
 from pipeline.changelog.bodies import new_tuples, with_ranges
 from pipeline.changelog.cluster_rows import without_registrations
+from pipeline.changelog.moves import RECEIVED, events_before, received
 from pipeline.changelog.segment_plan import SegmentPlan
 from pipeline.changelog.servers import releases_of, with_server_versions
 from pipeline.plan.history import NOTHING
@@ -51,13 +52,15 @@ KEYED = pa.schema(
         ("global_id", pa.int64()),
         ("lsn", pa.int64()),
         ("timestamp", pa.timestamp("us", tz="UTC")),
+        ("bucket_events", pa.int32()),
     ]
 )
 """Rows that change tuples, in the order of the log. `type` is an index in `CHANGES`; `meaning` numbers the row's
 meaning (`pipeline.changelog.segment_plan.Meanings`); `new_tuple` is what the row's server logged as its result, of an
 UPDATE or UPSERT (`wal_ext`); `release` is that of the row's server, by whose rules operations are applied
 (`udfs.operations.update_rules.release_number`), 0 where it is not known or not needed; `timestamp` is null for rows of
-a snapshot, which have no usable time.
+a snapshot, which have no usable time. Of a DELETE that vshard's garbage collector may have made, `bucket_events` is how
+many rows of `_bucket` come before it in the batch (`pipeline.changelog.moves`); null in all others.
 
 A DELETE_RANGE has no key: `tuple` and `operations` are the first parts of keys, in canonical form, between which it
 deletes."""
@@ -292,7 +295,11 @@ def _settled_rows(
         # A row that comes before the definition has no name, on which side of a cut the definition ever is.
         is_early = (meaning != NOTHING) & plan.meanings.early[meaning]
         names = np.where(is_early, np.int32(NOTHING), versions)
-    changelog = _changelog_rows(rows, numbers, plan, ids, rolled_back, names)
+    events = None
+    if plan.moves is not None:
+        events = events_before(plan.moves, plan.segment, numbers.position, numbers.row)
+    moved = _received(rows, types, versions, events, plan)
+    changelog = _changelog_rows(rows, numbers, plan, ids, rolled_back, names, moved)
     lineages = _looked_up(plan.meanings.lineages, meaning)
     followed = (lineages != NOTHING) & is_change
     if not followed.any():
@@ -301,7 +308,19 @@ def _settled_rows(
         mask = pa.array(followed)
         rows, ids = rows.filter(mask), ids.filter(mask)
         types, meaning, versions = types[followed], meaning[followed], versions[followed]
-    return changelog, *_keyed_rows(rows, types, meaning, versions, ids, plan)
+        events = None if events is None else events[followed]
+    return changelog, *_keyed_rows(rows, types, meaning, versions, ids, plan, events)
+
+
+def _received(
+    rows: pa.RecordBatch, types: NDArray[np.int8], versions: Int32s, events: Int32s | None, plan: SegmentPlan
+) -> pa.Array:
+    """Return the column `moved`: which rows brought a tuple with its bucket."""
+    if plan.moves is None or events is None or plan.is_snapshot:
+        return pa.nulls(rows.num_rows, pa.string())
+    gives = (types == INSERT) | (types == REPLACE)
+    found = received(rows.column("tuple"), versions, events, gives, plan.moves)
+    return _chosen([RECEIVED], np.where(found, 0, NOTHING).astype(np.int32))
 
 
 def _empty(schema: pa.Schema) -> pa.RecordBatch:
@@ -389,6 +408,7 @@ def _changelog_rows(
     ids: pa.Array,
     rolled_back: Flags,
     versions: Int32s,
+    moved: pa.Array,
 ) -> pa.RecordBatch:
     count = rows.num_rows
     states = np.where(numbers.is_local, 2, np.where(rolled_back, 1, 0)).astype(np.int8)
@@ -402,6 +422,7 @@ def _changelog_rows(
         "space": _chosen(list(plan.meanings.names), versions),
         "layout": pa.array(versions, pa.int32(), mask=versions == NOTHING),
         "hash": row_hashes(rows),
+        "moved": moved,
     }
     without = without_registrations(rows, numbers.space_id)
     arrays = [columns[f.name] if f.name in columns else without[f.name] for f in CHANGELOG_ARROW]
@@ -423,6 +444,7 @@ def _keyed_rows(
     versions: Int32s,
     ids: pa.Array,
     plan: SegmentPlan,
+    events: Int32s | None = None,
 ) -> tuple[pa.RecordBatch, pa.RecordBatch]:
     is_operation, is_range = ACTIONS[types] == OPERATION, types == DELETED_RANGE
     tuples, operations, range_error = with_ranges(rows, is_range, versions, plan.meanings.keys)
@@ -456,6 +478,7 @@ def _keyed_rows(
             ids,
             rows.column("lsn"),
             stamps,
+            _collector_events(types, events, plan),
         ],
         schema=KEYED,
     )
@@ -466,6 +489,13 @@ def _keyed_rows(
     columns = [lineages, ids, rows.column("lsn"), error, pa.array(np.ones(rows.num_rows, np.int64))]
     errors = pa.RecordBatch.from_arrays([column.filter(bad) for column in columns], schema=KEY_ERRORS)
     return keyed.filter(pc.invert(bad)), errors
+
+
+def _collector_events(types: NDArray[np.int8], events: Int32s | None, plan: SegmentPlan) -> pa.Array:
+    """Return the column `bucket_events`."""
+    if plan.moves is None or events is None or not plan.moves.collects:
+        return pa.nulls(len(types), pa.int32())
+    return pa.array(events, pa.int32(), mask=types != DELETED)
 
 
 def keyed_again(rows: pa.Table, plan: SegmentPlan) -> pa.Table:

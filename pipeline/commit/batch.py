@@ -25,6 +25,7 @@ from pipeline.commit.records import (
     vclock_components,
     waited,
 )
+from pipeline.commit.vshard import bucket_rows, doubled_rows
 from pipeline.executors.work import Work, Written
 from pipeline.plan.advance import with_settled
 from pipeline.plan.plan import BatchPlan
@@ -139,6 +140,8 @@ def commit_batch(
         "_schema": schema.rows_of(schema_versions(plan, after), plan.epoch),
         "_gaps": [*divergence_rows(written.divergences, plan.epoch), *_gaps(tables, plan, after), *closed],
         "_vclock": [asdict(component) for component in vclock_components(plan, after)],
+        "_vshard": bucket_rows(plan.before, after, plan.epoch),
+        "_conflicts": doubled_rows(tables, plan.before, after, plan.epoch),
     }
     for table, rows in records.items():
         if rows:

@@ -14,14 +14,12 @@ import pytest
 
 from jobs.views import statements
 from pipeline.batch import MakeDistributed
-from pipeline.commit.batch import BatchName
 from schemas.errors import ConfigurationError
 from sources.xlog.directory.offset import Entry, InstantState, from_text, to_text
-from sources.xlog.stream.batch import segments_between
 from tests.jobs.written import BEGAN, replicasets_of
 from tests.pipeline.bank import Bank, instants, recovery_point, sum_at
 from tests.pipeline.deployment import Deployment
-from warehouse import epochs
+from tests.pipeline.restarted import KilledError, Restarted
 
 
 def busy(folder: Path, *, is_apart: bool = False, kind: str = "point") -> Bank:
@@ -312,47 +310,6 @@ def test_an_offset_survives_its_text(tmp_path: Path) -> None:
         before = deployment.offset
         deployment.run(300, batches=1)
     assert {one.instant.state for one in deployment.offset.values() if one.instant} == {InstantState.DONE}
-
-
-class KilledError(Exception):
-    """Stands for the end of the process."""
-
-
-class Restarted:
-    """Runs a deployment as Spark does whose process ends at any step: what was planned is done first.
-
-    Parameters
-    ----------
-    deployment : Deployment
-    monkeypatch : pytest.MonkeyPatch
-
-    """
-
-    def __init__(self, deployment: Deployment, monkeypatch: pytest.MonkeyPatch) -> None:
-        self.deployment, self.left, self.kills = deployment, 0, 0
-        self._planned: Mapping[str, Entry] | None = None
-        monkeypatch.setattr("pipeline.batch.reached", self._reached)
-
-    def _reached(self, step: str) -> None:
-        self.left -= 1
-        if self.left == 0:
-            self.kills += 1
-            raise KilledError(step)
-
-    def run(self, budget: int | None, steps: int) -> None:
-        """Do batches until there is nothing to read, or the process ends after so many steps."""
-        self.left, one = steps, self.deployment
-        with one.writer(rolls_back=True) as (warehouse, writer):
-            while True:
-                end = self._planned or writer.follower.latest(one.offset, budget)
-                if end == one.offset:
-                    return
-                self._planned = from_text(to_text(end))
-                segments = segments_between(writer.follower, one.offset, end)
-                name = BatchName("test", one.batches, (to_text(one.offset), to_text(end)))
-                if name.batch_id not in epochs.end_offsets(warehouse, "test"):
-                    writer.process(segments, name)
-                one.offset, one.batches, self._planned = end, one.batches + 1, None
 
 
 @pytest.mark.parametrize("seed", range(6))
