@@ -138,8 +138,8 @@ removed (there is no version any more).
 """
 
 KEY_CONFLICT, SECONDARY_CONFLICT, DOUBLED_CONFLICT = "key", "secondary", "doubled"
-"""Of `_conflicts.kind`: versions of one primary key met, rows break a unique secondary index together, or rows of a bucket
-of vshard that two replicasets hold as active differ."""
+"""Of `_conflicts.kind`: versions of one primary key met, rows break a unique secondary index together, or rows of a
+bucket of vshard that two replicasets hold as active differ."""
 
 CONFLICTS = _schema(
     epoch=_LONG,
@@ -164,9 +164,9 @@ CONFLICTS = _schema(
 )
 """`_conflicts`: each decision of before_replace between two replicasets' versions of one key.
 
-`kind`: key, secondary for a unique index of the space that two winners break together, or doubled for a bucket of vshard
-that two replicasets hold, whose versions of the key differ when that is found; `sequence`: what told the
-two apart, such as `updated`, `timestamp`, `max(balance)`; `changed`: which of the two versions was new: winner, loser,
+`kind`: key, secondary for a unique index of the space that two winners break together, or doubled for a bucket of
+vshard that two replicasets hold, whose versions of the key differ when that is found; `sequence`: what told the two
+apart, such as `updated`, `timestamp`, `max(balance)`; `changed`: which of the two versions was new: winner, loser,
 both. A winner that the policy made of several versions has minus the replicaset id of the last writer.
 """
 

@@ -4,12 +4,13 @@ Sources: `vshard/storage/schema.lua` (`schema_init_0_1_15_0`, `find_sharded_spac
 (`bucket_send_xc`, `bucket_recv_xc`, `gc_bucket_in_space_xc`, `gc_bucket_process_sent_one_batch_xc`, `bucket_pin`):
 
 - `_bucket` has the format {id unsigned, status string, destination string}. Its primary key is `id`.
-- A move from A to B writes on A: REPLACE {id, sending, B}, later REPLACE {id, sent, B}; on B: INSERT {id, receiving, A},
-  then INSERTs of the tuples, then REPLACE {id, active}. B is active before A is sent.
+- A move from A to B writes on A: REPLACE {id, sending, B}, later REPLACE {id, sent, B}; on B: INSERT {id, receiving,
+  A}, then INSERTs of the tuples, then REPLACE {id, active}. B is active before A is sent.
 - The garbage collector of A writes UPDATE status = garbage, DELETEs of the tuples, and DELETE {id} of `_bucket`. Older
   versions collect in the state `sent`.
 - Clients write to a bucket only while it is `active` or `pinned`.
-- A space is sharded where it has an index `bucket_id` (the default of vshard's `shard_index`) whose first part is a number.
+- A space is sharded where it has an index `bucket_id` (the default of vshard's `shard_index`) whose first part is a
+  number.
 """
 
 from __future__ import annotations

@@ -15,6 +15,7 @@ from dataclasses import dataclass, replace
 import msgpack
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from pipeline.plan.history import NOTHING, History
@@ -132,16 +133,25 @@ def _states(shards: Shards) -> dict[bytes, tuple[tuple[int, str | None], ...]]:
     return dict(zip(keys_of(list(known)), map(tuple, known.values()), strict=True))
 
 
-def events_before(moves: Moves, segment: int, positions: Int64s, rows: Int64s) -> Int32s:
+def events_before(moves: Moves | None, segment: int, positions: Int64s, rows: Int64s) -> Int32s:
     """Return how many rows of `_bucket` come before each of some consecutive rows of a segment."""
     found = np.zeros(len(positions), np.int32)
-    for place in moves.places:
+    for place in moves.places if moves is not None else ():
         found[index_of(place, segment, positions, rows) :] += 1
     return found
 
 
-def received(tuples: pa.Array, versions: Int32s, events: Int32s, wanted: Flags, moves: Moves) -> Flags:
-    """Return which rows brought tuples of buckets that were being received.
+def collector_events(events: Int32s, is_delete: Flags, moves: Moves | None) -> pa.Array:
+    """Return the column `bucket_events` of keyed rows: of DELETEs that the garbage collector may have made."""
+    if moves is None or not moves.collects:
+        return pa.nulls(len(events), pa.int32())
+    return pa.array(events, pa.int32(), mask=~is_delete)
+
+
+def moved_column(
+    tuples: pa.Array, versions: Int32s, events: Int32s, wanted: Flags, moves: Moves | None
+) -> pa.Array:
+    """Return the column `moved` of `_changelog`: `RECEIVED` for rows that brought tuples of received buckets.
 
     Parameters
     ----------
@@ -152,13 +162,14 @@ def received(tuples: pa.Array, versions: Int32s, events: Int32s, wanted: Flags, 
         As `events_before` returns them.
     wanted : bool[n]
         Whether a row gives a tuple.
-    moves : Moves
+    moves : Moves or None
 
     """
-    result = np.zeros(len(versions), np.bool_)
+    nothing = pa.nulls(len(versions), pa.string())
     about = np.flatnonzero(wanted & (versions != NOTHING))
-    if not len(about) or not moves.receives:
-        return result
+    if moves is None or not moves.receives or not len(about):
+        return nothing
+    result = np.zeros(len(versions), np.bool_)
     place = pa.array(about)
     keys = bucket_keys(tuples.take(place), moves.fields, pa.array(versions[about]))
     names, numbers = _coded(keys)
@@ -169,7 +180,7 @@ def received(tuples: pa.Array, versions: Int32s, events: Int32s, wanted: Flags, 
             if state == RECEIVING:
                 until = states[i + 1][0] if i + 1 < len(states) else np.iinfo(np.int32).max
                 result[own[(events[own] >= since) & (events[own] < until)]] = True
-    return result
+    return pc.if_else(pa.array(result), pa.scalar(RECEIVED), nothing)
 
 
 def _coded(keys: pa.Array) -> tuple[list[bytes], Int64s]:

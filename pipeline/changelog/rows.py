@@ -17,7 +17,8 @@ from pyspark.sql.pandas.types import to_arrow_schema
 
 from pipeline.changelog.bodies import new_tuples, with_ranges
 from pipeline.changelog.cluster_rows import without_registrations
-from pipeline.changelog.moves import RECEIVED, events_before, received
+from pipeline.changelog.moves import collector_events, events_before, moved_column
+from pipeline.changelog.pending import pending_rows
 from pipeline.changelog.segment_plan import SegmentPlan
 from pipeline.changelog.servers import releases_of, with_server_versions
 from pipeline.plan.history import NOTHING
@@ -26,7 +27,7 @@ from pipeline.plan.summary import LIMBO_TYPES, LOCAL_ID
 from pipeline.plan.tables import CHANGES
 from pipeline.plan.unknown import reason_of
 from schemas.iproto import GROUP_LOCAL, SYSTEM_ID_MAX
-from schemas.tables import CHANGELOG, PENDING
+from schemas.tables import CHANGELOG
 from udfs.keys.keys import canonical_keys_by
 from udfs.keys.row_hash import row_hashes
 from udfs.remap.replica_ids import UNKNOWN, remap_rows
@@ -36,7 +37,6 @@ COMMITTED, ROLLED_BACK, LOCAL = "committed", "rolled_back", "local"
 """States of a row of `_changelog`."""
 
 CHANGELOG_ARROW = to_arrow_schema(CHANGELOG, timezone="UTC")
-PENDING_ARROW = to_arrow_schema(PENDING, timezone="UTC")
 
 KEYED = pa.schema(
     [
@@ -256,24 +256,6 @@ def _highest(numbers: _Numbers) -> dict[int, int]:
     return found
 
 
-def pending_rows(rows: pa.RecordBatch, plan: SegmentPlan) -> pa.RecordBatch:
-    """Return rows that wait as rows of `_pending`."""
-    count = rows.num_rows
-    values = {
-        "replicaset_id": plan.replicaset_id,
-        "source": plan.source,
-        "segment": plan.segment,
-        "reason": plan.reason,
-    }
-    columns = [
-        pa.repeat(pa.scalar(values[field.name], field.type), count)
-        if field.name in values
-        else rows.column(field.name)
-        for field in PENDING_ARROW
-    ]
-    return pa.RecordBatch.from_arrays(columns, schema=PENDING_ARROW)
-
-
 def _settled_rows(
     rows: pa.RecordBatch, numbers: _Numbers, plan: SegmentPlan
 ) -> tuple[pa.RecordBatch, pa.RecordBatch, pa.RecordBatch]:
@@ -295,10 +277,9 @@ def _settled_rows(
         # A row that comes before the definition has no name, on which side of a cut the definition ever is.
         is_early = (meaning != NOTHING) & plan.meanings.early[meaning]
         names = np.where(is_early, np.int32(NOTHING), versions)
-    events = None
-    if plan.moves is not None:
-        events = events_before(plan.moves, plan.segment, numbers.position, numbers.row)
-    moved = _received(rows, types, versions, events, plan)
+    events = events_before(plan.moves, plan.segment, numbers.position, numbers.row)
+    gives = ((types == INSERT) | (types == REPLACE)) & ~numbers.is_snapshot
+    moved = moved_column(rows.column("tuple"), versions, events, gives, plan.moves)
     changelog = _changelog_rows(rows, numbers, plan, ids, rolled_back, names, moved)
     lineages = _looked_up(plan.meanings.lineages, meaning)
     followed = (lineages != NOTHING) & is_change
@@ -308,19 +289,8 @@ def _settled_rows(
         mask = pa.array(followed)
         rows, ids = rows.filter(mask), ids.filter(mask)
         types, meaning, versions = types[followed], meaning[followed], versions[followed]
-        events = None if events is None else events[followed]
+        events = events[followed]
     return changelog, *_keyed_rows(rows, types, meaning, versions, ids, plan, events)
-
-
-def _received(
-    rows: pa.RecordBatch, types: NDArray[np.int8], versions: Int32s, events: Int32s | None, plan: SegmentPlan
-) -> pa.Array:
-    """Return the column `moved`: which rows brought a tuple with its bucket."""
-    if plan.moves is None or events is None or plan.is_snapshot:
-        return pa.nulls(rows.num_rows, pa.string())
-    gives = (types == INSERT) | (types == REPLACE)
-    found = received(rows.column("tuple"), versions, events, gives, plan.moves)
-    return _chosen([RECEIVED], np.where(found, 0, NOTHING).astype(np.int32))
 
 
 def _empty(schema: pa.Schema) -> pa.RecordBatch:
@@ -444,7 +414,7 @@ def _keyed_rows(
     versions: Int32s,
     ids: pa.Array,
     plan: SegmentPlan,
-    events: Int32s | None = None,
+    events: Int32s,
 ) -> tuple[pa.RecordBatch, pa.RecordBatch]:
     is_operation, is_range = ACTIONS[types] == OPERATION, types == DELETED_RANGE
     tuples, operations, range_error = with_ranges(rows, is_range, versions, plan.meanings.keys)
@@ -478,7 +448,7 @@ def _keyed_rows(
             ids,
             rows.column("lsn"),
             stamps,
-            _collector_events(types, events, plan),
+            collector_events(events, types == DELETED, plan.moves),
         ],
         schema=KEYED,
     )
@@ -489,13 +459,6 @@ def _keyed_rows(
     columns = [lineages, ids, rows.column("lsn"), error, pa.array(np.ones(rows.num_rows, np.int64))]
     errors = pa.RecordBatch.from_arrays([column.filter(bad) for column in columns], schema=KEY_ERRORS)
     return keyed.filter(pc.invert(bad)), errors
-
-
-def _collector_events(types: NDArray[np.int8], events: Int32s | None, plan: SegmentPlan) -> pa.Array:
-    """Return the column `bucket_events`."""
-    if plan.moves is None or events is None or not plan.moves.collects:
-        return pa.nulls(len(types), pa.int32())
-    return pa.array(events, pa.int32(), mask=types != DELETED)
 
 
 def keyed_again(rows: pa.Table, plan: SegmentPlan) -> pa.Table:
@@ -523,6 +486,7 @@ def keyed_again(rows: pa.Table, plan: SegmentPlan) -> pa.Table:
         meaning,
         _looked_up(plan.meanings.versions, meaning),
         own.column("global_id"),
-        replace(plan, is_snapshot=False),
+        replace(plan, is_snapshot=False, moves=None),
+        np.zeros(own.num_rows, np.int32),
     )
     return pa.Table.from_batches([keyed])

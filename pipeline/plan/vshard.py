@@ -3,8 +3,8 @@
 Pure: the rows of `_bucket` in, states and their places in the log out (`schemas.vshard` says who writes what). "Bucket"
 is vshard's here; a bucket of a distributed batch is another thing.
 
-A bucket is *doubled* where two replicasets hold it as active. A log that is read less far than the other one may only not
-have come to the move yet. So it is judged only once either log is read beyond the moment at which the other
+A bucket is *doubled* where two replicasets hold it as active. A log that is read less far than the other one may only
+not have come to the move yet. So it is judged only once either log is read beyond the moment at which the other
 replicaset got the bucket, by the times of their rows.
 """
 

@@ -69,7 +69,7 @@ def _with_buckets(
     plan: ReducePlan,
     shards: ShardPlan,
 ) -> Iterator[tuple[int, int, bytes, int]]:
-    """Yield each DELETE with its replicaset, the bucket of the tuple that it finds, and the rows of `_bucket` before it.
+    """Yield each DELETE with its replicaset, the bucket of the tuple that it finds, and how far `_bucket` was then.
 
     Parameters
     ----------
@@ -86,7 +86,7 @@ def _with_buckets(
     keys = as_array(keyed.rows["key"]).take(place).to_pylist()
     types, ids = keyed.rows["type"].to_numpy()[rows], keyed.groups.ids[rows]
     lineages = plan.slot_lineages[keyed.slots[rows]]
-    before = _buckets_before(entries, plan, shards, dict(zip(keys, versions.tolist(), strict=True)))
+    before = _buckets_before(entries, shards, dict(zip(keys, versions.tolist(), strict=True)))
     bucket: bytes | None = None
     for i, row in enumerate(rows.tolist()):
         if i == 0 or ids[i] != ids[i - 1]:
@@ -100,7 +100,7 @@ def _with_buckets(
 
 
 def _buckets_before(
-    entries: pa.Table, plan: ReducePlan, shards: ShardPlan, versions: dict[bytes, int]
+    entries: pa.Table, shards: ShardPlan, versions: dict[bytes, int]
 ) -> dict[tuple[int, int, bytes], bytes]:
     """Return the bucket of the tuple that each replicaset had under each key, by (table, replicaset id, key)."""
     whole = entries.combine_chunks()

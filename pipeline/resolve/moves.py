@@ -1,7 +1,7 @@
 """Decisions that are no conflicts: a key has versions in two replicasets because vshard moves its bucket. Pure.
 
 In a sharded cluster a client writes a key in the one replicaset that holds its bucket. Two versions of it are a
-conflict only where two replicasets hold the bucket as active at once.
+conflict only where two replicasets hold the bucket as active at once, and the tuples differ.
 """
 
 from __future__ import annotations
@@ -32,6 +32,8 @@ def without_moves(conflicts: pa.Table, shards: ShardPlan) -> pa.Table:
     losers = as_array(whole["loser_replicaset_id"]).fill_null(0).to_numpy(zero_copy_only=False)
     versions = pa.array([shards.versions.get(space, -1) for space in spaces], pa.int32())
     stays = ~np.isin(spaces, list(shards.bucket_tables))
+    equal = pc.equal(as_array(whole["winner_tuple"]), as_array(whole["loser_tuple"]))
+    differs = ~equal.fill_null(False).to_numpy(zero_copy_only=False)
     about = np.flatnonzero(stays & (np.asarray(versions) >= 0))
     if len(about):
         place = pa.array(about)
@@ -40,5 +42,6 @@ def without_moves(conflicts: pa.Table, shards: ShardPlan) -> pa.Table:
         for i, bucket in zip(about.tolist(), buckets, strict=True):
             pair = (min(int(winners[i]), int(losers[i])), max(int(winners[i]), int(losers[i])))
             is_of_vshard = bool(shards.storages & set(pair))
-            stays[i] = not is_of_vshard or pair in shards.doubled.get(bucket or b"", ())
+            is_doubled = pair in shards.doubled.get(bucket or b"", ())
+            stays[i] = not is_of_vshard or (is_doubled and differs[i])
     return whole.filter(pa.array(stays))

@@ -157,14 +157,16 @@ def test_kills_change_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
     assert restarted.kills
 
 
-def test_a_key_is_there_once_while_its_bucket_is_on_the_way(tmp_path: Path) -> None:
+def test_a_key_is_there_once_while_its_bucket_is_on_the_way(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Both logs are read in step: what the source has deleted, the destination has inserted long before."""
     cluster = Cluster(tmp_path, 7)
     for key in range(24):
         cluster.put(USERS, key)
     keys = {key for space, key in cluster.rows if space == USERS}
     deployment = cluster.deployment(tmp_path)
-    cluster.write_elsewhere = lambda bucket: cluster.close()  # type: ignore[method-assign]
+    monkeypatch.setattr(cluster, "write_elsewhere", lambda _: cluster.close())
     for bucket in sorted(cluster.owner):
         target = next(name for name in cluster.names if name != cluster.owner[bucket])
         cluster.send(bucket, target, fails_after=2 if bucket % 3 == 0 else None)
@@ -174,7 +176,8 @@ def test_a_key_is_there_once_while_its_bucket_is_on_the_way(tmp_path: Path) -> N
         cluster.close()
     deployment.run(1)
     path = str(tmp_path / "warehouse" / "aggregator.db" / "users")
-    versions = {dict(row["versions"]).get("users") for row in deployment.rows("_epochs")} - {None}
+    named = [dict(row["versions"]) for row in deployment.rows("_epochs")]
+    versions: set[int] = {one["users"] for one in named if "users" in one}
     seen = 0
     for version in sorted(versions):
         found = [
@@ -185,7 +188,7 @@ def test_a_key_is_there_once_while_its_bucket_is_on_the_way(tmp_path: Path) -> N
         seen += set(found) == keys
         if version > min(versions):
             assert set(found) == keys
-    assert seen > 10
+    assert seen >= len(versions) - 1 > 5
 
 
 def test_conflicts_of_spaces_that_are_not_sharded_stay(tmp_path: Path) -> None:
@@ -199,10 +202,8 @@ def test_conflicts_of_spaces_that_are_not_sharded_stay(tmp_path: Path) -> None:
 
 
 def test_a_space_named_bucket_that_is_not_vshards_is_a_space(tmp_path: Path) -> None:
-    nodes = [
-        Node(tmp_path, name).define(512, "_bucket", (("id", "unsigned"), ("color", "string")))
-        for name in ("a1", "b1")
-    ]
+    format_ = (("id", "unsigned"), ("color", "string"))
+    nodes = [Node(tmp_path, name).define(512, "_bucket", format_) for name in ("a1", "b1")]
     for number, node in enumerate(nodes):
         node.put(512, 1, f"color {number}", at=2.0 + number)
         node.close()
