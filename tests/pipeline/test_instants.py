@@ -14,8 +14,13 @@ import pytest
 
 from jobs.views import statements
 from pipeline.batch import MakeDistributed
+from pipeline.source_options import stream_options
+from pipeline.state import State
 from schemas.errors import ConfigurationError
-from sources.xlog.directory.offset import Entry, InstantState, from_text, to_text
+from sources.xlog.datasource import XlogStreamReader
+from sources.xlog.directory.offset import Entry, InstantState, from_document, from_text, to_text
+from sources.xlog.options import parse_options
+from sources.xlog.stream.alignment import instant_between
 from tests.jobs.written import BEGAN, replicasets_of
 from tests.pipeline.bank import Bank, instants, recovery_point, sum_at
 from tests.pipeline.deployment import Deployment
@@ -337,3 +342,16 @@ def test_the_sum_is_constant_whatever_comes_when_and_is_killed(
     assert instants(restarted.deployment) == dict.fromkeys(bank.labels, bank.sum)
     assert sum(row[1] for row in unpacked(restarted.deployment)) == bank.sum
     assert restarted.kills
+
+
+def test_the_data_source_ends_batches_there(tmp_path: Path) -> None:
+    bank = busy(tmp_path)
+    config = bank.deployment(tmp_path).config()
+    stream = XlogStreamReader(parse_options(stream_options(config, State(), 1)))
+    offset, labels = stream.initialOffset(), []
+    while (end := stream.latestOffset(offset, stream.getDefaultReadLimit())) != offset:
+        stream.partitions(offset, end)
+        found = instant_between(from_document(offset), from_document(end))
+        labels += [] if found is None else [found.label]
+        offset = end
+    assert labels == bank.labels
