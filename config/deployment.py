@@ -17,6 +17,7 @@ from typing import Annotated, Literal, TypeVar
 from pydantic import BaseModel, ValidationError, model_validator
 
 from config.errors import mistakes_of
+from config.instants import Instants
 from config.live import Live
 from config.metrics import MetricsConfig
 from config.policies import Policies, Policy, uuid_or_none
@@ -131,6 +132,8 @@ class Config(Part):
         A batch whose decoded rows have no more bytes is done in the driver, without a Spark job.
     max_block_bytes : int
         A transaction that takes more bytes, in the file or decompressed, is refused as damage; the daemons write none.
+    instants : Instants or None
+        Points of a sharded cluster at which all replicasets are cut together; None: batches end anywhere.
     reader : str or None
         Under which name the job acknowledges to spools what it has passed (`pipeline.acknowledge`); None makes one
         of the database and the warehouse.
@@ -165,6 +168,7 @@ class Config(Part):
     max_bytes_per_trigger: ByteCount = 256 * 1024 * 1024
     local_bytes: ByteCount = 256 * 1024 * 1024
     max_block_bytes: ByteCount = BLOCK_LIMIT
+    instants: Instants | None = None
     reader: Label | None = None
     retention: Retention = Retention()
     metrics: MetricsConfig | None = None

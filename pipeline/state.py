@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
+from datetime import datetime
 from typing import TYPE_CHECKING
 
 from schemas.iproto import VCLOCK_MAX
@@ -14,6 +15,7 @@ from schemas.space import KeyParts
 
 if TYPE_CHECKING:
     from pipeline.plan.control import SpaceRows
+    from pipeline.plan.vshard import VshardBucket
 
 
 @dataclass(frozen=True)
@@ -67,6 +69,10 @@ class ReplicasetState:
         The version of the server that wrote the last row of it. In memory only.
     file : str or None
         The file that was read last, of `source`. In memory only.
+    buckets : mapping of int to VshardBucket
+        vshard's buckets, where the replicaset is a storage of vshard.
+    log_time : datetime or None
+        The latest time of a settled row of its log, so far as it is known.
     views : mapping of str to mapping of int to str
         By source whose `_cluster` was read: replica id to instance uuid. In memory only.
 
@@ -91,6 +97,8 @@ class ReplicasetState:
     server: str | None = None
     file: str | None = None
     views: Mapping[str, Mapping[int, str]] = field(default_factory=dict)
+    buckets: Mapping[int, VshardBucket] = field(default_factory=dict)
+    log_time: datetime | None = None
 
     @property
     def waits(self) -> bool:
@@ -126,6 +134,8 @@ class State:
         The aggregator's own global id.
     own_lsn : int
         Its last lsn that is in `_changelog`.
+    undecided_buckets : frozenset of int
+        vshard's buckets that two replicasets seem to hold at once, as long as one of the logs may be behind.
 
     """
 
@@ -136,6 +146,7 @@ class State:
     versions: Mapping[str, int] = field(default_factory=dict)
     own_id: int | None = None
     own_lsn: int = 0
+    undecided_buckets: frozenset[int] = frozenset()
 
     def with_replicasets(self, changed: Mapping[str, ReplicasetState]) -> State:
         """Return the state with some replicasets replaced."""

@@ -13,7 +13,7 @@ from pyspark.sql import functions as F
 
 from observe.validation.check import Check, CheckFacts, Cut, readable
 from pipeline.reduce import versions
-from schemas.tables import KEY_CONFLICT, SECONDARY_CONFLICT
+from schemas.tables import DOUBLED_CONFLICT, KEY_CONFLICT, SECONDARY_CONFLICT
 from warehouse import gaps
 
 GLOBAL_IDS = {
@@ -37,7 +37,7 @@ TIMES = {
 STATES = {
     "_versions": ("state", tuple(versions.NAMES.values())),
     "_gaps": ("state", gaps.STATES),
-    "_conflicts": ("kind", (KEY_CONFLICT, SECONDARY_CONFLICT)),
+    "_conflicts": ("kind", (KEY_CONFLICT, SECONDARY_CONFLICT, DOUBLED_CONFLICT)),
 }
 """By table a column and all values that the code writes into it."""
 
@@ -50,6 +50,7 @@ PRESENT = {
     "_quarantine": ("reason",),
     "_pending": ("reason",),
     "_gaps": ("replicaset_id", "kind"),
+    "_vshard": ("epoch", "replicaset_id", "bucket_id"),
     "_epochs": ("epoch", "versions", "vclock"),
     "_schema": ("replicaset_id", "space_id", "name", "state", "space_tuple"),
     "_retention": ("epoch", "cleaned_at", "table", "rows"),
@@ -64,6 +65,7 @@ KEYS = {
     "_quarantine": ("space", "file", "position"),
     "_pending": ("source", "file", "position"),
     "_gaps": ("replicaset_id", "local_id", "first_lsn", "last_lsn"),
+    "_vshard": ("epoch", "replicaset_id", "bucket_id"),
     "_epochs": ("epoch",),
     "_schema": ("replicaset_id", "space_id", "name"),
     "_retention": ("epoch", "table", "replicaset_id", "global_id"),

@@ -8,7 +8,8 @@ after the old one's last. Not here: which rows count (`pipeline.plan.settle`), g
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime, timedelta
 
 from pipeline.plan.control import Control, IdRegistration
 from pipeline.plan.members import Ids, Views, entries_of, translated
@@ -17,6 +18,7 @@ from pipeline.plan.segment import LogSegment
 from pipeline.plan.settle import Settlement
 from pipeline.plan.summary import LOCAL_ID, Summary
 from pipeline.plan.upgrades import newest_server
+from pipeline.plan.vshard import Shards
 from pipeline.state import MapEntry, ReplicasetState
 from schemas.iproto import VCLOCK_MAX
 from udfs.remap.cluster_replace import Cluster, Incoming
@@ -40,6 +42,8 @@ class Decided:
         By segment: the source's ids that have another number here.
     generation : LogPosition or None
         Where a snapshot replaces the replicaset's state.
+    shards : Shards
+        vshard's buckets.
 
     """
 
@@ -50,6 +54,7 @@ class Decided:
     views: Views
     ids: Mapping[int, Ids]
     generation: LogPosition | None = None
+    shards: Shards = field(default_factory=Shards)
 
 
 def instances_seen(
@@ -152,7 +157,16 @@ def advanced(one: Decided, parts: Sequence[LogSegment], table: Cluster, summary:
         server=newest_server(parts, summary.control) or before.server,
         file=next((part.file for part in reversed(parts) if not part.has_waited), before.file),
         views=one.views.views,
+        buckets=one.shards.after,
+        log_time=before.log_time if holds else _later(before.log_time, summary.last_time),
     )
+
+
+def _later(known: datetime | None, read: int | None) -> datetime | None:
+    if read is None:
+        return known
+    found = datetime.fromtimestamp(0, UTC) + timedelta(microseconds=read)
+    return found if known is None else max(known, found)
 
 
 def _of_leader(before: ReplicasetState, leader: str | None) -> dict[int, int]:

@@ -15,16 +15,17 @@ from itertools import pairwise
 from config.deployment import Config
 from pipeline.plan.advance import Decided, advanced, instances_seen, new_entries
 from pipeline.plan.control import Control, IdRegistration
-from pipeline.plan.generation import followed, generation_of
+from pipeline.plan.generation import SnapshotGeneration, followed, generation_of
 from pipeline.plan.history import Before, History, Router, history_of
 from pipeline.plan.members import Ids, in_own_ids, translated, views_of
 from pipeline.plan.position import BEGINNING, LogPosition
 from pipeline.plan.segment import LogSegment
 from pipeline.plan.settle import IsSync, Settlement, settle
-from pipeline.plan.summary import LOCAL_ID, LsnRun, Summary
+from pipeline.plan.summary import LOCAL_ID, ControlRow, LsnRun, Summary
 from pipeline.plan.tables import CHANGES, TablePlan, plan_tables
 from pipeline.plan.unknown import UnknownRanges, unknown_ranges
 from pipeline.plan.upgrades import newest_server, upgrades_of
+from pipeline.plan.vshard import Shards, bucket_spaces, shards_of, with_doubled
 from pipeline.state import ReplicasetState, State
 from schemas.iproto import SYSTEM_ID_MAX, is_unknown
 from sources.xlog.format.vclock import joined
@@ -70,6 +71,8 @@ class BatchPlan:
         The aggregator's own changes of `_cluster` that are not in `_changelog` yet, by their lsn.
     unknown : mapping of str to mapping
         By replicaset uuid: where spaces are unknown.
+    shards : mapping of str to Shards
+        By replicaset uuid: vshard's buckets.
 
     """
 
@@ -86,6 +89,7 @@ class BatchPlan:
     new_maps: tuple[MapRow, ...]
     own_changes: tuple[Member, ...] = ()
     unknown: Mapping[str, UnknownRanges] = field(default_factory=dict)
+    shards: Mapping[str, Shards] = field(default_factory=dict)
 
     @property
     def rows(self) -> int:
@@ -152,8 +156,9 @@ def plan_batch(
     _log_upgrades(decided, own, summaries)
     after = {uuid: _with_history(one, decided[uuid].before, history) for uuid, one in after.items()}
     own_row = cluster.own
+    shards = {uuid: one.shards for uuid, one in decided.items()}
     new_state = replace(
-        state.with_replicasets(after),
+        with_doubled(state.with_replicasets(after), {*state.undecided_buckets, *_moved(shards)}),
         global_ids=cluster.global_ids,
         own_id=None if own_row is None else own_row.global_id,
         own_lsn=cluster.lsn,
@@ -174,7 +179,12 @@ def plan_batch(
         new_maps=new_maps,
         own_changes=_own_changes(cluster, state.own_lsn),
         unknown=unknown,
+        shards=shards,
     )
+
+
+def _moved(shards: Mapping[str, Shards]) -> set[int]:
+    return {event.bucket for one in shards.values() for event in one.events}
 
 
 def _ids(one: Decided, summary: Summary) -> frozenset[int]:
@@ -229,7 +239,23 @@ def _decide(state: State, uuid: str, parts: Sequence[LogSegment], summary: Summa
         reason = f"replica id {unknown.replica_id} is in no map: no row of _cluster has announced it"
         settlement = replace(settlement, hold=unknown.start, reason=reason)
     place = None if generation is None else generation.position
-    return Decided(known, settlement, control, registrations, views, ids, place)
+    shards = _shards(known, generation, parts, control, [r for r in summary.control if settlement.counts(r)])
+    return Decided(known, settlement, control, registrations, views, ids, place, shards)
+
+
+def _shards(
+    known: ReplicasetState,
+    generation: SnapshotGeneration | None,
+    parts: Sequence[LogSegment],
+    control: Control,
+    rows: Sequence[ControlRow],
+) -> Shards:
+    """Return vshard's buckets over a batch; a snapshot that is behind the tables says nothing of them."""
+    heals = any(part.heals for part in parts)
+    is_new_state = generation is not None and generation.spaces is None and not heals
+    if generation is not None and not is_new_state:
+        rows = [row for row in rows if row.position.segment != generation.segment]
+    return shards_of(known.buckets, known.spaces, control, rows, is_new_state=is_new_state)
 
 
 def _meant(registration: IdRegistration, ids: Mapping[int, Ids]) -> IdRegistration:
@@ -268,6 +294,15 @@ def sync_spaces(state: State, controls: Mapping[str, Control] | None = None) -> 
         changed = {c.space_id for c in control.changes if c.rows.decoded().is_sync}
         found[uuid] = found.get(uuid, set()) | changed
     return {uuid: frozenset(ids) for uuid, ids in found.items()}
+
+
+def watched_spaces(state: State, controls: Mapping[str, Control] | None = None) -> dict[str, frozenset[int]]:
+    """Return the ids of vshard's `_bucket` in each replicaset, also those that a batch defines."""
+    found = {uuid: bucket_spaces(one.spaces) for uuid, one in state.replicasets.items()}
+    for uuid, control in (controls or {}).items():
+        own = bucket_spaces({}, (change.rows for change in control.changes))
+        found[uuid] = found.get(uuid, frozenset()) | own
+    return found
 
 
 def _unknown_origin(

@@ -114,7 +114,9 @@ def base_requests(keyed: KeyedRows, plan: ReducePlan, share: KeyTables | None = 
     lineages = plan.slot_lineages[keyed.slots]
     firsts = keyed.groups.firsts
     types = _numbers(keyed.rows["type"])
-    operated = set(np.unique(lineages[ACTIONS[types] == OPERATION]).tolist())
+    looks_at_tuples = ACTIONS[types] == OPERATION
+    looks_at_tuples |= as_array(keyed.rows["bucket_events"]).is_valid().to_numpy(zero_copy_only=False)
+    operated = set(np.unique(lineages[looks_at_tuples]).tolist())
     first_lineages, first_types = lineages[firsts], types[firsts]
     keys = as_array(keyed.rows["key"])
     for number in np.unique(first_lineages).tolist():

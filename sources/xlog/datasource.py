@@ -31,6 +31,7 @@ from sources.xlog.directory.offset import Offset, from_document, to_document
 from sources.xlog.options import XlogOptions, parse_options
 from sources.xlog.stream.batch import segments_between, tasks_of
 from sources.xlog.stream.follow import Follower
+from sources.xlog.stream.instants import follower_of
 from sources.xlog.stream.read import read_range, schema_of
 from sources.xlog.stream.segment import ByteRange
 
@@ -84,10 +85,10 @@ class XlogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             name = options.bounded_by[0]
             raise ConfigurationError(f"option {name} bounds a batch read, not a stream", option=name)
         self._options = options
-        self._follower = Follower(options)
+        self._follower = follower_of(options)
 
     def __getstate__(self) -> dict[str, Any]:
-        return {"_options": self._options, "_follower": Follower(self._options)}
+        return {"_options": self._options, "_follower": follower_of(self._options)}
 
     def initialOffset(self) -> dict[str, Any]:  # noqa: N802
         """Return the offset in which no replicaset has begun.

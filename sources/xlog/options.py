@@ -45,6 +45,23 @@ class Source:
 
 
 @dataclass(frozen=True)
+class MarkerSpace:
+    """A space whose rows mark instants.
+
+    Parameters
+    ----------
+    space : str
+        Its name.
+    label : str or int or None
+        The field that holds the label, by its name or its number from 1 on; None for `_recovery_point`.
+
+    """
+
+    space: str
+    label: str | int | None = None
+
+
+@dataclass(frozen=True)
 class XlogOptions:
     """What a reader was asked for.
 
@@ -97,6 +114,10 @@ class XlogOptions:
     max_block_bytes : int
         `maxBlockBytes`: the longest block, so the largest transaction, that is read, in bytes, in the file and
         decompressed. A task holds one block in memory at a time. Default 1g.
+    instants : tuple of MarkerSpace
+        `instants`: a JSON list of {space, label?}, the spaces whose rows mark instants at which batches end.
+    instant_wait : float
+        `instantWait`: seconds that a replicaset waits at an instant for the others. Default 600.
 
     """
 
@@ -121,6 +142,8 @@ class XlogOptions:
     on_source_error: str = "fail"
     max_lag: float = 60.0
     max_block_bytes: int = BLOCK_LIMIT
+    instants: tuple[MarkerSpace, ...] = ()
+    instant_wait: float = 600.0
 
     @property
     def bounded_by(self) -> list[str]:
@@ -190,6 +213,16 @@ def _sources(text: str) -> tuple[Source, ...]:
     return sources
 
 
+def _marker_spaces(text: str) -> tuple[MarkerSpace, ...]:
+    items = values.json_of(text)
+    if not isinstance(items, list) or not all(isinstance(item, Mapping) for item in items):
+        raise ValueError("not a list of marker spaces [{space, label?}, ...]")
+    for item in items:
+        if not set(item) <= {"space", "label"} or not isinstance(item.get("space"), str):
+            raise ValueError(f"{item!r} is not a marker space {{space, label?}}")
+    return tuple(MarkerSpace(item["space"], item.get("label")) for item in items)
+
+
 _PARSERS: dict[str, tuple[str, Callable[[str], Any]]] = {
     "sources": ("sources", _sources),
     "start": ("start", _choice("snapshot", "history", "logs")),
@@ -212,6 +245,8 @@ _PARSERS: dict[str, tuple[str, Callable[[str], Any]]] = {
     "on_source_error": ("on_source_error", _choice("fail", "skip")),
     "maxLag": ("max_lag", values.seconds_of),
     "maxBlockBytes": ("max_block_bytes", values.size_of),
+    "instants": ("instants", _marker_spaces),
+    "instantWait": ("instant_wait", values.seconds_of),
 }
 _WHERE = ("path", "paths", "sources")
 OPTION_NAMES = (*_PARSERS, "path", "paths", "replicaset")

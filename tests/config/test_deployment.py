@@ -232,6 +232,19 @@ MISTAKES = [
     ("max_bytes_per_trigger: -1", "max_bytes_per_trigger", "-1 is not a size"),
     ("max_bytes_per_trigger: true", "max_bytes_per_trigger", "True is not a size"),
     ("warehouse: other", "warehouse", "stands twice (also in line 1)"),
+    ("instants: {wait: soon}", "instants.wait", "is not a time"),
+    ("instants: {markers: []}", "instants.markers", "names no marker"),
+    ("instants: {markers: [{space: marks}]}", "instants.markers[0].label", "marks needs a label"),
+    (
+        "instants: {markers: [{space: _recovery_point, label: opts}]}",
+        "instants.markers[0].label",
+        "where Tarantool writes them",
+    ),
+    (
+        "instants: {markers: [{space: a, label: b}, {space: a, label: c}]}",
+        "instants.markers[1].space",
+        "a is named twice",
+    ),
 ]
 
 

@@ -50,10 +50,21 @@ def _stretch(follower: Follower, uuid: str, start: Entry, end: Entry) -> Stretch
     )
 
 
+def _is_same_place(first: Entry, last: Entry) -> bool:
+    """Return whether nothing lies between two entries; an instant may have become whole meanwhile."""
+    if replace(first, instant=None) != replace(last, instant=None):
+        return False
+    return _rows_passed(first) == _rows_passed(last)
+
+
+def _rows_passed(entry: Entry) -> int:
+    return entry.instant.rows if entry.instant is not None and entry.instant.stands else 0
+
+
 def _stretches(follower: Follower, start: Offset, end: Offset) -> Iterator[Stretch]:
     for uuid in sorted(end):
         first, last = start.get(uuid), end[uuid]
-        if first == last:
+        if first is not None and _is_same_place(first, last):
             continue
         if first is not None and first.leader == last.leader and not last.restart:
             yield _stretch(follower, uuid, first, last)

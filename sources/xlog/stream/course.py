@@ -67,7 +67,7 @@ class Course:
             if found != self.entry:
                 return found
             budget *= 2  # went into a marker or a torn tail, where no block is
-        return self._entry(len(self.files) - 1, self.position)
+        return self.entry_of(len(self.files) - 1, self.position)
 
     def _within(self, lengths: Sequence[int], budget: int) -> Entry:
         index, taken = reach(lengths, budget)
@@ -75,9 +75,9 @@ class Course:
         is_last = index == len(self.files) - 1
         end = self.position if is_last else self.directory.ends.of(file, closed=True).position
         position = end if near >= end else self.directory.ends.cut(file, self.begin(index), near, end)
-        return self._entry(index, position)
+        return self.entry_of(index, position)
 
-    def _entry(self, index: int, position: int) -> Entry:
+    def entry_of(self, index: int, position: int) -> Entry:
         """Return the canonical entry of a place: the end of a file is the start of the next one, if nothing lacks.
 
         The stream waits before a hole until a row behind it is read, so that one batch sees both sides of it.

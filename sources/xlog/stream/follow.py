@@ -31,7 +31,8 @@ from sources.xlog.stream.takeover import Member
 
 logger = logging.getLogger(__name__)
 
-_FAILURES = (AggregatorError, OSError, pa.ArrowException)
+FAILURES = (AggregatorError, OSError, pa.ArrowException)
+"""What a source that cannot be read raises."""
 
 
 @dataclass
@@ -98,7 +99,7 @@ class Follower:
             if member.listing is not None:
                 try:
                     end = newest_entry(self.directory(source.name), member.listing)
-                except _FAILURES as error:
+                except FAILURES as error:
                     self._give_up(source.name, error)
                     continue
                 if end is not None:
@@ -142,7 +143,7 @@ class Follower:
     def _advance(self, course: Course, budget: int | None) -> Entry:
         try:
             return self._done(course, course.advance(budget))
-        except _FAILURES as error:
+        except FAILURES as error:
             self._give_up(course.entry.leader, error)
             return course.entry
 
@@ -152,7 +153,7 @@ class Follower:
             listing = directory.listing()
             snapshot = self._snapshot(directory, listing)
             complete = directory.complete(listing.snapshots) if directory.bridges else ()
-        except _FAILURES as error:
+        except FAILURES as error:
             named = _named(error, source.name)
             self._report(source.name, named)
             return Member(source.name, None, None, named)
@@ -172,7 +173,7 @@ class Follower:
             member = self._member(source)
             try:
                 uuid = self._uuid(source, member, start)
-            except _FAILURES as error:
+            except FAILURES as error:
                 self._give_up(source.name, error)
                 continue
             members.setdefault(uuid, []).append(member)
@@ -210,7 +211,7 @@ class Follower:
                 if is_idle:
                     self._check_logs(leader, entry)
                 return course
-        except _FAILURES as error:
+        except FAILURES as error:
             restart = self._restart(uuid, entry, members, error)
             if restart is not None:
                 return restart
@@ -254,7 +255,7 @@ class Follower:
                     return takeover.beginning(member, uuid, self.options)
                 found = takeover.beginning_of_file(member)
                 return None if found is None or self._is_empty_match(found) else found
-            except _FAILURES as error:
+            except FAILURES as error:
                 reasons.append((member.name, error))
         for name, reason in reasons:
             self._give_up(name, reason)

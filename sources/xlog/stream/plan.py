@@ -77,7 +77,11 @@ def segments_of(stretch: Stretch) -> Iterator[Segment]:
 
     """
     since = since_from(stretch.start, stretch.files[0])
-    ends = (*(end.position for end in stretch.ends), stretch.end.position)
+    at, until = stretch.start.instant, stretch.end.instant
+    skipped = at.rows if at is not None and at.stands else 0
+    is_cut = until is not None and until.stands and until.rows > 0
+    last = until.end if until is not None and is_cut else stretch.end.position
+    ends = (*(end.position for end in stretch.ends), last)
     missing: Gap | None = None
     for index, (file, end, gap) in enumerate(zip(stretch.files, ends, stretch.gaps, strict=True)):
         begin = max(file.header, stretch.start.position if index == 0 else 0)
@@ -85,7 +89,11 @@ def segments_of(stretch: Stretch) -> Iterator[Segment]:
             missing = gap if missing is None else Gap(missing.after, gap.before)
         if index == 0 and stretch.start.position > max(end, file.header):
             raise shrunk(file, stretch.start, stretch.source.name)
-        if end > begin:
+        is_last = index == len(stretch.ends)
+        last_block = None
+        if is_last and until is not None and is_cut:
+            last_block = (max(file.header, stretch.end.position), until.rows)
+        if end > begin and last_block != (begin, skipped if index == 0 else 0):
             yield Segment(
                 replicaset_uuid=stretch.replicaset_uuid,
                 source=stretch.source.name,
@@ -102,6 +110,8 @@ def segments_of(stretch: Stretch) -> Iterator[Segment]:
                 since=since_of(file, since),
                 is_generation=file.is_snapshot and (index > 0 or stretch.start.since is not None),
                 is_log=file.is_log,
+                skipped_rows=skipped if index == 0 else 0,
+                last_block=last_block,
             )
             missing = None
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterable, Iterator
+from functools import partial
 from itertools import pairwise
 
 import pyarrow as pa
@@ -82,6 +83,18 @@ def _refuse_unknown(batch: pa.RecordBatch, span: OriginSpan, segment: Segment) -
         )
 
 
+def _within_blocks(segment: Segment, batch: pa.RecordBatch) -> pa.RecordBatch:
+    """Return the rows of a batch without those of the first and the last block that other batches read."""
+    if segment.skipped_rows:
+        is_first = pc.equal(batch["position"], segment.begin)
+        batch = batch.filter(pc.invert(pc.and_(is_first, pc.less(batch["row"], segment.skipped_rows))))
+    if segment.last_block is not None:
+        position, rows = segment.last_block
+        is_last = pc.equal(batch["position"], position)
+        batch = batch.filter(pc.invert(pc.and_(is_last, pc.greater_equal(batch["row"], rows))))
+    return batch
+
+
 def _with_replicaset(batch: pa.RecordBatch, segment: Segment) -> pa.RecordBatch:
     values = (segment.replicaset_uuid, segment.source, segment.segment)
     front = [
@@ -149,7 +162,7 @@ def read_range(piece: ByteRange, options: XlogOptions) -> Iterator[pa.RecordBatc
         )
         if segment.space_id is not None:
             rows = as_snapshot_rows(rows, segment.space_id)
-        for batch in rows:
+        for batch in map(partial(_within_blocks, segment), rows):
             if span is not None:
                 _refuse_unknown(batch, span, segment)
             yield _with_replicaset(batch, segment) if options.with_replicaset else batch

@@ -85,6 +85,10 @@ class Segment:
         Of a `.snap`: whether the stream came to it behind a hole, so that it replaces what is known.
     is_log : bool
         Whether its rows have a lsn and a time of their own, by which a batch read may bound them.
+    skipped_rows : int
+        So many rows of the block at `begin` were read by the batch before.
+    last_block : (int, int) or None
+        Of a segment that ends within a block: where that block starts, and how many of its rows are read.
 
     """
 
@@ -106,6 +110,8 @@ class Segment:
     vinyl: frozenset[int] | None = None
     is_generation: bool = False
     is_log: bool = True
+    skipped_rows: int = 0
+    last_block: tuple[int, int] | None = None
 
 
 @dataclass(frozen=True)
