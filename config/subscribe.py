@@ -134,6 +134,8 @@ class Subscribe(Part):
         Bytes at which a log is closed.
     fsync : str
         `close`, `block`, `never`.
+    room : int
+        Bytes of the spool's file system that stay free when a snapshot is fetched.
     keep : KeepFiles
     answer, poll, reconnect, reconnect_longest, patience, clock_skew : str
         See `sources.subscribe.options.Timing`.
@@ -148,6 +150,7 @@ class Subscribe(Part):
     orphans: Literal["last", "round_robin"] = "last"
     rotate: ByteCount = 256 << 20
     fsync: Literal["close", "block", "never"] = "close"
+    room: ByteCount = 64 << 20
     keep: KeepFiles = KeepFiles()
     answer: Interval = "4 seconds"
     poll: Interval = "200 milliseconds"
@@ -198,7 +201,10 @@ class Subscribe(Part):
                 accept_rewind=accept_rewind,
                 timing=timing,
                 spool=SpoolOptions(
-                    rotate_bytes=self.rotate, fsync=Fsync(self.fsync), max_block_bytes=max_block_bytes
+                    rotate_bytes=self.rotate,
+                    fsync=Fsync(self.fsync),
+                    max_block_bytes=max_block_bytes,
+                    room_bytes=self.room,
                 ),
             )
             for replicaset in self.replicasets

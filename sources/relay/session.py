@@ -204,6 +204,7 @@ class Session:
             raise RefusalError(ACCESS_DENIED, "Read access to universe '' is denied for user 'guest'")
         if self._catalog.replicaset_uuid is None:
             raise RefusalError(LOADING, "Instance bootstrap hasn't finished yet")
+        self._entry.is_stranger = False  # a guest that may ask is none
 
     def _ballot(self) -> dict[int, Any]:
         return {

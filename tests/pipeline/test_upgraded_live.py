@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import subprocess
 from collections.abc import Callable, Iterable
 from itertools import pairwise
 from pathlib import Path
@@ -14,7 +13,7 @@ import pytest
 from sources.subscribe.options import FeedMode
 from sources.subscribe.replicaset import FollowedReplicaset
 from sources.xlog.format.meta import Meta, parse_meta, peer_versions
-from tests.live.server import Tarantool, find_servers
+from tests.live.server import Tarantool, find_servers, version_of
 from tests.pipeline.deployment import Deployment
 from tests.sources.subscribe.following import await_until, following, options
 from udfs.operations.update_rules import release_of, rules_of
@@ -36,12 +35,6 @@ UPSERTS = """
     box.commit()
 """
 """What servers before 2.8, before 3.0 and since do otherwise (`udfs.operations.update_rules`)."""
-
-
-def version_of(binary: str) -> str:
-    """Return the version of a server's program."""
-    told = subprocess.run([binary, "--version"], capture_output=True, text=True, check=True).stdout
-    return told.split()[1]
 
 
 def unlike() -> list[str]:

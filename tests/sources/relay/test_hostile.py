@@ -13,9 +13,10 @@ from typing import Any
 import pytest
 
 from schemas.errors import ConfigurationError
+from schemas.iproto import SystemSpace
 from sources.iproto.address import Password
 from sources.iproto.greeting import scramble
-from sources.iproto.messages import auth_body
+from sources.iproto.messages import auth_body, select_body
 from sources.iproto.packet import encode_packet
 from sources.relay import server
 from sources.relay.admission import Admission
@@ -135,6 +136,22 @@ def test_connections_are_bounded_in_all_and_by_address(spool: Path) -> None:
             again, greeted = await opened(relay, "127.0.0.3")
             assert greeted
             for client, _ in [*near, *others, (again, True)]:
+                await client.__aexit__()
+
+    run(test())
+
+
+def test_a_guest_that_may_ask_is_no_stranger(spool: Path) -> None:
+    """Where guests are served, a daemon's connection for questions never authenticates."""
+
+    async def test() -> None:
+        async with relaying(spool, ClientLimits(strangers=2)) as relay, Client(relay) as daemon:
+            await daemon.greet()
+            assert (await daemon.ask(SELECT, select_body(SystemSpace.CLUSTER))).type == 0
+            idle = [await opened(relay) for _ in range(4)]
+            assert await idle[0][0].is_closed()
+            assert (await daemon.ask(SELECT, select_body(SystemSpace.CLUSTER))).type == 0
+            for client, _ in idle:
                 await client.__aexit__()
 
     run(test())
