@@ -264,6 +264,8 @@ class Session:
             MessageKey.REPLICASET_UUID: self._catalog.replicaset_uuid,
             MessageKey.SERVER_VERSIONS: _packed(logs.versions),
         }
+        if self._catalog.replicaset_name is not None:
+            answer[MessageKey.REPLICASET_NAME] = self._catalog.replicaset_name
         acks = asyncio.create_task(self._listen())
         try:
             await self._send(encode_packet(0, packet.sync, answer, {HeaderKey.REPLICA_ID: 0}))
