@@ -33,7 +33,7 @@ from sources.spool.spool import ServerVersions, Spool
 from sources.subscribe import choice
 from sources.subscribe.backoff import Backoff
 from sources.subscribe.bootstrap import fetch_snapshot
-from sources.subscribe.choice import Choice
+from sources.subscribe.choice import Choice, FeedDecision
 from sources.subscribe.feed import Feed, begin
 from sources.subscribe.history import History
 from sources.subscribe.link import Link
