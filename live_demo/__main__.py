@@ -9,6 +9,7 @@ wheel does not need.
 from __future__ import annotations
 
 import sys
+from contextlib import suppress
 from pathlib import Path
 
 import click
@@ -38,10 +39,9 @@ def live_demo(folder: Path, port: int, every: int, kill_after: int | None) -> in
 
     Ends by Ctrl-C, with all processes that it started.
     """
-    try:
+    with suppress(KeyboardInterrupt, Stopped):
         demonstrate(Options(folder, port, every, kill_after))
-    except (KeyboardInterrupt, Stopped):
-        print("\nstopped: servers, daemon and stream have ended", flush=True)
+    print("\nstopped: servers, daemon and stream have ended", flush=True)
     return 0
 
 

@@ -93,15 +93,15 @@ def _aggregator(command: str, file: Path) -> list[str]:
 def _watch(options: Options, servers: Servers, commands: list[Child], look: Look, began: float) -> None:
     first: float | None = None
     kill_at: float | None = None
-    with _pressed_keys() as keys:
-        while True:
+    with _signals() as signals:
+        while not signals.stopped:
             if look.has_news():
                 look.show()
                 if first is None:
                     first = time.monotonic()
                     print(f"first SQL rows {first - began:.1f} s after the start", flush=True)
                     kill_at = None if options.kill_after is None else first + options.kill_after
-            pressed = keys.wait(options.every if first is not None else 0.2, kill_at)
+            pressed = signals.wait(options.every if first is not None else 0.2, kill_at)
             if "k" in pressed or (kill_at is not None and time.monotonic() >= kill_at):
                 _turn(servers)
                 kill_at = (
@@ -118,40 +118,49 @@ def _turn(servers: Servers) -> None:
     """Kill the master, or start it where it was killed."""
     if servers.is_running(VICTIM):
         servers.kill(VICTIM)
-        print(f"\n== master {VICTIM} is killed: the daemon goes on with the other member", flush=True)
+        print(f"\n== master {VICTIM} is killed: the daemon continues with the other member", flush=True)
     else:
         servers.start(VICTIM)
         print(f"\n== master {VICTIM} runs again", flush=True)
 
 
-class Keys:
-    """Key presses of a terminal; none where stdin is no terminal."""
+class Signals:
+    """Key presses of the terminal, where stdin is one, and the request to stop: Ctrl-C or SIGTERM.
 
-    def __init__(self, descriptor: int | None) -> None:
-        self._descriptor = descriptor
+    A signal is only noted, since one that interrupts a call of Spark leaves a trace of errors.
+    """
+
+    def __init__(self, terminal: int | None, pipe: int) -> None:
+        self._pipe = pipe
+        self._read = [pipe] if terminal is None else [pipe, terminal]
+        self.stopped = False
 
     def wait(self, seconds: float, until: float | None) -> str:
         """Wait so long, at most until a time of the monotonic clock, and return what was pressed meanwhile."""
         if until is not None:
             seconds = min(seconds, max(0.0, until - time.monotonic()))
-        descriptors = [] if self._descriptor is None else [self._descriptor]
-        found, _, _ = select.select(descriptors, [], [], seconds)
-        return os.read(found[0], 64).decode(errors="replace") if found else ""
+        found, _, _ = select.select(self._read, [], [], seconds)
+        self.stopped = self.stopped or self._pipe in found
+        return "".join(os.read(one, 64).decode(errors="replace") for one in found if one != self._pipe)
 
 
 @contextmanager
-def _pressed_keys() -> Iterator[Keys]:
-    """Take single key presses from the terminal while the block runs; Ctrl-C stays what it is."""
-    if not sys.stdin.isatty():
-        yield Keys(None)
-        return
-    descriptor = sys.stdin.fileno()
-    before = termios.tcgetattr(descriptor)
-    try:
-        tty.setcbreak(descriptor)
-        yield Keys(descriptor)
-    finally:
-        termios.tcsetattr(descriptor, termios.TCSADRAIN, before)
+def _signals() -> Iterator[Signals]:
+    """Note signals and take single key presses while the block runs."""
+    with ExitStack() as stack:
+        ours, theirs = os.pipe()
+        stack.callback(os.close, ours)
+        stack.callback(os.close, theirs)
+        for number in (signal.SIGINT, signal.SIGTERM):
+            before = signal.signal(number, lambda *_: os.write(theirs, b"."))
+            stack.callback(signal.signal, number, before)
+        if not sys.stdin.isatty():
+            yield Signals(None, ours)
+            return
+        terminal = sys.stdin.fileno()
+        stack.callback(termios.tcsetattr, terminal, termios.TCSADRAIN, termios.tcgetattr(terminal))
+        tty.setcbreak(terminal)
+        yield Signals(terminal, ours)
 
 
 @contextmanager
