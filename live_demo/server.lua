@@ -2,12 +2,15 @@
 --   DEMO_CFG    box.cfg as JSON; `replication` names the other member where this one joins it
 --   DEMO_SOCKET the unix socket of this member, DEMO_OTHER of the other one, which is followed as soon as it is ready
 --   DEMO_OWN    0 or 1: the member writes the keys with this remainder, so that inside a replicaset nobody competes
---   DEMO_PARENT the process that started it: the server ends with it, however that one ends
+--   DEMO_PARENT the process that started it, where the server is to end with it, however that one ends
 local ffi, fio, fiber = require('ffi'), require('fio'), require('fiber')
-ffi.cdef [[ int prctl(int option, unsigned long arg2, ...); int getppid(void); ]]
-local PR_SET_PDEATHSIG, SIGTERM = 1, 15
-ffi.C.prctl(PR_SET_PDEATHSIG, ffi.cast('unsigned long', SIGTERM))
-if ffi.C.getppid() ~= tonumber(os.getenv('DEMO_PARENT')) then os.exit(1) end
+local parent = os.getenv('DEMO_PARENT')
+if parent ~= nil then
+    ffi.cdef [[ int prctl(int option, unsigned long arg2, ...); int getppid(void); ]]
+    local PR_SET_PDEATHSIG, SIGTERM = 1, 15
+    ffi.C.prctl(PR_SET_PDEATHSIG, ffi.cast('unsigned long', SIGTERM))
+    if ffi.C.getppid() ~= tonumber(parent) then os.exit(1) end
+end
 
 local KEYS, PAUSE = 40, 0.1
 local own, other = tonumber(os.getenv('DEMO_OWN')), os.getenv('DEMO_OTHER')
