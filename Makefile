@@ -1,12 +1,12 @@
 # All commands of the project. `make` alone lists them.
 .DEFAULT_GOAL := help
-.PHONY: help setup demo live-demo schema test test-fast site soak fuzz airflow-test check format bench dist lock sbom audit clean distclean
+.PHONY: help setup demo live-demo schema test test-fast soak fuzz airflow-test check format bench dist lock sbom audit clean distclean
 
 VENV := .venv
 DIST := dist
 TOOLS = python -m venv .venv-tools && .venv-tools/bin/python -m pip --disable-pip-version-check --quiet install
 CODE := $(wildcard aggregator config jobs live_demo observe pipeline schemas sources udfs warehouse airflow_dags tests benchmarks setup)
-FAST := tests/config tests/schemas tests/udfs tests/test_structure.py tests/test_documents.py tests/test_compose.py
+FAST := $(addprefix tests/,config live_demo udfs/before_replace udfs/rid test_structure.py test_documents.py test_compose.py)
 BENCH ?= $(shell grep -l __main__ benchmarks/*.py)
 
 # The environment's own commands come first, for Spark's launcher too, which asks the PATH for python3.
@@ -27,7 +27,7 @@ live-demo: ## Show it on live servers: daemon, stream, SQL, page; ARGS="--kill-a
 	@python -m live_demo $(ARGS)
 
 test-fast: setup ## Run the tests of formats, rules and configuration in a minute: no Spark, no server
-	@python -m pytest -q $(FAST) -m "not spark and not live and not soak and not browser" $(ARGS)
+	@python -m pytest -q -n auto $(FAST) -m "not spark and not live and not soak and not browser" $(ARGS)
 
 test: ## Run every test; ARGS="-k name" for some of them
 	@setup/setup.sh with-tarantool

@@ -97,10 +97,10 @@ def _watch(options: Options, servers: Servers, commands: list[Child], look: Look
         while not signals.stopped:
             if look.has_news():
                 look.show()
-                if first is None:
-                    first = time.monotonic()
+                if first is None and look.first_rows_at is not None:
+                    first = look.first_rows_at
                     print(f"first SQL rows {first - began:.1f} s after the start", flush=True)
-                    kill_at = None if options.kill_after is None else first + options.kill_after
+                    kill_at = None if options.kill_after is None else time.monotonic() + options.kill_after
             pressed = signals.wait(options.every if first is not None else 0.2, kill_at)
             if "k" in pressed or (kill_at is not None and time.monotonic() >= kill_at):
                 _turn(servers)

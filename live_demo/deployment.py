@@ -27,7 +27,7 @@ def deployment(socket: Callable[[str], Path], stream_port: int, daemon_port: int
     whole = {
         "warehouse": "warehouse",
         "checkpoint": "checkpoint",
-        "trigger": "1 second",
+        "trigger": "3 seconds",
         "sources": [{"name": name, "path": f"spool/{name}"} for name in ("a", "b")],
         "policies": {"spaces": {"accounts": {"sequence": ["updated"]}}},
         "metrics": {"status": f"127.0.0.1:{stream_port}", "log": "stream.jsonl"},

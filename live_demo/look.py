@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from pathlib import Path
 
 from pyspark.sql import SparkSession
@@ -42,7 +43,7 @@ def questions(database: str) -> tuple[Question, ...]:
 
 
 class Look:
-    """Reads the tables of a deployment, beside its stream.
+    """Reads the tables of a deployment, beside its stream; `first_rows_at` is when the first rows were printed.
 
     Parameters
     ----------
@@ -57,6 +58,7 @@ class Look:
         self._seen = BEFORE_THE_FIRST
         self._place = place_of(config.warehouse, config.database)
         self._session: SparkSession | None = None
+        self.first_rows_at: float | None = None
 
     def start(self) -> None:
         """Start the Spark session, while the stream's own starts."""
@@ -75,6 +77,7 @@ class Look:
         print(f"\n== epoch {seen}", flush=True)
         for question in questions(self._config.database):
             show(warehouse.session, question)
+            self.first_rows_at = self.first_rows_at or time.monotonic()
         written = self._page.with_suffix(".new")
         write_page(warehouse, written)
         written.replace(self._page)
