@@ -67,7 +67,7 @@ def test_a_run_to_its_end(tmp_path: Path) -> None:
         assert "accounts" in html
         assert refresh == "1"
         assert "aggregator_" in get(f"{page[1]}/metrics/stream")[0]
-        assert "aggregator_" in get(f"{page[1]}/metrics/daemon")[0]
+        assert "subscribe_lag_rows" in get(f"{page[1]}/metrics/daemon")[0]
         await_text(said, KILLED, process)
         text = await_text(said, RUNS_AGAIN, process)
         assert "== epoch" in text[text.index(KILLED) :], "the stream does not continue"
