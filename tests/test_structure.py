@@ -26,10 +26,11 @@ MAY_IMPORT = {
     "observe": {"pipeline", "config", "warehouse", "udfs", "sources", "schemas"},
     "jobs": {"observe", "pipeline", "config", "warehouse", "udfs", "sources", "schemas"},
     "aggregator": {"jobs"},
+    "live_demo": {"jobs", "observe", "config", "warehouse", "schemas"},
     "benchmarks": {"jobs", "pipeline", "config", "warehouse", "udfs", "sources", "schemas", "tests"},
     "tests": {
         *("jobs", "observe", "pipeline", "config", "warehouse", "udfs", "sources", "schemas"),
-        "benchmarks",
+        *("benchmarks", "live_demo"),
     },
     "setup": {"jobs", "schemas"},
     "airflow_dags": set[str](),
