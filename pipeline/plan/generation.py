@@ -7,7 +7,7 @@ with the origin and the time that they have. What was missing is in no log; `_ga
 A snapshot that heals (`pipeline.requests.generation`) may be behind the tables.
 
 Pure. Not here: which keys those are (`pipeline.reduce`), where a stream meets a generation
-(`sources.xlog.stream.course`).
+(`sources.xlog.stream.read_ahead`).
 """
 
 from __future__ import annotations

@@ -27,8 +27,8 @@ from sources.xlog.format.selection import Selection
 from sources.xlog.format.vclock import shared
 from sources.xlog.reader import reader
 from sources.xlog.stream.batch import segments_between
+from sources.xlog.stream.failover import entry_at
 from sources.xlog.stream.follow import Follower
-from sources.xlog.stream.takeover import entry_at
 from udfs.keys.row_hash import row_hashes
 from warehouse.gaps import gap_of
 from warehouse.warehouse import Warehouse

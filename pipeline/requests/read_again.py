@@ -23,8 +23,8 @@ from sources.xlog.directory.offset import Entry, to_text
 from sources.xlog.options import parse_options
 from sources.xlog.reader import reader
 from sources.xlog.stream.batch import segments_between
+from sources.xlog.stream.failover import entry_at
 from sources.xlog.stream.follow import Follower
-from sources.xlog.stream.takeover import entry_at
 
 Watch = Callable[[int, int, int], None]
 """Told of each step: bytes read so far, bytes in all, rows of the step."""

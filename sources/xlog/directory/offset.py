@@ -1,19 +1,18 @@
-"""A stream's offset: per replicaset the member that leads, its file, and a byte position in it.
+"""A stream's offset: per replicaset the leading source, its file, and a byte position in it. Plain data, read strictly.
 
-One position has one text. Keys are sorted; `position` is just past a whole block, and 0 where no row of the
-file has been passed; the end of a file whose successor follows it without a hole is written as position 0 of
-the successor (`sources.xlog.stream.course` keeps to that), so an idle stream does not depend on a file that
-Tarantool may collect.
+One position has one text. Keys are sorted; `position` is just past a whole block, and 0 if no row of the file has been
+passed. The end of a file whose successor follows without a gap is written as position 0 of the successor
+(`sources.xlog.stream.read_ahead` does so), so an idle stream does not depend on a file that Tarantool may remove.
 
     {"replicasets": {"<uuid>": {"file": "00000000000000001344.xlog", "leader": "a1", "position": 1205,
                                 "vclock": {"1": 729, "2": 613}}}, "version": 1}
 
-`vclock` is the file's header VClock without component 0: where a stand-in begins when the leader is gone and
-its file cannot be asked any more. `since`, where present, is the vclock of the snapshot that the stream began
-with: rows at or below it are in the snapshot and are not read again. In a snapshot it says that this is a generation:
-the stream came to it behind a hole (`sources.xlog.stream.course`). `restart`, where present, is true: the file in which
-the stream was is gone, and it continues here (`sources.xlog.stream.takeover`). `done`, where present, is true: the file
-matched a glob and has been read to its end marker, so it may be removed.
+`vclock`    the file's header VClock without component 0: where a successor begins if the leader and its file are gone
+`since`     optional; the vclock of the snapshot that the stream began with: rows at or below it are in the snapshot and
+            are not read again. In a snapshot it marks a generation: the snapshot follows a gap
+`restart`   optional, true: the previous file was removed, and the stream continues here
+            (`sources.xlog.stream.failover`)
+`done`      optional, true: the file matched a glob and was read to its end marker, so it may be removed
 
 `instant`, where present, is the last point of a sharded cluster that the stream has come to in this replicaset
 (`sources.xlog.stream.instants`). `state` says whether it stands there (`waiting`; `whole` once all replicasets do) or
@@ -38,7 +37,7 @@ from sources.xlog.format.vclock import Vclock, shared, vclock_of
 VERSION = 1
 
 _FILE = re.compile(r"[^/]+\Z")
-"""Any name: one file that is read by itself may have another one than Tarantool gives."""
+"""Any name: a file that is read by itself need not have a name that Tarantool gives."""
 _UUID = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}\Z")
 _REQUIRED = {"leader", "file", "position", "vclock"}
 _OPTIONAL = {"done", "instant", "restart", "since"}
@@ -104,15 +103,15 @@ class Entry:
     file : str
         Base name of the file.
     position : int
-        Bytes; just past a whole block, or 0 where nothing of the file has been passed.
+        Bytes; just past a whole block, or 0 if no row of the file has been passed.
     vclock : Vclock
         The file's header VClock, without component 0 and zeros.
     since : Vclock or None
-        Rows at or below it are left out, because the snapshot that was read has them; all components.
+        Rows at or below it are left out, because the snapshot that was read has them; with component 0.
     restart : bool
-        Whether the batch that ends here reads nothing, since what was in front of it is gone.
+        Whether the batch that ends here reads nothing, since the file before it was removed.
     is_done : bool
-        Whether the file is read to its end marker and matched a glob: it may be removed.
+        Whether the file matched a glob and was read to its end marker, so that it may be removed.
     instant : Instant or None
         The last point that the stream has come to.
 
@@ -177,7 +176,7 @@ def to_document(offset: Offset) -> dict[str, Any]:
 
 
 def to_text(offset: Offset) -> str:
-    """Return the one canonical text of an offset: the same that Spark writes into its log."""
+    """Return the canonical text of an offset, as Spark writes it into its offset log."""
     return json.dumps(to_document(offset))
 
 
@@ -233,7 +232,7 @@ def from_document(document: object) -> dict[str, Entry]:
     Raises
     ------
     OffsetError
-        If it is anything but what `to_document` makes, whatever the order of its keys.
+        If it differs from what `to_document` makes in more than the order of keys.
 
     """
     _require(isinstance(document, Mapping), f"an offset is an object, not {document!r}")
@@ -256,12 +255,12 @@ def _refuse_constant(name: str) -> None:
 def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     document = dict(pairs)
     if len(document) != len(pairs):
-        raise ValueError(f"a key stands twice in {[key for key, _ in pairs]}")
+        raise ValueError(f"a key occurs twice in {[key for key, _ in pairs]}")
     return document
 
 
 def from_text(text: str) -> dict[str, Entry]:
-    """Return the offset of its text.
+    """Return the offset that a text holds.
 
     Raises
     ------

@@ -31,11 +31,11 @@ from sources.xlog.stream.alignment import (
     whole,
 )
 from sources.xlog.stream.batch import segments_between
-from sources.xlog.stream.course import Course
+from sources.xlog.stream.failover import entry_at
 from sources.xlog.stream.follow import FAILURES, Follower
 from sources.xlog.stream.markers import Marker, Markers, end_of_transaction
+from sources.xlog.stream.read_ahead import ReadAhead
 from sources.xlog.stream.segment import Segment
-from sources.xlog.stream.takeover import entry_at
 
 logger = logging.getLogger(__name__)
 
@@ -178,8 +178,8 @@ class InstantFollower(Follower):
         bare = replace(before, instant=None)
         index = next(i for i, file in enumerate(files) if file.name == marker.segment.file)
         if not rows:
-            course = Course(directory, bare, files, max(end.position, files[-1].header))
-            return replace(course.entry_of(index, block_end), instant=at)
+            read_ahead = ReadAhead(directory, bare, files, max(end.position, files[-1].header))
+            return replace(read_ahead.entry_of(index, block_end), instant=at)
         # The block is read in part, so a hole in front of its file is behind the stream.
         found = entry_at(directory.source.name, files[index], marker.position, marker.segment.since)
         return replace(found, instant=at)

@@ -134,7 +134,7 @@ def test_a_text_that_is_no_offset_is_refused(text: str) -> None:
         from_text(text)
 
 
-def test_a_key_that_stands_twice_is_refused() -> None:
+def test_a_repeated_key_is_refused() -> None:
     with pytest.raises(OffsetError, match="twice"):
         from_text('{"version": 1, "replicasets": {}, "version": 1}')
 
