@@ -49,7 +49,7 @@ class Handover:
     instance_uuid: str
 
 
-class Catalog:
+class SpoolCatalog:
     """The state of one spool; `refresh` before it is asked.
 
     Parameters

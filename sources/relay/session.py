@@ -29,8 +29,8 @@ from sources.iproto.greeting import SCRAMBLE_SIZE, is_scramble_of
 from sources.iproto.kernels.wire import AS_NOP, LEFT_OUT, SENT
 from sources.iproto.messages import read_uuid, read_vclock, shown
 from sources.iproto.packet import Packet, decode_packet, encode_packet, length_size
-from sources.relay.admission import Admission, Entry
-from sources.relay.catalog import Catalog
+from sources.relay.admission import Admission, AdmittedConnection
+from sources.relay.catalog import SpoolCatalog
 from sources.relay.options import RELAY_VERSION, RelayOptions
 from sources.relay.outflow import Framer, LogFrames, snapshot_frames
 from sources.spool.acks import subscribers
@@ -71,11 +71,11 @@ class Session:
     Parameters
     ----------
     options : RelayOptions
-    catalog : Catalog
+    catalog : SpoolCatalog
         Of the spool.
     admission : Admission
         Of the relay.
-    entry : Entry
+    entry : AdmittedConnection
         The connection's place in it.
     salt : bytes
         Of the greeting that was sent.
@@ -87,9 +87,9 @@ class Session:
     def __init__(
         self,
         options: RelayOptions,
-        catalog: Catalog,
+        catalog: SpoolCatalog,
         admission: Admission,
-        entry: Entry,
+        entry: AdmittedConnection,
         salt: bytes,
         reader: asyncio.StreamReader,
         writer: asyncio.StreamWriter,

@@ -33,19 +33,19 @@ from sources.spool.spool import ServerVersions, Spool
 from sources.subscribe import choice
 from sources.subscribe.backoff import Backoff
 from sources.subscribe.bootstrap import fetch_snapshot
-from sources.subscribe.choice import Choice, Decision
+from sources.subscribe.choice import Choice, FeedDecision
 from sources.subscribe.feed import Feed, begin
 from sources.subscribe.history import History
 from sources.subscribe.link import Link
 from sources.subscribe.merge import merged, parted
 from sources.subscribe.options import ReplicasetOptions, Start
-from sources.subscribe.progress import Progress
+from sources.subscribe.progress import FeedProgress
 from sources.subscribe.whitelist import Whitelist
 
 logger = logging.getLogger(__name__)
 
 
-class Replicaset:
+class FollowedReplicaset:
     """One replicaset that is followed.
 
     Parameters
@@ -64,7 +64,7 @@ class Replicaset:
         self.feeds: dict[str, Feed] = {}
         """Peer's instance uuid → its stream."""
         self.choice = Choice(options)
-        self.progress = Progress()
+        self.progress = FeedProgress()
         self.error: AggregatorError | None = None
         """Why nothing is received."""
         self._refused: TransactionLimitError | None = None
@@ -285,7 +285,7 @@ class Replicaset:
             link.ballot = None
         logger.warning("%s: began anew; the old spool is in %s", self.options.name, folder)
 
-    async def _apply(self, decided: Decision, ready: Mapping[str, Link]) -> None:
+    async def _apply(self, decided: FeedDecision, ready: Mapping[str, Link]) -> None:
         """Close what is not wanted, then begin what is missing: so no row is fetched by two."""
         current, wanted = self._current(), decided.wanted
         changed = {uuid for uuid in current if uuid not in wanted or wanted[uuid] != current[uuid]}

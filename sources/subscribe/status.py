@@ -14,10 +14,10 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metri
 from schemas.errors import AggregatorError
 from sources.spool import state as spool_state
 from sources.subscribe.link import Link
-from sources.subscribe.replicaset import Replicaset
+from sources.subscribe.replicaset import FollowedReplicaset
 
 
-def status_of(replicaset: Replicaset) -> dict[str, Any]:
+def status_of(replicaset: FollowedReplicaset) -> dict[str, Any]:
     """Return what is known of one replicaset, as JSON has it."""
     vclock, progress = replicaset.spool.vclock, replicaset.progress
     files = _files(replicaset)
@@ -76,7 +76,7 @@ def _keys(values: Any) -> dict[str, Any]:
     return {str(key): value for key, value in sorted(values.items())}
 
 
-def _files(replicaset: Replicaset) -> dict[str, int]:
+def _files(replicaset: FollowedReplicaset) -> dict[str, int]:
     try:
         found = [f for s in (".snap", ".xlog") for f in spool_state.files_of(replicaset.options.directory, s)]
     except (OSError, AggregatorError):
@@ -84,16 +84,16 @@ def _files(replicaset: Replicaset) -> dict[str, int]:
     return {file.path.name: file.size for file in found}
 
 
-class Metrics:
+class DaemonMetrics:
     """A collector for `prometheus_client`.
 
     Parameters
     ----------
-    replicasets : sequence of Replicaset
+    replicasets : sequence of FollowedReplicaset
 
     """
 
-    def __init__(self, replicasets: Sequence[Replicaset]) -> None:
+    def __init__(self, replicasets: Sequence[FollowedReplicaset]) -> None:
         self._replicasets = replicasets
         self._started = time.time()
 

@@ -17,7 +17,7 @@ import numpy as np
 
 from schemas.iproto import VCLOCK_MAX, BodyKey, HeaderKey, RequestType, SystemSpace, type_name
 from sources.iproto.kernels.wire import AS_NOP, SENT
-from sources.relay.catalog import Catalog
+from sources.relay.catalog import SpoolCatalog
 from sources.xlog.format.arrays import Ints
 from sources.xlog.stream.origins import registration
 
@@ -51,7 +51,7 @@ class Whitelist:
         """
         if not self.origins:
             return
-        catalog = Catalog(directory)
+        catalog = SpoolCatalog(directory)
         catalog.refresh()
         self._holders = {**cluster, **catalog.holders}
         self._apply()

@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from sources.relay.catalog import Catalog
-from sources.subscribe.options import Feed
+from sources.relay.catalog import SpoolCatalog
+from sources.subscribe.options import FeedMode
 from tests.live.client import TarantoolError
 from tests.live.mesh import Mesh, instance, mesh
 from tests.live.server import Tarantool, release_here
@@ -56,9 +56,9 @@ def candidates(tmp_path: Path) -> Iterator[Mesh]:
 
 
 @needs_promote
-@pytest.mark.parametrize("feed", list(Feed))
+@pytest.mark.parametrize("feed", list(FeedMode))
 def test_a_leader_that_fails_is_followed_by_the_elected_one(
-    candidates: Mesh, tmp_path: Path, feed: Feed
+    candidates: Mesh, tmp_path: Path, feed: FeedMode
 ) -> None:
     (first,) = leaders(candidates)
     candidates[first].eval(SYNC)
@@ -85,8 +85,8 @@ def test_a_leader_that_fails_is_followed_by_the_elected_one(
 
 
 @needs_promote
-@pytest.mark.parametrize("feed", list(Feed))
-def test_the_queue_changes_hands(tmp_path: Path, feed: Feed) -> None:
+@pytest.mark.parametrize("feed", list(FeedMode))
+def test_the_queue_changes_hands(tmp_path: Path, feed: FeedMode) -> None:
     """Its owner is another one twice; a transaction of each is confirmed, one is rolled back."""
     spool = tmp_path / "spool"
     with mesh(tmp_path, 2, {"replication_synchro_quorum": 2, "replication_synchro_timeout": 1.5}) as masters:
@@ -133,7 +133,7 @@ def test_names_of_instances_and_of_the_replicaset(tmp_path: Path) -> None:
             assert rows == [[1, instance(1), "a-one"], [2, instance(2), "a-two"]]
             assert replicaset.choice.owners == {1: instance(1), 2: instance(2)}
         check(masters, spool)
-    catalog = Catalog(spool)
+    catalog = SpoolCatalog(spool)
     catalog.refresh()
     assert catalog.cluster == {1: instance(1), 2: instance(2)}
     deployment = Deployment(tmp_path, {"a": spool}, start="snapshot")
@@ -141,8 +141,8 @@ def test_names_of_instances_and_of_the_replicaset(tmp_path: Path) -> None:
     assert {row["uuid"] for row in deployment.rows("_cluster")} >= {instance(1), instance(2)}
 
 
-@pytest.mark.parametrize("feed", list(Feed))
-def test_a_member_is_expelled_and_replaced_while_it_is_followed(tmp_path: Path, feed: Feed) -> None:
+@pytest.mark.parametrize("feed", list(FeedMode))
+def test_a_member_is_expelled_and_replaced_while_it_is_followed(tmp_path: Path, feed: FeedMode) -> None:
     """The new member has the old one's replica id, and writes rows of its own under it."""
     spool = tmp_path / "spool"
     with (
@@ -169,7 +169,7 @@ def test_a_member_is_expelled_and_replaced_while_it_is_followed(tmp_path: Path, 
             server.eval("for i = 200, 209 do box.space.load:replace{i, 'of the new one'} end")
             await_until(lambda: masters.vclock(1)[2] == server.eval("return box.info.lsn"), "replication")
             await_until(lambda: replicaset.spool.vclock == masters.vclock(1), "its rows")
-            if feed is Feed.OWN_PEER:
+            if feed is FeedMode.OWN_PEER:
                 await_until(lambda: instance(9) in replicaset.feeds, "a stream of its own")
                 assert replicaset.feeds[instance(9)].ids == frozenset({2})
         expected = packed(masters[1], "load")

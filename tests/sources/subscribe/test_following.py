@@ -14,8 +14,8 @@ import pytest
 from schemas.errors import RewindError
 from sources.iproto.kernels import wire as kernel
 from sources.spool.spool import Spool
-from sources.subscribe.options import Feed, Start
-from sources.subscribe.replicaset import Replicaset
+from sources.subscribe.options import FeedMode, Start
+from sources.subscribe.replicaset import FollowedReplicaset
 from sources.subscribe.status import status_of
 from tests.live.mesh import REPLICASET, SPACE, Mesh, instance, mesh
 from tests.live.proxy import Proxy
@@ -49,7 +49,7 @@ def write(masters: Mesh, number: int, first: int, count: int, value: str = "x") 
     )
 
 
-def await_all(masters: Mesh, replicaset: Replicaset) -> None:
+def await_all(masters: Mesh, replicaset: FollowedReplicaset) -> None:
     """Wait until masters and spool hold the same."""
     expected = {n: masters.vclock(n)[n] for n in masters.members if masters.vclock(n).get(n)}
     await_until(lambda: all(masters.vclock(n) == expected for n in masters.members), "replication")
@@ -95,8 +95,8 @@ def addresses(masters: Mesh) -> list[str]:
     return [f"unix/:{server.socket}" for server in masters.members.values()]
 
 
-@pytest.mark.parametrize("feed", list(Feed))
-def test_rows_of_three_masters_come_once(masters: Mesh, tmp_path: Path, feed: Feed) -> None:
+@pytest.mark.parametrize("feed", list(FeedMode))
+def test_rows_of_three_masters_come_once(masters: Mesh, tmp_path: Path, feed: FeedMode) -> None:
     spool = tmp_path / "spool"
     write(masters, 1, 0, 50)
     with following(options(spool, *addresses(masters), feed=feed)) as replicaset:
@@ -106,7 +106,7 @@ def test_rows_of_three_masters_come_once(masters: Mesh, tmp_path: Path, feed: Fe
         await_all(masters, replicaset)
         assert replicaset.progress.repeated == 0
         given = {feed.link.uuid: feed.ids for feed in replicaset.feeds.values()}
-        if feed is Feed.OWN_PEER:
+        if feed is FeedMode.OWN_PEER:
             await_until(lambda: len(replicaset.feeds) == 3)
             given = {feed.link.uuid: feed.ids for feed in replicaset.feeds.values()}
             assert given == {instance(n): frozenset({n}) for n in (1, 2, 3)}
@@ -146,8 +146,8 @@ def test_an_id_that_another_instance_gets_is_noticed(masters: Mesh, tmp_path: Pa
         await_until(lambda: [*replicaset._whitelist.wanted[:4]] == expected, "whose rows are kept")
 
 
-@pytest.mark.parametrize("feed", list(Feed))
-def test_a_restart_needs_nothing_but_the_spool(masters: Mesh, tmp_path: Path, feed: Feed) -> None:
+@pytest.mark.parametrize("feed", list(FeedMode))
+def test_a_restart_needs_nothing_but_the_spool(masters: Mesh, tmp_path: Path, feed: FeedMode) -> None:
     how = options(tmp_path / "spool", *addresses(masters), feed=feed)
     uuids = set()
     for k in range(3):
@@ -163,12 +163,12 @@ def test_a_restart_needs_nothing_but_the_spool(masters: Mesh, tmp_path: Path, fe
     assert len(uuids) == 1
 
 
-@pytest.mark.parametrize("feed", list(Feed))
-def test_a_frozen_peer_is_replaced_and_comes_back(masters: Mesh, tmp_path: Path, feed: Feed) -> None:
+@pytest.mark.parametrize("feed", list(FeedMode))
+def test_a_frozen_peer_is_replaced_and_comes_back(masters: Mesh, tmp_path: Path, feed: FeedMode) -> None:
     with following(options(tmp_path / "spool", *addresses(masters), feed=feed)) as replicaset:
         write(masters, 1, 0, 10)
         await_all(masters, replicaset)
-        own = feed is Feed.OWN_PEER
+        own = feed is FeedMode.OWN_PEER
         await_until(lambda: len(replicaset.feeds) == (3 if own else 1))
         leader = next(iter(replicaset.feeds))
         frozen = 2 if own else next(n for n in (1, 2, 3) if instance(n) == leader)

@@ -14,7 +14,7 @@ from sources.iproto.address import Peer, parse_address
 from sources.iproto.client import connect
 from sources.iproto.inflow import SnapshotStream
 from sources.iproto.messages import Ballot, vclock_in
-from sources.subscribe.status import Metrics, status_of
+from sources.subscribe.status import DaemonMetrics, status_of
 from tests.live.mesh import Mesh, mesh
 from tests.live.server import release_here
 from tests.sources.subscribe.following import await_until, following, options
@@ -89,6 +89,6 @@ def test_the_status_says_what_is_kept(masters: Mesh, tmp_path: Path) -> None:
 
         await_until(lambda: kept_rows() >= 10, "the newest ballot")
         registry = CollectorRegistry()
-        registry.register(Metrics([replicaset]))
+        registry.register(DaemonMetrics([replicaset]))
         labels = {"replicaset": "a", "peer": replicaset.links[0].name}
         assert registry.get_sample_value("subscribe_kept_rows", labels) == kept_rows()

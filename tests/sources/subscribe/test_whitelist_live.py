@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from sources.subscribe.options import Feed
+from sources.subscribe.options import FeedMode
 from tests.live.mesh import instance, mesh
 from tests.live.server import Tarantool, release_here
 from tests.pipeline.deployment import Deployment
@@ -23,10 +23,10 @@ NEW = instance(9)
 LISTED = frozenset({instance(1), NEW})
 
 
-@pytest.mark.parametrize("way", [*Feed, "relay"])
-def test_nobody_waits_for_rows_that_are_left_out(tmp_path: Path, way: Feed | str) -> None:
+@pytest.mark.parametrize("way", [*FeedMode, "relay"])
+def test_nobody_waits_for_rows_that_are_left_out(tmp_path: Path, way: FeedMode | str) -> None:
     """Instance 2 makes a space and registers instance 9; of its own rows none is kept, and every lsn is there."""
-    feed = way if isinstance(way, Feed) else Feed.LEADER
+    feed = way if isinstance(way, FeedMode) else FeedMode.LEADER
     with mesh(tmp_path, 2) as masters, ExitStack() as stack:
         names = addresses(masters)
         if way == "relay":
