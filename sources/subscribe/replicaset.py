@@ -40,6 +40,7 @@ from sources.subscribe.link import Link
 from sources.subscribe.merge import merged, parted
 from sources.subscribe.options import ReplicasetOptions, Start
 from sources.subscribe.progress import FeedProgress
+from sources.subscribe.whitelist import Whitelist
 
 logger = logging.getLogger(__name__)
 
@@ -75,6 +76,7 @@ class FollowedReplicaset:
         self._backoff = Backoff(options.timing.poll, options.timing.longest)
         self._start = start
         self._history = History(options.directory)
+        self._whitelist = Whitelist(options.origins)
         self._foreign: dict[str, tuple[int, RewindError]] = {}
         """Peers whose log is another one than rows were received from, as of which of their connections."""
         self._gapped: dict[str, dict[int, int]] = {}
@@ -301,6 +303,8 @@ class FollowedReplicaset:
         if link.uuid is None or self.spool.instance_uuid is None:
             return
         self.spool.replicaset_uuid = link.replicaset_uuid
+        if not self.feeds:
+            self._whitelist.load(self.options.directory, link.cluster)
         try:
             feed = await begin(
                 link,
@@ -309,7 +313,7 @@ class FollowedReplicaset:
                 dict(self.spool.vclock or {}),
                 self.spool.instance_uuid,
                 self.options.timing,
-                self.options.origins,
+                self._whitelist,
                 self._took,
                 self._history,
                 self.spool.options.max_block_bytes,
