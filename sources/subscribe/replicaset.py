@@ -82,7 +82,9 @@ class FollowedReplicaset:
         self._gapped: dict[str, dict[int, int]] = {}
         self._changed = asyncio.Event()
         self._broken: AggregatorError | None = None
-        """Why the spool cannot be written: it must be entered anew, and rows fetched again."""
+        """Why the spool cannot be written: it must be entered again, and rows fetched again."""
+        self._repairs = 0
+        """How often the spool had been cut back when this run began."""
 
     async def run(self) -> None:
         """Follow until cancelled; may be called again after a failure."""
@@ -91,6 +93,7 @@ class FollowedReplicaset:
             link.ballot = None
         self._broken = None
         with self.spool:
+            self._repairs = self.spool.repairs
             self._history.load()
             if self.spool.instance_uuid is None:
                 self.spool.instance_uuid = str(uuid4())
@@ -350,7 +353,8 @@ class FollowedReplicaset:
 
     def _flush(self) -> None:
         """Write what is complete; let streams wait that have too much, or all of them where there is no room."""
-        if self._broken is not None:
+        if self.spool.repairs != self._repairs:
+            # Streams go on from rows that were cut off, until the tasks of this run are cancelled.
             return
         queues = [feed.queue for feed in self.feeds.values()]
         may_write = self._refused is None and not self.spool.is_full
