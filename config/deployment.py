@@ -125,7 +125,7 @@ class Config(Part):
     on_gap : str
         `hold`: rows beyond a missing lsn wait until it is filled. `skip`: the loss is recorded and accepted.
     on_source_error : str
-        `fail`: a source that cannot be read stops the job. `skip`: it is reported, the others go on.
+        `fail`: a source that cannot be read stops the job. `skip`: it is reported, the others continue.
     max_bytes_per_trigger : int
         About how much of the logs one micro-batch reads, in bytes (`256 MiB` in the YAML).
     local_bytes : int

@@ -190,7 +190,7 @@ def asked(config: Config, options: BackfillOptions) -> tuple[str, Mapping[str, A
     policy = policy_of(config, options.rebuild, options.policy)
     if not options.dry_run and policy != config.policies.of(options.rebuild):
         raise ConfigurationError(
-            "the configuration names another policy for the space, by which the stream would go on",
+            "the configuration names another policy for the space, by which the stream would continue",
             space=options.rebuild,
             advice="write the policy into the configuration and leave --policy out, or try it with --dry-run",
         )

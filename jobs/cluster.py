@@ -5,7 +5,7 @@
     python -m jobs.cluster checksum REPLICASET --config FILE
 
 Reads the tables only, without Spark, beside a running stream too. `vclock` prints what the source would be asked to
-go on from (document 000, step 3: the inverse map), `checksum` the crc32 of a replicaset's instances
+continue from (document 000, step 3: the inverse map), `checksum` the crc32 of a replicaset's instances
 (docs/formats.md). SOURCE is a source's name; REPLICASET a uuid, or the name of a source, whose own ids are summed.
 """
 
@@ -111,7 +111,7 @@ class IdTables:
 def position(tables: IdTables, replicaset_uuid: str, source: str) -> dict[int, int]:
     """Return how far a replicaset was followed, as a vclock in the ids of one of its sources.
 
-    An id that another instance has by now goes on from the old one's last lsn, so the highest one counts. Component 0
+    An id that another instance has by now continues from the old one's last lsn, so the highest one counts. Component 0
     counts one instance's local changes, and is no part of what a master is asked for.
     """
     ids = applier_map.ids_of(tables.entries(replicaset_uuid)).get(source, {})

@@ -44,7 +44,7 @@ def write_page(warehouse: Warehouse, file: Path) -> None:
 
 
 def report(config: Config, file: str = PAGE) -> None:
-    """Ask the questions, write the page, and say how to go on."""
+    """Ask the questions, write the page, and say how to continue."""
     spark = spark_session(config, "report")
     warehouse = Warehouse(spark, config.warehouse, config.database)
     if "_epochs" not in (tables := warehouse.tables()):

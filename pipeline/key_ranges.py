@@ -122,7 +122,7 @@ def key_ranges(
     keys : pyarrow.BinaryArray
         Its key.
     weights : float64[sample]
-        What it stands for.
+        What it represents.
 
     """
     groups, whole = groups_of_tables(plan)

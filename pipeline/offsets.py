@@ -13,7 +13,7 @@ from schemas.errors import OffsetError
 from warehouse.warehouse import Warehouse
 
 NONE = "-"
-"""What stands for a source that has no offset yet (`OffsetSeqLog.SERIALIZED_VOID_OFFSET`)."""
+"""What represents a source that has no offset yet (`OffsetSeqLog.SERIALIZED_VOID_OFFSET`)."""
 
 
 def offset_of(text: str, where: str) -> str | None:

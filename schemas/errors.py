@@ -158,7 +158,7 @@ class PeerError(IprotoError):
 
 
 class GapError(IprotoError):
-    """The server no longer has the logs that go on from here. Fields: `replica_id`, `wanted`, `oldest`."""
+    """The server no longer has the logs that continue from here. Fields: `replica_id`, `wanted`, `oldest`."""
 
 
 class StreamGapError(ProtocolError):

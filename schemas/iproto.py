@@ -123,7 +123,7 @@ class MessageKey(IntEnum):
 
 
 class BallotKey(IntEnum):
-    """Keys of a VOTE's ballot as far as they mean the same in 2.6 and 3.x, or are told apart by version."""
+    """Keys of a VOTE's ballot as far as they mean the same in 2.6 and 3.x, or are distinguished by version."""
 
     IS_RO_CFG = 0x01
     VCLOCK = 0x02

@@ -37,8 +37,8 @@ MISFITS_COLUMN = "_misfits"
 MISFITS_ARROW = pa.list_(pa.field("element", pa.string()))
 
 ERROR_COLUMN = "_error"
-"""String: why fields of the tuple do not fit, or why they cannot be told apart: then `_misfits` is null. Null where all
-fit. Never a column of a table."""
+"""String: why fields of the tuple do not fit, or why they cannot be distinguished: then `_misfits` is null. Null
+where all fit. Never a column of a table."""
 
 
 @dataclass(frozen=True)

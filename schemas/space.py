@@ -247,7 +247,7 @@ def faulty_space(space: Sequence[Any], reason: str) -> Space:
     Parameters
     ----------
     space : sequence
-        Decoded `_space` tuple, or what stands for it.
+        Decoded `_space` tuple, or what represents it.
     reason : str
         Why it cannot be understood.
 

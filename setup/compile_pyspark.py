@@ -1,7 +1,7 @@
 """Puts compiled code beside the sources in Spark's zips of Python: `python setup/compile_pyspark.py`.
 
 Spark starts each of its Python processes (a stream's source, planning, workers) with `pyspark.zip` in front of what
-is installed. Python keeps no compiled code of what it finds in a zip: each process compiles it anew, for half a second.
+is installed. Python keeps no compiled code of what it finds in a zip: each process compiles it again, for 0.5 s.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ def is_compiled(path: Path) -> bool:
 
 
 def compile_zip(path: Path) -> None:
-    """Write a zip anew with compiled code, in one step."""
+    """Write a zip again with compiled code, in one step."""
     unfinished = path.with_suffix(".unfinished")
     with ZipFile(path) as old, ZipFile(unfinished, "w", ZIP_DEFLATED) as new:
         for name, data in entries(old):

@@ -1,7 +1,7 @@
 """Set-up's last step: puts jars where the Spark of this virtual environment looks, Delta's, or (`s3`) those of S3.
 
     python setup/spark_jars.py [s3]
-    python setup/spark_jars.py sums delta|s3      write setup/jars-….sha256 anew, after a new version
+    python setup/spark_jars.py sums delta|s3      write setup/jars-….sha256 again, after a new version
 
 Ivy resolves the coordinates, once; of what it brings, the jars whose classes Spark does not have itself are copied
 into Spark's own folder of jars. From then on neither spark-submit nor plain python needs the network, `--packages`,

@@ -32,7 +32,7 @@ MAY_IMPORT = {
         *("jobs", "observe", "pipeline", "config", "warehouse", "udfs", "sources", "schemas"),
         *("benchmarks", "live_demo"),
     },
-    "setup": {"jobs", "schemas"},
+    "setup": {"config", "jobs", "pipeline", "schemas", "sources", "warehouse"},
     "airflow_dags": set[str](),
 }
 """Room to the other rooms that it may import from; itself it always may."""

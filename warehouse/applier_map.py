@@ -1,11 +1,11 @@
-"""`_applier_map`: which instance a replica id of a replicaset stands for, from which lsn on.
+"""`_applier_map`: which instance a replica id of a replicaset represents, from which lsn on.
 
-Appended, never changed: Tarantool's vclock never loses an id, and an instance that gets a used id goes on from
+Appended, never changed: Tarantool's vclock never loses an id, and an instance that gets a used id continues from
 the old one's last lsn (`replica_clear_id`), so (replica id, lsn) names one instance for ever.
 
 Where `_cluster` differs between two members of a replicaset (document 001), the ids are those of the member that was
 read first; an entry with a source holds for the logs of that source alone. An instance that no id of the first
-member stands for is entered under a number above Tarantool's (32 and up).
+member represents is entered under a number above Tarantool's (32 and up).
 """
 
 from __future__ import annotations

@@ -2,7 +2,7 @@
 
 What becomes of a row is decided by `udfs.remap.cluster_replace`, outside of the database. So a change is
 compare-and-set: the table is read at a version, and written as the next one or not at all; where another writer was
-faster, all is read and decided anew. So ids stay dense and unique even where the writer lock is bypassed. The table is
+faster, all is read and decided again. So ids stay dense and unique even where the writer lock is bypassed. The table is
 small and is written whole. It is never rolled back with an unfinished batch: an id that was given stays given.
 
 The table's property `aggregator.allocation` records how ids are given; another one is refused.

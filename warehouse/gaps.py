@@ -9,7 +9,7 @@ from typing import Any
 TABLE = "_gaps"
 MISSING, DIVERGENCE = "missing", "divergence"
 OPEN, SKIPPED, FILLED, BRIDGED, HEALED = "open", "skipped", "filled", "bridged", "healed"
-"""States of a gap: rows wait for it; its loss was accepted; a backfill filled it; a snapshot stands for it; a
+"""States of a gap: rows wait for it; its loss was accepted; a backfill filled it; a snapshot represents it; a
 snapshot of the member that is right has replaced what differed."""
 
 STATES = (OPEN, SKIPPED, FILLED, BRIDGED, HEALED)

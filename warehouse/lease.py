@@ -26,7 +26,7 @@ LEASE_SECONDS = 60.0
 """A lease that was not renewed for so long is free."""
 
 HELD_SECONDS = 45.0
-"""So long after the beginning of a renewal its holder goes on without asking; then it renews before it commits."""
+"""So long after the beginning of a renewal its holder continues without asking; then it renews before it commits."""
 
 RENEW_SECONDS = 10.0
 

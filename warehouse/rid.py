@@ -55,7 +55,7 @@ class RidChange:
     Parameters
     ----------
     number : int
-        Counts the changes, from 1; 0 stands for a warehouse without a RID.
+        Counts the changes, from 1; 0 represents a warehouse without a RID.
     event : str
         What happened: promote, demote, lock, unlock, generation, sync_start, sync_end, …
     node : Node

@@ -67,7 +67,7 @@ class LsnRange(click.ParamType[tuple[int | None, int | None]]):
 
 
 def key_values(_ctx: click.Context, _param: click.Parameter, text: str | None) -> list[Any] | None:
-    """Return the values of a key: JSON, or text as it is; {"base64": ...} stands for bytes, as in what is printed."""
+    """Return the values of a key: JSON, or text as it is; {"base64": ...} represents bytes, as in what is printed."""
     if text is None:
         return None
     try:
@@ -118,7 +118,7 @@ def cat(path: Path, **options: Any) -> None:
     """Show the rows of a log file, or of a directory's logs.
 
     Names of spaces and fields are those that the log itself defines, from the newest snapshot before it in its
-    directory on. `1/2050` is replica id 1, lsn 2050; `+` says that the transaction goes on. Needs no Spark and no
+    directory on. `1/2050` is replica id 1, lsn 2050; `+` says that the transaction continues. Needs no Spark and no
     configuration.
     """
     from jobs.cat import cat as work

@@ -40,7 +40,7 @@ def start_of(tables: IdTables, source: str) -> Start | None:
 
 
 def starts(section: Subscribe) -> list[Start | None]:
-    """Return where each replicaset's spool begins: None where it goes on, or begins with a snapshot.
+    """Return where each replicaset's spool begins: None where it continues, or begins with a snapshot.
 
     Raises
     ------

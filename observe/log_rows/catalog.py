@@ -204,7 +204,7 @@ class LogCatalog:
         return Taken(definition, key, self._tuples.get(place), place in self._tuples or self.is_whole)
 
     def _apply(self, row: PlainRow, definition: LoggedSpace, place: tuple[int, Key]) -> None:
-        """Bring the tuple under a key up to date; None stands for one that is known not to be there."""
+        """Bring the tuple under a key up to date; None represents one that is known not to be there."""
         if row.type in ("INSERT", "REPLACE"):
             self._tuples[place] = row.tuple
         elif row.new_tuple is not None:

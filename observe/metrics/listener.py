@@ -2,7 +2,7 @@
 
 A StreamingQueryListener: Spark calls it after each trigger, also one without rows, in a thread beside the stream, so
 nothing here holds a batch up. What a batch did is read back from what it committed (`observe.metrics.books`); Spark's
-event says how long it took and how far the log goes on. Not here: what is counted (`observe.metrics.board`).
+event says how long it took and how far the log continues. Not here: what is counted (`observe.metrics.board`).
 """
 
 from __future__ import annotations

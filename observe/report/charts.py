@@ -58,7 +58,7 @@ def charts(facts: PageFacts) -> Iterator[Chart]:
     rows, lag = facts.rows("rows_over_time"), facts.rows("lag_over_time")
     if rows:
         step = facts.buckets["rows_over_time"]
-        note = f"By the rows' own time in the log, UTC; a point stands for {spoken(step)}."
+        note = f"By the rows' own time in the log, UTC; a point represents {spoken(step)}."
         yield Chart("rows", "Rows of each source over time", note, _over_time(rows, step, "rows", "rows"))
     if lag:
         step = facts.buckets["lag_over_time"]
@@ -74,7 +74,7 @@ def charts(facts: PageFacts) -> Iterator[Chart]:
     over_time = facts.rows("conflicts_over_time")
     if over_time:
         step = facts.buckets["conflicts_over_time"]
-        note = f"By the time of the version that won, UTC; a point stands for {spoken(step)}."
+        note = f"By the time of the version that won, UTC; a point represents {spoken(step)}."
         shown = [{**row, "source": row["space"]} for row in over_time]
         spec = _over_time(shown, step, "conflicts", "conflicts", of="space")
         yield Chart("conflicts_over_time", "Conflicts over time", note, spec)

@@ -49,7 +49,7 @@ STEPS = (
     *(60_000 * minutes for minutes in (1, 2, 5, 10, 15, 30)),
     *(HOUR * hours for hours in (1, 2, 3, 6, 12, 24, 7 * 24, 30 * 24, 365 * 24)),
 )
-"""Lengths of time that one point of a plot may stand for, in milliseconds."""
+"""Lengths of time that one point of a plot may represent, in milliseconds."""
 
 
 @dataclass(frozen=True)
@@ -112,7 +112,7 @@ class PageFacts:
 
 
 def bucket_of(first: datetime | None, last: datetime | None, least: int = STEPS[0]) -> int:
-    """Return how many milliseconds a point of a plot stands for, so that there are about `POINTS` of them.
+    """Return how many milliseconds a point of a plot represents, so that there are about `POINTS` of them.
 
     Parameters
     ----------

@@ -1,6 +1,6 @@
 """What the page asks of a warehouse: one query for each of its parts, over the tables at one consistent cut.
 
-SQL as text; `{changelog}` stands for the table `_changelog` at the version of the newest epoch. Each query's answer is
+SQL as text; `{changelog}` represents the table `_changelog` at the version of the newest epoch. Each query's answer is
 small however large the tables are: it is grouped, or cut off at `LIMIT` with the whole number beside it.
 Not here: running them (`observe.report.facts`).
 """

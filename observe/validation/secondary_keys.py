@@ -1,7 +1,7 @@
 """Unique secondary indexes over whole tables: rows that win their primary keys but break such an index together.
 
 Each replicaset keeps its own indexes unique; winners of two replicasets may meet in one all the same. Tarantool would
-stop replication there; here the tables go on and both rows are reported. Keys compare as the index says
+stop replication there; here the tables continue and both rows are reported. Keys compare as the index says
 (`udfs.keys.keys`); a tuple without one of the parts, or with nil there, is in no conflict. Not here: indexes that
 cannot be compared (a collation, a path over all elements, a function): they are named.
 """

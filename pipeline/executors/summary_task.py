@@ -31,7 +31,7 @@ SAMPLE_CELL_BYTES = 2 << 10
 
 @dataclass(frozen=True)
 class Sample:
-    """Some rows of a segment, each of which stands for a number of bytes.
+    """Some rows of a segment, each of which represents a number of bytes.
 
     Parameters
     ----------
@@ -39,7 +39,7 @@ class Sample:
     rows : pyarrow.RecordBatch
         `schemas.xrow.XROW_ARROW`, in the order of the log.
     weight : float
-        Bytes that each row stands for.
+        Bytes that each row represents.
 
     """
 

@@ -72,7 +72,7 @@ class NodeService:
     def __init__(self, options: NodeOptions) -> None:
         self.options = options
         self.error: str | None = None
-        """Why the stream does not go on."""
+        """Why the stream does not continue."""
         self.mark: Mark | None = None
         """What followers can have."""
         self.newest: EpochRow | None = None
@@ -173,7 +173,7 @@ class NodeMetrics:
             value=node.lag,
         )
         yield GaugeMetricFamily(
-            "node_failed", "Whether the stream does not go on", value=node.error is not None
+            "node_failed", "Whether the stream does not continue", value=node.error is not None
         )
         yield GaugeMetricFamily(
             "node_left_out", "Spaces, indexes and instances that are not served", value=len(node.left_out)

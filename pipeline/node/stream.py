@@ -126,7 +126,7 @@ class Stream:
         self._known.put(SystemSpace.SCHEMA, epoch)
 
     def follow(self, vclock: Mapping[int, int], timestamp: float) -> None:
-        """Append NOPs until the stream has a vclock: each stands for a row of an instance that epochs have settled."""
+        """Append NOPs until the stream has a vclock: each represents a row of an instance that epochs have settled."""
         pending: list[np.ndarray[tuple[int], np.dtype[np.uint8]]] = []
         reached: dict[int, int] = {}
         for replica_id, last in sorted(vclock.items()):
@@ -144,12 +144,12 @@ class Stream:
     def snapshot(
         self, vclock: Mapping[int, int], tuples: Iterable[tuple[int, bytes]], timestamp: float
     ) -> None:
-        """Write a snapshot: followers begin with it, and go on with the rows behind its vclock.
+        """Write a snapshot: followers begin with it, and continue with the rows behind its vclock.
 
         Parameters
         ----------
         vclock : mapping of int to int
-            Not before that of the stream; beyond it, followers of earlier rows must begin anew.
+            Not before that of the stream; beyond it, followers of earlier rows must begin again.
         tuples : iterable of (int, bytes)
             Space id and tuple: system spaces first.
         timestamp : float
@@ -174,7 +174,7 @@ class Stream:
     def begin_anew(self, timestamp: float) -> None:
         """Take the system rows of the snapshot that was written as what followers have, and begin its log.
 
-        A row of it tells followers of earlier rows that they cannot go on.
+        A row of it tells followers of earlier rows that they cannot continue.
         """
         self.served = read_served(self.directory, self._limit)
         self.write([NodeRow(RequestType.NOP)], timestamp)
@@ -191,7 +191,7 @@ class Stream:
         return behind >= max(NEW_SNAPSHOT_BYTES, snapshots[-1].size)
 
     def tidy(self) -> None:
-        """Remove files that the newest snapshot stands for, and that no follower needs."""
+        """Remove files that the newest snapshot represents, and that no follower needs."""
         now = time.time()
         snapshots = spool_state.files_of(self.directory, ".snap")
         logs = spool_state.files_of(self.directory, ".xlog")

@@ -89,7 +89,7 @@ class NodeWriter:
         WarehouseError
             A table cannot be read.
         SpoolError
-            The stream cannot be written: enter it anew.
+            The stream cannot be written: enter it again.
 
         """
         newest = self.newest = newest_epoch(self.warehouse)
@@ -218,7 +218,7 @@ class NodeWriter:
                 if table in target.mark.tables and target.mark.tables[table] != version
             }
         except WarehouseError as error:
-            logger.warning("followers must begin anew: %s", error)
+            logger.warning("followers must begin again: %s", error)
             self._begin(row, self.stream.vclock)
             return
         at = _seconds(row)

@@ -78,7 +78,7 @@ class SpaceChange:
     space_id : int
     kind : str
         `defined` (created, or its definition changed), `truncated` (its primary index dropped, too), `dropped`, or
-        `renewed`: a snapshot behind a hole says anew what it holds; or `held`: it cannot be followed past the row.
+        `renewed`: a snapshot behind a hole says again what it holds; or `held`: it cannot be followed past the row.
     rows : SpaceRows
         The definition after the event; before it where the space is dropped.
     replica_id, lsn, timestamp
@@ -247,7 +247,7 @@ class _Follower:
         self._change(row, space_id, "defined")
 
     def _after(self, old: bytes | None, row: ControlRow, key: list[int], rest: list[object]) -> bytes | None:
-        """Return the tuple that a row leaves; what stands for one of which only the key is known, where it is odd."""
+        """Return the tuple that a row leaves; what represents one of which only the key is known, where it is odd."""
         try:
             new = _after(old, row)
             if new is not None and list(fields_of(new, "a row of a system space")[: len(key)]) != key:

@@ -1,7 +1,7 @@
 """Rows that the tables cannot follow: changes of a space whose type is not known, or whose content cannot be told.
 
 Such a row stops its space, by name: the table stays as it is, and the row and those behind it are held in `_changelog`.
-The other spaces go on. Pure. Not here: what then becomes of the space (`pipeline.plan.history`).
+The other spaces continue. Pure. Not here: what then becomes of the space (`pipeline.plan.history`).
 """
 
 from __future__ import annotations

@@ -106,7 +106,7 @@ class Lineage:
     ended : LogPosition or None
         Where it ended; None where it can have versions at the end.
     is_renewed : bool
-        Whether a snapshot behind a hole says anew what it holds.
+        Whether a snapshot behind a hole says again what it holds.
 
     """
 

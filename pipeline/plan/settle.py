@@ -62,7 +62,7 @@ class Settlement:
     rolled_back : tuple of RolledBack
     gaps : tuple of LsnGap
     bridged : tuple of LsnGap
-        Gaps that a snapshot stands for.
+        Gaps that a snapshot represents.
     vclock : dict of int to int
         Highest lsn read of each origin, waiting rows included; component 0 is that of the last segment's instance.
     local_lsns : dict of str to int

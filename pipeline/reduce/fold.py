@@ -69,7 +69,7 @@ def fold_keys(
     bases : dict of int to BaseVersion
         By key.
     ends : dict of int to (int, bool)
-        By key: how many truncations there are, and whether a snapshot says anew what the key's space holds.
+        By key: how many truncations there are, and whether a snapshot says again what the key's space holds.
     plan : ReducePlan
 
     """

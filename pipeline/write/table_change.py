@@ -93,7 +93,7 @@ def create(tables: OpenTables, table: str, schema: StructType, comment: str) -> 
 def encoded_again(rows: pa.Table, encoding: TableEncoding) -> pa.Table:
     """Return rows of an exact table with the columns that its tuples have now.
 
-    A row stays, whatever becomes of its columns: a tuple whose fields cannot be told apart has none, and what another
+    A row stays, also without columns: a tuple whose fields cannot be distinguished has none, and what another
     configuration would set aside is there already.
     """
     names = {f"_{name}": name for name in PUTS.names if name != "table"}

@@ -95,7 +95,7 @@ class Connection:
         return messages.kept_of(await self.select(SystemSpace.GC_CONSUMERS, (instance_uuid,)))
 
     async def fetch_snapshot(self, sink: Sink, instance_uuid: str) -> Packet:
-        """Begin FETCH_SNAPSHOT and return its answer with the vclock of its read view: SUBSCRIBE goes on from there.
+        """Begin FETCH_SNAPSHOT and return its answer with the vclock of its read view: SUBSCRIBE continues from there.
 
         `wire.end_of_stream` is done when all rows are in the sink. The uuid is the one that subscribes then.
         """

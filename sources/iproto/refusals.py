@@ -45,7 +45,7 @@ _KNOWN: dict[int, tuple[type[IprotoError], str | None]] = {
 
 
 def error_of(packet: Packet, peer: str) -> IprotoError:
-    """Return the error that an error packet stands for."""
+    """Return the error that an error packet represents."""
     code = packet.error_code or 0
     message = packet.body.get(MessageKey.ERROR_24, "no message")
     text = shown(message)

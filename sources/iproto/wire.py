@@ -82,7 +82,7 @@ class Wire(asyncio.BufferedProtocol):
         return self._done
 
     def hold(self, held: bool) -> None:
-        """Stop reading, so that the server's rows wait on its side; or go on."""
+        """Stop reading, so that the server's rows wait on its side; or continue."""
         transport = self._transport
         if transport is not None and not transport.is_closing():
             if held:

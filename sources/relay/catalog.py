@@ -90,9 +90,9 @@ class SpoolCatalog:
 
     @property
     def gc_vclock(self) -> dict[int, int]:
-        """Where the oldest log begins from which all others go on: a log behind a hole names its own VClock twice.
+        """Where the oldest log begins from which all others continue: a log behind a hole names its own VClock twice.
 
-        A server that is started and has less begins anew with a snapshot.
+        A server that is started and has less begins again with a snapshot.
         """
         for file in reversed(self.logs):
             if file.meta.prev_vclock is not None and same(file.meta.prev_vclock, file.meta.vclock):
@@ -135,7 +135,7 @@ class SpoolCatalog:
             self.logs = spool_state.files_of(self.directory, ".xlog", self._metas)
         except OSError as error:
             raise SpoolError(f"the spool cannot be read: {error}", spool=str(self.directory)) from error
-        # A snapshot comes before the log of its name, which goes on from it.
+        # A snapshot comes before the log of its name, which continues from it.
         for file in sorted(
             (*self.snapshots, *self.logs), key=lambda file: (file.path.stem, file.path.suffix)
         ):

@@ -48,7 +48,7 @@ class Framer:
         self.until: Ints = np.zeros(2, np.int64)
         """int64[2]: replica id and lsn of the row at which `reached` is called, behind it; zeros: of none."""
         self.reached: Callable[[], None] = lambda: None
-        """Sets `wanted` and `until` anew."""
+        """Sets `wanted` and `until` again."""
         self._out: Bytes = np.empty(OUT_BYTES, np.uint8)
 
     def frames(self, rows: Bytes, *, snapshot: bool = False) -> Iterator[bytes]:
@@ -135,9 +135,9 @@ class LogFrames:
         Raises
         ------
         GapError
-            The logs do not go on from the subscriber's vclock.
+            The logs do not continue from the subscriber's vclock.
         ConnectionLostError
-            The log that comes next has rows of servers of other versions: the subscriber must begin anew.
+            The log that comes next has rows of servers of other versions: the subscriber must begin again.
 
         """
         while True:
@@ -152,7 +152,7 @@ class LogFrames:
             for block in rows:
                 yield from self._framer.frames(block)
             if not rows and self._reader.is_empty and not self._reader.is_closed:
-                # The daemon writes a log without rows anew where another server follows.
+                # The daemon writes a log without rows again where another server follows.
                 self.close()
                 return
             if not rows and not self._next():

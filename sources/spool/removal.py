@@ -2,7 +2,7 @@
 
 Where readers are known, by configuration or by their acknowledgements, a file stays until all have passed it, however
 large the spool grows: a full disk stops the stream and loses nothing. Where none is known, limits of size and age hold.
-The last log always stays; a snapshot stays as long as the log that goes on from it, and as long as new readers may
+The last log always stays; a snapshot stays as long as the log that continues from it, and as long as new readers may
 need one (`keep_snapshot`).
 """
 

@@ -1,6 +1,6 @@
 """Whether there is room for a snapshot: looked at before one is fetched, and while it is written.
 
-No server says how large its snapshot is. So what is known stands for it: the newest snapshot of the spool, and how far
+No server says how large its snapshot is. So what is known represents it: the newest snapshot of the spool, and how far
 the last attempt came which found no room. Not here: rows that find no room (`sources.spool.spool`).
 """
 

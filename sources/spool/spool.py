@@ -1,6 +1,6 @@
 """Writes a spool: snapshots, logs with rotation, each row once, nothing behind a hole.
 
-A log is named by the vclock that its rows go on from; a closed one ends with Tarantool's end marker. What is
+A log is named by the vclock that its rows continue from; a closed one ends with Tarantool's end marker. What is
 appended is in the file, in whole blocks, when `append` returns; how soon it is on the disk is `fsync`, and `durable`
 says how far that is sure. Where there is no room, rows are kept in memory and written by `retry`; whoever feeds the
 spool stops until then. After any other failure nothing is written behind what may be lost: the log is cut back to what
@@ -200,7 +200,7 @@ class Spool:
         Parameters
         ----------
         rows : uint8[]
-            As they go into a log; the caller has made sure that they go on from `self.vclock`.
+            As they go into a log; the caller has made sure that they continue from `self.vclock`.
         vclock : mapping
             What is had with them.
 
@@ -339,7 +339,7 @@ class Spool:
         if self._tail is not None and is_again:
             previous = self._tail.meta.prev_vclock
         if self._has_hole:
-            # Not the log before: what follows does not go on from it, and a reader must see that.
+            # Not the log before: what follows does not continue from it, and a reader must see that.
             previous = vclock
         if self._tail is not None and is_again and self._has_versions(versions):
             # A closed log without a row: as a restarted server does, write over its end marker.

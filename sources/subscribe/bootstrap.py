@@ -1,6 +1,6 @@
-"""FETCH_SNAPSHOT into a spool: the state of one server as a `.snap`, and the vclock from which its rows go on.
+"""FETCH_SNAPSHOT into a spool: the state of one server as a `.snap`, and the vclock from which its rows continue.
 
-The rows go on from the vclock of the read view, which the server tells *first*; what it tells last is newer than the
+The rows continue from the vclock of the read view, which the server tells *first*; what it tells last is newer than the
 rows. Not here: when a snapshot is needed (`replicaset`).
 """
 
@@ -59,7 +59,7 @@ def _named(error: OSError, writer: XlogWriter, room: Room) -> SpoolError:
 
 
 async def fetch_snapshot(link: Link, spool: Spool, room: Room) -> Mapping[int, int]:
-    """Write a server's snapshot into a spool and return the vclock from which its rows go on.
+    """Write a server's snapshot into a spool and return the vclock from which its rows continue.
 
     Raises
     ------

@@ -85,7 +85,7 @@ class Feed:
         return not self._is_held and loop.time() - self._connection.wire.heard > self.link.timing.answer
 
     def hold(self, held: bool) -> None:
-        """Stop reading or go on; acknowledgements are sent all the same."""
+        """Stop reading or continue; acknowledgements are sent all the same."""
         if held != self._is_held:
             self._is_held = held
             self._connection.wire.heard = asyncio.get_running_loop().time()

@@ -1,4 +1,4 @@
-"""Rows of several peers, merged by time: what is complete up to a moment goes on in the order of its time stamps.
+"""Rows of several peers, merged by time: what is complete up to a moment continues in the order of its time stamps.
 
 Each stream has a frontier: a time before which nothing more will come from it. It is the time of its newest
 transaction; or the moment (by our clock, less the skew that is allowed for) at which its server was asked for its

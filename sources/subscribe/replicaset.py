@@ -1,7 +1,7 @@
 """Follows one replicaset into its spool: votes, assigns, subscribes, merges, and begins again where it must.
 
 All that the daemon decides about one replicaset is decided in `_step`, again and again, from what the peers said last
-and what the spool holds; so a decision that failed is simply made anew. Choices are pure functions (`choice`,
+and what the spool holds; so a decision that failed is simply made again. Choices are pure functions (`choice`,
 `assignment`, `start`, `merge`).
 
 Not here: several replicasets, signals, the status page (`daemon`).
@@ -217,7 +217,7 @@ class FollowedReplicaset:
         return ready
 
     def _with_our_history(self, ready: Mapping[str, Link]) -> Mapping[str, Link]:
-        """Return the peers without those whose log is another one; where there is no other, refuse, or begin anew."""
+        """Return the peers without those whose log is another one; where there is no other, refuse, or begin again."""
         for link in self.links:
             if link.uuid in self._foreign and self._foreign[link.uuid][0] != link.connects:
                 del self._foreign[link.uuid]
@@ -261,7 +261,7 @@ class FollowedReplicaset:
         self.progress.snapshots += 1
 
     def _is_rewound(self, ready: Mapping[str, Link]) -> bool:
-        """Refuse instances that lost rows, or begin anew; return whether it did."""
+        """Refuse instances that lost rows, or begin again; return whether it did."""
         found = self.choice.rewound(ready, self.spool.vclock or {}, time.monotonic())
         if not found:
             return False
@@ -286,7 +286,7 @@ class FollowedReplicaset:
         self.choice, self._foreign = Choice(self.options), {}
         for link in self.links:  # what they told was held against the old spool
             link.ballot = None
-        logger.warning("%s: began anew; the old spool is in %s", self.options.name, folder)
+        logger.warning("%s: began again; the old spool is in %s", self.options.name, folder)
 
     async def _apply(self, decided: FeedDecision, ready: Mapping[str, Link]) -> None:
         """Close what is not wanted, then begin what is missing: so no row is fetched by two."""
@@ -354,7 +354,7 @@ class FollowedReplicaset:
     def _flush(self) -> None:
         """Write what is complete; let streams wait that have too much, or all of them where there is no room."""
         if self.spool.repairs != self._repairs:
-            # Streams go on from rows that were cut off, until the tasks of this run are cancelled.
+            # Streams continue from rows that were cut off, until the tasks of this run are cancelled.
             return
         queues = [feed.queue for feed in self.feeds.values()]
         may_write = self._refused is None and not self.spool.is_full

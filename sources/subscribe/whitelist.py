@@ -1,6 +1,6 @@
 """Whose rows a daemon with `origins` keeps: by instance, as `_cluster` says it at each row.
 
-Of the other instances NOPs are kept in the place of their rows, so that each vclock goes on as the master's does, and
+Of the other instances NOPs are kept in the place of their rows, so that each vclock continues as the master's does, and
 the rows that register instances, define spaces or settle transactions: others wait for them. A relay does the same
 before it sends (`sources.relay`); a Tarantool sends all rows, which are looked at here. With `feed: own_peer` a row of
 `_cluster` comes in one stream and the rows of its instance in another, so that rows may come before it.

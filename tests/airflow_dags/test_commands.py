@@ -1,6 +1,6 @@
 """The command lines that the tasks run, rendered by Airflow itself, against golden files.
 
-A golden file is written anew with `UPDATE_GOLDEN=1`; look at what changed before it is committed.
+A golden file is rewritten with `UPDATE_GOLDEN=1`; look at what changed before it is committed.
 """
 
 from __future__ import annotations

@@ -94,7 +94,7 @@ class Draw(random.Random):
         return int(most ** (self.random() ** 3)) - (1 if self.chance(2) else 0)
 
     def text(self) -> str:
-        """Return a text; surrogates stand for bytes that are not UTF-8."""
+        """Return a text; surrogates represent bytes that are not UTF-8."""
         return self.choice(TEXTS) if self.chance(2) else "".join(self.choices("ab_.[]é0", k=self.size(40)))
 
     def number(self) -> int:

@@ -1,7 +1,7 @@
 """Plays a history on real servers, and asks them at the end what they hold.
 
 What is left: each server's directory, with all logs from its first one on, what each space of the replicaset holds,
-and what was done, in Lua. A server that dies of an act itself is started again and goes on.
+and what was done, in Lua. A server that dies of an act itself is started again and continues.
 """
 
 from __future__ import annotations

@@ -205,12 +205,12 @@ def test_a_rebuild_gives_what_the_policy_would_have_given(
     told = capsys.readouterr().out
     assert whole.table("users") == before
     for policies in (LATER, SUMMED):
-        anew = made(tmp_path / ("later" if policies is LATER else "summed"), whole.sources, policies)
-        anew.run()
+        again = made(tmp_path / ("later" if policies is LATER else "summed"), whole.sources, policies)
+        again.run()
         changed = made(whole.folder, whole.sources, policies)
         changed.database = whole.database
         assert backfill(changed.config(), options("--rebuild", "users")) == 0
-        assert tables(changed) == tables(anew)
+        assert tables(changed) == tables(again)
         keys = {key for key, row in changed.table("users").items() if row != before.get(key)}
         assert keys
         if policies is LATER:

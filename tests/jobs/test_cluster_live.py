@@ -173,7 +173,7 @@ def test_an_id_that_changes_hands(spark: SparkSession, servers: Servers, tmp_pat
     late = deployed("late", times[0])
     shutil.copytree(times[2], late.sources["m1"], dirs_exist_ok=True)
     for snapshot in sorted(late.sources["m1"].glob("*.snap"))[1:]:
-        snapshot.unlink()  # or the stream would go on from it
+        snapshot.unlink()  # or the stream would continue from it
     late.run()
     assert {row["state"] for row in late.rows("_gaps")} == {"open"}
     assert set(found(late)) == {f"m2 {row}" for row in range(3)}

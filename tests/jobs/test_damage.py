@@ -63,7 +63,7 @@ def test_damage_is_named_and_nothing_is_written(
     assert reason in line
     assert re.search(r"(offset|position) \d+", line) or reason == "version"
     assert not deployment.rows("_epochs")
-    # The file is mended: the same command goes on from where it stopped.
+    # The file is mended: the same command continues from where it stopped.
     shutil.copy(own().directory("a1") / log.name, log)
     assert main("run", ["--once", "--config", str(file)]) == 0
     assert deployment.tuples("accounts") == sorted(own().tuples("a1", "accounts"))

@@ -1,4 +1,4 @@
-"""A server that lost its tail and went on otherwise: the tables become what it holds; what they cannot is refused."""
+"""A server that lost its tail and continued otherwise: the tables become what it holds; what they cannot is refused."""
 
 from __future__ import annotations
 

@@ -37,7 +37,7 @@ def test_each_version_holds_until_the_next(spark: SparkSession, tmp_path: Path) 
     deployment.run()
     # In another batch, which knows the tuples before from the tables; the history reads the log alone.
     node.update(USERS, 1, ["+", 2, 2], at=20).delete(USERS, 2, at=21)
-    node.truncate(USERS, at=30).put(USERS, 1, "anew", 0, 1, at=40).close()
+    node.truncate(USERS, at=30).put(USERS, 1, "again", 0, 1, at=40).close()
     deployment.run()
     warehouse = warehouse_of(spark, deployment)
     assert register_history(warehouse, deployment.config(), "users") == "users_history"
@@ -47,7 +47,7 @@ def test_each_version_holds_until_the_next(spark: SparkSession, tmp_path: Path) 
         ("first", 5, "present", second(10), second(20), False),
         ("first", 7, "present", second(20), second(30), False),
         (None, None, "deleted", second(30), second(40), False),
-        ("anew", 0, "present", second(40), None, True),
+        ("again", 0, "present", second(40), None, True),
         ("other", 5, "present", second(11), second(21), False),
         (None, None, "deleted", second(21), None, False),
     ]
@@ -103,7 +103,7 @@ def test_a_range_ends_the_versions_that_it_holds(spark: SparkSession, tmp_path: 
     node = Node(tmp_path, "a1").define(USERS, "users")
     for key in (1, 2, 3):
         node.put(USERS, key, "first", 5, 1, at=10)
-    node.delete_range(USERS, [2], [3], at=20).put(USERS, 2, "anew", 0, 1, at=30)
+    node.delete_range(USERS, [2], [3], at=20).put(USERS, 2, "again", 0, 1, at=30)
     node.delete_range(USERS, [], [2], at=40).delete_range(USERS, [3], [], at=50).close()
     deployment = Deployment(tmp_path, {"a1": node.path}, replicasets_of("a1"))
     deployment.run()

@@ -1,4 +1,4 @@
-"""The job beside a server that writes: rows appear, rotation is followed, a killed server goes on."""
+"""The job beside a server that writes: rows appear, rotation is followed, a killed server continues."""
 
 from __future__ import annotations
 

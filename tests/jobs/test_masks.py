@@ -136,7 +136,7 @@ def test_a_masked_key_is_refused_by_name(tmp_path: Path) -> None:
     case.run()
     assert case.deployment.refused() == {"people"}
     assert case.columns("other")
-    # Where it has a table already, nothing goes on as if it were masked.
+    # Where it has a table already, nothing continues as if it were masked.
     other = Case(tmp_path / "other", {})
     other.nodes["a1"].put(PEOPLE, 1, "Ann", 1000, 1)
     other.run()
@@ -162,7 +162,7 @@ def test_a_space_that_is_renamed_takes_its_mask_along_or_stops(tmp_path: Path) -
         (4, hashed(3000)),
     ]
     assert not {"name", "_tuple"} & set(case.columns("staff"))
-    # Under a name without a mask, nothing of it is written, and what was there is not shown anew.
+    # Under a name without a mask, nothing of it is written, and what was there is not shown again.
     a.redefine(PEOPLE, "open").put(PEOPLE, 5, "Dan", 1000, 1, at=5)
     case.run()
     assert case.deployment.refused() == {"open"}

@@ -1,4 +1,4 @@
-"""A space that is renamed, or gets another primary key, when it has rows: its versions go on, as they were."""
+"""A space that is renamed, or gets another primary key, when it has rows: its versions continue, as they were."""
 
 from __future__ import annotations
 

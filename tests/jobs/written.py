@@ -42,7 +42,7 @@ class Node:
     name : str
         A letter and a digit.
     version : str
-        Of the server, as the headers of its files have it; may be set anew between two files, as may further `keys`.
+        Of the server, as the headers of its files have it; may be set again between two files, as may further `keys`.
         `is_apart` puts each row into a block of its own, behind which a batch may end.
 
     """
@@ -80,7 +80,7 @@ class Node:
         return self
 
     def put(self, space_id: int, *fields: Any, at: float = 1.0) -> Node:
-        """REPLACE a tuple at a time, in seconds since `BEGAN`; surrogates stand for bytes that are not UTF-8."""
+        """REPLACE a tuple at a time, in seconds since `BEGAN`; surrogates represent bytes that are not UTF-8."""
         packed = msgpack.packb(list(fields), unicode_errors="surrogateescape")
         body = encode_body(space_id=space_id, tuple_=packed)
         return self._row(RequestType.REPLACE, body, at)

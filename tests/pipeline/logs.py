@@ -31,7 +31,7 @@ def pack(value: Any) -> bytes:
 
 @dataclass(frozen=True)
 class Transaction:
-    """Rows of one origin; `lsn` is the first one's where it does not simply go on."""
+    """Rows of one origin; `lsn` is the first one's where it does not simply continue."""
 
     replica_id: int
     rows: tuple[Row, ...]

@@ -27,7 +27,7 @@ def gaps(deployment: Deployment) -> list[tuple[int, int, str]]:
 
 
 class Case:
-    """A job that has read a log which is gone when it comes back; the server went on, and left a snapshot."""
+    """A job that has read a log which is gone when it comes back; the server continued, and left a snapshot."""
 
     def __init__(self, folder: Path, *, behind: bool = True, local: bool = False) -> None:
         self.node = Node(folder, "a1").define(S, "s")

@@ -246,7 +246,7 @@ def test_ranges_before_and_after_another_primary_key(tmp_path: Path, cut: int | 
 
 @pytest.mark.parametrize("cut", [1, None])
 def test_deleted_keys_of_an_earlier_primary_key_are_in_no_range(tmp_path: Path, cut: int | None) -> None:
-    """A key that was deleted stays in `_versions` when its space is made anew, with another primary key."""
+    """A key that was deleted stays in `_versions` when its space is made again, with another primary key."""
     node = Node(tmp_path, "a1").define(SPACE, "users", FIELDS).rekey(SPACE, (0, "unsigned"), (1, "string"))
     node.put(SPACE, 1, "a", 1).row(RequestType.DELETE, SPACE, {0x20: [1, "a"]})
     node.close()

@@ -124,7 +124,7 @@ def test_a_new_replicaset_is_asked_once_and_its_snapshot_tells_itself() -> None:
     ],
     ids=[
         "new",
-        "goes on",
+        "continues",
         "in no map",
         "takes over",
         "may differ",

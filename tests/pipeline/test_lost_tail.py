@@ -33,7 +33,7 @@ def divergences(deployment: Deployment) -> dict[tuple[int, int], str]:
 
 
 class Case:
-    """A deployment that followed lsns 5 to 10, which the member lost; it wrote 5 and 6 anew and took a snapshot at 6.
+    """A deployment that followed lsns 5 to 10, which the member lost; it wrote 5 and 6 again and took a snapshot at 6.
 
     `read` says how far its new log had come when the stream read it.
     """

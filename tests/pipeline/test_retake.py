@@ -43,7 +43,7 @@ def begun(folder: Path) -> Node:
 
 
 def continued(node: Node) -> list[list[object]]:
-    """Take a snapshot and go on; returns what `s` holds at the end."""
+    """Take a snapshot and continue; returns what `s` holds at the end."""
     node.snapshot({S: [(1, "first", 1, 1), (2, "first", 1, 1)], S + 1: [(1, "first", 1, 1)]})
     node.update(S, 1, ["=", 1, "since"]).delete(S, 2).put(S, 3, "since", 1, 1).put(S + 1, 2, "since", 1, 1)
     node.close()

@@ -1,4 +1,4 @@
-"""One odd row of a system space: it refuses its space or is set aside by name; the job and all else goes on.
+"""One odd row of a system space: it refuses its space or is set aside by name; the job and all else continues.
 
 Whoever can write a source's files can write any row; no server writes these.
 """
@@ -106,7 +106,7 @@ def done(
         a.put(number, 9, "later")
     a.close()
     deployment.run()
-    assert sorted(row["id"] for row in deployment.rows("good", ["id"])) == [1, 2, 3], "the others go on"
+    assert sorted(row["id"] for row in deployment.rows("good", ["id"])) == [1, 2, 3], "the others continue"
     return deployment
 
 

@@ -33,7 +33,7 @@ def context(wide: bool) -> Context:
 
 
 def is_decimal(data: bytes, pos: int) -> bool:
-    """Tell whether the extension at `pos` is a decimal."""
+    """Return whether the extension at `pos` is a decimal."""
     start, _ = string(data, pos)
     return data[start - 1] == EXTENSION
 

@@ -2,7 +2,7 @@
 
 Source: `src/lib/json/json.c` (`json_lexer_next_token`). Indexes are 1-based in paths, whatever the base of
 field numbers is. A lexer works on bytes and keeps its offset, because the server compares paths by bytes and
-goes on from the middle of them; errors appear only when the faulty part is reached, as in the server.
+continues from the middle of them; errors appear only when the faulty part is reached, as in the server.
 
 Not here: what a token leads to (`udfs.operations.update_bar` and the containers).
 """

@@ -104,7 +104,7 @@ class Operation:
 
 
 def operation_groups(data: bytes) -> list[bytes]:
-    """Return the operations of each request that a row stands for: of an UPSERT in a vinyl run, perhaps several.
+    """Return the operations of each request that a row represents: of an UPSERT in a vinyl run, perhaps several.
 
     Such a row has an array of arrays of operations (since 2.7, `src/box/vy_upsert.c`); any other row is one request.
 

@@ -1,6 +1,6 @@
 """A single operation deep inside a field, by a path that no other operation of the request shares yet.
 
-Source: `src/box/xrow_update_bar.c`. Only the value that it changes is written anew, and the header of its
+Source: `src/box/xrow_update_bar.c`. Only the value that it changes is rewritten, and the header of its
 container where that one grows or shrinks; everything else keeps its bytes. A new key of a map comes first.
 
 Not here: what a second operation in the same field does (`udfs.operations.update_route`).
@@ -129,7 +129,7 @@ def place(node: Node | None, path: bytes) -> Node | None:
 
 
 def open_bar(op: Operation, field: Field, rules: Rules) -> None:
-    """Apply an operation whose path goes on inside a field that nothing has touched.
+    """Apply an operation whose path continues inside a field that nothing has touched.
 
     Raises
     ------

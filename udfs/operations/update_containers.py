@@ -1,10 +1,10 @@
 """Arrays and maps of which several elements are updated, or whose own size changes.
 
-Source: `src/box/xrow_update_array.c` and `src/box/xrow_update_map.c`. Such a container is written anew: its
+Source: `src/box/xrow_update_array.c` and `src/box/xrow_update_map.c`. Such a container is rewritten: its
 header in the shortest form and, of a map, the updated keys first (the last one touched in front), then the
 others as they were.
 
-Each `apply` does the operation if it ends here, and else returns the element into which it goes on.
+Each `apply` does the operation if it ends here, and else returns the element into which it continues.
 
 Not here: a container that a single operation reaches through a path (`udfs.operations.update_bar`).
 """
@@ -55,7 +55,7 @@ class Array:
         return encode_array(len(self.items)) + b"".join(encoded)
 
     def apply(self, op: Operation, rules: Rules) -> Field | None:
-        """Apply an operation, or return the element into which it goes on."""
+        """Apply an operation, or return the element into which it continues."""
         token = op.advance()
         if token.kind != NUMBER:
             raise op.wrong("can't update an array by a non-numeric index")
@@ -164,7 +164,7 @@ class Map:
                 self.count -= 1
 
     def apply(self, op: Operation, rules: Rules) -> Field | None:
-        """Apply an operation, or return the value into which it goes on."""
+        """Apply an operation, or return the value into which it continues."""
         if op.is_consumed and op.advance().kind != STRING:
             raise op.wrong("can't update a map by not a string key")
         key = op.token.key

@@ -2,7 +2,7 @@
 
 The server applies the operations of a request to a tree over the old tuple and writes the tree at the end
 (`src/box/xrow_update_field.h`). The tree is kept here as the server keeps it, because its shape decides
-bytes: which headers and keys are written anew, and in which order a map's keys come out.
+bytes: which headers and keys are rewritten, and in which order a map's keys come out.
 
 Not here: the inner nodes of the tree (`update_containers`, `update_bar`, `update_route`).
 """

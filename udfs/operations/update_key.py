@@ -1,6 +1,6 @@
 """Whether operations moved a tuple under another primary key: UPDATE must not, UPSERT then does nothing.
 
-Values are compared as the index compares them, so a number may be written anew in another type. Source:
+Values are compared as the index compares them, so a number may be rewritten in another type. Source:
 `memtx_space_execute_upsert` (`src/box/memtx_space.c`), `tuple_compare`.
 
 Not here: keys of rows as columns, in the one form that equal keys share.
@@ -27,7 +27,7 @@ def key_fields(parts: Iterable[KeyPart]) -> frozenset[int]:
 
 
 def is_same_key(old: bytes, new: bytes, parts: Iterable[KeyPart]) -> bool:
-    """Tell whether two tuples stand under one key.
+    """Return whether two tuples stand under one key.
 
     Raises
     ------

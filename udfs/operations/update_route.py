@@ -35,10 +35,10 @@ class Route:
 
 
 def follow(op: Operation, field: Field, route: Route, rules: Rules) -> Field:
-    """Return where an operation goes on that entered a field with a route.
+    """Return where an operation continues that entered a field with a route.
 
     Like the server, compare the bytes of the paths: a route `.ab` is taken by a path `.abc` too, which then
-    goes on as `c`.
+    continues as `c`.
     """
     lexer = op.lexer
     if lexer is None:

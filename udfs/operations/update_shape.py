@@ -49,7 +49,7 @@ _EXTENSIONS = {"number": EXTENSION, "decimal": EXTENSION, "uuid": 2, "datetime":
 
 
 def fits(data: bytes, fields: Sequence[Field], rules: Rules) -> bool:
-    """Tell whether a tuple has the fields of a format, each of its type; an unknown type takes anything."""
+    """Return whether a tuple has the fields of a format, each of its type; an unknown type takes anything."""
     values = split(data)
     present = all(_is_of(value, one, rules) for value, one in zip(values, fields, strict=False))
     return present and all(one.is_nullable for one in fields[len(values) :])

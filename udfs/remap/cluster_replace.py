@@ -203,7 +203,7 @@ def _replicaset_id(cluster: Cluster, uuid: str) -> int:
 
 
 def _vacant(cluster: Cluster, new: Incoming) -> str | None:
-    """Return the key of the row that stands for the replicaset alone, until its first instance takes it."""
+    """Return the key of the row that represents the replicaset alone, until its first instance takes it."""
     row = cluster.members.get(new.replicaset_uuid)
     return row.key if row is not None and row.uuid is None else None
 

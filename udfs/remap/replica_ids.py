@@ -92,7 +92,7 @@ def global_id_udf(entries: Sequence[IdEntry]) -> Callable[[Column, Column], Colu
 def injective(ids: Iterable[tuple[int, int]]) -> dict[int, int]:
     """Return the map that holds after its entries: one global id a replica id, and one replica id a global id.
 
-    An instance that was registered anew under another replica id stands under that one only: its old component never
+    An instance that was registered again under another replica id stands under that one only: its old component never
     moves again. Component 0 counts one instance's local changes and is in no map.
 
     Parameters

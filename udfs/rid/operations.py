@@ -89,7 +89,7 @@ def separate(node: Node, fresh: ULID) -> Node:
     """Set the mark where a copy of the data is made that is not connected; one that is set stays.
 
     Before the copy is taken, on its source and on every node connected to that; after it, on the target. Else both
-    could go on writing under one head.
+    could continue writing under one head.
     """
     return node if node.next is not None else _marked(node, fresh)
 

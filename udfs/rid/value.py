@@ -97,7 +97,7 @@ FLAGS = tuple(field.name for field in fields(Rid))[5:]
 
 
 def parse_rid(text: str) -> Rid:
-    """Return the RID that a text stands for.
+    """Return the RID that a text represents.
 
     Raises
     ------

@@ -128,7 +128,7 @@ class Columns:
         return self.scratch[0].ctypes.data
 
     def grow(self, row: int) -> None:
-        """Give every column of text or of variants that has not enough of it more room, to go on at a row.
+        """Give every column of text or of variants that has not enough of it more room, to continue at a row.
 
         A huge row gets room in the columns alone that wanted it, one after another.
         """

@@ -56,7 +56,7 @@ def spread(
 
 
 def walk_fault(code: int, position: int, kind: int, format_index: int) -> str:
-    """Return why the fields of a tuple cannot be told apart; they are counted from 1, as Tarantool's messages do."""
+    """Return why the fields of a tuple cannot be distinguished; they are counted from 1, as Tarantool's messages do."""
     if code == walk.NO_LAYOUT:
         return f"there is no format with index {format_index}"
     if code == walk.NOT_ARRAY:

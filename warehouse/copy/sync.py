@@ -5,7 +5,7 @@
 
 The mark ends the source's generation with the cut that is copied: what it writes from then on, also while the copy
 runs, is the next one. Until its RID is complete the target is neither promoted nor copied from. Killed anywhere, it
-opens at an epoch that both sides had or at one that the source had, and a new sync goes on where this one ended.
+opens at an epoch that both sides had or at one that the source had, and a new sync continues where this one ended.
 """
 
 from __future__ import annotations

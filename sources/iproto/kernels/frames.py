@@ -66,7 +66,7 @@ def frame_rows(
     sync : int
         Of the request, below 2^32.
     vclock : int64[32]
-        Rows at or below it are left out; goes on with each row, also of ids that are not wanted.
+        Rows at or below it are left out; continues with each row, also of ids that are not wanted.
     wanted : int64[32]
         By id `LEFT_OUT`, `SENT` or `AS_NOP`.
     until : int64[2]

@@ -1,4 +1,4 @@
-"""An epoch that the warehouse has taken back, its versions still there: rows lead followers back, none begins anew."""
+"""An epoch that the warehouse has taken back, its versions still there: rows lead followers back, none begins again."""
 
 from __future__ import annotations
 

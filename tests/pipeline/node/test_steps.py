@@ -201,7 +201,7 @@ def test_taken_back_while_followers_get_it(
 def test_a_log_after_a_snapshot_that_was_not_adopted(
     two: World, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A writer that is killed between a new snapshot and its next log goes on in the log before."""
+    """A writer that is killed between a new snapshot and its next log continues in the log before."""
     directory = tmp_path / "before"
     run(directory, two)
     with Stream(directory) as stream:

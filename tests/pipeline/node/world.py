@@ -123,7 +123,7 @@ class World:
         await_until(lambda: vclock_of(follower) == wanted, f"the follower at {wanted}")
 
     def await_stopped(self, follower: Tarantool) -> None:
-        """Wait until a follower says that it cannot go on from what it has."""
+        """Wait until a follower says that it cannot continue from what it has."""
 
         def is_stopped() -> bool:
             found = follower.eval(

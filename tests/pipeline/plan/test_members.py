@@ -210,7 +210,7 @@ def test_ids_of_a_source_and_back() -> None:
 
 
 def test_a_later_instance_of_an_id_in_conflict_goes_on_from_the_first_ones_lsn() -> None:
-    """Both masters gave 3 back after its 2nd lsn, then each gave it anew, to C and to D: D begins with 3 too."""
+    """Both masters gave 3 back after its 2nd lsn, then each gave it again, to C and to D: D begins with 3 too."""
     gone = (*MASTERS, txn(1, register(3, logs.A3)), txn(3, put()), txn(3, put()), txn(1, expel(3)))
     planner = Planner()
     planner.batch(of(A1, rows_of((*gone, txn(1, register(3, C)), txn(3, put()))), {}))
@@ -222,7 +222,7 @@ def test_a_later_instance_of_an_id_in_conflict_goes_on_from_the_first_ones_lsn()
 
 
 def test_an_id_whose_uuid_is_replaced_in_place_is_no_conflict() -> None:
-    """3.x may give the id of a replica that is lost to one that is made anew under its name."""
+    """3.x may give the id of a replica that is lost to one that is made again under its name."""
     planner = Planner()
     planner.batch(of(A1, rows_of(OF_A1), {}))
     new = logs.change("UPDATE", 320, key=[3], ops=[["=", 1, D]])

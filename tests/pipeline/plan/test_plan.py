@@ -139,7 +139,7 @@ def test_rows_of_an_origin_that_nobody_announced_wait() -> None:
 
 
 def test_an_origin_that_was_expelled_before_the_snapshot_holds_nothing_up() -> None:
-    """The log that goes on from a snapshot begins before it: what the snapshot has is not asked for its origin."""
+    """The log that continues from a snapshot begins before it: what the snapshot has is not asked for its origin."""
     planner = Planner()
     snapshot = piece(txn(0, register(1, A1)), is_snapshot=True, vclock={1: 70, 3: 2})
     log = piece(txn(3, put()), txn(3, put()), txn(1, put()), lsns={1: 70, 3: 0})

@@ -241,7 +241,7 @@ def test_the_earlier_of_gap_and_limbo_is_the_reason() -> None:
 
 
 def test_each_members_own_local_rows_count_apart() -> None:
-    """Component 0 of a member that leads again goes on from its own count, so that nothing comes twice."""
+    """Component 0 of a member that leads again continues from its own count, so that nothing comes twice."""
     rows = summary_of(logs.batch(txn(0, local(put()), local(put()), local(put()))), 0)
     local_lsns = {A1: 2, A2: 9}
     found = settle(rows, {0: 9, 1: 5}, {0: A1}, A2, "hold", lambda *_: False, local_lsns=local_lsns)

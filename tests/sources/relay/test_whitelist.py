@@ -61,7 +61,7 @@ class Written:
 async def received(
     relay: Relay, origins: list[str], vclock: dict[int, int], until: tuple[int, int]
 ) -> list[tuple[int, int]]:
-    """Return (replica id, lsn) of the rows that a subscriber gets, until one comes; NOPs stand for the others."""
+    """Return (replica id, lsn) of the rows that a subscriber gets, until one comes; NOPs represent the others."""
     async with Client(relay) as client:
         await client.greet()
         body: dict[int, Any] = {

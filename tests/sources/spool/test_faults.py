@@ -1,6 +1,6 @@
 """Every step of a spool fails once, in every way: nothing that was acknowledged is lost, nothing comes twice.
 
-Whoever feeds the spool does here what the daemon does: it fetches again what is above the spool's vclock, begins anew
+Whoever feeds the spool does here what the daemon does: it fetches again what is above the spool's vclock, begins again
 after an error, and acknowledges what is durable.
 """
 

@@ -214,7 +214,7 @@ def test_a_lost_spool_begins_where_it_is_told_without_a_snapshot(masters: Mesh, 
 
 @pytest.mark.parametrize("kept", [True, False])
 def test_a_spool_of_another_replicaset_is_refused(masters: Mesh, tmp_path: Path, kept: bool) -> None:
-    """Also by what its files tell, when the daemon was started anew."""
+    """Also by what its files tell, when the daemon was started again."""
     other = "bbbbbbbb-0000-4000-8000-000000000000"
     if kept:
         with Spool(tmp_path / "spool") as spool:

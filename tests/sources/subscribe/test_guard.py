@@ -158,7 +158,7 @@ def test_a_mistake_of_the_program_stops_one_replicaset_alone(
 def test_rows_that_arrive_after_a_failed_fsync_are_fetched_again(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The spool is cut back; a stream that goes on from the rows cut off must not write before it is closed."""
+    """The spool is cut back; a stream that continues from the rows cut off must not write before it is closed."""
     spool, waits, fails = tmp_path / "spool", threading.Event(), threading.Event()
     arrived: list[tuple[Feed, Chunk]] = []
     fsync, took, failed = os.fsync, FollowedReplicaset._took, Spool.failed

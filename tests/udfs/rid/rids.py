@@ -19,7 +19,7 @@ SIMPLIFIED = "0000000000:01DT3V6WF6:01DT3TREEM:01DT3TPFFQ:01DT3P4BTH:1:0:0:0:3"
 
 
 def ulid(number: int) -> ULID:
-    """Return a ULID that stands for a generation; greater numbers are later."""
+    """Return a ULID that represents a generation; greater numbers are later."""
     return ULID.from_int(number << 80)
 
 

@@ -1,7 +1,7 @@
 """Rows brought together by (partition, key): an open-addressing hash table over the bytes of keys.
 
 A slot of the table holds the number of a group, -1 where it is free. A group is named by its first row, whose partition
-and key stand for it; `marks` keeps 31 bits of each group's hash, so that keys are rarely compared in vain. The table is
+and key represent it; `marks` keeps 31 bits of each group's hash, so that keys are rarely compared in vain. The table is
 at most half full, and its size is a power of two.
 """
 

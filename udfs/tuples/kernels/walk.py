@@ -1,7 +1,7 @@
 """The walk over the fields of many tuples, which writes each into its column, or says why a tuple is bad.
 
 A field that does not fit is null in its column, and noted in the column's statuses. A tuple of which the fields cannot
-be told apart has no value in any column. Not here: what a column makes of a field (`udfs.tuples.kernels.quick`,
+be distinguished has no value in any column. Not here: what a column makes of a field (`udfs.tuples.kernels.quick`,
 `udfs.tuples.kernels.cells`).
 """
 

@@ -62,7 +62,7 @@ def reduce_rows(
     all_truncations : int32[keys]
         How many truncations of the key's space there are.
     is_renewed : uint8[keys]
-        Whether a snapshot says anew what the key's space holds: what it lacks is gone.
+        Whether a snapshot says again what the key's space holds: what it lacks is gone.
     states : int8[keys]
         Before: the states of the versions; becomes those after.
     versions_time, versions_created : int64[keys]

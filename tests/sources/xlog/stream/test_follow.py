@@ -122,7 +122,7 @@ def test_logs_that_a_snapshot_did_not_rotate_are_read_from_its_vclock(tmp_path: 
     server = Server(tmp_path)
     server.write(rows=5)
     other = Server(tmp_path / "elsewhere", vclock=dict(server.vclock))
-    shutil.move(other.snapshot(), tmp_path)  # as 1.6 did: the log goes on
+    shutil.move(other.snapshot(), tmp_path)  # as 1.6 did: the log continues
     server.write(rows=3)
     asked = follower(tmp_path, start="snapshot")
     rows, at = drain(asked, asked.initial(), max_bytes=100)

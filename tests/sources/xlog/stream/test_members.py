@@ -210,7 +210,7 @@ def test_available_now_leaves_out_what_could_not_be_read_when_it_began(
     late.write(rows=3)
     _, read, at = drain(asked, asked.initial())
     assert read == ["a1"]
-    assert at[B].position == 0, "it begins, and goes on the next time"
+    assert at[B].position == 0, "it begins, and continues the next time"
 
 
 def test_a_member_whose_logs_do_not_reach_back_cannot_lead(pair: Replicaset) -> None:

@@ -146,7 +146,7 @@ def test_an_id_means_an_instance_from_its_registration_on(tmp_path: Path) -> Non
     server.write(2, rows=3)
     server.rotate()
     server.write(2, rows=2)
-    server.system(320, [2, uuid_of("a3")])  # id 2 has a new instance, which goes on from lsn 5
+    server.system(320, [2, uuid_of("a3")])  # id 2 has a new instance, which continues from lsn 5
     server.write(2, rows=4)
     assert read_lsns(tmp_path, origins=uuid_of("a2")) == [1, 2, 3, 4, 5]
     assert read_lsns(tmp_path, origins=uuid_of("a3")) == [6, 7, 8, 9]
