@@ -31,7 +31,7 @@ SECTIONS = {
     "Follow": (follow.run, follow.subscribe, follow.relay),
     "Look": (
         *(look.status, look.who, look.cat, look.report, look.history, look.views),
-        *(look.validate, look.demo),
+        *(look.validate, look.prove, look.demo),
     ),
     "Correct and maintain": (*(fix.backfill, fix.snapshot, fix.heal, fix.rebuild, fix.repair, fix.maintain),),
     "Ids and copies": (ids.cluster, ids.rid),
