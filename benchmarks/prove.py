@@ -38,8 +38,6 @@ FILL = """
 local rows = ...
 local s = box.schema.space.create('orders', {format = {{'id', 'unsigned'}, {'state', 'string'}, {'count', 'integer'}}})
 s:create_index('pk')
-box.schema.user.create('reader', {password = 'secret'})
-box.session.su('admin', function() box.schema.user.grant('reader', 'read', 'universe') end)
 for begin = 1, rows, 1000 do
     box.begin()
     for i = begin, math.min(rows, begin + 999) do s:insert{i, 'state ' .. i, -i, ('x'):rep(i % 80)} end
@@ -67,7 +65,6 @@ require('fiber').create(function()
     end
 end)
 """
-PASSWORD = "PROVE_PASSWORD"
 CONFIG = """
 warehouse: {folder}/warehouse
 checkpoint: {folder}/checkpoint
@@ -89,7 +86,6 @@ def main() -> None:
 
 def measure(folder: Path, rows: int, minutes: float, writes: int) -> None:
     """Measure in a folder."""
-    os.environ[PASSWORD] = "secret"
     file = folder / "config.yaml"
     file.write_text(CONFIG.format(folder=folder))
     with Tarantool(folder / "master", cfg={"memtx_memory": 1 << 30, "checkpoint_interval": 0}) as master:
@@ -100,24 +96,23 @@ def measure(folder: Path, rows: int, minutes: float, writes: int) -> None:
                 time.sleep(0.2)
         print(f"{rows} tuples, tables made in {time.monotonic() - begun:.0f} s", flush=True)
         config = load(str(file))
-        guest = peers_of(config, [f"unix/:{master.socket}"])[0]
-        reader = peers_of(config, [f"reader@unix/:{master.socket}"], PASSWORD)[0]
+        peers = peers_of(config, [f"unix/:{master.socket}"])[0]
         waited = probed(master, 5.0)
         print(f"nothing runs: SELECTs of another client {shown(waited)}", flush=True)
-        for name, peers, rate in (
-            ("checksums, no limit", guest, None),
-            ("checksums, 50,000/s", guest, 50_000.0),
-            ("SELECTs, no limit", reader, None),
-            ("SELECTs, 50,000/s", reader, 50_000.0),
+        for name, limits in (
+            ("checksums, no limit", Limits(by_checksums=True)),
+            ("checksums, 50,000/s", Limits(50_000.0, by_checksums=True)),
+            ("SELECTs, no limit", Limits()),
+            ("SELECTs, 50,000/s", Limits(50_000.0)),
         ):
-            measured(name, master, config, peers, rate)
+            measured(name, master, config, peers, limits)
         changed = master.eval(CHANGE_A_BYTE, 500, "state 5O0")
         print(f"one byte of tuple 500 is changed: {changed!r}", flush=True)
-        print(proof_of(config, guest, Limits(None, 60)), flush=True)
+        print(proof_of(config, peers, Limits(None, 60)), flush=True)
         master.eval(CHANGE_A_BYTE, 500, "state 500")
         with Command("aggregate", file, folder / "said"):
             master.eval(LOAD, writes, rows)
-            under_load(config, guest, minutes, writes)
+            under_load(config, peers, minutes, writes)
 
 
 def under_load(config: Config, peers: list[Peer], minutes: float, writes: int) -> None:
@@ -139,12 +134,12 @@ def under_load(config: Config, peers: list[Peer], minutes: float, writes: int) -
     )
 
 
-def measured(name: str, master: Tarantool, config: Config, peers: list[Peer], rate: float | None) -> None:
+def measured(name: str, master: Tarantool, config: Config, peers: list[Peer], limits: Limits) -> None:
     """Print what one proof takes, and what another client sees meanwhile."""
     waited: list[float] = []
     before = processor_seconds(master.pid)
     with probing(master, waited):
-        found = proof_of(config, peers, Limits(rate, 60))
+        found = proof_of(config, peers, limits)
     took = processor_seconds(master.pid) - before
     assert found.holds, str(found)
     print(

@@ -269,6 +269,11 @@ def validate(config: str, spaces: Sequence[str], docs: str | None, as_json: bool
     metavar="SECONDS",
     help="How long the tables may take to come to a server's vclock.",
 )
+@click.option(
+    "--checksums",
+    is_flag=True,
+    help="Have a server sum up pages in Lua: less network, more of its processor; the user needs execute on universe.",
+)
 @json_option
 def prove(
     config: str,
@@ -277,6 +282,7 @@ def prove(
     password_env: str | None,
     rate: float,
     patience: float,
+    checksums: bool,
     as_json: bool,
 ) -> int:
     """Compare the tables with the live servers, key by key.
@@ -289,7 +295,7 @@ def prove(
     from observe.proof.space_proof import Limits
 
     read = deployment(config)
-    limits = Limits(rate, patience)
+    limits = Limits(rate, patience, checksums)
     code = work(read, spaces, peers_of(read, peers, password_env), limits, as_json=as_json)
     if code:
         finished("the tables are not proven", "docs/operation.md says what each result means")

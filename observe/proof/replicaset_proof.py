@@ -63,7 +63,8 @@ async def proofs(
                 peer=connection.peer.name,
                 advice="is it a source of this deployment?",
             )
-        pace, with_checksums = Pace(limits.rate), await prepare_checksums(connection)
+        pace = Pace(limits.rate)
+        with_checksums = limits.by_checksums and await prepare_checksums(connection)
         for space_id, table in sorted(replicaset.tables.items(), key=lambda item: item[1]):
             compared = _compared(replicaset, space_id, table, connection.peer.name, spaces)
             if compared is None:

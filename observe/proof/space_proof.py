@@ -79,11 +79,15 @@ class Limits:
         Tuples of a server that are read a second, None for as many as come.
     patience : float
         Seconds in which the tables must come to the server's vclock, and the server to the tables'.
+    by_checksums : bool
+        Whether pages travel as checksums where the user may run Lua: that spares the network, and costs the server
+        several times the processor time of plain SELECTs (docs/benchmarks.md).
 
     """
 
     rate: float | None = None
     patience: float = 60.0
+    by_checksums: bool = False
 
 
 class Pace:

@@ -51,11 +51,15 @@ error('the name is not found')
 
 
 def proven(
-    deployment: Deployment, *servers: Tarantool, spaces: tuple[str, ...] = (), rate: float | None = None
+    deployment: Deployment,
+    *servers: Tarantool,
+    spaces: tuple[str, ...] = (),
+    rate: float | None = None,
+    by_checksums: bool = False,
 ) -> int:
     config = deployment.config()
     peers = peers_of(config, [f"unix/:{server.socket}" for server in servers])
-    return prove(config, spaces, peers, Limits(rate, 30), as_json=True)
+    return prove(config, spaces, peers, Limits(rate, 30, by_checksums), as_json=True)
 
 
 def told(capsys: pytest.CaptureFixture[str]) -> dict[str, Any]:
@@ -77,18 +81,21 @@ def test_equal_tables_are_proven(
     assert all(row["holds"] and row["unexpected"] == 0 for row in stored)
     assert proven(deployment, tarantool, spaces=("pairs",)) == 0
     assert list(told(capsys)) == ["pairs"]
+    assert proven(deployment, tarantool, by_checksums=True) == 0
+    assert not any(one["looked_again"] for one in told(capsys).values())
     with pytest.raises(ConfigurationError, match="no table of nothing"):
         proven(deployment, tarantool, spaces=("nothing",))
 
 
+@pytest.mark.parametrize("by_checksums", [False, True])
 def test_one_changed_byte_is_named_with_both_tuples(
-    tmp_path: Path, tarantool: Tarantool, capsys: pytest.CaptureFixture[str]
+    tmp_path: Path, tarantool: Tarantool, capsys: pytest.CaptureFixture[str], by_checksums: bool
 ) -> None:
     tarantool.eval(CREATE + FILL)
     deployment = Deployment(tmp_path, {"a1": tarantool.directory})
     deployment.run()
     assert tarantool.eval(CHANGE_A_BYTE, 1234, "state 1284") == "state 1284"
-    assert proven(deployment, tarantool) == 1
+    assert proven(deployment, tarantool, by_checksums=by_checksums) == 1
     found = told(capsys)
     assert found["pairs"]["holds"]
     assert not found["orders"]["holds"]
