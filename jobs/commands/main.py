@@ -28,7 +28,7 @@ def completion(shell: str) -> None:
 
 
 SECTIONS = {
-    "Follow": (follow.run, follow.subscribe, follow.relay),
+    "Follow": (follow.run, follow.subscribe, follow.relay, follow.unpack),
     "Look": (
         *(look.status, look.who, look.cat, look.report, look.history, look.views),
         *(look.validate, look.prove, look.demo),
