@@ -15,6 +15,7 @@ from pyspark.sql import SparkSession
 from jobs.aggregate import aggregate
 from jobs.prove import peers_of, prove
 from observe.proof.space_proof import Limits
+from observe.report.facts import collect
 from schemas.errors import ConfigurationError
 from tests.jobs.deployment import Deployment
 from tests.live.server import Tarantool
@@ -89,7 +90,11 @@ def test_equal_tables_are_proven(
 
 @pytest.mark.parametrize("by_checksums", [False, True])
 def test_one_changed_byte_is_named_with_both_tuples(
-    tmp_path: Path, tarantool: Tarantool, capsys: pytest.CaptureFixture[str], by_checksums: bool
+    tmp_path: Path,
+    spark: SparkSession,
+    tarantool: Tarantool,
+    capsys: pytest.CaptureFixture[str],
+    by_checksums: bool,
 ) -> None:
     tarantool.eval(CREATE + FILL)
     deployment = Deployment(tmp_path, {"a1": tarantool.directory})
@@ -109,6 +114,8 @@ def test_one_changed_byte_is_named_with_both_tuples(
     stored = {row["table"]: row for row in deployment.rows("_validations")}
     assert (stored["orders"]["holds"], stored["orders"]["unexpected"]) == (False, 1)
     assert "state 1284" in stored["orders"]["examples"]
+    page = collect(deployment.opened(spark)).rows("validations")
+    assert [(row["table"], row["holds"]) for row in page] == [("orders", False), ("pairs", True)]
 
 
 def test_tables_that_are_behind_are_not_called_different(
