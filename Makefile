@@ -17,24 +17,25 @@ help: ## List the commands
 
 setup: ## Set up the environment alone (demo, test, check, bench and dist do it too)
 	@setup/setup.sh
+	@[ -n "$$(find udfs -name '*.nbi' -print -quit)" ] || .venv/bin/python setup/compile_kernels.py
 
 demo: setup ## Aggregate the recordings of two replicasets, and show what to look at
 	@rm -rf .state/demo
 	@spark-submit jobs/demo.py --config conf/demo.yaml --page .state/demo/report.html
 
-live-demo: ## Show it on live servers: daemon, stream, SQL, page; ARGS="--kill-after 20" kills a master
+live-demo: setup ## Show it on live servers: daemon, stream, SQL, page; ARGS="--kill-after 20" kills a master
 	@setup/setup.sh with-tarantool
 	@python -m live_demo $(ARGS)
 
 test-fast: setup ## Run the tests of formats, rules and configuration in a minute: no Spark, no server
 	@python -m pytest -q -n auto $(FAST) -m "not spark and not live and not soak and not browser" $(ARGS)
 
-test: ## Run every test; ARGS="-k name" for some of them
+test: setup ## Run every test; ARGS="-k name" for some of them
 	@setup/setup.sh with-tarantool
 	@setup/setup.sh with-chromium
 	@python -m pytest -n auto $(ARGS)
 
-soak: ## Run the tests that take many minutes: kills after every step, takeovers, holes
+soak: setup ## Run the tests that take many minutes: kills after every step, takeovers, holes
 	@setup/setup.sh with-tarantool
 	@setup/setup.sh with-s3
 	@python -m pytest -m soak $(ARGS)

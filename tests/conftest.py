@@ -25,11 +25,13 @@ LOCAL_SPARK = "--master local[2] --conf spark.ui.enabled=false pyspark-shell"
 
 
 class ModuleScheduling(LoadScopeScheduling):  # type: ignore[misc]
-    """Gives each process whole modules, and all that share the Spark session to one: a second Java costs seconds."""
+    """Gives each process whole modules, and those that use the Spark session to two: each Java costs seconds."""
 
     def _split_scope(self, nodeid: str) -> str:
         module = nodeid.partition("::")[0]
-        return "spark" if _uses_spark(self.config.rootpath / module) else module
+        if not _uses_spark(self.config.rootpath / module):
+            return module
+        return "spark jobs" if module.startswith("tests/jobs/") else "spark"
 
 
 @lru_cache
@@ -37,6 +39,11 @@ def _uses_spark(module: Path) -> bool:
     """Whether a module's tests run in the shared session."""
     text = module.read_text(encoding="utf-8")
     return "spark: SparkSession" in text or 'usefixtures("spark")' in text
+
+
+def pytest_xdist_auto_num_workers(config: pytest.Config) -> int:  # noqa: ARG001
+    """Return how many processes `-n auto` starts: one more than cores, since many tests wait for servers."""
+    return len(os.sched_getaffinity(0)) + 1
 
 
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> ModuleScheduling:

@@ -132,7 +132,8 @@ def test_equal_keys_are_one_key_however_they_are_written(
 
 def test_tables_open_by_name_in_sql(both: Deployment, spark: SparkSession) -> None:
     database = both.database
-    register_tables(both.opened(spark))  # the job itself does it where the catalog outlasts the session
+    # The job itself does it, for all tables, where the catalog outlasts the session.
+    register_tables(both.opened(spark), ["accounts", "docs", "_cluster", "_epochs"])
     accounts = spark.sql(f"SELECT count(*), count(_tuple) FROM {database}.accounts").collect()[0]
     assert accounts[0] == accounts[1] == len(both.rows("accounts", ["_key"]))
     joined = spark.sql(
