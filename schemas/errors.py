@@ -101,7 +101,10 @@ class SourceError(AggregatorError):
 
 
 class BackupError(AggregatorError):
-    """A storage of backups, or an archive in it, is not as `tt backup` makes it. Fields: `storage`, `backup`, `file`."""
+    """A storage of backups, or an archive in it, is not as `tt backup` makes it.
+
+    Fields: `storage`, `backup`, `file`.
+    """
 
 
 class OffsetError(AggregatorError):
