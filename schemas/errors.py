@@ -100,6 +100,13 @@ class SourceError(AggregatorError):
     """A source cannot be followed. Field: `source`."""
 
 
+class BackupError(AggregatorError):
+    """A storage of backups, or an archive in it, is not as `tt backup` makes it.
+
+    Fields: `storage`, `backup`, `file`.
+    """
+
+
 class OffsetError(AggregatorError):
     """A stream's offset is not one that this source wrote."""
 

@@ -37,6 +37,7 @@ class Command(IntEnum):
 
     SELECT = 0x01
     AUTH = 0x07
+    EVAL = 0x08
     PING = 0x40
     SUBSCRIBE = 0x42
     VOTE = 0x44
@@ -104,6 +105,7 @@ class MessageKey(IntEnum):
     KEY = 0x20
     TUPLE = 0x21
     USER_NAME = 0x23
+    EXPRESSION = 0x27
     INSTANCE_UUID = 0x24
     REPLICASET_UUID = 0x25
     VCLOCK = 0x26

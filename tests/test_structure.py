@@ -27,7 +27,17 @@ MAY_IMPORT = {
     "jobs": {"observe", "pipeline", "config", "warehouse", "udfs", "sources", "schemas"},
     "aggregator": {"jobs"},
     "live_demo": {"jobs", "observe", "config", "warehouse", "schemas"},
-    "benchmarks": {"jobs", "pipeline", "config", "warehouse", "udfs", "sources", "schemas", "tests"},
+    "benchmarks": {
+        "jobs",
+        "observe",
+        "pipeline",
+        "config",
+        "warehouse",
+        "udfs",
+        "sources",
+        "schemas",
+        "tests",
+    },
     "tests": {
         *("jobs", "observe", "pipeline", "config", "warehouse", "udfs", "sources", "schemas"),
         *("benchmarks", "live_demo"),

@@ -2,11 +2,20 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 import click
 
-from jobs.runtime.command_line import command, config_option, deployment, finished, is_verbose, spark_options
+from jobs.runtime.command_line import (
+    command,
+    config_option,
+    deployment,
+    finished,
+    is_verbose,
+    json_option,
+    spark_options,
+)
 
 if TYPE_CHECKING:
     from config.live import Live
@@ -76,3 +85,32 @@ def relay(config: str, aggregated: bool) -> None:
     from jobs.relay import relay as work
 
     work(live(config), config, aggregated=aggregated, verbose=is_verbose())
+
+
+@command(
+    "unpack",
+    "aggregator unpack /backups/production --into /data/backups",
+    "aggregator unpack s3://backups/production --into /data/backups --replicaset 11111111-1111-1111-1111-111111111111",
+)
+@click.argument("storage", metavar="STORAGE")
+@click.option(
+    "--into", required=True, metavar="FOLDER", type=click.Path(), help="Where directories of logs go."
+)
+@click.option(
+    *("--replicaset", "replicasets"), multiple=True, metavar="UUID", help="Only this one; may be repeated."
+)
+@json_option
+def unpack(storage: str, into: str, replicasets: Sequence[str], as_json: bool) -> int:
+    """Unpack backups of `tt backup` into directories that `run` reads as sources.
+
+    STORAGE is the folder or URI that `tt backup upload` was given, with its prefix. Run it after each backup: what was
+    unpacked before is passed over. Exit code 1 where an archive or a link of a chain is missing.
+    """
+    from pathlib import Path
+
+    from jobs.unpack import unpack_all
+
+    code = unpack_all(storage, Path(into), replicasets, as_json=as_json)
+    if code:
+        finished("the backups have gaps", "docs/operation.md says what a missing link means")
+    return code

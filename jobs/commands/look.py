@@ -15,6 +15,9 @@ from jobs.runtime.command_line import command, config_option, deployment, finish
 
 PAGE = "report.html"
 
+RATE = 50_000
+"""Tuples that `prove` reads from a server in a second."""
+
 page_option = click.option(
     "--page", default=PAGE, show_default=True, metavar="FILE", type=click.Path(), help="The HTML page."
 )
@@ -233,6 +236,71 @@ def validate(config: str, spaces: Sequence[str], docs: str | None, as_json: bool
     code = work(deployment(config), config, spaces, docs, as_json=as_json)
     if code:
         finished("something does not hold", "docs/operation.md says what each finding means")
+    return code
+
+
+@command(
+    "prove",
+    "aggregator prove --config deployment.yaml",
+    "aggregator prove --config deployment.yaml accounts --rate 20000 --json",
+)
+@config_option
+@click.argument("spaces", nargs=-1, metavar="[SPACE]...")
+@click.option(
+    *("--peer", "peers"),
+    multiple=True,
+    metavar="ADDRESS",
+    help="Ask this server, user@host:port, one of each replicaset; default: the peers of the section subscribe.",
+)
+@click.option("--password-env", metavar="NAME", help="Variable with the password of the users of --peer.")
+@click.option(
+    *("--rate", "rate"),
+    type=click.FloatRange(min=1),
+    default=RATE,
+    show_default=True,
+    metavar="ROWS/S",
+    help="Tuples that are read from a server in a second.",
+)
+@click.option(
+    *("--patience", "patience"),
+    type=click.FloatRange(min=1),
+    default=60,
+    show_default=True,
+    metavar="SECONDS",
+    help="How long the tables may take to come to a server's vclock.",
+)
+@click.option(
+    "--checksums",
+    is_flag=True,
+    help="Have a server sum up pages in Lua: less network, more of its processor; the user needs execute on universe.",
+)
+@json_option
+def prove(
+    config: str,
+    spaces: Sequence[str],
+    peers: Sequence[str],
+    password_env: str | None,
+    rate: float,
+    patience: float,
+    checksums: bool,
+    as_json: bool,
+) -> int:
+    """Compare the tables with the live servers, key by key.
+
+    Beside a running stream. Names each key that differs, with both tuples. Exit code 1 where something differs or could
+    not be compared.
+    """
+    from jobs.prove import peers_of
+    from jobs.prove import prove as work
+    from observe.proof.space_proof import Limits
+
+    read = deployment(config)
+    limits = Limits(rate, patience, checksums)
+    code = work(read, spaces, peers_of(read, peers, password_env), limits, as_json=as_json)
+    if code:
+        finished("the tables are not proven", "docs/operation.md says what each result means")
+    else:
+        finished("the tables have what the servers have")
     return code
 
 

@@ -28,10 +28,10 @@ def completion(shell: str) -> None:
 
 
 SECTIONS = {
-    "Follow": (follow.run, follow.subscribe, follow.relay),
+    "Follow": (follow.run, follow.subscribe, follow.relay, follow.unpack),
     "Look": (
         *(look.status, look.who, look.cat, look.report, look.history, look.views),
-        *(look.validate, look.demo),
+        *(look.validate, look.prove, look.demo),
     ),
     "Correct and maintain": (*(fix.backfill, fix.snapshot, fix.heal, fix.rebuild, fix.repair, fix.maintain),),
     "Ids and copies": (ids.cluster, ids.rid),

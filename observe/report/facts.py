@@ -40,6 +40,9 @@ TABLES = (
     "_requests",
 )
 
+LATER_TABLES = ("_validations",)
+"""Tables that are made when they are first needed."""
+
 POINTS = 90
 """About how many points of time a plot has."""
 
@@ -159,7 +162,8 @@ def collect(warehouse: Warehouse) -> PageFacts:
         "lag_over_time": bucket_of(*spanned(first["epochs"], "first", "last")),
         "conflicts_over_time": bucket_of(*spanned(first["conflicts"], "first", "last"), least=HOUR),
     }
-    second = ask.all("pending", "spaces", "requests", **buckets)
+    validated = ("validations",) if ask.has("validations") else ()
+    second = ask.all("pending", "spaces", "requests", *validated, **buckets)
     place = place_of(warehouse.location, warehouse.database) if known(warehouse.root) else None
     side = None if place is None else side_of(place)
     sizes = () if place is None else _sizes(place, ask.versions)
@@ -178,8 +182,13 @@ class _Asked:
         self.epoch = epochs.last(warehouse)
         self.versions: dict[str, int] = {} if self.epoch is None else dict(self.epoch.versions)
         self._frames = {
-            name.removeprefix("_"): warehouse.read_own(name, self._version(name)) for name in TABLES
+            name.removeprefix("_"): warehouse.read_own(name, self._version(name))
+            for name in (*TABLES, *(one for one in LATER_TABLES if warehouse.exists(one)))
         }
+
+    def has(self, name: str) -> bool:
+        """Whether a table is there, by its name without the first underscore."""
+        return name in self._frames
 
     def _version(self, table: str) -> int | None:
         if self.epoch is None or table in NEVER_ROLLED_BACK:

@@ -74,6 +74,8 @@ def summary(facts: PageFacts) -> Sequence[tuple[str, int, bool]]:
     gaps = sum(row["state"] == "open" for row in facts.rows("gaps"))
     waiting = sum(row["rows"] for row in facts.rows("pending"))
     set_aside = sum(row["rows"] for row in facts.rows("quarantine"))
+    results = facts.rows("validations")
+    failed = sum(not row["holds"] for row in results)
     return (
         ("replicasets", len({row["replicaset_id"] for row in members}), False),
         ("instances", len([row for row in members if row["uuid"]]), False),
@@ -83,6 +85,7 @@ def summary(facts: PageFacts) -> Sequence[tuple[str, int, bool]]:
         ("open gaps", gaps, gaps > 0),
         ("quarantined", set_aside, set_aside > 0),
         ("waiting", waiting, waiting > 0),
+        *([("not as expected", failed, failed > 0)] if results else []),
     )
 
 

@@ -101,3 +101,11 @@ REQUESTS = """
 SELECT kind, arguments, max_by(state, changed_at) AS state, min(asked_at) AS asked_at,
        max_by(message, changed_at) AS message
 FROM {requests} GROUP BY request, kind, arguments ORDER BY asked_at DESC LIMIT 20"""
+
+VALIDATIONS = """
+WITH results AS (
+  SELECT *, row_number() OVER (PARTITION BY table, expectation ORDER BY validated_at DESC) = 1 AS newest
+  FROM {validations}
+)
+SELECT validated_at, table, expectation, holds, rows, unexpected, examples, error
+FROM results WHERE newest ORDER BY holds, validated_at DESC, table, expectation LIMIT 2000"""

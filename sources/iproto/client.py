@@ -46,9 +46,14 @@ class Connection:
         self._sync = 0
 
     async def request(
-        self, command: Command, body: Mapping[int, Any] | None = None, sink: Sink | None = None
+        self,
+        command: Command,
+        body: Mapping[int, Any] | None = None,
+        sink: Sink | None = None,
+        *,
+        is_raw: bool = False,
     ) -> Packet:
-        """Send a request and return its answer; with a sink, a stream follows.
+        """Send a request and return its answer; with a sink, a stream follows. A raw answer may have any length.
 
         Raises
         ------
@@ -58,7 +63,7 @@ class Connection:
         """
         self._sync += 1
         transport = self.wire.transport
-        answer = self.wire.expect(sink)
+        answer = self.wire.expect(sink, is_raw=is_raw)
         transport.write(encode_packet(command, self._sync, body))
         try:
             async with asyncio.timeout(self._timeout):  # wait_for may swallow a cancellation

@@ -34,6 +34,8 @@ class Packet:
     sync: int = 0
     header: Mapping[int, Any] = field(default_factory=dict)
     body: Mapping[int, Any] = field(default_factory=dict)
+    raw: bytes = b""
+    """The body as it came, where it was not decoded (`raw_packet`)."""
 
     @property
     def error_code(self) -> int | None:
@@ -108,6 +110,27 @@ def decode_packet(data: bytes | memoryview) -> Packet:
     if not isinstance(kind, int) or not isinstance(sync, int) or kind < 0:
         raise ProtocolError("a packet's type or sync is no number")
     return Packet(kind, sync, header, body)
+
+
+def raw_packet(data: bytes | memoryview) -> Packet:
+    """Return the packet that a frame holds, its body as it came; an error is decoded whole.
+
+    Raises
+    ------
+    ProtocolError
+        It is not one.
+
+    """
+    unpacker = msgpack.Unpacker(strict_map_key=False, max_buffer_size=0)
+    unpacker.feed(data)
+    try:
+        header: Any = unpacker.unpack()
+    except (msgpack.UnpackException, ValueError, TypeError, OverflowError, RecursionError) as error:
+        raise ProtocolError(f"a packet is not MessagePack: {error}") from None
+    kind = header.get(HeaderKey.TYPE, 0) if isinstance(header, dict) else None
+    if not isinstance(kind, int) or kind & TYPE_ERROR:
+        return decode_packet(data)
+    return Packet(kind, header.get(HeaderKey.SYNC, 0), header, raw=bytes(data[unpacker.tell() :]))
 
 
 def encode_packet(

@@ -20,7 +20,7 @@ from schemas.iproto import Command
 from sources.iproto.greeting import GREETING_SIZE, Greeting, parse_greeting
 from sources.iproto.inflow import Sink
 from sources.iproto.messages import REPLICA_IDS
-from sources.iproto.packet import ANSWER_LIMIT, Packet, decode_packet, frame_at
+from sources.iproto.packet import ANSWER_LIMIT, PACKET_LIMIT, Packet, decode_packet, frame_at, raw_packet
 from sources.iproto.refusals import error_of
 
 BUFFER_BYTES = 1 << 19
@@ -44,7 +44,7 @@ class Wire(asyncio.BufferedProtocol):
         self.heard = loop.time()
         """When bytes came last, by the loop's clock."""
         self._loop = loop
-        self._waiting: list[tuple[asyncio.Future[Packet], Sink | None]] = []
+        self._waiting: list[tuple[asyncio.Future[Packet], Sink | None, bool]] = []
         self._sink: Sink | None = None
         self._done: asyncio.Future[Packet] | None = None
         self._buffer = np.empty(BUFFER_BYTES, np.uint8)
@@ -63,11 +63,11 @@ class Wire(asyncio.BufferedProtocol):
             raise ConnectionLostError("the connection is closed", peer=self.peer)
         return self._transport
 
-    def expect(self, sink: Sink | None = None) -> asyncio.Future[Packet]:
-        """Return the future of the next answer; with a sink, a stream follows it."""
+    def expect(self, sink: Sink | None = None, *, is_raw: bool = False) -> asyncio.Future[Packet]:
+        """Return the future of the next answer; with a sink, a stream follows it; a raw one is not decoded."""
         future: asyncio.Future[Packet] = self._loop.create_future()
         future.add_done_callback(_looked_at)
-        self._waiting.append((future, sink))
+        self._waiting.append((future, sink, is_raw))
         return future
 
     def allow_cluster_info(self) -> None:
@@ -159,11 +159,12 @@ class Wire(asyncio.BufferedProtocol):
 
     def _take_packet(self) -> bool:
         data = self._buffer.data
-        frame = frame_at(data, self._begin, self._end, ANSWER_LIMIT)
+        is_raw = self._sink is None and bool(self._waiting) and self._waiting[0][2]
+        frame = frame_at(data, self._begin, self._end, PACKET_LIMIT if is_raw else ANSWER_LIMIT)
         if frame is None:
             self._make_room(2 * (self._end - self._begin))
             return False
-        packet = decode_packet(data[frame[0] : frame[1]])
+        packet = (raw_packet if is_raw else decode_packet)(data[frame[0] : frame[1]])
         self._begin = frame[1]
         error = None if packet.error_code is None else error_of(packet, self.peer)
         if packet.type == Command.CLUSTER_INFO:
@@ -176,7 +177,7 @@ class Wire(asyncio.BufferedProtocol):
         if self._sink is not None and self._done is not None:
             future, self._sink, sink = self._done, None, None
         elif self._waiting:
-            future, sink = self._waiting.pop(0)
+            future, sink, _ = self._waiting.pop(0)
         else:
             raise error or ProtocolError("the server sent what was not asked for", peer=self.peer)
         if future.done():
@@ -205,7 +206,7 @@ class Wire(asyncio.BufferedProtocol):
         self._begin, self._end = 0, left.size
 
     def _fail(self, error: Exception) -> None:
-        waiting = [future for future, _ in self._waiting]
+        waiting = [future for future, _, _ in self._waiting]
         for future in (self.greeting, self._done, *waiting):
             if future is not None and not future.done():
                 future.set_exception(error)

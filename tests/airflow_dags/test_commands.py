@@ -16,7 +16,7 @@ from tests.airflow_dags.airflow import ask, installed
 pytestmark = installed
 
 GOLDEN = Path(__file__).parent / "golden"
-DAGS = ("backfill", "maintenance", "repair", "validation")
+DAGS = ("backfill", "maintenance", "proof", "repair", "validation")
 
 RENDER = """
 import json, sys

@@ -46,7 +46,7 @@ def bag(tmp_path_factory: pytest.TempPathFactory) -> Mapping[str, Any]:
 def test_every_dag_imports(bag: Mapping[str, Any]) -> None:
     assert bag["errors"] == {}
     assert set(bag["dags"]) == {
-        f"aggregator_{name}" for name in ("backfill", "maintenance", "repair", "validation")
+        f"aggregator_{name}" for name in ("backfill", "maintenance", "proof", "repair", "validation")
     }
 
 
@@ -68,6 +68,7 @@ def test_intervals_have_a_length_and_one_run_is_active_at_a_time(bag: Mapping[st
         ("aggregator_maintenance", "maintain", []),
         ("aggregator_repair", "repair", []),
         ("aggregator_validation", "validate", []),
+        ("aggregator_proof", "prove", []),
     ],
 )
 def test_each_task_runs_one_job(bag: Mapping[str, Any], dag: str, task: str, arguments: list[str]) -> None:

@@ -176,6 +176,20 @@ def test_what_logs_hold_cannot_leave_its_place() -> None:
     assert page.count("&lt;img src=x") == 3
 
 
+def test_what_a_validation_or_a_proof_found_is_shown() -> None:
+    result = {"validated_at": NOON, "table": "orders", "expectation": "each key is as …", "unexpected": 1}
+    bad = {**result, "holds": False, "examples": '["key [5]: server <b>"]', "error": None}
+    good = {**result, "table": "calm", "holds": True, "examples": None, "error": None}
+    shown = facts(validations=[bad, good])
+    assert ("not as expected", 1, True) in summary(shown)
+    page = html_of(shown)
+    assert "1 results of the newest runs hold, 1 do not." in page
+    assert "key [5]: server &lt;b&gt;" in page
+    assert "calm" not in page.partition('id="validation"')[2].partition("</section>")[0]
+    assert "Nothing was validated yet" in html_of(facts())
+    assert "not as expected" not in {one[0] for one in summary(facts())}
+
+
 def test_a_warehouse_that_only_spark_opens_says_so() -> None:
     page = html_of(facts())
     assert "Sizes are not known" in page

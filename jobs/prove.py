@@ -1,0 +1,150 @@
+"""Compare the tables with the live servers, key by key: `aggregator prove`.
+
+Reads the tables by delta-rs, without Spark, and the servers over IPROTO, beside a running stream. Results go to
+`_validations`. Not here: the comparison (`observe.proof`), expectations of the tables alone (`jobs.validate`).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import sys
+import uuid as uuids
+from collections.abc import Collection, Sequence
+from dataclasses import asdict
+from datetime import UTC, datetime
+
+from config.deployment import Config
+from observe.proof.epoch_tables import EpochTables, newest_tables
+from observe.proof.replicaset_proof import proofs
+from observe.proof.result import SpaceProof, shown
+from observe.proof.space_proof import Limits
+from pipeline.commit.load import load_state
+from pipeline.state import State
+from schemas.errors import ConfigurationError, IprotoError
+from sources.iproto.address import Password, Peer, parse_address
+from warehouse import validations
+from warehouse.place import Place, place_of
+from warehouse.warehouse import Warehouse
+
+
+def prove(
+    config: Config,
+    spaces: Collection[str],
+    peers: Sequence[Sequence[Peer]],
+    limits: Limits,
+    *,
+    as_json: bool = False,
+) -> int:
+    """Compare, print what differs, store the results, and return 1 where something differs or cannot be compared.
+
+    Parameters
+    ----------
+    config : Config
+    spaces : collection of str
+        Names of spaces or tables; none for all.
+    peers : sequence of sequence of Peer
+        The members of each replicaset that is compared.
+    limits : Limits
+    as_json : bool
+        Print each space's result as a line of JSON.
+
+    Raises
+    ------
+    ConfigurationError
+        A space that is asked for is in no table.
+
+    """
+    place, moment = place_of(config.warehouse, config.database), datetime.now(UTC)
+    epoch = newest_tables(place).epoch
+    state = load_state(Warehouse(None, config.warehouse, config.database))
+    _check_spaces(state, spaces)
+    found, failures = asyncio.run(_proofs(place, state, peers, limits, spaces, as_json=as_json))
+    if found and validations.may_write(place):
+        validations.append(place, uuids.uuid4().hex, moment, epoch, [one.row() for one in found])
+    for failure in failures:
+        print(f"not compared: {failure}", file=sys.stderr)
+    return 0 if found and not failures and all(one.holds for one in found) else 1
+
+
+async def _proofs(
+    place: Place,
+    state: State,
+    peers: Sequence[Sequence[Peer]],
+    limits: Limits,
+    spaces: Collection[str],
+    *,
+    as_json: bool,
+) -> tuple[list[SpaceProof], list[str]]:
+    def tables() -> EpochTables:
+        return newest_tables(place)
+
+    found, failures = [], []
+    for members in peers:
+        try:
+            async for one in proofs(members, state, tables, limits, spaces):
+                found.append(one)
+                print(json.dumps(_plain(one)) if as_json else one, flush=True)
+        except IprotoError as error:
+            failures.append(str(error))
+    return found, failures
+
+
+def peers_of(
+    config: Config, addresses: Sequence[str] = (), password_env: str | None = None
+) -> list[list[Peer]]:
+    """Return the servers that are asked, by replicaset.
+
+    Parameters
+    ----------
+    config : Config
+    addresses : sequence of str
+        One server of each replicaset, `user@host:port`; none for those of the section `subscribe`.
+    password_env : str or None
+        The variable of the environment with the password of users of `addresses`.
+
+    Raises
+    ------
+    ConfigurationError
+        An address is none, or neither they nor the section is there.
+
+    """
+    if addresses:
+        return [[_peer(text, password_env)] for text in addresses]
+    if config.subscribe is None:
+        raise ConfigurationError(
+            "no servers are named", path="subscribe", advice="add the section, or pass --peer user@host:port"
+        )
+    return [[one.peer(text) for text in one.peers] for one in config.subscribe.replicasets]
+
+
+def _peer(text: str, password_env: str | None) -> Peer:
+    try:
+        user, address = parse_address(text)
+    except ValueError as error:
+        raise ConfigurationError(str(error), path="--peer") from None
+    return Peer(str(address), address, user, Password(password_env if user else None))
+
+
+def _check_spaces(state: State, spaces: Collection[str]) -> None:
+    known = set(state.versions)
+    for one in state.replicasets.values():
+        known |= {rows.decoded().name for space_id, rows in one.spaces.items() if space_id in one.tables}
+    missing = sorted(set(spaces) - known)
+    if missing:
+        raise ConfigurationError(f"there is no table of {', '.join(missing)}", path="SPACE")
+
+
+def _plain(proof: SpaceProof) -> dict[str, object]:
+    """Return a result as JSON can hold it; keys and tuples as text."""
+    differences = [
+        {"key": shown(one.key), "server": shown(one.server), "tables": shown(one.tables)}
+        for one in proof.differences
+    ]
+    return {**asdict(proof), "differences": differences, "holds": proof.holds}
+
+
+if __name__ == "__main__":
+    from jobs.commands.main import main
+
+    sys.exit(main("prove"))

@@ -1,0 +1,86 @@
+"""Unpack backups of `tt backup` into directories that the stream reads as sources: `aggregator unpack`.
+
+Archives that were unpacked before are passed over, so the command is run again after each backup. Not here: the format
+(`sources.backup`).
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Collection
+from pathlib import Path
+
+from schemas.errors import BackupError
+from sources.backup.chain import Chain, chains_of
+from sources.backup.unpack import Storage, directory_of, is_unpacked, unpack
+
+
+def unpack_all(location: str, into: Path, replicasets: Collection[str] = (), *, as_json: bool = False) -> int:
+    """Unpack what is new, print it and what is missing, and return 1 where something is missing.
+
+    Parameters
+    ----------
+    location : str
+        The storage: a path or a URI.
+    into : Path
+        A local folder; `<replicaset uuid>/<instance uuid>` below it are sources.
+    replicasets : collection of str
+        Uuids of those that are wanted; none for all.
+    as_json : bool
+        Print each archive and each missing link as a line of JSON.
+
+    """
+    storage = Storage(location)
+    manifests = storage.manifests()
+    is_whole = True
+    for chain in chains_of(manifests):
+        if not replicasets or chain.replicaset in replicasets:
+            is_whole = _unpacked(storage, chain, into, as_json=as_json) and is_whole
+    for manifest in manifests:
+        for uuid, reason in manifest.failures.items():
+            if not replicasets or uuid in replicasets:
+                print(f"backup {manifest.backup} has nothing of replicaset {uuid}: {reason}", file=sys.stderr)
+    return 0 if is_whole else 1
+
+
+def _unpacked(storage: Storage, chain: Chain, into: Path, *, as_json: bool) -> bool:
+    """Unpack one replicaset's archives; false where one is missing or damaged."""
+    is_whole = not chain.missing
+    for link in chain.missing:
+        _say(
+            {"missing": str(link), "backup": link.backup, "replicaset": link.replicaset},
+            as_json,
+            f"gap: {link}",
+        )
+    for archive in chain.archives:
+        if is_unpacked(into, archive):
+            continue
+        try:
+            names = unpack(storage, archive, into)
+        except BackupError as error:
+            is_whole = False
+            print(f"not unpacked: {error}", file=sys.stderr)
+            continue
+        directory = str(directory_of(into, archive))
+        _say(
+            {
+                "backup": archive.backup,
+                "replicaset": chain.replicaset,
+                "directory": directory,
+                "files": names,
+            },
+            as_json,
+            f"backup {archive.backup}: {len(names)} files into {directory}",
+        )
+    return is_whole
+
+
+def _say(found: dict[str, object], as_json: bool, text: str) -> None:
+    print(json.dumps(found) if as_json else text)
+
+
+if __name__ == "__main__":
+    from jobs.commands.main import main
+
+    sys.exit(main("unpack"))

@@ -1,0 +1,114 @@
+"""The archives of one replicaset in their order, and the links that are missing between them.
+
+An incremental archive continues the newest one before it that its backup is linked to by `previous_backup_id` and that
+has the replicaset: a backup in which the replicaset failed is passed over. Where the backup that it continues is not
+there, or ended at another vclock, rows are missing between the two. Pure.
+
+Source: `markProblems` and `vclockProblems` in `cli/backup/chain/build.go` of tarantool/tt 2.14.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+
+from sources.backup.manifest import Archive, Manifest, Vclock
+
+
+@dataclass(frozen=True)
+class MissingLink:
+    """Logs between two archives that no archive has.
+
+    Parameters
+    ----------
+    replicaset, backup : str
+        Of the archive behind the missing ones.
+    begin : mapping of int to int or None
+        Where it begins.
+    reason : str
+
+    """
+
+    replicaset: str
+    backup: str
+    begin: Vclock | None
+    reason: str
+
+    def __str__(self) -> str:
+        begin = "" if self.begin is None else f", which begins at {shown(self.begin)}"
+        return f"replicaset {self.replicaset}: rows are missing before backup {self.backup}{begin}: {self.reason}"
+
+
+@dataclass(frozen=True)
+class Chain:
+    """What a storage has of one replicaset.
+
+    Parameters
+    ----------
+    replicaset : str
+        Its uuid.
+    archives : tuple of Archive
+        The oldest first.
+    missing : tuple of MissingLink
+
+    """
+
+    replicaset: str
+    archives: tuple[Archive, ...]
+    missing: tuple[MissingLink, ...]
+
+
+def chains_of(manifests: Iterable[Manifest]) -> list[Chain]:
+    """Return the chain of each replicaset, by uuid."""
+    by_id = {one.backup: one for one in manifests}
+    found: dict[str, list[Archive]] = {}
+    for one in by_id.values():
+        for archive in one.archives:
+            found.setdefault(archive.replicaset, []).append(archive)
+    return [
+        Chain(
+            uuid,
+            tuple(sorted(archives, key=_time)),
+            tuple(_missing(sorted(archives, key=_time), by_id)),
+        )
+        for uuid, archives in sorted(found.items())
+    ]
+
+
+def shown(vclock: Vclock) -> str:
+    """Return a vclock as text."""
+    return "{" + ", ".join(f"{id_}: {lsn}" for id_, lsn in sorted(vclock.items())) + "}"
+
+
+def _time(archive: Archive) -> tuple[str, str]:
+    return archive.created, archive.backup
+
+
+def _missing(archives: Iterable[Archive], by_id: Mapping[str, Manifest]) -> Iterable[MissingLink]:
+    own = {one.backup: one for one in archives}
+    for archive in archives:
+        if not archive.is_full:
+            reason = _reason(archive, own, by_id)
+            if reason is not None:
+                yield MissingLink(archive.replicaset, archive.backup, archive.begin, reason)
+
+
+def _reason(archive: Archive, own: Mapping[str, Archive], by_id: Mapping[str, Manifest]) -> str | None:
+    """Return why an archive continues no other one, None where it does."""
+    link, passed = by_id[archive.backup].previous, {archive.backup}
+    while link is not None and link not in passed:
+        passed.add(link)
+        if link not in by_id:
+            return f"backup {link} is not there"
+        if link in own:
+            before = own[link]
+            if _known(before.end) == _known(archive.begin or {}):
+                return None
+            return f"backup {link} ends at {shown(before.end)}"
+        link = by_id[link].previous
+    return "it continues no backup of the replicaset"
+
+
+def _known(vclock: Vclock) -> dict[int, int]:
+    """Return a vclock without components that say nothing between instances."""
+    return {id_: lsn for id_, lsn in vclock.items() if id_ != 0 and lsn > 0}

@@ -1,0 +1,209 @@
+"""`aggregator prove` with real servers: equal tables are proven, one changed byte is named, load is no alarm."""
+
+from __future__ import annotations
+
+import json
+import threading
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pyspark.sql import SparkSession
+
+from jobs.aggregate import aggregate
+from jobs.prove import peers_of, prove
+from observe.proof.space_proof import Limits
+from observe.report.facts import collect
+from schemas.errors import ConfigurationError
+from tests.jobs.deployment import Deployment
+from tests.live.server import Tarantool
+
+pytestmark = [pytest.mark.live, pytest.mark.usefixtures("spark")]
+
+SECONDS = 120
+CREATE = """
+local s = box.schema.space.create('orders', {format = {{'id', 'unsigned'}, {'state', 'string'}, {'count', 'integer'}}})
+s:create_index('pk')
+local p = box.schema.space.create('pairs', {format = {{'x', 'number'}, {'y', 'string'}}})
+p:create_index('pk', {parts = {{2, 'string'}, {1, 'number'}}})
+"""
+FILL = """
+for i = 1, 3000 do box.space.orders:insert{i, 'state ' .. i, -i} end
+for i = 1, 3000, 7 do box.space.orders:update(i, {{'+', 3, 70000}, {'=', 4, {i, 'more'}}}) end
+for i = 1, 3000, 11 do box.space.orders:delete(i) end
+for i = 1, 700 do box.space.pairs:replace{i / 2, 'y' .. i % 5, i} end
+"""
+CHANGE_A_BYTE = """
+local ffi = require('ffi')
+local id, to = ...
+local tuple = box.space.orders:get(id)
+local memory, name = ffi.cast('char *', tuple), tuple[2]
+for at = 0, 200 do
+    if ffi.string(memory + at, #name) == name then
+        ffi.copy(memory + at, to, #to)
+        return box.space.orders:get(id).state
+    end
+end
+error('the name is not found')
+"""
+"""Changes a tuple in the server's memory: no log has it."""
+
+
+def proven(
+    deployment: Deployment,
+    *servers: Tarantool,
+    spaces: tuple[str, ...] = (),
+    rate: float | None = None,
+    by_checksums: bool = False,
+) -> int:
+    config = deployment.config()
+    peers = peers_of(config, [f"unix/:{server.socket}" for server in servers])
+    return prove(config, spaces, peers, Limits(rate, 30, by_checksums), as_json=True)
+
+
+def told(capsys: pytest.CaptureFixture[str]) -> dict[str, Any]:
+    return {one["table"]: one for one in map(json.loads, capsys.readouterr().out.splitlines())}
+
+
+def test_equal_tables_are_proven(
+    tmp_path: Path, tarantool: Tarantool, capsys: pytest.CaptureFixture[str]
+) -> None:
+    tarantool.eval(CREATE + FILL)
+    deployment = Deployment(tmp_path, {"a1": tarantool.directory})
+    deployment.run()
+    assert proven(deployment, tarantool) == 0
+    found = told(capsys)
+    assert {table: one["rows"] for table, one in found.items()} == {"orders": 2727, "pairs": 700}
+    assert all(one["holds"] and not one["looked_again"] for one in found.values())
+    stored = deployment.rows("_validations", ["table", "holds", "rows", "unexpected"])
+    assert sorted(row["rows"] for row in stored) == [700, 2727]
+    assert all(row["holds"] and row["unexpected"] == 0 for row in stored)
+    assert proven(deployment, tarantool, spaces=("pairs",)) == 0
+    assert list(told(capsys)) == ["pairs"]
+    assert proven(deployment, tarantool, by_checksums=True) == 0
+    assert not any(one["looked_again"] for one in told(capsys).values())
+    with pytest.raises(ConfigurationError, match="no table of nothing"):
+        proven(deployment, tarantool, spaces=("nothing",))
+
+
+@pytest.mark.parametrize("by_checksums", [False, True])
+def test_one_changed_byte_is_named_with_both_tuples(
+    tmp_path: Path,
+    spark: SparkSession,
+    tarantool: Tarantool,
+    capsys: pytest.CaptureFixture[str],
+    by_checksums: bool,
+) -> None:
+    tarantool.eval(CREATE + FILL)
+    deployment = Deployment(tmp_path, {"a1": tarantool.directory})
+    deployment.run()
+    assert tarantool.eval(CHANGE_A_BYTE, 1234, "state 1284") == "state 1284"
+    assert proven(deployment, tarantool, by_checksums=by_checksums) == 1
+    found = told(capsys)
+    assert found["pairs"]["holds"]
+    assert not found["orders"]["holds"]
+    assert found["orders"]["differences"] == [
+        {
+            "key": "[1234]",
+            "server": "[1234, 'state 1284', -1234]",
+            "tables": "[1234, 'state 1234', -1234]",
+        }
+    ]
+    stored = {row["table"]: row for row in deployment.rows("_validations")}
+    assert (stored["orders"]["holds"], stored["orders"]["unexpected"]) == (False, 1)
+    assert "state 1284" in stored["orders"]["examples"]
+    page = collect(deployment.opened(spark)).rows("validations")
+    assert [(row["table"], row["holds"]) for row in page] == [("orders", False), ("pairs", True)]
+
+
+def test_tables_that_are_behind_are_not_called_different(
+    tmp_path: Path, tarantool: Tarantool, capsys: pytest.CaptureFixture[str]
+) -> None:
+    tarantool.eval(CREATE + FILL)
+    deployment = Deployment(tmp_path, {"a1": tarantool.directory})
+    deployment.run()
+    tarantool.eval(
+        "box.space.orders:replace{5, 'later', 1} box.space.orders:delete{6} box.space.orders:insert{0, '', 0}"
+    )
+    config = deployment.config()
+    peers = peers_of(config, [f"unix/:{tarantool.socket}"])
+    assert prove(config, (), peers, Limits(None, 1), as_json=True) == 1
+    found = told(capsys)["orders"]
+    assert found["differences"] == []
+    assert found["looked_again"] == 3
+    assert "do not come to the vclock" in found["error"]
+    deployment.run()
+    assert proven(deployment, tarantool) == 0
+
+
+def test_each_replicaset_is_compared_with_its_own_versions(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with Tarantool(tmp_path / "a") as a, Tarantool(tmp_path / "b") as b:
+        for server, sign in ((a, "a"), (b, "b")):
+            server.eval(CREATE)
+            server.eval(f"for i = 1, 300 do box.space.orders:insert{{i, '{sign}' .. i, i}} end")
+        a.eval("for i = 1, 300, 3 do box.space.orders:replace{i, 'newer', i} end box.space.orders:delete{2}")
+        b.eval("box.space.orders:delete{4} for i = 301, 320 do box.space.orders:insert{i, 'b', i} end")
+        deployment = Deployment(tmp_path / "deployment", {"a1": a.directory, "b1": b.directory})
+        deployment.run()
+        assert proven(deployment, a, b) == 0
+        rows = [one["rows"] for one in map(json.loads, capsys.readouterr().out.splitlines())]
+        assert rows == [299, 0, 319, 0]
+        b.eval(CHANGE_A_BYTE, 7, "c7")
+        assert proven(deployment, a, b) == 1
+
+
+@pytest.fixture
+def followed(tmp_path: Path, spark: SparkSession, tarantool: Tarantool) -> Iterator[Deployment]:
+    """Yield a deployment whose job follows a server as long as the test runs."""
+    tarantool.eval(CREATE + FILL)
+    found = Deployment(tmp_path, {"a1": tarantool.directory}, trigger="1 second")
+    found.run()
+    thread = threading.Thread(target=aggregate, args=[found.config()])
+    thread.start()
+    yield found
+    end = time.monotonic() + SECONDS
+    while not spark.streams.active and time.monotonic() < end:
+        time.sleep(0.1)
+    for query in spark.streams.active:
+        query.stop()
+    thread.join(SECONDS)
+    assert not thread.is_alive()
+
+
+LOAD = """
+stop_load = false
+require('fiber').create(function()
+    local s, random = box.space.orders, math.random
+    while not stop_load do
+        for _ = 1, 20 do
+            local id = random(4000)
+            local what = random(3)
+            if what == 1 then s:replace{id, 'load' .. random(1e6), random(1e6)}
+            elseif what == 2 then s:update(id, {{'+', 3, 1}})
+            else s:delete(id) end
+        end
+        require('fiber').sleep(0.02)
+    end
+end)
+"""
+
+
+def test_load_is_no_alarm_and_a_changed_byte_is_found_under_it(
+    followed: Deployment, tarantool: Tarantool, capsys: pytest.CaptureFixture[str]
+) -> None:
+    tarantool.eval("box.space.orders:replace{5001, 'calm', 1}")
+    tarantool.eval(LOAD)
+    for _ in range(3):
+        assert proven(followed, tarantool, rate=2000) == 0
+        found = told(capsys)["orders"]
+        assert found["differences"] == []
+        assert found["rows"] > 1000
+    assert found["looked_again"] > 0
+    tarantool.eval(CHANGE_A_BYTE, 5001, "balm")
+    assert proven(followed, tarantool) == 1
+    tarantool.eval("stop_load = true")
+    assert [one["key"] for one in told(capsys)["orders"]["differences"]] == ["[5001]"]

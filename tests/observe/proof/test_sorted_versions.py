@@ -1,0 +1,106 @@
+"""Versions in the order of the index: what ranges hold, and which keys of a page differ."""
+
+from __future__ import annotations
+
+import random
+
+import msgpack
+import numpy as np
+import pyarrow as pa
+import pytest
+
+from observe.proof.result import Difference, SpaceProof
+from observe.proof.sorted_versions import SortedVersions, SpaceKeys, keys_of_space, page_of, sorted_versions
+from schemas.errors import TupleError
+from schemas.space import KeyPart, Space
+
+PARTS = (KeyPart(1, "string"), KeyPart(0, "integer", is_descending=True))
+KEYS = keys_of_space(Space(600, 1, "s", "memtx", primary_key=PARTS))
+
+
+def packed(number: int, text: str, *rest: object) -> bytes:
+    return bytes(msgpack.packb([number, text, *rest]))
+
+
+def in_order(tuples: list[bytes]) -> list[bytes]:
+    """Return tuples as the index has them: by text, then from the greatest number to the least."""
+    return sorted(tuples, key=lambda one: (msgpack.unpackb(one)[1], -msgpack.unpackb(one)[0]))
+
+
+def versions_of(tuples: list[bytes], keys: SpaceKeys = KEYS) -> SortedVersions:
+    data = [pa.array(some, pa.binary()) for some in (tuples[::2], tuples[1::2]) if some]
+    return sorted_versions([(keys.of_tuples(one), one) for one in data], keys)
+
+
+TUPLES = [
+    packed(number, text, number * 3) for number in (-70000, -1, 0, 5, 300) for text in ("", "a", "aa", "b")
+]
+
+
+@pytest.mark.parametrize("size", [1, 3, 7, 100])
+def test_each_page_of_equal_tuples_is_equal(size: int) -> None:
+    random.Random(1).shuffle(shuffled := list(TUPLES))
+    versions, ordered, after = versions_of(shuffled), in_order(TUPLES), None
+    for begin in range(0, len(ordered), size):
+        some = ordered[begin : begin + size]
+        page = page_of(some, KEYS)
+        last = KEYS.bound(page.keys[-1].as_py())
+        low, high = versions.range_of(after, last)
+        total = int(page.hashes.sum(dtype=np.uint64))
+        assert (low, high) == (begin, begin + len(some))
+        assert versions.is_equal(low, high, len(some), total)
+        assert not versions.is_equal(low, high, len(some), total ^ 1)
+        assert not versions.is_equal(low, high - 1, len(some), total)
+        assert versions.differing(low, high, page) == []
+        after = last
+    assert versions.range_of(after, None) == (len(TUPLES), len(TUPLES))
+
+
+def test_keys_that_differ_are_those_of_changed_missing_and_further_tuples() -> None:
+    ordered = in_order(TUPLES)
+    theirs = [
+        *ordered[:4],
+        packed(1, "aaa"),
+        *ordered[5:9],
+        packed(*msgpack.unpackb(ordered[9])[:2]),
+        *ordered[10:],
+    ]
+    versions, page = versions_of(TUPLES), page_of(theirs, KEYS)
+    wanted = {
+        KEYS.of_tuples(pa.array([one]))[0].as_py() for one in (ordered[4], packed(1, "aaa"), ordered[9])
+    }
+    assert set(versions.differing(0, len(versions), page)) == wanted
+
+
+def test_a_range_ends_with_its_last_key_though_the_tables_do_not_have_it() -> None:
+    versions = versions_of(TUPLES)
+    bound = KEYS.bound(msgpack.packb(["a", 4]))
+    assert versions.range_of(None, bound) == (0, 5 + 2)
+    assert versions.range_of(bound, None) == (7, 20)
+
+
+def test_no_versions_are_equal_to_no_page() -> None:
+    versions = versions_of([])
+    assert versions.range_of(None, None) == (0, 0)
+    assert versions.is_equal(0, 0, 0, 0)
+    assert versions.differing(0, 0, page_of([TUPLES[0]], KEYS)) != []
+
+
+def test_a_tuple_without_its_key_is_refused() -> None:
+    with pytest.raises(TupleError, match="has no key"):
+        page_of([msgpack.packb(["text", 1])], KEYS)
+
+
+def test_a_result_names_keys_with_both_tuples() -> None:
+    difference = Difference(msgpack.packb([7]), msgpack.packb([7, "a"]), None)
+    proof = SpaceProof("orders", "uuid", "host:3301", 12, 100, 3, (difference,), 2)
+    assert not proof.holds
+    assert str(proof) == (
+        "orders of replicaset uuid, asked host:3301: 1 of 100 keys differ; "
+        "2 keys changed at each look and are not compared\n"
+        "  key [7]: server [7, 'a'], tables none"
+    )
+    row = proof.row()
+    assert (row["holds"], row["rows"], row["unexpected"]) == (False, 100, 1)
+    assert SpaceProof("orders", "uuid", "host", 1, moving=3).holds
+    assert not SpaceProof("orders", "uuid", "host", 1, error="gone").holds

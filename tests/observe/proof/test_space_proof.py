@@ -1,0 +1,119 @@
+"""What counts as a difference: a real server, and tables whose every answer the test decides."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+
+import msgpack
+import pyarrow as pa
+import pytest
+
+from observe.proof import space_proof
+from observe.proof.epoch_tables import EpochTables
+from observe.proof.result import SpaceProof
+from observe.proof.space_proof import Compared, Limits, Pace, SpaceComparison
+from schemas.space import KeyPart, Space
+from sources.iproto.address import Address, Peer
+from sources.iproto.client import connect
+from tests.live.server import Tarantool
+from udfs.keys.keys import KeyPlan
+from warehouse.place import place_of
+
+pytestmark = pytest.mark.live
+
+SPACE = Space(600, 1, "s", "memtx", primary_key=(KeyPart(0, "unsigned"),))
+KEY = msgpack.packb([2])
+UUID = "a replicaset"
+
+
+@dataclass(frozen=True)
+class Decided(EpochTables):
+    """Tables that have the server's tuples but for key 2, of which they say what the test decides."""
+
+    answers: Callable[[], str] = field(default=lambda: "old")
+    changed: frozenset[bytes] | None = frozenset()
+
+    def own_versions(self, replicaset: int, table: str) -> Iterator[tuple[pa.Array, pa.Array]]:  # noqa: ARG002
+        rows = [[1, "one"], [2, "old"], [3, "three"]]
+        keys = pa.array([msgpack.packb(row[:1]) for row in rows], pa.binary())
+        yield keys, pa.array([msgpack.packb(row) for row in rows], pa.binary())
+
+    def own_tuples(self, replicaset: int, table: str, keys: Sequence[bytes]) -> list[bytes | None]:  # noqa: ARG002
+        assert list(keys) == [KEY]
+        return [msgpack.packb([2, self.answers()])]
+
+    def changed_keys(self, replicaset: int, space_id: int, plan: KeyPlan, after: int) -> set[bytes] | None:  # noqa: ARG002
+        return None if self.changed is None else set(self.changed)
+
+
+@pytest.fixture(autouse=True)
+def _fast(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(space_proof, "PAUSE_SECONDS", 0.01)
+
+
+def proof_of(
+    server: Tarantool,
+    answers: Callable[[], str] = lambda: "old",
+    changed: frozenset[bytes] | None = frozenset(),
+    vclock: Mapping[int, int] | None = None,
+) -> SpaceProof:
+    server.eval("box.schema.space.create('s', {id = 600}):create_index('pk')")
+    server.eval("for id, name in pairs({'one', 'new', 'three'}) do box.space.s:insert{id, name} end")
+
+    async def run() -> SpaceProof:
+        connection = await connect(Peer("server", Address(path=server.socket)), 20)
+        own = (await connection.vote()).vclock if vclock is None else vclock
+        tables = Decided(place_of("nowhere"), 7, {UUID: own}, {}, answers, changed)
+        compared = Compared(SPACE, "s", 1, UUID, "server")
+        try:
+            return await SpaceComparison(
+                compared, connection, lambda: tables, Limits(None, 0.5), Pace(None), with_checksums=False
+            ).proof()
+        finally:
+            connection.close()
+
+    return asyncio.run(run())
+
+
+def test_what_differs_twice_and_no_row_changes_is_a_difference(tarantool: Tarantool) -> None:
+    found = proof_of(tarantool)
+    assert [str(one) for one in found.differences] == ["key [2]: server [2, 'new'], tables [2, 'old']"]
+    assert (found.rows, found.looked_again, found.moving, found.error) == (3, 1, 0, None)
+
+
+@pytest.mark.parametrize("changed", [frozenset({KEY}), None], ids=["this key", "any key"])
+def test_a_key_that_the_log_changes_meanwhile_is_no_difference(
+    tarantool: Tarantool, changed: frozenset[bytes] | None
+) -> None:
+    found = proof_of(tarantool, changed=changed)
+    assert (found.differences, found.moving, found.holds) == ((), 1, True)
+
+
+def test_a_change_of_another_key_hides_nothing(tarantool: Tarantool) -> None:
+    assert len(proof_of(tarantool, changed=frozenset({msgpack.packb([3])})).differences) == 1
+
+
+def test_what_differs_in_another_way_at_each_look_is_no_difference(tarantool: Tarantool) -> None:
+    numbers = iter(range(100))
+    found = proof_of(tarantool, lambda: f"version {next(numbers)}")
+    assert (found.differences, found.moving) == ((), 1)
+
+
+def test_what_is_equal_at_the_second_look_is_no_difference(tarantool: Tarantool) -> None:
+    answers = iter(["old", "new"])
+    found = proof_of(tarantool, lambda: next(answers))
+    assert (found.differences, found.moving, found.looked_again) == ((), 0, 1)
+
+
+def test_tables_that_do_not_come_to_the_vclock_are_named(tarantool: Tarantool) -> None:
+    found = proof_of(tarantool, vclock={})
+    assert found.differences == ()
+    assert "the tables do not come to the vclock of the server" in str(found.error)
+
+
+def test_a_server_that_is_behind_the_tables_is_named(tarantool: Tarantool) -> None:
+    found = proof_of(tarantool, vclock={1: 1 << 40})
+    assert found.differences == ()
+    assert "the server does not come to the vclock of the tables" in str(found.error)
