@@ -126,6 +126,8 @@ class State:
         The aggregator's own global id.
     own_lsn : int
         Its last lsn that is in `_changelog`.
+    settings : str or None
+        What the configuration of the last batch said (`pipeline.plan.settings`); None where it was not stored.
 
     """
 
@@ -136,6 +138,7 @@ class State:
     versions: Mapping[str, int] = field(default_factory=dict)
     own_id: int | None = None
     own_lsn: int = 0
+    settings: str | None = None
 
     def with_replicasets(self, changed: Mapping[str, Replicaset]) -> State:
         """Return the state with some replicasets replaced."""

@@ -213,11 +213,13 @@ EPOCHS = _schema(
     vclock=_STRING,
     versions=MapType(_STRING, _LONG),
     writers=_STRING,
+    settings=_STRING,
 )
 """`_epochs`: one row a batch, appended last: the commit of the batch.
 
 `vclock`: JSON {replicaset uuid: {replica id: lsn}}; `versions`: table name to Delta version; `writers`: JSON
-{table name: {"replicasets": [ids that wrote rows], "unfit": whether a version was set aside}}.
+{table name: {"replicasets": [ids that wrote rows], "unfit": whether a version was set aside}}; `settings`: JSON of
+what the configuration of the batch said of spaces, policies, masks, types and sources; null in rows of earlier releases.
 """
 
 REQUESTS = _schema(

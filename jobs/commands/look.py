@@ -33,6 +33,22 @@ def status(config: str, as_json: bool) -> int:
     return show(deployment(config), as_json=as_json)
 
 
+@command(
+    "doctor", "aggregator doctor --config deployment.yaml", "aggregator doctor --config live.yaml --json"
+)
+@config_option
+@json_option
+def doctor(config: str, as_json: bool) -> int:
+    """Say what a run would stumble over, and what to do.
+
+    Looks at the machine, the sources, the masters, the store and the tables; changes nothing, starts no Spark. Reads a
+    deployment's configuration, or that of the daemons alone. Exit code 1 where something fails.
+    """
+    from jobs.doctor import show
+
+    return show(config, is_json=as_json)
+
+
 @command("report", "aggregator report --config deployment.yaml --page report.html")
 @config_option
 @page_option

@@ -53,6 +53,7 @@ def commit_epoch(
         "vclock": json.dumps(after.vclocks(), sort_keys=True),
         "versions": list(after.versions.items()),
         "writers": json.dumps(writers, sort_keys=True),
+        "settings": after.settings,
     }
     append_rows(tables, EPOCHS, [row])
     return after
