@@ -1,11 +1,12 @@
 # All commands of the project. `make` alone lists them.
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test soak fuzz airflow-test check format bench dist lock sbom audit clean distclean
+.PHONY: help setup demo live-demo schema test test-fast soak fuzz airflow-test check format bench dist lock sbom audit clean distclean
 
 VENV := .venv
 DIST := dist
 TOOLS = python -m venv .venv-tools && .venv-tools/bin/python -m pip --disable-pip-version-check --quiet install
-CODE := $(wildcard aggregator config jobs observe pipeline schemas sources udfs warehouse airflow_dags tests benchmarks setup)
+CODE := $(wildcard aggregator config jobs live_demo observe pipeline schemas sources udfs warehouse airflow_dags tests benchmarks setup)
+FAST := $(addprefix tests/,config live_demo udfs/before_replace udfs/rid test_structure.py test_documents.py test_compose.py)
 BENCH ?= $(shell grep -l __main__ benchmarks/*.py)
 
 # The environment's own commands come first, for Spark's launcher too, which asks the PATH for python3.
@@ -20,6 +21,13 @@ setup: ## Set up the environment alone (demo, test, check, bench and dist do it 
 demo: setup ## Aggregate the recordings of two replicasets, and show what to look at
 	@rm -rf .state/demo
 	@spark-submit jobs/demo.py --config conf/demo.yaml --page .state/demo/report.html
+
+live-demo: ## Show it on live servers: daemon, stream, SQL, page; ARGS="--kill-after 20" kills a master
+	@setup/setup.sh with-tarantool
+	@python -m live_demo $(ARGS)
+
+test-fast: setup ## Run the tests of formats, rules and configuration in a minute: no Spark, no server
+	@python -m pytest -q -n auto $(FAST) -m "not spark and not live and not soak and not browser" $(ARGS)
 
 test: ## Run every test; ARGS="-k name" for some of them
 	@setup/setup.sh with-tarantool
@@ -42,6 +50,9 @@ check: setup ## Lint, formatting, types
 	@ruff check $(CODE)
 	@ruff format --check $(CODE)
 	@mypy $(CODE)
+
+schema: setup ## Write the JSON Schemas of the configuration, conf/*schema.json, from its models
+	@python -m config.json_schema
 
 format: setup ## Format the code, and mend what ruff can mend by itself
 	@ruff check --fix $(CODE)

@@ -20,7 +20,7 @@ from pathlib import Path
 from sources.iproto import inflow
 from sources.iproto.address import Peer, parse_address
 from sources.subscribe.options import ReplicasetOptions, Start, Timing
-from sources.subscribe.replicaset import Replicaset
+from sources.subscribe.replicaset import FollowedReplicaset
 from tests.live import Tarantool
 
 WRITE = """
@@ -97,7 +97,7 @@ async def _daemon(folder: Path, address: str, start: Start, lsn: int) -> tuple[f
     spool = folder / "spool"
     shutil.rmtree(spool, ignore_errors=True)
     peer = Peer(address, parse_address(address)[1])
-    replicaset = Replicaset(ReplicasetOptions("a", spool, (peer,), timing=Timing(poll=0.05)), start)
+    replicaset = FollowedReplicaset(ReplicasetOptions("a", spool, (peer,), timing=Timing(poll=0.05)), start)
     task = asyncio.create_task(replicaset.run())
     while not replicaset.feeds:
         await asyncio.sleep(0.001)

@@ -17,10 +17,11 @@ from typing import Annotated, Literal, TypeVar
 from pydantic import BaseModel, ValidationError, model_validator
 
 from config.errors import mistakes_of
+from config.instants import Instants
 from config.live import Live
-from config.metrics import Metrics
+from config.metrics import MetricsConfig
 from config.policies import Policies, Policy, uuid_or_none
-from config.relay import Relay
+from config.relay import RelayConfig
 from config.retention import Retention
 from config.spaces import Spaces
 from config.subscribe import Subscribe
@@ -43,7 +44,7 @@ from sources.xlog.format.block import BLOCK_LIMIT
 _Model = TypeVar("_Model", bound=BaseModel)
 
 
-class Source(Part):
+class SourceConfig(Part):
     """One directory of `.snap` and `.xlog` files: an instance's own, a copy of it, or a spool.
 
     Parameters
@@ -65,7 +66,7 @@ class Source(Part):
     replicaset: Uuid | None = None
 
 
-class Cluster(Part):
+class GlobalIds(Part):
     """How global ids are given.
 
     Parameters
@@ -112,7 +113,7 @@ class Config(Part):
         Name of the database in SQL.
     trigger : str
         Time between two micro-batches, as Spark writes it: `5 seconds`.
-    sources : tuple of Source
+    sources : tuple of SourceConfig
         What is followed, as one stream: sources may come and go under the same checkpoint.
     cluster, spaces, policies, types
         See these classes.
@@ -131,28 +132,30 @@ class Config(Part):
         A batch whose decoded rows have no more bytes is done in the driver, without a Spark job.
     max_block_bytes : int
         A transaction that takes more bytes, in the file or decompressed, is refused as damage; the daemons write none.
+    instants : Instants or None
+        Points of a sharded cluster at which all replicasets are cut together; None: batches end anywhere.
     reader : str or None
         Under which name the job acknowledges to spools what it has passed (`pipeline.acknowledge`); None makes one
         of the database and the warehouse.
     retention : Retention
         How long the aggregator's own tables keep what is over (`jobs.maintain`).
-    metrics : Metrics or None
+    metrics : MetricsConfig or None
         What the stream tells of itself; None: only its progress.
     validation : Validation
         Of `jobs.validate`.
     subscribe : Subscribe or None
         Of the daemon `jobs.subscribe`; the aggregating job itself does not use it.
-    relay : Relay or None
+    relay : RelayConfig or None
         Of the daemon `jobs.relay`.
 
     """
 
     warehouse: Location
     checkpoint: Location
-    sources: tuple[Source, ...]
+    sources: tuple[SourceConfig, ...]
     database: Name = "aggregator"
     trigger: Interval = "5 seconds"
-    cluster: Cluster = Cluster()
+    cluster: GlobalIds = GlobalIds()
     start: Literal["snapshot", "logs"] = "snapshot"
     feed: Annotated[Literal["leader"], later("own_peer", why="is for live masters: see subscribe.feed")] = (
         "leader"
@@ -165,12 +168,13 @@ class Config(Part):
     max_bytes_per_trigger: ByteCount = 256 * 1024 * 1024
     local_bytes: ByteCount = 256 * 1024 * 1024
     max_block_bytes: ByteCount = BLOCK_LIMIT
+    instants: Instants | None = None
     reader: Label | None = None
     retention: Retention = Retention()
-    metrics: Metrics | None = None
+    metrics: MetricsConfig | None = None
     validation: Validation = Validation()
     subscribe: Subscribe | None = None
-    relay: Relay | None = None
+    relay: RelayConfig | None = None
 
     @model_validator(mode="after")
     def _apart(self) -> Config:

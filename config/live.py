@@ -5,7 +5,7 @@ They may stand in the file of the deployment or in one of their own: keys of the
 
 from __future__ import annotations
 
-from config.relay import Relay
+from config.relay import RelayConfig
 from config.subscribe import Subscribe
 from config.values import ByteCount, Part
 from sources.xlog.format.block import BLOCK_LIMIT
@@ -25,5 +25,5 @@ class Live(Part):
     """
 
     subscribe: Subscribe | None = None
-    relay: Relay | None = None
+    relay: RelayConfig | None = None
     max_block_bytes: ByteCount = BLOCK_LIMIT

@@ -8,7 +8,7 @@ from config.address import Port
 from config.values import Interval, Location, Part
 
 
-class Metrics(Part):
+class MetricsConfig(Part):
     """What the stream tells of itself.
 
     Parameters

@@ -13,7 +13,7 @@ from pydantic import Field, model_validator
 from config.address import Port, Server, TlsFiles
 from config.values import Interval, Label, Location, Name, Part, mistake
 from sources.iproto.address import Password, parse_address
-from sources.relay.options import Limits, RelayOptions
+from sources.relay.options import ClientLimits, RelayOptions
 from sources.xlog.format.block import BLOCK_LIMIT
 
 
@@ -136,12 +136,12 @@ class RelayLimits(Part):
     strangers: int = Field(default=64, gt=0)
     subscribers: int = Field(default=64, gt=0)
 
-    def limits(self) -> Limits:
+    def limits(self) -> ClientLimits:
         """Return it as the relay takes it."""
-        return Limits(**self.model_dump())
+        return ClientLimits(**self.model_dump())
 
 
-class Relay(Part):
+class RelayConfig(Part):
     """The relay.
 
     Parameters
@@ -172,7 +172,7 @@ class Relay(Part):
     status: Port | None = None
 
     @model_validator(mode="after")
-    def _whole(self) -> Relay:
+    def _whole(self) -> RelayConfig:
         if not self.spools and self.aggregated is None:
             raise mistake("names no spool; allowed: a list of one or more, or aggregated", "spools")
         if not self.users and not self.guest:

@@ -9,7 +9,7 @@ from collections.abc import Iterable
 from fnmatch import fnmatchcase
 from typing import Annotated, Literal
 
-from pydantic import BeforeValidator, Field, model_validator
+from pydantic import BeforeValidator, Field, WithJsonSchema, model_validator
 
 from config.values import Location, Part, later, mistake
 from schemas.names import table_name
@@ -28,6 +28,16 @@ Misfits = Literal["quarantine"]
 def _of_fields(chosen: object) -> object:
     """Return what is chosen for a space as what is chosen for all of its fields."""
     return {"*": chosen} if isinstance(chosen, str) else chosen
+
+
+StringFields = Annotated[
+    dict[str, Strings],
+    BeforeValidator(_of_fields),
+    WithJsonSchema(
+        {"anyOf": [{"const": "binary"}, {"type": "object", "additionalProperties": {"const": "binary"}}]}
+    ),
+]
+"""`binary` for all fields of a space, or per pattern of fields."""
 
 
 class Spaces(Part):
@@ -60,9 +70,7 @@ class Spaces(Part):
     exclude: tuple[str, ...] = ()
     rename: dict[str, str] = Field(default_factory=dict)
     per_replicaset: tuple[str, ...] = ()
-    strings: dict[str, Annotated[dict[str, Strings], BeforeValidator(_of_fields)]] = Field(
-        default_factory=dict
-    )
+    strings: dict[str, StringFields] = Field(default_factory=dict)
     misfits: dict[str, Misfits] = Field(default_factory=dict)
     local: Annotated[Literal[False], later(True)] = False
     masks: dict[str, dict[str, Kind]] = Field(default_factory=dict)

@@ -16,7 +16,7 @@ from sources.iproto.address import Password, Peer, parse_address
 from sources.spool.keep import Keep
 from sources.spool.options import SpoolOptions
 from sources.subscribe.assignment import Orphans
-from sources.subscribe.options import Feed, ReplicasetOptions, Timing
+from sources.subscribe.options import FeedMode, ReplicasetOptions, Timing
 from sources.xlog.format.block import BLOCK_LIMIT
 from sources.xlog.format.writer import Fsync
 
@@ -29,7 +29,7 @@ def seconds(interval: str) -> float:
     return int(number) * _UNITS[unit.rstrip("s")]
 
 
-class Replicaset(Part):
+class ReplicasetConfig(Part):
     """One replicaset that is followed into a spool.
 
     Parameters
@@ -68,7 +68,7 @@ class Replicaset(Part):
     source: Label | None = None
 
     @model_validator(mode="after")
-    def _whole(self) -> Replicaset:
+    def _whole(self) -> ReplicasetConfig:
         if not self.peers:
             raise mistake("names no peer; allowed: a list of one or more", "peers")
         if len(set(self.peers)) < len(self.peers):
@@ -121,7 +121,7 @@ class Subscribe(Part):
 
     Parameters
     ----------
-    replicasets : tuple of Replicaset
+    replicasets : tuple of ReplicasetConfig
     status : str or None
         Where `/metrics` and `/status` are served.
     warehouse, database : str
@@ -134,13 +134,15 @@ class Subscribe(Part):
         Bytes at which a log is closed.
     fsync : str
         `close`, `block`, `never`.
+    room : int
+        Bytes of the spool's file system that stay free when a snapshot is fetched.
     keep : KeepFiles
     answer, poll, reconnect, reconnect_longest, patience, clock_skew : str
         See `sources.subscribe.options.Timing`.
 
     """
 
-    replicasets: tuple[Replicaset, ...]
+    replicasets: tuple[ReplicasetConfig, ...]
     status: Port | None = None
     warehouse: Location | None = None
     database: Name = "aggregator"
@@ -148,6 +150,7 @@ class Subscribe(Part):
     orphans: Literal["last", "round_robin"] = "last"
     rotate: ByteCount = 256 << 20
     fsync: Literal["close", "block", "never"] = "close"
+    room: ByteCount = 64 << 20
     keep: KeepFiles = KeepFiles()
     answer: Interval = "4 seconds"
     poll: Interval = "200 milliseconds"
@@ -192,13 +195,16 @@ class Subscribe(Part):
                 name=replicaset.name,
                 directory=Path(replicaset.spool),
                 peers=tuple(replicaset.peer(text) for text in replicaset.peers),
-                feed=Feed(replicaset.feed or self.feed),
+                feed=FeedMode(replicaset.feed or self.feed),
                 orphans=Orphans(replicaset.orphans or self.orphans),
                 origins=frozenset(replicaset.origins),
                 accept_rewind=accept_rewind,
                 timing=timing,
                 spool=SpoolOptions(
-                    rotate_bytes=self.rotate, fsync=Fsync(self.fsync), max_block_bytes=max_block_bytes
+                    rotate_bytes=self.rotate,
+                    fsync=Fsync(self.fsync),
+                    max_block_bytes=max_block_bytes,
+                    room_bytes=self.room,
                 ),
             )
             for replicaset in self.replicasets

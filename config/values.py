@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Annotated, Any
 from uuid import UUID
 
-from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, ValidationInfo
+from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, ValidationInfo, WithJsonSchema
 from pydantic_core import PydanticCustomError
 
 _URI = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*:/")
@@ -42,6 +42,18 @@ def later(*names: str | bool, why: str = "is not there yet") -> BeforeValidator:
         return value
 
     return BeforeValidator(check)
+
+
+def _text(pattern: re.Pattern[str] | str) -> WithJsonSchema:
+    """Return what the JSON Schema says of a string: that the whole of it matches."""
+    text = pattern if isinstance(pattern, str) else pattern.pattern
+    return WithJsonSchema({"type": "string", "pattern": f"^(?:{text})$"})
+
+
+def _number_or(pattern: re.Pattern[str]) -> WithJsonSchema:
+    """Return what the JSON Schema says of a value that is a number or a text with a unit."""
+    text = {"type": "string", "pattern": f"^(?:{pattern.pattern})$"}
+    return WithJsonSchema({"anyOf": [{"type": "integer", "minimum": 1}, text]})
 
 
 def _matching(pattern: str, allowed: str) -> AfterValidator:
@@ -103,31 +115,33 @@ def _decimal(value: str) -> str:
     return value.replace(" ", "")
 
 
-Name = Annotated[str, _matching(r"[a-z][a-z0-9_]{0,62}", "a-z, 0-9 and _, a letter first, up to 63")]
+_NAME = r"[a-z][a-z0-9_]{0,62}"
+_LABEL = r"[A-Za-z0-9][A-Za-z0-9_.-]{0,62}"
+_FUNCTION = r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)*:[A-Za-z_]\w*"
+
+Name = Annotated[str, _matching(_NAME, "a-z, 0-9 and _, a letter first, up to 63"), _text(_NAME)]
 """A name that SQL takes without quotes."""
 
-Label = Annotated[str, _matching(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,62}", "letters, digits, _ . -, up to 63")]
+Label = Annotated[str, _matching(_LABEL, "letters, digits, _ . -, up to 63"), _text(_LABEL)]
 """A name that people see, never SQL."""
 
-Location = Annotated[str, AfterValidator(_location)]
+Location = Annotated[str, AfterValidator(_location), _text(r".*\S.*")]
 """A folder or a URI, made absolute against the YAML file's folder."""
 
-Uuid = Annotated[str, AfterValidator(_uuid)]
+Uuid = Annotated[str, AfterValidator(_uuid), _text(r"[0-9A-Fa-f]{8}(-[0-9A-Fa-f]{4}){3}-[0-9A-Fa-f]{12}")]
 """A uuid in its canonical text."""
 
-Interval = Annotated[str, AfterValidator(_interval)]
+Interval = Annotated[str, AfterValidator(_interval), _text(_INTERVAL)]
 """A time as Spark's triggers take it."""
 
-ByteCount = Annotated[int, BeforeValidator(_byte_count)]
+ByteCount = Annotated[int, BeforeValidator(_byte_count), _number_or(_BYTES)]
 """A size, in bytes."""
 
-Days = Annotated[int, BeforeValidator(_days)]
+Days = Annotated[int, BeforeValidator(_days), _number_or(_DAYS)]
 """A time in whole days."""
 
-Decimal = Annotated[str, AfterValidator(_decimal)]
+Decimal = Annotated[str, AfterValidator(_decimal), _text(f"string|{_DECIMAL.pattern}")]
 """`string`, or a Spark decimal type of 38 digits."""
 
-FunctionName = Annotated[
-    str, _matching(r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)*:[A-Za-z_]\w*", "package.module:function")
-]
+FunctionName = Annotated[str, _matching(_FUNCTION, "package.module:function"), _text(_FUNCTION)]
 """A function in a module that Python imports by its name."""

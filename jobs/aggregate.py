@@ -17,7 +17,7 @@ from pyspark.sql.streaming.query import StreamingQuery
 
 from config.deployment import Config
 from jobs.commands.main import main
-from jobs.runtime.progress import Progress
+from jobs.runtime.progress import StreamProgress
 from jobs.runtime.session import spark_session
 from observe.metrics.listener import measured
 from pipeline.batch import BatchWriter
@@ -117,7 +117,7 @@ def aggregate(config: Config, *, once: bool = False) -> State:
     warehouse = Warehouse(spark, config.warehouse, config.database)
     with (
         PrimaryLock(warehouse, "jobs/aggregate.py") as lock,
-        Progress(config.sources) as progress,
+        StreamProgress(config.sources) as progress,
         measured(spark, config, once=once) as listener,
     ):
         watches = [progress.batch_done, *([] if listener is None else [listener.batch_done])]

@@ -82,7 +82,7 @@ def _shown(data: bytes | None) -> str:
     return str(msgpack.unpackb(data, strict_map_key=False, unicode_errors="surrogateescape"))
 
 
-class Bar:
+class ProgressBar:
     """How far a backfill is, in bytes of the log; nothing where there is no terminal."""
 
     def __init__(self) -> None:
@@ -108,7 +108,7 @@ def carried_out(spark: SparkSession, config: Config, warehouse: Warehouse, reque
     while True:
         try:
             with PrimaryLock(warehouse, "jobs/backfill.py") as lock:
-                bar = Bar()
+                bar = ProgressBar()
                 try:
                     writer = opened_writer(spark, config, warehouse, lock)
                     Service(spark, warehouse, config, writer, bar).serve()
@@ -126,7 +126,7 @@ def carried_out(spark: SparkSession, config: Config, warehouse: Warehouse, reque
 
 
 @dataclass(frozen=True)
-class Options:
+class BackfillOptions:
     """What is asked for: a backfill, unless one of `snapshot`, `heal` and `rebuild` is given.
 
     Parameters
@@ -158,7 +158,7 @@ class Options:
     dry_run: bool = False
 
 
-def asked(config: Config, options: Options) -> tuple[str, Mapping[str, Any]]:
+def asked(config: Config, options: BackfillOptions) -> tuple[str, Mapping[str, Any]]:
     """Return the kind of the request, and its arguments.
 
     Raises
@@ -172,11 +172,11 @@ def asked(config: Config, options: Options) -> tuple[str, Mapping[str, Any]]:
         if source is not None and source not in names:
             raise ConfigurationError(f"{source!r} is not a source; there are {', '.join(names)}")
     if options.heal is not None:
-        if options != Options(heal=options.heal):
+        if options != BackfillOptions(heal=options.heal):
             raise ConfigurationError("--heal takes the newest snapshot of its source, and no other option")
         return "heal", {"source": options.heal}
     if options.snapshot:
-        if options != Options(snapshot=options.snapshot, source=options.source):
+        if options != BackfillOptions(snapshot=options.snapshot, source=options.source):
             raise ConfigurationError("--snapshot takes spaces, and no other option than --source")
         return "snapshot", {"spaces": list(options.snapshot), "source": options.source}
     if options.rebuild is None:
@@ -197,7 +197,7 @@ def asked(config: Config, options: Options) -> tuple[str, Mapping[str, Any]]:
     return "rebuild", {"space": options.rebuild, "policy": policy.model_dump(mode="json")}
 
 
-def backfill(config: Config, options: Options) -> int:
+def backfill(config: Config, options: BackfillOptions) -> int:
     """Do what was asked, and return the exit code."""
     check_functions(config)
     kind, arguments = asked(config, options)

@@ -8,15 +8,15 @@ from __future__ import annotations
 import sys
 from pathlib import Path
 
-from observe.log_rows.catalog import Catalog
+from observe.log_rows.catalog import LogCatalog
 from observe.log_rows.read import found_rows
 from observe.log_rows.shown import json_of, text_of
-from observe.log_rows.wanted import Wanted
+from observe.log_rows.wanted import RowFilter
 
 
 def cat(
     path: Path,
-    wanted: Wanted,
+    wanted: RowFilter,
     *,
     as_json: bool = False,
     follow: bool = False,
@@ -29,7 +29,7 @@ def cat(
     ----------
     path : Path
         A .xlog or .snap file, or a directory, whose logs are read.
-    wanted : Wanted
+    wanted : RowFilter
     as_json : bool
         One JSON object a line, instead of text.
     follow : bool
@@ -40,7 +40,7 @@ def cat(
         Name the instance of each row in text too.
 
     """
-    catalog = Catalog(with_tuples=with_tuples)
+    catalog = LogCatalog(with_tuples=with_tuples)
     count = 0
     for found in found_rows(path, catalog, follow=follow):
         for one in found:

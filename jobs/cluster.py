@@ -31,7 +31,7 @@ from warehouse.plain import PlainWarehouse
 
 
 @dataclass(frozen=True)
-class Tables:
+class IdTables:
     """What the tables say of ids, read when it is asked for.
 
     Parameters
@@ -54,7 +54,7 @@ class Tables:
         )
 
     @cached_property
-    def maps(self) -> Mapping[int, tuple[applier_map.Entry, ...]]:
+    def maps(self) -> Mapping[int, tuple[applier_map.MapRow, ...]]:
         """`_applier_map` by replicaset."""
         return applier_map.by_replicaset(self.warehouse.rows(applier_map.TABLE, applier_map.COLUMNS))
 
@@ -103,12 +103,12 @@ class Tables:
         own = [uuids[id_] for id_, found in self.maps.items() if any(e.source == source for e in found)]
         return [*led, *own][:1]
 
-    def entries(self, replicaset_uuid: str) -> tuple[applier_map.Entry, ...]:
+    def entries(self, replicaset_uuid: str) -> tuple[applier_map.MapRow, ...]:
         """Return a replicaset's applier map."""
         return self.maps.get(self.cluster.replicaset_ids.get(replicaset_uuid, -1), ())
 
 
-def position(tables: Tables, replicaset_uuid: str, source: str) -> dict[int, int]:
+def position(tables: IdTables, replicaset_uuid: str, source: str) -> dict[int, int]:
     """Return how far a replicaset was followed, as a vclock in the ids of one of its sources.
 
     An id that another instance has by now goes on from the old one's last lsn, so the highest one counts. Component 0
@@ -124,7 +124,7 @@ def position(tables: Tables, replicaset_uuid: str, source: str) -> dict[int, int
     return dict(sorted(found.items()))
 
 
-def instances(tables: Tables, replicaset_uuid: str, source: str | None) -> dict[int, str]:
+def instances(tables: IdTables, replicaset_uuid: str, source: str | None) -> dict[int, str]:
     """Return the instances of a replicaset that are registered now, by their ids in a source."""
     entries = tables.entries(replicaset_uuid)
     ids = applier_map.ids_of(entries).get(source or "", {})
@@ -132,7 +132,7 @@ def instances(tables: Tables, replicaset_uuid: str, source: str | None) -> dict[
     return {own: uuid for meant, uuid in sorted(known.items()) for own in own_ids(ids, meant)}
 
 
-def described(tables: Tables) -> dict[str, Any]:
+def described(tables: IdTables) -> dict[str, Any]:
     """Return what `shown` says, for programs."""
     own = [one.lsn for one in tables.components if one.local_id is None]
     members = sorted(tables.cluster.members.values(), key=lambda member: member.global_id or 0)
@@ -156,7 +156,7 @@ def described(tables: Tables) -> dict[str, Any]:
     }
 
 
-def shown(tables: Tables) -> Iterator[str]:
+def shown(tables: IdTables) -> Iterator[str]:
     """Yield the lines of `show`: each instance, then what each replicaset's map says over time."""
     own = [one.lsn for one in tables.components if one.local_id is None]
     yield f"allocation {tables.cluster.allocation}, own lsn {max(own, default=0)}"
@@ -172,9 +172,9 @@ def shown(tables: Tables) -> Iterator[str]:
             yield f"{uuid}{where}: {entry.local_id} is {entry.global_id} from lsn {entry.since_lsn}"
 
 
-def tables_of(config: Config) -> Tables:
+def tables_of(config: Config) -> IdTables:
     """Return what a deployment's tables say of ids."""
-    return Tables(PlainWarehouse(config.warehouse, config.database))
+    return IdTables(PlainWarehouse(config.warehouse, config.database))
 
 
 def show(config: Config, *, as_json: bool = False) -> None:

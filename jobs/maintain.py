@@ -17,6 +17,7 @@ from jobs.backfill import carried_out
 from jobs.commands.main import main
 from jobs.runtime.session import spark_session
 from pipeline.commit.load import load_state
+from pipeline.requests.arguments import KEEP_DAYS
 from pipeline.retention.cleaning import cleaning_of
 from pipeline.retention.sources import source_facts
 from pipeline.source_options import stream_options
@@ -28,7 +29,6 @@ from warehouse import requests
 from warehouse.requests import DONE
 from warehouse.warehouse import Warehouse
 
-KEEP_DAYS = 7
 """Delta's own default: a reader that began on an older version than this fails."""
 
 

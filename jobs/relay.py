@@ -20,19 +20,18 @@ from prometheus_client.registry import Collector
 
 from config.address import port_of
 from config.live import Live
-from config.relay import Relay as Section
+from config.relay import RelayConfig
 from config.subscribe import seconds
 from jobs.commands.main import main
 from jobs.runtime.command_line import Stopped
 from jobs.runtime.daemon import keep_private, log_to_stderr, stopped
 from observe.status_page import status_page
-from pipeline.node.node import Metrics as NodeMetrics
-from pipeline.node.node import Node, NodeOptions
+from pipeline.node.node import NodeMetrics, NodeOptions, NodeService
 from pipeline.node.node import status_of as node_status
-from pipeline.node.users import Reader
+from pipeline.node.users import NodeUser
 from schemas.errors import ConfigurationError
 from sources.relay.server import Relay
-from sources.relay.status import Metrics, status_of
+from sources.relay.status import RelayMetrics, status_of
 
 
 def relay(config: Live, file: str, *, aggregated: bool = False, verbose: bool = False) -> None:
@@ -47,7 +46,7 @@ def relay(config: Live, file: str, *, aggregated: bool = False, verbose: bool = 
     if not served:
         missing = "aggregated" if aggregated else "spools"
         raise ConfigurationError(f"the section relay has no {missing}", file=file)
-    nodes = [Node(_node_options(section, config.max_block_bytes))] if aggregated else []
+    nodes = [NodeService(_node_options(section, config.max_block_bytes))] if aggregated else []
     relays = [Relay(each, nodes[0].durable_end if nodes else None) for each in served]
     for node in nodes:
         node.options.directory.mkdir(mode=0o750, parents=True, exist_ok=True)
@@ -61,7 +60,7 @@ def relay(config: Live, file: str, *, aggregated: bool = False, verbose: bool = 
             found["aggregated"] = node_status(nodes[0])
         return found
 
-    with status_page(port_of(section.status), _All([Metrics(relays), *map(NodeMetrics, nodes)]), status):
+    with status_page(port_of(section.status), _All([RelayMetrics(relays), *map(NodeMetrics, nodes)]), status):
         asyncio.run(_until_stopped(relays, nodes))
     raise Stopped
 
@@ -78,11 +77,11 @@ class _All:
             yield from one.collect()
 
 
-def _node_options(section: Section, max_block_bytes: int) -> NodeOptions:
+def _node_options(section: RelayConfig, max_block_bytes: int) -> NodeOptions:
     own = section.aggregated
     if own is None:
         raise ConfigurationError("the section relay has no aggregated")
-    readers = tuple(Reader(each.name, each.password(), each.executes) for each in own.readers)
+    readers = tuple(NodeUser(each.name, each.password(), each.executes) for each in own.readers)
     for reader in readers:
         if reader.password is not None:
             reader.password.read()
@@ -94,7 +93,7 @@ def _node_options(section: Section, max_block_bytes: int) -> NodeOptions:
     )
 
 
-async def _until_stopped(relays: Sequence[Relay], nodes: Sequence[Node]) -> None:
+async def _until_stopped(relays: Sequence[Relay], nodes: Sequence[NodeService]) -> None:
     logging.getLogger(__name__).info("serving %s", ", ".join(str(each.options.listen) for each in relays))
     running = [*(each.run() for each in relays), *(each.run() for each in nodes)]
     await stopped([asyncio.create_task(each) for each in running])

@@ -28,7 +28,7 @@ from warehouse import switch
 from warehouse.copy.lost import lost_after
 from warehouse.copy.sync import common_epoch, relation, sync
 from warehouse.cut import BEFORE_THE_FIRST
-from warehouse.generations import Side, side_of
+from warehouse.generations import ComparedRid, side_of
 from warehouse.place import DATABASE, Place, known, place_of
 from warehouse.rid import RidTable
 
@@ -37,10 +37,10 @@ EXIT = {Verdict.SAME: 0, Verdict.SYNC: 3, Verdict.SPLIT_BRAIN: 4, Verdict.UNRELA
 _LIKE_A_RID = re.compile(r"[^/\\]*(?::[^/\\:]*){5,}\Z")
 
 
-def read_side(text: str, database: str) -> Side:
+def read_side(text: str, database: str) -> ComparedRid:
     """Return the RID that an argument is, or that of the warehouse that it names."""
     if _LIKE_A_RID.fullmatch(text):
-        return Side(text, Node(parse_rid(text)))
+        return ComparedRid(text, Node(parse_rid(text)))
     place = place_of(text, database) if known(text) else None
     if place is None or not place.is_there():
         raise ConfigurationError(
@@ -95,7 +95,7 @@ def demote(place: Place, *, as_json: bool = False) -> None:
     print_side(side_of(place), as_json=as_json)
 
 
-def print_side(side: Side, *, as_json: bool) -> None:
+def print_side(side: ComparedRid, *, as_json: bool) -> None:
     """Print one warehouse's RID."""
     rid, mark = side.node.rid, side.node.next
     if as_json:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from datetime import UTC, datetime
 from typing import Any
 
@@ -16,8 +16,10 @@ from config.deployment import Config
 from jobs.runtime.command_line import DONE, FAILED, finished
 from schemas.errors import WarehouseError
 from schemas.names import is_of_space
+from sources.spool.stopped import StoppedSpool, stopped_spools
 from warehouse.cut import EPOCHS
 from warehouse.gaps import open_gaps
+from warehouse.lock import local_folder
 from warehouse.place import Place, place_of
 from warehouse.read import answer, newest, rows_of
 
@@ -50,6 +52,8 @@ class Overview:
     waiting, set_aside, misfits, conflicts : int
         Rows of `_pending`, rows of `_quarantine` that are in no table, and those that are there without a column's
         value, decisions in `_conflicts`.
+    stopped : tuple of StoppedSpool
+        Spools among the sources that no daemon writes.
 
     """
 
@@ -65,6 +69,7 @@ class Overview:
     set_aside: int
     misfits: int
     conflicts: int
+    stopped: tuple[StoppedSpool, ...] = ()
 
     @property
     def findings(self) -> list[tuple[str, str]]:
@@ -74,7 +79,17 @@ class Overview:
             found.append((f"{self.waiting} rows wait", "SELECT reason, count(*) FROM _pending GROUP BY 1"))
         if self.set_aside:
             found.append((f"{self.set_aside} rows are set aside", "SELECT * FROM _quarantine"))
+        for spool in self.stopped:
+            found.append((f"no daemon writes the spool {spool.directory}", _advice(spool)))
         return found
+
+
+def _advice(spool: StoppedSpool) -> str:
+    start = "start aggregator subscribe"
+    if not spool.keeps_logs:
+        return start
+    let_go = f"box.ctl.replica_gc('{spool.instance_uuid}')"
+    return f"{start}, or let each master remove the logs that it keeps for it: {let_go}"
 
 
 def overview_of(place: Place, now: datetime) -> Overview:
@@ -123,7 +138,10 @@ def overview_of(place: Place, now: datetime) -> Overview:
 
 def show(config: Config, *, as_json: bool) -> int:
     """Print how far a deployment is, and return 1 where something needs attention."""
+    folders = [local_folder(source.path) for source in config.sources]
+    stopped = stopped_spools(folder for folder in folders if folder is not None)
     found = overview_of(place_of(config.warehouse, config.database), datetime.now(UTC))
+    found = replace(found, stopped=tuple(stopped))
     if as_json:
         print(json.dumps(asdict(found), default=str))
     else:
@@ -133,6 +151,9 @@ def show(config: Config, *, as_json: bool) -> int:
             vclock = ", ".join(f"{id_}: {lsn}" for id_, lsn in one["vclock"].items())
             print(f"replicaset {uuid}: {place}, vclock {{{vclock}}}")
         print(f"{found.conflicts} decisions between replicasets, {found.misfits} rows with a value left out")
+        for spool in found.stopped:
+            since = datetime.fromtimestamp(spool.written, UTC).isoformat(timespec="seconds")
+            print(f"spool {spool.directory}: no daemon, last written at {since}, as {spool.instance_uuid}")
         for text in found.requests:
             print(f"request {text}")
     for text, advice in found.findings:

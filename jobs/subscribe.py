@@ -21,8 +21,8 @@ from observe.status_page import status_page
 from schemas.errors import ConfigurationError
 from sources.spool.keep import Keep
 from sources.subscribe.daemon import follow
-from sources.subscribe.replicaset import Replicaset
-from sources.subscribe.status import Metrics, status_of
+from sources.subscribe.replicaset import FollowedReplicaset
+from sources.subscribe.status import DaemonMetrics, status_of
 
 
 def subscribe(config: Live, file: str, *, accept_rewind: bool = False, verbose: bool = False) -> None:
@@ -33,7 +33,7 @@ def subscribe(config: Live, file: str, *, accept_rewind: bool = False, verbose: 
     keep_private()
     log_to_stderr(verbose=verbose)
     followed = section.options(accept_rewind=accept_rewind, max_block_bytes=config.max_block_bytes)
-    replicasets = [Replicaset(*each) for each in zip(followed, starts(section), strict=True)]
+    replicasets = [FollowedReplicaset(*each) for each in zip(followed, starts(section), strict=True)]
     for replicaset in replicasets:
         for link in replicaset.links:
             link.peer.password.read()  # a secret that is missing is a mistake of now, not of the first reconnect
@@ -41,12 +41,12 @@ def subscribe(config: Live, file: str, *, accept_rewind: bool = False, verbose: 
     def status() -> object:
         return {"replicasets": [status_of(replicaset) for replicaset in replicasets]}
 
-    with status_page(port_of(section.status), Metrics(replicasets), status):
+    with status_page(port_of(section.status), DaemonMetrics(replicasets), status):
         asyncio.run(_until_stopped(replicasets, section.keep.keep()))
     raise Stopped
 
 
-async def _until_stopped(replicasets: list[Replicaset], keep: Keep) -> None:
+async def _until_stopped(replicasets: list[FollowedReplicaset], keep: Keep) -> None:
     await stopped([asyncio.create_task(each) for each in follow(replicasets, keep)])
 
 

@@ -24,11 +24,11 @@ from config.deployment import Config
 from jobs.backfill import carried_out
 from jobs.commands.main import main
 from jobs.runtime.session import spark_session
-from observe.validation.check import Check, Cut, Facts, Verdict, readable
+from observe.validation.check import Check, CheckFacts, CheckResult, Cut, readable
 from observe.validation.origins import origins_check
 from observe.validation.own import own_suites
 from observe.validation.secondary import index_check
-from observe.validation.secondary_keys import Found, find
+from observe.validation.secondary_keys import IndexConflicts, find
 from observe.validation.spaces import columns_check, space_tables, spaces_check
 from observe.validation.suites import system_checks
 from observe.validation.validator import Validator
@@ -59,20 +59,20 @@ def cut_of(warehouse: Warehouse, state: State) -> Cut:
     return read
 
 
-def facts_of(cut: Cut, state: State, config: Config, moment: datetime) -> Facts:
+def facts_of(cut: Cut, state: State, config: Config, moment: datetime) -> CheckFacts:
     """Return what checks of all tables need to know."""
     ids = sorted(
         row.global_id for row in cut("_cluster").select("global_id").collect() if row.global_id is not None
     )
     tolerance = config.validation.tolerance()
     replicasets = tuple(sorted(one.id for one in state.replicasets.values()))
-    return Facts(tuple(ids), replicasets, None if tolerance is None else moment + tolerance)
+    return CheckFacts(tuple(ids), replicasets, None if tolerance is None else moment + tolerance)
 
 
 def checks(
     cut: Cut,
     state: State,
-    facts: Facts,
+    facts: CheckFacts,
     names: Sequence[str],
     own: Mapping[str, Sequence[Any]],
 ) -> Iterator[Check]:
@@ -126,14 +126,14 @@ def own_of(config: Config, file: str) -> dict[str, list[Any]]:
     return own_suites(folder, list(filter(is_of_space, tables)))
 
 
-def note(spark: SparkSession, config: Config, warehouse: Warehouse, found: Found) -> None:
+def note(spark: SparkSession, config: Config, warehouse: Warehouse, found: IndexConflicts) -> None:
     """Have the conflicts that were found put into `_conflicts`."""
     if found.rows:
         rows = [encoded(row) for row in found.rows]
         carried_out(spark, config, warehouse, requests.ask(warehouse, "conflicts", {"rows": rows}))
 
 
-def store(warehouse: Warehouse, moment: datetime, epoch: int, told: Sequence[Verdict]) -> None:
+def store(warehouse: Warehouse, moment: datetime, epoch: int, told: Sequence[CheckResult]) -> None:
     """Add the verdicts to `_validations`."""
     place = place_of(warehouse.root) if known(warehouse.root) else None
     if place is None or not validations.may_write(place):
@@ -142,7 +142,7 @@ def store(warehouse: Warehouse, moment: datetime, epoch: int, told: Sequence[Ver
     validations.append(place, uuids.uuid4().hex, moment, epoch, list(map(row_of, told)))
 
 
-def row_of(one: Verdict) -> dict[str, Any]:
+def row_of(one: CheckResult) -> dict[str, Any]:
     """Return a verdict as a row of `_validations`."""
     return {
         "table": one.table,

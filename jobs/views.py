@@ -1,6 +1,6 @@
 """Print SQL that makes the tables known by name, with views: who wrote each row, and cuts of the warehouse by epoch.
 
-    python -m jobs.views --config FILE [--epoch N ...] > views.sql
+    python -m jobs.views --config FILE [--epoch N ...] [--at LABEL ...] > views.sql
     spark-sql -f views.sql
 
 Reads only, without Spark. The newest epoch has views in any case; one that is older than what maintenance has kept is
@@ -16,13 +16,13 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from config.deployment import Config
 from jobs.commands.main import main
 from schemas.errors import ConfigurationError, WarehouseError
-from schemas.names import is_of_space
+from schemas.names import is_of_space, table_name
 from schemas.tables import SYSTEM_TABLES
 from warehouse.cut import EPOCHS, NEVER_ROLLED_BACK
 from warehouse.kept import kept
 from warehouse.place import Place, place_of
 from warehouse.read import rows_of
-from warehouse.views import epoch_statements, table_statements, who_wrote_statements
+from warehouse.views import OLD_VERSIONS, epoch_statements, table_statements, who_wrote_statements
 
 
 def epochs_of(place: Place) -> dict[int, Mapping[str, int]]:
@@ -47,6 +47,15 @@ def epochs_of(place: Place) -> dict[int, Mapping[str, int]]:
     }
 
 
+def instants_of(place: Place) -> dict[str, int]:
+    """Return the epoch of each instant of a sharded cluster, by its label; of a label that came again the newest."""
+    table = place.open(EPOCHS)
+    if table is None or "instant" not in {field.name for field in table.schema().fields}:
+        return {}
+    rows = sorted(rows_of(table, ["epoch", "instant"]), key=lambda row: int(row["epoch"]))
+    return {row["instant"]: int(row["epoch"]) for row in rows if row["instant"] is not None}
+
+
 def refuse_old(place: Place, wanted: Collection[int]) -> None:
     """Refuse epochs of which maintenance may have removed something.
 
@@ -66,7 +75,7 @@ def refuse_old(place: Place, wanted: Collection[int]) -> None:
         )
 
 
-def statements(config: Config, wanted: list[int]) -> Iterator[str]:
+def statements(config: Config, wanted: list[int], labels: Sequence[str] = ()) -> Iterator[str]:
     """Yield the statements of a warehouse.
 
     Parameters
@@ -74,11 +83,13 @@ def statements(config: Config, wanted: list[int]) -> Iterator[str]:
     config : Config
     wanted : list of int
         Epochs beside the newest one.
+    labels : sequence of str
+        Instants of a sharded cluster.
 
     Raises
     ------
     ConfigurationError
-        There is no such epoch, or it is older than what is kept.
+        There is no such epoch or instant, or it is older than what is kept.
 
     """
     place = place_of(config.warehouse, config.database)
@@ -89,20 +100,31 @@ def statements(config: Config, wanted: list[int]) -> Iterator[str]:
             f"there is no epoch {', '.join(map(str, missing))}; the newest is {max(found)}",
             advice="see --epoch",
         )
-    refuse_old(place, wanted)
+    instants = instants_of(place)
+    unknown = sorted(set(labels) - set(instants))
+    if unknown:
+        newest = max(instants, key=instants.__getitem__, default=None)
+        raise ConfigurationError(
+            f"there is no instant {', '.join(unknown)}; the newest is {newest or 'none'}", advice="see --at"
+        )
+    refuse_old(place, [*wanted, *(instants[label] for label in labels)])
     tables = place.tables()
     spaces = [name for name in tables if is_of_space(name) and name in found[max(found)]]
     yield from table_statements(
         place.root, config.database, [n for n in tables if not is_of_space(n) or n in spaces]
     )
     yield from who_wrote_statements(config.database, spaces)
+    yield f"SET {OLD_VERSIONS}=false"
     for epoch in sorted({*wanted, max(found)}):
-        yield from epoch_statements(place.root, config.database, epoch, found[epoch])
+        yield from epoch_statements(place.root, config.database, f"epoch_{epoch}", found[epoch])
+    for label in dict.fromkeys(labels):
+        versions = found[instants[label]]
+        yield from epoch_statements(place.root, config.database, table_name(f"at_{label}"), versions)
 
 
-def views(config: Config, epochs: Sequence[int] = ()) -> None:
+def views(config: Config, epochs: Sequence[int] = (), labels: Sequence[str] = ()) -> None:
     """Print the statements."""
-    for statement in statements(config, list(epochs)):
+    for statement in statements(config, list(epochs), labels):
         print(f"{statement};")
 
 

@@ -12,8 +12,8 @@ from datetime import datetime
 from typing import Any
 
 from jobs.runtime.command_line import finished
-from observe.key_changes.reader import Reader, Step, Story
-from observe.log_rows.catalog import Definition
+from observe.key_changes.reader import ChangeOfKey, KeyChangesReader, Story
+from observe.log_rows.catalog import LoggedSpace
 from observe.log_rows.shown import named, plain
 from udfs.before_replace.row import decode
 from udfs.keys.key_patterns import Value
@@ -33,7 +33,7 @@ def who(place: Place, space: str, values: Sequence[Value], *, as_json: bool = Fa
     as_json : bool
 
     """
-    story = Reader(place).story(space, values)
+    story = KeyChangesReader(place).story(space, values)
     found = described(story)
     if as_json:
         print(json.dumps({"space": space, "key": plain(list(values)), **found}, ensure_ascii=False))
@@ -79,7 +79,7 @@ def described(story: Story) -> dict[str, Any]:
     }
 
 
-def _change(step: Step, story: Story) -> dict[str, Any]:
+def _change(step: ChangeOfKey, story: Story) -> dict[str, Any]:
     row = step.row
     definition = story.space.of(row["epoch"], row["replicaset_id"], row["space_id"])
     is_snapshot = row["file"].endswith(".snap")
@@ -105,7 +105,7 @@ def _change(step: Step, story: Story) -> dict[str, Any]:
     return found
 
 
-def _decision(row: Mapping[str, Any], story: Story, definition: Definition) -> dict[str, Any]:
+def _decision(row: Mapping[str, Any], story: Story, definition: LoggedSpace) -> dict[str, Any]:
     def side(name: str) -> dict[str, Any]:
         replicaset = row[f"{name}_replicaset_id"]
         return {
@@ -150,7 +150,7 @@ def _fields(values: Any, names: Sequence[str]) -> str | None:
     return ", ".join(json.dumps(values[name], ensure_ascii=False) for name in names)
 
 
-def _shown(data: bytes | None, definition: Definition | None) -> Any:
+def _shown(data: bytes | None, definition: LoggedSpace | None) -> Any:
     return None if data is None else named(plain(decode(data)), definition)
 
 

@@ -19,8 +19,8 @@ import os
 import zlib
 from pathlib import Path
 
-from config.deployment import Config, Source
-from pipeline.state import Replicaset, State
+from config.deployment import Config, SourceConfig
+from pipeline.state import ReplicasetState, State
 from schemas.errors import AggregatorError
 from sources.spool.acks import is_spool, renew_ack, write_ack
 from sources.xlog.directory.identity import identity_of
@@ -54,16 +54,16 @@ def reader_of(config: Config) -> str:
     return config.reader or f"{config.database}-{zlib.crc32(config.warehouse.encode()):08x}"
 
 
-def passed(header: Vclock, one: Replicaset, source: Source) -> dict[int, int]:
+def passed(header: Vclock, one: ReplicasetState, source: SourceConfig) -> dict[int, int]:
     """Return what nobody will ask a source for again, in the source's own replica ids.
 
     Parameters
     ----------
     header : Vclock
         Of the file where the last batch began.
-    one : Replicaset
+    one : ReplicasetState
         After it.
-    source : Source
+    source : SourceConfig
         Instances that its whitelist leaves out are passed as far as the header says.
 
     """
@@ -125,7 +125,7 @@ class Acknowledger:
         write_ack(spool, self._reader, vclock)
         self._acknowledged[name] = vclock
 
-    def _replicaset(self, source: Source) -> str:
+    def _replicaset(self, source: SourceConfig) -> str:
         if source.name not in self._uuids:
             directory = self._follower.directory(source.name)
             self._uuids[source.name] = identity_of(directory, directory.listing(), None)

@@ -25,12 +25,14 @@ from pipeline.bucket import bucket_plan
 from pipeline.changelog.cluster_rows import cluster_rows
 from pipeline.changelog.divergence import repeated_lsns
 from pipeline.changelog.segment_plan import segment_plans
-from pipeline.commit.batch import BatchName, commit_batch
+from pipeline.commit.batch import BatchName, commit_batch, instant_label
 from pipeline.commit.delta import append_rows
+from pipeline.commit.epoch import commit_epoch
+from pipeline.commit.vshard import with_collected
 from pipeline.executors.local import LocalExecutor, read_locally
-from pipeline.executors.work import Executor, Work
+from pipeline.executors.work import Executor, SyncSpaces, WatchedSpaces, Work
 from pipeline.inputs import log_segments, pending_rows, with_members
-from pipeline.plan.plan import BatchPlan, plan_batch, sync_spaces
+from pipeline.plan.plan import BatchPlan, plan_batch, sync_spaces, watched_spaces
 from pipeline.plan.router import router_of
 from pipeline.plan.segment import LogSegment
 from pipeline.plan.summary import Summary, join_summaries, summary_of
@@ -153,6 +155,7 @@ class BatchWriter:
         executor = self._executor(segments, reader)
         plan, pending = self._planned(executor, segments, healing, reader)
         if not plan.rows:
+            self._commit_instant(name)
             return 0, 0
         self._lock.check()
         if plan.new_maps:
@@ -160,12 +163,21 @@ class BatchWriter:
             self._reached("_applier_map")
         work, prepared = self._work(plan, pending, healing)
         self._reached("prepare")
-        written = executor.run(work)
+        written = with_collected(executor.run(work), work.place)
         self._reached("files")
         self._lock.check()
         closed = () if healing is None else healing.gap_rows(plan.epoch)
         self.state = commit_batch(self.tables, work, prepared, written, name, self._reached, closed)
         return plan.rows, len(written.tables)
+
+    def _commit_instant(self, name: BatchName) -> None:
+        """Commit the epoch of an instant whose batch has no rows, as where a whitelist leaves the markers out."""
+        label = instant_label(name, self.state)
+        if label is not None:
+            self._lock.check()
+            query = (name.query_id, name.batch_id)
+            self.state = commit_epoch(self.tables, self.state, {}, query, name.offsets, 0, label)
+            self._reached("_epochs")
 
     @property
     def config(self) -> Config:
@@ -198,20 +210,20 @@ class BatchWriter:
         limits = reader.Limits(block=self._config.max_block_bytes)
         parts_read = log_segments(segments, self.state, limits)
         own = with_members(parts_read, numbered, follower, self.state, sources)
-        known = sync_spaces(self.state)
+        known, watched = sync_spaces(self.state), watched_spaces(self.state)
         released: list[PendingRows] = []
         while True:
-            summaries = executor.summaries(known)
+            summaries = executor.summaries(known, watched)
             if not segments:
                 summaries = {uuid: Summary() for uuid, one in self.state.replicasets.items() if one.waits}
             pending = pending_rows(self.tables, self.state, own, summaries)
-            parts, whole = _with_pending(own, summaries, pending, known)
+            parts, whole = _with_pending(own, summaries, pending, known, watched)
             parts, whole = [*(one.segment for one in released), *parts], with_counts(whole, released)
             if healing is not None:
                 parts, whole = healing.of_segments(parts), healing.of_summaries(whole)
             plan = plan_batch(self._config, self.state, parts, whole, self._allocate, self._router)
-            found = sync_spaces(self.state, plan.controls)
-            if all(found[uuid] <= known.get(uuid, frozenset()) for uuid in found):
+            found, more = sync_spaces(self.state, plan.controls), watched_spaces(self.state, plan.controls)
+            if _are_in(found, known) and _are_in(more, watched):
                 spaces = plan.were_unknown(("applied",)) & unknown_before(self.state)
                 if released or not spaces:
                     return plan, [*released, *pending]
@@ -220,8 +232,8 @@ class BatchWriter:
                 released = released_rows(self.tables, self.state, spaces, min(first, 0))
                 if not released:
                     return plan, pending
-            # A space became synchronous in this very batch: its rows are looked at once more.
-            known = found
+            # A space became synchronous, or vshard's, in this very batch: its rows are looked at once more.
+            known, watched = found, more
 
     def _allocate(self, incoming: Sequence[Incoming]) -> Cluster:
         table = self._cluster or cluster.load(self._warehouse)
@@ -289,20 +301,25 @@ class BatchWriter:
         reached(step)
 
 
+def _are_in(found: Mapping[str, frozenset[int]], known: Mapping[str, frozenset[int]]) -> bool:
+    return all(spaces <= known.get(uuid, frozenset()) for uuid, spaces in found.items())
+
+
 def _with_pending(
     segments: Sequence[LogSegment],
     summaries: Mapping[str, Summary],
     pending: Sequence[PendingRows],
-    sync: Mapping[str, frozenset[int]],
+    sync: SyncSpaces,
+    watched: WatchedSpaces,
 ) -> tuple[list[LogSegment], dict[str, Summary]]:
     """Return segments and summaries with those of the rows that waited."""
     first = [one.segment for one in pending if one.segment.segment < 0]
     behind = [one.segment for one in pending if one.segment.segment >= 0]
     found: dict[str, Summary] = {}
     for uuid, summary in summaries.items():
-        waiting = sync.get(uuid, frozenset())
+        spaces = (sync.get(uuid, frozenset()), watched.get(uuid, frozenset()))
         own = [one for one in pending if one.segment.replicaset_uuid == uuid]
-        parts = [(one.segment.segment < 0, summary_of(one.rows, one.segment.segment, waiting)) for one in own]
+        parts = [(one.segment.segment < 0, summary_of(one.rows, one.segment.segment, *spaces)) for one in own]
         before = [part for is_first, part in parts if is_first]
         after = [part for is_first, part in parts if not is_first]
         found[uuid] = join_summaries([*before, summary, *after]) if parts else summary

@@ -8,24 +8,27 @@ Both executors call it: the local one once, the distributed one in a task for ea
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
+from pipeline.changelog.moves import COLLECTED, ShardPlan, shard_plan
 from pipeline.encode.columns import TableEncoding, encode, encoding_of
 from pipeline.key_ranges import Share
 from pipeline.plan.plan import BatchPlan
 from pipeline.reduce.base import base_requests, keyed_rows, more_requests
+from pipeline.reduce.collected import collected_rows
 from pipeline.reduce.reduce import reduce
 from pipeline.reduce.reduce_plan import ReducePlan, reduce_plan
 from pipeline.reduce.versions import ENTRIES
+from pipeline.resolve.moves import without_moves
 from pipeline.resolve.records import quarantine_rows, version_rows
 from pipeline.resolve.resolve import PUTS, Resolved, resolve
 from pipeline.resolve.resolve_plan import ResolvePlan, resolve_plan
-from pipeline.write.lookup import BaseFiles, FileCache, FileRef, Found, find_versions, merged_entries
+from pipeline.write.lookup import BaseFiles, FileCache, FileRef, FoundVersions, find_versions, merged_entries
 from schemas.errors import UnsupportedError
 from udfs.buffers import as_array
 from udfs.versions.kernels.lives import UNFIT
@@ -44,18 +47,21 @@ class BucketPlan:
     resolve : ResolvePlan
     encodings : tuple of TableEncoding
         By the number of a table.
+    shards : ShardPlan or None
+        vshard's buckets; None where no replicaset is a storage of vshard.
 
     """
 
     reduce: ReducePlan
     resolve: ResolvePlan
     encodings: tuple[TableEncoding, ...]
+    shards: ShardPlan | None = None
 
 
 def bucket_plan(plan: BatchPlan) -> BucketPlan:
     """Return what the stages need to know of a batch."""
     encodings = tuple(encoding_of(table) for table in plan.tables.values())
-    return BucketPlan(reduce_plan(plan), resolve_plan(plan), encodings)
+    return BucketPlan(reduce_plan(plan), resolve_plan(plan), encodings, shard_plan(plan))
 
 
 @dataclass(frozen=True)
@@ -78,6 +84,8 @@ class BucketResult:
         (table, replicaset id) of all changed versions.
     unfit : frozenset of int
         Tables with a version that is neither a tuple in the table nor a deletion.
+    collected : pyarrow.Table
+        `pipeline.changelog.moves.COLLECTED`.
 
     """
 
@@ -90,6 +98,7 @@ class BucketResult:
     lost: pa.Table
     writers: frozenset[tuple[int, int]]
     unfit: frozenset[int]
+    collected: pa.Table = field(default_factory=COLLECTED.empty_table)
 
 
 def process_bucket(
@@ -112,22 +121,27 @@ def process_bucket(
     _refuse_huge(keyed)
     rows = keyed_rows(keyed, plan.reduce)
     requests = base_requests(rows, plan.reduce, share)
-    found = find_versions(requests, files, cache, share) if requests else Found(ENTRIES.empty_table(), [])
+    found = (
+        find_versions(requests, files, cache, share) if requests else FoundVersions(ENTRIES.empty_table(), [])
+    )
     reduced = reduce(rows, found.entries, plan.reduce)
     more = more_requests(reduced.changes, requests, found.entries, plan.reduce)
     if more:
         found = merged_entries([found, find_versions(more, files, cache, share)])
     resolved = resolve(reduced.changes, found.entries, plan.resolve)
-    return encoded(resolved, reduced.lost, found.files, plan.encodings, plan.resolve)
+    if plan.shards is not None:
+        resolved = replace(resolved, conflicts=without_moves(resolved.conflicts, plan.shards))
+    result = encoded(resolved, reduced.lost, found.files, plan.encodings, plan.resolve)
+    return replace(result, collected=collected_rows(rows, found.entries, plan.reduce, plan.shards))
 
 
 def _refuse_huge(keyed: pa.Table) -> None:
     """Refuse rows with a column of 2 GiB, which Arrow does not hold in one array (offsets of 32 bits)."""
-    for field in keyed.schema:
-        size = keyed[field.name].nbytes if pa.types.is_binary(field.type) else 0
+    for column in keyed.schema:
+        size = keyed[column.name].nbytes if pa.types.is_binary(column.type) else 0
         if size >= COLUMN_BYTES:
             raise UnsupportedError(
-                f"rows of one batch that cannot be divided have {size} bytes of {field.name}",
+                f"rows of one batch that cannot be divided have {size} bytes of {column.name}",
                 advice="the limit is 2 GiB: for one key's UPDATEs and UPSERTs in a batch, or local_bytes",
             )
 

@@ -17,7 +17,7 @@ from pipeline.plan.generation import generation_of
 from pipeline.plan.segment import LogSegment
 from pipeline.plan.summary import Summary
 from pipeline.plan.upgrades import schema_version
-from pipeline.state import Replicaset, State
+from pipeline.state import ReplicasetState, State
 from pipeline.waiting import STORED_NAMES, PendingRows, pending_table, waited
 from schemas.iproto import SystemSpace
 from sources.xlog.format.damage import Mode
@@ -49,7 +49,7 @@ def log_segments(
     return [_log_segment(segment, known.get(segment.replicaset_uuid), bounds) for segment in segments]
 
 
-def _log_segment(segment: Segment, known: Replicaset | None, limits: reader.Limits) -> LogSegment:
+def _log_segment(segment: Segment, known: ReplicasetState | None, limits: reader.Limits) -> LogSegment:
     meta = reader.read_meta(*reader.open_fs(segment.path))
     return LogSegment(
         segment.segment,
@@ -67,7 +67,9 @@ def _log_segment(segment: Segment, known: Replicaset | None, limits: reader.Limi
     )
 
 
-def _server_at(segment: Segment, meta: Meta, known: Replicaset | None, limits: reader.Limits) -> str | None:
+def _server_at(
+    segment: Segment, meta: Meta, known: ReplicasetState | None, limits: reader.Limits
+) -> str | None:
     """Return the version of the server that wrote the first row of a segment (`pipeline.plan.upgrades`)."""
     version = meta.other.get("Version")
     if version is None or segment.is_snapshot or REPLICASET_KEY in meta.other or segment.begin <= meta.length:
@@ -145,7 +147,7 @@ def with_members(
     return found
 
 
-def _is_read(known: Replicaset | None, source: str, *, several: bool) -> bool:
+def _is_read(known: ReplicasetState | None, source: str, *, several: bool) -> bool:
     if known is None or not known.maps:
         return True
     return source not in known.views and (several or known.source != source)
@@ -208,8 +210,8 @@ def pending_rows(
 
 
 def _stored(
-    tables: OpenTables, waiting: Mapping[int, Replicaset]
-) -> list[tuple[Replicaset, str, str, str | None, pa.RecordBatch]]:
+    tables: OpenTables, waiting: Mapping[int, ReplicasetState]
+) -> list[tuple[ReplicasetState, str, str, str | None, pa.RecordBatch]]:
     """Return the rows of `_pending` of some replicasets, segment by segment, in the order of their logs."""
     whole = pending_table(tables, waiting, for_definition=False)
     order = [(name, "ascending") for name in ("replicaset_id", "segment", "position", "row")]
@@ -229,7 +231,7 @@ def _stored(
     return parts
 
 
-def _fills(replicaset: Replicaset, summary: Summary) -> bool:
+def _fills(replicaset: ReplicasetState, summary: Summary) -> bool:
     """Whether rows continue what is settled, not what waits: another member's copy of the log.
 
     They bring what was missing, so what waits comes behind them, as far as they do not have it themselves.

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 
 from config.deployment import Config
+from config.subscribe import seconds
 from pipeline.state import State
 
 
@@ -17,7 +18,7 @@ def stream_options(config: Config, state: State, cores: int) -> dict[str, str]:
         {"name": s.name, "path": s.path, "replicaset": s.replicaset, "origins": list(s.origins)}
         for s in config.sources
     ]
-    return {
+    return _instant_options(config) | {
         "sources": json.dumps([{k: v for k, v in s.items() if v} for s in sources]),
         "start": {"snapshot": "snapshot", "logs": "history"}[config.start],
         "startVclock": json.dumps(
@@ -32,3 +33,10 @@ def stream_options(config: Config, state: State, cores: int) -> dict[str, str]:
         "gaps": "report",
         "on_source_error": config.on_source_error,
     }
+
+
+def _instant_options(config: Config) -> dict[str, str]:
+    if config.instants is None:
+        return {}
+    markers = [one.model_dump(exclude_none=True) for one in config.instants.markers]
+    return {"instants": json.dumps(markers), "instantWait": str(seconds(config.instants.wait))}

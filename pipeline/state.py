@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
+from datetime import datetime
 from typing import TYPE_CHECKING
 
 from schemas.iproto import VCLOCK_MAX
@@ -14,6 +15,7 @@ from schemas.space import KeyParts
 
 if TYPE_CHECKING:
     from pipeline.plan.control import SpaceRows
+    from pipeline.plan.vshard import VshardBucket
 
 
 @dataclass(frozen=True)
@@ -26,7 +28,7 @@ class MapEntry:
 
 
 @dataclass(frozen=True)
-class Replicaset:
+class ReplicasetState:
     """One replicaset as far as it was followed.
 
     Parameters
@@ -67,6 +69,10 @@ class Replicaset:
         The version of the server that wrote the last row of it. In memory only.
     file : str or None
         The file that was read last, of `source`. In memory only.
+    buckets : mapping of int to VshardBucket
+        vshard's buckets, where the replicaset is a storage of vshard.
+    log_time : datetime or None
+        The latest time of a settled row of its log, so far as it is known.
     views : mapping of str to mapping of int to str
         By source whose `_cluster` was read: replica id to instance uuid. In memory only.
 
@@ -91,6 +97,8 @@ class Replicaset:
     server: str | None = None
     file: str | None = None
     views: Mapping[str, Mapping[int, str]] = field(default_factory=dict)
+    buckets: Mapping[int, VshardBucket] = field(default_factory=dict)
+    log_time: datetime | None = None
 
     @property
     def waits(self) -> bool:
@@ -114,7 +122,7 @@ class State:
     ----------
     epoch : int
         The last committed one; -1 before the first.
-    replicasets : mapping of str to Replicaset
+    replicasets : mapping of str to ReplicasetState
         By uuid.
     global_ids : mapping of str to int
         Instance uuid to global id, as in `_cluster`.
@@ -128,19 +136,22 @@ class State:
         Its last lsn that is in `_changelog`.
     settings : str or None
         What the configuration of the last batch said (`pipeline.plan.settings`); None where it was not stored.
+    undecided_buckets : frozenset of int
+        vshard's buckets that two replicasets seem to hold at once, as long as one of the logs may be behind.
 
     """
 
     epoch: int = -1
-    replicasets: Mapping[str, Replicaset] = field(default_factory=dict)
+    replicasets: Mapping[str, ReplicasetState] = field(default_factory=dict)
     global_ids: Mapping[str, int] = field(default_factory=dict)
     writers: Mapping[str, Writers] = field(default_factory=dict)
     versions: Mapping[str, int] = field(default_factory=dict)
     own_id: int | None = None
     own_lsn: int = 0
     settings: str | None = None
+    undecided_buckets: frozenset[int] = frozenset()
 
-    def with_replicasets(self, changed: Mapping[str, Replicaset]) -> State:
+    def with_replicasets(self, changed: Mapping[str, ReplicasetState]) -> State:
         """Return the state with some replicasets replaced."""
         return replace(self, replicasets={**self.replicasets, **changed})
 
@@ -160,7 +171,7 @@ class State:
         return {uuid: _lowest(one) for uuid, one in self.replicasets.items() if one.waits}
 
 
-def _lowest(one: Replicaset) -> dict[int, int]:
+def _lowest(one: ReplicasetState) -> dict[int, int]:
     """Return the component-wise minimum of the settled vclock over the sources' own ids."""
     own = {i: lsn for i, lsn in one.settled.items() if i < VCLOCK_MAX}
     for ids in one.ids.values():

@@ -15,7 +15,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from pipeline.changelog.rows import PENDING_ARROW
+from pipeline.changelog.pending import PENDING_ARROW
 from pipeline.changelog.servers import SERVER_VERSION
 from pipeline.plan.segment import LogSegment
 from pipeline.plan.summary import Summary

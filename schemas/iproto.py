@@ -114,6 +114,7 @@ class MessageKey(IntEnum):
     ID_FILTER = 0x51
     VERSION = 0x54
     FEATURES = 0x55
+    REPLICASET_NAME = 0x5C  # 3.0
     RELAY_VERSION = 0x70
     CLUSTER_CRC32 = 0x71
     CLUSTER_LENGTH = 0x72

@@ -77,11 +77,13 @@ CHANGELOG = _schema(
     hash=_LONG,
     **dict(XROW),
     server_version=_STRING,
+    moved=_STRING,
 )
 """`_changelog`: every xrow once it is settled. (epoch, segment, position, row) is the order of the log.
 
 `server_version` is that of the server whose log the row was read from, such as 2.6.0: operations are applied by its
-rules. It is null in rows that a release without this column wrote."""
+rules. It is null in rows that a release without this column wrote. `moved` marks rows that vshard's rebalancer made:
+`received` with a bucket, or `collected` behind it; null in all others."""
 
 PENDING = _schema(
     replicaset_id=_INT,
@@ -135,8 +137,9 @@ table's row, which is newer by construction. `state`: present, deleted, unfit (s
 removed (there is no version any more).
 """
 
-KEY_CONFLICT, SECONDARY_CONFLICT = "key", "secondary"
-"""Of `_conflicts.kind`: versions of one primary key met, or rows that break a unique secondary index together."""
+KEY_CONFLICT, SECONDARY_CONFLICT, DOUBLED_CONFLICT = "key", "secondary", "doubled"
+"""Of `_conflicts.kind`: versions of one primary key met, rows break a unique secondary index together, or rows of a
+bucket of vshard that two replicasets hold as active differ."""
 
 CONFLICTS = _schema(
     epoch=_LONG,
@@ -161,8 +164,9 @@ CONFLICTS = _schema(
 )
 """`_conflicts`: each decision of before_replace between two replicasets' versions of one key.
 
-`kind`: key, or secondary for a unique index of the space that two winners break together; `sequence`: what told the
-two apart, such as `updated`, `timestamp`, `max(balance)`; `changed`: which of the two versions was new: winner, loser,
+`kind`: key, secondary for a unique index of the space that two winners break together, or doubled for a bucket of
+vshard that two replicasets hold, whose versions of the key differ when that is found; `sequence`: what told the two
+apart, such as `updated`, `timestamp`, `max(balance)`; `changed`: which of the two versions was new: winner, loser,
 both. A winner that the policy made of several versions has minus the replicaset id of the last writer.
 """
 
@@ -185,6 +189,22 @@ QUARANTINE = _schema(
 `misfits` are the columns that do not hold their values: then the row is in its table without them, and with its exact
 tuple. Where it is null, the row was set aside. `space` is a table's name; that of a system space (`_space`, `_cluster`)
 where its row could not be understood.
+"""
+
+VSHARD = _schema(
+    epoch=_LONG,
+    replicaset_id=_INT,
+    bucket_id=_LONG,
+    status=_STRING,
+    peer=_STRING,
+    since=_TIME,
+    timestamp=_TIME,
+    doubled_with=ArrayType(_INT),
+)
+"""`_vshard`: each state of vshard's buckets in each replicaset; the one with the highest epoch holds.
+
+`status` is null where the replicaset does not have the bucket any more; `since`: when it got it; `doubled_with`: the
+replicasets that hold the bucket as active too, null where there is none.
 """
 
 GAPS = _schema(
@@ -214,12 +234,15 @@ EPOCHS = _schema(
     versions=MapType(_STRING, _LONG),
     writers=_STRING,
     settings=_STRING,
+    instant=_STRING,
 )
 """`_epochs`: one row a batch, appended last: the commit of the batch.
 
 `vclock`: JSON {replicaset uuid: {replica id: lsn}}; `versions`: table name to Delta version; `writers`: JSON
 {table name: {"replicasets": [ids that wrote rows], "unfit": whether a version was set aside}}; `settings`: JSON of
-what the configuration of the batch said of spaces, policies, masks, types and sources; null in rows of earlier releases.
+what the configuration of the batch said of spaces, policies, masks, types and sources, null in rows of earlier
+releases; `instant`: the label of the point of a sharded cluster that the tables are at
+(`sources.xlog.stream.instants`), null for any other epoch.
 """
 
 REQUESTS = _schema(
@@ -272,6 +295,7 @@ SYSTEM_TABLES: dict[str, StructType] = {
     "_versions": VERSIONS,
     "_conflicts": CONFLICTS,
     "_quarantine": QUARANTINE,
+    "_vshard": VSHARD,
     "_gaps": GAPS,
     "_epochs": EPOCHS,
     "_requests": REQUESTS,

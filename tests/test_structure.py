@@ -12,6 +12,8 @@ from pathlib import Path
 
 import pytest
 
+from tests import house
+
 ROOT = Path(__file__).resolve().parent.parent
 
 MAY_IMPORT = {
@@ -24,10 +26,11 @@ MAY_IMPORT = {
     "observe": {"pipeline", "config", "warehouse", "udfs", "sources", "schemas"},
     "jobs": {"observe", "pipeline", "config", "warehouse", "udfs", "sources", "schemas"},
     "aggregator": {"jobs"},
+    "live_demo": {"jobs", "observe", "config", "warehouse", "schemas"},
     "benchmarks": {"jobs", "pipeline", "config", "warehouse", "udfs", "sources", "schemas", "tests"},
     "tests": {
         *("jobs", "observe", "pipeline", "config", "warehouse", "udfs", "sources", "schemas"),
-        "benchmarks",
+        *("benchmarks", "live_demo"),
     },
     "setup": {"jobs", "schemas"},
     "airflow_dags": set[str](),
@@ -149,6 +152,33 @@ def test_no_file_holds(what: str) -> None:
 )
 def test_what_is_forbidden_would_be_found(what: str, text: str) -> None:
     assert FORBIDDEN[what].search(text)
+
+
+NAMED = re.compile(r"`((?:" + "|".join(house.ROOMS) + r")(?:\.\w+)+)`")
+OTHER_NAMES = {"aggregator.allocation"}
+"""Properties of tables that look like modules."""
+
+
+def test_texts_name_only_modules_that_exist() -> None:
+    found = house.modules()
+    defined = {name: one.names() for name, one in found.items()}
+
+    def exists(text: str) -> bool:
+        parts = text.split(".")
+        for size in range(len(parts), 0, -1):
+            module = ".".join(parts[:size])
+            if module in defined:
+                return size == len(parts) or parts[size] in defined[module]
+        return False
+
+    texts = [file for file in tracked() if file.suffix in {".py", ".md"} and file.name != "CHANGELOG.md"]
+    wrong = [
+        f"{name(file)}: {text}"
+        for file in texts
+        for text in NAMED.findall(file.read_text(encoding="utf-8"))
+        if text not in OTHER_NAMES and not exists(text)
+    ]
+    assert wrong == []
 
 
 def test_no_entry_point_hides_a_package() -> None:

@@ -22,7 +22,7 @@ TABLE = "_applier_map"
 
 
 @dataclass(frozen=True)
-class Entry:
+class MapRow:
     """One row of the table; a source of None means all logs of the replicaset."""
 
     replicaset_id: int
@@ -35,23 +35,23 @@ class Entry:
 COLUMNS = ("replicaset_id", "local_id", "global_id", "since_lsn", "source")
 
 
-def by_replicaset(rows: Iterable[Mapping[str, Any]]) -> dict[int, tuple[Entry, ...]]:
+def by_replicaset(rows: Iterable[Mapping[str, Any]]) -> dict[int, tuple[MapRow, ...]]:
     """Return each replicaset's entries in order of (local_id, since_lsn), each once."""
-    found: dict[int, set[Entry]] = {}
+    found: dict[int, set[MapRow]] = {}
     for row in rows:
-        entry = Entry(**row)
+        entry = MapRow(**row)
         found.setdefault(entry.replicaset_id, set()).add(entry)
     return {
         key: tuple(sorted(entries, key=lambda e: (e.local_id, e.since_lsn))) for key, entries in found.items()
     }
 
 
-def ids_of(entries: Iterable[Entry]) -> dict[str, dict[int, int]]:
+def ids_of(entries: Iterable[MapRow]) -> dict[str, dict[int, int]]:
     """Return by source the replica ids that are other ones in its replicaset: its own to the replicaset's.
 
     Parameters
     ----------
-    entries : iterable of Entry
+    entries : iterable of MapRow
         Of one replicaset.
 
     """
@@ -65,12 +65,12 @@ def ids_of(entries: Iterable[Entry]) -> dict[str, dict[int, int]]:
     return ids
 
 
-def instances_of(entries: Iterable[Entry], table: Cluster, replicaset_uuid: str) -> dict[int, str]:
+def instances_of(entries: Iterable[MapRow], table: Cluster, replicaset_uuid: str) -> dict[int, str]:
     """Return a replicaset's `_cluster` as it stands: without ids that were deleted, or left for another one.
 
     Parameters
     ----------
-    entries : iterable of Entry
+    entries : iterable of MapRow
         Of the replicaset, those of one replica id in order of `since_lsn`.
     table : Cluster
     replicaset_uuid : str
@@ -87,6 +87,6 @@ def instances_of(entries: Iterable[Entry], table: Cluster, replicaset_uuid: str)
     return found
 
 
-def load(warehouse: Warehouse) -> Mapping[int, tuple[Entry, ...]]:
+def load(warehouse: Warehouse) -> Mapping[int, tuple[MapRow, ...]]:
     """Return each replicaset's entries in order of `since_lsn`."""
     return by_replicaset(rows_of(warehouse.opened(TABLE), COLUMNS))

@@ -12,7 +12,7 @@ from udfs.rid.operations import Node
 from udfs.rid.value import EMPTY
 from warehouse.cut import last_epoch
 from warehouse.place import Place
-from warehouse.rid import SYNC_END, Change, RidTable
+from warehouse.rid import SYNC_END, RidChange, RidTable
 
 
 @dataclass(frozen=True)
@@ -46,12 +46,12 @@ class Held:
         return Generation(self.ulid, ", ".join(parts))
 
 
-def generations_of(history: Sequence[Change], epoch: int) -> list[Held]:
+def generations_of(history: Sequence[RidChange], epoch: int) -> list[Held]:
     """Return what a warehouse has held, the newest first; generations that were discarded are not among it.
 
     Parameters
     ----------
-    history : sequence of Change
+    history : sequence of RidChange
     epoch : int
         The newest one.
 
@@ -80,7 +80,7 @@ def epoch_of(held: Sequence[Held], ulid: ULID) -> int | None:
 
 
 @dataclass(frozen=True)
-class Side:
+class ComparedRid:
     """One of two that are compared: a RID, and what its warehouse knows beyond it."""
 
     name: str
@@ -95,9 +95,9 @@ class Side:
         return [one.drawn(is_head=one.ulid == self.node.rid.head) for one in self.held]
 
 
-def side_of(place: Place) -> Side:
+def side_of(place: Place) -> ComparedRid:
     """Return what a warehouse says of itself now."""
     epoch = last_epoch(place)
     history = RidTable(place).history()
     node = history[-1].at(epoch).node if history else Node()
-    return Side(place.root, node, epoch, tuple(generations_of(history, epoch)))
+    return ComparedRid(place.root, node, epoch, tuple(generations_of(history, epoch)))

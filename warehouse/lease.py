@@ -36,7 +36,7 @@ _ATTEMPTS = 3
 
 
 @dataclass(frozen=True)
-class Stored:
+class StoredLease:
     """A lease as the store has it.
 
     Parameters
@@ -70,7 +70,7 @@ class LeaseStore(Protocol):
 
         """
 
-    def read(self) -> Stored | None:
+    def read(self) -> StoredLease | None:
         """Return the lease, None where there is none."""
 
     def create(self, text: str) -> object | None:
@@ -175,7 +175,7 @@ class Lease:
         """
         with self._turn:
             began = self._clock()
-            if self._is_over or not self._put(Stored("", self._tag, 0.0)):
+            if self._is_over or not self._put(StoredLease("", self._tag, 0.0)):
                 self._is_over, self._until = True, -1.0
                 raise LockError("the writer lock was lost: another writer took it over", advice="start again")
             self._until = began + HELD_SECONDS
@@ -205,7 +205,7 @@ class Lease:
             self._is_over, self._until = True, -1.0
             self._store.replace(self._text(is_free=True), self._tag)
 
-    def _put(self, found: Stored | None) -> bool:
+    def _put(self, found: StoredLease | None) -> bool:
         """Write the lease over what was found, and return whether it is ours now."""
         for _ in range(_ATTEMPTS):
             text = self._text(is_free=False)
@@ -225,6 +225,6 @@ class Lease:
         return json.dumps({**self._owner, "id": self._id, "write": self._writes, "free": is_free})
 
 
-def _is_free(found: Stored, now: float) -> bool:
+def _is_free(found: StoredLease, now: float) -> bool:
     # A stamp far ahead of the store's own time says that its clock was set back.
     return _field(found.text, "free") is True or abs(now - found.modified) >= LEASE_SECONDS

@@ -17,7 +17,7 @@ from obstore.exceptions import AlreadyExistsError, BaseError, NotFoundError, Pre
 from obstore.store import from_url
 
 from schemas.errors import UnsupportedError
-from warehouse.lease import Stored
+from warehouse.lease import StoredLease
 
 CONDITIONAL_SCHEMES = frozenset({"s3", "s3a", "gs", "gcs", "az", "abfs", "abfss"})
 """Stores that a lease can be an object of."""
@@ -63,14 +63,14 @@ class ObjectLease:
                 obstore.delete(self._store, name)
         return moment
 
-    def read(self) -> Stored | None:
+    def read(self) -> StoredLease | None:
         """Return the lease, None where there is none."""
         with _as_os_error():
             try:
                 found = obstore.get(self._store, self._name)
                 meta = found.meta
                 moment = meta["last_modified"].timestamp()
-                return Stored(bytes(found.bytes()).decode(), _tag(meta), moment)
+                return StoredLease(bytes(found.bytes()).decode(), _tag(meta), moment)
             except (NotFoundError, FileNotFoundError):
                 return None
 

@@ -19,7 +19,7 @@ from warehouse.cut import last_epoch
 from warehouse.fence import take_number
 from warehouse.lock import WriterLock
 from warehouse.place import Place, known, place_of
-from warehouse.rid import Change, RidTable, fresh
+from warehouse.rid import RidChange, RidTable, fresh
 
 if TYPE_CHECKING:
     from warehouse.warehouse import Warehouse
@@ -134,7 +134,7 @@ def require_primary(warehouse: Warehouse | Place) -> None:
         )
 
 
-def _opened(node: Node, before: Change) -> Node:
+def _opened(node: Node, before: RidChange) -> Node:
     if not before.number:
         node = operations.promote(node, fresh(), unconnected=False)
     return operations.lock(node)

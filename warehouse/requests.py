@@ -82,10 +82,22 @@ def load(warehouse: Warehouse) -> tuple[Request, ...]:
     for row in sorted(rows_of(warehouse.opened(TABLE)), key=lambda row: row["changed_at"]):
         newest[row["request"]] = row
     found = [
-        Request(r["request"], r["kind"], json.loads(r["arguments"]), r["state"], r["asked_at"], r["message"])
+        Request(
+            *(r["request"], r["kind"], _arguments(r["arguments"])),
+            *(r["state"], r["asked_at"], r["message"]),
+        )
         for r in newest.values()
     ]
     return tuple(sorted(found, key=lambda one: (one.asked_at, one.id)))
+
+
+def _arguments(text: str | None) -> Mapping[str, Any]:
+    """Return arguments from their JSON; none where they are no object, so that the writer refuses the request."""
+    try:
+        found = json.loads(text or "{}")
+    except (ValueError, RecursionError):
+        return {}
+    return found if isinstance(found, dict) else {}
 
 
 def open_requests(warehouse: Warehouse) -> tuple[Request, ...]:

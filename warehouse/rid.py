@@ -49,7 +49,7 @@ SCHEMA = pa.schema(
 
 
 @dataclass(frozen=True)
-class Change:
+class RidChange:
     """One row of `_rid`.
 
     Parameters
@@ -76,7 +76,7 @@ class Change:
     changed_at: datetime | None = None
     writer: str | None = None
 
-    def at(self, epoch: int) -> Change:
+    def at(self, epoch: int) -> RidChange:
         """Return what holds when `epoch` is the newest: the generation of the mark has begun, if data came."""
         if epoch <= self.epoch:
             return self
@@ -96,9 +96,9 @@ class RidTable:
         self.place = place
         self._table: DeltaTable | None = None
         self._version = -1
-        self._last = Change()
+        self._last = RidChange()
 
-    def last(self) -> Change:
+    def last(self) -> RidChange:
         """Return the newest change as it was written; number 0 where the warehouse has no RID."""
         if self._table is None:
             self._table = self.place.open(RID)
@@ -106,11 +106,11 @@ class RidTable:
             self._table.update_incremental()
         if self._table is not None and self._table.version() != self._version:
             row = newest(self._table, "number")
-            self._last = Change() if row is None else _change(row)
+            self._last = RidChange() if row is None else _change(row)
             self._version = self._table.version()
         return self._last
 
-    def history(self) -> list[Change]:
+    def history(self) -> list[RidChange]:
         """Return all changes, in their order."""
         table = self.place.open(RID)
         if table is None:
@@ -125,7 +125,7 @@ class RidTable:
         *,
         peer: str | None = None,
         moves_epoch: bool = False,
-    ) -> Change:
+    ) -> RidChange:
         """Change the RID, and return what holds then; a change that changes nothing is not written.
 
         Parameters
@@ -152,7 +152,7 @@ class RidTable:
             node = change(now.node)
             if node == last.node:
                 return now
-            made = Change(
+            made = RidChange(
                 last.number + 1,
                 event,
                 node,
@@ -169,7 +169,7 @@ class RidTable:
             advice="see who writes it, and try again",
         )
 
-    def _append(self, change: Change) -> bool:
+    def _append(self, change: RidChange) -> bool:
         if self._table is None:
             self._table = DeltaTable.create(
                 self.place.uri(RID),
@@ -194,7 +194,7 @@ def fresh() -> ULID:
     return ULID()
 
 
-def _rows(change: Change) -> pa.Table:
+def _rows(change: RidChange) -> pa.Table:
     row: dict[str, Any] = {
         "number": change.number,
         "changed_at": change.changed_at,
@@ -208,9 +208,9 @@ def _rows(change: Change) -> pa.Table:
     return pa.Table.from_pylist([row], schema=SCHEMA)
 
 
-def _change(row: dict[str, Any]) -> Change:
+def _change(row: dict[str, Any]) -> RidChange:
     mark = None if row["next"] is None else ULID.from_str(row["next"])
     node = Node(parse_rid(row["rid"]), mark)
-    return Change(
+    return RidChange(
         row["number"], row["event"], node, row["epoch"], row["peer"], row["changed_at"], row["writer"]
     )

@@ -19,7 +19,7 @@ TABLE = "_schema"
 
 
 @dataclass(frozen=True)
-class Version:
+class SpaceVersion:
     """One version of a space.
 
     Parameters
@@ -44,12 +44,12 @@ class Version:
     keys: frozenset[KeyParts] = frozenset()
 
 
-def rows_of(versions: Iterable[Version], epoch: int) -> list[dict[str, Any]]:
+def rows_of(versions: Iterable[SpaceVersion], epoch: int) -> list[dict[str, Any]]:
     """Return versions as rows of the table; of several of one space the last one."""
     return list({(v.replicaset_id, v.space.id): _row(v, epoch) for v in versions}.values())
 
 
-def _row(version: Version, epoch: int) -> dict[str, Any]:
+def _row(version: SpaceVersion, epoch: int) -> dict[str, Any]:
     space = version.space
     return {
         "epoch": epoch,
@@ -70,7 +70,7 @@ def _row(version: Version, epoch: int) -> dict[str, Any]:
 
 
 @dataclass(frozen=True)
-class Stored:
+class StoredSpace:
     """What the table says of a space now."""
 
     replicaset_id: int
@@ -104,11 +104,11 @@ def load_keys(warehouse: Warehouse, version: int | None = None) -> dict[tuple[in
     return found
 
 
-def load(warehouse: Warehouse, version: int | None = None) -> list[Stored]:
+def load(warehouse: Warehouse, version: int | None = None) -> list[StoredSpace]:
     """Return the spaces as they stand, or stood at a version of the table, without those that were dropped."""
     newest = newest_of_each(warehouse.opened(TABLE, version), ("replicaset_id", "space_id"))
     return [
-        Stored(
+        StoredSpace(
             *(row["replicaset_id"], row["space_id"], row["state"], row["table_name"]),
             row["space_tuple"],
             dict(row["index_tuples"]),

@@ -9,10 +9,10 @@ from udfs.rid.value import EMPTY
 from warehouse.cut import EPOCHS, last_epoch
 from warehouse.lock import WriterLock
 from warehouse.place import Place
-from warehouse.rid import Change, RidTable, fresh
+from warehouse.rid import RidChange, RidTable, fresh
 
 
-def promote(place: Place, *, abandon_sync: bool = False) -> Change:
+def promote(place: Place, *, abandon_sync: bool = False) -> RidChange:
     """Make a warehouse the primary.
 
     Parameters
@@ -44,7 +44,7 @@ def promote(place: Place, *, abandon_sync: bool = False) -> Change:
         return table.update("promote", epoch, change)
 
 
-def demote(place: Place) -> Change:
+def demote(place: Place) -> RidChange:
     """Make a warehouse a secondary.
 
     Raises

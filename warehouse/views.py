@@ -1,8 +1,8 @@
 """Views over the tables, as SQL that any Spark session can run: who wrote each row, and consistent cuts by epoch.
 
 Text only, so no Spark is needed to make it: `spark-sql -f`, beeline or a session runs it. Views lie in databases of
-their own, since every name without a leading `_` may be a space's: `<database>_views`, and `<database>_epoch_<n>` of
-each cut. Not here: which tables and epochs there are (`warehouse.cut`).
+their own, since every name without a leading `_` may be a space's: `<database>_views`, and `<database>_epoch_<n>` or
+`<database>_at_<label>` of each cut. Not here: which tables and epochs there are (`warehouse.cut`).
 """
 
 from __future__ import annotations
@@ -10,6 +10,10 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 
 WHO_WROTE = "who_wrote"
+
+OLD_VERSIONS = "spark.databricks.delta.vacuum.enforceTimeTravelWithinDeletedFileRetentionDuration"
+"""Delta's setting that refuses versions by their age. Kept epochs name old versions of tables that are seldom written,
+whose files maintenance keeps: the setting must be false where the views of epochs are read."""
 
 
 def quoted(name: str) -> str:
@@ -82,20 +86,21 @@ def who_wrote_statements(database: str, spaces: Sequence[str]) -> Iterator[str]:
     )
 
 
-def epoch_statements(root: str, database: str, epoch: int, versions: Mapping[str, int]) -> Iterator[str]:
+def epoch_statements(root: str, database: str, cut: str, versions: Mapping[str, int]) -> Iterator[str]:
     """Yield a database of views that together are what one batch left.
 
     Parameters
     ----------
     root, database : str
         As `table_statements` takes them.
-    epoch : int
+    cut : str
+        What the database of the views is called behind `<database>_`.
     versions : mapping of str to int
         Table to its version, as the epoch names them. Spark takes no version but a literal, hence a view of each.
 
     """
-    cut = quoted(f"{database}_epoch_{epoch}")
-    yield f"CREATE DATABASE IF NOT EXISTS {cut}"
+    views = quoted(f"{database}_{cut}")
+    yield f"CREATE DATABASE IF NOT EXISTS {views}"
     for table, version in sorted(versions.items()):
         path = quoted(f"{root}/{table}")
-        yield f"CREATE OR REPLACE VIEW {cut}.{quoted(table)} AS SELECT * FROM delta.{path} VERSION AS OF {version}"
+        yield f"CREATE OR REPLACE VIEW {views}.{quoted(table)} AS SELECT * FROM delta.{path} VERSION AS OF {version}"

@@ -29,9 +29,9 @@ class Moment(click.ParamType[datetime]):
 
 def carry_out(config: str, **options: Any) -> int:
     """Have one request done, and return the exit code."""
-    from jobs.backfill import Options, backfill
+    from jobs.backfill import BackfillOptions, backfill
 
-    code = backfill(deployment(config), Options(**options))
+    code = backfill(deployment(config), BackfillOptions(**options))
     if code == 0 and not options.get("dry_run"):
         finished("the tables are written", f"aggregator validate --config {config}")
     return code

@@ -138,14 +138,14 @@ def cat(path: Path, **options: Any) -> None:
     configuration.
     """
     from jobs.cat import cat as work
-    from observe.log_rows.wanted import Wanted
+    from observe.log_rows.wanted import RowFilter
 
     first, last = options["lsns"]
     since, until = (
         None if (moment := options[name]) is None else round(moment.timestamp() * 1e6)
         for name in ("since", "until")
     )
-    wanted = Wanted(
+    wanted = RowFilter(
         spaces=options["spaces"],
         key=options["key"],
         types=[one.upper() for one in options["types"]],
@@ -199,7 +199,11 @@ def history(config: str, space: str, sql: str | None) -> None:
     show(deployment(config), space, sql)
 
 
-@command("views", "aggregator views --config deployment.yaml --epoch 41 > views.sql")
+@command(
+    "views",
+    "aggregator views --config deployment.yaml --epoch 41 > views.sql",
+    "aggregator views --config deployment.yaml --at before-month-end > views.sql",
+)
 @config_option
 @click.option(
     "--epoch",
@@ -209,11 +213,18 @@ def history(config: str, space: str, sql: str | None) -> None:
     metavar="N",
     help="Views of this epoch too; may be repeated.",
 )
-def views(config: str, epochs: Sequence[int]) -> None:
-    """Print SQL of views: of epochs, and of who wrote rows."""
+@click.option(
+    "--at",
+    "labels",
+    multiple=True,
+    metavar="LABEL",
+    help="Views at this instant of all replicasets (section instants); may be repeated.",
+)
+def views(config: str, epochs: Sequence[int], labels: Sequence[str]) -> None:
+    """Print SQL of views: of epochs, of instants, and of who wrote rows."""
     from jobs.views import views as work
 
-    work(deployment(config), epochs)
+    work(deployment(config), epochs, labels)
 
 
 @command(

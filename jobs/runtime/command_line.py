@@ -39,7 +39,7 @@ class Stopped(BaseException):
     """SIGTERM has come: unwinds the stack as Ctrl-C does, so that locks and sessions are let go."""
 
 
-class Command(click.Command):
+class JobCommand(click.Command):
     """A command with examples in its help, whose errors are one line and an exit code.
 
     Parameters
@@ -72,7 +72,7 @@ class Command(click.Command):
             return report(error, verbose=is_verbose())
 
 
-def command(name: str, *examples: str, **settings: Any) -> Callable[[Callable[..., Any]], Command]:
+def command(name: str, *examples: str, **settings: Any) -> Callable[[Callable[..., Any]], JobCommand]:
     """Return a decorator that makes a command of a function; its docstring is the help.
 
     Parameters
@@ -86,8 +86,8 @@ def command(name: str, *examples: str, **settings: Any) -> Callable[[Callable[..
 
     """
 
-    def made(function: Callable[..., Any]) -> Command:
-        found = click.command(name, cls=Command, examples=examples, **settings)(function)
+    def made(function: Callable[..., Any]) -> JobCommand:
+        found = click.command(name, cls=JobCommand, examples=examples, **settings)(function)
         found.params.append(
             click.Option(
                 ["--verbose", "-v"],

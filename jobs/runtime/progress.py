@@ -12,21 +12,21 @@ from typing import NoReturn
 from pyspark.sql.streaming.query import StreamingQuery
 from tqdm import tqdm
 
-from config.deployment import Source
+from config.deployment import SourceConfig
 from pipeline.batch import BatchResult
 
 
-class Progress:
+class StreamProgress:
     """Shows what a stream does.
 
     Parameters
     ----------
-    sources : sequence of Source
+    sources : sequence of SourceConfig
         What is followed.
 
     """
 
-    def __init__(self, sources: Sequence[Source]) -> None:
+    def __init__(self, sources: Sequence[SourceConfig]) -> None:
         self._sources = sources
         self._rows = 0
         self._began = time.monotonic()
@@ -38,7 +38,7 @@ class Progress:
             desc="aggregate",
         )
 
-    def __enter__(self) -> Progress:
+    def __enter__(self) -> StreamProgress:
         return self
 
     def __exit__(

@@ -26,6 +26,7 @@ from pyspark.sql import SparkSession
 
 from config.deployment import Config
 from schemas.errors import ConfigurationError
+from warehouse.views import OLD_VERSIONS
 from warehouse.warehouse import TIMESTAMP_MICROS, TIMESTAMP_TYPE
 
 CONF_FOLDER = Path(__file__).resolve().parents[2] / "conf"
@@ -66,6 +67,7 @@ def spark_session(config: Config, app: str) -> SparkSession:
         .config("spark.sql.session.timeZone", "UTC")
         .config(TIMESTAMP_TYPE, TIMESTAMP_MICROS)
         .config("spark.sql.warehouse.dir", config.warehouse)
+        .config(OLD_VERSIONS, "false")
     )
     session = builder.getOrCreate()
     _check(session)

@@ -11,7 +11,7 @@ import logging
 from pathlib import Path
 
 from config.subscribe import Subscribe
-from jobs.cluster import Tables, position
+from jobs.cluster import IdTables, position
 from sources.spool.state import read_state
 from sources.subscribe.options import Start
 from warehouse.cut import EPOCHS
@@ -32,7 +32,7 @@ def is_empty(spool: Path) -> bool:
     return not spool.is_dir() or read_state(spool).vclock is None
 
 
-def start_of(tables: Tables, source: str) -> Start | None:
+def start_of(tables: IdTables, source: str) -> Start | None:
     """Return what the tables hold of a source's replicaset; None where they know none of the source."""
     for uuid in tables.read_of(source):
         return Start(uuid, position(tables, uuid, source))
@@ -51,7 +51,7 @@ def starts(section: Subscribe) -> list[Start | None]:
     if section.warehouse is None:
         return [None] * len(section.replicasets)
     warehouse = PlainWarehouse(section.warehouse, section.database)
-    tables = Tables(warehouse) if warehouse.has(EPOCHS) else None
+    tables = IdTables(warehouse) if warehouse.has(EPOCHS) else None
     found = []
     for replicaset in section.replicasets:
         empty = tables is not None and is_empty(Path(replicaset.spool))

@@ -10,7 +10,7 @@ from typing import NoReturn
 from tqdm import tqdm
 
 from udfs.rid.value import Rid
-from warehouse.copy.sync import Options
+from warehouse.copy.sync import SyncOptions
 
 
 class Transfer:
@@ -39,9 +39,9 @@ class Transfer:
             seconds = time.monotonic() - self._began
             print(f"{self._copied} bytes copied in {seconds:.1f} s", file=sys.stderr)
 
-    def options(self, discard: Rid | None, *, check_all: bool) -> Options:
+    def options(self, discard: Rid | None, *, check_all: bool) -> SyncOptions:
         """Return the options of a sync that is shown here."""
-        return Options(discard, check_all=check_all, planned=self._planned, copied=self._moved)
+        return SyncOptions(discard, check_all=check_all, planned=self._planned, copied=self._moved)
 
     def _planned(self, total: int) -> None:
         self._bar.reset(total)

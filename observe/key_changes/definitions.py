@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from observe.log_rows.catalog import Definition
+from observe.log_rows.catalog import LoggedSpace
 from schemas.errors import TupleError, UnsupportedError
 from schemas.space import KeyPart, faulty_space, space_of
 from schemas.system_tuples import unpacked
@@ -32,9 +32,9 @@ class Named:
     names: frozenset[str]
     tables: frozenset[str]
     others: frozenset[str]
-    versions: tuple[tuple[int, int, int, Definition], ...]
+    versions: tuple[tuple[int, int, int, LoggedSpace], ...]
 
-    def of(self, epoch: int, replicaset_id: int, space_id: int | None) -> Definition | None:
+    def of(self, epoch: int, replicaset_id: int, space_id: int | None) -> LoggedSpace | None:
         """Return what a space id meant in a replicaset at an epoch; of several within it, the last one."""
         found = [
             (since, one)
@@ -84,9 +84,9 @@ def named(rows: Iterable[Mapping[str, Any]], name: str) -> Named:
     return Named(names, frozenset(tables), frozenset(row["name"] for row in every) - names, versions)
 
 
-def _definition(row: Mapping[str, Any]) -> Definition:
+def _definition(row: Mapping[str, Any]) -> LoggedSpace:
     fields, indexes = unpacked(row["space_tuple"]), dict(row["index_tuples"] or ())
     try:
-        return Definition(space_of(fields, unpacked(indexes[0]) if 0 in indexes else None))
+        return LoggedSpace(space_of(fields, unpacked(indexes[0]) if 0 in indexes else None))
     except (TupleError, UnsupportedError) as error:
-        return Definition(faulty_space(fields, error.reason))
+        return LoggedSpace(faulty_space(fields, error.reason))

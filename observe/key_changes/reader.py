@@ -38,7 +38,7 @@ _APPLIED = ("INSERT", "REPLACE", "UPDATE", "UPSERT", "DELETE")
 
 
 @dataclass(frozen=True)
-class Step:
+class ChangeOfKey:
     """One change of the key in one replicaset.
 
     Parameters
@@ -67,7 +67,7 @@ class Story:
     Parameters
     ----------
     space : Named
-    steps : sequence of Step
+    steps : sequence of ChangeOfKey
         In the order of each replicaset's log, replicasets one after another.
     decisions : sequence of mapping
         Rows of `_conflicts`, the oldest first.
@@ -83,7 +83,7 @@ class Story:
     """
 
     space: Named
-    steps: Sequence[Step]
+    steps: Sequence[ChangeOfKey]
     decisions: Sequence[Row]
     versions: Sequence[Row]
     winner: Row | None
@@ -92,7 +92,7 @@ class Story:
     cleaned: set[int]
 
 
-class Reader:
+class KeyChangesReader:
     """Reads the tables of a warehouse as of its newest epoch.
 
     Parameters
@@ -193,7 +193,7 @@ class Reader:
             and (row["replicaset_id"], unpacked(data)[0]) in space.ids
         ]
 
-    def _with_neighbours(self, steps: Sequence[Step]) -> list[Step]:
+    def _with_neighbours(self, steps: Sequence[ChangeOfKey]) -> list[ChangeOfKey]:
         """Return the changes with the other rows of their transactions."""
         logged = [
             one.row for one in steps if one.row["tsn"] is not None and not one.row["file"].endswith(".snap")
@@ -208,7 +208,7 @@ class Reader:
         for row in self.ask("_changelog", query):
             by_transaction.setdefault(_transaction(row), []).append(row)
         return [
-            Step(
+            ChangeOfKey(
                 one.row,
                 one.after,
                 one.is_known,
@@ -229,7 +229,9 @@ class Reader:
         query = f"SELECT *, {tuples} AS shown FROM opened WHERE {own} AND ({wanted}) ORDER BY epoch"
         return [row for row in self.ask(table, query) if _holds(row["key"], values)]
 
-    def _winner(self, space: Named, values: Sequence[Value], steps: Sequence[Step]) -> dict[str, Any] | None:
+    def _winner(
+        self, space: Named, values: Sequence[Value], steps: Sequence[ChangeOfKey]
+    ) -> dict[str, Any] | None:
         """Return the row of the space's table."""
         lsns = _numbers(step.row["lsn"] for step in steps if step.row["lsn"] is not None)
         if not lsns:
@@ -291,7 +293,7 @@ def _newest_of_each(rows: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
     return list({(row["space"], row["replicaset_id"]): row for row in rows}.values())
 
 
-def _steps(space: Named, rows: Sequence[Row]) -> Iterator[Step]:
+def _steps(space: Named, rows: Sequence[Row]) -> Iterator[ChangeOfKey]:
     """Yield the changes with the tuple after each, computed in the order of each replicaset's log."""
     formats = []
     for row in rows:
@@ -311,4 +313,4 @@ def _steps(space: Named, rows: Sequence[Row]) -> Iterator[Step]:
             data = (row["tuple"], row["operations"], row["index_base"])
             own.apply(Change(row["type"], *data, row["global_id"] or 0, row["lsn"] or 0, None, layout))
         after = own.version.tuple if own.is_present and not own.is_unfit else None
-        yield Step(row, after, not own.is_unfit)
+        yield ChangeOfKey(row, after, not own.is_unfit)

@@ -32,7 +32,7 @@ class Taken(NamedTuple):
 
     Parameters
     ----------
-    definition : Definition or None
+    definition : LoggedSpace or None
         Of its space.
     key : tuple or None
         As `Definition.key_of`; None where it was not needed.
@@ -43,7 +43,7 @@ class Taken(NamedTuple):
 
     """
 
-    definition: Definition | None
+    definition: LoggedSpace | None
     key: Key | None = None
     after: bytes | None = None
     is_known: bool = False
@@ -71,7 +71,7 @@ _CHANGES = ("INSERT", "REPLACE", "UPDATE", "UPSERT", "DELETE")
 
 
 @dataclass(frozen=True)
-class Definition:
+class LoggedSpace:
     """A space, and how its rows are read."""
 
     space: Space
@@ -134,7 +134,7 @@ def _at(value: Any, path: Sequence[Step]) -> Any:
 
 
 @dataclass
-class Catalog:
+class LogCatalog:
     """What is known at one place of a log.
 
     Parameters
@@ -154,7 +154,7 @@ class Catalog:
     is_whole: bool = False
     instances: dict[int, str] = field(default_factory=dict)
     rules: Rules = LATEST
-    _spaces: dict[int, Definition] = field(default_factory=dict)
+    _spaces: dict[int, LoggedSpace] = field(default_factory=dict)
     _tuples: dict[tuple[int, Key], bytes | None] = field(default_factory=dict)
 
     def begin_file(self, version: str | None) -> None:
@@ -164,13 +164,13 @@ class Catalog:
         except ConfigurationError:
             self.rules = LATEST
 
-    def definition(self, space_id: int | None) -> Definition | None:
+    def definition(self, space_id: int | None) -> LoggedSpace | None:
         """Return a space by its id, as it is defined now."""
         if space_id is None:
             return None
         found = self._spaces.get(space_id)
         if space_id in _SYSTEM and (found is None or not found.space.primary_key):
-            return Definition(_SYSTEM[space_id])
+            return LoggedSpace(_SYSTEM[space_id])
         return found
 
     def ids_of(self, name: str) -> Iterator[int]:
@@ -203,7 +203,7 @@ class Catalog:
             self._define(row.space_id, key)
         return Taken(definition, key, self._tuples.get(place), place in self._tuples or self.is_whole)
 
-    def _apply(self, row: PlainRow, definition: Definition, place: tuple[int, Key]) -> None:
+    def _apply(self, row: PlainRow, definition: LoggedSpace, place: tuple[int, Key]) -> None:
         """Bring the tuple under a key up to date; None stands for one that is known not to be there."""
         if row.type in ("INSERT", "REPLACE"):
             self._tuples[place] = row.tuple
@@ -249,4 +249,4 @@ class Catalog:
             space = space_of(fields, None if primary is None else unpacked(primary))
         except (TupleError, UnsupportedError) as error:
             space = faulty_space(fields, error.reason)
-        self._spaces[number] = Definition(space)
+        self._spaces[number] = LoggedSpace(space)

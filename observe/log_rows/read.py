@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import BinaryIO
 
-from observe.log_rows.catalog import DEFINING, Catalog, Definition, Taken
+from observe.log_rows.catalog import DEFINING, LogCatalog, LoggedSpace, Taken
 from schemas.errors import SourceError, XlogMetaIncompleteError
 from schemas.iproto import SYSTEM_ID_MAX, BodyKey
 from sources.xlog.format.meta import Meta
@@ -32,7 +32,7 @@ _MARKS = [
 
 
 @dataclass(frozen=True)
-class Found:
+class LoggedRow:
     """One row, and what is known of it.
 
     Parameters
@@ -50,7 +50,7 @@ class Found:
     taken: Taken
 
     @property
-    def definition(self) -> Definition | None:
+    def definition(self) -> LoggedSpace | None:
         """The row's space, where it is known."""
         return self.taken.definition
 
@@ -71,14 +71,14 @@ def files_of(path: Path) -> list[Path]:
     return found
 
 
-def found_rows(path: Path, catalog: Catalog, *, follow: bool = False) -> Iterator[list[Found]]:
+def found_rows(path: Path, catalog: LogCatalog, *, follow: bool = False) -> Iterator[list[LoggedRow]]:
     """Yield the rows of a path, a block at a time.
 
     Parameters
     ----------
     path : Path
         A file or a directory.
-    catalog : Catalog
+    catalog : LogCatalog
         Empty; it follows the rows.
     follow : bool
         Whether to wait for more at the end, for ever.
@@ -111,8 +111,8 @@ def found_rows(path: Path, catalog: Catalog, *, follow: bool = False) -> Iterato
 
 
 def _file_rows(
-    stream: BinaryIO, file: Path, position: int, catalog: Catalog, *, follow: bool
-) -> Iterator[tuple[int, list[Found]]]:
+    stream: BinaryIO, file: Path, position: int, catalog: LogCatalog, *, follow: bool
+) -> Iterator[tuple[int, list[LoggedRow]]]:
     """Yield the rows of each whole block from a position on (0: from the header), with the position behind it."""
     if position == 0:
         stream.seek(0)
@@ -125,10 +125,10 @@ def _file_rows(
         catalog.begin_file(meta.other.get("Version"))
         position = meta.length
     for begin, data, end in blocks(stream, position, file.name):
-        yield end, [Found(file.name, row, catalog.take(row)) for row in rows(data, begin, file.name)]
+        yield end, [LoggedRow(file.name, row, catalog.take(row)) for row in rows(data, begin, file.name)]
 
 
-def prepare(first: Path, catalog: Catalog) -> None:
+def prepare(first: Path, catalog: LogCatalog) -> None:
     """Let the catalog know what was defined before a file."""
     meta = _meta_of(first)
     if meta.filetype != "XLOG":
@@ -154,7 +154,7 @@ def _meta_of(file: Path) -> Meta:
         return read_meta(stream, file.name)
 
 
-def _take_all(file: Path, catalog: Catalog) -> None:
+def _take_all(file: Path, catalog: LogCatalog) -> None:
     """Let the catalog take the rows of a file that it needs."""
     with file.open("rb") as stream:
         meta = read_meta(stream, file.name)

@@ -17,8 +17,8 @@ from uuid import UUID
 
 import msgpack
 
-from observe.log_rows.catalog import Definition
-from observe.log_rows.read import Found
+from observe.log_rows.catalog import LoggedSpace
+from observe.log_rows.read import LoggedRow
 from udfs.before_replace.row import decode
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
@@ -65,7 +65,7 @@ def _base64(data: bytes) -> dict[str, str]:
     return {"base64": base64.b64encode(data).decode("ascii")}
 
 
-def named(values: Any, definition: Definition | None) -> Any:
+def named(values: Any, definition: LoggedSpace | None) -> Any:
     """Return a tuple as a map by the names of its fields, or as it is where they are not known."""
     fields = () if definition is None else definition.space.fields
     if not isinstance(values, list) or not fields:
@@ -87,12 +87,12 @@ def time_of(microseconds: int | None) -> str | None:
         return str(microseconds)
 
 
-def json_of(found: Found, origin: str | None, *, with_result: bool) -> str:
+def json_of(found: LoggedRow, origin: str | None, *, with_result: bool) -> str:
     """Return one line of JSON.
 
     Parameters
     ----------
-    found : Found
+    found : LoggedRow
     origin : str or None
         The uuid of the row's instance.
     with_result : bool
@@ -122,7 +122,7 @@ def _plain(data: bytes | None) -> Any:
     return None if data is None else plain(decode(data))
 
 
-def text_of(found: Found, origin: str | None, *, with_result: bool) -> str:
+def text_of(found: LoggedRow, origin: str | None, *, with_result: bool) -> str:
     """Return one line of text, as `json_of`."""
     row, definition = found.row, found.definition
     where = "" if row.space_id is None else f" {definition.space.name if definition else row.space_id}"

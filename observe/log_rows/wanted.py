@@ -6,13 +6,13 @@ from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from observe.log_rows.catalog import Catalog, comparable
-from observe.log_rows.read import Found
+from observe.log_rows.catalog import LogCatalog, comparable
+from observe.log_rows.read import LoggedRow
 from udfs.before_replace.row import decode
 
 
 @dataclass(frozen=True)
-class Wanted:
+class RowFilter:
     """What is asked for; what is not given does not matter.
 
     Parameters
@@ -41,7 +41,7 @@ class Wanted:
     since: int | None = None
     until: int | None = None
 
-    def takes(self, found: Found, catalog: Catalog) -> bool:
+    def takes(self, found: LoggedRow, catalog: LogCatalog) -> bool:
         """Return whether a row is wanted."""
         row = found.row
         return (
@@ -59,19 +59,19 @@ class Wanted:
         since, until = self.since, self.until
         return moment is not None and (since is None or moment >= since) and (until is None or moment < until)
 
-    def _is_of_spaces(self, space_id: int | None, catalog: Catalog) -> bool:
+    def _is_of_spaces(self, space_id: int | None, catalog: LogCatalog) -> bool:
         return any(number == space_id for name in self.spaces for number in catalog.ids_of(name))
 
-    def _is_of_origins(self, replica_id: int | None, catalog: Catalog) -> bool:
+    def _is_of_origins(self, replica_id: int | None, catalog: LogCatalog) -> bool:
         own = 0 if replica_id is None else replica_id
         return str(own) in self.origins or catalog.instances.get(own, "").lower() in self.origins
 
-    def _has_key(self, found: Found) -> bool:
+    def _has_key(self, found: LoggedRow) -> bool:
         values, asked = values_of(found), self.key or ()
         return values is not None and len(values) == len(asked) and all(map(is_same, values, asked))
 
 
-def values_of(found: Found) -> list[Any] | None:
+def values_of(found: LoggedRow) -> list[Any] | None:
     """Return the key of a row; of one whose space is not known, that of an UPDATE or DELETE alone."""
     if found.definition is not None:
         return found.definition.values_of(found.row.key, found.row.tuple)

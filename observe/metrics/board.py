@@ -29,7 +29,7 @@ from prometheus_client.registry import Collector
 
 from observe.metrics.books import Batch, Origin
 from observe.metrics.notices import Notice, batch_slow, gap_found, source_back, source_stale
-from observe.metrics.progress_event import Step
+from observe.metrics.progress_event import Trigger
 from warehouse.gaps import CLOSED, Gap
 
 SECONDS = (0.5, 1, 2, 3, 5, 8, 12, 20, 30, 60, 120, 300, 600)
@@ -133,12 +133,12 @@ class Board(Collector):
             self._gaps[gap.key] = gap
         return [gap_found(gap)]
 
-    def step(self, step: Step, worked: bool, steps: Mapping[str, float] | None = None) -> list[Notice]:
+    def step(self, step: Trigger, worked: bool, steps: Mapping[str, float] | None = None) -> list[Notice]:
         """Take what Spark tells of a trigger, and return what is to be said of it.
 
         Parameters
         ----------
-        step : Step
+        step : Trigger
         worked : bool
             Whether it committed a batch; an idle trigger is none.
         steps : mapping of str to float, optional

@@ -33,7 +33,7 @@ from config.subscribe import seconds
 from observe.metrics.board import Board
 from observe.metrics.books import Batch, Books
 from observe.metrics.notices import Notice
-from observe.metrics.progress_event import Step, step_of
+from observe.metrics.progress_event import Trigger, step_of
 from observe.status_page import status_page
 from pipeline.batch import BatchResult
 from schemas.errors import ConfigurationError
@@ -60,7 +60,7 @@ class Listener(StreamingQueryListener):
     def __init__(self, board: Board, books: Books, lines: TextIO | None) -> None:
         self._board, self._books, self._lines = board, books, lines
         self._results: dict[int, BatchResult] = {}
-        self._step = Step("", -1)
+        self._step = Trigger("", -1)
         self._lock = threading.Lock()
         self._ended = threading.Event()
         self._ended.set()
@@ -93,7 +93,7 @@ class Listener(StreamingQueryListener):
         self._ended.wait(LAST_EVENT_SECONDS)
         self._take(replace(self._step, batch_id=-1))
 
-    def _take(self, step: Step) -> None:
+    def _take(self, step: Trigger) -> None:
         # An error here must not look like one of the stream.
         try:
             with self._lock:
@@ -111,7 +111,7 @@ class Listener(StreamingQueryListener):
         except Exception:
             log.exception("metrics: a step of the stream could not be told")
 
-    def _told(self, batch: Batch, step: Step, steps: Mapping[str, float] | None) -> dict[str, Any]:
+    def _told(self, batch: Batch, step: Trigger, steps: Mapping[str, float] | None) -> dict[str, Any]:
         """Return a line; how long it took is known of the batch of this very trigger alone."""
         committed = batch.committed_at
         origins = [

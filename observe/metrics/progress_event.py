@@ -9,7 +9,7 @@ from typing import Any
 
 
 @dataclass(frozen=True)
-class Step:
+class Trigger:
     """One trigger of the stream, with a batch or without.
 
     Parameters
@@ -33,7 +33,7 @@ class Step:
     behind: Mapping[str, int] = field(default_factory=dict)
 
 
-def step_of(progress: Mapping[str, Any]) -> Step:
+def step_of(progress: Mapping[str, Any]) -> Trigger:
     """Return a step.
 
     Parameters
@@ -51,7 +51,7 @@ def step_of(progress: Mapping[str, Any]) -> Step:
     }
     leaders = {one["leader"] for one in (end or latest).values()}
     phases = {name: ms / 1000 for name, ms in (progress.get("durationMs") or {}).items()}
-    return Step(str(progress.get("id")), progress["batchId"], phases, frozenset(leaders), behind)
+    return Trigger(str(progress.get("id")), progress["batchId"], phases, frozenset(leaders), behind)
 
 
 def _replicasets(offset: Any) -> dict[str, Any]:

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any
 
-from observe.report.facts import HOUR, Facts, Row
+from observe.report.facts import HOUR, PageFacts, Row
 
 SCHEMA = "https://vega.github.io/schema/vega-lite/v6.json"
 """Names the version of the format; nothing is fetched from there."""
@@ -53,7 +53,7 @@ def pair_of(row: Row) -> str:
     return f"{who} over {'?' if loser is None else loser}"
 
 
-def charts(facts: Facts) -> Iterator[Chart]:
+def charts(facts: PageFacts) -> Iterator[Chart]:
     """Yield the plots of which there is anything to draw."""
     rows, lag = facts.rows("rows_over_time"), facts.rows("lag_over_time")
     if rows:
@@ -176,7 +176,7 @@ def _conflicts_by_space(rows: Sequence[Row]) -> Chart:
     return Chart("conflicts_by_space", "Conflicts by space and pair of replicasets", note, spec)
 
 
-def _sizes(facts: Facts) -> Chart:
+def _sizes(facts: PageFacts) -> Chart:
     shown = facts.sizes[:BARS]
     values = [{"table": one.table, "value": one.size / 1024, "files": one.files} for one in shown]
     encoding = {

@@ -17,7 +17,7 @@ from deltalake.exceptions import DeltaError
 from observe.report import queries
 from warehouse import epochs
 from warehouse.cut import NEVER_ROLLED_BACK
-from warehouse.generations import Side, side_of
+from warehouse.generations import ComparedRid, side_of
 from warehouse.place import Place, known, place_of
 from warehouse.warehouse import Warehouse
 
@@ -75,7 +75,7 @@ class Size:
 
 
 @dataclass(frozen=True)
-class Facts:
+class PageFacts:
     """All that the page shows.
 
     Parameters
@@ -92,7 +92,7 @@ class Facts:
         Milliseconds of a point of the plots `rows_over_time`, `lag_over_time` and `conflicts_over_time`.
     sizes : sequence of Size
         Empty where the warehouse is at a place that only Spark opens.
-    rid : Side or None
+    rid : ComparedRid or None
         None under the same circumstance.
 
     """
@@ -104,7 +104,7 @@ class Facts:
     answers: Mapping[str, Sequence[Row]]
     buckets: Mapping[str, int] = field(default_factory=dict)
     sizes: Sequence[Size] = ()
-    rid: Side | None = None
+    rid: ComparedRid | None = None
 
     def rows(self, name: str) -> Sequence[Row]:
         """Return the answer to a query."""
@@ -134,7 +134,7 @@ def spanned(rows: Sequence[Row], first: str, last: str) -> tuple[datetime | None
     return (min(firsts, default=None), max(lasts, default=None))
 
 
-def collect(warehouse: Warehouse) -> Facts:
+def collect(warehouse: Warehouse) -> PageFacts:
     """Return the facts of a warehouse.
 
     Parameters
@@ -165,7 +165,9 @@ def collect(warehouse: Warehouse) -> Facts:
     sizes = () if place is None else _sizes(place, ask.versions)
     epoch = None if ask.epoch is None else ask.epoch.epoch
     answers = {**first, **second}
-    return Facts(warehouse.root, warehouse.database, epoch, datetime.now(UTC), answers, buckets, sizes, side)
+    return PageFacts(
+        warehouse.root, warehouse.database, epoch, datetime.now(UTC), answers, buckets, sizes, side
+    )
 
 
 class _Asked:

@@ -20,7 +20,7 @@ from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 
 from observe.report.charts import charts, pair_of
-from observe.report.facts import Facts, Row
+from observe.report.facts import PageFacts, Row
 from udfs.rid.value import describe
 
 LONGEST = 300
@@ -29,7 +29,7 @@ LONGEST = 300
 NOTHING = "—"
 
 
-def html_of(facts: Facts) -> str:
+def html_of(facts: PageFacts) -> str:
     """Return the page."""
     environment = Environment(
         loader=PackageLoader("observe.report", ""),
@@ -68,7 +68,7 @@ def vega() -> str:
     )
 
 
-def summary(facts: Facts) -> Sequence[tuple[str, int, bool]]:
+def summary(facts: PageFacts) -> Sequence[tuple[str, int, bool]]:
     """Return what a glance must show: its name, how many there are, and whether somebody has to look at it."""
     members = [row for row in facts.rows("instances") if row["replicaset_id"]]
     gaps = sum(row["state"] == "open" for row in facts.rows("gaps"))
@@ -86,7 +86,7 @@ def summary(facts: Facts) -> Sequence[tuple[str, int, bool]]:
     )
 
 
-def replicasets(facts: Facts) -> Sequence[Mapping[str, Any]]:
+def replicasets(facts: PageFacts) -> Sequence[Mapping[str, Any]]:
     """Return each replicaset with its sources, its instances and the maps that say more than `_cluster`."""
     found: dict[int, dict[str, Any]] = {}
     for row in facts.rows("instances"):
@@ -112,7 +112,7 @@ def replicasets(facts: Facts) -> Sequence[Mapping[str, Any]]:
     return [found[key] for key in sorted(found)]
 
 
-def collisions(facts: Facts) -> Sequence[tuple[int, int]]:
+def collisions(facts: PageFacts) -> Sequence[tuple[int, int]]:
     """Return each local id that several instances have, with how many have it."""
     count: dict[int, int] = {}
     for row in facts.rows("instances"):
@@ -121,7 +121,7 @@ def collisions(facts: Facts) -> Sequence[tuple[int, int]]:
     return sorted((local, many) for local, many in count.items() if many > 1)
 
 
-def spaces(facts: Facts) -> Sequence[tuple[str, Sequence[Row]]]:
+def spaces(facts: PageFacts) -> Sequence[tuple[str, Sequence[Row]]]:
     """Return each space by name, with its versions in the order in which they came."""
     found: dict[str, list[Row]] = {}
     for row in facts.rows("spaces"):
@@ -163,10 +163,10 @@ def tuple_text(data: bytes | None) -> str:
     if data is None:
         return NOTHING
     try:
-        value = msgpack.unpackb(bytes(data), strict_map_key=False, unicode_errors="replace")
-    except (ValueError, msgpack.UnpackException):
+        text = str(msgpack.unpackb(bytes(data), strict_map_key=False, unicode_errors="replace"))
+    except (ValueError, TypeError, RecursionError, msgpack.UnpackException):
+        # Also maps with containers as keys, and nesting that Python cannot write.
         return bytes(data).hex()[:LONGEST]
-    text = str(value)
     return text if len(text) <= LONGEST else f"{text[:LONGEST]}…"
 
 

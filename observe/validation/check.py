@@ -36,7 +36,7 @@ EXAMPLES = 5
 
 
 @dataclass(frozen=True)
-class Facts:
+class CheckFacts:
     """What checks of all tables need to know.
 
     Parameters
@@ -112,7 +112,7 @@ class TablesCheck:
 
 
 @dataclass(frozen=True)
-class Verdict:
+class CheckResult:
     """What came of one expectation.
 
     Parameters

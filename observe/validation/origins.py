@@ -17,7 +17,7 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 from pyspark.sql.types import IntegerType, LongType, StructField, StructType
 
-from observe.validation.check import EXAMPLES, Check, Cut, Facts, few
+from observe.validation.check import EXAMPLES, Check, CheckFacts, Cut, few
 from pipeline.state import State
 from schemas.iproto import GROUP_LOCAL
 from warehouse.gaps import FILLED, MISSING
@@ -141,7 +141,7 @@ def completed(
     return found
 
 
-def origins_check(cut: Cut, state: State, facts: Facts) -> Check:
+def origins_check(cut: Cut, state: State, facts: CheckFacts) -> Check:
     """Return what is expected of `_changelog`; reads it."""
     gone = last_gone(row.asDict() for row in cut(RETENTION).collect()) if RETENTION in state.versions else {}
     rows = logged(cut(TABLE), state, gone)
@@ -170,7 +170,7 @@ def origins_check(cut: Cut, state: State, facts: Facts) -> Check:
     return Check(TABLE, frame, tuple(_expected(facts)), (*ORIGIN, *COUNTS[:4]), explain)
 
 
-def _expected(facts: Facts) -> list[Any]:
+def _expected(facts: CheckFacts) -> list[Any]:
     import great_expectations.expectations as gxe
 
     said = {
@@ -230,7 +230,7 @@ def _twice(rows: DataFrame, bad: Iterable[Mapping[str, Any]]) -> list[str]:
     return told[:EXAMPLES]
 
 
-def _unknown(rows: DataFrame, facts: Facts) -> list[str]:
+def _unknown(rows: DataFrame, facts: CheckFacts) -> list[str]:
     strange = ~F.coalesce(F.col("global_id").isin(list(facts.global_ids)), F.lit(False))
     return [
         f"{_place(row.asDict())}: lsn {row.lsn} of {row.global_id}" for row in _first(rows.where(strange))

@@ -12,7 +12,7 @@ from pyspark.sql import SparkSession
 from pyspark.sql.types import LongType, StringType, StructField, StructType
 
 from observe.validation.check import EXAMPLES, Check, few
-from observe.validation.secondary_keys import Found
+from observe.validation.secondary_keys import IndexConflicts
 
 TABLE = "_secondary_indexes"
 
@@ -21,7 +21,7 @@ _SCHEMA = StructType(
 )
 
 
-def index_check(spark: SparkSession, found: Found) -> Check:
+def index_check(spark: SparkSession, found: IndexConflicts) -> Check:
     """Return what is expected of all indexes that were looked at."""
     import great_expectations.expectations as gxe
 
@@ -38,7 +38,7 @@ def index_check(spark: SparkSession, found: Found) -> Check:
     return Check(TABLE, frame, (none,), ("table", "index", "pairs"), {"pairs": partial(_pairs, found)})
 
 
-def _pairs(found: Found) -> list[str]:
+def _pairs(found: IndexConflicts) -> list[str]:
     return [
         f"{row['space']}.{row['sequence']}: two rows with one key, {row['key'].hex()} lost"
         for row in found.rows[:EXAMPLES]

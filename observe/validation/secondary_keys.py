@@ -129,7 +129,7 @@ def broken(warehouse: Warehouse, state: State, config: Config, index: UniqueInde
 
 
 @dataclass(frozen=True)
-class Found:
+class IndexConflicts:
     """What a look at all unique indexes found.
 
     Parameters
@@ -148,7 +148,7 @@ class Found:
     unchecked: dict[str, str]
 
 
-def find(warehouse: Warehouse, state: State, config: Config) -> Found:
+def find(warehouse: Warehouse, state: State, config: Config) -> IndexConflicts:
     """Look at the unique secondary indexes of all spaces."""
     rows: list[dict[str, Any]] = []
     unchecked = {}
@@ -162,7 +162,7 @@ def find(warehouse: Warehouse, state: State, config: Config) -> Found:
             checked.append((index.table, index.name))
         except AggregatorError as error:
             unchecked[f"{index.table}.{index.name}"] = str(error)
-    return Found([_plain(row) for row in rows], tuple(checked), unchecked)
+    return IndexConflicts([_plain(row) for row in rows], tuple(checked), unchecked)
 
 
 def _plain(row: Mapping[str, Any]) -> dict[str, Any]:

@@ -18,7 +18,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.types import DataType, StringType, StructField, StructType
 
 from config.deployment import Config
-from observe.validation.check import Check, Facts, TablesCheck, few
+from observe.validation.check import Check, CheckFacts, TablesCheck, few
 from observe.validation.space_rows import COLUMNS, NULLS, UNLIKE, Look, looked_at
 from observe.validation.suites import known_ids, no_later, present, unique
 from pipeline.encode.columns import encoding_of
@@ -138,7 +138,7 @@ def _said(columns: Mapping[str, DataType], name: str) -> str:
 
 
 def spaces_check(
-    spark: SparkSession, place: Place, tables: Sequence[SpaceTable], facts: Facts
+    spark: SparkSession, place: Place, tables: Sequence[SpaceTable], facts: CheckFacts
 ) -> TablesCheck:
     """Return what is expected of each row of the tables of spaces, whatever table it is in."""
     names = tuple(one.name for one in tables)
@@ -160,7 +160,7 @@ def space_rows(spark: SparkSession, place: Place, tables: Sequence[SpaceTable]) 
     return spark.range(0, tasks, 1, tasks).mapInArrow(read, COLUMNS)
 
 
-def _expected(facts: Facts, *, alone: bool) -> list[Any]:
+def _expected(facts: CheckFacts, *, alone: bool) -> list[Any]:
     import great_expectations.expectations as gxe
 
     signs = [sign * one for one in facts.replicasets for sign in (1, -1)]

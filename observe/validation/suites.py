@@ -11,9 +11,9 @@ from typing import Any
 
 from pyspark.sql import functions as F
 
-from observe.validation.check import Check, Cut, Facts, readable
+from observe.validation.check import Check, CheckFacts, Cut, readable
 from pipeline.reduce import versions
-from schemas.tables import KEY_CONFLICT, SECONDARY_CONFLICT
+from schemas.tables import DOUBLED_CONFLICT, KEY_CONFLICT, SECONDARY_CONFLICT
 from warehouse import gaps
 
 GLOBAL_IDS = {
@@ -37,7 +37,7 @@ TIMES = {
 STATES = {
     "_versions": ("state", tuple(versions.NAMES.values())),
     "_gaps": ("state", gaps.STATES),
-    "_conflicts": ("kind", (KEY_CONFLICT, SECONDARY_CONFLICT)),
+    "_conflicts": ("kind", (KEY_CONFLICT, SECONDARY_CONFLICT, DOUBLED_CONFLICT)),
 }
 """By table a column and all values that the code writes into it."""
 
@@ -50,6 +50,7 @@ PRESENT = {
     "_quarantine": ("reason",),
     "_pending": ("reason",),
     "_gaps": ("replicaset_id", "kind"),
+    "_vshard": ("epoch", "replicaset_id", "bucket_id"),
     "_epochs": ("epoch", "versions", "vclock"),
     "_schema": ("replicaset_id", "space_id", "name", "state", "space_tuple"),
     "_retention": ("epoch", "cleaned_at", "table", "rows"),
@@ -64,6 +65,7 @@ KEYS = {
     "_quarantine": ("space", "file", "position"),
     "_pending": ("source", "file", "position"),
     "_gaps": ("replicaset_id", "local_id", "first_lsn", "last_lsn"),
+    "_vshard": ("epoch", "replicaset_id", "bucket_id"),
     "_epochs": ("epoch",),
     "_schema": ("replicaset_id", "space_id", "name"),
     "_retention": ("epoch", "table", "replicaset_id", "global_id"),
@@ -71,7 +73,7 @@ KEYS = {
 """By table the columns that name a row."""
 
 
-def known_ids(column: str, facts: Facts) -> Any:
+def known_ids(column: str, facts: CheckFacts) -> Any:
     """Return the expectation that global ids are those of `_cluster`."""
     import great_expectations.expectations as gxe
 
@@ -95,7 +97,7 @@ def unique(column: str, said: str) -> Any:
     return gxe.ExpectColumnValuesToBeUnique(column=column, description=said)
 
 
-def no_later(column: str, facts: Facts) -> list[Any]:
+def no_later(column: str, facts: CheckFacts) -> list[Any]:
     """Return the expectation that no time is of the future, where times are looked at."""
     import great_expectations.expectations as gxe
 
@@ -105,7 +107,7 @@ def no_later(column: str, facts: Facts) -> list[Any]:
     return [gxe.ExpectColumnValuesToBeBetween(column=column, max_value=facts.latest, description=said)]
 
 
-def system_checks(cut: Cut, facts: Facts) -> Iterator[Check]:
+def system_checks(cut: Cut, facts: CheckFacts) -> Iterator[Check]:
     """Yield what is expected of the aggregator's own tables."""
     import great_expectations.expectations as gxe
 

@@ -17,7 +17,7 @@ from typing import Any
 
 import msgpack
 
-from observe.validation.check import EXAMPLES, Check, TablesCheck, Verdict
+from observe.validation.check import EXAMPLES, Check, CheckResult, TablesCheck
 from observe.validation.docs import write_docs
 from observe.validation.own import FILE
 
@@ -47,13 +47,13 @@ class Validator:
         self._told: list[Any] = []
         self._names: set[str] = set()
 
-    def verdicts(self, check: Check) -> Iterator[Verdict]:
+    def verdicts(self, check: Check) -> Iterator[CheckResult]:
         """Yield what comes of each expectation of a check, in their order."""
         results = self._validated(check, with_examples=True)
         for expectation, result in zip(check.expectations, results, strict=True):
             yield _verdict(check, expectation, result)
 
-    def verdicts_of_tables(self, check: TablesCheck) -> Iterator[Verdict]:
+    def verdicts_of_tables(self, check: TablesCheck) -> Iterator[CheckResult]:
         """Yield what comes of each expectation in each table.
 
         All tables are looked at together; where something does not hold, each half of them, until one table is left.
@@ -64,7 +64,7 @@ class Validator:
         finally:
             rows.unpersist()
 
-    def _halved(self, check: TablesCheck, tables: Sequence[str]) -> Iterator[Verdict]:
+    def _halved(self, check: TablesCheck, tables: Sequence[str]) -> Iterator[CheckResult]:
         if not tables:
             return
         whole = check.of(tables)
@@ -134,16 +134,16 @@ def _failed(results: Sequence[Any]) -> list[int]:
     return sorted(_place(one) for one in results if not one.success)
 
 
-def _verdict(check: Check, expectation: Any, result: Any) -> Verdict:
+def _verdict(check: Check, expectation: Any, result: Any) -> CheckResult:
     source = expectation.meta.get(FILE)
     said = expectation.description or _said(expectation)
     if result.success:
-        return Verdict(check.name, said, holds=True, unexpected=0, source=source)
+        return CheckResult(check.name, said, holds=True, unexpected=0, source=source)
     error = _error(result.exception_info)
     told = dict(result.result or {})
     rows, unexpected = told.get("element_count"), told.get("unexpected_count")
     examples = () if error else _examples(check, getattr(expectation, "column", None), told)
-    return Verdict(check.name, said, False, rows, unexpected, examples, error, source)
+    return CheckResult(check.name, said, False, rows, unexpected, examples, error, source)
 
 
 def _examples(check: Check, column: str | None, told: dict[str, Any]) -> tuple[str, ...]:

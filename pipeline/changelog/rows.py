@@ -17,6 +17,8 @@ from pyspark.sql.pandas.types import to_arrow_schema
 
 from pipeline.changelog.bodies import new_tuples, with_ranges
 from pipeline.changelog.cluster_rows import without_registrations
+from pipeline.changelog.moves import collector_events, events_before, moved_column
+from pipeline.changelog.pending import pending_rows
 from pipeline.changelog.segment_plan import SegmentPlan
 from pipeline.changelog.servers import releases_of, with_server_versions
 from pipeline.plan.history import NOTHING
@@ -25,7 +27,7 @@ from pipeline.plan.summary import LIMBO_TYPES, LOCAL_ID
 from pipeline.plan.tables import CHANGES
 from pipeline.plan.unknown import reason_of
 from schemas.iproto import GROUP_LOCAL, SYSTEM_ID_MAX
-from schemas.tables import CHANGELOG, PENDING
+from schemas.tables import CHANGELOG
 from udfs.keys.keys import canonical_keys_by
 from udfs.keys.row_hash import row_hashes
 from udfs.remap.replica_ids import UNKNOWN, remap_rows
@@ -35,7 +37,6 @@ COMMITTED, ROLLED_BACK, LOCAL = "committed", "rolled_back", "local"
 """States of a row of `_changelog`."""
 
 CHANGELOG_ARROW = to_arrow_schema(CHANGELOG, timezone="UTC")
-PENDING_ARROW = to_arrow_schema(PENDING, timezone="UTC")
 
 KEYED = pa.schema(
     [
@@ -51,13 +52,15 @@ KEYED = pa.schema(
         ("global_id", pa.int64()),
         ("lsn", pa.int64()),
         ("timestamp", pa.timestamp("us", tz="UTC")),
+        ("bucket_events", pa.int32()),
     ]
 )
 """Rows that change tuples, in the order of the log. `type` is an index in `CHANGES`; `meaning` numbers the row's
 meaning (`pipeline.changelog.segment_plan.Meanings`); `new_tuple` is what the row's server logged as its result, of an
 UPDATE or UPSERT (`wal_ext`); `release` is that of the row's server, by whose rules operations are applied
 (`udfs.operations.update_rules.release_number`), 0 where it is not known or not needed; `timestamp` is null for rows of
-a snapshot, which have no usable time.
+a snapshot, which have no usable time. Of a DELETE that vshard's garbage collector may have made, `bucket_events` is how
+many rows of `_bucket` come before it in the batch (`pipeline.changelog.moves`); null in all others.
 
 A DELETE_RANGE has no key: `tuple` and `operations` are the first parts of keys, in canonical form, between which it
 deletes."""
@@ -253,24 +256,6 @@ def _highest(numbers: _Numbers) -> dict[int, int]:
     return found
 
 
-def pending_rows(rows: pa.RecordBatch, plan: SegmentPlan) -> pa.RecordBatch:
-    """Return rows that wait as rows of `_pending`."""
-    count = rows.num_rows
-    values = {
-        "replicaset_id": plan.replicaset_id,
-        "source": plan.source,
-        "segment": plan.segment,
-        "reason": plan.reason,
-    }
-    columns = [
-        pa.repeat(pa.scalar(values[field.name], field.type), count)
-        if field.name in values
-        else rows.column(field.name)
-        for field in PENDING_ARROW
-    ]
-    return pa.RecordBatch.from_arrays(columns, schema=PENDING_ARROW)
-
-
 def _settled_rows(
     rows: pa.RecordBatch, numbers: _Numbers, plan: SegmentPlan
 ) -> tuple[pa.RecordBatch, pa.RecordBatch, pa.RecordBatch]:
@@ -292,7 +277,10 @@ def _settled_rows(
         # A row that comes before the definition has no name, on which side of a cut the definition ever is.
         is_early = (meaning != NOTHING) & plan.meanings.early[meaning]
         names = np.where(is_early, np.int32(NOTHING), versions)
-    changelog = _changelog_rows(rows, numbers, plan, ids, rolled_back, names)
+    events = events_before(plan.moves, plan.segment, numbers.position, numbers.row)
+    gives = ((types == INSERT) | (types == REPLACE)) & ~numbers.is_snapshot
+    moved = moved_column(rows.column("tuple"), versions, events, gives, plan.moves)
+    changelog = _changelog_rows(rows, numbers, plan, ids, rolled_back, names, moved)
     lineages = _looked_up(plan.meanings.lineages, meaning)
     followed = (lineages != NOTHING) & is_change
     if not followed.any():
@@ -301,7 +289,8 @@ def _settled_rows(
         mask = pa.array(followed)
         rows, ids = rows.filter(mask), ids.filter(mask)
         types, meaning, versions = types[followed], meaning[followed], versions[followed]
-    return changelog, *_keyed_rows(rows, types, meaning, versions, ids, plan)
+        events = events[followed]
+    return changelog, *_keyed_rows(rows, types, meaning, versions, ids, plan, events)
 
 
 def _empty(schema: pa.Schema) -> pa.RecordBatch:
@@ -389,6 +378,7 @@ def _changelog_rows(
     ids: pa.Array,
     rolled_back: Flags,
     versions: Int32s,
+    moved: pa.Array,
 ) -> pa.RecordBatch:
     count = rows.num_rows
     states = np.where(numbers.is_local, 2, np.where(rolled_back, 1, 0)).astype(np.int8)
@@ -402,6 +392,7 @@ def _changelog_rows(
         "space": _chosen(list(plan.meanings.names), versions),
         "layout": pa.array(versions, pa.int32(), mask=versions == NOTHING),
         "hash": row_hashes(rows),
+        "moved": moved,
     }
     without = without_registrations(rows, numbers.space_id)
     arrays = [columns[f.name] if f.name in columns else without[f.name] for f in CHANGELOG_ARROW]
@@ -423,6 +414,7 @@ def _keyed_rows(
     versions: Int32s,
     ids: pa.Array,
     plan: SegmentPlan,
+    events: Int32s,
 ) -> tuple[pa.RecordBatch, pa.RecordBatch]:
     is_operation, is_range = ACTIONS[types] == OPERATION, types == DELETED_RANGE
     tuples, operations, range_error = with_ranges(rows, is_range, versions, plan.meanings.keys)
@@ -456,6 +448,7 @@ def _keyed_rows(
             ids,
             rows.column("lsn"),
             stamps,
+            collector_events(events, types == DELETED, plan.moves),
         ],
         schema=KEYED,
     )
@@ -493,6 +486,7 @@ def keyed_again(rows: pa.Table, plan: SegmentPlan) -> pa.Table:
         meaning,
         _looked_up(plan.meanings.versions, meaning),
         own.column("global_id"),
-        replace(plan, is_snapshot=False),
+        replace(plan, is_snapshot=False, moves=None),
+        np.zeros(own.num_rows, np.int32),
     )
     return pa.Table.from_batches([keyed])

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 from numpy.typing import NDArray
 
+from pipeline.changelog.moves import Moves, moves_of
 from pipeline.plan.history import NOTHING, History, Meaning
 from pipeline.plan.members import entries_of
 from pipeline.plan.plan import BatchPlan
@@ -134,6 +135,8 @@ class SegmentPlan:
         The same by replica id, for rows of several peers.
     upgrades : tuple of (LogPosition, str)
         From which row on the rows of the segment are of another version.
+    moves : Moves or None
+        vshard's buckets of the replicaset that are on the way; None where there are none.
 
     """
 
@@ -155,23 +158,28 @@ class SegmentPlan:
     server: str | None = None
     servers: Mapping[int, str] = field(default_factory=dict)
     upgrades: tuple[Upgrade, ...] = ()
+    moves: Moves | None = None
 
 
 def segment_plans(plan: BatchPlan) -> dict[int, SegmentPlan]:
     """Return the plan of each segment of a batch, by its number."""
-    meanings = meanings_of(plan.history, plan.refused_tables)
+    meanings, moves = meanings_of(plan.history, plan.refused_tables), moves_of(plan)
     low: dict[int, dict[int, int]] = {}
     for settlement in plan.settlements.values():
         for (segment, replica_id), lsn in settlement.low_watermarks.items():
             low.setdefault(segment, {})[replica_id] = lsn
     return {
-        segment.segment: _segment_plan(plan, segment, low.get(segment.segment, {}), meanings)
+        segment.segment: _segment_plan(plan, segment, low.get(segment.segment, {}), meanings, moves)
         for segment in plan.segments
     }
 
 
 def _segment_plan(
-    plan: BatchPlan, segment: LogSegment, low_watermarks: Mapping[int, int], meanings: Meanings
+    plan: BatchPlan,
+    segment: LogSegment,
+    low_watermarks: Mapping[int, int],
+    meanings: Meanings,
+    moves: Mapping[int, Moves],
 ) -> SegmentPlan:
     uuid = segment.replicaset_uuid
     one, settlement = plan.after.replicasets[uuid], plan.settlements[uuid]
@@ -197,6 +205,7 @@ def _segment_plan(
         server=None if server is None else release_text(server),
         upgrades=upgrades_of(segment, plan.summaries[uuid].control),
         servers={origin: release_text(version) for origin, version in segment.servers.items()},
+        moves=moves.get(one.id),
     )
 
 

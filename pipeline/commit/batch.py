@@ -6,6 +6,7 @@ one rolls back when it starts (`warehouse.epochs.roll_back`).
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import Any
@@ -24,6 +25,7 @@ from pipeline.commit.records import (
     vclock_components,
     waited,
 )
+from pipeline.commit.vshard import bucket_rows, doubled_rows
 from pipeline.executors.work import Work, Written
 from pipeline.plan.advance import with_settled
 from pipeline.plan.plan import BatchPlan
@@ -31,11 +33,15 @@ from pipeline.state import State, Writers
 from pipeline.waiting import PENDING, settled_mask
 from pipeline.write.prepare import Prepared, mask_again
 from schemas.tables import SYSTEM_TABLES
+from sources.xlog.directory.offset import from_text
+from sources.xlog.stream.alignment import instant_between
 from warehouse import schema
 from warehouse.commits import OpenTables, TableFile
 from warehouse.data_files import DataFile, opened, write_file
 from warehouse.gaps import KEY
 from warehouse.read import newest_of_each
+
+log = logging.getLogger(__name__)
 
 Reached = Callable[[str], None]
 
@@ -57,6 +63,26 @@ class BatchName:
     query_id: str
     batch_id: int
     offsets: tuple[str | None, str | None] = (None, None)
+
+
+def instant_label(name: BatchName, after: State) -> str | None:
+    """Return the label of the instant that the tables are at after a batch, None where they are at none.
+
+    A point is no instant where rows up to it wait, since the tables lack them.
+    """
+    start, end = name.offsets
+    found = None if start is None or end is None else instant_between(from_text(start), from_text(end))
+    if found is None:
+        return None
+    waiting = sorted(u for u in found.replicasets if u in after.replicasets and after.replicasets[u].waits)
+    if waiting:
+        log.warning(
+            "the point %r is no instant of all replicasets: rows of %s up to it wait (_pending)",
+            found.label,
+            ", ".join(waiting),
+        )
+        return None
+    return found.label
 
 
 def commit_batch(
@@ -114,6 +140,8 @@ def commit_batch(
         "_schema": schema.rows_of(schema_versions(plan, after), plan.epoch),
         "_gaps": [*divergence_rows(written.divergences, plan.epoch), *_gaps(tables, plan, after), *closed],
         "_vclock": [asdict(component) for component in vclock_components(plan, after)],
+        "_vshard": bucket_rows(plan.before, after, plan.epoch),
+        "_conflicts": doubled_rows(tables, plan.before, after, plan.epoch),
     }
     for table, rows in records.items():
         if rows:
@@ -125,7 +153,8 @@ def commit_batch(
             versions[table] = tables.version(table)
     versions |= _joined(tables, versions)
     offsets = name.offsets
-    state = commit_epoch(tables, after, versions, (name.query_id, name.batch_id), offsets, plan.rows)
+    query, label = (name.query_id, name.batch_id), instant_label(name, after)
+    state = commit_epoch(tables, after, versions, query, offsets, plan.rows, label)
     reached("_epochs")
     return state
 

@@ -20,6 +20,7 @@ def commit_epoch(
     name: tuple[str, int],
     offsets: tuple[str | None, str | None] = (None, None),
     rows: int = 0,
+    instant: str | None = None,
 ) -> State:
     """Commit what was written, and return the state after it.
 
@@ -36,6 +37,8 @@ def commit_epoch(
         Where the batch began and ended in the stream; None where it was no batch of it.
     rows : int
         Rows read.
+    instant : str, optional
+        The label of the point of a sharded cluster that the tables are at.
 
     """
     after = replace(state, epoch=state.epoch + 1, versions={**state.versions, **versions})
@@ -54,6 +57,7 @@ def commit_epoch(
         "versions": list(after.versions.items()),
         "writers": json.dumps(writers, sort_keys=True),
         "settings": after.settings,
+        "instant": instant,
     }
     append_rows(tables, EPOCHS, [row])
     return after

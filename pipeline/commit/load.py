@@ -4,14 +4,18 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Mapping, Sequence
+from datetime import datetime
 
 from deltalake import DeltaTable
 
+from pipeline.commit import vshard
 from pipeline.commit.records import REFUSED
+from pipeline.commit.vshard import held_twice, stored_buckets
 from pipeline.plan.control import SpaceRows
 from pipeline.plan.settings import TABLES_FORMAT
 from pipeline.plan.summary import LOCAL_ID
-from pipeline.state import MapEntry, Replicaset, State, Writers
+from pipeline.plan.vshard import VshardBucket
+from pipeline.state import MapEntry, ReplicasetState, State, Writers
 from pipeline.waiting import unknown_spaces
 from schemas.errors import WarehouseError
 from sources.xlog.directory.offset import from_text
@@ -65,6 +69,7 @@ def load_state(warehouse: Warehouse) -> State:
     read = _read_lsns(warehouse.opened("_pending"))
     unknown = unknown_spaces(warehouse.open_tables)
     lossy = _with_loss(warehouse.opened("_gaps"))
+    buckets = stored_buckets(newest_of_each(warehouse.opened(vshard.TABLE), ("replicaset_id", "bucket_id")))
     leaders = {} if epoch.end_offset is None else _leaders(epoch.end_offset)
     replicasets = {}
     for uuid, settled in epoch.vclock.items():
@@ -72,7 +77,7 @@ def load_state(warehouse: Warehouse) -> State:
         entries = maps.get(own, ())
         common = tuple(MapEntry(e.local_id, e.global_id, e.since_lsn) for e in entries if e.source is None)
         ids = applier_map.ids_of(entries)
-        replicasets[uuid] = Replicaset(
+        replicasets[uuid] = ReplicasetState(
             id=own,
             uuid=uuid,
             settled=dict(settled),
@@ -97,16 +102,24 @@ def load_state(warehouse: Warehouse) -> State:
             keys={space_id: parts for (number, space_id), parts in keys.items() if number == own},
             has_loss=own in lossy,
             unknown=unknown.get(own, frozenset()),
+            buckets=buckets.get(own, {}),
+            log_time=_log_time(buckets.get(own, {})),
         )
     writers = {
         name: Writers(frozenset(one["replicasets"]), bool(one["unfit"]))
         for name, one in epoch.writers.items()
     }
     own_lsn = max((c.lsn for c in components if c.replicaset_id == OWN_REPLICASET), default=0)
-    versions = dict(epoch.versions)
     return State(
-        *(epoch.epoch, replicasets, table.global_ids, writers, versions, own_id, own_lsn, epoch.settings)
+        *(epoch.epoch, replicasets, table.global_ids, writers, dict(epoch.versions), own_id, own_lsn),
+        undecided_buckets=held_twice(replicasets.values()),
+        settings=epoch.settings,
     )
+
+
+def _log_time(buckets: Mapping[int, VshardBucket]) -> datetime | None:
+    """Return a moment up to which a replicaset's log was surely read: that of its newest row of `_bucket`."""
+    return max((one.timestamp for one in buckets.values() if one.timestamp is not None), default=None)
 
 
 def _leader(table: Cluster, replicaset_id: int, components: Sequence[vclock.Component]) -> str | None:
@@ -141,7 +154,7 @@ def _joined(
     return read
 
 
-def _spaces(replicaset_id: int, stored: Iterable[schema.Stored]) -> dict[int, SpaceRows]:
+def _spaces(replicaset_id: int, stored: Iterable[schema.StoredSpace]) -> dict[int, SpaceRows]:
     return {
         s.space_id: SpaceRows(s.space_tuple, dict(s.index_tuples))
         for s in stored

@@ -9,7 +9,7 @@ from typing import Any
 from pipeline.plan.control import SpaceChange
 from pipeline.plan.plan import BatchPlan
 from pipeline.plan.summary import LOCAL_ID, ControlRow
-from pipeline.state import Replicaset, State
+from pipeline.state import ReplicasetState, State
 from schemas.iproto import SystemSpace
 from udfs.remap.cluster_replace import OWN_REPLICASET
 from warehouse import schema, vclock
@@ -19,13 +19,13 @@ REFUSED = "refused: "
 """What `_schema.state` of a refused space begins with; the reason follows."""
 
 
-def schema_versions(plan: BatchPlan, after: State) -> list[schema.Version]:
+def schema_versions(plan: BatchPlan, after: State) -> list[schema.SpaceVersion]:
     """Return the versions of spaces that a batch made, or refused."""
     found = []
     for uuid, control in plan.controls.items():
         now, old = after.replicasets[uuid], plan.before.replicasets.get(uuid)
         changes = {change.space_id: change for change in control.changes}
-        known = Replicaset(0, uuid) if old is None else old
+        known = ReplicasetState(0, uuid) if old is None else old
         other = {i for i, reason in now.refused.items() if known.refused.get(i) != reason}
         other |= {i for i, table in now.tables.items() if known.tables.get(i, table) != table}
         for space_id in sorted(set(changes) | other):
@@ -33,14 +33,14 @@ def schema_versions(plan: BatchPlan, after: State) -> list[schema.Version]:
     return found
 
 
-def _version(now: Replicaset, space_id: int, change: SpaceChange | None) -> schema.Version:
+def _version(now: ReplicasetState, space_id: int, change: SpaceChange | None) -> schema.SpaceVersion:
     rows = now.spaces.get(space_id) or (change.rows if change is not None else None)
     if rows is None:
         raise KeyError(space_id)
     state = "present" if space_id in now.spaces else "dropped"
     if space_id in now.refused and state == "present":
         state = REFUSED + now.refused[space_id]
-    return schema.Version(
+    return schema.SpaceVersion(
         now.id,
         rows.decoded(),
         now.tables.get(space_id),
@@ -147,13 +147,13 @@ def vclock_components(plan: BatchPlan, after: State) -> list[vclock.Component]:
     return found
 
 
-def _known(old: Replicaset, now: Replicaset, local_id: int) -> int | None:
+def _known(old: ReplicasetState, now: ReplicasetState, local_id: int) -> int | None:
     if local_id == LOCAL_ID:
         return old.local_lsns.get(now.leader or "")
     return old.settled.get(local_id)
 
 
-def _global_id(after: State, now: Replicaset, local_id: int, lsn: int) -> int | None:
+def _global_id(after: State, now: ReplicasetState, local_id: int, lsn: int) -> int | None:
     if local_id == LOCAL_ID:
         return after.global_ids.get(now.leader) if now.leader is not None else None
     ids = [e for e in now.maps if e.local_id == local_id]

@@ -56,6 +56,8 @@ class TableEncoding:
     mask : Mask or None
     sets_misfits_aside : bool
         Whether rows with a value that its column cannot hold are left out of the table.
+    has_moved_fields : bool
+        Whether rows that are in the table have other columns now.
 
     """
 
@@ -65,6 +67,7 @@ class TableEncoding:
     formats: Mapping[int, int]
     mask: Mask | None = None
     sets_misfits_aside: bool = False
+    has_moved_fields: bool = False
 
     @cached_property
     def plan(self) -> Plan:
@@ -84,7 +87,9 @@ class TableEncoding:
 def encoding_of(table: TablePlan) -> TableEncoding:
     """Return how the rows of a table of a batch are made."""
     return TableEncoding(
-        table.name, table.exact, table.layout, table.formats, table.mask, table.sets_misfits_aside
+        *(table.name, table.exact, table.layout, table.formats, table.mask),
+        sets_misfits_aside=table.sets_misfits_aside,
+        has_moved_fields=table.has_moved_fields,
     )
 
 

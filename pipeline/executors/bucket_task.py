@@ -10,6 +10,7 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from pipeline.bucket import BucketPlan, BucketResult, process_bucket
+from pipeline.changelog.moves import COLLECTED
 from pipeline.changelog.rows import KEYED
 from pipeline.commit.delta import LOW_CARDINALITY, in_order
 from pipeline.executors.cells import CELLS, REPORT, report_cell, rows_of
@@ -63,6 +64,8 @@ class BucketReport:
         `pipeline.changelog.rows.KEY_ERRORS`.
     writers : frozenset of (int, int)
     unfit : frozenset of int
+    collected : pyarrow.Table
+        `pipeline.changelog.moves.COLLECTED`.
 
     """
 
@@ -72,6 +75,7 @@ class BucketReport:
     lost: pa.Table | None = None
     writers: frozenset[tuple[int, int]] = frozenset()
     unfit: frozenset[int] = frozenset()
+    collected: pa.Table = field(default_factory=COLLECTED.empty_table)
 
 
 def run_bucket_task(
@@ -110,6 +114,7 @@ def run_bucket_task(
 def _written(result: BucketResult, work: BucketWork, cache: FileCache) -> BucketReport:
     """Write what a bucket changes."""
     report = BucketReport(writers=result.writers, unfit=result.unfit, lost=fewer_key_errors(result.lost))
+    report.collected = result.collected
     for ref, rows in result.removed.items():
         report.removed[ref] = bits_of(rows)
     for number, encoding in enumerate(work.plan.encodings):

@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 from pyspark import TaskContext
 from pyspark.sql import SparkSession
 
-from pipeline.bucket import BucketPlan
+from pipeline.changelog.moves import COLLECTED
 from pipeline.changelog.rows import segment_rows
 from pipeline.executors.bucket_task import (
     BucketReport,
@@ -34,11 +34,11 @@ from pipeline.executors.cells import CELLS, REPORT, SCHEMA, cell_of, report_cell
 from pipeline.executors.read_task import ReadReport, ReadWork, StoredRows, run_read_task, tasks_with_stored
 from pipeline.executors.rewrite_task import rewrite_tasks, run_rewrite_task
 from pipeline.executors.summary_task import RangeSummary, Sample, summaries_by_replicaset, summarize_range
-from pipeline.executors.work import SyncSpaces, Work, Written
+from pipeline.executors.work import SyncSpaces, WatchedSpaces, Work, Written
 from pipeline.key_ranges import KeyRanges, key_ranges
 from pipeline.plan.summary import Summary
 from pipeline.resolve.records import key_error_rows
-from pipeline.write.table_change import Change, table_schema
+from pipeline.write.table_change import TableChange, table_schema
 from pipeline.write.tables import TableWrite
 from sources.xlog.stream.batch import tasks_of
 from sources.xlog.stream.follow import Follower
@@ -74,12 +74,12 @@ class DistributedExecutor:
         self._samples: list[Sample] = []
         self._size = 0
 
-    def summaries(self, sync: SyncSpaces) -> dict[str, Summary]:
+    def summaries(self, sync: SyncSpaces, watched: WatchedSpaces) -> dict[str, Summary]:
         """Return the summary of each replicaset's rows, by replicaset uuid."""
         tasks, options = self._tasks, self._options
 
         def run(number: int) -> Iterator[pa.RecordBatch]:
-            yield report_cell(0, [summarize_range(piece, options, sync) for piece in tasks[number]])
+            yield report_cell(0, [summarize_range(piece, options, sync, watched) for piece in tasks[number]])
 
         found: list[RangeSummary] = []
         for own in self._run("summaries", len(tasks), run):
@@ -130,10 +130,9 @@ class DistributedExecutor:
         self, work: Work, ranges: KeyRanges, tasks: Sequence[tuple[ByteRange, ...] | StoredRows]
     ) -> tuple[list[ReadReport], list[BucketReport]]:
         options, place = self._options, work.place
-        plan = BucketPlan(
-            work.bucket.reduce,
-            work.bucket.resolve,
-            tuple(
+        plan = replace(
+            work.bucket,
+            encodings=tuple(
                 one if one.mask is None else replace(one, mask=one.mask.with_key())
                 for one in work.bucket.encodings
             ),
@@ -166,7 +165,9 @@ class DistributedExecutor:
         """Rewrite touched files, and return what is to be committed to the tables of spaces."""
         encodings = {one.exact: one for one in work.bucket.encodings}
         removed = _removed(buckets)
-        again = {name: one for name, one in encodings.items() if work.changes.get(name) is Change.REWRITE}
+        again = {
+            name: one for name, one in encodings.items() if work.changes.get(name) is TableChange.REWRITE
+        }
         for name in again:
             known = removed.get(name, {})
             removed[name] = {file: known.get(file, np.zeros(0, np.uint8)) for file in work.files[name]}
@@ -289,5 +290,6 @@ def _joined(
         divergences=[found for one in reads for found in one.divergences],
         writers=frozenset[tuple[int, int]]().union(*(one.writers for one in buckets)),
         unfit=frozenset[int]().union(*(one.unfit for one in buckets)),
+        collected=pa.concat_tables([COLLECTED.empty_table(), *(one.collected for one in buckets)]),
         seconds=seconds,
     )

@@ -22,11 +22,11 @@ from pipeline.changelog.divergence import Divergence
 from pipeline.changelog.known_rows import divergences_of
 from pipeline.changelog.rows import CHANGELOG_ARROW, KEY_ERRORS, KEYED, SegmentRows, keyed_again, segment_rows
 from pipeline.commit.delta import LOW_CARDINALITY, in_order
-from pipeline.executors.work import SyncSpaces, Work, Written
+from pipeline.executors.work import SyncSpaces, WatchedSpaces, Work, Written
 from pipeline.plan.summary import Summary, join_summaries, summary_of
 from pipeline.resolve.records import key_error_rows
 from pipeline.write.lookup import FileCache
-from pipeline.write.table_change import Change
+from pipeline.write.table_change import TableChange
 from pipeline.write.tables import TableChanges, TableWrite, write_exact, write_masked
 from sources.xlog.stream.batch import tasks_of
 from sources.xlog.stream.follow import Follower
@@ -105,13 +105,14 @@ class LocalExecutor:
     ) -> None:
         self._segments, self._rows, self._cache = segments, rows, cache
 
-    def summaries(self, sync: SyncSpaces) -> dict[str, Summary]:
+    def summaries(self, sync: SyncSpaces, watched: WatchedSpaces) -> dict[str, Summary]:
         """Return the summary of each replicaset's rows, by replicaset uuid."""
         found: dict[str, list[Summary]] = {segment.replicaset_uuid: [] for segment in self._segments}
         for segment in self._segments:
-            waiting = sync.get(segment.replicaset_uuid, frozenset())
+            uuid = segment.replicaset_uuid
+            spaces = (sync.get(uuid, frozenset()), watched.get(uuid, frozenset()))
             for batch in self._rows[segment.segment]:
-                found[segment.replicaset_uuid].append(summary_of(batch, segment.segment, waiting))
+                found[uuid].append(summary_of(batch, segment.segment, *spaces))
         return {uuid: join_summaries(parts) for uuid, parts in found.items()}
 
     def run(self, work: Work) -> Written:
@@ -143,6 +144,7 @@ class LocalExecutor:
             divergences=found.divergences(),
             writers=result.writers,
             unfit=result.unfit,
+            collected=result.collected,
             seconds=clock.seconds,
         )
 
@@ -235,10 +237,10 @@ def write_tables(work: Work, result: BucketResult, cache: FileCache) -> list[Tab
         removed.setdefault(ref.table, {})[ref.file] = rows
     changed = []
     for number, encoding in enumerate(work.bucket.encodings):
-        change = work.changes.get(encoding.exact, Change.NOTHING)
+        change = work.changes.get(encoding.exact, TableChange.NOTHING)
         places = removed.get(encoding.exact, {})
         new = result.rows.get(number)
-        if new is not None or places or change is Change.REWRITE:
+        if new is not None or places or change is TableChange.REWRITE:
             keys = result.removed_keys.get(number)
             changed.append(TableChanges(encoding, new, places, keys, change))
 

@@ -12,12 +12,12 @@ from numpy.typing import NDArray
 
 from pipeline.changelog.divergence import Divergence
 from pipeline.changelog.known_rows import divergences_of
+from pipeline.changelog.pending import PENDING_ARROW
 from pipeline.changelog.rows import (
     CHANGELOG_ARROW,
     DELETED_RANGE,
     KEY_ERRORS,
     KEYED,
-    PENDING_ARROW,
     SegmentRows,
     keyed_again,
     segment_rows,

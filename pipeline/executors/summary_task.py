@@ -15,7 +15,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
-from pipeline.executors.work import SyncSpaces
+from pipeline.executors.work import SyncSpaces, WatchedSpaces
 from pipeline.plan.summary import Summary, join_summaries, summary_of
 from schemas.xrow import XROW_ARROW
 from sources.xlog.options import XlogOptions
@@ -68,7 +68,9 @@ class RangeSummary:
     samples: tuple[Sample, ...]
 
 
-def summarize_range(piece: ByteRange, options: XlogOptions, sync: SyncSpaces) -> RangeSummary:
+def summarize_range(
+    piece: ByteRange, options: XlogOptions, sync: SyncSpaces, watched: WatchedSpaces
+) -> RangeSummary:
     """Return what a byte range holds.
 
     Parameters
@@ -77,16 +79,19 @@ def summarize_range(piece: ByteRange, options: XlogOptions, sync: SyncSpaces) ->
     options : XlogOptions
     sync : mapping of str to frozenset of int
         By replicaset uuid: spaces that are synchronous at some time in the batch.
+    watched : mapping of str to frozenset of int
+        By replicaset uuid: spaces whose rows the plan looks at.
 
     """
     segment = piece.segment
-    waiting = sync.get(segment.replicaset_uuid, frozenset())
+    uuid = segment.replicaset_uuid
+    spaces = (sync.get(uuid, frozenset()), watched.get(uuid, frozenset()))
     parts: list[Summary] = []
     samples: list[Sample] = []
     size = 0
     draw = np.random.default_rng(piece.begin)
     for batch in read_range(piece, replace(options, with_replicaset=False)):
-        parts.append(summary_of(batch, segment.segment, waiting))
+        parts.append(summary_of(batch, segment.segment, *spaces))
         size += batch.nbytes
         samples.append(_sample(batch, segment.segment, draw))
     return RangeSummary(segment.replicaset_uuid, join_summaries(parts), size, tuple(samples))

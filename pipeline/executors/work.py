@@ -10,12 +10,13 @@ import pyarrow as pa
 
 from pipeline.bucket import BucketPlan
 from pipeline.changelog.divergence import Divergence
+from pipeline.changelog.moves import COLLECTED
 from pipeline.changelog.segment_plan import SegmentPlan
 from pipeline.plan.plan import BatchPlan
 from pipeline.plan.summary import Summary
 from pipeline.waiting import PendingRows
 from pipeline.write.lookup import BaseFiles
-from pipeline.write.table_change import Change
+from pipeline.write.table_change import TableChange
 from pipeline.write.tables import TableWrite
 from warehouse.commits import TableFile
 from warehouse.data_files import DataFile
@@ -23,6 +24,9 @@ from warehouse.place import Place
 
 SyncSpaces = Mapping[str, frozenset[int]]
 """By replicaset uuid: ids of spaces whose rows wait for a quorum."""
+
+WatchedSpaces = Mapping[str, frozenset[int]]
+"""By replicaset uuid: ids of vshard's `_bucket`, whose rows the plan looks at."""
 
 
 @dataclass(frozen=True)
@@ -40,7 +44,7 @@ class Work:
         Where the versions before the batch are.
     files : mapping of str to sequence of TableFile
         All files of each table that readers see of a masked space, and of the exact ones.
-    changes : mapping of str to Change
+    changes : mapping of str to TableChange
         What exact tables need before they can be written.
     pending : sequence of PendingRows
         Rows that waited.
@@ -61,7 +65,7 @@ class Work:
     bucket: BucketPlan
     base: BaseFiles
     files: Mapping[str, Sequence[TableFile]]
-    changes: Mapping[str, Change]
+    changes: Mapping[str, TableChange]
     pending: Sequence[PendingRows] = ()
     changelog_files: Sequence[TableFile] = ()
     healed: Sequence[Mapping[str, object]] = ()
@@ -88,6 +92,8 @@ class Written:
         (number of a table, replicaset id) of all changed versions.
     unfit : frozenset of int
         Numbers of tables with a version that has no usable tuple.
+    collected : pyarrow.Table
+        `pipeline.changelog.moves.COLLECTED`: rows of `_changelog` that vshard's garbage collector made.
     seconds : mapping of str to float
         How long each stage took.
 
@@ -104,13 +110,14 @@ class Written:
     divergences: list[Divergence] = field(default_factory=list)
     writers: frozenset[tuple[int, int]] = frozenset()
     unfit: frozenset[int] = frozenset()
+    collected: pa.Table = field(default_factory=COLLECTED.empty_table)
     seconds: Mapping[str, float] = field(default_factory=dict)
 
 
 class Executor(Protocol):
     """Reads the segments of one batch and carries its plan out."""
 
-    def summaries(self, sync: SyncSpaces) -> dict[str, Summary]:
+    def summaries(self, sync: SyncSpaces, watched: WatchedSpaces) -> dict[str, Summary]:
         """Return the summary of each replicaset's rows, by replicaset uuid."""
 
     def run(self, work: Work) -> Written:

@@ -107,7 +107,7 @@ class Merged:
 
 
 @dataclass(frozen=True)
-class Definition:
+class NodeSpace:
     """A replicaset's rows of `_space` and `_index` of one space.
 
     Parameters
@@ -123,14 +123,14 @@ class Definition:
     indexes: Mapping[int, bytes] = field(default_factory=dict)
 
 
-def merged(name: str, definitions: Sequence[Definition], *, has_older: bool = False) -> Merged:
+def merged(name: str, definitions: Sequence[NodeSpace], *, has_older: bool = False) -> Merged:
     """Return the definition that the tuples of all replicasets fit.
 
     Parameters
     ----------
     name : str
         What followers call the space.
-    definitions : sequence of Definition
+    definitions : sequence of NodeSpace
         One or more, in the order of the replicasets.
     has_older : bool
         Whether the table may have tuples from before these definitions: then only the primary key has types.
@@ -223,7 +223,7 @@ def with_ids(
     return found
 
 
-def _primary(spaces: Sequence[Space], first: Definition) -> Index:
+def _primary(spaces: Sequence[Space], first: NodeSpace) -> Index:
     keys = [space.primary_key for space in spaces]
     if len({tuple((p.field, p.path, p.collation) for p in key) for key in keys}) > 1:
         raise TupleError("the primary key is not the same in all replicasets")

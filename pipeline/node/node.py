@@ -20,7 +20,7 @@ from prometheus_client.core import GaugeMetricFamily, Metric
 from pipeline.node.state import Mark
 from pipeline.node.stream import Stream
 from pipeline.node.target import EpochRow
-from pipeline.node.users import Reader
+from pipeline.node.users import NodeUser
 from pipeline.node.writer import NodeWriter
 from schemas.errors import AggregatorError
 from sources.xlog.format.block import BLOCK_LIMIT
@@ -42,7 +42,7 @@ class NodeOptions:
         Of the warehouse.
     directory : Path
         Of the stream.
-    readers : tuple of Reader
+    readers : tuple of NodeUser
         Users whom followers let in.
     poll, forget : float
         Seconds between two looks at `_epochs`, and for which files wait for a follower that is gone.
@@ -54,13 +54,13 @@ class NodeOptions:
     location: str
     database: str
     directory: Path
-    readers: tuple[Reader, ...] = ()
+    readers: tuple[NodeUser, ...] = ()
     poll: float = 1.0
     forget: float = 86400.0
     max_block_bytes: int = BLOCK_LIMIT
 
 
-class Node:
+class NodeService:
     """Writes the stream of one warehouse.
 
     Parameters
@@ -138,7 +138,7 @@ class Node:
         self.error = shown
 
 
-def status_of(node: Node) -> dict[str, Any]:
+def status_of(node: NodeService) -> dict[str, Any]:
     """Return what is known of a node, as JSON has it."""
     return {
         "spool": str(node.options.directory),
@@ -150,16 +150,16 @@ def status_of(node: Node) -> dict[str, Any]:
     }
 
 
-class Metrics:
+class NodeMetrics:
     """A collector for `prometheus_client`.
 
     Parameters
     ----------
-    node : Node
+    node : NodeService
 
     """
 
-    def __init__(self, node: Node) -> None:
+    def __init__(self, node: NodeService) -> None:
         self._node = node
 
     def collect(self) -> Iterator[Metric]:

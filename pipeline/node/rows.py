@@ -27,7 +27,7 @@ _MAP_OF_6, _UINT64, _UINT32, _DOUBLE = 0x86, 0xCF, 0xCE, 0xCB
 
 
 @dataclass(frozen=True)
-class Change:
+class NodeRow:
     """One row without its header.
 
     Parameters
@@ -47,22 +47,22 @@ def pack(value: Any) -> bytes:
     return packed
 
 
-def replace_row(space_id: int, tuple_: bytes) -> Change:
+def replace_row(space_id: int, tuple_: bytes) -> NodeRow:
     """Return the row that puts a tuple into a space."""
-    return Change(RequestType.REPLACE, _body(space_id, BodyKey.TUPLE, tuple_))
+    return NodeRow(RequestType.REPLACE, _body(space_id, BodyKey.TUPLE, tuple_))
 
 
-def delete_row(space_id: int, key: bytes) -> Change:
+def delete_row(space_id: int, key: bytes) -> NodeRow:
     """Return the row that removes a key from a space."""
-    return Change(RequestType.DELETE, _body(space_id, BodyKey.KEY, key))
+    return NodeRow(RequestType.DELETE, _body(space_id, BodyKey.KEY, key))
 
 
-def transaction(changes: Sequence[Change], replica_id: int, first: int, timestamp: float) -> bytes:
+def transaction(changes: Sequence[NodeRow], replica_id: int, first: int, timestamp: float) -> bytes:
     """Return the rows of one transaction.
 
     Parameters
     ----------
-    changes : sequence of Change
+    changes : sequence of NodeRow
         One or more.
     replica_id : int
         Who signs.

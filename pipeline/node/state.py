@@ -92,7 +92,7 @@ class Mark:
 
 
 @dataclass(frozen=True)
-class Progress:
+class EpochProgress:
     """How far an epoch is that takes several transactions.
 
     Parameters
@@ -108,7 +108,7 @@ class Progress:
     rows: int
 
 
-def epoch_tuple(mark: Mark, progress: Progress | None = None) -> bytes:
+def epoch_tuple(mark: Mark, progress: EpochProgress | None = None) -> bytes:
     """Return the row of `_schema` that names what followers have, and what they are getting."""
     rest = None if progress is None else [progress.rows, *progress.mark.packed()]
     return pack([KEY, mark.epoch, mark.committed_at, mark.packed()[2], rest])
@@ -138,10 +138,10 @@ class Served:
         return Mark.unpacked(self._epoch_row()[1:4])
 
     @property
-    def progress(self) -> Progress | None:
+    def progress(self) -> EpochProgress | None:
         """The epoch that they are getting, where it takes several transactions."""
         rest = self._epoch_row()[4]
-        return None if rest is None else Progress(Mark.unpacked(rest[1:4]), rest[0])
+        return None if rest is None else EpochProgress(Mark.unpacked(rest[1:4]), rest[0])
 
     @property
     def replicaset_uuid(self) -> str:

@@ -16,7 +16,7 @@ from pathlib import Path
 import numpy as np
 
 from pipeline.node import rows
-from pipeline.node.rows import Change
+from pipeline.node.rows import NodeRow
 from pipeline.node.state import Served, read_served
 from schemas import dictionary
 from schemas.errors import SpoolError
@@ -104,7 +104,7 @@ class Stream:
             )
         self.own_id = own_id
 
-    def write(self, changes: Sequence[Change], timestamp: float) -> None:
+    def write(self, changes: Sequence[NodeRow], timestamp: float) -> None:
         """Append one transaction of the aggregator's own, and take note of its system rows."""
         first = self.vclock.get(self.own_id, 0) + 1
         data = rows.transaction(changes, self.own_id, first, timestamp)
@@ -120,7 +120,7 @@ class Stream:
         self.write([rows.delete_row(space, key)], timestamp)
         self._known.remove(space, key)
 
-    def write_with_epoch(self, changes: Sequence[Change], epoch: bytes, timestamp: float) -> None:
+    def write_with_epoch(self, changes: Sequence[NodeRow], epoch: bytes, timestamp: float) -> None:
         """Append one transaction that ends with the row of `_schema` that names the epoch."""
         self.write([*changes, rows.replace_row(SystemSpace.SCHEMA, epoch)], timestamp)
         self._known.put(SystemSpace.SCHEMA, epoch)
@@ -177,7 +177,7 @@ class Stream:
         A row of it tells followers of earlier rows that they cannot go on.
         """
         self.served = read_served(self.directory, self._limit)
-        self.write([Change(RequestType.NOP)], timestamp)
+        self.write([NodeRow(RequestType.NOP)], timestamp)
 
     @property
     def wants_snapshot(self) -> bool:

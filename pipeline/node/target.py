@@ -12,7 +12,7 @@ from datetime import datetime
 from typing import Any
 
 from pipeline.node.changes import digest_of, files_at
-from pipeline.node.definitions import Definition, ServedSpace, merged, with_ids
+from pipeline.node.definitions import NodeSpace, ServedSpace, merged, with_ids
 from pipeline.node.state import Mark, TableVersion
 from pipeline.plan.held_rows import HELD
 from schemas.errors import TupleError, UnsupportedError, WarehouseError
@@ -22,7 +22,7 @@ from udfs.remap.cluster_replace import Cluster, Member
 from warehouse import cluster, schema, vclock
 from warehouse.cut import EPOCHS
 from warehouse.read import answer, newest_of_each
-from warehouse.schema import Stored
+from warehouse.schema import StoredSpace
 from warehouse.warehouse import Warehouse
 
 PRESENT, REFUSED = "present", "refused: "
@@ -130,19 +130,19 @@ def read_target(
 
 
 def served_spaces(
-    stored: Sequence[Stored], versions: Mapping[str, int]
+    stored: Sequence[StoredSpace], versions: Mapping[str, int]
 ) -> tuple[dict[str, ServedSpace], dict[str, int], dict[str, str]]:
     """Return the spaces that can be served, their ids in a replicaset, and why others are not: all by table.
 
     Parameters
     ----------
-    stored : sequence of Stored
+    stored : sequence of StoredSpace
         What `_schema` says.
     versions : mapping of str to int
         The tables that the epoch names.
 
     """
-    by_table: dict[str, list[Stored]] = {}
+    by_table: dict[str, list[StoredSpace]] = {}
     left_out: dict[str, str] = {}
     for one in sorted(stored, key=lambda one: one.replicaset_id):
         if one.table_name is None or one.table_name not in versions:
@@ -160,7 +160,7 @@ def served_spaces(
         try:
             whole = merged(
                 space_name(table),
-                [Definition(one.space_tuple, one.index_tuples) for one in definitions],
+                [NodeSpace(one.space_tuple, one.index_tuples) for one in definitions],
                 has_older=any(one.state != PRESENT for one in definitions),
             )
         except TupleError as error:

@@ -21,7 +21,7 @@ GUEST = "guest"
 
 
 @dataclass(frozen=True)
-class Reader:
+class NodeUser:
     """A user of the followers.
 
     Parameters
@@ -40,13 +40,13 @@ class Reader:
 
 
 def user_rows(
-    readers: Sequence[Reader], ids: Mapping[str, int] | None = None
+    readers: Sequence[NodeUser], ids: Mapping[str, int] | None = None
 ) -> Iterator[tuple[SystemSpace, list[Any]]]:
     """Yield (space id, tuple) of the rows of `_user` and `_priv` that readers need, the guest's always.
 
     Parameters
     ----------
-    readers : sequence of Reader
+    readers : sequence of NodeUser
     ids : mapping of str to int, optional
         Of users that there are: a server drops no user who has privileges, so an id never goes to another name at once.
 
@@ -65,7 +65,7 @@ def user_rows(
         yield SystemSpace.PRIV, d.privilege_tuple(number, "universe", 0, _rights(reader))
 
 
-def _rights(reader: Reader) -> int:
+def _rights(reader: NodeUser) -> int:
     return d.READ | d.SESSION | d.USAGE | (d.EXECUTE if reader.executes else 0)
 
 

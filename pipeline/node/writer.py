@@ -23,11 +23,11 @@ from pipeline.node import rows
 from pipeline.node.changes import KeyChange, changes_between, digest_of, files_at
 from pipeline.node.definitions import ServedSpace, common_format, fitted
 from pipeline.node.fit import misfit
-from pipeline.node.rows import Change, pack
-from pipeline.node.state import Mark, Progress, TableVersion, epoch_tuple, key_fields
+from pipeline.node.rows import NodeRow, pack
+from pipeline.node.state import EpochProgress, Mark, TableVersion, epoch_tuple, key_fields
 from pipeline.node.stream import Stream, first_system_rows, new_replicaset_uuid, system_tuples
 from pipeline.node.target import EpochRow, Target, epoch_of, newest_epoch, read_target, space_name
-from pipeline.node.users import Reader, user_rows
+from pipeline.node.users import NodeUser, user_rows
 from schemas import dictionary
 from schemas.errors import WarehouseError
 from schemas.iproto import SystemSpace
@@ -49,7 +49,7 @@ class NodeWriter:
         Opened without Spark.
     stream : Stream
         Entered.
-    readers : sequence of Reader
+    readers : sequence of NodeUser
         Users whom followers let in.
     transaction_rows : int
         The most changes of one transaction.
@@ -60,7 +60,7 @@ class NodeWriter:
         self,
         warehouse: Warehouse,
         stream: Stream,
-        readers: Sequence[Reader] = (),
+        readers: Sequence[NodeUser] = (),
         transaction_rows: int = TRANSACTION_ROWS,
     ) -> None:
         self.warehouse, self.stream = warehouse, stream
@@ -196,7 +196,7 @@ class NodeWriter:
             )
         self._write_epoch(row, self._target(row, is_continued=is_continued), 0)
 
-    def _finish(self, progress: Progress) -> None:
+    def _finish(self, progress: EpochProgress) -> None:
         """Go on with an epoch that takes several transactions."""
         row = epoch_of(self.warehouse, progress.mark)
         if row is None:
@@ -300,11 +300,11 @@ class NodeWriter:
         part = next(parts, [])
         for following in parts:
             done += len(part)
-            stream.write_with_epoch(part, epoch_tuple(mark, Progress(target.mark, done)), at)
+            stream.write_with_epoch(part, epoch_tuple(mark, EpochProgress(target.mark, done)), at)
             part = following
         stream.write_with_epoch(part, epoch_tuple(target.mark), at)
 
-    def _changes(self, target: Target, mark: Mark, before: Mapping[str, frozenset[str]]) -> Iterator[Change]:
+    def _changes(self, target: Target, mark: Mark, before: Mapping[str, frozenset[str]]) -> Iterator[NodeRow]:
         """Yield the rows that lead from one epoch to another: the same ones in the same order whenever asked."""
         for table, space in sorted(target.spaces.items()):
             version = target.mark.tables[table]
@@ -351,13 +351,13 @@ class NodeWriter:
                     stream.put(space, row, at)
 
 
-def _parts(changes: Iterator[Change], size: int) -> Iterator[list[Change]]:
+def _parts(changes: Iterator[NodeRow], size: int) -> Iterator[list[NodeRow]]:
     """Yield changes so many at a time."""
     while part := list(itertools.islice(changes, size)):
         yield part
 
 
-def _row(space: ServedSpace, change: KeyChange) -> Change:
+def _row(space: ServedSpace, change: KeyChange) -> NodeRow:
     """Return the row that gives followers a key's tuple, or takes it."""
     if change.after is not None:
         return rows.replace_row(space.id, change.after)

@@ -8,19 +8,21 @@ after the old one's last. Not here: which rows count (`pipeline.plan.settle`), g
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime, timedelta
 
-from pipeline.plan.control import Control, Registration
+from pipeline.plan.control import Control, IdRegistration
 from pipeline.plan.members import Ids, Views, entries_of, translated
 from pipeline.plan.position import LogPosition
 from pipeline.plan.segment import LogSegment
 from pipeline.plan.settle import Settlement
 from pipeline.plan.summary import LOCAL_ID, Summary
 from pipeline.plan.upgrades import newest_server
-from pipeline.state import MapEntry, Replicaset
+from pipeline.plan.vshard import Shards
+from pipeline.state import MapEntry, ReplicasetState
 from schemas.iproto import VCLOCK_MAX
 from udfs.remap.cluster_replace import Cluster, Incoming
-from warehouse.applier_map import Entry
+from warehouse.applier_map import MapRow
 
 
 @dataclass(frozen=True)
@@ -29,27 +31,30 @@ class Decided:
 
     Parameters
     ----------
-    before : Replicaset
+    before : ReplicasetState
     settlement : Settlement
         In the replicaset's ids.
     control : Control
-    registrations : tuple of Registration
+    registrations : tuple of IdRegistration
         Those that count, in the replicaset's ids.
     views : Views
     ids : mapping of int to mapping of int to int
         By segment: the source's ids that have another number here.
     generation : LogPosition or None
         Where a snapshot replaces the replicaset's state.
+    shards : Shards
+        vshard's buckets.
 
     """
 
-    before: Replicaset
+    before: ReplicasetState
     settlement: Settlement
     control: Control
-    registrations: tuple[Registration, ...]
+    registrations: tuple[IdRegistration, ...]
     views: Views
     ids: Mapping[int, Ids]
     generation: LogPosition | None = None
+    shards: Shards = field(default_factory=Shards)
 
 
 def instances_seen(
@@ -107,7 +112,7 @@ def _number_in_source(views: Views, local_id: int) -> int:
     return next(own for ids in views.ids.values() for own, meant in ids.items() if meant == local_id)
 
 
-def advanced(one: Decided, parts: Sequence[LogSegment], table: Cluster, summary: Summary) -> Replicaset:
+def advanced(one: Decided, parts: Sequence[LogSegment], table: Cluster, summary: Summary) -> ReplicasetState:
     """Return a replicaset after the batch.
 
     Parameters
@@ -152,22 +157,31 @@ def advanced(one: Decided, parts: Sequence[LogSegment], table: Cluster, summary:
         server=newest_server(parts, summary.control) or before.server,
         file=next((part.file for part in reversed(parts) if not part.has_waited), before.file),
         views=one.views.views,
+        buckets=one.shards.after,
+        log_time=before.log_time if holds else _later(before.log_time, summary.last_time),
     )
 
 
-def _of_leader(before: Replicaset, leader: str | None) -> dict[int, int]:
+def _later(known: datetime | None, read: int | None) -> datetime | None:
+    if read is None:
+        return known
+    found = datetime.fromtimestamp(0, UTC) + timedelta(microseconds=read)
+    return found if known is None else max(known, found)
+
+
+def _of_leader(before: ReplicasetState, leader: str | None) -> dict[int, int]:
     """Return what was settled, with the component 0 of the instance that leads now."""
     settled = {local_id: lsn for local_id, lsn in before.settled.items() if local_id != LOCAL_ID}
     local = before.settled.get(LOCAL_ID) if leader == before.leader else before.local_lsns.get(leader or "")
     return settled if local is None else {**settled, LOCAL_ID: local}
 
 
-def with_settled(one: Replicaset, settled_rows: Mapping[tuple[str, int], int]) -> Replicaset:
+def with_settled(one: ReplicasetState, settled_rows: Mapping[tuple[str, int], int]) -> ReplicasetState:
     """Return a replicaset of which rows wait, with the vclock of those that do not.
 
     Parameters
     ----------
-    one : Replicaset
+    one : ReplicasetState
         As `advanced` returns it.
     settled_rows : mapping of (str, int) to int
         Source and replica id in it (0: local) to the highest lsn that went into `_changelog`.
@@ -181,7 +195,7 @@ def with_settled(one: Replicaset, settled_rows: Mapping[tuple[str, int], int]) -
     return replace(one, settled=settled, local_lsns={**one.local_lsns, **local})
 
 
-def new_entries(before: Replicaset, after: Replicaset) -> list[Entry]:
+def new_entries(before: ReplicasetState, after: ReplicasetState) -> list[MapRow]:
     """Return what the applier map gets: entries of all sources, and of those whose ids have other numbers."""
     found = _entries(after.id, (entry for entry in after.maps if entry not in before.maps))
     for source in after.ids:
@@ -191,12 +205,12 @@ def new_entries(before: Replicaset, after: Replicaset) -> list[Entry]:
     return found
 
 
-def _entries(replicaset_id: int, entries: Iterable[MapEntry], source: str | None = None) -> list[Entry]:
-    return [Entry(replicaset_id, e.local_id, e.global_id, e.since_lsn, source) for e in entries]
+def _entries(replicaset_id: int, entries: Iterable[MapEntry], source: str | None = None) -> list[MapRow]:
+    return [MapRow(replicaset_id, e.local_id, e.global_id, e.since_lsn, source) for e in entries]
 
 
 def _last_lsn(
-    summary: Summary, before: Replicaset, maps: Sequence[MapEntry], registration: Registration
+    summary: Summary, before: ReplicasetState, maps: Sequence[MapEntry], registration: IdRegistration
 ) -> int:
     local_id, place = registration.local_id, registration.position
     own = [run.last for run in summary.runs if run.replica_id == local_id and run.start < place]

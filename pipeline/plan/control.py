@@ -60,7 +60,7 @@ class SpaceRows:
 
 
 @dataclass(frozen=True)
-class Registration:
+class IdRegistration:
     """A row of `_cluster`: `local_id` belongs to `uuid` from here on; a uuid of None was expelled."""
 
     position: LogPosition
@@ -99,7 +99,7 @@ class SpaceChange:
 
 
 @dataclass(frozen=True)
-class Fault:
+class SystemRowFault:
     """A row of a system space that no server writes, and what is wrong with it."""
 
     row: ControlRow
@@ -122,11 +122,11 @@ class Control:
     that could not be understood.
     """
 
-    registrations: tuple[Registration, ...]
+    registrations: tuple[IdRegistration, ...]
     changes: tuple[SpaceChange, ...]
     spaces: Mapping[int, SpaceRows]
     emptied: tuple[tuple[LogPosition, int], ...] = ()
-    faults: tuple[Fault, ...] = ()
+    faults: tuple[SystemRowFault, ...] = ()
 
 
 def follow(
@@ -165,16 +165,16 @@ class _Follower:
     def __init__(self, spaces: dict[int, SpaceRows], cluster: dict[int, bytes]) -> None:
         self.spaces = spaces
         self.cluster = cluster
-        self.registrations: list[Registration] = []
+        self.registrations: list[IdRegistration] = []
         self.changes: list[SpaceChange] = []
         self.emptied: list[tuple[LogPosition, int]] = []
-        self.faults: list[Fault] = []
+        self.faults: list[SystemRowFault] = []
 
     def take(self, row: ControlRow, *, in_snapshot: bool) -> None:
         try:
             self._take(row, in_snapshot=in_snapshot)
         except TupleError as error:
-            self.faults.append(Fault(row, error.reason))
+            self.faults.append(SystemRowFault(row, error.reason))
 
     def _take(self, row: ControlRow, *, in_snapshot: bool) -> None:
         if row.held is not None:
@@ -198,11 +198,11 @@ class _Follower:
         new = _after(self.cluster.get(local_id), row)
         if new is None:
             self.cluster.pop(local_id, None)
-            self.registrations.append(Registration(row.position, local_id, None))
+            self.registrations.append(IdRegistration(row.position, local_id, None))
             return
         uuid = uuid_of(field_at(fields_of(new, "a row of _cluster"), 1, "the uuid"), "the uuid")
         self.cluster[local_id] = new
-        self.registrations.append(Registration(row.position, local_id, uuid))
+        self.registrations.append(IdRegistration(row.position, local_id, uuid))
 
     def _space(self, row: ControlRow) -> None:
         space_id = _space_id(row)
@@ -253,7 +253,7 @@ class _Follower:
             if new is not None and list(fields_of(new, "a row of a system space")[: len(key)]) != key:
                 raise TupleError("it changes the key of its row")
         except (TupleError, UnsupportedError) as error:
-            self.faults.append(Fault(row, error.reason))
+            self.faults.append(SystemRowFault(row, error.reason))
             packed: bytes = msgpack.packb([*key, *rest], unicode_errors="surrogateescape")
             return packed
         return new

@@ -7,7 +7,7 @@ with the origin and the time that they have. What was missing is in no log; `_ga
 A snapshot that heals (`pipeline.requests.generation`) may be behind the tables.
 
 Pure. Not here: which keys those are (`pipeline.reduce`), where a stream meets a generation
-(`sources.xlog.stream.course`).
+(`sources.xlog.stream.read_ahead`).
 """
 
 from __future__ import annotations
@@ -15,18 +15,18 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from pipeline.plan.control import Control, Registration, SpaceChange, SpaceRows, follow, space_of_row
+from pipeline.plan.control import Control, IdRegistration, SpaceChange, SpaceRows, follow, space_of_row
 from pipeline.plan.position import LogPosition
 from pipeline.plan.segment import LogSegment
 from pipeline.plan.settle import LsnGap
 from pipeline.plan.summary import ControlRow
-from pipeline.state import Replicaset
+from pipeline.state import ReplicasetState
 from schemas.iproto import SystemSpace
 from sources.xlog.format.vclock import joined, not_beyond, shared
 
 
 @dataclass(frozen=True)
-class Generation:
+class SnapshotGeneration:
     """The snapshot with which a replicaset's part of a batch begins.
 
     Parameters
@@ -52,12 +52,12 @@ class Generation:
         return LogPosition(self.segment, 0, 0)
 
 
-def generation_of(known: Replicaset | None, parts: Sequence[LogSegment]) -> Generation | None:
+def generation_of(known: ReplicasetState | None, parts: Sequence[LogSegment]) -> SnapshotGeneration | None:
     """Return the generation that a batch brings; a replicaset's first snapshot is none.
 
     Parameters
     ----------
-    known : Replicaset or None
+    known : ReplicasetState or None
         Before the batch.
     parts : sequence of LogSegment
         Of the replicaset, in order; rows that waited may come first.
@@ -76,11 +76,14 @@ def generation_of(known: Replicaset | None, parts: Sequence[LogSegment]) -> Gene
         for i, lsn in sorted(vclock.items())
         if lsn > known.settled.get(i, 0)
     )
-    return Generation(first.segment, joined(known.settled, vclock), gaps, first.spaces)
+    return SnapshotGeneration(first.segment, joined(known.settled, vclock), gaps, first.spaces)
 
 
 def followed(
-    known: Replicaset, generation: Generation | None, rows: Iterable[ControlRow], snapshots: frozenset[int]
+    known: ReplicasetState,
+    generation: SnapshotGeneration | None,
+    rows: Iterable[ControlRow],
+    snapshots: frozenset[int],
 ) -> Control:
     """Follow a replicaset's control rows (`pipeline.plan.control.follow`), those of a generation as a whole state.
 
@@ -107,7 +110,7 @@ def followed(
         rest = follow(lasting, known.cluster, all_rows, snapshots)
         return replace(rest, changes=(*begun, *rest.changes))
     members = {registration.local_id for registration in alone.registrations}
-    gone = [Registration(generation.position, i, None) for i in known.cluster if i not in members]
+    gone = [IdRegistration(generation.position, i, None) for i in known.cluster if i not in members]
     cluster = {i: uuid for i, uuid in known.cluster.items() if i in members}
     rest = follow(lasting, cluster, all_rows, snapshots)
     return replace(rest, registrations=(*gone, *rest.registrations), changes=(*begun, *rest.changes))

@@ -16,13 +16,13 @@ from dataclasses import dataclass, field, replace
 
 import msgpack
 
-from pipeline.plan.control import Registration
+from pipeline.plan.control import IdRegistration
 from pipeline.plan.position import LogPosition
 from pipeline.plan.segment import LogSegment
 from pipeline.plan.settle import Settlement
 from pipeline.plan.summary import LIMBO_TYPES, ControlRow, Summary
 from pipeline.plan.transactions import Transactions
-from pipeline.state import MapEntry, Replicaset
+from pipeline.state import MapEntry, ReplicasetState
 from schemas.cluster_checksum import checksum
 from schemas.errors import TupleError
 from schemas.iproto import VCLOCK_MAX, BodyKey
@@ -42,7 +42,7 @@ class Views:
         By source: those of its ids that have another number here.
     views : mapping of str to mapping of int to str
         By source whose `_cluster` was read: what it is at the end of the batch.
-    registered : tuple of Registration
+    registered : tuple of IdRegistration
         What the views say beyond what was known, before any row of the batch.
     bases : mapping of int to int
         Of an id that continues the lsns of another one: the last lsn before its own first.
@@ -51,14 +51,14 @@ class Views:
 
     ids: Mapping[str, Ids] = field(default_factory=dict)
     views: Mapping[str, Mapping[int, str]] = field(default_factory=dict)
-    registered: tuple[Registration, ...] = ()
+    registered: tuple[IdRegistration, ...] = ()
     bases: Mapping[int, int] = field(default_factory=dict)
 
 
 class _Ids:
     """Follows the assignments of ids in the sources, row by row."""
 
-    def __init__(self, known: Replicaset, uuids: Mapping[int, str]) -> None:
+    def __init__(self, known: ReplicasetState, uuids: Mapping[int, str]) -> None:
         self.known = known
         self.cluster = dict(known.cluster)
         self.had = {(e.local_id, uuids.get(e.global_id)) for e in known.maps}
@@ -104,20 +104,20 @@ class _Ids:
 
 
 def views_of(
-    known: Replicaset,
+    known: ReplicasetState,
     segments: Sequence[LogSegment],
-    registrations: Iterable[Registration],
+    registrations: Iterable[IdRegistration],
     uuids: Mapping[int, str],
 ) -> Views:
     """Return what the sources of a batch say of their ids.
 
     Parameters
     ----------
-    known : Replicaset
+    known : ReplicasetState
         Before the batch.
     segments : sequence of LogSegment
         Of this replicaset.
-    registrations : iterable of Registration
+    registrations : iterable of IdRegistration
         All of the batch's, in the order of the log, in the sources' own ids.
     uuids : mapping of int to str
         Instance uuids by global id.
@@ -125,7 +125,7 @@ def views_of(
     """
     ids = _Ids(known, uuids)
     views = {source: dict(view) for source, view in known.views.items()}
-    registered: list[Registration] = []
+    registered: list[IdRegistration] = []
     pending = list(registrations)
     for segment in segments:
         if segment.members is not None and segment.source not in views:
@@ -136,7 +136,7 @@ def views_of(
     return Views(ids.ids, views, tuple(registered), ids.bases)
 
 
-def _registered(ids: _Ids, segment: LogSegment) -> list[Registration]:
+def _registered(ids: _Ids, segment: LogSegment) -> list[IdRegistration]:
     view = segment.members or {}
     # Document 000: where the sums are equal, nothing is exchanged.
     if checksum(view) == checksum(_view(ids, segment.source)):
@@ -147,7 +147,7 @@ def _registered(ids: _Ids, segment: LogSegment) -> list[Registration]:
         uuid, known = view[local_id], dict(ids.cluster)
         meant = ids.assign(segment.source, local_id, uuid, is_new=True)
         if known.get(meant) != ids.cluster[meant]:
-            found.append(Registration(begin, meant, uuid))
+            found.append(IdRegistration(begin, meant, uuid))
     return found
 
 
@@ -157,7 +157,7 @@ def _view(ids: _Ids, source: str) -> dict[int, str]:
     return {back.get(meant, meant): uuid for meant, uuid in ids.cluster.items()}
 
 
-def _follow(ids: _Ids, views: Mapping[str, dict[int, str]], source: str, row: Registration) -> None:
+def _follow(ids: _Ids, views: Mapping[str, dict[int, str]], source: str, row: IdRegistration) -> None:
     view = views.get(source)
     if row.uuid is None:
         ids.expel(source, row.local_id, None if view is None else view.pop(row.local_id, ""))
@@ -227,7 +227,7 @@ def in_own_ids(settlement: Settlement, ids: Mapping[int, Ids]) -> Settlement:
     return replace(settlement, low_watermarks=found)
 
 
-def entries_of(known: Replicaset, source: str) -> list[MapEntry]:
+def entries_of(known: ReplicasetState, source: str) -> list[MapEntry]:
     """Return a replicaset's applier map in the ids of a source, in its order."""
     ids = known.ids.get(source, {})
     return [replace(entry, local_id=own) for entry in known.maps for own in own_ids(ids, entry.local_id)]

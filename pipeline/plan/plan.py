@@ -14,24 +14,25 @@ from itertools import pairwise
 
 from config.deployment import Config
 from pipeline.plan.advance import Decided, advanced, instances_seen, new_entries
-from pipeline.plan.control import Control, Registration
-from pipeline.plan.generation import followed, generation_of
+from pipeline.plan.control import Control, IdRegistration
+from pipeline.plan.generation import SnapshotGeneration, followed, generation_of
 from pipeline.plan.history import Before, History, Router, history_of
 from pipeline.plan.members import Ids, in_own_ids, translated, views_of
 from pipeline.plan.position import BEGINNING, LogPosition
 from pipeline.plan.segment import LogSegment
 from pipeline.plan.settings import settings_of
 from pipeline.plan.settle import IsSync, Settlement, settle
-from pipeline.plan.summary import LOCAL_ID, LsnRun, Summary
+from pipeline.plan.summary import LOCAL_ID, ControlRow, LsnRun, Summary
 from pipeline.plan.tables import CHANGES, TablePlan, plan_tables
 from pipeline.plan.unknown import UnknownRanges, unknown_ranges
 from pipeline.plan.upgrades import newest_server, upgrades_of
-from pipeline.state import Replicaset, State
+from pipeline.plan.vshard import Shards, bucket_spaces, shards_of, with_doubled
+from pipeline.state import ReplicasetState, State
 from schemas.iproto import SYSTEM_ID_MAX, is_unknown
 from sources.xlog.format.vclock import joined
 from udfs.operations.update_rules import release_of, release_text, rules_of
 from udfs.remap.cluster_replace import Cluster, Incoming, Member
-from warehouse.applier_map import Entry
+from warehouse.applier_map import MapRow
 
 log = logging.getLogger(__name__)
 
@@ -65,12 +66,14 @@ class BatchPlan:
         Those that the batch may change.
     refused_tables : mapping of str to str
         Those that cannot be written any more, with the reason.
-    new_maps : tuple of Entry
+    new_maps : tuple of MapRow
         The applier map's new entries.
     own_changes : tuple of Member
         The aggregator's own changes of `_cluster` that are not in `_changelog` yet, by their lsn.
     unknown : mapping of str to mapping
         By replicaset uuid: where spaces are unknown.
+    shards : mapping of str to Shards
+        By replicaset uuid: vshard's buckets.
 
     """
 
@@ -84,9 +87,10 @@ class BatchPlan:
     history: History
     tables: Mapping[str, TablePlan]
     refused_tables: Mapping[str, str]
-    new_maps: tuple[Entry, ...]
+    new_maps: tuple[MapRow, ...]
     own_changes: tuple[Member, ...] = ()
     unknown: Mapping[str, UnknownRanges] = field(default_factory=dict)
+    shards: Mapping[str, Shards] = field(default_factory=dict)
 
     @property
     def rows(self) -> int:
@@ -153,8 +157,9 @@ def plan_batch(
     _log_upgrades(decided, own, summaries)
     after = {uuid: _with_history(one, decided[uuid].before, history) for uuid, one in after.items()}
     own_row = cluster.own
+    shards = {uuid: one.shards for uuid, one in decided.items()}
     new_state = replace(
-        state.with_replicasets(after),
+        with_doubled(state.with_replicasets(after), {*state.undecided_buckets, *_moved(shards)}),
         global_ids=cluster.global_ids,
         own_id=None if own_row is None else own_row.global_id,
         own_lsn=cluster.lsn,
@@ -176,7 +181,12 @@ def plan_batch(
         new_maps=new_maps,
         own_changes=_own_changes(cluster, state.own_lsn),
         unknown=unknown,
+        shards=shards,
     )
+
+
+def _moved(shards: Mapping[str, Shards]) -> set[int]:
+    return {event.bucket for one in shards.values() for event in one.events}
 
 
 def _ids(one: Decided, summary: Summary) -> frozenset[int]:
@@ -196,7 +206,7 @@ def _own_changes(cluster: Cluster, after: int) -> tuple[Member, ...]:
 
 def _decide(state: State, uuid: str, parts: Sequence[LogSegment], summary: Summary, on_gap: str) -> Decided:
     first = parts[0]
-    known = state.replicasets.get(uuid) or Replicaset(
+    known = state.replicasets.get(uuid) or ReplicasetState(
         0, uuid, settled=dict(first.vclock), read=dict(first.vclock)
     )
     instances = {part.segment: part.instance_uuid for part in parts}
@@ -231,15 +241,31 @@ def _decide(state: State, uuid: str, parts: Sequence[LogSegment], summary: Summa
         reason = f"replica id {unknown.replica_id} is in no map: no row of _cluster has announced it"
         settlement = replace(settlement, hold=unknown.start, reason=reason)
     place = None if generation is None else generation.position
-    return Decided(known, settlement, control, registrations, views, ids, place)
+    shards = _shards(known, generation, parts, control, [r for r in summary.control if settlement.counts(r)])
+    return Decided(known, settlement, control, registrations, views, ids, place, shards)
 
 
-def _meant(registration: Registration, ids: Mapping[int, Ids]) -> Registration:
+def _shards(
+    known: ReplicasetState,
+    generation: SnapshotGeneration | None,
+    parts: Sequence[LogSegment],
+    control: Control,
+    rows: Sequence[ControlRow],
+) -> Shards:
+    """Return vshard's buckets over a batch; a snapshot that is behind the tables says nothing of them."""
+    heals = any(part.heals for part in parts)
+    is_new_state = generation is not None and generation.spaces is None and not heals
+    if generation is not None and not is_new_state:
+        rows = [row for row in rows if row.position.segment != generation.segment]
+    return shards_of(known.buckets, known.spaces, control, rows, is_new_state=is_new_state)
+
+
+def _meant(registration: IdRegistration, ids: Mapping[int, Ids]) -> IdRegistration:
     local_id = registration.local_id
     return replace(registration, local_id=ids.get(registration.position.segment, {}).get(local_id, local_id))
 
 
-def _synchronous(known: Replicaset, control: Control, parts: Sequence[LogSegment]) -> IsSync:
+def _synchronous(known: ReplicasetState, control: Control, parts: Sequence[LogSegment]) -> IsSync:
     """Return whether rows without a flag wait at a place: by the last definition of their space before it.
 
     Rows of a server that writes flags do not wait without one.
@@ -272,8 +298,17 @@ def sync_spaces(state: State, controls: Mapping[str, Control] | None = None) -> 
     return {uuid: frozenset(ids) for uuid, ids in found.items()}
 
 
+def watched_spaces(state: State, controls: Mapping[str, Control] | None = None) -> dict[str, frozenset[int]]:
+    """Return the ids of vshard's `_bucket` in each replicaset, also those that a batch defines."""
+    found = {uuid: bucket_spaces(one.spaces) for uuid, one in state.replicasets.items()}
+    for uuid, control in (controls or {}).items():
+        own = bucket_spaces({}, (change.rows for change in control.changes))
+        found[uuid] = found.get(uuid, frozenset()) | own
+    return found
+
+
 def _unknown_origin(
-    known: Replicaset, registrations: Sequence[Registration], summary: Summary, settlement: Settlement
+    known: ReplicasetState, registrations: Sequence[IdRegistration], summary: Summary, settlement: Settlement
 ) -> LsnRun | None:
     mapped = {LOCAL_ID} | {entry.local_id for entry in known.maps} | {r.local_id for r in registrations}
     for run in summary.runs:
@@ -286,7 +321,7 @@ def _unknown_origin(
 
 
 def _history(
-    after: Mapping[str, Replicaset],
+    after: Mapping[str, ReplicasetState],
     decided: Mapping[str, Decided],
     summaries: Mapping[str, Summary],
     segments: Sequence[LogSegment],
@@ -309,7 +344,9 @@ def _history(
     return history_of(before, changes, router, snapshots, vinyl, by_number)
 
 
-def _log_refusals(history: History, after: Mapping[str, Replicaset], decided: Mapping[str, Decided]) -> None:
+def _log_refusals(
+    history: History, after: Mapping[str, ReplicasetState], decided: Mapping[str, Decided]
+) -> None:
     """Name each space that is followed no longer, once."""
     known = {after[uuid].id: one.before.refused for uuid, one in decided.items()}
     for one in history.refusals:
@@ -351,7 +388,7 @@ def _log_upgrades(
                 )
 
 
-def _with_history(one: Replicaset, before: Replicaset, history: History) -> Replicaset:
+def _with_history(one: ReplicasetState, before: ReplicasetState, history: History) -> ReplicasetState:
     """Return a replicaset with the tables and the refusals of its spaces after the batch."""
     seen = {space_id for replicaset_id, space_id in history.tracked if replicaset_id == one.id}
     tables = {i: table for i, table in before.tables.items() if i not in seen and i in one.spaces}

@@ -88,6 +88,8 @@ class Summary:
         In log order.
     transactions : Transactions
         The transactions that wait for a quorum, in log order.
+    last_time : int or None
+        The latest time of a row of a log, microseconds since 1970.
 
     """
 
@@ -96,6 +98,7 @@ class Summary:
     counts: Counter[tuple[int, int, str]] = field(default_factory=Counter)
     control: tuple[ControlRow, ...] = ()
     transactions: Transactions = field(default_factory=Transactions)
+    last_time: int | None = None
 
 
 def headers_of(rows: pa.RecordBatch) -> Headers:
@@ -125,7 +128,9 @@ def _numbers(rows: pa.RecordBatch, name: str, missing: int) -> Int64s:
     return numbers
 
 
-def control_rows(rows: pa.RecordBatch, headers: Headers, segment: int) -> tuple[ControlRow, ...]:
+def control_rows(
+    rows: pa.RecordBatch, headers: Headers, segment: int, watched: Iterable[int] = ()
+) -> tuple[ControlRow, ...]:
     """Return the control rows among decoded rows.
 
     Parameters
@@ -136,6 +141,8 @@ def control_rows(rows: pa.RecordBatch, headers: Headers, segment: int) -> tuple[
         Of the same rows.
     segment : int
         Of the rows, within the batch.
+    watched : iterable of int
+        Ids of spaces of users whose rows are wanted too: vshard's `_bucket`.
 
     """
     controls = np.isin(headers.space_id, [int(space) for space in CONTROL_SPACES])
@@ -144,6 +151,7 @@ def control_rows(rows: pa.RecordBatch, headers: Headers, segment: int) -> tuple[
     controls[list(held)] = True
     # Of `_schema` the version of the schema is looked at (`pipeline.plan.upgrades`).
     controls |= headers.space_id == SystemSpace.SCHEMA
+    controls |= np.isin(headers.space_id, list(watched))
     at = np.flatnonzero(controls)
     found: list[dict[str, Any]] = rows.select(_CONTROL_COLUMNS).take(pa.array(at)).to_pylist()
     return tuple(
@@ -194,7 +202,12 @@ def summarize(
         transactions=transactions_of(
             segment, positions, numbers, headers.is_commit, waits, replica, headers.tsn, lsn
         ),
+        last_time=_last_time(headers.timestamp[named & (headers.timestamp != NO_TIME)]),
     )
+
+
+def _last_time(times: Int64s) -> int | None:
+    return int(times.max()) if times.size else None
 
 
 def _runs(
@@ -239,10 +252,12 @@ def _counts(segment: int, headers: Headers) -> Counter[tuple[int, int, str]]:
     )
 
 
-def summary_of(rows: pa.RecordBatch, segment: int, sync_spaces: Iterable[int] = ()) -> Summary:
-    """Return the summary of decoded rows; arguments as in `summarize`."""
+def summary_of(
+    rows: pa.RecordBatch, segment: int, sync_spaces: Iterable[int] = (), watched: Iterable[int] = ()
+) -> Summary:
+    """Return the summary of decoded rows; arguments as in `summarize` and `control_rows`."""
     headers = headers_of(rows)
-    return summarize(headers, control_rows(rows, headers, segment), segment, sync_spaces)
+    return summarize(headers, control_rows(rows, headers, segment, watched), segment, sync_spaces)
 
 
 def join_summaries(parts: Sequence[Summary]) -> Summary:
@@ -273,4 +288,5 @@ def join_summaries(parts: Sequence[Summary]) -> Summary:
         counts=counts,
         control=tuple(row for part in parts for row in part.control),
         transactions=join(part.transactions for part in parts),
+        last_time=max((part.last_time for part in parts if part.last_time is not None), default=None),
     )

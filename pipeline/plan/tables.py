@@ -59,6 +59,9 @@ class TablePlan:
     is_contended : bool
         Whether several replicasets write it, or it has versions without a usable tuple: then versions can be in
         `_versions`.
+    has_moved_fields : bool
+        Whether a replicaset's fields have other names or types than before: rows that the batch does not change
+        have other columns then, even where the table's columns are the same.
 
     """
 
@@ -72,6 +75,7 @@ class TablePlan:
     sets_misfits_aside: bool = False
     is_empty: bool = False
     is_contended: bool = False
+    has_moved_fields: bool = False
 
     @property
     def exact(self) -> str:
@@ -124,6 +128,7 @@ def table_plan(
     passing: Sequence[Space] = (),
     writing: frozenset[int] = frozenset(),
     keys: Mapping[int, frozenset[KeyParts]] | None = None,
+    earlier: Mapping[int, Space] | None = None,
 ) -> TablePlan:
     """Return how a batch writes one table.
 
@@ -141,6 +146,8 @@ def table_plan(
         Replicasets that write it in the batch.
     keys : mapping of int to frozenset, optional
         The primary keys that the space has had in each replicaset.
+    earlier : mapping of int to Space, optional
+        Each replicaset's definition before the batch.
 
     Raises
     ------
@@ -165,7 +172,20 @@ def table_plan(
         any(config.spaces.sets_misfits_aside(space.name) for space in spaces),
         is_empty=not before.replicasets,
         is_contended=len(before.replicasets | writing) > 1 or before.unfit,
+        has_moved_fields=_has_moved_fields(earlier or {}, definitions),
     )
+
+
+def _has_moved_fields(before: Mapping[int, Space], after: Mapping[int, Space]) -> bool:
+    """Return whether the fields of a replicaset's tuples have other names or types than before; more may follow."""
+    for replicaset_id, old in before.items():
+        new = after.get(replicaset_id)
+        if new is None:
+            continue
+        known = [(field.name, field.type) for field in old.fields]
+        if known != [(field.name, field.type) for field in new.fields[: len(known)]]:
+            return True
+    return False
 
 
 def _check_keys(
@@ -292,7 +312,7 @@ def plan_tables(
         passing.setdefault(lineage.table, []).append(history.versions[lineage.eras[-1].version].space)
         if lineage.base_table is not None:
             passing.setdefault(lineage.base_table, []).append(history.versions[lineage.eras[0].version].space)
-    definitions, keys = spaces_by_table(after), _keys_by_table(after)
+    definitions, keys, earlier = spaces_by_table(after), _keys_by_table(after), spaces_by_table(before)
     for place, last_version in last.items():
         lineage = history.lineages[place]
         if lineage.ended is None:
@@ -308,6 +328,7 @@ def plan_tables(
                 passing.get(table, ()),
                 frozenset(writing.get(table, ())),
                 keys.get(table, {}),
+                earlier.get(table, {}),
             )
         except UnsupportedError as error:
             log.error("the table %s is not written any more: %s", table, error)

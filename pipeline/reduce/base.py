@@ -91,21 +91,21 @@ class KeyFilter(Protocol):
         """Return whether each key is."""
 
 
-class Tables(Protocol):
+class KeyTables(Protocol):
     """Of which tables there are keys here (`pipeline.key_ranges.Share`)."""
 
     def has(self, table: int) -> bool:
         """Whether there are keys of a table."""
 
 
-def base_requests(keyed: KeyedRows, plan: ReducePlan, share: Tables | None = None) -> list[BaseRequest]:
+def base_requests(keyed: KeyedRows, plan: ReducePlan, share: KeyTables | None = None) -> list[BaseRequest]:
     """Return which versions must be read to reduce rows, and to resolve what comes of them.
 
     Parameters
     ----------
     keyed : KeyedRows
     plan : ReducePlan
-    share : Tables, optional
+    share : KeyTables, optional
         Tables of which there are keys here; all by default.
 
     """
@@ -114,7 +114,9 @@ def base_requests(keyed: KeyedRows, plan: ReducePlan, share: Tables | None = Non
     lineages = plan.slot_lineages[keyed.slots]
     firsts = keyed.groups.firsts
     types = _numbers(keyed.rows["type"])
-    operated = set(np.unique(lineages[ACTIONS[types] == OPERATION]).tolist())
+    looks_at_tuples = ACTIONS[types] == OPERATION
+    looks_at_tuples |= as_array(keyed.rows["bucket_events"]).is_valid().to_numpy(zero_copy_only=False)
+    operated = set(np.unique(lineages[looks_at_tuples]).tolist())
     first_lineages, first_types = lineages[firsts], types[firsts]
     keys = as_array(keyed.rows["key"])
     for number in np.unique(first_lineages).tolist():

@@ -36,6 +36,8 @@ def without_overwritten(rows: pa.Table) -> pa.Table:
         return rows  # each key is there once
     actions = ACTIONS[rows["type"].to_numpy()]
     is_snapshot = as_array(rows["is_snapshot"]).to_numpy(zero_copy_only=False)
+    # The tuple that vshard's garbage collector deletes says the bucket.
+    may_be_collected = as_array(rows["bucket_events"]).is_valid().to_numpy(zero_copy_only=False)
     order = np.argsort(groups.ids, kind="stable")
     one, following = order[:-1], order[1:]
     same_key = (groups.ids[one] == groups.ids[following]) & (groups.ids[one] >= 0)
@@ -45,6 +47,7 @@ def without_overwritten(rows: pa.Table) -> pa.Table:
         & (actions[one] == PUT)
         & (actions[following] != OPERATION)
         & ~(is_snapshot[one] | is_snapshot[following])
+        & ~may_be_collected[following]
     )
     if not overwritten.any():
         return rows

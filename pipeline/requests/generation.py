@@ -30,7 +30,7 @@ from pipeline.plan.segment import LogSegment
 from pipeline.plan.summary import CONTROL_SPACES, Summary
 from pipeline.plan.tables import CHANGES
 from pipeline.retention.changelog import check_kept
-from pipeline.state import Replicaset
+from pipeline.state import ReplicasetState
 from schemas.errors import UnsupportedError
 from schemas.iproto import SystemSpace
 from sources.xlog.format.vclock import Vclock, not_beyond
@@ -98,7 +98,7 @@ ids."""
 
 def healing_of(
     tables: OpenTables,
-    one: Replicaset,
+    one: ReplicasetState,
     source: str,
     vclock: Vclock,
     read_log: ReadLog,
@@ -109,7 +109,7 @@ def healing_of(
     Parameters
     ----------
     tables : OpenTables
-    one : Replicaset
+    one : ReplicasetState
     source : str
         Whose snapshot it is.
     vclock : mapping of int to int
@@ -184,7 +184,7 @@ def _has_control(rows: pa.Table, spaces: frozenset[int] | None) -> bool:
 
 
 def _is_lost(
-    rows: pa.Table, one: Replicaset, divergences: Rows, read_log: ReadLog
+    rows: pa.Table, one: ReplicasetState, divergences: Rows, read_log: ReadLog
 ) -> np.ndarray[Any, np.dtype[np.bool_]]:
     """Return which rows of instances that diverged are not in the member's log."""
     lost = np.zeros(rows.num_rows, np.bool_)
@@ -209,7 +209,7 @@ def _is_lost(
     return lost
 
 
-def _lost_ranges(lost: pa.Table, one: Replicaset, divergences: Rows, left: Rows) -> Rows:
+def _lost_ranges(lost: pa.Table, one: ReplicasetState, divergences: Rows, left: Rows) -> Rows:
     """Return rows of `_gaps` for what is applied no more, and that no divergence which stays open names."""
     found: Rows = []
     ids, lsns = lost["global_id"].to_numpy(), lost["lsn"].to_numpy()
@@ -229,7 +229,7 @@ def _lost_ranges(lost: pa.Table, one: Replicaset, divergences: Rows, left: Rows)
     return found
 
 
-def _later_rows(tables: OpenTables, one: Replicaset, covered: Vclock) -> pa.Table:
+def _later_rows(tables: OpenTables, one: ReplicasetState, covered: Vclock) -> pa.Table:
     """Return the rows of a replicaset's logs that a snapshot does not have, in the order of the log."""
     parts = []
     for file in tables.files("_changelog"):
@@ -243,7 +243,7 @@ def _later_rows(tables: OpenTables, one: Replicaset, covered: Vclock) -> pa.Tabl
     return whole.take(pc.sort_indices(whole, sort_keys=order)).combine_chunks()
 
 
-def _is_later(rows: pa.Table, one: Replicaset, covered: Vclock) -> np.ndarray[Any, np.dtype[np.bool_]]:
+def _is_later(rows: pa.Table, one: ReplicasetState, covered: Vclock) -> np.ndarray[Any, np.dtype[np.bool_]]:
     """Return which rows have lsns that the snapshot has not; an id continues the lsns of whoever had it before."""
     low = {entry.global_id: covered.get(entry.local_id, 0) for entry in one.maps}
     ids = rows["global_id"].to_numpy()
@@ -254,7 +254,7 @@ def _is_later(rows: pa.Table, one: Replicaset, covered: Vclock) -> np.ndarray[An
     return later
 
 
-def _divergences(tables: OpenTables, one: Replicaset, covered: Vclock) -> tuple[Rows, Rows]:
+def _divergences(tables: OpenTables, one: ReplicasetState, covered: Vclock) -> tuple[Rows, Rows]:
     """Return the open divergences of a replicaset: those that a snapshot is behind of, and the others."""
     closed: Rows = []
     left: Rows = []
@@ -265,6 +265,6 @@ def _divergences(tables: OpenTables, one: Replicaset, covered: Vclock) -> tuple[
     return closed, left
 
 
-def _own_id(one: Replicaset, row: Mapping[str, Any]) -> int:
+def _own_id(one: ReplicasetState, row: Mapping[str, Any]) -> int:
     local_id = int(row["local_id"])
     return one.ids.get(row["source"] or "", {}).get(local_id, local_id)

@@ -18,7 +18,7 @@ from pipeline.changelog.divergence import KNOWN
 from pipeline.commit.batch import BatchName
 from pipeline.requests.generation import Healing, healing_of
 from pipeline.requests.read_again import follower_of
-from pipeline.state import Replicaset
+from pipeline.state import ReplicasetState
 from schemas.errors import SourceError
 from sources.xlog.directory.directory import Directory
 from sources.xlog.directory.identity import identity_of
@@ -27,8 +27,8 @@ from sources.xlog.format.selection import Selection
 from sources.xlog.format.vclock import shared
 from sources.xlog.reader import reader
 from sources.xlog.stream.batch import segments_between
+from sources.xlog.stream.failover import entry_at
 from sources.xlog.stream.follow import Follower
-from sources.xlog.stream.takeover import entry_at
 from udfs.keys.row_hash import row_hashes
 from warehouse.gaps import gap_of
 from warehouse.warehouse import Warehouse
@@ -81,7 +81,7 @@ def heal(
     return f"{snapshot.name}: {rows} rows, {again} rows done again behind it; healed: {told}"
 
 
-def known_replicaset(writer: BatchWriter, directory: Directory, listing: Listing) -> Replicaset | None:
+def known_replicaset(writer: BatchWriter, directory: Directory, listing: Listing) -> ReplicasetState | None:
     """Return the replicaset of a source as the tables know it, None where they do not."""
     return writer.state.replicasets.get(identity_of(directory, listing, None))
 

@@ -23,8 +23,8 @@ from sources.xlog.directory.offset import Entry, to_text
 from sources.xlog.options import parse_options
 from sources.xlog.reader import reader
 from sources.xlog.stream.batch import segments_between
+from sources.xlog.stream.failover import entry_at
 from sources.xlog.stream.follow import Follower
-from sources.xlog.stream.takeover import entry_at
 
 Watch = Callable[[int, int, int], None]
 """Told of each step: bytes read so far, bytes in all, rows of the step."""
@@ -121,7 +121,8 @@ def follower_of(config: Config, writer: BatchWriter, source: str, cores: int = 1
     if not own:
         names = ", ".join(one.name for one in config.sources)
         raise ConfigurationError(f"{source!r} is not a source; there are {names}", advice="see --source")
-    alone = config.model_copy(update={"sources": own})
+    # Files that are read again end batches anywhere: their rows were cut when they were read first.
+    alone = config.model_copy(update={"sources": own, "instants": None})
     return Follower(parse_options(stream_options(alone, writer.state, cores)))
 
 

@@ -16,19 +16,26 @@ from typing import Any
 from pyspark.sql import SparkSession
 
 from config.deployment import Config
-from config.policies import Policy
-from config.retention import Retention
 from pipeline.batch import BatchWriter
 from pipeline.commit.compact import compact
 from pipeline.commit.delta import append_rows
 from pipeline.commit.epoch import commit_epoch
+from pipeline.requests.arguments import (
+    BackfillArguments,
+    ConflictsArguments,
+    HealArguments,
+    MaintenanceArguments,
+    RebuildArguments,
+    SnapshotArguments,
+    arguments_of,
+)
 from pipeline.requests.heal import heal
 from pipeline.requests.read_again import Span, Watch, refill
 from pipeline.requests.rebuild import rebuild_of, write_rebuild
 from pipeline.requests.take_again import left_out, missing_names, retake
 from pipeline.retention.cleaning import Cleaning, clean, clean_epochs, cleaning_of
 from pipeline.retention.sources import SourceFacts, source_facts
-from schemas.errors import AggregatorError, UnsupportedError
+from schemas.errors import AggregatorError
 from warehouse import epochs, maintenance, requests
 from warehouse.cut import EPOCHS, NEVER_ROLLED_BACK
 from warehouse.requests import Request
@@ -70,7 +77,7 @@ class Service:
         self._writer, self._watch = writer, watch
         self._cores = spark.sparkContext.defaultParallelism
         self._seen, self._looked = -1, 0.0
-        self._kinds: dict[str, Callable[[Request], str]] = {
+        self._kinds: dict[str, Callable[[Request, Any], str]] = {
             "backfill": self._backfill,
             "heal": self._heal,
             "snapshot": self._snapshot,
@@ -103,9 +110,8 @@ class Service:
 
     def _do(self, request: Request) -> None:
         try:
-            if request.kind not in self._kinds:
-                raise UnsupportedError(f"nothing is known of requests of the kind {request.kind!r}")
-            message = self._kinds[request.kind](request)
+            asked = arguments_of(request.kind, request.arguments)
+            message = self._kinds[request.kind](request, asked)
             requests.answer(self._warehouse, request, requests.DONE, message)
             log.info("request %s (%s): %s", request.id, request.kind, message)
         except Exception as error:
@@ -115,21 +121,19 @@ class Service:
             if not isinstance(error, AggregatorError):
                 raise
 
-    def _backfill(self, request: Request) -> str:
-        asked = request.arguments
-        span = Span(_moment(asked.get("from")), _moment(asked.get("to")))
-        names = [asked["source"]] if asked.get("source") else [one.name for one in self._config.sources]
+    def _backfill(self, _request: Request, asked: BackfillArguments) -> str:
+        span = Span(asked.begin, asked.end)
+        names = [asked.source] if asked.source else [one.name for one in self._config.sources]
         rows = sum(refill(self._config, self._writer, name, span, self._watch, self._cores) for name in names)
         return f"{rows} rows read of {', '.join(names)}"
 
-    def _heal(self, request: Request) -> str:
-        source, name = request.arguments["source"], f"heal {request.id}"
-        return heal(self._config, self._warehouse, self._writer, source, name, self._cores)
+    def _heal(self, request: Request, asked: HealArguments) -> str:
+        name = f"heal {request.id}"
+        return heal(self._config, self._warehouse, self._writer, asked.source, name, self._cores)
 
-    def _snapshot(self, request: Request) -> str:
-        spaces, source = list(request.arguments["spaces"]), request.arguments.get("source")
-        name = f"snapshot {request.id}"
-        return retake(self._config, self._warehouse, self._writer, spaces, source, name, self._cores)
+    def _snapshot(self, request: Request, asked: SnapshotArguments) -> str:
+        name, spaces = f"snapshot {request.id}", list(asked.spaces)
+        return retake(self._config, self._warehouse, self._writer, spaces, asked.source, name, self._cores)
 
     def take_up(self) -> None:
         """Ask for the spaces that the configuration wants now and did not want before, and do what was asked."""
@@ -140,16 +144,16 @@ class Service:
                 requests.ask(self._warehouse, "snapshot", {"spaces": [name], "source": None})
         self.serve()
 
-    def _rebuild(self, request: Request) -> str:
-        space, policy = request.arguments["space"], Policy.model_validate(request.arguments["policy"])
+    def _rebuild(self, request: Request, asked: RebuildArguments) -> str:
+        space, policy = asked.space, asked.policy
         tables, state = self._warehouse.open_tables, self._writer.state
         rebuild = rebuild_of(tables, state, self._config, space, policy)
         self._writer.state = write_rebuild(tables, state, rebuild, f"rebuild {request.id}")
         self._writer.use_policy(space, policy)
         return f"{rebuild.changed} keys of {space} changed under {policy.policy}"
 
-    def _conflicts(self, request: Request) -> str:
-        rows = [_decoded(row) for row in request.arguments["rows"]]
+    def _conflicts(self, request: Request, asked: ConflictsArguments) -> str:
+        rows = [_decoded(row) for row in asked.rows]
         state = self._writer.state
         decided = {"epoch": state.epoch + 1, "decided_at": datetime.now(UTC)}
         tables = self._warehouse.open_tables
@@ -158,8 +162,8 @@ class Service:
         self._writer.state = commit_epoch(tables, state, {"_conflicts": version}, name)
         return f"{len(rows)} conflicts were noted"
 
-    def _maintenance(self, request: Request) -> str:
-        state, days = self._writer.state, int(request.arguments["keep_days"])
+    def _maintenance(self, request: Request, asked: MaintenanceArguments) -> str:
+        state, days = self._writer.state, asked.keep_days
         # Appended to by others without the lock, or so small that it is not worth it.
         left_out = NEVER_ROLLED_BACK
         found = [table for table in state.versions if table not in left_out]
@@ -167,7 +171,7 @@ class Service:
         longer = {table for table in found if maintenance.keep(self._warehouse, table, days)}
         tables = self._warehouse.open_tables
         joined = {table: compact(tables, table) for table in found}
-        cleaning = self._cleaning(request, days)
+        cleaning = self._cleaning(asked)
         versions = clean(tables, cleaning, state.epoch + 1)
         versions |= {t: tables.version(t) for t, files in joined.items() if files or t in longer}
         if versions:
@@ -185,19 +189,12 @@ class Service:
         told += [f"{count} were removed" for count in cleaning.counts()]
         return "; ".join([*told, *cleaning.held])
 
-    def _cleaning(self, request: Request, days: int) -> Cleaning:
-        asked, writer = request.arguments, self._writer
-        # A request of an earlier release says nothing of it: nothing goes then.
-        retention = Retention.model_validate(asked.get("retention") or {})
-        sources = SourceFacts()
-        if retention.asks_sources:
-            sources = source_facts(writer.follower, writer.state, asked.get("sources") or ())
+    def _cleaning(self, asked: MaintenanceArguments) -> Cleaning:
+        writer, sources = self._writer, SourceFacts()
+        if asked.retention.asks_sources:
+            sources = source_facts(writer.follower, writer.state, asked.sources)
         tables = self._warehouse.open_tables
-        return cleaning_of(tables, writer.state, writer.config, retention, sources, days)
-
-
-def _moment(text: str | None) -> datetime | None:
-    return None if text is None else datetime.fromisoformat(text)
+        return cleaning_of(tables, writer.state, writer.config, asked.retention, sources, asked.keep_days)
 
 
 _BINARY = ("key", "winner_tuple", "loser_tuple")

@@ -21,7 +21,7 @@ from pipeline.plan.tables import check_space
 from pipeline.requests.generation import healing_of
 from pipeline.requests.heal import known_replicaset, logged_behind, named, read_snapshot
 from pipeline.requests.read_again import follower_of
-from pipeline.state import Replicaset, State
+from pipeline.state import ReplicasetState, State
 from schemas.errors import AggregatorError, SourceError, TupleError
 from schemas.iproto import SystemSpace
 from schemas.space import space_of
@@ -140,7 +140,7 @@ def _retake(
     return known.uuid, message
 
 
-def snapshot_within(directory: Directory, listing: Listing, known: Replicaset, source: str) -> LogFile:
+def snapshot_within(directory: Directory, listing: Listing, known: ReplicasetState, source: str) -> LogFile:
     """Return the newest complete snapshot that the tables have come to.
 
     Raises

@@ -22,10 +22,10 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from pipeline.plan.summary import CONTROL_SPACES
-from pipeline.retention.progress import Progress
+from pipeline.retention.progress import ReadProgress
 from pipeline.retention.removal import Removal, columns_of, mask_of
 from pipeline.retention.sources import SourceFacts
-from pipeline.state import Replicaset, State
+from pipeline.state import ReplicasetState, State
 from schemas.errors import UnsupportedError
 from schemas.iproto import GROUP_LOCAL
 from warehouse.commits import OpenTables
@@ -35,7 +35,7 @@ _COLUMNS = ("epoch", "replicaset_id", "space_id", "group_id", "global_id", "lsn"
 
 
 def changelog_removal(
-    tables: OpenTables, state: State, sources: SourceFacts, progress: Progress, days: int
+    tables: OpenTables, state: State, sources: SourceFacts, progress: ReadProgress, days: int
 ) -> tuple[Removal, list[str]]:
     """Return which rows go, and what stays although its time is over.
 
@@ -44,7 +44,7 @@ def changelog_removal(
     tables : OpenTables
     state : State
     sources : SourceFacts
-    progress : Progress
+    progress : ReadProgress
     days : int
         For so many days rows stay after the batch that read them.
 
@@ -70,7 +70,7 @@ def changelog_removal(
 
 
 def _may_go(
-    rows: pa.Table, own: Mapping[int, Replicaset], snapshots: Mapping[int, Mapping[int, int] | None]
+    rows: pa.Table, own: Mapping[int, ReplicasetState], snapshots: Mapping[int, Mapping[int, int] | None]
 ) -> pa.ChunkedArray:
     """Return which rows nothing could apply once more."""
     control = pa.array([int(space) for space in CONTROL_SPACES], pa.int32())
@@ -89,7 +89,7 @@ def _may_go(
     return found
 
 
-def _is_behind(rows: pa.Table, one: Replicaset, vclock: Mapping[int, int]) -> NDArray[np.bool_]:
+def _is_behind(rows: pa.Table, one: ReplicasetState, vclock: Mapping[int, int]) -> NDArray[np.bool_]:
     """Return which rows a snapshot does not cover; an id continues the lsns of whoever had it before."""
     ids = pc.fill_null(rows["global_id"], -1).to_numpy()
     lsns = pc.fill_null(rows["lsn"], 0).to_numpy()
@@ -101,7 +101,7 @@ def _is_behind(rows: pa.Table, one: Replicaset, vclock: Mapping[int, int]) -> ND
     return found
 
 
-def _covered(one: Replicaset, vclock: Mapping[int, int]) -> dict[int, int]:
+def _covered(one: ReplicasetState, vclock: Mapping[int, int]) -> dict[int, int]:
     return {entry.global_id: vclock.get(entry.local_id, 0) for entry in one.maps}
 
 
@@ -127,13 +127,13 @@ def _together(parts: Sequence[pa.Table]) -> list[dict[str, Any]]:
     return found
 
 
-def check_kept(tables: OpenTables, one: Replicaset, covered: Mapping[int, int], source: str) -> None:
+def check_kept(tables: OpenTables, one: ReplicasetState, covered: Mapping[int, int], source: str) -> None:
     """Refuse to apply rows behind a snapshot of which some are gone.
 
     Parameters
     ----------
     tables : OpenTables
-    one : Replicaset
+    one : ReplicasetState
     covered : mapping of int to int
         The snapshot's vclock, in the replicaset's ids.
     source : str

@@ -18,10 +18,10 @@ from config.deployment import Config
 from config.retention import Retention
 from pipeline.commit.delta import append_rows
 from pipeline.retention.changelog import changelog_removal
-from pipeline.retention.progress import Progress, progress_of
+from pipeline.retention.progress import ReadProgress, progress_of
 from pipeline.retention.removal import Removal, columns_of, mask_of, removal_of, take_out
 from pipeline.retention.sources import SourceFacts
-from pipeline.retention.tombstones import Limits, tombstone_removal
+from pipeline.retention.tombstones import TombstoneLimits, tombstone_removal
 from pipeline.state import State
 from schemas.tables import SECONDARY_CONFLICT
 from warehouse.commits import OpenTables
@@ -105,8 +105,8 @@ def cleaning_of(
 
 
 def _limits(
-    state: State, sources: SourceFacts, progress: Progress, days: int
-) -> tuple[Limits | None, list[str]]:
+    state: State, sources: SourceFacts, progress: ReadProgress, days: int
+) -> tuple[TombstoneLimits | None, list[str]]:
     """Return which deletions are old enough; None, with the reasons, where a row that is older may still come."""
     epoch = progress.old_epoch(days)
     if epoch is None:
@@ -129,10 +129,10 @@ def _limits(
         for n in slow
         if progress.times[n] == low
     ]
-    return Limits(epoch, limit), told
+    return TombstoneLimits(epoch, limit), told
 
 
-def _conflicts(tables: OpenTables, progress: Progress, days: int) -> Removal:
+def _conflicts(tables: OpenTables, progress: ReadProgress, days: int) -> Removal:
     """Return the decisions that go. Rows of a secondary index stay: validation names a pair that is there only once."""
     until = progress.old_epoch(days)
     files = []
@@ -144,7 +144,7 @@ def _conflicts(tables: OpenTables, progress: Progress, days: int) -> Removal:
     return removal_of("_conflicts", files)
 
 
-def _epochs(tables: OpenTables, progress: Progress, days: int) -> Removal:
+def _epochs(tables: OpenTables, progress: ReadProgress, days: int) -> Removal:
     """Return the epochs that go: those before the one that was the newest so many days ago.
 
     The last one of each stream stays: Spark may repeat its batch, and it says who led which replicaset.

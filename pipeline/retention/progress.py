@@ -27,7 +27,7 @@ _PLACE = ("epoch", "segment", "position", "row")
 
 
 @dataclass(frozen=True)
-class Progress:
+class ReadProgress:
     """How far the tables are.
 
     Parameters
@@ -65,7 +65,7 @@ class Progress:
 
 def progress_of(
     tables: OpenTables, state: State, retention: Retention, sources: SourceFacts, now: datetime
-) -> Progress:
+) -> ReadProgress:
     """Read how far the tables are.
 
     Parameters
@@ -94,7 +94,7 @@ def progress_of(
     counted = frozenset(one.id for uuid, one in state.replicasets.items() if uuid not in ended)
     is_asked = retention.tombstones is not None
     times = _earlier(_read_times(tables, counted), _waiting_times(tables)) if is_asked else {}
-    return Progress(now, epochs, times, frozenset(diverged), counted)
+    return ReadProgress(now, epochs, times, frozenset(diverged), counted)
 
 
 def _read_times(tables: OpenTables, wanted: Iterable[int]) -> dict[int, datetime]:

@@ -44,7 +44,7 @@ _COLUMNS = ("space", "key", "state", "timestamp", "epoch")
 
 
 @dataclass(frozen=True)
-class Limits:
+class TombstoneLimits:
     """Up to which epoch, and before which time of the log, a deletion must lie to go."""
 
     epoch: int
@@ -52,7 +52,7 @@ class Limits:
 
 
 def tombstone_removal(
-    tables: OpenTables, state: State, config: Config, limits: Limits
+    tables: OpenTables, state: State, config: Config, limits: TombstoneLimits
 ) -> tuple[Removal, list[str]]:
     """Return which entries of `_versions` go, and what stays although its time is over.
 
@@ -62,7 +62,7 @@ def tombstone_removal(
     state : State
     config : Config
         With the policies that are in force.
-    limits : Limits
+    limits : TombstoneLimits
 
     """
     files = tables.files(VERSIONS)
@@ -124,7 +124,7 @@ def _dead(
     files: Sequence[TableFile],
     space: str,
     entries: pa.Table,
-    limits: Limits,
+    limits: TombstoneLimits,
     cache: FileCache,
 ) -> NDArray[np.bool_]:
     """Return which entries are of keys that are deleted everywhere, long enough ago."""

@@ -87,7 +87,7 @@ class BaseFiles:
 
 
 @dataclass(frozen=True)
-class Found:
+class FoundVersions:
     """What was found.
 
     Parameters
@@ -112,7 +112,7 @@ class Keys(Protocol):
 
 def find_versions(
     requests: Sequence[BaseRequest], files: BaseFiles, cache: FileCache, share: Keys | None = None
-) -> Found:
+) -> FoundVersions:
     """Return the versions that some requests ask for.
 
     Parameters
@@ -130,7 +130,7 @@ def find_versions(
     parts: list[pa.Table] = []
     for request in requests:
         name, own = files.tables.get(request.table, ("", ()))
-        wanted = Wanted.of(request.keys)
+        wanted = WantedKeys.of(request.keys)
         for file in own:
             found = _rows_of_table(request, wanted, files.place, name, file, len(refs), cache)
             if found is not None:
@@ -138,7 +138,7 @@ def find_versions(
                 parts.append(found)
     rows = pa.concat_tables(parts) if parts else ENTRIES.empty_table()
     asked = [request for request in requests if request.with_versions]
-    return Found(_with_versions(rows, asked, files, cache) if asked else rows, refs)
+    return FoundVersions(_with_versions(rows, asked, files, cache) if asked else rows, refs)
 
 
 def _with_all_keys(request: BaseRequest, files: BaseFiles, share: Keys | None) -> BaseRequest:
@@ -190,7 +190,7 @@ def _held(files: BaseFiles, space: str, replicasets: Mapping[int, KeyFilter | No
 
 
 @dataclass(frozen=True)
-class Wanted:
+class WantedKeys:
     """Keys that are looked for."""
 
     groups: Groups
@@ -198,7 +198,7 @@ class Wanted:
     is_sorted: bool
 
     @classmethod
-    def of(cls, keys: pa.Array) -> Wanted:
+    def of(cls, keys: pa.Array) -> WantedKeys:
         """Return some keys in the form in which they are looked for."""
         groups = group(np.zeros(len(keys), np.int32), keys)
         distinct = keys.take(pa.array(groups.firsts))
@@ -224,7 +224,7 @@ class Wanted:
 
 
 def _groups_with(
-    wanted: Wanted, file: pq.ParquetFile, keys: FileKeys, column: str
+    wanted: WantedKeys, file: pq.ParquetFile, keys: FileKeys, column: str
 ) -> Iterator[tuple[int, int, NDArray[np.intp]]]:
     """Yield the row groups that have one of the keys: number, first row in the file, rows within the group."""
     start = 0
@@ -239,7 +239,7 @@ def _groups_with(
 
 def _rows_of_table(
     request: BaseRequest,
-    wanted: Wanted,
+    wanted: WantedKeys,
     place: Place,
     table: str,
     file: TableFile,
@@ -309,7 +309,7 @@ def _entries_of_versions(requests: Sequence[BaseRequest], files: BaseFiles, cach
     numbers = {files.names[request.table]: request.table for request in requests}
     keys = pa.concat_arrays([request.keys for request in requests])
     tables = np.concatenate([np.full(len(r.keys), r.table, np.int32) for r in requests])
-    groups, wanted = group(tables, keys), Wanted.of(keys)
+    groups, wanted = group(tables, keys), WantedKeys.of(keys)
     schema = ENTRIES.append(pa.field("epoch", pa.int64()))
     parts = []
     for file in files.versions:
@@ -363,7 +363,7 @@ def _with_misfits(entries: pa.Table, set_aside: frozenset[int]) -> pa.Table:
     return entries.set_column(place, entries.schema.field(place), pa.array(states))
 
 
-def merged_entries(parts: Iterable[Found]) -> Found:
+def merged_entries(parts: Iterable[FoundVersions]) -> FoundVersions:
     """Return what several lookups of different keys found as one."""
     tables: list[pa.Table] = []
     files: list[FileRef] = []
@@ -373,4 +373,4 @@ def merged_entries(parts: Iterable[Found]) -> Found:
         moved = np.where(numbers >= 0, numbers + len(files), numbers).astype(np.int32)
         tables.append(part.entries.set_column(place, "file", pa.array(moved)))
         files += part.files
-    return Found(pa.concat_tables(tables), files)
+    return FoundVersions(pa.concat_tables(tables), files)

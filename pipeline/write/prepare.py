@@ -12,7 +12,7 @@ from pipeline.encode.columns import TableEncoding
 from pipeline.encode.masks import PROPERTY, TUPLE_COLUMN
 from pipeline.write.rewrite import write_rows
 from pipeline.write.table_change import (
-    Change,
+    TableChange,
     change_of,
     create,
     same_columns,
@@ -41,7 +41,7 @@ class Prepared:
 
     """
 
-    changes: dict[str, Change] = field(default_factory=dict)
+    changes: dict[str, TableChange] = field(default_factory=dict)
     masked: set[str] = field(default_factory=set)
     changed: set[str] = field(default_factory=set)
 
@@ -66,15 +66,15 @@ def _prepare_exact(tables: OpenTables, encoding: TableEncoding, found: Prepared)
     if encoding.mask is not None and _has_tuples(tables, encoding.name):
         _copy(tables, encoding)
         found.changed.add(table)
-    change = change_of(tables, table, wanted)
-    if change is Change.CREATE:
+    change = change_of(tables, table, wanted, has_moved_fields=encoding.has_moved_fields)
+    if change is TableChange.CREATE:
         create(tables, table, wanted, f"space {encoding.layout.space}")
-        change = Change.NOTHING
-    elif change is Change.ADD:
+        change = TableChange.NOTHING
+    elif change is TableChange.ADD:
         tables.add_columns(table, wanted)
         found.changed.add(table)
-        change = Change.NOTHING
-    elif change is Change.REWRITE:
+        change = TableChange.NOTHING
+    elif change is TableChange.REWRITE:
         log.warning("%s is written again: its space has a new format", table)
     found.changes[table] = change
 
@@ -105,7 +105,7 @@ def _prepare_masked(tables: OpenTables, encoding: TableEncoding, found: Prepared
         create(tables, table, wanted, f"space {encoding.layout.space}, masked")
         tables.set_properties(table, {PROPERTY: text})
         return
-    if masks_differ(tables, encoding):
+    if masks_differ(tables, encoding) or found.changes.get(encoding.exact) is TableChange.REWRITE:
         log.warning("%s is written again: other fields of it are masked, or in another way", table)
         found.masked.add(table)
     elif tables.add_columns(table, wanted):

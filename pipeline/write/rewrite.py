@@ -10,7 +10,7 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from pipeline.encode.columns import whole_variants
-from pipeline.write.lookup import FileCache, Wanted
+from pipeline.write.lookup import FileCache, WantedKeys
 from udfs.buffers import as_array
 from warehouse.commits import TableFile
 from warehouse.data_files import DataFile, opened, write_file
@@ -46,7 +46,7 @@ def rows_with_keys(
     place: Place, table: str, files: Iterable[TableFile], keys: pa.Array, cache: FileCache
 ) -> Mapping[TableFile, NDArray[np.int64]]:
     """Return the places of the rows with some keys, of the files that have any."""
-    wanted = Wanted.of(keys)
+    wanted = WantedKeys.of(keys)
     found: dict[TableFile, NDArray[np.int64]] = {}
     for file in files:
         with opened(place, table, file.path) as parquet:

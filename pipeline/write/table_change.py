@@ -24,7 +24,7 @@ from warehouse.commits import OpenTables, TableFile
 from warehouse.data_files import opened
 
 
-class Change(Enum):
+class TableChange(Enum):
     """What a table needs before a batch can write it."""
 
     CREATE = "create"
@@ -39,14 +39,18 @@ def table_schema(encoding: TableEncoding) -> StructType:
     return StructType([*encoding.layout.spark_schema().fields, *shared])
 
 
-def change_of(tables: OpenTables, table: str, wanted: StructType) -> Change:
-    """Return what a table needs to have some columns."""
+def change_of(
+    tables: OpenTables, table: str, wanted: StructType, *, has_moved_fields: bool = False
+) -> TableChange:
+    """Return what a table needs to have some columns; `has_moved_fields` is that of `TablePlan`."""
     if not tables.place.has(table):
-        return Change.CREATE
+        return TableChange.CREATE
     present = {field.name: field.dataType for field in tables.columns(table)}
     asked = {field.name: field.dataType for field in wanted}
+    if has_moved_fields:
+        return TableChange.REWRITE
     if present == asked:
-        return Change.NOTHING
+        return TableChange.NOTHING
     new = {name for name in asked if name not in present}
     lasting = {name: kind for name, kind in asked.items() if name not in new}
     # A table of an earlier release lacks `_misfits`: all of its rows fit.
@@ -54,8 +58,8 @@ def change_of(tables: OpenTables, table: str, wanted: StructType) -> Change:
     if present == lasting and not (
         of_fields and any(_has_extra(tables, table, file) for file in tables.files(table))
     ):
-        return Change.ADD
-    return Change.REWRITE
+        return TableChange.ADD
+    return TableChange.REWRITE
 
 
 def _has_extra(tables: OpenTables, table: str, file: TableFile) -> bool:

@@ -17,7 +17,7 @@ from pyspark.sql.types import StructType
 from pipeline.encode.columns import TableEncoding
 from pipeline.write.lookup import FileCache
 from pipeline.write.rewrite import FILE_BYTES, remaining_rows, rows_with_keys, write_rows
-from pipeline.write.table_change import Change, encoded_again, table_schema
+from pipeline.write.table_change import TableChange, encoded_again, table_schema
 from warehouse.commits import TableFile
 from warehouse.data_files import DataFile
 from warehouse.place import Place
@@ -70,7 +70,7 @@ class TableChanges:
         Places of rows of the exact table that go.
     removed_keys : pyarrow.BinaryArray or None
         Their keys.
-    change : Change
+    change : TableChange
         Of the exact table.
 
     """
@@ -79,7 +79,7 @@ class TableChanges:
     rows: pa.Table | None
     removed: Mapping[TableFile, NDArray[np.int64]]
     removed_keys: pa.Array | None
-    change: Change = Change.NOTHING
+    change: TableChange = TableChange.NOTHING
 
 
 def write_exact(place: Place, changes: TableChanges, files: Sequence[TableFile]) -> TableWrite:
@@ -94,7 +94,7 @@ def write_exact(place: Place, changes: TableChanges, files: Sequence[TableFile])
 
     """
     table = changes.encoding.exact
-    if changes.change is not Change.REWRITE:
+    if changes.change is not TableChange.REWRITE:
         return _write(place, table, changes.rows, changes.removed)
     everything = {file: changes.removed.get(file, _NONE) for file in files}
     found = _write(place, table, changes.rows, everything, changes.encoding)

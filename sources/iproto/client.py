@@ -88,14 +88,20 @@ class Connection:
         """Return {replica id: instance uuid}, from `_cluster`."""
         return messages.cluster_of(await self.select(SystemSpace.CLUSTER))
 
-    async def fetch_snapshot(self, sink: Sink) -> Packet:
+    async def kept_logs(self, instance_uuid: str) -> dict[int, int] | None:
+        """Return from which vclock on the server keeps its logs for a subscriber; None: it does not."""
+        if self.greeting.version < messages.KEEPS_LOGS_SINCE:
+            return None
+        return messages.kept_of(await self.select(SystemSpace.GC_CONSUMERS, (instance_uuid,)))
+
+    async def fetch_snapshot(self, sink: Sink, instance_uuid: str) -> Packet:
         """Begin FETCH_SNAPSHOT and return its answer with the vclock of its read view: SUBSCRIBE goes on from there.
 
-        `wire.end_of_stream` is done when all rows are in the sink. The body is an empty map: 2.6 ignores it,
-        from 2.11.4 on it is obligatory; a SERVER_VERSION in it would ask for rows of other kinds.
+        `wire.end_of_stream` is done when all rows are in the sink. The uuid is the one that subscribes then.
         """
         self._check_version()
-        return await self.request(Command.FETCH_SNAPSHOT, {}, sink)
+        body = messages.fetch_snapshot_body(instance_uuid, self.greeting.version)
+        return await self.request(Command.FETCH_SNAPSHOT, body, sink)
 
     async def subscribe(self, subscription: messages.Subscription, sink: Sink) -> Packet:
         """Begin SUBSCRIBE; its rows go to the sink until the connection ends."""

@@ -24,6 +24,9 @@ ANONYMOUS_SINCE: Version = (2, 4, 1)
 VCLOCK_ACKS_SINCE: Version = (2, 10, 0)
 """Before it an anonymous replica's acks count for `replication_synchro_quorum`: they must stay empty."""
 
+KEEPS_LOGS_SINCE: Version = (3, 3, 0)
+"""From it on a server keeps its logs for an anonymous replica, by its uuid (`_gc_consumers`)."""
+
 BALLOT_IS_RO_SINCE: Version = (2, 7, 3)
 
 REPLICA_IDS = range(1, VCLOCK_MAX)
@@ -91,6 +94,16 @@ def select_body(space: SystemSpace, key: Sequence[Any] = ()) -> dict[int, Any]:
         MessageKey.ITERATOR: 0 if key else 2,  # EQ, ALL
         MessageKey.KEY: list(key),
     }
+
+
+def fetch_snapshot_body(instance_uuid: str, version: Version) -> dict[int, Any]:
+    """Return the body of FETCH_SNAPSHOT.
+
+    From 3.3 on the uuid registers the daemon as a consumer of logs: the server keeps those behind the snapshot until
+    SUBSCRIBE comes. Before, the body is empty: 2.6 ignores it, from 2.11.4 on it is obligatory. A SERVER_VERSION in it
+    would ask for rows of other kinds. Source: `box_process_fetch_snapshot` in `src/box/box.cc` of 3.3.
+    """
+    return {MessageKey.INSTANCE_UUID: instance_uuid} if version >= KEEPS_LOGS_SINCE else {}
 
 
 @dataclass(frozen=True)
@@ -277,6 +290,21 @@ def cluster_of(tuples: Iterable[Any]) -> dict[int, str]:
             raise ProtocolError(f"replica id {id_} comes twice")
         cluster[id_] = read_uuid(row[1])
     return cluster
+
+
+def kept_of(tuples: Sequence[Any]) -> dict[int, int] | None:
+    """Return the vclock in a tuple of `_gc_consumers`: logs from there on are kept; None where there is no tuple.
+
+    Raises
+    ------
+    ProtocolError
+        The tuple has no vclock.
+    """
+    if not tuples:
+        return None
+    if not isinstance(tuples[0], list) or len(tuples[0]) < 2:
+        raise ProtocolError(f"not a tuple of _gc_consumers: {shown(tuples[0])}")
+    return read_vclock(tuples[0][1])
 
 
 def replicaset_of(tuples: Sequence[Any]) -> str | None:

@@ -9,14 +9,14 @@ from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
-from sources.relay.options import Limits
+from sources.relay.options import ClientLimits
 
 ADDRESSES = 4096
 """Addresses whose guesses are remembered; of more, the oldest are forgotten."""
 
 
 @dataclass(eq=False)
-class Entry:
+class AdmittedConnection:
     """One connection.
 
     Parameters
@@ -39,15 +39,15 @@ class Admission:
 
     Parameters
     ----------
-    limits : Limits
+    limits : ClientLimits
 
     """
 
-    limits: Limits
+    limits: ClientLimits
     refused: int = 0
     """Connections that were closed because there were too many."""
     wrong_passwords: int = 0
-    _entries: dict[Entry, None] = field(default_factory=dict)
+    _entries: dict[AdmittedConnection, None] = field(default_factory=dict)
     _by_address: Counter[str] = field(default_factory=Counter)
     _guessed: dict[str, float] = field(default_factory=dict)
     """Address → when its next guess is looked at."""
@@ -57,7 +57,7 @@ class Admission:
         """Connections now."""
         return len(self._entries)
 
-    def enter(self, address: str, close: Callable[[], None]) -> Entry | None:
+    def enter(self, address: str, close: Callable[[], None]) -> AdmittedConnection | None:
         """Take a connection; None: there are too many. One that came earlier may be closed for it."""
         limits = self.limits
         is_crowded = address != "" and self._by_address[address] >= limits.per_address
@@ -69,12 +69,12 @@ class Admission:
             self.refused += 1
             strangers[0].close()
             self.leave(strangers[0])
-        entry = Entry(address, close)
+        entry = AdmittedConnection(address, close)
         self._entries[entry] = None
         self._by_address[address] += 1
         return entry
 
-    def leave(self, entry: Entry) -> None:
+    def leave(self, entry: AdmittedConnection) -> None:
         """Forget a connection that is closed; may be called twice."""
         if entry in self._entries:
             del self._entries[entry]

@@ -33,6 +33,7 @@ logger = logging.getLogger(__name__)
 _FILES = pyarrow.fs.LocalFileSystem()
 _SPACES = frozenset({int(SystemSpace.SCHEMA), int(SystemSpace.CLUSTER)})
 _KEYS = ("cluster", "replicaset_uuid")
+_NAME_KEY = "replicaset_name"
 _COLUMNS = [
     *("type", "space_id", "tuple", "key", "operations", "index_base", "position", "replica_id", "lsn")
 ]
@@ -48,7 +49,7 @@ class Handover:
     instance_uuid: str
 
 
-class Catalog:
+class SpoolCatalog:
     """The state of one spool; `refresh` before it is asked.
 
     Parameters
@@ -75,6 +76,8 @@ class Catalog:
         self.cluster: dict[int, str] = {}
         """{replica id: instance uuid}, of those that are registered now."""
         self.replicaset_uuid: str | None = None
+        self.replicaset_name: str | None = None
+        """From 3.0 on, where it has one; a follower that has another, or none, refuses the stream."""
         self.instance_uuid: str | None = None
         self.snapshots: list[SpoolFile] = []
         self.logs: list[SpoolFile] = []
@@ -189,6 +192,9 @@ class Catalog:
             fields = fields_of(row["tuple"], "a tuple") if row["tuple"] is not None else ()
             if fields and fields[0] in _KEYS:
                 self.replicaset_uuid = uuid_of(field_at(fields, 1, "the uuid"), "the replicaset's uuid")
+            elif fields and fields[0] == _NAME_KEY:
+                name = field_at(fields, 1, "the name")
+                self.replicaset_name = name if isinstance(name, str) else None
         except TupleError as error:
             # No server writes such a row; who subscribes gets it as it is, and judges for itself.
             logger.warning("%s: an odd row of _schema: %s", path, error.reason)

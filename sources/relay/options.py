@@ -14,7 +14,7 @@ RELAY_VERSION = 1
 
 
 @dataclass(frozen=True)
-class Limits:
+class ClientLimits:
     """What strangers may take of a relay.
 
     Parameters
@@ -65,7 +65,7 @@ class RelayOptions:
     heartbeat, poll, silence : float
         Seconds between two heartbeats, between two looks at the spool, without an acknowledgement, a request or
         a byte that is read before who is connected is dropped.
-    limits : Limits
+    limits : ClientLimits
 
     """
 
@@ -79,4 +79,4 @@ class RelayOptions:
     heartbeat: float = 1.0
     poll: float = 0.02
     silence: float = 20.0
-    limits: Limits = field(default_factory=Limits)
+    limits: ClientLimits = field(default_factory=ClientLimits)

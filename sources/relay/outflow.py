@@ -15,7 +15,7 @@ from schemas.iproto import VCLOCK_MAX
 from sources.iproto.inflow import dense, sparse
 from sources.iproto.kernels import wire as kernel
 from sources.iproto.kernels.frames import frame_rows
-from sources.relay.catalog import Catalog
+from sources.relay.catalog import SpoolCatalog
 from sources.spool.blocks import BlockReader
 from sources.spool.spool import ServerVersions
 from sources.spool.state import SpoolFile
@@ -100,7 +100,7 @@ class LogFrames:
 
     Parameters
     ----------
-    catalog : Catalog
+    catalog : SpoolCatalog
         Refreshed before each question.
     framer : Framer
         With the subscriber's vclock.
@@ -109,7 +109,7 @@ class LogFrames:
 
     """
 
-    def __init__(self, catalog: Catalog, framer: Framer, wanted: Wanted) -> None:
+    def __init__(self, catalog: SpoolCatalog, framer: Framer, wanted: Wanted) -> None:
         self._catalog, self._framer, self._wanted = catalog, framer, wanted
         self._reader: BlockReader | None = None
         self._holders: dict[int, str] = {}

@@ -20,8 +20,8 @@ from pathlib import Path
 from schemas.errors import AggregatorError, ConfigurationError
 from sources.iproto.address import Address
 from sources.iproto.greeting import SALT_SIZE, Greeting, format_greeting
-from sources.relay.admission import Admission, Entry
-from sources.relay.catalog import Catalog
+from sources.relay.admission import Admission, AdmittedConnection
+from sources.relay.catalog import SpoolCatalog
 from sources.relay.options import RelayOptions
 from sources.relay.outflow import warm
 from sources.relay.session import Session
@@ -47,7 +47,7 @@ class Relay:
     ----------
     options : RelayOptions
     durable : callable, optional
-        As of `Catalog`, where the spool is written in this process.
+        As of `SpoolCatalog`, where the spool is written in this process.
 
     """
 
@@ -55,7 +55,7 @@ class Relay:
         self, options: RelayOptions, durable: Callable[[], tuple[Path, int] | None] | None = None
     ) -> None:
         self.options = options
-        self.catalog = Catalog(options.directory, options.max_block_bytes, durable)
+        self.catalog = SpoolCatalog(options.directory, options.max_block_bytes, durable)
         self.sessions: set[Session] = set()
         self.error: AggregatorError | None = None
         self.port = 0
@@ -177,7 +177,9 @@ class Relay:
                 continue
             tasks.create_task(self._serve(sock, entry, context))
 
-    async def _serve(self, sock: socket.socket, entry: Entry, context: ssl.SSLContext | None) -> None:
+    async def _serve(
+        self, sock: socket.socket, entry: AdmittedConnection, context: ssl.SSLContext | None
+    ) -> None:
         """Serve one connection to its end, whatever ends it."""
         try:
             reader, writer = await self._opened(sock, context)

@@ -28,8 +28,8 @@ from schemas.iproto import TYPE_ERROR, VCLOCK_MAX, BallotKey, Command, HeaderKey
 from sources.iproto.greeting import SCRAMBLE_SIZE, is_scramble_of
 from sources.iproto.messages import read_uuid, read_vclock, shown
 from sources.iproto.packet import Packet, decode_packet, encode_packet, length_size
-from sources.relay.admission import Admission, Entry
-from sources.relay.catalog import Catalog
+from sources.relay.admission import Admission, AdmittedConnection
+from sources.relay.catalog import SpoolCatalog
 from sources.relay.options import RELAY_VERSION, RelayOptions
 from sources.relay.outflow import Framer, LogFrames, snapshot_frames
 from sources.spool.acks import subscribers
@@ -70,11 +70,11 @@ class Session:
     Parameters
     ----------
     options : RelayOptions
-    catalog : Catalog
+    catalog : SpoolCatalog
         Of the spool.
     admission : Admission
         Of the relay.
-    entry : Entry
+    entry : AdmittedConnection
         The connection's place in it.
     salt : bytes
         Of the greeting that was sent.
@@ -86,9 +86,9 @@ class Session:
     def __init__(
         self,
         options: RelayOptions,
-        catalog: Catalog,
+        catalog: SpoolCatalog,
         admission: Admission,
-        entry: Entry,
+        entry: AdmittedConnection,
         salt: bytes,
         reader: asyncio.StreamReader,
         writer: asyncio.StreamWriter,
@@ -204,6 +204,7 @@ class Session:
             raise RefusalError(ACCESS_DENIED, "Read access to universe '' is denied for user 'guest'")
         if self._catalog.replicaset_uuid is None:
             raise RefusalError(LOADING, "Instance bootstrap hasn't finished yet")
+        self._entry.is_stranger = False  # a guest that may ask is none
 
     def _ballot(self) -> dict[int, Any]:
         return {
@@ -263,6 +264,8 @@ class Session:
             MessageKey.REPLICASET_UUID: self._catalog.replicaset_uuid,
             MessageKey.SERVER_VERSIONS: _packed(logs.versions),
         }
+        if self._catalog.replicaset_name is not None:
+            answer[MessageKey.REPLICASET_NAME] = self._catalog.replicaset_name
         acks = asyncio.create_task(self._listen())
         try:
             await self._send(encode_packet(0, packet.sync, answer, {HeaderKey.REPLICA_ID: 0}))

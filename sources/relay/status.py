@@ -39,7 +39,7 @@ def status_of(relay: Relay) -> dict[str, Any]:
     }
 
 
-class Metrics:
+class RelayMetrics:
     """A collector for `prometheus_client`.
 
     Parameters

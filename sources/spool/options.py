@@ -23,6 +23,8 @@ class SpoolOptions:
         None: blocks above 2 KiB, as Tarantool does.
     max_block_bytes : int
         The longest block that is written or read: a transaction is in one block.
+    room_bytes : int
+        Of the file system so much stays free when a snapshot is fetched.
 
     """
 
@@ -30,3 +32,4 @@ class SpoolOptions:
     fsync: Fsync = Fsync.CLOSE
     compress: bool | None = None
     max_block_bytes: int = BLOCK_LIMIT
+    room_bytes: int = 64 << 20

@@ -15,6 +15,7 @@ from schemas.errors import ConnectionLostError, SpoolError
 from sources.iproto.client import connect
 from sources.iproto.inflow import SnapshotStream
 from sources.iproto.messages import vclock_in
+from sources.spool.room import NO_ROOM, Room
 from sources.spool.spool import ServerVersions, Spool
 from sources.subscribe.feed import versions_in
 from sources.subscribe.link import Link
@@ -29,7 +30,8 @@ LOOK_SECONDS = 0.05
 class _Target:
     """Takes a snapshot's rows; keeps those that come before the file is open."""
 
-    def __init__(self) -> None:
+    def __init__(self, room: Room) -> None:
+        self._room = room
         self._early: list[Bytes] = []
         self._writer: XlogWriter | None = None
 
@@ -46,28 +48,36 @@ class _Target:
         try:
             self._writer.write_block(rows.tobytes())
         except OSError as error:
-            raise SpoolError(
-                f"the snapshot cannot be written: {error.strerror}", file=str(self._writer.path)
-            ) from error
+            raise _named(error, self._writer, self._room) from error
 
 
-async def fetch_snapshot(link: Link, spool: Spool) -> Mapping[int, int]:
+def _named(error: OSError, writer: XlogWriter, room: Room) -> SpoolError:
+    """Return the error of a snapshot that cannot be written."""
+    if error.errno in NO_ROOM:
+        return room.refusal(writer.position, error.strerror or "no room")
+    return SpoolError(f"the snapshot cannot be written: {error}", file=str(writer.path))
+
+
+async def fetch_snapshot(link: Link, spool: Spool, room: Room) -> Mapping[int, int]:
     """Write a server's snapshot into a spool and return the vclock from which its rows go on.
 
     Raises
     ------
     IprotoError
         The server refused, or the connection broke: the spool is as it was.
+    SpoolFullError
+        There is no room for it, or for the rest of it: the spool is as it was.
     SpoolError
         The snapshot cannot be written: the spool is as it was.
 
     """
-    target = _Target()
+    room.check()
+    target = _Target(room)
     rows = SnapshotStream(target.take, link.name, limit=spool.options.max_block_bytes)
     # A server with synchronous transactions under way answers when they are settled.
     connection = await connect(link.peer, link.timing.answer)
     try:
-        answer = await connection.fetch_snapshot(rows)
+        answer = await connection.fetch_snapshot(rows, spool.instance_uuid or "")
         first = vclock_in(answer)
         own = ServerVersions(".".join(map(str, connection.greeting.version)))
         spool.versions = versions_in(answer) or own
@@ -77,6 +87,7 @@ async def fetch_snapshot(link: Link, spool: Spool) -> Mapping[int, int]:
             end = connection.wire.end_of_stream
             while not end.done():
                 await asyncio.wait([end], timeout=LOOK_SECONDS)
+                room.check(writer.position)
                 if asyncio.get_running_loop().time() - connection.wire.heard > 4 * link.timing.answer:
                     raise ConnectionLostError("the snapshot stopped", peer=link.name)
             end.result()
@@ -86,7 +97,7 @@ async def fetch_snapshot(link: Link, spool: Spool) -> Mapping[int, int]:
                 writer.abandon()
                 writer.path.with_name(writer.path.name + ".inprogress").unlink(missing_ok=True)
             if isinstance(error, OSError):
-                raise SpoolError(f"the snapshot cannot be written: {error}", file=str(writer.path)) from error
+                raise _named(error, writer, room) from error
             raise
     finally:
         connection.close()

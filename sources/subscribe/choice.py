@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from sources.iproto.messages import REPLICA_IDS, Ballot
 from sources.subscribe.assignment import assign, lead
 from sources.subscribe.link import Link
-from sources.subscribe.options import Feed, ReplicasetOptions
+from sources.subscribe.options import FeedMode, ReplicasetOptions
 from sources.subscribe.start import fitness, rewound
 from sources.xlog.format.vclock import Vclock
 
@@ -21,7 +21,7 @@ Wanted = Mapping[str, frozenset[int] | None]
 
 
 @dataclass(frozen=True)
-class Decision:
+class FeedDecision:
     """What ought to run.
 
     Parameters
@@ -76,7 +76,7 @@ class Choice:
         gapped: Mapping[str, Vclock],
         current: Wanted,
         now: float,
-    ) -> Decision:
+    ) -> FeedDecision:
         """Return what ought to run.
 
         Parameters
@@ -107,9 +107,9 @@ class Choice:
         is_complete = len(ready) == len(self.options.peers)
         patient = self._gap_since is not None and now - self._gap_since >= self.options.timing.patience
         is_gap = bool(gone) and (is_complete or patient)
-        if self.options.feed is Feed.OWN_PEER:
+        if self.options.feed is FeedMode.OWN_PEER:
             held = {uuid: given for uuid, given in current.items() if given is not None}
-            return Decision(
+            return FeedDecision(
                 assign(list(ready), self.owners, held, self.options.orphans, able), is_gap, settled
             )
         leader = next(iter(current), None)
@@ -118,7 +118,9 @@ class Choice:
             able = others if lead(list(others), ids, None, ballots, others) else able
         led = lead(list(ready), ids, leader, ballots, able)
         everything = not self.options.origins
-        return Decision({uuid: None if everything else given for uuid, given in led.items()}, is_gap, settled)
+        return FeedDecision(
+            {uuid: None if everything else given for uuid, given in led.items()}, is_gap, settled
+        )
 
     def _able(
         self,
@@ -148,7 +150,7 @@ class Choice:
 
     def is_covered(self, current: Wanted) -> bool:
         """Return whether every instance is fed by somebody: else rows of others may be ahead of theirs."""
-        if self.options.feed is Feed.LEADER:
+        if self.options.feed is FeedMode.LEADER:
             return True
         fed = {i for ids in current.values() if ids is not None for i in ids}
         return fed >= self.owners.keys()

@@ -19,20 +19,20 @@ from sources.spool.acks import remove_expired
 from sources.spool.keep import Keep
 from sources.spool.removal import removable, remove
 from sources.subscribe.backoff import Backoff
-from sources.subscribe.replicaset import Replicaset
+from sources.subscribe.replicaset import FollowedReplicaset
 
 logger = logging.getLogger(__name__)
 
 REMOVE_SECONDS = 5.0
 
 
-def follow(replicasets: Sequence[Replicaset], keep: Keep) -> list[Coroutine[Any, Any, None]]:
+def follow(replicasets: Sequence[FollowedReplicaset], keep: Keep) -> list[Coroutine[Any, Any, None]]:
     """Return what is to run: one task a replicaset, and one that removes files."""
     inflow.warm()
     return [*(_kept_running(replicaset) for replicaset in replicasets), _tidy(replicasets, keep)]
 
 
-async def _kept_running(replicaset: Replicaset) -> None:
+async def _kept_running(replicaset: FollowedReplicaset) -> None:
     """Follow a replicaset, and again after whatever ended that, until cancelled."""
     timing, loop = replicaset.options.timing, asyncio.get_running_loop()
     backoff = Backoff(timing.reconnect, timing.longest)
@@ -57,7 +57,7 @@ def _first(error: Exception) -> Exception:
     return error
 
 
-def _report(replicaset: Replicaset, error: Exception) -> None:
+def _report(replicaset: FollowedReplicaset, error: Exception) -> None:
     """Log an error of a replicaset and keep it for the status, an unforeseen one with its place in the code."""
     is_foreseen = isinstance(error, AggregatorError | OSError)
     shown = str(error) if is_foreseen else f"{type(error).__name__}: {error}"
@@ -67,7 +67,7 @@ def _report(replicaset: Replicaset, error: Exception) -> None:
     replicaset.error = found
 
 
-async def _tidy(replicasets: Sequence[Replicaset], keep: Keep) -> None:
+async def _tidy(replicasets: Sequence[FollowedReplicaset], keep: Keep) -> None:
     while True:
         await asyncio.sleep(REMOVE_SECONDS)
         for replicaset in replicasets:
@@ -77,7 +77,7 @@ async def _tidy(replicasets: Sequence[Replicaset], keep: Keep) -> None:
                 logger.error("%s: files are not removed: %s", replicaset.options.name, error)
 
 
-def tidy(replicaset: Replicaset, keep: Keep) -> None:
+def tidy(replicaset: FollowedReplicaset, keep: Keep) -> None:
     """Remove what every reader of a spool has passed."""
     directory, now = replicaset.options.directory, time.time()
     snapshots, logs = spool_state.files_of(directory, ".snap"), spool_state.files_of(directory, ".xlog")

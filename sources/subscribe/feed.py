@@ -24,6 +24,7 @@ from sources.iproto.inflow import Chunk, RowStream
 from sources.iproto.messages import Ballot, Subscription, cluster_info_of
 from sources.iproto.packet import Packet
 from sources.spool.spool import ServerVersions
+from sources.subscribe.history import History, prove
 from sources.subscribe.link import Link
 from sources.subscribe.merge import Queue
 from sources.subscribe.options import Timing
@@ -107,6 +108,7 @@ async def begin(
     timing: Timing,
     origins: frozenset[str],
     emit: Callable[[Feed, Chunk], None],
+    history: History,
     limit: int = BLOCK_LIMIT,
 ) -> Feed:
     """Subscribe to a peer.
@@ -128,11 +130,15 @@ async def begin(
         Uuids of wanted instances, for a relay, which filters by them; empty takes all.
     emit : callable
         Gets the feed and each chunk of whole transactions.
+    history : History
+        What the peer gave before; it is asked for that again once a connection.
     limit : int
         A transaction that takes more bytes in a log is refused.
 
     Raises
     ------
+    RewindError
+        The peer's log is another one than rows were received from.
     IprotoError
         The server refused, or the connection broke.
 
@@ -154,6 +160,7 @@ async def begin(
             raise ConnectionLostError("another instance answers at this address now", peer=link.name)
         ballot = await connection.vote()
         _check(link, ballot, check, vclock)
+        await _prove(link, ballot, check, vclock, instance_uuid, history, limit)
         rows = RowStream(vclock, take, link.name, limit)
         start = start_vclock(ballot, vclock, ids)
         subscription = Subscription(link.replicaset_uuid or "", instance_uuid, start, link.version, ids)
@@ -174,6 +181,30 @@ async def begin(
     for chunk in early:
         emit(feed, chunk)
     return feed
+
+
+async def _prove(
+    link: Link,
+    ballot: Ballot,
+    ids: frozenset[int],
+    vclock: Mapping[int, int],
+    instance_uuid: str,
+    history: History,
+    limit: int,
+) -> None:
+    """Refuse a peer with another history, by a stream of its own, once a connection: a restore breaks those."""
+    if link.proved == link.connects or link.uuid is None:
+        return
+    marks = {i: marks for i, marks in history.of(link.uuid, ballot, vclock).items() if i in ids}
+    if marks:
+        connection = await connect(link.peer, link.timing.answer)
+        try:
+            if connection.greeting.instance_uuid != link.uuid:
+                raise ConnectionLostError("another instance answers at this address now", peer=link.name)
+            await prove(connection, link, instance_uuid, marks, ballot, limit)
+        finally:
+            connection.close()
+    link.proved = link.connects
 
 
 def versions_in(answer: Packet) -> ServerVersions | None:

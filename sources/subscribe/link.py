@@ -14,14 +14,18 @@ import time
 from collections.abc import Callable, Mapping
 
 from schemas.cluster_checksum import checksum
-from schemas.errors import AggregatorError, ConnectionLostError
+from schemas.errors import AggregatorError, ConnectionLostError, ServerError
 from sources.iproto.address import Peer
 from sources.iproto.client import Connection, connect
 from sources.iproto.messages import Ballot
+from sources.spool.spool import Spool
 from sources.subscribe.backoff import Backoff
 from sources.subscribe.options import Timing
 
 logger = logging.getLogger(__name__)
+
+KEPT_SECONDS = 5.0
+"""Between two questions from where on a peer keeps logs for us."""
 
 
 class Link:
@@ -31,8 +35,8 @@ class Link:
     ----------
     peer : Peer
     timing : Timing
-    vclock : callable
-        Returns what the spool holds.
+    spool : Spool
+        Where its rows go: what it holds, and under which uuid the daemon subscribes.
     changed : callable
         Called when the peer came, went, or told something new; with the moment (seconds since 1970 UTC) at
         which it had been asked.
@@ -43,7 +47,7 @@ class Link:
         self,
         peer: Peer,
         timing: Timing,
-        vclock: Callable[[], Mapping[int, int]],
+        spool: Spool,
         changed: Callable[[Link, float], None],
     ) -> None:
         self.peer = peer
@@ -60,7 +64,12 @@ class Link:
         self.error: AggregatorError | None = None
         """Why it is not connected, or why its stream ended."""
         self.connects = 0
-        self.timing, self._vclock, self._changed = timing, vclock, changed
+        self.proved = 0
+        """By which of its connections the peer's log was found to be the one that rows were received from."""
+        self.timing, self._spool, self._changed = timing, spool, changed
+        self.kept: Mapping[int, int] | None = None
+        """From where on the peer keeps its logs for this daemon; None: it does not, or it is not known."""
+        self._next_kept = 0.0
         self._checksum: int | None = None
         self._backoff = Backoff(timing.reconnect, timing.longest)
         self._stream_backoff = Backoff(timing.poll, timing.longest)
@@ -89,10 +98,10 @@ class Link:
     async def _ask_on(self, connection: Connection) -> None:
         self.is_relay = await connection.is_relay()
         self.uuid, self.version = connection.greeting.instance_uuid, connection.greeting.version
-        self._checksum = None
+        self._checksum, self.kept, self._next_kept = None, None, 0.0
         self.connects += 1
         while True:
-            moment, had = time.time(), dict(self._vclock())
+            moment, had = time.time(), dict(self._spool.vclock or {})
             ballot = await connection.vote()
             if not ballot.is_loading and asyncio.get_running_loop().time() >= self._not_before:
                 await self._take(ballot, had, connection)
@@ -105,6 +114,7 @@ class Link:
             self.replicaset_uuid = await connection.replicaset_uuid()
         # Each time: an id that is given to another instance changes no vclock.
         await self._read_cluster(connection)
+        await self._read_kept(connection)
         self.ballot, self.had, self.error = ballot, had, None
         self._backoff.reset()
         if known is None:
@@ -115,6 +125,16 @@ class Link:
         cluster = await connection.cluster()
         if checksum(cluster) != self._checksum:
             self.cluster, self._checksum = cluster, checksum(cluster)
+
+    async def _read_kept(self, connection: Connection) -> None:
+        """Ask now and then from where on the peer keeps logs for us: nothing is decided by it."""
+        now, uuid = asyncio.get_running_loop().time(), self._spool.instance_uuid
+        if uuid is not None and now >= self._next_kept:
+            self._next_kept = now + KEPT_SECONDS
+            try:
+                self.kept = await connection.kept_logs(uuid)
+            except ServerError:  # a server whose schema was not upgraded has no such space
+                self.kept = None
 
     def lost(self, lasted: float = 0.0) -> None:
         """Take note that the peer's stream broke after some seconds: it feeds again when it was asked anew.

@@ -12,7 +12,7 @@ from sources.subscribe.assignment import Orphans
 from sources.xlog.format.vclock import Vclock
 
 
-class Feed(StrEnum):
+class FeedMode(StrEnum):
     """Which peers feed: one that leads, or each the rows of its own instance."""
 
     LEADER = "leader"
@@ -78,7 +78,7 @@ class ReplicasetOptions:
     directory : Path
         The spool.
     peers : tuple of Peer
-    feed : Feed
+    feed : FeedMode
     orphans : Orphans
     origins : frozenset of str
         Uuids of the instances whose rows are wanted; empty takes all.
@@ -94,7 +94,7 @@ class ReplicasetOptions:
     name: str
     directory: Path
     peers: tuple[Peer, ...]
-    feed: Feed = Feed.LEADER
+    feed: FeedMode = FeedMode.LEADER
     orphans: Orphans = Orphans.LAST
     origins: frozenset[str] = frozenset()
     accept_rewind: bool = False

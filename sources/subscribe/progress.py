@@ -18,7 +18,7 @@ from sources.xlog.format.vclock import Vclock
 
 
 @dataclass
-class Progress:
+class FeedProgress:
     """Counters since the start of the daemon, and the newest vclock that any peer told."""
 
     received: int = 0

@@ -10,6 +10,7 @@ Not here: several replicasets, signals, the status page (`daemon`).
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 import re
 import time
@@ -27,21 +28,23 @@ from schemas.errors import (
     TransactionLimitError,
 )
 from sources.iproto.inflow import Chunk
+from sources.spool.room import Room
 from sources.spool.spool import ServerVersions, Spool
 from sources.subscribe import choice
 from sources.subscribe.backoff import Backoff
 from sources.subscribe.bootstrap import fetch_snapshot
-from sources.subscribe.choice import Choice, Decision
+from sources.subscribe.choice import Choice, FeedDecision
 from sources.subscribe.feed import Feed, begin
+from sources.subscribe.history import History
 from sources.subscribe.link import Link
 from sources.subscribe.merge import merged, parted
 from sources.subscribe.options import ReplicasetOptions, Start
-from sources.subscribe.progress import Progress
+from sources.subscribe.progress import FeedProgress
 
 logger = logging.getLogger(__name__)
 
 
-class Replicaset:
+class FollowedReplicaset:
     """One replicaset that is followed.
 
     Parameters
@@ -55,11 +58,12 @@ class Replicaset:
     def __init__(self, options: ReplicasetOptions, start: Start | None = None) -> None:
         self.options = options
         self.spool = Spool(options.directory, options.spool)
-        self.links = [Link(peer, options.timing, self._held, self._told) for peer in options.peers]
+        self._room = Room(options.directory, options.spool.room_bytes)
+        self.links = [Link(peer, options.timing, self.spool, self._told) for peer in options.peers]
         self.feeds: dict[str, Feed] = {}
         """Peer's instance uuid → its stream."""
         self.choice = Choice(options)
-        self.progress = Progress()
+        self.progress = FeedProgress()
         self.error: AggregatorError | None = None
         """Why nothing is received."""
         self._refused: TransactionLimitError | None = None
@@ -70,6 +74,9 @@ class Replicaset:
         """How often it began again after a failure."""
         self._backoff = Backoff(options.timing.poll, options.timing.longest)
         self._start = start
+        self._history = History(options.directory)
+        self._foreign: dict[str, tuple[int, RewindError]] = {}
+        """Peers whose log is another one than rows were received from, as of which of their connections."""
         self._gapped: dict[str, dict[int, int]] = {}
         self._changed = asyncio.Event()
         self._broken: AggregatorError | None = None
@@ -77,11 +84,12 @@ class Replicaset:
 
     async def run(self) -> None:
         """Follow until cancelled; may be called again after a failure."""
-        self.choice, self._gapped = Choice(self.options), {}
+        self.choice, self._gapped, self._foreign = Choice(self.options), {}, {}
         for link in self.links:
             link.ballot = None
         self._broken = None
         with self.spool:
+            self._history.load()
             if self.spool.instance_uuid is None:
                 self.spool.instance_uuid = str(uuid4())
             if self.spool.vclock is None and self._start is not None:
@@ -96,6 +104,7 @@ class Replicaset:
                     tasks.create_task(self._decide())
             finally:
                 self._close(set(self.feeds))
+                self._remember()
 
     async def _decide(self) -> None:
         while True:
@@ -131,6 +140,7 @@ class Replicaset:
         """Force to the disk what was written, in another thread: only that is acknowledged."""
         while True:
             await asyncio.sleep(self.options.timing.acknowledge)
+            self._remember()
             point = self.spool.sync_point()
             if point is None:
                 continue
@@ -141,6 +151,10 @@ class Replicaset:
             except OSError as error:
                 raise self.spool.failed(error) from error
             self.spool.synced(point)
+
+    def _remember(self) -> None:
+        with contextlib.suppress(OSError):  # the spool itself says what is wrong with its disk
+            self._history.save()
 
     def _held(self) -> Mapping[int, int]:
         return self.spool.vclock or {}
@@ -161,7 +175,7 @@ class Replicaset:
             self._close(set(self.feeds))
             raise self._refused
         self._flush()
-        ready = self._ready()
+        ready = self._with_our_history(self._ready())
         if not ready:
             return
         self.progress.saw(ready.values())
@@ -197,6 +211,18 @@ class Replicaset:
             ready[link.uuid] = link
         return ready
 
+    def _with_our_history(self, ready: Mapping[str, Link]) -> Mapping[str, Link]:
+        """Return the peers without those whose log is another one; where there is no other, refuse, or begin anew."""
+        for link in self.links:
+            if link.uuid in self._foreign and self._foreign[link.uuid][0] != link.connects:
+                del self._foreign[link.uuid]
+        if not self._foreign or self.feeds or ready.keys() - self._foreign.keys():
+            return {uuid: link for uuid, link in ready.items() if uuid not in self._foreign}
+        if not self.options.accept_rewind:
+            raise next(iter(self._foreign.values()))[1]
+        self._begin_anew()
+        return {}
+
     def _check_one_replicaset(self, link: Link, uuid: str | None, whose: str) -> None:
         if link.replicaset_uuid != uuid:
             raise PeerError(
@@ -225,7 +251,7 @@ class Replicaset:
     async def _bootstrap(self, ready: Mapping[str, Link]) -> None:
         link = max(ready.values(), key=choice.rows_of)
         self.spool.replicaset_uuid = link.replicaset_uuid
-        await fetch_snapshot(link, self.spool)
+        await fetch_snapshot(link, self.spool, self._room)
         self._gapped.clear()
         self.progress.snapshots += 1
 
@@ -236,11 +262,7 @@ class Replicaset:
             return False
         self._close(set(self.feeds))
         if self.options.accept_rewind:
-            folder = self.spool.set_aside(f"rewound-{time.time_ns()}")
-            self.choice = Choice(self.options)
-            for link in self.links:  # what they told was held against the old spool
-                link.ballot = None
-            logger.warning("%s: began anew; the old spool is in %s", self.options.name, folder)
+            self._begin_anew()
             return True
         ids = ", ".join(
             f"{i} has {lsn}, {(self.spool.vclock or {})[i]} were received" for i, lsn in found.items()
@@ -252,7 +274,16 @@ class Replicaset:
             "then rebuild the tables from its snapshot",
         )
 
-    async def _apply(self, decided: Decision, ready: Mapping[str, Link]) -> None:
+    def _begin_anew(self) -> None:
+        """Set the spool aside, and begin an empty one."""
+        folder = self.spool.set_aside(f"rewound-{time.time_ns()}")
+        self._history.forget()
+        self.choice, self._foreign = Choice(self.options), {}
+        for link in self.links:  # what they told was held against the old spool
+            link.ballot = None
+        logger.warning("%s: began anew; the old spool is in %s", self.options.name, folder)
+
+    async def _apply(self, decided: FeedDecision, ready: Mapping[str, Link]) -> None:
         """Close what is not wanted, then begin what is missing: so no row is fetched by two."""
         current, wanted = self._current(), decided.wanted
         changed = {uuid for uuid in current if uuid not in wanted or wanted[uuid] != current[uuid]}
@@ -280,12 +311,15 @@ class Replicaset:
                 self.options.timing,
                 self.options.origins,
                 self._took,
+                self._history,
                 self.spool.options.max_block_bytes,
             )
         except AggregatorError as error:
             logger.warning("%s: %s", self.options.name, error)
             if isinstance(error, GapError):
                 self._gapped[link.uuid] = dict(self.spool.vclock or {})
+            if isinstance(error, RewindError):
+                self._foreign[link.uuid] = link.connects, error
             link.error = error
             link.lost()
             return
@@ -299,6 +333,8 @@ class Replicaset:
             feed.close()
 
     def _took(self, feed: Feed, chunk: Chunk) -> None:
+        if feed.link.uuid is not None:
+            self._history.took(feed.link.uuid, chunk, time.monotonic())
         ahead = feed.queue.add(chunk, time.time() + self.options.timing.clock_skew)
         if ahead > feed.ahead + 1.0:  # once, and again as it grows
             feed.ahead = ahead

@@ -13,10 +13,11 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metri
 
 from schemas.errors import AggregatorError
 from sources.spool import state as spool_state
-from sources.subscribe.replicaset import Replicaset
+from sources.subscribe.link import Link
+from sources.subscribe.replicaset import FollowedReplicaset
 
 
-def status_of(replicaset: Replicaset) -> dict[str, Any]:
+def status_of(replicaset: FollowedReplicaset) -> dict[str, Any]:
     """Return what is known of one replicaset, as JSON has it."""
     vclock, progress = replicaset.spool.vclock, replicaset.progress
     files = _files(replicaset)
@@ -24,6 +25,7 @@ def status_of(replicaset: Replicaset) -> dict[str, Any]:
         "name": replicaset.options.name,
         "feed": str(replicaset.options.feed),
         "error": None if replicaset.error is None else str(replicaset.error),
+        "subscriber": replicaset.spool.instance_uuid,
         "vclock": None if vclock is None else _keys(vclock),
         "durable": None if replicaset.spool.durable is None else _keys(replicaset.spool.durable),
         "instances": _keys(replicaset.choice.owners),
@@ -40,6 +42,8 @@ def status_of(replicaset: Replicaset) -> dict[str, Any]:
                 "connected": link.ballot is not None,
                 "connects": link.connects,
                 "vclock": None if link.ballot is None else _keys(link.ballot.vclock),
+                "kept_from": None if link.kept is None else _keys(link.kept),
+                "kept_rows": _kept_rows(link),
                 "error": None if link.error is None else str(link.error),
             }
             for link in replicaset.links
@@ -61,11 +65,18 @@ def status_of(replicaset: Replicaset) -> dict[str, Any]:
     }
 
 
+def _kept_rows(link: Link) -> int | None:
+    """Return how many rows a server keeps in its logs for this daemon; None: it keeps none, or it is not known."""
+    if link.kept is None or link.ballot is None:
+        return None
+    return sum(max(0, lsn - link.kept.get(i, 0)) for i, lsn in link.ballot.vclock.items())
+
+
 def _keys(values: Any) -> dict[str, Any]:
     return {str(key): value for key, value in sorted(values.items())}
 
 
-def _files(replicaset: Replicaset) -> dict[str, int]:
+def _files(replicaset: FollowedReplicaset) -> dict[str, int]:
     try:
         found = [f for s in (".snap", ".xlog") for f in spool_state.files_of(replicaset.options.directory, s)]
     except (OSError, AggregatorError):
@@ -73,16 +84,16 @@ def _files(replicaset: Replicaset) -> dict[str, int]:
     return {file.path.name: file.size for file in found}
 
 
-class Metrics:
+class DaemonMetrics:
     """A collector for `prometheus_client`.
 
     Parameters
     ----------
-    replicasets : sequence of Replicaset
+    replicasets : sequence of FollowedReplicaset
 
     """
 
-    def __init__(self, replicasets: Sequence[Replicaset]) -> None:
+    def __init__(self, replicasets: Sequence[FollowedReplicaset]) -> None:
         self._replicasets = replicasets
         self._started = time.time()
 
@@ -103,6 +114,11 @@ class Metrics:
         connected = GaugeMetricFamily(
             "subscribe_connected", "Whether a peer answers", labels=["replicaset", "peer"]
         )
+        kept = GaugeMetricFamily(
+            "subscribe_kept_rows",
+            "Rows that a server keeps in its logs for us",
+            labels=["replicaset", "peer"],
+        )
         assigned = GaugeMetricFamily(
             "subscribe_assigned", "Whether a peer's stream runs", labels=["replicaset", "peer", "ids"]
         )
@@ -111,10 +127,12 @@ class Metrics:
                 lsn.add_metric([status["name"], id_], value)
             for peer in status["peers"]:
                 connected.add_metric([status["name"], peer["address"]], peer["connected"])
+                if peer["kept_rows"] is not None:
+                    kept.add_metric([status["name"], peer["address"]], peer["kept_rows"])
             for peer, ids in status["assignment"].items():
                 shown = ids if isinstance(ids, str) else ",".join(map(str, ids))
                 assigned.add_metric([status["name"], peer, shown], 1)
-        yield from (lsn, connected, assigned)
+        yield from (lsn, connected, kept, assigned)
         yield from self._totals(found)
 
     def _totals(self, found: list[dict[str, Any]]) -> Iterator[Metric]:

@@ -1,1 +1,5 @@
-"""Tarantool's log files: format (no I/O) → reader → Spark data source `format("xlog")`, and a writer."""
+"""Reads and writes Tarantool's log files.
+
+Read in this order: `format` (bytes, no I/O), `reader` (one file), `directory` (the files of a source), `stream`
+(sources over time), then `options` and `datasource`, Spark's `format("xlog")`.
+"""

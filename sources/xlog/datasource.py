@@ -1,7 +1,7 @@
 """Spark's data source `format("xlog")`: Tarantool's logs as a table and as a stream.
 
-Thin: options are checked in `sources.xlog.options`, offsets and segments come from `sources.xlog.stream.follow` and
-`sources.xlog.stream.batch`, rows from `sources.xlog.stream.read`. There is no `pushFilters` here: defining it makes
+A thin layer: options are checked in `sources.xlog.options`, offsets and segments come from `sources.xlog.stream.follow`
+and `sources.xlog.stream.batch`, rows from `sources.xlog.stream.read`. It defines no `pushFilters`, because that makes
 every read fail while filter pushdown for Python data sources is off, which is Spark's default; options filter instead.
 """
 
@@ -31,11 +31,12 @@ from sources.xlog.directory.offset import Offset, from_document, to_document
 from sources.xlog.options import XlogOptions, parse_options
 from sources.xlog.stream.batch import segments_between, tasks_of
 from sources.xlog.stream.follow import Follower
+from sources.xlog.stream.instants import follower_of
 from sources.xlog.stream.read import read_range, schema_of
 from sources.xlog.stream.segment import ByteRange
 
 PROJECT = str(Path(__file__).resolve().parents[2])
-"""Where the project is imported from: a folder, or a zip."""
+"""The folder or zip that the project is imported from."""
 
 
 @dataclass
@@ -57,19 +58,19 @@ def _read(partition: InputPartition, options: XlogOptions) -> Iterator[pa.Record
 
 
 class XlogReader(DataSourceReader):
-    """Reads what is there now, or what lies between two offsets."""
+    """Reads the rows that are there now, or between two offsets."""
 
     def __init__(self, options: XlogOptions) -> None:
         self._options = options
 
     def partitions(self) -> Sequence[XlogPartition]:
-        """Return what the tasks read."""
+        """Return the partitions: the byte ranges of each task."""
         follower = Follower(self._options, is_final=self._options.end_offset is None)
         start = self._options.start_offset
         start = follower.initial() if start is None else start
         end = self._options.end_offset
         found = _partitions(follower, start, follower.latest(start) if end is None else end)
-        return found or [XlogPartition(())]  # Spark cannot make a table of no partition
+        return found or [XlogPartition(())]  # Spark refuses a table without partitions
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """Yield the rows of one partition."""
@@ -77,23 +78,23 @@ class XlogReader(DataSourceReader):
 
 
 class XlogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
-    """Follows growing logs; asked by Spark in one long-lived process on the driver."""
+    """Follows growing logs; Spark calls it in one long-lived process on the driver."""
 
     def __init__(self, options: XlogOptions) -> None:
         if options.bounded_by:
             name = options.bounded_by[0]
             raise ConfigurationError(f"option {name} bounds a batch read, not a stream", option=name)
         self._options = options
-        self._follower = Follower(options)
+        self._follower = follower_of(options)
 
     def __getstate__(self) -> dict[str, Any]:
-        return {"_options": self._options, "_follower": Follower(self._options)}
+        return {"_options": self._options, "_follower": follower_of(self._options)}
 
     def initialOffset(self) -> dict[str, Any]:  # noqa: N802
         """Return the offset in which no replicaset has begun.
 
-        Spark does not log it and asks again when it repeats the first batch, so it must not depend on the files.
-        The first batch, without rows, is the one in which every replicaset begins.
+        Spark does not log it, and calls this again to repeat the first batch, so it must not depend on the files.
+        In the first batch, which has no rows, every replicaset begins.
         """
         return to_document({})
 
@@ -108,7 +109,7 @@ class XlogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return to_document(self._follower.latest(from_document(start), max_bytes))
 
     def reportLatestOffset(self) -> dict[str, Any] | None:  # noqa: N802
-        """Return where the logs end, as far as known, and which sources cannot be read: progress and lag."""
+        """Return the last known end of the logs, and the sources that cannot be read: for progress and lag."""
         if not self._follower.newest and not self._follower.unreadable:
             return None
         report = to_document(self._follower.newest)
@@ -116,11 +117,11 @@ class XlogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return report | ({"unreadable": dict(sorted(unreadable.items()))} if unreadable else {})
 
     def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802
-        """Fix the end: what is written from now on is left to the next run."""
-        self._follower.pin()
+        """Fix the end: rows that are written later are left to the next run."""
+        self._follower.fix_end()
 
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[XlogPartition]:
-        """Return what the tasks of a batch read; the offsets say all."""
+        """Return the partitions of a batch; they depend on the offsets alone."""
         return _partitions(self._follower, from_document(start), from_document(end))
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
@@ -141,7 +142,7 @@ class XlogDataSource(DataSource):
         return parse_options(self.options)
 
     def schema(self) -> StructType:
-        """Return the columns: `schemas.xrow`, by the options."""
+        """Return the columns: `schemas.xrow`, as the options select them."""
         return spark_schema(schema_of(self._parsed))
 
     def reader(self, schema: StructType) -> XlogReader:  # noqa: ARG002
@@ -154,8 +155,8 @@ class XlogDataSource(DataSource):
 
 
 def register(spark: SparkSession) -> None:
-    """Make `format("xlog")` known to a session."""
-    # Spark asks a stream for its offsets in a process beside the driver, which has not the files of --py-files.
+    """Register `format("xlog")` with a session."""
+    # Spark computes a stream's offsets in a separate process on the driver, without the files of --py-files.
     environment = spark.sparkContext.environment
     known = environment.get("PYTHONPATH", "").split(os.pathsep)
     environment["PYTHONPATH"] = os.pathsep.join(filter(None, dict.fromkeys([*known, PROJECT])))

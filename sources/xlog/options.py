@@ -1,7 +1,6 @@
-"""The options of `format("xlog")`: each is checked before anything is opened, an unknown one is refused.
+"""Checks the options of `format("xlog")` before anything is opened; unknown ones are refused.
 
-Spark passes options as text and without regard to case. Names and their meaning are in `XlogOptions`; how a
-text becomes a value is in `sources.xlog.values`.
+Spark passes options as text, with names in any case. `XlogOptions` explains each; `sources.xlog.values` parses texts.
 """
 
 from __future__ import annotations
@@ -30,11 +29,11 @@ class Source:
     name : str
         Its name in offsets, rows, and messages.
     path : str
-        A local path or any URI that `pyarrow.fs` opens; a glob where it is read by itself.
+        A local path or any URI that `pyarrow.fs` opens; may be a glob if it is read by itself.
     replicaset : str or None
-        The replicaset's uuid, where the files do not tell it.
+        The replicaset's uuid, if the files do not have it.
     origins : frozenset of str
-        Only rows of these instances are read; empty = of all.
+        Only rows of these instances are read; empty means of all.
 
     """
 
@@ -45,27 +44,44 @@ class Source:
 
 
 @dataclass(frozen=True)
+class MarkerSpace:
+    """A space whose rows mark instants.
+
+    Parameters
+    ----------
+    space : str
+        Its name.
+    label : str or int or None
+        The field that holds the label, by its name or its number from 1 on; None for `_recovery_point`.
+
+    """
+
+    space: str
+    label: str | int | None = None
+
+
+@dataclass(frozen=True)
 class XlogOptions:
-    """What a reader was asked for.
+    """The checked options of a reader.
 
     Parameters
     ----------
     sources : tuple of Source
         From option `sources` (JSON list of {name, path, replicaset?, origins?}), `path` or `paths` (a list, as
         `load([...])` gives it). `path` and `paths` may be globs (`sources.xlog.directory.paths`); each path and each
-        match is read by itself: a directory in the order of its logs, a file whole, whatever its type and name.
+        match is read by itself: a directory in the order of its logs, a file as a whole, whatever its type and name.
     with_replicaset : bool
-        Whether rows carry `REPLICASET_FIELDS`: where the option `sources` was given.
+        Whether rows have `REPLICASET_FIELDS`: if the option `sources` was given.
     start : str
         `snapshot`: the newest complete snapshot, then the logs from its vclock; `history`: the oldest one that
-        the logs go on from, then those; `logs`: from the first log, without a snapshot.
-        `includeSnapshot` true or false is another way to say it. Default: logs. A path whose directory has
+        the logs continue, then those; `logs`: from the first log, without a snapshot.
+        `includeSnapshot` true or false is another spelling. Default: logs. A path whose directory has
         snapshots and no log begins with the newest complete one. One file begins where it begins.
     start_vclock : mapping
         `startVclock`: per replicaset, begin in the newest log whose header VClock is not beyond it.
     held_vclock : mapping
-        `heldVclock`: per replicaset in whose log files were missing, the vclock before the hole; a member that
-        takes over begins no later, so that it brings what was missing.
+        `heldVclock`: per replicaset whose log has a gap, the vclock before the gap; a member that becomes the leader
+        begins no later, so that it brings the missing rows.
     start_offset, end_offset : mapping of str to Entry, or None
         `startOffset`, `endOffset`: texts of offsets that bound a batch read.
     from_vclock, to_vclock : Vclock or None
@@ -77,26 +93,30 @@ class XlogOptions:
     spaces : frozenset of int or None
         `spaces`: only rows of these space ids.
     origins : frozenset of str
-        `origins`: only rows of these instance uuids; a source's own list stands before it.
+        `origins`: only rows of these instance uuids; a source's own list overrides it.
     max_bytes_per_trigger : int or None
-        `maxBytesPerTrigger`: bytes of log files a micro-batch reads at most, rounded up to whole blocks.
+        `maxBytesPerTrigger`: the most bytes of log files that a micro-batch reads, rounded up to whole blocks.
     split_bytes : int
-        `splitBytes`: bytes of log files that one task reads at most, rounded up to whole blocks. Default 32m.
+        `splitBytes`: the most bytes of log files that one task reads, rounded up to whole blocks. Default 32m.
     min_partitions : int
-        `minPartitions`: make smaller tasks than that (not below 1m) where there would be fewer. Default 1.
+        `minPartitions`: make tasks smaller (not below 1m) if there would be fewer of them. Default 1.
     mode : Mode
-        FAILFAST, DROPMALFORMED or PERMISSIVE: what becomes of bytes that are not a sound block.
+        FAILFAST, DROPMALFORMED or PERMISSIVE: what to do about bytes that are not a sound block.
     gaps : str
-        `gaps`: `fail` stops with `XlogGapError` where files are missing between two files; `report` marks
-        the segment after the hole (`Segment.gap`) and goes on.
+        `gaps`: `fail` stops with `XlogGapError` if files are missing between two files; `report` marks
+        the segment after the gap (`Segment.gap`) and continues.
     on_source_error : str
         `on_source_error`: `fail`, or `skip` a source that cannot be read, with a warning.
     max_lag : float
-        `maxLag`: seconds that a leader's last write may be behind another member's before that one takes
-        over. Default 60.
+        `maxLag`: seconds that a leader's last write may be behind another member's before that one
+        becomes the leader. Default 60.
     max_block_bytes : int
-        `maxBlockBytes`: the longest block, so the largest transaction, that is read, in bytes, in the file and
+        `maxBlockBytes`: the longest block, and so the largest transaction, that is read, in bytes, in the file and
         decompressed. A task holds one block in memory at a time. Default 1g.
+    instants : tuple of MarkerSpace
+        `instants`: a JSON list of {space, label?}, the spaces whose rows mark instants at which batches end.
+    instant_wait : float
+        `instantWait`: seconds that a replicaset waits at an instant for the others. Default 600.
 
     """
 
@@ -121,10 +141,12 @@ class XlogOptions:
     on_source_error: str = "fail"
     max_lag: float = 60.0
     max_block_bytes: int = BLOCK_LIMIT
+    instants: tuple[MarkerSpace, ...] = ()
+    instant_wait: float = 600.0
 
     @property
     def bounded_by(self) -> list[str]:
-        """The options given that only a batch read can obey."""
+        """The given options that only a batch read accepts."""
         return [name for name, field in _BATCH_ONLY.items() if getattr(self, field) is not None]
 
 
@@ -186,8 +208,18 @@ def _sources(text: str) -> tuple[Source, ...]:
     names = [source.name for source in sources]
     for name in names:
         if names.count(name) > 1:
-            raise ValueError(f"the name {name!r} stands twice")
+            raise ValueError(f"the name {name!r} occurs twice")
     return sources
+
+
+def _marker_spaces(text: str) -> tuple[MarkerSpace, ...]:
+    items = values.json_of(text)
+    if not isinstance(items, list) or not all(isinstance(item, Mapping) for item in items):
+        raise ValueError("not a list of marker spaces [{space, label?}, ...]")
+    for item in items:
+        if not set(item) <= {"space", "label"} or not isinstance(item.get("space"), str):
+            raise ValueError(f"{item!r} is not a marker space {{space, label?}}")
+    return tuple(MarkerSpace(item["space"], item.get("label")) for item in items)
 
 
 _PARSERS: dict[str, tuple[str, Callable[[str], Any]]] = {
@@ -212,6 +244,8 @@ _PARSERS: dict[str, tuple[str, Callable[[str], Any]]] = {
     "on_source_error": ("on_source_error", _choice("fail", "skip")),
     "maxLag": ("max_lag", values.seconds_of),
     "maxBlockBytes": ("max_block_bytes", values.size_of),
+    "instants": ("instants", _marker_spaces),
+    "instantWait": ("instant_wait", values.seconds_of),
 }
 _WHERE = ("path", "paths", "sources")
 OPTION_NAMES = (*_PARSERS, "path", "paths", "replicaset")
@@ -260,12 +294,12 @@ def parse_options(options: Mapping[str, str]) -> XlogOptions:
     Parameters
     ----------
     options : mapping of str to str
-        As Spark passes them; names without regard to case.
+        As Spark passes them; names in any case.
 
     Raises
     ------
     ConfigurationError
-        With the option's name and the reason.
+        If an option is unknown or wrong; it has the option's name and the reason.
 
     """
     named = _by_name(options)

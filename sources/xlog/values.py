@@ -1,6 +1,6 @@
-"""How the text of an option becomes a value: sizes, counts, booleans, moments, lists, vclocks, uuids.
+"""Parses the texts of options: sizes, counts, booleans, moments, lists, vclocks, uuids.
 
-Each function takes the text and raises `ValueError` with a reason; `sources.xlog.options` says which option.
+Each function raises `ValueError` with the reason; `sources.xlog.options` adds the option's name.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ def boolean_of(text: str) -> bool:
 
 
 def microseconds_of(text: str) -> int:
-    """Return microseconds since 1970: ISO 8601 (UTC where it names no zone), or seconds with a fraction."""
+    """Return microseconds since 1970: ISO 8601 (UTC if it names no zone), or seconds with a fraction."""
     if re.fullmatch(r"\d+(\.\d{1,6})?", text):
         whole, _, fraction = text.partition(".")
         return int(whole) * 1_000_000 + int(fraction.ljust(6, "0") or 0)

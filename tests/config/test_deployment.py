@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from pydantic import ValidationError
 
-from config.deployment import Cluster, Config, Source, Types, load
+from config.deployment import Config, GlobalIds, SourceConfig, Types, load
 from config.policies import Policies, Policy
 from config.spaces import Spaces
 from config.validation import Validation
@@ -83,8 +83,8 @@ def test_every_key(yaml: Path) -> None:
         "500 milliseconds",
     )
     assert config.sources == (
-        Source(name="a1", path="/logs/a1", origins=(UUID,), replicaset=UUID),
-        Source(name="b-1", path="s3a://logs/b1"),
+        SourceConfig(name="a1", path="/logs/a1", origins=(UUID,), replicaset=UUID),
+        SourceConfig(name="b-1", path="s3a://logs/b1"),
     )
     assert (config.start, config.on_gap, config.on_source_error) == ("logs", "skip", "skip")
     assert config.types.decimal == "decimal(38,10)"
@@ -232,6 +232,19 @@ MISTAKES = [
     ("max_bytes_per_trigger: -1", "max_bytes_per_trigger", "-1 is not a size"),
     ("max_bytes_per_trigger: true", "max_bytes_per_trigger", "True is not a size"),
     ("warehouse: other", "warehouse", "stands twice (also in line 1)"),
+    ("instants: {wait: soon}", "instants.wait", "is not a time"),
+    ("instants: {markers: []}", "instants.markers", "names no marker"),
+    ("instants: {markers: [{space: marks}]}", "instants.markers[0].label", "marks needs a label"),
+    (
+        "instants: {markers: [{space: _recovery_point, label: opts}]}",
+        "instants.markers[0].label",
+        "where Tarantool writes them",
+    ),
+    (
+        "instants: {markers: [{space: a, label: b}, {space: a, label: c}]}",
+        "instants.markers[1].space",
+        "a is named twice",
+    ),
 ]
 
 
@@ -356,5 +369,5 @@ def test_the_demo_names_every_key() -> None:
     config = load(DEMO)
     assert all(Path(source.path).is_dir() for source in config.sources)
     assert set(Config.model_fields) == config.model_fields_set
-    for part in (Cluster, Source, Spaces, Policy, Policies, Types, Validation):
+    for part in (GlobalIds, SourceConfig, Spaces, Policy, Policies, Types, Validation):
         assert [key for key in part.model_fields if not re.search(rf"\b{key}\b", text)] == []

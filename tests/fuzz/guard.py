@@ -40,7 +40,7 @@ GUARDED = (
         "sources.xlog.format.decoder",
         "sources.xlog.format.rows",
         "sources.xlog.reader.scan",
-        "sources.xlog.reader.window",
+        "sources.xlog.reader.file_buffer",
     ),
     *("sources.iproto.inflow",),
 )

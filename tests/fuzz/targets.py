@@ -9,17 +9,12 @@ from __future__ import annotations
 import json
 import tempfile
 from collections.abc import Callable
-from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
 from config.deployment import load
-from schemas.errors import AggregatorError, ProtocolError
+from schemas.errors import AggregatorError
 from schemas.iproto import RequestType
-from sources.iproto.greeting import parse_greeting
-from sources.iproto.inflow import RowStream, SnapshotStream
 from sources.spool.acks import read_acks
 from sources.spool.state import clean, files_of, read_state
 from sources.xlog.directory.offset import from_text
@@ -46,7 +41,7 @@ from tests.fuzz.value_targets import (
     variants,
     vylog,
 )
-from tests.sources.iproto.streams import heartbeat, stream, transaction
+from tests.fuzz.wire_targets import answers, clients, greetings, streams
 from udfs.rid.value import parse_rid
 
 Target = Callable[[Draw], None]
@@ -240,56 +235,6 @@ def configuration(draw: Draw) -> None:
         load(path)
 
 
-# The wire.
-
-
-def greetings(draw: Draw) -> None:
-    """Greetings of a server."""
-    line = b"Tarantool 2.6.0 (Binary) aaaaaaaa-0000-4000-8000-0000000000a1".ljust(63) + b"\n"
-    parse_greeting(
-        made.mutated(draw, line + b"c2FsdHNhbHRzYWx0c2FsdHNhbHRzYWx0c2FsdHNhbHQ=".ljust(63) + b"\n")
-    )
-
-
-def streams(draw: Draw) -> None:
-    """Streams of SUBSCRIBE and FETCH_SNAPSHOT, changed and cut anywhere: the same rows for any cuts."""
-    lsn, parts = 1, []
-    for _ in range(draw.size(5) + 1):
-        size = draw.randrange(1, 4)
-        parts.append(transaction(1, lsn, size, 1.5, draw.randbytes(draw.size(40))))
-        lsn += size
-    data = stream(parts) + (heartbeat() if draw.chance(2) else b"")
-    if draw.chance(2):
-        data = made.mutated(draw, data)
-    is_snapshot = draw.chance(3)
-    whole, cut = (
-        _fed(data, [], is_snapshot),
-        _fed(data, sorted(draw.randrange(len(data) + 1) for _ in range(4)), is_snapshot),
-    )
-    assert whole == cut, "other rows for other cuts"
-
-
-def _fed(data: bytes, cuts: list[int], is_snapshot: bool) -> tuple[bytes, str | None]:
-    rows = bytearray()
-    sink: Any = (
-        SnapshotStream(lambda part: rows.extend(part.tobytes()), "peer", 1.0)
-        if is_snapshot
-        else RowStream({}, lambda part: rows.extend(part.rows.tobytes()), "peer")
-    )
-    left, edges = b"", [0, *cuts, len(data)]
-    try:
-        for begin, end in pairwise(edges):
-            left += data[begin:end]
-            buffer = np.frombuffer(left, np.uint8) if left else np.zeros(1, np.uint8)
-            at, _, is_packet = sink.feed(buffer, 0, len(left))
-            left = left[at:]
-            if is_packet:
-                break
-    except ProtocolError as error:
-        return bytes(rows), error.reason
-    return bytes(rows), None
-
-
 TARGETS: dict[str, Target] = {
     target.__name__: target
     for target in (
@@ -306,7 +251,7 @@ TARGETS: dict[str, Target] = {
             bodies,
             system_tuples,
         ),
-        *(extremes, xlog, meta, spool, offsets, rids, configuration, greetings, streams),
+        *(extremes, xlog, meta, spool, offsets, rids, configuration, greetings, streams, answers, clients),
     )
 }
 """All kinds of cases."""

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from dataclasses import fields
 
-from jobs.backfill import Options
+from jobs.backfill import BackfillOptions
 from jobs.commands.fix import backfill
 
 
-def options(*words: str) -> Options:
+def options(*words: str) -> BackfillOptions:
     """Return the options behind `aggregator backfill --config x.yaml WORDS`."""
     given = backfill.make_context("backfill", ["--config", "x.yaml", *words]).params
-    return Options(**{one.name: given[one.name] for one in fields(Options)})
+    return BackfillOptions(**{one.name: given[one.name] for one in fields(BackfillOptions)})

@@ -19,8 +19,8 @@ from pipeline.requests.service import Service, encoded
 from schemas.errors import ConfigurationError
 from sources.xlog.directory.listing import LogFile
 from sources.xlog.options import parse_options
+from sources.xlog.stream.failover import entry_at
 from sources.xlog.stream.follow import Follower
-from sources.xlog.stream.takeover import entry_at
 from tests.jobs.asked import options
 from tests.jobs.deployment import Deployment
 from tests.jobs.written import Node, replicasets_of

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from pyspark.sql import SparkSession
 
-from jobs.backfill import Options, backfill
+from jobs.backfill import BackfillOptions, backfill
 from tests.jobs.deployment import Deployment
 from tests.live.replicaset import Servers, await_, case_a, uuid
 
@@ -178,7 +178,7 @@ def test_an_id_that_changes_hands(spark: SparkSession, servers: Servers, tmp_pat
     assert {row["state"] for row in late.rows("_gaps")} == {"open"}
     assert set(found(late)) == {f"m2 {row}" for row in range(3)}
     shutil.copytree(times[1], late.sources["m1"], dirs_exist_ok=True)
-    assert backfill(late.config(), Options(source="m1")) == 0
+    assert backfill(late.config(), BackfillOptions(source="m1")) == 0
     assert found(late) == expected
     assert not late.rows("_pending")
 

@@ -17,7 +17,7 @@ import pytest
 
 from config.deployment import load_live
 from schemas.errors import ConfigurationError
-from sources.subscribe.options import Feed
+from sources.subscribe.options import FeedMode
 from tests.live import Tarantool
 from tests.sources.subscribe.following import await_until
 
@@ -42,7 +42,7 @@ def test_the_example_is_right_and_names_every_key() -> None:
         assert [key for key in type(part).model_fields if f"{key}:" not in text] == []
     options = config.subscribe.options()[0]
     assert (options.feed, options.peers[0].user, options.peers[1].user) == (
-        Feed.OWN_PEER,
+        FeedMode.OWN_PEER,
         "replicator",
         "replicator",
     )

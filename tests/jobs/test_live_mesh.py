@@ -19,7 +19,7 @@ import pytest
 from deltalake import DeltaTable
 from deltalake.exceptions import TableNotFoundError
 
-from sources.subscribe.options import Feed
+from sources.subscribe.options import FeedMode
 from tests.live.commands import Command
 from tests.live.mesh import REPLICASET, Mesh, mesh
 from tests.live.proxy import Proxy
@@ -72,8 +72,8 @@ def same_everywhere(masters: Mesh) -> bool:
     return all(masters.vclock(n) == masters.vclock(1) for n in masters.members)
 
 
-@pytest.mark.parametrize("feed", list(Feed))
-def test_whatever_is_killed_the_tables_are_the_servers(tmp_path: Path, feed: Feed) -> None:
+@pytest.mark.parametrize("feed", list(FeedMode))
+def test_whatever_is_killed_the_tables_are_the_servers(tmp_path: Path, feed: FeedMode) -> None:
     chance, harms = random.Random(SEED), Counter[str]()
     with mesh(tmp_path, 3) as masters, ExitStack() as stack:
         proxies = {n: stack.enter_context(Proxy(server.socket)) for n, server in masters.members.items()}

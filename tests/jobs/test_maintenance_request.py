@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from datetime import UTC, datetime
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, cast
@@ -95,3 +96,39 @@ def test_one_that_fails_leaves_everything_as_it_was(
     with deployment.writer() as (warehouse, writer):
         assert [one.state for one in requests.load(warehouse)] == [FAILED]
         assert writer.state.epoch == 1
+
+
+@pytest.mark.parametrize(
+    ("kind", "arguments", "why"),
+    [
+        ("maintenance", {"keep_days": 6}, "'keep_days' is wrong: Input should be greater than or equal to 7"),
+        ("maintenance", {"keep_days": "soon"}, "'keep_days' is wrong"),
+        ("maintenance", {}, "'keep_days' is wrong: Field required"),
+        ("heal", {}, "'source' is wrong"),
+        ("snapshot", {"spaces": []}, "'spaces' is wrong"),
+        ("backfill", {"from": "long ago"}, "'from' is wrong"),
+        ("rebuild", {"space": "s", "policy": {"policy": "luck"}}, "'policy.policy' is wrong"),
+        ("dance", {}, "of the kind 'dance'"),
+    ],
+)
+def test_wrong_arguments_are_refused_and_the_writer_continues(
+    deployment: Deployment, kind: str, arguments: dict[str, Any], why: str
+) -> None:
+    before = counts(deployment)
+    with serving(deployment) as (warehouse, service):
+        request = requests.ask(warehouse, kind, arguments)
+        assert service.serve() == 1
+        answer = requests.state_of(warehouse, request)
+    assert answer.state == FAILED
+    assert why in str(answer.message)
+    assert counts(deployment) == before
+
+
+@pytest.mark.parametrize("text", ["{", "[1]", "[" * 100_000])
+def test_arguments_that_are_no_object_end_no_start(deployment: Deployment, text: str) -> None:
+    with serving(deployment) as (warehouse, service):
+        row = {"request": "r", "kind": "maintenance", "arguments": text, "state": "asked", "message": None}
+        now = datetime.now(UTC)
+        warehouse.append_rows(requests.TABLE, [{**row, "asked_at": now, "changed_at": now}])
+        service.serve()
+        assert [one.state for one in requests.load(warehouse)] == [FAILED]

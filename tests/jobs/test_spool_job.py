@@ -15,7 +15,7 @@ from sources.spool.acks import read_acks
 from sources.spool.keep import Keep
 from sources.spool.options import SpoolOptions
 from sources.subscribe.daemon import tidy
-from sources.subscribe.replicaset import Replicaset
+from sources.subscribe.replicaset import FollowedReplicaset
 from tests.jobs.deployment import Deployment
 from tests.live import Tarantool
 from tests.sources.subscribe.following import await_until, following, options
@@ -29,7 +29,7 @@ box.schema.space.create('orders', {format = {{'id', 'unsigned'}, {'state', 'stri
 ROTATE = SpoolOptions(rotate_bytes=4096, compress=False)
 
 
-def write(server: Tarantool, replicaset: Replicaset, first: int) -> None:
+def write(server: Tarantool, replicaset: FollowedReplicaset, first: int) -> None:
     """Write several files, and wait until the spool has them."""
     for begin in range(first, first + 200, 50):
         lsn = server.eval(

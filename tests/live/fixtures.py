@@ -8,18 +8,19 @@ from pathlib import Path
 import pytest
 
 from tests.live.replicaset import Servers, two_masters
-from tests.live.server import Tarantool, find_tarantool
+from tests.live.server import Tarantool, find_tarantool, release_here
 
 REASON = "no tarantool on PATH (apt-get install tarantool)"
+OF_2_6 = "asks Tarantool 2.6, whose rules these are"
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Skip what is marked `live` where there is no tarantool."""
-    if find_tarantool() is not None:
-        return
+    """Skip what is marked `live` without a tarantool, and what is marked `of_2_6` with another version than that."""
     for item in items:
-        if item.get_closest_marker("live"):
+        if item.get_closest_marker("live") and find_tarantool() is None:
             item.add_marker(pytest.mark.skip(reason=REASON))
+        if item.get_closest_marker("of_2_6") and release_here() != (2, 6):
+            item.add_marker(pytest.mark.skip(reason=OF_2_6))
 
 
 @pytest.fixture

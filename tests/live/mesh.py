@@ -14,12 +14,17 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from tests.live.replicaset import await_
 from tests.live.server import Tarantool
 
 REPLICASET = "aaaaaaaa-0000-4000-8000-000000000000"
 SPACE = """
     box.schema.space.create('load', {if_not_exists = true}):create_index('pk', {if_not_exists = true})
 """
+
+
+KEEP_NO_LOGS = "if box.cfg.wal_cleanup_delay ~= nil then box.cfg{wal_cleanup_delay = 0} end\n"
+"""From 2.6.3 on a server keeps its logs for hours after its start, whether or not anybody needs them."""
 
 
 def instance(number: int) -> str:
@@ -42,6 +47,10 @@ class Mesh:
         pairs: Mapping[int, int] = dict(enumerate(told, start=1)) if isinstance(told, list) else told
         return {int(i): int(lsn) for i, lsn in pairs.items() if i and lsn}
 
+    def cluster(self, number: int) -> dict[int, str]:
+        """Return {replica id: instance uuid} as a master has it."""
+        return {row[0]: row[1] for row in self.members[number].eval("return box.space._cluster:select()")}
+
     def signal(self, number: int, what: signal.Signals) -> None:
         """Send a master SIGSTOP or SIGCONT."""
         os.kill(self.members[number].pid, what)
@@ -62,10 +71,13 @@ def mesh(directory: Path, count: int = 3, cfg: Mapping[str, Any] | None = None) 
                 "replication": [f"unix/:{sockets[m]}" for m in range(1, n)],
                 "memtx_memory": 128 << 20,
             }
-            lua = SPACE if n == 1 else ""
+            lua = KEEP_NO_LOGS + (SPACE if n == 1 else "")
             members[n] = Tarantool(directory / str(n), cfg=options | dict(cfg or {}), lua=lua, socket=path)
             stack.enter_context(members[n])
         everybody = [f"unix/:{path}" for path in sockets.values()]
         for member in members.values():
             member.eval("box.cfg{replication = ...}", everybody)
-        yield Mesh(members)
+        found = Mesh(members)
+        registered = {number: instance(number) for number in members}
+        await_(lambda: all(found.cluster(number) == registered for number in members))
+        yield found

@@ -14,6 +14,7 @@ import subprocess
 import tempfile
 import time
 from collections.abc import Mapping
+from functools import lru_cache
 from pathlib import Path
 from types import TracebackType
 from typing import Any
@@ -27,15 +28,31 @@ STOP_SECONDS = 60.0
 
 
 def find_tarantool() -> str | None:
-    """Return the path of the `tarantool` on PATH, or None."""
-    return shutil.which("tarantool")
+    """Return the first server of `find_servers`, which tests that need one server run; None where there is none."""
+    return next(iter(find_servers()), None)
 
 
 def find_servers() -> list[str]:
     """Return the binaries that the environment variable TARANTOOL names (`:` between two), else that on PATH."""
     named = [path for path in os.environ.get("TARANTOOL", "").split(":") if path]
-    found = find_tarantool()
+    found = shutil.which("tarantool")
     return named or ([] if found is None else [found])
+
+
+@lru_cache
+def version_of(binary: str) -> str:
+    """Return the version of a server's program: `2.6.0-0-g47aa4e01e`."""
+    told = subprocess.run([binary, "--version"], capture_output=True, text=True, check=True).stdout
+    return told.split()[1]
+
+
+def release_here() -> tuple[int, int]:
+    """Return major and minor version of the server that tests run which need one; (0, 0) without a server."""
+    binary = find_tarantool()
+    if binary is None:
+        return 0, 0
+    major, minor = version_of(binary).split(".")[:2]
+    return int(major), int(minor)
 
 
 class Tarantool:
@@ -54,7 +71,7 @@ class Tarantool:
     socket : str, optional
         Path of the unix socket to listen on; by default in a private temporary directory.
     binary : str, optional
-        Path of the server's program; by default the `tarantool` on PATH.
+        Path of the server's program; by default what `find_tarantool` returns.
 
     """
 

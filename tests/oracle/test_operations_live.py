@@ -18,7 +18,7 @@ from tests.recordings.raw import KEY_KEY as KEY
 from tests.recordings.raw import KEY_OPERATIONS as OPERATIONS
 from tests.recordings.raw import KEY_TUPLE as TUPLE
 
-pytestmark = pytest.mark.live
+pytestmark = [pytest.mark.live, pytest.mark.of_2_6]
 
 FIELDS = (FormatField("id", "unsigned"), FormatField("n", "any"), FormatField("x.y", "any"))
 CONTEXT = Context(FIELDS)

@@ -25,8 +25,8 @@ from schemas.names import table_name
 from sources.xlog.directory.offset import Entry, to_text
 from sources.xlog.options import parse_options
 from sources.xlog.stream.batch import segments_between
-from sources.xlog.stream.follow import Follower
-from warehouse import cluster
+from sources.xlog.stream.instants import follower_of
+from warehouse import cluster, epochs
 from warehouse.lock import WriterLock
 from warehouse.warehouse import Warehouse
 
@@ -113,15 +113,24 @@ class Deployment:
         return done
 
     @contextmanager
-    def writer(self) -> Iterator[tuple[Warehouse, BatchWriter]]:
-        """Hold the writer's lock: yields the warehouse, and the writer as it is after a start."""
+    def writer(self, *, rolls_back: bool = False) -> Iterator[tuple[Warehouse, BatchWriter]]:
+        """Hold the writer's lock: yields the warehouse, and the writer as it is after a start.
+
+        Parameters
+        ----------
+        rolls_back : bool
+            Whether what an unfinished batch left is undone first, as the job does when it starts.
+
+        """
         config = self.config()
         warehouse = Warehouse(None, config.warehouse, config.database)
         warehouse.create_system_tables()
+        if rolls_back:
+            epochs.roll_back(warehouse, epochs.last(warehouse))
         cluster.start(warehouse, config.cluster.allocation, datetime.now(UTC))
         with WriterLock(warehouse, "a test") as lock:
             state = load_state(warehouse)
-            follower = Follower(parse_options(stream_options(config, state, 1)))
+            follower = follower_of(parse_options(stream_options(config, state, 1)))
             yield warehouse, BatchWriter(warehouse, config, follower, lock, state, self.distributed)
 
     def rows(self, table: str, columns: Iterable[str] | None = None) -> list[dict[str, Any]]:

@@ -9,10 +9,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from config.deployment import Config, Source
+from config.deployment import Config, SourceConfig
 from pipeline import acknowledge as acknowledge_module
 from pipeline.acknowledge import Acknowledger, passed, reader_of
-from pipeline.state import Replicaset, State
+from pipeline.state import ReplicasetState, State
 from sources.spool import acks
 from sources.spool.acks import read_acks
 from sources.spool.spool import Spool
@@ -25,25 +25,25 @@ ONE, TWO = (f"aaaaaaaa-0000-4000-8000-00000000000{n}" for n in (1, 2))
 VCLOCKS = st.dictionaries(st.integers(1, 31), st.integers(1, 9))
 
 
-def source(path: str = "/spool", *origins: str) -> Source:
-    return Source(name="a", path=path, origins=origins)
+def source(path: str = "/spool", *origins: str) -> SourceConfig:
+    return SourceConfig(name="a", path=path, origins=origins)
 
 
 @given(VCLOCKS, VCLOCKS)
 def test_neither_more_than_the_file_nor_more_than_is_settled(
     header: dict[int, int], settled: dict[int, int]
 ) -> None:
-    found = passed(header, Replicaset(1, UUID, settled=settled), source())
+    found = passed(header, ReplicasetState(1, UUID, settled=settled), source())
     assert found == {i: min(lsn, settled.get(i, 0)) for i, lsn in header.items()}
 
 
 def test_an_instance_that_the_whitelist_leaves_out_holds_nothing_up() -> None:
-    one = Replicaset(1, UUID, settled={1: 5}, cluster={1: ONE, 2: TWO})
+    one = ReplicasetState(1, UUID, settled={1: 5}, cluster={1: ONE, 2: TWO})
     assert passed({1: 7, 2: 9}, one, source("/spool", ONE)) == {1: 5, 2: 9}
 
 
 def test_a_source_with_other_ids_is_told_in_its_own() -> None:
-    one = Replicaset(1, UUID, settled={1: 5, 40: 3}, ids={"a": {2: 40}})
+    one = ReplicasetState(1, UUID, settled={1: 5, 40: 3}, ids={"a": {2: 40}})
     assert passed({1: 4, 2: 9}, one, source()) == {1: 4, 2: 3}
 
 
@@ -71,7 +71,7 @@ def made(path: Path, *, is_spool: bool = True) -> Acknowledger:
     return Acknowledger(config(path), Follower(options))
 
 
-STATE = State(0, {UUID: Replicaset(1, UUID, settled={1: 9})})
+STATE = State(0, {UUID: ReplicasetState(1, UUID, settled={1: 9})})
 BEGAN = {UUID: Entry("a", "00000000000000000003.xlog", 0, {1: 3})}
 
 

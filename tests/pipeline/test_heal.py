@@ -10,7 +10,7 @@ import pytest
 from pipeline.plan.segment import LogSegment
 from pipeline.plan.summary import Summary
 from pipeline.requests.generation import Healing, healing_of
-from pipeline.state import Replicaset
+from pipeline.state import ReplicasetState
 from schemas.errors import UnsupportedError
 from tests.pipeline.logs import A1, A
 
@@ -20,15 +20,15 @@ NOTHING = cast(Any, None)
 @pytest.mark.parametrize(
     ("known", "why"),
     [
-        (Replicaset(1, A, settled={1: 9}, read={1: 10}), "rows of it wait"),
+        (ReplicasetState(1, A, settled={1: 9}, read={1: 10}), "rows of it wait"),
         (
-            Replicaset(1, A, settled={1: 4}, read={1: 4}),
+            ReplicasetState(1, A, settled={1: 4}, read={1: 4}),
             "the snapshot is at {1: 5}, the tables are at {1: 4}",
         ),
-        (Replicaset(1, A, settled={1: 9, 40: 2}, read={1: 9, 40: 2}, ids={"a2": {1: 40}}), "at {40: 5}"),
+        (ReplicasetState(1, A, settled={1: 9, 40: 2}, read={1: 9, 40: 2}, ids={"a2": {1: 40}}), "at {40: 5}"),
     ],
 )
-def test_the_tables_must_have_come_to_the_snapshot(known: Replicaset, why: str) -> None:
+def test_the_tables_must_have_come_to_the_snapshot(known: ReplicasetState, why: str) -> None:
     with pytest.raises(UnsupportedError) as caught:
         healing_of(NOTHING, known, "a2", {1: 5}, NOTHING)
     assert why in str(caught.value)

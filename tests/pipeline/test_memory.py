@@ -56,7 +56,7 @@ def test_the_sample_of_a_byte_range_is_small_and_has_keys(tmp_path: Path) -> Non
     start = follower.initial()
     segments = segments_between(follower, start, follower.latest(start))
     found = [
-        summarize_range(piece, follower.options, {})
+        summarize_range(piece, follower.options, {}, {})
         for task in tasks_of(follower, segments)
         for piece in task
     ]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from pipeline.offsets import offset_of
-from pipeline.state import Replicaset, State
+from pipeline.state import ReplicasetState, State
 from pipeline.stream import check_end
 from schemas.errors import OffsetError
 
@@ -48,14 +48,14 @@ def test_a_batch_that_has_ended_elsewhere_is_of_another_job() -> None:
 
 
 def test_a_replicaset_waits_while_more_is_read_than_settled() -> None:
-    assert not Replicaset(1, "a", settled={1: 5}, read={1: 5}).waits
-    assert Replicaset(1, "a", settled={1: 5}, read={1: 6}).waits
-    assert Replicaset(1, "a", settled={1: 5}, read={1: 5, 2: 1}).waits
+    assert not ReplicasetState(1, "a", settled={1: 5}, read={1: 5}).waits
+    assert ReplicasetState(1, "a", settled={1: 5}, read={1: 6}).waits
+    assert ReplicasetState(1, "a", settled={1: 5}, read={1: 5, 2: 1}).waits
 
 
 def test_replaced_replicasets_leave_the_others() -> None:
-    one, other = Replicaset(1, "a", settled={1: 5}), Replicaset(2, "b", settled={1: 7})
+    one, other = ReplicasetState(1, "a", settled={1: 5}), ReplicasetState(2, "b", settled={1: 7})
     state = State(epoch=3, replicasets={"a": one, "b": other})
-    after = state.with_replicasets({"b": Replicaset(2, "b", settled={1: 8})})
+    after = state.with_replicasets({"b": ReplicasetState(2, "b", settled={1: 8})})
     assert (after.epoch, after.vclocks()) == (3, {"a": {1: 5}, "b": {1: 8}})
     assert state.vclocks() == {"a": {1: 5}, "b": {1: 7}}

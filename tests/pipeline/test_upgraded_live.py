@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import subprocess
 from collections.abc import Callable, Iterable
 from itertools import pairwise
 from pathlib import Path
@@ -11,10 +10,10 @@ from typing import Any
 import msgpack
 import pytest
 
-from sources.subscribe.options import Feed
-from sources.subscribe.replicaset import Replicaset
+from sources.subscribe.options import FeedMode
+from sources.subscribe.replicaset import FollowedReplicaset
 from sources.xlog.format.meta import Meta, parse_meta, peer_versions
-from tests.live.server import Tarantool, find_servers
+from tests.live.server import Tarantool, find_servers, version_of
 from tests.pipeline.deployment import Deployment
 from tests.sources.subscribe.following import await_until, following, options
 from udfs.operations.update_rules import release_of, rules_of
@@ -36,12 +35,6 @@ UPSERTS = """
     box.commit()
 """
 """What servers before 2.8, before 3.0 and since do otherwise (`udfs.operations.update_rules`)."""
-
-
-def version_of(binary: str) -> str:
-    """Return the version of a server's program."""
-    told = subprocess.run([binary, "--version"], capture_output=True, text=True, check=True).stdout
-    return told.split()[1]
 
 
 def unlike() -> list[str]:
@@ -88,7 +81,7 @@ def metas(spool: Path) -> list[Meta]:
     return [parse_meta(path.read_bytes(), path.name) for path in sorted(spool.glob("*.xlog"))]
 
 
-def has(replicaset: Replicaset, servers: Iterable[Tarantool]) -> Callable[[], bool]:
+def has(replicaset: FollowedReplicaset, servers: Iterable[Tarantool]) -> Callable[[], bool]:
     wanted = [vclock(server) for server in servers]
     return lambda: all(
         (replicaset.spool.vclock or {}).get(i, 0) >= n for one in wanted for i, n in one.items()
@@ -103,7 +96,7 @@ def test_a_server_that_is_upgraded(tmp_path: Path, is_restarted: bool) -> None:
     cfg = {"checkpoint_count": 100, "replication_timeout": 0.5}
     states: list[list[list[Any]]] = []
 
-    def work(number: int, binary: str, replicaset: Replicaset) -> None:
+    def work(number: int, binary: str, replicaset: FollowedReplicaset) -> None:
         with Tarantool(folder, cfg=cfg, lua=CREATE, socket=str(socket), binary=binary) as server:
             if number:
                 assert truth(server) == states[-1]  # what it recovered, from a snapshot alone
@@ -160,7 +153,7 @@ def test_peers_of_several_versions(tmp_path: Path) -> None:
         ) as second,
     ):
         first.eval("box.cfg{replication = ...}", [f"unix/:{one}" for one in sockets])
-        how = options(tmp_path / "spool", *(f"unix/:{one}" for one in sockets), feed=Feed.OWN_PEER)
+        how = options(tmp_path / "spool", *(f"unix/:{one}" for one in sockets), feed=FeedMode.OWN_PEER)
         expected: list[list[Any]] = []
         with following(how) as replicaset:
             await_until(lambda: len(replicaset.feeds) == 2, "both streams")

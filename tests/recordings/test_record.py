@@ -16,6 +16,7 @@ from tests.sources.subscribe.following import await_until
 from tests.truth import Recording, own
 
 live = pytest.mark.live
+of_2_6 = pytest.mark.of_2_6
 
 
 def servers_of(directory: Path) -> list[str]:
@@ -32,6 +33,7 @@ def servers_of(directory: Path) -> list[str]:
 
 
 @live
+@of_2_6
 def test_it_records_what_is_committed(tmp_path: Path) -> None:
     """Timestamps differ from run to run; what the servers hold at the end does not."""
     record.record(tmp_path / "again")
@@ -47,6 +49,7 @@ def test_it_records_what_is_committed(tmp_path: Path) -> None:
 
 
 @live
+@of_2_6
 def test_it_records_a_large_one(tmp_path: Path) -> None:
     assert record.main(["--out", str(tmp_path / "large"), "--rows", "3000", "--serial", "40"]) == 0
     large = Recording("large", tmp_path / "large")

@@ -49,11 +49,13 @@ class Oracle:
         Where its logs go.
     lua : str
         What makes the space.
+    binary : str, optional
+        The server's program; by default the `tarantool` on PATH.
 
     """
 
-    def __init__(self, directory: Path, lua: str) -> None:
-        self.server = Tarantool(directory, lua=lua, cfg={"log_level": 1})
+    def __init__(self, directory: Path, lua: str, binary: str | None = None) -> None:
+        self.server = Tarantool(directory, lua=lua, cfg={"log_level": 1}, binary=binary)
         self.keys = itertools.count(1)
         self.crashes = 0
 

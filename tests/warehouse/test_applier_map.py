@@ -5,47 +5,47 @@ from __future__ import annotations
 from dataclasses import replace
 
 from udfs.remap.cluster_replace import Cluster, Member
-from warehouse.applier_map import Entry, by_replicaset, ids_of, instances_of
+from warehouse.applier_map import MapRow, by_replicaset, ids_of, instances_of
 from warehouse.vclock import Component, newest
 
 A, B = "aaaaaaaa-0000-4000-8000-000000000000", "bbbbbbbb-0000-4000-8000-000000000000"
 ONE, TWO, THREE = (Member(i, f"u{i}", i, 1, A, i) for i in (1, 2, 3))
 
 
-def instances(*members: Member, entries: list[Entry], replicaset: str = A) -> dict[int, str]:
+def instances(*members: Member, entries: list[MapRow], replicaset: str = A) -> dict[int, str]:
     return instances_of(entries, Cluster("counter", {m.key: m for m in members}), replicaset)
 
 
 def test_an_entry_that_was_added_twice_counts_once() -> None:
     row = {"replicaset_id": 1, "local_id": 2, "global_id": 3, "since_lsn": 4, "source": None}
     other = {**row, "since_lsn": 1, "global_id": 9}
-    assert by_replicaset([row, other, row]) == {1: (Entry(1, 2, 9, 1), Entry(1, 2, 3, 4))}
+    assert by_replicaset([row, other, row]) == {1: (MapRow(1, 2, 9, 1), MapRow(1, 2, 3, 4))}
 
 
 def test_expelled_instances_are_not_registered() -> None:
-    entries = [Entry(1, 1, 1, 1), Entry(1, 2, 2, 1)]
+    entries = [MapRow(1, 1, 1, 1), MapRow(1, 2, 2, 1)]
     assert instances(ONE, TWO, entries=entries) == {1: "u1", 2: "u2"}
     assert instances(ONE, replace(TWO, expelled=True), entries=entries) == {1: "u1"}
 
 
 def test_an_id_is_its_last_instances() -> None:
-    entries = [Entry(1, 2, 2, 1), Entry(1, 2, 3, 11)]
+    entries = [MapRow(1, 2, 2, 1), MapRow(1, 2, 3, 11)]
     assert instances(replace(TWO, expelled=True), replace(THREE, local_id=2), entries=entries) == {2: "u3"}
 
 
 def test_an_instance_that_was_registered_anew_has_its_new_id_only() -> None:
-    entries = [Entry(1, 2, 2, 1), Entry(1, 4, 2, 1)]
+    entries = [MapRow(1, 2, 2, 1), MapRow(1, 4, 2, 1)]
     assert instances(replace(TWO, local_id=4), entries=entries) == {4: "u2"}
     assert instances(replace(TWO, local_id=2), entries=entries) == {2: "u2"}
 
 
 def test_an_instance_of_another_replicaset_is_registered_in_this_one_too() -> None:
-    assert instances(replace(ONE, expelled=True), entries=[Entry(2, 5, 1, 1)], replicaset=B) == {5: "u1"}
+    assert instances(replace(ONE, expelled=True), entries=[MapRow(2, 5, 1, 1)], replicaset=B) == {5: "u1"}
 
 
 def test_a_source_with_other_ids_is_told_by_its_entries() -> None:
-    common = [Entry(1, 1, 1, 1), Entry(1, 2, 2, 1), Entry(1, 32, 3, 5)]
-    own = [Entry(1, 1, 1, 1, "b"), Entry(1, 2, 2, 1, "b"), Entry(1, 2, 3, 5, "c"), Entry(1, 1, 2, 1, "d")]
+    common = [MapRow(1, 1, 1, 1), MapRow(1, 2, 2, 1), MapRow(1, 32, 3, 5)]
+    own = [MapRow(1, 1, 1, 1, "b"), MapRow(1, 2, 2, 1, "b"), MapRow(1, 2, 3, 5, "c"), MapRow(1, 1, 2, 1, "d")]
     assert ids_of([*common, *own]) == {"c": {2: 32}, "d": {1: 2}}
     assert instances(ONE, TWO, THREE, entries=[*common, *own]) == {1: "u1", 2: "u2", 32: "u3"}
 

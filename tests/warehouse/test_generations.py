@@ -10,7 +10,7 @@ from tests.warehouse.warehouses import Made
 from warehouse import switch
 from warehouse.cut import last_epoch
 from warehouse.generations import Held, epoch_of, generations_of
-from warehouse.rid import Change, RidTable
+from warehouse.rid import RidChange, RidTable
 
 
 def held(made: Made) -> list[tuple[int, int, str | None]]:
@@ -48,7 +48,7 @@ def test_each_generation_has_its_epochs_also_in_a_split_and_after_it(tmp_path: P
 
 
 def test_data_that_nobody_settled_are_a_generation_too() -> None:
-    history = [Change(1, "copy", node("0000:0001:0000:0000:0001", 5, primary=True), epoch=4)]
+    history = [RidChange(1, "copy", node("0000:0001:0000:0000:0001", 5, primary=True), epoch=4)]
     assert generations_of(history, 6) == [Held(ulid(5), 5, 6), Held(ulid(1), 0, 4)]
     assert generations_of(history, 4) == [Held(ulid(1), 0, 4)]
 

@@ -13,7 +13,7 @@ from obstore.store import MemoryStore
 
 from schemas.errors import LockError, UnsupportedError
 from tests.sources.s3 import Store, installed
-from warehouse.lease import HELD_SECONDS, LEASE_SECONDS, Lease, Stored
+from warehouse.lease import HELD_SECONDS, LEASE_SECONDS, Lease, StoredLease
 from warehouse.lease_store import ObjectLease, object_lease
 from warehouse.lock import LOCK_NAME, WriterLock
 from warehouse.place import place_of
@@ -215,5 +215,5 @@ def test_the_lock_of_a_warehouse_on_s3() -> None:
     with WriterLock(place, "two") as lock:
         lock.check()
     found = object_lease(place.root, LOCK_NAME).read()
-    assert isinstance(found, Stored)
+    assert isinstance(found, StoredLease)
     assert json.loads(found.text)["free"] is True

@@ -15,7 +15,7 @@ from udfs.rid import operations
 from udfs.rid.operations import Node
 from warehouse import rid
 from warehouse.place import place_of
-from warehouse.rid import Change, RidTable, fresh
+from warehouse.rid import RidChange, RidTable, fresh
 
 
 def table(folder: Path) -> RidTable:
@@ -27,7 +27,7 @@ def promoted(_node: Node) -> Node:
 
 
 def test_a_warehouse_without_rid_has_the_default(tmp_path: Path) -> None:
-    assert table(tmp_path).last() == Change()
+    assert table(tmp_path).last() == RidChange()
     assert table(tmp_path).history() == []
     assert not (tmp_path / "aggregator.db").exists()
 
@@ -107,7 +107,7 @@ def test_who_is_never_first_gives_up(tmp_path: Path, monkeypatch: pytest.MonkeyP
 def test_the_generation_of_the_mark_begins_with_the_next_epoch(
     epoch: int, drawing: str, mark: int | None
 ) -> None:
-    change = Change(1, "mark", node("0000:0001:0000:0000:0001", 5, primary=True), epoch=4)
+    change = RidChange(1, "mark", node("0000:0001:0000:0000:0001", 5, primary=True), epoch=4)
     assert drawn(change.at(epoch).node) == drawing
     assert change.at(epoch).node.next == (None if mark is None else ulid(mark))
 

@@ -24,6 +24,7 @@ VALUES: dict[pa.DataType, Any] = {
     pa.bool_(): False,
     pa.timestamp("us", tz="UTC"): datetime(2026, 11, 20, 1, 2, 3, 456789, UTC),
     pa.list_(pa.field("element", pa.string())): ["one", "two"],
+    pa.list_(pa.field("element", pa.int32())): [-(2**31), 2**31 - 1],
     pa.map_(pa.string(), pa.int64()): [("a", 1), ("b", None)],
     pa.map_(pa.int32(), pa.binary()): [(0, b"\xc1"), (1, None)],
 }

@@ -198,18 +198,18 @@ def _decode(data: bytes, pos: int, ordinal: int, index_base: int, fmt: TupleForm
     return op
 
 
-def _int32(data: bytes, pos: int) -> int | None:
-    """Return a 32-bit integer (`mp_read_int32`: no 64-bit encodings, no floats)."""
-    if KIND[data[pos]] not in (UINT, INT) or data[pos] in (0xCF, 0xD3):
+def _int32(data: bytes, pos: int, rules: Rules) -> int | None:
+    """Return a 32-bit integer (`mp_read_int32`); None for other values, and for encodings that the server refuses."""
+    if KIND[data[pos]] not in (UINT, INT) or (data[pos] in (0xCF, 0xD3) and not rules.long_integers):
         return None
     value, _ = integer(data, pos)
-    return value if value < 1 << 31 else None
+    return value if -(1 << 31) <= value < 1 << 31 else None
 
 
 def _locate(code: str, data: bytes, pos: int, index_base: int, fmt: TupleFormat) -> Operation:
     kind = KIND[data[pos]]
     if kind in (UINT, INT):
-        number = _int32(data, pos)
+        number = _int32(data, pos, fmt.rules)
         if number is None:
             raise arg_type(code, "1", "an integer")
         if 0 <= number < index_base:
@@ -256,7 +256,7 @@ def _read_bits(op: Operation, pos: int) -> None:
 
 
 def _read_splice(op: Operation, pos: int, index_base: int, rules: Rules) -> None:
-    offset = _int32(op.data, pos)
+    offset = _int32(op.data, pos, rules)
     if offset is None:
         raise arg_type(op.code, op.field, "an integer")
     if offset >= 0:
@@ -264,7 +264,7 @@ def _read_splice(op: Operation, pos: int, index_base: int, rules: Rules) -> None
         if offset < 0:
             raise splice_bound(op.field)
     pos = skip(op.data, pos)
-    cut = _int32(op.data, pos)
+    cut = _int32(op.data, pos, rules)
     if cut is None:
         raise arg_type(op.code, op.field, "an integer")
     pos = skip(op.data, pos)

@@ -65,11 +65,17 @@ def branch(op: Operation, field: Field, rules: Rules) -> Field:
         raise op.no_such_field()
     old = Lexer(update.path)
     parent = field.start
+    last: tuple[int, int, Token] | None = None
     while True:
-        shared = old.offset
+        shared, offset = old.offset, op.lexer.offset
         mine, theirs = op.lexer.next(), old.next()
         if theirs.kind == END:
-            raise _same_path(op, mine, rules)
+            if not rules.several or last is None:
+                raise _same_path(op, mine, rules)
+            # The path of the first one is the start of the other's, or all of it: they part at its last token.
+            shared, parent, mine = last
+            theirs, op.lexer.offset = mine, offset
+            break
         if mine != theirs:
             break
         found = descend(field.data, parent, mine)
@@ -80,7 +86,7 @@ def branch(op: Operation, field: Field, rules: Rules) -> Field:
                     f"an operation on {op.field}, which another one of the request has added"
                 )
             break
-        parent = found
+        last, parent = (shared, parent, mine), found
     container = _container(op, field.data, parent, mine)
     _plant(container, theirs, _child(update, old.offset, field, rules), rules)
     op.token, op.is_consumed = mine, False
@@ -135,7 +141,7 @@ def _plant(container: Array | Map, token: Token, child: Field, rules: Rules) -> 
     update = child.update
     if isinstance(container, Map) and token.kind != STRING:
         raise UnsupportedError("two operations in a map, of which one goes by an integer key")
-    if isinstance(update, Bar) and not update.path and update.code in "!#":
+    if isinstance(update, Bar) and not update.path and update.code in ("!#=" if rules.several else "!#"):
         # It changes the container itself: done again there, as in a request where it came by number.
         update.op.token, update.op.is_consumed = token, False
         container.apply(update.op, rules)

@@ -30,8 +30,11 @@ class Rules:
         `=` and `!` by number or name beyond the end fill the gap with nulls (gh-3378).
     several : bool
         Several operations may change one field, each seeing the result of the one before (gh-8226).
+    long_integers : bool
+        Field numbers, and offsets and lengths of `:`, may be integers in 64-bit encodings, as some clients write
+        all of theirs (refused by 2.6.0, taken by 2.11.9 and 3.9).
     lenient_delete : bool
-        `#` of an array's element behind its end does nothing (gh-7398); before, it is an error.
+        `#` of an array's element behind its end does nothing (gh-7398, seen in 2.11.9); before, it is an error.
     checks_upserts : bool
         Vinyl leaves out an UPSERT whose result does not fit the format (gh-1622); before, it keeps the result.
     splices_binary : bool
@@ -46,6 +49,7 @@ class Rules:
     floats: str = "exact"
     autofill: bool = True
     several: bool = True
+    long_integers: bool = True
     lenient_delete: bool = True
     checks_upserts: bool = True
     splices_binary: bool = True
@@ -114,7 +118,8 @@ def rules_of_release(release: int) -> Rules:
         floats="exact" if number >= (2, 6, 0) else "typed" if number < (2, 3, 0) else "unclear",
         autofill=number >= (2, 8, 0),
         several=number >= (3, 0, 0),
-        lenient_delete=number >= (3, 0, 0),
+        long_integers=number > (2, 6, 0),
+        lenient_delete=number >= (2, 10, 0),
         checks_upserts=number >= (2, 6, 1),
         splices_binary=number >= (3, 2, 0),
         wide_decimals=number >= (3, 5, 0),

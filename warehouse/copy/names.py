@@ -35,7 +35,7 @@ _SUM = re.compile(r"(\d{20})\.crc")
 
 
 @dataclass(frozen=True, order=True)
-class LogFile:
+class DeltaLogFile:
     """One file of a log.
 
     Parameters
@@ -63,16 +63,16 @@ class LogFile:
         return self.rank == 1
 
 
-def log_file(name: str) -> LogFile | None:
+def log_file(name: str) -> DeltaLogFile | None:
     """Return what a name in `_delta_log` stands for; None for what belongs to no version."""
     for rank, pattern in enumerate((_COMMIT, _CHECKPOINT, _COMPACTED, _SUM)):
         match = pattern.fullmatch(name)
         if match:
-            return LogFile(int(match[1]), rank, name)
+            return DeltaLogFile(int(match[1]), rank, name)
     return None
 
 
-def log_files(names: Iterable[str]) -> list[LogFile]:
+def log_files(names: Iterable[str]) -> list[DeltaLogFile]:
     """Return the log files among names, by version."""
     return sorted(found for found in map(log_file, names) if found is not None)
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
-from warehouse.copy.names import LogFile, log_files
+from warehouse.copy.names import DeltaLogFile, log_files
 
 Same = Callable[[str], bool]
 """Whether a file of this name has the same bytes on both sides."""
@@ -22,18 +22,18 @@ class LogPlan:
 
     Parameters
     ----------
-    truncate : tuple of LogFile
+    truncate : tuple of DeltaLogFile
         Of the target, from the newest on: what the source has not, or has otherwise.
-    copy : tuple of LogFile
+    copy : tuple of DeltaLogFile
         Of the source, from the oldest on.
-    remove : tuple of LogFile
+    remove : tuple of DeltaLogFile
         Of the target, at the end, from the oldest on: what the source has given up.
 
     """
 
-    truncate: tuple[LogFile, ...] = ()
-    copy: tuple[LogFile, ...] = ()
-    remove: tuple[LogFile, ...] = ()
+    truncate: tuple[DeltaLogFile, ...] = ()
+    copy: tuple[DeltaLogFile, ...] = ()
+    remove: tuple[DeltaLogFile, ...] = ()
 
 
 def plan_log(
@@ -67,7 +67,7 @@ def plan_log(
     return LogPlan(tuple(truncate[::-1]), tuple(copy), tuple(remove))
 
 
-def _different(common: Sequence[LogFile], same: Same, *, check_all: bool) -> set[str]:
+def _different(common: Sequence[DeltaLogFile], same: Same, *, check_all: bool) -> set[str]:
     """Return which of the files that look alike are not."""
     if check_all:
         return {f.name for f in common if not same(f.name)}

@@ -55,7 +55,7 @@ class Synced:
 
 
 @dataclass(frozen=True)
-class Options:
+class SyncOptions:
     """How a sync is done.
 
     Parameters
@@ -78,7 +78,7 @@ class Options:
     copied: Callable[[int], None] = lambda _bytes: None
 
 
-def sync(source: Place, target: Place, options: Options | None = None) -> Synced:
+def sync(source: Place, target: Place, options: SyncOptions | None = None) -> Synced:
     """Copy a warehouse onto another place, or bring the copy there up to date.
 
     Raises
@@ -92,7 +92,7 @@ def sync(source: Place, target: Place, options: Options | None = None) -> Synced
         Where a table cannot be copied, or is not the source's afterwards.
 
     """
-    how = options or Options()
+    how = options or SyncOptions()
     if source.root == target.root:
         raise SyncError("source and target are one place", file=source.root, advice="name two")
     with WriterLock(target, "jobs/rid.py sync") as lock:
@@ -197,7 +197,7 @@ def _ended(node: Node, mark: ULID) -> Node:
 
 
 def _copy(
-    source: Place, target: Place, cut: Cut, how: Options, check_lock: Callable[[], None]
+    source: Place, target: Place, cut: Cut, how: SyncOptions, check_lock: Callable[[], None]
 ) -> tuple[int, int]:
     """Copy all tables of a cut, check them, and return the bytes copied and the rows that are there."""
     files.clear_unfinished(target)
@@ -225,7 +225,7 @@ def _transfer(
     target: Place,
     plans: Sequence[TableCopy],
     discarded: Sequence[str],
-    how: Options,
+    how: SyncOptions,
     check_lock: Callable[[], None],
 ) -> None:
     """Bring all tables; `_epochs`, the last of them, is the first from which a discarded branch is taken.

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 from uuid import uuid4
 
-from config.subscribe import Replicaset, Subscribe, seconds
+from config.subscribe import ReplicasetConfig, Subscribe, seconds
 from observe.doctor.masters import Followed, Peer
 from schemas.errors import (
     AggregatorError,
@@ -59,7 +59,7 @@ def followed(section: Subscribe, block: int) -> list[Followed]:
 
 
 async def _asked(section: Subscribe, timeout: float) -> Sequence[Sequence[Peer]]:
-    async def of_one(replicaset: Replicaset) -> Sequence[Peer]:
+    async def of_one(replicaset: ReplicasetConfig) -> Sequence[Peer]:
         return await asyncio.gather(*(ask(replicaset.peer(text), timeout) for text in replicaset.peers))
 
     found = await asyncio.gather(*(of_one(replicaset) for replicaset in section.replicasets))
@@ -68,7 +68,7 @@ async def _asked(section: Subscribe, timeout: float) -> Sequence[Sequence[Peer]]
     return found
 
 
-def _followed(replicaset: Replicaset, peers: Sequence[Peer], block: int) -> Followed:
+def _followed(replicaset: ReplicasetConfig, peers: Sequence[Peer], block: int) -> Followed:
     spool = Path(replicaset.spool)
     try:
         check_own(spool)

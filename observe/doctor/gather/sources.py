@@ -11,7 +11,7 @@ import numpy as np
 import pyarrow as pa
 
 from config.deployment import Config
-from config.deployment import Source as Configured
+from config.deployment import SourceConfig as Configured
 from observe.doctor.sources import Begin, Hole, SourceFacts
 from pipeline.source_options import stream_options
 from pipeline.state import State
@@ -143,7 +143,7 @@ def _end(directory: Directory, listing: Listing) -> tuple[dict[int, int], float 
 
 def _holes(directory: Directory, listing: Listing) -> Iterator[Hole]:
     """Yield the places where the next file begins behind the end of the one before it."""
-    course = listing.course
+    course = listing.ordered_files
     if listing.snapshots and listing.logs:
         first, newest = listing.logs[0], listing.snapshots[-1]
         if newest_not_beyond(listing.logs, newest.vclock, local=True) is None:
@@ -152,7 +152,7 @@ def _holes(directory: Directory, listing: Listing) -> Iterator[Hole]:
         try:
             if after.is_snapshot or not may_miss_rows(before, directory.ends.of(before, closed=True), after):
                 continue
-            had = shared(before.vclock if before.is_snapshot else directory.ends.reached(before))
+            had = shared(before.vclock if before.is_snapshot else directory.ends.end_vclock(before))
         except FAILURES:
             continue  # damage in a closed log: whoever reads its rows says so
         if not not_beyond(shared(after.vclock), had):

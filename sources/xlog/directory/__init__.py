@@ -1,5 +1,5 @@
-"""The log files of one source: which are there, in what order, where they end, whose they are.
+"""The log files of one source: which there are, in what order, where they end, and the replicaset they belong to.
 
-`listing` is plain data, `directory` fills it from files, `ends` remembers what was read of them. `offset` is a position
-in a source's logs as text, `identity` the source's replicaset, `paths` resolves wildcards.
+`listing` is plain data, `directory` makes it from files, and `file_ends` finds and caches ends and block starts.
+`offset` is a position in a source's logs as text, `identity` finds the source's replicaset, `paths` resolves globs.
 """

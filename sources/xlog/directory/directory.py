@@ -1,13 +1,10 @@
-"""The log files of one source: which are there, in the order of the log.
+"""Lists the log files of one source, in the order of the log.
 
-Facts about directories, from Tarantool's `src/box/xlog.c` and `src/box/wal.c`: a file is named by the
-signature of its header's VClock, 20 digits; `.inprogress` is a file still being made (snapshots) or created
-(logs) and is not read; a log is closed, with an EOF marker, before the next one is created
-(`wal_opt_rotate`), so a log with a successor does not grow. A log with an EOF marker and no successor may
-still grow: a restarted server appends to an empty last log over its marker (`wal_open`).
-
-Listing and asking only. What a stream does with it: `sources.xlog.stream.follow`; the bytes:
-`sources.xlog.reader.reader`.
+Facts about directories, from Tarantool's `src/box/xlog.c` and `src/box/wal.c`: a file is named by the signature of its
+header's VClock, 20 digits; `.inprogress` is a file that is still being written (snapshots) or created (logs) and is not
+read; a log is closed, with an EOF marker, before the next one is created (`wal_opt_rotate`), so a log with a successor
+does not grow. A log with an EOF marker and no successor may still grow: a restarted server appends to an empty last log
+over its marker (`wal_open`).
 """
 
 from __future__ import annotations
@@ -21,7 +18,7 @@ import pyarrow as pa
 import pyarrow.fs as pafs
 
 from schemas.errors import SourceError, XlogMetaError, XlogMetaIncompleteError, XlogMissingError
-from sources.xlog.directory.ends import Ends, Opened
+from sources.xlog.directory.file_ends import FileEnds, Opened
 from sources.xlog.directory.listing import Listing, LogFile, generations_of, newest_not_beyond
 from sources.xlog.format.block import BLOCK_LIMIT, EOF_MARKER
 from sources.xlog.format.damage import Mode
@@ -36,7 +33,7 @@ _TYPES = {"xlog": "XLOG", "snap": "SNAP"}
 
 
 def child_path(path: str, name: str) -> str:
-    """Return the path of a file in a directory; the query of a URI stays behind the path."""
+    """Return the path of a file in a directory; the query of a URI stays at the end."""
     stem, question, query = path.partition("?") if "://" in path else (path, "", "")
     return f"{stem.rstrip('/')}/{name}{question}{query}"
 
@@ -64,26 +61,26 @@ def _log_file(info: pafs.FileInfo, path: str, meta: Meta) -> LogFile:
 
 @dataclass
 class Directory:
-    """One source's files; remembers their headers, which do not change once there are rows, between two listings.
+    """One source's files; caches their headers, which do not change once a file has rows.
 
     Parameters
     ----------
     source : Source
         What to list.
     mode : Mode
-        What happens to damage.
+        What to do about damage.
     bridges : bool
-        Whether a hole in a spool is passed by the snapshot that the spool goes on from.
+        Whether snapshots after a gap in a spool are listed as generations.
     block : int
         The longest block, in bytes.
     is_final : bool
-        Whether files are read once, as they are now (`Ends`).
+        Whether files are read once, as they are now (`FileEnds`).
     is_file : bool
         Whether the source is one file, as of the last listing.
 
     Attributes
     ----------
-    ends : Ends
+    ends : FileEnds
         Where the files end.
 
     """
@@ -93,20 +90,20 @@ class Directory:
     bridges: bool = False
     block: int = BLOCK_LIMIT
     is_final: bool = False
-    ends: Ends = field(init=False)
+    ends: FileEnds = field(init=False)
     _metas: dict[str, Meta] = field(default_factory=dict)
     _root: Opened | None = None
     is_file: bool = field(default=False, init=False)
 
     def __post_init__(self) -> None:
-        self.ends = Ends(self.opened, self.mode, self.block, self.is_final)
+        self.ends = FileEnds(self.opened, self.mode, self.block, self.is_final)
 
     def listing(self) -> Listing:
         """Return the files.
 
-        The newest file of a kind whose header is not written yet is not there yet; an empty file holds no
-        rows. A file whose header is damaged is an error. Where `mode` is lenient it is left out of a directory, whose
-        order it does not tell; one file alone is read for what blocks it has.
+        Empty files are left out, and so is the newest file of a kind if its header is incomplete. A damaged header is
+        an error. A lenient `mode` leaves such a file out of a directory, since its place in the order is unknown; a
+        source of one file is read for the blocks that it has.
 
         Raises
         ------
@@ -119,13 +116,13 @@ class Directory:
         try:
             infos = self._infos()
         except (OSError, pa.ArrowException, ValueError) as error:
-            self._root = None  # connect anew the next time
+            self._root = None  # connect again the next time
             reason = f"the source cannot be listed: {error}"
             raise SourceError(
                 reason,
                 source=self.source.name,
                 path=self.source.path,
-                advice="bring it back, remove the source, or go on without it by on_source_error=skip",
+                advice="bring it back, remove the source, or continue without it by on_source_error=skip",
             ) from error
         names = {info.base_name for info in infos}
         self.ends.forget_all_but(names)
@@ -142,12 +139,12 @@ class Directory:
         return Listing(self.source.name, snapshots, logs, generations=generations)
 
     def opened(self, name: str) -> Opened:
-        """Return the file system of a file, and its path in it; one file alone has no others beside it."""
+        """Return the file system of a file, and its path in it; a source of one file has that path for every name."""
         filesystem, path = self._opened_root()
         return filesystem, path if self.is_file else f"{path.rstrip('/')}/{name}"
 
     def oldest_continued(self, listing: Listing) -> LogFile | None:
-        """Return the oldest complete snapshot from which the logs go on."""
+        """Return the oldest complete snapshot that the logs continue."""
         for file in listing.snapshots:
             covered = newest_not_beyond(listing.logs, file.vclock, local=True) is not None
             if covered and self.ends.is_complete(file):
@@ -155,7 +152,7 @@ class Directory:
         return None
 
     def newest_complete(self, snapshots: Sequence[LogFile]) -> LogFile | None:
-        """Return the newest of the snapshots that has an EOF marker: a copy may still be under way."""
+        """Return the newest snapshot that has an EOF marker: one without it may still be being copied."""
         return next((file for file in reversed(snapshots) if self.ends.is_complete(file)), None)
 
     def complete(self, snapshots: Sequence[LogFile]) -> tuple[LogFile, ...]:
@@ -186,7 +183,7 @@ class Directory:
             try:
                 meta = self._meta(info.base_name)
             except XlogMissingError:
-                continue  # removed since it was listed: it was not there
+                continue  # removed since it was listed
             except XlogMetaError as error:
                 if isinstance(error, XlogMetaIncompleteError) and info is filled[-1]:
                     continue
@@ -197,7 +194,7 @@ class Directory:
                     continue
                 meta = DAMAGED_META
             if info.size <= meta.length + len(EOF_MARKER):
-                # A log without rows may be written anew by another server.
+                # A log without rows may be replaced by a restarted server.
                 self._metas.pop(info.base_name, None)
             path = self.source.path if self.is_file else child_path(self.source.path, info.base_name)
             files.append(_log_file(info, path, meta))
@@ -215,5 +212,5 @@ class Directory:
 
     @property
     def limits(self) -> reader.Limits:
-        """What reading a file of this source may take."""
+        """The limits for reading a file of this source."""
         return reader.Limits(block=self.block)

@@ -1,11 +1,9 @@
-"""To which replicaset a source belongs, as its own files tell.
+"""Finds the replicaset that a source belongs to, from the source's own files.
 
 The uuid of a replicaset is a tuple of `_schema` (272): `{'cluster', uuid}` in Tarantool 1.6 to 2.x,
-`{'replicaset_uuid', uuid}` in 3.x (`box_set_replicaset_uuid` in `src/box/box.cc`). A snapshot holds it in its
-first block, since spaces are written in the order of their ids; a log holds it only where it began before the
-instance's first snapshot. Files of a spool name it in their headers, since a spool may be left without a snapshot.
-
-Not here: global ids; the daemon and the job that use them are elsewhere.
+`{'replicaset_uuid', uuid}` in 3.x (`box_set_replicaset_uuid` in `src/box/box.cc`). A snapshot has it in its first
+block, since spaces are written in the order of their ids; a log has it only if it began before the instance's first
+snapshot. Files of a spool name it in their headers, since a spool may have no snapshot.
 """
 
 from __future__ import annotations
@@ -25,7 +23,7 @@ _KEYS = ("cluster", "replicaset_uuid")
 
 
 def _uuids_in(directory: Directory, file: LogFile) -> Iterator[str]:
-    """Yield the replicaset uuids that a file's `_schema` rows name; reads no further than it is asked."""
+    """Yield the replicaset uuids in a file's `_schema` rows; lazy, so the first one needs only the first blocks."""
     selection = Selection(spaces=frozenset({int(SystemSpace.SCHEMA)}))
     for batch in reader.read_rows(*directory.opened(file.name), selection=selection, limits=directory.limits):
         for packed in batch["tuple"].to_pylist():
@@ -34,7 +32,7 @@ def _uuids_in(directory: Directory, file: LogFile) -> Iterator[str]:
                 yield uuid_of(fields[1], "the uuid of the replicaset in _schema")
 
 
-def _told(directory: Directory, listing: Listing) -> str | None:
+def _uuid_in_files(directory: Directory, listing: Listing) -> str | None:
     for file in (*listing.logs[-1:], *listing.snapshots[-1:]):
         if file.replicaset_uuid is not None:
             return uuid_of(file.replicaset_uuid, f"the uuid of the replicaset in the header of {file.name}")
@@ -49,33 +47,33 @@ def identity_of(directory: Directory, listing: Listing, alone: str | None = None
     Parameters
     ----------
     directory, listing
-        Of the source.
+        The source's.
     alone : str, optional
-        What stands for the replicaset of a path that is read by itself: its files are not asked for one.
+        The uuid to use for a path that is read by itself; then its files are not searched.
 
     Raises
     ------
     SourceError
-        If neither the files nor the source's key `replicaset` tell it, or they contradict each other.
+        If neither the files nor the source's key `replicaset` name it, or they contradict each other.
 
     """
     source = directory.source
     if alone is not None:
         return source.replicaset or alone
     try:
-        told = _told(directory, listing)
+        found = _uuid_in_files(directory, listing)
     except TupleError as error:
         raise SourceError(error.reason, source=source.name) from None
-    if source.replicaset is not None and told is not None and told != source.replicaset:
+    if source.replicaset is not None and found is not None and found != source.replicaset:
         raise SourceError(
-            f"the files are of replicaset {told}, not {source.replicaset}",
+            f"the files are of replicaset {found}, not {source.replicaset}",
             source=source.name,
             advice="correct the source's key replicaset, or its path",
         )
-    uuid = told or source.replicaset
+    uuid = found or source.replicaset
     if uuid is None:
         raise SourceError(
-            "no file tells which replicaset this is: there is no complete snapshot",
+            "no file names the replicaset: there is no complete snapshot",
             source=source.name,
             advice="name it with the source's key replicaset",
         )

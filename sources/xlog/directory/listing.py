@@ -1,6 +1,6 @@
-"""The files of a source as plain data, and what their headers say about the order in which they are read.
+"""The files of a source as plain data, and the order in which they are read: pure functions.
 
-Pure functions of a listing; `sources.xlog.directory.directory` makes one.
+`sources.xlog.directory.directory` makes a listing.
 """
 
 from __future__ import annotations
@@ -15,32 +15,32 @@ from sources.xlog.format.vclock import Vclock, not_beyond, same, shared
 
 @dataclass(frozen=True)
 class LogFile:
-    """One file of a source, as its name, its header and the directory tell.
+    """One file of a source: facts from its name, its header and the directory.
 
     Parameters
     ----------
     name : str
         Base name.
     path : str
-        Path or URI to open it by.
+        Path or URI of the file.
     size : int
         Bytes at the time of listing.
     modified : float or None
-        Seconds since 1970 of the last write, where the file system tells.
+        Seconds since 1970 of the last write, or None if the file system does not say.
     header : int
-        Bytes of the text header: where the first block begins.
+        Length of the text header in bytes: the position of the first block.
     vclock : Vclock
-        What the instance had before the first row.
+        The instance's vclock before the first row.
     prev_vclock : Vclock or None
-        The header VClock of the log before this one, where the header tells.
+        The header VClock of the log before this one, if the header has it.
     instance_uuid : str or None
         From the header.
     replicaset_uuid : str or None
-        From the header of a spool's file; Tarantool's own have none.
+        From the header of a spool's file; Tarantool's own files have none.
     filetype : str
-        The type that the header names; by default as the name says. Empty where the header is damaged.
+        The type that the header names; empty if the header is damaged, then the file name decides.
     has_vclock : bool
-        Whether the header tells the VClock; files of 1.6.1 do not.
+        Whether the header has a VClock; files of 1.6.1 do not.
 
     """
 
@@ -63,7 +63,7 @@ class LogFile:
 
     @property
     def is_log(self) -> bool:
-        """Whether its rows are changes with a lsn and a time of their own: neither a snapshot nor vinyl's."""
+        """Whether its rows are changes with an lsn and a timestamp: neither a snapshot nor a vinyl file."""
         return self.filetype in ("", "XLOG") and not self.is_snapshot
 
 
@@ -80,7 +80,7 @@ class Listing:
     is_file : bool
         Whether the source is one file, not a directory.
     generations : tuple of LogFile
-        Snapshots that a spool goes on from behind a hole.
+        Snapshots from which a spool continues after a gap.
 
     """
 
@@ -91,8 +91,8 @@ class Listing:
     generations: tuple[LogFile, ...] = ()
 
     @property
-    def course(self) -> tuple[LogFile, ...]:
-        """The logs in their order, a generation before the log that goes on from it."""
+    def ordered_files(self) -> tuple[LogFile, ...]:
+        """The logs in their order, each generation before the log that continues it."""
         return tuple(sorted((*self.logs, *self.generations), key=_place))
 
 
@@ -101,19 +101,19 @@ def _place(file: LogFile) -> tuple[str, bool]:
 
 
 def generations_of(snapshots: Sequence[LogFile], logs: Sequence[LogFile]) -> list[LogFile]:
-    """Return the snapshots of a spool that bridge a hole in its logs.
+    """Return the snapshots from which a spool continues after a gap in its logs.
 
-    A spool's daemon takes a snapshot where it begins, and where no server has the logs any more that would come next.
-    Then the log behind it names itself as the one before, or is not there yet (`sources.spool.spool`).
+    A spool's daemon takes a snapshot when it begins, and when no server has the next logs any more. The log after
+    such a snapshot has its own VClock as `PrevVClock`, or does not exist yet (`sources.spool.spool`).
     """
     found = []
     for file in snapshots:
         is_first = not any(_place(other) < _place(file) for other in (*snapshots, *logs))
         after = next((log for log in logs if same(log.vclock, file.vclock)), None)
         is_new = all(_place(log) < _place(file) for log in logs)
-        # A daemon that was started between its snapshot and the first row behind it knows of no log before.
-        goes_on = after is not None and (after.prev_vclock is None or same(after.prev_vclock, after.vclock))
-        if file.replicaset_uuid is not None and not is_first and (is_new or goes_on):
+        # A daemon that was restarted between its snapshot and the next row knows no previous log.
+        continues = after is not None and (after.prev_vclock is None or same(after.prev_vclock, after.vclock))
+        if file.replicaset_uuid is not None and not is_first and (is_new or continues):
             found.append(file)
     return found
 
@@ -143,9 +143,9 @@ def newest_not_beyond(logs: Sequence[LogFile], vclock: Vclock, *, local: bool) -
     logs : sequence of LogFile
         In the order of the log.
     vclock : Vclock
-        What is had already.
+        The vclock to compare with.
     local : bool
-        Whether component 0 counts: only where both come from one instance.
+        Whether component 0 counts: only if both vclocks come from one instance.
 
     """
     for index in range(len(logs) - 1, -1, -1):
@@ -156,7 +156,7 @@ def newest_not_beyond(logs: Sequence[LogFile], vclock: Vclock, *, local: bool) -
 
 
 def files_from(listing: Listing, entry: Entry) -> tuple[LogFile, ...]:
-    """Return the files from the one that an entry is in, in the order in which they are read.
+    """Return the files from the entry's file on, in the order of reading.
 
     Raises
     ------
@@ -164,14 +164,14 @@ def files_from(listing: Listing, entry: Entry) -> tuple[LogFile, ...]:
         If that file is gone.
 
     """
-    course = listing.course
-    for index, file in enumerate(course):
+    files = listing.ordered_files
+    for index, file in enumerate(files):
         if file.name == entry.file:
-            return course[index:]
+            return files[index:]
     for file in listing.snapshots:
         if file.name == entry.file:
             logs = after_snapshot(listing.logs, file)
-            rest = course[course.index(logs[0]) :] if logs else ()
+            rest = files[files.index(logs[0]) :] if logs else ()
             # No log follows this snapshot before the next generation.
             next_ = (one for one in listing.generations if _place(file) < _place(one) and one not in rest)
             return (file, *next_, *rest)
@@ -181,18 +181,18 @@ def files_from(listing: Listing, entry: Entry) -> tuple[LogFile, ...]:
         offset=entry.position,
         source=listing.source,
         advice="bring it back from a backup, add another member of the replicaset as a source, "
-        "or begin anew from a snapshot",
+        "or start again from a snapshot",
     )
 
 
 def after_snapshot(logs: Sequence[LogFile], snapshot: LogFile) -> tuple[LogFile, ...]:
-    """Return the logs that go on from a snapshot."""
+    """Return the logs that continue a snapshot."""
     base = newest_not_beyond(logs, snapshot.vclock, local=True)
     return tuple(logs[base or 0 :])
 
 
 def upto(files: Sequence[LogFile], name: str) -> tuple[LogFile, ...] | None:
-    """Return the files up to the named one, which is included; None where it is not among them."""
+    """Return the files up to and including the named one; None if it is not among them."""
     for index, file in enumerate(files):
         if file.name == name:
             return tuple(files[: index + 1])
@@ -202,9 +202,9 @@ def upto(files: Sequence[LogFile], name: str) -> tuple[LogFile, ...] | None:
 def may_miss_rows(before: LogFile, end: FileEnd, after: LogFile) -> bool:
     """Return whether rows may be missing between two consecutive files, by their headers and ends.
 
-    A log's `PrevVClock` is the VClock of the log before it; logs of old versions do not have it, and what is
-    missing before them shows in the lsns of the rows only. A log without EOF marker was not closed by its
-    server: its end need not be where the next one begins.
+    A log's `PrevVClock` is the VClock of the log before it; logs of old versions do not have it, so rows missing before
+    them show only as a gap in lsns. A log without EOF marker was not closed by its server: its end may differ from
+    where the next log begins.
     """
     if before.is_snapshot:
         return not not_beyond(after.vclock, before.vclock)

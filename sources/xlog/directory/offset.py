@@ -1,19 +1,23 @@
-"""A stream's offset: per replicaset the member that leads, its file, and a byte position in it.
+"""A stream's offset: per replicaset the leading source, its file, and a byte position in it. Plain data, read strictly.
 
-One position has one text. Keys are sorted; `position` is just past a whole block, and 0 where no row of the
-file has been passed; the end of a file whose successor follows it without a hole is written as position 0 of
-the successor (`sources.xlog.stream.course` keeps to that), so an idle stream does not depend on a file that
-Tarantool may collect.
+One position has one text. Keys are sorted; `position` is just past a whole block, and 0 if no row of the file has been
+passed. The end of a file whose successor follows without a gap is written as position 0 of the successor
+(`sources.xlog.stream.read_ahead` does so), so an idle stream does not depend on a file that Tarantool may remove.
 
     {"replicasets": {"<uuid>": {"file": "00000000000000001344.xlog", "leader": "a1", "position": 1205,
                                 "vclock": {"1": 729, "2": 613}}}, "version": 1}
 
-`vclock` is the file's header VClock without component 0: where a stand-in begins when the leader is gone and
-its file cannot be asked any more. `since`, where present, is the vclock of the snapshot that the stream began
-with: rows at or below it are in the snapshot and are not read again. In a snapshot it says that this is a generation:
-the stream came to it behind a hole (`sources.xlog.stream.course`). `restart`, where present, is true: the file in which
-the stream was is gone, and it continues here (`sources.xlog.stream.takeover`). `done`, where present, is true: the file
-matched a glob and has been read to its end marker, so it may be removed.
+`vclock`    the file's header VClock without component 0: where a successor begins if the leader and its file are gone
+`since`     optional; the vclock of the snapshot that the stream began with: rows at or below it are in the snapshot and
+            are not read again. In a snapshot it marks a generation: the snapshot follows a gap
+`restart`   optional, true: the previous file was removed, and the stream continues here
+            (`sources.xlog.stream.failover`)
+`done`      optional, true: the file matched a glob and was read to its end marker, so it may be removed
+
+`instant`, where present, is the last point of a sharded cluster that the stream has come to in this replicaset
+(`sources.xlog.stream.instants`). `state` says whether it stands there (`waiting`; `whole` once all replicasets do) or
+has read on (`done`, `missed`). A point may lie within a block: then `rows` rows of the block that begins at `position`
+and ends at `end` are passed.
 
 Plain data and its strict reading; no I/O and no choice is made here.
 """
@@ -24,6 +28,7 @@ import json
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
+from enum import StrEnum
 from typing import Any
 
 from schemas.errors import OffsetError
@@ -32,11 +37,59 @@ from sources.xlog.format.vclock import Vclock, shared, vclock_of
 VERSION = 1
 
 _FILE = re.compile(r"[^/]+\Z")
-"""Any name: one file that is read by itself may have another one than Tarantool gives."""
+"""Any name: a file that is read by itself need not have a name that Tarantool gives."""
 _UUID = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}\Z")
 _REQUIRED = {"leader", "file", "position", "vclock"}
-_OPTIONAL = {"done", "restart", "since"}
+_OPTIONAL = {"done", "instant", "restart", "since"}
+_INSTANT = {"end", "label", "lsns", "rows", "state", "time"}
 _ADVICE = "delete the checkpoint, or name an offset that this source wrote"
+
+
+class InstantState(StrEnum):
+    """What a replicaset does at its last instant."""
+
+    WAITING = "waiting"
+    """It stands there: another replicaset has not come to it."""
+    WHOLE = "whole"
+    """It stands there, as all others do: the batch that ends here is the instant."""
+    DONE = "done"
+    """It has read on from an instant that was whole."""
+    MISSED = "missed"
+    """It has read on although another replicaset had not come to it."""
+
+
+@dataclass(frozen=True)
+class Instant:
+    """The last point of a sharded cluster that the stream has come to in one replicaset.
+
+    Parameters
+    ----------
+    label : str
+        Names the point in all replicasets.
+    time : int
+        Of its row in this replicaset's log, microseconds since 1970.
+    lsns : Vclock
+        Replica id to the lsn of the last point's row that was read: an earlier one is met again where another member
+        takes over.
+    state : InstantState
+    rows : int
+        How many rows of the block at the entry's position are passed; 0 where the point is between two blocks.
+    end : int
+        Where that block ends, in bytes; 0 where the point is between two blocks.
+
+    """
+
+    label: str
+    time: int
+    lsns: Vclock
+    state: InstantState
+    rows: int = 0
+    end: int = 0
+
+    @property
+    def stands(self) -> bool:
+        """Whether the stream stands at the point and has not read on."""
+        return self.state in (InstantState.WAITING, InstantState.WHOLE)
 
 
 @dataclass(frozen=True)
@@ -50,15 +103,17 @@ class Entry:
     file : str
         Base name of the file.
     position : int
-        Bytes; just past a whole block, or 0 where nothing of the file has been passed.
+        Bytes; just past a whole block, or 0 if no row of the file has been passed.
     vclock : Vclock
         The file's header VClock, without component 0 and zeros.
     since : Vclock or None
-        Rows at or below it are left out, because the snapshot that was read has them; all components.
+        Rows at or below it are left out, because the snapshot that was read has them; with component 0.
     restart : bool
-        Whether the batch that ends here reads nothing, since what was in front of it is gone.
+        Whether the batch that ends here reads nothing, since the file before it was removed.
     is_done : bool
-        Whether the file is read to its end marker and matched a glob: it may be removed.
+        Whether the file matched a glob and was read to its end marker, so that it may be removed.
+    instant : Instant or None
+        The last point that the stream has come to.
 
     """
 
@@ -69,6 +124,7 @@ class Entry:
     since: Vclock | None = None
     restart: bool = False
     is_done: bool = False
+    instant: Instant | None = None
 
     @property
     def is_snapshot(self) -> bool:
@@ -84,10 +140,23 @@ def _vclock_json(vclock: Vclock) -> dict[str, int]:
     return {str(id_): vclock[id_] for id_ in sorted(vclock)}
 
 
+def _instant_json(instant: Instant) -> dict[str, Any]:
+    return {
+        "end": instant.end,
+        "label": instant.label,
+        "lsns": _vclock_json(instant.lsns),
+        "rows": instant.rows,
+        "state": str(instant.state),
+        "time": instant.time,
+    }
+
+
 def _entry_json(entry: Entry) -> dict[str, Any]:
     document: dict[str, Any] = {"file": entry.file, "leader": entry.leader, "position": entry.position}
     if entry.is_done:
         document = {"done": True} | document
+    if entry.instant is not None:
+        document["instant"] = _instant_json(entry.instant)
     if entry.since is not None:
         document["since"] = _vclock_json(entry.since)
     if entry.restart:
@@ -107,7 +176,7 @@ def to_document(offset: Offset) -> dict[str, Any]:
 
 
 def to_text(offset: Offset) -> str:
-    """Return the one canonical text of an offset: the same that Spark writes into its log."""
+    """Return the canonical text of an offset, as Spark writes it into its offset log."""
     return json.dumps(to_document(offset))
 
 
@@ -121,6 +190,20 @@ def _vclock_at(value: object, where: str) -> dict[int, int]:
 def _require(holds: bool, reason: str) -> None:
     if not holds:
         raise OffsetError(reason, advice=_ADVICE)
+
+
+def _instant_of(uuid: str, value: object) -> Instant:
+    _require(isinstance(value, Mapping) and set(value) == _INSTANT, f"{uuid}: {value!r} is not an instant")
+    fields: Mapping[str, Any] = value  # type: ignore[assignment]  # narrowed by the line above
+    numbers = [fields[name] for name in ("end", "rows", "time")]
+    sound = all(isinstance(one, int) and not isinstance(one, bool) and one >= 0 for one in numbers)
+    _require(sound, f"{uuid}: an instant has the numbers {numbers}")
+    _require(isinstance(fields["label"], str), f"{uuid}: {fields['label']!r} is not a label")
+    known = [str(state) for state in InstantState]
+    _require(fields["state"] in known, f"{uuid}: {fields['state']!r} is no state of an instant")
+    end, rows, moment = numbers
+    lsns = _vclock_at(fields["lsns"], f"{uuid}: lsns")
+    return Instant(fields["label"], moment, lsns, InstantState(fields["state"]), rows, end)
 
 
 def _entry_of(uuid: str, value: object) -> Entry:
@@ -139,7 +222,8 @@ def _entry_of(uuid: str, value: object) -> Entry:
     since = _vclock_at(fields["since"], f"{uuid}: since") if "since" in fields else None
     restart = "restart" in fields
     _require(not restart or (fields["restart"] is True and position == 0), f"{uuid}: restart is no beginning")
-    return Entry(leader, file, position, vclock, since, restart, "done" in fields)
+    instant = _instant_of(uuid, fields["instant"]) if "instant" in fields else None
+    return Entry(leader, file, position, vclock, since, restart, "done" in fields, instant)
 
 
 def from_document(document: object) -> dict[str, Entry]:
@@ -148,7 +232,7 @@ def from_document(document: object) -> dict[str, Entry]:
     Raises
     ------
     OffsetError
-        If it is anything but what `to_document` makes, whatever the order of its keys.
+        If it differs from what `to_document` makes in more than the order of keys.
 
     """
     _require(isinstance(document, Mapping), f"an offset is an object, not {document!r}")
@@ -171,12 +255,12 @@ def _refuse_constant(name: str) -> None:
 def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     document = dict(pairs)
     if len(document) != len(pairs):
-        raise ValueError(f"a key stands twice in {[key for key, _ in pairs]}")
+        raise ValueError(f"a key occurs twice in {[key for key, _ in pairs]}")
     return document
 
 
 def from_text(text: str) -> dict[str, Entry]:
-    """Return the offset of its text.
+    """Return the offset that a text holds.
 
     Raises
     ------

@@ -1,10 +1,8 @@
-"""Globs: which files and directories a path with wildcards names, now.
+"""Expands globs: the files and directories that a path with wildcards matches now.
 
-A glob is a path that does not exist as it is written and has one of `* ? [ {` in it, as in Spark's file sources; in a
-URI `?` begins the query. Each part between two slashes is matched by itself, so `*` passes no slash. Where the last
-part ends in `*`, files that no log of Tarantool is named like are left out, and directories without one.
-
-Not here: reading a directory's logs in their order (`sources.xlog.directory.directory`).
+A glob is a path that has one of `* ? [ {` in it and does not exist as it is written, as in Spark's file sources; in a
+URI `?` begins the query. Each part between two slashes is matched separately, so `*` matches no slash. If the last
+part ends in `*`, only files with names of Tarantool's logs match, and only directories that have some.
 """
 
 from __future__ import annotations
@@ -16,7 +14,7 @@ from collections.abc import Iterator
 import pyarrow as pa
 import pyarrow.fs as pafs
 
-from sources.xlog.reader.window import open_fs
+from sources.xlog.reader.file_buffer import open_fs
 
 _BRACES = re.compile(r"\{([^{}]*)\}")
 _NAMES = (".xlog", ".snap", ".vylog", ".run", ".index")
@@ -30,17 +28,17 @@ def is_glob(path: str) -> bool:
     try:
         filesystem, inner = open_fs(stem + query)
     except (ValueError, pa.ArrowException):
-        return True  # not a URI of anything: `[` and `{` do not stand in one
+        return True  # not a URI: `[` and `{` are not allowed in one
     return bool(filesystem.get_file_info(inner).type == pafs.FileType.NotFound)
 
 
 def expand(pattern: str) -> list[str]:
-    """Return the paths that a glob matches now, in the order of their names.
+    """Return the paths that a glob matches now, sorted.
 
     Raises
     ------
     OSError
-        A directory on the way cannot be listed.
+        If a directory on the way cannot be listed.
 
     """
     stem, query = _split(pattern)
@@ -108,7 +106,7 @@ def _split(path: str) -> tuple[str, str]:
 
 
 def _alternatives(pattern: str) -> Iterator[str]:
-    """Yield the patterns that `{a,b}` stands for."""
+    """Yield the patterns without braces that a pattern with `{a,b}` expands to."""
     found = _BRACES.search(pattern)
     if found is None:
         yield pattern

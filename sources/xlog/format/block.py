@@ -5,17 +5,17 @@
     1..5    mp_uint: length of what follows the fixed header, in bytes
     1..5    mp_uint: checksum of the block before; always 0
     1..5    mp_uint: checksum of this block's bytes as they are in the file (compressed)
-    0..12   mp_str of padding: the fixed header is 19 bytes long whatever the numbers are
+    0..12   mp_str of padding: the fixed header is 19 bytes long for all numbers
     length  rows, one after another (`kernel`), or a zstd frame of them
 
 The checksum is CRC-32C that starts at 0 and is not inverted at the end. A block holds whole transactions:
-none spans two blocks. Four zero bytes where a block must start are space that the file system allocated
-before Tarantool wrote it.
+none spans two blocks. Four zero bytes where a block must start are space that is allocated but not
+written yet.
 
 Source: `struct xlog_fixheader`, `xlog_fixheader_decode`, `xlog_tx_write_plain`, `xlog_tx_write_zstd` and
 `xlog_cursor_next_tx` in Tarantool's `src/box/xlog.c`; `crc32_calc` in `src/lib/core/crc32.c`.
-This module encodes blocks, decompresses them and names what is wrong with them. Not here: the walk from
-block to block (`chain`), and any input or output.
+This module encodes and decompresses blocks, and makes the errors for damaged ones. `kernels.chain` walks from block to
+block.
 """
 
 from __future__ import annotations
@@ -49,10 +49,10 @@ COMPRESS_THRESHOLD = 2 * 1024
 """Rows of more bytes are compressed (`XLOG_TX_COMPRESS_THRESHOLD`)."""
 
 FLUSH_THRESHOLD = 128 * 1024
-"""A writer closes a block that has grown to this (`XLOG_TX_AUTOCOMMIT_THRESHOLD`)."""
+"""A writer ends a block that has reached this size (`XLOG_TX_AUTOCOMMIT_THRESHOLD`)."""
 
 BLOCK_LIMIT = 1 << 30
-"""The longest block that is read or written, in bytes, as it is in the file and decompressed: the default of the
+"""The longest block that is read or written, in bytes, both in the file and decompressed: the default of the
 option `max_block_bytes` of the job, the daemon and the relay."""
 
 RAISE_LIMIT = (
@@ -62,7 +62,7 @@ RAISE_LIMIT = (
 
 
 def beyond_limit(limit: int, **where: object) -> TransactionLimitError:
-    """Return the error for a transaction that is not written, since no reader with the same limit would take it."""
+    """Return the error for a transaction that is not written, since readers with the same limit would refuse it."""
     return TransactionLimitError(
         f"a transaction of more than {limit} bytes; it is neither written nor acknowledged",
         **where,
@@ -72,9 +72,9 @@ def beyond_limit(limit: int, **where: object) -> TransactionLimitError:
 
 
 class Status(IntEnum):
-    """What the walk over a file's bytes met. Negative: damage."""
+    """Why a walk over a file's bytes stopped. Negative: damage."""
 
-    GROUP = 0  # the walk went as far as it was asked to
+    GROUP = 0  # the walk reached its end
     PART = 1  # the bytes end inside a block: more must be read
     EOF = 2  # the end marker
     ZEROS = 3  # allocated, not written
@@ -124,19 +124,17 @@ def damage(
     Parameters
     ----------
     status : Status
-        What is wrong.
+        The kind of damage.
     file, offset
         The file, and the position in it of the block, in bytes.
     row : int, optional
         The number of the row in its block.
     is_last : bool
-        Whether the rows behind it in the block cannot be found.
+        Whether the rows after it in the block cannot be found.
 
     """
     kind, reason, advice = _DAMAGE[status]
-    reason += (
-        ", and where it ends cannot be told: no row behind it in the block can be read" if is_last else ""
-    )
+    reason += ", and its end is unknown: the rows after it in the block cannot be read" if is_last else ""
     return kind(reason, file=file, offset=offset, row=row, advice=advice)
 
 
@@ -153,7 +151,7 @@ def encode_block(rows: bytes, compress: bool | None = None, level: int = 3) -> b
     rows : bytes
         Whole transactions: the rows of `rows.encode_row`, one after another.
     compress : bool, optional
-        By default what Tarantool does: above `COMPRESS_THRESHOLD`; but only where it makes the block shorter.
+        By default as Tarantool does, above `COMPRESS_THRESHOLD`, but only if it makes the block shorter.
     level : int
         Of zstd; Tarantool's is 3 (`xlog_opts_default`).
 
@@ -181,14 +179,14 @@ def decompress(frame: memoryview, out: memoryview, decompressor: zstandard.ZstdD
     frame : memoryview
         A whole frame (`chain.frame_bound` has measured it).
     out : memoryview
-        Where the rows go; nothing is written behind its end.
+        The buffer for the rows; nothing is written after its end.
     decompressor : zstandard.ZstdDecompressor
-        Used again for every block.
+        Reused for every block.
 
     Raises
     ------
     zstandard.ZstdError
-        The frame is damaged.
+        If the frame is damaged.
 
     """
     return int(decompressor.stream_reader(frame).readinto(out))

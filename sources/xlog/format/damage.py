@@ -1,7 +1,6 @@
-"""What happens to parts of a log that cannot be read: `mode` FAILFAST, DROPMALFORMED or PERMISSIVE.
+"""Decides about parts of a log that cannot be read: `mode` FAILFAST, DROPMALFORMED or PERMISSIVE.
 
-Nothing is skipped in silence: whatever a lenient mode leaves out is counted here, by its error.
-Not here: what the damage is (`block`), where reading goes on after it (`scan`).
+Nothing is skipped silently: all that a lenient mode leaves out is counted here, by error class.
 """
 
 from __future__ import annotations
@@ -12,11 +11,11 @@ from enum import StrEnum
 
 from schemas.errors import XlogError
 
-ERRORS_KEPT = 100
+MAX_ERRORS = 100
 
 
 class Mode(StrEnum):
-    """Spark's names of what to do with malformed records."""
+    """Spark's modes for malformed records."""
 
     FAILFAST = "FAILFAST"
     DROPMALFORMED = "DROPMALFORMED"
@@ -25,18 +24,18 @@ class Mode(StrEnum):
 
 @dataclass
 class Skipped:
-    """What lenient reading left out; the caller makes one, passes it in, and reads it afterwards.
+    """Counts of damage that a lenient mode left out; the caller passes one in and reads it afterwards.
 
     Parameters
     ----------
     places : int
-        How many damaged places.
+        Number of damaged places.
     bytes : int
-        Bytes left out: of the file, and of a bad row in a block as they are when decompressed.
+        Bytes left out: of the file; for a bad row, decompressed bytes.
     reasons : Counter of str
         Places by class of error.
     errors : list of XlogError
-        The first `ERRORS_KEPT` of them.
+        The first `MAX_ERRORS` of them.
 
     """
 
@@ -50,11 +49,11 @@ class Skipped:
         self.places += 1
         self.bytes += size
         self.reasons[type(error).__name__] += 1
-        if len(self.errors) < ERRORS_KEPT:
+        if len(self.errors) < MAX_ERRORS:
             self.errors.append(error)
 
 
-def meet(error: XlogError, size: int, mode: Mode, skipped: Skipped) -> XlogError:
+def raise_or_count(error: XlogError, size: int, mode: Mode, skipped: Skipped) -> XlogError:
     """Raise the error in mode FAILFAST, otherwise count it and return it."""
     if mode is Mode.FAILFAST:
         raise error

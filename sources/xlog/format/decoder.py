@@ -1,11 +1,8 @@
-"""Groups of checked blocks → batches: decompress, walk the rows, cut.
+"""Decodes groups of checked blocks into batches: decompresses them, walks the rows, and ends batches at the limits.
 
-Memory is flat: one scratch buffer for decompressed rows, one batch that is being filled. What turns out to be
-unsound inside a block is raised or left out, as `damage` says: a block whose frame is damaged is left out whole, a
-bad row alone. Where the bad row's own MessagePack does not tell its end, the rows behind it in the block are left out
-too.
-
-Not here: finding blocks (`scan`), Arrow (`rows`), files (`window`, `reader`).
+Memory is flat: one scratch buffer for decompressed rows, and one batch that is being filled. Damage inside a block is
+raised or left out, as `damage` says: a block with a damaged frame as a whole, a bad row alone. If the end of a bad row
+cannot be found in its MessagePack, the rest of its block is left out too.
 """
 
 from __future__ import annotations
@@ -21,7 +18,7 @@ import zstandard
 from schemas.errors import XlogError
 from sources.xlog.format.arrays import Blocks, Bytes
 from sources.xlog.format.block import BLOCK_LIMIT, Status, damage, decompress
-from sources.xlog.format.damage import Mode, Skipped, meet
+from sources.xlog.format.damage import Mode, Skipped, raise_or_count
 from sources.xlog.format.kernels.chain import BLOCK_BEGIN, BLOCK_END, BLOCK_START, BLOCK_ZSTD
 from sources.xlog.format.kernels.fill import end_of_row, walk_rows
 from sources.xlog.format.kernels.frame import frame_bound
@@ -35,19 +32,19 @@ Batch = TypeVar("Batch")
 
 
 @dataclass(frozen=True)
-class Group:
-    """Blocks whose headers and checksums are right, as they lie in a buffer.
+class BlockGroup:
+    """Blocks with valid headers and checksums, in a buffer.
 
     Parameters
     ----------
     buffer : uint8[]
-        Bytes of the file; valid until the next group is asked for.
+        Bytes of the file; valid until the next group is read.
     base : int
         Position of `buffer[0]` in the file.
     blocks : int64[4, n]
         As `chain.walk_blocks` fills it.
     count : int
-        Blocks in it.
+        Number of blocks.
 
     """
 
@@ -59,16 +56,16 @@ class Group:
 
 @dataclass(frozen=True)
 class Limits:
-    """What reading may take.
+    """Limits of memory and sizes while reading.
 
     Parameters
     ----------
     block : int
         The longest block, in the file and decompressed, in bytes.
     batch_rows, batch_bytes : int
-        A batch has no more rows, nor more bytes in a binary column (unless one row has more).
+        The most rows of a batch, and bytes in each of its binary columns (more if one row has more).
     window : int
-        Bytes of the file that are in memory at a time (unless one block has more).
+        Bytes of the file that are in memory at a time (more if one block has more).
 
     """
 
@@ -83,16 +80,16 @@ DEFAULT_LIMITS = Limits()
 
 @dataclass(frozen=True)
 class Decoding:
-    """How a log is read.
+    """How to decode a log.
 
     Parameters
     ----------
     selection : Selection, optional
-        Rows that are wanted; all by default.
+        The wanted rows; all by default.
     mode : Mode
-        What happens to damage.
+        What to do about damage.
     limits : Limits
-        What reading may take.
+        Sizes of blocks, batches and the buffer.
 
     """
 
@@ -113,9 +110,9 @@ class Decoder(Generic[Batch]):
     skipped : Skipped
         Counts what a lenient mode leaves out.
     finish : callable
-        Makes a batch of filled columns and their number of rows.
+        Makes a batch from filled columns and their number of rows.
     corrupt : callable, optional
-        Makes the batch that stands for an error among the rows (PERMISSIVE).
+        Makes the batch that represents an error among the rows (PERMISSIVE).
     binary : bool
         Whether the binary columns are filled.
 
@@ -139,8 +136,8 @@ class Decoder(Generic[Batch]):
         self._state = np.zeros(5, np.int64)
         self._columns = self._empty()
 
-    def batches(self, group: Group) -> Iterator[Batch]:
-        """Yield the batches that the group completes; the rest waits for `flush`."""
+    def batches(self, group: BlockGroup) -> Iterator[Batch]:
+        """Yield the batches that the group completes; the remaining rows wait for `flush`."""
         compressed = group.blocks[BLOCK_ZSTD, : group.count]
         edges = [0, *(np.flatnonzero(np.diff(compressed)) + 1).tolist(), group.count]
         for first, last in itertools.pairwise(edges):
@@ -157,8 +154,8 @@ class Decoder(Generic[Batch]):
             self._state[COUNT] = 0
             yield self._finish(columns, count)
 
-    def met(self, error: XlogError) -> Iterator[Batch]:
-        """Yield what stands for an error, in its place among the rows."""
+    def batches_of_error(self, error: XlogError) -> Iterator[Batch]:
+        """Yield the batches of an error, in its place among the rows."""
         if self._corrupt is not None:
             yield from self.flush()
             yield self._corrupt(error)
@@ -166,7 +163,7 @@ class Decoder(Generic[Batch]):
     def _empty(self, size: int = 0) -> Columns:
         return new_columns(self._limits.batch_rows, max(size, self._limits.batch_bytes), self._binary)
 
-    def _compressed(self, group: Group, first: int, last: int) -> Iterator[Batch]:
+    def _compressed(self, group: BlockGroup, first: int, last: int) -> Iterator[Batch]:
         """Decompress blocks into the scratch buffer, and walk them whenever it is full."""
         if self._placed.shape[1] < last:
             self._placed = np.empty_like(group.blocks)
@@ -191,13 +188,13 @@ class Decoder(Generic[Batch]):
         if self._scratch.size > SCRATCH_BYTES:
             self._scratch = np.empty(SCRATCH_BYTES, np.uint8)
 
-    def _room(self, group: Group, k: int) -> int:
-        """Return the bytes that block k may take when decompressed; 0 if it is no whole frame."""
+    def _room(self, group: BlockGroup, k: int) -> int:
+        """Return the most bytes that block k can have when decompressed; 0 if it is no whole frame."""
         begin, end = int(group.blocks[BLOCK_BEGIN, k]), int(group.blocks[BLOCK_END, k])
         bound = int(frame_bound(group.buffer, begin, end))
         return max(0, min(bound, self._limits.block + 1))
 
-    def _decompress(self, group: Group, k: int, used: int, room: int) -> int:
+    def _decompress(self, group: BlockGroup, k: int, used: int, room: int) -> int:
         """Return the size of block k's rows, now at `scratch[used]`, or a negative `Status`."""
         begin, end = int(group.blocks[BLOCK_BEGIN, k]), int(group.blocks[BLOCK_END, k])
         if room == 0 and frame_bound(group.buffer, begin, end) < 0:
@@ -209,8 +206,10 @@ class Decoder(Generic[Batch]):
             return Status.FRAME
         return Status.TOO_BIG if size > self._limits.block else size
 
-    def _walk(self, group: Group, buffer: Bytes, blocks: Blocks, first: int, last: int) -> Iterator[Batch]:
-        """Walk the rows of blocks first..last; `buffer` and the places in `blocks` are where they lie now."""
+    def _walk(
+        self, group: BlockGroup, buffer: Bytes, blocks: Blocks, first: int, last: int
+    ) -> Iterator[Batch]:
+        """Walk the rows of blocks first..last; `blocks` has their positions in `buffer`."""
         state = self._state
         state[BLOCK], state[AT], state[NUMBER] = first, -1, 0
         while True:
@@ -226,8 +225,10 @@ class Decoder(Generic[Batch]):
             else:
                 self._columns = self._empty(int(state[ROOM]))
 
-    def _unsound_row(self, group: Group, buffer: Bytes, blocks: Blocks, status: Status) -> Iterator[Batch]:
-        """Pass over the row at which the walk stands, and over the rest of its block where its end is unknown."""
+    def _unsound_row(
+        self, group: BlockGroup, buffer: Bytes, blocks: Blocks, status: Status
+    ) -> Iterator[Batch]:
+        """Skip the current row of the walk, and the rest of its block if the row's end is unknown."""
         state = self._state
         k, at, row = int(state[BLOCK]), int(state[AT]), int(state[NUMBER])
         end = int(blocks[BLOCK_END, k])
@@ -239,11 +240,11 @@ class Decoder(Generic[Batch]):
         place = group.base + int(group.blocks[BLOCK_START, k])
         error = damage(status, self._file, place, row, is_last=behind < 0)
         size = (end if behind < 0 else behind) - at
-        yield from self.met(meet(error, size, self._how.mode, self._skipped))
+        yield from self.batches_of_error(raise_or_count(error, size, self._how.mode, self._skipped))
 
-    def _unsound(self, group: Group, k: int, status: Status) -> Iterator[Batch]:
+    def _unsound(self, group: BlockGroup, k: int, status: Status) -> Iterator[Batch]:
         """Leave out a block whose frame is damaged."""
         start = int(group.blocks[BLOCK_START, k])
         size = int(group.blocks[BLOCK_END, k]) - start
         error = damage(status, self._file, group.base + start)
-        yield from self.met(meet(error, size, self._how.mode, self._skipped))
+        yield from self.batches_of_error(raise_or_count(error, size, self._how.mode, self._skipped))

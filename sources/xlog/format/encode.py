@@ -1,9 +1,7 @@
-"""Rows as bytes, in Tarantool's own order of keys: what `kernels.row` reads.
+"""Encodes rows as bytes, with keys in Tarantool's order: the inverse of `kernels.row`.
 
-Pure functions. A body is given as raw MessagePack pieces, so that a row that came over the wire is written as
-it was. Source: `xrow_header_encode` and `xrow_encode_dml` in Tarantool's `src/box/xrow.c`.
-
-Not here: blocks (`block`), files (`writer`).
+Pure functions. A body is raw MessagePack pieces, so that a row from the network is written unchanged. Source:
+`xrow_header_encode` and `xrow_encode_dml` in Tarantool's `src/box/xrow.c`.
 """
 
 from __future__ import annotations
@@ -30,13 +28,13 @@ def encode_row(
     Parameters
     ----------
     kind : RequestType or int
-        What the row does.
+        The request type.
     body : bytes
         The body's MessagePack map; empty for NOP.
     timestamp : float
         Seconds since 1970 UTC.
     replica_id, group_id, lsn : int, optional
-        Left out where None, as Tarantool leaves out what is 0.
+        Left out if None, as Tarantool leaves out zeros.
     tsn : int, optional
         The lsn of the transaction's first row; by default the row's own.
     is_commit : bool
@@ -77,11 +75,11 @@ def encode_body(
     Parameters
     ----------
     space_id, index_base : int, optional
-        Left out where None.
+        Left out if None.
     key, tuple_, operations : bytes, optional
         MessagePack arrays, copied as they are.
     is_update : bool
-        An UPDATE keeps its operations where the others keep their tuple.
+        Whether to write the operations under the key TUPLE, as an UPDATE has them.
 
     """
     place = BodyKey.TUPLE if is_update else BodyKey.OPS

@@ -1,7 +1,4 @@
-"""Rows without their tuples: the numbers of a byte range as numpy arrays, for summaries and plans.
-
-Not here: the batches that Spark gets (`rows`).
-"""
+"""Rows without their tuples: the header columns of a byte range as numpy arrays, for summaries and plans."""
 
 from __future__ import annotations
 
@@ -41,7 +38,7 @@ class Headers:
     is_commit, wait_ack : bool[n]
         Whether the row ends its transaction; whether its transaction waits for a quorum.
 
-    What a row has not is `ABSENT` (-1); its timestamp is then `NO_TIME`.
+    A missing value is `ABSENT` (-1), a missing timestamp `NO_TIME`.
 
     """
 
@@ -59,7 +56,7 @@ class Headers:
 
 
 def headers_of(columns: Columns, count: int) -> Headers:
-    """Return the first `count` rows of filled columns, which must not be filled again."""
+    """Return the first `count` rows of filled columns as `Headers`; the columns must not be reused."""
     marks = columns.marks[:count]
     absent = {bit: marks & np.uint32(1 << bit) == 0 for bit in _BITS.values()}
     values: dict[str, Any] = {name: columns.wide[k, :count] for k, name in enumerate(WIDE)}

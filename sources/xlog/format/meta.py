@@ -4,12 +4,12 @@ r"""The text header of a log file: its type, version, instance and vclocks.
     0.13\n                                        version: 0.12 (Tarantool 1.6) or 0.13
     Version: 2.6.0-0-g47aa4e01e\n                 any number of `key: value` lines
     Instance: aaaaaaaa-0000-4000-8000-0000000000a1\n  `Server` in 0.12
-    VClock: {0: 9, 1: 956}\n                      what the instance had before the first row
+    VClock: {0: 9, 1: 956}\n                      the instance's vclock before the first row
     PrevVClock: {}\n                              the same of the file before this one
     \n                                            an empty line ends the header
 
 Source: `xlog_meta_parse` and `xlog_meta_format` in Tarantool's `src/box/xlog.c`, `vclock_from_string` in
-`src/lib/vclock/vclock.c`. Not here: the blocks behind the header (`block`), and any input or output.
+`src/lib/vclock/vclock.c`.
 """
 
 from __future__ import annotations
@@ -30,11 +30,11 @@ META_LIMIT = 8192
 END_OF_META = b"\n\n"
 
 REPLICASET_KEY = "Replicaset"
-"""In files of a spool: the replicaset's uuid. Tarantool warns of a key that it does not know, and reads on (2.6.0)."""
+"""In files of a spool: the replicaset's uuid. Tarantool logs a warning about an unknown key and continues (2.6.0)."""
 
 PEER_VERSIONS_KEY = "PeerVersions"
-"""In logs of a spool that peers of several versions fill: {replica id: version} of the peer that each one's rows are
-from. `Version` is that of all other rows."""
+"""In logs of a spool whose peers have several versions: {replica id: version of the peer that its rows come from}.
+`Version` is that of all other rows."""
 
 _WITH_VCLOCK = ("XLOG", "SNAP", "VYLOG")
 _WITHOUT_VCLOCK = "0.12"
@@ -56,18 +56,18 @@ class Meta:
     version : str
         One of `VERSIONS`.
     instance_uuid : str or None
-        Lower case, from `Instance` or `Server`; None where the file has neither.
+        Lower case, from `Instance` or `Server`; None if the file has neither.
     vclock : mapping of int to int
-        {replica id: lsn}; empty where the file does not say it (`has_vclock`).
+        {replica id: lsn}; empty if the file has none (`has_vclock`).
     prev_vclock : mapping of int to int, or None
-        None where the file does not have it.
+        None if the file does not have it.
     other : mapping of str to str
-        All further keys (`Version`, and any that are not known), as written.
+        All other keys (`Version`, and unknown ones), as written.
     length : int
-        Bytes of the header with its empty line: the position of the first block. 0 where the header is damaged
-        and a lenient mode looks for blocks all the same.
+        Bytes of the header with its empty line: the position of the first block. 0 if the header is damaged
+        and a lenient mode searches for blocks anyway.
     has_vclock : bool
-        Whether `vclock` is from the file: the first files of 1.6 do not say it, and RUN and INDEX files have none.
+        Whether `vclock` is from the file: the first files of 1.6, and RUN and INDEX files, have none.
 
     """
 
@@ -82,7 +82,7 @@ class Meta:
 
 
 DAMAGED_META = Meta("", "", None, {}, has_vclock=False)
-"""What a lenient mode knows of a file whose header is damaged: blocks are looked for from the first byte on."""
+"""The header that a lenient mode uses for a damaged one: blocks are searched for from the first byte on."""
 
 
 def parse_meta(data: bytes, file: str) -> Meta:
@@ -98,9 +98,9 @@ def parse_meta(data: bytes, file: str) -> Meta:
     Raises
     ------
     XlogMetaIncompleteError
-        `data` ends before the empty line, and is right so far: a file that is just being created.
+        If `data` ends before the empty line and is valid so far: the file is still being created.
     XlogMetaError
-        The type or version is unknown, a line is no `key: value`, a vclock or uuid is not one.
+        If the type or version is unknown, or a line, vclock or uuid is malformed.
 
     """
     end = data.find(END_OF_META, 0, META_LIMIT)
@@ -131,12 +131,12 @@ def parse_meta(data: bytes, file: str) -> Meta:
 
 
 def parse_vclock(text: str, file: str) -> dict[int, int]:
-    """Return the vclock that a header's line or an option spells, such as `{0: 9, 1: 956}`.
+    """Return the vclock of a text like `{0: 9, 1: 956}`, from a header or an option.
 
     Raises
     ------
     XlogMetaError
-        Not a vclock: syntax, a replica id above 31, an lsn of more than 63 bits, an id named twice.
+        If it is not a vclock: syntax, a replica id above 31, an lsn of more than 63 bits, a repeated id.
 
     """
     if _VCLOCK.fullmatch(text) is None:
@@ -161,7 +161,7 @@ def format_meta(meta: Meta) -> bytes:
     Raises
     ------
     XlogMetaError
-        A key or a value has a line break: it would begin a line of its own.
+        If a key or a value has a line break.
     """
     values = [*meta.other, *meta.other.values(), meta.instance_uuid or ""]
     if any("\n" in value for value in values):
@@ -179,17 +179,17 @@ def format_meta(meta: Meta) -> bytes:
 
 
 def format_peer_versions(versions: Mapping[int, str]) -> str:
-    """Return {replica id: version} as a header has it (`PEER_VERSIONS_KEY`)."""
+    """Return {replica id: version} as the text of the header key `PEER_VERSIONS_KEY`."""
     return "{" + ", ".join(f"{i}: {version}" for i, version in sorted(versions.items())) + "}"
 
 
 def peer_versions(meta: Meta, file: str) -> dict[int, str]:
-    """Return {replica id: version} of a spool's header; empty where all rows are of `Version`.
+    """Return {replica id: version} of a spool's header; empty if all rows are of `Version`.
 
     Raises
     ------
     XlogMetaError
-        The line is not one.
+        If the line is malformed.
 
     """
     text = meta.other.get(PEER_VERSIONS_KEY)
@@ -201,7 +201,7 @@ def peer_versions(meta: Meta, file: str) -> dict[int, str]:
 
 
 def _unfinished(data: bytes, file: str) -> XlogMetaError:
-    """Return the error for a header without its empty line: too early, or wrong already."""
+    """Return the error for a header without its empty line: incomplete, or not a header."""
     beginnings = [f"{t}\n{v}\n".encode() for t in FILE_TYPES for v in VERSIONS]
     if any(b.startswith(data[: len(b)]) for b in beginnings):
         if len(data) >= META_LIMIT:
@@ -226,7 +226,7 @@ def _keys(lines: list[str], file: str) -> dict[str, str]:
         if not colon or not key:
             raise XlogMetaError(f"not a `key: value` line: {line[:64]!r}", file=file, offset=offset)
         if key in keys:
-            raise XlogMetaError(f"key {key!r} stands twice", file=file, offset=offset)
+            raise XlogMetaError(f"key {key!r} occurs twice", file=file, offset=offset)
         keys[key] = value.strip()
         offset += len(line.encode()) + 1
     return keys

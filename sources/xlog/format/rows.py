@@ -1,7 +1,4 @@
-"""Filled buffers → Arrow: the columns of `schemas.xrow.XROW_FIELDS` without copying a value.
-
-Not here: the filling (`fill`), decompression (`decoder`), any input or output.
-"""
+"""Makes Arrow batches of filled buffers: the columns of `schemas.xrow.XROW_FIELDS`, without copying a value."""
 
 from __future__ import annotations
 
@@ -45,7 +42,7 @@ _FLAG_BITS = {"is_commit": kernel.COMMIT, "wait_sync": kernel.WAIT_SYNC, "wait_a
 def _type_names() -> pa.Array:
     """Return the names of all types.
 
-    Not made with the module, since PyArrow imports pandas for it: a fifth of a second, in each process of Spark.
+    Made at the first call: PyArrow imports pandas for it, a fifth of a second in each process of Spark.
     """
     return pa.array([type_name(code) for code in range(_KNOWN_TYPES)], pa.string())
 
@@ -53,7 +50,7 @@ def _type_names() -> pa.Array:
 def new_columns(rows: int, size: int, binary: bool = True) -> Columns:
     """Return empty buffers for `rows` rows and `size` bytes in each binary column.
 
-    The memory is not touched: what is not filled costs address space only.
+    The memory is not touched: parts that are never filled cost address space only.
     """
     ends = np.empty((len(BINARY), rows + 1), np.int32)
     ends[:, 0] = 0
@@ -67,7 +64,7 @@ def new_columns(rows: int, size: int, binary: bool = True) -> Columns:
 
 
 class Labels:
-    """The columns that are the same in all rows of a file, made once for the longest batch and sliced.
+    """Columns that have one value in all rows of a file, made once for the longest batch and sliced.
 
     Parameters
     ----------
@@ -102,7 +99,7 @@ def batch_of(columns: Columns, count: int, labels: Labels, permissive: bool = Fa
     count : int
         Rows.
     labels : Labels
-        The file's own columns.
+        The columns with the file's name and instance.
     permissive : bool
         Whether the schema is `XROW_PERMISSIVE` (with nulls in its last column).
 
@@ -127,14 +124,14 @@ def batch_of(columns: Columns, count: int, labels: Labels, permissive: bool = Fa
 
 
 def corrupt_batch(error: XlogError, file: str) -> pa.RecordBatch:
-    """Return the row that PERMISSIVE shows for what cannot be read: only its place and the error."""
+    """Return the row that PERMISSIVE shows for damage: only its place and the error."""
     place = {"file": file, "position": error.fields.get("offset", 0), "row": error.fields.get("row")}
     row = place | {CORRUPT_COLUMN: str(error)}
     return pa.RecordBatch.from_pylist([row], schema=XROW_PERMISSIVE)
 
 
 def type_column(codes: npt.NDArray[np.int32]) -> pa.Array:
-    """Return the names of request types; what is not a known one reads `TYPE_n`."""
+    """Return the names of request types; an unknown type n is `TYPE_n`."""
     if codes.size == 0 or codes.max() < _KNOWN_TYPES:
         return _type_names().take(pa.array(codes))
     kinds, places = np.unique(codes, return_inverse=True)

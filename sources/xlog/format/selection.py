@@ -1,7 +1,6 @@
-"""Which rows are wanted: said by columns of the header, decided before any tuple is copied.
+"""Selects rows by columns of their header, before any tuple is copied.
 
-`Selection` is plain frozen data that travels to Spark's workers; `filter_of` makes arrays for the kernel.
-Not here: options of the data source, and which files a selection needs at all.
+`Selection` is plain frozen data that is sent to Spark's workers; `filter_of` makes arrays for the kernel.
 """
 
 from __future__ import annotations
@@ -17,7 +16,7 @@ from sources.xlog.format.kernels.wanted import Filter
 
 @dataclass(frozen=True)
 class Selection:
-    """Rows that are wanted: those that meet every condition that is set.
+    """The wanted rows: those that fulfil every condition that is set.
 
     Parameters
     ----------
@@ -26,7 +25,7 @@ class Selection:
     spaceless : bool
         With `spaces`: whether rows that have no space (NOP, RAFT_CONFIRM, ...) are wanted too.
     replica_ids : frozenset of int, optional
-        Rows of these; rows without a replica id (of local spaces) count as 0.
+        Rows with these replica ids; rows without a replica id (of local spaces) count as 0.
     from_vclock : mapping of int to int, optional
         Rows after it: lsn > from_vclock[replica id], a missing component being 0.
     to_vclock : mapping of int to int, optional
@@ -36,7 +35,7 @@ class Selection:
     control_only : bool
         Only rows of system spaces (id up to 511) and those of the protocol (type 30 and up).
 
-    A row without an lsn or timestamp meets no condition on it.
+    A row without an lsn or timestamp fulfils no condition on it.
 
     """
 
@@ -51,7 +50,7 @@ class Selection:
 
 
 def filter_of(selection: Selection | None) -> Filter:
-    """Return a selection as arrays; None wants every row."""
+    """Return a selection as arrays; None selects every row."""
     wanted = selection or Selection()
     lower, upper = wanted.from_timestamp, wanted.to_timestamp
     ids = range(VCLOCK_MAX)

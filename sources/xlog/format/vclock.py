@@ -1,10 +1,8 @@
-"""Vclocks as plain mappings {replica id: lsn}, and what one says about another.
+"""Vclocks as plain mappings {replica id: lsn}, and functions that compare and combine them.
 
-A vclock here is a `Mapping[int, int]`; a component that is missing is 0 (`src/box/vclock.h`: `vclock_get` of
-an unset component). Component 0 counts the changes that one instance made to its local spaces: it means
-nothing to another member of the replicaset, so everything that compares two *members* leaves it out.
-
-Not here: reading a vclock from a file's header (`sources.xlog.format.meta`).
+A vclock is a `Mapping[int, int]`; a missing component is 0 (`src/box/vclock.h`: `vclock_get` of an unset component).
+Component 0 counts the changes that one instance made to its local spaces. It means nothing to another member of the
+replicaset, so comparisons of two *members* leave it out.
 """
 
 from __future__ import annotations
@@ -27,7 +25,7 @@ def not_beyond(vclock: Vclock, other: Vclock) -> bool:
 
 
 def same(vclock: Vclock, other: Vclock) -> bool:
-    """Return whether both are the same vclock, however their zeros are written."""
+    """Return whether two vclocks are equal; a zero equals a missing component."""
     return not_beyond(vclock, other) and not_beyond(other, vclock)
 
 
@@ -38,7 +36,7 @@ def joined(vclock: Vclock, other: Vclock) -> dict[int, int]:
 
 
 def distance(vclock: Vclock, other: Vclock) -> int:
-    """Return how many rows `vclock` has that `other` has not (components 1 and up)."""
+    """Return the number of rows that `vclock` has and `other` lacks (components 1 and up)."""
     return sum(max(0, lsn - other.get(id_, 0)) for id_, lsn in vclock.items() if id_ != 0)
 
 
@@ -53,7 +51,7 @@ def vclock_of(value: object) -> dict[int, int]:
     Raises
     ------
     ValueError
-        With the reason, where it is anything else.
+        If it is anything else; the text is the reason.
 
     """
     if not isinstance(value, Mapping):

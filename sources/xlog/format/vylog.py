@@ -1,7 +1,7 @@
-"""What a `.vylog` says: which `.run` files hold the rows of each vinyl space at a checkpoint.
+"""Reads a `.vylog`: which `.run` files have the rows of each vinyl space at a checkpoint.
 
 The file has the blocks of every log file. Each row is an INSERT whose tuple is `[type, {key: value}]`
-(`enum vy_log_record_type` and `enum vy_log_key` in Tarantool's `src/box/vy_log.c`); a key that is 0 is left out:
+(`enum vy_log_record_type` and `enum vy_log_key` in Tarantool's `src/box/vy_log.c`); keys with value 0 are left out:
 
     type                              keys that are read here
      0 CREATE_LSM, 15 PREPARE_LSM     0 id of the tree, 5 id of the index, 6 id of the space
@@ -11,11 +11,10 @@ The file has the blocks of every log file. Each row is an INSERT whose tuple is 
      5 CREATE_RUN                     0 id of the tree, 2 id of the run, 9 lsn of the dump
      8 INSERT_SLICE                   1 id of the range, 2 id of the run, 3 begin, 4 end, 8 id of the slice
      9 DELETE_SLICE                   8 id of the slice
-    11 SNAPSHOT                       none: what comes before it is the state at the checkpoint of that signature
+    11 SNAPSHOT                       none: the records before it are the state at the checkpoint of that signature
 
-At a checkpoint the file is begun anew with that state, the SNAPSHOT record behind it; what follows tells of later dumps
-and compactions, whose rows are in the `.xlog` files too, and is not read. Data only, no I/O
-(`sources.xlog.stream.vinyl`).
+A checkpoint starts a new file with that state and the SNAPSHOT record. Later records describe later dumps and
+compactions, whose rows are in the `.xlog` files too, and are not read. `sources.xlog.stream.vinyl` reads the files.
 """
 
 from __future__ import annotations
@@ -69,11 +68,11 @@ class Run:
     Parameters
     ----------
     id : int
-        Names the file.
+        The number in the file's name.
     dump_lsn : int
-        The lsn up to which its index was dumped then.
+        The lsn up to which the index was dumped by this run.
     is_cut : bool
-        Whether only a part of the file belongs to the space any more: its range was split.
+        Whether only a part of the file still belongs to the space, because its range was split.
 
     """
 
@@ -88,9 +87,8 @@ class Tree:
 
     Parameters
     ----------
-    space_id : int
-    runs : tuple of Run
-        The oldest first.
+    space_id, runs
+        The space's id, and its runs from the oldest to the newest.
 
     """
 
@@ -99,13 +97,13 @@ class Tree:
 
     @property
     def is_cut(self) -> bool:
-        """Whether rows of its runs may belong to it no more."""
+        """Whether some rows of its runs may no longer belong to it."""
         return any(run.is_cut for run in self.runs)
 
 
 @dataclass
 class _State:
-    """What the records so far say."""
+    """The state after the records so far."""
 
     trees: dict[int, tuple[int, int]] = field(default_factory=dict)
     ranges: dict[int, tuple[int, bool]] = field(default_factory=dict)
@@ -148,7 +146,7 @@ def trees_at_checkpoint(tuples: Iterable[bytes], file: str) -> dict[int, Tree]:
     tuples : iterable of bytes
         MessagePack of the file's rows, in their order.
     file : str
-        For errors.
+        Its name, for errors.
 
     Returns
     -------
@@ -158,7 +156,7 @@ def trees_at_checkpoint(tuples: Iterable[bytes], file: str) -> dict[int, Tree]:
     Raises
     ------
     XlogRowError
-        A row is not a record, or the SNAPSHOT record is missing.
+        If a row is not a record, or the SNAPSHOT record is missing.
 
     """
     state = _State()

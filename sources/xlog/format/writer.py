@@ -1,13 +1,10 @@
 """Writes log files that Tarantool itself reads: header, blocks of whole transactions, end marker.
 
-A file is written under the name `<name>.inprogress` and renamed in one step: a `.snap` when it is complete, a
-`.xlog` as soon as its header is there, so that readers may follow it. Local files only.
+A file is written under the name `<name>.inprogress` and renamed in one step: a `.snap` when it is complete, a `.xlog`
+as soon as it has its header, so that readers can follow it. Local files only.
 
-After a write that failed the file is as it was before. Where even that is not certain, and after any failed fsync,
-whose pages the kernel may have dropped, the writer never writes again (`is_sound`): what is behind `durable` may be
-lost.
-
-Not here: encoding of rows (`encode`), of blocks (`block`), of the header (`meta`).
+After a failed write the file is as it was before. If that is uncertain, and after any failed fsync (the kernel may have
+dropped the pages), the writer never writes again (`is_sound`), and bytes after `durable` may be lost.
 """
 
 from __future__ import annotations
@@ -25,7 +22,7 @@ from sources.xlog.format.meta import Meta, format_meta
 
 INPROGRESS = ".inprogress"
 NO_ROOM = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG})
-"""Errors of a write after which another may succeed."""
+"""Errors of a write after which a later write may succeed."""
 
 
 class Fsync(StrEnum):
@@ -48,14 +45,14 @@ class XlogWriter:
     fsync : Fsync
         `BLOCK` before `flush` returns, `CLOSE` at the end only.
     compress : bool, optional
-        Of every block; by default what Tarantool does (above 2 KiB).
+        Whether to compress every block; by default as Tarantool does (above 2 KiB).
     replace : bool
-        Whether a file of that name is replaced, in one step, when this one gets its name.
+        Whether to replace an existing file of that name, in one step, when this one is renamed.
 
     Raises
     ------
     FileExistsError
-        There is a file of that name: a log with rows is never written over.
+        If a file of that name exists: a log with rows is never overwritten.
 
     """
 
@@ -72,11 +69,11 @@ class XlogWriter:
             raise FileExistsError(path)
         self.path = path
         self.position = 0
-        """Bytes of the file that are whole: header and blocks."""
+        """Bytes of the header and the whole blocks."""
         self.durable = 0
-        """Those of them that are surely on the disk, as far as it is asked for."""
+        """Bytes of them that were forced to the disk; with `NEVER`, no fsync proves it."""
         self.is_sound = True
-        """Whether the file ends at `position`; if not, nothing is written any more."""
+        """Whether the file is known to end at `position`; if not, nothing more is written."""
         self._fsync, self._compress = fsync, compress
         self._pending: list[bytes] = []
         self._pending_size = 0
@@ -85,7 +82,7 @@ class XlogWriter:
         try:
             self._append(format_meta(meta))
             if meta.filetype == "XLOG":
-                self._force(self.position)  # else a power failure may leave the name without the header
+                self._force(self.position)  # otherwise a power failure may leave the name without the header
                 self._publish()
         except OSError:
             self.abandon()
@@ -95,16 +92,16 @@ class XlogWriter:
     def resume(
         cls, path: Path, position: int, fsync: Fsync = Fsync.CLOSE, compress: bool | None = None
     ) -> XlogWriter:
-        """Return a writer that goes on in a log that was left without end marker.
+        """Return a writer that continues a log without end marker.
 
         Parameters
         ----------
         path : Path
             The log.
         position : int
-            Where its whole blocks end, in bytes; what lies behind is cut off.
+            Where its whole blocks end, in bytes; bytes after it are removed.
         fsync, compress
-            As of the class.
+            As for the class.
 
         """
         writer = cls.__new__(cls)
@@ -145,12 +142,12 @@ class XlogWriter:
             self.flush()
 
     def write_block(self, rows: bytes) -> None:
-        """Write whole transactions as one block at once; where there is no room, nothing has changed.
+        """Write whole transactions as one block at once; if there is no room, the file is unchanged.
 
         Raises
         ------
         OSError
-            They are not written.
+            If they were not written.
 
         """
         self.flush()
@@ -164,7 +161,7 @@ class XlogWriter:
         self._pending, self._pending_size = [], 0
 
     def close(self) -> None:
-        """Write what is left and the end marker, and give the file its final name."""
+        """Write the remaining rows and the end marker, and give the file its final name."""
         self.flush()
         end = self.position
         self._append(EOF_MARKER)
@@ -174,10 +171,10 @@ class XlogWriter:
         self.abandon()
 
     def abandon(self) -> None:
-        """Close the file as it is: no end marker, and what was not flushed is not written."""
+        """Close the file as it is, without end marker and without rows that were not flushed."""
         file, self._file = self._file, -1
         if file >= 0:
-            # What counts was forced to the disk before; a descriptor is closed even where this fails.
+            # All durable bytes were forced to the disk before; the descriptor is closed even if this fails.
             with contextlib.suppress(OSError):
                 os.close(file)
 
@@ -187,10 +184,10 @@ class XlogWriter:
             self._force(self.position)
 
     def _append(self, data: bytes) -> None:
-        """Write at the end; what was written only in part is taken back, so that the file stays whole."""
+        """Write at the end; after a partial write, truncate the file to its last whole block."""
         if not self.is_sound:
             raise OSError(errno.EIO, "an earlier write failed, and the end of the file is uncertain")
-        self.is_sound = False  # until all is written: whatever ends this halfway
+        self.is_sound = False  # until all is written, in case this is interrupted
         rest = memoryview(data)
         try:
             while rest:
@@ -204,7 +201,7 @@ class XlogWriter:
         self.is_sound = True
 
     def _force(self, durable: int) -> None:
-        """Force the file to the disk, where that is asked for; `durable` bytes of it are blocks."""
+        """Force the file to the disk unless `fsync` is NEVER, and set `durable`."""
         if self._fsync is not Fsync.NEVER:
             self.is_sound = False
             os.fsync(self._file)
@@ -218,7 +215,7 @@ class XlogWriter:
 
 
 def force_directory(path: Path) -> None:
-    """Force a folder's names to the disk: files that were made, renamed or removed."""
+    """Force a directory's entries to the disk: files that were created, renamed or removed."""
     directory = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
     try:
         os.fsync(directory)

@@ -1,4 +1,5 @@
-"""One log file: `window` holds a part of it in memory, `scan` finds its blocks, `extent` its written end.
+"""Reads one log file. `reader` has the functions that other packages call.
 
-`reader` has the functions that others call. `plain_rows` reads row by row in pure Python, for people who look at logs.
+`file_buffer` holds a part of the file in memory, `scan` finds and checks its blocks, `block_positions` finds its end
+and block starts from headers alone. `plain_rows` reads row by row in pure Python, for people who look at logs.
 """

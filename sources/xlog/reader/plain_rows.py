@@ -1,8 +1,7 @@
-"""Rows of one log file in pure Python, one at a time: for a person who looks into a log.
+"""Reads the rows of one log file in pure Python, one at a time: for a person who looks into a log.
 
-Imports neither numpy nor compiled kernels, so the first row is there at once whatever the file's size; all rows of a
-file take many times as long as by `reader`, whose rows these equal. Damage is an error: nothing is passed over.
-Not here: which file to read, filters, how a row is shown (`jobs.cat`), the meaning of bytes (`block`, `meta`).
+It imports neither numpy nor compiled kernels, so the first row is ready at once, whatever the file's size. Reading a
+whole file takes many times as long as with `reader`, and gives equal rows. Damage is an error.
 """
 
 from __future__ import annotations
@@ -41,23 +40,23 @@ class PlainRow:
     position, row : int
         Byte offset of its block, and its number in it.
     type : str
-        As `schemas.iproto.type_name` says.
+        The name of the request type (`schemas.iproto.type_name`).
     replica_id, group_id, lsn, tsn : int or None
-        Of the header; `tsn` is the lsn of the transaction's first row.
+        From the header; `tsn` is the lsn of the transaction's first row.
     is_commit : bool
         Whether the row is the last of its transaction.
     flags : int
-        Of the header.
+        From the header.
     timestamp : int or None
         Microseconds since 1970.
     space_id, index_base : int or None
-        Of the body.
+        From the body.
     key, tuple, operations : bytes or None
         MessagePack; the operations of an UPDATE too.
     new_tuple : bytes or None
-        The tuple after the row, which the server logs where `wal_ext` says so.
+        The tuple after the change, which a server logs if `wal_ext` is set.
     body : bytes or None
-        All of it, where the row has one.
+        The whole body, if the row has one.
 
     """
 
@@ -86,9 +85,9 @@ def read_meta(stream: BinaryIO, file: str) -> Meta:
     Raises
     ------
     XlogMetaIncompleteError
-        The file is just being created.
+        If the file is still being created.
     XlogMetaError
-        It is no log file.
+        If it is not a log file.
 
     """
     return parse_meta(stream.read(META_LIMIT), file)
@@ -97,14 +96,14 @@ def read_meta(stream: BinaryIO, file: str) -> Meta:
 def blocks(
     stream: BinaryIO, position: int, file: str, limit: int = BLOCK_LIMIT
 ) -> Iterator[tuple[int, bytes, int]]:
-    """Yield whole blocks from a position on: where each begins, its rows' bytes, and where the next one begins.
+    """Yield (start, bytes of the rows, end) of each whole block from a position on.
 
-    Ends at the end marker, or where the bytes do not make a whole block yet.
+    Stops at the end marker, or at a block that is not complete yet.
 
     Raises
     ------
     XlogError
-        A block is damaged.
+        If a block is damaged.
 
     """
     decompressor = zstandard.ZstdDecompressor()
@@ -120,7 +119,7 @@ def blocks(
             raise damage(Status.MAGIC, file, position)
         if len(head) < FIXED_HEADER_SIZE:
             return
-        length, expected = _numbers(head, file, position)
+        length, expected = _length_and_checksum(head, file, position)
         if length > limit:
             raise damage(Status.TOO_LONG, file, position)
         data = stream.read(length)
@@ -134,7 +133,7 @@ def blocks(
         position += FIXED_HEADER_SIZE + length
 
 
-def _numbers(head: bytes, file: str, position: int) -> tuple[int, int]:
+def _length_and_checksum(head: bytes, file: str, position: int) -> tuple[int, int]:
     """Return a block's length and checksum."""
     unpacker = msgpack.Unpacker()
     unpacker.feed(head[MAGIC_SIZE:])
@@ -168,7 +167,7 @@ def rows(data: bytes, position: int, file: str) -> Iterator[PlainRow]:
     Raises
     ------
     XlogRowError
-        A row is damaged.
+        If a row is damaged.
 
     """
     unpacker = msgpack.Unpacker(
@@ -195,7 +194,7 @@ def rows(data: bytes, position: int, file: str) -> Iterator[PlainRow]:
 
 
 def _spans(unpacker: msgpack.Unpacker, data: bytes) -> dict[int, bytes]:
-    """Return the values of a body's map, as they are in the log."""
+    """Return the values of a body's map as MessagePack bytes, by key."""
     found = {}
     for _ in range(unpacker.read_map_header()):
         key, begin = unpacker.unpack(), unpacker.tell()
@@ -239,7 +238,7 @@ def _number(data: bytes | None) -> int | None:
 
 
 def _signed(value: int) -> int:
-    """Return a 64-bit number that has wrapped around as it is meant."""
+    """Return a number modulo 2^64 as a signed 64-bit number."""
     return (value + 2**63) % 2**64 - 2**63
 
 

@@ -1,10 +1,8 @@
-"""Reads log files: their header, their rows as Arrow batches, how far they are written.
+"""Reads log files: their header, their rows as Arrow batches, and their written end.
 
-`read_rows` is what a Spark task runs; `end_of_whole_blocks` and `block_starts` (`extent`) are what the driver
-plans with, from block headers alone. All of Tarantool's files are read alike: `.xlog`, `.snap`, `.vylog`,
-`.run`, `.index`, and with `.inprogress` behind.
-
-Not here: directories (which file follows which), the data source, writing.
+`read_rows` is what a Spark task runs; the driver plans with `end_of_whole_blocks` and `block_starts`
+(`block_positions`), from block headers alone. All of Tarantool's files are read in the same way: `.xlog`, `.snap`,
+`.vylog`, `.run`, `.index`, and those with `.inprogress` at the end.
 """
 
 from __future__ import annotations
@@ -15,16 +13,22 @@ import pyarrow as pa
 import pyarrow.fs
 
 from schemas.errors import XlogError, XlogMetaError
-from sources.xlog.format.damage import Mode, Skipped, meet
-from sources.xlog.format.decoder import DEFAULT_LIMITS, Batch, Decoder, Decoding, Group, Limits
+from sources.xlog.format.damage import Mode, Skipped, raise_or_count
+from sources.xlog.format.decoder import DEFAULT_LIMITS, Batch, BlockGroup, Decoder, Decoding, Limits
 from sources.xlog.format.headers import Headers, headers_of
 from sources.xlog.format.kernels.row import Columns
 from sources.xlog.format.meta import DAMAGED_META, Meta
 from sources.xlog.format.rows import Labels, batch_of, corrupt_batch
 from sources.xlog.format.selection import Selection
-from sources.xlog.reader.extent import WholeEnd, block_boundary, block_starts, end_of_whole_blocks, read_meta
+from sources.xlog.reader.block_positions import (
+    WholeEnd,
+    block_boundary,
+    block_starts,
+    end_of_whole_blocks,
+    read_meta,
+)
+from sources.xlog.reader.file_buffer import FileBuffer, base_name, open_fs
 from sources.xlog.reader.scan import Range, Scanner
-from sources.xlog.reader.window import Window, base_name, open_fs
 
 __all__ = [
     "Headers",
@@ -64,23 +68,23 @@ def read_rows(
     fs, path
         The file, as `open_fs` returns them.
     begin : int
-        Any byte; up to the header's length, the first block is meant.
+        Any byte; a position inside the text header means the first block.
     end : int, optional
         None reads to the last whole block.
     selection : Selection, optional
-        Rows that are wanted; all by default.
+        The wanted rows; all by default.
     mode : Mode
-        What happens to damage. In PERMISSIVE the batches have the column `_corrupt_record` too.
+        What to do about damage. In PERMISSIVE the batches have the column `_corrupt_record` too.
     exact : bool
-        Both ends are starts of blocks (`block_starts`): nothing is searched or looked at behind `end`.
+        Both ends are block starts (`block_starts`): no block is searched for, and none after `end` is read.
     closed : bool
-        The file will not grow: a cut block at its end is damage, otherwise it is not written yet.
+        The file will not grow: an incomplete block at its end is damage, otherwise it is not written yet.
     meta : Meta, optional
         The file's header, if it is known.
     skipped : Skipped, optional
         Counts what DROPMALFORMED and PERMISSIVE leave out.
     limits : Limits
-        Sizes of blocks, batches and the window.
+        Sizes of blocks, batches and the buffer.
 
     Raises
     ------
@@ -102,8 +106,8 @@ def read_rows(
     if damaged is not None and permissive:
         yield corrupt(damaged)
     decoder = Decoder(file, how, counted, finish, corrupt if permissive else None)
-    with Window(fs, path, limits.window) as window:
-        yield from _read(window, _range(known, begin, end, window.size, exact, closed), decoder, how, counted)
+    with FileBuffer(fs, path, limits.window) as buffer:
+        yield from _read(buffer, _range(known, begin, end, buffer.size, exact, closed), decoder, how, counted)
 
 
 def read_headers(
@@ -120,34 +124,34 @@ def read_headers(
     skipped: Skipped | None = None,
     limits: Limits = DEFAULT_LIMITS,
 ) -> Iterator[Headers]:
-    """Yield the numbers of the rows that `read_rows` would yield, without their tuples."""
+    """Yield the header columns of the rows that `read_rows` would yield, without their tuples."""
     how, counted = Decoding(selection, mode, limits), Skipped() if skipped is None else skipped
     known = meta if meta is not None else _meta_or_damage(fs, path, begin, how, counted)[0]
     decoder = Decoder(base_name(path), how, counted, headers_of, binary=False)
-    with Window(fs, path, limits.window) as window:
-        yield from _read(window, _range(known, begin, end, window.size, exact, closed), decoder, how, counted)
+    with FileBuffer(fs, path, limits.window) as buffer:
+        yield from _read(buffer, _range(known, begin, end, buffer.size, exact, closed), decoder, how, counted)
 
 
 def _meta_or_damage(
     fs: pa.fs.FileSystem, path: str, begin: int, how: Decoding, skipped: Skipped
 ) -> tuple[Meta, XlogError | None]:
-    """Return a file's header; for a damaged one in a lenient mode, nothing known, and the error if it is to be told.
+    """Return a file's header; in a lenient mode, a damaged header gives `DAMAGED_META` and the error.
 
-    Who reads the file from its first byte tells of it, as for any damage.
+    Only the reader of the file's first byte gets the error, so that it is reported once.
     """
     try:
         return read_meta(fs, path), None
     except XlogMetaError as error:
         if how.mode is Mode.FAILFAST:
             raise
-        return DAMAGED_META, meet(error, 0, how.mode, skipped) if begin == 0 else None
+        return DAMAGED_META, raise_or_count(error, 0, how.mode, skipped) if begin == 0 else None
 
 
 def _range(meta: Meta, begin: int, end: int | None, size: int, exact: bool, closed: bool) -> Range:
     return Range(
         begin=max(begin, meta.length),
         end=size if end is None else min(end, size),
-        # Behind a damaged header, nothing says where the first block starts.
+        # After a damaged header, the start of the first block is unknown.
         known=exact and begin > 0 if meta is DAMAGED_META else exact or begin <= meta.length,
         ahead=end is not None and end > meta.length and not exact,
         closed=closed,
@@ -155,11 +159,11 @@ def _range(meta: Meta, begin: int, end: int | None, size: int, exact: bool, clos
 
 
 def _read(
-    window: Window, part: Range, decoder: Decoder[Batch], how: Decoding, skipped: Skipped
+    buffer: FileBuffer, part: Range, decoder: Decoder[Batch], how: Decoding, skipped: Skipped
 ) -> Iterator[Batch]:
-    for found in Scanner(window, how, skipped).groups(part):
-        if isinstance(found, Group):
+    for found in Scanner(buffer, how, skipped).groups(part):
+        if isinstance(found, BlockGroup):
             yield from decoder.batches(found)
         else:
-            yield from decoder.met(found)
+            yield from decoder.batches_of_error(found)
     yield from decoder.flush()

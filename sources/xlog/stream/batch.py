@@ -1,24 +1,32 @@
-"""The segments between two offsets: what `partitions` gives to tasks, and `plan_batch` to a job.
+"""Plans a batch: the segments between two offsets, and the byte ranges of each task.
 
-Offsets alone decide what is read; the directory is asked only where files end and whether any is missing.
+Offsets alone decide what is read; the directory only says where files end and whether any is missing.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from itertools import pairwise
 
 from schemas.errors import OffsetError, XlogGapError
 from sources.xlog.directory.listing import LogFile, files_from, upto
-from sources.xlog.directory.offset import Entry, Offset, from_text
+from sources.xlog.directory.offset import Entry, Offset
 from sources.xlog.format.damage import Mode
 from sources.xlog.format.vclock import not_beyond
-from sources.xlog.options import XlogOptions, parse_options
-from sources.xlog.stream.course import gap_between
+from sources.xlog.options import XlogOptions
 from sources.xlog.stream.follow import Follower
 from sources.xlog.stream.origins import Origins
-from sources.xlog.stream.plan import Stretch, number, pieces, range_size, segments_of, share_tasks, within
+from sources.xlog.stream.plan import (
+    ReplicasetFiles,
+    number,
+    pieces,
+    range_size,
+    segments_of,
+    share_tasks,
+    within,
+)
+from sources.xlog.stream.read_ahead import gap_between
 from sources.xlog.stream.segment import ByteRange, Segment
 from sources.xlog.stream.vinyl import ends_snapshot, run_segments, vinyl_of
 
@@ -35,11 +43,11 @@ def _between(files: tuple[LogFile, ...], start: Entry, end: Entry) -> tuple[LogF
     return found
 
 
-def _stretch(follower: Follower, uuid: str, start: Entry, end: Entry) -> Stretch:
+def _replicaset_files(follower: Follower, uuid: str, start: Entry, end: Entry) -> ReplicasetFiles:
     directory = follower.directory(end.leader)
     files = _between(files_from(directory.listing(), start), start, end)
     pairs = list(pairwise(files))
-    return Stretch(
+    return ReplicasetFiles(
         replicaset_uuid=uuid,
         source=directory.source,
         files=files,
@@ -50,13 +58,24 @@ def _stretch(follower: Follower, uuid: str, start: Entry, end: Entry) -> Stretch
     )
 
 
-def _stretches(follower: Follower, start: Offset, end: Offset) -> Iterator[Stretch]:
+def _is_same_place(first: Entry, last: Entry) -> bool:
+    """Return whether nothing lies between two entries; an instant may have become whole meanwhile."""
+    if replace(first, instant=None) != replace(last, instant=None):
+        return False
+    return _rows_passed(first) == _rows_passed(last)
+
+
+def _rows_passed(entry: Entry) -> int:
+    return entry.instant.rows if entry.instant is not None and entry.instant.stands else 0
+
+
+def _files_between(follower: Follower, start: Offset, end: Offset) -> Iterator[ReplicasetFiles]:
     for uuid in sorted(end):
         first, last = start.get(uuid), end[uuid]
-        if first == last:
+        if first is not None and _is_same_place(first, last):
             continue
         if first is not None and first.leader == last.leader and not last.restart:
-            yield _stretch(follower, uuid, first, last)
+            yield _replicaset_files(follower, uuid, first, last)
         elif last.position != 0:
             raise OffsetError(
                 "a batch in which a replicaset begins, restarts or changes its leader ends where that begins",
@@ -68,7 +87,7 @@ def _stretches(follower: Follower, start: Offset, end: Offset) -> Iterator[Stret
 
 
 def _within(segments: list[Segment], options: XlogOptions) -> list[Segment]:
-    """Return the segments that may hold rows of the vclocks that bound a batch read, and need them whole."""
+    """Return the segments that may have rows from `fromVclock` to `toVclock`, without gaps below `fromVclock`."""
     whole = [segment for segment in segments if segment.is_snapshot or not segment.is_log]
     logs = [segment for segment in segments if segment.is_log and not segment.is_snapshot]
     first, last = within([log.vclock for log in logs], options.from_vclock, options.to_vclock)
@@ -106,7 +125,7 @@ def _with_origins(follower: Follower, segments: list[Segment]) -> Iterator[Segme
 
 
 def _with_vinyl(follower: Follower, segments: list[Segment]) -> Iterator[Segment]:
-    """Yield the segments, and behind the end of a snapshot those of its vinyl runs."""
+    """Yield the segments, and after the last one of a snapshot those of its vinyl runs."""
     for segment in segments:
         if not segment.is_snapshot:
             yield segment
@@ -115,7 +134,7 @@ def _with_vinyl(follower: Follower, segments: list[Segment]) -> Iterator[Segment
         if directory.is_file:
             yield replace(segment, vinyl=frozenset())
             continue
-        # A deployment goes on without the spaces that it cannot read, as with any space that it refuses.
+        # A deployment continues without the spaces that it cannot read, as with any space that it refuses.
         is_strict = not follower.options.with_replicaset and follower.options.mode is Mode.FAILFAST
         vinyl = vinyl_of(directory, segment.file, is_strict=is_strict)
         yield replace(segment, vinyl=vinyl.spaces)
@@ -126,14 +145,14 @@ def _with_vinyl(follower: Follower, segments: list[Segment]) -> Iterator[Segment
 
 
 def segments_between(follower: Follower, start: Offset, end: Offset) -> tuple[Segment, ...]:
-    """Return what a batch reads, numbered.
+    """Return the segments that a batch reads, numbered.
 
     Parameters
     ----------
     follower : Follower
-        Asked for files and ends.
+        Lists the files and finds their ends.
     start, end : Offset
-        Of the batch.
+        Start and end of the batch.
 
     Raises
     ------
@@ -148,8 +167,8 @@ def segments_between(follower: Follower, start: Offset, end: Offset) -> tuple[Se
 
     """
     segments: list[Segment] = []
-    for stretch in _stretches(follower, start, end):
-        found = _within(list(segments_of(stretch)), follower.options)
+    for files_read in _files_between(follower, start, end):
+        found = _within(list(segments_of(files_read)), follower.options)
         segments += _with_vinyl(follower, found)
     if follower.options.gaps == "fail":
         _refuse_gaps(segments)
@@ -157,7 +176,7 @@ def segments_between(follower: Follower, start: Offset, end: Offset) -> tuple[Se
 
 
 def tasks_of(follower: Follower, segments: Sequence[Segment]) -> list[tuple[ByteRange, ...]]:
-    """Return what each task reads of the segments of a batch: large files are cut, small ones share a task."""
+    """Return the byte ranges of each task of a batch: large files are split, small ones share a task."""
     options = follower.options
     total = sum(segment.end - segment.begin for segment in segments)
     size = range_size(total, options.split_bytes, options.min_partitions)
@@ -167,26 +186,7 @@ def tasks_of(follower: Follower, segments: Sequence[Segment]) -> list[tuple[Byte
         if segment.end - segment.begin <= size:
             ranges += pieces(segment, ())
         elif ends.has_large_blocks(segment.file, segment.begin, segment.end):
-            ranges += pieces(segment, ends.starts(segment.file, segment.begin, segment.end, size))
+            ranges += pieces(segment, ends.block_starts(segment.file, segment.begin, segment.end, size))
         else:  # walking the headers would take as long as reading the rows
             ranges += pieces(segment, range(segment.begin, segment.end, size), exact=False)
     return share_tasks(ranges, size)
-
-
-def plan_batch(options: Mapping[str, str], start: str, end: str) -> list[Segment]:
-    """Return the segments that Spark's tasks read between two offsets, for a job that reads them too.
-
-    Parameters
-    ----------
-    options : mapping of str to str
-        As given to `format("xlog")`.
-    start, end : str
-        Texts of offsets, as in Spark's offset log.
-
-    Returns
-    -------
-    list of Segment
-        Exactly those of the batch, with the same numbers.
-
-    """
-    return list(segments_between(Follower(parse_options(options)), from_text(start), from_text(end)))

@@ -1,9 +1,7 @@
-"""Following the sources of a deployment: their offsets now, and the segments between two offsets.
+"""Follows the sources of a deployment: computes their offsets now, for the data source and for the job.
 
-`Follower` is asked by the data source on Spark's driver, and by a job that wants the same plan
-(`plan_batch`). It remembers headers, ends and identities of files between two questions, which do not change;
-all that a batch depends on is in the offsets. Choices are pure functions of `sources.xlog.stream.takeover` and
-`sources.xlog.stream.plan`.
+`Follower` remembers headers, ends and identities of files from call to call, which do not change; a batch depends on
+its offsets alone. Choices are pure functions of `sources.xlog.stream.failover` and `sources.xlog.stream.plan`.
 """
 
 from __future__ import annotations
@@ -23,20 +21,21 @@ from sources.xlog.directory.listing import Listing, LogFile
 from sources.xlog.directory.offset import Entry, Offset
 from sources.xlog.format.vclock import distance, joined, not_beyond, shared
 from sources.xlog.options import Source, XlogOptions
-from sources.xlog.stream import takeover
-from sources.xlog.stream.course import Course, course_of, newest_entry
+from sources.xlog.stream import failover
+from sources.xlog.stream.failover import MemberFiles
 from sources.xlog.stream.origins import Origins
 from sources.xlog.stream.plan import shares
-from sources.xlog.stream.takeover import Member
+from sources.xlog.stream.read_ahead import ReadAhead, newest_entry, read_ahead_of
 
 logger = logging.getLogger(__name__)
 
-_FAILURES = (AggregatorError, OSError, pa.ArrowException)
+FAILURES = (AggregatorError, OSError, pa.ArrowException)
+"""What a source that cannot be read raises."""
 
 
 @dataclass
 class Follower:
-    """The sources of a deployment, asked again and again.
+    """Follows the sources of a deployment: the same object answers for batch after batch.
 
     Parameters
     ----------
@@ -50,15 +49,15 @@ class Follower:
     options: XlogOptions
     is_final: bool = False
     unreadable: dict[str, str] = field(default_factory=dict)
-    """Source → why it is not followed, as of the last question."""
+    """Source → why it is not followed, as of the last call of `latest`."""
     newest: dict[str, Entry] = field(default_factory=dict)
     """What `latest` would have returned without a limit."""
     origins: dict[str, Origins] = field(default_factory=dict)
-    """What is known of replica ids, per source."""
+    """What replica ids mean, per source."""
     _directories: dict[str, Directory] = field(default_factory=dict)
     _uuids: dict[str, str] = field(default_factory=dict)
     _known: dict[str, str] = field(default_factory=dict)
-    _pins: dict[str, Entry] | None = None
+    _fixed_ends: dict[str, Entry] | None = None
     _matched: set[str] = field(default_factory=set)
 
     def directory(self, name: str) -> Directory:
@@ -90,20 +89,20 @@ class Follower:
         """Return where a new stream begins, in each replicaset that has a readable source."""
         return self.latest({})
 
-    def pin(self) -> None:
-        """Let nothing that is written from now on be read (`Trigger.AvailableNow`)."""
-        pins = {}
+    def fix_end(self) -> None:
+        """Fix the end of the stream: rows written later are not read (`Trigger.AvailableNow`)."""
+        fixed_ends = {}
         for source in self._sources({}):
             member = self._member(source)
             if member.listing is not None:
                 try:
                     end = newest_entry(self.directory(source.name), member.listing)
-                except _FAILURES as error:
+                except FAILURES as error:
                     self._give_up(source.name, error)
                     continue
                 if end is not None:
-                    pins[source.name] = end
-        self._pins = pins
+                    fixed_ends[source.name] = end
+        self._fixed_ends = fixed_ends
 
     def latest(self, start: Offset, max_bytes: int | None = None) -> dict[str, Entry]:
         """Return the offset up to which a batch can read.
@@ -111,9 +110,9 @@ class Follower:
         Parameters
         ----------
         start : Offset
-            Where the stream is. A replicaset that is not in it begins, without rows.
+            Where the stream is. A replicaset that is not in it begins; that batch has no rows of it.
         max_bytes : int, optional
-            About so much is read, fairly shared over the replicasets; each goes on by a block at least.
+            About the bytes to read, shared fairly by the replicasets; each advances by a block at least.
 
         Raises
         ------
@@ -124,39 +123,45 @@ class Follower:
         self._known, self.unreadable = self.unreadable, {}
         self._matched.clear()
         ends = dict(start)
-        courses: dict[str, Course] = {}
+        read_aheads: dict[str, ReadAhead] = {}
         for uuid, members in self._replicasets(start).items():
             found = self._next(uuid, start.get(uuid), members)
-            if isinstance(found, Course):
-                courses[uuid] = found
+            if isinstance(found, ReadAhead):
+                read_aheads[uuid] = found
             elif found is not None:
                 ends[uuid] = found
-        for uuid in self._gone(start):
+        for uuid in self._removed_replicasets(start):
             del ends[uuid]
-        self.newest = ends | {uuid: self._advance(course, None) for uuid, course in courses.items()}
+        self.newest = ends | {
+            uuid: self._advance(read_ahead, None) for uuid, read_ahead in read_aheads.items()
+        }
         if max_bytes is None:
             return dict(self.newest)
-        budgets = shares({uuid: sum(course.lengths) for uuid, course in courses.items()}, max_bytes)
-        return ends | {uuid: self._advance(course, budgets[uuid]) for uuid, course in courses.items()}
+        budgets = shares(
+            {uuid: sum(read_ahead.lengths) for uuid, read_ahead in read_aheads.items()}, max_bytes
+        )
+        return ends | {
+            uuid: self._advance(read_ahead, budgets[uuid]) for uuid, read_ahead in read_aheads.items()
+        }
 
-    def _advance(self, course: Course, budget: int | None) -> Entry:
+    def _advance(self, read_ahead: ReadAhead, budget: int | None) -> Entry:
         try:
-            return self._done(course, course.advance(budget))
-        except _FAILURES as error:
-            self._give_up(course.entry.leader, error)
-            return course.entry
+            return self._marked_done(read_ahead, read_ahead.advance(budget))
+        except FAILURES as error:
+            self._give_up(read_ahead.entry.leader, error)
+            return read_ahead.entry
 
-    def _member(self, source: Source) -> Member:
+    def _member(self, source: Source) -> MemberFiles:
         directory = self.directory(source.name)
         try:
             listing = directory.listing()
             snapshot = self._snapshot(directory, listing)
             complete = directory.complete(listing.snapshots) if directory.bridges else ()
-        except _FAILURES as error:
+        except FAILURES as error:
             named = _named(error, source.name)
             self._report(source.name, named)
-            return Member(source.name, None, None, named)
-        return Member(source.name, listing, snapshot, complete=complete)
+            return MemberFiles(source.name, None, None, named)
+        return MemberFiles(source.name, listing, snapshot, complete=complete)
 
     def _snapshot(self, directory: Directory, listing: Listing) -> LogFile | None:
         """Return the snapshot that a new stream begins with, if any."""
@@ -165,35 +170,37 @@ class Follower:
             return directory.newest_complete(listing.snapshots)
         return directory.oldest_continued(listing) if self.options.start == "history" else None
 
-    def _replicasets(self, start: Offset) -> Mapping[str, Sequence[Member]]:
+    def _replicasets(self, start: Offset) -> Mapping[str, Sequence[MemberFiles]]:
         """Return the members of each replicaset, in the order of the option."""
-        members: dict[str, list[Member]] = {}
+        members: dict[str, list[MemberFiles]] = {}
         for source in self._sources(start):
             member = self._member(source)
             try:
                 uuid = self._uuid(source, member, start)
-            except _FAILURES as error:
+            except FAILURES as error:
                 self._give_up(source.name, error)
                 continue
             members.setdefault(uuid, []).append(member)
         return {uuid: members[uuid] for uuid in sorted(members)}
 
-    def _uuid(self, source: Source, member: Member, start: Offset) -> str:
+    def _uuid(self, source: Source, member: MemberFiles, start: Offset) -> str:
         if source.name in self._uuids:
             return self._uuids[source.name]
         if member.listing is not None:
-            alone = None if self.options.with_replicaset else self._alone(source.name)
+            alone = None if self.options.with_replicaset else self._uuid_of_path(source.name)
             self._uuids[source.name] = identity_of(self.directory(source.name), member.listing, alone)
             return self._uuids[source.name]
-        # A source that cannot be read now belongs where the offset says that it led.
+        # A source that cannot be read now belongs to the replicaset that it leads in the offset.
         led = (uuid for uuid in sorted(start) if start[uuid].leader == source.name)
         uuid = source.replicaset or next(led, None)
         if uuid is None:
             raise member.error or SourceError("the source cannot be read", source=source.name)
         return uuid
 
-    def _next(self, uuid: str, entry: Entry | None, members: Sequence[Member]) -> Course | Entry | None:
-        """Return what is ahead, or where the stream begins or another member takes over; None = nothing."""
+    def _next(
+        self, uuid: str, entry: Entry | None, members: Sequence[MemberFiles]
+    ) -> ReadAhead | Entry | None:
+        """Return the files to read next, or the entry where the stream begins or fails over; None if neither."""
         if entry is None:
             return self._begin(uuid, members)
         leader = next((member for member in members if member.name == entry.leader), None)
@@ -201,36 +208,38 @@ class Follower:
         try:
             if leader is None:
                 raise SourceError("the leader's source was removed", source=entry.leader)
-            course = self._course(leader, entry)
-            is_idle = course.advance() == entry
+            read_ahead = self._course(leader, entry)
+            is_idle = read_ahead.advance() == entry
             ahead = self._ahead_of(leader, members) if is_idle else []
-            successors = takeover.successors(entry, ahead, held)
+            successors = failover.successors(entry, ahead, held)
             reason: Exception = SourceError("the leader is behind another member", source=entry.leader)
             if not successors:
                 if is_idle:
                     self._check_logs(leader, entry)
-                return course
-        except _FAILURES as error:
+                return read_ahead
+        except FAILURES as error:
             restart = self._restart(uuid, entry, members, error)
             if restart is not None:
                 return restart
-            successors, reason = takeover.successors(entry, members, held), error
+            successors, reason = failover.successors(entry, members, held), error
         if not successors:
             self._give_up(entry.leader, reason)
             return None
         logger.warning("replicaset %s: %s takes over: %s", uuid, successors[0].leader, reason)
         return successors[0]
 
-    def _restart(self, uuid: str, entry: Entry, members: Sequence[Member], error: Exception) -> Entry | None:
-        """Return where a stream continues whose file is gone, or was cut back; None where it must not, or cannot.
+    def _restart(
+        self, uuid: str, entry: Entry, members: Sequence[MemberFiles], error: Exception
+    ) -> Entry | None:
+        """Return where the stream continues after its file was removed or became shorter; None if it may not or cannot.
 
-        A server collects files. A spool's log is cut back where the disk failed, and the rows come again in the next
-        one: it is read from its beginning, and what is settled is dropped as ever.
+        A server removes old files. A spool's log becomes shorter when a disk fails, and its rows come again in the next
+        log: the file is read from its beginning, and settled rows are dropped as always.
         """
         if self.options.gaps != "report":
             return None
         if isinstance(error, XlogTruncatedError):
-            found = takeover.cut_back(entry, members)
+            found = failover.start_of_shortened_log(entry, members)
             if found is not None:
                 logger.warning(
                     "replicaset %s reads %s of %s again: %s", uuid, found.file, found.leader, error
@@ -239,48 +248,48 @@ class Follower:
         if not isinstance(error, XlogMissingError):
             return None
         settled = self.options.start_vclock.get(uuid, {})
-        found = takeover.later_log(entry, members, settled) if settled else None
-        if found is None and not takeover.successors(entry, members, self.options.held_vclock.get(uuid)):
-            found = takeover.generation(entry, members, settled)
+        found = failover.later_log(entry, members, settled) if settled else None
+        if found is None and not failover.successors(entry, members, self.options.held_vclock.get(uuid)):
+            found = failover.generation(entry, members, settled)
         if found is not None:
-            logger.warning("replicaset %s goes on in %s of %s: %s", uuid, found.file, found.leader, error)
+            logger.warning("replicaset %s continues in %s of %s: %s", uuid, found.file, found.leader, error)
         return found
 
-    def _begin(self, uuid: str, members: Sequence[Member]) -> Entry | None:
+    def _begin(self, uuid: str, members: Sequence[MemberFiles]) -> Entry | None:
         reasons = []
         for member in members:
             try:
                 if self.options.with_replicaset or not self.directory(member.name).is_file:
-                    return takeover.beginning(member, uuid, self.options)
-                found = takeover.beginning_of_file(member)
+                    return failover.beginning(member, uuid, self.options)
+                found = failover.beginning_of_file(member)
                 return None if found is None or self._is_empty_match(found) else found
-            except _FAILURES as error:
+            except FAILURES as error:
                 reasons.append((member.name, error))
         for name, reason in reasons:
             self._give_up(name, reason)
         return None
 
-    def _course(self, leader: Member, entry: Entry) -> Course:
+    def _course(self, leader: MemberFiles, entry: Entry) -> ReadAhead:
         if leader.listing is None:
             raise leader.error or SourceError("the source cannot be read", source=leader.name)
         directory = self.directory(leader.name)
-        if self._pins is None:
-            return course_of(directory, leader.listing, entry)
-        # A source that could not be read when the end was fixed has nothing before that end.
-        return course_of(directory, leader.listing, entry, self._pins.get(leader.name, entry))
+        if self._fixed_ends is None:
+            return read_ahead_of(directory, leader.listing, entry)
+        # A source that could not be read when the end was fixed has no rows before that end.
+        return read_ahead_of(directory, leader.listing, entry, self._fixed_ends.get(leader.name, entry))
 
-    def _ahead_of(self, leader: Member, members: Sequence[Member]) -> list[Member]:
-        """Return the members that hold rows which the leader should have by now, and has not."""
-        names = takeover.seem_ahead(leader, members, self.options.max_lag)
-        if not names or self._pins is not None:
+    def _ahead_of(self, leader: MemberFiles, members: Sequence[MemberFiles]) -> list[MemberFiles]:
+        """Return the members that have rows which the leader should have by now but does not."""
+        names = failover.seem_ahead(leader, members, self.options.max_lag)
+        if not names or self._fixed_ends is not None:
             return []
-        own = self._reached(leader)
-        return [m for m in members if m.name in names and distance(self._reached(m), own) > 0]
+        own = self._end_vclock(leader)
+        return [m for m in members if m.name in names and distance(self._end_vclock(m), own) > 0]
 
-    def _check_logs(self, leader: Member, entry: Entry) -> None:
-        """Report a source that has a newer snapshot than its logs reach: its rows are in no log.
+    def _check_logs(self, leader: MemberFiles, entry: Entry) -> None:
+        """Report a source whose newest snapshot is ahead of its logs: rows of the snapshot are in no log.
 
-        A server writes all rows in front of a snapshot to its log first, so this is no matter of time.
+        A server logs every row before it takes a snapshot that has it, so waiting does not help.
         """
         listing = leader.listing
         if listing is None or not listing.snapshots or listing.snapshots[-1].replicaset_uuid is not None:
@@ -288,16 +297,16 @@ class Follower:
         newest, directory = listing.snapshots[-1], self.directory(leader.name)
         if listing.logs and newest.name[:20] <= listing.logs[-1].name[:20]:
             return
-        reached = joined(entry.vclock, self._reached(leader))
+        reached = joined(entry.vclock, self._end_vclock(leader))
         if not_beyond(shared(newest.vclock), reached) or not directory.ends.is_complete(newest):
             return
         reason = f"its snapshot is at {shared(newest.vclock)}, its logs end at {shared(reached)}"
         advice = "are there no logs (wal_mode = none), or do they lie elsewhere (wal_dir)? The tables stay as they are"
         self._report(leader.name, SourceError(reason, source=leader.name, file=newest.name, advice=advice))
 
-    def _reached(self, member: Member) -> dict[int, int]:
+    def _end_vclock(self, member: MemberFiles) -> dict[int, int]:
         logs = member.listing.logs if member.listing is not None else ()
-        return self.directory(member.name).ends.reached(logs[-1]) if logs else {}
+        return self.directory(member.name).ends.end_vclock(logs[-1]) if logs else {}
 
     def _is_match(self, name: str) -> bool:
         """Return whether a source's name is a path that a glob of the options may have matched."""
@@ -307,9 +316,9 @@ class Follower:
         return any(paths.matches(pattern, name) for pattern in patterns)
 
     def _sources(self, start: Offset) -> tuple[Source, ...]:
-        """Return the sources to look at: those of the options, a glob's matches in its place.
+        """Return the sources of the options, each glob replaced by its matches.
 
-        A match that is read to its end marker is left alone.
+        A match that was read to its end marker is left out.
         """
         done = {entry.leader for entry in start.values() if entry.is_done}
         found: dict[str, Source] = {}
@@ -330,15 +339,15 @@ class Follower:
             found |= {path: Source(path, path) for path in matched if path not in done}
         return tuple(found.values())
 
-    def _alone(self, name: str) -> str:
-        """Return what stands for the replicaset of a path in offsets."""
+    def _uuid_of_path(self, name: str) -> str:
+        """Return the replicaset uuid that offsets use for a path that is read by itself."""
         is_one = len(self.options.sources) == 1 and self.options.sources[0].name == name
         return str(UUID(int=0) if is_one else uuid5(NAMESPACE_URL, name))
 
     def _is_empty_match(self, entry: Entry) -> bool:
         """Return whether an entry is in a file that a glob matched and that has no rows so far.
 
-        It is not in the offset then, so Tarantool may remove it without a loss.
+        Such a file is not in the offset, so Tarantool may remove it without loss.
         """
         directory = self.directory(entry.leader)
         if not (directory.is_file and self._is_match(entry.leader)):
@@ -346,16 +355,16 @@ class Follower:
         (file,) = (*(listing := directory.listing()).logs, *listing.snapshots)
         return directory.ends.of(file, closed=file.is_snapshot).position <= file.header
 
-    def _done(self, course: Course, entry: Entry) -> Entry:
-        """Return an entry, marked where it is the end of a closed file that a glob matched."""
-        directory, file = course.directory, course.files[-1]
+    def _marked_done(self, read_ahead: ReadAhead, entry: Entry) -> Entry:
+        """Return the entry, marked done if it is the end of a closed file that a glob matched."""
+        directory, file = read_ahead.directory, read_ahead.files[-1]
         if not (directory.is_file and self._is_match(entry.leader)):
             return entry
         end = directory.ends.of(file, closed=file.is_snapshot)
         return replace(entry, is_done=end.has_marker and entry.position >= end.position > file.header)
 
-    def _gone(self, start: Offset) -> list[str]:
-        """Return the replicasets of files that a glob matched, that were read to their end marker, and are gone."""
+    def _removed_replicasets(self, start: Offset) -> list[str]:
+        """Return the replicasets of a glob's matches that were read to their end marker and are removed."""
         gone = []
         for uuid, entry in start.items():
             if entry.leader in self._matched or not self._is_match(entry.leader):
@@ -374,13 +383,13 @@ class Follower:
         return gone
 
     def _give_up(self, source: str, error: Exception) -> None:
-        """Report a source that is not followed now, or raise, as `on_source_error` says."""
+        """Report a source that cannot be followed, or raise if `on_source_error` is `fail`."""
         if self.options.on_source_error == "fail":
             raise error
         self._report(source, error)
 
     def _report(self, source: str, error: Exception) -> None:
-        """Remember why a source is not followed, and say so once."""
+        """Remember why a source is not followed, and log each new reason once."""
         known = self.unreadable.get(source, self._known.get(source))
         self.unreadable[source] = str(error)
         if known != str(error):

@@ -1,8 +1,8 @@
-"""Which instances a source's own `_cluster` holds where a segment begins: what a master tells who subscribes.
+"""Reads a source's own `_cluster` as it is where a segment begins: instance uuids by replica id.
 
-Document 000, steps 5 and 6: whose replica id is whose is told before the rows. Here the files tell it: the newest
-complete snapshot that is not beyond the segment's file, and the `_cluster` rows of the logs from there. What was
-deleted is left out. Not here: what follows from it (the applier maps).
+A server sends `_cluster` to a new subscriber before any row (document 000, steps 5 and 6). The files hold the same:
+the newest complete snapshot that is not beyond the segment's file, and the `_cluster` rows of the logs from there on.
+Deleted members are left out.
 """
 
 from __future__ import annotations
@@ -19,19 +19,19 @@ _CLUSTER = Selection(spaces=frozenset({int(SystemSpace.CLUSTER)}))
 
 
 def members_at(directory: Directory, listing: Listing, segment: Segment) -> dict[int, str]:
-    """Return a source's `_cluster` as it stands before the first row of a segment.
+    """Return a source's `_cluster` as it is before the first row of a segment.
 
     Parameters
     ----------
     directory, listing
-        Of the source.
+        The source's.
     segment : Segment
-        Of a log.
+        A segment of a log.
 
     Returns
     -------
     dict of int to str
-        Instance uuids by replica id; empty where neither a snapshot nor an older log is there.
+        Instance uuids by replica id; empty if there is neither a snapshot nor an older log.
 
     """
     file = next(log for log in listing.logs if log.name == segment.file)

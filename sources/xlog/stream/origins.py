@@ -1,16 +1,14 @@
-"""From a whitelist of instances to the replica ids of one log: which ids mean which, and from where on.
+"""Translates a whitelist of instances into the replica ids of one log, for each part of the log.
 
-Rows name their origin by replica id; `_cluster` (320) says whose it is. The ids that hold where a file begins
-are those of the newest complete snapshot that is not beyond the file, changed by the `_cluster` rows of the
-logs between; where there is no such snapshot, those of the logs from the first one on. An id may get a new
-instance (`box_register_replica` in `src/box/box.cc` inserts a row, or updates its uuid): the old one holds up
-to the block of that row. An id that is deleted goes on to mean the instance that had it, until another one
-gets it.
+Rows name their origin by replica id; `_cluster` (320) maps it to an instance. The ids that hold where a file begins
+are those of the newest complete snapshot that is not beyond the file, changed by the `_cluster` rows of the logs
+between; without such a snapshot, those of the logs from the first one on. An id may get a new instance
+(`box_register_replica` in `src/box/box.cc` inserts a row, or updates its uuid): the old one is valid up to the block
+of that row. A deleted id keeps its last instance until another one gets it.
 
-A row of `_cluster` that no server writes registers nothing; the batch that reads it sets it aside by name.
+A row of `_cluster` that no server writes registers nothing; the batch that reads it sets it aside and reports it.
 
-Rows of a snapshot have no origin and are not filtered. Rows of local spaces are of the instance whose file it
-is.
+Rows of a snapshot have no origin and are not filtered. Rows of local spaces belong to the instance whose file it is.
 """
 
 from __future__ import annotations
@@ -34,8 +32,8 @@ _CLUSTER = Selection(spaces=frozenset({int(SystemSpace.CLUSTER)}))
 
 
 @dataclass(frozen=True)
-class Registration:
-    """A row of a file that gives a replica id to an instance: from the block at `position` on."""
+class IdRegistration:
+    """A row of `_cluster` that assigns a replica id to an instance, valid from the block at `position` on."""
 
     position: int
     replica_id: int
@@ -43,7 +41,7 @@ class Registration:
 
 
 def _updated_uuid(operations: Sequence[Any], index_base: int) -> str | None:
-    """Return the uuid that the operations of an UPDATE of `_cluster` assign, if they do."""
+    """Return the uuid that the operations of an UPDATE of `_cluster` assign, or None."""
     for operation in operations:
         name, field_, value = operation if isinstance(operation, list) and len(operation) == 3 else [None] * 3
         if name == "=" and (field_ == "uuid" or field_ == _UUID_FIELD + index_base):
@@ -51,25 +49,25 @@ def _updated_uuid(operations: Sequence[Any], index_base: int) -> str | None:
     return None
 
 
-def registration(row: Mapping[str, Any]) -> Registration | None:
-    """Return what one row of `_cluster` registers; a DELETE, and a row that no server writes, register nothing."""
+def registration(row: Mapping[str, Any]) -> IdRegistration | None:
+    """Return the registration in a row of `_cluster`; None for a DELETE and for a row that no server writes."""
     try:
         if row["type"] in ("INSERT", "REPLACE"):
             fields = fields_of(row["tuple"], "a row of _cluster")
             uuid = uuid_of(field_at(fields, _UUID_FIELD, "the uuid"), "the uuid")
-            return Registration(row["position"], _replica_id(fields), uuid)
+            return IdRegistration(row["position"], _replica_id(fields), uuid)
         if row["type"] == "UPDATE":
             operations = fields_of(row["operations"], "operations on _cluster")
             found = _updated_uuid(operations, row["index_base"] or 0)
             key = fields_of(row["key"], "a key of _cluster")
-            return None if found is None else Registration(row["position"], _replica_id(key), found)
+            return None if found is None else IdRegistration(row["position"], _replica_id(key), found)
     except TupleError:
         return None
     return None
 
 
 def expelled(row: Mapping[str, Any]) -> int | None:
-    """Return the replica id that a DELETE of `_cluster` names, None where it names none."""
+    """Return the replica id that a DELETE of `_cluster` names, or None."""
     try:
         return _replica_id(fields_of(row["key"], "a key of _cluster"))
     except TupleError:
@@ -80,8 +78,8 @@ def _replica_id(fields: Sequence[Any]) -> int:
     return replica_id_of(field_at(fields, _ID_FIELD, "the replica id"))
 
 
-def registrations(directory: Directory, file: LogFile, begin: int, end: int) -> Iterator[Registration]:
-    """Yield what the `_cluster` rows of a byte range register, in order."""
+def registrations(directory: Directory, file: LogFile, begin: int, end: int) -> Iterator[IdRegistration]:
+    """Yield the registrations of a byte range, in order."""
     filesystem, path = directory.opened(file.name)
     for batch in reader.read_rows(
         filesystem, path, begin, end, _CLUSTER, directory.mode, exact=True, limits=directory.limits
@@ -93,12 +91,12 @@ def registrations(directory: Directory, file: LogFile, begin: int, end: int) -> 
 
 
 def files_before(directory: Directory, listing: Listing, file: LogFile) -> list[LogFile]:
-    """Return the files whose `_cluster` rows tell what replica ids mean where a log begins, in order.
+    """Return the files whose `_cluster` rows define the replica ids where a log begins, in order.
 
     Parameters
     ----------
     directory, listing
-        Of the source.
+        The source's.
     file : LogFile
         The log.
 
@@ -114,7 +112,7 @@ def files_before(directory: Directory, listing: Listing, file: LogFile) -> list[
 
 @dataclass
 class Origins:
-    """What replica ids mean in one source's files; reads each byte of a log at most once.
+    """The instances of replica ids in one source's files; reads each byte of a log at most once.
 
     Parameters
     ----------
@@ -124,10 +122,10 @@ class Origins:
     """
 
     directory: Directory
-    _seen: dict[str, tuple[int, tuple[Registration, ...]]] = field(default_factory=dict)
+    _seen: dict[str, tuple[int, tuple[IdRegistration, ...]]] = field(default_factory=dict)
 
     def spans(self, listing: Listing, segment: Segment, whitelist: frozenset[str]) -> tuple[OriginSpan, ...]:
-        """Return which replica ids of a segment are wanted, from which byte on.
+        """Return the wanted replica ids of a segment, a span for each change of their meaning.
 
         Parameters
         ----------
@@ -159,7 +157,7 @@ class Origins:
             instances |= {found.replica_id: found.instance_uuid for found in self._of(before, end)}
         return instances
 
-    def _of(self, file: LogFile, end: int) -> tuple[Registration, ...]:
+    def _of(self, file: LogFile, end: int) -> tuple[IdRegistration, ...]:
         """Return the registrations of a file's blocks that start before `end`."""
         upto, known = self._seen.get(file.name, (file.header, ()))
         if end > upto:

@@ -1,11 +1,9 @@
-"""Which bytes of which files one batch reads, and how tasks share them: pure functions.
+"""Plans which bytes of which files one batch reads, and how tasks share them: pure functions.
 
-A batch reads, of each replicaset, the files from its start entry to its end entry: a snapshot first where the
-entry is in one, then the logs from the newest one that is not beyond the snapshot's vclock. Each file of it
-is one `Segment`; a task gets byte ranges of segments. A range names blocks by where they *start*, so any cut
-of a segment gives every block to exactly one task.
-
-Nothing is opened here (`sources.xlog.stream.follow` does) and no leader is chosen (`sources.xlog.stream.takeover`).
+A batch reads, of each replicaset, the files from its start entry to its end entry: a snapshot first if the start is
+in one, then the logs from the newest one that is not beyond the snapshot's vclock. Each file is one `Segment`; a task
+gets byte ranges of segments. A range has the blocks that *start* in it, so however a segment is split, every block
+belongs to exactly one task.
 """
 
 from __future__ import annotations
@@ -19,30 +17,28 @@ from sources.xlog.directory.listing import FileEnd, LogFile
 from sources.xlog.directory.offset import Entry
 from sources.xlog.format.vclock import Vclock, not_beyond
 from sources.xlog.options import Source
-from sources.xlog.stream.segment import ByteRange, Gap, Segment
+from sources.xlog.stream.segment import ByteRange, LogGap, Segment
 
 RANGE_MIN = 1 << 20
 """`minPartitions` makes no task smaller than this, in bytes."""
 
 
 @dataclass(frozen=True)
-class Stretch:
-    """All that a batch reads of one replicaset, as the directory tells.
+class ReplicasetFiles:
+    """The files that a batch reads of one replicaset.
 
     Parameters
     ----------
-    replicaset_uuid : str
-        Of the source.
     source : Source
         The member that leads.
     files : tuple of LogFile
         From the file of `start` to the file of `end`.
     ends : tuple of FileEnd
-        Of all files but the last one.
-    gaps : tuple of (Gap or None)
-        What is missing before each file.
+        Ends of all files but the last one.
+    gaps : tuple of (LogGap or None)
+        The gap before each file.
     start, end : Entry
-        Of the batch.
+        Start and end of the batch.
 
     """
 
@@ -50,13 +46,13 @@ class Stretch:
     source: Source
     files: tuple[LogFile, ...]
     ends: tuple[FileEnd, ...]
-    gaps: tuple[Gap | None, ...]
+    gaps: tuple[LogGap | None, ...]
     start: Entry
     end: Entry
 
 
 def since_of(file: LogFile, since: Vclock | None) -> Vclock | None:
-    """Return `since` where the file may hold rows that are not beyond it."""
+    """Return `since`, or None if all rows of the file are beyond it."""
     return None if since is None or file.is_snapshot or not_beyond(since, file.vclock) else since
 
 
@@ -65,43 +61,53 @@ def since_from(entry: Entry, first: LogFile) -> Vclock | None:
     return {i: n for i, n in sorted(first.vclock.items()) if n} if first.is_snapshot else entry.since
 
 
-def segments_of(stretch: Stretch) -> Iterator[Segment]:
-    """Yield the segments of one replicaset in the order of its log; files without bytes to read have none.
+def segments_of(files_read: ReplicasetFiles) -> Iterator[Segment]:
+    """Yield the segments of one replicaset in the order of its log, none for files without bytes to read.
 
-    What is missing before such a file is missing before the next one that has a segment.
+    A gap before such a file is reported before the next file that has a segment.
 
     Raises
     ------
     XlogTruncatedError
-        If a file is shorter than what was read of it already.
+        If a file is shorter than the position already read.
 
     """
-    since = since_from(stretch.start, stretch.files[0])
-    ends = (*(end.position for end in stretch.ends), stretch.end.position)
-    missing: Gap | None = None
-    for index, (file, end, gap) in enumerate(zip(stretch.files, ends, stretch.gaps, strict=True)):
-        begin = max(file.header, stretch.start.position if index == 0 else 0)
+    since = since_from(files_read.start, files_read.files[0])
+    at, until = files_read.start.instant, files_read.end.instant
+    skipped = at.rows if at is not None and at.stands else 0
+    is_cut = until is not None and until.stands and until.rows > 0
+    last = until.end if until is not None and is_cut else files_read.end.position
+    ends = (*(end.position for end in files_read.ends), last)
+    missing: LogGap | None = None
+    for index, (file, end, gap) in enumerate(zip(files_read.files, ends, files_read.gaps, strict=True)):
+        begin = max(file.header, files_read.start.position if index == 0 else 0)
         if gap is not None:
-            missing = gap if missing is None else Gap(missing.after, gap.before)
-        if index == 0 and stretch.start.position > max(end, file.header):
-            raise shrunk(file, stretch.start, stretch.source.name)
-        if end > begin:
+            missing = gap if missing is None else LogGap(missing.after, gap.before)
+        if index == 0 and files_read.start.position > max(end, file.header):
+            raise shrunk(file, files_read.start, files_read.source.name)
+        is_last = index == len(files_read.ends)
+        last_block = None
+        if is_last and until is not None and is_cut:
+            last_block = (max(file.header, files_read.end.position), until.rows)
+        if end > begin and last_block != (begin, skipped if index == 0 else 0):
             yield Segment(
-                replicaset_uuid=stretch.replicaset_uuid,
-                source=stretch.source.name,
+                replicaset_uuid=files_read.replicaset_uuid,
+                source=files_read.source.name,
                 path=file.path,
                 file=file.name,
                 segment=0,
                 begin=begin,
                 end=end,
                 is_snapshot=file.is_snapshot,
-                is_closed=file.is_snapshot or index < len(stretch.ends),
+                is_closed=file.is_snapshot or index < len(files_read.ends),
                 vclock=file.vclock,
                 instance_uuid=file.instance_uuid,
                 gap=missing,
                 since=since_of(file, since),
-                is_generation=file.is_snapshot and (index > 0 or stretch.start.since is not None),
+                is_generation=file.is_snapshot and (index > 0 or files_read.start.since is not None),
                 is_log=file.is_log,
+                skipped_rows=skipped if index == 0 else 0,
+                last_block=last_block,
             )
             missing = None
 
@@ -113,23 +119,22 @@ def shrunk(file: LogFile, entry: Entry, source: str) -> XlogTruncatedError:
         file=file.name,
         offset=entry.position,
         source=source,
-        advice="the server or a copy has replaced it: begin anew from a snapshot",
+        advice="the server or a copy has replaced it: start again from a snapshot",
     )
 
 
 def number(segments: Iterable[Segment]) -> tuple[Segment, ...]:
-    """Return the segments, numbered in their order."""
+    """Return the segments with their numbers in the batch."""
     return tuple(replace(segment, segment=index) for index, segment in enumerate(segments))
 
 
 def within(headers: Sequence[Vclock], after: Vclock | None, upto: Vclock | None) -> tuple[int, int]:
-    """Return which logs may hold rows above `after` and not above `upto`: the slice's first and last + 1.
+    """Return the slice (first, last + 1) of the logs that may hold rows above `after` and not above `upto`.
 
     Parameters
     ----------
     headers : sequence of Vclock
-        Of consecutive logs. A log holds no row beyond the header of the next one, and none at or below its
-        own.
+        Header VClocks of consecutive logs. A log has no row at or below its own header's, and none beyond the next's.
     after, upto : Vclock or None
         The bounds.
 
@@ -143,15 +148,15 @@ def within(headers: Sequence[Vclock], after: Vclock | None, upto: Vclock | None)
 
 
 def range_size(total: int, split_bytes: int, min_partitions: int) -> int:
-    """Return the bytes that one task gets, about."""
+    """Return about how many bytes one task reads."""
     return min(split_bytes, max(RANGE_MIN, -(-total // min_partitions)))
 
 
 def pieces(segment: Segment, cuts: Iterable[int], exact: bool = True) -> list[ByteRange]:
-    """Cut a segment; `exact` says that the cuts are starts of blocks.
+    """Return a segment split at `cuts`; `exact` means that the cuts are starts of blocks.
 
-    The ranges of a vinyl run begin with its last one: of one key it has the newest statement first
-    (`vy_write_iterator.c`), and rows are read from the oldest to the newest.
+    The ranges of a vinyl run come in reverse: a run has the newest statement of a key first (`vy_write_iterator.c`),
+    and rows are read from the oldest to the newest.
     """
     bounds = [segment.begin, *(cut for cut in cuts if segment.begin < cut < segment.end), segment.end]
     found = [ByteRange(segment, begin, end, exact) for begin, end in pairwise(bounds)]
@@ -159,7 +164,7 @@ def pieces(segment: Segment, cuts: Iterable[int], exact: bool = True) -> list[By
 
 
 def share_tasks(ranges: Iterable[ByteRange], size: int) -> list[tuple[ByteRange, ...]]:
-    """Return the byte ranges of each task: neighbours share one as long as they fit into `size` bytes."""
+    """Return the byte ranges of each task: consecutive ranges share a task up to `size` bytes."""
     tasks: list[list[ByteRange]] = []
     filled = 0
     for piece in ranges:
@@ -173,7 +178,7 @@ def share_tasks(ranges: Iterable[ByteRange], size: int) -> list[tuple[ByteRange,
 
 
 def shares(wants: Mapping[str, int], limit: int) -> dict[str, int]:
-    """Divide a limit fairly: nobody gets more than it wants, what one does not want goes to the others.
+    """Divide a limit fairly: no replicaset gets more than it can read, and the others get the remainder.
 
     Parameters
     ----------
@@ -185,7 +190,7 @@ def shares(wants: Mapping[str, int], limit: int) -> dict[str, int]:
     Returns
     -------
     dict of str to int
-        At least 1 where anything is wanted, so that each goes on by a block at least.
+        At least 1 for a replicaset that can read anything, so that each advances by a block.
 
     """
     given = {}
@@ -198,7 +203,7 @@ def shares(wants: Mapping[str, int], limit: int) -> dict[str, int]:
 
 
 def reach(lengths: Sequence[int], budget: int) -> tuple[int, int]:
-    """Return how far a budget goes through files.
+    """Return the file and position at which a budget of bytes ends.
 
     Parameters
     ----------

@@ -1,13 +1,13 @@
-"""What one task does: read its byte ranges and yield Arrow batches in the columns that were asked for.
+"""Reads the byte ranges of one task and yields Arrow batches in the columns that the options want.
 
-Stateless: a range, the options and the file are all that it needs. Which ranges there are:
-`sources.xlog.stream.plan`.
+Stateless: a range, the options and the file are all that it needs.
 """
 
 from __future__ import annotations
 
 import logging
 from collections.abc import Iterable, Iterator
+from functools import partial
 from itertools import pairwise
 
 import pyarrow as pa
@@ -26,18 +26,18 @@ from sources.xlog.stream.vinyl import as_snapshot_rows
 logger = logging.getLogger(__name__)
 
 RUN_PART = 256 << 10
-"""Of a vinyl run so many bytes of the file are decoded at a time, or one block."""
+"""Bytes of a vinyl run that are decoded at a time, or one block if that is longer."""
 
 
 def schema_of(options: XlogOptions) -> pa.Schema:
-    """Return the columns that rows have under these options."""
+    """Return the schema of the rows under these options."""
     fields = (REPLICASET_FIELDS if options.with_replicaset else ()) + XROW_FIELDS
     corrupt = ((CORRUPT_COLUMN, pa.string()),) if options.mode is Mode.PERMISSIVE else ()
     return pa.schema(fields + corrupt)
 
 
 def _after(segment: Segment, options: XlogOptions) -> Vclock | None:
-    """Return the vclock that rows must be above: the snapshot's that was read, and `fromVclock`."""
+    """Return the exclusive lower bound of lsns: the vclock of the snapshot that was read, and `fromVclock`."""
     if segment.is_snapshot or not segment.is_log or options.from_vclock is None:
         return segment.since
     return options.from_vclock if segment.since is None else joined(segment.since, options.from_vclock)
@@ -46,7 +46,7 @@ def _after(segment: Segment, options: XlogOptions) -> Vclock | None:
 def _selection(segment: Segment, options: XlogOptions, span: OriginSpan | None) -> Selection:
     logged = segment.is_log and not segment.is_snapshot
     return Selection(
-        # Rows of a vinyl run do not say their space.
+        # Rows of a vinyl run do not name their space.
         spaces=options.spaces if segment.space_id is None else None,
         replica_ids=None if span is None else span.wanted | span.unknown,
         from_vclock=_after(segment, options),
@@ -57,7 +57,7 @@ def _selection(segment: Segment, options: XlogOptions, span: OriginSpan | None) 
 
 
 def spans_within(piece: ByteRange) -> Iterator[tuple[int, int, OriginSpan | None]]:
-    """Yield the parts of a range in which replica ids mean the same: begin, end, and what they mean."""
+    """Yield (begin, end, span) for the parts of a range in which replica ids keep their meaning."""
     spans = piece.segment.origins
     if spans is None:
         yield piece.begin, piece.end, None
@@ -74,12 +74,24 @@ def _refuse_unknown(batch: pa.RecordBatch, span: OriginSpan, segment: Segment) -
     found = batch.filter(pc.is_in(batch["replica_id"], value_set=ids))
     if found.num_rows:
         raise SourceError(
-            f"no _cluster row tells which instance replica id {found['replica_id'][0]} is",
+            f"no _cluster row names the instance of replica id {found['replica_id'][0]}",
             source=segment.source,
             file=segment.file,
             offset=found["position"][0].as_py(),
             advice="keep the snapshot from before this log in the directory, or read without origins",
         )
+
+
+def _within_blocks(segment: Segment, batch: pa.RecordBatch) -> pa.RecordBatch:
+    """Return the rows of a batch without those of the first and the last block that other batches read."""
+    if segment.skipped_rows:
+        is_first = pc.equal(batch["position"], segment.begin)
+        batch = batch.filter(pc.invert(pc.and_(is_first, pc.less(batch["row"], segment.skipped_rows))))
+    if segment.last_block is not None:
+        position, rows = segment.last_block
+        is_last = pc.equal(batch["position"], position)
+        batch = batch.filter(pc.invert(pc.and_(is_last, pc.greater_equal(batch["row"], rows))))
+    return batch
 
 
 def _with_replicaset(batch: pa.RecordBatch, segment: Segment) -> pa.RecordBatch:
@@ -95,9 +107,9 @@ def _with_replicaset(batch: pa.RecordBatch, segment: Segment) -> pa.RecordBatch:
 def _parts(
     piece: ByteRange, filesystem: pa.fs.FileSystem, path: str, options: XlogOptions
 ) -> Iterator[tuple[int, int, OriginSpan | None]]:
-    """Yield the parts of a range that are read one after another; of a vinyl run the last one first.
+    """Yield the parts of a range in the order of reading; those of a vinyl run in reverse.
 
-    The rows of a part of a run are in memory together, so that they can be turned round.
+    The rows of a part of a run are in memory together, so that they can be reversed.
     """
     if piece.segment.space_id is None or not piece.exact:
         yield from spans_within(piece)
@@ -118,15 +130,15 @@ def read_range(piece: ByteRange, options: XlogOptions) -> Iterator[pa.RecordBatc
 
     Parameters
     ----------
-    piece : ByteRange
-    options : XlogOptions
+    piece, options
+        The range, and the reader's options.
 
     Raises
     ------
     XlogMissingError
-        If the file has gone since the batch was planned.
+        If the file was removed since the batch was planned.
     XlogError
-        If it is damaged and `mode` is FAILFAST.
+        If the file is damaged and `mode` is FAILFAST.
     SourceError
         If a whitelist meets a replica id that no `_cluster` row names.
 
@@ -134,7 +146,7 @@ def read_range(piece: ByteRange, options: XlogOptions) -> Iterator[pa.RecordBatc
     segment, skipped = piece.segment, reader.Skipped()
     filesystem, path = reader.open_fs(segment.path)
     for begin, end, span in _parts(piece, filesystem, path, options):
-        # Where the plan knows the blocks, one that is cut is damage, in a growing file too.
+        # If the plan knows the blocks, an incomplete one is damage, in a growing file too.
         rows: Iterable[pa.RecordBatch] = reader.read_rows(
             filesystem,
             path,
@@ -149,7 +161,7 @@ def read_range(piece: ByteRange, options: XlogOptions) -> Iterator[pa.RecordBatc
         )
         if segment.space_id is not None:
             rows = as_snapshot_rows(rows, segment.space_id)
-        for batch in rows:
+        for batch in map(partial(_within_blocks, segment), rows):
             if span is not None:
                 _refuse_unknown(batch, span, segment)
             yield _with_replicaset(batch, segment) if options.with_replicaset else batch

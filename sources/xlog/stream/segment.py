@@ -1,6 +1,6 @@
-"""What one batch reads of one file, as plain data that travels to Spark's workers and to planning jobs.
+"""The part of one file that a batch reads, as plain data that is sent to Spark's workers.
 
-Made by `sources.xlog.stream.plan`; nothing is opened or decided here.
+`sources.xlog.stream.plan` makes it.
 """
 
 from __future__ import annotations
@@ -11,13 +11,13 @@ from sources.xlog.format.vclock import Vclock
 
 
 @dataclass(frozen=True)
-class Gap:
-    """Rows that are missing before a segment.
+class LogGap:
+    """A gap: rows that are missing before a segment.
 
     Parameters
     ----------
     after : Vclock
-        What the files before the hole reach.
+        The vclock at the end of the files before the gap.
     before : Vclock
         The header VClock of the segment's file: rows above `after` up to here are in no file.
 
@@ -29,7 +29,7 @@ class Gap:
 
 @dataclass(frozen=True)
 class OriginSpan:
-    """Which replica ids a whitelist of instances means, from a place in a file on.
+    """The replica ids that a whitelist of instances means, from a position in a file on.
 
     Parameters
     ----------
@@ -38,7 +38,7 @@ class OriginSpan:
     wanted : frozenset of int
         Replica ids of whitelisted instances; 0 = rows of local spaces of the file's own instance.
     unknown : frozenset of int
-        Replica ids of which no `_cluster` row has been seen: rows of them can be neither taken nor left.
+        Replica ids without a `_cluster` row so far: whether their rows are wanted is unknown, so they are an error.
 
     """
 
@@ -49,14 +49,14 @@ class OriginSpan:
 
 @dataclass(frozen=True)
 class Segment:
-    """What one batch reads of one file.
+    """The part of one file that a batch reads.
 
     Parameters
     ----------
     replicaset_uuid, source : str
-        Whose file it is.
+        The owner of the file.
     path : str
-        Path or URI to open the file by.
+        Path or URI of the file.
     file : str
         Base name.
     segment : int
@@ -66,25 +66,29 @@ class Segment:
     is_snapshot : bool
         Whether it is a `.snap`.
     is_closed : bool
-        Whether it is known not to grow: a snapshot, or followed by another file.
+        Whether the file cannot grow: it is a snapshot, or another file follows it.
     vclock : Vclock
         The header's VClock.
     instance_uuid : str or None
-        The header's instance.
-    gap : Gap or None
-        What is missing before this file.
+        The instance that the header names.
+    gap : LogGap or None
+        The gap before this file.
     since : Vclock or None
         Rows at or below it are left out: the snapshot that was read has them.
     origins : tuple of OriginSpan or None
-        The whitelist in terms of replica ids; None = rows of every instance.
+        The whitelist as replica ids; None means rows of every instance.
     space_id : int or None
-        Of a vinyl space's `.run` file, whose rows do not say it.
+        For a `.run` file of a vinyl space, whose rows do not name the space.
     vinyl : frozenset of int or None
-        Of a `.snap`: ids of the vinyl spaces whose rows are read with it, from segments of their own.
+        For a `.snap`: ids of the vinyl spaces whose rows are read with it, from separate segments.
     is_generation : bool
-        Of a `.snap`: whether the stream came to it behind a hole, so that it replaces what is known.
+        For a `.snap`: whether it follows a gap, so that it replaces all earlier rows of the replicaset.
     is_log : bool
-        Whether its rows have a lsn and a time of their own, by which a batch read may bound them.
+        Whether its rows have an lsn and a timestamp, which can bound a batch read.
+    skipped_rows : int
+        So many rows of the block at `begin` were read by the batch before.
+    last_block : (int, int) or None
+        Of a segment that ends within a block: where that block starts, and how many of its rows are read.
 
     """
 
@@ -99,13 +103,15 @@ class Segment:
     is_closed: bool
     vclock: Vclock
     instance_uuid: str | None
-    gap: Gap | None = None
+    gap: LogGap | None = None
     since: Vclock | None = None
     origins: tuple[OriginSpan, ...] | None = None
     space_id: int | None = None
     vinyl: frozenset[int] | None = None
     is_generation: bool = False
     is_log: bool = True
+    skipped_rows: int = 0
+    last_block: tuple[int, int] | None = None
 
 
 @dataclass(frozen=True)
@@ -115,11 +121,11 @@ class ByteRange:
     Parameters
     ----------
     segment : Segment
-        Of which it is a part.
+        The segment that the range is a part of.
     begin, end : int
         Bytes.
     exact : bool
-        Whether blocks are known to start at both; otherwise whoever reads it searches the first one.
+        Whether blocks start at both; otherwise the reader searches for the first one.
 
     """
 

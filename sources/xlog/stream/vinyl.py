@@ -1,14 +1,15 @@
-"""Vinyl rows from before a checkpoint: the `.run` files of a `.snap`, as segments of the batch that ends it.
+"""Reads vinyl rows from before a checkpoint: the `.run` files of a `.snap`, as segments of the batch that ends it.
 
 A `.snap` holds memtx rows alone. The `.vylog` of the same signature names the runs of each vinyl space
-(`sources.xlog.format.vylog`); they lie in `<space id>/<index id>/<run id>.run` beside it, with the blocks of every log
-file. A run's rows are statements (INSERT, REPLACE, DELETE, UPSERT), one a key and read view, without space id or
-origin; type 102 tells of the block alone. A run has keys in ascending order and of one key the newest statement first,
-so that it is read backwards. Of two runs of one range the older one holds the lower lsns, so runs in the order of their
-greatest lsn (`.index`, type 100, key 4) say what came last. They go on as rows of the snapshot: without lsn or time.
+(`sources.xlog.format.vylog`); they are in `<space id>/<index id>/<run id>.run` in the same directory, and have the
+blocks of every log file. A run's rows are statements (INSERT, REPLACE, DELETE, UPSERT), one for each key and read
+view, without space id or origin; rows of type 102 describe the block. Keys are in ascending order, and of one key the
+newest statement is first, so a run is read backwards. Of two runs of one range the older one has the lower lsns, so
+runs are read in the order of their greatest lsn (`.index`, type 100, key 4). Their rows become rows of the snapshot,
+without lsn or time.
 
-Not done, and said by name: a run of which a part belongs to the space no more, because its range was split (from 1 GiB
-an index on). Not here: which statement counts (whoever folds rows of a key).
+Limit: a space is refused, by name, if only a part of one of its runs belongs to it, because a range was split (from
+1 GiB an index on).
 """
 
 from __future__ import annotations
@@ -44,9 +45,9 @@ class Vinyl:
     Parameters
     ----------
     trees : tuple of Tree
-        Those whose rows can be read; their runs in the order in which their rows count.
+        Those whose rows can be read; their runs are in the order of reading.
     refused : frozenset of int
-        Ids of spaces whose ranges were split, or of whose files one is damaged.
+        Ids of spaces whose ranges were split, or that have a damaged file.
 
     """
 
@@ -60,19 +61,18 @@ class Vinyl:
 
 
 def vinyl_of(directory: Directory, snapshot: str, *, is_strict: bool = False) -> Vinyl:
-    """Return the vinyl spaces of a snapshot; none where it has no `.vylog` beside it.
+    """Return the vinyl spaces of a snapshot; none if the directory has no `.vylog` of the same signature.
 
-    Where the `.vylog` is damaged or has an odd record, the spaces whose rows it names are refused; where the `.index`
-    of a run is, or the `.run` is cut or no log file, that space is; each by name in the log. Everything else of the
-    snapshot is read. What a damaged block inside a `.run` means is decided by `mode`, where it is read.
+    If the `.vylog` is damaged or has an invalid record, all its spaces are refused. If the `.index` of a run is
+    damaged, or its `.run` is incomplete or not a log file, that space is refused. Each refusal is logged by name, and
+    everything else of the snapshot is read. `mode` decides about damaged blocks inside a `.run`, when they are read.
 
     Parameters
     ----------
-    directory : Directory
-    snapshot : str
-        Base name of a `.snap`.
+    directory, snapshot
+        The source's directory, and the base name of a `.snap` in it.
     is_strict : bool
-        Whether damage is raised instead: of a source that is read by itself, without `mode`.
+        Whether damage is raised instead: for a source that is read by itself in mode FAILFAST.
 
     Raises
     ------
@@ -114,7 +114,7 @@ def vinyl_of(directory: Directory, snapshot: str, *, is_strict: bool = False) ->
 
 
 def _in_order(directory: Directory, tree: Tree) -> Tree:
-    """Return a tree whose runs are in the order in which their rows count; looks at both ends of their files."""
+    """Return a tree with its runs in the order of reading, after a check of both ends of their files."""
     folder = f"{tree.space_id}/0"
     lsns = {run: _max_lsn(directory, folder, run) for run in tree.runs}
     for run in tree.runs:
@@ -127,7 +127,7 @@ def _run_file(tree: Tree, run: Run) -> str:
 
 
 def _check_ends(directory: Directory, file: str) -> None:
-    """Raise an error unless a run has a header, and an end marker: a server writes it before the `.vylog` names it."""
+    """Raise an error unless a run has a header and an end marker: a server writes both before the `.vylog` entry."""
     fs, path = directory.opened(file)
     try:
         begin = reader.read_meta(fs, path).length
@@ -139,12 +139,15 @@ def _check_ends(directory: Directory, file: str) -> None:
         marker = stream.read_at(len(EOF_MARKER), size - len(EOF_MARKER)) if is_whole else b""
     if marker != EOF_MARKER:
         raise XlogTruncatedError(
-            "the run has no end marker: it is cut", file=file, offset=size, advice="copy the file again"
+            "the run has no end marker: it is incomplete",
+            file=file,
+            offset=size,
+            advice="copy the file again",
         )
 
 
 def ends_snapshot(directory: Directory, segment: Segment) -> bool:
-    """Return whether the last block of a complete snapshot is in a segment of it."""
+    """Return whether a segment reaches the end of its snapshot."""
     fs, path = directory.opened(segment.file)
     return bool(segment.end >= fs.get_file_info(path).size - len(EOF_MARKER))
 
@@ -187,7 +190,7 @@ def _max_lsn(directory: Directory, folder: str, run: Run) -> int:
                     return _lsn_of(row["body"], file)
     except XlogMissingError as error:
         raise _missing(directory, file) from error
-    raise XlogRowError("the file says nothing of its run", file=file, offset=0)
+    raise XlogRowError("the file does not describe its run", file=file, offset=0)
 
 
 def _lsn_of(body: bytes, file: str) -> int:
@@ -195,7 +198,9 @@ def _lsn_of(body: bytes, file: str) -> int:
         info: Any = unpacked(body)
         return integer_of(info.get(_MAX_LSN) if isinstance(info, dict) else None, "the lsn", 0, LSN_MAX)
     except TupleError:
-        raise XlogRowError("the file says no greatest lsn of its run", file=file, offset=0) from None
+        raise XlogRowError(
+            "the file does not name the greatest lsn of its run", file=file, offset=0
+        ) from None
 
 
 def _missing(directory: Directory, file: str) -> XlogMissingError:
@@ -208,9 +213,9 @@ def _missing(directory: Directory, file: str) -> XlogMissingError:
 
 
 def as_snapshot_rows(batches: Iterable[pa.RecordBatch], space_id: int) -> Iterator[pa.RecordBatch]:
-    """Yield the statements of a part of a run as rows of the snapshot that it belongs to, the last one first.
+    """Yield the statements of a part of a run as rows of its snapshot, in reverse order.
 
-    A run that was written while a transaction read has several statements of one key, the newest first.
+    A run that was written during a read transaction has several statements of one key, the newest first.
     """
     for batch in reversed(list(batches)):
         backwards = pa.array(np.arange(batch.num_rows - 1, -1, -1))

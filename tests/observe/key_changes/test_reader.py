@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 
 from jobs.who import described, lines, who
-from observe.key_changes.reader import Reader, Story
-from observe.log_rows.catalog import Definition
+from observe.key_changes.reader import KeyChangesReader, Story
+from observe.log_rows.catalog import LoggedSpace
 from schemas.errors import ConfigurationError, WarehouseError
 from schemas.names import table_name
 from schemas.space import Space
@@ -65,11 +65,11 @@ def last_after(story: Story, node: str) -> set[bytes]:
 
 def test_the_last_tuple_of_each_key_is_the_servers(deployment: Deployment, place: Place) -> None:
     refused = {row["name"] for row in deployment.rows("_schema") if row["state"].startswith("refused")}
-    reader, seen = Reader(place), 0
+    reader, seen = KeyChangesReader(place), 0
     for node, name, space, data in some_keys():
         if name in refused:
             continue
-        values = Definition(space).values_in(data)
+        values = LoggedSpace(space).values_in(data)
         assert values is not None
         story = reader.story(name, [one if isinstance(one, bytes) else text(one) for one in values])
         assert data in last_after(story, node), (node, name, values)
@@ -81,7 +81,7 @@ def test_the_last_tuple_of_each_key_is_the_servers(deployment: Deployment, place
 def test_operations_are_applied_by_the_rules_of_the_rows_server(place: Place) -> None:
     """Tarantool 2.6 refuses an operation that 2.8 takes: the two leave other tuples."""
     held = next(data for data in own().tuples("a1", "counters") if decode(data)[0] == "ups")
-    assert last_after(Reader(place).story("counters", ["ups"]), "a1") == {held}
+    assert last_after(KeyChangesReader(place).story("counters", ["ups"]), "a1") == {held}
 
 
 def text(value: Any) -> Any:
@@ -98,7 +98,7 @@ def contended(deployment: Deployment) -> dict[str, Any]:
 def test_a_decision_names_both_sides_and_why(deployment: Deployment, place: Place) -> None:
     row = contended(deployment)
     key = decode(row["key"])
-    found = described(Reader(place).story("accounts", key))
+    found = described(KeyChangesReader(place).story("accounts", key))
     decision = next(one for one in found["decisions"] if one["winner"]["lsn"] == row["winner_lsn"])
     assert decision["loser"]["lsn"] == row["loser_lsn"]
     assert decision["why"].startswith(f"{row['policy']} by {row['sequence']}: ")
@@ -123,7 +123,7 @@ def test_neighbours_are_the_other_rows_of_the_transaction(deployment: Deployment
         for one in rows
         if (one["tsn"], one["global_id"]) == (row["tsn"], row["global_id"]) and one["lsn"] != row["lsn"]
     }
-    story = Reader(place).story("accounts", decode(row["tuple"])[:1])
+    story = KeyChangesReader(place).story("accounts", decode(row["tuple"])[:1])
     step = next(
         s for s in story.steps if s.row["lsn"] == row["lsn"] and s.row["global_id"] == row["global_id"]
     )
@@ -134,7 +134,7 @@ def test_neighbours_are_the_other_rows_of_the_transaction(deployment: Deployment
 def test_a_table_name_means_its_space(deployment: Deployment, place: Place) -> None:
     name = next(one for one in own().global_spaces("a1") if table_name(one) != one)
     assert deployment.rows(table_name(name)) or True
-    reader = Reader(place)
+    reader = KeyChangesReader(place)
     assert reader.story(name, [1]).space == reader.story(table_name(name), [1]).space
 
 

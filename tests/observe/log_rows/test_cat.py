@@ -15,7 +15,7 @@ import pytest
 from click.testing import CliRunner
 
 from jobs.commands.main import commands
-from observe.log_rows.catalog import Catalog
+from observe.log_rows.catalog import LogCatalog
 from observe.log_rows.read import found_rows
 from observe.log_rows.shown import plain
 from tests.sources.xlog import samples
@@ -73,7 +73,7 @@ def is_rolled_back(data: bytes) -> bool:
 
 @pytest.mark.parametrize("node", ["a1", "b1"])
 def test_tuples_become_what_the_server_holds(node: str) -> None:
-    catalog = Catalog(with_tuples=True)
+    catalog = LogCatalog(with_tuples=True)
     for _ in found_rows(own().directory(node), catalog):
         pass
     held: dict[int, list[bytes]] = {}

@@ -10,7 +10,7 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from observe.metrics.board import Board
 from observe.metrics.books import Batch, Origin
-from observe.metrics.progress_event import Step, step_of
+from observe.metrics.progress_event import Trigger, step_of
 from warehouse.gaps import Gap
 
 NOON = datetime(2026, 11, 20, 12, tzinfo=UTC)
@@ -33,8 +33,8 @@ def batch(number: int = 0, **parts: Any) -> Batch:
     return Batch(number, "q", number, NOON, 3, **parts)
 
 
-def step(number: int = 0, took: float = 1.0, *leaders: str) -> Step:
-    return Step(
+def step(number: int = 0, took: float = 1.0, *leaders: str) -> Trigger:
+    return Trigger(
         "q", number, {"triggerExecution": took, "addBatch": took - 0.5}, frozenset(leaders or ("a1",))
     )
 
@@ -150,7 +150,7 @@ def test_what_spark_says_is_read() -> None:
     latest = end.replace("10", "35")
     told = {"id": "q", "batchId": 7, "durationMs": {"addBatch": 1500}}
     found = step_of({**told, "sources": [{"endOffset": end, "latestOffset": latest}]})
-    assert found == Step("q", 7, {"addBatch": 1.5}, frozenset({"a1"}), {"a1": 25})
+    assert found == Trigger("q", 7, {"addBatch": 1.5}, frozenset({"a1"}), {"a1": 25})
     other = latest.replace("1.xlog", "2.xlog")
     assert step_of({**told, "sources": [{"endOffset": end, "latestOffset": other}]}).behind == {}
     assert step_of({"batchId": 0, "sources": [{"endOffset": None}]}).leaders == frozenset()

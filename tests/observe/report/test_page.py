@@ -11,15 +11,24 @@ import msgpack
 import pytest
 
 from observe.report.charts import COLOURS, charts, pair_of, spoken
-from observe.report.facts import HOUR, POINTS, STEPS, Facts, Size, bucket_of
-from observe.report.page import collisions, fields_text, html_of, replicasets, seconds, summary, tuple_text
+from observe.report.facts import HOUR, POINTS, STEPS, PageFacts, Size, bucket_of
+from observe.report.page import (
+    LONGEST,
+    collisions,
+    fields_text,
+    html_of,
+    replicasets,
+    seconds,
+    summary,
+    tuple_text,
+)
 
 NOON = datetime(2026, 11, 20, 12, tzinfo=UTC)
 
 
-def facts(**answers: Sequence[Mapping[str, Any]]) -> Facts:
+def facts(**answers: Sequence[Mapping[str, Any]]) -> PageFacts:
     buckets = dict.fromkeys(("rows_over_time", "lag_over_time", "conflicts_over_time"), 60_000)
-    return Facts("/data/aggregator.db", "aggregator", None, NOON, answers, buckets)
+    return PageFacts("/data/aggregator.db", "aggregator", None, NOON, answers, buckets)
 
 
 def member(replicaset: int, local_id: int | None, global_id: int | None, **more: Any) -> dict[str, Any]:
@@ -117,6 +126,8 @@ def test_the_summary_raises_an_alarm_for_what_needs_a_human() -> None:
         (msgpack.packb({1: [None]}), "{1: [None]}"),
         (b"\xc1", "c1"),
         (b"\x92\x01", "9201"),
+        (b"\x81\x90\x01", "819001"),
+        (b"\x91" * 1010 + b"\xc0", ("91" * 1010 + "c0")[:LONGEST]),
         (msgpack.packb([b"\xff".decode("latin-1") * 900])[:0], ""),
         (None, "—"),
     ],
@@ -170,5 +181,5 @@ def test_a_warehouse_that_only_spark_opens_says_so() -> None:
     assert "Sizes are not known" in page
     assert "No batch is done yet" in page
     sized = facts()
-    page = html_of(Facts(**{**vars(sized), "sizes": (Size("accounts", 3, 2, 2048, None),)}))
+    page = html_of(PageFacts(**{**vars(sized), "sizes": (Size("accounts", 3, 2, 2048, None),)}))
     assert "2.0 KiB" in page

@@ -4,23 +4,23 @@ from __future__ import annotations
 
 import pytest
 
-from observe.validation.check import Verdict
+from observe.validation.check import CheckResult
 
 
 @pytest.mark.parametrize(
     ("verdict", "said"),
     [
         (
-            Verdict("t", "e", False, 6, 2, ("key [1]", "key [2]")),
+            CheckResult("t", "e", False, 6, 2, ("key [1]", "key [2]")),
             "t: e: not so in 2 of 6 rows, such as key [1]; key [2]",
         ),
-        (Verdict("t", "e", False, None, 2), "t: e: not so in 2"),
-        (Verdict("t", "e", False, examples=("found 3",)), "t: e: not so: found 3"),
+        (CheckResult("t", "e", False, None, 2), "t: e: not so in 2"),
+        (CheckResult("t", "e", False, examples=("found 3",)), "t: e: not so: found 3"),
         (
-            Verdict("t", "e", False, error="no column x", source="e.yaml"),
+            CheckResult("t", "e", False, error="no column x", source="e.yaml"),
             "t: e: cannot be looked at: no column x (e.yaml)",
         ),
     ],
 )
-def test_a_verdict_says_what_where_how_often_and_by_whose_wish(verdict: Verdict, said: str) -> None:
+def test_a_verdict_says_what_where_how_often_and_by_whose_wish(verdict: CheckResult, said: str) -> None:
     assert str(verdict) == said

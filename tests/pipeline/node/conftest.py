@@ -7,9 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.live.server import find_servers
+from tests.live.server import find_servers, version_of
 from tests.pipeline.node.world import World, world
-from tests.pipeline.test_upgraded_live import version_of
 from udfs.operations.update_rules import release_of
 
 OLDEST = (2, 11)

@@ -7,7 +7,7 @@ from typing import Any
 import msgpack
 import pytest
 
-from pipeline.node.definitions import Definition, ServedSpace, merged, space_from, with_ids
+from pipeline.node.definitions import NodeSpace, ServedSpace, merged, space_from, with_ids
 from schemas.errors import TupleError
 
 UNSIGNED, STRING = {"name": "id", "type": "unsigned"}, {"name": "name", "type": "string"}
@@ -15,9 +15,9 @@ PK = [512, 0, "pk", "tree", {"unique": True}, [[0, "unsigned"]]]
 NAME = [512, 1, "name", "tree", {"unique": True}, [[1, "string"]]]
 
 
-def definition(fields: list[Any], *indexes: Any, engine: str = "memtx", count: int = 0) -> Definition:
+def definition(fields: list[Any], *indexes: Any, engine: str = "memtx", count: int = 0) -> NodeSpace:
     space = [512, 1, "s", engine, count, {}, fields]
-    return Definition(msgpack.packb(space), {row[1]: msgpack.packb(row) for row in (indexes or (PK,))})
+    return NodeSpace(msgpack.packb(space), {row[1]: msgpack.packb(row) for row in (indexes or (PK,))})
 
 
 def fields_of(space: ServedSpace) -> list[tuple[str, str, bool]]:

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from pipeline.node.stream import Stream
-from pipeline.node.users import Reader
+from pipeline.node.users import NodeUser
 from pipeline.node.writer import NodeWriter
 from sources.iproto.address import Password
 from tests.pipeline.node.world import READERS, World, vclock_of, world
@@ -141,8 +141,8 @@ def test_users_follow_the_configuration(two: World, binary: str, monkeypatch: py
     password = Password(env="SECRET")
     names = "local t = {} for _, u in box.space._user:pairs() do table.insert(t, u[3]) end return t"
     users = [
-        [*READERS, Reader("one", password), Reader("two", password, executes=True)],
-        [*READERS, Reader("two", password), Reader("three", password)],
+        [*READERS, NodeUser("one", password), NodeUser("two", password, executes=True)],
+        [*READERS, NodeUser("two", password), NodeUser("three", password)],
         READERS,
     ]
     expected = [["one", "two"], ["three", "two"], []]

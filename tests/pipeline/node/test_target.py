@@ -11,18 +11,18 @@ from pipeline.node.target import PRESENT, instances_of, served_spaces
 from pipeline.plan.held_rows import HELD
 from schemas.errors import UnsupportedError, WarehouseError
 from udfs.remap.cluster_replace import AGGREGATOR, Cluster, Member
-from warehouse.schema import Stored
+from warehouse.schema import StoredSpace
 
 FIELDS = [{"name": "id", "type": "unsigned"}, {"name": "name", "type": "string"}]
 
 
-def stored(replicaset: int, table: str, state: str = PRESENT, **other: Any) -> Stored:
+def stored(replicaset: int, table: str, state: str = PRESENT, **other: Any) -> StoredSpace:
     parts = other.get("parts", [[0, "unsigned"]])
     space = [other.get("id", 600), 1, table, other.get("engine", "memtx"), 0, {}, FIELDS]
     indexes = {0: msgpack.packb([600, 0, "pk", "tree", {"unique": True}, parts])}
     if other.get("name_index"):
         indexes[1] = msgpack.packb([600, 1, "name", "tree", {"unique": True}, [[1, "string"]]])
-    return Stored(replicaset, space[0], state, table, msgpack.packb(space), indexes)
+    return StoredSpace(replicaset, space[0], state, table, msgpack.packb(space), indexes)
 
 
 def test_spaces_of_several_replicasets() -> None:
@@ -56,7 +56,7 @@ def test_spaces_of_several_replicasets() -> None:
         ([stored(1, "s"), stored(2, "s", parts=[[1, "string"]])], {}, "the primary key is not the same"),
     ],
 )
-def test_spaces_that_are_not_served(spaces: list[Stored], versions: dict[str, int], why: str) -> None:
+def test_spaces_that_are_not_served(spaces: list[StoredSpace], versions: dict[str, int], why: str) -> None:
     found, _, left_out = served_spaces(spaces, {"s": 1} | versions)
     assert found == {}
     assert left_out["s"].startswith(why)

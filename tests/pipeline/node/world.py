@@ -14,7 +14,7 @@ from uuid import UUID
 import msgpack
 
 from pipeline.node.stream import Stream
-from pipeline.node.users import Reader
+from pipeline.node.users import NodeUser
 from pipeline.node.writer import NodeWriter
 from sources.relay.server import Relay
 from tests.live.server import Tarantool
@@ -24,7 +24,7 @@ from tests.sources.subscribe.following import await_until
 from warehouse.cluster import load
 from warehouse.warehouse import Warehouse
 
-READERS = (Reader("guest", executes=True),)
+READERS = (NodeUser("guest", executes=True),)
 """The tests' client evaluates Lua as guest, over a private socket."""
 
 ACCOUNTS = """

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from pipeline.plan.generation import Generation, generation_of
+from pipeline.plan.generation import SnapshotGeneration, generation_of
 from pipeline.plan.position import LogPosition
 from pipeline.plan.segment import LogSegment
 from pipeline.plan.settle import LsnGap
-from pipeline.state import MapEntry, Replicaset
+from pipeline.state import MapEntry, ReplicasetState
 from tests.pipeline.logs import A1, A2, A3, A, Transaction, batch, define, index, put, register, txn
 from tests.pipeline.plan.planner import Piece, Planner
 
@@ -99,25 +99,25 @@ def part(segment: int, vclock: dict[int, int], *, is_snapshot: bool = True) -> L
 
 
 def test_the_rest_of_a_first_snapshot_is_no_generation() -> None:
-    known = Replicaset(1, A, settled={1: 5})
+    known = ReplicasetState(1, A, settled={1: 5})
     assert generation_of(known, [part(0, {0: 9, 1: 5})]) is None
     assert generation_of(None, [part(0, {1: 5})]) is None
     assert generation_of(known, [part(0, {1: 6}, is_snapshot=False), part(1, {1: 6})]) is None
     found = generation_of(known, [part(-1, {}, is_snapshot=False), part(0, {1: 6, 2: 3})])
-    assert found == Generation(
+    assert found == SnapshotGeneration(
         0, {1: 6, 2: 3}, (LsnGap(1, 6, 6, LogPosition(0, 0, 0)), LsnGap(2, 1, 3, LogPosition(0, 0, 0)))
     )
 
 
 def test_one_that_heals_may_be_behind_the_tables() -> None:
-    known = Replicaset(1, A, settled={1: 9, 2: 3})
+    known = ReplicasetState(1, A, settled={1: 9, 2: 3})
     behind = part(0, {1: 5, 2: 3})
     assert generation_of(known, [behind]) is None
-    assert generation_of(known, [replace(behind, heals=True)]) == Generation(0, {1: 9, 2: 3}, ())
+    assert generation_of(known, [replace(behind, heals=True)]) == SnapshotGeneration(0, {1: 9, 2: 3}, ())
 
 
 def test_it_stands_in_the_ids_of_the_replicaset() -> None:
-    known = Replicaset(1, A, settled={1: 5, 40: 2}, ids={"a1": {2: 40}})
+    known = ReplicasetState(1, A, settled={1: 5, 40: 2}, ids={"a1": {2: 40}})
     found = generation_of(known, [part(0, {1: 5, 2: 4})])
     assert found is not None
     assert dict(found.settled) == {1: 5, 40: 4}

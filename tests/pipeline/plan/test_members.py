@@ -7,10 +7,10 @@ from dataclasses import replace
 
 import pytest
 
-from pipeline.plan.control import Registration
+from pipeline.plan.control import IdRegistration
 from pipeline.plan.members import entries_of, views_of
 from pipeline.plan.position import LogPosition
-from pipeline.state import MapEntry, Replicaset
+from pipeline.state import MapEntry, ReplicasetState
 from tests.pipeline import logs
 from tests.pipeline.logs import (
     A1,
@@ -30,7 +30,7 @@ from tests.pipeline.logs import (
 from tests.pipeline.plan.planner import EMPTY, Fate, Piece, Planner
 from udfs.remap.cluster_replace import Allocation
 from udfs.remap.replica_ids import own_ids
-from warehouse.applier_map import Entry, ids_of
+from warehouse.applier_map import MapRow, ids_of
 
 C, D = "cccccccc-0000-4000-8000-000000000003", "dddddddd-0000-4000-8000-000000000003"
 MASTERS = (txn(1, register(1, A1)), txn(1, register(2, A2)), txn(1, put()), txn(2, put()))
@@ -83,12 +83,12 @@ def test_the_map_of_a_source_that_differs_is_written_under_its_name() -> None:
     planner = Planner(cluster=replace(EMPTY, allocation="preserve"))
     planner.batch(of(A1, rows_of(OF_A1), {}))
     plan = planner.batch(of(A2, rows_of(OF_A2), {}))
-    assert [entry for entry in plan.new_maps if entry.source is None] == [Entry(1, 32, 4, 1)]
+    assert [entry for entry in plan.new_maps if entry.source is None] == [MapRow(1, 32, 4, 1)]
     source = A2[-2:]
     own = [entry for entry in plan.new_maps if entry.source is not None]
-    assert own == [Entry(1, 1, 1, 1, source), Entry(1, 2, 2, 1, source), Entry(1, 3, 4, 1, source)]
+    assert own == [MapRow(1, 1, 1, 1, source), MapRow(1, 2, 2, 1, source), MapRow(1, 3, 4, 1, source)]
     one = planner.state.replicasets[A]
-    common = [Entry(1, e.local_id, e.global_id, e.since_lsn) for e in one.maps]
+    common = [MapRow(1, e.local_id, e.global_id, e.since_lsn) for e in one.maps]
     assert ids_of([*common, *own]) == one.ids, "what is loaded after a power-off is not what was"
 
 
@@ -182,17 +182,17 @@ def test_what_is_announced_makes_rows_count_that_nobody_registered() -> None:
 
 
 def test_an_equal_sum_needs_no_mapping() -> None:
-    known = Replicaset(1, A, cluster={1: A1, 2: A2}, maps=(MapEntry(1, 1, 1), MapEntry(2, 2, 1)))
+    known = ReplicasetState(1, A, cluster={1: A1, 2: A2}, maps=(MapEntry(1, 1, 1), MapEntry(2, 2, 1)))
     segment = of(A2, [], {2: A2, 1: A1}).segment(0)
     views = views_of(known, [segment], [], {1: A1, 2: A2})
     assert (views.registered, dict(views.ids)) == ((), {})
     told = views_of(known, [replace(segment, members={2: A2, 1: A1, 3: C})], [], {1: A1, 2: A2})
-    assert told.registered == (Registration(LogPosition(0, -1, 0), 3, C),)
+    assert told.registered == (IdRegistration(LogPosition(0, -1, 0), 3, C),)
 
 
 def test_a_source_without_a_view_is_followed_as_it_is() -> None:
-    known = Replicaset(1, A, cluster={3: C}, maps=(MapEntry(3, 1, 1),))
-    rows = [Registration(LogPosition(0, 10, 0), 3, None), Registration(LogPosition(0, 20, 0), 3, D)]
+    known = ReplicasetState(1, A, cluster={3: C}, maps=(MapEntry(3, 1, 1),))
+    rows = [IdRegistration(LogPosition(0, 10, 0), 3, None), IdRegistration(LogPosition(0, 20, 0), 3, D)]
     segment = of(A2, []).segment(0)
     assert dict(views_of(known, [segment], rows, {1: C}).ids) == {}
     with_view = replace(segment, members={3: C})
@@ -204,7 +204,7 @@ def test_a_source_without_a_view_is_followed_as_it_is() -> None:
 def test_ids_of_a_source_and_back() -> None:
     ids = {1: 2, 2: 1, 3: 32}
     assert [own_ids(ids, meant) for meant in (1, 2, 3, 4, 32, 33)] == [[2], [1], [], [4], [3], []]
-    known = Replicaset(1, A, maps=(MapEntry(3, 7, 1), MapEntry(32, 8, 5)), ids={"b": {3: 32}})
+    known = ReplicasetState(1, A, maps=(MapEntry(3, 7, 1), MapEntry(32, 8, 5)), ids={"b": {3: 32}})
     assert entries_of(known, "b") == [MapEntry(3, 8, 5)]
     assert entries_of(known, "a") == [MapEntry(3, 7, 1), MapEntry(32, 8, 5)][:1]
 

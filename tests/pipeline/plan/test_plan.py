@@ -10,7 +10,7 @@ from config.spaces import Spaces
 from pipeline.plan.control import follow
 from pipeline.plan.plan import sync_spaces
 from pipeline.plan.router import router_of
-from pipeline.state import MapEntry, Replicaset, State
+from pipeline.state import MapEntry, ReplicasetState, State
 from tests.pipeline import logs
 from tests.pipeline.logs import (
     A1,
@@ -33,7 +33,7 @@ from tests.pipeline.logs import (
     txn,
 )
 from tests.pipeline.plan.planner import OWN, Piece, Planner, everything
-from warehouse.applier_map import Entry
+from warehouse.applier_map import MapRow
 
 BEGIN = (txn(1, register(1, A1)), txn(1, register(2, A2)))
 
@@ -69,7 +69,7 @@ def test_a_map_holds_from_the_first_row_of_the_origin() -> None:
     """The first master signs rows before the row that registers it; another one only after its own."""
     planner = Planner()
     plan = planner.batch(piece(txn(1, put()), *BEGIN, txn(2, put())))
-    assert plan.new_maps == (Entry(1, 1, 1, 1), Entry(1, 2, 2, 1))
+    assert plan.new_maps == (MapRow(1, 1, 1, 1), MapRow(1, 2, 2, 1))
     assert planner.state.replicasets[A].cluster == {1: A1, 2: A2}
     assert planner.fates[A, 1, 1].global_id == planner.fates[A, 1, 3].global_id == 1
     assert planner.fates[A, 2, 1].global_id == 2
@@ -251,7 +251,7 @@ def test_local_rows_behind_a_snapshot_are_read() -> None:
 
 
 def test_sync_spaces_are_those_known_and_those_of_the_batch() -> None:
-    known = Replicaset(
+    known = ReplicasetState(
         1, A, spaces={600: logs.space_rows(600, "s", is_sync=True), 601: logs.space_rows(601, "t")}
     )
     state = State(replicasets={A: known})

@@ -12,7 +12,7 @@ import pytest
 
 from schemas.errors import IprotoError
 from sources.iproto.address import Tls
-from sources.subscribe.replicaset import Replicaset
+from sources.subscribe.replicaset import FollowedReplicaset
 from tests.live.certificates import Authority, Pair
 from tests.live.mesh import Mesh, mesh
 from tests.live.proxy import Proxy
@@ -38,7 +38,7 @@ def served(pair: Pair, clients: str | None = None) -> ssl.SSLContext:
 @contextmanager
 def behind_tls(
     folder: Path, tls: Tls, context: ssl.SSLContext, cut: int | None = None
-) -> Iterator[tuple[Mesh, Replicaset]]:
+) -> Iterator[tuple[Mesh, FollowedReplicaset]]:
     """Follow a master behind a proxy that talks TLS, and cuts each of its first connections."""
     cuts = iter([] if cut is None else [cut] * 3)
     with ExitStack() as stack:

@@ -13,7 +13,7 @@ import numpy as np
 
 from sources.iproto.address import Address
 from sources.iproto.packet import Packet, decode_packet, encode_packet
-from sources.relay.options import Limits, RelayOptions
+from sources.relay.options import ClientLimits, RelayOptions
 from sources.relay.server import Relay
 from sources.spool.options import SpoolOptions
 from sources.spool.spool import Spool
@@ -53,9 +53,9 @@ def append(spool: Spool, count: int, size: int = 100) -> None:
 
 
 @asynccontextmanager
-async def relaying(directory: Path, limits: Limits | None = None, **other: Any) -> AsyncIterator[Relay]:
+async def relaying(directory: Path, limits: ClientLimits | None = None, **other: Any) -> AsyncIterator[Relay]:
     """Run a relay on a free port of this machine."""
-    options: dict[str, Any] = {"guest": True, "heartbeat": 0.1, "limits": limits or Limits()} | other
+    options: dict[str, Any] = {"guest": True, "heartbeat": 0.1, "limits": limits or ClientLimits()} | other
     relay = Relay(RelayOptions("a", directory, Address("127.0.0.1", 0), **options))
     task = asyncio.create_task(relay.run())
     while relay.port == 0 and not task.done():

@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 
 from schemas.iproto import VCLOCK_MAX
-from sources.relay.catalog import Catalog
+from sources.relay.catalog import SpoolCatalog
 from sources.relay.outflow import Framer, LogFrames
 from sources.spool.options import SpoolOptions
 from sources.spool.spool import Spool
@@ -21,7 +21,7 @@ def everything(_: Mapping[int, str]) -> Ints:
     return np.ones(VCLOCK_MAX, np.int64)
 
 
-def sent(frames: LogFrames, catalog: Catalog) -> dict[int, int]:
+def sent(frames: LogFrames, catalog: SpoolCatalog) -> dict[int, int]:
     """Send what may be sent, and return what the subscriber has."""
     catalog.refresh()
     for _ in frames.more():
@@ -40,7 +40,7 @@ def test_a_block_waits_until_it_is_on_the_disk(tmp_path: Path) -> None:
         assert ends[1] is not None
         assert ends[0][1] < ends[1][1]
         told = [ends[0]]
-        catalog = Catalog(tmp_path, durable=lambda: told[0])
+        catalog = SpoolCatalog(tmp_path, durable=lambda: told[0])
         catalog.refresh()
         frames = LogFrames(catalog, Framer(1, {1: START}), everything)
         assert sent(frames, catalog) == {1: START + 1}
@@ -55,7 +55,7 @@ def test_a_block_that_the_catalog_has_not_seen_waits(tmp_path: Path) -> None:
     write_spool(tmp_path)
     with Spool(tmp_path, SpoolOptions(compress=False)) as spool:
         append(spool, 1)
-        catalog = Catalog(tmp_path)
+        catalog = SpoolCatalog(tmp_path)
         catalog.refresh()
         frames = LogFrames(catalog, Framer(1, {1: START}), everything)
         append(spool, 1)
@@ -68,7 +68,7 @@ def test_a_block_that_the_catalog_has_not_seen_waits(tmp_path: Path) -> None:
 
 def test_the_next_log_follows_a_closed_one(tmp_path: Path) -> None:
     write_spool(tmp_path, 3)
-    catalog = Catalog(tmp_path)
+    catalog = SpoolCatalog(tmp_path)
     catalog.refresh()
     frames = LogFrames(catalog, Framer(1, {1: START}), everything)
     assert sent(frames, catalog) == {1: START + 3}

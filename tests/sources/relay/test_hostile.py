@@ -13,13 +13,14 @@ from typing import Any
 import pytest
 
 from schemas.errors import ConfigurationError
+from schemas.iproto import SystemSpace
 from sources.iproto.address import Password
 from sources.iproto.greeting import scramble
-from sources.iproto.messages import auth_body
+from sources.iproto.messages import auth_body, select_body
 from sources.iproto.packet import encode_packet
 from sources.relay import server
 from sources.relay.admission import Admission
-from sources.relay.options import Limits
+from sources.relay.options import ClientLimits
 from sources.relay.session import STRANGER_LIMIT
 from sources.spool import acks
 from sources.spool.acks import read_acks
@@ -78,7 +79,7 @@ def test_a_strangers_packet_is_refused_by_its_length(spool: Path, length: int) -
 @pytest.mark.parametrize("sent", [b"", b"\xce", b"\xce\x00\x00\x0f\xff" + b"\x90" * 100])
 def test_who_does_not_authenticate_in_time_is_closed(spool: Path, sent: bytes) -> None:
     async def test() -> None:
-        limits = Limits(authenticate=0.3)
+        limits = ClientLimits(authenticate=0.3)
         async with relaying(spool, limits, **USERS) as relay, Client(relay) as evil:
             await evil.greet()
             evil.writer.write(sent)
@@ -95,7 +96,7 @@ async def pinged(client: Client) -> None:
 
 def test_pings_do_not_buy_time(spool: Path) -> None:
     async def test() -> None:
-        async with relaying(spool, Limits(authenticate=0.3), **USERS) as relay, Client(relay) as evil:
+        async with relaying(spool, ClientLimits(authenticate=0.3), **USERS) as relay, Client(relay) as evil:
             await evil.greet()
             await asyncio.gather(pinged(evil), return_exceptions=True)
             assert await evil.is_closed()
@@ -124,7 +125,7 @@ async def opened(relay: server.Relay, source: str | None = None) -> tuple[Client
 
 def test_connections_are_bounded_in_all_and_by_address(spool: Path) -> None:
     async def test() -> None:
-        limits = Limits(connections=5, per_address=3, strangers=100)
+        limits = ClientLimits(connections=5, per_address=3, strangers=100)
         async with relaying(spool, limits, **USERS) as relay:
             near = [await opened(relay, "127.0.0.2") for _ in range(4)]
             assert [greeted for _, greeted in near] == [True, True, True, False]
@@ -140,9 +141,25 @@ def test_connections_are_bounded_in_all_and_by_address(spool: Path) -> None:
     run(test())
 
 
+def test_a_guest_that_may_ask_is_no_stranger(spool: Path) -> None:
+    """Where guests are served, a daemon's connection for questions never authenticates."""
+
+    async def test() -> None:
+        async with relaying(spool, ClientLimits(strangers=2)) as relay, Client(relay) as daemon:
+            await daemon.greet()
+            assert (await daemon.ask(SELECT, select_body(SystemSpace.CLUSTER))).type == 0
+            idle = [await opened(relay) for _ in range(4)]
+            assert await idle[0][0].is_closed()
+            assert (await daemon.ask(SELECT, select_body(SystemSpace.CLUSTER))).type == 0
+            for client, _ in idle:
+                await client.__aexit__()
+
+    run(test())
+
+
 def test_strangers_give_way_to_those_that_come_and_not_known_ones(spool: Path) -> None:
     async def test() -> None:
-        async with relaying(spool, Limits(strangers=3), **USERS) as relay, Client(relay) as known:
+        async with relaying(spool, ClientLimits(strangers=3), **USERS) as relay, Client(relay) as known:
             await known.greet()
             assert (await known.ask(AUTH, proof(known, "secret"))).type == 0
             strangers = [await opened(relay) for _ in range(5)]
@@ -159,7 +176,7 @@ def test_strangers_give_way_to_those_that_come_and_not_known_ones(spool: Path) -
 
 def test_three_wrong_passwords_are_enough(spool: Path) -> None:
     async def test() -> None:
-        async with relaying(spool, Limits(delay=0.01), **USERS) as relay, Client(relay) as evil:
+        async with relaying(spool, ClientLimits(delay=0.01), **USERS) as relay, Client(relay) as evil:
             await evil.greet()
             for _ in range(3):
                 assert (await evil.ask(AUTH, proof(evil, "wrong"))).error_code == 47
@@ -170,7 +187,7 @@ def test_three_wrong_passwords_are_enough(spool: Path) -> None:
 
 
 def test_guesses_from_an_address_wait_for_each_other() -> None:
-    admission = Admission(Limits(delay=1.0))
+    admission = Admission(ClientLimits(delay=1.0))
     assert [admission.wait_before_guess("a", 10.0) for _ in range(4)] == [0, 1, 2, 3]
     assert admission.wait_before_guess("b", 10.0) == 0
     assert admission.wait_before_guess("a", 12.5) == 1.5
@@ -343,7 +360,7 @@ def test_fresh_uuids_do_not_pin_the_spool_without_end(spool: Path, monkeypatch: 
     monkeypatch.setattr(server, "ACK_SECONDS", 0.01)
 
     async def test() -> None:
-        async with relaying(spool, Limits(subscribers=2)) as relay:
+        async with relaying(spool, ClientLimits(subscribers=2)) as relay:
             for number in range(2):
                 async with Client(relay) as client:
                     await client.greet()

@@ -21,7 +21,7 @@ from sources.iproto.messages import Subscription, cluster_info_of
 from sources.relay.options import RelayOptions
 from sources.relay.server import Relay
 from sources.spool.acks import read_acks
-from sources.subscribe.replicaset import Replicaset
+from sources.subscribe.replicaset import FollowedReplicaset
 from tests.live import Tarantool
 from tests.live.mesh import Mesh, instance, mesh
 from tests.live.spools import read_spool, tuples_of
@@ -70,7 +70,7 @@ def masters(tmp_path: Path) -> Iterator[Mesh]:
 
 
 @contextmanager
-def chain(masters: Mesh, tmp_path: Path) -> Iterator[tuple[Replicaset, Relay, str]]:
+def chain(masters: Mesh, tmp_path: Path) -> Iterator[tuple[FollowedReplicaset, Relay, str]]:
     """Run a daemon on the masters and a relay on its spool."""
     with following(options(tmp_path / "region", *addresses(masters))) as region:
         await_until(lambda: bool(region.feeds), "a stream")

@@ -15,7 +15,7 @@ from typing import Any
 from sources.iproto import inflow
 from sources.iproto.address import Peer, parse_address
 from sources.subscribe.options import ReplicasetOptions, Start, Timing
-from sources.subscribe.replicaset import Replicaset
+from sources.subscribe.replicaset import FollowedReplicaset
 
 QUICK = Timing(
     answer=2.0, poll=0.02, acknowledge=0.2, reconnect=0.02, longest=0.2, patience=1.0, clock_skew=0.05
@@ -42,11 +42,11 @@ def options(directory: Path, *addresses: str, **other: Any) -> ReplicasetOptions
 
 
 @contextmanager
-def following(how: ReplicasetOptions, start: Start | None = None) -> Iterator[Replicaset]:
+def following(how: ReplicasetOptions, start: Start | None = None) -> Iterator[FollowedReplicaset]:
     """Follow while the block runs; what the daemon raises is raised at its end."""
     inflow.warm()
     loop = asyncio.new_event_loop()
-    replicaset = Replicaset(how, start)
+    replicaset = FollowedReplicaset(how, start)
     failed: list[BaseException] = []
     task: list[asyncio.Task[None]] = []
 

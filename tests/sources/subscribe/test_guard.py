@@ -19,7 +19,7 @@ from sources.iproto.packet import encode_packet
 from sources.spool.keep import Keep
 from sources.subscribe.backoff import Backoff
 from sources.subscribe.daemon import follow
-from sources.subscribe.replicaset import Replicaset
+from sources.subscribe.replicaset import FollowedReplicaset
 from sources.subscribe.status import status_of
 from tests.live.mesh import mesh
 from tests.live.spools import read_spool, tuples_of
@@ -36,7 +36,7 @@ async def until(condition: Callable[[], bool]) -> None:
             await asyncio.sleep(0.005)
 
 
-def run(replicasets: list[Replicaset], test: Callable[[], Coroutine[Any, Any, None]]) -> None:
+def run(replicasets: list[FollowedReplicaset], test: Callable[[], Coroutine[Any, Any, None]]) -> None:
     """Run the daemon of some replicasets while a test runs; none of its tasks may end by itself."""
 
     async def both() -> None:
@@ -52,8 +52,8 @@ def run(replicasets: list[Replicaset], test: Callable[[], Coroutine[Any, Any, No
     asyncio.run(both())
 
 
-def replicaset(directory: Path, *peers: str) -> Replicaset:
-    return Replicaset(options(directory, *peers, timing=TIMING))
+def replicaset(directory: Path, *peers: str) -> FollowedReplicaset:
+    return FollowedReplicaset(options(directory, *peers, timing=TIMING))
 
 
 def test_a_damaged_spool_stops_its_replicaset_alone(tmp_path: Path) -> None:
@@ -164,7 +164,7 @@ def test_a_failing_disk_loses_nothing(tmp_path: Path, monkeypatch: pytest.Monkey
 
     with mesh(tmp_path, 1) as masters:
         how = options(spool, f"unix/:{masters[1].socket}", timing=replace(TIMING, acknowledge=0.02))
-        followed = Replicaset(how)
+        followed = FollowedReplicaset(how)
         monkeypatch.setattr(os, call, failing)
 
         async def test() -> None:

@@ -14,8 +14,10 @@ pytestmark = pytest.mark.live
 
 
 def test_a_synchronous_write_does_not_commit_for_a_daemon(tmp_path: Path) -> None:
-    cfg = {"replication_synchro_quorum": 2, "replication_synchro_timeout": 1.5}
+    cfg = {"replication_synchro_quorum": 1, "replication_synchro_timeout": 1.5}
     with mesh(tmp_path, 1, cfg) as masters:
+        masters[1].eval("if box.ctl.promote ~= nil then box.ctl.promote() end")
+        masters[1].eval("box.cfg{replication_synchro_quorum = 2}")
         masters[1].eval("box.schema.space.create('sync', {is_sync = true}):create_index('pk')")
         with following(options(tmp_path / "spool", f"unix/:{masters[1].socket}")) as replicaset:
             await_until(lambda: bool(replicaset.feeds), "a stream")

@@ -18,8 +18,8 @@ import pytest
 from sources.iproto import inflow
 from sources.spool.options import SpoolOptions
 from sources.spool.state import read_state
-from sources.subscribe.options import Feed, ReplicasetOptions
-from sources.subscribe.replicaset import Replicaset
+from sources.subscribe.options import FeedMode, ReplicasetOptions
+from sources.subscribe.replicaset import FollowedReplicaset
 from tests.live.client import TarantoolError
 from tests.live.mesh import Mesh, instance, mesh
 from tests.live.proxy import Proxy
@@ -101,7 +101,7 @@ def forked(how: ReplicasetOptions) -> int:
     pid = os.fork()
     if pid == 0:
         try:
-            asyncio.run(Replicaset(how).run())
+            asyncio.run(FollowedReplicaset(how).run())
         finally:
             os._exit(1)
     return pid
@@ -113,7 +113,7 @@ def test_a_daemon_that_is_killed_a_hundred_times(tmp_path: Path) -> None:
     inflow.warm()
     with mesh(tmp_path, 2) as masters:
         addresses = [f"unix/:{server.socket}" for server in masters.members.values()]
-        how = options(spool, *addresses, feed=Feed.OWN_PEER, spool=SpoolOptions(rotate_bytes=200_000))
+        how = options(spool, *addresses, feed=FeedMode.OWN_PEER, spool=SpoolOptions(rotate_bytes=200_000))
         for number in masters.members:
             masters[number].eval(WRITER, number)
         for round_ in range(KILLS):
@@ -172,8 +172,8 @@ def restart(masters: Mesh, number: int) -> None:
     masters[number].eval("box.cfg{replication = ...}", peers)
 
 
-@pytest.mark.parametrize("feed", list(Feed))
-def test_a_mesh_that_is_killed_frozen_and_parted(tmp_path: Path, feed: Feed) -> None:
+@pytest.mark.parametrize("feed", list(FeedMode))
+def test_a_mesh_that_is_killed_frozen_and_parted(tmp_path: Path, feed: FeedMode) -> None:
     chance = random.Random(SEED)
     spool, harms = tmp_path / "spool", 0
     with mesh(tmp_path, 3) as masters, ExitStack() as stack:
@@ -205,14 +205,14 @@ def first_of(spool: Path) -> int:
     return int(min(path.name for path in spool.glob("*.xlog")).removesuffix(".xlog"))
 
 
-@pytest.mark.parametrize("feed", list(Feed))
-def test_each_record_is_fetched_once(tmp_path: Path, feed: Feed) -> None:
+@pytest.mark.parametrize("feed", list(FeedMode))
+def test_each_record_is_fetched_once(tmp_path: Path, feed: FeedMode) -> None:
     """In peace: transactions received = written, none came twice; with own_peer each from its own peer."""
     with mesh(tmp_path, 3, {"replication_timeout": 10}) as masters:
         addresses = [f"unix/:{server.socket}" for server in masters.members.values()]
         patient = replace(QUICK, answer=60.0, patience=60.0)
         with following(options(tmp_path / "spool", *addresses, feed=feed, timing=patient)) as replicaset:
-            await_until(lambda: len(replicaset.feeds) == (3 if feed is Feed.OWN_PEER else 1), "streams")
+            await_until(lambda: len(replicaset.feeds) == (3 if feed is FeedMode.OWN_PEER else 1), "streams")
             start = dict(replicaset.spool.vclock or {})
             with Load(masters, 0.0):
                 time.sleep(SECONDS)
@@ -221,7 +221,7 @@ def test_each_record_is_fetched_once(tmp_path: Path, feed: Feed) -> None:
             written = {i: n - start.get(i, 0) for i, n in (replicaset.spool.vclock or {}).items()}
             assert sum(int(counts.sum()) for counts in fetched.values()) == sum(written.values())
             assert all(feed.rows.repeated == 0 for feed in replicaset.feeds.values())
-            if feed is Feed.OWN_PEER:
+            if feed is FeedMode.OWN_PEER:
                 for n in (1, 2, 3):
                     assert int(fetched[instance(n)].sum()) == int(fetched[instance(n)][n]) == written[n]
             print(f"{feed}: {sum(written.values())} rows written, as many fetched")

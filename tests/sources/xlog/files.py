@@ -69,7 +69,7 @@ def stream(
 ) -> tuple[list[dict[str, Any]], dict[str, Any]]:
     """Return the rows that a stream reads from an offset up to the end of what is there, and the offset there.
 
-    As Spark does for `Trigger.AvailableNow`; the options of each batch are read anew, as after a kill.
+    As Spark does for `Trigger.AvailableNow`; the options of each batch are parsed again, as after a kill.
     """
     parsed = parse_options(options | _path(path))
     reader = XlogStreamReader(parsed)

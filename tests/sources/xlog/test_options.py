@@ -123,7 +123,7 @@ def source(**changed: Any) -> str:
         ({"sources": source(replicaset="a")}, "sources"),
         (
             {"sources": json.dumps([{"name": "a", "path": "/1"}, {"name": "a", "path": "/2"}])},
-            "'a' stands twice",
+            "'a' occurs twice",
         ),
     ],
 )
@@ -132,7 +132,7 @@ def test_a_mistake_is_named(given: dict[str, str], named: str) -> None:
         parse_options(given)
 
 
-def test_an_unknown_option_is_told_the_known_ones() -> None:
+def test_the_error_for_an_unknown_option_lists_the_known_ones() -> None:
     with pytest.raises(ConfigurationError) as caught:
         parse_options({"path": "/x", "nope": "1"})
     for name in OPTION_NAMES:

@@ -109,6 +109,8 @@ TYPES = (
     "uuid",
     "scalar",
 )
+CHANGED = ("unsigned", "double")
+"""Since 2.11 the server compares these otherwise: an unsigned key in more bytes than it needs is the same key."""
 
 MAKE = """
 local space = box.schema.space.create('keys_' .. ..., {temporary = true})
@@ -162,6 +164,7 @@ def stored(connection: Connection, space: int) -> list[bytes]:
     return taken
 
 
+@pytest.mark.of_2_6
 def test_nan_is_equal_to_all_doubles_in_a_double_key(tarantool_oracle: Tarantool) -> None:
     """Why NaN is left out there: this equality joins what differs, so no bytes follow it."""
     connection = tarantool_oracle.connection
@@ -173,7 +176,9 @@ def test_nan_is_equal_to_all_doubles_in_a_double_key(tarantool_oracle: Tarantool
         connection.eval("box.space[...]:drop()", number)
 
 
-@pytest.mark.parametrize("kind", TYPES)
+@pytest.mark.parametrize(
+    "kind", [pytest.param(kind, marks=pytest.mark.of_2_6) if kind in CHANGED else kind for kind in TYPES]
+)
 def test_equal_for_tarantool_is_equal_in_bytes(kind: str, tarantool_oracle: Tarantool) -> None:
     connection = tarantool_oracle.connection
     number = connection.eval(MAKE, kind)

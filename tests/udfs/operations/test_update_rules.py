@@ -26,11 +26,12 @@ def plus(old: object, argument: object, rules: Rules) -> bytes:
 
 
 def test_versions_have_the_rules_of_their_time() -> None:
-    assert rules_of("2.6.1") == replace(LIVE, checks_upserts=True)
-    assert LIVE == Rules("exact", *[False] * 7)  # noqa: SIM300
-    assert rules_of("2.8.1") == replace(LIVE, checks_upserts=True, autofill=True)
+    assert rules_of("2.6.1") == replace(LIVE, checks_upserts=True, long_integers=True)
+    assert LIVE == Rules("exact", *[False] * 8)  # noqa: SIM300
+    assert rules_of("2.8.1") == replace(LIVE, checks_upserts=True, autofill=True, long_integers=True)
     assert rules_of("2.11.9-0-g1234567").several is False
     assert rules_of("3.0.0").several
+    assert rules_of("2.11.9").lenient_delete
     assert not rules_of("3.4.1").wide_decimals
     assert (rules_of("2.10.8").integer_doubles, rules_of("2.11.9").integer_doubles) == (False, True)
     assert rules_of("3.8.0-0-gabcdef") == LATEST

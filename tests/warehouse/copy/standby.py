@@ -10,7 +10,7 @@ from pyspark.sql import SparkSession
 from tests.warehouse.warehouses import Made
 from udfs.rid import operations
 from warehouse.copy import files
-from warehouse.copy.sync import Options, Synced, sync
+from warehouse.copy.sync import Synced, SyncOptions, sync
 from warehouse.cut import last_epoch
 from warehouse.primary import PrimaryLock
 from warehouse.rid import RidTable, fresh
@@ -62,7 +62,7 @@ class Pair:
 
     def sync(self, **options: Any) -> Synced:
         """Copy the primary onto the standby."""
-        return sync(self.a.place, self.b.place, Options(**options))
+        return sync(self.a.place, self.b.place, SyncOptions(**options))
 
     def start(self) -> None:
         """Begin a copy that is killed at once."""

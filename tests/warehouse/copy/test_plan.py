@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from warehouse.copy.names import LogFile, hadoop_sum, log_file, log_files
+from warehouse.copy.names import DeltaLogFile, hadoop_sum, log_file, log_files
 from warehouse.copy.plan import LogPlan, plan_log, readable
 
 UUID = "0a1b2c3d-0a1b-0a1b-0a1b-0a1b2c3d4e5f"
@@ -27,7 +27,7 @@ UUID = "0a1b2c3d-0a1b-0a1b-0a1b-0a1b2c3d4e5f"
     ],
 )
 def test_the_files_of_a_log(name: str, version: int, rank: int) -> None:
-    assert log_file(name) == LogFile(version, rank, name)
+    assert log_file(name) == DeltaLogFile(version, rank, name)
 
 
 @pytest.mark.parametrize(
@@ -65,7 +65,7 @@ def planned(source: str, target: str, version: int, *, check_all: bool = False) 
     return " | ".join(" ".join(_short(f) for f in part) for part in (plan.truncate, plan.copy, plan.remove))
 
 
-def _short(file: LogFile) -> str:
+def _short(file: DeltaLogFile) -> str:
     return f"{file.version}{'c' if file.is_checkpoint else 's' if file.name.endswith('.crc') else ''}"
 
 

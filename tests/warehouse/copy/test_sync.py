@@ -16,7 +16,7 @@ from udfs.rid.value import EMPTY, FileLock, Rid
 from warehouse import switch
 from warehouse.copy import files
 from warehouse.copy.lost import lost_after
-from warehouse.copy.sync import Options, Synced, common_epoch, relation, sync
+from warehouse.copy.sync import Synced, SyncOptions, common_epoch, relation, sync
 from warehouse.cut import newest_cut
 from warehouse.lock import WriterLock
 from warehouse.rid import RidTable
@@ -263,7 +263,7 @@ def test_an_unrelated_warehouse_is_never_overwritten(pair: Pair) -> None:
     switch.demote(other.a.place)
     rid = RidTable(other.a.place).last().node.rid
     with pytest.raises(RidStateError, match="is no copy of the source"):
-        sync(pair.a.place, other.a.place, Options(discard=rid))
+        sync(pair.a.place, other.a.place, SyncOptions(discard=rid))
 
 
 def test_a_source_without_rid_or_with_half_a_copy_is_refused(pair: Pair, tmp_path: Path) -> None:

@@ -15,7 +15,7 @@ from deltalake import CommitProperties
 from deltalake.exceptions import CommitFailedError
 
 from warehouse.fence import APP
-from warehouse.lease import Stored
+from warehouse.lease import StoredLease
 from warehouse.write import MARK
 
 
@@ -208,10 +208,10 @@ class ModelLease:
         """Return the time by the store's clock."""
         return float(self._ask(Request("now")))
 
-    def read(self) -> Stored | None:
+    def read(self) -> StoredLease | None:
         """Return the lease, None where there is none."""
         found = self._ask(Request("read"))
-        return None if found is None else Stored(found[0], found[1], 0.0)
+        return None if found is None else StoredLease(found[0], found[1], 0.0)
 
     def create(self, text: str) -> object | None:
         """Write the lease where there is none."""

@@ -1,9 +1,7 @@
-"""The walk from block to block over a buffer: numba kernels that find, check and measure, and decode no row.
+"""Walks from block to block over a buffer: numba kernels that find and check blocks, and decode no row.
 
-Positions are offsets in the buffer; the caller knows where in the file the buffer lies. What a block looks
-like is said in `block`. Every kernel reads only bytes of `buffer[begin:end]`, whatever they hold.
-
-Not here: rows (`kernel`), decompression (`block`), any input or output.
+Positions are offsets in the buffer; the caller knows where in the file the buffer is. `block` describes a block's
+format. Every kernel reads only `buffer[begin:end]`, whatever the bytes are.
 """
 
 from __future__ import annotations
@@ -100,7 +98,7 @@ def _magic_at(data: Int, p: Int) -> Int:
 
 @kernel
 def _fixed_header(data: Int, p: Int, end: Int, limit: Int, check: bool) -> tuple[Int, Int]:
-    """Return (status, length of what follows) of the block at `p`; at least `MAGIC_SIZE` bytes are there."""
+    """Return (status, length of the data) of the block at `p`; the buffer has at least `MAGIC_SIZE` bytes there."""
     magic = _magic_at(data, p)
     if magic == MAGIC_EOF:
         return _EOF, 0
@@ -140,19 +138,19 @@ def walk_blocks(
     begin, end : int
         `begin` is where a block must start; no byte from `end` on is read.
     stop : int
-        Blocks that start here or later are left.
+        Blocks that start here or later are not walked.
     limit : int
         The longest data of a block, in bytes.
     check : bool
-        Whether the block must be there whole and its checksum right; otherwise only headers are read, and the
-        last block may end behind `end`.
+        Whether a block must be complete and match its checksum; otherwise only headers are read, and the last
+        block may end after `end`.
     blocks : int64[4, n]
         Filled by `BLOCK_START` ... `BLOCK_ZSTD`; the walk ends when it is full.
 
     Returns
     -------
     count, position, status : int
-        Blocks found; where the walk stands; why it stands there (`block.Status`).
+        Number of blocks; where the walk stopped; why (`block.Status`).
 
     """
     count, p, data = 0, begin, address_of(buffer)
@@ -175,7 +173,7 @@ def walk_blocks(
 
 @kernel
 def find_magic(buffer: Bytes, begin: Int, end: Int) -> Int:
-    """Return the first position in `begin..end` at which a block's magic stands whole, or -1."""
+    """Return the first position of a whole block magic in `begin..end`, or -1."""
     data = address_of(buffer)
     for p in range(begin, end - MAGIC_SIZE + 1):
         if byte_at(data, p) == MAGIC_PLAIN >> 24:

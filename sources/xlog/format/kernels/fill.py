@@ -1,7 +1,4 @@
-"""Whole blocks of rows into Arrow's buffers: the loop that the decoder spends its time in, in numba.
-
-Not here: what one row looks like (`row`), the buffers' life and the Arrow objects (`rows`).
-"""
+"""Copies the rows of whole blocks into Arrow's buffers: the decoder's main loop, in numba."""
 
 from __future__ import annotations
 
@@ -48,7 +45,7 @@ def _wanted(wanted: Filter, numbers: Ints, marks: Int) -> bool:
 
 
 @kernel
-def _numbers_to(columns: Columns, i: Int, position: Int, number: Int, numbers: Ints, marks: Int) -> None:
+def _store_numbers(columns: Columns, i: Int, position: Int, number: Int, numbers: Ints, marks: Int) -> None:
     columns.wide[0, i] = position
     columns.wide[1, i] = numbers[LSN]
     columns.wide[2, i] = numbers[TSN]
@@ -75,7 +72,7 @@ def _room(columns: Columns, i: Int, spans: Ints, marks: Int) -> Int:
 
 
 @kernel
-def _binary_to(columns: Columns, i: Int, data: Int, spans: Ints, marks: Int) -> None:
+def _store_binary(columns: Columns, i: Int, data: Int, spans: Ints, marks: Int) -> None:
     to, size = address_of(columns.data), columns.data.shape[1]
     for c in range(4):
         used = np.int64(columns.ends[c, i])
@@ -97,26 +94,26 @@ def walk_rows(
     columns: Columns,
     state: Ints,
 ) -> Int:
-    """Fill columns with the rows of blocks, from where `state` stands.
+    """Fill columns with the rows of blocks, from the position in `state` on.
 
     Parameters
     ----------
     buffer : uint8[]
         Rows, decompressed.
     blocks : int64[4, n]
-        As `chain.walk_blocks` gives them; begin and end are offsets in `buffer`.
+        As `chain.walk_blocks` fills them; begin and end are offsets in `buffer`.
     count : int
         How many of them to walk.
     base : int
         Added to a block's start: its position in the file.
     wanted : Filter
-        Rows that it leaves out are walked, counted in their block, and not filled in.
+        Rows that it leaves out are numbered in their block, but not filled in.
     binary : bool
         Whether the binary columns are filled.
     columns : Columns
         From row `state[COUNT]` on.
     state : int64[5]
-        Read and written: where the walk stands. `AT` is -1 at the start of a block; on an error `BLOCK`, `AT`
+        Read and written: the position of the walk. `AT` is -1 at the start of a block; on an error `BLOCK`, `AT`
         and `NUMBER` say which row.
 
     Returns
@@ -143,9 +140,9 @@ def walk_rows(
                     state[ROOM] = lacking
                     result = FULL
                     break
-                _numbers_to(columns, i, base + blocks[BLOCK_START, b], number, numbers, marks)
+                _store_numbers(columns, i, base + blocks[BLOCK_START, b], number, numbers, marks)
                 if binary:
-                    _binary_to(columns, i, data, spans, marks)
+                    _store_binary(columns, i, data, spans, marks)
                 i += 1
             p = behind
             number += 1

@@ -1,9 +1,7 @@
-"""The outside of a zstd frame: is it whole, and how many bytes does it give at most.
+"""Checks a zstd frame from outside: whether it is whole, and the most bytes that it can decompress to.
 
-A frame that is cut decompresses without complaint to fewer rows, and Tarantool writes neither a size nor a checksum
-into it: so the blocks of a frame are walked before it is decompressed.
-
-Source: RFC 8878, section 3.1.1. Not here: decompression (`sources.xlog.format.block`).
+An incomplete frame decompresses without an error to fewer rows, and Tarantool writes neither a size nor a checksum into
+it, so the blocks of a frame are walked before it is decompressed. Source: RFC 8878, section 3.1.1.
 """
 
 from __future__ import annotations
@@ -41,7 +39,7 @@ def _first_block(data: Int, begin: Int, end: Int) -> Int:
 
 @kernel
 def frame_bound(buffer: Bytes, begin: Int, end: Int) -> Int:
-    """Return how many bytes a frame gives at most, or -1 if `buffer[begin:end]` is not one whole frame.
+    """Return the most bytes that a frame can decompress to, or -1 if `buffer[begin:end]` is not one whole frame.
 
     The bound is tight but for the last 128 KiB.
     """

@@ -1,11 +1,10 @@
-"""Machine operations that numba has no name for: memory by address, byte order, one step of CRC-32C.
+"""Machine operations that numba does not offer: memory access by address, byte order, one step of CRC-32C.
 
-A kernel that walks bytes gets the *address* of its buffer, an int64, since handing arrays from function to function
+A kernel that walks bytes gets the *address* of its buffer, an int64, since passing arrays from function to function
 costs a locked counter each time. None of these operations checks bounds: the kernels that call them do, and their
-callers keep the arrays alive. Little-endian machines only, which all that Spark and pyarrow run on are.
+callers keep the arrays alive. They need a little-endian machine, as all machines of Spark and pyarrow are.
 
-`HAS_CRC32C` says whether this processor has the instruction; where it has not, `chain` computes the same from
-tables.
+`HAS_CRC32C` says whether this processor has the instruction; if not, `chain` computes the checksum from tables.
 """
 
 from __future__ import annotations

@@ -1,19 +1,18 @@
-"""One xrow: numba kernels that walk its MessagePack and find its numbers and the places of its fields.
+"""Walks one xrow: numba kernels that find its numbers and the places of its fields in the MessagePack.
 
 A row is a header map, then a body map (none for NOP):
 
     header  0 type, 2 replica id, 3 lsn, 4 timestamp (double, s), 7 group id, 8 lsn - tsn, 9 flags
     body    0x10 space, 0x15 index base, 0x20 key, 0x21 tuple (UPDATE: operations), 0x28 UPSERT's operations
 
-Keys come in any order, unknown ones are skipped. The kernels read only inside the block that they are given,
-whatever its bytes are, and refuse what Tarantool refuses: no map, a value of another type than its key's.
+Keys come in any order, unknown ones are skipped. The kernels read only inside their block, whatever its bytes are, and
+refuse what Tarantool refuses: anything but a map, and a value whose type does not fit its key.
 
-Of a change that is none of INSERT, REPLACE, UPDATE, UPSERT and DELETE (DELETE_RANGE, INSERT_ARROW, types of later
-servers) only the space is looked for, and the body is given whole. It is given whole, too, where an UPDATE or UPSERT
-has the new tuple beside its operations (0x2d, `wal_ext`).
+For changes other than INSERT, REPLACE, UPDATE, UPSERT and DELETE (DELETE_RANGE, INSERT_ARROW, types of later servers)
+only the space is read, and the column `body` has the whole body. It also has that of an UPDATE or UPSERT with the new
+tuple in addition to the operations (0x2d, `wal_ext`).
 
 Source: `xrow_header_decode`, `xrow_header_encode` and `xrow_decode_dml` in Tarantool's `src/box/xrow.c`.
-Not here: blocks (`chain`), filling columns (`fill`), which rows are wanted (`wanted`), any input or output.
 """
 
 from __future__ import annotations
@@ -69,7 +68,7 @@ class Columns(NamedTuple):
     narrow : int32[6, n]
         `NARROW`: number in the block, type, replica id, group id, space id, index base.
     marks : uint32[n]
-        Bits: which of them the row has, and its flags. Under a bit that is not set, a number is arbitrary.
+        Bits: which columns the row has, and its flags. If a bit is not set, the number is arbitrary.
     ends : int32[4, n + 1]
         Arrow's offsets into each row of `data`; the first column is 0.
     data : uint8[4, size]
@@ -86,7 +85,7 @@ class Columns(NamedTuple):
 
 @kernel
 def _walk_header(data: Int, begin: Int, end: Int, numbers: Int) -> tuple[Int, Int]:
-    """Store the header's values by key; return (position behind it or status, bits of the keys seen)."""
+    """Store the header's values by key; return (position after it or status, bits of the keys seen)."""
     pairs, p = load_map(data, begin, end)
     seen = 0
     if p < 0:
@@ -140,7 +139,7 @@ def _finish_header(numbers: Ints, seen: Int) -> Int:
 
 @kernel
 def _walk_body(data: Int, begin: Int, end: Int, kind: Int, numbers: Int, spans: Int) -> tuple[Int, Int]:
-    """Store the body's numbers and the places of its fields; return (position behind it or status, marks)."""
+    """Store the body's numbers and the places of its fields; return (position after it or status, marks)."""
     pairs, p = load_map(data, begin, end)
     marks, update, by_fields = 0, kind == _UPDATE, (_BY_FIELDS >> kind) & 1 == 1
     if p < 0:
@@ -177,9 +176,9 @@ def _walk_body(data: Int, begin: Int, end: Int, kind: Int, numbers: Int, spans: 
 
 @kernel
 def row_end(data: Int, begin: Int, end: Int) -> Any:
-    """Return the position behind a row that `walk_row` refused, as far as its MessagePack tells; else negative.
+    """Return the position after a row that `walk_row` refused, or a negative number if that is unknown.
 
-    Only the type in the header says whether a body follows, so a header without a readable one ends nowhere.
+    Only the type in the header says whether a body follows, so without a readable type the end is unknown.
     """
     pairs, p = load_map(data, begin, end)
     kind = -1
@@ -218,7 +217,7 @@ def walk_row(data: Int, begin: Int, end: Int, numbers: Ints, spans: Ints) -> tup
     Returns
     -------
     position, marks : int
-        Position behind the row, or a negative `block.Status`; `Columns.marks`.
+        Position after the row, or a negative `block.Status`; `Columns.marks`.
 
     """
     numbers[TYPE] = 0

@@ -1,11 +1,10 @@
-"""MessagePack without values: numba kernels that say where an object ends, and what a number is.
+"""Walks MessagePack without decoding values: numba kernels that find where an object ends, and read unsigned numbers.
 
-They read nothing at or behind `end`, whatever the bytes are; a position of -1 means that what stands there is
-not whole or not MessagePack. Nesting costs no stack: objects still to come are counted. Positions are offsets
-from `data`, the address of the bytes.
+They read no byte from `end` on, whatever the bytes are; a position of -1 means an object that is incomplete or not
+MessagePack. Nesting uses no stack: remaining objects are counted. Positions are offsets from `data`, the address of the
+bytes.
 
 Source: the MessagePack specification; `mp_check` in Tarantool's `src/lib/msgpuck/msgpuck.h`.
-Not here: which keys and values an xrow has (`row`).
 """
 
 from __future__ import annotations
@@ -36,7 +35,7 @@ def big_endian(data: Int, p: Int, size: Int) -> Int:
 
 @kernel
 def _fixed(head: Int) -> Int:
-    """Return the bytes of an object whose first byte alone says how many they are, 0 for all others."""
+    """Return the size of an object whose first byte determines it, 0 for all others."""
     if head < 0x80 or head >= 0xE0 or head in (NIL, FALSE, TRUE):
         return 1
     if head in (DOUBLE, UINT64, INT64):
@@ -54,7 +53,7 @@ def _fixed(head: Int) -> Int:
 
 @kernel
 def _counted(data: Int, p: Int, end: Int, head: Int) -> tuple[Int, Int]:
-    """Return (position behind the head, objects that follow) of what carries its length; (-1, 0) if nothing does."""
+    """Return (position after the head, objects that follow) of an object with a length field, or (-1, 0)."""
     if BIN8 <= head <= BIN32 or STR8 <= head <= STR32 or EXT8 <= head <= EXT32:
         size = 1 << ((head - STR8) if head >= STR8 else (head - BIN8) % 3)
         extra = 1 if EXT8 <= head <= EXT32 else 0
@@ -71,14 +70,14 @@ def _counted(data: Int, p: Int, end: Int, head: Int) -> tuple[Int, Int]:
 
 @kernel
 def skip(data: Int, begin: Int, end: Int) -> Int:
-    """Return the position behind the object at `begin`, or -1.
+    """Return the position after the object at `begin`, or -1.
 
-    The kinds are told apart by branches, the common ones first: where rows are alike, the processor guesses
-    them, and does not wait for one length to find the next.
+    The kinds are distinguished by branches, the common ones first: in similar rows the processor predicts them,
+    and does not wait for one length to find the next.
     """
     p, left = begin, 1
     while left > 0:
-        if left > end - p:  # each object takes a byte at least: no length can send the walk astray
+        if left > end - p:  # each object has a byte at least, so no length can mislead the walk
             return -1
         head = byte_at(data, p)
         left -= 1
@@ -110,9 +109,9 @@ def skip(data: Int, begin: Int, end: Int) -> Int:
 
 @kernel
 def load_uint(data: Int, p: Int, end: Int) -> tuple[Int, Int]:
-    """Return (number, position behind it) of the mp_uint at `p`; the position is -1 where there is none.
+    """Return (number, position after it) of the mp_uint at `p`; the position is -1 if there is none.
 
-    A number of 64 bits comes as the int64 of the same bits: one above 2^63 reads negative.
+    A 64-bit number is returned as the int64 of the same bits: from 2^63 on it is negative.
     """
     if p >= end:
         return 0, -1
@@ -129,7 +128,7 @@ def load_uint(data: Int, p: Int, end: Int) -> tuple[Int, Int]:
 
 @kernel
 def load_map(data: Int, p: Int, end: Int) -> tuple[Int, Int]:
-    """Return (pairs, position of the first key) of the map at `p`; the position is -1 where there is none."""
+    """Return (pairs, position of the first key) of the map at `p`; the position is -1 if there is none."""
     head = byte_at(data, p) if p < end else NEVER_USED
     if head & 0xF0 == 0x80:
         return head & 0x0F, p + 1

@@ -1,7 +1,4 @@
-"""Whether a row is wanted: a selection as arrays, and the test of one row against it.
-
-Not here: what a selection means to its user (`sources.xlog.format.selection`).
-"""
+"""Tests whether a row is wanted: a selection as arrays, and the test of one row (`sources.xlog.format.selection`)."""
 
 from __future__ import annotations
 
@@ -28,7 +25,7 @@ class Filter(NamedTuple):
     spaces : int32[]
         Sorted.
     replica_ids : bool[32]
-        Wanted ones.
+        Whether each id is wanted.
     after, upto : int64[32]
         Wanted lsns by replica id: after < lsn <= upto.
     since, before : int
@@ -65,7 +62,7 @@ def selected(
     space : int
         Its space id, -1 without one.
     has_lsn, has_time : int
-        0 where it has none.
+        0 if it has none.
 
     """
     if wanted.control_only and kind < _FIRST_RAFT and not 0 <= space <= _SYSTEM_ID_MAX:

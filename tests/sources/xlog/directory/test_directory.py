@@ -166,8 +166,8 @@ def test_the_rows_of_each_recorded_log_reach_the_header_of_the_next(recording) -
         seen = directory(recording.directory(node))
         logs = seen.listing().logs
         for before, after in pairwise(logs):
-            assert seen.ends.reached(before) == {i: n for i, n in after.vclock.items() if n}
-        reached = {i: n for i, n in seen.ends.reached(logs[-1]).items() if i}
+            assert seen.ends.end_vclock(before) == {i: n for i, n in after.vclock.items() if n}
+        reached = {i: n for i, n in seen.ends.end_vclock(logs[-1]).items() if i}
         assert reached == {i: n for i, n in recording.info(node).vclock.items() if i and n}
 
 
@@ -189,7 +189,7 @@ def test_only_a_complete_snapshot_counts(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("recording", recordings(), ids=lambda recording: recording.name)
-def test_every_recorded_snapshot_tells_its_replicaset(recording) -> None:  # type: ignore[no-untyped-def]
+def test_every_recorded_snapshot_names_its_replicaset(recording) -> None:  # type: ignore[no-untyped-def]
     for node in recording.nodes:
         seen = directory(recording.directory(node))
         assert identity_of(seen, seen.listing(), None) == recording.info(node).replicaset_uuid
@@ -202,7 +202,7 @@ def test_the_replicaset_comes_from_a_log_that_began_before_any_snapshot(tmp_path
     assert identity_of(seen, seen.listing(), None) == A
 
 
-def test_a_source_that_does_not_tell_its_replicaset_says_which_key_would(tmp_path: Path) -> None:
+def test_the_error_for_a_source_without_replicaset_names_the_key(tmp_path: Path) -> None:
     Server(tmp_path).write()
     seen = directory(tmp_path)
     with pytest.raises(SourceError, match="replicaset"):

@@ -1,4 +1,4 @@
-"""Holes between files: told by headers and, where a file was not closed, by its rows; never jumped in silence."""
+"""Gaps between files: found by headers and, if a file was not closed, by its rows; never skipped silently."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from sources.xlog.format.encode import encode_row
 from sources.xlog.options import parse_options
 from sources.xlog.stream.batch import segments_between
 from sources.xlog.stream.follow import Follower
-from sources.xlog.stream.segment import Gap, Segment
+from sources.xlog.stream.segment import LogGap, Segment
 from tests.sources.xlog.logs import BLOCK, Server, lsns, rows_between
 
 NIL = "00000000-0000-0000-0000-000000000000"
@@ -43,7 +43,7 @@ def whole(asked: Follower) -> tuple[Offset, Offset]:
     return start, asked.latest(start)
 
 
-def gaps(segments: tuple[Segment, ...]) -> dict[str, Gap | None]:
+def gaps(segments: tuple[Segment, ...]) -> dict[str, LogGap | None]:
     return {segment.file[17:20]: segment.gap for segment in segments}
 
 
@@ -62,7 +62,7 @@ def test_a_missing_middle_file_can_be_reported_instead(tmp_path: Path) -> None:
     asked = follower(tmp_path, gaps="report")
     start, end = whole(asked)
     marked = gaps(segments_between(asked, start, end))
-    assert marked == {"000": None, "010": Gap({1: 5}, {1: 10}), "015": None}
+    assert marked == {"000": None, "010": LogGap({1: 5}, {1: 10}), "015": None}
     assert lsns(rows_between(asked, start, end)) == [*range(1, 6), *range(11, 21)]
 
 
@@ -71,7 +71,7 @@ def test_two_missing_files_are_one_gap(tmp_path: Path) -> None:
     log(tmp_path, 5).unlink()
     log(tmp_path, 10).unlink()
     asked = follower(tmp_path, gaps="report")
-    assert gaps(segments_between(asked, *whole(asked))) == {"000": None, "015": Gap({1: 5}, {1: 15})}
+    assert gaps(segments_between(asked, *whole(asked))) == {"000": None, "015": LogGap({1: 5}, {1: 15})}
 
 
 def test_a_file_that_was_brought_back_fills_the_gap(tmp_path: Path) -> None:
@@ -85,7 +85,7 @@ def test_a_file_that_was_brought_back_fills_the_gap(tmp_path: Path) -> None:
     assert lsns(rows_between(asked, start, end)) == list(range(1, 16))
 
 
-def test_a_hole_is_seen_by_the_batch_behind_it(tmp_path: Path) -> None:
+def test_the_batch_after_a_gap_reports_it(tmp_path: Path) -> None:
     """The stream waits before the hole until there is a row behind it, so no batch begins just after one."""
     server = files(tmp_path, 2)
     server.rotate()
@@ -97,13 +97,13 @@ def test_a_hole_is_seen_by_the_batch_behind_it(tmp_path: Path) -> None:
     assert gaps(segments_between(asked, start, end)) == {"000": None}
     server.write(rows=2)
     later = asked.latest(end)
-    assert gaps(segments_between(asked, end, later)) == {"010": Gap({1: 5}, {1: 10})}
+    assert gaps(segments_between(asked, end, later)) == {"010": LogGap({1: 5}, {1: 10})}
     one_by_one = end
     found = []
     while (next_ := asked.latest(one_by_one, 1)) != one_by_one:
         found += [segment.gap for segment in segments_between(asked, one_by_one, next_)]
         one_by_one = next_
-    assert found == [Gap({1: 5}, {1: 10}), None]
+    assert found == [LogGap({1: 5}, {1: 10}), None]
 
 
 @pytest.mark.parametrize("torn", [0, 1, 10, 30])
@@ -127,7 +127,7 @@ def test_a_closed_file_that_lost_its_end_is_a_gap_unless_only_the_marker_went(
     kept = 5 - max(0, -(-(cut - 4) // BLOCK))
     asked = follower(tmp_path, gaps="report")
     start, end = whole(asked)
-    expected = None if kept == 5 else Gap({1: kept}, {1: 5})
+    expected = None if kept == 5 else LogGap({1: kept}, {1: 5})
     assert gaps(segments_between(asked, start, end)) == {"000": None, "005": expected}
     assert lsns(rows_between(asked, start, end)) == [*range(1, kept + 1), *range(6, 11)]
 
@@ -143,7 +143,7 @@ def test_local_rows_take_part(tmp_path: Path) -> None:
     data = log(tmp_path, 0).read_bytes()
     log(tmp_path, 0).write_bytes(data[: -((len(data) - data.index(b"\n\n") - 2) // 5)])
     asked = follower(tmp_path, gaps="report")
-    assert gaps(segments_between(asked, *whole(asked)))["005"] == Gap({0: 2, 1: 2}, {0: 3, 1: 2})
+    assert gaps(segments_between(asked, *whole(asked)))["005"] == LogGap({0: 2, 1: 2}, {0: 3, 1: 2})
 
 
 def test_a_local_row_counts_for_component_0_even_if_it_names_its_instance(tmp_path: Path) -> None:
@@ -179,7 +179,7 @@ def test_logs_that_begin_beyond_a_snapshot_leave_a_gap(tmp_path: Path) -> None:
     log(tmp_path, 5).unlink()
     log(tmp_path, 0).unlink()
     asked = follower(tmp_path, start="snapshot", gaps="report")
-    assert gaps(segments_between(asked, *whole(asked))) == {"005": None, "007": Gap({1: 5}, {1: 7})}
+    assert gaps(segments_between(asked, *whole(asked))) == {"005": None, "007": LogGap({1: 5}, {1: 7})}
     asked = follower(tmp_path, start="snapshot")
     start, end = whole(asked)
     with pytest.raises(XlogGapError):

@@ -84,7 +84,7 @@ def logs(path: Path, first: str, last: str) -> list[str]:
 
 def test_a_generation_begins_a_batch_behind_all_that_is_before_it(tmp_path: Path) -> None:
     made(tmp_path)
-    # The newest snapshot is the start of a new stream; from the older logs on the hole is met.
+    # The newest snapshot is the start of a new stream; reading from the older logs finds the gap.
     begun = follower(tmp_path, start="history")
     before, after = logs(tmp_path, FIRST, SECOND), logs(tmp_path, SECOND, "9")
     assert files(begun) == [[f"{FIRST}.snap", *before], [f"{SECOND}.snap", *after]]
@@ -109,7 +109,7 @@ def test_a_generation_behind_a_snapshot_without_any_log(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("max_bytes", [1, 100, 1000])
-def test_a_generation_is_not_cut_by_a_limit(tmp_path: Path, max_bytes: int) -> None:
+def test_a_limit_does_not_split_a_generation(tmp_path: Path, max_bytes: int) -> None:
     made(tmp_path)
     whole = (tmp_path / f"{SECOND}.snap").stat().st_size
     found = steps(follower(tmp_path, start="history"), max_bytes)
@@ -120,7 +120,7 @@ def test_a_generation_is_not_cut_by_a_limit(tmp_path: Path, max_bytes: int) -> N
     assert len(first) > 1 or max_bytes == 1000
 
 
-def test_it_is_read_though_no_row_follows_it_and_goes_on_when_one_does(tmp_path: Path) -> None:
+def test_a_generation_is_read_before_rows_follow_and_continues_with_them(tmp_path: Path) -> None:
     made(tmp_path, ends=True)
     asked = follower(tmp_path, start="history")
     assert files(asked)[-1] == [f"{SECOND}.snap"]
@@ -141,7 +141,7 @@ def test_what_ends_at_a_moment_takes_the_generation_in(tmp_path: Path) -> None:
     """`Trigger.AvailableNow`: what is written later is left to the next run."""
     made(tmp_path, ends=True)
     asked = follower(tmp_path, start="history")
-    asked.pin()
+    asked.fix_end()
     with opened(tmp_path) as spool:
         append(spool, range(51, 53))
     assert files(asked)[-1] == [f"{SECOND}.snap"]
@@ -155,7 +155,7 @@ def test_a_killed_daemons_log_needs_no_end_marker(tmp_path: Path) -> None:
     assert [step[0] for step in found] == [f"{FIRST}.snap", f"{SECOND}.snap"]
 
 
-def test_who_does_not_accept_holes_is_not_handed_a_snapshot_instead(tmp_path: Path) -> None:
+def test_a_gap_is_an_error_unless_gaps_are_reported(tmp_path: Path) -> None:
     made(tmp_path)
     with pytest.raises(XlogGapError):
         steps(follower(tmp_path, start="history", gaps="fail"))
@@ -165,7 +165,7 @@ def vclock(lsns: Mapping[int, int]) -> str:
     return json.dumps({REPLICASET: {str(i): lsn for i, lsn in lsns.items()}})
 
 
-def test_a_spool_that_was_begun_anew_behind_a_hole_begins_with_the_snapshot(tmp_path: Path) -> None:
+def test_a_spool_that_restarted_after_a_gap_begins_with_the_snapshot(tmp_path: Path) -> None:
     made(tmp_path)
     for path in tmp_path.glob("*"):
         if path.name < SECOND:
@@ -174,7 +174,7 @@ def test_a_spool_that_was_begun_anew_behind_a_hole_begins_with_the_snapshot(tmp_
     assert ahead.initial() == {REPLICASET: Entry("a", f"{SECOND}.snap", 0, {1: 50}, {1: 50})}
     goes_on = follower(tmp_path, startVclock=vclock({1: 50}))
     assert goes_on.initial() == {REPLICASET: Entry("a", f"{SECOND}.xlog", 0, {1: 50})}
-    with pytest.raises(XlogGapError):  # what is had is not behind the snapshot: it would be a step back
+    with pytest.raises(XlogGapError):  # the stream is ahead of the snapshot, which would undo changes
         follower(tmp_path, startVclock=vclock({1: 20, 2: 3})).initial()
 
 

@@ -134,6 +134,38 @@ def test_a_text_that_is_no_offset_is_refused(text: str) -> None:
         from_text(text)
 
 
-def test_a_key_that_stands_twice_is_refused() -> None:
+def test_a_repeated_key_is_refused() -> None:
     with pytest.raises(OffsetError, match="twice"):
         from_text('{"version": 1, "replicasets": {}, "version": 1}')
+
+
+AT = {"end": 90, "label": "p", "lsns": {"1": 7}, "rows": 2, "state": "waiting", "time": 5}
+
+
+def with_instant(instant: object) -> dict[str, object]:
+    one = {"file": "1.xlog", "instant": instant, "leader": "a", "position": 9, "vclock": {}}
+    return {"replicasets": {"aaaaaaaa-0000-4000-8000-000000000000": one}, "version": 1}
+
+
+def test_an_instant_survives_its_text() -> None:
+    document = with_instant(AT)
+    offset = from_document(document)
+    assert to_document(offset) == document
+    assert from_text(to_text(offset)) == offset
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"label": 3},
+        {"state": "gone"},
+        {"rows": -1},
+        {"time": True},
+        {"end": None},
+        {"lsns": {"1": -1}},
+        {"x": 1},
+    ],
+)
+def test_an_instant_that_nobody_writes_is_refused(change: dict[str, object]) -> None:
+    with pytest.raises(OffsetError):
+        from_document(with_instant(AT | change))

@@ -1,4 +1,4 @@
-"""A directory whose server writes snapshots and no logs (`wal_mode = none`): the stream stands still and says so."""
+"""A directory whose server writes snapshots and no logs (`wal_mode = none`): the stream waits and reports it."""
 
 from __future__ import annotations
 

@@ -210,7 +210,7 @@ def test_rows_behind_a_bad_one_without_an_end_are_lost_and_named(tmp_path: Path,
     lsns = [lsn for batch in found for lsn in batch["lsn"].to_pylist()]
     assert lsns == [*range(6, 60), 80, 81]
     assert (skipped.places, skipped.bytes) == (1, len(tail) + len(samples.insert(71)))
-    assert "no row behind it in the block can be read" in str(skipped.errors[0])
+    assert "the rows after it in the block cannot be read" in str(skipped.errors[0])
 
 
 @pytest.mark.parametrize("size", [(1 << 20) - 1, 1 << 20, (1 << 20) + 1])

@@ -58,7 +58,7 @@ def test_unknown_keys_are_kept_as_written() -> None:
 
 
 @pytest.mark.parametrize("size", range(len(GOLDEN)))
-def test_every_cut_of_a_header_is_too_early_not_wrong(size: int) -> None:
+def test_every_prefix_of_a_header_is_incomplete_not_wrong(size: int) -> None:
     with pytest.raises(XlogMetaIncompleteError) as raised:
         parse_meta(GOLDEN[:size], "f.xlog")
     assert raised.value.fields == {"file": "f.xlog", "offset": size}
@@ -75,7 +75,7 @@ def test_every_cut_of_a_header_is_too_early_not_wrong(size: int) -> None:
         (b"XLOG\n0.13\nVersion: 2\n\n", "no VClock"),
         (b"XLOG\n0.13\nVClock\n\n", "not a `key: value` line"),
         (b"XLOG\n0.13\n: x\nVClock: {}\n\n", "not a `key: value` line"),
-        (b"XLOG\n0.13\nVClock: {}\nVClock: {}\n\n", "stands twice"),
+        (b"XLOG\n0.13\nVClock: {}\nVClock: {}\n\n", "occurs twice"),
         (b"XLOG\n0.13\nInstance: a1\nVClock: {}\n\n", "not an instance uuid"),
         (b"XLOG\n0.13\nVClock: {}\nKey: \xff\n\n", "not text"),
         (b"XLOG\n0.13\n" + b"k: v" * META_LIMIT, "no header ends"),
@@ -110,7 +110,7 @@ def test_a_wrong_header_says_what_is_wrong(data: bytes, reason: str) -> None:
         "{1: 0x2}",
     ],
 )
-def test_what_is_no_vclock_is_refused(text: str) -> None:
+def test_a_malformed_vclock_is_refused(text: str) -> None:
     with pytest.raises(XlogMetaError, match="not a vclock"):
         parse_vclock(text, "f")
 

@@ -1,4 +1,4 @@
-"""Tarantool's own `xlog.pairs` beside the reader: on real servers' files, and on files that the writer makes."""
+"""Compares the reader with Tarantool's own `xlog.pairs`: on real servers' files, and on files that the writer makes."""
 
 from __future__ import annotations
 
@@ -98,7 +98,7 @@ def compare(ours: list[dict[str, Any]], theirs: list[dict[str, Any]]) -> None:
 
 
 def normal(value: Any) -> Any:
-    """Return a value that can be compared: Lua does not tell an empty map from an empty array; NaN is no NaN."""
+    """Return a comparable value: in Lua an empty map equals an empty array, and NaN does not equal itself."""
     if isinstance(value, float) and math.isnan(value):
         return "NaN"
     if isinstance(value, dict):

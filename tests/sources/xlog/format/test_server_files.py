@@ -79,7 +79,7 @@ def test_the_rows_of_each_type_are_named(left: list[Path]) -> None:
     assert not [name for name in itertools.chain(*types.values()) if name.startswith("TYPE_")]
 
 
-def test_a_log_without_rows_and_a_log_that_is_cut(left: list[Path], tmp_path: Path) -> None:
+def test_a_log_without_rows_and_a_truncated_log(left: list[Path], tmp_path: Path) -> None:
     logs = [path for path in left if path.suffix == ".xlog"]
     for number, path in enumerate(logs):
         data = path.read_bytes()

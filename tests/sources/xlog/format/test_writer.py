@@ -128,7 +128,7 @@ def test_a_write_that_fails_half_way_is_taken_back(path: Path, monkeypatch: pyte
 @pytest.mark.parametrize(
     ("policy", "flushed", "closed"), [(Fsync.NEVER, 0, 0), (Fsync.CLOSE, 0, 1), (Fsync.BLOCK, 2, 3)]
 )
-def test_bytes_are_forced_to_the_disk_as_asked(
+def test_bytes_are_forced_to_the_disk_as_fsync_says(
     path: Path, monkeypatch: pytest.MonkeyPatch, policy: Fsync, flushed: int, closed: int
 ) -> None:
     calls: list[int] = []

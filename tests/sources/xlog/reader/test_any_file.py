@@ -132,7 +132,7 @@ def test_nothing_that_matches_is_an_error_of_a_batch_and_waited_for_by_a_stream(
     assert files.stream(f"{tmp_path}/*.xlog", START) == ([], START)
 
 
-def test_a_stream_of_a_glob_goes_on_with_new_files_and_without_those_that_were_read(tmp_path: Path) -> None:
+def test_a_stream_of_a_glob_continues_with_new_files_and_without_read_ones(tmp_path: Path) -> None:
     server = Server(tmp_path / "a1")
     at = START
 
@@ -250,7 +250,7 @@ def test_one_bad_row_is_one_row(read: Read, tmp_path: Path, name: str) -> None:
     assert corrupt["row"] == 100
 
 
-def test_a_snapshot_that_is_cut_is_an_error_of_a_batch(tmp_path: Path) -> None:
+def test_a_truncated_snapshot_is_an_error_of_a_batch(tmp_path: Path) -> None:
     path = tmp_path / "00000000000000000005.snap"
     whole = files.made("SNAP\n0.13\nVClock: {1: 5}\n\n", *files.BLOCKS)
     path.write_bytes(whole[:-10])
@@ -292,7 +292,7 @@ def test_the_longest_block_is_an_option_and_the_error_names_it(read: Read, tmp_p
 
 
 @pytest.mark.parametrize("trigger", ["1", "400"])
-def test_a_limit_of_a_trigger_cuts_files_that_are_read_by_themselves(
+def test_a_trigger_limit_splits_files_that_are_read_by_themselves(
     read: Read, tmp_path: Path, trigger: str
 ) -> None:
     for number in range(3):

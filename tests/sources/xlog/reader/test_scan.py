@@ -41,14 +41,14 @@ def cut(path: str, *cuts: int, **kwargs: object) -> list[int | None]:
     ]
 
 
-def test_a_cut_at_any_byte_gives_each_row_once(path: str) -> None:
+def test_ranges_split_at_any_byte_give_each_row_once(path: str) -> None:
     for position in range(len(WHOLE) + 2):
         assert cut(path, position) == LSNS, position
 
 
 @settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(st.sets(st.integers(0, len(WHOLE) + 3), max_size=12))
-def test_any_cuts_give_each_row_once(path: str, cuts: set[int]) -> None:
+def test_any_split_gives_each_row_once(path: str, cuts: set[int]) -> None:
     assert cut(path, *cuts) == LSNS
 
 
@@ -107,7 +107,7 @@ def test_a_growing_file_is_its_longest_prefix_of_whole_blocks(tmp_path: Path, ma
         assert samples.lsns(path) == LSNS[: 2 * whole], size
 
 
-def test_a_closed_file_that_is_cut_is_an_error(tmp_path: Path) -> None:
+def test_a_truncated_closed_file_is_an_error(tmp_path: Path) -> None:
     for size in range(len(samples.HEADER), len(WHOLE)):
         path = samples.put(tmp_path, WHOLE[:size])
         if size in STARTS:
@@ -152,7 +152,7 @@ CASES = [(number, kind) for number in (0, 1, 2, 5) for kind in KINDS]
 
 
 @pytest.mark.parametrize(("number", "kind"), CASES)
-def test_failfast_finds_damage_whatever_the_cut(tmp_path: Path, number: int, kind: str) -> None:
+def test_failfast_finds_damage_however_the_file_is_split(tmp_path: Path, number: int, kind: str) -> None:
     data = damaged(number, kind)
     path = samples.put(tmp_path, data)
     where = STARTS[number + (kind == "garbage")]
@@ -171,7 +171,9 @@ def test_a_damaged_first_block_is_not_taken_for_an_unknown_start(tmp_path: Path,
 
 
 @pytest.mark.parametrize(("number", "kind"), CASES)
-def test_lenient_modes_report_damage_once_whatever_the_cut(tmp_path: Path, number: int, kind: str) -> None:
+def test_lenient_modes_report_damage_once_however_the_file_is_split(
+    tmp_path: Path, number: int, kind: str
+) -> None:
     data = damaged(number, kind)
     path = samples.put(tmp_path, data)
     lost = set() if kind == "garbage" else {6 + 2 * number, 7 + 2 * number}
@@ -237,7 +239,7 @@ def test_garbage_to_the_end_is_counted(tmp_path: Path) -> None:
     assert (skipped.places, skipped.bytes) == (1, 70)
 
 
-def test_a_cut_tail_of_a_closed_file_is_counted(tmp_path: Path) -> None:
+def test_an_incomplete_tail_of_a_closed_file_is_counted(tmp_path: Path) -> None:
     path = samples.put(tmp_path, samples.log(*PARTS[:2], PARTS[2][:-5], marker=False))
     skipped = Skipped()
     assert samples.lsns(path, mode=Mode.DROPMALFORMED, skipped=skipped) == LSNS[:4]

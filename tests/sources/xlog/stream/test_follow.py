@@ -14,9 +14,9 @@ from hypothesis import strategies as st
 
 from schemas.errors import OffsetError, SourceError, XlogMagicError, XlogMissingError, XlogTruncatedError
 from sources.xlog.directory.directory import Directory
-from sources.xlog.directory.offset import Entry, Offset, to_text
+from sources.xlog.directory.offset import Entry, Offset, from_text, to_text
 from sources.xlog.options import parse_options
-from sources.xlog.stream.batch import plan_batch, segments_between
+from sources.xlog.stream.batch import segments_between
 from sources.xlog.stream.follow import Follower
 from tests.sources.xlog.logs import BLOCK, A, B, Server, lsns, rows_between
 
@@ -69,7 +69,7 @@ def test_the_end_of_a_file_is_the_start_of_the_next_one(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("max_bytes", [1, 60, 150, 1000])
-def test_a_limit_cuts_at_whole_blocks_and_loses_nothing(tmp_path: Path, max_bytes: int) -> None:
+def test_a_limit_ends_at_whole_blocks_and_loses_nothing(tmp_path: Path, max_bytes: int) -> None:
     server = Server(tmp_path)
     for _ in range(4):
         server.write(rows=10)
@@ -135,7 +135,7 @@ def test_logs_that_a_snapshot_did_not_rotate_are_read_from_its_vclock(tmp_path: 
     assert at[NIL].since is None
 
 
-def test_history_begins_with_the_oldest_snapshot_that_the_logs_go_on_from(tmp_path: Path) -> None:
+def test_history_begins_with_the_oldest_snapshot_that_the_logs_continue(tmp_path: Path) -> None:
     server = Server(tmp_path)
     server.snapshot(rows=1)
     server.write(rows=5)
@@ -202,7 +202,7 @@ def test_a_file_that_shrank_is_named(tmp_path: Path) -> None:
         follower(tmp_path).latest(at)
 
 
-def test_damage_in_the_growing_file_is_an_error_and_a_lenient_mode_goes_on(tmp_path: Path) -> None:
+def test_damage_in_the_growing_file_is_an_error_and_a_lenient_mode_continues(tmp_path: Path) -> None:
     server = Server(tmp_path)
     server.write(rows=6)
     path = tmp_path / "00000000000000000000.xlog"
@@ -246,7 +246,7 @@ def test_one_file_is_followed(tmp_path: Path) -> None:
     assert lsns(rows) == [1, 2]
 
 
-def test_a_planned_batch_is_the_same_for_ever_and_for_everybody(tmp_path: Path) -> None:
+def test_a_planned_batch_is_the_same_later_and_for_another_follower(tmp_path: Path) -> None:
     server = Server(tmp_path / "a1")
     server.snapshot()
     server.write(rows=4)
@@ -260,14 +260,15 @@ def test_a_planned_batch_is_the_same_for_ever_and_for_everybody(tmp_path: Path) 
     server.rotate()
     server.write(rows=4)
     server.snapshot()
-    assert plan_batch(given_, to_text(start), to_text(end)) == list(planned)
+    other = Follower(parse_options(given_))
+    assert segments_between(other, from_text(to_text(start)), from_text(to_text(end))) == planned
 
 
 def test_available_now_ends_where_it_began(tmp_path: Path) -> None:
     server = Server(tmp_path)
     server.write(rows=3)
     asked = follower(tmp_path)
-    asked.pin()
+    asked.fix_end()
     server.write(rows=3)
     later = follower(tmp_path).latest(asked.initial())
     assert asked.latest(later) == later, "an end that was passed stays passed"

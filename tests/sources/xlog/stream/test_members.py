@@ -69,7 +69,9 @@ def test_one_member_leads_and_the_other_is_not_read(pair: Replicaset) -> None:
 
 
 @pytest.mark.parametrize("rotations", [0, 1, 3])
-def test_a_stand_in_goes_on_for_a_leader_whose_source_was_removed(pair: Replicaset, rotations: int) -> None:
+def test_a_successor_continues_for_a_leader_whose_source_was_removed(
+    pair: Replicaset, rotations: int
+) -> None:
     pair.write(5)
     both = follower(pair.a1.path, pair.a2.path)
     before, _, at = drain(both, both.initial())
@@ -85,7 +87,7 @@ def test_a_stand_in_goes_on_for_a_leader_whose_source_was_removed(pair: Replicas
     assert end[A].leader == "a2"
 
 
-def test_a_takeovers_own_batch_reads_nothing(pair: Replicaset) -> None:
+def test_the_batch_of_a_failover_reads_nothing(pair: Replicaset) -> None:
     pair.write(5)
     both = follower(pair.a1.path, pair.a2.path)
     at = both.latest(both.initial())
@@ -96,7 +98,7 @@ def test_a_takeovers_own_batch_reads_nothing(pair: Replicaset) -> None:
     assert alone.latest(over)[A].position > 0
 
 
-def test_a_stand_in_takes_over_from_a_directory_that_cannot_be_read(
+def test_a_successor_takes_over_from_a_directory_that_cannot_be_read(
     pair: Replicaset, caplog: pytest.LogCaptureFixture
 ) -> None:
     pair.write(5)
@@ -125,7 +127,7 @@ def test_a_leader_that_is_gone_when_the_query_starts_is_known_from_the_offset(pa
     assert (read, rows) == (["a2"], everything(5))
 
 
-def test_a_leader_that_lost_the_file_it_was_in_is_followed_by_a_stand_in(pair: Replicaset) -> None:
+def test_a_leader_that_lost_the_file_it_was_in_is_replaced_by_a_successor(pair: Replicaset) -> None:
     pair.write(5)
     asked = follower(pair.a1.path, pair.a2.path)
     before, _, at = drain(asked, asked.initial())
@@ -192,7 +194,7 @@ def test_available_now_does_not_change_leaders_for_being_behind(pair: Replicaset
     pair.write(4, only=pair.a2)
     aged(pair.a1, HOUR)
     asked = follower(pair.a1.path, pair.a2.path)
-    asked.pin()
+    asked.fix_end()
     rows, read, _ = drain(asked, asked.initial())
     assert (read, rows) == (["a1"], everything(5))
 
@@ -202,7 +204,7 @@ def test_available_now_leaves_out_what_could_not_be_read_when_it_began(
 ) -> None:
     pair.write(2)
     asked = follower(pair.a1.path, tmp_path / "b1", on_source_error="skip")
-    asked.pin()
+    asked.fix_end()
     late = Server(tmp_path / "b1", "b1")
     late.snapshot()
     late.write(rows=3)
@@ -211,7 +213,7 @@ def test_available_now_leaves_out_what_could_not_be_read_when_it_began(
     assert at[B].position == 0, "it begins, and goes on the next time"
 
 
-def test_a_stand_in_that_does_not_reach_back_cannot_take_over(pair: Replicaset) -> None:
+def test_a_member_whose_logs_do_not_reach_back_cannot_lead(pair: Replicaset) -> None:
     pair.write(5)
     asked = follower(pair.a1.path, pair.a2.path)
     _, _, at = drain(asked, asked.initial())
@@ -229,7 +231,7 @@ def test_an_unreadable_source_is_an_error_that_names_it(tmp_path: Path, pair: Re
         follower(pair.a1.path, tmp_path / "b1").initial()
 
 
-def test_skipping_an_unreadable_source_lets_the_others_go_on(
+def test_skipping_an_unreadable_source_lets_the_others_continue(
     tmp_path: Path, pair: Replicaset, caplog: pytest.LogCaptureFixture
 ) -> None:
     pair.write(3)
@@ -264,7 +266,7 @@ def test_a_damaged_source_is_skipped_too(tmp_path: Path, pair: Replicaset) -> No
     assert "no block starts here" in asked.unreadable["b1"]
 
 
-def test_a_removed_source_stays_in_the_offset_and_goes_on_when_it_is_back(
+def test_a_removed_source_stays_in_the_offset_and_continues_when_it_is_back(
     tmp_path: Path, pair: Replicaset
 ) -> None:
     other = Server(tmp_path / "b1", "b1")
@@ -282,7 +284,7 @@ def test_a_removed_source_stays_in_the_offset_and_goes_on_when_it_is_back(
     assert (rows, read) == ({(1, lsn) for lsn in range(5, 8)}, ["b1"])
 
 
-def test_a_moved_source_goes_on_at_its_new_place(tmp_path: Path, pair: Replicaset) -> None:
+def test_a_moved_source_continues_at_its_new_path(tmp_path: Path, pair: Replicaset) -> None:
     pair.write(2)
     asked = follower(pair.a1.path)
     _, _, at = drain(asked, asked.initial())

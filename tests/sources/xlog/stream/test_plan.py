@@ -15,7 +15,7 @@ from sources.xlog.format.vclock import Vclock, not_beyond
 from sources.xlog.options import Source
 from sources.xlog.stream.plan import (
     RANGE_MIN,
-    Stretch,
+    ReplicasetFiles,
     number,
     pieces,
     range_size,
@@ -25,7 +25,7 @@ from sources.xlog.stream.plan import (
     shares,
     within,
 )
-from sources.xlog.stream.segment import ByteRange, Gap, Segment
+from sources.xlog.stream.segment import ByteRange, LogGap, Segment
 
 HEADER = 100
 
@@ -35,48 +35,50 @@ def log(number_: int, size: int = 1000, suffix: str = "xlog") -> LogFile:
     return LogFile(name, f"/a1/{name}", size, None, HEADER, {1: number_} if number_ else {}, None, "uuid")
 
 
-def stretch(files: list[LogFile], start: int, end: int, gaps: list[Gap | None] | None = None) -> Stretch:
+def files_read(
+    files: list[LogFile], start: int, end: int, gaps: list[LogGap | None] | None = None
+) -> ReplicasetFiles:
     first = Entry("a1", files[0].name, start, {})
     last = Entry("a1", files[-1].name, end, {})
     ends = tuple(FileEnd(file.size - 4, has_marker=True) for file in files[:-1])
-    return Stretch(
+    return ReplicasetFiles(
         "r", Source("a1", "/a1"), tuple(files), ends, tuple(gaps or [None] * len(files)), first, last
     )
 
 
-def spans(planned: Stretch) -> list[tuple[str, int, int]]:
+def spans(planned: ReplicasetFiles) -> list[tuple[str, int, int]]:
     return [(segment.file[17:], segment.begin, segment.end) for segment in segments_of(planned)]
 
 
-def test_a_stretch_reads_each_file_from_its_first_block_to_its_last() -> None:
-    planned = stretch([log(0), log(1), log(2)], 300, 700)
+def test_each_file_is_read_from_its_first_block_to_its_last() -> None:
+    planned = files_read([log(0), log(1), log(2)], 300, 700)
     assert spans(planned) == [("000.xlog", 300, 996), ("001.xlog", 100, 996), ("002.xlog", 100, 700)]
 
 
 def test_files_without_blocks_have_no_segment() -> None:
-    assert spans(stretch([log(0), log(1, HEADER + 4), log(2)], 996, 0)) == []
-    assert spans(stretch([log(0)], 0, 0)) == []
-    assert spans(stretch([log(0)], 0, 101)) == [("000.xlog", 100, 101)]
+    assert spans(files_read([log(0), log(1, HEADER + 4), log(2)], 996, 0)) == []
+    assert spans(files_read([log(0)], 0, 0)) == []
+    assert spans(files_read([log(0)], 0, 101)) == [("000.xlog", 100, 101)]
 
 
 def test_a_file_that_shrank_is_an_error() -> None:
     with pytest.raises(XlogTruncatedError, match="shorter"):
-        spans(stretch([log(0), log(1)], 1001, 500))
+        spans(files_read([log(0), log(1)], 1001, 500))
 
 
 def test_a_gap_marks_the_next_segment_that_has_rows() -> None:
-    gap = Gap({1: 1}, {1: 5})
+    gap = LogGap({1: 1}, {1: 5})
     empty = log(5, HEADER + 4)
-    planned = stretch([log(0), empty, log(6)], 0, 500, [None, gap, None])
+    planned = files_read([log(0), empty, log(6)], 0, 500, [None, gap, None])
     assert [segment.gap for segment in segments_of(planned)] == [None, gap]
-    later = Gap({1: 6}, {1: 9})
-    planned = stretch([log(0), empty, log(9)], 0, 500, [None, gap, later])
-    assert [segment.gap for segment in segments_of(planned)] == [None, Gap({1: 1}, {1: 9})]
+    later = LogGap({1: 6}, {1: 9})
+    planned = files_read([log(0), empty, log(9)], 0, 500, [None, gap, later])
+    assert [segment.gap for segment in segments_of(planned)] == [None, LogGap({1: 1}, {1: 9})]
 
 
 def test_the_logs_after_a_snapshot_leave_out_what_it_holds() -> None:
     snapshot = log(5, suffix="snap")
-    planned = stretch([snapshot, log(3), log(5), log(7)], 0, 500)
+    planned = files_read([snapshot, log(3), log(5), log(7)], 0, 500)
     assert [segment.since for segment in segments_of(planned)] == [None, {1: 5}, None, None]
     assert [segment.is_snapshot for segment in segments_of(planned)] == [True, False, False, False]
 
@@ -117,7 +119,7 @@ def test_every_byte_is_in_exactly_one_task_in_order(sizes: list[int], size: int)
 
 
 @given(st.integers(1, 1000), st.sets(st.integers(0, 1200), max_size=8))
-def test_any_sequence_of_cuts_yields_each_byte_once(length: int, cuts: set[int]) -> None:
+def test_any_split_yields_each_byte_once(length: int, cuts: set[int]) -> None:
     whole = segment(HEADER, HEADER + length)
     starts = sorted(HEADER + cut for cut in cuts if cut < length)
     found = pieces(whole, starts)

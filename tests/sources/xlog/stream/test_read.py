@@ -271,7 +271,7 @@ def test_a_file_that_goes_after_planning_is_named(tmp_path: Path) -> None:
         list(reader.read(partition))
 
 
-def test_a_file_that_is_cut_after_planning_is_an_error(tmp_path: Path) -> None:
+def test_a_file_truncated_after_planning_is_an_error(tmp_path: Path) -> None:
     Server(tmp_path).write(rows=3)
     reader = XlogReader(parse_options({"path": str(tmp_path)}))
     partition = reader.partitions()[0]

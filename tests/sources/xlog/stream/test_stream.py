@@ -82,7 +82,7 @@ def test_available_now_reads_all_in_limited_batches(spark: SparkSession, tmp_pat
     assert run_once(spark, tmp_path / "checkpoint", {}, server.path).lsns == [61]
 
 
-def test_a_killed_query_repeats_its_batch_and_goes_on(spark: SparkSession, tmp_path: Path) -> None:
+def test_a_killed_query_repeats_its_batch_and_continues(spark: SparkSession, tmp_path: Path) -> None:
     server = Server(tmp_path / "a1")
     server.write(rows=3)
     server.snapshot(rows=4)
@@ -134,7 +134,7 @@ def test_sources_come_and_go_under_one_checkpoint(spark: SparkSession, tmp_path:
     assert found.lsns == [6, 7]
 
 
-def test_a_source_that_cannot_be_read_is_reported_while_the_others_go_on(
+def test_a_source_that_cannot_be_read_is_reported_while_the_others_continue(
     spark: SparkSession, tmp_path: Path
 ) -> None:
     a1 = Server(tmp_path / "a1", "a1")

@@ -110,7 +110,7 @@ def test_spaces_that_are_not_wanted_are_not_read() -> None:
     assert all(segment.space_id is None for segment in segments)
 
 
-def test_runs_are_read_once_however_the_snapshot_is_cut(tmp_path: Path) -> None:
+def test_runs_are_read_once_however_the_snapshot_is_split(tmp_path: Path) -> None:
     recording, node = node_with_runs()
     shutil.copytree(recording.directory(node), tmp_path / node)
     follower = Follower(parse_options({"path": str(tmp_path / node), "start": "snapshot"}))
@@ -175,7 +175,7 @@ def test_a_secondary_index_is_none_of_a_spaces_rows() -> None:
     assert trees_at_checkpoint([*TREE, other, END], "f")[600].runs == (Run(4, 40), Run(3, 50))
 
 
-def test_a_range_that_was_split_is_told() -> None:
+def test_a_space_with_a_split_range_is_refused() -> None:
     part = {Key.RANGE_ID: 2, Key.RUN_ID: 3, Key.SLICE_ID: 9, Key.BEGIN: [5]}
     tree = trees_at_checkpoint([*TREE, record(RecordType.INSERT_SLICE, part), END], "f")[600]
     assert tree.is_cut

@@ -63,7 +63,7 @@ def test_the_walk_ends_when_the_matrix_is_full() -> None:
 
 
 @pytest.mark.parametrize("check", [True, False])
-def test_every_cut_stands_at_the_start_of_the_cut_block(check: bool) -> None:
+def test_a_walk_over_a_truncated_buffer_stops_at_the_incomplete_block(check: bool) -> None:
     parts = blocks(3)
     data = b"".join(parts)
     starts = np.cumsum([0, *(len(part) for part in parts)]).tolist()
@@ -94,7 +94,7 @@ def test_every_cut_stands_at_the_start_of_the_cut_block(check: bool) -> None:
     ],
 )
 @pytest.mark.parametrize("check", [True, False])
-def test_what_stands_where_a_block_must(data: bytes, status: Status, check: bool) -> None:
+def test_the_status_of_bytes_that_are_no_block(data: bytes, status: Status, check: bool) -> None:
     assert walk(data, check=check)[:3] == (0, 0, status)
     good = encode_block(b"\x80")
     assert walk(good + data, check=check)[:3] == (1, len(good), status)

@@ -41,7 +41,7 @@ def test_a_bomb_is_known_before_it_is_decompressed() -> None:
 
 
 @given(st.binary(max_size=2000), st.booleans(), st.booleans(), st.integers(0, 20))
-def test_a_cut_frame_is_not_whole(data: bytes, known: bool, summed: bool, step: int) -> None:
+def test_a_truncated_frame_is_not_whole(data: bytes, known: bool, summed: bool, step: int) -> None:
     compressor = zstandard.ZstdCompressor(write_content_size=known, write_checksum=summed)
     frame = compressor.compress(data)
     for size in range(0, len(frame), 1 + step):
@@ -51,7 +51,7 @@ def test_a_cut_frame_is_not_whole(data: bytes, known: bool, summed: bool, step: 
 
 
 @given(st.binary(max_size=80))
-def test_what_is_no_frame_is_not_whole(data: bytes) -> None:
+def test_other_bytes_are_no_frame(data: bytes) -> None:
     assert bound(data) == -1
     assert bound(b"\x28\xb5\x2f\xfd" + data) >= -1
 

@@ -133,7 +133,7 @@ def test_any_row_is_what_the_plain_reader_says(data: bytes) -> None:
 
 
 @given(rows())
-def test_a_cut_row_is_refused(data: bytes) -> None:
+def test_an_incomplete_row_is_refused(data: bytes) -> None:
     header = msgpack.Unpacker(strict_map_key=False)
     header.feed(data)
     header.skip()
@@ -219,7 +219,7 @@ def test_operations_of_update_and_of_upsert() -> None:
     assert [upsert[name] for name in BINARY] == [None, b"\x91\x01", operations, None]
 
 
-def test_a_new_tuple_beside_operations_keeps_the_whole_body() -> None:
+def test_a_new_tuple_with_operations_keeps_the_whole_body() -> None:
     body = msgpack.packb({0x10: 512, 0x20: [1], 0x21: [["+", 1, 2]], 0x2C: [1, 1], 0x2D: [1, 3]})
     update = walked(header(_0=4) + body)
     assert isinstance(update, dict)

@@ -63,7 +63,7 @@ def test_the_position_behind_large_objects(value: object) -> None:
 
 
 @given(OBJECTS)
-def test_a_cut_object_has_no_position_behind_it(value: object) -> None:
+def test_an_incomplete_object_has_no_end_position(value: object) -> None:
     data = msgpack.packb(value)
     for size in range(len(data)):
         assert skipped(data[:size]) == -1
@@ -133,10 +133,10 @@ def test_what_is_no_map_is_refused(value: object) -> None:
 
 
 @given(OBJECTS)
-def test_arrays_are_told_from_all_else(value: object) -> None:
+def test_only_arrays_are_arrays(value: object) -> None:
     data = msgpack.packb(value)
     assert array_there(data) == isinstance(value, list)
 
 
-def test_no_array_stands_behind_the_end() -> None:
+def test_no_array_is_read_after_the_end() -> None:
     assert not array_there(b"")

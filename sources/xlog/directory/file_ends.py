@@ -1,9 +1,7 @@
-"""Where the files of one source end, and where their blocks start: asked for once, remembered while it holds.
+"""Finds where the files of one source end and where their blocks start, and caches the answers while they are valid.
 
-What a closed file says does not change, and of a growing one only what is new is walked. Block headers alone
-are read, except by `Ends.reached`.
-
-Not here: which files there are (`sources.xlog.directory.directory`).
+A closed file does not change, and of a growing one only the new part is walked. Only block headers are read, except by
+`FileEnds.end_vclock`.
 """
 
 from __future__ import annotations
@@ -22,18 +20,18 @@ from sources.xlog.format.damage import Mode
 from sources.xlog.format.vclock import joined
 from sources.xlog.reader import reader
 
-CUT_AHEAD = 1 << 20
-"""How far behind a wanted cut a block is looked for before the rest of the file is walked, in bytes."""
+SEARCH_AHEAD = 1 << 20
+"""Bytes that are searched first for a block start after a given position; then the rest of the file is walked."""
 
 PROBE_BYTES = 1 << 16
 LARGE_BLOCK = 1 << 12
-"""A file whose blocks are at least this long, in bytes, is cut by walking its headers."""
+"""A file whose blocks have at least this many bytes is split by walking its headers."""
 
 Opened = tuple[pafs.FileSystem, str]
 
 
 @dataclass
-class Ends:
+class FileEnds:
     """The ends of one source's files.
 
     Parameters
@@ -41,11 +39,11 @@ class Ends:
     opened : callable
         Base name → file system, and path in it.
     mode : Mode
-        What happens to damage.
+        What to do about damage.
     block : int
         The longest block, in bytes.
     is_final : bool
-        Whether files are read once, as they are now: a snapshot that is cut is damage then, not a copy under way.
+        Whether files are read once, as they are now: then an incomplete snapshot is damage, not a copy in progress.
 
     """
 
@@ -58,13 +56,13 @@ class Ends:
     _complete: dict[str, tuple[int, bool]] = field(default_factory=dict)
 
     def forget_all_but(self, names: Collection[str]) -> None:
-        """Forget files that are gone: memory does not grow with the log."""
+        """Drop the cached ends of removed files, so that memory does not grow with the log."""
         for known in (self._ends, self._reached, self._complete):
             for name in [name for name in known if name not in names]:
                 del known[name]
 
     def of(self, file: LogFile, *, closed: bool, begin: int = 0) -> FileEnd:
-        """Return where the whole blocks of a file end; of one that grows, as of now.
+        """Return where the whole blocks of a file end now.
 
         Parameters
         ----------
@@ -73,11 +71,10 @@ class Ends:
         closed : bool
             Whether it cannot grow: a snapshot, or a log with a successor.
         begin : int
-            A position just past a whole block from which to walk, where nothing newer is remembered.
+            The end of a whole block, where the walk begins unless a later end is cached.
 
-        A file that ends with the EOF marker is not walked: whoever reads its rows meets any damage. Where
-        files are read once, a snapshot without the marker ends with its last byte, so that whoever reads its rows
-        meets a cut block.
+        A file that ends with the EOF marker is not walked: reading its rows finds any damage. If `is_final`, a
+        snapshot without the marker ends with its last byte, so that reading its rows finds the incomplete block.
 
         Raises
         ------
@@ -99,7 +96,7 @@ class Ends:
         return end
 
     def _walked(self, name: str, begin: int) -> FileEnd:
-        """Return the end of the blocks from `begin` on; a lenient mode goes on behind damage."""
+        """Return the end of the blocks from `begin` on; a lenient mode continues after damage."""
         filesystem, path = self.opened(name)
         while True:
             try:
@@ -111,7 +108,7 @@ class Ends:
                 following = reader.block_boundary(filesystem, path, damaged + 1, limit=self.block)
                 size = filesystem.get_file_info(path).size
                 if following >= size:
-                    # A file without any block is damaged as a whole, from its first byte on.
+                    # A file without any block is damaged from its first byte on.
                     return FileEnd(damaged if begin else size, has_marker=False)
                 begin = following
 
@@ -129,8 +126,8 @@ class Ends:
         with filesystem.open_input_file(path) as stream:
             return bool(stream.read_at(len(EOF_MARKER), file.size - len(EOF_MARKER)) == EOF_MARKER)
 
-    def reached(self, file: LogFile) -> dict[int, int]:
-        """Return the vclock after the last whole block of a log; reads its rows: ask where it matters."""
+    def end_vclock(self, file: LogFile) -> dict[int, int]:
+        """Return the vclock after the last whole block of a log. Expensive: it reads the headers of all rows."""
         end = self.of(file, closed=False)
         remembered = self._reached.get(file.name)
         if remembered is None or remembered[0] != end.position:
@@ -155,39 +152,39 @@ class Ends:
             np.maximum.at(highest, ids, rows.lsn)
         return {id_: int(lsn) for id_, lsn in enumerate(highest) if lsn > 0}
 
-    def cut(self, file: LogFile, begin: int, near: int, end: int) -> int:
-        """Return the first start of a block at or behind `near`, or `end`.
+    def block_start_from(self, file: LogFile, begin: int, target: int, end: int) -> int:
+        """Return the first block start at or after `target`, or `end`.
 
         Parameters
         ----------
         file : LogFile
             As listed.
         begin, end : int
-            Bytes; a block starts at `begin`, and the blocks in question end at `end`.
-        near : int
+            Bytes; a block starts at `begin`, and the last block ends at `end`.
+        target : int
             Bytes, between them.
 
         """
-        for last in (near + CUT_AHEAD, end):
-            starts = self.starts(file.name, begin, min(last, end), near - begin)
+        for last in (target + SEARCH_AHEAD, end):
+            starts = self.block_starts(file.name, begin, min(last, end), target - begin)
             if len(starts) > 1:
                 return starts[1]
         return end
 
     def has_large_blocks(self, name: str, begin: int, end: int) -> bool:
-        """Return whether the first blocks from `begin` are so large that walking headers skips most bytes."""
+        """Return whether the first blocks from `begin` are so large that walking their headers skips most bytes."""
         probed = min(end - begin, PROBE_BYTES)
-        return len(self.starts(name, begin, begin + probed, 1)) * LARGE_BLOCK <= probed
+        return len(self.block_starts(name, begin, begin + probed, 1)) * LARGE_BLOCK <= probed
 
-    def starts(self, name: str, begin: int, end: int, every: int) -> list[int]:
-        """Return starts of blocks that cut [begin, end) into ranges of about `every` bytes.
+    def block_starts(self, name: str, begin: int, end: int, every: int) -> list[int]:
+        """Return block starts that split [begin, end) into ranges of about `every` bytes.
 
-        They are found along the chain of headers, which a tuple that holds a block cannot mislead.
+        The walk follows block headers, so bytes of a tuple that look like a block cannot mislead it.
         """
         try:
             return reader.block_starts(*self.opened(name), begin, end, every, self.block)
         except XlogError:
             if self.mode is Mode.FAILFAST:
                 raise
-            # Nothing is proven behind damage: one task meets it on its way through the whole range.
+            # Block starts after damage are not certain, so one task reads the whole range.
             return [begin]

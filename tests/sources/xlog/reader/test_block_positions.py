@@ -10,7 +10,7 @@ import pytest
 from schemas.errors import XlogHeaderError, XlogMagicError, XlogMetaIncompleteError, XlogMissingError
 from sources.xlog.format.block import EOF_MARKER, encode_block
 from sources.xlog.reader import reader
-from sources.xlog.reader.extent import SMALL_WINDOW
+from sources.xlog.reader.block_positions import SMALL_WINDOW
 from sources.xlog.reader.reader import WholeEnd
 from tests.sources.xlog import samples
 
@@ -31,7 +31,7 @@ def starts_of(path: str, begin: int, end: int | None, every: int) -> list[int]:
     return reader.block_starts(*reader.open_fs(path), begin, end, every)
 
 
-def test_every_cut_ends_behind_the_last_whole_block(tmp_path: Path) -> None:
+def test_a_truncated_file_ends_after_its_last_whole_block(tmp_path: Path) -> None:
     for size in range(len(samples.HEADER), len(WHOLE) + 1):
         path = samples.put(tmp_path, WHOLE[:size])
         whole = max(start for start in STARTS if start <= size)
@@ -102,7 +102,7 @@ def test_garbage_where_a_block_must_start_is_an_error(
 
 
 @pytest.mark.parametrize("every", [1, 50, 100, 101, 250, 10_000])
-def test_starts_are_as_far_apart_as_asked(tmp_path: Path, every: int) -> None:
+def test_block_starts_have_the_wanted_distance(tmp_path: Path, every: int) -> None:
     path = samples.put(tmp_path, WHOLE)
     found = starts_of(path, 0, None, every)
     assert found[0] == STARTS[0]

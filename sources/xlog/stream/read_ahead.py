@@ -1,13 +1,11 @@
-"""How far the stream can go in one source's files, and how far it goes within a budget of bytes.
+"""Computes how far the stream can go in one source's files, and how far it goes within a budget of bytes.
 
-A generation (a spool's snapshot behind a hole) begins a batch of its own, and is not cut: what it lacks is gone.
+A `ReadAhead` is found from the directory, headers and ends alone. Its end, and every position within a budget, is just
+past a whole block, in the canonical form of offsets (`sources.xlog.directory.offset`). Rows are read only to find out
+whether any are missing between two files, where the first was not closed or the second does not name it.
 
-A `Course` is found from the directory, headers and ends alone. Its end, and every cut of it, is just past a
-whole block, in the one form that offsets have (`sources.xlog.directory.offset`). Rows are read only to tell whether any
-are missing between two files of which one was not closed or does not name the other.
-
-Not here: which source leads (`sources.xlog.stream.takeover`), how replicasets share a budget
-(`sources.xlog.stream.plan`).
+A generation (a spool's snapshot after a gap) begins a batch of its own and is read whole: the rows that it replaces are
+in no log.
 """
 
 from __future__ import annotations
@@ -19,19 +17,19 @@ from sources.xlog.directory.directory import Directory
 from sources.xlog.directory.listing import Listing, LogFile, files_from, may_miss_rows, upto
 from sources.xlog.directory.offset import Entry
 from sources.xlog.format.vclock import not_beyond, shared
+from sources.xlog.stream.failover import entry_at
 from sources.xlog.stream.plan import reach, shrunk, since_from
-from sources.xlog.stream.segment import Gap
-from sources.xlog.stream.takeover import entry_at
+from sources.xlog.stream.segment import LogGap
 
 
 @dataclass(frozen=True)
-class Course:
-    """The files that are ahead of an entry.
+class ReadAhead:
+    """The files that the stream can read next, from an entry on.
 
     Parameters
     ----------
     directory : Directory
-        Of the leader.
+        The leader's.
     entry : Entry
         Where the stream is.
     files : tuple of LogFile
@@ -52,7 +50,7 @@ class Course:
 
     @property
     def lengths(self) -> list[int]:
-        """Bytes that are left of each file; of a closed one with its EOF marker."""
+        """Bytes left to read in each file; for a closed file they include the EOF marker."""
         last = len(self.files) - 1
         ends = [self.position if index == last else file.size for index, file in enumerate(self.files)]
         return [max(0, end - self.begin(index)) for index, end in enumerate(ends)]
@@ -66,21 +64,25 @@ class Course:
             found = self._within(lengths, budget)
             if found != self.entry:
                 return found
-            budget *= 2  # went into a marker or a torn tail, where no block is
-        return self._entry(len(self.files) - 1, self.position)
+            budget *= 2  # the budget ended in a marker or an unfinished block
+        return self.entry_of(len(self.files) - 1, self.position)
 
     def _within(self, lengths: Sequence[int], budget: int) -> Entry:
         index, taken = reach(lengths, budget)
-        file, near = self.files[index], self.begin(index) + taken
+        file, target = self.files[index], self.begin(index) + taken
         is_last = index == len(self.files) - 1
         end = self.position if is_last else self.directory.ends.of(file, closed=True).position
-        position = end if near >= end else self.directory.ends.cut(file, self.begin(index), near, end)
-        return self._entry(index, position)
+        position = (
+            end
+            if target >= end
+            else self.directory.ends.block_start_from(file, self.begin(index), target, end)
+        )
+        return self.entry_of(index, position)
 
-    def _entry(self, index: int, position: int) -> Entry:
-        """Return the canonical entry of a place: the end of a file is the start of the next one, if nothing lacks.
+    def entry_of(self, index: int, position: int) -> Entry:
+        """Return the canonical entry of a place: the end of a file is the start of the next one, without a gap.
 
-        The stream waits before a hole until a row behind it is read, so that one batch sees both sides of it.
+        The stream waits before a gap until a row after it is read, so that one batch sees both sides.
         """
         since = since_from(self.entry, self.files[0])
         while index > 0 and position <= self.files[index].header:
@@ -102,17 +104,19 @@ class Course:
         return gap_between(self.directory, file, self.files[index + 1]) is None
 
 
-def course_of(directory: Directory, listing: Listing, entry: Entry, pin: Entry | None = None) -> Course:
-    """Return what is ahead of an entry.
+def read_ahead_of(
+    directory: Directory, listing: Listing, entry: Entry, fixed_end: Entry | None = None
+) -> ReadAhead:
+    """Return the files that follow an entry.
 
     Parameters
     ----------
     directory, listing
-        Of the source that leads.
+        The leader's.
     entry : Entry
         Where the stream is.
-    pin : Entry, optional
-        Nothing beyond this place of the same source is read.
+    fixed_end : Entry, optional
+        Where reading stops, in the same source.
 
     Raises
     ------
@@ -127,33 +131,33 @@ def course_of(directory: Directory, listing: Listing, entry: Entry, pin: Entry |
     files = files_from(listing, entry)
     if entry.position > files[0].size:
         raise shrunk(files[0], entry, directory.source.name)
-    pinned = upto(files, pin.file) if pin is not None else None
-    if pin is not None and pinned is None:
-        # A snapshot that the stream is in does not grow: another one, or none, was the newest when the end was fixed.
-        own = directory.ends.of(files[0], closed=True).position if files[0].is_snapshot else entry.position
-        return Course(directory, entry, files[:1], own)
-    ahead = _up_to_generation(pinned or files)
+    within_end = upto(files, fixed_end.file) if fixed_end is not None else None
+    if fixed_end is not None and within_end is None:
+        # The stream is in a snapshot that was not the newest when the end was fixed. A snapshot does not grow.
+        end = directory.ends.of(files[0], closed=True).position if files[0].is_snapshot else entry.position
+        return ReadAhead(directory, entry, files[:1], end)
+    ahead = _up_to_generation(within_end or files)
     if len(ahead) > 1 and ahead[-1].is_snapshot:
-        return Course(directory, entry, ahead, 0)
-    if pin is not None and pinned is not None:
-        passed = entry.position if len(pinned) == 1 else 0
-        return Course(directory, entry, pinned, max(pin.position, pinned[-1].header, passed))
+        return ReadAhead(directory, entry, ahead, 0)
+    if fixed_end is not None and within_end is not None:
+        passed = entry.position if len(within_end) == 1 else 0
+        return ReadAhead(directory, entry, within_end, max(fixed_end.position, within_end[-1].header, passed))
     last = files[-1]
     begin = entry.position if len(files) == 1 else 0
     position = directory.ends.of(last, closed=last.is_snapshot, begin=begin).position
-    return Course(directory, entry, files, position)
+    return ReadAhead(directory, entry, files, position)
 
 
 def _up_to_generation(files: tuple[LogFile, ...]) -> tuple[LogFile, ...]:
-    """Return the files up to the next generation, which is included: the batch ends where it begins."""
+    """Return the files up to and including the next generation: the batch ends where that begins."""
     stop = next((index for index, file in enumerate(files) if index and file.is_snapshot), len(files))
     return files[: stop + 1]
 
 
 def newest_entry(directory: Directory, listing: Listing) -> Entry | None:
-    """Return the end of a source as of now: nothing that is written later is before it."""
+    """Return the current end of a source: all that is written later comes after it."""
     snapshot = directory.newest_complete(listing.snapshots)
-    files = listing.course or (listing.snapshots if listing.is_file else (snapshot,))
+    files = listing.ordered_files or (listing.snapshots if listing.is_file else (snapshot,))
     newest = files[-1] if files else None
     if newest is None:
         return None
@@ -161,9 +165,9 @@ def newest_entry(directory: Directory, listing: Listing) -> Entry | None:
     return entry_at(directory.source.name, newest, end.position)
 
 
-def gap_between(directory: Directory, before: LogFile, after: LogFile) -> Gap | None:
-    """Return what is missing between two files that are read one after the other."""
+def gap_between(directory: Directory, before: LogFile, after: LogFile) -> LogGap | None:
+    """Return the gap between two consecutive files, or None."""
     if not may_miss_rows(before, directory.ends.of(before, closed=True), after):
         return None
-    reached = before.vclock if before.is_snapshot else directory.ends.reached(before)
-    return None if not_beyond(after.vclock, reached) else Gap(reached, after.vclock)
+    reached = before.vclock if before.is_snapshot else directory.ends.end_vclock(before)
+    return None if not_beyond(after.vclock, reached) else LogGap(reached, after.vclock)

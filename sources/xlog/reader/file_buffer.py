@@ -1,7 +1,4 @@
-"""A part of a file in memory, and the file systems behind it: all input of the reader goes through here.
-
-Not here: what the bytes mean (`meta`, `chain`).
-"""
+"""Buffers a part of a file in memory, and opens the file systems behind it: all input of the reader comes from here."""
 
 from __future__ import annotations
 
@@ -15,7 +12,7 @@ from schemas.errors import XlogMissingError, XlogTruncatedError
 
 
 def arrow_uri(path: str) -> str:
-    """Return the URI that pyarrow knows for one of Hadoop: `s3a://` and `s3n://` are `s3://`."""
+    """Return Hadoop's URI as pyarrow spells it: `s3a://` and `s3n://` become `s3://`."""
     scheme, separator, rest = path.partition("://")
     return f"s3{separator}{rest}" if scheme in ("s3a", "s3n") else path
 
@@ -36,12 +33,12 @@ def open_fs(path: str) -> tuple[pa.fs.FileSystem, str]:
 
 
 def base_name(path: str) -> str:
-    """Return the name that the column `file` shows."""
+    """Return the base name of a path, as in the column `file`."""
     return PurePosixPath(path).name
 
 
-class Window:
-    """The bytes of a file from `base` on, `filled` of them, in `bytes`.
+class FileBuffer:
+    """A buffer over a file: `bytes` has `filled` bytes of the file, from position `base` on.
 
     Parameters
     ----------
@@ -50,12 +47,12 @@ class Window:
     path : str
         The path in it.
     capacity : int
-        Bytes that are read at a time; a longer block makes the buffer grow for as long as it is needed.
+        Bytes that are read at a time; the buffer grows while a block is longer.
 
     Raises
     ------
     XlogMissingError
-        The file is not there.
+        If the file does not exist.
 
     """
 
@@ -66,31 +63,31 @@ class Window:
         except FileNotFoundError:
             raise XlogMissingError("the file is gone", file=path) from None
         self.size: int = self._source.size()
-        """Bytes of the file when it was opened; what is appended later is not seen."""
+        """Bytes of the file when it was opened; later appends are not seen."""
         self._capacity = capacity
         self.bytes = np.empty(max(1, min(capacity, self.size)), np.uint8)
         self.base = 0
         self.filled = 0
 
-    def __enter__(self) -> Window:
+    def __enter__(self) -> FileBuffer:
         return self
 
     def __exit__(self, *_: object) -> None:
         self._source.close()
 
     def resize(self, capacity: int) -> None:
-        """Read that many bytes at a time from now on."""
+        """Set how many bytes later reads get at a time."""
         self._capacity = capacity
 
     def load(self, position: int, need: int = 0) -> int:
-        """Make the window begin at `position` and return that position's offset in `bytes`.
+        """Load the file from `position` on, and return that position's offset in `bytes`.
 
         Parameters
         ----------
         position : int
             In the file.
         need : int
-            Bytes wanted from there on, if the file has them; 0 for as many as fit.
+            Bytes wanted from there on, if the file has so many; 0 reads as many as fit.
 
         """
         offset = position - self.base

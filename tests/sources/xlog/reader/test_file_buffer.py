@@ -11,7 +11,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from schemas.errors import XlogMissingError, XlogTruncatedError
-from sources.xlog.reader.window import Window, arrow_uri, base_name, open_fs
+from sources.xlog.reader.file_buffer import FileBuffer, arrow_uri, base_name, open_fs
 
 DATA = bytes(k * k % 251 for k in range(5000))
 
@@ -26,7 +26,7 @@ def path(tmp_path: Path) -> str:
 @settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(st.integers(1, 700), st.lists(st.tuples(st.integers(0, 4999), st.integers(0, 3000)), max_size=12))
 def test_every_load_shows_the_files_bytes(path: str, capacity: int, loads: list[tuple[int, int]]) -> None:
-    with Window(*open_fs(path), capacity) as window:
+    with FileBuffer(*open_fs(path), capacity) as window:
         for position, need in loads:
             offset = window.load(position, need)
             assert window.base + offset == position
@@ -37,7 +37,7 @@ def test_every_load_shows_the_files_bytes(path: str, capacity: int, loads: list[
 
 
 def test_a_window_grows_for_a_long_block_and_shrinks_again(path: str) -> None:
-    with Window(*open_fs(path), 100) as window:
+    with FileBuffer(*open_fs(path), 100) as window:
         window.load(0, 4000)
         assert window.bytes.size == 4000
         window.load(4000, 10)
@@ -45,7 +45,7 @@ def test_a_window_grows_for_a_long_block_and_shrinks_again(path: str) -> None:
 
 
 def test_what_is_there_is_not_read_again(path: str) -> None:
-    with Window(*open_fs(path), 1000) as window:
+    with FileBuffer(*open_fs(path), 1000) as window:
         window.load(0)
         buffer = window.bytes
         buffer[:1000] = 7
@@ -56,7 +56,7 @@ def test_what_is_there_is_not_read_again(path: str) -> None:
 
 
 def test_what_is_appended_after_opening_is_not_seen(path: str) -> None:
-    with Window(*open_fs(path), 10_000) as window:
+    with FileBuffer(*open_fs(path), 10_000) as window:
         with Path(path).open("ab") as file:
             file.write(b"more")
         window.load(0)
@@ -64,7 +64,7 @@ def test_what_is_appended_after_opening_is_not_seen(path: str) -> None:
 
 
 def test_a_file_that_became_shorter_is_an_error(path: str) -> None:
-    with Window(*open_fs(path), 1000) as window:
+    with FileBuffer(*open_fs(path), 1000) as window:
         with Path(path).open("r+b") as file:
             file.truncate(1500)
         with pytest.raises(XlogTruncatedError, match="became shorter") as raised:
@@ -74,7 +74,7 @@ def test_a_file_that_became_shorter_is_an_error(path: str) -> None:
 
 def test_a_missing_file_is_named(tmp_path: Path) -> None:
     with pytest.raises(XlogMissingError, match="gone"):
-        Window(*open_fs(str(tmp_path / "none.xlog")), 10)
+        FileBuffer(*open_fs(str(tmp_path / "none.xlog")), 10)
 
 
 def test_a_file_system_of_a_uri(path: str) -> None:
@@ -109,7 +109,7 @@ def test_windows_of_threads_do_not_meet(path: str) -> None:
     shown: list[bool] = []
 
     def read(step: int) -> None:
-        with Window(*open_fs(path), 64) as window:
+        with FileBuffer(*open_fs(path), 64) as window:
             for position in range(0, 4900, step):
                 offset = window.load(position, 50)
                 shown.append(window.bytes[offset : offset + 50].tobytes() == DATA[position : position + 50])

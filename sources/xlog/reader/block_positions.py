@@ -1,9 +1,7 @@
-"""How far a file is written and where its blocks start: from its text header and block headers alone.
+"""Finds the written end of a file and its block starts, from its text header and block headers alone.
 
-What the driver of a query asks, many times a minute: no row is decoded, no checksum computed, and the data of
-large blocks is not even read.
-
-Not here: rows (`reader`), directories.
+The driver of a query calls this many times a minute: no row is decoded, no checksum computed, and the data of large
+blocks is not even read.
 """
 
 from __future__ import annotations
@@ -22,8 +20,8 @@ from sources.xlog.format.damage import Skipped
 from sources.xlog.format.decoder import Decoding, Limits
 from sources.xlog.format.kernels.chain import BLOCK_START, walk_blocks
 from sources.xlog.format.meta import META_LIMIT, Meta, parse_meta
+from sources.xlog.reader.file_buffer import FileBuffer, base_name
 from sources.xlog.reader.scan import Scanner
-from sources.xlog.reader.window import Window, base_name
 
 SMALL_WINDOW, LARGE_WINDOW = 4 * 1024, 1 << 20
 HEADERS_AT_ONCE = 16 * 1024
@@ -35,10 +33,10 @@ class WholeEnd(NamedTuple):
     Parameters
     ----------
     position : int
-        Behind the last whole block, in bytes; what follows is the end marker, not written yet, or nothing.
+        End of the last whole block, in bytes; the end marker, an unfinished block or nothing follows.
     has_eof_marker : bool
-        Whether the end marker stands there: the file is closed. (Only one without any block may be opened
-        again by a restarted server, which overwrites the marker: `xlog_open` in `src/box/xlog.c`.)
+        Whether the end marker follows: the file is closed. (A restarted server opens a file again only if it has no
+        block, and overwrites the marker: `xlog_open` in `src/box/xlog.c`.)
 
     """
 
@@ -52,11 +50,11 @@ def read_meta(fs: pa.fs.FileSystem, path: str) -> Meta:
     Raises
     ------
     XlogMissingError
-        The file is not there.
+        If the file does not exist.
     XlogMetaIncompleteError
-        The header is not written wholly yet.
+        If the header is not completely written yet.
     XlogMetaError
-        The header is wrong.
+        If the header is damaged.
 
     """
     try:
@@ -83,12 +81,12 @@ def end_of_whole_blocks(
     Raises
     ------
     XlogMagicError, XlogHeaderError
-        Something else than a block stands where one must start, or bytes follow the end marker. A cut block
-        at the end is no error: it is not written yet.
+        If other bytes are where a block must start, or bytes follow the end marker. An incomplete block at the end
+        is no error: it is not completely written yet.
 
     """
-    with Window(fs, path, SMALL_WINDOW) as window:
-        *_, (position, status, _) = _walk(window, _first(fs, path, begin), limit)
+    with FileBuffer(fs, path, SMALL_WINDOW) as buffer:
+        *_, (position, status, _) = _walk(buffer, _first_block(fs, path, begin), limit)
         return WholeEnd(position, status is Status.EOF)
 
 
@@ -100,30 +98,30 @@ def block_starts(
     every: int,
     limit: int = BLOCK_LIMIT,
 ) -> list[int]:
-    """Return starts of blocks that cut `begin <= position < end` into ranges of about `every` bytes.
+    """Return block starts that split `begin <= position < end` into ranges of about `every` bytes.
 
     Parameters
     ----------
     fs, path
         The file.
     begin : int
-        The start of a block, or 0 for the first one: the first of the result, if a whole block is there.
+        The start of a block, or 0 for the first one; it is the first item of the result, if the block is whole.
     end : int, optional
         None: up to the last whole block.
     every : int
-        Bytes between two starts at least; from 1.
+        The least distance of two starts, in bytes; at least 1.
 
     Raises
     ------
     XlogMagicError, XlogHeaderError
-        As `end_of_whole_blocks`.
+        As for `end_of_whole_blocks`.
 
     """
     starts: list[int] = []
     target = begin
-    with Window(fs, path, SMALL_WINDOW) as window:
-        last = window.size if end is None else end
-        for position, _, found in _walk(window, _first(fs, path, begin), limit):
+    with FileBuffer(fs, path, SMALL_WINDOW) as buffer:
+        last = buffer.size if end is None else end
+        for position, _, found in _walk(buffer, _first_block(fs, path, begin), limit):
             at = np.searchsorted(found, target)
             while at < found.size and found[at] < last:
                 starts.append(int(found[at]))
@@ -142,7 +140,7 @@ def block_boundary(
     end: int | None = None,
     limit: int = BLOCK_LIMIT,
 ) -> int:
-    """Return the first start of a block from `near` on, or `end` if there is none before it.
+    """Return the first block start from `near` on, or `end` if there is none before it.
 
     Parameters
     ----------
@@ -151,21 +149,21 @@ def block_boundary(
     near : int
         Any byte.
     begin : int, optional
-        The start of a block at or before `near`, 0 for the first one: then the walk goes from block to block
-        and cannot err. Without it the block is found by its magic and proven by its checksum; a sound block
-        inside a tuple would do too.
+        The start of a block at or before `near`, 0 for the first one: then the walk follows block headers and is
+        certain. Without it the block is found by its magic and checksum, so a whole block inside a tuple would be
+        found too.
     end : int, optional
         By default the end of the file.
     limit : int
         The longest block, in bytes.
 
     """
-    with Window(fs, path, LARGE_WINDOW if begin is None else SMALL_WINDOW) as window:
-        last = window.size if end is None else min(end, window.size)
+    with FileBuffer(fs, path, LARGE_WINDOW if begin is None else SMALL_WINDOW) as buffer:
+        last = buffer.size if end is None else min(end, buffer.size)
         if begin is None:
-            found = Scanner(window, Decoding(limits=Limits(limit)), Skipped()).find(near, last)
+            found = Scanner(buffer, Decoding(limits=Limits(limit)), Skipped()).find(near, last)
             return last if found < 0 else found
-        for position, _, starts in _walk(window, _first(fs, path, begin), limit):
+        for position, _, starts in _walk(buffer, _first_block(fs, path, begin), limit):
             at = np.searchsorted(starts, near)
             if at < starts.size:
                 return min(int(starts[at]), last)
@@ -174,36 +172,36 @@ def block_boundary(
         return last
 
 
-def _first(fs: pa.fs.FileSystem, path: str, begin: int) -> int:
+def _first_block(fs: pa.fs.FileSystem, path: str, begin: int) -> int:
     return begin if begin > 0 else read_meta(fs, path).length
 
 
-def _walk(window: Window, position: int, limit: int) -> Iterator[tuple[int, Status, Blocks]]:
+def _walk(buffer: FileBuffer, position: int, limit: int) -> Iterator[tuple[int, Status, Blocks]]:
     """Yield (position reached, status there, starts of the blocks passed) until the whole blocks end."""
     blocks = np.empty((4, HEADERS_AT_ONCE), np.int64)
     status = Status.GROUP
     while status is Status.GROUP:
-        if position >= window.size:
+        if position >= buffer.size:
             yield position, Status.PART, np.empty(0, np.int64)
             return
-        offset = window.load(position, MAGIC_SIZE)
-        args = (window.bytes, offset, window.filled, window.filled, limit, False, blocks)
+        offset = buffer.load(position, MAGIC_SIZE)
+        args = (buffer.bytes, offset, buffer.filled, buffer.filled, limit, False, blocks)
         count, at, code = walk_blocks(*args)
-        at, status = window.base + at, Status(code)
-        if at > window.size:  # the last block is cut
-            count, at, status = count - 1, window.base + int(blocks[BLOCK_START, count - 1]), Status.PART
-        elif status is Status.PART and window.base + window.filled < window.size:
+        at, status = buffer.base + at, Status(code)
+        if at > buffer.size:  # the last block is incomplete
+            count, at, status = count - 1, buffer.base + int(blocks[BLOCK_START, count - 1]), Status.PART
+        elif status is Status.PART and buffer.base + buffer.filled < buffer.size:
             status = Status.GROUP
             if count == 0:
-                window.load(position)
-        _check(window, at, status)
-        yield at, status, blocks[BLOCK_START, :count] + window.base
-        window.resize(SMALL_WINDOW if at > window.base + window.filled else LARGE_WINDOW)
+                buffer.load(position)
+        _check(buffer, at, status)
+        yield at, status, blocks[BLOCK_START, :count] + buffer.base
+        buffer.resize(SMALL_WINDOW if at > buffer.base + buffer.filled else LARGE_WINDOW)
         position = at
 
 
-def _check(window: Window, position: int, status: Status) -> None:
-    if status is Status.EOF and position + MAGIC_SIZE != window.size:
-        raise damage(Status.AFTER_EOF, window.file, position + MAGIC_SIZE)
+def _check(buffer: FileBuffer, position: int, status: Status) -> None:
+    if status is Status.EOF and position + MAGIC_SIZE != buffer.size:
+        raise damage(Status.AFTER_EOF, buffer.file, position + MAGIC_SIZE)
     if status < 0:
-        raise damage(status, window.file, position)
+        raise damage(status, buffer.file, position)

@@ -1,4 +1,4 @@
-"""Leaders: who reads, where a stream begins, where a stand-in goes on."""
+"""Leaders: which member is read, where a stream begins, where a successor continues."""
 
 from __future__ import annotations
 
@@ -13,7 +13,14 @@ from sources.xlog.directory.listing import Listing, LogFile, newest_not_beyond
 from sources.xlog.directory.offset import Entry
 from sources.xlog.format.vclock import not_beyond, shared
 from sources.xlog.options import XlogOptions, parse_options
-from sources.xlog.stream.takeover import Member, beginning, entry_at, seem_ahead, stand_in, successors
+from sources.xlog.stream.failover import (
+    MemberFiles,
+    beginning,
+    entry_at,
+    entry_of_successor,
+    seem_ahead,
+    successors,
+)
 
 A = "aaaaaaaa-0000-4000-8000-0000000000aa"
 HEADER = 100
@@ -24,21 +31,21 @@ def file(vclock: Mapping[int, int], suffix: str = "xlog", modified: float | None
     return LogFile(name, f"/x/{name}", 5000, modified, HEADER, vclock, None, None)
 
 
-def member(name: str, *headers: Mapping[int, int], modified: float | None = 0.0) -> Member:
+def member(name: str, *headers: Mapping[int, int], modified: float | None = 0.0) -> MemberFiles:
     logs = tuple(file(header, modified=modified) for header in headers)
-    return Member(name, Listing(name, (), logs))
+    return MemberFiles(name, Listing(name, (), logs))
 
 
-def with_snapshot(name: str, vclock: Mapping[int, int], *headers: Mapping[int, int]) -> Member:
+def with_snapshot(name: str, vclock: Mapping[int, int], *headers: Mapping[int, int]) -> MemberFiles:
     snapshot = file(vclock, "snap")
-    return Member(name, Listing(name, (snapshot,), tuple(map(file, headers))), snapshot)
+    return MemberFiles(name, Listing(name, (snapshot,), tuple(map(file, headers))), snapshot)
 
 
 def options(**given: str) -> XlogOptions:
     return parse_options({"path": "/x"} | given)
 
 
-GONE = Member("gone", None, None, SourceError("the disk is gone", source="gone"))
+GONE = MemberFiles("gone", None, None, SourceError("the disk is gone", source="gone"))
 
 
 def test_an_entry_at_the_start_of_a_file_is_position_0() -> None:
@@ -56,7 +63,7 @@ def test_logs_begin_at_the_first() -> None:
     assert beginning(member("a1", {}, {1: 9}), A, options()).file == file({}).name
 
 
-def test_a_snapshot_is_begun_with_where_it_is_asked_for() -> None:
+def test_start_snapshot_begins_with_the_snapshot() -> None:
     found = beginning(with_snapshot("a1", {1: 9}, {}, {1: 9}), A, options(start="snapshot"))
     assert found == Entry("a1", file({1: 9}, "snap").name, 0, {1: 9})
 
@@ -94,38 +101,38 @@ def test_a_start_vclock_that_no_log_reaches_back_to_is_a_gap() -> None:
 
 def test_local_rows_do_not_matter_between_members() -> None:
     entry = Entry("a1", "x.xlog", 700, {1: 5, 2: 5})
-    assert stand_in(entry, member("a2", {}, {0: 100, 1: 5, 2: 4})) == Entry(
+    assert entry_of_successor(entry, member("a2", {}, {0: 100, 1: 5, 2: 4})) == Entry(
         "a2", file({0: 100, 1: 5, 2: 4}).name, 0, {1: 5, 2: 4}
     )
 
 
-def test_a_stand_in_whose_logs_begin_later_cannot_take_over() -> None:
-    assert stand_in(Entry("a1", "x.xlog", 0, {1: 5}), member("a2", {1: 6})) is None
-    assert stand_in(Entry("a1", "x.xlog", 0, {1: 5}), GONE) is None
+def test_a_member_whose_logs_begin_later_cannot_lead() -> None:
+    assert entry_of_successor(Entry("a1", "x.xlog", 0, {1: 5}), member("a2", {1: 6})) is None
+    assert entry_of_successor(Entry("a1", "x.xlog", 0, {1: 5}), GONE) is None
 
 
 def test_a_leader_lost_inside_its_snapshot_is_followed_by_a_snapshot() -> None:
     entry = Entry("a1", "x.snap", 700, {1: 5})
-    assert stand_in(entry, member("a2", {})) is None
-    found = stand_in(entry, with_snapshot("a2", {1: 7}, {}))
+    assert entry_of_successor(entry, member("a2", {})) is None
+    found = entry_of_successor(entry, with_snapshot("a2", {1: 7}, {}))
     assert found == Entry("a2", file({1: 7}, "snap").name, 0, {1: 7})
 
 
 @pytest.mark.parametrize(
     ("held", "begins"), [({1: 4}, {1: 2}), ({1: 1}, {1: 2}), ({1: 9}, {1: 6}), (None, {1: 6})]
 )
-def test_where_the_leaders_log_had_a_hole_the_stand_in_begins_before_it(
+def test_a_successor_begins_before_a_gap_in_the_leaders_log(
     held: dict[int, int] | None, begins: dict[int, int]
 ) -> None:
     entry = Entry("a1", "x.xlog", 0, {1: 7})
-    found = stand_in(entry, member("a2", {1: 2}, {1: 6}, {1: 8}), held)
+    found = entry_of_successor(entry, member("a2", {1: 2}, {1: 6}, {1: 8}), held)
     assert found is not None
     assert found.vclock == begins
 
 
-def test_since_goes_on_with_a_stand_in() -> None:
+def test_a_successor_keeps_since() -> None:
     entry = Entry("a1", "x.xlog", 0, {1: 5}, {0: 3, 1: 7})
-    found = stand_in(entry, member("a2", {1: 4}))
+    found = entry_of_successor(entry, member("a2", {1: 4}))
     assert found is not None
     assert found.since == {1: 7}, "the leader's local rows say nothing"
 
@@ -163,17 +170,19 @@ steps = st.lists(st.tuples(st.integers(0, 3), st.integers(1, 5)), max_size=12)
 
 
 @given(steps, st.dictionaries(st.integers(1, 3), st.integers(0, 20)))
-def test_no_row_beyond_the_leader_lies_before_the_stand_ins_start(
+def test_a_successor_skips_no_row_that_the_leader_had_not_passed(
     written: list[tuple[int, int]], stopped: dict[int, int]
 ) -> None:
-    """Whatever the stand-in's logs are: what it skips, the leader's file began with."""
+    """For any logs of the successor: the leader's file begins after all rows that the successor skips."""
     vclock: dict[int, int] = {}
     headers = [dict(vclock)]
     for id_, count in written:
         vclock[id_] = vclock.get(id_, 0) + count
         headers.append(dict(vclock))
     logs = tuple(map(file, headers))
-    found = stand_in(Entry("a1", "x.xlog", 0, shared(stopped)), Member("a2", Listing("a2", (), logs)))
+    found = entry_of_successor(
+        Entry("a1", "x.xlog", 0, shared(stopped)), MemberFiles("a2", Listing("a2", (), logs))
+    )
     assert found is not None, "logs from the very beginning cover everything"
     start = [log.name for log in logs].index(found.file)
     assert not_beyond(shared(headers[start]), stopped)

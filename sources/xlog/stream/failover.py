@@ -1,18 +1,16 @@
-"""Which source of a replicaset leads, and where it begins: pure choices from listings.
+"""Chooses which source of a replicaset leads, and where it begins: pure functions of listings.
 
-A member's log holds all rows of its replicaset in the order in which it applied them, so one source of a
-replicaset is read and the others stand by. The leader is in the offset: it stays until its source is removed,
-cannot be followed, or is behind. Its stand-in begins at the newest of its own logs whose header VClock is not
-beyond the one of the file where the leader stopped: every row that the leader had not passed is in that log
-or a later one, and rows that it had passed come twice (whoever reads the stream drops them by vclock).
+A member's log holds all rows of its replicaset in the order in which it applied them, so one source of a replicaset
+(the leader) is read and the others are on standby. The offset names the leader. It stays until its source is removed,
+cannot be followed, or is behind. Its successor begins at the newest of its own logs whose header VClock is not beyond
+the one of the file where the leader stopped: every row that the leader had not passed is in that log or a later one.
+Rows that the leader had passed come twice; readers of the stream drop them by vclock.
 
-A takeover's own batch reads nothing: it ends where the stand-in begins. So what a batch reads never depends
-on two leaders, and a replay needs the offsets alone.
+The batch of a failover reads nothing: it ends where the successor begins. So a batch never depends on two leaders, and
+the offsets are enough to repeat it.
 
-A server may have collected the file in which the stream is. Then the stream restarts at a later place: in a log that
-has all rows behind what is settled, or else in a snapshot, as a generation. That batch reads nothing either.
-
-Not here: opening or listing anything (`sources.xlog.stream.follow`).
+A server may have removed the file that the stream is in. Then the stream restarts at a later place: in a log that has
+all rows after the settled vclock, or else in a snapshot, as a generation. That batch reads nothing either.
 """
 
 from __future__ import annotations
@@ -29,21 +27,21 @@ from sources.xlog.stream.plan import since_of
 
 
 @dataclass(frozen=True)
-class Member:
+class MemberFiles:
     """One source of a replicaset at one moment.
 
     Parameters
     ----------
     name : str
-        Of the source.
+        The source's.
     listing : Listing or None
-        None where it cannot be read.
+        None if it cannot be read.
     snapshot : LogFile or None
-        Its newest complete snapshot; asked for only where a stream may begin with one.
+        The snapshot that a new stream begins with; None unless the options want one.
     error : AggregatorError or None
         Why it cannot be read.
     complete : tuple of LogFile
-        Its complete snapshots, in the order of the log; asked for only where a hole may be bridged by one.
+        Its complete snapshots, in the order of the log; empty unless a snapshot may fill a gap.
 
     """
 
@@ -60,21 +58,21 @@ def entry_at(source: str, file: LogFile, position: int = 0, since: Vclock | None
     return Entry(source, file.name, canonical, shared(file.vclock), since_of(file, since))
 
 
-def beginning_of_file(member: Member) -> Entry | None:
-    """Return where one file that is read by itself begins, whatever `start` says; None if nothing is written of it."""
+def beginning_of_file(member: MemberFiles) -> Entry | None:
+    """Return where a source of one file begins, whatever `start` says; None if the file is empty."""
     if member.listing is None:
         raise member.error or SourceError("the source cannot be read", source=member.name)
     files = (*member.listing.logs, *member.listing.snapshots)
     return entry_at(member.name, files[0]) if files else None
 
 
-def beginning(member: Member, uuid: str, options: XlogOptions) -> Entry:
-    """Return where a replicaset that is new to the stream begins, in this member's files.
+def beginning(member: MemberFiles, uuid: str, options: XlogOptions) -> Entry:
+    """Return where a replicaset that is new to the stream begins, in the files of one member.
 
     Raises
     ------
     SourceError
-        If there is no file to begin with, or no complete snapshot where one is asked for.
+        If there is no file to begin with, or no complete snapshot although `start` wants one.
     XlogGapError
         If all logs begin beyond the vclock that `startVclock` names.
 
@@ -110,14 +108,14 @@ def beginning(member: Member, uuid: str, options: XlogOptions) -> Entry:
     return entry_at(member.name, files[0])
 
 
-def _generation(member: Member, had: Vclock) -> Entry | None:
-    """Return the snapshot of a member that bridges what is missing behind a vclock, None where it has none.
+def _generation(member: MemberFiles, had: Vclock) -> Entry | None:
+    """Return the member's snapshot that replaces the missing rows after a vclock, or None.
 
-    It is the oldest one from which the logs go on, so that as little as possible is in no log; else the newest.
+    It is the oldest one that the logs continue, so that as few rows as possible are in no log; else the newest.
     """
     listing = member.listing
     logs = listing.logs if listing is not None else ()
-    # A snapshot says nothing of rows of local spaces.
+    # Rows of local spaces are the instance's own, so component 0 does not count.
     ahead = [file for file in member.complete if not_beyond(shared(had), shared(file.vclock))]
     continued = [f for f in ahead if newest_not_beyond(logs, f.vclock, local=True) is not None]
     found = continued[0] if continued else ahead[-1] if ahead else None
@@ -126,13 +124,13 @@ def _generation(member: Member, had: Vclock) -> Entry | None:
     return replace(entry_at(member.name, found), since=shared(found.vclock))
 
 
-def later_log(entry: Entry, members: Sequence[Member], settled: Vclock) -> Entry | None:
-    """Return where the leader goes on without a loss although the file of an entry is gone, None where it cannot.
+def later_log(entry: Entry, members: Sequence[MemberFiles], settled: Vclock) -> Entry | None:
+    """Return where the leader continues without loss although the file of an entry is gone, or None.
 
     Parameters
     ----------
     entry : Entry
-    members : sequence of Member
+    members : sequence of MemberFiles
     settled : mapping of int to int
         Rows up to it need not be read.
 
@@ -145,25 +143,25 @@ def later_log(entry: Entry, members: Sequence[Member], settled: Vclock) -> Entry
     return replace(entry_at(entry.leader, logs[index], 0, entry.since), restart=True)
 
 
-def cut_back(entry: Entry, members: Sequence[Member]) -> Entry | None:
-    """Return the beginning of a spool's log that has become shorter than an entry, None where it is no spool's."""
+def start_of_shortened_log(entry: Entry, members: Sequence[MemberFiles]) -> Entry | None:
+    """Return the start of a spool's log that has become shorter than an entry; None for other logs."""
     leader = next((member for member in members if member.name == entry.leader), None)
     logs = leader.listing.logs if leader is not None and leader.listing is not None else ()
     found = next((log for log in logs if log.name == entry.file and log.replicaset_uuid is not None), None)
     return None if found is None else replace(entry_at(entry.leader, found, 0, entry.since), restart=True)
 
 
-def generation(entry: Entry, members: Sequence[Member], settled: Vclock) -> Entry | None:
-    """Return the snapshot with which a stream goes on whose next rows no member has, None where there is none.
+def generation(entry: Entry, members: Sequence[MemberFiles], settled: Vclock) -> Entry | None:
+    """Return the snapshot from which the stream continues if no member has its next rows, or None.
 
     Parameters
     ----------
     entry : Entry
-        In a file that is gone.
-    members : sequence of Member
+        Its file is gone.
+    members : sequence of MemberFiles
         The leader's own snapshot comes first, then the others' in the order given.
     settled : mapping of int to int
-        A snapshot that is behind it would undo what is known.
+        A snapshot behind it would undo changes, and is not used.
 
     """
     had = joined(entry.vclock, settled)
@@ -174,8 +172,8 @@ def generation(entry: Entry, members: Sequence[Member], settled: Vclock) -> Entr
     return None
 
 
-def _refuse_without_vclock(member: Member, options: XlogOptions) -> None:
-    """Raise where a choice among a directory's files needs their VClocks, and one does not tell it."""
+def _refuse_without_vclock(member: MemberFiles, options: XlogOptions) -> None:
+    """Raise if choosing among a directory's files needs their VClocks, and one file has none."""
     if member.listing is None or not (
         options.with_replicaset or options.start != "logs" or options.start_vclock or options.from_vclock
     ):
@@ -183,25 +181,25 @@ def _refuse_without_vclock(member: Member, options: XlogOptions) -> None:
     for file in (*member.listing.logs, *member.listing.snapshots):
         if not file.has_vclock:
             raise SourceError(
-                "the header has no VClock, so nothing tells which rows come before the file",
+                "the header has no VClock, so it is unknown which rows come before the file",
                 source=member.name,
                 file=file.name,
                 advice="read the directory from its first log (start=logs, by its path), or each file by its own path",
             )
 
 
-def stand_in(entry: Entry, member: Member, held: Vclock | None = None) -> Entry | None:
-    """Return where a member goes on for the one that `entry` names, or None where its logs do not cover it.
+def entry_of_successor(entry: Entry, member: MemberFiles, held: Vclock | None = None) -> Entry | None:
+    """Return where a member continues in place of the leader that `entry` names; None if its logs do not reach back.
 
-    A leader that is lost inside its snapshot is followed by the stand-in's own snapshot. Where the leader's log
-    had a hole, the stand-in begins before it if it can.
+    If the leader is lost inside its snapshot, the member begins with its own snapshot. If the leader's log had a gap,
+    the member begins before it if it can.
 
     Parameters
     ----------
     entry : Entry
-    member : Member
+    member : MemberFiles
     held : mapping of int to int, optional
-        The vclock before the hole.
+        The vclock before the gap.
 
     """
     if member.listing is None:
@@ -213,33 +211,37 @@ def stand_in(entry: Entry, member: Member, held: Vclock | None = None) -> Entry 
     if held is not None and index is not None:
         before = newest_not_beyond(logs, held, local=False)
         index = 0 if before is None else min(index, before)
-    since = None if entry.since is None else shared(entry.since)  # local rows are the leader's own
+    since = (
+        None if entry.since is None else shared(entry.since)
+    )  # component 0 counts the old leader's own rows
     return None if index is None else entry_at(member.name, logs[index], 0, since)
 
 
-def progress(member: Member) -> int:
-    """Return how far a member's newest log header is: the sum of its lsns without component 0."""
+def progress(member: MemberFiles) -> int:
+    """Return the sum of the lsns of a member's newest log header, without component 0; -1 without logs."""
     logs = member.listing.logs if member.listing is not None else ()
     return sum(shared(logs[-1].vclock).values()) if logs else -1
 
 
-def successors(entry: Entry, members: Sequence[Member], held: Vclock | None = None) -> list[Entry]:
-    """Return where the other members would go on, the one that is farthest first, then in the order given."""
+def successors(entry: Entry, members: Sequence[MemberFiles], held: Vclock | None = None) -> list[Entry]:
+    """Return where each other member would continue: the most advanced first, then in the given order."""
     others = sorted((m for m in members if m.name != entry.leader), key=progress, reverse=True)
-    return [found for found in (stand_in(entry, member, held) for member in others) if found is not None]
+    return [
+        found for found in (entry_of_successor(entry, member, held) for member in others) if found is not None
+    ]
 
 
-def last_write(member: Member) -> float | None:
-    """Return when a member's newest log was written, in seconds since 1970, where that is known."""
+def last_write(member: MemberFiles) -> float | None:
+    """Return when a member's newest log was last written, in seconds since 1970, or None."""
     logs = member.listing.logs if member.listing is not None else ()
     return logs[-1].modified if logs else None
 
 
-def seem_ahead(leader: Member, members: Sequence[Member], max_lag: float) -> list[str]:
+def seem_ahead(leader: MemberFiles, members: Sequence[MemberFiles], max_lag: float) -> list[str]:
     """Return the members that were written more than `max_lag` seconds after the leader was.
 
     Every row of a replicaset is written by each member, so a healthy leader is not far behind. Whether rows
-    are really missing in it is for the vclocks to say; rows of local spaces move one member's clock alone.
+    are really missing in it is decided by vclocks later; rows of local spaces change one member's log alone.
     """
     own = last_write(leader)
     if own is None:

@@ -1,0 +1,168 @@
+"""The Tarantools of the demonstration: two replicasets of two masters, which write to themselves (`server.lua`).
+
+Not here: who reads them (`live_demo.deployment`).
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import time
+from dataclasses import dataclass
+from pathlib import Path
+from uuid import UUID
+
+from live_demo.children import Child, DemonstrationError
+
+SCRIPT = Path(__file__).with_name("server.lua")
+START_SECONDS = 30.0
+MEMORY = 32 << 20
+"""Bytes for tuples, the least that a server takes without complaint."""
+
+
+@dataclass(frozen=True)
+class Member:
+    """One member of a replicaset.
+
+    Parameters
+    ----------
+    name : str
+        `a1`, `a2`, `b1`, `b2`: the replicaset's letter and the member's number.
+
+    """
+
+    name: str
+
+    @property
+    def number(self) -> int:
+        """The number in the replicaset, from 1."""
+        return int(self.name[1:])
+
+    @property
+    def other(self) -> str:
+        """The name of the other member."""
+        return f"{self.name[0]}{3 - self.number}"
+
+    @property
+    def replicaset_uuid(self) -> str:
+        """The same for both members."""
+        return str(UUID(f"{self.name[0] * 8}-0000-4000-8000-000000000000"))
+
+    @property
+    def instance_uuid(self) -> str:
+        """The member's own."""
+        return str(UUID(f"{self.name[0] * 8}-0000-4000-8000-{self.number:012}"))
+
+
+MEMBERS = tuple(map(Member, ("a1", "a2", "b1", "b2")))
+
+
+def binary() -> str:
+    """Return the server's program: the first that `TARANTOOL` names, else the `tarantool` on PATH.
+
+    Raises
+    ------
+    DemonstrationError
+        Where there is none.
+
+    """
+    named = [path for path in os.environ.get("TARANTOOL", "").split(":") if path]
+    found = named[0] if named else shutil.which("tarantool")
+    if found is None:
+        raise DemonstrationError("there is no tarantool on PATH", advice="install one, or set TARANTOOL")
+    return found
+
+
+class Servers:
+    """The four servers.
+
+    Parameters
+    ----------
+    folder : Path
+        Each server has a folder in it, with its `.snap` and `.xlog` files.
+    sockets : Path
+        A private folder with a short path, for unix sockets.
+
+    """
+
+    def __init__(self, folder: Path, sockets: Path) -> None:
+        self._folder, self._sockets = folder, sockets
+        self._children: dict[str, Child] = {}
+
+    def socket(self, name: str) -> Path:
+        """Return where a member listens."""
+        return self._sockets / name
+
+    def start_all(self) -> None:
+        """Start all members; each second one joins the first one of its replicaset."""
+        for number in (1, 2):
+            started = [member for member in MEMBERS if member.number == number]
+            for member in started:
+                self._start(member, joins=number == 2)
+            for member in started:
+                self._await_ready(member.name)
+
+    def start(self, name: str) -> None:
+        """Start a member that was killed."""
+        self._start(Member(name), joins=False)
+        self._await_ready(name)
+
+    def kill(self, name: str) -> None:
+        """Kill a member with SIGKILL."""
+        self._children.pop(name).kill()
+
+    def is_running(self, name: str) -> bool:
+        """Whether a member runs."""
+        return name in self._children and self._children[name].is_running
+
+    def check(self) -> None:
+        """Raise where a member has ended that nobody killed."""
+        for child in self._children.values():
+            child.check()
+
+    def stop(self) -> None:
+        """Stop all members, at the same time."""
+        for child in self._children.values():
+            child.ask_to_stop()
+        for child in self._children.values():
+            child.stop()
+        self._children.clear()
+
+    def _start(self, member: Member, *, joins: bool) -> None:
+        folder = self._folder / member.name
+        folder.mkdir(parents=True, exist_ok=True)
+        socket = self.socket(member.name)
+        for file in (socket, socket.with_suffix(".ready")):
+            file.unlink(missing_ok=True)
+        cfg = {
+            "listen": f"unix/:{socket}",
+            "work_dir": str(folder.resolve()),
+            "instance_uuid": member.instance_uuid,
+            "replicaset_uuid": member.replicaset_uuid,
+            "replication_timeout": 1,
+            "replication_connect_timeout": 10,
+            "memtx_memory": MEMORY,
+            **({"replication": [f"unix/:{self.socket(member.other)}"]} if joins else {}),
+        }
+        environment = {
+            "DEMO_CFG": json.dumps(cfg),
+            "DEMO_SOCKET": str(socket),
+            "DEMO_OTHER": str(self.socket(member.other)),
+            "DEMO_OWN": str(member.number - 1),
+            "DEMO_NAME": member.name,
+            "DEMO_PARENT": str(os.getpid()),
+        }
+        said = self._folder / f"{member.name}.log"
+        said.unlink(missing_ok=True)
+        words = [binary(), str(SCRIPT)]
+        self._children[member.name] = Child(f"the server {member.name}", words, said, environment)
+
+    def _await_ready(self, name: str) -> None:
+        child = self._children[name]
+        deadline = time.monotonic() + START_SECONDS
+        while b"ready\n" not in child.said.read_bytes():
+            child.check()
+            if time.monotonic() > deadline:
+                raise DemonstrationError(f"the server {name} does not start", file=str(child.said))
+            time.sleep(0.05)

@@ -1,0 +1,240 @@
+"""What a batch records of vshard: states of buckets, rows that the garbage collector made, rows of doubled buckets."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime
+from itertools import combinations
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+from deltalake import QueryBuilder
+
+from pipeline.changelog.moves import COLLECTED_ROW
+from pipeline.commit.delta import LOW_CARDINALITY
+from pipeline.executors.work import Written
+from pipeline.plan.vshard import VshardBucket, changed_buckets, newly_doubled
+from pipeline.state import ReplicasetState, State
+from schemas.errors import TupleError
+from schemas.names import column_name, held_in
+from schemas.system_tuples import fields_of
+from schemas.tables import DOUBLED_CONFLICT
+from schemas.vshard import WRITABLE, shard_field
+from warehouse.commits import OpenTables
+from warehouse.data_files import DataFile, opened, write_file
+from warehouse.place import Place
+
+log = logging.getLogger(__name__)
+
+TABLE = "_vshard"
+
+
+def bucket_rows(before: State, after: State, epoch: int) -> list[dict[str, Any]]:
+    """Return rows of `_vshard`: the buckets whose state a batch changed."""
+    return [
+        {
+            "epoch": epoch,
+            "replicaset_id": after.replicasets[uuid].id,
+            "bucket_id": number,
+            "status": None if new is None else new.status,
+            "peer": None if new is None else new.peer,
+            "since": None if new is None else new.since,
+            "timestamp": None if new is None else new.timestamp,
+            "doubled_with": sorted(new.doubled_with) if new is not None and new.doubled_with else None,
+        }
+        for uuid, number, new in changed_buckets(before, after)
+    ]
+
+
+def stored_buckets(rows: Iterable[Mapping[str, Any]]) -> dict[int, dict[int, VshardBucket]]:
+    """Return the buckets of each replicaset id, of the newest row of each of `_vshard`."""
+    found: dict[int, dict[int, VshardBucket]] = {}
+    for row in rows:
+        if row["status"] is not None:
+            doubled = frozenset(row["doubled_with"] or ())
+            bucket = VshardBucket(row["status"], row["peer"], row["since"], row["timestamp"], doubled)
+            found.setdefault(row["replicaset_id"], {})[row["bucket_id"]] = bucket
+    return found
+
+
+def held_twice(replicasets: Iterable[ReplicasetState]) -> frozenset[int]:
+    """Return the buckets that more than one replicaset has in a state in which clients write to it."""
+    seen: set[int] = set()
+    twice: set[int] = set()
+    for one in replicasets:
+        own = {number for number, bucket in one.buckets.items() if bucket.status in WRITABLE}
+        twice |= seen & own
+        seen |= own
+    return frozenset(twice)
+
+
+def with_collected(written: Written, place: Place) -> Written:
+    """Return what was written with the garbage collector's rows marked in the files of `_changelog`."""
+    if not written.collected.num_rows:
+        return written
+    return replace(written, changelog=[_marked(file, written.collected, place) for file in written.changelog])
+
+
+def _marked(file: DataFile, collected: pa.Table, place: Place) -> DataFile:
+    with opened(place, file.table, file.path) as parquet:
+        found = _mask(parquet.read(columns=collected.column_names), collected)
+        if not found.any():
+            return file
+        rows = parquet.read()
+    moved = pa.compute.if_else(pa.array(found), pa.scalar(COLLECTED_ROW), rows["moved"].cast(pa.string()))
+    rows = rows.set_column(rows.schema.get_field_index("moved"), "moved", moved)
+    return write_file(place, file.table, rows, dictionary=LOW_CARDINALITY[file.table])
+
+
+def _mask(rows: pa.Table, collected: pa.Table) -> np.ndarray[Any, np.dtype[np.bool_]]:
+    def numbers(table: pa.Table, name: str) -> np.ndarray[Any, np.dtype[np.int64]]:
+        return np.asarray(table[name].cast(pa.int64()).fill_null(-1).combine_chunks())
+
+    own = [numbers(rows, name) for name in collected.column_names]
+    wanted = [numbers(collected, name) for name in collected.column_names]
+    result = np.zeros(rows.num_rows, np.bool_)
+    for replicaset, instance in set(zip(wanted[0].tolist(), wanted[1].tolist(), strict=True)):
+        theirs = (own[0] == replicaset) & (own[1] == instance)
+        lsns = wanted[2][(wanted[0] == replicaset) & (wanted[1] == instance)]
+        result |= theirs & np.isin(own[2], lsns)
+    return result
+
+
+@dataclass(frozen=True)
+class _Version:
+    """A replicaset's version of a key."""
+
+    tuple: bytes
+    global_id: int | None
+    lsn: int | None
+    timestamp: datetime | None
+    is_row: bool
+
+
+def doubled_rows(tables: OpenTables, before: State, after: State, epoch: int) -> list[dict[str, Any]]:
+    """Return rows of `_conflicts`: of buckets that two replicasets hold since this batch, the rows that differ.
+
+    Reads the tables of sharded spaces as they are after the batch.
+    """
+    numbers = newly_doubled(changed_buckets(before, after), before)
+    found: list[dict[str, Any]] = []
+    for number in numbers:
+        holders = [one for one in after.replicasets.values() if _is_doubled(one, number)]
+        differing = [
+            row for pair in _pairs(holders, number) for row in _differing(tables, pair, number, epoch)
+        ]
+        log.error(
+            "bucket %d of vshard is active in replicasets %s at once; %d of its rows differ (_vshard, _conflicts)",
+            *(number, " and ".join(one.uuid for one in holders), len(differing)),
+        )
+        found += differing
+    return found
+
+
+def _is_doubled(one: ReplicasetState, number: int) -> bool:
+    return number in one.buckets and bool(one.buckets[number].doubled_with)
+
+
+def _pairs(
+    holders: Sequence[ReplicasetState], number: int
+) -> Iterable[tuple[ReplicasetState, ReplicasetState]]:
+    return (
+        (one, other)
+        for one, other in combinations(holders, 2)
+        if other.id in one.buckets[number].doubled_with
+    )
+
+
+def _differing(
+    tables: OpenTables, pair: tuple[ReplicasetState, ReplicasetState], number: int, epoch: int
+) -> list[dict[str, Any]]:
+    one, other = pair
+    names = sorted(_sharded_tables(one).keys() | _sharded_tables(other).keys())
+    rows: list[dict[str, Any]] = []
+    for name in names:
+        place, column = (_sharded_tables(one) | _sharded_tables(other))[name]
+        versions = _versions_of(tables, name, number, place, column, {one.id, other.id})
+        for key, own in sorted(versions.items()):
+            first, second = own.get(one.id), own.get(other.id)
+            if first is None or second is None or first.tuple != second.tuple:
+                rows.append(_conflict(name, key, number, own, pair, epoch))
+    return rows
+
+
+def _sharded_tables(one: ReplicasetState) -> dict[str, tuple[int, str]]:
+    """Return the tables of a replicaset's sharded spaces, with the place and the column of the bucket's id."""
+    found = {}
+    for space_id, table in one.tables.items():
+        rows = one.spaces.get(space_id)
+        place = None if rows is None else shard_field(rows.indexes.values())
+        if rows is not None and place is not None and place < len(rows.decoded().fields):
+            found[table] = (place, column_name(rows.decoded().fields[place].name))
+    return found
+
+
+def _versions_of(
+    tables: OpenTables, name: str, number: int, place: int, column: str, wanted: set[int]
+) -> dict[bytes, dict[int, _Version]]:
+    """Return some replicasets' versions of the keys of a bucket, by key and replicaset id."""
+    found: dict[bytes, dict[int, _Version]] = {}
+    exact = held_in(tables.place.tables(), name)
+    columns = "_key, _tuple, _replicaset_id, _global_id, _lsn, _timestamp"
+    for row in _asked(tables, exact, f'SELECT {columns} FROM opened WHERE "{column}" = {number}'):
+        if row["_replicaset_id"] in wanted:
+            version = _Version(row["_tuple"], row["_global_id"], row["_lsn"], row["_timestamp"], True)
+            found.setdefault(row["_key"], {})[row["_replicaset_id"]] = version
+    within = "PARTITION BY key, replicaset_id ORDER BY epoch DESC"
+    newest = f"SELECT *, row_number() OVER ({within}) AS place FROM opened WHERE space = '{name}'"
+    for row in _asked(tables, "_versions", f"SELECT * FROM ({newest}) WHERE place = 1 AND state = 'present'"):
+        own = found.get(row["key"], {})
+        if row["replicaset_id"] in wanted and row["replicaset_id"] not in own:
+            if _bucket(row["tuple"], place) != number:
+                continue
+            version = _Version(row["tuple"], row["global_id"], row["lsn"], row["timestamp"], False)
+            found.setdefault(row["key"], {})[row["replicaset_id"]] = version
+    return found
+
+
+def _asked(tables: OpenTables, table: str, query: str) -> list[dict[str, Any]]:
+    delta = tables.place.open(table)
+    if delta is None:
+        return []
+    rows: list[dict[str, Any]] = pa.table(
+        QueryBuilder().register("opened", delta).execute(query).read_all()
+    ).to_pylist()
+    return rows
+
+
+def _bucket(tuple_: bytes | None, place: int) -> object:
+    try:
+        return fields_of(tuple_, "a tuple")[place]
+    except (TupleError, IndexError):
+        return None
+
+
+def _conflict(
+    table: str,
+    key: bytes,
+    number: int,
+    own: Mapping[int, _Version],
+    pair: tuple[ReplicasetState, ReplicasetState],
+    epoch: int,
+) -> dict[str, Any]:
+    ids = sorted((one.id for one in pair), key=lambda id_: not (id_ in own and own[id_].is_row))
+    row: dict[str, Any] = {
+        "epoch": epoch,
+        "decided_at": datetime.now(UTC),
+        "space": table,
+        "key": key,
+        "kind": DOUBLED_CONFLICT,
+        "note": f"bucket {number} is active in both replicasets",
+    }
+    for side, id_ in zip(("winner", "loser"), ids, strict=True):
+        version = own.get(id_)
+        row[f"{side}_replicaset_id"] = id_
+        for name in ("global_id", "lsn", "timestamp", "tuple"):
+            row[f"{side}_{name}"] = None if version is None else getattr(version, name)
+    return row

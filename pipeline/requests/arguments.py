@@ -1,0 +1,96 @@
+"""The arguments of requests, checked before anything is done: anybody who can write `_requests` can send any text."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from datetime import datetime
+from typing import Any
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+
+from config.policies import Policy
+from config.retention import Retention
+from schemas.errors import ConfigurationError, UnsupportedError
+
+KEEP_DAYS = 7
+"""Days at least for which files stay that an earlier version of a table needs: readers may still be at it."""
+
+
+class Arguments(BaseModel):
+    """What one kind of request takes."""
+
+    model_config = ConfigDict(frozen=True)
+
+
+class BackfillArguments(Arguments):
+    """Read a source's files again, all or those of a span of time; all sources where none is named."""
+
+    source: str | None = None
+    begin: datetime | None = Field(default=None, alias="from")
+    end: datetime | None = Field(default=None, alias="to")
+
+
+class HealArguments(Arguments):
+    """Make the tables what a source's newest snapshot says."""
+
+    source: str
+
+
+class SnapshotArguments(Arguments):
+    """Read some spaces again from a snapshot."""
+
+    spaces: tuple[str, ...] = Field(min_length=1)
+    source: str | None = None
+
+
+class RebuildArguments(Arguments):
+    """Choose between the stored versions of a space again, by another policy."""
+
+    space: str
+    policy: Policy
+
+
+class ConflictsArguments(Arguments):
+    """Note rows of `_conflicts` that validation found."""
+
+    rows: tuple[Mapping[str, Any], ...]
+
+
+class MaintenanceArguments(Arguments):
+    """Join small files and remove what is over by age; a request of an earlier release names no retention."""
+
+    keep_days: int = Field(ge=KEEP_DAYS)
+    retention: Retention = Retention()
+    sources: tuple[str, ...] = ()
+
+
+KINDS: Mapping[str, type[Arguments]] = {
+    "backfill": BackfillArguments,
+    "heal": HealArguments,
+    "snapshot": SnapshotArguments,
+    "rebuild": RebuildArguments,
+    "conflicts": ConflictsArguments,
+    "maintenance": MaintenanceArguments,
+}
+"""By the kind of a request."""
+
+
+def arguments_of(kind: str, given: Mapping[str, Any]) -> Arguments:
+    """Return the checked arguments of a request.
+
+    Raises
+    ------
+    UnsupportedError
+        No such kind is known.
+    ConfigurationError
+        The arguments are not those of the kind.
+
+    """
+    if kind not in KINDS:
+        raise UnsupportedError(f"nothing is known of requests of the kind {kind!r}")
+    try:
+        return KINDS[kind].model_validate({name: one for name, one in given.items() if one is not None})
+    except ValidationError as error:
+        first = error.errors()[0]
+        place = ".".join(map(str, first["loc"]))
+        raise ConfigurationError(f"the request's argument {place!r} is wrong: {first['msg']}") from None

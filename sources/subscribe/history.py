@@ -1,0 +1,239 @@
+"""Whether a peer's log is the one that rows were received from.
+
+A server may be restored to an older state, and write on. It gives lsns again that were given before, to other
+rows. Once it has written more than was received, its vclock looks right, and the rows that follow would be added to
+those of another history. So the last rows that each peer gave are remembered by a hash (`<spool>/history.json`), and
+before a stream begins the peer is asked for these rows again.
+
+Only rows that the peer itself gave are compared: another member's log may rightly have another row under the same lsn
+(a NOP for a conflict that was skipped, what a trigger made of it). Times are left out: a server that fetches its own
+rows back from its peers stamps them again. Not here: asking (`replicaset`), a server that has fewer rows (`start`).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import json
+from collections.abc import Iterator, Mapping
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import msgpack
+import numpy as np
+
+from schemas.errors import ConnectionLostError, RewindError
+from schemas.iproto import HeaderKey, RequestType
+from sources.iproto.client import Connection
+from sources.iproto.inflow import Chunk, RowStream
+from sources.iproto.messages import Ballot, Subscription
+from sources.subscribe.link import Link
+
+FILE = "history.json"
+MARKS = 3
+"""Remembered of each peer and origin, ..."""
+SECONDS = 1.0
+"""... so long one after another at least, but for the last one."""
+LARGEST = 1 << 20
+"""Bytes of a transaction; larger ones are not remembered."""
+
+
+@dataclass(frozen=True)
+class Mark:
+    """The last row of a transaction that a peer gave.
+
+    Parameters
+    ----------
+    replica_id, tsn, lsn : int
+        Of the row; `tsn` is the lsn of its transaction's first row.
+    digest : str
+        Of its type and body.
+    at : float
+        When it came, by any clock that does not go back.
+
+    """
+
+    replica_id: int
+    tsn: int
+    lsn: int
+    digest: str
+    at: float = 0.0
+
+
+def marks_in(chunk: Chunk, at: float) -> Iterator[Mark]:
+    """Yield the last row of each origin in a chunk."""
+    for id_ in np.unique(chunk.replicas):
+        number = int(np.flatnonzero(chunk.replicas == id_)[-1])
+        begin = int(chunk.ends[number - 1]) if number else 0
+        end = int(chunk.ends[number])
+        if end - begin <= LARGEST:
+            yield _last_row(chunk.rows[begin:end].tobytes(), int(id_), at)
+
+
+def _last_row(rows: bytes, replica_id: int, at: float) -> Mark:
+    """Return the mark of a transaction's rows, as they lie in a log."""
+    unpacker = msgpack.Unpacker(strict_map_key=False, raw=True, max_buffer_size=0)
+    unpacker.feed(rows)
+    header, begin = {}, 0
+    while unpacker.tell() < len(rows):
+        header = unpacker.unpack()
+        begin = unpacker.tell()
+        if header[HeaderKey.TYPE] != RequestType.NOP and begin < len(rows):
+            unpacker.skip()
+    kind, lsn = header[HeaderKey.TYPE], header[HeaderKey.LSN]
+    digest = hashlib.blake2b(bytes([kind]) + rows[begin:], digest_size=16).hexdigest()
+    return Mark(replica_id, lsn - header.get(HeaderKey.TSN, 0), lsn, digest, at)
+
+
+class History:
+    """The last rows of each peer, of one spool.
+
+    Parameters
+    ----------
+    directory : Path
+        The spool.
+
+    """
+
+    def __init__(self, directory: Path) -> None:
+        self._path = directory / FILE
+        self._marks: dict[str, dict[int, list[Mark]]] = {}
+        self._is_saved = True
+
+    def load(self) -> None:
+        """Read what was remembered; a file that says nothing is passed over: it proves nothing either way."""
+        self._marks, self._is_saved = {}, True
+        try:
+            found = json.loads(self._path.read_text(encoding="utf-8"))
+            for peer, marks in found.items():
+                for mark in marks:
+                    self._add(peer, Mark(**mark))
+        except (OSError, ValueError, TypeError, AttributeError):
+            self._marks = {}
+
+    def save(self) -> None:
+        """Write what is remembered, where it has changed.
+
+        Raises
+        ------
+        OSError
+
+        """
+        if self._is_saved:
+            return
+        rows = {
+            peer: [asdict(mark) | {"at": 0.0} for marks in by_id.values() for mark in marks]
+            for peer, by_id in self._marks.items()
+        }
+        made = self._path.with_name(f".{FILE}")
+        made.write_text(json.dumps(rows), encoding="utf-8")
+        made.replace(self._path)
+        self._is_saved = True
+
+    def forget(self) -> None:
+        """Remember nothing: the spool begins again."""
+        self._marks, self._is_saved = {}, True
+        self._path.unlink(missing_ok=True)
+
+    def took(self, peer: str, chunk: Chunk, at: float) -> None:
+        """Remember what a peer gave."""
+        for mark in marks_in(chunk, at):
+            self._add(peer, mark)
+            self._is_saved = False
+
+    def of(self, peer: str, ballot: Ballot, vclock: Mapping[int, int]) -> dict[int, list[Mark]]:
+        """Return what is remembered of a peer, as far as it still has the logs, by replica id; oldest first."""
+        return {
+            id_: kept
+            for id_, marks in self._marks.get(peer, {}).items()
+            if (
+                kept := [
+                    mark
+                    for mark in marks
+                    if ballot.gc_vclock.get(id_, 0) < mark.tsn and mark.lsn <= vclock.get(id_, 0)
+                ]
+            )
+        }
+
+    def _add(self, peer: str, mark: Mark) -> None:
+        marks = self._marks.setdefault(peer, {}).setdefault(mark.replica_id, [])
+        if len(marks) > 1 and mark.at - marks[-2].at < SECONDS and mark.at:
+            marks.pop()
+        marks.append(mark)
+        del marks[:-MARKS]
+
+
+async def prove(
+    connection: Connection,
+    link: Link,
+    instance_uuid: str,
+    marks: Mapping[int, list[Mark]],
+    ballot: Ballot,
+    limit: int,
+) -> None:
+    """Ask a peer for rows that it gave before, and refuse it where they are others.
+
+    Parameters
+    ----------
+    connection : Connection
+        To the peer; it carries nothing else afterwards.
+    link : Link
+        The peer.
+    instance_uuid : str
+        The subscriber's.
+    marks : mapping
+        As of `History.of`.
+    ballot : Ballot
+        Of the peer, which has all these rows.
+    limit : int
+        As of `RowStream`.
+
+    Raises
+    ------
+    RewindError
+        A row is another one.
+    IprotoError
+        The server refused, or the connection broke.
+
+    """
+    start = dict(ballot.vclock) | {id_: found[0].tsn - 1 for id_, found in marks.items()}
+    found: dict[tuple[int, int], str] = {}
+    reached = dict.fromkeys(marks, 0)
+
+    def take(chunk: Chunk) -> None:
+        ends = {mark.lsn for kept in marks.values() for mark in kept}
+        for number in np.flatnonzero(np.isin(chunk.lsns, list(ends))):
+            begin = int(chunk.ends[number - 1]) if number else 0
+            rows = chunk.rows[begin : int(chunk.ends[number])].tobytes()
+            if len(rows) <= LARGEST:
+                mark = _last_row(rows, int(chunk.replicas[number]), 0.0)
+                found[mark.replica_id, mark.lsn] = mark.digest
+        reached.update({id_: max(reached[id_], lsn) for id_, lsn in chunk.vclock.items() if id_ in reached})
+        if all(reached[id_] >= kept[-1].lsn for id_, kept in marks.items()) and not done.done():
+            done.set_result(None)
+
+    done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+    rows = RowStream(start, take, link.name, limit)
+    subscription = Subscription(
+        link.replicaset_uuid or "", instance_uuid, start, link.version, frozenset(marks)
+    )
+    await connection.subscribe(subscription, rows)
+    end = connection.wire.end_of_stream
+    both: set[asyncio.Future[Any]] = {done, end}
+    while not done.done():
+        await asyncio.wait(both, timeout=link.timing.answer, return_when=asyncio.FIRST_COMPLETED)
+        if end.done() and not done.done():
+            end.result()
+            raise ConnectionLostError("the stream ended", peer=link.name)
+        if not done.done() and asyncio.get_running_loop().time() - connection.wire.heard > link.timing.answer:
+            raise ConnectionLostError("the stream fell silent", peer=link.name)
+    for id_, kept in marks.items():
+        for mark in kept:
+            if found.get((id_, mark.lsn)) != mark.digest:
+                raise RewindError(
+                    f"row {mark.lsn} of replica id {id_} is another one than was received",
+                    peer=link.name,
+                    advice="the server was restored from an older state and has written on: start with "
+                    "--accept-rewind to begin a new spool, then rebuild the tables from its snapshot",
+                )

@@ -1,0 +1,190 @@
+"""Following sources so that batches end at the instants of a sharded cluster.
+
+An `InstantFollower` chooses the end of a batch as its base class does, and then looks for markers in what the batch
+would read: a replicaset whose log has one ends there, and stands there until all others do, or until it waits in vain
+(`sources.xlog.stream.alignment`). Where each one stands is in the offset, so a start, a replay or another member that
+takes over needs nothing else.
+
+Looking for markers decodes their spaces' rows on the driver, once for each byte of the logs.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+
+import numpy as np
+
+from sources.xlog.directory.listing import files_from, upto
+from sources.xlog.directory.offset import Entry, Instant, InstantState, Offset
+from sources.xlog.format.vclock import Vclock
+from sources.xlog.options import XlogOptions
+from sources.xlog.reader import reader
+from sources.xlog.stream.alignment import (
+    MICROSECONDS,
+    Reach,
+    common_label,
+    given_up,
+    passed,
+    whole,
+)
+from sources.xlog.stream.batch import segments_between
+from sources.xlog.stream.failover import entry_at
+from sources.xlog.stream.follow import FAILURES, Follower
+from sources.xlog.stream.markers import Marker, Markers, end_of_transaction
+from sources.xlog.stream.read_ahead import ReadAhead
+from sources.xlog.stream.segment import Segment
+
+logger = logging.getLogger(__name__)
+
+
+@dataclass
+class InstantFollower(Follower):
+    """The sources of a deployment whose batches end at instants."""
+
+    _markers: dict[str, Markers] = field(default_factory=dict)
+    _named: set[tuple[str, str]] = field(default_factory=set)
+
+    def latest(self, start: Offset, max_bytes: int | None = None) -> dict[str, Entry]:
+        """Return the offset up to which a batch can read, at most up to the next instant of each replicaset.
+
+        Parameters and errors are those of the base class.
+        """
+        bare = {uuid: replace(entry, instant=None) for uuid, entry in start.items()}
+        free = super().latest(bare, max_bytes)
+        standing = self._standing(start, free)
+        ends: dict[str, Entry] = {}
+        for uuid, end in free.items():
+            before = start.get(uuid)
+            last = None if before is None else before.instant
+            is_idle = before is not None and end == bare[uuid]
+            if before is not None and (uuid in standing or is_idle):
+                ends[uuid] = before
+            else:
+                ends[uuid] = self._up_to_marker(uuid, before, passed(end, last))
+        taking_part = {uuid: ends[uuid] for uuid in self._followed(ends)}
+        if taking_part and common_label(taking_part) is not None and self._unknown() is None:
+            ends |= {uuid: whole(entry) for uuid, entry in taking_part.items()}
+        return ends
+
+    def _followed(self, entries: Mapping[str, Entry]) -> list[str]:
+        """Return the replicasets that have sources now: those of removed ones stay in the offset."""
+        own = {self._uuids[source.name] for source in self.options.sources if source.name in self._uuids}
+        names = {source.name for source in self.options.sources}
+        return [uuid for uuid, entry in entries.items() if uuid in own or entry.leader in names]
+
+    def _unknown(self) -> str | None:
+        """Return a source that cannot be read and of which nobody knows the replicaset, if there is one."""
+        return next((name for name in sorted(self.unreadable) if name not in self._uuids), None)
+
+    def _standing(self, start: Offset, free: Offset) -> set[str]:
+        """Return the replicasets that stay where they are, at an instant that is not whole yet."""
+        waiting = {
+            uuid: entry.instant
+            for uuid, entry in start.items()
+            if entry.instant is not None and entry.instant.state is InstantState.WAITING
+        }
+        followed = self._followed(start)
+        if not waiting:
+            return set()
+        now = round(time.time() * MICROSECONDS)
+        reached = {
+            uuid: Reach(start[uuid].instant, self._time_of(start, free, uuid, now)) for uuid in followed
+        }
+        # A replicaset that has not begun may have the point ahead of it.
+        reached |= {uuid: Reach(None, None) for uuid in free if uuid not in start}
+        vain = given_up(reached, self.options.instant_wait, now, self._unknown())
+        for uuid, reason in sorted(vain.items()):
+            self._say(logging.WARNING, uuid, waiting[uuid], f"is no instant of all replicasets: {reason}")
+        stay = {uuid for uuid in waiting if uuid in followed and uuid not in vain}
+        for uuid in sorted(stay):
+            self._say(logging.INFO, uuid, waiting[uuid], "waits for the other replicasets")
+        return stay
+
+    def _say(self, level: int, uuid: str, instant: Instant, what: str) -> None:
+        """Log what becomes of an instant, once."""
+        key = (f"{uuid} {level}", instant.label)
+        if key not in self._named:
+            self._named.add(key)
+            logger.log(level, "replicaset %s at the point %r: %s", uuid, instant.label, what)
+
+    def _time_of(self, start: Offset, free: Offset, uuid: str, now: int) -> int | None:
+        """Return the time of the next row of a replicaset; the clock's where there is none."""
+        entry, end = start[uuid], free.get(uuid, start[uuid])
+        if replace(entry, instant=None) == end:
+            return now
+        if entry.is_snapshot:
+            return None
+        try:
+            segments = segments_between(self, {uuid: entry}, {uuid: end})
+            return None if not segments or segments[0].is_snapshot else self._first_time(segments[0])
+        except FAILURES:
+            return None
+
+    def _first_time(self, segment: Segment) -> int | None:
+        directory = self.directory(segment.source)
+        for headers in reader.read_headers(
+            *directory.opened(segment.file),
+            segment.begin,
+            segment.end,
+            mode=directory.mode,
+            exact=True,
+            limits=directory.limits,
+        ):
+            rows = headers.timestamp[
+                (headers.position > segment.begin) | (headers.row >= segment.skipped_rows)
+            ]
+            if rows.size:
+                return int(np.int64(rows[0]))
+        return None
+
+    def _up_to_marker(self, uuid: str, before: Entry | None, end: Entry) -> Entry:
+        """Return the end of a batch in one replicaset, which is its first marker where it has one."""
+        start = {} if before is None else {uuid: before}
+        try:
+            segments = segments_between(self, start, {uuid: end})
+            marker = self._first(uuid, segments, before)
+            return end if marker is None else self._entry_at(marker, before or end, end)
+        except FAILURES as error:
+            self._give_up(end.leader, error)
+            return end if before is None else before
+
+    def _first(self, uuid: str, segments: Sequence[Segment], before: Entry | None) -> Marker | None:
+        known: Vclock = {} if before is None or before.instant is None else before.instant.lsns
+        settled = self.options.start_vclock.get(uuid, {})
+        markers = self._markers.setdefault(uuid, Markers(self.options.instants))
+        for segment in segments:
+            if segment.is_snapshot or not segment.is_log:
+                continue
+            directory = self.directory(segment.source)
+            for marker in markers.of(directory, directory.listing(), segment):
+                is_read = marker.position == segment.begin and marker.row < segment.skipped_rows
+                seen = max(known.get(marker.replica_id, 0), settled.get(marker.replica_id, 0))
+                if not is_read and marker.lsn > seen:
+                    return marker
+        return None
+
+    def _entry_at(self, marker: Marker, before: Entry, end: Entry) -> Entry:
+        """Return the place behind a marker's transaction."""
+        directory = self.directory(marker.segment.source)
+        rows, block_end = end_of_transaction(directory, marker)
+        last = before.instant
+        lsns = {**({} if last is None else last.lsns), marker.replica_id: marker.lsn}
+        at = Instant(marker.label, marker.time, lsns, InstantState.WAITING, rows, block_end if rows else 0)
+        files = files_from(directory.listing(), before)
+        files = upto(files, end.file) or files
+        bare = replace(before, instant=None)
+        index = next(i for i, file in enumerate(files) if file.name == marker.segment.file)
+        if not rows:
+            read_ahead = ReadAhead(directory, bare, files, max(end.position, files[-1].header))
+            return replace(read_ahead.entry_of(index, block_end), instant=at)
+        # The block is read in part, so a hole in front of its file is behind the stream.
+        found = entry_at(directory.source.name, files[index], marker.position, marker.segment.since)
+        return replace(found, instant=at)
+
+
+def follower_of(options: XlogOptions) -> Follower:
+    """Return what follows the sources as the options say."""
+    return InstantFollower(options) if options.instants else Follower(options)

@@ -1,0 +1,264 @@
+"""Which rows of a log mark an instant of a sharded cluster, and where in the log each of them stands.
+
+A coordinator writes a marker with one label to every replicaset while nothing is in flight between them. There are two
+kinds:
+
+- Tarantool's recovery points (3.8 and later). `box.backup.recovery_point.create{label = L}` logs an UPDATE of
+  `_recovery_point` (396) with the key `{0, 0, 0}` and the operation `{'=', 'opts', {label = L}}`. It changes nothing:
+  its place in the log *is* the point. The row that describes the point is inserted later, behind rows that came in
+  between (seen with 3.9).
+- Rows of a space of the user's: an INSERT or REPLACE whose tuple has the label in a field.
+
+A marker without a label names nothing, and one that cannot be read is passed over. Not here: what follows from a marker
+(`sources.xlog.stream.alignment`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import pyarrow as pa
+
+from schemas.errors import TupleError
+from schemas.iproto import SystemSpace
+from schemas.space import Space, space_of
+from schemas.system_tuples import field_at, fields_of, integer_of
+from sources.xlog.directory.directory import Directory
+from sources.xlog.directory.listing import Listing
+from sources.xlog.format.selection import Selection
+from sources.xlog.options import MarkerSpace
+from sources.xlog.reader import reader
+from sources.xlog.stream.origins import files_before
+from sources.xlog.stream.segment import Segment
+
+RECOVERY_POINT = "_recovery_point"
+_POINT_KEY = [0, 0, 0]
+_OPTS, _OPTS_PLACE = "opts", 3
+_LABEL_BYTES = 255
+
+
+@dataclass(frozen=True)
+class Marker:
+    """A row that marks an instant.
+
+    Parameters
+    ----------
+    label : str
+    time : int
+        Microseconds since 1970.
+    replica_id, lsn : int
+        Name the row.
+    segment : Segment
+        Where it is.
+    position : int
+        Where its block begins, in bytes.
+    row : int
+        Its index in the block.
+
+    """
+
+    label: str
+    time: int
+    replica_id: int
+    lsn: int
+    segment: Segment
+    position: int
+    row: int
+
+
+@dataclass
+class Markers:
+    """Finds the markers of one replicaset, segment by segment.
+
+    Parameters
+    ----------
+    spaces : sequence of MarkerSpace
+
+    """
+
+    spaces: Sequence[MarkerSpace]
+
+    def __post_init__(self) -> None:
+        self._named = {one.space: one.label for one in self.spaces if one.space != RECOVERY_POINT}
+        self._has_points = any(one.space == RECOVERY_POINT for one in self.spaces)
+        self._fields: dict[int, int] = {}
+        self._followed: tuple[str, str, int] | None = None
+
+    def of(self, directory: Directory, listing: Listing, segment: Segment) -> Iterator[Marker]:
+        """Yield the markers of a segment of a log, in their order.
+
+        Parameters
+        ----------
+        directory, listing
+            Of the source.
+        segment : Segment
+
+        """
+        if self._named and self._followed != (segment.source, segment.file, segment.begin):
+            self._fields = self._fields_at(directory, listing, segment)
+        self._followed = None
+        last = (-1, -1)
+        wanted: set[int] | None = None
+        # A marker space that the segment defines is looked for from its definition on.
+        while wanted is None or not self._wanted() <= wanted:
+            wanted = self._wanted()
+            for row in _rows(directory, segment, wanted):
+                if (row["position"], row["row"]) <= last:
+                    continue
+                last = (row["position"], row["row"])
+                if row["space_id"] == SystemSpace.SPACE:
+                    self._define(row)
+                    if not self._wanted() <= wanted:
+                        break
+                    continue
+                label = self._label(row)
+                if label is not None:
+                    yield _marker(label, row, segment)
+        self._followed = (segment.source, segment.file, segment.end)
+
+    def _wanted(self) -> set[int]:
+        points = {int(SystemSpace.RECOVERY_POINT)} if self._has_points else set()
+        return points | ({int(SystemSpace.SPACE), *self._fields} if self._named else set())
+
+    def _fields_at(self, directory: Directory, listing: Listing, segment: Segment) -> dict[int, int]:
+        """Return where the labels of the named spaces are, as they are defined before a segment."""
+        self._fields = {}
+        file = next(log for log in listing.logs if log.name == segment.file)
+        parts = [
+            (one, directory.ends.of(one, closed=True).position)
+            for one in files_before(directory, listing, file)
+        ]
+        wanted = Selection(spaces=frozenset({int(SystemSpace.SPACE)}))
+        for one, end in [*parts, (file, segment.begin)]:
+            if end <= one.header:
+                continue
+            filesystem, path = directory.opened(one.name)
+            for batch in reader.read_rows(
+                filesystem, path, one.header, end, wanted, directory.mode, exact=True, limits=directory.limits
+            ):
+                for row in batch.to_pylist():
+                    self._define(row)
+        return self._fields
+
+    def _define(self, row: Mapping[str, Any]) -> None:
+        try:
+            if row["type"] == "DELETE":
+                key = fields_of(row["key"], "a key of _space")
+                self._fields.pop(integer_of(field_at(key, 0, "the id"), "the id"), None)
+            elif row["type"] in ("INSERT", "REPLACE"):
+                space = space_of(fields_of(row["tuple"], "a row of _space"), None)
+                place = label_place(space, self._named[space.name]) if space.name in self._named else None
+                if place is None:
+                    self._fields.pop(space.id, None)
+                else:
+                    self._fields[space.id] = place
+        except TupleError:
+            return
+
+    def _label(self, row: Mapping[str, Any]) -> str | None:
+        try:
+            if row["space_id"] == SystemSpace.RECOVERY_POINT:
+                return point_label(row)
+            if row["type"] in ("INSERT", "REPLACE") and row["space_id"] in self._fields:
+                fields = fields_of(row["tuple"], "a marker")
+                return _text(field_at(fields, self._fields[row["space_id"]], "the label"))
+        except TupleError:
+            return None
+        return None
+
+
+def _rows(directory: Directory, segment: Segment, spaces: Iterable[int]) -> Iterator[dict[str, Any]]:
+    """Yield the rows of some spaces of a segment that have an lsn."""
+    filesystem, path = directory.opened(segment.file)
+    wanted = Selection(spaces=frozenset(spaces), from_vclock=segment.since)
+    for batch in reader.read_rows(
+        *(filesystem, path, segment.begin, segment.end, wanted, directory.mode),
+        exact=True,
+        closed=True,
+        limits=directory.limits,
+    ):
+        yield from (row for row in batch.to_pylist() if row["lsn"] is not None)
+
+
+def label_place(space: Space, label: str | int | None) -> int | None:
+    """Return the place of the field that holds a label, from 0; None where the space has no such field."""
+    if isinstance(label, int):
+        return label - 1
+    names = [field.name for field in space.fields]
+    return names.index(label) if label in names else None
+
+
+def point_label(row: Mapping[str, Any]) -> str | None:
+    """Return the label of the point that a row of `_recovery_point` makes; None where it makes none, or has none.
+
+    Raises
+    ------
+    TupleError
+        It is not as servers write it.
+
+    """
+    if row["type"] != "UPDATE" or fields_of(row["key"], "a key of _recovery_point") != _POINT_KEY:
+        return None
+    base = row["index_base"] or 0
+    for operation in fields_of(row["operations"], "operations on _recovery_point"):
+        if not isinstance(operation, list) or len(operation) != 3:
+            continue
+        name, place, value = operation
+        if name == "=" and place in (_OPTS, _OPTS_PLACE + base) and isinstance(value, dict):
+            return _text(value.get("label"))
+    return None
+
+
+def _text(label: object) -> str | None:
+    if isinstance(label, int) and not isinstance(label, bool):
+        return str(label)
+    if not isinstance(label, str) or not label or len(label.encode("utf-8", "replace")) > _LABEL_BYTES:
+        return None
+    return label if label.isprintable() else None
+
+
+def _marker(label: str, row: Mapping[str, Any], segment: Segment) -> Marker:
+    moment = row["timestamp"]
+    return Marker(
+        label,
+        0 if moment is None else round(moment.timestamp() * 1_000_000),
+        row["replica_id"] or 0,
+        row["lsn"],
+        segment,
+        row["position"],
+        row["row"],
+    )
+
+
+def block_rows(directory: Directory, segment: Segment, position: int) -> pa.Table:
+    """Return all rows of the block that begins at a position."""
+    filesystem, path = directory.opened(segment.file)
+    end = reader.block_boundary(filesystem, path, position + 1, begin=position, end=segment.end)
+    batches = reader.read_rows(
+        filesystem,
+        path,
+        position,
+        end,
+        None,
+        directory.mode,
+        exact=True,
+        closed=True,
+        limits=directory.limits,
+    )
+    return pa.Table.from_batches(list(batches))
+
+
+def end_of_transaction(directory: Directory, marker: Marker) -> tuple[int, int]:
+    """Return where a marker's transaction ends: how many rows of its block come up to there, and the block's end.
+
+    So many rows are 0 where the block ends there, too.
+    """
+    rows = block_rows(directory, marker.segment, marker.position)
+    commits = rows["is_commit"].fill_null(True).to_pylist()
+    last = next((i for i in range(marker.row, len(commits)) if commits[i]), len(commits) - 1)
+    filesystem, path = directory.opened(marker.segment.file)
+    begin = marker.position
+    end = reader.block_boundary(filesystem, path, begin + 1, begin=begin, end=marker.segment.end)
+    return (0 if last + 1 >= len(commits) else last + 1), end

@@ -1,0 +1,136 @@
+"""Figures of the code as a reader meets it: `python -m tests.house`.
+
+Counted over all modules but tests, benchmarks and set-up. `tests/test_structure.py` keeps some of them.
+"""
+
+from __future__ import annotations
+
+import ast
+import re
+import subprocess
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parent.parent
+ROOMS = ("aggregator", "config", "jobs", "observe", "pipeline", "schemas", "sources", "udfs", "warehouse")
+
+DIALECT = re.compile(
+    r"\b(tells?|told|beside|anew|nobody|whoever|lends?|lent|bears|goes on|go on|is had|has not|as yet|come to be"
+    r"|in small|that which|of which|stands? for|takes? back|taken back|at hand)\b",
+    re.IGNORECASE,
+)
+"""Words of the glossary's left column, and phrases that a newcomer reads twice."""
+
+
+@dataclass(frozen=True)
+class Module:
+    """One module of the project.
+
+    Parameters
+    ----------
+    name : str
+        Its full name; that of a package for its `__init__`.
+    file : Path
+
+    """
+
+    name: str
+    file: Path
+
+    @cached_property
+    def text(self) -> str:
+        """Its source."""
+        return self.file.read_text(encoding="utf-8")
+
+    @cached_property
+    def tree(self) -> ast.Module:
+        """Its syntax tree."""
+        return ast.parse(self.text)
+
+    @property
+    def is_package(self) -> bool:
+        """Whether it is the `__init__` of a package."""
+        return self.file.name == "__init__.py"
+
+    def names(self) -> set[str]:
+        """Return what it defines, in classes and functions too."""
+        found: set[str] = set()
+        for node in ast.walk(self.tree):
+            if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
+                found.add(node.name)
+            elif isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store):
+                found.add(node.id)
+        return found
+
+    def imported(self) -> Iterator[str]:
+        """Yield the full names that it imports: of modules, and of what it takes from them."""
+        for node in ast.walk(self.tree):
+            if isinstance(node, ast.Import):
+                yield from (alias.name for alias in node.names)
+            elif isinstance(node, ast.ImportFrom) and node.module:
+                yield node.module
+                yield from (f"{node.module}.{alias.name}" for alias in node.names)
+
+    def docstrings(self) -> Iterator[str]:
+        """Yield the docstrings of the module, its classes and its functions."""
+        kinds = (ast.Module, ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)
+        for node in ast.walk(self.tree):
+            if isinstance(node, kinds) and (found := ast.get_docstring(node)):
+                yield found
+
+
+def modules(rooms: tuple[str, ...] = ROOMS) -> dict[str, Module]:
+    """Return the modules of some top-level packages, by their full names."""
+    command = ["git", "ls-files", *(f"{room}/*.py" for room in rooms)]
+    listed = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True).stdout.split()
+    found = {}
+    for path in listed:
+        name = path.removesuffix(".py").replace("/", ".").removesuffix(".__init__")
+        found[name] = Module(name, ROOT / path)
+    return found
+
+
+def duplicates(found: dict[str, Module]) -> dict[str, int]:
+    """Return the names of classes that several modules define at their top, and how often."""
+    names = Counter(
+        node.name for one in found.values() for node in one.tree.body if isinstance(node, ast.ClassDef)
+    )
+    return {name: count for name, count in names.items() if count > 1}
+
+
+def imported_once(found: dict[str, Module]) -> list[str]:
+    """Return the modules that exactly one other imports."""
+    users: dict[str, set[str]] = {}
+    for one in found.values():
+        for name in set(one.imported()) & found.keys() - {one.name}:
+            users.setdefault(name, set()).add(one.name)
+    return sorted(name for name, by in users.items() if len(by) == 1 and not found[name].is_package)
+
+
+def main() -> None:
+    """Print the figures."""
+    found = modules()
+    plain = [one for one in found.values() if not one.is_package]
+    lines = {one.name: one.text.count("\n") for one in found.values()}
+    classes = sum(isinstance(node, ast.ClassDef) for one in plain for node in one.tree.body)
+    twice = duplicates(found)
+    docstrings = [text for one in found.values() for text in one.docstrings()]
+    odd = [text for text in docstrings if DIALECT.search(text)]
+    print(f"modules                                  {len(plain)}")
+    print(f"lines                                    {sum(lines.values())}")
+    for room in ROOMS:
+        print(f"  {room:<38} {sum(n for name, n in lines.items() if name.split('.')[0] == room)}")
+    print(f"longest module                           {max(lines.values())}")
+    print(f"classes                                  {classes}")
+    print(f"  whose name another module has too      {len(twice)} ({100 * len(twice) / classes:.1f} %)")
+    print(f"docstrings                               {len(docstrings)}")
+    print(f"  with a phrase of the dialect           {len(odd)} ({100 * len(odd) / len(docstrings):.1f} %)")
+    print(f"modules that one other imports           {len(imported_once(found))}")
+    print(f"class names that stand twice: {', '.join(sorted(twice))}")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,132 @@
+"""Transfers between two replicasets, and points that a coordinator writes to both while none is in flight."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import msgpack
+
+from pipeline.batch import MakeDistributed
+from schemas.iproto import BodyKey, RequestType, SystemSpace
+from tests.jobs.written import Node, replicasets_of
+from tests.pipeline.deployment import Deployment
+
+ACCOUNTS, MARKS, NOISE = 600, 700, 800
+FIELDS = (("id", "unsigned"), ("balance", "integer"))
+MARK_FIELDS = (("id", "unsigned"), ("name", "string"))
+COUNT, BALANCE = 5, 100
+SUM = 2 * COUNT * BALANCE
+
+
+def recovery_point(node: Node, label: str, at: float = 1.0) -> None:
+    """Write the row that is a recovery point of Tarantool 3.9, and later the one that describes it."""
+    operations = [["=", "opts", {"label": label}]]
+    body = {int(BodyKey.KEY): [0, 0, 0], int(BodyKey.TUPLE): operations}
+    node.row(RequestType.UPDATE, SystemSpace.RECOVERY_POINT, body, at)
+
+
+def described(node: Node, label: str, at: float = 1.0) -> None:
+    """Write the row in which Tarantool describes a point; others' rows may have come in between."""
+    tuple_ = [int(at * 1e9), 1, node._lsn, {"label": label}]
+    node.row(RequestType.INSERT, SystemSpace.RECOVERY_POINT, {int(BodyKey.TUPLE): tuple_}, at)
+
+
+class Bank:
+    """Two replicasets with accounts, of which the sum over both is constant whenever no transfer is in flight.
+
+    Parameters
+    ----------
+    folder : Path
+    seed : int
+    names : sequence of str
+        Members, one a replicaset.
+    is_apart : bool
+        Whether each row has a block of its own; otherwise a file is one block, and points lie within it.
+
+    """
+
+    def __init__(
+        self, folder: Path, seed: int = 1, names: Sequence[str] = ("a1", "b1"), *, is_apart: bool = False
+    ) -> None:
+        self.dice = random.Random(seed)
+        self.nodes = {name: Node(folder / "logs", name) for name in names}
+        self.at, self.number = 1.0, 0
+        self.sum = len(names) * COUNT * BALANCE
+        self.labels: list[str] = []
+        for name, node in self.nodes.items():
+            node.is_apart = is_apart
+            node.define(ACCOUNTS, "accounts", FIELDS).define(MARKS, "marks", MARK_FIELDS)
+            node.define(NOISE, "noise", MARK_FIELDS)
+            for i in range(COUNT):
+                node.put(ACCOUNTS, self.account(name, i), BALANCE, at=self.at)
+
+    def account(self, name: str, number: int) -> int:
+        """Return the id of an account: no two replicasets have the same."""
+        return 100 * (1 + list(self.nodes).index(name)) + number
+
+    def transfers(self, count: int) -> None:
+        """Move money from one replicaset to another; each debit and credit is a row of its own log."""
+        for _ in range(count):
+            self.at += 1
+            source, target = self.dice.sample(list(self.nodes), 2)
+            amount = self.dice.randrange(1, 50)
+            for name, sign in ((source, -amount), (target, amount)):
+                account = self.account(name, self.dice.randrange(COUNT))
+                self.nodes[name].update(ACCOUNTS, account, ["+", 1, sign], at=self.at)
+                for _ in range(self.dice.choice((0, 0, 3))):
+                    self.nodes[name].put(
+                        NOISE, self.dice.randrange(9), "x" * self.dice.randrange(40), at=self.at
+                    )
+
+    def point(self, label: str, names: Sequence[str] | None = None, kind: str = "point") -> None:
+        """Write a point to replicasets, by default to all."""
+        self.at += 1
+        self.number += 1
+        for name in names or self.nodes:
+            if kind == "point":
+                recovery_point(self.nodes[name], label, self.at)
+            else:
+                self.nodes[name].put(MARKS, self.number, label, at=self.at)
+        if names is None:
+            self.labels.append(label)
+
+    def describe(self, label: str) -> None:
+        """Write the rows that describe a point."""
+        for node in self.nodes.values():
+            described(node, label, self.at)
+
+    def close(self, *names: str) -> None:
+        """End the files of some members, by default of all, where they have anything new."""
+        for name in names or self.nodes:
+            if self.nodes[name].is_open:
+                self.nodes[name].close()
+
+    def deployment(
+        self, folder: Path, executor: MakeDistributed | None = None, **settings: Any
+    ) -> Deployment:
+        """Return a deployment of all members, whose batches end at points."""
+        paths = {name: node.path for name, node in self.nodes.items()}
+        settings = {"instants": {}, **settings}
+        return Deployment(folder, paths, replicasets_of(*self.nodes), executor, **settings)
+
+
+def sum_at(deployment: Deployment, versions: Sequence[tuple[str, int]]) -> int:
+    """Return the sum of all balances at the versions that an epoch names."""
+    from deltalake import DeltaTable
+
+    path = deployment.folder / "warehouse" / "aggregator.db" / "accounts"
+    table = DeltaTable(str(path), version=dict(versions)["accounts"])
+    rows = table.to_pyarrow_table(columns=["_tuple"])["_tuple"].to_pylist()
+    return sum(msgpack.unpackb(one)[1] for one in rows)
+
+
+def instants(deployment: Deployment) -> dict[str, int]:
+    """Return the labels of instants, in the order of their epochs, each with the sum of all balances."""
+    rows = sorted(deployment.rows("_epochs"), key=lambda row: int(row["epoch"]))
+    labelled = [row for row in rows if row["instant"] is not None]
+    found = {row["instant"]: sum_at(deployment, row["versions"]) for row in labelled}
+    assert len(found) == len(labelled), "a label has two epochs"
+    return found

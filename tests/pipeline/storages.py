@@ -1,0 +1,202 @@
+"""Storages of vshard whose logs have the rows that vshard writes, without vshard (its sources: `schemas.vshard`)."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import msgpack
+
+from pipeline.batch import MakeDistributed
+from schemas.iproto import BodyKey, RequestType, SystemSpace
+from tests.jobs.written import Node, replicasets_of
+from tests.pipeline.deployment import Deployment
+
+BUCKET, USERS, ORDERS, SETTINGS = 512, 600, 601, 700
+BUCKET_FORMAT = (("id", "unsigned"), ("status", "string"), ("destination", "string"))
+FIELDS = (("id", "unsigned"), ("bucket_id", "unsigned"), ("value", "integer"))
+CHUNK = 3
+"""Rows that vshard puts into one transaction; it has 1000."""
+
+
+class Storage(Node):
+    """A replicaset of one member that is a storage."""
+
+    def begin(self, buckets: Sequence[int]) -> None:
+        """Create what vshard creates, and the sharded spaces."""
+        self.held: dict[tuple[int, int], Any] = {}
+        self.define(BUCKET, "_bucket", BUCKET_FORMAT)
+        for space_id, name in ((USERS, "users"), (ORDERS, "orders")):
+            self.define(space_id, name, FIELDS)
+            self._insert(
+                SystemSpace.INDEX, [space_id, 1, "bucket_id", "tree", {"unique": False}, [[1, "unsigned"]]]
+            )
+        self.define(SETTINGS, "settings", (("id", "unsigned"), ("value", "integer")))
+        for bucket in buckets:
+            self.insert(BUCKET, bucket, "active")
+
+    def insert(self, space_id: int, *fields: Any, at: float = 1.0) -> None:
+        self.held[space_id, fields[0]] = fields[1]
+        self.row(RequestType.INSERT, space_id, {int(BodyKey.TUPLE): list(fields)}, at)
+
+    def put(self, space_id: int, *fields: Any, at: float = 1.0) -> Node:
+        self.held[space_id, fields[0]] = fields[1]
+        return super().put(space_id, *fields, at=at)
+
+    def delete(self, space_id: int, key: Any, at: float = 1.0) -> Node:
+        self.held.pop((space_id, key), None)
+        return super().delete(space_id, key, at)
+
+    def status(self, bucket: int, *fields: Any, at: float) -> None:
+        self.put(BUCKET, bucket, *fields, at=at)
+
+
+class Cluster:
+    """Some storages with buckets and tuples, and what a client of the cluster should see.
+
+    Parameters
+    ----------
+    folder : Path
+    seed : int
+    count : int
+        How many replicasets.
+    buckets : int
+
+    """
+
+    def __init__(self, folder: Path, seed: int = 1, count: int = 2, buckets: int = 6) -> None:
+        self.dice, self.at = random.Random(seed), 1.0
+        self.names = [f"{letter}1" for letter in "abcd"[:count]]
+        self.uuids = replicasets_of(*self.names)
+        self.storages = {name: Storage(folder / "logs", name) for name in self.names}
+        self.owner = {bucket: self.names[bucket % count] for bucket in range(1, buckets + 1)}
+        self.rows: dict[tuple[int, int], list[int]] = {}
+        self.received: set[tuple[str, int]] = set()
+        self.collected: set[tuple[str, int]] = set()
+        self.garbage: list[tuple[str, int]] = []
+        for name, storage in self.storages.items():
+            storage.is_apart = True
+            storage.begin([bucket for bucket, own in self.owner.items() if own == name])
+
+    def _now(self) -> float:
+        self.at += 1
+        return self.at
+
+    def put(self, space_id: int, key: int, bucket: int | None = None) -> None:
+        """Write a tuple as a client does, where its bucket is; a key stays in its bucket."""
+        bucket = 1 + key % len(self.owner) if bucket is None else bucket
+        self.rows[space_id, key] = [key, bucket, self.dice.randrange(1000)]
+        self.storages[self.owner[bucket]].put(space_id, *self.rows[space_id, key], at=self._now())
+
+    def change(self, space_id: int, key: int) -> None:
+        """Change or delete a tuple as a client does."""
+        row = self.rows[space_id, key]
+        storage = self.storages[self.owner[row[1]]]
+        if self.dice.random() < 0.3:
+            storage.delete(space_id, key, at=self._now())
+            del self.rows[space_id, key]
+        else:
+            row[2] += 1
+            storage.update(space_id, key, ["+", 2, 1], at=self._now())
+
+    def write(self, count: int) -> None:
+        """Do some writes of clients."""
+        for _ in range(count):
+            space_id, key = self.dice.choice((USERS, ORDERS)), self.dice.randrange(40)
+            (self.change if (space_id, key) in self.rows else self.put)(space_id, key)
+
+    def of_bucket(self, bucket: int) -> dict[int, list[list[int]]]:
+        """Return the tuples of a bucket by space."""
+        return {
+            space_id: [
+                list(row)
+                for (space, _), row in sorted(self.rows.items())
+                if space == space_id and row[1] == bucket
+            ]
+            for space_id in (USERS, ORDERS)
+        }
+
+    def send(self, bucket: int, target: str, *, fails_after: int | None = None) -> None:
+        """Send a bucket, as `bucket_send_xc` and `bucket_recv_xc` do; it may be aborted after some tuples."""
+        source, destination = self.storages[self.owner[bucket]], self.storages[target]
+        source.status(bucket, "sending", self.uuids[target], at=self._now())
+        self.write_elsewhere(bucket)
+        if fails_after == 0:
+            self._recover(bucket, target, began=False)
+            return
+        destination.insert(BUCKET, bucket, "receiving", self.uuids[self.owner[bucket]], at=self._now())
+        sent = 0
+        for space_id, tuples in self.of_bucket(bucket).items():
+            for fields in tuples:
+                destination.insert(space_id, *fields, at=self._now())
+                self.received.add((target, destination._lsn))
+                sent += 1
+                if fails_after is not None and sent >= fails_after:
+                    self._recover(bucket, target, began=True)
+                    return
+                if sent % CHUNK == 0:
+                    self.write_elsewhere(bucket)
+        if fails_after is not None:
+            self._recover(bucket, target, began=True)
+            return
+        destination.status(bucket, "active", at=self._now())
+        before, self.owner[bucket] = self.owner[bucket], target
+        source.status(bucket, "sent", self.uuids[target], at=self._now())
+        self.garbage.append((before, bucket))
+
+    def _recover(self, bucket: int, target: str, *, began: bool) -> None:
+        """End a move that failed: the source's bucket becomes active again, the other one's is collected."""
+        if began:
+            self.garbage.append((target, bucket))
+            self.storages[target].update(BUCKET, bucket, ["=", 1, "garbage"], at=self._now())
+        self.storages[self.owner[bucket]].update(BUCKET, bucket, ["=", 1, "active"], at=self._now())
+
+    def write_elsewhere(self, bucket: int) -> None:
+        """Write while a bucket is on the way: clients cannot write to it."""
+        keys = [(space, key) for (space, key), row in self.rows.items() if row[1] != bucket]
+        if keys and self.dice.random() < 0.5:
+            self.change(*self.dice.choice(keys))
+
+    def collect(self) -> None:
+        """Collect what was sent away, as `gc_bucket_in_space_xc` does."""
+        for name, bucket in self.garbage:
+            storage = self.storages[name]
+            storage.update(BUCKET, bucket, ["=", 1, "garbage"], at=self._now())
+            for space_id, keys in self.held(name, bucket).items():
+                for key in keys:
+                    storage.delete(space_id, key, at=self._now())
+                    self.collected.add((name, storage._lsn))
+                self.write_elsewhere(bucket)
+            storage.delete(BUCKET, bucket, at=self._now())
+        self.garbage = []
+
+    def held(self, name: str, bucket: int) -> dict[int, list[int]]:
+        """Return the keys of a bucket that a storage holds, by space."""
+        held = self.storages[name].held
+        return {
+            space: sorted(key for (own, key), at in held.items() if own == space and at == bucket)
+            for space in (USERS, ORDERS)
+        }
+
+    def close(self, *names: str) -> None:
+        for name in names or self.names:
+            if self.storages[name].is_open:
+                self.storages[name].close()
+
+    def deployment(
+        self, folder: Path, executor: MakeDistributed | None = None, **settings: Any
+    ) -> Deployment:
+        paths = {name: storage.path for name, storage in self.storages.items()}
+        return Deployment(folder, paths, self.uuids, executor, **settings)
+
+
+def moved(deployment: Deployment, kind: str) -> set[tuple[int, int]]:
+    """Return the rows of `_changelog` that are marked, as (replicaset id, lsn)."""
+    rows = deployment.rows("_changelog", ["replicaset_id", "lsn", "moved"])
+    return {(row["replicaset_id"], row["lsn"]) for row in rows if row["moved"] == kind}
+
+
+def unpacked(rows: list[dict[str, Any]]) -> list[list[int]]:
+    return sorted(msgpack.unpackb(row["_tuple"]) for row in rows)

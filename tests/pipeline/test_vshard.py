@@ -1,0 +1,213 @@
+"""vshard moves buckets: what it moved is marked and is no conflict, doubled buckets are named, no key is lost."""
+
+from __future__ import annotations
+
+import random
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+import msgpack
+import pytest
+from deltalake import DeltaTable
+
+from pipeline.batch import MakeDistributed
+from tests.jobs.written import Node, replicasets_of
+from tests.pipeline.deployment import Deployment
+from tests.pipeline.restarted import KilledError, Restarted
+from tests.pipeline.storages import ORDERS, SETTINGS, USERS, Cluster, moved, unpacked
+
+
+def ids_of(deployment: Deployment, cluster: Cluster) -> dict[str, int]:
+    uuids = {
+        row["replicaset_uuid"]: row["replicaset_id"]
+        for row in deployment.rows("_cluster")
+        if row["replicaset_id"]
+    }
+    return {name: uuids[uuid] for name, uuid in cluster.uuids.items()}
+
+
+def check(deployment: Deployment, cluster: Cluster) -> None:
+    """Compare marks, conflicts and tables with what was done."""
+    ids = ids_of(deployment, cluster)
+    assert moved(deployment, "received") == {(ids[name], lsn) for name, lsn in cluster.received}
+    assert moved(deployment, "collected") == {(ids[name], lsn) for name, lsn in cluster.collected}
+    assert deployment.rows("_conflicts") == []
+    for space_id, name in ((USERS, "users"), (ORDERS, "orders")):
+        assert unpacked(deployment.rows(name, ["_tuple"])) == sorted(
+            r for (s, _), r in cluster.rows.items() if s == space_id
+        )
+
+
+def busy(folder: Path, seed: int, count: int = 2) -> Cluster:
+    cluster = Cluster(folder, seed, count)
+    cluster.write(60)
+    for _ in range(12):
+        bucket = cluster.dice.choice(sorted(set(cluster.owner) - {b for _, b in cluster.garbage}))
+        target = cluster.dice.choice([name for name in cluster.names if name != cluster.owner[bucket]])
+        fails = cluster.dice.choice((None, None, None, 0, 1, 4))
+        cluster.send(bucket, target, fails_after=fails)
+        cluster.write(3)
+        if cluster.dice.random() < 0.6:
+            cluster.collect()
+        cluster.write(2)
+    cluster.collect()
+    cluster.close()
+    return cluster
+
+
+@pytest.mark.parametrize("budget", [None, 1, 700])
+@pytest.mark.parametrize(("seed", "count"), [(1, 2), (2, 3)])
+def test_moves_are_marked_and_no_conflicts(
+    tmp_path: Path, executor: MakeDistributed | None, budget: int | None, seed: int, count: int
+) -> None:
+    cluster = busy(tmp_path, seed, count)
+    assert cluster.received
+    assert cluster.collected
+    deployment = cluster.deployment(tmp_path, executor)
+    deployment.run(budget)
+    check(deployment, cluster)
+    assert all(row["doubled_with"] is None for row in deployment.rows("_vshard"))
+
+
+def doubled(deployment: Deployment) -> dict[int, set[int]]:
+    """Return the buckets that are named as doubled now, with the replicasets that hold them."""
+    newest: dict[tuple[int, int], Any] = {}
+    for row in sorted(deployment.rows("_vshard"), key=lambda row: int(row["epoch"])):
+        newest[row["replicaset_id"], row["bucket_id"]] = row["doubled_with"]
+    found: dict[int, set[int]] = {}
+    for (replicaset, bucket), others in newest.items():
+        if others:
+            found.setdefault(bucket, {replicaset}).update(others)
+    return found
+
+
+def doubling(folder: Path) -> Cluster:
+    """Return a cluster in which a bucket became active on both sides, and both were written to."""
+    cluster = Cluster(folder, buckets=4)
+    for key in range(4):
+        cluster.put(USERS, key, 1)
+        cluster.put(USERS, 10 + key, 2)
+    source, target = cluster.owner[1], next(name for name in cluster.names if name != cluster.owner[1])
+    cluster.send(1, target)
+    # The source was recovered to active although the destination had activated the bucket.
+    cluster.garbage = []
+    cluster.storages[source].update(512, 1, ["=", 1, "active"], at=cluster._now())
+    cluster.put(USERS, 0, 1)
+    cluster.storages[source].put(USERS, 1, 1, 4711, at=cluster._now())
+    cluster.storages[source].delete(USERS, 3, at=cluster._now())
+    return cluster
+
+
+@pytest.mark.parametrize("budget", [None, 1, 400])
+def test_a_doubled_bucket_is_named_with_its_rows_that_differ(
+    tmp_path: Path, budget: int | None, caplog: pytest.LogCaptureFixture
+) -> None:
+    cluster = doubling(tmp_path)
+    source, target = "b1", "a1"
+    cluster.put(USERS, 10, 2)
+    cluster.put(USERS, 4, 2 if cluster.owner[2] == source else 3)
+    cluster.storages[target].put(700, 1, 1, at=cluster._now())
+    cluster.storages[source].put(700, 1, 1, at=cluster._now())
+    cluster.close()
+    deployment = cluster.deployment(tmp_path)
+    deployment.run(budget)
+    ids = ids_of(deployment, cluster)
+    assert doubled(deployment) == {1: set(ids.values())}
+    assert "bucket 1 of vshard is active in replicasets" in caplog.text
+    rows = [row for row in deployment.rows("_conflicts") if row["space"] == "users"]
+    newest = {row["key"]: row for row in sorted(rows, key=lambda row: row["epoch"])}
+    keys = {msgpack.unpackb(row["winner_tuple"] or row["loser_tuple"])[0] for row in newest.values()}
+    assert keys >= {0, 1, 3} if budget is None else keys
+    named = [row for row in rows if row["kind"] == "doubled"]
+    assert named
+    for row in rows:
+        one, other = (row[f"{side}_tuple"] for side in ("winner", "loser"))
+        assert one != other
+        assert {msgpack.unpackb(t)[1] for t in (one, other) if t is not None} == {1}
+    # The operator drops the bucket on one side.
+    cluster.storages[source].delete(512, 1, at=cluster._now())
+    cluster.close()
+    deployment.run()
+    assert doubled(deployment) == {}
+
+
+@pytest.mark.parametrize("first", ["a1", "b1"])
+def test_a_log_that_lags_doubles_nothing(tmp_path: Path, first: str) -> None:
+    cluster = busy(tmp_path, 5)
+    deployment = cluster.deployment(tmp_path)
+    other = next(name for name in cluster.names if name != first)
+    path = deployment.sources.pop(other)
+    deployment.run()
+    deployment.sources[other] = path
+    deployment.run(300)
+    check(deployment, cluster)
+    assert all(row["doubled_with"] is None for row in deployment.rows("_vshard"))
+
+
+def test_kills_change_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    cluster = busy(tmp_path, 3)
+    restarted, dice = Restarted(cluster.deployment(tmp_path), monkeypatch), random.Random(3)
+    done = 0
+    while not done:
+        with suppress(KilledError):
+            restarted.run(900, dice.randrange(1, 40))
+            done = 1
+    check(restarted.deployment, cluster)
+    assert restarted.kills
+
+
+def test_a_key_is_there_once_while_its_bucket_is_on_the_way(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Both logs are read in step: what the source has deleted, the destination has inserted long before."""
+    cluster = Cluster(tmp_path, 7)
+    for key in range(24):
+        cluster.put(USERS, key)
+    keys = {key for space, key in cluster.rows if space == USERS}
+    deployment = cluster.deployment(tmp_path)
+    monkeypatch.setattr(cluster, "write_elsewhere", lambda _: cluster.close())
+    for bucket in sorted(cluster.owner):
+        target = next(name for name in cluster.names if name != cluster.owner[bucket])
+        cluster.send(bucket, target, fails_after=2 if bucket % 3 == 0 else None)
+        cluster.close()
+        deployment.run()
+        cluster.collect()
+        cluster.close()
+    deployment.run(1)
+    path = str(tmp_path / "warehouse" / "aggregator.db" / "users")
+    named = [dict(row["versions"]) for row in deployment.rows("_epochs")]
+    versions: set[int] = {one["users"] for one in named if "users" in one}
+    seen = 0
+    for version in sorted(versions):
+        found = [
+            msgpack.unpackb(t)[0]
+            for t in DeltaTable(path, version=version).to_pyarrow_table()["_tuple"].to_pylist()
+        ]
+        assert len(found) == len(set(found))
+        seen += set(found) == keys
+        if version > min(versions):
+            assert set(found) == keys
+    assert seen >= len(versions) - 1 > 5
+
+
+def test_conflicts_of_spaces_that_are_not_sharded_stay(tmp_path: Path) -> None:
+    cluster = Cluster(tmp_path)
+    for name in cluster.names:
+        cluster.storages[name].put(SETTINGS, 1, 1 if name == "a1" else 2, at=cluster._now())
+    cluster.close()
+    deployment = cluster.deployment(tmp_path)
+    deployment.run()
+    assert [row["space"] for row in deployment.rows("_conflicts")] == ["settings"]
+
+
+def test_a_space_named_bucket_that_is_not_vshards_is_a_space(tmp_path: Path) -> None:
+    format_ = (("id", "unsigned"), ("color", "string"))
+    nodes = [Node(tmp_path, name).define(512, "_bucket", format_) for name in ("a1", "b1")]
+    for number, node in enumerate(nodes):
+        node.put(512, 1, f"color {number}", at=2.0 + number)
+        node.close()
+    deployment = Deployment(tmp_path, {n.path.name: n.path for n in nodes}, replicasets_of("a1", "b1"))
+    deployment.run()
+    assert len(deployment.rows("_conflicts")) == 1
+    assert deployment.rows("_vshard") == []

@@ -1,0 +1,184 @@
+"""What a replicaset goes through while the daemon follows it: elections, owners of the queue, names, a new member."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from sources.relay.catalog import SpoolCatalog
+from sources.subscribe.options import FeedMode
+from tests.live.client import TarantoolError
+from tests.live.mesh import Mesh, instance, mesh
+from tests.live.server import Tarantool, release_here
+from tests.pipeline.deployment import Deployment
+from tests.sources.subscribe.following import await_until, following, options
+from tests.sources.subscribe.test_following import addresses, await_all, check, write
+
+pytestmark = pytest.mark.live
+
+SYNC = "box.schema.space.create('sync', {is_sync = true}):create_index('pk')"
+PACKED = """
+    local found = {}
+    for _, one in box.space[...]:pairs() do
+        table.insert(found, (string.hex(require('msgpack').encode(one))))
+    end
+    return {found}
+"""
+needs_promote = pytest.mark.skipif(
+    release_here() < (2, 10), reason="servers before 2.10 have no box.ctl.promote"
+)
+
+
+def packed(server: Tarantool, space: str) -> list[bytes]:
+    return sorted(bytes.fromhex(one) for one in server.eval(PACKED, space)[0])
+
+
+def leaders(masters: Mesh) -> list[int]:
+    return [
+        number
+        for number, server in masters.members.items()
+        if server._process is not None and not server.eval("return box.info.ro")
+    ]
+
+
+@pytest.fixture
+def candidates(tmp_path: Path) -> Iterator[Mesh]:
+    """Yield three members that elect their leader."""
+    cfg = {"replication_synchro_quorum": 2, "replication_synchro_timeout": 10, "election_timeout": 1}
+    with mesh(tmp_path, 3, cfg) as masters:
+        for number in (1, 2, 3):
+            masters[number].eval("box.cfg{election_mode = 'candidate'}")
+        await_until(lambda: len(leaders(masters)) == 1, "a leader")
+        yield masters
+
+
+@needs_promote
+@pytest.mark.parametrize("feed", list(FeedMode))
+def test_a_leader_that_fails_is_followed_by_the_elected_one(
+    candidates: Mesh, tmp_path: Path, feed: FeedMode
+) -> None:
+    (first,) = leaders(candidates)
+    candidates[first].eval(SYNC)
+    spool = tmp_path / "spool"
+    with following(options(spool, *addresses(candidates), feed=feed)) as replicaset:
+        await_until(lambda: bool(replicaset.feeds), "a stream")
+        write(candidates, first, 0, 20)
+        candidates[first].eval("for i = 1, 5 do box.space.sync:replace{i, 'first'} end")
+        candidates[first].kill()
+        rest = [number for number in (1, 2, 3) if number != first]
+        await_until(lambda: len(leaders(candidates)) == 1, "another leader")
+        (second,) = leaders(candidates)
+        write(candidates, second, 10, 20, "second")
+        candidates[second].eval("for i = 4, 9 do box.space.sync:replace{i, 'second'} end")
+        vclock = candidates.vclock(second)
+        await_until(lambda: replicaset.spool.vclock == vclock, "the second leader's rows")
+        expected = {space: packed(candidates[second], space) for space in ("load", "sync")}
+        assert second in rest
+    deployment = Deployment(tmp_path, {"a": spool}, start="snapshot")
+    deployment.run()
+    for space, tuples in expected.items():
+        assert deployment.tuples(space) == tuples
+    assert len(expected["sync"]) == 9
+
+
+@needs_promote
+@pytest.mark.parametrize("feed", list(FeedMode))
+def test_the_queue_changes_hands(tmp_path: Path, feed: FeedMode) -> None:
+    """Its owner is another one twice; a transaction of each is confirmed, one is rolled back."""
+    spool = tmp_path / "spool"
+    with mesh(tmp_path, 2, {"replication_synchro_quorum": 2, "replication_synchro_timeout": 1.5}) as masters:
+        masters[1].eval("box.ctl.promote()")
+        masters[1].eval(SYNC)
+        with following(options(spool, *addresses(masters), feed=feed)) as replicaset:
+            await_until(lambda: bool(replicaset.feeds), "a stream")
+            for number in (1, 2, 1):
+                await_until(lambda: masters.vclock(1) == masters.vclock(2), "replication")
+                masters[number].eval(
+                    "if box.info.synchro.queue.owner ~= box.info.id then box.ctl.promote() end"
+                )
+                write(masters, number, 10 * number, 5, f"of {number}")
+                masters[number].eval(
+                    "for _, k in ipairs{box.info.id, 3} do box.space.sync:replace{k, box.info.lsn} end"
+                )
+            masters[1].eval("box.cfg{replication_synchro_quorum = 3}")
+            with pytest.raises(TarantoolError, match=r"(?i)quorum"):
+                masters[1].eval("box.space.sync:replace{4, 'never'}")
+            masters[1].eval("box.cfg{replication_synchro_quorum = 2} box.space.sync:replace{5, 'behind'}")
+            await_all(masters, replicaset)
+        expected = packed(masters[1], "sync")
+        check(masters, spool)
+    deployment = Deployment(tmp_path, {"a": spool}, start="snapshot")
+    deployment.run()
+    assert deployment.tuples("sync") == expected
+    assert len(expected) == 4
+
+
+@pytest.mark.skipif(release_here() < (3, 0), reason="servers before 3.0 have no names")
+def test_names_of_instances_and_of_the_replicaset(tmp_path: Path) -> None:
+    """Given at the beginning, and to a member that had none: the same instances, the same rows."""
+    spool = tmp_path / "spool"
+    names: dict[str, Any] = {"replicaset_name": "rs-a"}
+    with mesh(tmp_path, 2, names) as masters:
+        masters[1].eval("box.cfg{instance_name = 'a-one'}")
+        with following(options(spool, *addresses(masters))) as replicaset:
+            await_until(lambda: bool(replicaset.feeds), "a stream")
+            write(masters, 1, 0, 10)
+            masters[2].eval("box.cfg{instance_name = 'a-two'}")
+            write(masters, 2, 100, 10)
+            await_all(masters, replicaset)
+            rows = masters[1].eval("return box.space._cluster:select()")
+            assert rows == [[1, instance(1), "a-one"], [2, instance(2), "a-two"]]
+            assert replicaset.choice.owners == {1: instance(1), 2: instance(2)}
+        check(masters, spool)
+    catalog = SpoolCatalog(spool)
+    catalog.refresh()
+    assert catalog.cluster == {1: instance(1), 2: instance(2)}
+    deployment = Deployment(tmp_path, {"a": spool}, start="snapshot")
+    deployment.run()
+    assert {row["uuid"] for row in deployment.rows("_cluster")} >= {instance(1), instance(2)}
+
+
+@pytest.mark.parametrize("feed", list(FeedMode))
+def test_a_member_is_expelled_and_replaced_while_it_is_followed(tmp_path: Path, feed: FeedMode) -> None:
+    """The new member has the old one's replica id, and writes rows of its own under it."""
+    spool = tmp_path / "spool"
+    with (
+        mesh(tmp_path, 2) as masters,
+        following(options(spool, *addresses(masters), feed=feed)) as replicaset,
+    ):
+        await_until(lambda: bool(replicaset.feeds), "a stream")
+        write(masters, 1, 0, 10)
+        write(masters, 2, 100, 10)
+        await_all(masters, replicaset)
+        masters[2].stop()
+        masters[1].eval("box.space._cluster:delete(2)")
+        new = {
+            "instance_uuid": instance(9),
+            "replicaset_uuid": masters[1].eval("return box.info.cluster.uuid"),
+            "replication": [addresses(masters)[0]],
+        }
+        socket = masters[2].socket
+        with Tarantool(tmp_path / "new", cfg=new, socket=socket) as server:
+            masters[1].eval("box.cfg{replication = ...}", [f"unix/:{socket}"])
+            assert masters.cluster(1) == {1: instance(1), 2: instance(9)}
+            await_until(lambda: replicaset.choice.owners == {1: instance(1), 2: instance(9)}, "its owner")
+            server.eval("for i = 200, 209 do box.space.load:replace{i, 'of the new one'} end")
+            await_until(lambda: masters.vclock(1)[2] == server.eval("return box.info.lsn"), "replication")
+            await_until(lambda: replicaset.spool.vclock == masters.vclock(1), "its rows")
+            if feed is FeedMode.OWN_PEER:
+                await_until(lambda: instance(9) in replicaset.feeds, "a stream of its own")
+                assert replicaset.feeds[instance(9)].ids == frozenset({2})
+        expected = packed(masters[1], "load")
+    deployment = Deployment(tmp_path, {"a": spool}, start="snapshot")
+    deployment.run()
+    assert deployment.tuples("load") == expected
+    members = {row["uuid"]: row["expelled_at"] for row in deployment.rows("_cluster")}
+    assert members[instance(2)] is not None
+    assert members[instance(9)] is None
+    by_origin = {
+        row["lsn"]: row["global_id"] for row in deployment.rows("_changelog") if row["replica_id"] == 2
+    }
+    assert len(set(by_origin.values())) == 2

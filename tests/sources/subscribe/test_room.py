@@ -1,0 +1,73 @@
+"""A snapshot that finds no room is refused by name, before it is fetched where that can be known."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from schemas.errors import SpoolFullError
+from sources.spool.options import SpoolOptions
+from sources.spool.room import Room
+from sources.subscribe.status import status_of
+from tests.live.mesh import mesh
+from tests.sources.subscribe.following import await_until, following, options
+from tests.sources.subscribe.test_following import addresses, await_all, check, write
+
+SIZE = 2 << 20
+LARGE = "for i = 1, 60 do box.space.load:replace{i, require('digest').urandom(65536)} end"
+
+
+@pytest.fixture
+def small(tmp_path: Path) -> Iterator[Path]:
+    """Yield a folder on a file system of two MiB."""
+    folder = tmp_path / "small"
+    folder.mkdir()
+    mount = ["mount", "-t", "tmpfs", "-o", f"size={SIZE}", "tmpfs", str(folder)]
+    if os.geteuid() != 0 or subprocess.run(mount, check=False, capture_output=True).returncode:
+        pytest.skip("no file system can be mounted here")
+    yield folder
+    subprocess.run(["umount", str(folder)], check=True)
+
+
+def test_the_newest_snapshot_says_what_the_next_one_needs(small: Path) -> None:
+    room = Room(small, SIZE // 4)
+    room.check()
+    (small / "00000000000000000005.xlog").touch()
+    with pytest.raises(SpoolFullError, match="after 4096 bytes: no space"):
+        raise room.refusal(4096, "no space")
+    room.check()
+    with pytest.raises(SpoolFullError):
+        raise room.refusal(SIZE, "no space")
+    with pytest.raises(SpoolFullError, match="bytes are free"):
+        room.check()
+    room.check(written=SIZE)
+
+
+@pytest.mark.live
+def test_a_snapshot_is_not_asked_for_without_room(tmp_path: Path) -> None:
+    with mesh(tmp_path, 1) as masters:
+        how = options(tmp_path / "spool", *addresses(masters), spool=SpoolOptions(room_bytes=1 << 60))
+        with following(how) as replicaset:
+            await_until(lambda: isinstance(replicaset.error, SpoolFullError), "the refusal")
+            assert "there is no room for a snapshot" in status_of(replicaset)["error"]
+        assert [path.name for path in (tmp_path / "spool").iterdir()] == ["lock"]
+
+
+@pytest.mark.live
+def test_a_snapshot_that_is_too_large_is_given_up_and_not_tried_in_vain(small: Path, tmp_path: Path) -> None:
+    with mesh(tmp_path, 1) as masters:
+        masters[1].eval(LARGE)
+        how = options(small, *addresses(masters), spool=SpoolOptions(room_bytes=SIZE // 8))
+        with following(how) as replicaset:
+            await_until(lambda: " are needed" in str(replicaset.error), "the refusal")
+            await_until(lambda: not list(small.glob("*.inprogress")), "the end of the attempt")
+            subprocess.run(["mount", "-o", "remount,size=64m", str(small)], check=True)
+            await_until(lambda: bool(replicaset.feeds), "a stream")
+            write(masters, 1, 100, 3)
+            await_all(masters, replicaset)
+            assert replicaset.progress.snapshots == 1
+        check(masters, small)

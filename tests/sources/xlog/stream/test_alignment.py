@@ -1,0 +1,90 @@
+"""Which replicasets wait at a point, and when they stop."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from sources.xlog.directory.offset import Entry, Instant, InstantState
+from sources.xlog.stream.alignment import Reach, common_label, given_up, instant_between, passed, whole
+
+SECOND = 1_000_000
+WAIT = 60.0
+
+
+def at(label: str, seconds: float, state: InstantState = InstantState.WAITING) -> Instant:
+    return Instant(label, round(seconds * SECOND), {1: 1}, state)
+
+
+def entry(instant: Instant | None = None, position: int = 9) -> Entry:
+    return Entry("a", "00000000000000000000.xlog", position, {}, instant=instant)
+
+
+def reason(own: Instant, other: Instant | None, seconds: float | None, now: float = 0.0) -> str | None:
+    time = None if seconds is None else round(seconds * SECOND)
+    reached = {"A": Reach(own, None), "B": Reach(other, time)}
+    return given_up(reached, WAIT, round(now * SECOND)).get("A")
+
+
+@pytest.mark.parametrize(
+    ("other", "seconds", "expected"),
+    [
+        (None, 160.0, None),
+        (None, 160.1, "in time"),
+        (None, None, None),
+        (at("p", 1000), 1000, None),
+        (at("p", 90, InstantState.MISSED), 101, "has passed it before"),
+        (at("p", 90, InstantState.DONE), 101, None),
+        (at("q", 99), 101, None),
+        (at("q", 101), 101, "a later one, 'q'"),
+        (at("q", 100), 101, "a later one, 'q'"),
+        (at("o", 100), 101, None),
+        (at("q", 101, InstantState.MISSED), 101, "a later one, 'q'"),
+        (at("q", 101, InstantState.DONE), 101, None),
+        (at("q", 101, InstantState.WHOLE), 101, None),
+    ],
+)
+def test_when_a_replicaset_waits_in_vain(
+    other: Instant | None, seconds: float | None, expected: str | None
+) -> None:
+    found = reason(at("p", 100), other, seconds)
+    assert (found is None) == (expected is None)
+    assert expected is None or expected in str(found)
+
+
+def test_who_does_not_stand_waits_for_nobody() -> None:
+    reached = {"A": Reach(at("p", 1, InstantState.DONE), 9), "B": Reach(None, 999 * SECOND)}
+    assert given_up(reached, WAIT, 999 * SECOND) == {}
+
+
+def test_a_source_that_nobody_can_read_is_waited_for_by_the_clock() -> None:
+    reached = {"A": Reach(at("p", 100), 100)}
+    assert given_up(reached, WAIT, 160 * SECOND, "b1") == {}
+    assert given_up(reached, WAIT, 161 * SECOND, "b1") == {"A": "source b1 cannot be read"}
+    assert given_up(reached, WAIT, 161 * SECOND) == {}
+
+
+def test_all_must_have_come_to_one_label() -> None:
+    both = {"A": entry(at("p", 1)), "B": entry(at("p", 2))}
+    assert common_label(both) == "p"
+    for other in (None, at("q", 2), at("p", 2, InstantState.DONE), at("p", 2, InstantState.WHOLE)):
+        assert common_label(both | {"B": entry(other)}) is None
+
+
+def test_what_a_batch_is_follows_from_its_offsets() -> None:
+    start = {"A": entry(at("p", 1)), "B": entry(None, 5)}
+    end = {"A": whole(start["A"]), "B": whole(entry(at("p", 2)))}
+    found = instant_between(start, end)
+    assert found is not None
+    assert (found.label, found.replicasets) == ("p", frozenset({"A", "B"}))
+    assert instant_between(end, end) is None
+    later = {"A": passed(entry(None, 20), end["A"].instant), "B": end["B"]}
+    assert instant_between(end, later) is None
+    assert later["A"].instant == replace(at("p", 1), state=InstantState.DONE)
+
+
+def test_a_point_that_is_passed_without_the_others_is_missed() -> None:
+    last = replace(at("p", 1), rows=3, end=90)
+    assert passed(entry(None, 20), last).instant == replace(at("p", 1), state=InstantState.MISSED)
+    assert passed(entry(None, 20), None) == entry(None, 20)

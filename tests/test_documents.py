@@ -1,0 +1,52 @@
+"""The pages: each link leads to a file and a heading, each command that they name exists."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+import yaml
+
+ROOT = Path(__file__).resolve().parents[1]
+PAGES = sorted([*ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md")])
+TARGETS = set(re.findall(r"^([a-z-]+):.*## ", (ROOT / "Makefile").read_text(), re.MULTILINE))
+
+
+def anchors(page: Path) -> set[str]:
+    """Return the anchors of a page: those of its headings, as GitHub makes them, and those that it sets itself."""
+    text = page.read_text()
+    headings = re.findall(r"^#+ (.+)$", text, re.MULTILINE)
+    return {*re.findall(r'<a id="([^"]+)">', text)} | {
+        re.sub(r"[^\w\- ]", "", heading.lower()).strip().replace(" ", "-") for heading in headings
+    }
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
+def test_links_lead_somewhere(page: Path) -> None:
+    for target in re.findall(r"\]\(([^)\s]+)\)", page.read_text()):
+        if "://" in target:
+            continue
+        path, _, anchor = target.partition("#")
+        file = (page.parent / path).resolve() if path else page
+        assert file.exists(), target
+        assert not anchor or anchor in anchors(file), target
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
+def test_commands_of_make_exist(page: Path) -> None:
+    assert set(re.findall(r"`make ([a-z-]+)", page.read_text())) <= TARGETS
+
+
+def test_the_workflow_runs_the_commands_of_the_readme() -> None:
+    steps = yaml.safe_load((ROOT / ".github/workflows/ci.yaml").read_text())["jobs"]["first-steps"]["steps"]
+    run = " ".join(step.get("run", "") for step in steps)
+    first = (ROOT / "README.md").read_text().partition("```\n")[2].partition("```")[0]
+    commands = re.findall(r"^make [a-z-]+", first, re.MULTILINE)
+    assert commands == ["make demo", "make live-demo"]
+    assert [command for command in commands if command not in run] == []
+
+
+def test_each_hook_runs_a_tool_of_the_project() -> None:
+    hooks = yaml.safe_load((ROOT / ".pre-commit-config.yaml").read_text())["repos"][0]["hooks"]
+    assert {hook["entry"].split()[0] for hook in hooks} <= {".venv/bin/ruff", ".venv/bin/python"}
