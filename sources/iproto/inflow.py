@@ -136,6 +136,11 @@ class RowStream:
         Named in errors.
     limit : int
         A transaction that takes more bytes in a log is refused.
+    wanted : int64[32], optional
+        By replica id what becomes of rows (`kernels.wire`), looked at again for each row; None takes all as they are.
+    registered : callable, optional
+        Gets the rows of each transaction that changes `_cluster`, before the rows behind it are looked at, where some
+        id is not wanted.
 
     """
 
@@ -145,7 +150,11 @@ class RowStream:
         emit: Callable[[Chunk], None],
         peer: str,
         limit: int = BLOCK_LIMIT,
+        wanted: Ints | None = None,
+        registered: Callable[[bytes], None] | None = None,
     ) -> None:
+        self._wanted = np.full(VCLOCK_MAX, kernel.SENT, np.int64) if wanted is None else wanted
+        self._registered = registered
         self.vclock = dense(vclock)
         self.counts: Ints = np.zeros(VCLOCK_MAX, np.int64)
         self._emit, self._peer = emit, peer
@@ -180,18 +189,22 @@ class RowStream:
         state[kernel.AT] = begin
         while True:
             status = walk_stream(
-                buffer, end, self.vclock, self.counts, state, self._buffers.out, self._marks, self._times
+                *(buffer, end, self.vclock, self.counts, state, self._buffers.out),
+                *(self._marks, self._times, self._wanted),
             )
             count = int(state[kernel.COUNT])
             if count:
                 ends, replicas, lsns = self._marks[:, :count].copy()
                 times = self._times[:count].copy()
-                self._emit(Chunk(self._buffers.take(), ends, times, replicas, lsns))
+                taken = self._buffers.take()
+                if status == kernel.REACHED and self._registered is not None:
+                    self._registered(taken[ends[-2] if count > 1 else 0 :].tobytes())
+                self._emit(Chunk(taken, ends, times, replicas, lsns))
             elif status == kernel.FULL:
                 self._buffers.grow()
             if status < 0:
                 raise self._damage(status)
-            if status != kernel.FULL:
+            if status not in (kernel.FULL, kernel.REACHED):
                 return int(state[kernel.AT]), self._buffers.needed(status), status == kernel.PACKET
 
     def _damage(self, status: int) -> ProtocolError:

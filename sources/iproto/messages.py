@@ -125,7 +125,7 @@ class Subscription:
     cluster_crc32 : int, optional
         For a relay alone: the checksum of the map that we have; where its own differs, it sends it.
     origins : frozenset of str, optional
-        For a relay alone, instead of `ids`: whitelist of instance uuids.
+        For a relay alone: whitelist of instance uuids; of others come NOPs, and rows that register or define.
 
     """
 
@@ -152,7 +152,7 @@ class Subscription:
             body[MessageKey.CLUSTER_CRC32] = self.cluster_crc32
         if self.origins:
             body[MessageKey.ORIGINS] = sorted(self.origins)
-        elif self.ids is not None:
+        if self.ids is not None:
             body[MessageKey.ID_FILTER] = blacklist(self.ids)
         return body
 

@@ -108,6 +108,11 @@ class SpoolCatalog:
         """
         return self._read.get(path.name, 0) + (path.name in self._closed)
 
+    @property
+    def holders(self) -> Mapping[int, str]:
+        """Who has each id, or had it last: rows of who was expelled may still come."""
+        return self._holders | self.cluster
+
     def holders_at(self, path: Path) -> Mapping[int, str]:
         """Return {replica id: uuid} of who has each id where a log begins, or had it last."""
         return self._holders_at.get(path, {})

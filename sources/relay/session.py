@@ -26,6 +26,7 @@ from schemas.cluster_checksum import checksum
 from schemas.errors import AggregatorError, ConnectionLostError, GapError, ProtocolError
 from schemas.iproto import TYPE_ERROR, VCLOCK_MAX, BallotKey, Command, HeaderKey, MessageKey, SystemSpace
 from sources.iproto.greeting import SCRAMBLE_SIZE, is_scramble_of
+from sources.iproto.kernels.wire import AS_NOP, LEFT_OUT, SENT
 from sources.iproto.messages import read_uuid, read_vclock, shown
 from sources.iproto.packet import Packet, decode_packet, encode_packet, length_size
 from sources.relay.admission import Admission, AdmittedConnection
@@ -356,13 +357,13 @@ def _check_filters(body: Mapping[int, Any]) -> None:
 
 
 def _wanted(body: Mapping[int, Any], holders: Mapping[int, str]) -> Ints:
-    """Return which ids a subscriber wants while they are those of {replica id: instance uuid}."""
-    wanted = np.ones(VCLOCK_MAX, np.int64)
+    """Return what becomes of the rows of each id while they are those of {replica id: instance uuid}."""
+    wanted = np.full(VCLOCK_MAX, SENT, np.int64)
     if origins := body.get(MessageKey.ORIGINS):
-        wanted[:] = 0
-        wanted[[id_ for id_, uuid in holders.items() if uuid in origins]] = 1
+        wanted[:] = AS_NOP
+        wanted[[id_ for id_, uuid in holders.items() if uuid in origins]] = SENT
     for id_ in body.get(MessageKey.ID_FILTER) or ():
-        wanted[id_] = 0
+        wanted[id_] = LEFT_OUT
     return wanted
 
 

@@ -133,7 +133,8 @@ class Spool:
         self._unwritten: list[tuple[Bytes, dict[int, int], ServerVersions]] = []
         self._uncertain: tuple[Path, int] | None = None
         """A log that must be cut back, and to how many bytes, before anything is written or read."""
-        self._repairs = 0
+        self.repairs = 0
+        """How often it was cut back: rows above `vclock` must be fetched again before any other is appended."""
 
     def __enter__(self) -> Spool:
         spool_state.check_own(self.directory)
@@ -245,12 +246,12 @@ class Spool:
         writer = self._writer
         if writer is None or self.durable == self.vclock:
             return None
-        return SyncPoint(writer.path, writer.position, self.vclock or {}, self._repairs)
+        return SyncPoint(writer.path, writer.position, self.vclock or {}, self.repairs)
 
     def synced(self, point: SyncPoint) -> None:
         """Take note that a point was forced to the disk."""
         writer = self._writer
-        if writer is not None and writer.path == point.path and self._repairs == point.repairs:
+        if writer is not None and writer.path == point.path and self.repairs == point.repairs:
             writer.durable, self.durable = point.position, dict(point.vclock)
 
     def failed(self, error: OSError) -> SpoolError:
@@ -361,12 +362,17 @@ class Spool:
         if writer is not None and tail is not None and writer.position <= tail.meta.length:
             self._writer = None
             writer.abandon()
-        self.close()
+        else:
+            self._close_log()
 
     def _rotate(self) -> None:
-        writer = self._writer
-        if writer is not None and writer.position >= self.options.rotate_bytes:
-            writer.close()
+        if self._writer is not None and self._writer.position >= self.options.rotate_bytes:
+            self._close_log()
+
+    def _close_log(self) -> None:
+        """Close the log that is open; an error is the caller's: rows that follow in another log would leave a hole."""
+        if self._writer is not None:
+            self._writer.close()
             self._writer, self.durable = None, self.vclock
 
     def _meta(
@@ -400,12 +406,12 @@ class Spool:
     def _cut_back(self) -> None:
         """Give up the log that is being written, and all behind what is durable."""
         self._unwritten.clear()
+        self.repairs += 1
         writer, self._writer = self._writer, None
         if writer is None:
             return
         writer.abandon()
         self._uncertain = writer.path, writer.durable
-        self._repairs += 1
         self.vclock = self.durable
         with contextlib.suppress(SpoolBrokenError):  # it is tried again before the next write
             self._repair()

@@ -64,7 +64,7 @@ class Choice:
 
     options: ReplicasetOptions
     owners: dict[int, str] = field(default_factory=dict)
-    """{replica id: instance uuid} of all instances whose rows are wanted."""
+    """{replica id: instance uuid} of all instances."""
     _rewound_since: dict[int, float] = field(default_factory=dict)
     _stuck: dict[int, tuple[int, float]] = field(default_factory=dict)
     _gap_since: float | None = None
@@ -117,10 +117,7 @@ class Choice:
             others = {uuid: given for uuid, given in able.items() if uuid != leader}
             able = others if lead(list(others), ids, None, ballots, others) else able
         led = lead(list(ready), ids, leader, ballots, able)
-        everything = not self.options.origins
-        return FeedDecision(
-            {uuid: None if everything else given for uuid, given in led.items()}, is_gap, settled
-        )
+        return FeedDecision(dict.fromkeys(led), is_gap, settled)
 
     def _able(
         self,
@@ -173,8 +170,7 @@ class Choice:
         best = max(ready.values(), key=rows_of)
         owners = {i: "" for link in ready.values() for i in (link.ballot.vclock if link.ballot else ())}
         owners |= dict.fromkeys(vclock, "") | dict(best.cluster)
-        wanted = self.options.origins
-        return {i: uuid for i, uuid in owners.items() if i in REPLICA_IDS and (not wanted or uuid in wanted)}
+        return {i: uuid for i, uuid in owners.items() if i in REPLICA_IDS}
 
     def _is_stuck(self, leader: str, ready: Mapping[str, Link], now: float) -> bool:
         """Return whether a leader has not moved for a while on an id of which another peer has more."""

@@ -29,6 +29,7 @@ from sources.subscribe.link import Link
 from sources.subscribe.merge import Queue
 from sources.subscribe.options import Timing
 from sources.subscribe.start import fitness, start_vclock
+from sources.subscribe.whitelist import Whitelist
 from sources.xlog.format.block import BLOCK_LIMIT
 
 
@@ -106,7 +107,7 @@ async def begin(
     vclock: Mapping[int, int],
     instance_uuid: str,
     timing: Timing,
-    origins: frozenset[str],
+    whitelist: Whitelist,
     emit: Callable[[Feed, Chunk], None],
     history: History,
     limit: int = BLOCK_LIMIT,
@@ -126,8 +127,8 @@ async def begin(
     instance_uuid : str
         The subscriber's.
     timing : Timing
-    origins : frozenset of str
-        Uuids of wanted instances, for a relay, which filters by them; empty takes all.
+    whitelist : Whitelist
+        Of instances; a relay filters by it itself.
     emit : callable
         Gets the feed and each chunk of whole transactions.
     history : History
@@ -161,11 +162,17 @@ async def begin(
         ballot = await connection.vote()
         _check(link, ballot, check, vclock)
         await _prove(link, ballot, check, vclock, instance_uuid, history, limit)
-        rows = RowStream(vclock, take, link.name, limit)
+        rows = (
+            RowStream(vclock, take, link.name, limit)
+            if link.is_relay
+            else RowStream(vclock, take, link.name, limit, whitelist.wanted, whitelist.registered)
+        )
         start = start_vclock(ballot, vclock, ids)
         subscription = Subscription(link.replicaset_uuid or "", instance_uuid, start, link.version, ids)
         if link.is_relay:
-            subscription = replace(subscription, cluster_crc32=checksum(link.cluster), origins=origins)
+            subscription = replace(
+                subscription, cluster_crc32=checksum(link.cluster), origins=whitelist.origins
+            )
         answer = await connection.subscribe(subscription, rows)
         told = answer.body.get(MessageKey.REPLICASET_UUID)
         if told is not None and told != link.replicaset_uuid:

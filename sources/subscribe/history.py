@@ -158,6 +158,8 @@ class History:
 
     def _add(self, peer: str, mark: Mark) -> None:
         marks = self._marks.setdefault(peer, {}).setdefault(mark.replica_id, [])
+        while marks and marks[-1].lsn >= mark.lsn:  # the spool was cut back, and rows are fetched again
+            marks.pop()
         if len(marks) > 1 and mark.at - marks[-2].at < SECONDS and mark.at:
             marks.pop()
         marks.append(mark)

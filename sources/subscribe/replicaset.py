@@ -40,6 +40,7 @@ from sources.subscribe.link import Link
 from sources.subscribe.merge import merged, parted
 from sources.subscribe.options import ReplicasetOptions, Start
 from sources.subscribe.progress import FeedProgress
+from sources.subscribe.whitelist import Whitelist
 
 logger = logging.getLogger(__name__)
 
@@ -75,12 +76,15 @@ class FollowedReplicaset:
         self._backoff = Backoff(options.timing.poll, options.timing.longest)
         self._start = start
         self._history = History(options.directory)
+        self._whitelist = Whitelist(options.origins)
         self._foreign: dict[str, tuple[int, RewindError]] = {}
         """Peers whose log is another one than rows were received from, as of which of their connections."""
         self._gapped: dict[str, dict[int, int]] = {}
         self._changed = asyncio.Event()
         self._broken: AggregatorError | None = None
-        """Why the spool cannot be written: it must be entered anew, and rows fetched again."""
+        """Why the spool cannot be written: it must be entered again, and rows fetched again."""
+        self._repairs = 0
+        """How often the spool had been cut back when this run began."""
 
     async def run(self) -> None:
         """Follow until cancelled; may be called again after a failure."""
@@ -89,6 +93,7 @@ class FollowedReplicaset:
             link.ballot = None
         self._broken = None
         with self.spool:
+            self._repairs = self.spool.repairs
             self._history.load()
             if self.spool.instance_uuid is None:
                 self.spool.instance_uuid = str(uuid4())
@@ -301,6 +306,8 @@ class FollowedReplicaset:
         if link.uuid is None or self.spool.instance_uuid is None:
             return
         self.spool.replicaset_uuid = link.replicaset_uuid
+        if not self.feeds:
+            self._whitelist.load(self.options.directory, link.cluster)
         try:
             feed = await begin(
                 link,
@@ -309,7 +316,7 @@ class FollowedReplicaset:
                 dict(self.spool.vclock or {}),
                 self.spool.instance_uuid,
                 self.options.timing,
-                self.options.origins,
+                self._whitelist,
                 self._took,
                 self._history,
                 self.spool.options.max_block_bytes,
@@ -346,7 +353,8 @@ class FollowedReplicaset:
 
     def _flush(self) -> None:
         """Write what is complete; let streams wait that have too much, or all of them where there is no room."""
-        if self._broken is not None:
+        if self.spool.repairs != self._repairs:
+            # Streams go on from rows that were cut off, until the tasks of this run are cancelled.
             return
         queues = [feed.queue for feed in self.feeds.values()]
         may_write = self._refused is None and not self.spool.is_full

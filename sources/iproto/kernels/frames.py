@@ -14,6 +14,7 @@ import numpy as np
 from schemas.compiled import kernel
 from schemas.iproto import VCLOCK_MAX, HeaderKey, RequestType
 from sources.iproto.kernels.wire import (
+    AS_NOP,
     AT,
     BAD_HEADER,
     FULL,
@@ -22,13 +23,18 @@ from sources.iproto.kernels.wire import (
     K_REPLICA,
     K_TYPE,
     KEYS,
+    LEFT_OUT,
     MORE,
     NEED,
     OUT,
     REACHED,
     REPEATED,
+    SENT,
     header,
+    passes_whitelist,
     put_byte,
+    put_nop,
+    space_of,
 )
 from sources.xlog.format.arrays import Bytes, Int, Ints
 from sources.xlog.format.kernels.native import address_of, byte_at, copy_bytes
@@ -62,7 +68,7 @@ def frame_rows(
     vclock : int64[32]
         Rows at or below it are left out; goes on with each row, also of ids that are not wanted.
     wanted : int64[32]
-        Whether rows of an id are.
+        By id `LEFT_OUT`, `SENT` or `AS_NOP`.
     until : int64[2]
         Replica id and lsn of a row behind which the kernel stops; zeros where there is none.
     snapshot : bool
@@ -102,11 +108,15 @@ def frame_rows(
             return FULL
         state[AT] = stop
         is_last = values[K_REPLICA] == until[0] and values[K_LSN] == until[1] and until[1] > 0
-        if not snapshot and not _is_wanted(values, vclock, wanted):
+        what = SENT if snapshot else _wanted(values, vclock, wanted)
+        if what == LEFT_OUT:
             state[REPEATED] += 1
             if is_last:
                 return REACHED
             continue
+        if what == AS_NOP and not passes_whitelist(values[K_TYPE], space_of(data, body, stop)):
+            w = put_nop(values, to, start)
+            body = stop
         if snapshot:
             put_byte(to, start, 0x81)
             put_byte(to, start + 1, K_TYPE)
@@ -127,12 +137,12 @@ def frame_rows(
 
 
 @kernel
-def _is_wanted(values: Ints, vclock: Ints, wanted: Ints) -> bool:
+def _wanted(values: Ints, vclock: Ints, wanted: Ints) -> Int:
     replica, lsn = values[K_REPLICA], values[K_LSN]
     if not 0 < replica < _REPLICAS or lsn <= vclock[replica]:
-        return False
+        return LEFT_OUT
     vclock[replica] = lsn
-    return bool(wanted[replica])
+    return np.int64(wanted[replica])
 
 
 @kernel

@@ -17,8 +17,9 @@ import numpy as np
 import numpy.typing as npt
 
 from schemas.compiled import kernel
-from schemas.iproto import VCLOCK_MAX
+from schemas.iproto import VCLOCK_MAX, RequestType, SystemSpace
 from sources.iproto.kernels.wire import (
+    AS_NOP,
     AT,
     BAD_BODY,
     BAD_HEADER,
@@ -44,6 +45,8 @@ from sources.iproto.kernels.wire import (
     NEXT,
     OUT,
     PACKET,
+    REACHED,
+    REGISTERS,
     REPEATED,
     REPLICA,
     ROW_LSN,
@@ -54,11 +57,15 @@ from sources.iproto.kernels.wire import (
     header,
     is_readable,
     is_row,
+    passes_whitelist,
+    put_nop,
+    space_of,
 )
 from sources.xlog.format.arrays import Bytes, Int, Ints
 from sources.xlog.format.kernels.native import address_of, copy_bytes, double_of
 
 REPLICAS = int(VCLOCK_MAX)
+NOP, CLUSTER = int(RequestType.NOP), int(SystemSpace.CLUSTER)
 HEARTBEAT = 0
 
 
@@ -95,6 +102,7 @@ def walk_stream(
     out: Bytes,
     marks: Ints,
     times: npt.NDArray[np.float64],
+    wanted: Ints,
 ) -> Int:
     """Copy the rows of SUBSCRIBE up to the end of the last whole packet.
 
@@ -114,15 +122,19 @@ def walk_stream(
         Gets of each whole transaction its end in `out`, its replica id, the lsn of its last row.
     times : float64[n]
         Gets the time of its last row, seconds since 1970 UTC, as the server stamped it.
+    wanted : int64[32]
+        By id `SENT` or `AS_NOP`: a NOP in the place of each row, but for those that pass any whitelist.
 
     Returns
     -------
     int
-        `MORE`, `FULL`, `PACKET`, or damage.
+        `MORE`, `FULL`, `PACKET`, `REACHED` behind a transaction that changes `_cluster` where some id is `AS_NOP`
+        (whose the ids are may be another instance from there on), or damage.
 
     """
     data, to = address_of(buffer), address_of(out)
     values = np.zeros(KEYS + 1, np.int64)
+    is_filtered = wanted.max() == AS_NOP
     while True:
         begin, stop = frame(data, state[AT], end)
         if begin < 0:
@@ -146,6 +158,14 @@ def walk_stream(
             return status
         if not (is_readable(values) and body_is_whole(data, body, stop, kind)):
             return BAD_BODY
+        space = np.int64(-1)
+        if is_filtered and kind != NOP and not state[SKIPPING]:
+            space = np.int64(space_of(data, body, stop))
+            if wanted[state[REPLICA]] == AS_NOP and not passes_whitelist(kind, space):
+                w = np.int64(put_nop(values, to, state[OUT]))
+                body = stop
+            elif space == CLUSTER:
+                state[REGISTERS] = 1
         if state[SKIPPING]:
             state[REPEATED] += 1
         else:
@@ -155,6 +175,10 @@ def walk_stream(
             status = np.int64(_commit(values, vclock, counts, state, marks, times))
             if status < 0:
                 return status
+            if state[REGISTERS]:
+                state[REGISTERS] = 0
+                state[AT] = stop
+                return REACHED
         state[AT] = stop
 
 

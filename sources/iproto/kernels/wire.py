@@ -8,7 +8,15 @@ from __future__ import annotations
 import numpy as np
 
 from schemas.compiled import kernel
-from schemas.iproto import DML_MAX, TYPE_ADMIN, BodyKey, HeaderKey, RequestType
+from schemas.iproto import (
+    DML_MAX,
+    SYSTEM_ID_MAX,
+    TYPE_ADMIN,
+    BodyKey,
+    HeaderKey,
+    RequestType,
+    SystemSpace,
+)
 from sources.xlog.format.arrays import Int, Ints
 from sources.xlog.format.kernels.native import byte_at, copy_bytes, double_of, put_word, word_at
 from sources.xlog.format.kernels.skip import (
@@ -26,18 +34,20 @@ MORE, FULL, PACKET, REACHED = 0, 1, 2, 3
 BAD_LENGTH, BAD_HEADER, BAD_ID, GAP, CUT, BAD_ROW, BAD_BODY = -1, -2, -3, -4, -5, -6, -7
 """Why a walk stopped: the bytes end; no room for what comes; no row comes. Negative: damage."""
 
-AT, OUT, COMMITTED, COUNT, REPLICA, NEXT, TSN, SKIPPING, REPEATED, NEED, ROW_LSN, HEARTBEATS = range(12)
+AT, OUT, COMMITTED, COUNT, REPLICA, NEXT, TSN, SKIPPING, REPEATED, NEED, ROW_LSN, HEARTBEATS, REGISTERS = (
+    range(13)
+)
 """Places in a walk's state.
 
 AT: position in the buffer. OUT, COMMITTED: bytes written to `out`, and those of whole transactions. COUNT:
 whole transactions in `out`. REPLICA, NEXT, TSN, SKIPPING: of the transaction that is open (0: none is): its
 id, the lsn that must come, its first lsn, whether it is left out. REPEATED: rows left out, since the vclock
 has them. NEED: bytes that the next packet takes, where they are more than there are. ROW_LSN: of the row that
-stopped the walk. HEARTBEATS: how many came.
+stopped the walk. HEARTBEATS: how many came. REGISTERS: whether the transaction that is open changes `_cluster`.
 """
-STATE_SIZE = 12
+STATE_SIZE = 13
 
-HEAD_ROOM = 32
+HEAD_ROOM = 64
 """A row in the log is at most so much longer than on the wire, in bytes."""
 
 K_TYPE, _SYNC, K_REPLICA, K_LSN = 0, int(HeaderKey.SYNC), int(HeaderKey.REPLICA_ID), int(HeaderKey.LSN)
@@ -48,6 +58,10 @@ HAS_TSN = 10
 _SELECT, _DML_MAX = int(RequestType.SELECT), int(DML_MAX)
 _INSERT, _NOP = int(RequestType.INSERT), int(RequestType.NOP)
 _FIRST_RAFT, _FIRST_ADMIN = int(RequestType.RAFT_PROMOTE), int(TYPE_ADMIN)
+_SPACE_ID, _SYSTEM_ID_MAX = int(BodyKey.SPACE_ID), int(SYSTEM_ID_MAX)
+_SEQUENCE_DATA, _DEFERRED_DELETE = int(SystemSpace.SEQUENCE_DATA), int(SystemSpace.VINYL_DEFERRED_DELETE)
+LEFT_OUT, SENT, AS_NOP = 0, 1, 2
+"""What becomes of the rows of a replica id: not sent; sent; a NOP in the place of each, but for those that pass."""
 _PACKET_LIMIT = 1 << 30
 _GROUP, _INT32_MAX = int(HeaderKey.GROUP_ID), 2**31 - 1
 _TIME_MAX = 9.2e12  # seconds: what 63 bits of microseconds hold
@@ -150,6 +164,64 @@ def body_is_whole(data: Int, begin: Int, end: Int, kind: Int) -> bool:
         if p < 0:
             return False
     return bool(p == end)
+
+
+@kernel
+def space_of(data: Int, begin: Int, end: Int) -> Int:
+    """Return the space id of a body, -1 where it has none; a body that is no map has none."""
+    pairs, p = load_map(data, begin, end)
+    for _ in range(pairs if p >= 0 else 0):
+        key, p = load_uint(data, p, end)
+        if p < 0:
+            return -1
+        if key == _SPACE_ID:
+            space, p = load_uint(data, p, end)
+            return np.int64(space) if p >= 0 else np.int64(-1)
+        p = skip(data, p, end)
+        if p < 0:
+            return -1
+    return -1
+
+
+@kernel
+def passes_whitelist(kind: Int, space: Int) -> bool:
+    """Return whether a row passes any whitelist: it registers, defines, or settles transactions of others.
+
+    Rows of sequences and of vinyl's deferred deletes lie in system spaces, and do none of this.
+    """
+    if kind >= _FIRST_RAFT:
+        return True
+    return bool(0 <= space <= _SYSTEM_ID_MAX and space not in (_SEQUENCE_DATA, _DEFERRED_DELETE))
+
+
+@kernel
+def put_nop(values: Ints, to: Int, at: Int) -> Int:
+    """Write the header of a NOP in the place of a row, as Tarantool's log has it, and return its end."""
+    has_flags = values[K_FLAGS] != 0
+    put_byte(to, at, 0x84 + values[HAS_TSN] + (1 if has_flags else 0))
+    put_byte(to, at + 1, K_TYPE)
+    put_byte(to, at + 2, _NOP)
+    put_byte(to, at + 3, K_REPLICA)
+    put_byte(to, at + 4, values[K_REPLICA])
+    w: Int = put_number(to, at + 5, K_LSN, UINT64, values[K_LSN])
+    w = put_number(to, w, K_TIME, DOUBLE, values[K_TIME])
+    if values[HAS_TSN]:
+        w = put_number(to, w, K_TSN, UINT64, values[K_TSN])
+    if has_flags:
+        put_byte(to, w, K_FLAGS)
+        put_byte(to, w + 1, values[K_FLAGS] & 0x7F)
+        w += 2
+    return w
+
+
+@kernel
+def put_number(to: Int, at: Int, key: Int, head: Int, value: Int) -> Int:
+    """Write a key and eight bytes behind a head, and return their end."""
+    put_byte(to, at, key)
+    put_byte(to, at + 1, head)
+    for k in range(8):
+        put_byte(to, at + 2 + k, (value >> 8 * (7 - k)) & 0xFF)
+    return at + 10
 
 
 @kernel

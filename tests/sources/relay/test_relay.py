@@ -110,9 +110,11 @@ def test_a_whitelist_is_filtered_at_the_sender(masters: Mesh, tmp_path: Path) ->
         write(masters, 2, 400, 30)
         await_all(masters, region)
         await_until(lambda: (central.spool.vclock or {}).get(2) == (region.spool.vclock or {})[2], "its rows")
-        assert (central.spool.vclock or {}).get(1) == before.get(1)
+        await_until(
+            lambda: central.spool.vclock == region.spool.vclock, "a NOP for each row of the other one"
+        )
+        assert (central.spool.vclock or {})[1] >= before[1] + 70
         feed = next(iter(central.feeds.values()))
-        assert feed.rows.counts[1] == 0
         assert feed.rows.counts[2] >= 30
     _, faults, tuples = read_spool(masters[1], tmp_path / "central")
     assert faults == []

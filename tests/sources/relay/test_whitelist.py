@@ -61,7 +61,7 @@ class Written:
 async def received(
     relay: Relay, origins: list[str], vclock: dict[int, int], until: tuple[int, int]
 ) -> list[tuple[int, int]]:
-    """Return (replica id, lsn) of what a subscriber gets, until a row comes."""
+    """Return (replica id, lsn) of the rows that a subscriber gets, until one comes; NOPs stand for the others."""
     async with Client(relay) as client:
         await client.greet()
         body: dict[int, Any] = {
@@ -72,12 +72,18 @@ async def received(
         }
         client.writer.write(encode_packet(Command.SUBSCRIBE, 1, body))
         await client.answer()
-        found = []
+        found: list[tuple[int, int]] = []
+        seen: list[tuple[int, int]] = []
         async with asyncio.timeout(20):
             while until not in found:
                 packet = await client.answer()
-                if HeaderKey.LSN in packet.header:
+                if packet.type == RequestType.NOP:
+                    seen.append((packet.header[HeaderKey.REPLICA_ID], packet.header[HeaderKey.LSN]))
+                elif HeaderKey.LSN in packet.header:
                     found.append((packet.header[HeaderKey.REPLICA_ID], packet.header[HeaderKey.LSN]))
+        for id_ in {origin for origin, _ in seen + found}:
+            lsns = sorted(lsn for origin, lsn in seen + found if origin == id_)
+            assert lsns == list(range(lsns[0], lsns[-1] + 1)), f"a hole in {id_}"
         return found
 
 
@@ -188,3 +194,67 @@ def test_rows_of_cluster_in_one_block_are_followed_too(tmp_path: Path) -> None:
 
     assert asyncio.run(ran(C)) == [(1, 11), (2, 3), (2, 4), (1, 12), (1, 13)]
     assert asyncio.run(ran(B)) == [(2, 1), (2, 2), (1, 11), (1, 12), (2, 5), (1, 13)]
+
+
+def test_what_registers_defines_or_settles_passes(tmp_path: Path) -> None:
+    """Rows of an instance that is not listed; a transaction stays whole, and others are NOPs with their times."""
+    made = Written(tmp_path)
+    made.begin({1: A, 2: B}, {1: 10})
+    defines = encode_body(space_id=SystemSpace.SPACE, tuple_=msgpack.packb([512, 1, "s"]))
+    plain = encode_body(space_id=512, tuple_=msgpack.packb([1]))
+    rows = [
+        (RequestType.INSERT, defines, 1, 1, False),
+        (RequestType.REPLACE, plain, 2, 1, False),
+        (RequestType.DELETE, encode_body(space_id=512, key=msgpack.packb([1])), 3, 1, True),
+        (
+            RequestType.REPLACE,
+            encode_body(space_id=SystemSpace.SEQUENCE_DATA, tuple_=b"\x91\x01"),
+            4,
+            4,
+            True,
+        ),
+        (RequestType.RAFT_CONFIRM, msgpack.packb({2: 1, 3: 5}), 5, 5, True),
+        (RequestType.NOP, b"", 6, 6, True),
+    ]
+    packed = b"".join(
+        encode_row(kind, body, timestamp=1.5, replica_id=2, lsn=lsn, tsn=tsn, is_commit=last)
+        for kind, body, lsn, tsn, last in rows
+    )
+    made.spool.append(np.frombuffer(packed, np.uint8), {2: 6})
+    made.put(1)
+    made.spool.close()
+
+    async def ran() -> list[tuple[Any, ...]]:
+        async with relaying(tmp_path) as relay, Client(relay) as client:
+            await client.greet()
+            body: dict[int, Any] = {
+                MessageKey.INSTANCE_UUID: SUBSCRIBER,
+                MessageKey.VCLOCK: {1: 10},
+                MessageKey.REPLICA_ANON: True,
+                MessageKey.ORIGINS: [A],
+            }
+            client.writer.write(encode_packet(Command.SUBSCRIBE, 1, body))
+            await client.answer()
+            found: list[tuple[Any, ...]] = []
+            async with asyncio.timeout(20):
+                while not found or found[-1][1:3] != (1, 11):
+                    packet = await client.answer()
+                    header = packet.header
+                    if HeaderKey.LSN in header:
+                        keys = (HeaderKey.REPLICA_ID, HeaderKey.LSN, HeaderKey.TIMESTAMP)
+                        optional = (header.get(HeaderKey.TSN, 0), header.get(HeaderKey.FLAGS, 0))
+                        found.append(
+                            (packet.type, *(header[key] for key in keys), *optional, bool(packet.body))
+                        )
+            return found
+
+    nop = int(RequestType.NOP)
+    assert asyncio.run(ran()) == [
+        (RequestType.INSERT, 2, 1, 1.5, 0, 0, True),
+        (nop, 2, 2, 1.5, 1, 0, False),
+        (nop, 2, 3, 1.5, 2, 1, False),
+        (nop, 2, 4, 1.5, 0, 0, False),
+        (RequestType.RAFT_CONFIRM, 2, 5, 1.5, 0, 0, True),
+        (nop, 2, 6, 1.5, 0, 0, False),
+        (RequestType.REPLACE, 1, 11, 1.5, 0, 0, True),
+    ]

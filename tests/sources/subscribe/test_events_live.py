@@ -165,6 +165,7 @@ def test_a_member_is_expelled_and_replaced_while_it_is_followed(tmp_path: Path, 
             masters[1].eval("box.cfg{replication = ...}", [f"unix/:{socket}"])
             assert masters.cluster(1) == {1: instance(1), 2: instance(9)}
             await_until(lambda: replicaset.choice.owners == {1: instance(1), 2: instance(9)}, "its owner")
+            await_until(lambda: server.eval("return box.info.status") == "running", "the member")
             server.eval("for i = 200, 209 do box.space.load:replace{i, 'of the new one'} end")
             await_until(lambda: masters.vclock(1)[2] == server.eval("return box.info.lsn"), "replication")
             await_until(lambda: replicaset.spool.vclock == masters.vclock(1), "its rows")

@@ -7,6 +7,8 @@ import contextlib
 import errno
 import os
 import random
+import threading
+import time
 from collections.abc import Callable, Coroutine
 from dataclasses import replace
 from pathlib import Path
@@ -14,11 +16,15 @@ from typing import Any
 
 import pytest
 
+from schemas.errors import SpoolError
 from sources.iproto.greeting import Greeting, format_greeting
+from sources.iproto.inflow import Chunk
 from sources.iproto.packet import encode_packet
 from sources.spool.keep import Keep
+from sources.spool.spool import Spool
 from sources.subscribe.backoff import Backoff
 from sources.subscribe.daemon import follow
+from sources.subscribe.feed import Feed
 from sources.subscribe.replicaset import FollowedReplicaset
 from sources.subscribe.status import status_of
 from tests.live.mesh import mesh
@@ -146,6 +152,61 @@ def test_a_mistake_of_the_program_stops_one_replicaset_alone(
         assert good.restarts == 0
 
     run([bad, good], test)
+
+
+@pytest.mark.live
+def test_rows_that_arrive_after_a_failed_fsync_are_fetched_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The spool is cut back; a stream that goes on from the rows cut off must not write before it is closed."""
+    spool, waits, fails = tmp_path / "spool", threading.Event(), threading.Event()
+    arrived: list[tuple[Feed, Chunk]] = []
+    fsync, took, failed = os.fsync, FollowedReplicaset._took, Spool.failed
+
+    def failing(file: int) -> None:
+        if fails.is_set() and str(Path(f"/proc/self/fd/{file}").readlink()).endswith(".xlog"):
+            fails.clear()
+            waits.set()
+            limit = time.monotonic() + 30
+            while not arrived and time.monotonic() < limit:
+                time.sleep(0.001)
+            raise OSError(errno.EIO, "Input/output error")
+        fsync(file)
+
+    def kept_back(self: FollowedReplicaset, feed: Feed, chunk: Chunk) -> None:
+        if waits.is_set():
+            arrived.append((feed, chunk))
+        else:
+            took(self, feed, chunk)
+
+    with mesh(tmp_path, 1) as masters:
+        how = options(spool, f"unix/:{masters[1].socket}", timing=replace(TIMING, acknowledge=0.02))
+        followed = FollowedReplicaset(how)
+
+        def then_arrive(self: Spool, error: OSError) -> SpoolError:
+            found = failed(self, error)
+            waits.clear()
+            for feed, chunk in arrived:
+                took(followed, feed, chunk)
+            return found
+
+        monkeypatch.setattr(os, "fsync", failing)
+        monkeypatch.setattr(FollowedReplicaset, "_took", kept_back)
+        monkeypatch.setattr(Spool, "failed", then_arrive)
+
+        async def test() -> None:
+            write(masters, 1, 0, 20)
+            await until(lambda: followed.spool.durable == masters.vclock(1))
+            fails.set()
+            write(masters, 1, 20, 20)
+            await until(waits.is_set)
+            write(masters, 1, 40, 20)
+            await until(lambda: followed.restarts > 0 and followed.spool.durable == masters.vclock(1))
+
+        run([followed], test)
+        assert arrived
+        _, faults, tuples = read_spool(masters[1], spool)
+        assert (faults, tuples) == ([], tuples_of(masters[1]))
 
 
 @pytest.mark.live

@@ -122,6 +122,7 @@ def test_the_last_rows_of_each_origin_are_remembered(tmp_path: Path) -> None:
         history.took(A1, chunk((1, 10 + second, b"\x91\x01"), (2, 20 + second, b"\x91\x02")), 10.0 + second)
     for lsn, at in ((15, 14.5), (16, 14.6), (17, 14.9)):
         history.took(A1, chunk((1, lsn, b"\x91\x01")), at)
+    history.took(A1, chunk((1, 17, b"\x91\x01")), 20.0)
     history.save()
     again = History(tmp_path)
     again.load()
