@@ -59,6 +59,8 @@ class SourceFacts:
         Uuids in the headers.
     replicasets : tuple of str
         Uuids in the headers of a spool's files.
+    has_replicaset_key : bool
+        Whether the configuration names its replicaset.
     replicaset : str or None
         To which it belongs; None where nobody can tell.
     identity_error : str or None
@@ -89,6 +91,7 @@ class SourceFacts:
     is_spool: bool = False
     instances: tuple[str, ...] = ()
     replicasets: tuple[str, ...] = ()
+    has_replicaset_key: bool = False
     replicaset: str | None = None
     identity_error: str | None = None
     server: str | None = None
@@ -215,12 +218,11 @@ def _identity(one: SourceFacts, subject: str) -> Iterator[Finding]:
             "give each a folder and a source of its own",
         )
     elif one.identity_error is not None:
-        unknown = one.replicaset is None and "no file tells" in one.identity_error
-        name = "replicaset_unknown" if unknown else "other_replicaset"
+        name = "other_replicaset" if one.has_replicaset_key else "replicaset_unknown"
         advice = (
-            "set the source's key `replicaset`"
-            if unknown
-            else "correct the source's path, or its key `replicaset`"
+            "correct the source's path, or its key `replicaset`"
+            if one.has_replicaset_key
+            else "set the source's key `replicaset`"
         )
         yield fail(name, subject, one.identity_error, advice)
 

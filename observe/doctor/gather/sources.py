@@ -63,6 +63,7 @@ def source_facts(source: Configured, block: int) -> SourceFacts:
         is_spool=is_spool,
         instances=tuple(sorted({file.instance_uuid for file in files if file.instance_uuid})),
         replicasets=tuple(sorted({file.replicaset_uuid for file in files if file.replicaset_uuid})),
+        has_replicaset_key=source.replicaset is not None,
         replicaset=replicaset,
         identity_error=identity_error,
         server=_server(directory, files[-1]),
