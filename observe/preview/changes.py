@@ -200,6 +200,10 @@ def _tables(found: Preview) -> Iterator[Change]:
         if change in _TABLES:
             sign, name, text = _TABLES[change]
             yield Change(sign, name, table, text)
+    named = {version.table for version in found.plan.history.versions}
+    for table in sorted(named - found.tables.keys() - found.before.versions.keys()):
+        text = "is made, and stays empty, if a batch ends while a space has this name"
+        yield Change(Sign.SAME, "table_possible", table, text)
     for table, reason in found.plan.refused_tables.items():
         yield Change(Sign.REFUSED, "table_refused", table, f"cannot be written: {reason}")
 
@@ -213,7 +217,12 @@ def _waits(found: Preview) -> Iterator[Change]:
 
 def _held(uuid: str, settlement: Settlement) -> Iterator[Change]:
     for gap in settlement.gaps:
-        yield Change(Sign.REFUSED, "gap_found", uuid, f"lsns {gap.first} to {gap.last} of replica id {gap.replica_id} are missing")
+        yield Change(
+            Sign.REFUSED,
+            "gap_found",
+            uuid,
+            f"lsns {gap.first} to {gap.last} of replica id {gap.replica_id} are missing",
+        )
     if settlement.hold is not None:
         yield Change(Sign.REFUSED, "rows_wait", uuid, f"rows wait in _pending: {settlement.reason}")
 
