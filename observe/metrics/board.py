@@ -14,6 +14,7 @@ Locked, since Spark's listener, the job and the status page are different thread
 | `aggregator_source_stale{source}` | 1 where a leading source has given no row for `stale` |
 | `aggregator_conflicts_total{space}`, `aggregator_quarantined_total{space}` | |
 | `aggregator_misfits_total{space}` | of the quarantined: rows in their table with a column that is NULL |
+| `aggregator_set_aside_total{space}` | of the quarantined: rows that are in no table |
 | `aggregator_gaps_open` | missing lsn ranges, and divergences |
 | `aggregator_rows_waiting{replicaset}` | rows of `_pending` |
 | `aggregator_spaces_refused{replicaset}` | spaces that are followed in `_changelog` only |
@@ -103,6 +104,7 @@ class Board(Collector):
             "quarantined", "Rows set aside, or in their table with a column that does not fit", "space"
         )
         self._misfits = counter("misfits", "Rows in their table with a column that is NULL", "space")
+        self._set_aside = counter("set_aside", "Rows that are in no table", "space")
         self._waiting = gauge("rows_waiting", "Rows of _pending", "replicaset")
         self._refused = gauge("spaces_refused", "Spaces that are followed in _changelog only", "replicaset")
         self._lock_held = gauge("lock_held", "Whether the writer's lock is this job's by its own clock")
@@ -120,8 +122,10 @@ class Board(Collector):
                 self._conflicts.labels(space).inc(count)
             for space, count in batch.quarantined.items():
                 self._quarantined.labels(space).inc(count)
-            for space, count in batch.misfits.items():
-                self._misfits.labels(space).inc(count)
+                misfits = batch.misfits.get(space, 0)
+                for counter, part in ((self._misfits, misfits), (self._set_aside, count - misfits)):
+                    if part:
+                        counter.labels(space).inc(part)
             for gap in batch.gaps:
                 notices += self._gap(gap)
             self._open.set(len(self._gaps))

@@ -54,14 +54,24 @@ def samples(board: Board) -> dict[tuple[str, ...], float]:
 def test_rows_conflicts_and_quarantine_add_up() -> None:
     board = Board(5, None)
     for number in (0, 1):
-        board.batch(batch(number, origins=(origin(),), conflicts={"accounts": 2}, quarantined={"t": 2}, misfits={"t": 1}))
+        board.batch(
+            batch(
+                number,
+                origins=(origin(),),
+                conflicts={"accounts": 2},
+                quarantined={"t": 3, "u": 1},
+                misfits={"t": 1},
+            )
+        )
     found = samples(board)
     assert found["aggregator_epoch",] == 1
     assert found["aggregator_committed_timestamp_seconds",] == NOON.timestamp()
     assert found["aggregator_rows_total", "a1"] == 6
     assert found["aggregator_conflicts_total", "accounts"] == 4
-    assert found["aggregator_quarantined_total", "t"] == 4
+    assert found["aggregator_quarantined_total", "t"] == 6
     assert found["aggregator_misfits_total", "t"] == 2
+    assert found["aggregator_set_aside_total", "t"] == 4
+    assert ("aggregator_misfits_total", "u") not in found
 
 
 def test_what_is_held_is_told_as_it_is_now() -> None:
