@@ -118,7 +118,7 @@ def aggregate(config: Config, *, once: bool = False) -> State:
     with (
         PrimaryLock(warehouse, "jobs/aggregate.py") as lock,
         StreamProgress(config.sources) as progress,
-        measured(spark, config, once=once) as listener,
+        measured(spark, config, once=once, lock=lock) as listener,
     ):
         watches = [progress.batch_done, *([] if listener is None else [listener.batch_done])]
         writer = opened_writer(spark, config, warehouse, lock)

@@ -30,19 +30,16 @@ from pipeline.commit.delta import append_rows
 from pipeline.commit.epoch import commit_epoch
 from pipeline.commit.vshard import with_collected
 from pipeline.executors.local import LocalExecutor, read_locally
-from pipeline.executors.work import Executor, SyncSpaces, WatchedSpaces, Work
-from pipeline.inputs import log_segments, pending_rows, with_members
-from pipeline.plan.plan import BatchPlan, plan_batch, sync_spaces, watched_spaces
+from pipeline.executors.work import Executor, Work
+from pipeline.plan.plan import BatchPlan
 from pipeline.plan.router import router_of
-from pipeline.plan.segment import LogSegment
-from pipeline.plan.summary import Summary, join_summaries, summary_of
 from pipeline.plan.tables import check_space
+from pipeline.planning import Planner
 from pipeline.requests.generation import Healing
 from pipeline.state import State
-from pipeline.waiting import PendingRows, released_rows, unknown_before, with_counts
+from pipeline.waiting import PendingRows
 from pipeline.write.lookup import BaseFiles, FileCache
 from pipeline.write.prepare import Prepared, prepare_tables
-from sources.xlog.reader import reader
 from sources.xlog.stream.follow import Follower
 from sources.xlog.stream.segment import Segment
 from udfs.remap.cluster_replace import Cluster, Incoming, replace_all
@@ -205,35 +202,8 @@ class BatchWriter:
         follower: Follower,
     ) -> tuple[BatchPlan, list[PendingRows]]:
         """Return the plan, and the rows that waited."""
-        numbered = {segment.segment: segment for segment in segments}
-        sources = len(self._config.sources)
-        limits = reader.Limits(block=self._config.max_block_bytes)
-        parts_read = log_segments(segments, self.state, limits)
-        own = with_members(parts_read, numbered, follower, self.state, sources)
-        known, watched = sync_spaces(self.state), watched_spaces(self.state)
-        released: list[PendingRows] = []
-        while True:
-            summaries = executor.summaries(known, watched)
-            if not segments:
-                summaries = {uuid: Summary() for uuid, one in self.state.replicasets.items() if one.waits}
-            pending = pending_rows(self.tables, self.state, own, summaries)
-            parts, whole = _with_pending(own, summaries, pending, known, watched)
-            parts, whole = [*(one.segment for one in released), *parts], with_counts(whole, released)
-            if healing is not None:
-                parts, whole = healing.of_segments(parts), healing.of_summaries(whole)
-            plan = plan_batch(self._config, self.state, parts, whole, self._allocate, self._router)
-            found, more = sync_spaces(self.state, plan.controls), watched_spaces(self.state, plan.controls)
-            if _are_in(found, known) and _are_in(more, watched):
-                spaces = plan.were_unknown(("applied",)) & unknown_before(self.state)
-                if released or not spaces:
-                    return plan, [*released, *pending]
-                # Rows that have waited for a definition of this batch are a part of it.
-                first = min((one.segment for one in plan.segments), default=0)
-                released = released_rows(self.tables, self.state, spaces, min(first, 0))
-                if not released:
-                    return plan, pending
-            # A space became synchronous, or vshard's, in this very batch: its rows are looked at once more.
-            known, watched = found, more
+        planner = Planner(self._config, self.tables, self.state, self._allocate, self._router)
+        return planner.planned(executor, segments, follower, healing)
 
     def _allocate(self, incoming: Sequence[Incoming]) -> Cluster:
         table = self._cluster or cluster.load(self._warehouse)
@@ -299,28 +269,3 @@ class BatchWriter:
     def _reached(self, step: str) -> None:
         self.steps[step] = time.monotonic() - self._began
         reached(step)
-
-
-def _are_in(found: Mapping[str, frozenset[int]], known: Mapping[str, frozenset[int]]) -> bool:
-    return all(spaces <= known.get(uuid, frozenset()) for uuid, spaces in found.items())
-
-
-def _with_pending(
-    segments: Sequence[LogSegment],
-    summaries: Mapping[str, Summary],
-    pending: Sequence[PendingRows],
-    sync: SyncSpaces,
-    watched: WatchedSpaces,
-) -> tuple[list[LogSegment], dict[str, Summary]]:
-    """Return segments and summaries with those of the rows that waited."""
-    first = [one.segment for one in pending if one.segment.segment < 0]
-    behind = [one.segment for one in pending if one.segment.segment >= 0]
-    found: dict[str, Summary] = {}
-    for uuid, summary in summaries.items():
-        spaces = (sync.get(uuid, frozenset()), watched.get(uuid, frozenset()))
-        own = [one for one in pending if one.segment.replicaset_uuid == uuid]
-        parts = [(one.segment.segment < 0, summary_of(one.rows, one.segment.segment, *spaces)) for one in own]
-        before = [part for is_first, part in parts if is_first]
-        after = [part for is_first, part in parts if not is_first]
-        found[uuid] = join_summaries([*before, summary, *after]) if parts else summary
-    return [*first, *segments, *behind], found

@@ -134,6 +134,8 @@ class State:
         The aggregator's own global id.
     own_lsn : int
         Its last lsn that is in `_changelog`.
+    settings : str or None
+        What the configuration of the last batch said (`pipeline.plan.settings`); None where it was not stored.
     undecided_buckets : frozenset of int
         vshard's buckets that two replicasets seem to hold at once, as long as one of the logs may be behind.
 
@@ -146,6 +148,7 @@ class State:
     versions: Mapping[str, int] = field(default_factory=dict)
     own_id: int | None = None
     own_lsn: int = 0
+    settings: str | None = None
     undecided_buckets: frozenset[int] = frozenset()
 
     def with_replicasets(self, changed: Mapping[str, ReplicasetState]) -> State:

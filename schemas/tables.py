@@ -233,13 +233,16 @@ EPOCHS = _schema(
     vclock=_STRING,
     versions=MapType(_STRING, _LONG),
     writers=_STRING,
+    settings=_STRING,
     instant=_STRING,
 )
 """`_epochs`: one row a batch, appended last: the commit of the batch.
 
 `vclock`: JSON {replicaset uuid: {replica id: lsn}}; `versions`: table name to Delta version; `writers`: JSON
-{table name: {"replicasets": [ids that wrote rows], "unfit": whether a version was set aside}}; `instant`: the label of
-the point of a sharded cluster that the tables are at (`sources.xlog.stream.instants`), null for any other epoch.
+{table name: {"replicasets": [ids that wrote rows], "unfit": whether a version was set aside}}; `settings`: JSON of
+what the configuration of the batch said of spaces, policies, masks, types and sources, null in rows of earlier
+releases; `instant`: the label of the point of a sharded cluster that the tables are at
+(`sources.xlog.stream.instants`), null for any other epoch.
 """
 
 REQUESTS = _schema(

@@ -112,6 +112,19 @@ want_s3() {
   echo "$done" >"$venv/.set-up-s3"
 }
 
+# promtool tests the alerts. It is taken out of Debian's package, which would start a server if it were installed.
+want_promtool() {
+  local folder
+  [ ! -x "$venv/bin/promtool" ] || return 0
+  command -v apt-get >/dev/null || fail "promtool is missing: put the one of Prometheus' release into $venv/bin"
+  echo "set-up: promtool"
+  folder="$(mktemp -d)"
+  (cd "$folder" && apt-get -qq download prometheus 2>/dev/null && dpkg-deb -x prometheus_*.deb .) ||
+    fail "apt-get download prometheus does not work (apt-get update?)"
+  install -m 755 "$folder/usr/bin/promtool" "$venv/bin/promtool"
+  rm -rf "$folder"
+}
+
 stamp="$venv/.set-up"
 wanted="$(cat requirements.lock pyproject.toml setup/*.sh setup/*.py | sha256sum)"
 if [ "$(cat "$stamp" 2>/dev/null)" != "$wanted" ]; then
@@ -126,4 +139,5 @@ fi
 [ "${1:-}" != with-tarantool ] || want_tarantool
 [ "${1:-}" != with-airflow ] || want_airflow
 [ "${1:-}" != with-s3 ] || want_s3
+[ "${1:-}" != with-promtool ] || want_promtool
 [ "${1:-}" != with-chromium ] || want_chromium

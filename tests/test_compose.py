@@ -19,8 +19,6 @@ OURS = {name: service for name, service in SERVICES.items() if "build" in servic
 SERVERS = {
     name: service for name, service in SERVICES.items() if "DEMO_CFG" in service.get("environment", {})
 }
-OF_OTHERS = {"./conf/prometheus", "./conf/grafana"}
-"""Folders that hold the dashboards and the rules, which are optional in a checkout."""
 
 
 def test_it_has_each_part() -> None:
@@ -33,7 +31,7 @@ def test_it_has_each_part() -> None:
 def test_each_mounted_file_and_each_dependency_exists(name: str) -> None:
     for volume in SERVICES[name].get("volumes", []):
         source = volume.partition(":")[0]
-        assert source in OF_OTHERS or source in {"sockets", "data"} or (ROOT / source).exists(), source
+        assert source in {"sockets", "data"} or (ROOT / source).exists(), source
     assert set(SERVICES[name].get("depends_on", [])) <= set(SERVICES)
 
 

@@ -38,6 +38,7 @@ class Epoch:
     versions: Mapping[str, int]
     writers: Mapping[str, Mapping[str, Any]]
     end_offset: str | None
+    settings: str | None = None
 
 
 def last(warehouse: Warehouse) -> Epoch | None:
@@ -54,6 +55,7 @@ def last(warehouse: Warehouse) -> Epoch | None:
         dict(row["versions"]),
         json.loads(row["writers"]),
         row["end_offset"],
+        row.get("settings"),
     )
 
 

@@ -132,6 +132,11 @@ class Lease:
         self._is_over = False
         self._turn = threading.Lock()
 
+    @property
+    def is_held(self) -> bool:
+        """Whether the lease is ours by this machine's clock; asks no store."""
+        return not self._is_over and self._clock() < self._until
+
     def take(self) -> None:
         """Take the lease.
 

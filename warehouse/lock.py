@@ -87,6 +87,11 @@ class WriterLock:
         if self._lease is not None:
             _give_back(self._lease)
 
+    @property
+    def is_held(self) -> bool:
+        """Whether the lock is ours as far as this process knows; asks no store."""
+        return not self._stop.is_set() and (self._lease is None or self._lease.is_held)
+
     def check(self) -> None:
         """Raise where the lock is no longer ours. Called before each commit."""
         self.check_held()

@@ -36,6 +36,38 @@ def status(config: str, as_json: bool) -> int:
     return show(deployment(config), as_json=as_json)
 
 
+@command(
+    "doctor", "aggregator doctor --config deployment.yaml", "aggregator doctor --config live.yaml --json"
+)
+@config_option
+@json_option
+def doctor(config: str, as_json: bool) -> int:
+    """Say what a run would stumble over, and what to do.
+
+    Looks at the machine, the sources, the masters, the store and the tables; changes nothing, starts no Spark. Reads a
+    deployment's configuration, or that of the daemons alone. Exit code 1 where something fails.
+    """
+    from jobs.doctor import show
+
+    return show(config, is_json=as_json)
+
+
+@command(
+    "plan", "aggregator plan --config deployment.yaml", "aggregator plan --config deployment.yaml --json"
+)
+@config_option
+@json_option
+def plan(config: str, as_json: bool) -> int:
+    """Say what the next run will do that the last one did not.
+
+    New sources and where they begin, spaces, tables that are made, changed or refused, policies and masks. Plans all
+    that is new in the logs as the run will, and writes nothing. Exit code 1 where something is refused or waits.
+    """
+    from jobs.plan import show
+
+    return show(deployment(config), is_json=as_json)
+
+
 @command("report", "aggregator report --config deployment.yaml --page report.html")
 @config_option
 @page_option

@@ -13,7 +13,12 @@ Locked, since Spark's listener, the job and the status page are different thread
 | `aggregator_behind_bytes{source}` | what the source's log held beyond the last batch |
 | `aggregator_source_stale{source}` | 1 where a leading source has given no row for `stale` |
 | `aggregator_conflicts_total{space}`, `aggregator_quarantined_total{space}` | |
+| `aggregator_misfits_total{space}` | of the quarantined: rows in their table with a column that is NULL |
+| `aggregator_set_aside_total{space}` | of the quarantined: rows that are in no table |
 | `aggregator_gaps_open` | missing lsn ranges, and divergences |
+| `aggregator_rows_waiting{replicaset}` | rows of `_pending` |
+| `aggregator_spaces_refused{replicaset}` | spaces that are followed in `_changelog` only |
+| `aggregator_lock_held` | 1 while the writer's lock is this job's by its own clock |
 """
 
 from __future__ import annotations
@@ -27,7 +32,7 @@ from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 from prometheus_client.metrics_core import Metric
 from prometheus_client.registry import Collector
 
-from observe.metrics.books import Batch, Origin
+from observe.metrics.books import Batch, Held, Origin
 from observe.metrics.notices import Notice, batch_slow, gap_found, source_back, source_stale
 from observe.metrics.progress_event import Trigger
 from warehouse.gaps import CLOSED, Gap
@@ -49,6 +54,8 @@ class Board(Collector):
         Those that were open before.
     now : callable
         Seconds since 1970.
+    is_lock_held : callable
+        Whether the writer's lock is this job's.
 
     """
 
@@ -58,7 +65,10 @@ class Board(Collector):
         stale: float | None,
         gaps: Iterable[Gap] = (),
         now: Callable[[], float] = time.time,
+        is_lock_held: Callable[[], bool] = lambda: True,
     ) -> None:
+        self._is_lock_held = is_lock_held
+        self._replicasets: set[str] = set()
         self._trigger, self._stale_after, self._now = trigger, stale, now
         self._lock = threading.RLock()
         self._seen: dict[str, float] = {}
@@ -93,6 +103,11 @@ class Board(Collector):
         self._quarantined = counter(
             "quarantined", "Rows set aside, or in their table with a column that does not fit", "space"
         )
+        self._misfits = counter("misfits", "Rows in their table with a column that is NULL", "space")
+        self._set_aside = counter("set_aside", "Rows that are in no table", "space")
+        self._waiting = gauge("rows_waiting", "Rows of _pending", "replicaset")
+        self._refused = gauge("spaces_refused", "Spaces that are followed in _changelog only", "replicaset")
+        self._lock_held = gauge("lock_held", "Whether the writer's lock is this job's by its own clock")
         self._seconds = Histogram(
             "aggregator_batch_seconds", "How long Spark took for a batch", buckets=SECONDS, registry=registry
         )
@@ -107,14 +122,27 @@ class Board(Collector):
                 self._conflicts.labels(space).inc(count)
             for space, count in batch.quarantined.items():
                 self._quarantined.labels(space).inc(count)
+                misfits = batch.misfits.get(space, 0)
+                for counter, part in ((self._misfits, misfits), (self._set_aside, count - misfits)):
+                    if part:
+                        counter.labels(space).inc(part)
             for gap in batch.gaps:
                 notices += self._gap(gap)
             self._open.set(len(self._gaps))
             self._status = {"epoch": batch.epoch, "committed_at": batch.committed_at.isoformat()}
             return notices
 
+    def hold(self, held: Held) -> None:
+        """Take what is not in its table now."""
+        with self._lock:
+            self._replicasets |= {str(number) for number in (*held.rows, *held.spaces)}
+            for number in self._replicasets:
+                self._waiting.labels(number).set(held.rows.get(int(number), 0))
+                self._refused.labels(number).set(held.spaces.get(int(number), 0))
+
     def _came(self, origin: Origin) -> list[Notice]:
         self._rows.labels(origin.source).inc(origin.rows)
+        self._replicasets.add(str(origin.replicaset_id))
         self._seen[origin.source] = self._now()
         if origin.newest is not None:
             key = (origin.source, str(origin.replicaset_id), str(origin.global_id))
@@ -190,6 +218,7 @@ class Board(Collector):
         with self._lock:
             for key, lag in self.lags().items():
                 self._lag.labels(*key).set(lag)
+            self._lock_held.set(self._is_lock_held())
             return list(self._registry.collect())
 
     def status(self) -> dict[str, Any]:

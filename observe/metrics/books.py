@@ -13,6 +13,7 @@ from typing import Any
 
 from deltalake import DeltaTable
 
+from pipeline.commit.records import REFUSED
 from warehouse.cut import EPOCHS, last_epoch
 from warehouse.gaps import Gap, gap_of, open_gaps
 from warehouse.place import Place
@@ -57,6 +58,8 @@ class Batch:
     origins : tuple of Origin
     conflicts, quarantined : mapping of str to int
         By space.
+    misfits : mapping of str to int
+        Those of `quarantined` that are in their table, with a column that is NULL.
     gaps : tuple of Gap
 
     """
@@ -69,7 +72,25 @@ class Batch:
     origins: tuple[Origin, ...] = ()
     conflicts: Mapping[str, int] = field(default_factory=dict)
     quarantined: Mapping[str, int] = field(default_factory=dict)
+    misfits: Mapping[str, int] = field(default_factory=dict)
     gaps: tuple[Gap, ...] = ()
+
+
+@dataclass(frozen=True)
+class Held:
+    """What is not in its table now.
+
+    Parameters
+    ----------
+    rows : mapping of int to int
+        Rows of `_pending`, by replicaset id.
+    spaces : mapping of int to int
+        Spaces that are refused, by replicaset id.
+
+    """
+
+    rows: Mapping[int, int] = field(default_factory=dict)
+    spaces: Mapping[int, int] = field(default_factory=dict)
 
 
 class Books:
@@ -90,6 +111,13 @@ class Books:
     def open_gaps(self) -> tuple[Gap, ...]:
         """Return the gaps that are open now."""
         return open_gaps(self._rows("_gaps", "SELECT * FROM opened"))
+
+    def held(self) -> Held:
+        """Return what waits and what is refused now."""
+        return Held(
+            {int(row["replicaset_id"]): int(row["n"]) for row in self._rows("_pending", _WAITING)},
+            {int(row["replicaset_id"]): int(row["n"]) for row in self._rows("_schema", _REFUSED)},
+        )
 
     def since(self) -> Iterator[Batch]:
         """Yield the batches that were committed since the last look, or since this was made."""
@@ -113,12 +141,14 @@ class Books:
             tuple(sorted(origins, key=lambda one: (one.source, one.global_id or 0))),
             self._counted("_conflicts", epoch),
             self._counted("_quarantine", epoch),
+            self._counted("_quarantine", epoch, "misfits IS NOT NULL"),
             tuple(map(gap_of, self._rows("_gaps", f"SELECT * FROM opened WHERE epoch = {epoch}"))),
         )
 
-    def _counted(self, table: str, epoch: int) -> dict[str, int]:
+    def _counted(self, table: str, epoch: int, where: str = "true") -> dict[str, int]:
         sql = (
-            f"SELECT space, count(*) AS rows FROM opened WHERE epoch = {epoch} GROUP BY space ORDER BY space"
+            f"SELECT space, count(*) AS rows FROM opened WHERE epoch = {epoch} AND {where} "
+            "GROUP BY space ORDER BY space"
         )
         return {str(row["space"]): row["rows"] for row in self._rows(table, sql)}
 
@@ -138,6 +168,17 @@ _ORIGINS = """
 SELECT source, replicaset_id, global_id, count(*) AS rows,
        max(CASE WHEN file LIKE '%.xlog' THEN "timestamp" END) AS newest
 FROM opened WHERE epoch = {epoch} AND replicaset_id > 0 GROUP BY source, replicaset_id, global_id"""
+
+
+_WAITING = "SELECT replicaset_id, count(*) AS n FROM opened GROUP BY replicaset_id"
+
+_REFUSED = f"""
+SELECT replicaset_id, count(*) AS n
+FROM (
+    SELECT replicaset_id, state,
+           row_number() OVER (PARTITION BY replicaset_id, space_id ORDER BY epoch DESC) AS place
+    FROM opened)
+WHERE place = 1 AND state LIKE '{REFUSED}%' GROUP BY replicaset_id"""
 
 
 def _utc(moment: datetime | None) -> datetime | None:

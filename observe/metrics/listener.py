@@ -37,6 +37,7 @@ from observe.metrics.progress_event import Trigger, step_of
 from observe.status_page import status_page
 from pipeline.batch import BatchResult
 from schemas.errors import ConfigurationError
+from warehouse.lock import WriterLock
 from warehouse.place import place_of
 
 log = logging.getLogger(__name__)
@@ -101,12 +102,16 @@ class Listener(StreamingQueryListener):
                 done = self._results.pop(step.batch_id, None)
                 steps = {} if done is None else done.steps
                 worked = False
+                has_batches = False
                 for batch in self._books.since():
+                    has_batches = True
                     own = (batch.query_id, batch.batch_id) == (step.query_id, step.batch_id)
                     worked = worked or own
                     notices = self._board.batch(batch)
                     self._write("batch", self._told(batch, step, steps if own else None))
                     self._warn(notices)
+                if has_batches:
+                    self._board.hold(self._books.held())
                 self._warn(self._board.step(step, worked, steps))
         except Exception:
             log.exception("metrics: a step of the stream could not be told")
@@ -153,13 +158,17 @@ class Listener(StreamingQueryListener):
 
 
 @contextmanager
-def measured(spark: SparkSession, config: Config, *, once: bool) -> Iterator[Listener | None]:
+def measured(
+    spark: SparkSession, config: Config, *, once: bool, lock: WriterLock | None = None
+) -> Iterator[Listener | None]:
     """Tell of the streams that run meanwhile, as the configuration says; yields None where it says nothing.
 
     Parameters
     ----------
     once : bool
         Whether the stream ends by itself, so that no batch can be longer than its trigger.
+    lock : WriterLock, optional
+        The stream's.
 
     Raises
     ------
@@ -176,7 +185,8 @@ def measured(spark: SparkSession, config: Config, *, once: bool) -> Iterator[Lis
     books = Books(place_of(config.warehouse, config.database))
     trigger = None if once else seconds(config.trigger)
     stale = None if wanted.stale is None else seconds(wanted.stale)
-    board = Board(trigger, stale, books.open_gaps())
+    board = Board(trigger, stale, books.open_gaps(), is_lock_held=lambda: lock is None or lock.is_held)
+    board.hold(books.held())
     with ExitStack() as stack:
         lines = _lines(wanted.log, stack)
         stack.enter_context(status_page(port_of(wanted.status), board, board.status))

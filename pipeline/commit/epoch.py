@@ -56,6 +56,7 @@ def commit_epoch(
         "vclock": json.dumps(after.vclocks(), sort_keys=True),
         "versions": list(after.versions.items()),
         "writers": json.dumps(writers, sort_keys=True),
+        "settings": after.settings,
         "instant": instant,
     }
     append_rows(tables, EPOCHS, [row])

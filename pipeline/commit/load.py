@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime
 
@@ -11,10 +12,12 @@ from pipeline.commit import vshard
 from pipeline.commit.records import REFUSED
 from pipeline.commit.vshard import held_twice, stored_buckets
 from pipeline.plan.control import SpaceRows
+from pipeline.plan.settings import TABLES_FORMAT
 from pipeline.plan.summary import LOCAL_ID
 from pipeline.plan.vshard import VshardBucket
 from pipeline.state import MapEntry, ReplicasetState, State, Writers
 from pipeline.waiting import unknown_spaces
+from schemas.errors import WarehouseError
 from sources.xlog.directory.offset import from_text
 from udfs.remap.cluster_replace import OWN_REPLICASET, Cluster
 from warehouse import applier_map, cluster, epochs, schema, vclock
@@ -23,11 +26,40 @@ from warehouse.read import answer, newest_of_each
 from warehouse.warehouse import Warehouse
 
 
+def check_format(settings: str | None) -> None:
+    """Refuse tables that a newer release has written.
+
+    Parameters
+    ----------
+    settings : str or None
+        As the newest epoch has them (`pipeline.plan.settings`).
+
+    Raises
+    ------
+    WarehouseError
+
+    """
+    found = 1 if settings is None else int(json.loads(settings).get("format", 1))
+    if found > TABLES_FORMAT:
+        raise WarehouseError(
+            f"the tables have format {found}, this release writes format {TABLES_FORMAT}",
+            advice="install the release that wrote them, or a newer one",
+        )
+
+
 def load_state(warehouse: Warehouse) -> State:
-    """Return the state as of the last epoch."""
+    """Return the state as of the last epoch.
+
+    Raises
+    ------
+    WarehouseError
+        A newer release has written the tables.
+
+    """
     epoch = epochs.last(warehouse)
     table = cluster.load(warehouse)
     own_id = table.own.global_id if table.own is not None else None
+    check_format(None if epoch is None else epoch.settings)
     if epoch is None:
         return State(global_ids=table.global_ids, own_id=own_id)
     maps = applier_map.load(warehouse)
@@ -81,6 +113,7 @@ def load_state(warehouse: Warehouse) -> State:
     return State(
         *(epoch.epoch, replicasets, table.global_ids, writers, dict(epoch.versions), own_id, own_lsn),
         undecided_buckets=held_twice(replicasets.values()),
+        settings=epoch.settings,
     )
 
 

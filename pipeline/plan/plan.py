@@ -20,6 +20,7 @@ from pipeline.plan.history import Before, History, Router, history_of
 from pipeline.plan.members import Ids, in_own_ids, translated, views_of
 from pipeline.plan.position import BEGINNING, LogPosition
 from pipeline.plan.segment import LogSegment
+from pipeline.plan.settings import settings_of
 from pipeline.plan.settle import IsSync, Settlement, settle
 from pipeline.plan.summary import LOCAL_ID, ControlRow, LsnRun, Summary
 from pipeline.plan.tables import CHANGES, TablePlan, plan_tables
@@ -162,6 +163,7 @@ def plan_batch(
         global_ids=cluster.global_ids,
         own_id=None if own_row is None else own_row.global_id,
         own_lsn=cluster.lsn,
+        settings=settings_of(config),
     )
     by_number = {after[uuid].id: summaries[uuid] for uuid in own}
     tables, refused = plan_tables(config, state, new_state, history, by_number)

@@ -8,11 +8,12 @@ stream runs (`pipeline.write.prepare`).
 from __future__ import annotations
 
 import logging
-from dataclasses import replace
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
 
 from config.deployment import Config
 from pipeline.commit.epoch import commit_epoch
-from pipeline.encode.columns import encoding_of
+from pipeline.encode.columns import TableEncoding, encoding_of
 from pipeline.encode.masks import PROPERTY
 from pipeline.plan.tables import current_plan
 from pipeline.state import State
@@ -30,14 +31,41 @@ MASKED = "masked"
 """In `_epochs` the query of a start that changed masks."""
 
 
-def remasked(warehouse: Warehouse, config: Config, state: State) -> State:
-    """Bring all tables into the form that the masks ask for, and return the state after it."""
-    tables = warehouse.open_tables
-    changed: dict[str, int] = {}
-    gone: list[str] = []
+@dataclass(frozen=True)
+class MaskChange:
+    """A table that readers shall see in another way.
+
+    Parameters
+    ----------
+    table : str
+        The one that readers see.
+    encoding : TableEncoding or None
+        How it is masked from now on; None where it is not masked any more.
+    was_masked : bool
+
+    """
+
+    table: str
+    encoding: TableEncoding | None
+    was_masked: bool
+
+    @property
+    def exact(self) -> str:
+        """The table that holds the exact tuples while it is masked."""
+        return exact_table(self.table)
+
+
+def mask_changes(tables: OpenTables, config: Config, state: State) -> Iterator[MaskChange]:
+    """Yield the tables that a start writes again because their masks changed; writes nothing.
+
+    Raises
+    ------
+    UnsupportedError
+        A mask cannot hold.
+
+    """
     for table in filter(is_of_space, state.versions):
-        exact = exact_table(table)
-        was = exact in state.versions
+        was = exact_table(table) in state.versions
         if not was and not config.spaces.masks:
             continue
         try:
@@ -50,13 +78,25 @@ def remasked(warehouse: Warehouse, config: Config, state: State) -> State:
         elif plan.mask is not None:
             encoding = encoding_of(plan)
             if not was or masks_differ(tables, encoding):
-                prepare_table(tables, encoding, Prepared())
-                changed[table] = mask_again(tables, encoding)
-                changed[exact] = tables.version(exact)
+                yield MaskChange(table, encoding, was)
         elif was:
-            log.warning("%s is not masked any more", table)
-            changed[table] = _unmask(tables, table)
-            gone.append(exact)
+            yield MaskChange(table, None, was)
+
+
+def remasked(warehouse: Warehouse, config: Config, state: State) -> State:
+    """Bring all tables into the form that the masks ask for, and return the state after it."""
+    tables = warehouse.open_tables
+    changed: dict[str, int] = {}
+    gone: list[str] = []
+    for one in mask_changes(tables, config, state):
+        if one.encoding is not None:
+            prepare_table(tables, one.encoding, Prepared())
+            changed[one.table] = mask_again(tables, one.encoding)
+            changed[one.exact] = tables.version(one.exact)
+        else:
+            log.warning("%s is not masked any more", one.table)
+            changed[one.table] = _unmask(tables, one.table)
+            gone.append(one.exact)
     if not changed:
         return state
     kept = {name: version for name, version in state.versions.items() if name not in gone}

@@ -101,15 +101,33 @@ def _prepare_masked(tables: OpenTables, encoding: TableEncoding, found: Prepared
     if mask is None:
         return
     wanted, text = mask.schema(encoding.layout), mask.text()
-    if not tables.place.has(table):
+    change = _masked_change(tables, encoding, found.changes.get(encoding.exact))
+    if change is TableChange.CREATE:
         create(tables, table, wanted, f"space {encoding.layout.space}, masked")
         tables.set_properties(table, {PROPERTY: text})
-        return
-    if masks_differ(tables, encoding) or found.changes.get(encoding.exact) is TableChange.REWRITE:
+    elif change is TableChange.REWRITE:
         log.warning("%s is written again: other fields of it are masked, or in another way", table)
         found.masked.add(table)
     elif tables.add_columns(table, wanted):
         found.changed.add(table)
+
+
+def _masked_change(tables: OpenTables, encoding: TableEncoding, exact: TableChange | None) -> TableChange:
+    if not tables.place.has(encoding.name):
+        return TableChange.CREATE
+    if masks_differ(tables, encoding) or exact is TableChange.REWRITE:
+        return TableChange.REWRITE
+    return TableChange.NOTHING
+
+
+def changes_needed(tables: OpenTables, encoding: TableEncoding) -> dict[str, TableChange]:
+    """Return what `prepare_table` would do to each table of a space; writes nothing."""
+    exact = change_of(
+        tables, encoding.exact, table_schema(encoding), has_moved_fields=encoding.has_moved_fields
+    )
+    if encoding.mask is None:
+        return {encoding.exact: exact}
+    return {encoding.exact: exact, encoding.name: _masked_change(tables, encoding, exact)}
 
 
 def masks_differ(tables: OpenTables, encoding: TableEncoding) -> bool:

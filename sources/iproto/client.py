@@ -176,8 +176,8 @@ async def connect(peer: Peer, timeout: float) -> Connection:
         raise
     connection = Connection(peer, wire, greeting, timeout)
     if peer.user is not None:
-        proof = scramble(peer.password.read(), greeting.salt)
         try:
+            proof = scramble(peer.password.read(), greeting.salt)
             await connection.request(Command.AUTH, messages.auth_body(peer.user, proof))
         except BaseException:
             connection.close()

@@ -24,6 +24,8 @@ LOADING, LOADING_OLD, TIMED_OUT = 116, 32, 115
 UNKNOWN_REQUEST = 48
 XLOG_GAP = 219  # before 2.6.1: 32 (ER_PROC_LUA), with this text
 SYNC_ROLLBACK = 217
+TOO_EARLY = 220
+"""From 2.7 on what `UNKNOWN_REPLICA` was: a replica that is not anonymous subscribes before it has joined."""
 DUPLICATE, UNKNOWN_REPLICA, OTHER_REPLICASET, SAME_UUID, NIL_UUID = 59, 62, 63, 117, 264
 _GAP_TEXT = "Missing .xlog file"
 

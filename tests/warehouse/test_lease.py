@@ -85,6 +85,7 @@ def test_a_lease_that_was_given_back_is_free_at_once(writers: Writers) -> None:
     one.release()
     other.take()
     one.release()
+    assert (one.is_held, other.is_held) == (False, True)
     with pytest.raises(LockError):
         one.check()
     other.check()
@@ -117,8 +118,11 @@ def test_a_holder_that_slept_asks_before_it_goes_on(writers: Writers) -> None:
     before = store.read()
     one.check()
     assert store.read() == before
+    assert one.is_held
     writers.clocks.holder += HELD_SECONDS
+    assert not one.is_held
     one.check()
+    assert one.is_held
     assert store.read() != before
     store.lost_answers = 1
     writers.clocks.holder += HELD_SECONDS

@@ -9,7 +9,7 @@ from prometheus_client import CollectorRegistry, generate_latest
 from prometheus_client.parser import text_string_to_metric_families
 
 from observe.metrics.board import Board
-from observe.metrics.books import Batch, Origin
+from observe.metrics.books import Batch, Held, Origin
 from observe.metrics.progress_event import Trigger, step_of
 from warehouse.gaps import Gap
 
@@ -54,13 +54,43 @@ def samples(board: Board) -> dict[tuple[str, ...], float]:
 def test_rows_conflicts_and_quarantine_add_up() -> None:
     board = Board(5, None)
     for number in (0, 1):
-        board.batch(batch(number, origins=(origin(),), conflicts={"accounts": 2}, quarantined={"t": 1}))
+        board.batch(
+            batch(
+                number,
+                origins=(origin(),),
+                conflicts={"accounts": 2},
+                quarantined={"t": 3, "u": 1},
+                misfits={"t": 1},
+            )
+        )
     found = samples(board)
     assert found["aggregator_epoch",] == 1
     assert found["aggregator_committed_timestamp_seconds",] == NOON.timestamp()
     assert found["aggregator_rows_total", "a1"] == 6
     assert found["aggregator_conflicts_total", "accounts"] == 4
-    assert found["aggregator_quarantined_total", "t"] == 2
+    assert found["aggregator_quarantined_total", "t"] == 6
+    assert found["aggregator_misfits_total", "t"] == 2
+    assert found["aggregator_set_aside_total", "t"] == 4
+    assert ("aggregator_misfits_total", "u") not in found
+
+
+def test_what_is_held_is_told_as_it_is_now() -> None:
+    board = Board(5, None)
+    board.batch(batch(origins=(origin(),)))
+    board.hold(Held({1: 4}, {2: 1}))
+    found = samples(board)
+    assert (found["aggregator_rows_waiting", "1"], found["aggregator_rows_waiting", "2"]) == (4, 0)
+    assert (found["aggregator_spaces_refused", "1"], found["aggregator_spaces_refused", "2"]) == (0, 1)
+    board.hold(Held())
+    assert {samples(board)["aggregator_rows_waiting", one] for one in "12"} == {0}
+
+
+def test_a_lock_that_was_lost_is_seen() -> None:
+    held = [True]
+    board = Board(5, None, is_lock_held=lambda: held[0])
+    assert samples(board)["aggregator_lock_held",] == 1
+    held[0] = False
+    assert samples(board)["aggregator_lock_held",] == 0
 
 
 def test_lag_is_the_age_of_the_newest_row_of_each_origin_and_grows() -> None:

@@ -15,7 +15,7 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from config.deployment import load
 from observe.metrics.board import Board
-from observe.metrics.books import Batch, Books
+from observe.metrics.books import Batch, Books, Held
 from observe.metrics.listener import Listener, measured
 from observe.status_page import status_page
 from schemas.errors import ConfigurationError
@@ -25,6 +25,7 @@ from tests.observe.report.warehouses import write_warehouse
 from tests.truth import own
 from warehouse.gaps import Gap
 from warehouse.place import place_of
+from warehouse.read import answer
 
 DEMO = """
 warehouse: w
@@ -89,7 +90,17 @@ def test_books_tell_what_each_epoch_did_and_no_epoch_twice(tmp_path: Path) -> No
     assert [len(one.gaps) for one in found] == [3, 2, 0, 0, 0]
     assert sum(found[1].conflicts.values()) == 2
     assert found[2].quarantined == {"accounts": 6}
+    assert found[2].misfits == {}
     assert list(books.since()) == []
+    # As `write_warehouse` makes them.
+    waiting = answer(books_table(tmp_path, "_pending"), "SELECT count(*) AS n FROM opened")[0]["n"]
+    assert sum(books.held().rows.values()) == waiting > 0
+
+
+def books_table(folder: Path, name: str) -> Any:
+    opened = place_of(str(folder)).open(name)
+    assert opened is not None
+    return opened
 
 
 class _Told(Books):
@@ -101,6 +112,9 @@ class _Told(Books):
     def since(self) -> Any:
         yield from self._batches
         self._batches = []
+
+    def held(self) -> Held:
+        return Held({1: 4}, {})
 
 
 def test_warnings_are_lines_and_messages(caplog: pytest.LogCaptureFixture) -> None:
@@ -115,6 +129,7 @@ def test_warnings_are_lines_and_messages(caplog: pytest.LogCaptureFixture) -> No
     assert (batch["event"], batch["gaps"]) == ("batch", 1)
     assert (warning["event"], warning["warning"], warning["source"]) == ("warning", "gap_opened", "a1")
     assert "lsns 5 to 7 are missing" in caplog.text
+    assert "could not be told" not in caplog.text
 
 
 def test_the_status_page_is_what_prometheus_reads() -> None:

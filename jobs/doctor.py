@@ -1,0 +1,47 @@
+"""Say everything that can be known before a run: `aggregator doctor`.
+
+Reads the configuration, the machine, the sources, the masters, the store and the tables; changes nothing and starts no
+Spark. Not here: what is looked at (`observe.doctor`).
+"""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import click
+
+from config.deployment import load, load_live
+from config.yaml_document import read_document
+from jobs.runtime.command_line import DONE, FAILED, finished
+from observe.doctor.doctor import Deployment, findings_of
+from observe.doctor.findings import Level, as_json, counted, lines
+
+COLOURS = {Level.OK: "green", Level.WARN: "yellow", Level.FAIL: "red"}
+
+
+def deployment_of(file: str) -> Deployment:
+    """Return what a file describes: a deployment, or the sections of the daemons alone."""
+    data = read_document(Path(file)).data
+    if isinstance(data, dict) and "sources" not in data and ("subscribe" in data or "relay" in data):
+        live = load_live(file)
+        return Deployment(None, live.subscribe, live.max_block_bytes)
+    config = load(file)
+    return Deployment(config, config.subscribe, config.max_block_bytes)
+
+
+def show(file: str, *, is_json: bool) -> int:
+    """Print the findings, and return 1 where one of them stops a run."""
+    found = findings_of(deployment_of(file))
+    if is_json:
+        print(json.dumps(as_json(found)))
+    else:
+        for level, line in lines(found):
+            click.echo(click.style(level, fg=COLOURS[level]) + line[len(level) :])
+    totals = counted(found)
+    said = f"{totals[Level.OK]} ok, {totals[Level.WARN]} warn, {totals[Level.FAIL]} fail"
+    if totals[Level.FAIL]:
+        finished(said, f"mend what fails, then aggregator doctor --config {file}")
+        return FAILED
+    finished(said, f"aggregator plan --config {file}")
+    return DONE

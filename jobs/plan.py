@@ -1,0 +1,38 @@
+"""Say what the next run of a configuration will do: `aggregator plan`.
+
+Reads the tables, the checkpoint and all that is new in the logs; writes nothing and starts no Spark. Not here: what is
+planned (`pipeline.preview`), and how it is put (`observe.preview`).
+"""
+
+from __future__ import annotations
+
+import json
+
+import click
+
+from config.deployment import Config
+from jobs.runtime.command_line import DONE, FAILED, finished
+from observe.preview.changes import Sign, as_json, changes_of, lines
+from pipeline.preview import preview_of
+
+COLOURS = {Sign.NEW: "green", Sign.CHANGED: "yellow", Sign.GONE: "magenta", Sign.REFUSED: "red"}
+
+
+def show(config: Config, *, is_json: bool) -> int:
+    """Print what a run will do, and return 1 where something is refused or rows will wait."""
+    changes = changes_of(config, preview_of(config))
+    if is_json:
+        print(json.dumps(as_json(changes)))
+    else:
+        for sign, line in lines(changes):
+            click.echo(click.style(line, fg=COLOURS.get(sign)))
+    count = {sign: sum(one.sign is sign for one in changes) for sign in Sign}
+    done = f"{count[Sign.NEW]} new, {count[Sign.CHANGED]} changed, {count[Sign.GONE]} gone"
+    if count[Sign.REFUSED]:
+        finished(
+            f"{done}, {count[Sign.REFUSED]} refused",
+            "aggregator doctor says what to do of sources and stores",
+        )
+        return FAILED
+    finished(done, "aggregator run --config FILE")
+    return DONE

@@ -1,0 +1,103 @@
+"""Looks at a deployment before a run: gathers facts, and returns the findings of all checks. Changes nothing."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from config.deployment import Config
+from config.subscribe import Subscribe
+from observe.doctor.findings import Finding, Level, fail, ok
+from observe.doctor.gather.machine import machine_of
+from observe.doctor.gather.masters import followed
+from observe.doctor.gather.sources import FAILURES, begins, source_facts
+from observe.doctor.gather.store import store_of, tables_of
+from observe.doctor.machine import check_machine
+from observe.doctor.masters import check_masters
+from observe.doctor.sources import Begin, check_sources
+from observe.doctor.store import check_store, check_tables
+from pipeline.checkpoint import continues_at
+from pipeline.commit.load import load_state
+from pipeline.state import State
+from schemas.errors import AggregatorError
+from sources.xlog.format.block import BLOCK_LIMIT
+from udfs.before_replace.custom import load_function
+from warehouse.as_of_epoch import EpochWarehouse
+from warehouse.cut import EPOCHS
+
+
+@dataclass(frozen=True)
+class Deployment:
+    """What a file describes.
+
+    Parameters
+    ----------
+    config : Config or None
+        None where it has the sections of the daemons alone.
+    subscribe : Subscribe or None
+    max_block_bytes : int
+
+    """
+
+    config: Config | None
+    subscribe: Subscribe | None
+    max_block_bytes: int = BLOCK_LIMIT
+
+
+def findings_of(deployment: Deployment) -> list[Finding]:
+    """Return all findings, in the order in which a run would meet them."""
+    config, subscribe = deployment.config, deployment.subscribe
+    found = check_machine(machine_of(config, subscribe))
+    if config is not None:
+        found += [*_functions(config), *_mask_key(config), *check_store(store_of(config))]
+        if not any(one.name == "warehouse_unknown" for one in found):
+            found += _tables_and_sources(config)
+    if subscribe is not None:
+        found += check_masters(followed(subscribe, deployment.max_block_bytes))
+    return found
+
+
+def _functions(config: Config) -> Iterator[Finding]:
+    policies = config.policies
+    for space, policy in (("default", policies.default), *((n, policies.of(n)) for n in policies.spaces)):
+        if policy.function is None:
+            continue
+        try:
+            load_function(policy.function)
+        except Exception as error:  # an import runs any code
+            advice = "put its module on PYTHONPATH (on a cluster: --py-files), or correct the name"
+            yield fail("custom_function", f"policy {space}", str(error), advice)
+        else:
+            yield ok("custom_function", f"policy {space}", f"{policy.function} can be imported")
+
+
+def _mask_key(config: Config) -> Iterator[Finding]:
+    if not any("hash" in kinds.values() for kinds in config.spaces.masks.values()):
+        return
+    try:
+        config.spaces.mask_key().read()
+    except AggregatorError as error:
+        yield fail(
+            "mask_key_missing", "masks", str(error), "set what spaces.mask_key_env or mask_key_file names"
+        )
+    else:
+        yield ok("mask_key", "masks", "the key is there")
+
+
+def _tables_and_sources(config: Config) -> list[Finding]:
+    tables = tables_of(config)
+    found = [*check_tables(tables, config.cluster.allocation)]
+    state, places, unfollowed = State(), list[Begin](), dict[str, str]()
+    facts = [source_facts(source, config.max_block_bytes) for source in config.sources]
+    try:
+        if not tables.unreadable and tables.newer is None:
+            warehouse = EpochWarehouse(None, config.warehouse, config.database)
+            state = load_state(warehouse) if warehouse.exists(EPOCHS) else State()
+            start = continues_at(warehouse, config.checkpoint) if tables.checkpoint_error is None else None
+            places, unfollowed = begins(config, state, start or {})
+    except FAILURES as error:
+        if not any(one.level is Level.FAIL for one in found) and all(one.error is None for one in facts):
+            found.append(fail("cannot_continue", "sources", str(error), "see the message"))
+    is_snapshot = config.start == "snapshot"
+    settled = state.start_vclocks()
+    return [*found, *check_sources(facts, settled, places, unfollowed, starts_with_snapshot=is_snapshot)]

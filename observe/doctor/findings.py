@@ -1,0 +1,81 @@
+"""What `aggregator doctor` says: one finding per line, with a level, a stable name and what to do. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import asdict, dataclass
+from enum import StrEnum
+from typing import Any
+
+RUNBOOK = "docs/operation.md"
+
+
+class Level(StrEnum):
+    """How much a finding matters: a run with a `fail` stops or is wrong, one with a `warn` works for now."""
+
+    OK = "ok"
+    WARN = "warn"
+    FAIL = "fail"
+
+
+@dataclass(frozen=True)
+class Finding:
+    """One line of the answer.
+
+    Parameters
+    ----------
+    level : Level
+    name : str
+        Stable, such as `log_gap`; docs/operation.md lists them.
+    subject : str
+        What it is about: `java`, `source a1`, `peer 10.0.0.1:3301`, `table accounts`.
+    text : str
+        What was found.
+    advice : str or None
+        What to do; None where nothing is.
+
+    """
+
+    level: Level
+    name: str
+    subject: str
+    text: str
+    advice: str | None = None
+
+
+def ok(name: str, subject: str, text: str) -> Finding:
+    """Return a finding that asks for nothing."""
+    return Finding(Level.OK, name, subject, text)
+
+
+def warn(name: str, subject: str, text: str, advice: str) -> Finding:
+    """Return a finding that does not stop a run."""
+    return Finding(Level.WARN, name, subject, text, advice)
+
+
+def fail(name: str, subject: str, text: str, advice: str) -> Finding:
+    """Return a finding that stops a run, or makes its result wrong."""
+    return Finding(Level.FAIL, name, subject, text, advice)
+
+
+def counted(findings: Iterable[Finding]) -> dict[Level, int]:
+    """Return how many findings each level has."""
+    found = dict.fromkeys(Level, 0)
+    for finding in findings:
+        found[finding.level] += 1
+    return found
+
+
+def lines(findings: Sequence[Finding]) -> Iterator[tuple[Level, str]]:
+    """Yield a finding a line for people, its advice in the same line."""
+    width = max((len(one.subject) for one in findings), default=0)
+    for one in findings:
+        name = "" if one.level is Level.OK else f" [{one.name}]"
+        advice = "" if one.advice is None else f" → {one.advice}"
+        yield one.level, f"{one.level:<4}  {one.subject:<{width}}  {one.text}{name}{advice}"
+
+
+def as_json(findings: Sequence[Finding]) -> dict[str, Any]:
+    """Return the findings for programs."""
+    totals = {str(level): count for level, count in counted(findings).items()}
+    return {"findings": [asdict(one) for one in findings], "totals": totals}

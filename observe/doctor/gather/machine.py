@@ -1,0 +1,142 @@
+"""What is on this machine: programs, packages, jars, memory, room on disks. Starts Java for its version alone."""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator
+from importlib.metadata import PackageNotFoundError, version
+from importlib.util import find_spec
+from pathlib import Path
+
+from config.deployment import Config
+from config.subscribe import Subscribe
+from observe.doctor.machine import Disk, Machine
+from warehouse.lock import local_folder
+
+JAVA_SECONDS = 20.0
+SPARK_MEMORY = 2**30
+"""Spark's own default of `spark.driver.memory`."""
+
+SPARK_CONF = Path(__file__).resolve().parents[3] / "conf"
+_UNITS = {"": 1, "k": 2**10, "m": 2**20, "g": 2**30, "t": 2**40}
+_CGROUP = (Path("/sys/fs/cgroup/memory.max"), Path("/sys/fs/cgroup/memory/memory.limit_in_bytes"))
+
+
+def machine_of(config: Config | None, subscribe: Subscribe | None) -> Machine:
+    """Return what a run of this configuration finds here."""
+    java = _java_program()
+    java_version, java_error = (None, None) if java is None else _java_version(java)
+    jars = tuple(path.name for path in sorted(_spark_home().glob("jars/*.jar")))
+    locations = () if config is None else (config.warehouse, config.checkpoint)
+    return Machine(
+        python=sys.version_info[:3],
+        java=java,
+        java_version=java_version,
+        java_error=java_error,
+        pyspark=_version("pyspark"),
+        delta=_version("delta-spark"),
+        delta_jars=tuple(jar for jar in jars if jar.startswith("delta-")),
+        s3_jars=tuple(jar for jar in jars if jar.startswith("hadoop-aws-")),
+        needs_s3=any(location.startswith("s3a://") for location in locations),
+        memory_bytes=_memory(),
+        spark_memory_bytes=bytes_of(spark_settings().get("spark.driver.memory", "")) or SPARK_MEMORY,
+        local_bytes=0 if config is None else config.local_bytes,
+        disks=tuple(_disks(config, subscribe)),
+    )
+
+
+def spark_settings() -> dict[str, str]:
+    """Return the settings of `spark-defaults.conf` in Spark's configuration folder."""
+    file = Path(os.environ.get("SPARK_CONF_DIR") or SPARK_CONF) / "spark-defaults.conf"
+    if not file.is_file():
+        return {}
+    words = (line.split(None, 1) for line in file.read_text().splitlines() if not line.startswith("#"))
+    return {pair[0]: pair[1].strip() for pair in words if len(pair) == 2}
+
+
+def bytes_of(text: str) -> int | None:
+    """Return a size as Spark writes it (`3g`) in bytes; None where it is none."""
+    match = re.fullmatch(r"(\d+)\s*([kmgt]?)b?", text.strip().lower())
+    return None if match is None else int(match[1]) * _UNITS[match[2]]
+
+
+def nearest(path: str | Path) -> Path:
+    """Return the path, or the nearest folder above it that is there."""
+    found = Path(path).absolute()
+    while not found.exists() and found != found.parent:
+        found = found.parent
+    return found
+
+
+def _version(package: str) -> str | None:
+    try:
+        return version(package)
+    except PackageNotFoundError:
+        return None
+
+
+def _spark_home() -> Path:
+    home = os.environ.get("SPARK_HOME")
+    if home:
+        return Path(home)
+    spec = find_spec("pyspark")
+    return Path("/nonexistent") if spec is None or spec.origin is None else Path(spec.origin).parent
+
+
+def _java_program() -> str | None:
+    home = os.environ.get("JAVA_HOME")
+    if home:
+        program = Path(home) / "bin" / "java"
+        return str(program) if program.exists() else None
+    return shutil.which("java")
+
+
+def _java_version(program: str) -> tuple[int | None, str | None]:
+    try:
+        done = subprocess.run(
+            [program, "-version"], capture_output=True, text=True, timeout=JAVA_SECONDS, check=False
+        )
+    except (OSError, subprocess.TimeoutExpired) as error:
+        return None, str(error)
+    said = done.stderr + done.stdout
+    match = re.search(r'version "(?:1\.)?(\d+)', said)
+    return (None, said.strip().partition("\n")[0]) if match is None else (int(match[1]), None)
+
+
+def _memory() -> int | None:
+    limits = []
+    for file in _CGROUP:
+        text = file.read_text().strip() if file.is_file() else ""
+        if text.isdigit():
+            limits.append(int(text))
+    if hasattr(os, "sysconf") and "SC_PHYS_PAGES" in os.sysconf_names:
+        limits.append(os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE"))
+    return min(limits, default=None)
+
+
+def _disks(config: Config | None, subscribe: Subscribe | None) -> Iterator[Disk]:
+    if config is not None:
+        for subject, location in (("warehouse", config.warehouse), ("checkpoint", config.checkpoint)):
+            folder = local_folder(location)
+            if folder is not None:
+                # A checkpoint has offsets alone.
+                yield _disk(
+                    subject, folder, config.max_bytes_per_trigger if subject == "warehouse" else 2**20
+                )
+        scratch = os.environ.get("SPARK_LOCAL_DIRS") or spark_settings().get("spark.local.dir")
+        for path in (scratch or tempfile.gettempdir()).split(","):
+            yield _disk("scratch", Path(path), config.max_bytes_per_trigger)
+    for replicaset in () if subscribe is None else subscribe.replicasets:
+        yield _disk(f"spool {replicaset.name}", Path(replicaset.spool), subscribe.rotate if subscribe else 0)
+
+
+def _disk(subject: str, folder: Path, batch_bytes: int) -> Disk:
+    place = nearest(folder)
+    found = os.statvfs(place)
+    inodes = found.f_favail if found.f_files else None
+    return Disk(subject, str(folder), found.f_bavail * found.f_frsize, inodes, batch_bytes)

@@ -1,0 +1,154 @@
+"""What the masters say: each is greeted, the user logs in, and asks what a subscriber asks before it begins.
+
+Whether the user may replicate is seen from two requests that leave nothing behind. A SELECT of `_priv`, since the right
+to replicate is that to read the universe. And a SUBSCRIBE that no server can begin: one of a replica that is not
+anonymous and that nobody knows (`box_process_subscribe` in `src/box/box.cc`; up to 2.11 the right is looked at first).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import ssl
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+from uuid import uuid4
+
+from config.subscribe import ReplicasetConfig, Subscribe, seconds
+from observe.doctor.masters import Followed, Peer
+from schemas.errors import (
+    AggregatorError,
+    ConfigurationError,
+    ConnectionLostError,
+    IprotoError,
+    PeerError,
+    ProtocolError,
+    ServerBusyError,
+)
+from schemas.iproto import Command, MessageKey
+from sources.iproto.address import Peer as Target
+from sources.iproto.client import Connection, connect
+from sources.iproto.messages import ANONYMOUS_SINCE, Ballot, version_number
+from sources.iproto.refusals import ACCESS_DENIED, NO_USER, PASSWORD, TOO_EARLY, UNKNOWN_REPLICA
+from sources.spool.state import check_own, read_state
+
+TURNS = 3
+"""So often the loop goes round until a connection that was given up, one of TLS too, has closed its socket."""
+
+_BY_CODE = {
+    ACCESS_DENIED: "no_right_to_replicate",
+    NO_USER: "no_such_user",
+    PASSWORD: "wrong_password",
+}
+_ONE_PRIVILEGE: dict[int, Any] = {
+    MessageKey.SPACE_ID: 312,
+    MessageKey.INDEX_ID: 0,
+    MessageKey.LIMIT: 1,
+    MessageKey.OFFSET: 0,
+    MessageKey.ITERATOR: 2,
+    MessageKey.KEY: [],
+}
+"""`_priv` is space 312, and no role but `replication` and `super` may read it."""
+
+
+def followed(section: Subscribe, block: int) -> list[Followed]:
+    """Return what the masters of a configuration say, and what is in their spools; all are asked at once."""
+    timeout = seconds(section.answer)
+    peers = asyncio.run(_asked(section, timeout))
+    return [_followed(one, said, block) for one, said in zip(section.replicasets, peers, strict=True)]
+
+
+async def _asked(section: Subscribe, timeout: float) -> Sequence[Sequence[Peer]]:
+    async def of_one(replicaset: ReplicasetConfig) -> Sequence[Peer]:
+        return await asyncio.gather(*(ask(replicaset.peer(text), timeout) for text in replicaset.peers))
+
+    found = await asyncio.gather(*(of_one(replicaset) for replicaset in section.replicasets))
+    for _ in range(TURNS):
+        await asyncio.sleep(0)
+    return found
+
+
+def _followed(replicaset: ReplicasetConfig, peers: Sequence[Peer], block: int) -> Followed:
+    spool = Path(replicaset.spool)
+    try:
+        check_own(spool)
+        if not spool.is_dir():
+            return Followed(replicaset.name, tuple(peers))
+        state = read_state(spool, block)
+    except (AggregatorError, OSError) as error:
+        return Followed(replicaset.name, tuple(peers), str(error))
+    return Followed(replicaset.name, tuple(peers), None, state.vclock, state.replicaset_uuid)
+
+
+async def ask(target: Target, timeout: float) -> Peer:
+    """Return what a master says.
+
+    Parameters
+    ----------
+    target : Peer
+    timeout : float
+        Seconds that each answer may take.
+
+    """
+    try:
+        connection = await connect(target, timeout)
+    except (AggregatorError, OSError) as error:
+        return Peer(target.name, _fault(error), str(error))
+    version = connection.greeting.version
+    try:
+        if version < ANONYMOUS_SINCE:
+            text = f"Tarantool {'.'.join(map(str, version))} knows no anonymous subscriber"
+            return Peer(target.name, "peer_version", text, version)
+        ballot = await connection.vote()
+        if ballot.is_loading:
+            return Peer(target.name, "peer_loading", "the server is loading its data", version)
+        return await _may_replicate(connection, ballot)
+    except (AggregatorError, OSError) as error:
+        return Peer(target.name, _fault(error), str(error), version)
+    finally:
+        connection.close()
+
+
+async def _may_replicate(connection: Connection, ballot: Ballot) -> Peer:
+    version, instance = connection.greeting.version, connection.greeting.instance_uuid
+    replicaset = await connection.replicaset_uuid()
+    if not await connection.is_relay():
+        await connection.cluster()
+        await connection.request(Command.SELECT, _ONE_PRIVILEGE)
+        try:
+            await connection.request(Command.SUBSCRIBE, _impossible(replicaset, version))
+        except IprotoError as error:
+            if error.fields.get("code") not in (UNKNOWN_REPLICA, TOO_EARLY):
+                raise
+    vclock, gc_vclock = dict(ballot.vclock), dict(ballot.gc_vclock)
+    return Peer(connection.peer.name, None, None, version, instance, replicaset, vclock, gc_vclock)
+
+
+def _impossible(replicaset_uuid: str, version: tuple[int, int, int]) -> dict[int, Any]:
+    return {
+        MessageKey.REPLICASET_UUID: replicaset_uuid,
+        MessageKey.INSTANCE_UUID: str(uuid4()),
+        MessageKey.VCLOCK: {},
+        MessageKey.SERVER_VERSION: version_number(version),
+        MessageKey.REPLICA_ANON: False,
+    }
+
+
+def _fault(error: Exception) -> str:
+    code = error.fields.get("code") if isinstance(error, AggregatorError) else None
+    if code in _BY_CODE:
+        return _BY_CODE[code]
+    cause: BaseException | None = error
+    while cause is not None:
+        if isinstance(cause, ssl.SSLError):
+            return "peer_tls"
+        cause = cause.__cause__
+    kinds: tuple[tuple[type[Exception], str], ...] = (
+        (ConfigurationError, "password_missing"),
+        (ServerBusyError, "peer_loading"),
+        (ProtocolError, "not_tarantool"),
+        (ConnectionLostError, "peer_unreachable"),
+        (PeerError, "peer_refuses"),
+        (OSError, "peer_unreachable"),
+    )
+    return next((name for kind, name in kinds if isinstance(error, kind)), "peer_refuses")

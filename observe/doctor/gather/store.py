@@ -1,0 +1,202 @@
+"""What a warehouse's place and its tables say. Probes are objects of its own, which are removed at once.
+
+The writer's lock is only looked at: taking it for a moment could refuse a job that starts just then.
+"""
+
+from __future__ import annotations
+
+import uuid as uuids
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+
+import pyarrow as pa
+from deltalake.exceptions import DeltaError
+
+from config.deployment import Config
+from observe.doctor.gather.machine import nearest
+from observe.doctor.store import Store, TableFacts
+from pipeline.checkpoint import continues_at
+from pipeline.commit.load import check_format
+from schemas.errors import AggregatorError, UnsupportedError, WarehouseError
+from schemas.tables import SYSTEM_TABLES
+from warehouse import cluster, epochs
+from warehouse.as_of_epoch import EpochWarehouse
+from warehouse.commits import columns_of, files_of
+from warehouse.cut import EPOCHS, NEVER_ROLLED_BACK, RID
+from warehouse.gaps import open_gaps
+from warehouse.lease import LEASE_SECONDS, holder_of
+from warehouse.lease_store import object_lease
+from warehouse.lock import LOCK_NAME, local_folder
+from warehouse.place import place_of
+from warehouse.read import answer, rows_of
+from warehouse.rid import RidTable
+
+_FAILURES = (AggregatorError, OSError, DeltaError, pa.ArrowException)
+LOCKS = Path("/proc/locks")
+
+
+def store_of(config: Config) -> Store:
+    """Return what the place of a deployment's warehouse says."""
+    try:
+        place = place_of(config.warehouse, config.database)
+    except WarehouseError as error:
+        return Store(config.warehouse, scheme_error=str(error))
+    folder = local_folder(place.root)
+    checkpoint = local_folder(config.checkpoint)
+    checkpoint_error = None if checkpoint is None else _local(checkpoint)[0]
+    if folder is None:
+        return _remote(place.root, checkpoint_error)
+    written, renamed, condition = _local(folder)
+    holder = _holder(folder / LOCK_NAME)
+    return Store(place.root, None, written, renamed, condition, checkpoint_error, holder)
+
+
+def _local(folder: Path) -> tuple[str | None, str | None, str | None]:
+    """Return why a folder cannot be written, files in it not renamed, and names in it not claimed by one writer."""
+    base = nearest(folder)
+    probe, other = (base / f".aggregator-doctor-{uuids.uuid4()}{suffix}" for suffix in ("", ".renamed"))
+    if not base.is_dir():
+        return f"{base} is no folder", None, None
+    try:
+        probe.write_bytes(b"1")
+    except OSError as error:
+        return f"{base} cannot be written: {error.strerror}", None, None
+    try:
+        probe.rename(other)
+        try:
+            with other.open("xb"):
+                return None, None, f"{base} lets a file be made twice"
+        except FileExistsError:
+            return None, None, None
+    except OSError as error:
+        return None, f"files at {base} cannot be renamed: {error.strerror}", None
+    finally:
+        probe.unlink(missing_ok=True)
+        other.unlink(missing_ok=True)
+
+
+def _remote(root: str, checkpoint_error: str | None) -> Store:
+    try:
+        lease = object_lease(root, LOCK_NAME)
+        now, found = lease.now(), lease.read()
+    except UnsupportedError as error:
+        return Store(root, condition_error=str(error), checkpoint_error=checkpoint_error)
+    except OSError as error:
+        return Store(root, write_error=str(error), checkpoint_error=checkpoint_error)
+    is_held = found is not None and '"free": true' not in found.text and now - found.modified < LEASE_SECONDS
+    holder = holder_of(found.text) if found is not None and is_held else None
+    return Store(root, checkpoint_error=checkpoint_error, holder=holder)
+
+
+def _holder(lock: Path) -> str | None:
+    """Return who holds an `flock`, by what Linux says of all locks (proc(5), /proc/locks)."""
+    if not lock.is_file() or not LOCKS.is_file():
+        return None
+    inode = str(lock.stat().st_ino)
+    for line in LOCKS.read_text().splitlines():
+        words = line.split()
+        if "FLOCK" in words and any(word.rpartition(":")[2] == inode and ":" in word for word in words[1:]):
+            return holder_of(lock.read_text())
+    return None
+
+
+def tables_of(config: Config) -> TableFacts:
+    """Return what the tables of a deployment say."""
+    warehouse = EpochWarehouse(None, config.warehouse, config.database)
+    place = warehouse.place
+    checkpoint_error, has_checkpoint = _checkpoint(warehouse, config.checkpoint)
+    if not place.has(EPOCHS):
+        return TableFacts(checkpoint_error=checkpoint_error, has_checkpoint=has_checkpoint)
+    try:
+        epoch = epochs.last(warehouse)
+        newer = _newer(None if epoch is None else epoch.settings)
+    except _FAILURES as error:
+        return TableFacts(unreadable={EPOCHS: str(error)}, has_checkpoint=has_checkpoint)
+    versions = {} if epoch is None else epoch.versions
+    unreadable = dict(_unreadable(warehouse, versions))
+    unknown = {} if unreadable else _unknown_columns(warehouse)
+    rid = RidTable(place).last()
+    has = {name for name in place.tables() if name not in unreadable}
+    gaps = open_gaps(rows_of(warehouse.opened("_gaps"))) if "_gaps" in has else ()
+    return TableFacts(
+        epoch=-1 if epoch is None else epoch.epoch,
+        tables=len(versions),
+        unreadable=unreadable,
+        newer=newer,
+        unknown_columns=unknown,
+        ahead=tuple(_ahead(warehouse, versions, unreadable)),
+        rid=str(rid.node.rid) if rid.number else None,
+        is_primary=not rid.number or rid.node.rid.primary,
+        crashed=bool(rid.number) and rid.node.rid.crashed_primary,
+        allocation=cluster.recorded(warehouse) if cluster.TABLE in has else None,
+        checkpoint_error=checkpoint_error,
+        has_checkpoint=has_checkpoint,
+        gaps=tuple(map(str, gaps)),
+        waiting=_count(warehouse, "_pending", "true") if "_pending" in has else 0,
+        set_aside=_count(warehouse, "_quarantine", "misfits IS NULL") if "_quarantine" in has else 0,
+    )
+
+
+def _checkpoint(warehouse: EpochWarehouse, location: str) -> tuple[str | None, bool]:
+    try:
+        return None, continues_at(warehouse, location) is not None
+    except AggregatorError as error:
+        return str(error), True
+
+
+def _newer(settings: str | None) -> str | None:
+    try:
+        check_format(settings)
+    except WarehouseError as error:
+        return error.reason
+    return None
+
+
+def _unreadable(warehouse: EpochWarehouse, versions: Mapping[str, int]) -> Iterator[tuple[str, str]]:
+    for name in sorted({*versions, *(n for n in SYSTEM_TABLES if warehouse.exists(n))}):
+        try:
+            opened = warehouse.place.open(name, versions.get(name))
+            if opened is None:
+                yield name, "the newest epoch names it, and it is not there"
+            else:
+                missing = _missing_file(warehouse, name, [file.path for file in files_of(opened, name)])
+                if missing is not None:
+                    yield name, f"its file {missing} is gone"
+        except _FAILURES as error:
+            yield name, str(error)
+
+
+def _missing_file(warehouse: EpochWarehouse, table: str, files: list[str]) -> str | None:
+    """Return the first file that is gone; only folders are asked, where one request is cheap."""
+    folder = local_folder(warehouse.root)
+    if folder is None:
+        return None
+    return next((name for name in files if not (folder / table / name).is_file()), None)
+
+
+def _unknown_columns(warehouse: EpochWarehouse) -> dict[str, tuple[str, ...]]:
+    found = {}
+    for name, schema in SYSTEM_TABLES.items():
+        if name != RID and warehouse.exists(name):
+            new = sorted(set(columns_of(warehouse.opened(name)).names) - set(schema.names))
+            if new:
+                found[name] = tuple(new)
+    return found
+
+
+def _ahead(
+    warehouse: EpochWarehouse, versions: Mapping[str, int], unreadable: Mapping[str, str]
+) -> Iterator[str]:
+    for name in sorted(set(versions) - set(unreadable) - NEVER_ROLLED_BACK):
+        opened = warehouse.place.open(name)
+        if opened is not None and opened.version() > versions[name] and not _is_restored(opened.history(1)):
+            yield name
+
+
+def _is_restored(history: list[dict[str, object]]) -> bool:
+    return bool(history) and history[0].get("operation") == "RESTORE"
+
+
+def _count(warehouse: EpochWarehouse, table: str, where: str) -> int:
+    query = f"SELECT count(*) AS n FROM opened WHERE {where}"
+    return int(answer(warehouse.opened(table), query)[0]["n"])

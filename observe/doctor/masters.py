@@ -1,0 +1,125 @@
+"""Checks of the masters that the daemon follows: whether each answers, lets the user in, and may be followed. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+
+from observe.doctor.findings import Finding, fail, ok, warn
+
+ADVICE: Mapping[str, str] = {
+    "peer_unreachable": "is the server up, the address right (box.cfg.listen), a firewall between?",
+    "peer_tls": "correct ca_file, cert_file, server_name; is the server's port one that talks TLS?",
+    "not_tarantool": "name the port of box.cfg.listen, not a console's or another service's",
+    "password_missing": "set the variable, or write the file, that `subscribe` names",
+    "no_such_user": "box.schema.user.create on the master, or correct the user's name",
+    "wrong_password": "correct the password",
+    "no_right_to_replicate": "box.schema.user.grant(USER, 'replication') on the master",
+    "peer_version": "2.4.1 is the first that takes anonymous subscribers; read its log folder as a source instead",
+    "peer_loading": "wait until the server has loaded its data",
+    "peer_refuses": "see the message, and the server's own log",
+}
+"""Name of a fault → what to do."""
+
+
+@dataclass(frozen=True)
+class Peer:
+    """What one master said.
+
+    Parameters
+    ----------
+    address : str
+    fault : str or None
+        The fault's name, one of `ADVICE`; None where all is well.
+    error : str or None
+        What was said then.
+    version : tuple of int
+    instance, replicaset : str or None
+        Uuids.
+    vclock, gc_vclock : mapping of int to int
+        What it has, and where its oldest log begins.
+
+    """
+
+    address: str
+    fault: str | None = None
+    error: str | None = None
+    version: tuple[int, ...] = ()
+    instance: str | None = None
+    replicaset: str | None = None
+    vclock: Mapping[int, int] = field(default_factory=dict)
+    gc_vclock: Mapping[int, int] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Followed:
+    """One entry of `subscribe.replicasets`.
+
+    Parameters
+    ----------
+    name : str
+    peers : tuple of Peer
+    spool_error : str or None
+        Damage of its spool, or what it is instead.
+    spool_vclock : mapping of int to int, or None
+        What the spool has; None where it is empty.
+    spool_replicaset : str or None
+        Whose rows it has.
+
+    """
+
+    name: str
+    peers: tuple[Peer, ...]
+    spool_error: str | None = None
+    spool_vclock: Mapping[int, int] | None = None
+    spool_replicaset: str | None = None
+
+
+def check_masters(found: Sequence[Followed]) -> list[Finding]:
+    """Return what is to be said of the masters and spools."""
+    return [finding for one in found for finding in (*_peers(one), *_spool(one), *_together(one))]
+
+
+def _peers(one: Followed) -> Iterator[Finding]:
+    for peer in one.peers:
+        subject = f"peer {peer.address}"
+        if peer.fault is not None:
+            # Others may feed its rows meanwhile.
+            others = any(other.fault is None for other in one.peers)
+            mild = others and peer.fault in ("peer_unreachable", "peer_loading")
+            yield (warn if mild else fail)(peer.fault, subject, peer.error or "", ADVICE[peer.fault])
+            continue
+        version = ".".join(map(str, peer.version))
+        vclock = ", ".join(f"{i}: {lsn}" for i, lsn in sorted(peer.vclock.items()))
+        text = f"Tarantool {version}, instance {peer.instance}, at {{{vclock}}}; the user may replicate"
+        yield ok("peer", subject, text)
+
+
+def _spool(one: Followed) -> Iterator[Finding]:
+    subject = f"spool {one.name}"
+    if one.spool_error is not None:
+        advice = "name another folder, or move this one away: the daemon begins a new spool"
+        yield fail("spool_damaged", subject, one.spool_error, advice)
+        return
+    if one.spool_vclock is None:
+        yield ok("spool", subject, "empty: it begins with a snapshot, or behind what the tables have")
+        return
+    answering = [peer for peer in one.peers if peer.fault is None]
+    behind = [p for p in answering if any(lsn > one.spool_vclock.get(i, 0) for i, lsn in p.gc_vclock.items())]
+    if answering and len(behind) == len(answering):
+        text = "no master has the logs any more that would come next: the spool continues with a new snapshot"
+        yield warn("logs_collected", subject, text, "nothing; docs/operation.md, A generation")
+        return
+    shown = ", ".join(f"{i}: {lsn}" for i, lsn in sorted(one.spool_vclock.items()))
+    yield ok("spool", subject, f"it continues at {{{shown}}}")
+
+
+def _together(one: Followed) -> Iterator[Finding]:
+    uuids = {peer.replicaset: peer.address for peer in one.peers if peer.replicaset is not None}
+    if len(uuids) > 1:
+        told = ", ".join(f"{address} is of {uuid}" for uuid, address in sorted(uuids.items()))
+        text = f"its peers are of different replicasets: {told}"
+        yield fail("mixed_peers", f"replicaset {one.name}", text, "list peers of one replicaset only")
+    elif uuids and one.spool_replicaset is not None and one.spool_replicaset not in uuids:
+        text = f"the spool has rows of {one.spool_replicaset}, its peers are of {next(iter(uuids))}"
+        yield fail("mixed_peers", f"replicaset {one.name}", text, "correct `peers`, or name another spool")

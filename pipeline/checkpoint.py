@@ -1,0 +1,66 @@
+"""Where a stream will continue, from its checkpoint and the tables, without Spark.
+
+Spark keeps a file per batch under `offsets`, written before the batch begins, and one under `commits`, written after
+it (`OffsetSeqLog`, `CommitLog`); `metadata` has the query's id. A batch that `_epochs` has is done, whether `commits`
+has it or not. Only read.
+"""
+
+from __future__ import annotations
+
+import json
+
+import pyarrow as pa
+import pyarrow.fs as pafs
+
+from pipeline.offsets import offset_of
+from schemas.errors import OffsetError
+from sources.xlog.directory.offset import Offset, from_text
+from sources.xlog.reader.reader import open_fs
+from warehouse import epochs
+from warehouse.cut import EPOCHS
+from warehouse.warehouse import Warehouse
+
+
+def continues_at(warehouse: Warehouse, checkpoint: str) -> Offset | None:
+    """Return the offset behind the last batch that is done; None where there is no checkpoint.
+
+    Raises
+    ------
+    OffsetError
+        The checkpoint cannot be read.
+
+    """
+    try:
+        fs, root = open_fs(checkpoint)
+        offsets, commits = _numbers(fs, f"{root}/offsets"), _numbers(fs, f"{root}/commits")
+        if not offsets:
+            return None
+        done = _done(warehouse, fs, root)
+        numbers = [number for number in offsets if number in done or number in commits]
+        if not numbers:
+            return {}
+        where = f"{root}/offsets/{max(numbers)}"
+        text = offset_of(_text(fs, where), where)
+    except (OSError, pa.ArrowException, ValueError, KeyError) as error:
+        raise OffsetError(f"the checkpoint cannot be read: {error}", path=checkpoint) from error
+    return {} if text is None else from_text(text)
+
+
+def _done(warehouse: Warehouse, fs: pafs.FileSystem, root: str) -> set[int]:
+    if not warehouse.exists(EPOCHS) or not _is_file(fs, f"{root}/metadata"):
+        return set()
+    return set(epochs.end_offsets(warehouse, str(json.loads(_text(fs, f"{root}/metadata"))["id"])))
+
+
+def _numbers(fs: pafs.FileSystem, folder: str) -> set[int]:
+    infos = fs.get_file_info(pafs.FileSelector(folder, allow_not_found=True))
+    return {int(info.base_name) for info in infos if info.base_name.isdigit()}
+
+
+def _is_file(fs: pafs.FileSystem, path: str) -> bool:
+    return bool(fs.get_file_info(path).type == pafs.FileType.File)
+
+
+def _text(fs: pafs.FileSystem, path: str) -> str:
+    with fs.open_input_file(path) as file:
+        return bytes(file.read()).decode()

@@ -1,0 +1,131 @@
+"""Plans a batch: summarizes its rows, adds those that waited, and looks again where the batch changes what matters.
+
+Nothing is written here: ids are given by a function that is passed in, so that `aggregator plan` and the writer
+(`pipeline.batch`) plan with the same code.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+from config.deployment import Config
+from pipeline.executors.work import SyncSpaces, WatchedSpaces
+from pipeline.inputs import log_segments, pending_rows, with_members
+from pipeline.plan.history import Router
+from pipeline.plan.plan import Allocator, BatchPlan, plan_batch, sync_spaces, watched_spaces
+from pipeline.plan.segment import LogSegment
+from pipeline.plan.summary import Summary, join_summaries, summary_of
+from pipeline.requests.generation import Healing
+from pipeline.state import State
+from pipeline.waiting import PendingRows, released_rows, unknown_before, with_counts
+from sources.xlog.reader import reader
+from sources.xlog.stream.follow import Follower
+from sources.xlog.stream.segment import Segment
+from warehouse.commits import OpenTables
+
+
+class Summarizer(Protocol):
+    """Reads a batch's rows; both executors do."""
+
+    def summaries(self, sync: SyncSpaces, watched: WatchedSpaces) -> dict[str, Summary]:
+        """Return the summary of each replicaset's rows, by replicaset uuid."""
+
+
+@dataclass(frozen=True)
+class Planner:
+    """Plans batches of one configuration.
+
+    Parameters
+    ----------
+    config : Config
+    tables : OpenTables
+    state : State
+        Before the batch.
+    allocate : callable
+        Takes what the batch says of instances.
+    router : Router
+
+    """
+
+    config: Config
+    tables: OpenTables
+    state: State
+    allocate: Allocator
+    router: Router
+
+    def planned(
+        self,
+        rows: Summarizer,
+        segments: Sequence[Segment],
+        follower: Follower,
+        healing: Healing | None = None,
+    ) -> tuple[BatchPlan, list[PendingRows]]:
+        """Return the plan of a batch, and the rows that waited.
+
+        Parameters
+        ----------
+        rows : Summarizer
+            Of the segments.
+        segments : sequence of Segment
+        follower : Follower
+            Knows the segments' files.
+        healing : Healing, optional
+            Of a batch whose snapshot replaces the state of its replicaset.
+
+        """
+        numbered = {segment.segment: segment for segment in segments}
+        sources = len(self.config.sources)
+        limits = reader.Limits(block=self.config.max_block_bytes)
+        parts_read = log_segments(segments, self.state, limits)
+        own = with_members(parts_read, numbered, follower, self.state, sources)
+        known, watched = sync_spaces(self.state), watched_spaces(self.state)
+        released: list[PendingRows] = []
+        while True:
+            summaries = rows.summaries(known, watched)
+            if not segments:
+                summaries = {uuid: Summary() for uuid, one in self.state.replicasets.items() if one.waits}
+            pending = pending_rows(self.tables, self.state, own, summaries)
+            parts, whole = _with_pending(own, summaries, pending, known, watched)
+            parts, whole = [*(one.segment for one in released), *parts], with_counts(whole, released)
+            if healing is not None:
+                parts, whole = healing.of_segments(parts), healing.of_summaries(whole)
+            plan = plan_batch(self.config, self.state, parts, whole, self.allocate, self.router)
+            found, more = sync_spaces(self.state, plan.controls), watched_spaces(self.state, plan.controls)
+            if _are_in(found, known) and _are_in(more, watched):
+                spaces = plan.were_unknown(("applied",)) & unknown_before(self.state)
+                if released or not spaces:
+                    return plan, [*released, *pending]
+                # Rows that have waited for a definition of this batch are a part of it.
+                first = min((one.segment for one in plan.segments), default=0)
+                released = released_rows(self.tables, self.state, spaces, min(first, 0))
+                if not released:
+                    return plan, pending
+            # A space became synchronous, or vshard's, in this very batch: its rows are looked at once more.
+            known, watched = found, more
+
+
+def _are_in(found: Mapping[str, frozenset[int]], known: Mapping[str, frozenset[int]]) -> bool:
+    return all(spaces <= known.get(uuid, frozenset()) for uuid, spaces in found.items())
+
+
+def _with_pending(
+    segments: Sequence[LogSegment],
+    summaries: Mapping[str, Summary],
+    pending: Sequence[PendingRows],
+    sync: SyncSpaces,
+    watched: WatchedSpaces,
+) -> tuple[list[LogSegment], dict[str, Summary]]:
+    """Return segments and summaries with those of the rows that waited."""
+    first = [one.segment for one in pending if one.segment.segment < 0]
+    behind = [one.segment for one in pending if one.segment.segment >= 0]
+    found: dict[str, Summary] = {}
+    for uuid, summary in summaries.items():
+        spaces = (sync.get(uuid, frozenset()), watched.get(uuid, frozenset()))
+        own = [one for one in pending if one.segment.replicaset_uuid == uuid]
+        parts = [(one.segment.segment < 0, summary_of(one.rows, one.segment.segment, *spaces)) for one in own]
+        before = [part for is_first, part in parts if is_first]
+        after = [part for is_first, part in parts if not is_first]
+        found[uuid] = join_summaries([*before, summary, *after]) if parts else summary
+    return [*first, *segments, *behind], found

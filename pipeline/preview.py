@@ -1,0 +1,203 @@
+"""What the next run of a configuration will do, found out without writing.
+
+All that is new in the logs is planned as one batch, by the code that the writer plans with: from the state as of the
+newest epoch, with ids that are given in memory alone. Rows are read and not kept.
+"""
+
+from __future__ import annotations
+
+import uuid as uuids
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+
+from config.deployment import Config
+from pipeline.bucket import bucket_plan
+from pipeline.checkpoint import continues_at
+from pipeline.commit.load import load_state
+from pipeline.executors.summary_task import summaries_by_replicaset, summarize_range
+from pipeline.executors.work import SyncSpaces, WatchedSpaces
+from pipeline.inputs import with_servers
+from pipeline.plan.plan import BatchPlan
+from pipeline.plan.router import router_of
+from pipeline.plan.summary import Summary
+from pipeline.plan.tables import check_space
+from pipeline.planning import Planner
+from pipeline.source_options import stream_options
+from pipeline.start.remask import MaskChange, mask_changes
+from pipeline.state import State
+from pipeline.write.prepare import changes_needed
+from pipeline.write.table_change import TableChange
+from schemas.tables import SYSTEM_TABLES
+from sources.xlog.directory.offset import Offset
+from sources.xlog.options import parse_options
+from sources.xlog.stream.batch import segments_between, tasks_of
+from sources.xlog.stream.follow import Follower
+from sources.xlog.stream.instants import follower_of
+from sources.xlog.stream.segment import Segment
+from udfs.remap.cluster_replace import Cluster, Incoming, replace_all
+from warehouse import cluster, requests
+from warehouse.as_of_epoch import EpochWarehouse
+from warehouse.cut import EPOCHS
+from warehouse.requests import Request
+from warehouse.rid import RidTable
+
+POINTS = 1000
+"""A run that stops at instants is followed over so many of them at most."""
+
+
+@dataclass(frozen=True)
+class Preview:
+    """What a run will do.
+
+    Parameters
+    ----------
+    before : State
+        As of the newest epoch.
+    plan : BatchPlan or None
+        Of all that is new; None where nothing is.
+    begins : mapping of str to Entry
+        Where it begins in each replicaset.
+    bytes : mapping of str to int
+        What it reads of the logs of each replicaset.
+    unfollowed : mapping of str to str
+        Source to the reason why it cannot be followed.
+    tables : mapping of str to TableChange
+        What happens to each table of a space that the rows change.
+    masks : tuple of MaskChange
+        Tables that the start writes again since they are masked in another way.
+    own_tables : tuple of str
+        Tables of the aggregator itself that the start makes.
+    requests : tuple of Request
+        Those that it takes up.
+    is_primary : bool
+        Whether the warehouse may be written.
+
+    """
+
+    before: State
+    plan: BatchPlan | None
+    begins: Offset
+    bytes: Mapping[str, int]
+    unfollowed: Mapping[str, str]
+    tables: Mapping[str, TableChange] = field(default_factory=dict)
+    masks: tuple[MaskChange, ...] = ()
+    own_tables: tuple[str, ...] = ()
+    requests: tuple[Request, ...] = ()
+    is_primary: bool = True
+
+
+def preview_of(config: Config) -> Preview:
+    """Return what the next run of a configuration will do."""
+    warehouse = EpochWarehouse(None, config.warehouse, config.database)
+    ids = _cluster(warehouse, config)
+    state = load_state(warehouse) if warehouse.exists(EPOCHS) else State()
+    masks = tuple(mask_changes(warehouse.open_tables, config, state))
+    own = None if ids.own is None else ids.own.global_id
+    after_start = replace(
+        _with_masks(state, masks), global_ids=ids.global_ids, own_id=own, own_lsn=state.own_lsn
+    )
+    options = stream_options(config, after_start, 1)
+    follower = follower_of(parse_options({**options, "on_source_error": "skip"}))
+    start = continues_at(warehouse, config.checkpoint) or {}
+    begins = begins_at(follower, start, follower.latest(start))
+    segments = segments_between(follower, begins, _end(follower, begins))
+    after_start = with_servers(warehouse.open_tables, follower, after_start)
+    planner = Planner(
+        *(config, warehouse.open_tables, after_start),
+        lambda incoming: _allocated(ids, incoming),
+        router_of(config.spaces, check_space),
+    )
+    plan, _ = planner.planned(_Summaries(follower, segments), segments, follower)
+    rid = RidTable(warehouse.place).last()
+    return Preview(
+        before=state,
+        plan=plan if plan.rows else None,
+        begins=begins,
+        bytes=_bytes(segments),
+        unfollowed=dict(follower.unreadable),
+        tables=_table_changes(warehouse, plan, masks) if plan.rows else {},
+        masks=masks,
+        own_tables=tuple(name for name in SYSTEM_TABLES if not warehouse.exists(name)),
+        requests=requests.open_requests(warehouse) if warehouse.exists(requests.TABLE) else (),
+        is_primary=not rid.number or rid.node.rid.primary,
+    )
+
+
+def begins_at(follower: Follower, start: Offset, end: Offset) -> Offset:
+    """Return where a run begins in each replicaset that it follows.
+
+    Parameters
+    ----------
+    follower : Follower
+    start : Offset
+        Where the stream ended.
+    end : Offset
+        As the follower's first look returns it.
+
+    """
+    return {**follower.initial(), **{uuid: start[uuid] for uuid in end if uuid in start}}
+
+
+class _Summaries:
+    """Summarizes rows in this process, range by range, and keeps none."""
+
+    def __init__(self, follower: Follower, segments: Sequence[Segment]) -> None:
+        self._options, self._segments = follower.options, segments
+        self._pieces = [piece for task in tasks_of(follower, segments) for piece in task]
+
+    def summaries(self, sync: SyncSpaces, watched: WatchedSpaces) -> dict[str, Summary]:
+        """Return the summary of each replicaset's rows, by replicaset uuid."""
+        found = [
+            replace(summarize_range(piece, self._options, sync, watched), samples=())
+            for piece in self._pieces
+        ]
+        empty = {segment.replicaset_uuid: Summary() for segment in self._segments}
+        return {**empty, **summaries_by_replicaset(found)}
+
+
+def _cluster(warehouse: EpochWarehouse, config: Config) -> Cluster:
+    """Return `_cluster` as a start leaves it."""
+    known = Cluster(config.cluster.allocation, {})
+    if warehouse.exists(cluster.TABLE):
+        known = cluster.load(warehouse)
+    return _allocated(known, ()) if known.allocation == "counter" else known
+
+
+def _allocated(table: Cluster, incoming: Sequence[Incoming]) -> Cluster:
+    return replace_all(table, incoming, str(uuids.uuid4()))[0]
+
+
+def _with_masks(state: State, masks: Sequence[MaskChange]) -> State:
+    """Return the state after a start: it makes and removes exact tables as the masks ask."""
+    masked = {one.exact: state.versions[one.table] for one in masks if one.encoding is not None}
+    gone = {one.exact for one in masks if one.encoding is None}
+    kept = {table: version for table, version in state.versions.items() if table not in gone}
+    return replace(state, versions={**masked, **kept})
+
+
+def _end(follower: Follower, start: Offset) -> Offset:
+    place = follower.latest(start)
+    for _ in range(POINTS if follower.options.instants else 0):
+        further = follower.latest(place)
+        if further == place:
+            break
+        place = further
+    return place
+
+
+def _bytes(segments: Sequence[Segment]) -> dict[str, int]:
+    found: dict[str, int] = {}
+    for segment in segments:
+        found[segment.replicaset_uuid] = found.get(segment.replicaset_uuid, 0) + segment.end - segment.begin
+    return found
+
+
+def _table_changes(
+    warehouse: EpochWarehouse, plan: BatchPlan, masks: Sequence[MaskChange]
+) -> dict[str, TableChange]:
+    """Return what happens to the tables of a batch, behind what the start does to those with other masks."""
+    done = {name for one in masks for name in (one.table, one.exact)}
+    found: dict[str, TableChange] = {}
+    for encoding in bucket_plan(plan).encodings:
+        found |= changes_needed(warehouse.open_tables, encoding)
+    return {name: change for name, change in found.items() if name not in done}

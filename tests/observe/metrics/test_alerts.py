@@ -1,0 +1,187 @@
+"""The alerts and the dashboard: they use metrics and labels that exist, their links lead somewhere, promtool agrees."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterable, Iterator
+from dataclasses import replace
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+import yaml
+from prometheus_client import CollectorRegistry, generate_latest
+from prometheus_client.parser import text_string_to_metric_families
+
+from observe.metrics.board import Board
+from observe.metrics.books import Books
+from observe.metrics.progress_event import Trigger
+from pipeline.node.node import NodeMetrics
+from sources.relay.status import RelayMetrics
+from sources.subscribe.status import DaemonMetrics
+from tests.observe.metrics.promtool import ROOT, RULES, promtool, rules
+from tests.observe.report.warehouses import write_warehouse
+from tests.test_documents import anchors
+from warehouse.place import place_of
+
+DASHBOARD = ROOT / "conf" / "grafana" / "aggregator.json"
+OF_PROMETHEUS = {"up"}
+FUNCTIONS = {
+    *("and", "on", "or", "unless", "offset", "by", "sum", "time", "vector", "le"),
+    *("rate", "increase", "histogram_quantile"),
+}
+OF_TARGETS = {"instance", "job"}
+RENAMED = {"exported_instance": "instance"}
+"""What Prometheus calls a label that a target has as well."""
+
+Labels = dict[str, set[str]]
+
+
+@pytest.fixture(scope="module")
+def labels(tmp_path_factory: pytest.TempPathFactory) -> Labels:
+    """Return the labels of each metric that the real collectors serve, as Prometheus reads them."""
+    folder = tmp_path_factory.mktemp("books")
+    write_warehouse(folder, 3)
+    books = Books(place_of(str(folder)))
+    books._last = -1  # so that each of its batches is a new one
+    board = Board(0.5, 1.0, books.open_gaps())
+    for batch in books.since():
+        board.batch(batch)
+        board.batch(replace(batch, quarantined={"accounts": 1}, misfits={"accounts": 1}))
+    board.hold(books.held())
+    board.step(Trigger("q", 1, {"triggerExecution": 1.0}, frozenset({"a"}), {"a": 5}), worked=True)
+    node: Any = SimpleNamespace(mark=None, lag=0.0, error=None, left_out=())
+    found: Labels = {}
+    for collector in (board, DaemonMetrics([]), RelayMetrics([]), NodeMetrics(node)):
+        registry = CollectorRegistry(auto_describe=False)
+        registry.register(collector)
+        text = generate_latest(registry).decode()
+        for family in text_string_to_metric_families(text):
+            for sample in family.samples:
+                found.setdefault(sample.name, set()).update(sample.labels)
+        for family in collector.collect():
+            name = family.name + ("_total" if family.type == "counter" else "")
+            found.setdefault(name, set()).update(getattr(family, "_labelnames", ()))
+    return found
+
+
+def panels() -> Iterator[dict[str, Any]]:
+    board = json.loads(DASHBOARD.read_text())
+    yield from (panel for panel in board["panels"] if panel["type"] != "row")
+
+
+def expressions() -> list[tuple[str, str, str]]:
+    """Return each expression with what it belongs to and the text in which its labels are shown."""
+    found = [
+        (name, rule["expr"], " ".join(rule["annotations"].values()).replace("$labels.", ""))
+        for name, rule in rules().items()
+    ]
+    for panel in panels():
+        found += [(panel["title"], target["expr"], target["legendFormat"]) for target in panel["targets"]]
+    return found
+
+
+def metrics_in(expression: str) -> set[str]:
+    """Return the metrics of an expression: what is neither a function, a label, a text, a time nor a number."""
+    bare = re.sub(r'"[^"]*"|\{[^}]*\}|\[[^]]*\]|\b(?:by|on) \([^)]*\)', " ", expression)
+    return set(re.findall(r"\b[a-z][a-z_]+\b", bare)) - FUNCTIONS
+
+
+@pytest.mark.parametrize(("name", "expression", "shown"), expressions(), ids=lambda text: str(text)[:30])
+def test_each_metric_and_each_label_exists(name: str, expression: str, shown: str, labels: Labels) -> None:
+    metrics = metrics_in(expression) - OF_PROMETHEUS
+    assert metrics <= labels.keys(), name
+    known = OF_TARGETS | {"le"}.union(*(labels[metric] for metric in metrics))
+    wanted = {RENAMED.get(one, one) for one in re.findall(r"\{\{ ?([a-z_]+) ?\}\}", shown)}
+    grouped = {
+        one.strip()
+        for group in re.findall(r"\b(?:by|on) \(([^)]*)\)", expression)
+        for one in group.split(",")
+    }
+    assert (wanted - {"value"}) | grouped - {""} <= known
+
+
+def test_the_scan_finds_metrics() -> None:
+    found = metrics_in('sum by (le) (rate(a_bucket{job=~"x|y"}[5m])) > 0.5 and on (x) b_total offset 15m')
+    assert found == {"a_bucket", "b_total"}
+
+
+@pytest.mark.parametrize("name", rules())
+def test_each_alert_leads_to_its_entry(name: str) -> None:
+    rule = rules()[name]
+    path, _, anchor = rule["annotations"]["runbook_url"].partition("#")
+    assert anchor == f"alert-{name.lower()}"
+    assert anchor in anchors(ROOT / path)
+    assert rule["annotations"]["summary"]
+    assert rule["labels"]["severity"] in {"page", "ticket"}
+
+
+def test_the_docs_have_no_other_alert() -> None:
+    in_docs = {one for one in anchors(ROOT / "docs" / "operation.md") if one.startswith("alert-")}
+    assert in_docs == {f"alert-{name.lower()}" for name in rules()}
+
+
+def test_each_alert_has_a_case_that_fires_and_one_that_does_not() -> None:
+    cases = yaml.safe_load((RULES.parent / "alerts_test.yaml").read_text())["tests"]
+    found = [
+        (test["alertname"], bool(test["exp_alerts"])) for case in cases for test in case["alert_rule_test"]
+    ]
+    assert {name for name, fires in found if fires} == set(rules())
+    assert {name for name, fires in found if not fires} == set(rules())
+
+
+def test_panels_have_names_of_their_own_and_do_not_overlap() -> None:
+    titles = [panel["title"] for panel in panels()]
+    assert len(titles) == len(set(titles))
+    places: set[tuple[int, int]] = set()
+    for panel in json.loads(DASHBOARD.read_text())["panels"]:
+        where = panel["gridPos"]
+        own = {(where["x"] + x, where["y"] + y) for x in range(where["w"]) for y in range(where["h"])}
+        assert not own & places, panel["title"]
+        assert where["x"] + where["w"] <= 24
+        places |= own
+
+
+def test_the_provisioning_names_what_is_there() -> None:
+    (source,) = yaml.safe_load((DASHBOARD.parent / "datasources" / "prometheus.yaml").read_text())[
+        "datasources"
+    ]
+    (provider,) = yaml.safe_load((DASHBOARD.parent / "dashboards" / "aggregator.yaml").read_text())[
+        "providers"
+    ]
+    services = yaml.safe_load((ROOT / "compose.yaml").read_text())["services"]
+    assert source["url"] == "http://prometheus:9090"
+    assert [one.partition(":")[2] for one in services["grafana"]["volumes"]] == [
+        f"{provider['options']['path']}:ro"
+    ]
+    jobs = yaml.safe_load((RULES.parent / "prometheus.yaml").read_text())["scrape_configs"]
+    targets = {one["job_name"]: one["static_configs"][0]["targets"] for one in jobs}
+    ports = yaml.safe_load((ROOT / "conf" / "compose" / "deployment.yaml").read_text())
+    stream, daemon = ports["metrics"]["status"], ports["subscribe"]["status"]
+    assert targets == {
+        "aggregator": [f"stream:{stream.rpartition(':')[2]}"],
+        "subscribe": [f"daemon:{daemon.rpartition(':')[2]}"],
+    }
+
+
+def test_promtool_reads_them_and_each_case_holds() -> None:
+    for arguments in (
+        ("check", "config", RULES.parent / "prometheus.yaml"),
+        ("test", "rules", RULES.parent / "alerts_test.yaml"),
+    ):
+        ended = promtool(*arguments)
+        assert ended.returncode == 0, ended.stdout + ended.stderr
+
+
+def test_expressions_of_the_dashboard_are_promql(tmp_path: Path) -> None:
+    rule = [{"record": f"panel:{number}", "expr": expr} for number, expr in enumerate(of_panels())]
+    file = tmp_path / "rules.yaml"
+    file.write_text(yaml.safe_dump({"groups": [{"name": "panels", "rules": rule}]}))
+    ended = promtool("check", "rules", file)
+    assert ended.returncode == 0, ended.stdout + ended.stderr
+
+
+def of_panels() -> Iterable[str]:
+    return [target["expr"] for panel in panels() for target in panel["targets"]]

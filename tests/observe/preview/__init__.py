@@ -1,0 +1,1 @@
+"""Tests of what `aggregator plan` says."""

@@ -1,0 +1,191 @@
+"""What `aggregator plan` says, compared with what a real run then does; and that it writes nothing."""
+
+from __future__ import annotations
+
+import shutil
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from config.deployment import Config
+from observe.preview.changes import Change, Sign, changes_of, differences
+from pipeline.commit.load import load_state
+from pipeline.preview import preview_of
+from pipeline.start.remask import remasked
+from pipeline.state import State
+from schemas.tables import SYSTEM_TABLES
+from sources.xlog.directory.offset import to_text
+from tests.pipeline.deployment import Deployment
+from tests.truth import OWN_ROOT
+from warehouse.cut import EPOCHS
+from warehouse.place import place_of
+from warehouse.warehouse import Warehouse
+
+A, B = OWN_ROOT / "2.6.0" / "a1", OWN_ROOT / "2.6.0" / "b1"
+B_UUID = "b0000000-0000-4000-8000-000000000000"
+BUDGET = 30_000
+"""Bytes of log that a batch reads: some batches for a recording."""
+
+
+def made(config: Config) -> dict[str, tuple[str, ...]]:
+    """Return the columns of each table that is there."""
+    place = place_of(config.warehouse, config.database)
+    opened = {name: place.open(name) for name in place.tables()}
+    return {
+        name: tuple(f.name for f in one.schema().fields) for name, one in opened.items() if one is not None
+    }
+
+
+def files(folder: Path) -> dict[str, tuple[int, int]]:
+    """Return each file below a folder with its size and time."""
+    found = (path for path in folder.rglob("*") if path.is_file())
+    return {str(path): (path.stat().st_size, path.stat().st_mtime_ns) for path in found}
+
+
+def with_checkpoint(one: Deployment) -> None:
+    """Note the end of the last batch as Spark does."""
+    checkpoint = one.folder / "checkpoint"
+    for name, text in (
+        ("offsets", f"v1\n{{}}\n{to_text(one.offset)}"),
+        ("commits", 'v1\n{"nextBatchWatermarkMs":0}'),
+    ):
+        (checkpoint / name).mkdir(parents=True, exist_ok=True)
+        (checkpoint / name / "0").write_text(text)
+
+
+def state_of(config: Config) -> State:
+    warehouse = Warehouse(None, config.warehouse, config.database)
+    return load_state(warehouse) if warehouse.exists(EPOCHS) else State()
+
+
+@dataclass
+class Case:
+    """What was done before, and what is configured now."""
+
+    before: dict[str, Path] = field(default_factory=dict)
+    batches: int | None = None
+    settings: dict[str, Any] = field(default_factory=dict)
+    has_checkpoint: bool = True
+    expected: frozenset[str] = frozenset()
+
+
+CASES = {
+    "a first run": Case(expected=frozenset({"own_tables_made", "replicaset_new", "space_new", "table_made"})),
+    "the rest of the logs": Case(
+        {"a1": A, "b1": B}, 2, expected=frozenset({"continues", "space_new", "table_made"})
+    ),
+    "a lost checkpoint": Case({"a1": A, "b1": B}, 6, has_checkpoint=False, expected=frozenset({"continues"})),
+    "nothing new": Case({"a1": A, "b1": B}),
+    "a new source": Case({"a1": A}, expected=frozenset({"source_new", "replicaset_new", "instance_new"})),
+    "a mask": Case(
+        {"a1": A, "b1": B},
+        settings={"spaces": {"masks": {"accounts": {"email": "drop"}}}},
+        expected=frozenset({"mask_changed", "table_masked", "table_made"}),
+    ),
+    "a policy": Case(
+        {"a1": A, "b1": B},
+        settings={"policies": {"default": {"policy": "first_write_wins"}}},
+        expected=frozenset({"policy_changed"}),
+    ),
+    "a smaller selection": Case(
+        {"a1": A, "b1": B},
+        6,
+        {"spaces": {"exclude": ["big", "types"]}},
+        expected=frozenset({"setting_changed"}),
+    ),
+}
+
+
+RUNS = [*((name, None) for name in CASES), ("a first run", BUDGET), ("a new source", BUDGET)]
+
+
+@pytest.mark.parametrize(("name", "budget"), RUNS)
+def test_a_run_does_what_the_plan_says(tmp_path: Path, name: str, budget: int | None) -> None:
+    case = CASES[name]
+    if case.before:
+        first = Deployment(tmp_path, case.before)
+        first.run(BUDGET, case.batches)
+        if case.has_checkpoint:
+            with_checkpoint(first)
+    one = Deployment(tmp_path, {"a1": A, "b1": B}, **case.settings)
+    if case.before and case.has_checkpoint:
+        one.offset = first.offset
+    config = one.config()
+    had, before = made(config), files(tmp_path)
+
+    preview = preview_of(config)
+    changes = changes_of(config, preview)
+
+    assert files(tmp_path) == before
+    assert case.expected <= {change.name for change in changes}
+    start_and_run(one, budget)
+    has, after = made(config), state_of(config)
+    new = said(changes, "table_made") | set(preview.own_tables)
+    possible = set() if budget is None else said(changes, "table_possible")
+    assert new <= has.keys() - had.keys() <= new | possible
+    assert had.keys() - has.keys() == said(changes, "table_removed")
+    wider = {table for table in had.keys() & has.keys() if set(has[table]) - set(had[table])}
+    assert wider <= said(changes, "columns_added") | said(changes, "table_rewritten") | said(
+        changes, "table_masked"
+    )
+    if preview.plan is not None:
+        planned = preview.plan.after
+        assert without_own(planned) == without_own(after)
+        assert {u: (dict(r.tables), dict(r.refused)) for u, r in planned.replicasets.items()} == {
+            u: (dict(r.tables), dict(r.refused)) for u, r in after.replicasets.items()
+        }
+
+
+def start_and_run(one: Deployment, budget: int | None) -> None:
+    config = one.config()
+    with one.writer() as (warehouse, writer):
+        remasked(warehouse, config, writer.state)
+    one.run(budget)
+
+
+def said(changes: list[Change], name: str) -> set[str]:
+    return {change.subject for change in changes if change.name == name}
+
+
+def without_own(state: State) -> dict[str, int]:
+    """Return the global ids of servers; the aggregator's own uuid is drawn."""
+    return {uuid: number for uuid, number in state.global_ids.items() if number != state.own_id}
+
+
+def test_nothing_new_is_nothing(tmp_path: Path) -> None:
+    one = Deployment(tmp_path, {"a1": A, "b1": B})
+    one.run()
+    with_checkpoint(one)
+    changes = changes_of(one.config(), preview_of(one.config()))
+    assert {change.sign for change in changes} == {Sign.SAME}
+
+
+def test_a_gap_and_a_lost_source_are_refused(tmp_path: Path) -> None:
+    logs = tmp_path / "a1"
+    shutil.copytree(A, logs)
+    sorted(logs.glob("*.xlog"))[2].unlink()
+    config = Deployment(tmp_path, {"a1": logs, "b1": tmp_path / "none"}).config()
+    names = {change.name for change in changes_of(config, preview_of(config)) if change.sign is Sign.REFUSED}
+    assert names == {"gap_found", "rows_wait", "source_not_followed"}
+
+
+def test_a_space_that_contradicts_another_is_refused_as_the_run_refuses_it(tmp_path: Path) -> None:
+    settings: dict[str, Any] = {"spaces": {"rename": {"accounts": "types"}}}
+    one = Deployment(tmp_path, {"a1": A, "b1": B}, **settings)
+    changes = changes_of(one.config(), preview_of(one.config()))
+    one.run()
+    refused = [r.refused for r in state_of(one.config()).replicasets.values()]
+    assert said(changes, "space_refused") == {"types"}
+    assert all(refused)
+
+
+def test_differences_are_named_by_their_path() -> None:
+    old, new = {"a": {"b": 1, "c": [1]}}, {"a": {"b": 2, "c": [1], "d": None, "e": 3}}
+    assert list(differences(old, new, "x")) == [("x.a.b", 1, 2), ("x.a.e", None, 3)]
+
+
+def test_own_tables_are_those_of_the_schema(tmp_path: Path) -> None:
+    config = Deployment(tmp_path, {"a1": A}).config()
+    assert set(preview_of(config).own_tables) == set(SYSTEM_TABLES)
