@@ -1,4 +1,4 @@
-"""The tables of a warehouse as a dbt source: the text of a `sources.yml` with columns, descriptions and tests.
+"""The tables of a warehouse as a dbt source: a YAML text with columns, descriptions and tests.
 
 The format is dbt's (docs.getdbt.com, "Source properties", dbt 1.8 or later: `data_tests`). `found` reads the tables of
 the newest epoch through delta-rs, `sources` is a pure function.
@@ -75,7 +75,7 @@ class Table:
 
 
 def sources(database: str, epoch: int, tables: Iterable[Table]) -> str:
-    """Return the text of a `sources.yml`.
+    """Return the YAML text of a source.
 
     Parameters
     ----------
