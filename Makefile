@@ -1,6 +1,6 @@
 # All commands of the project. `make` alone lists them.
 .DEFAULT_GOAL := help
-.PHONY: help setup demo live-demo schema test test-fast soak fuzz airflow-test check format bench dist lock sbom audit clean distclean
+.PHONY: help setup demo live-demo schema test test-fast soak fuzz airflow-test check format bench dist lock sbom audit site clean distclean
 
 VENV := .venv
 DIST := dist
@@ -77,6 +77,9 @@ lock: setup ## Write requirements.lock anew from pyproject.toml (ARGS="--upgrade
 	  $(ARGS) --output-file requirements.lock pyproject.toml
 	@cat requirements.lock >> requirements.new && mv requirements.new requirements.lock
 	@python setup/locks.py project
+
+site: setup ## Build the documentation site into .state/site; a broken link fails
+	@NO_MKDOCS_2_WARNING=1 mkdocs build --strict
 
 sbom: setup ## Write dist/sbom.json: every package of requirements-run.lock, as CycloneDX
 	@mkdir -p $(DIST)

@@ -2,10 +2,11 @@
 
     python -m jobs.views --config FILE [--epoch N ...] [--at LABEL ...] > views.sql
     spark-sql -f views.sql
+    python -m jobs.views --config FILE --dbt > models/sources.yml
 
 Reads only, without Spark. The newest epoch has views in any case; one that is older than what maintenance has kept is
 refused by name, since files or log entries of its versions may be gone.
-Not here: the SQL (`warehouse.views`).
+Not here: the SQL (`warehouse.views`), the source of dbt (`observe.dbt_sources`).
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 
 from config.deployment import Config
 from jobs.commands.main import main
+from observe.dbt_sources import found, sources
 from schemas.errors import ConfigurationError, WarehouseError
 from schemas.names import is_of_space, table_name
 from schemas.tables import SYSTEM_TABLES
@@ -93,11 +95,11 @@ def statements(config: Config, wanted: list[int], labels: Sequence[str] = ()) ->
 
     """
     place = place_of(config.warehouse, config.database)
-    found = epochs_of(place)
-    missing = sorted(set(wanted) - set(found))
+    epochs = epochs_of(place)
+    missing = sorted(set(wanted) - set(epochs))
     if missing:
         raise ConfigurationError(
-            f"there is no epoch {', '.join(map(str, missing))}; the newest is {max(found)}",
+            f"there is no epoch {', '.join(map(str, missing))}; the newest is {max(epochs)}",
             advice="see --epoch",
         )
     instants = instants_of(place)
@@ -109,21 +111,34 @@ def statements(config: Config, wanted: list[int], labels: Sequence[str] = ()) ->
         )
     refuse_old(place, [*wanted, *(instants[label] for label in labels)])
     tables = place.tables()
-    spaces = [name for name in tables if is_of_space(name) and name in found[max(found)]]
+    spaces = [name for name in tables if is_of_space(name) and name in epochs[max(epochs)]]
     yield from table_statements(
         place.root, config.database, [n for n in tables if not is_of_space(n) or n in spaces]
     )
     yield from who_wrote_statements(config.database, spaces)
     yield f"SET {OLD_VERSIONS}=false"
-    for epoch in sorted({*wanted, max(found)}):
-        yield from epoch_statements(place.root, config.database, f"epoch_{epoch}", found[epoch])
+    for epoch in sorted({*wanted, max(epochs)}):
+        yield from epoch_statements(place.root, config.database, f"epoch_{epoch}", epochs[epoch])
     for label in dict.fromkeys(labels):
-        versions = found[instants[label]]
+        versions = epochs[instants[label]]
         yield from epoch_statements(place.root, config.database, table_name(f"at_{label}"), versions)
 
 
-def views(config: Config, epochs: Sequence[int] = (), labels: Sequence[str] = ()) -> None:
-    """Print the statements."""
+def dbt_source(config: Config) -> str:
+    """Return the tables of the newest epoch as a dbt source."""
+    place = place_of(config.warehouse, config.database)
+    versions = epochs_of(place)
+    newest = max(versions)
+    return sources(config.database, newest, found(place, versions[newest]))
+
+
+def views(
+    config: Config, epochs: Sequence[int] = (), labels: Sequence[str] = (), *, as_dbt: bool = False
+) -> None:
+    """Print the statements, or with `as_dbt` the source of dbt."""
+    if as_dbt:
+        print(dbt_source(config), end="")
+        return
     for statement in statements(config, list(epochs), labels):
         print(f"{statement};")
 

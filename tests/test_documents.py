@@ -33,6 +33,18 @@ def test_links_lead_somewhere(page: Path) -> None:
         assert not anchor or anchor in anchors(file), target
 
 
+ROOMS = sorted(path.name for path in ROOT.iterdir() if path.is_dir() and not path.name.startswith("."))
+NAMED_PATH = re.compile(rf"`((?:{'|'.join(map(re.escape, ROOMS))})/[^`\s:]*)`")
+
+
+@pytest.mark.parametrize(
+    "page", [page for page in PAGES if page.name != "CHANGELOG.md"], ids=lambda page: page.name
+)
+def test_files_that_a_page_names_exist(page: Path) -> None:
+    named = set(NAMED_PATH.findall(page.read_text()))
+    assert [path for path in sorted(named) if not any(ROOT.glob(path.rstrip("/")))] == []
+
+
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
 def test_commands_of_make_exist(page: Path) -> None:
     assert set(re.findall(r"`make ([a-z-]+)", page.read_text())) <= TARGETS

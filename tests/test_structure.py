@@ -165,8 +165,8 @@ def test_what_is_forbidden_would_be_found(what: str, text: str) -> None:
 
 
 NAMED = re.compile(r"`((?:" + "|".join(house.ROOMS) + r")(?:\.\w+)+)`")
-OTHER_NAMES = {"aggregator.allocation"}
-"""Properties of tables that look like modules."""
+OTHER_NAMES = {"aggregator.allocation", "aggregator.json"}
+"""Properties of tables and files that look like modules."""
 
 
 def test_texts_name_only_modules_that_exist() -> None:

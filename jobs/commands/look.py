@@ -222,6 +222,7 @@ def history(config: str, space: str, sql: str | None) -> None:
     "views",
     "aggregator views --config deployment.yaml --epoch 41 > views.sql",
     "aggregator views --config deployment.yaml --at before-month-end > views.sql",
+    "aggregator views --config deployment.yaml --dbt > models/sources.yml",
 )
 @config_option
 @click.option(
@@ -239,11 +240,14 @@ def history(config: str, space: str, sql: str | None) -> None:
     metavar="LABEL",
     help="Views at this instant of all replicasets (section instants); may be repeated.",
 )
-def views(config: str, epochs: Sequence[int], labels: Sequence[str]) -> None:
+@click.option("--dbt", "as_dbt", is_flag=True, help="Print a sources.yml of dbt instead of SQL.")
+def views(config: str, epochs: Sequence[int], labels: Sequence[str], as_dbt: bool) -> None:
     """Print SQL of views: of epochs, of instants, and of who wrote rows."""
     from jobs.views import views as work
 
-    work(deployment(config), epochs, labels)
+    if as_dbt and (epochs or labels):
+        raise click.UsageError("--dbt names the tables of the newest epoch; give it without --epoch and --at")
+    work(deployment(config), epochs, labels, as_dbt=as_dbt)
 
 
 @command(

@@ -71,7 +71,7 @@ def test_rows_that_do_nothing_are_kept_and_change_nothing(space_id: int, snapsho
     else:
         fates = [planner.fates[A, 1, lsn] for lsn in range(5, 10)]
         assert [(fate.state, fate.table, fate.global_id) for fate in fates] == [("committed", None, 1)] * 5
-    assert LISTED[space_id].startswith(("nothing", "tell the replicaset's uuid"))
+    assert LISTED[space_id].startswith(("nothing", "have the replicaset's uuid"))
 
 
 def test_space() -> None:

@@ -1,0 +1,50 @@
+"""What the documentation site has beside `docs/`: a hook of MkDocs, named by `mkdocs.yml`.
+
+README.md becomes the first page. Each file of the repository that a page links to (`conf/demo.yaml`, `CHANGELOG.md`) is
+put into the site under its own path, so `mkdocs build --strict` checks those links like all others.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+from mkdocs.config.defaults import MkDocsConfig
+from mkdocs.structure.files import File, Files
+
+ROOT = Path(__file__).resolve().parent.parent
+FIRST = ("README.md", "index.md")
+"""The first page: its file in the repository, and in the site."""
+PAGES = (FIRST, ("CONTRIBUTING.md", "CONTRIBUTING.md"), ("CHANGELOG.md", "CHANGELOG.md"))
+"""Pages outside `docs/`, each with its name in the site."""
+
+_LINK = re.compile(r"(?<=\]\()(?P<path>[^)\s:#]+)(?P<anchor>#[^)\s]*)?(?=\))")
+
+
+def site_links(text: str) -> str:
+    """Return a page of the repository's root with the links that it has in the site, where `docs/` is the root."""
+
+    def moved(link: re.Match[str]) -> str:
+        path = dict(PAGES).get(link["path"], link["path"].removeprefix("docs/"))
+        return path + (link["anchor"] or "")
+
+    return _LINK.sub(moved, text)
+
+
+def linked_files(text: str) -> Iterator[str]:
+    """Yield the files outside `docs/` that a page of the repository's root links to, without pages of the site."""
+    for link in _LINK.finditer(text):
+        path = link["path"]
+        if not path.startswith("docs/") and path not in dict(PAGES) and (ROOT / path).is_file():
+            yield path
+
+
+def on_files(files: Files, *, config: MkDocsConfig) -> Files:
+    """Add the pages outside `docs/` and the files that they link to."""
+    texts = {name: (ROOT / file).read_text() for file, name in PAGES}
+    for name, text in texts.items():
+        files.append(File.generated(config, name, content=site_links(text)))
+    for path in sorted({path for text in texts.values() for path in linked_files(text)}):
+        files.append(File.generated(config, path, abs_src_path=str(ROOT / path)))
+    return files
