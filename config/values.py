@@ -116,6 +116,7 @@ def _decimal(value: str) -> str:
 
 
 _NAME = r"[a-z][a-z0-9_]{0,62}"
+_URL = r"https?://[^\s@/?#]+(/[^\s@?#]*)?"
 _LABEL = r"[A-Za-z0-9][A-Za-z0-9_.-]{0,62}"
 _FUNCTION = r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)*:[A-Za-z_]\w*"
 
@@ -127,6 +128,9 @@ Label = Annotated[str, _matching(_LABEL, "letters, digits, _ . -, up to 63"), _t
 
 Location = Annotated[str, AfterValidator(_location), _text(r".*\S.*")]
 """A folder or a URI, made absolute against the YAML file's folder."""
+
+Url = Annotated[str, _matching(_URL, "http://… or https://…, without a user and a password"), _text(_URL)]
+"""The address of a web service."""
 
 Uuid = Annotated[str, AfterValidator(_uuid), _text(r"[0-9A-Fa-f]{8}(-[0-9A-Fa-f]{4}){3}-[0-9A-Fa-f]{12}")]
 """A uuid in its canonical text."""
