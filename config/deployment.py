@@ -18,6 +18,7 @@ from pydantic import BaseModel, ValidationError, model_validator
 
 from config.errors import mistakes_of
 from config.instants import Instants
+from config.lineage import LineageConfig
 from config.live import Live
 from config.metrics import MetricsConfig
 from config.policies import Policies, Policy, uuid_or_none
@@ -141,6 +142,8 @@ class Config(Part):
         How long the aggregator's own tables keep what is over (`jobs.maintain`).
     metrics : MetricsConfig or None
         What the stream tells of itself; None: only its progress.
+    lineage : LineageConfig or None
+        OpenLineage events of the stream's batches; None: none.
     validation : Validation
         Of `jobs.validate`.
     subscribe : Subscribe or None
@@ -172,6 +175,7 @@ class Config(Part):
     reader: Label | None = None
     retention: Retention = Retention()
     metrics: MetricsConfig | None = None
+    lineage: LineageConfig | None = None
     validation: Validation = Validation()
     subscribe: Subscribe | None = None
     relay: RelayConfig | None = None

@@ -76,6 +76,15 @@ def _location(value: str, info: ValidationInfo) -> str:
     return str((folder / Path(value).expanduser()).resolve())
 
 
+def _url(value: str) -> str:
+    if "@" in value:
+        # Its password must not be in a message.
+        raise mistake("holds a user or a password; allowed: an address without them")
+    if not re.fullmatch(_URL, value):
+        raise mistake(f"{value!r} is refused; allowed: http://… or https://…")
+    return value
+
+
 def _uuid(value: str) -> str:
     try:
         return str(UUID(value))
@@ -116,6 +125,7 @@ def _decimal(value: str) -> str:
 
 
 _NAME = r"[a-z][a-z0-9_]{0,62}"
+_URL = r"https?://[^\s@/?#]+(/[^\s@?#]*)?"
 _LABEL = r"[A-Za-z0-9][A-Za-z0-9_.-]{0,62}"
 _FUNCTION = r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)*:[A-Za-z_]\w*"
 
@@ -127,6 +137,9 @@ Label = Annotated[str, _matching(_LABEL, "letters, digits, _ . -, up to 63"), _t
 
 Location = Annotated[str, AfterValidator(_location), _text(r".*\S.*")]
 """A folder or a URI, made absolute against the YAML file's folder."""
+
+Url = Annotated[str, AfterValidator(_url), _text(_URL)]
+"""The address of a web service."""
 
 Uuid = Annotated[str, AfterValidator(_uuid), _text(r"[0-9A-Fa-f]{8}(-[0-9A-Fa-f]{4}){3}-[0-9A-Fa-f]{12}")]
 """A uuid in its canonical text."""

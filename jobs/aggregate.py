@@ -19,6 +19,7 @@ from config.deployment import Config
 from jobs.commands.main import main
 from jobs.runtime.progress import StreamProgress
 from jobs.runtime.session import spark_session
+from observe.lineage.emitter import lineage
 from observe.metrics.listener import measured
 from pipeline.batch import BatchWriter
 from pipeline.commit.load import load_state
@@ -124,15 +125,18 @@ def aggregate(config: Config, *, once: bool = False) -> State:
         writer = opened_writer(spark, config, warehouse, lock)
         service = Service(spark, warehouse, config, writer)
         service.take_up()
-        batches = StreamWriter(warehouse, config, writer, lambda done: [watch(done) for watch in watches])
-        query = start_stream(spark, config, writer, batches, once=once)
-        try:
-            progress.follow(query, service.glance)
-        finally:
+        with lineage(config, spark.version, lambda: writer.state.versions) as around:
+            batches = StreamWriter(
+                warehouse, config, writer, lambda done: [watch(done) for watch in watches], around
+            )
+            query = start_stream(spark, config, writer, batches, once=once)
             try:
-                batches.finish()
+                progress.follow(query, service.glance)
             finally:
-                query.stop()
+                try:
+                    batches.finish()
+                finally:
+                    query.stop()
         service.serve()
         if catalog.lasts(warehouse):
             catalog.register_tables(warehouse)

@@ -8,6 +8,7 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Callable, Mapping
+from contextlib import AbstractContextManager, nullcontext
 
 from pyspark.sql import DataFrame
 
@@ -26,6 +27,9 @@ log = logging.getLogger(__name__)
 
 Watch = Callable[[BatchResult], object]
 
+Around = Callable[[BatchName], AbstractContextManager[object]]
+"""Makes what is entered before a batch and left after it, with the error where it failed."""
+
 
 class StreamWriter:
     """Does the micro-batches of a streaming query.
@@ -37,13 +41,21 @@ class StreamWriter:
     writer : BatchWriter
     watch : callable, optional
         Called with the result of each batch.
+    around : callable, optional
+        Entered around each batch.
 
     """
 
     def __init__(
-        self, warehouse: Warehouse, config: Config, writer: BatchWriter, watch: Watch | None = None
+        self,
+        warehouse: Warehouse,
+        config: Config,
+        writer: BatchWriter,
+        watch: Watch | None = None,
+        around: Around | None = None,
     ) -> None:
         self._warehouse, self._config, self._writer, self._watch = warehouse, config, writer, watch
+        self._around = around or (lambda _name: nullcontext())
         self._acknowledge = Acknowledger(config, writer.follower)
         self._ends: dict[int, str | None] | None = None
         self._is_finished = False
@@ -87,7 +99,9 @@ class StreamWriter:
         if is_repeated or start is None or end is None:
             return
         segments = segments_between(self._writer.follower, from_text(start), from_text(end))
-        rows, tables = self._writer.process(segments, BatchName(query_id, batch_id, (start, end)))
+        name = BatchName(query_id, batch_id, (start, end))
+        with self._around(name):
+            rows, tables = self._writer.process(segments, name)
         self._acknowledge(from_text(start), self._writer.state)
         if self._watch is not None:
             seconds = time.monotonic() - began

@@ -30,6 +30,7 @@ TAKEN = (
     "policies: {default: {policy: custom, function: 'a.b:c'}, spaces: {s: {sequence: [t], deletes: all}}}",
     "retention: {tombstones: 90 days, changelog: 3, batches: 2}",
     "metrics: {status: '127.0.0.1:1', stale: null}",
+    "lineage: {url: 'https://h:5000/api', key_env: KEY}",
     f"subscribe: {PEER}",
 )
 REFUSED = (
@@ -51,6 +52,7 @@ REFUSED = (
     "retention: {tombstones: 2 weeks}",
     "feed: own_peer",
     "no_such_key: 1",
+    "lineage: {url: 'http://u:p@h'}",
     "subscribe: {replicasets: [{name: a}]}",
 )
 

@@ -1,0 +1,175 @@
+"""OpenLineage events of a batch, as pure functions: the job, its inputs (sources), its outputs (tables with schemas).
+
+Names of datasets follow OpenLineage's naming conventions (openlineage.io/docs/spec/naming): a path of this machine is
+`file` and the path, an object store is `s3://bucket` and the key. Each table also has its name in SQL as a symlink.
+Not here: sending (`observe.lineage.emitter`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from datetime import datetime
+from pathlib import Path
+from urllib.parse import urlparse
+
+from openlineage.client.event_v2 import InputDataset, Job, OutputDataset, Run, RunEvent, RunState
+from openlineage.client.facet_v2 import (
+    dataset_version_dataset,
+    error_message_run,
+    job_type_job,
+    processing_engine_run,
+    schema_dataset,
+    storage_dataset,
+    symlinks_dataset,
+)
+
+from sources.xlog.directory.offset import Entry
+
+PRODUCER = "urn:tarantool-aggregator"
+"""The URI of what made the events."""
+
+
+@dataclass(frozen=True)
+class BatchRun:
+    """One attempt at a batch.
+
+    Parameters
+    ----------
+    run_id : str
+        A uuid; a batch that is repeated after a kill is another run.
+    namespace, job : str
+    spark_version : str
+
+    """
+
+    run_id: str
+    namespace: str
+    job: str
+    spark_version: str
+
+
+@dataclass(frozen=True)
+class TableVersion:
+    """A table that a batch wrote.
+
+    Parameters
+    ----------
+    name : str
+        In SQL, with its database.
+    uri : str
+    version : int
+        Delta's.
+    columns : tuple of (str, str, str)
+        Name, type, description.
+
+    """
+
+    name: str
+    uri: str
+    version: int
+    columns: tuple[tuple[str, str, str], ...]
+
+
+def dataset_name(uri: str) -> tuple[str, str]:
+    """Return namespace and name of what lies at a path or URI."""
+    parts = urlparse(uri)
+    if parts.scheme in ("", "file"):
+        return "file", str(Path(parts.path if parts.scheme else uri).absolute())
+    scheme = "s3" if parts.scheme == "s3a" else parts.scheme
+    return f"{scheme}://{parts.netloc}", parts.path.strip("/") or "/"
+
+
+def inputs_between(
+    start: Mapping[str, Entry], end: Mapping[str, Entry], sources: Mapping[str, str]
+) -> list[InputDataset]:
+    """Return the sources that a batch read.
+
+    Parameters
+    ----------
+    start, end : mapping of str to Entry
+        Offsets by replicaset uuid.
+    sources : mapping of str to str
+        Name of a source to its path.
+
+    """
+    moved = {place.leader for uuid, place in end.items() if start.get(uuid) != place}
+    return [InputDataset(*dataset_name(sources[name])) for name in sorted(moved & sources.keys())]
+
+
+def outputs_of(tables: Iterable[TableVersion]) -> list[OutputDataset]:
+    """Return tables as datasets, each with its schema and its version."""
+    return [
+        OutputDataset(
+            *dataset_name(table.uri),
+            facets={
+                "schema": schema_dataset.SchemaDatasetFacet(
+                    fields=[
+                        schema_dataset.SchemaDatasetFacetFields(name, kind, said, ordinal_position=place)
+                        for place, (name, kind, said) in enumerate(table.columns, start=1)
+                    ],
+                    producer=PRODUCER,
+                ),
+                "version": dataset_version_dataset.DatasetVersionDatasetFacet(
+                    str(table.version), producer=PRODUCER
+                ),
+                "storage": storage_dataset.StorageDatasetFacet("delta", "parquet", producer=PRODUCER),
+                "symlinks": symlinks_dataset.SymlinksDatasetFacet(
+                    [symlinks_dataset.Identifier("spark_catalog", table.name, "TABLE")],
+                    producer=PRODUCER,
+                ),
+            },
+        )
+        for table in tables
+    ]
+
+
+def run_event(
+    run: BatchRun,
+    kind: RunState,
+    at: datetime,
+    inputs: list[InputDataset],
+    outputs: list[OutputDataset],
+    error: BaseException | None = None,
+) -> RunEvent:
+    """Return one event of a run.
+
+    Parameters
+    ----------
+    run : BatchRun
+    kind : RunState
+        START, COMPLETE, FAIL, or ABORT where the job was stopped.
+    at : datetime
+        With a time zone.
+    inputs, outputs : list
+    error : BaseException, optional
+        Why it failed; its message is in the event, its traceback is not, since it may show values.
+
+    """
+    engine = processing_engine_run.ProcessingEngineRunFacet(run.spark_version, "spark", producer=PRODUCER)
+    failed = (
+        {}
+        if error is None
+        else {
+            "errorMessage": error_message_run.ErrorMessageRunFacet(
+                f"{type(error).__name__}: {error}", "python"
+            )
+        }
+    )
+    return RunEvent(
+        eventTime=at.isoformat(),
+        producer=PRODUCER,
+        run=Run(run.run_id, {"processing_engine": engine, **failed}),
+        job=Job(
+            run.namespace,
+            run.job,
+            {
+                "jobType": job_type_job.JobTypeJobFacet(
+                    "STREAMING", "TARANTOOL_AGGREGATOR", "JOB", producer=PRODUCER
+                )
+            },
+        ),
+        eventType=kind,
+        inputs=inputs,
+        outputs=outputs,
+    )

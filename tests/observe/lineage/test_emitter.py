@@ -1,0 +1,168 @@
+"""Events of real runs, by the file transport; and transports that fail."""
+
+from __future__ import annotations
+
+import json
+import logging
+import threading
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pydantic import ValidationError
+
+pytest.importorskip("openlineage.client", reason="needs the extra 'lineage'")
+
+from openlineage.client import OpenLineageClient
+from openlineage.client.event_v2 import Job, Run, RunEvent, RunState
+
+import pipeline.batch
+from config.deployment import Config
+from observe.lineage.emitter import WAITING_EVENTS, Emitter, lineage
+from pipeline.commit.batch import BatchName
+from schemas.errors import ConfigurationError
+from tests.jobs.deployment import Deployment
+from tests.jobs.written import Node, replicasets_of
+
+USERS = 600
+EVENT = RunEvent(
+    eventTime="2026-11-20T10:05:00+00:00",
+    producer="urn:x",
+    run=Run("01890000-0000-7000-8000-000000000001"),
+    job=Job("n", "j"),
+    eventType=RunState.START,
+)
+
+
+def events(file: Path) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in file.read_text().splitlines()]
+
+
+def tables(event: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the outputs of an event by the name that they have in SQL."""
+    return {one["facets"]["symlinks"]["identifiers"][0]["name"]: one for one in event["outputs"]}
+
+
+@pytest.fixture
+def deployment(tmp_path: Path) -> Deployment:
+    node = Node(tmp_path, "a1").define(USERS, "users").put(USERS, 1, "a", 1, 1)
+    node.close()
+    settings = {"lineage": {"file": str(tmp_path / "lineage.jsonl"), "namespace": "shop"}}
+    return Deployment(tmp_path, {"a1": node.path}, replicasets_of("a1"), **settings)
+
+
+@pytest.mark.spark
+@pytest.mark.usefixtures("spark")
+def test_each_batch_of_a_real_run_starts_and_completes(deployment: Deployment, tmp_path: Path) -> None:
+    deployment.run()
+    found = events(tmp_path / "lineage.jsonl")
+    by_run: dict[str, list[dict[str, Any]]] = {}
+    for event in found:
+        by_run.setdefault(event["run"]["runId"], []).append(event)
+    assert [[one["eventType"] for one in run] for run in by_run.values()] == [["START", "COMPLETE"]] * len(
+        by_run
+    )
+    start, complete = next(run for run in by_run.values() if run[1]["outputs"])
+    assert (start["job"]["namespace"], start["job"]["name"]) == ("shop", "aggregate")
+    assert [one["name"] for one in start["inputs"]] == [str(tmp_path / "a1")]
+    written = tables(complete)
+    users = written[f"{deployment.database}.users"]
+    assert (users["namespace"], Path(users["name"]).name) == ("file", "users")
+    (epoch,) = (row for row in deployment.rows("_epochs") if row["rows"])
+    versions = dict(epoch["versions"])
+    assert users["facets"]["version"]["datasetVersion"] == str(versions["users"])
+    fields = {one["name"]: one["type"] for one in users["facets"]["schema"]["fields"]}
+    assert fields["id"] == "decimal(20,0)"
+    assert fields["_key"] == "binary"
+    assert f"{deployment.database}._changelog" in written
+    assert f"{deployment.database}._gaps" not in written, "no batch has written it"
+
+
+@pytest.mark.spark
+@pytest.mark.usefixtures("spark")
+def test_a_batch_that_fails_says_so(
+    deployment: Deployment, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(*_: object) -> None:
+        raise OSError("the disk is full")
+
+    monkeypatch.setattr(pipeline.batch, "commit_batch", fail)
+    with pytest.raises(Exception, match="the disk is full"):
+        deployment.run()
+    last = events(tmp_path / "lineage.jsonl")[-1]
+    assert (last["eventType"], last["outputs"]) == ("FAIL", [])
+    assert last["run"]["facets"]["errorMessage"]["message"] == "OSError: the disk is full"
+
+
+def test_a_service_that_is_gone_fails_no_batch(
+    deployment: Deployment, caplog: pytest.LogCaptureFixture
+) -> None:
+    config = deployment.config(lineage={"url": "http://127.0.0.1:1"})
+    with lineage(config, "4.2.0", dict) as around, around(BatchName("q", 1)):
+        pass
+    assert [
+        record.getMessage()[:38] for record in caplog.records if record.name == "observe.lineage.emitter"
+    ] == ["lineage: an event cannot be sent: HTTP"] * 2
+
+
+def test_a_job_that_is_stopped_aborts_its_batch(deployment: Deployment, tmp_path: Path) -> None:
+    with (
+        pytest.raises(KeyboardInterrupt),
+        lineage(deployment.config(), "4.2.0", dict) as around,
+        around(BatchName("q", 1)),
+    ):
+        raise KeyboardInterrupt
+    assert [one["eventType"] for one in events(tmp_path / "lineage.jsonl")] == ["START", "ABORT"]
+
+
+def test_without_the_section_nothing_happens(deployment: Deployment, tmp_path: Path) -> None:
+    with lineage(deployment.config(lineage=None), "4.2.0", dict) as around, around(BatchName("q", 1)):
+        pass
+    assert not (tmp_path / "lineage.jsonl").exists()
+
+
+def test_events_are_dropped_while_too_many_wait(caplog: pytest.LogCaptureFixture) -> None:
+    goes_on, sent = threading.Event(), []
+
+    class Slow(OpenLineageClient):
+        def emit(self, event: Any) -> None:
+            goes_on.wait()
+            sent.append(event)
+
+    emitter = Emitter(Slow(config={"transport": {"type": "noop"}}))
+    with caplog.at_level(logging.WARNING):
+        for _ in range(WAITING_EVENTS + 3):
+            emitter.send(lambda: EVENT)
+    goes_on.set()
+    emitter.close()
+    assert (len(sent), len(caplog.records)) == (WAITING_EVENTS, 3)
+
+
+@pytest.mark.parametrize(
+    ("section", "said"),
+    [
+        ({}, "names no place or two"),
+        ({"file": "f", "url": "http://h"}, "names no place or two"),
+        ({"file": "f", "key_env": "K"}, "there is no url"),
+        ({"url": "http://user:password@h"}, "holds a user or a password"),
+        ({"url": "ftp://h"}, "is refused; allowed: http"),
+    ],
+)
+def test_a_section_that_is_wrong_is_refused(
+    section: dict[str, str], said: str, deployment: Deployment
+) -> None:
+    with pytest.raises(ValidationError, match=said):
+        deployment.config(lineage=section)
+
+
+def test_a_place_that_cannot_be_used_is_named(deployment: Deployment, tmp_path: Path) -> None:
+    def opened(**section: str) -> Config:
+        config = deployment.config(lineage=section)
+        with lineage(config, "4.2.0", dict):
+            return config
+
+    with pytest.raises(ConfigurationError, match=r"events cannot be written: No such file"):
+        opened(file=str(tmp_path / "nowhere/lineage.jsonl"))
+    with pytest.raises(ConfigurationError, match="NO_SUCH_VARIABLE of the environment has no key"):
+        opened(url="http://127.0.0.1:1", key_env="NO_SUCH_VARIABLE")
