@@ -98,6 +98,7 @@ COLUMNS: Mapping[str, str] = {
     "rows": "Number of rows.",
     "run": "Id of the validation.",
     "segment": "Number of the part of the log within the batch.",
+    "settings": "The configuration's spaces, policies, masks, types and sources, as JSON; null in old rows.",
     "sequence": "What decided, such as updated, timestamp or max(balance).",
     "server_version": "Version of the server whose log the row was read from.",
     "since": "When the replicaset got the bucket.",
