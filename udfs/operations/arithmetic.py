@@ -221,4 +221,5 @@ def _spliced(field: str, text: bytes, splice: Splice) -> bytes:
     offset = min(offset, size)
     rest = size - offset
     cut = max(rest + splice.cut, 0) if splice.cut < 0 else min(splice.cut, rest)
-    return text[:offset] + splice.paste + text[offset + cut :]
+    whole = memoryview(text)  # of which a slice is no copy
+    return b"".join((whole[:offset], splice.paste, whole[offset + cut :]))

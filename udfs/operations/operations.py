@@ -9,13 +9,15 @@ space.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 from schemas.errors import TupleError, UnsupportedError
-from udfs.operations.msgpack_walk import split
+from udfs.operations.msgpack_walk import join, split
 from udfs.operations.operation import Operation, decode_operations, operation_groups
 from udfs.operations.tuple_format import TupleFormat
 from udfs.operations.update_bar import Bar, open_bar
-from udfs.operations.update_containers import Array, Map
-from udfs.operations.update_field import Field, double_update
+from udfs.operations.update_containers import Array, Map, TupleFields
+from udfs.operations.update_field import double_update
 from udfs.operations.update_key import is_same_key
 from udfs.operations.update_route import Route, branch, follow
 from udfs.operations.update_rules import Rules
@@ -52,11 +54,16 @@ def apply_update(old: bytes, operations: bytes, index_base: int, fmt: TupleForma
         The server's result is not known; named in the reason.
 
     """
-    root = _root(old)
+    return join(updated_fields(split(old), operations, index_base, fmt))
+
+
+def updated_fields(fields: list[bytes], operations: bytes, index_base: int, fmt: TupleFormat) -> list[bytes]:
+    """Return the encoded fields that an UPDATE leaves of those of a tuple: `apply_update` without split and join."""
+    tree = TupleFields(fields)
     for op in decode_operations(operations, index_base, fmt):
-        _perform(op, root, fmt.rules)
-    new = root.render(fmt.root)
-    if not is_same_key(old, new, fmt.key):
+        _perform(op, tree, fmt.rules)
+    new = tree.rendered(fmt.root)
+    if not is_same_key(fields, new, fmt.key):
         raise TupleError(
             "Attempt to modify a tuple field which is part of the primary index", code=PRIMARY_KEY
         )
@@ -94,24 +101,41 @@ def apply_upsert(
         The server's result is not known; named in the reason.
 
     """
+    if old is not None:
+        fields = split(old)
+        upserted = upserted_fields(fields, operations, index_base, fmt)
+        return old if upserted is fields else join(upserted)
     first, *rest = operation_groups(operations)
-    result = _upserted(old, new, first, index_base, fmt)
-    for group in rest:
-        result = _upserted(result, new, group, index_base, fmt)
-    return result
-
-
-def _upserted(old: bytes | None, new: bytes, operations: bytes, index_base: int, fmt: TupleFormat) -> bytes:
-    decoded = decode_operations(operations, index_base, fmt)
-    if old is None:
+    decode_operations(first, index_base, fmt)
+    if not rest:
         return new
-    root, skipped = _root(old), 0
+    fields = split(new)
+    upserted = _of_groups(fields, rest, index_base, fmt)
+    return new if upserted is fields else join(upserted)
+
+
+def upserted_fields(fields: list[bytes], operations: bytes, index_base: int, fmt: TupleFormat) -> list[bytes]:
+    """Return the encoded fields that an UPSERT leaves of those of a tuple; the same list where it stays as it was."""
+    return _of_groups(fields, operation_groups(operations), index_base, fmt)
+
+
+def _of_groups(
+    fields: list[bytes], groups: Iterable[bytes], index_base: int, fmt: TupleFormat
+) -> list[bytes]:
+    for group in groups:
+        fields = _upserted(fields, group, index_base, fmt)
+    return fields
+
+
+def _upserted(old: list[bytes], operations: bytes, index_base: int, fmt: TupleFormat) -> list[bytes]:
+    decoded = decode_operations(operations, index_base, fmt)
+    tree, skipped = TupleFields(old), 0
     for op in decoded:
         try:
-            _perform(op, root, fmt.rules)
+            _perform(op, tree, fmt.rules)
         except TupleError:
             skipped += 1
-    result = root.render(fmt.root)
+    result = tree.rendered(fmt.root)
     if fmt.checked and not fits(result, fmt.checked, fmt.rules):
         raise UnsupportedError("an UPSERT of a vinyl space whose result does not fit the format")
     if is_same_key(old, result, fmt.key):
@@ -124,13 +148,8 @@ def _upserted(old: bytes | None, new: bytes, operations: bytes, index_base: int,
     return old
 
 
-def _root(old: bytes) -> Field:
-    split(old)
-    return Field(old, 0, len(old), Array(old, 0))
-
-
-def _perform(op: Operation, root: Field, rules: Rules) -> None:
-    field: Field | None = root
+def _perform(op: Operation, tree: TupleFields, rules: Rules) -> None:
+    field = tree.apply(op, rules)
     while field is not None:
         update = field.update
         if isinstance(update, Array | Map):

@@ -28,13 +28,13 @@ def _integer(data: bytes) -> int | None:
 
 def quick_update(
     fields: list[bytes], operations: bytes, index_base: int, names: Mapping[bytes, int], key: frozenset[int]
-) -> list[bytes] | None:
-    """Return the fields after the operations, or None where they are not of the simple kind.
+) -> dict[int, bytes] | None:
+    """Return what the fields become by the operations, or None where these are not of the simple kind.
 
     Parameters
     ----------
     fields : list of bytes
-        The tuple's encoded fields; not changed.
+        The tuple's encoded fields; not changed here.
     operations : bytes
         MessagePack array of operations.
     index_base : int
@@ -44,20 +44,25 @@ def quick_update(
     key : frozenset of int
         Fields of the primary key, which the shortcut leaves alone.
 
+    Returns
+    -------
+    dict of int to bytes, or None
+        The new encoding of each field that changes, so that the cost does not depend on the number of fields.
+
     """
     try:
-        return _apply(fields.copy(), operations, index_base, names, key)
+        return _apply(fields, operations, index_base, names, key)
     except IndexError:
         return None
 
 
 def _apply(
-    result: list[bytes], operations: bytes, index_base: int, names: Mapping[bytes, int], key: frozenset[int]
-) -> list[bytes] | None:
+    fields: list[bytes], operations: bytes, index_base: int, names: Mapping[bytes, int], key: frozenset[int]
+) -> dict[int, bytes] | None:
     count, pos = operations[0] - 0x90, 1
     if not 0 < count < 16:
         return None
-    changed = 0
+    changed: dict[int, bytes] = {}
     for _ in range(count):
         if operations[pos : pos + 2] != b"\x93\xa1":
             return None
@@ -66,24 +71,23 @@ def _apply(
         if head < 0x80:
             number = head - index_base
         elif head >= 0xE0:
-            number = head - 0x100 + len(result)
+            number = head - 0x100 + len(fields)
         elif 0xA0 <= head < 0xC0:
             start += head - 0xA0
             number = names.get(operations[pos + 4 : start], -1)
         else:
             return None
-        if not 0 <= number < len(result) or number in key:
+        if not 0 <= number < len(fields) or number in key:
             return None
         size = SIZE[operations[start]]
         pos = start + size if size else skip(operations, start)
         value = operations[start:pos] if code == _SET else None
-        if value is None and not changed >> number & 1:
-            value = _sum(result[number], operations[start:pos], code)
+        if value is None and number not in changed:
+            value = _sum(fields[number], operations[start:pos], code)
         if value is None:
             return None
-        changed |= 1 << number
-        result[number] = value
-    return result if pos == len(operations) else None
+        changed[number] = value
+    return changed if pos == len(operations) else None
 
 
 def _sum(old: bytes, argument: bytes, code: int) -> bytes | None:

@@ -30,7 +30,7 @@ from udfs.operations.update_rules import Rules
 
 NULL = b"\xc0"
 
-GAP_MAX = 1 << 24
+GAP_MAX = 1 << 20
 """More nulls than any tuple that a server keeps: a request for more is refused, not tried."""
 
 
@@ -54,12 +54,27 @@ class Array:
         encoded = (item.render(node.children.get(number)) for number, item in enumerate(self.items))
         return encode_array(len(self.items)) + b"".join(encoded)
 
+    def __len__(self) -> int:
+        return len(self.items)
+
+    def element(self, number: int) -> Field:
+        """Return an element, to be changed in place."""
+        return self.items[number]
+
+    def insert(self, number: int, elements: list[Field]) -> None:
+        """Put elements in front of another one, or behind the last."""
+        self.items[number:number] = elements
+
+    def remove(self, number: int, count: int) -> None:
+        """Remove some elements."""
+        del self.items[number : number + count]
+
     def apply(self, op: Operation, rules: Rules) -> Field | None:
         """Apply an operation, or return the element into which it continues."""
         token = op.advance()
         if token.kind != NUMBER:
             raise op.wrong("can't update an array by a non-numeric index")
-        size = len(self.items)
+        size = len(self)
         is_new = op.code == "!" or (op.code == "=" and token.index >= size)
         if op.is_terminal and is_new:
             self._insert(op, rules)
@@ -69,13 +84,13 @@ class Array:
         number = self._number(op, size)
         if not op.is_terminal:
             op.is_consumed = True
-            return self.items[number]
+            return self.element(number)
         if op.code == "#":
-            del self.items[number : number + op.count]
+            self.remove(number, op.count)
         elif op.code == "=":
-            assign(op, self.items[number], rules)
+            assign(op, self.element(number), rules)
         else:
-            change_scalar(op, self.items[number], rules)
+            change_scalar(op, self.element(number), rules)
         return None
 
     def _number(self, op: Operation, count: int) -> int:
@@ -88,12 +103,57 @@ class Array:
         return number
 
     def _insert(self, op: Operation, rules: Rules) -> None:
-        gap = op.token.index - len(self.items)
+        gap = op.token.index - len(self)
         if gap > 0 and op.is_root and rules.autofill:
             if gap > GAP_MAX:
                 raise TupleError(f"{gap} nulls do not fit into a tuple", code=2)
-            self.items += [Field(NULL, 0, 1) for _ in range(gap)]
-        self.items.insert(self._number(op, len(self.items) + 1), Field(op.data, op.start, op.end))
+            self.insert(len(self), [Field(NULL, 0, 1)] * gap)
+        self.insert(self._number(op, len(self) + 1), [Field(op.data, op.start, op.end)])
+
+
+class TupleFields(Array):
+    """The fields of a tuple under update: encoded, with a `Field` for each that an operation touches.
+
+    So an operation costs what it touches, and the list of fields; not each of the fields.
+    """
+
+    __slots__ = ("encoded", "touched")
+
+    def __init__(self, encoded: list[bytes]) -> None:
+        self.encoded = encoded.copy()
+        self.touched: dict[int, Field] = {}
+
+    def __len__(self) -> int:
+        return len(self.encoded)
+
+    def element(self, number: int) -> Field:
+        """Return a field, to be changed in place."""
+        if number not in self.touched:
+            data = self.encoded[number]
+            self.touched[number] = Field(data, 0, len(data))
+        return self.touched[number]
+
+    def insert(self, number: int, elements: list[Field]) -> None:
+        """Put fields that nothing has been done to in front of another one, or behind the last."""
+        self._move(number, number, len(elements))
+        self.encoded[number:number] = [one.data[one.start : one.end] for one in elements]
+
+    def remove(self, number: int, count: int) -> None:
+        """Remove some fields."""
+        self._move(number, number + count, -count)
+        del self.encoded[number : number + count]
+
+    def _move(self, begin: int, end: int, by: int) -> None:
+        """Forget the touched fields of `begin <= number < end`, and move those behind them."""
+        found = ((number, field) for number, field in self.touched.items() if not begin <= number < end)
+        self.touched = {number + by * (number >= end): field for number, field in found}
+
+    def rendered(self, node: Node | None) -> list[bytes]:
+        """Return the encoded fields after the operations, each at its place in the format."""
+        for number, field in self.touched.items():
+            inner = None if node is None else node.children.get(number)
+            self.encoded[number] = field.render(inner)
+        return self.encoded
 
 
 class _Item:

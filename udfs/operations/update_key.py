@@ -8,13 +8,13 @@ Not here: keys of rows as columns, in the one form that equal keys share.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 from schemas.errors import UnsupportedError
 from schemas.space import KeyPart
 from udfs.operations.arithmetic import Number, read_number
 from udfs.operations.json_path import END, Lexer
-from udfs.operations.msgpack_walk import BIN, EXT, KIND, STR, header, skip, string
+from udfs.operations.msgpack_walk import BIN, EXT, KIND, STR, skip, string
 from udfs.operations.update_bar import descend
 
 _BYTE_COLLATIONS = (None, 0, 3)
@@ -26,8 +26,8 @@ def key_fields(parts: Iterable[KeyPart]) -> frozenset[int]:
     return frozenset(part.field for part in parts)
 
 
-def is_same_key(old: bytes, new: bytes, parts: Iterable[KeyPart]) -> bool:
-    """Return whether two tuples stand under one key.
+def is_same_key(old: Sequence[bytes], new: Sequence[bytes], parts: Iterable[KeyPart]) -> bool:
+    """Return whether two tuples, as their encoded fields, stand under one key.
 
     Raises
     ------
@@ -38,14 +38,12 @@ def is_same_key(old: bytes, new: bytes, parts: Iterable[KeyPart]) -> bool:
     return all(_is_same(_value(old, part), _value(new, part), part) for part in parts)
 
 
-def _value(data: bytes, part: KeyPart) -> bytes | None:
-    count, pos = header(data, 0)
-    if part.field >= count:
+def _value(fields: Sequence[bytes], part: KeyPart) -> bytes | None:
+    if part.field >= len(fields):
         return None
-    for _ in range(part.field):
-        pos = skip(data, pos)
+    data = fields[part.field]
     lexer = Lexer(part.path.encode())
-    found: int | None = pos
+    found: int | None = 0
     while found is not None and (token := lexer.next()).kind != END:
         found = descend(data, found, token)
     return None if found is None else data[found : skip(data, found)]

@@ -26,7 +26,6 @@ from udfs.operations.msgpack_walk import (
     NIL,
     STR,
     UINT,
-    split,
     string,
 )
 from udfs.operations.update_rules import Rules
@@ -48,9 +47,8 @@ _EXTENSIONS = {"number": EXTENSION, "decimal": EXTENSION, "uuid": 2, "datetime":
 """Extension types (`src/lib/core/mp_extension_types.h`)."""
 
 
-def fits(data: bytes, fields: Sequence[Field], rules: Rules) -> bool:
-    """Return whether a tuple has the fields of a format, each of its type; an unknown type takes anything."""
-    values = split(data)
+def fits(values: Sequence[bytes], fields: Sequence[Field], rules: Rules) -> bool:
+    """Return whether encoded fields are those of a format, each of its type; an unknown type takes anything."""
     present = all(_is_of(value, one, rules) for value, one in zip(values, fields, strict=False))
     return present and all(one.is_nullable for one in fields[len(values) :])
 
