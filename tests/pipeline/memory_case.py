@@ -12,6 +12,7 @@ many rows there are in the table and in `_quarantine`, and the processor time of
 from __future__ import annotations
 
 import json
+import random
 import resource
 import sys
 import threading
@@ -31,17 +32,20 @@ from tests.pipeline.deployment import Deployment
 
 MIB = 1 << 20
 ADDRESS_SPACE = 8 << 30
-BATCH_BYTES = 256 * MIB
-"""`max_bytes_per_trigger` by default."""
+BATCH_BYTES = 64 * MIB
+"""`max_bytes_per_trigger` of a chain, of which half is compressed away."""
 
 TEXT = ("x" * 1000 + "y" * 24) * 100
+ANY = object()
+"""Where a text of 4000 bytes is, another one in each row."""
+
 CHAINS: dict[str, tuple[str, list[Any]]] = {
-    "set": ("", [["=", 3, "y" * 4000]]),
-    "splice": ("", [[":", 3, 1 << 30, 0, "y" * 4000]]),
-    "fields": ("", [["!", -1, "y" * 4000]]),
-    "small": (TEXT * 10, [[":", 3, 1, 1, "y"]]),
+    "set": ("", ["=", 3, ANY]),
+    "splice": ("", [":", 3, 1 << 30, 0, ANY]),
+    "fields": ("", ["!", -1, ANY]),
+    "small": (TEXT * 10, [":", 3, 1, 1, "y"]),
 }
-"""A tuple's text, and the operations that each row has: growing it, or small ones of a tuple of 1 MiB."""
+"""A tuple's text, and the operation that each row has: growing it by 4000 bytes, or a small one of a tuple of 1 MiB."""
 
 
 def log_of(folder: Path, rows: int, keys: int) -> Member:
@@ -71,11 +75,13 @@ def chain_of(folder: Path, rows: int, chain: str) -> Member:
     """Write a log with one tuple and UPDATEs of it, and return its member."""
     member = Member(folder, "a1", ["orders"])
     space_id, (first, operations) = member.spaces["orders"], CHAINS[chain]
-    key, encoded = msgpack.packb([1]), msgpack.packb(operations)
+    draw, key = random.Random(rows), msgpack.packb([1])
 
     def written() -> Iterator[list[bytes]]:
         yield [member._insert(space_id, [1, "customer", first, "Berlin", 1.5, 1, 7, True, "paid"])]
         for _ in range(rows):
+            text = draw.randbytes(2000).hex()
+            encoded = msgpack.packb([[text if one is ANY else one for one in operations]])
             body = encode_body(space_id=space_id, key=key, operations=encoded, index_base=1, is_update=True)
             yield [member._row(RequestType.UPDATE, body)]
 

@@ -42,8 +42,8 @@ def test_64_mib_of_updates_of_one_key_take_their_bytes(tmp_path: Path, chain: st
 @pytest.mark.soak
 @pytest.mark.parametrize("chain", CHAINS)
 def test_2_gib_of_updates_of_one_key_take_the_memory_of_a_batch(tmp_path: Path, chain: str) -> None:
-    found = run(2 * 1024 * MIB // 4000, chain, 64 * MIB, tmp_path)
-    assert found["driver"] < 350 + 8 * 256
+    found = run(2 * 1024 * MIB // 4000, chain, 16 * MIB, tmp_path)
+    assert found["driver"] < 350 + 8 * 128
     assert found["rows"] == (0 if chain in GROWING else 1)
 
 
