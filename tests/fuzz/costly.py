@@ -132,6 +132,15 @@ def chain_of_one_wide_tuple(_: Draw, size: int) -> int:
     return half + _chain(wide, lambda _: [["!", 4, 7], ["#", -1, 1]], size // 2)
 
 
+def chain_inside_large_containers(_: Draw, size: int) -> int:
+    """Operations inside of one large map and one large array, at their ends, and of a key that is not there."""
+    large = ["a", "x", [1] * 2000, {f"k{n:04}": n for n in range(1000)}]
+    made = 0
+    for operations in ([["+", "[4].k0999", 1]], [["+", "[3][2000]", 1]], [["+", "[4].none", 1]] * 10):
+        made += _chain(large, lambda _, own=operations: own, size // 3, "UPSERT")  # type: ignore[misc]
+    return made
+
+
 def many_operations_in_a_row(_: Draw, size: int) -> int:
     """As many operations in a row as a server takes, on the fields of one tuple and inside of one field."""
     wide = ["a", "x", [0] * 4000, {str(n): n for n in range(300)}, *[1] * 4000]
@@ -164,6 +173,7 @@ COSTLY: dict[str, Callable[[Draw, int], int]] = {
             many_shapes,
         ),
         *(deep_arrays, deep_maps, chain_of_sums, chain_that_grows, chain_of_one_wide_tuple),
+        chain_inside_large_containers,
         *(many_operations_in_a_row, chain_of_refused_operations),
     )
 }

@@ -35,7 +35,7 @@ CASE_SECONDS = 20
 SLOW_SECONDS, SLOW_BYTE_SECONDS = 0.5, 20e-6
 """A case may take so much processor time, and so much more for each byte that was made for it.
 
-Seen: 0.02 s at most for the kinds of small inputs; 7 µs a byte at most for those that are made to be slow (`costly`).
+Seen: 0.02 s at most for the kinds of small inputs; 3 µs a byte at most for those that are made to be slow (`costly`).
 """
 
 TRIES = 3

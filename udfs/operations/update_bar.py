@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from schemas.errors import UnsupportedError
 from udfs.operations.arithmetic import Scalar, read_scalar
+from udfs.operations.element_search import find_text, skip_many
 from udfs.operations.json_path import ANY, END, NUMBER, STRING, Lexer, Token, invalid
 from udfs.operations.msgpack_walk import (
     ARRAY,
@@ -45,24 +46,16 @@ def descend(data: bytes, pos: int, token: Token) -> int | None:
     if kind == ARRAY:
         if token.kind != NUMBER or token.index >= count:
             return None
-        for _ in range(token.index):
-            pos = skip(data, pos)
-        return pos
+        return skip_many(data, pos, token.index)
+    if token.kind != NUMBER:
+        found = find_text(data, pos, len(data), count, token.key)
+        return None if found is None else found[1]
     for _ in range(count):
         value = skip(data, pos)
-        if _is_key(data, pos, token):
+        if KIND[data[pos]] in (UINT, INT) and integer(data, pos)[0] == token.index + 1:
             return value
         pos = skip(data, value)
     return None
-
-
-def _is_key(data: bytes, pos: int, token: Token) -> bool:
-    if token.kind == NUMBER:
-        return KIND[data[pos]] in (UINT, INT) and integer(data, pos)[0] == token.index + 1
-    if KIND[data[pos]] != STR:
-        return False
-    start, end = string(data, pos)
-    return data[start:end] == token.key
 
 
 class Bar:

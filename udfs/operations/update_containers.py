@@ -12,16 +12,14 @@ Not here: a container that a single operation reaches through a path (`udfs.oper
 from __future__ import annotations
 
 from schemas.errors import TupleError
+from udfs.operations.element_search import find_text
 from udfs.operations.json_path import NUMBER, STRING, Token
 from udfs.operations.msgpack_walk import (
-    KIND,
-    STR,
     encode_array,
     encode_map,
     encode_string,
     header,
     skip,
-    string,
 )
 from udfs.operations.operation import Operation
 from udfs.operations.tuple_format import Node
@@ -191,18 +189,11 @@ class Map:
             if item.key == key:
                 return item.field
         for item in self.items:
-            pos = item.tail
-            while pos < item.tail_end:
-                value = skip(self.data, pos)
-                end = skip(self.data, value)
-                if KIND[self.data[pos]] == STR and self._text(pos) == key:
-                    return self._touch(item, key, pos, Field(self.data, value, end))
-                pos = end
+            found = find_text(self.data, item.tail, item.tail_end, self.count, key)
+            if found is not None:
+                pos, value = found
+                return self._touch(item, key, pos, Field(self.data, value, skip(self.data, value)))
         return None
-
-    def _text(self, pos: int) -> bytes:
-        start, end = string(self.data, pos)
-        return self.data[start:end]
 
     def _touch(self, item: _Item, key: bytes, pos: int, field: Field) -> Field:
         if pos == item.tail and item.key is None:
