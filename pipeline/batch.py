@@ -148,7 +148,12 @@ class BatchWriter:
 
         """
         self._began, self.steps = time.monotonic(), {}
-        reader = follower or self.follower
+        with self.tables.looked_at_once():
+            return self._process(segments, name, healing, follower or self.follower)
+
+    def _process(
+        self, segments: Sequence[Segment], name: BatchName, healing: Healing | None, reader: Follower
+    ) -> tuple[int, int]:
         executor = self._executor(segments, reader)
         plan, pending = self._planned(executor, segments, healing, reader)
         if not plan.rows:
