@@ -66,7 +66,7 @@ class FollowerUser(Part):
     password_env, password_file : str or None
         Where the password is found.
     executes : bool
-        Whether it may call functions and evaluate code, beside reading.
+        Whether it may also call functions and evaluate code; it may always read.
 
     """
 
@@ -127,7 +127,7 @@ class RelayLimits(Part):
     strangers : int
         At a time without having authenticated: of more, those that came first are closed.
     subscribers : int
-        Instance uuids that are remembered, each of which may hold up the removal of files for `keep.forget`.
+        Instance uuids that are remembered; each may hold up the removal of files for `keep.forget`.
 
     """
 

@@ -1,6 +1,6 @@
 """Compare the tables with the live servers, key by key: `aggregator prove`.
 
-Reads the tables by delta-rs, without Spark, and the servers over IPROTO, beside a running stream. Results go to
+Reads the tables by delta-rs, without Spark, and the servers over IPROTO, during a running stream. Results go to
 `_validations`. Not here: the comparison (`observe.proof`), expectations of the tables alone (`jobs.validate`).
 """
 

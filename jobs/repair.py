@@ -2,7 +2,7 @@
 
     spark-submit jobs/repair.py --config FILE
 
-Each reading is a backfill, asked of whoever holds the writer's lock, as `jobs/backfill.py` does. A source is read from
+Each reading is a backfill, done by the holder of the writer's lock, as `jobs/backfill.py` does. A source is read from
 what is settled on, so a file that was brought back, or a member that has the rows, releases what waits. Exit code 1
 where a hole stays open; it is named. A divergence is named too, but no reading heals it: which member is right is for
 the operator to say (`aggregator heal`).

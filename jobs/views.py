@@ -20,8 +20,8 @@ from observe.dbt_sources import found, sources
 from schemas.errors import ConfigurationError, WarehouseError
 from schemas.names import is_of_space, table_name
 from schemas.tables import SYSTEM_TABLES
-from warehouse.cut import EPOCHS, NEVER_ROLLED_BACK
-from warehouse.kept import kept
+from warehouse.kept_epochs import kept
+from warehouse.newest_epoch import EPOCHS, NEVER_ROLLED_BACK
 from warehouse.place import Place, place_of
 from warehouse.read import rows_of
 from warehouse.views import OLD_VERSIONS, epoch_statements, table_statements, who_wrote_statements

@@ -1,6 +1,6 @@
 """Show everything about one key: who changed it, when, in which transaction, and why which version won.
 
-Reads the tables as of the newest epoch, without Spark, beside a running stream too.
+Reads the tables as of the newest epoch, without Spark, also while a stream runs.
 Not here: reading (`observe.key_changes`).
 """
 

@@ -32,7 +32,7 @@ LEGACY_MAPPING = 2
 
 @dataclass(frozen=True)
 class TableFile:
-    """A file of a table at a version: path relative to the table's folder, bytes, rows (None where nobody knows)."""
+    """A file of a table at a version: path relative to the table's folder, bytes, rows (None if unknown)."""
 
     path: str
     size: int
@@ -148,7 +148,7 @@ class OpenTables:
         return int(opened.version())
 
     def _looked_up(self, table: str, mark: int | None, error: Exception) -> DeltaTable:
-        """Return the table behind a commit of which the answer alone was lost; raise where it was not made."""
+        """Return the table if the commit was made and only the answer was lost; raise if it was not made."""
         refused = WarehouseError(f"the table cannot be written: {error}", table=table)
         if mark is None or self.fence is None:
             raise refused from error
@@ -188,7 +188,7 @@ class OpenTables:
         return _files(actions)
 
     def bounds(self, table: str, column: str) -> list[tuple[TableFile, int | None, int | None]]:
-        """Return the files of a table with the least and the greatest value of a column; None where nobody knows."""
+        """Return the files of a table with the least and the greatest value of a column; None if unknown."""
         actions = pa.table(self.open(table).get_add_actions(flatten=True))
         unknown = [None] * actions.num_rows
         low, high = (

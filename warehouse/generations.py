@@ -10,7 +10,7 @@ from ulid import ULID
 from udfs.rid.drawing import Generation, lineage
 from udfs.rid.operations import Node
 from udfs.rid.value import EMPTY
-from warehouse.cut import last_epoch
+from warehouse.newest_epoch import last_epoch
 from warehouse.place import Place
 from warehouse.rid import SYNC_END, RidChange, RidTable
 
@@ -75,7 +75,7 @@ def generations_of(history: Sequence[RidChange], epoch: int) -> list[Held]:
 
 
 def epoch_of(held: Sequence[Held], ulid: ULID) -> int | None:
-    """Return the last epoch of a generation, None where the warehouse has not held it."""
+    """Return the last epoch of a generation, None where the warehouse never had it."""
     return next((one.last for one in held if one.ulid == ulid), None)
 
 

@@ -50,7 +50,7 @@ class Request:
 
 
 def ask(warehouse: Warehouse, kind: str, arguments: Mapping[str, Any]) -> Request:
-    """Put a request for whoever holds the writer's lock."""
+    """Write a request that the holder of the writer's lock answers."""
     request = Request(uuids.uuid4().hex, kind, dict(arguments), ASKED, datetime.now(UTC))
     _append(warehouse, request)
     return request
@@ -101,7 +101,7 @@ def _arguments(text: str | None) -> Mapping[str, Any]:
 
 
 def open_requests(warehouse: Warehouse) -> tuple[Request, ...]:
-    """Return the requests that nobody has answered, the oldest first."""
+    """Return the requests that have no answer yet, the oldest first."""
     return tuple(one for one in load(warehouse) if one.state == ASKED)
 
 

@@ -323,8 +323,8 @@ def prove(
 ) -> int:
     """Compare the tables with the live servers, key by key.
 
-    Beside a running stream. Names each key that differs, with both tuples. Exit code 1 where something differs or could
-    not be compared.
+    Runs while a stream runs. Names each key that differs, with both tuples. Exit code 1 where something differs or
+    could not be compared.
     """
     from jobs.prove import peers_of
     from jobs.prove import prove as work

@@ -20,10 +20,10 @@ from udfs.operations.tuple_format import format_of
 from udfs.operations.update_rules import LATEST, rules_of
 from udfs.versions.fold_state import Fold
 from udfs.versions.version import Change
-from warehouse.cut import EPOCHS
-from warehouse.gone import cleaned_replicasets
+from warehouse.newest_epoch import EPOCHS
 from warehouse.place import Place
 from warehouse.read import answer, newest
+from warehouse.removed_changes import cleaned_replicasets
 
 Row = Mapping[str, Any]
 

@@ -14,8 +14,8 @@ from typing import Any
 from deltalake import DeltaTable
 
 from pipeline.commit.records import REFUSED
-from warehouse.cut import EPOCHS, last_epoch
 from warehouse.gaps import Gap, gap_of, open_gaps
+from warehouse.newest_epoch import EPOCHS, last_epoch
 from warehouse.place import Place
 from warehouse.read import answer
 

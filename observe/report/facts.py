@@ -16,8 +16,8 @@ from deltalake.exceptions import DeltaError
 
 from observe.report import queries
 from warehouse import epochs
-from warehouse.cut import NEVER_ROLLED_BACK
 from warehouse.generations import ComparedRid, side_of
+from warehouse.newest_epoch import NEVER_ROLLED_BACK
 from warehouse.place import Place, known, place_of
 from warehouse.warehouse import Warehouse
 

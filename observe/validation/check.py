@@ -17,7 +17,7 @@ from pyspark.sql import functions as F
 from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import ArrayType, BinaryType, DataType, MapType, StructType, VariantType
 
-Cut = Callable[[str], DataFrame]
+OpenTable = Callable[[str], DataFrame]
 """Table to its rows at the versions of the newest epoch."""
 
 Explain = Callable[[], list[str]]

@@ -65,7 +65,7 @@ class SpaceTable:
     plan: TablePlan | None
 
     def wanted(self) -> Mapping[str, DataType]:
-        """Return the columns that it must have; none where nobody knows."""
+        """Return the columns that it must have; none if unknown."""
         if self.plan is None:
             return {}
         wanted = {one.name: one.dataType for one in table_schema(encoding_of(self.plan))}

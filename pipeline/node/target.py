@@ -20,7 +20,7 @@ from schemas.iproto import VCLOCK_MAX
 from schemas.names import exact_table, local_to, replicaset_of, unescape
 from udfs.remap.cluster_replace import Cluster, Member
 from warehouse import cluster, schema, vclock
-from warehouse.cut import EPOCHS
+from warehouse.newest_epoch import EPOCHS
 from warehouse.read import answer, newest_of_each
 from warehouse.schema import StoredSpace
 from warehouse.warehouse import Warehouse

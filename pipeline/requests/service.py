@@ -37,7 +37,7 @@ from pipeline.retention.cleaning import Cleaning, clean, clean_epochs, cleaning_
 from pipeline.retention.sources import SourceFacts, source_facts
 from schemas.errors import AggregatorError
 from warehouse import epochs, maintenance, requests
-from warehouse.cut import EPOCHS, NEVER_ROLLED_BACK
+from warehouse.newest_epoch import EPOCHS, NEVER_ROLLED_BACK
 from warehouse.requests import Request
 from warehouse.warehouse import Warehouse
 

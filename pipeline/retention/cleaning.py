@@ -25,9 +25,9 @@ from pipeline.retention.tombstones import TombstoneLimits, tombstone_removal
 from pipeline.state import State
 from schemas.tables import SECONDARY_CONFLICT
 from warehouse.commits import OpenTables
-from warehouse.cut import EPOCHS
-from warehouse.gone import TABLE as RETENTION
-from warehouse.kept import first_kept
+from warehouse.kept_epochs import first_kept
+from warehouse.newest_epoch import EPOCHS
+from warehouse.removed_changes import TABLE as RETENTION
 
 NAMED = 10
 """So many reasons for which rows wait are named."""

@@ -19,8 +19,8 @@ from pipeline.retention.removal import columns_of
 from pipeline.retention.sources import SourceFacts
 from pipeline.state import State
 from warehouse.commits import OpenTables, TableFile
-from warehouse.cut import EPOCHS
 from warehouse.gaps import DIVERGENCE, KEY, OPEN
+from warehouse.newest_epoch import EPOCHS
 from warehouse.read import newest_of_each, rows_of
 
 _PLACE = ("epoch", "segment", "position", "row")

@@ -8,8 +8,8 @@ from tests.udfs.rid.rids import node, ulid
 from tests.warehouse.copy.standby import Pair
 from tests.warehouse.warehouses import Made
 from warehouse import switch
-from warehouse.cut import last_epoch
 from warehouse.generations import Held, epoch_of, generations_of
+from warehouse.newest_epoch import last_epoch
 from warehouse.rid import RidChange, RidTable
 
 

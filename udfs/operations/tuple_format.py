@@ -23,7 +23,7 @@ _DOUBLES = ("double", "float64")
 
 @dataclass(frozen=True, slots=True)
 class Node:
-    """A place in tuples of which the format says something.
+    """A place in tuples that the format describes.
 
     Parameters
     ----------
@@ -68,7 +68,7 @@ class TupleFormat:
 
 
 def named(names: Sequence[str], rules: Rules = LATEST) -> TupleFormat:
-    """Return a format of which only the names of fields are known."""
+    """Return a format that has only names of fields."""
     return TupleFormat({name.encode(): number for number, name in enumerate(names)}, rules=rules)
 
 

@@ -1,4 +1,4 @@
-"""Arrays and maps of which several elements are updated, or whose own size changes.
+"""Arrays and maps in which several elements are updated, or whose size changes.
 
 Source: `src/box/xrow_update_array.c` and `src/box/xrow_update_map.c`. Such a container is rewritten: its
 header in the shortest form and, of a map, the updated keys first (the last one touched in front), then the

@@ -37,7 +37,7 @@ class Member:
     global_id, uuid : int, str, or None
         None of both: the replicaset has been seen, and none of its instances yet.
     local_id : int or None
-        The replica id in its replicaset; None where no row of `_cluster` has told it (an anonymous replica).
+        The replica id in its replicaset; None where no row of `_cluster` has it (an anonymous replica).
     replicaset_id : int
         The aggregator's short number for the replicaset.
     replicaset_uuid : str
@@ -240,7 +240,7 @@ def replace_all(
 
     Rows that undo each other change nothing: so a batch that is repeated after a kill issues no second change. The
     aggregator itself becomes a member with the first ones: in front of them where a counter gives the ids, behind
-    them in `preserve`, as an anonymous replica that adds itself takes an id that nobody has (document 001, b).
+    them in `preserve`, as an anonymous replica that adds itself takes a free id (document 001, b).
 
     Parameters
     ----------

@@ -19,7 +19,7 @@ from schemas.tables import SYSTEM_TABLES
 from sources.xlog.directory.offset import to_text
 from tests.pipeline.deployment import Deployment
 from tests.truth import OWN_ROOT
-from warehouse.cut import EPOCHS
+from warehouse.newest_epoch import EPOCHS
 from warehouse.place import place_of
 from warehouse.warehouse import Warehouse
 
