@@ -1,4 +1,4 @@
-"""Backfill part of a log, read a space from a snapshot, heal a divergence, or rebuild a table, beside the stream too.
+"""Backfill part of a log, read a space from a snapshot, heal a divergence, or rebuild a table.
 
     spark-submit jobs/backfill.py --config FILE [--source S] [--from T] [--to T]
     spark-submit jobs/backfill.py --config FILE --snapshot SPACE [--source S]

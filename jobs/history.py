@@ -326,13 +326,13 @@ def _keyed(rows: DataFrame, versions: Sequence[SchemaVersion]) -> DataFrame:
 
 
 def _from_known_tuples(rows: DataFrame, cleaned: Collection[int]) -> DataFrame:
-    """Return the rows without those of which the tuple before is not kept.
+    """Return the rows whose tuple before is kept.
 
     Parameters
     ----------
     rows : DataFrame
     cleaned : collection of int
-        Replicasets of which rows were removed.
+        Replicasets whose rows were removed.
 
     """
     if not cleaned:

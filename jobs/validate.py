@@ -193,7 +193,7 @@ def validate(
     ----------
     config : Config
     file : str
-        The configuration's, beside which suites of the user's own lie.
+        The configuration's; suites of the user's own are in its folder.
     spaces : sequence of str
         Only these; default: all of them.
     docs : str, optional

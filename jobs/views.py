@@ -59,7 +59,7 @@ def instants_of(place: Place) -> dict[str, int]:
 
 
 def refuse_old(place: Place, wanted: Collection[int]) -> None:
-    """Refuse epochs of which maintenance may have removed something.
+    """Refuse epochs whose files maintenance may have removed.
 
     Raises
     ------
@@ -84,7 +84,7 @@ def statements(config: Config, wanted: list[int], labels: Sequence[str] = ()) ->
     ----------
     config : Config
     wanted : list of int
-        Epochs beside the newest one.
+        Epochs in addition to the newest one.
     labels : sequence of str
         Instants of a sharded cluster.
 

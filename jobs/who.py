@@ -130,7 +130,7 @@ def _decision(row: Mapping[str, Any], story: Story, definition: LoggedSpace) -> 
 
 
 def why(decision: Mapping[str, Any]) -> str:
-    """Return in words what told the winner from the loser."""
+    """Return in words why the winner won."""
     winner, loser, sequence = decision["winner"], decision["loser"], decision["sequence"]
     text = f"{decision['policy']} by {sequence}" if sequence else str(decision["policy"])
     if sequence == "timestamp":

@@ -78,7 +78,7 @@ class Story:
     instances, replicasets : mapping of int to str
         Uuids by global id, and by replicaset id.
     cleaned : set of int
-        Replicasets of which maintenance has removed rows.
+        Replicasets whose rows maintenance has removed.
 
     """
 

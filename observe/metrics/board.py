@@ -162,7 +162,7 @@ class Board(Collector):
         return [gap_found(gap)]
 
     def step(self, step: Trigger, worked: bool, steps: Mapping[str, float] | None = None) -> list[Notice]:
-        """Take what Spark tells of a trigger, and return what is to be said of it.
+        """Count a trigger as Spark reports it, and return the notices about it.
 
         Parameters
         ----------

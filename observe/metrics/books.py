@@ -1,6 +1,6 @@
-"""What each committed batch did, read back from the tables that it wrote: only what is committed is told.
+"""What each committed batch did, read back from the tables that it wrote, so only commits are reported.
 
-By delta-rs in this process, beside the stream: no Spark job, no lock, and of a large table the files of one epoch
+By delta-rs in this process, while the stream runs: no Spark job, no lock, and of a large table the files of one epoch
 alone. Not here: what is made of it (`observe.metrics.board`).
 """
 

@@ -1,6 +1,6 @@
 """Compares one space of one replicaset with a live server: first by pages, then the keys that differ once more.
 
-Pages are read while the server and the stream go on, so at the first look any key that has just changed may differ. A
+Pages are read while server and stream work, so at the first look any key that has just changed may differ. A
 key is looked at again like this:
 
 1. the tables are at epoch A; the server must have at least A's vclock;

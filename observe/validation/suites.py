@@ -130,7 +130,7 @@ def system_checks(open_table: OpenTable, facts: CheckFacts) -> Iterator[Check]:
 
 
 def _held() -> Any:
-    """Return which id of which replicaset an instance has now; null where it was expelled, or has none."""
+    """Return an instance's replicaset and replica id as one text; null where it was expelled, or has no id."""
     now = F.col("expelled_at").isNull() & F.col("local_id").isNotNull()
     return F.when(now, F.concat_ws(".", "replicaset_id", "local_id"))
 

@@ -1,7 +1,7 @@
 """What changed in a space's table between two of its versions: tuples to put, keys to remove.
 
-Files of a table never change, and a changed row's file is written again without it. So only files that one version has
-and the other has not are read; and any two versions can be compared, the older one after the newer one too. Rows are
+Files of a table never change, and a changed row's file is written again without it. So only files that are in one
+of the versions are read; and any two versions can be compared, in either order. Rows are
 compared by key range, so memory is bounded by `RANGE_ROWS`. Local and remote files, without Spark.
 """
 
@@ -69,7 +69,7 @@ def files_at(place: Place, table: str, version: int) -> frozenset[str]:
 
 
 def digest_of(files: frozenset[str]) -> str:
-    """Return what tells the files of a version from those of any other: each has a name of its own."""
+    """Return a digest of the files of a version: two versions with other files have other digests."""
     return hashlib.sha256("\n".join(sorted(files)).encode()).hexdigest()[:16]
 
 

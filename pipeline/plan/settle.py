@@ -192,7 +192,7 @@ def _limbo(
 ) -> tuple[WaitingTransaction | None, tuple[RolledBack, ...], tuple[LogPosition, str] | None]:
     """Return the first transaction that still waits, what was rolled back, and a row that cannot be read.
 
-    Rows from such a row on wait: nobody knows which transactions it settles.
+    Rows from such a row on wait: it is unknown which transactions it settles.
     """
     waiting: list[WaitingTransaction] = []
     rolled_back: list[RolledBack] = []

@@ -44,7 +44,7 @@ Rows = list[Mapping[str, Any]]
 
 @dataclass(frozen=True)
 class Healing:
-    """What a batch that heals does beside reading its snapshot.
+    """What a batch that heals does in addition to reading its snapshot.
 
     Parameters
     ----------
@@ -244,7 +244,7 @@ def _later_rows(tables: OpenTables, one: ReplicasetState, covered: Vclock) -> pa
 
 
 def _is_later(rows: pa.Table, one: ReplicasetState, covered: Vclock) -> np.ndarray[Any, np.dtype[np.bool_]]:
-    """Return which rows have lsns that the snapshot has not; an id continues the lsns of whoever had it before."""
+    """Return which rows have lsns above the snapshot's; an id continues the lsns of its former instance."""
     low = {entry.global_id: covered.get(entry.local_id, 0) for entry in one.maps}
     ids = rows["global_id"].to_numpy()
     found = np.zeros(rows.num_rows, np.int64)

@@ -1,6 +1,6 @@
 """What the writer does between two batches because somebody asked: backfill, snapshot, healing, rebuild, maintenance.
 
-Whoever holds the writer's lock serves the requests: the stream, or where none runs the command itself. A request that
+The holder of the writer's lock serves the requests: the stream, or where none runs the command itself. A request that
 fails is answered with its reason; what it had written is rolled back, and the stream continues.
 """
 

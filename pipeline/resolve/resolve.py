@@ -225,7 +225,7 @@ class ResolvedAgain:
 
 
 def resolve_again(entries: pa.Table, plan: ResolvePlan, examples: int = 0) -> ResolvedAgain:
-    """Return what a policy makes of versions of which none is new.
+    """Return a policy's decisions about versions that are all old.
 
     Parameters
     ----------

@@ -1,7 +1,7 @@
 """Up to which time each replicaset was read, and which epochs are old: what ages are counted by.
 
 The time of a replicaset is that of the last row which was read of its log, or of its first row that waits. A quiet
-replicaset's time stands still, since nothing tells that its log has no older row that was not read yet.
+replicaset's time does not advance, since its log may have older rows that were not read yet.
 """
 
 from __future__ import annotations
@@ -36,10 +36,10 @@ class ReadProgress:
     epochs : sequence of dict
         Rows of `_epochs`, in order: `epoch`, `committed_at`, `query_id`, `has_offset`.
     times : mapping of int to datetime
-        By replicaset id: up to which time its log was read. None is there of a log of which no row was read, nor where
+        By replicaset id: up to which time its log was read. Logs without a row have no time, nor has any log where
         tombstones are kept for ever.
     diverged : frozenset of int
-        Replicasets with a divergence that nobody has healed.
+        Replicasets with a divergence that is not healed.
     counted : frozenset of int
         Replicasets that can still bring rows.
 

@@ -88,7 +88,7 @@ def _count(tables: OpenTables, file: TableFile) -> int:
 
 
 def _spaces(tables: OpenTables, files: Sequence[TableFile]) -> list[str]:
-    """Return the spaces of which `_versions` has entries that say nothing is there."""
+    """Return the spaces whose `_versions` entries include deletions."""
     found: set[str] = set()
     for file in files:
         rows = columns_of(tables, VERSIONS, file, ["space", "state"])

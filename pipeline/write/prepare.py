@@ -1,4 +1,4 @@
-"""The tables of spaces before a batch writes them: created, or given columns; masked ones beside their exact ones."""
+"""Prepares the tables of spaces before a batch writes them: creates them, adds columns; also masked and exact ones."""
 
 from __future__ import annotations
 

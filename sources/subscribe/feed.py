@@ -92,7 +92,7 @@ class Feed:
             self._connection.wire.hold(held)
 
     def acknowledge(self, vclock: Mapping[int, int]) -> None:
-        """Tell the server what is in the spool."""
+        """Send the server the spool's vclock."""
         self._connection.acknowledge(vclock, to_relay=self.link.is_relay)
 
     def close(self) -> None:
@@ -121,7 +121,7 @@ async def begin(
     ids : frozenset of int or None
         Whose rows are wanted; None: all.
     check : frozenset of int
-        Ids of which the peer must have all that we have, and the logs from there on: it is asked once more.
+        Ids whose rows the peer must have up to ours, with the logs from there: it is asked once more.
     vclock : mapping
         What is in the spool.
     instance_uuid : str
@@ -215,7 +215,7 @@ async def _prove(
 
 
 def versions_in(answer: Packet) -> ServerVersions | None:
-    """Return of which versions the servers are whose rows a relay sends; None where the answer does not say it."""
+    """Return the versions of the servers whose rows a relay sends; None where the answer does not say it."""
     told = answer.body.get(MessageKey.SERVER_VERSIONS)
     if told is None:
         return None

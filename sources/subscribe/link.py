@@ -1,6 +1,6 @@
 """One peer as the daemon sees it: a connection of its own for VOTE and `_cluster`, kept open and asked again and again.
 
-A stream takes acknowledgements only, so questions need a connection beside it. A peer that does not answer in time is
+A stream takes acknowledgements only, so requests need a second connection. A peer that does not answer in time is
 gone, whatever its socket says: a frozen server accepts connections and never greets.
 
 Not here: streams (`feed`), what follows from the answers (`replicaset`).
@@ -38,7 +38,7 @@ class Link:
     spool : Spool
         Where its rows go: what it holds, and under which uuid the daemon subscribes.
     changed : callable
-        Called when the peer came, went, or told something new; with the moment (seconds since 1970 UTC) at
+        Called when the peer came, went, or answered something new; with the moment (seconds since 1970 UTC) at
         which it had been asked.
 
     """

@@ -387,7 +387,7 @@ class FollowedReplicaset:
 
 
 def versions_of(feeds: Collection[Feed]) -> ServerVersions:
-    """Return of which versions the servers are whose rows streams carry.
+    """Return the versions of the servers whose rows streams carry.
 
     Each row is computed as the server did that gave it, since that is whose state the rows make: where several peers
     feed, the one that gives its instance's rows.

@@ -153,7 +153,7 @@ def bring(source: Place, target: Place, plan: TableCopy, done: Callable[[int], N
     Parameters
     ----------
     done : callable
-        Told the bytes of each file.
+        Called with the bytes of each file.
     work : callable
         Runs a function for each of several data files, in any order.
 

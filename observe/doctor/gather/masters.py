@@ -1,8 +1,9 @@
 """What the masters say: each is greeted, the user logs in, and asks what a subscriber asks before it begins.
 
 Whether the user may replicate is seen from two requests that leave nothing behind. A SELECT of `_priv`, since the right
-to replicate is that to read the universe. And a SUBSCRIBE that no server can begin: one of a replica that is not
-anonymous and that nobody knows (`box_process_subscribe` in `src/box/box.cc`; up to 2.11 the right is looked at first).
+to replicate is that to read the universe. And a SUBSCRIBE that no server can begin: one of a replica that is
+registered nowhere and not anonymous (`box_process_subscribe` in `src/box/box.cc`; up to 2.11 the right is checked
+first).
 """
 
 from __future__ import annotations
