@@ -328,10 +328,10 @@ def prove(
     """
     from jobs.prove import peers_of
     from jobs.prove import prove as work
-    from observe.proof.space_proof import Limits
+    from observe.proof.space_proof import ProofLimits
 
     read = deployment(config)
-    limits = Limits(rate, patience, checksums)
+    limits = ProofLimits(rate, patience, checksums)
     code = work(read, spaces, peers_of(read, peers, password_env), limits, as_json=as_json)
     if code:
         finished("the tables are not proven", "docs/operation.md says what each result means")

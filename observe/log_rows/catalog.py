@@ -22,7 +22,7 @@ from udfs.operations.msgpack_walk import split
 from udfs.operations.tuple_format import Step, format_of, steps
 from udfs.operations.update_rules import LATEST, Rules, rules_of
 from udfs.versions.fold_state import Fold
-from udfs.versions.version import Change, Version
+from udfs.versions.version import RowChange, Version
 
 Key = tuple[Any, ...]
 
@@ -215,7 +215,7 @@ class LogCatalog:
             before = self._tuples.get(place)
             fold = Fold([format_of(definition.space, self.rules)])
             fold.start(None if before is None else Version(before, 0, 0, None, None))
-            fold.apply(Change(row.type, row.tuple, row.operations, row.index_base, 0, 0, None))
+            fold.apply(RowChange(row.type, row.tuple, row.operations, row.index_base, 0, 0, None))
             if fold.is_unfit:
                 self._tuples.pop(place, None)
             else:

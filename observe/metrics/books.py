@@ -77,7 +77,7 @@ class Batch:
 
 
 @dataclass(frozen=True)
-class Held:
+class HeldRows:
     """What is not in its table now.
 
     Parameters
@@ -112,9 +112,9 @@ class Books:
         """Return the gaps that are open now."""
         return open_gaps(self._rows("_gaps", "SELECT * FROM opened"))
 
-    def held(self) -> Held:
+    def held(self) -> HeldRows:
         """Return what waits and what is refused now."""
-        return Held(
+        return HeldRows(
             {int(row["replicaset_id"]): int(row["n"]) for row in self._rows("_pending", _WAITING)},
             {int(row["replicaset_id"]): int(row["n"]) for row in self._rows("_schema", _REFUSED)},
         )

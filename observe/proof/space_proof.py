@@ -70,7 +70,7 @@ class Compared:
 
 
 @dataclass(frozen=True)
-class Limits:
+class ProofLimits:
     """How a server and the stream are treated.
 
     Parameters
@@ -115,7 +115,7 @@ class SpaceComparison:
         To the server.
     tables : callable
         Returns the tables as of the newest epoch.
-    limits : Limits
+    limits : ProofLimits
     pace : Pace
         Shared by all spaces of a server.
     with_checksums : bool
@@ -128,7 +128,7 @@ class SpaceComparison:
         compared: Compared,
         connection: Connection,
         tables: Callable[[], EpochTables],
-        limits: Limits,
+        limits: ProofLimits,
         pace: Pace,
         *,
         with_checksums: bool,

@@ -34,7 +34,7 @@ from pipeline.requests.read_again import Span, Watch, refill
 from pipeline.requests.rebuild import rebuild_of, write_rebuild
 from pipeline.requests.take_again import left_out, missing_names, retake
 from pipeline.retention.cleaning import Cleaning, clean, clean_epochs, cleaning_of
-from pipeline.retention.sources import SourceFacts, source_facts
+from pipeline.retention.sources import SourceProgress, source_facts
 from schemas.errors import AggregatorError
 from warehouse import epochs, maintenance, requests
 from warehouse.newest_epoch import EPOCHS, NEVER_ROLLED_BACK
@@ -190,7 +190,7 @@ class Service:
         return "; ".join([*told, *cleaning.held])
 
     def _cleaning(self, asked: MaintenanceArguments) -> Cleaning:
-        writer, sources = self._writer, SourceFacts()
+        writer, sources = self._writer, SourceProgress()
         if asked.retention.asks_sources:
             sources = source_facts(writer.follower, writer.state, asked.sources)
         tables = self._warehouse.open_tables

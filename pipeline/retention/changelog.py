@@ -24,7 +24,7 @@ from numpy.typing import NDArray
 from pipeline.plan.summary import CONTROL_SPACES
 from pipeline.retention.progress import ReadProgress
 from pipeline.retention.removal import Removal, columns_of, mask_of
-from pipeline.retention.sources import SourceFacts
+from pipeline.retention.sources import SourceProgress
 from pipeline.state import ReplicasetState, State
 from schemas.errors import UnsupportedError
 from schemas.iproto import GROUP_LOCAL
@@ -35,7 +35,7 @@ _COLUMNS = ("epoch", "replicaset_id", "space_id", "group_id", "global_id", "lsn"
 
 
 def changelog_removal(
-    tables: OpenTables, state: State, sources: SourceFacts, progress: ReadProgress, days: int
+    tables: OpenTables, state: State, sources: SourceProgress, progress: ReadProgress, days: int
 ) -> tuple[Removal, list[str]]:
     """Return which rows go, and what stays although its time is over.
 
@@ -43,7 +43,7 @@ def changelog_removal(
     ----------
     tables : OpenTables
     state : State
-    sources : SourceFacts
+    sources : SourceProgress
     progress : ReadProgress
     days : int
         For so many days rows stay after the batch that read them.

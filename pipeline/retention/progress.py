@@ -16,7 +16,7 @@ import pyarrow.compute as pc
 
 from config.retention import Retention
 from pipeline.retention.removal import columns_of
-from pipeline.retention.sources import SourceFacts
+from pipeline.retention.sources import SourceProgress
 from pipeline.state import State
 from warehouse.commits import OpenTables, TableFile
 from warehouse.gaps import DIVERGENCE, KEY, OPEN
@@ -64,7 +64,7 @@ class ReadProgress:
 
 
 def progress_of(
-    tables: OpenTables, state: State, retention: Retention, sources: SourceFacts, now: datetime
+    tables: OpenTables, state: State, retention: Retention, sources: SourceProgress, now: datetime
 ) -> ReadProgress:
     """Read how far the tables are.
 
@@ -74,7 +74,7 @@ def progress_of(
     state : State
     retention : Retention
         Names the replicasets whose logs have ended; one that a configured source belongs to counts all the same.
-    sources : SourceFacts
+    sources : SourceProgress
     now : datetime
 
     """

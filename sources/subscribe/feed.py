@@ -24,7 +24,7 @@ from sources.iproto.inflow import Chunk, RowStream
 from sources.iproto.messages import Ballot, Subscription, cluster_info_of
 from sources.iproto.packet import Packet
 from sources.spool.spool import ServerVersions
-from sources.subscribe.history import History, prove
+from sources.subscribe.history import PeerHistory, prove
 from sources.subscribe.link import Link
 from sources.subscribe.merge import Queue
 from sources.subscribe.options import Timing
@@ -109,7 +109,7 @@ async def begin(
     timing: Timing,
     whitelist: Whitelist,
     emit: Callable[[Feed, Chunk], None],
-    history: History,
+    history: PeerHistory,
     limit: int = BLOCK_LIMIT,
 ) -> Feed:
     """Subscribe to a peer.
@@ -131,7 +131,7 @@ async def begin(
         Of instances; a relay filters by it itself.
     emit : callable
         Gets the feed and each chunk of whole transactions.
-    history : History
+    history : PeerHistory
         What the peer gave before; it is asked for that again once a connection.
     limit : int
         A transaction that takes more bytes in a log is refused.
@@ -196,7 +196,7 @@ async def _prove(
     ids: frozenset[int],
     vclock: Mapping[int, int],
     instance_uuid: str,
-    history: History,
+    history: PeerHistory,
     limit: int,
 ) -> None:
     """Refuse a peer with another history, by a stream of its own, once a connection: a restore breaks those."""

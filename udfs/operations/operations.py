@@ -15,7 +15,7 @@ from udfs.operations.operation import Operation, decode_operations, operation_gr
 from udfs.operations.tuple_format import TupleFormat
 from udfs.operations.update_bar import Bar, open_bar
 from udfs.operations.update_containers import Array, Map
-from udfs.operations.update_field import Field, double_update
+from udfs.operations.update_field import UpdatedField, double_update
 from udfs.operations.update_key import is_same_key
 from udfs.operations.update_route import Route, branch, follow
 from udfs.operations.update_rules import Rules
@@ -124,13 +124,13 @@ def _upserted(old: bytes | None, new: bytes, operations: bytes, index_base: int,
     return old
 
 
-def _root(old: bytes) -> Field:
+def _root(old: bytes) -> UpdatedField:
     split(old)
-    return Field(old, 0, len(old), Array(old, 0))
+    return UpdatedField(old, 0, len(old), Array(old, 0))
 
 
-def _perform(op: Operation, root: Field, rules: Rules) -> None:
-    field: Field | None = root
+def _perform(op: Operation, root: UpdatedField, rules: Rules) -> None:
+    field: UpdatedField | None = root
     while field is not None:
         update = field.update
         if isinstance(update, Array | Map):

@@ -24,8 +24,8 @@ from udfs.operations.msgpack_walk import (
     string,
 )
 from udfs.operations.operation import Operation
-from udfs.operations.tuple_format import Node
-from udfs.operations.update_field import Field, assign, change_scalar
+from udfs.operations.tuple_format import FormatNode
+from udfs.operations.update_field import UpdatedField, assign, change_scalar
 from udfs.operations.update_rules import Rules
 
 NULL = b"\xc0"
@@ -40,21 +40,21 @@ class Array:
     __slots__ = ("items",)
 
     def __init__(self, data: bytes, start: int) -> None:
-        self.items: list[Field] = []
+        self.items: list[UpdatedField] = []
         count, pos = header(data, start)
         for _ in range(count):
             end = skip(data, pos)
-            self.items.append(Field(data, pos, end))
+            self.items.append(UpdatedField(data, pos, end))
             pos = end
 
-    def render(self, _: Field, node: Node | None) -> bytes:
+    def render(self, _: UpdatedField, node: FormatNode | None) -> bytes:
         """Return the array; an element's place in the format is the one it has at the end."""
         if node is None:
             return encode_array(len(self.items)) + b"".join(item.render(None) for item in self.items)
         encoded = (item.render(node.children.get(number)) for number, item in enumerate(self.items))
         return encode_array(len(self.items)) + b"".join(encoded)
 
-    def apply(self, op: Operation, rules: Rules) -> Field | None:
+    def apply(self, op: Operation, rules: Rules) -> UpdatedField | None:
         """Apply an operation, or return the element into which it continues."""
         token = op.advance()
         if token.kind != NUMBER:
@@ -92,8 +92,8 @@ class Array:
         if gap > 0 and op.is_root and rules.autofill:
             if gap > GAP_MAX:
                 raise TupleError(f"{gap} nulls do not fit into a tuple", code=2)
-            self.items += [Field(NULL, 0, 1) for _ in range(gap)]
-        self.items.insert(self._number(op, len(self.items) + 1), Field(op.data, op.start, op.end))
+            self.items += [UpdatedField(NULL, 0, 1) for _ in range(gap)]
+        self.items.insert(self._number(op, len(self.items) + 1), UpdatedField(op.data, op.start, op.end))
 
 
 class _Item:
@@ -101,7 +101,7 @@ class _Item:
 
     __slots__ = ("field", "key", "tail", "tail_end")
 
-    def __init__(self, key: bytes | None, field: Field | None, tail: int, tail_end: int) -> None:
+    def __init__(self, key: bytes | None, field: UpdatedField | None, tail: int, tail_end: int) -> None:
         self.key, self.field, self.tail, self.tail_end = key, field, tail, tail_end
 
 
@@ -115,7 +115,7 @@ class Map:
         self.count, first = header(data, start)
         self.items = [_Item(None, None, first, end)] if self.count else []
 
-    def render(self, _: Field, node: Node | None) -> bytes:
+    def render(self, _: UpdatedField, node: FormatNode | None) -> bytes:
         """Return the map: touched pairs, then the untouched ones."""
         parts = [encode_map(self.count)]
         for item in self.items:
@@ -125,7 +125,7 @@ class Map:
         parts += (self.data[item.tail : item.tail_end] for item in self.items)
         return b"".join(parts)
 
-    def find(self, key: bytes) -> Field | None:
+    def find(self, key: bytes) -> UpdatedField | None:
         """Return the value of a string key, made a touched one; None where the map has no such key."""
         for item in self.items:
             if item.key == key:
@@ -136,7 +136,7 @@ class Map:
                 value = skip(self.data, pos)
                 end = skip(self.data, value)
                 if KIND[self.data[pos]] == STR and self._text(pos) == key:
-                    return self._touch(item, key, pos, Field(self.data, value, end))
+                    return self._touch(item, key, pos, UpdatedField(self.data, value, end))
                 pos = end
         return None
 
@@ -144,7 +144,7 @@ class Map:
         start, end = string(self.data, pos)
         return self.data[start:end]
 
-    def _touch(self, item: _Item, key: bytes, pos: int, field: Field) -> Field:
+    def _touch(self, item: _Item, key: bytes, pos: int, field: UpdatedField) -> UpdatedField:
         if pos == item.tail and item.key is None:
             item.key, item.field, item.tail = key, field, field.end
         else:
@@ -152,7 +152,7 @@ class Map:
             item.tail_end = pos
         return field
 
-    def put(self, key: bytes, field: Field) -> None:
+    def put(self, key: bytes, field: UpdatedField) -> None:
         """Add a key that the map does not have."""
         self.count += 1
         self.items.insert(0, _Item(key, field, 0, 0))
@@ -163,7 +163,7 @@ class Map:
                 item.key = item.field = None
                 self.count -= 1
 
-    def apply(self, op: Operation, rules: Rules) -> Field | None:
+    def apply(self, op: Operation, rules: Rules) -> UpdatedField | None:
         """Apply an operation, or return the value into which it continues."""
         if op.is_consumed and op.advance().kind != STRING:
             raise op.wrong("can't update a map by not a string key")
@@ -190,6 +190,6 @@ class Map:
 
     def _apply_missing(self, op: Operation) -> None:
         if op.code in "=!":
-            self.put(op.token.key, Field(op.data, op.start, op.end))
+            self.put(op.token.key, UpdatedField(op.data, op.start, op.end))
         elif op.code != "#":
             raise op.no_such_field()
