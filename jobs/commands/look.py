@@ -199,6 +199,34 @@ def cat(path: Path, **options: Any) -> None:
 
 
 @command(
+    "changes",
+    "aggregator changes accounts --config deployment.yaml",
+    "aggregator changes accounts --config deployment.yaml --after 41 --follow",
+)
+@click.argument("space", metavar="SPACE")
+@config_option
+@click.option("--after", type=click.IntRange(min=0), metavar="EPOCH", help="Changes of later epochs only.")
+@click.option(
+    "--upto", type=click.IntRange(min=0), metavar="EPOCH", help="The last epoch; by default the newest."
+)
+@click.option("--follow", "-f", is_flag=True, help="Wait for further epochs, until the command is stopped.")
+def changes(space: str, config: str, after: int | None, upto: int | None, follow: bool) -> int:
+    """Print the change feed of a space: each change of a winning row, as JSON lines.
+
+    Every line has the epoch, the operation (insert, update, delete), the row before and after, and who wrote it. What
+    lost against another replicaset is not in it. A consumer that stores the last epoch continues with --after. Reads
+    the tables only, without Spark.
+    """
+    from jobs.changes import show
+    from warehouse.place import place_of
+
+    if follow and upto is not None:
+        raise click.UsageError("--follow has no end: leave out --upto")
+    found = deployment(config)
+    return show(place_of(found.warehouse, found.database), space, after, upto, follow=follow)
+
+
+@command(
     "who",
     "aggregator who accounts 202 --config deployment.yaml",
     "aggregator who orders '[7, \"a\"]' --config deployment.yaml --json",
