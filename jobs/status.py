@@ -17,6 +17,7 @@ from jobs.runtime.command_line import DONE, FAILED, finished
 from schemas.errors import WarehouseError
 from schemas.names import is_of_space
 from sources.spool.stopped import StoppedSpool, stopped_spools
+from sources.xlog.directory.offset import InstantState
 from warehouse.gaps import open_gaps
 from warehouse.lock import local_folder
 from warehouse.newest_epoch import EPOCHS
@@ -148,6 +149,9 @@ def show(config: Config, *, as_json: bool) -> int:
         print(f"{found.warehouse}: epoch {found.epoch}, {found.age_seconds:.0f} s ago, {found.spaces} spaces")
         for uuid, one in found.replicasets.items():
             place = f"{one['leader']} {one['file']} at {one['position']}" if "leader" in one else "no source"
+            instant = one.get("instant")
+            if instant is not None and instant["state"] == InstantState.WAITING:
+                place += f", waits for the others at the instant {instant['label']}"
             vclock = ", ".join(f"{id_}: {lsn}" for id_, lsn in one["vclock"].items())
             print(f"replicaset {uuid}: {place}, vclock {{{vclock}}}")
         print(f"{found.conflicts} decisions between replicasets, {found.misfits} rows with a value left out")
