@@ -85,7 +85,7 @@ class FollowerUser(Part):
         return self
 
     def password(self) -> Password | None:
-        """Return where the password is found."""
+        """Return the source of the password: an environment variable or a file."""
         return None if self.name == "guest" else Password(self.password_env, self.password_file)
 
 
@@ -137,7 +137,7 @@ class RelayLimits(Part):
     subscribers: int = Field(default=64, gt=0)
 
     def limits(self) -> ClientLimits:
-        """Return it as the relay takes it."""
+        """Return the limits as the relay takes them."""
         return ClientLimits(**self.model_dump())
 
 

@@ -1,4 +1,4 @@
-"""Maintain the tables: join small files, and remove what is over by age.
+"""Maintain the tables: join small files, and remove files and rows by age.
 
     spark-submit jobs/maintain.py --config FILE [--keep-days DAYS] [--dry-run]
 

@@ -1,4 +1,4 @@
-"""Print SQL that makes the tables known by name, with views: who wrote each row, and cuts of the warehouse by epoch.
+"""Print SQL that makes the tables known by name, with views: who wrote each row, and the tables of an epoch.
 
     python -m jobs.views --config FILE [--epoch N ...] [--at LABEL ...] > views.sql
     spark-sql -f views.sql

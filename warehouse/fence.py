@@ -1,4 +1,4 @@
-"""The fence: what keeps a writer that lost the lock, and does not know it yet, from changing what counts.
+"""The fence: it stops a writer that lost the lock, and does not know it yet, from committing an epoch.
 
 Each writer has a number, one more than the one before it, and each of its commits has a *mark*: its number and a count
 of its commits, as a `txn` action of Delta under the application id `APP` (Delta protocol, "Transaction Identifiers").

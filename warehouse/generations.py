@@ -47,7 +47,7 @@ class HeldGeneration:
 
 
 def generations_of(history: Sequence[RidChange], epoch: int) -> list[HeldGeneration]:
-    """Return what a warehouse has held, the newest first; generations that were discarded are not among it.
+    """Return the generations of a warehouse, the newest first, without those that were discarded.
 
     Parameters
     ----------
@@ -96,7 +96,7 @@ class ComparedRid:
 
 
 def side_of(place: Place) -> ComparedRid:
-    """Return what a warehouse says of itself now."""
+    """Return a warehouse's own RID and generations."""
     epoch = last_epoch(place)
     history = RidTable(place).history()
     node = history[-1].at(epoch).node if history else Node()

@@ -77,7 +77,7 @@ def _append(warehouse: Warehouse, request: Request) -> None:
 
 
 def load(warehouse: Warehouse) -> tuple[Request, ...]:
-    """Return all requests as they stand, the oldest first."""
+    """Return the newest state of each request, the oldest request first."""
     newest: dict[str, dict[str, Any]] = {}
     for row in sorted(rows_of(warehouse.opened(TABLE)), key=lambda row: row["changed_at"]):
         newest[row["request"]] = row

@@ -1,4 +1,4 @@
-"""What a log says of itself while its rows pass: names of spaces and fields, instances, and the tuples of keys.
+"""What is known from a log's earlier rows: names of spaces and fields, instances, and the tuples of keys.
 
 Definitions are rows of `_space` and `_index`, instances rows of `_cluster`; UPDATEs of these are applied, as
 `udfs.versions.fold_state` does. Tuples of other spaces are kept only where they are asked for, since each takes memory.
@@ -28,7 +28,7 @@ Key = tuple[Any, ...]
 
 
 class Taken(NamedTuple):
-    """What a catalog knows of a row.
+    """What the catalog adds to a row.
 
     Parameters
     ----------

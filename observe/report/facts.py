@@ -57,7 +57,7 @@ STEPS = (
 
 @dataclass(frozen=True)
 class Size:
-    """A table as it is stored at the cut.
+    """Size of a table at the epoch that the page shows.
 
     Parameters
     ----------
@@ -175,7 +175,7 @@ def collect(warehouse: Warehouse) -> PageFacts:
 
 
 class _Asked:
-    """Asks the queries of one cut."""
+    """Asks queries of the tables of one epoch."""
 
     def __init__(self, warehouse: Warehouse) -> None:
         self._warehouse = warehouse

@@ -1,4 +1,4 @@
-"""What is expected of the aggregator's own tables, written by hand.
+"""Expectations of the aggregator's own tables, written by hand.
 
 Not here: `_changelog`, which is looked at by origin (`observe.validation.origins`), and the tables of spaces
 (`observe.validation.spaces`).

@@ -54,7 +54,7 @@ class _Versions:
 
 @dataclass(frozen=True)
 class Reduced:
-    """What a batch changes.
+    """The versions of keys that a batch changes.
 
     Parameters
     ----------

@@ -210,7 +210,7 @@ def _is_lost(
 
 
 def _lost_ranges(lost: pa.Table, one: ReplicasetState, divergences: Rows, left: Rows) -> Rows:
-    """Return rows of `_gaps` for what is applied no more, and that no divergence which stays open names."""
+    """Return rows of `_gaps` for rows that are not applied any more and are in no open divergence."""
     found: Rows = []
     ids, lsns = lost["global_id"].to_numpy(), lost["lsn"].to_numpy()
     named = {_own_id(one, row): row for row in divergences}

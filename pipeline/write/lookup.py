@@ -49,7 +49,7 @@ class FileRef:
 
 @dataclass
 class FileCache:
-    """What one process remembers of files, which never change: the keys of their row groups."""
+    """A process's cache of data files, which never change: the keys of their row groups."""
 
     keys: dict[tuple[str, str], FileKeys] = field(default_factory=dict)
 

@@ -211,7 +211,7 @@ def read_uuid(value: object) -> str:
 
 
 def shown(value: object) -> str:
-    """Return what a peer sent as messages show it: in one line of bounded length."""
+    """Return a peer's text for messages of ours: one line of bounded length."""
     text = value if isinstance(value, str) else repr(value)
     line = "".join(sign if sign.isprintable() else "\N{REPLACEMENT CHARACTER}" for sign in text[:_SHOWN])
     return line if len(text) <= _SHOWN else f"{line}…"

@@ -114,7 +114,7 @@ class SpoolCatalog:
         return self._holders | self.cluster
 
     def holders_at(self, path: Path) -> Mapping[int, str]:
-        """Return {replica id: uuid} of who has each id where a log begins, or had it last."""
+        """Return {replica id: uuid}: the instance that has each id where a log begins, or had it last."""
         return self._holders_at.get(path, {})
 
     def handovers(self, path: Path) -> Sequence[Handover]:

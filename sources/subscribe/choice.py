@@ -146,7 +146,7 @@ class Choice:
         return able, gone, settled
 
     def is_covered(self, current: Wanted) -> bool:
-        """Return whether every instance is fed by somebody: else rows of others may be ahead of theirs."""
+        """Return whether each instance is fed by a peer: else rows of others may be ahead of theirs."""
         if self.options.feed is FeedMode.LEADER:
             return True
         fed = {i for ids in current.values() if ids is not None for i in ids}

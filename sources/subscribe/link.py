@@ -137,7 +137,7 @@ class Link:
                 self.kept = None
 
     def lost(self, lasted: float = 0.0) -> None:
-        """Take note that the peer's stream broke after some seconds: it feeds again when it was asked again.
+        """Note that the peer's stream broke after some seconds: it feeds again after its next answer.
 
         A peer whose streams break at once is asked later each time: else it would be asked without end.
         """

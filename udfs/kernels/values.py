@@ -102,7 +102,7 @@ _EXTENSIONS = np.array([EXTENSION, DECIMAL, UUID, ERROR, DATETIME, EXTENSION, IN
 
 @inner
 def head(pos: Int, end: Int) -> Head:
-    """Read what stands at `pos`; BAD where `end` cuts it short or it is not MessagePack."""
+    """Read the value at `pos`; BAD where `end` cuts it off or it is not MessagePack."""
     info = _HEADS[load8(pos)]
     width = info >> 8 & 0xFF
     kind = info & 0xFF

@@ -164,7 +164,7 @@ class Map:
                 self.count -= 1
 
     def apply(self, op: Operation, rules: Rules) -> UpdatedField | None:
-        """Apply an operation, or return the value into which it continues."""
+        """Apply an operation, or return the nested value that its path goes into."""
         if op.is_consumed and op.advance().kind != STRING:
             raise op.wrong("can't update a map by not a string key")
         key = op.token.key

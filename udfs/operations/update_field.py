@@ -20,7 +20,7 @@ from udfs.operations.update_rules import Rules
 
 
 class Update(Protocol):
-    """What has been done to a field."""
+    """The operations on one field so far."""
 
     def render(self, field: UpdatedField, node: FormatNode | None) -> bytes:
         """Return the field's new encoding; `node` is its place in the format."""

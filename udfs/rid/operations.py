@@ -86,7 +86,7 @@ def lose_peer(node: Node, fresh: ULID, *, was_primary: bool) -> Node:
 
 
 def separate(node: Node, fresh: ULID) -> Node:
-    """Set the mark where a copy of the data is made that is not connected; one that is set stays.
+    """Set the mark for a copy of the data that is not connected; a mark that is set stays.
 
     Before the copy is taken, on its source and on every node connected to that; after it, on the target. Else both
     could continue writing under one head.

@@ -64,7 +64,7 @@ class DeltaLogFile:
 
 
 def log_file(name: str) -> DeltaLogFile | None:
-    """Return what a name in `_delta_log` represents; None for what belongs to no version."""
+    """Return the kind and version of a file of `_delta_log`; None for a file of no version."""
     for rank, pattern in enumerate((_COMMIT, _CHECKPOINT, _COMPACTED, _SUM)):
         match = pattern.fullmatch(name)
         if match:

@@ -1,4 +1,4 @@
-"""Copying a warehouse: from which cut, in which order, and what the RIDs of both sides say meanwhile.
+"""Copies a warehouse: from which epoch, in which order, and what the RIDs of both sides say meanwhile.
 
     mark the source → announce the sync in the target's RID → remove discarded branches from the target, `_epochs` first
         → bring data files and logs, `_epochs` last → check all of it → the target's RID: complete

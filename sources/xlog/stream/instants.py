@@ -111,7 +111,7 @@ class InstantFollower(Follower):
             logger.log(level, "replicaset %s at the point %r: %s", uuid, instant.label, what)
 
     def _time_of(self, start: Offset, free: Offset, uuid: str, now: int) -> int | None:
-        """Return the time of the next row of a replicaset; the clock's where there is none."""
+        """Return the time of the next row of a replicaset, or the time now if there is none."""
         entry, end = start[uuid], free.get(uuid, start[uuid])
         if replace(entry, instant=None) == end:
             return now

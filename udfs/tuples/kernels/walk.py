@@ -139,7 +139,7 @@ def walk(
     counters: Any,
     first: int,
 ) -> int:
-    """Walk rows from `first` on; stop at one for which a column has no room left.
+    """Walk rows from `first` on; stop at a row for which a column has no room.
 
     Parameters
     ----------
