@@ -9,20 +9,17 @@ memory is bounded; without Spark and without a lock. Not here: printing (`jobs.c
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Sequence
-from contextlib import ExitStack
 from dataclasses import dataclass
 
 import pyarrow as pa
 import pyarrow.compute as pc
-import pyarrow.parquet as pq
 
-from pipeline.node.changes import RANGE_ROWS, files_at, key_ranges
 from schemas.errors import ConfigurationError, WarehouseError
-from warehouse.data_files import keys_of, opened, read_groups
 from warehouse.kept_epochs import kept
 from warehouse.newest_epoch import EPOCHS
 from warehouse.place import Place
 from warehouse.read import rows_of
+from warehouse.version_files import RANGE_ROWS, files_at, ranges_of
 
 INSERT, UPDATE_BEFORE, UPDATE_AFTER, DELETE = "insert", "update_preimage", "update_postimage", "delete"
 
@@ -126,36 +123,11 @@ def changes(
         if version == held:
             continue
         new = frozenset[str]() if version is None else files_at(place, table, version)
-        for rows in _between(place, table, old, new, range_rows):
-            if rows.num_rows:
-                yield EpochChanges(epoch, _marked(rows, version))
+        with ranges_of(place, table, old, new, range_rows=range_rows) as ranges:
+            for rows in (compared(*one) for one in ranges):
+                if rows.num_rows:
+                    yield EpochChanges(epoch, _marked(rows, version))
         held, old = version, new
-
-
-def _between(
-    place: Place, table: str, before: frozenset[str], after: frozenset[str], range_rows: int
-) -> Iterator[pa.Table]:
-    with ExitStack() as stack:
-        try:
-            old = [stack.enter_context(opened(place, table, path)) for path in sorted(before - after)]
-            new = [stack.enter_context(opened(place, table, path)) for path in sorted(after - before)]
-            for low, high in key_ranges([keys_of(file, _KEY) for file in (*old, *new)], range_rows):
-                yield compared(_rows(old, low, high), _rows(new, low, high))
-        except (OSError, pa.ArrowException) as error:
-            raise WarehouseError(f"a file of a version cannot be read: {error}", table=table) from error
-
-
-def _rows(files: Sequence[pq.ParquetFile], low: bytes | None, high: bytes | None) -> pa.Table | None:
-    parts = []
-    for file in files:
-        rows = read_groups(file, range(file.num_row_groups))
-        keep = pa.array([True] * rows.num_rows)
-        if low is not None:
-            keep = pc.and_(keep, pc.greater_equal(rows[_KEY], pa.scalar(low, pa.binary())))
-        if high is not None:
-            keep = pc.and_(keep, pc.less(rows[_KEY], pa.scalar(high, pa.binary())))
-        parts.append(rows.filter(keep))
-    return pa.concat_tables(parts, promote_options="default") if parts else None
 
 
 def compared(old: pa.Table | None, new: pa.Table | None) -> pa.Table:

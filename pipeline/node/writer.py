@@ -20,7 +20,7 @@ from dataclasses import replace
 from typing import Any
 
 from pipeline.node import rows
-from pipeline.node.changes import KeyChange, changes_between, digest_of, files_at
+from pipeline.node.changes import KeyChange, changes_between, digest_of
 from pipeline.node.definitions import ServedSpace, common_format, fitted
 from pipeline.node.fit import misfit
 from pipeline.node.rows import NodeRow, pack
@@ -32,6 +32,7 @@ from schemas import dictionary
 from schemas.errors import WarehouseError
 from schemas.iproto import SystemSpace
 from schemas.system_tuples import fields_of
+from warehouse.version_files import files_at
 from warehouse.warehouse import Warehouse
 
 logger = logging.getLogger(__name__)
