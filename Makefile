@@ -1,6 +1,6 @@
 # All commands of the project. `make` alone lists them.
 .DEFAULT_GOAL := help
-.PHONY: help setup demo live-demo schema test test-fast soak fuzz airflow-test check format bench dist lock sbom audit site clean distclean
+.PHONY: help setup demo live-demo schema test test-fast coverage soak fuzz airflow-test check format bench dist lock sbom audit site clean distclean
 
 VENV := .venv
 DIST := dist
@@ -34,6 +34,14 @@ test: setup ## Run every test; ARGS="-k name" for some of them
 	@setup/setup.sh with-tarantool
 	@setup/setup.sh with-chromium
 	@python -m pytest -n auto $(ARGS)
+
+coverage: setup ## Run every test, and fail where fewer lines ran than the floor in pyproject.toml
+	@setup/setup.sh with-tarantool
+	@setup/setup.sh with-chromium
+	@python -m coverage erase
+	@python -m coverage run -m pytest -n auto $(ARGS)
+	@python -m coverage combine --quiet
+	@python -m coverage report
 
 soak: setup ## Run the tests that take many minutes: kills after every step, takeovers, holes
 	@setup/setup.sh with-tarantool

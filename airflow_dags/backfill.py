@@ -1,7 +1,7 @@
 """Backfill of each hour's part of the logs: what a stream missed, or all of it where none runs; then the tables' check.
 
 Intervals may be done in any order and again (`airflow backfill create`): what is settled is dropped by its vclock.
-One run at a time, since the warehouse has one writer; beside a running stream the job asks it and waits. Validation is
+One run at a time, since the warehouse has one writer; during a running stream the job asks it and waits. Validation is
 a task of its own, so that what it finds neither repeats the backfill nor marks it as failed.
 """
 

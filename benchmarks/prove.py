@@ -25,7 +25,7 @@ from jobs.prove import peers_of
 from observe.proof.epoch_tables import EpochTables, newest_tables
 from observe.proof.replicaset_proof import proofs
 from observe.proof.result import SpaceProof
-from observe.proof.space_proof import Limits
+from observe.proof.space_proof import ProofLimits
 from pipeline.commit.load import load_state
 from sources.iproto.address import Peer
 from tests.jobs.test_prove import CHANGE_A_BYTE
@@ -100,15 +100,15 @@ def measure(folder: Path, rows: int, minutes: float, writes: int) -> None:
         waited = probed(master, 5.0)
         print(f"nothing runs: SELECTs of another client {shown(waited)}", flush=True)
         for name, limits in (
-            ("checksums, no limit", Limits(by_checksums=True)),
-            ("checksums, 50,000/s", Limits(50_000.0, by_checksums=True)),
-            ("SELECTs, no limit", Limits()),
-            ("SELECTs, 50,000/s", Limits(50_000.0)),
+            ("checksums, no limit", ProofLimits(by_checksums=True)),
+            ("checksums, 50,000/s", ProofLimits(50_000.0, by_checksums=True)),
+            ("SELECTs, no limit", ProofLimits()),
+            ("SELECTs, 50,000/s", ProofLimits(50_000.0)),
         ):
             measured(name, master, config, peers, limits)
         changed = master.eval(CHANGE_A_BYTE, 500, "state 5O0")
         print(f"one byte of tuple 500 is changed: {changed!r}", flush=True)
-        print(proof_of(config, peers, Limits(None, 60)), flush=True)
+        print(proof_of(config, peers, ProofLimits(None, 60)), flush=True)
         master.eval(CHANGE_A_BYTE, 500, "state 500")
         with Command("aggregate", file, folder / "said"):
             master.eval(LOAD, writes, rows)
@@ -119,7 +119,7 @@ def under_load(config: Config, peers: list[Peer], minutes: float, writes: int) -
     """Prove for some minutes while the server writes and the job follows."""
     end, proven, again, different, moving, rows = time.monotonic() + 60 * minutes, 0, 0, 0, 0, 0
     while time.monotonic() < end:
-        found = proof_of(config, peers, Limits(50_000, 120))
+        found = proof_of(config, peers, ProofLimits(50_000, 120))
         proven, again, rows = proven + 1, again + found.looked_again, rows + found.rows
         different, moving = different + len(found.differences), moving + found.moving
         print(
@@ -134,7 +134,7 @@ def under_load(config: Config, peers: list[Peer], minutes: float, writes: int) -
     )
 
 
-def measured(name: str, master: Tarantool, config: Config, peers: list[Peer], limits: Limits) -> None:
+def measured(name: str, master: Tarantool, config: Config, peers: list[Peer], limits: ProofLimits) -> None:
     """Print what one proof takes, and what another client sees meanwhile."""
     waited: list[float] = []
     before = processor_seconds(master.pid)
@@ -149,7 +149,7 @@ def measured(name: str, master: Tarantool, config: Config, peers: list[Peer], li
     )
 
 
-def proof_of(config: Config, peers: list[Peer], limits: Limits) -> SpaceProof:
+def proof_of(config: Config, peers: list[Peer], limits: ProofLimits) -> SpaceProof:
     """Return what comes of the one space."""
     place = place_of(config.warehouse, config.database)
     state = load_state(Warehouse(None, config.warehouse, config.database))

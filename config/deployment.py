@@ -57,7 +57,7 @@ class SourceConfig(Part):
     origins : tuple of str
         Uuids of the instances whose rows are taken; empty takes all.
     replicaset : str or None
-        Uuid of the replicaset, where neither the logs nor a snapshot tell it.
+        Uuid of the replicaset, where neither the logs nor a snapshot have it.
 
     """
 
@@ -143,7 +143,7 @@ class Config(Part):
     retention : Retention
         How long the aggregator's own tables keep what is over (`jobs.maintain`).
     metrics : MetricsConfig or None
-        What the stream tells of itself; None: only its progress.
+        What the stream reports about itself; None: only its progress.
     lineage : LineageConfig or None
         OpenLineage events of the stream's batches; None: none.
     validation : Validation
@@ -232,7 +232,7 @@ def load(path: str | Path) -> Config:
     ------
     ConfigurationError
         If it cannot be read or has mistakes: all of them in one message; of one alone the fields `file`,
-        `line` and `path` (`policies.spaces.accounts.policy`) tell its place.
+        `line` and `path` (`policies.spaces.accounts.policy`) give its place.
 
     """
     return _load(Path(path), Config, ())

@@ -1,4 +1,4 @@
-"""The section `metrics` of the configuration: what the stream tells of itself, and where."""
+"""The section `metrics` of the configuration: what the stream reports about itself, and where."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from config.values import Interval, Location, Part
 
 
 class MetricsConfig(Part):
-    """What the stream tells of itself.
+    """What the stream reports about itself.
 
     Parameters
     ----------

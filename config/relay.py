@@ -66,7 +66,7 @@ class FollowerUser(Part):
     password_env, password_file : str or None
         Where the password is found.
     executes : bool
-        Whether it may call functions and evaluate code, beside reading.
+        Whether it may also call functions and evaluate code; it may always read.
 
     """
 
@@ -85,7 +85,7 @@ class FollowerUser(Part):
         return self
 
     def password(self) -> Password | None:
-        """Return where the password is found."""
+        """Return the source of the password: an environment variable or a file."""
         return None if self.name == "guest" else Password(self.password_env, self.password_file)
 
 
@@ -127,7 +127,7 @@ class RelayLimits(Part):
     strangers : int
         At a time without having authenticated: of more, those that came first are closed.
     subscribers : int
-        Instance uuids that are remembered, each of which may hold up the removal of files for `keep.forget`.
+        Instance uuids that are remembered; each may hold up the removal of files for `keep.forget`.
 
     """
 
@@ -137,7 +137,7 @@ class RelayLimits(Part):
     subscribers: int = Field(default=64, gt=0)
 
     def limits(self) -> ClientLimits:
-        """Return it as the relay takes it."""
+        """Return the limits as the relay takes them."""
         return ClientLimits(**self.model_dump())
 
 

@@ -1,7 +1,7 @@
-"""The section `retention` of the configuration: how long the aggregator's own tables keep what is over.
+"""The section `retention` of the configuration: how long the aggregator's own tables keep old rows.
 
-By default nothing goes. What is kept longer all the same, because it could still be needed, is told by
-`pipeline.retention`; that `jobs/maintain.py` does the cleaning, by docs/operation.md.
+By default nothing is removed. Rows that could still be needed are kept longer; which ones, is in
+`pipeline.retention`. `jobs/maintain.py` removes the others (docs/operation.md).
 """
 
 from __future__ import annotations

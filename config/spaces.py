@@ -116,7 +116,7 @@ class Spaces(Part):
         return _matches(space_name, tuple(self.misfits))
 
     def mask_key(self) -> Password:
-        """Return where the key of `hash` is found."""
+        """Return the environment variable or file that holds the key of `hash`."""
         return Password(self.mask_key_env, self.mask_key_file)
 
     def wants(self, space_name: str) -> bool:

@@ -125,7 +125,7 @@ class Subscribe(Part):
     status : str or None
         Where `/metrics` and `/status` are served.
     warehouse, database : str
-        Whose tables tell where an empty spool begins; without a warehouse it begins with a snapshot.
+        The warehouse whose tables say where an empty spool begins; without one it begins with a snapshot.
     feed : str
         `leader`: one peer feeds all rows. `own_peer`: each feeds its own instance's, merged by time.
     orphans : str

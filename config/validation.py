@@ -1,4 +1,4 @@
-"""The section `validation` of the configuration: what is expected beside our own expectations, and what is written."""
+"""The section `validation` of the configuration: expectations of your own, and what is written."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ class Validation(Part):
     Parameters
     ----------
     expectations : str or None
-        The folder of suites of your own; None: `expectations` beside the YAML file, where that is there.
+        The folder of suites of your own; None: `expectations` next to the YAML file, if it exists.
     docs : str or None
         The local folder that gets Data Docs; None: none are written.
     ahead : str or None

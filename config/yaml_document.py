@@ -93,7 +93,7 @@ def read_document(file: Path) -> Document:
 
 
 def _walk(node: yaml.Node, where: Location, lines: dict[Location, int]) -> Iterator[Mistake]:
-    """Fill `lines` and yield the keys that stand twice."""
+    """Fill `lines` and yield keys that are given twice."""
     if isinstance(node, yaml.MappingNode):
         for key, value in node.value:
             inner = (*where, key.value)

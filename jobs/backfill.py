@@ -1,11 +1,11 @@
-"""Backfill part of a log, read a space from a snapshot, heal a divergence, or rebuild a table, beside the stream too.
+"""Backfill part of a log, read a space from a snapshot, heal a divergence, or rebuild a table.
 
     spark-submit jobs/backfill.py --config FILE [--source S] [--from T] [--to T]
     spark-submit jobs/backfill.py --config FILE --snapshot SPACE [--source S]
     spark-submit jobs/backfill.py --config FILE --heal S
     spark-submit jobs/backfill.py --config FILE --rebuild SPACE [--policy P] [--dry-run]
 
-The work is asked of whoever holds the writer's lock: a running stream does it between two batches, else this command
+The holder of the writer's lock does the work: a running stream does it between two batches, else this command
 takes the lock and does it itself. `--dry-run` shows what would change and writes nothing.
 Not here: reading logs again (`pipeline.requests.read_again`), snapshots (`pipeline.requests.take_again`,
 `pipeline.requests.heal`), rebuilding (`pipeline.requests.rebuild`).
@@ -101,7 +101,7 @@ class ProgressBar:
 
 
 def carried_out(spark: SparkSession, config: Config, warehouse: Warehouse, request: Request) -> Request:
-    """Wait until a request is answered: by whoever holds the lock, or by this process once it gets it."""
+    """Wait until a request is answered: by the holder of the lock, or by this process once it gets it."""
     told = False
     while True:
         try:

@@ -4,7 +4,7 @@
     python -m jobs.cluster vclock SOURCE --config FILE
     python -m jobs.cluster checksum REPLICASET --config FILE
 
-Reads the tables only, without Spark, beside a running stream too. `vclock` prints what the source would be asked to
+Reads the tables only, without Spark, also while a stream runs. `vclock` prints what the source would be asked to
 continue from (document 000, step 3: the inverse map), `checksum` the crc32 of a replicaset's instances
 (docs/formats.md). SOURCE is a source's name; REPLICASET a uuid, or the name of a source, whose own ids are summed.
 """
@@ -26,8 +26,8 @@ from sources.xlog.directory.offset import from_text
 from udfs.remap.cluster_replace import AGGREGATOR, Cluster
 from udfs.remap.replica_ids import own_ids
 from warehouse import applier_map, cluster, vclock
-from warehouse.cut import EPOCHS
-from warehouse.plain import PlainWarehouse
+from warehouse.newest_epoch import EPOCHS
+from warehouse.read_only import ReadOnlyWarehouse
 
 
 @dataclass(frozen=True)
@@ -36,11 +36,11 @@ class IdTables:
 
     Parameters
     ----------
-    warehouse : PlainWarehouse
+    warehouse : ReadOnlyWarehouse
 
     """
 
-    warehouse: PlainWarehouse
+    warehouse: ReadOnlyWarehouse
 
     @cached_property
     def cluster(self) -> Cluster:
@@ -174,7 +174,7 @@ def shown(tables: IdTables) -> Iterator[str]:
 
 def tables_of(config: Config) -> IdTables:
     """Return what a deployment's tables say of ids."""
-    return IdTables(PlainWarehouse(config.warehouse, config.database))
+    return IdTables(ReadOnlyWarehouse(config.warehouse, config.database))
 
 
 def show(config: Config, *, as_json: bool = False) -> None:

@@ -1,4 +1,4 @@
-"""Say everything that can be known before a run: `aggregator doctor`.
+"""Check everything that can be checked before a run: `aggregator doctor`.
 
 Reads the configuration, the machine, the sources, the masters, the store and the tables; changes nothing and starts no
 Spark. Not here: what is looked at (`observe.doctor`).

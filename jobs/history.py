@@ -53,7 +53,7 @@ from udfs.operations.update_rules import LATEST, Rules, rules_of
 from udfs.tuples.tuples import tuple_columns
 from udfs.versions.history import RESULT_SPARK, ROW_COLUMNS, history_arrow
 from warehouse import epochs
-from warehouse.gone import cleaned_replicasets
+from warehouse.removed_changes import cleaned_replicasets
 from warehouse.warehouse import Warehouse
 
 LOG = logging.getLogger(__name__)
@@ -159,7 +159,7 @@ def history(warehouse: Warehouse, config: Config, table: str) -> DataFrame:
     DataFrame
         `key` (canonical, as `_key`), `replicaset_id`, `state` (present, deleted, unfit), `row` (the typed columns),
         `tuple`, `global_id`, `lsn`, `type` (what made the version), `epoch`, `valid_from`, `valid_to`, `is_current`,
-        `reason` (why a row could not be applied). Times are null where a snapshot did not tell them.
+        `reason` (why a row could not be applied). Times are null where a snapshot did not say them.
 
     Raises
     ------
@@ -326,13 +326,13 @@ def _keyed(rows: DataFrame, versions: Sequence[SchemaVersion]) -> DataFrame:
 
 
 def _from_known_tuples(rows: DataFrame, cleaned: Collection[int]) -> DataFrame:
-    """Return the rows without those of which the tuple before is not kept.
+    """Return the rows whose tuple before is kept.
 
     Parameters
     ----------
     rows : DataFrame
     cleaned : collection of int
-        Replicasets of which rows were removed.
+        Replicasets whose rows were removed.
 
     """
     if not cleaned:

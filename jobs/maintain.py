@@ -1,8 +1,8 @@
-"""Maintain the tables: join small files, and remove what is over by age.
+"""Maintain the tables: join small files, and remove files and rows by age.
 
     spark-submit jobs/maintain.py --config FILE [--keep-days DAYS] [--dry-run]
 
-The work is asked of whoever holds the writer's lock, as a backfill is: it must not replace files that a batch rewrites.
+The holder of the writer's lock does the work, as a backfill is: it must not replace files that a batch rewrites.
 Versions that are younger than `--keep-days` stay readable, those of the newest epoch in any case. Rows of
 the aggregator's own tables go by the configuration's `retention`; `--dry-run` says which, and writes nothing.
 Not here: what it does to a table (`pipeline.requests.service`), which rows go (`pipeline.retention`).

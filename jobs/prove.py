@@ -1,6 +1,6 @@
 """Compare the tables with the live servers, key by key: `aggregator prove`.
 
-Reads the tables by delta-rs, without Spark, and the servers over IPROTO, beside a running stream. Results go to
+Reads the tables by delta-rs, without Spark, and the servers over IPROTO, during a running stream. Results go to
 `_validations`. Not here: the comparison (`observe.proof`), expectations of the tables alone (`jobs.validate`).
 """
 
@@ -18,7 +18,7 @@ from config.deployment import Config
 from observe.proof.epoch_tables import EpochTables, newest_tables
 from observe.proof.replicaset_proof import proofs
 from observe.proof.result import SpaceProof, shown
-from observe.proof.space_proof import Limits
+from observe.proof.space_proof import ProofLimits
 from pipeline.commit.load import load_state
 from pipeline.state import State
 from schemas.errors import ConfigurationError, IprotoError
@@ -32,7 +32,7 @@ def prove(
     config: Config,
     spaces: Collection[str],
     peers: Sequence[Sequence[Peer]],
-    limits: Limits,
+    limits: ProofLimits,
     *,
     as_json: bool = False,
 ) -> int:
@@ -45,7 +45,7 @@ def prove(
         Names of spaces or tables; none for all.
     peers : sequence of sequence of Peer
         The members of each replicaset that is compared.
-    limits : Limits
+    limits : ProofLimits
     as_json : bool
         Print each space's result as a line of JSON.
 
@@ -71,7 +71,7 @@ async def _proofs(
     place: Place,
     state: State,
     peers: Sequence[Sequence[Peer]],
-    limits: Limits,
+    limits: ProofLimits,
     spaces: Collection[str],
     *,
     as_json: bool,

@@ -2,7 +2,7 @@
 
     spark-submit jobs/repair.py --config FILE
 
-Each reading is a backfill, asked of whoever holds the writer's lock, as `jobs/backfill.py` does. A source is read from
+Each reading is a backfill, done by the holder of the writer's lock, as `jobs/backfill.py` does. A source is read from
 what is settled on, so a file that was brought back, or a member that has the rows, releases what waits. Exit code 1
 where a hole stays open; it is named. A divergence is named too, but no reading heals it: which member is right is for
 the operator to say (`aggregator heal`).
@@ -63,7 +63,7 @@ def candidates(gaps: Iterable[Gap], sources: Mapping[str, int | None]) -> Iterat
     ----------
     gaps : iterable of Gap
     sources : mapping of str to int or None
-        Each configured source's replicaset id; None where it cannot be told.
+        Each configured source's replicaset id; None if unknown.
 
     """
     told = list(gaps)
@@ -101,7 +101,7 @@ def repair(look: Callable[[], Sequence[Gap]], sources: Mapping[str, int | None],
 
 
 def replicasets_of(follower: Follower, known: Mapping[str, int]) -> dict[str, int | None]:
-    """Return the replicaset id of each source, by what its files say; None for one that does not tell it now.
+    """Return the replicaset id of each source, by what its files say; None for one whose files do not say it now.
 
     Parameters
     ----------
@@ -117,7 +117,7 @@ def replicasets_of(follower: Follower, known: Mapping[str, int]) -> dict[str, in
         try:
             found[source.name] = known.get(identity_of(directory, directory.listing(), None))
         except (AggregatorError, OSError) as error:
-            print(f"whose source {source.name} is cannot be told: {error}")
+            print(f"the replicaset of source {source.name} is unknown: {error}")
             found[source.name] = None
     return found
 

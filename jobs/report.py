@@ -2,8 +2,8 @@
 
     spark-submit jobs/report.py --config FILE [--page FILE]
 
-Reads only, takes no lock, and may run beside the stream. The page is one HTML file that needs no network; it shows the
-cut of the newest epoch. Not here: alarms (`observe.metrics`).
+Reads only, takes no lock, and may run while the stream runs. The page is one HTML file that needs no network; it shows
+the cut of the newest epoch. Not here: alarms (`observe.metrics`).
 """
 
 from __future__ import annotations

@@ -27,8 +27,8 @@ from udfs.rid.value import describe, parse_rid
 from warehouse import switch
 from warehouse.copy.lost import lost_after
 from warehouse.copy.sync import common_epoch, relation, sync
-from warehouse.cut import BEFORE_THE_FIRST
 from warehouse.generations import ComparedRid, side_of
+from warehouse.newest_epoch import BEFORE_THE_FIRST
 from warehouse.place import DATABASE, Place, known, place_of
 from warehouse.rid import RidTable
 

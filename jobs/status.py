@@ -1,6 +1,6 @@
 """How far the tables are, and what is wrong, from the aggregator's own tables: `aggregator status`.
 
-Reads by delta-rs, without Spark, beside a running stream too; tables that a batch is just writing may be one batch
+Reads by delta-rs, without Spark, also while a stream runs; tables that a batch is just writing may be one batch
 ahead of the epoch that is shown. Not here: alarms (`observe.metrics`), checks of the tables (`jobs.validate`).
 """
 
@@ -17,9 +17,10 @@ from jobs.runtime.command_line import DONE, FAILED, finished
 from schemas.errors import WarehouseError
 from schemas.names import is_of_space
 from sources.spool.stopped import StoppedSpool, stopped_spools
-from warehouse.cut import EPOCHS
+from sources.xlog.directory.offset import InstantState
 from warehouse.gaps import open_gaps
 from warehouse.lock import local_folder
+from warehouse.newest_epoch import EPOCHS
 from warehouse.place import Place, place_of
 from warehouse.read import answer, newest, rows_of
 
@@ -48,7 +49,7 @@ class Overview:
     replicasets : mapping of str to mapping
         By uuid: the vclock, the source that leads, its file and position.
     gaps, requests : tuple of str
-        Open gaps of the logs, and requests that nobody has answered.
+        Open gaps of the logs, and requests that have no answer yet.
     waiting, set_aside, misfits, conflicts : int
         Rows of `_pending`, rows of `_quarantine` that are in no table, and those that are there without a column's
         value, decisions in `_conflicts`.
@@ -148,6 +149,9 @@ def show(config: Config, *, as_json: bool) -> int:
         print(f"{found.warehouse}: epoch {found.epoch}, {found.age_seconds:.0f} s ago, {found.spaces} spaces")
         for uuid, one in found.replicasets.items():
             place = f"{one['leader']} {one['file']} at {one['position']}" if "leader" in one else "no source"
+            instant = one.get("instant")
+            if instant is not None and instant["state"] == InstantState.WAITING:
+                place += f", waits for the others at the instant {instant['label']}"
             vclock = ", ".join(f"{id_}: {lsn}" for id_, lsn in one["vclock"].items())
             print(f"replicaset {uuid}: {place}, vclock {{{vclock}}}")
         print(f"{found.conflicts} decisions between replicasets, {found.misfits} rows with a value left out")

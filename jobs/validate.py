@@ -2,9 +2,9 @@
 
     spark-submit jobs/validate.py --config FILE [--space SPACE ...] [--docs FOLDER]
 
-Reads beside the stream, which it neither waits for nor stops. Results go to `_validations`, and as Data Docs into a
+Reads while the stream runs, which it neither waits for nor stops. Results go to `_validations`, and as Data Docs into a
 folder where one is named. Rows that break a unique secondary index together go to `_conflicts` (kind `secondary`) by a
-request to whoever holds the writer's lock. Exit code 1 where something does not hold.
+request to the holder of the writer's lock. Exit code 1 where something does not hold.
 Not here: what is expected (`observe.validation`, `observe.validation.secondary_keys`).
 """
 
@@ -24,7 +24,7 @@ from config.deployment import Config
 from jobs.backfill import carried_out
 from jobs.commands.main import main
 from jobs.runtime.session import spark_session
-from observe.validation.check import Check, CheckFacts, CheckResult, Cut, readable
+from observe.validation.check import Check, CheckFacts, CheckResult, OpenTable, readable
 from observe.validation.origins import origins_check
 from observe.validation.own import own_suites
 from observe.validation.secondary import index_check
@@ -40,7 +40,7 @@ from schemas.names import held_in, is_of_space
 from schemas.tables import SYSTEM_TABLES
 from sources.xlog.datasource import register
 from warehouse import requests, validations
-from warehouse.cut import NEVER_ROLLED_BACK
+from warehouse.newest_epoch import NEVER_ROLLED_BACK
 from warehouse.place import known, place_of
 from warehouse.warehouse import Warehouse
 
@@ -48,7 +48,7 @@ EXPECTATIONS = "expectations"
 """The folder of the user's suites, beside the configuration, unless that names another one."""
 
 
-def cut_of(warehouse: Warehouse, state: State) -> Cut:
+def table_opener(warehouse: Warehouse, state: State) -> OpenTable:
     """Return how tables are read at the versions of the last epoch."""
     made = {name: 0 for name in SYSTEM_TABLES if name not in NEVER_ROLLED_BACK}
 
@@ -59,10 +59,12 @@ def cut_of(warehouse: Warehouse, state: State) -> Cut:
     return read
 
 
-def facts_of(cut: Cut, state: State, config: Config, moment: datetime) -> CheckFacts:
+def facts_of(open_table: OpenTable, state: State, config: Config, moment: datetime) -> CheckFacts:
     """Return what checks of all tables need to know."""
     ids = sorted(
-        row.global_id for row in cut("_cluster").select("global_id").collect() if row.global_id is not None
+        row.global_id
+        for row in open_table("_cluster").select("global_id").collect()
+        if row.global_id is not None
     )
     tolerance = config.validation.tolerance()
     replicasets = tuple(sorted(one.id for one in state.replicasets.values()))
@@ -70,18 +72,18 @@ def facts_of(cut: Cut, state: State, config: Config, moment: datetime) -> CheckF
 
 
 def checks(
-    cut: Cut,
+    open_table: OpenTable,
     state: State,
     facts: CheckFacts,
     names: Sequence[str],
     own: Mapping[str, Sequence[Any]],
 ) -> Iterator[Check]:
     """Yield all that is expected of single tables; `own` is the user's by table."""
-    yield from system_checks(cut, facts)
-    yield origins_check(cut, state, facts)
+    yield from system_checks(open_table, facts)
+    yield origins_check(open_table, state, facts)
     for table, expectations in own.items():
         if table in names:
-            rows = readable(cut(held_in(state.versions, table)))
+            rows = readable(open_table(held_in(state.versions, table)))
             yield Check(table, rows, tuple(expectations), ("_key",))
 
 
@@ -191,7 +193,7 @@ def validate(
     ----------
     config : Config
     file : str
-        The configuration's, beside which suites of the user's own lie.
+        The configuration's; suites of the user's own are in its folder.
     spaces : sequence of str
         Only these; default: all of them.
     docs : str, optional
@@ -207,10 +209,12 @@ def validate(
     if state.epoch < 0:
         print("no batch is done yet: there is nothing to validate")
         return 0
-    names, cut = tables_of(state, config, spaces), cut_of(warehouse, state)
-    facts = facts_of(cut, state, config, moment)
+    names, open_table = tables_of(state, config, spaces), table_opener(warehouse, state)
+    facts = facts_of(open_table, state, config, moment)
     validator = Validator(moment)
-    told = [one for check in checks(cut, state, facts, names, own) for one in validator.verdicts(check)]
+    told = [
+        one for check in checks(open_table, state, facts, names, own) for one in validator.verdicts(check)
+    ]
     place = warehouse.open_tables.place
     tables = space_tables(place, state, config, names)
     told += validator.verdicts(columns_check(spark, tables))

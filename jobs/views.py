@@ -1,4 +1,4 @@
-"""Print SQL that makes the tables known by name, with views: who wrote each row, and cuts of the warehouse by epoch.
+"""Print SQL that makes the tables known by name, with views: who wrote each row, and the tables of an epoch.
 
     python -m jobs.views --config FILE [--epoch N ...] [--at LABEL ...] > views.sql
     spark-sql -f views.sql
@@ -20,8 +20,8 @@ from observe.dbt_sources import found, sources
 from schemas.errors import ConfigurationError, WarehouseError
 from schemas.names import is_of_space, table_name
 from schemas.tables import SYSTEM_TABLES
-from warehouse.cut import EPOCHS, NEVER_ROLLED_BACK
-from warehouse.kept import kept
+from warehouse.kept_epochs import kept
+from warehouse.newest_epoch import EPOCHS, NEVER_ROLLED_BACK
 from warehouse.place import Place, place_of
 from warehouse.read import rows_of
 from warehouse.views import OLD_VERSIONS, epoch_statements, table_statements, who_wrote_statements
@@ -59,7 +59,7 @@ def instants_of(place: Place) -> dict[str, int]:
 
 
 def refuse_old(place: Place, wanted: Collection[int]) -> None:
-    """Refuse epochs of which maintenance may have removed something.
+    """Refuse epochs whose files maintenance may have removed.
 
     Raises
     ------
@@ -84,7 +84,7 @@ def statements(config: Config, wanted: list[int], labels: Sequence[str] = ()) ->
     ----------
     config : Config
     wanted : list of int
-        Epochs beside the newest one.
+        Epochs in addition to the newest one.
     labels : sequence of str
         Instants of a sharded cluster.
 

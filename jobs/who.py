@@ -1,6 +1,6 @@
 """Show everything about one key: who changed it, when, in which transaction, and why which version won.
 
-Reads the tables as of the newest epoch, without Spark, beside a running stream too.
+Reads the tables as of the newest epoch, without Spark, also while a stream runs.
 Not here: reading (`observe.key_changes`).
 """
 
@@ -130,7 +130,7 @@ def _decision(row: Mapping[str, Any], story: Story, definition: LoggedSpace) -> 
 
 
 def why(decision: Mapping[str, Any]) -> str:
-    """Return in words what told the winner from the loser."""
+    """Return in words why the winner won."""
     winner, loser, sequence = decision["winner"], decision["loser"], decision["sequence"]
     text = f"{decision['policy']} by {sequence}" if sequence else str(decision["policy"])
     if sequence == "timestamp":

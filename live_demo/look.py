@@ -12,7 +12,7 @@ from jobs.report import write_page
 from jobs.runtime.session import spark_session
 from observe.report.questions import Question, show
 from warehouse.catalog import register_tables
-from warehouse.cut import BEFORE_THE_FIRST, last_epoch
+from warehouse.newest_epoch import BEFORE_THE_FIRST, last_epoch
 from warehouse.place import place_of
 from warehouse.warehouse import Warehouse
 

@@ -6,7 +6,8 @@ same batch again, another member begins at that file, a lost checkpoint at what 
 files of its last batch.
 
 Neither Spark nor delta-rs forces to the disk what it commits, and a file that every reader has passed is removed: so
-the file system of a local warehouse is forced before a spool is told of more. An object store is durable by itself.
+the file system of a local warehouse is synced before a spool gets a later position. An object store is durable by
+itself.
 
 An acknowledgement that cannot be written is a warning: no row waits for it. Not here: removing anything.
 """
@@ -55,7 +56,7 @@ def reader_of(config: Config) -> str:
 
 
 def passed(header: Vclock, one: ReplicasetState, source: SourceConfig) -> dict[int, int]:
-    """Return what nobody will ask a source for again, in the source's own replica ids.
+    """Return the vclock up to which a source is never read again, in the source's own replica ids.
 
     Parameters
     ----------

@@ -3,7 +3,7 @@
     segments → summaries → plan → `_cluster`, `_applier_map` → tables prepared
         → an executor writes the files of all tables → one commit a table, `_epochs` last
 
-What happens between segments and files is in the packages beside this module, in the order of the data: `plan`,
+What happens between segments and files is in the packages of this folder, in the order of the data: `plan`,
 `changelog`, `reduce`, `resolve`, `encode`, `write`, `commit`. Two executors run the same functions: `local` in this
 process, `distributed` in Spark's tasks.
 """
@@ -89,7 +89,7 @@ MakeDistributed = Callable[[Follower, Sequence[Segment]], Executor]
 class BatchWriter:
     """Does batches, one after another, and holds the state between them.
 
-    Whoever does other work on the tables meanwhile holds `between`, so that no batch runs beside it.
+    Other work on the tables holds `between`, so that no batch runs at the same time.
 
     Parameters
     ----------
@@ -148,7 +148,12 @@ class BatchWriter:
 
         """
         self._began, self.steps = time.monotonic(), {}
-        reader = follower or self.follower
+        with self.tables.looked_at_once():
+            return self._process(segments, name, healing, follower or self.follower)
+
+    def _process(
+        self, segments: Sequence[Segment], name: BatchName, healing: Healing | None, reader: Follower
+    ) -> tuple[int, int]:
         executor = self._executor(segments, reader)
         plan, pending = self._planned(executor, segments, healing, reader)
         if not plan.rows:

@@ -17,7 +17,7 @@ from schemas.errors import OffsetError
 from sources.xlog.directory.offset import Offset, from_text
 from sources.xlog.reader.reader import open_fs
 from warehouse import epochs
-from warehouse.cut import EPOCHS
+from warehouse.newest_epoch import EPOCHS
 from warehouse.warehouse import Warehouse
 
 

@@ -112,8 +112,8 @@ def with_members(
     """Return the segments, each source's first one with the source's `_cluster` where that must be read.
 
     Document 000: a replicaset that is not known yet, or a source that takes over from another one, says which
-    instance each replica id is before its rows are read; else rows of ids that were registered in files that nobody
-    reads would wait for ever, and ids that two members assigned to different instances would be mixed up. Of a source
+    instance each replica id is before its rows are read; else rows of ids that were registered in files outside the
+    batches would wait for ever, and ids that two members assigned to different instances would be mixed up. Of a source
     that continues, the rows of `_cluster` are followed. An empty answer means an empty `_cluster`.
 
     Parameters
@@ -154,7 +154,7 @@ def _is_read(known: ReplicasetState | None, source: str, *, several: bool) -> bo
 
 
 def with_servers(tables: OpenTables, follower: Follower, state: State) -> State:
-    """Return the state with the versions of the servers of replicasets of which rows wait.
+    """Return the state with the versions of the servers of replicasets whose rows wait.
 
     A start does not know them, and the files that are read next come later; how an UPDATE is computed depends on them.
     """

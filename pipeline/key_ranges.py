@@ -89,7 +89,7 @@ def groups_of_tables(plan: ReducePlan) -> tuple[Int32s, frozenset[int]]:
     """Return the group of each table, and the groups that cannot be divided.
 
     A rename takes versions from one table to another under the same keys; a changed primary key gives them keys that
-    nobody knows before they are read.
+    are known only once they are read.
     """
     groups = np.arange(len(plan.tables), dtype=np.int32)
     whole: set[int] = set()

@@ -37,7 +37,7 @@ from sources.xlog.stream.segment import Segment
 from udfs.remap.cluster_replace import Cluster, Incoming, replace_all
 from warehouse import cluster, requests
 from warehouse.as_of_epoch import EpochWarehouse
-from warehouse.cut import EPOCHS
+from warehouse.newest_epoch import EPOCHS
 from warehouse.requests import Request
 from warehouse.rid import RidTable
 

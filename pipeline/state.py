@@ -64,7 +64,7 @@ class ReplicasetState:
         Whether rows of its log are missing for good or differ from those of a member: then an INSERT does not prove
         that its key is new.
     unknown : frozenset of int
-        Ids of spaces of which rows wait in `_pending` for their definition.
+        Ids of spaces whose rows wait in `_pending` for their definition.
     server : str or None
         The version of the server that wrote the last row of it. In memory only.
     file : str or None
@@ -167,7 +167,7 @@ class State:
         return {uuid: _lowest(one) for uuid, one in self.replicasets.items()}
 
     def held_vclocks(self) -> dict[str, dict[int, int]]:
-        """Return the same of the replicasets of which rows wait."""
+        """Return the same for the replicasets whose rows wait."""
         return {uuid: _lowest(one) for uuid, one in self.replicasets.items() if one.waits}
 
 

@@ -77,7 +77,7 @@ def pending_table(tables: OpenTables, replicaset_ids: Iterable[int], *, for_defi
 
 
 def unknown_spaces(tables: OpenTables) -> dict[int, frozenset[int]]:
-    """Return the ids of spaces of which rows wait for a definition, by replicaset id."""
+    """Return the ids of spaces whose rows wait for a definition, by replicaset id."""
     found: dict[int, set[int]] = {}
     for file in tables.files(PENDING):
         with opened(tables.place, PENDING, file.path) as parquet:
@@ -113,7 +113,7 @@ def settled_mask(
 
 
 def unknown_before(state: State) -> set[tuple[str, int]]:
-    """Return the spaces of which rows wait for a definition, with the uuids of their replicasets."""
+    """Return the spaces whose rows wait for a definition, with the uuids of their replicasets."""
     return {(uuid, space_id) for uuid, one in state.replicasets.items() for space_id in one.unknown}
 
 

@@ -1,4 +1,4 @@
-"""The checksum of a replicaset's instances: by it two sides know that neither has to tell the other whose id is whose.
+"""The checksum of a replicaset's instances: where two sides have the same one, neither sends its ids to the other.
 
 Document 000: crc32 over the local_id:uuid pairs. It leaves the bytes open; here they are those that docs/formats.md
 lays down, so that a daemon written in another language gets the same sum. Pure.
@@ -25,7 +25,7 @@ def pairs_of(instances: Mapping[int, str]) -> bytes:
     Returns
     -------
     bytes
-        ASCII: the id in decimal without leading zeros, the uuid in small letters.
+        ASCII: the id in decimal without leading zeros, the uuid in lower case.
 
     """
     return b"".join(

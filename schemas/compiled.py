@@ -3,7 +3,8 @@
 Compiled code is kept on disk, so a machine compiles each function once. Numba asks of a kept function only whether its
 own file has changed. But a kernel has other modules' functions and constants compiled into it, so each is kept under
 the digest of all modules of the project that its module imports, directly or not: an upgrade in place never runs
-machine code of sources that have changed.
+machine code of sources that have changed. Kept code that cannot be read, as of a class that has another name now or of
+a file that was cut off, is compiled again.
 """
 
 from __future__ import annotations
@@ -11,12 +12,15 @@ from __future__ import annotations
 import ast
 import hashlib
 import importlib.util
+import logging
 from collections.abc import Callable, Iterator
 from functools import lru_cache
 from pathlib import Path
 from typing import Any, TypeVar
 
 from numba import njit
+
+log = logging.getLogger(__name__)
 
 Function = TypeVar("Function", bound=Callable[..., Any])
 
@@ -76,8 +80,24 @@ def digest_of(module: str) -> bytes:
 
 def _compile(function: Any, **options: bool) -> Any:
     compiled = njit(cache=True, nogil=True, **options)(function)
-    compiled._cache._cache_file._source_stamp = digest_of(function.__module__)
+    file = compiled._cache._cache_file
+    file._source_stamp = digest_of(function.__module__)
+    file._load_index = _or_nothing(file._load_index, dict)
+    file.load = _or_nothing(file.load, lambda: None)
     return compiled
+
+
+def _or_nothing(read: Callable[..., Any], nothing: Callable[[], Any]) -> Callable[..., Any]:
+    """Return a reader of kept code that finds nothing where the file cannot be read."""
+
+    def reads(*key: Any) -> Any:
+        try:
+            return read(*key)
+        except Exception as error:  # pickle raises whatever the names and bytes in a file lead to
+            log.debug("kept machine code cannot be read, and is compiled again: %s", error)
+            return nothing()
+
+    return reads
 
 
 def kernel(function: Any) -> Any:

@@ -143,7 +143,7 @@ class ConnectionLostError(IprotoError):
 
 
 class ProtocolError(IprotoError):
-    """The bytes are not what the protocol allows."""
+    """The bytes break the protocol."""
 
 
 class ServerError(IprotoError):
@@ -161,7 +161,7 @@ class AccessError(ServerError):
 
 
 class PeerError(IprotoError):
-    """The server is not the one that was meant: another replicaset, or a version without what is needed."""
+    """The server is another one than configured: of another replicaset, or of a version that lacks what is needed."""
 
 
 class GapError(IprotoError):

@@ -2,7 +2,7 @@
 
 Spark's catalog takes letters of ASCII, digits and `_` in a table's name, Delta refuses spaces and some signs
 in a column's, both look names up without regard to case, and every name with a leading underscore is the
-aggregator's own. Tarantool takes any printable name and tells `SQLT` from `sqlt`. So:
+aggregator's own. In Tarantool any printable name is legal, and `SQLT` is not `sqlt`. So:
 
 - A name made of `a-z`, `0-9`, `_` that begins with a letter stays as it is: nearly every name.
 - Any other becomes `<readable>__<edits>`. `<readable>` is what a reader expects: capitals in lower case,
@@ -22,7 +22,7 @@ aggregator's own. Tarantool takes any printable name and tells `SQLT` from `sqlt
 names give one result, also for a reader who ignores case, and `unescape` gives the name back. Results need no
 quotes in SQL, unless the name is one of its keywords.
 
-The exact tuples of a space whose table is masked lie beside it, in `_exact_<table>`, which no escape gives (of a
+The exact tuples of a space whose table is masked are in a second table, `_exact_<table>`, which no escape gives (of a
 table that ends in `__q`, with `__h` and 32 hex digits behind it: else an escape would).
 
 A table of a space that is local to one instance ends in `__l<global id>`, one that holds the rows of one replicaset

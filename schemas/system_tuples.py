@@ -1,6 +1,6 @@
 """Tuples of the system spaces, read so that an odd one is a TupleError and nothing else.
 
-No server writes an odd one, but whoever can write a source's files can. So all code that reads `_schema`, `_space`,
+No server writes an odd one, but anyone who can write a source's files can. So all code that reads `_schema`, `_space`,
 `_index`, `_cluster`, `_truncate` or a `.vylog` takes values through these functions: none of them raises anything but
 TupleError, and what they return has the type and the range that it should have. Not here: what a definition means
 (`schemas.space`).
@@ -104,7 +104,7 @@ def text_of(value: Any, name: str) -> str:
 
 
 def uuid_of(value: Any, name: str) -> str:
-    """Return a uuid in small letters; only the form that servers write is one."""
+    """Return a uuid in lower case; only the form that servers write is accepted."""
     if not isinstance(value, str) or _UUID.fullmatch(value) is None:
         raise TupleError(f"{name} is not a uuid: {shown(value)}")
     return value.lower()

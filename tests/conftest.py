@@ -23,6 +23,10 @@ pytest_plugins = ("tests.live.fixtures",)
 
 LOCAL_SPARK = "--master local[2] --conf spark.ui.enabled=false pyspark-shell"
 
+# A JVM of a test lives for a minute: the second compiler's work takes half of its processor time and never pays.
+for _options in ("SPARK_SUBMIT_OPTS", "SPARK_LAUNCHER_OPTS"):
+    os.environ.setdefault(_options, "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC")
+
 
 class ModuleScheduling(LoadScopeScheduling):  # type: ignore[misc]
     """Gives each process whole modules, and all that share the Spark session to one: a second Java costs seconds."""

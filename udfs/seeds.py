@@ -1,4 +1,4 @@
-"""The seeds of hashes in this process (`udfs.kernels.keyed_hash`): drawn once, and told to nobody."""
+"""The seeds of hashes in this process (`udfs.kernels.keyed_hash`): drawn once, and shown to nobody."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 """A warehouse as of its newest epoch, read only: what the next start will find once it has rolled back the rest.
 
-For commands that look at the writer's state beside a running stream, or without one. Nothing is restored, created or
+For commands that look at the writer's state during a running stream, or without one. Nothing is restored, created or
 committed.
 """
 
@@ -14,13 +14,13 @@ from deltalake import CommitProperties, DeltaTable
 
 from schemas.errors import WarehouseError
 from warehouse.commits import OpenTables
-from warehouse.cut import Cut, newest_cut
+from warehouse.newest_epoch import TableVersions, newest_versions
 from warehouse.warehouse import Warehouse
 
 
 @dataclass
 class ReadTables(OpenTables):
-    """Tables at given versions, which nobody writes through this.
+    """Tables at given versions, read only.
 
     Parameters
     ----------
@@ -63,9 +63,9 @@ class EpochWarehouse(Warehouse):
     """One database as of its newest epoch."""
 
     @cached_property
-    def cut(self) -> Cut:
+    def cut(self) -> TableVersions:
         """The versions of its tables."""
-        return newest_cut(self.place)
+        return newest_versions(self.place)
 
     @cached_property
     def open_tables(self) -> OpenTables:

@@ -23,7 +23,7 @@ from deltalake import CommitProperties, DeltaTable, write_deltalake
 from deltalake.exceptions import CommitFailedError
 
 from schemas.errors import WarehouseError
-from udfs.remap.cluster_replace import Allocation, Change, Cluster, Incoming, Member, replace_all
+from udfs.remap.cluster_replace import Allocation, Cluster, ClusterChange, Incoming, Member, replace_all
 from warehouse.read import rows_of
 from warehouse.warehouse import Warehouse
 from warehouse.write import MARK
@@ -174,7 +174,7 @@ def _pause(attempt: int) -> None:
 
 
 def _written(
-    table: DeltaTable, held: Iterable[dict[str, Any]], changes: Sequence[Change], now: datetime
+    table: DeltaTable, held: Iterable[dict[str, Any]], changes: Sequence[ClusterChange], now: datetime
 ) -> bool:
     """Write the rows of an open table with changes as its next version; False where there is one already."""
     rows = {row["uuid"] or row["replicaset_uuid"]: row for row in held}

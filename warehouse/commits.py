@@ -8,7 +8,8 @@ Not here: writing the files (`warehouse.data_files`), what they hold.
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 
 import pyarrow as pa
@@ -31,7 +32,7 @@ LEGACY_MAPPING = 2
 
 @dataclass(frozen=True)
 class TableFile:
-    """A file of a table at a version: path relative to the table's folder, bytes, rows (None where nobody knows)."""
+    """A file of a table at a version: path relative to the table's folder, bytes, rows (None if unknown)."""
 
     path: str
     size: int
@@ -53,6 +54,7 @@ class OpenTables:
     place: Place
     fence: Fence | None = None
     _tables: dict[str, DeltaTable] = field(default_factory=dict)
+    _looked_at: set[str] | None = None
 
     def open(self, table: str) -> DeltaTable:
         """Return a table as its last commit left it.
@@ -67,9 +69,27 @@ class OpenTables:
             Another writer has committed to it since.
 
         """
+        return self._opened(table, is_renewed=self._looked_at is None or table not in self._looked_at)
+
+    @contextmanager
+    def looked_at_once(self) -> Iterator[None]:
+        """Look for commits of others once a table, and before each commit: a look lists a folder of the store.
+
+        Tables that others may write are looked at each time.
+        """
+        before, self._looked_at = self._looked_at, set()
+        try:
+            yield
+        finally:
+            self._looked_at = before
+
+    def _opened(self, table: str, *, is_renewed: bool) -> DeltaTable:
+        if self._looked_at is not None and table not in SHARED:
+            self._looked_at.add(table)
         found = self._tables.get(table)
         if found is not None:
-            found.update_incremental()
+            if is_renewed:
+                found.update_incremental()
             return self.checked(table, found)
         found = self.place.open(table)
         if found is None:
@@ -109,7 +129,7 @@ class OpenTables:
             The lock is lost.
 
         """
-        opened, fence = self.open(table), self.fence
+        opened, fence = self._opened(table, is_renewed=True), self.fence
         if fence is None or table in SHARED:
             mark, properties = None, OURS
         else:
@@ -128,7 +148,7 @@ class OpenTables:
         return int(opened.version())
 
     def _looked_up(self, table: str, mark: int | None, error: Exception) -> DeltaTable:
-        """Return the table behind a commit of which the answer alone was lost; raise where it was not made."""
+        """Return the table if the commit was made and only the answer was lost; raise if it was not made."""
         refused = WarehouseError(f"the table cannot be written: {error}", table=table)
         if mark is None or self.fence is None:
             raise refused from error
@@ -168,7 +188,7 @@ class OpenTables:
         return _files(actions)
 
     def bounds(self, table: str, column: str) -> list[tuple[TableFile, int | None, int | None]]:
-        """Return the files of a table with the least and the greatest value of a column; None where nobody knows."""
+        """Return the files of a table with the least and the greatest value of a column; None if unknown."""
         actions = pa.table(self.open(table).get_add_actions(flatten=True))
         unknown = [None] * actions.num_rows
         low, high = (

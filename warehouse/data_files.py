@@ -71,7 +71,7 @@ class FileKeys:
     rows : tuple of int
         Of each row group.
     least, greatest : tuple of bytes or None
-        Keys of each row group; None where the footer does not tell.
+        Keys of each row group; None where the footer lacks them.
 
     """
 
@@ -245,7 +245,7 @@ def now_millis() -> int:
 
 
 class _PlainFile(pq.ParquetFile):  # type: ignore[misc]
-    """A file whose bytes and texts are of the plain Arrow types, whoever wrote it: delta-rs notes views of them."""
+    """A file whose bytes and texts have the plain Arrow types; files of delta-rs declare views of them."""
 
     def read(self, *arguments: Any, **named: Any) -> pa.Table:
         return _plain(super().read(*arguments, **named))

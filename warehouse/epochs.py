@@ -18,8 +18,8 @@ from deltalake import CommitProperties, DeltaTable
 
 from schemas.errors import WarehouseError
 from warehouse.commits import OpenTables
-from warehouse.cut import EPOCHS as TABLE
-from warehouse.cut import NEVER_ROLLED_BACK, RID
+from warehouse.newest_epoch import EPOCHS as TABLE
+from warehouse.newest_epoch import NEVER_ROLLED_BACK, RID
 from warehouse.read import newest, rows_of
 from warehouse.warehouse import Warehouse
 from warehouse.write import MARK

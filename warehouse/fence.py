@@ -1,8 +1,8 @@
-"""The fence: what keeps a writer that lost the lock, and does not know it yet, from changing what counts.
+"""The fence: it stops a writer that lost the lock, and does not know it yet, from committing an epoch.
 
 Each writer has a number, one more than the one before it, and each of its commits has a *mark*: its number and a count
 of its commits, as a `txn` action of Delta under the application id `APP` (Delta protocol, "Transaction Identifiers").
-Two rules make one history of epochs, whoever sleeps at whatever step, and whatever clocks show:
+Two rules give one history of epochs, whichever writer sleeps at whichever step, and whatever clocks show:
 
 1. A commit with a mark succeeds only on top of the mark that it was made from. delta-rs refuses it where a commit with
    the same application id came in between; commits without a mark, of users, are no obstacle.
@@ -24,7 +24,7 @@ from deltalake.exceptions import DeltaError
 
 from schemas.errors import LockError
 from schemas.tables import SYSTEM_TABLES
-from warehouse.cut import EPOCHS, RID
+from warehouse.newest_epoch import EPOCHS, RID
 from warehouse.place import Place
 from warehouse.write import MARK, create
 
@@ -109,7 +109,7 @@ class Fence:
         self._versions.pop(table, None)
 
     def end(self) -> None:
-        """Let tables be read, whoever writes them: the writer has given back the lock, and commits no more."""
+        """Stop checking marks: the writer has released the lock, commits no more, and only reads."""
         self._is_over = True
 
     def check(self, table: str, opened: DeltaTable) -> None:

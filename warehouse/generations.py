@@ -10,13 +10,13 @@ from ulid import ULID
 from udfs.rid.drawing import Generation, lineage
 from udfs.rid.operations import Node
 from udfs.rid.value import EMPTY
-from warehouse.cut import last_epoch
+from warehouse.newest_epoch import last_epoch
 from warehouse.place import Place
 from warehouse.rid import SYNC_END, RidChange, RidTable
 
 
 @dataclass(frozen=True)
-class Held:
+class HeldGeneration:
     """One generation of a warehouse.
 
     Parameters
@@ -46,8 +46,8 @@ class Held:
         return Generation(self.ulid, ", ".join(parts))
 
 
-def generations_of(history: Sequence[RidChange], epoch: int) -> list[Held]:
-    """Return what a warehouse has held, the newest first; generations that were discarded are not among it.
+def generations_of(history: Sequence[RidChange], epoch: int) -> list[HeldGeneration]:
+    """Return the generations of a warehouse, the newest first, without those that were discarded.
 
     Parameters
     ----------
@@ -56,7 +56,7 @@ def generations_of(history: Sequence[RidChange], epoch: int) -> list[Held]:
         The newest one.
 
     """
-    held: list[Held] = []
+    held: list[HeldGeneration] = []
     newest = [history[-1].at(epoch)] if history else []
     for change in [*history, *newest]:
         rid = change.node.rid
@@ -66,7 +66,7 @@ def generations_of(history: Sequence[RidChange], epoch: int) -> list[Held]:
         elif known is None:
             first = held[-1].last + 1 if held else 0
             peer = change.peer if change.event == SYNC_END else None
-            held.append(Held(rid.head, first, change.epoch, peer))
+            held.append(HeldGeneration(rid.head, first, change.epoch, peer))
         else:
             held = held[: known + 1]
             if rid.incoming == EMPTY:
@@ -74,8 +74,8 @@ def generations_of(history: Sequence[RidChange], epoch: int) -> list[Held]:
     return held[::-1]
 
 
-def epoch_of(held: Sequence[Held], ulid: ULID) -> int | None:
-    """Return the last epoch of a generation, None where the warehouse has not held it."""
+def epoch_of(held: Sequence[HeldGeneration], ulid: ULID) -> int | None:
+    """Return the last epoch of a generation, None where the warehouse never had it."""
     return next((one.last for one in held if one.ulid == ulid), None)
 
 
@@ -86,7 +86,7 @@ class ComparedRid:
     name: str
     node: Node
     epoch: int | None = None
-    held: tuple[Held, ...] = field(default=())
+    held: tuple[HeldGeneration, ...] = field(default=())
 
     def generations(self) -> list[Generation]:
         """Return what is drawn of it, the newest first."""
@@ -96,7 +96,7 @@ class ComparedRid:
 
 
 def side_of(place: Place) -> ComparedRid:
-    """Return what a warehouse says of itself now."""
+    """Return a warehouse's own RID and generations."""
     epoch = last_epoch(place)
     history = RidTable(place).history()
     node = history[-1].at(epoch).node if history else Node()

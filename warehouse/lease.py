@@ -2,7 +2,7 @@
 
 Every change of the object is a compare-and-set: it is created only where there is none, and replaced only as it was
 read (If-None-Match and If-Match of HTTP, RFC 9110, 13.1). So of two who want it one gets it. The holder counts its time
-from before the request that renewed it, by a clock that also counts while the machine sleeps. Whoever wants to take it
+from before the request that renewed it, by a clock that also counts while the machine sleeps. A process that takes it
 over compares two times of the store, never its own clock.
 
 A lease keeps writers apart that run. It cannot stop one that sleeps between its last look and a commit: the fence does
@@ -175,7 +175,7 @@ class Lease:
         LockError
             Another has taken it.
         OSError
-            Nobody knows whether it is renewed.
+            It is unknown whether the lease is renewed.
 
         """
         with self._turn:

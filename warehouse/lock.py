@@ -1,6 +1,6 @@
 """The warehouse's writer lock: one writer at a time holds it, and others wait.
 
-On a local file system the lock is an `flock` on a file beside the tables, so that it ends with its process, however
+On a local file system the lock is an `flock` on a file of the warehouse, so that it ends with its process, however
 that ends. On an object store it is a lease (`warehouse.lease`), which a thread renews. Elsewhere there is none, and who
 wants to write is refused.
 Not here: who may write (the RID decides that), and what a writer that has lost the lock may still do
@@ -51,7 +51,7 @@ class WriterLock:
     warehouse : Warehouse or Place
         What is to be written; a place where there is no Spark.
     purpose : str
-        Shown to whoever finds the lock taken.
+        Shown to a process that finds the lock taken.
 
     Raises
     ------

@@ -1,8 +1,8 @@
-"""The writer lock of a primary: whoever writes a warehouse holds the lock and a number, and the RID says that it may.
+"""The writer lock of a primary: a writer holds the lock and a number, and the RID says that it may write.
 
-A warehouse that has no RID is made a primary by its first writer: so one who never heard of RIDs writes as ever, and
+A warehouse that has no RID is made a primary by its first writer: so RIDs need no set-up, and
 a copy that is made later starts from a base. One that has a RID is written only where that says primary. A lock that
-a killed writer left is free by itself (`warehouse.lock`); the RID, which still says locked, then tells of the crash.
+a killed writer left is free by itself (`warehouse.lock`); the RID, which still says locked, then shows that it crashed.
 Not here: the RID's rules (`udfs.rid`), and copying (`warehouse.copy`).
 """
 
@@ -15,9 +15,9 @@ from typing import TYPE_CHECKING
 from schemas.errors import LockError, RidStateError
 from udfs.rid import operations
 from udfs.rid.operations import Node
-from warehouse.cut import last_epoch
 from warehouse.fence import take_number
 from warehouse.lock import WriterLock
+from warehouse.newest_epoch import last_epoch
 from warehouse.place import Place, known, place_of
 from warehouse.rid import RidChange, RidTable, fresh
 
@@ -34,7 +34,7 @@ class PrimaryLock(WriterLock):
     ----------
     warehouse : Warehouse
     purpose : str
-        Shown to whoever finds the lock taken.
+        Shown to a process that finds the lock taken.
 
     Raises
     ------

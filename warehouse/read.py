@@ -2,7 +2,7 @@
 
 Never by way of a PyArrow dataset: its background threads may still hold buffers of Python when the interpreter ends,
 and then abort the process (seen in one of six ends of a short command).
-Not here: opening the table (`warehouse.place`, `warehouse.plain`), and large tables (Spark's).
+Not here: opening the table (`warehouse.place`, `warehouse.read_only`), and large tables (Spark's).
 """
 
 from __future__ import annotations

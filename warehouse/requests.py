@@ -50,7 +50,7 @@ class Request:
 
 
 def ask(warehouse: Warehouse, kind: str, arguments: Mapping[str, Any]) -> Request:
-    """Put a request for whoever holds the writer's lock."""
+    """Write a request that the holder of the writer's lock answers."""
     request = Request(uuids.uuid4().hex, kind, dict(arguments), ASKED, datetime.now(UTC))
     _append(warehouse, request)
     return request
@@ -77,7 +77,7 @@ def _append(warehouse: Warehouse, request: Request) -> None:
 
 
 def load(warehouse: Warehouse) -> tuple[Request, ...]:
-    """Return all requests as they stand, the oldest first."""
+    """Return the newest state of each request, the oldest request first."""
     newest: dict[str, dict[str, Any]] = {}
     for row in sorted(rows_of(warehouse.opened(TABLE)), key=lambda row: row["changed_at"]):
         newest[row["request"]] = row
@@ -101,7 +101,7 @@ def _arguments(text: str | None) -> Mapping[str, Any]:
 
 
 def open_requests(warehouse: Warehouse) -> tuple[Request, ...]:
-    """Return the requests that nobody has answered, the oldest first."""
+    """Return the requests that have no answer yet, the oldest first."""
     return tuple(one for one in load(warehouse) if one.state == ASKED)
 
 

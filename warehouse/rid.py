@@ -25,7 +25,7 @@ from ulid import ULID
 from schemas.errors import RidStateError
 from udfs.rid.operations import Node, begin_generation
 from udfs.rid.value import parse_rid
-from warehouse.cut import BEFORE_THE_FIRST, RID
+from warehouse.newest_epoch import BEFORE_THE_FIRST, RID
 from warehouse.place import Place
 from warehouse.read import newest, rows_of
 

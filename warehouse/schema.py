@@ -71,7 +71,7 @@ def _row(version: SpaceVersion, epoch: int) -> dict[str, Any]:
 
 @dataclass(frozen=True)
 class StoredSpace:
-    """What the table says of a space now."""
+    """The newest definition of a space in the table."""
 
     replicaset_id: int
     space_id: int

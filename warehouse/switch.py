@@ -6,8 +6,8 @@ from schemas.errors import RidStateError
 from udfs.rid import operations
 from udfs.rid.operations import Node
 from udfs.rid.value import EMPTY
-from warehouse.cut import EPOCHS, last_epoch
 from warehouse.lock import WriterLock
+from warehouse.newest_epoch import EPOCHS, last_epoch
 from warehouse.place import Place
 from warehouse.rid import RidChange, RidTable, fresh
 
@@ -19,7 +19,7 @@ def promote(place: Place, *, abandon_sync: bool = False) -> RidChange:
     ----------
     place : Place
     abandon_sync : bool
-        Whether to give up a sync into it that has not ended.
+        Whether to abandon a sync into it that has not ended.
 
     Raises
     ------

@@ -1,8 +1,8 @@
-"""`_validations`: what came of each expectation, appended run by run.
+"""`_validations`: the result of each expectation, appended run by run.
 
 Appended without the writer's lock, by delta-rs: rows are only ever added, so appends of several processes do not meet;
 no batch reads or writes the table, no epoch names it, and it is never rolled back with a batch. So a validation waits
-for nobody, and changes nothing of what it looked at. On a copy that is no primary nothing is written, since a sync
+for no lock, and changes nothing that it read. On a copy that is no primary nothing is written, since a sync
 would find a difference. Not here: what is expected (`observe.validation`).
 """
 

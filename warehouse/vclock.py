@@ -42,7 +42,7 @@ class Component:
 
 
 def newest(rows: Iterable[Mapping[str, Any]]) -> list[Component]:
-    """Return the components that hold, of all rows of the table."""
+    """Return the newest row of each component."""
     found: dict[tuple[Any, ...], Component] = {}
     for row in sorted(rows, key=lambda row: int(row["epoch"])):
         component = Component(**row)

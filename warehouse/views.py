@@ -2,7 +2,7 @@
 
 Text only, so no Spark is needed to make it: `spark-sql -f`, beeline or a session runs it. Views lie in databases of
 their own, since every name without a leading `_` may be a space's: `<database>_views`, and `<database>_epoch_<n>` or
-`<database>_at_<label>` of each cut. Not here: which tables and epochs there are (`warehouse.cut`).
+`<database>_at_<label>` of each cut. Not here: which tables and epochs there are (`warehouse.newest_epoch`).
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ def table_statements(root: str, database: str, tables: Sequence[str]) -> Iterato
 def who_wrote_statements(database: str, spaces: Sequence[str]) -> Iterator[str]:
     """Yield the view that names, for each row of each space's table, the instance and the replicaset it is from.
 
-    Its columns: `space` (the table), `key`, `origin` (instance uuid, null where a snapshot did not tell), `replicaset`
+    Its columns: `space` (the table), `key`, `origin` (instance uuid, null where a snapshot did not say), `replicaset`
     (the source that led it last), `replicaset_uuid`, `replicaset_id`, `global_id`, `lsn`, `timestamp`, `created`. A
     row that a policy made of several versions has the last writer's, with minus the replicaset id in its table.
 

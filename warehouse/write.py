@@ -94,7 +94,7 @@ def _reported(place: Place, table: str, what: str) -> Iterator[None]:
 
 
 def _fitted(opened: DeltaTable, table: str, rows: pa.Table) -> pa.Table:
-    """Return rows with the types and the order of a table's columns, all of which they must have, and no others."""
+    """Return rows with the types and the order of a table's columns; they must have these columns and no others."""
     schema = pa.schema(opened.schema().to_arrow())
     if set(schema.names) != set(rows.column_names):
         differ = ", ".join(sorted(set(schema.names) ^ set(rows.column_names)))

@@ -62,7 +62,7 @@ dry_run_option = click.option("--dry-run", is_flag=True, help="Show what would c
 def backfill(config: str, **options: Any) -> int:
     """Read logs again, all or those of some time.
 
-    What was read before changes nothing. May run beside the stream, which then does the work between two batches.
+    What was read before changes nothing. May run while the stream runs, which then does the work between two batches.
     """
     return carry_out(config, **options)
 

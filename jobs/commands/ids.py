@@ -16,7 +16,7 @@ DATABASE = "aggregator"
 def cluster() -> None:
     """Show whose replica id is whose, and vclocks.
 
-    Reads the tables only, without Spark, beside a running stream too.
+    Reads the tables only, without Spark, also while a stream runs.
     """
 
 

@@ -37,6 +37,26 @@ def status(config: str, as_json: bool) -> int:
 
 
 @command(
+    "explain-batch",
+    "aggregator explain-batch --config deployment.yaml",
+    "aggregator explain-batch 41 --config deployment.yaml --json",
+)
+@click.argument("epoch", metavar="[EPOCH]", type=click.IntRange(min=0), required=False)
+@config_option
+@json_option
+def explain_batch(epoch: int | None, config: str, as_json: bool) -> int:
+    """Show what one batch read, held back, decided and wrote.
+
+    EPOCH is the batch's number in `_epochs`, by default the newest one. Reads the tables only, without Spark.
+    """
+    from jobs.explain import show
+    from warehouse.place import place_of
+
+    found = deployment(config)
+    return show(place_of(found.warehouse, found.database), epoch, as_json=as_json)
+
+
+@command(
     "doctor", "aggregator doctor --config deployment.yaml", "aggregator doctor --config live.yaml --json"
 )
 @config_option
@@ -176,6 +196,34 @@ def cat(path: Path, **options: Any) -> None:
     )
     given = {name: options[name] for name in ("as_json", "follow", "with_tuples", "with_origins")}
     work(path, wanted, **given)
+
+
+@command(
+    "changes",
+    "aggregator changes accounts --config deployment.yaml",
+    "aggregator changes accounts --config deployment.yaml --after 41 --follow",
+)
+@click.argument("space", metavar="SPACE")
+@config_option
+@click.option("--after", type=click.IntRange(min=0), metavar="EPOCH", help="Changes of later epochs only.")
+@click.option(
+    "--upto", type=click.IntRange(min=0), metavar="EPOCH", help="The last epoch; by default the newest."
+)
+@click.option("--follow", "-f", is_flag=True, help="Wait for further epochs, until the command is stopped.")
+def changes(space: str, config: str, after: int | None, upto: int | None, follow: bool) -> int:
+    """Print the change feed of a space: each change of a winning row, as JSON lines.
+
+    Every line has the epoch, the operation (insert, update, delete), the row before and after, and who wrote it. What
+    lost against another replicaset is not in it. A consumer that stores the last epoch continues with --after. Reads
+    the tables only, without Spark.
+    """
+    from jobs.changes import show
+    from warehouse.place import place_of
+
+    if follow and upto is not None:
+        raise click.UsageError("--follow has no end: leave out --upto")
+    found = deployment(config)
+    return show(place_of(found.warehouse, found.database), space, after, upto, follow=follow)
 
 
 @command(
@@ -323,15 +371,15 @@ def prove(
 ) -> int:
     """Compare the tables with the live servers, key by key.
 
-    Beside a running stream. Names each key that differs, with both tuples. Exit code 1 where something differs or could
-    not be compared.
+    Runs while a stream runs. Names each key that differs, with both tuples. Exit code 1 where something differs or
+    could not be compared.
     """
     from jobs.prove import peers_of
     from jobs.prove import prove as work
-    from observe.proof.space_proof import Limits
+    from observe.proof.space_proof import ProofLimits
 
     read = deployment(config)
-    limits = Limits(rate, patience, checksums)
+    limits = ProofLimits(rate, patience, checksums)
     code = work(read, spaces, peers_of(read, peers, password_env), limits, as_json=as_json)
     if code:
         finished("the tables are not proven", "docs/operation.md says what each result means")

@@ -30,7 +30,17 @@ def completion(shell: str) -> None:
 SECTIONS = {
     "Follow": (follow.run, follow.subscribe, follow.relay, follow.unpack),
     "Look": (
-        *(look.doctor, look.plan, look.status, look.who, look.cat, look.report, look.history, look.views),
+        *(
+            look.doctor,
+            look.plan,
+            look.status,
+            look.explain_batch,
+            look.who,
+            look.cat,
+            look.report,
+            look.history,
+            look.views,
+        ),
         *(look.validate, look.prove, look.demo),
     ),
     "Correct and maintain": (*(fix.backfill, fix.snapshot, fix.heal, fix.rebuild, fix.repair, fix.maintain),),

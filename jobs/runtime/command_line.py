@@ -181,7 +181,7 @@ def report(error: Exception, *, verbose: bool = False) -> int:
     """Print an error to stderr and return the exit code that it represents.
 
     An error of ours is one clear line, also where Spark has wrapped the text of one that a worker or a batch
-    raised. The traceback is shown on demand, and always for an error that nobody foresaw.
+    raised. The traceback is shown on demand, and always for an error of an unknown class.
     """
     line = _line(error)
     if verbose or line is None:

@@ -1,6 +1,6 @@
 """The Spark session of a job: with Delta, in UTC, with workers that run the job's own Python.
 
-Works under spark-submit and in plain python. In plain python the folder `conf/` beside the packages is
+Works under spark-submit and in plain python. In plain python the folder `conf/` next to the packages is
 Spark's configuration folder (unless `SPARK_CONF_DIR` says otherwise), under spark-submit it is what set-up
 or `--properties-file` made it. What the tables depend on is set here where it is missing; tuning is in
 `conf/spark-defaults.conf`.
@@ -103,7 +103,7 @@ def delta_coordinates() -> str:
 
 
 def _start_java() -> None:
-    """Start Java with our configuration folder; Ivy brings Delta where set-up has not put it there."""
+    """Start Java with our configuration folder; Ivy downloads Delta if set-up has not."""
     if (CONF_FOLDER / "spark-defaults.conf").is_file():
         os.environ.setdefault("SPARK_CONF_DIR", str(CONF_FOLDER))
     conf = SparkConf()

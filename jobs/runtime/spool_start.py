@@ -14,8 +14,8 @@ from config.subscribe import Subscribe
 from jobs.cluster import IdTables, position
 from sources.spool.state import read_state
 from sources.subscribe.options import Start
-from warehouse.cut import EPOCHS
-from warehouse.plain import PlainWarehouse
+from warehouse.newest_epoch import EPOCHS
+from warehouse.read_only import ReadOnlyWarehouse
 
 log = logging.getLogger(__name__)
 
@@ -45,12 +45,12 @@ def starts(section: Subscribe) -> list[Start | None]:
     Raises
     ------
     WarehouseError
-        The tables cannot be read: a snapshot instead would be a hole that nobody asked for.
+        The tables cannot be read: a snapshot instead would be a hole that was not asked for.
 
     """
     if section.warehouse is None:
         return [None] * len(section.replicasets)
-    warehouse = PlainWarehouse(section.warehouse, section.database)
+    warehouse = ReadOnlyWarehouse(section.warehouse, section.database)
     tables = IdTables(warehouse) if warehouse.has(EPOCHS) else None
     found = []
     for replicaset in section.replicasets:

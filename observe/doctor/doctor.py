@@ -23,7 +23,7 @@ from schemas.errors import AggregatorError
 from sources.xlog.format.block import BLOCK_LIMIT
 from udfs.before_replace.custom import load_function
 from warehouse.as_of_epoch import EpochWarehouse
-from warehouse.cut import EPOCHS
+from warehouse.newest_epoch import EPOCHS
 
 
 @dataclass(frozen=True)

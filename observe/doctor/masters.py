@@ -23,7 +23,7 @@ ADVICE: Mapping[str, str] = {
 
 
 @dataclass(frozen=True)
-class Peer:
+class PeerFacts:
     """What one master said.
 
     Parameters
@@ -58,7 +58,7 @@ class Followed:
     Parameters
     ----------
     name : str
-    peers : tuple of Peer
+    peers : tuple of PeerFacts
     spool_error : str or None
         Damage of its spool, or what it is instead.
     spool_vclock : mapping of int to int, or None
@@ -69,7 +69,7 @@ class Followed:
     """
 
     name: str
-    peers: tuple[Peer, ...]
+    peers: tuple[PeerFacts, ...]
     spool_error: str | None = None
     spool_vclock: Mapping[int, int] | None = None
     spool_replicaset: str | None = None

@@ -62,7 +62,7 @@ class SourceFacts:
     has_replicaset_key : bool
         Whether the configuration names its replicaset.
     replicaset : str or None
-        To which it belongs; None where nobody can tell.
+        To which it belongs; None if unknown.
     identity_error : str or None
         Why not, or what contradicts it.
     server : str or None

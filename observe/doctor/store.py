@@ -38,7 +38,7 @@ class Store:
 
 @dataclass(frozen=True)
 class TableFacts:
-    """What the tables say.
+    """State of the tables.
 
     Parameters
     ----------
@@ -119,7 +119,7 @@ def check_store(found: Store) -> Iterator[Finding]:
 
 
 def check_tables(found: TableFacts, allocation: str) -> Iterator[Finding]:
-    """Yield what is to be said of the tables.
+    """Yield the findings about the tables.
 
     Parameters
     ----------

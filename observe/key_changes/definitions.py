@@ -47,7 +47,7 @@ class Named:
     def has(self, replicaset_id: int, space_id: int | None, name: str | None) -> bool:
         """Return whether a row of `_changelog` is of the space, by its name then.
 
-        A name that it had within one batch only is in no row of `_schema`: its id tells.
+        A name that it had within one batch only is in no row of `_schema`: then the id decides.
         """
         return name in self.names or ((replicaset_id, space_id) in self.ids and name not in self.others)
 

@@ -19,11 +19,11 @@ from udfs.keys.key_patterns import Value, key_pattern, leads
 from udfs.operations.tuple_format import format_of
 from udfs.operations.update_rules import LATEST, rules_of
 from udfs.versions.fold_state import Fold
-from udfs.versions.version import Change
-from warehouse.cut import EPOCHS
-from warehouse.gone import cleaned_replicasets
+from udfs.versions.version import RowChange
+from warehouse.newest_epoch import EPOCHS
 from warehouse.place import Place
 from warehouse.read import answer, newest
+from warehouse.removed_changes import cleaned_replicasets
 
 Row = Mapping[str, Any]
 
@@ -78,7 +78,7 @@ class Story:
     instances, replicasets : mapping of int to str
         Uuids by global id, and by replicaset id.
     cleaned : set of int
-        Replicasets of which maintenance has removed rows.
+        Replicasets whose rows maintenance has removed.
 
     """
 
@@ -311,6 +311,6 @@ def _steps(space: Named, rows: Sequence[Row]) -> Iterator[ChangeOfKey]:
                     fold.start(None, is_unfit=row["type"] == "DELETE_RANGE")
         elif row["state"] == "committed" and row["type"] in _APPLIED:
             data = (row["tuple"], row["operations"], row["index_base"])
-            own.apply(Change(row["type"], *data, row["global_id"] or 0, row["lsn"] or 0, None, layout))
+            own.apply(RowChange(row["type"], *data, row["global_id"] or 0, row["lsn"] or 0, None, layout))
         after = own.version.tuple if own.is_present and not own.is_unfit else None
         yield ChangeOfKey(row, after, not own.is_unfit)

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from openlineage.client import OpenLineageClient
     from openlineage.client.event_v2 import RunEvent
 
-    from observe.lineage.events import TableVersion
+    from observe.lineage.events import WrittenTable
 
 log = logging.getLogger(__name__)
 
@@ -154,7 +154,7 @@ class _Batches:
         send(RunState.COMPLETE, {one: at for one, at in after.items() if before.get(one) != at})
 
 
-def written_tables(place: Place, database: str, versions: Mapping[str, int]) -> Iterator[TableVersion]:
+def written_tables(place: Place, database: str, versions: Mapping[str, int]) -> Iterator[WrittenTable]:
     """Yield tables with the columns that they have at some versions.
 
     Parameters
@@ -164,7 +164,7 @@ def written_tables(place: Place, database: str, versions: Mapping[str, int]) -> 
     versions : mapping of str to int
 
     """
-    from observe.lineage.events import TableVersion
+    from observe.lineage.events import WrittenTable
 
     for name, version in sorted(versions.items()):
         opened = place.open(name, version)
@@ -174,7 +174,7 @@ def written_tables(place: Place, database: str, versions: Mapping[str, int]) -> 
                 (field.name, sql_type(json.loads(field.type.to_json())), described.get(field.name, ""))
                 for field in opened.schema().fields
             )
-            yield TableVersion(f"{database}.{name}", place.uri(name), version, columns)
+            yield WrittenTable(f"{database}.{name}", place.uri(name), version, columns)
 
 
 def _client(wanted: LineageConfig) -> OpenLineageClient:

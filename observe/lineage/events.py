@@ -50,7 +50,7 @@ class BatchRun:
 
 
 @dataclass(frozen=True)
-class TableVersion:
+class WrittenTable:
     """A table that a batch wrote.
 
     Parameters
@@ -97,7 +97,7 @@ def inputs_between(
     return [InputDataset(*dataset_name(sources[name])) for name in sorted(moved & sources.keys())]
 
 
-def outputs_of(tables: Iterable[TableVersion]) -> list[OutputDataset]:
+def outputs_of(tables: Iterable[WrittenTable]) -> list[OutputDataset]:
     """Return tables as datasets, each with its schema and its version."""
     return [
         OutputDataset(

@@ -1,4 +1,4 @@
-"""What a log says of itself while its rows pass: names of spaces and fields, instances, and the tuples of keys.
+"""What is known from a log's earlier rows: names of spaces and fields, instances, and the tuples of keys.
 
 Definitions are rows of `_space` and `_index`, instances rows of `_cluster`; UPDATEs of these are applied, as
 `udfs.versions.fold_state` does. Tuples of other spaces are kept only where they are asked for, since each takes memory.
@@ -22,13 +22,13 @@ from udfs.operations.msgpack_walk import split
 from udfs.operations.tuple_format import Step, format_of, steps
 from udfs.operations.update_rules import LATEST, Rules, rules_of
 from udfs.versions.fold_state import Fold
-from udfs.versions.version import Change, Version
+from udfs.versions.version import RowChange, Version
 
 Key = tuple[Any, ...]
 
 
 class Taken(NamedTuple):
-    """What a catalog knows of a row.
+    """What the catalog adds to a row.
 
     Parameters
     ----------
@@ -215,7 +215,7 @@ class LogCatalog:
             before = self._tuples.get(place)
             fold = Fold([format_of(definition.space, self.rules)])
             fold.start(None if before is None else Version(before, 0, 0, None, None))
-            fold.apply(Change(row.type, row.tuple, row.operations, row.index_base, 0, 0, None))
+            fold.apply(RowChange(row.type, row.tuple, row.operations, row.index_base, 0, 0, None))
             if fold.is_unfit:
                 self._tuples.pop(place, None)
             else:

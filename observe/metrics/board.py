@@ -32,7 +32,7 @@ from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 from prometheus_client.metrics_core import Metric
 from prometheus_client.registry import Collector
 
-from observe.metrics.books import Batch, Held, Origin
+from observe.metrics.books import Batch, HeldRows, Origin
 from observe.metrics.notices import Notice, batch_slow, gap_found, source_back, source_stale
 from observe.metrics.progress_event import Trigger
 from warehouse.gaps import CLOSED, Gap
@@ -132,7 +132,7 @@ class Board(Collector):
             self._status = {"epoch": batch.epoch, "committed_at": batch.committed_at.isoformat()}
             return notices
 
-    def hold(self, held: Held) -> None:
+    def hold(self, held: HeldRows) -> None:
         """Take what is not in its table now."""
         with self._lock:
             self._replicasets |= {str(number) for number in (*held.rows, *held.spaces)}
@@ -162,7 +162,7 @@ class Board(Collector):
         return [gap_found(gap)]
 
     def step(self, step: Trigger, worked: bool, steps: Mapping[str, float] | None = None) -> list[Notice]:
-        """Take what Spark tells of a trigger, and return what is to be said of it.
+        """Count a trigger as Spark reports it, and return the notices about it.
 
         Parameters
         ----------

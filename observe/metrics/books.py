@@ -1,6 +1,6 @@
-"""What each committed batch did, read back from the tables that it wrote: only what is committed is told.
+"""What each committed batch did, read back from the tables that it wrote, so only commits are reported.
 
-By delta-rs in this process, beside the stream: no Spark job, no lock, and of a large table the files of one epoch
+By delta-rs in this process, while the stream runs: no Spark job, no lock, and of a large table the files of one epoch
 alone. Not here: what is made of it (`observe.metrics.board`).
 """
 
@@ -14,8 +14,8 @@ from typing import Any
 from deltalake import DeltaTable
 
 from pipeline.commit.records import REFUSED
-from warehouse.cut import EPOCHS, last_epoch
 from warehouse.gaps import Gap, gap_of, open_gaps
+from warehouse.newest_epoch import EPOCHS, last_epoch
 from warehouse.place import Place
 from warehouse.read import answer
 
@@ -77,7 +77,7 @@ class Batch:
 
 
 @dataclass(frozen=True)
-class Held:
+class HeldRows:
     """What is not in its table now.
 
     Parameters
@@ -112,9 +112,9 @@ class Books:
         """Return the gaps that are open now."""
         return open_gaps(self._rows("_gaps", "SELECT * FROM opened"))
 
-    def held(self) -> Held:
+    def held(self) -> HeldRows:
         """Return what waits and what is refused now."""
-        return Held(
+        return HeldRows(
             {int(row["replicaset_id"]): int(row["n"]) for row in self._rows("_pending", _WAITING)},
             {int(row["replicaset_id"]): int(row["n"]) for row in self._rows("_schema", _REFUSED)},
         )

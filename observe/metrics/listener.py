@@ -1,8 +1,8 @@
 """Spark's events and the tables' books → the board, the JSON log, warnings.
 
-A StreamingQueryListener: Spark calls it after each trigger, also one without rows, in a thread beside the stream, so
+A StreamingQueryListener: Spark calls it after each trigger, also one without rows, in a thread of its own, so
 nothing here holds a batch up. What a batch did is read back from what it committed (`observe.metrics.books`); Spark's
-event says how long it took and how far the log continues. Not here: what is counted (`observe.metrics.board`).
+event says how long it took and how far the log reaches. Not here: what is counted (`observe.metrics.board`).
 """
 
 from __future__ import annotations
@@ -90,7 +90,7 @@ class Listener(StreamingQueryListener):
         self._ended.set()
 
     def finish(self) -> None:
-        """Wait for the last event, and tell what no event told."""
+        """Wait for the last event, and report the batches that no event reported."""
         self._ended.wait(LAST_EVENT_SECONDS)
         self._take(replace(self._step, batch_id=-1))
 
@@ -161,7 +161,7 @@ class Listener(StreamingQueryListener):
 def measured(
     spark: SparkSession, config: Config, *, once: bool, lock: WriterLock | None = None
 ) -> Iterator[Listener | None]:
-    """Tell of the streams that run meanwhile, as the configuration says; yields None where it says nothing.
+    """Report the streams that run in this context, as the configuration says; yield None without the section `metrics`.
 
     Parameters
     ----------

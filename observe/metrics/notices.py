@@ -29,7 +29,7 @@ class Notice:
 
 
 def source_stale(source: str, silent: float) -> Notice:
-    """Return what is said of a leading source that gave no row for so many seconds."""
+    """Return the notice about a leading source that gave no row for so many seconds."""
     message = (
         f"source {source} is stale: no row of it for {silent:.0f} s; is its server up, are its files copied?"
     )

@@ -1,4 +1,4 @@
-"""What Spark tells of a trigger, in seconds and names of sources: its own phases, how far each leader is. Pure."""
+"""Spark's report of a trigger, in seconds and names of sources: its own phases, how far each leader is. Pure."""
 
 from __future__ import annotations
 

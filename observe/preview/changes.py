@@ -27,7 +27,7 @@ class Sign(StrEnum):
 
 
 @dataclass(frozen=True)
-class Change:
+class PlannedChange:
     """One line of the answer.
 
     Parameters
@@ -63,18 +63,20 @@ _EFFECTS = {
 """Setting to what a change of it concerns."""
 
 
-def changes_of(config: Config, found: Preview) -> list[Change]:
+def changes_of(config: Config, found: Preview) -> list[PlannedChange]:
     """Return what a run will do, in the order in which it does it."""
     changes = list(_refusals(config, found))
     changes += _settings(config, found)
     changes += _masks(found)
     changes += [
-        Change(Sign.NEW, "request", one.id, f"{one.kind} {json.dumps(dict(one.arguments))} is taken up")
+        PlannedChange(
+            Sign.NEW, "request", one.id, f"{one.kind} {json.dumps(dict(one.arguments))} is taken up"
+        )
         for one in found.requests
     ]
     if found.own_tables:
         text = f"the aggregator's own tables are made: {', '.join(found.own_tables)}"
-        changes.append(Change(Sign.NEW, "own_tables_made", "tables", text))
+        changes.append(PlannedChange(Sign.NEW, "own_tables_made", "tables", text))
     changes += _begins(found)
     if found.plan is not None:
         changes += _instances(found)
@@ -84,34 +86,36 @@ def changes_of(config: Config, found: Preview) -> list[Change]:
     return changes
 
 
-def _refusals(config: Config, found: Preview) -> Iterator[Change]:
+def _refusals(config: Config, found: Preview) -> Iterator[PlannedChange]:
     if not found.is_primary:
-        yield Change(
+        yield PlannedChange(
             Sign.REFUSED, "not_primary", "rid", "the warehouse is secondary: a run is refused (docs/rid.md)"
         )
     for source, reason in found.unfollowed.items():
         result = "the run stops" if config.on_source_error == "fail" else "it is left out"
-        yield Change(Sign.REFUSED, "source_not_followed", source, f"{result}: {reason}")
+        yield PlannedChange(Sign.REFUSED, "source_not_followed", source, f"{result}: {reason}")
 
 
-def _settings(config: Config, found: Preview) -> Iterator[Change]:
+def _settings(config: Config, found: Preview) -> Iterator[PlannedChange]:
     if found.before.epoch < 0:
         return
     if found.before.settings is None:
         text = "unknown of the last run, since its release did not store them: nothing is compared"
-        yield Change(Sign.SAME, "settings_unknown", "settings", text)
+        yield PlannedChange(Sign.SAME, "settings_unknown", "settings", text)
         return
     old, new = json.loads(found.before.settings), json.loads(settings_of(config))
     had, has = set(old.pop("sources", ())), set(new.pop("sources", ()))
     for source in sorted(has - had):
-        yield Change(Sign.NEW, "source_new", source, "a new source")
+        yield PlannedChange(Sign.NEW, "source_new", source, "a new source")
     for source in sorted(had - has):
-        yield Change(Sign.GONE, "source_gone", source, "not a source any more; its rows stay in the tables")
+        yield PlannedChange(
+            Sign.GONE, "source_gone", source, "not a source any more; its rows stay in the tables"
+        )
     for key in sorted({*old, *new} - {"format"}):
         for path, was, now in differences(old.get(key), new.get(key), key):
             name = {"policies": "policy_changed", "masks": "mask_changed"}.get(key, "setting_changed")
             text = f"{_shown(was)} → {_shown(now)}; it concerns {_EFFECTS.get(key, 'the whole run')}"
-            yield Change(Sign.CHANGED, name, path, text)
+            yield PlannedChange(Sign.CHANGED, name, path, text)
 
 
 def differences(old: object, new: object, path: str) -> Iterator[tuple[str, object, object]]:
@@ -127,20 +131,22 @@ def _shown(value: object) -> str:
     return "nothing" if value is None else json.dumps(value, ensure_ascii=False)
 
 
-def _masks(found: Preview) -> Iterator[Change]:
+def _masks(found: Preview) -> Iterator[PlannedChange]:
     for one in found.masks:
         if one.encoding is None:
             text = "is not masked any more: readers see the exact rows"
-            yield Change(Sign.CHANGED, "table_unmasked", one.table, text)
-            yield Change(Sign.GONE, "table_removed", one.exact, "is removed: it held the exact rows")
+            yield PlannedChange(Sign.CHANGED, "table_unmasked", one.table, text)
+            yield PlannedChange(Sign.GONE, "table_removed", one.exact, "is removed: it held the exact rows")
             continue
         text = "is masked in another way: it is written again before the first batch"
-        yield Change(Sign.CHANGED, "table_masked", one.table, text)
+        yield PlannedChange(Sign.CHANGED, "table_masked", one.table, text)
         if not one.was_masked:
-            yield Change(Sign.NEW, "table_made", one.exact, "is made: it holds the exact rows from now on")
+            yield PlannedChange(
+                Sign.NEW, "table_made", one.exact, "is made: it holds the exact rows from now on"
+            )
 
 
-def _begins(found: Preview) -> Iterator[Change]:
+def _begins(found: Preview) -> Iterator[PlannedChange]:
     for uuid, entry in sorted(found.begins.items()):
         is_new = uuid not in found.before.replicasets
         where = f"in {entry.file} at {entry.position} of {entry.leader}"
@@ -149,23 +155,25 @@ def _begins(found: Preview) -> Iterator[Change]:
         )
         amount = f"{rows} rows in {found.bytes.get(uuid, 0)} bytes of logs are new"
         if is_new:
-            yield Change(Sign.NEW, "replicaset_new", uuid, f"begins {where}: {amount}")
+            yield PlannedChange(Sign.NEW, "replicaset_new", uuid, f"begins {where}: {amount}")
         else:
-            yield Change(Sign.SAME, "continues", uuid, f"continues {where}: {amount}")
+            yield PlannedChange(Sign.SAME, "continues", uuid, f"continues {where}: {amount}")
     for uuid in sorted(found.before.replicasets.keys() - found.begins.keys()):
-        yield Change(Sign.GONE, "replicaset_gone", uuid, "no source has it; its rows stay in the tables")
+        yield PlannedChange(
+            Sign.GONE, "replicaset_gone", uuid, "no source has it; its rows stay in the tables"
+        )
 
 
-def _instances(found: Preview) -> Iterator[Change]:
+def _instances(found: Preview) -> Iterator[PlannedChange]:
     if found.plan is None:
         return
     own = found.plan.after.own_id
     for uuid, number in sorted(found.plan.after.global_ids.items(), key=lambda item: item[1]):
         if uuid not in found.before.global_ids and number != own:
-            yield Change(Sign.NEW, "instance_new", uuid, f"gets the global id {number}")
+            yield PlannedChange(Sign.NEW, "instance_new", uuid, f"gets the global id {number}")
 
 
-def _spaces(found: Preview) -> Iterator[Change]:
+def _spaces(found: Preview) -> Iterator[PlannedChange]:
     if found.plan is None:
         return
     for uuid, after in sorted(found.plan.after.replicasets.items()):
@@ -174,7 +182,9 @@ def _spaces(found: Preview) -> Iterator[Change]:
             yield from _space(uuid, number, before, after)
 
 
-def _space(uuid: str, number: int, before: ReplicasetState, after: ReplicasetState) -> Iterator[Change]:
+def _space(
+    uuid: str, number: int, before: ReplicasetState, after: ReplicasetState
+) -> Iterator[PlannedChange]:
     last = after.spaces.get(number) or before.spaces[number]
     name = last.decoded().name
     where = f"space {name} ({number}) of {uuid}"
@@ -182,58 +192,60 @@ def _space(uuid: str, number: int, before: ReplicasetState, after: ReplicasetSta
     refused = after.refused.get(number)
     if number not in after.spaces:
         if old is not None:
-            yield Change(
+            yield PlannedChange(
                 Sign.GONE, "space_gone", old, f"{where} is dropped; the table stays, without its rows"
             )
     elif refused is not None and refused != before.refused.get(number):
-        yield Change(Sign.REFUSED, "space_refused", name, f"{where} goes to no table: {refused}")
+        yield PlannedChange(Sign.REFUSED, "space_refused", name, f"{where} goes to no table: {refused}")
     elif new is not None and old is None:
-        yield Change(Sign.NEW, "space_new", new, f"{where} is taken up")
+        yield PlannedChange(Sign.NEW, "space_new", new, f"{where} is taken up")
     elif new is not None and new != old:
-        yield Change(Sign.CHANGED, "space_moved", new, f"{where} goes here; its rows leave the table {old}")
+        yield PlannedChange(
+            Sign.CHANGED, "space_moved", new, f"{where} goes here; its rows leave the table {old}"
+        )
 
 
-def _tables(found: Preview) -> Iterator[Change]:
+def _tables(found: Preview) -> Iterator[PlannedChange]:
     if found.plan is None:
         return
     for table, change in found.tables.items():
         if change in _TABLES:
             sign, name, text = _TABLES[change]
-            yield Change(sign, name, table, text)
+            yield PlannedChange(sign, name, table, text)
     named = {version.table for version in found.plan.history.versions}
     for table in sorted(named - found.tables.keys() - found.before.versions.keys()):
         text = "is made, and stays empty, if a batch ends while a space has this name"
-        yield Change(Sign.SAME, "table_possible", table, text)
+        yield PlannedChange(Sign.SAME, "table_possible", table, text)
     for table, reason in found.plan.refused_tables.items():
-        yield Change(Sign.REFUSED, "table_refused", table, f"cannot be written: {reason}")
+        yield PlannedChange(Sign.REFUSED, "table_refused", table, f"cannot be written: {reason}")
 
 
-def _waits(found: Preview) -> Iterator[Change]:
+def _waits(found: Preview) -> Iterator[PlannedChange]:
     if found.plan is None:
         return
     for uuid, settlement in sorted(found.plan.settlements.items()):
         yield from _held(uuid, settlement)
 
 
-def _held(uuid: str, settlement: Settlement) -> Iterator[Change]:
+def _held(uuid: str, settlement: Settlement) -> Iterator[PlannedChange]:
     for gap in settlement.gaps:
-        yield Change(
+        yield PlannedChange(
             Sign.REFUSED,
             "gap_found",
             uuid,
             f"lsns {gap.first} to {gap.last} of replica id {gap.replica_id} are missing",
         )
     if settlement.hold is not None:
-        yield Change(Sign.REFUSED, "rows_wait", uuid, f"rows wait in _pending: {settlement.reason}")
+        yield PlannedChange(Sign.REFUSED, "rows_wait", uuid, f"rows wait in _pending: {settlement.reason}")
 
 
-def lines(changes: Iterable[Change]) -> Iterator[tuple[Sign, str]]:
+def lines(changes: Iterable[PlannedChange]) -> Iterator[tuple[Sign, str]]:
     """Yield a change a line for people."""
     for one in changes:
         yield one.sign, f"{one.sign} {one.subject}  {one.text} [{one.name}]"
 
 
-def as_json(changes: Iterable[Change]) -> dict[str, Any]:
+def as_json(changes: Iterable[PlannedChange]) -> dict[str, Any]:
     """Return the changes for programs."""
     found = list(changes)
     totals = {sign.name.lower(): sum(one.sign is sign for one in found) for sign in Sign}

@@ -19,7 +19,7 @@ from schemas.errors import TupleError, WarehouseError
 from schemas.iproto import SystemSpace
 from schemas.names import held_in
 from udfs.keys.keys import KeyPlan, canonical_keys_by
-from warehouse.cut import EPOCHS
+from warehouse.newest_epoch import EPOCHS
 from warehouse.place import Place
 from warehouse.read import newest
 

@@ -9,7 +9,7 @@ from collections.abc import AsyncIterator, Callable, Collection, Sequence
 
 from observe.proof.epoch_tables import EpochTables
 from observe.proof.result import SpaceProof
-from observe.proof.space_proof import Compared, Limits, Pace, SpaceComparison
+from observe.proof.space_proof import Compared, Pace, ProofLimits, SpaceComparison
 from pipeline.plan.control import SpaceRows
 from pipeline.state import ReplicasetState, State
 from schemas.errors import AggregatorError, IprotoError, PeerError, TupleError
@@ -30,7 +30,7 @@ async def proofs(
     peers: Sequence[Peer],
     state: State,
     tables: Callable[[], EpochTables],
-    limits: Limits,
+    limits: ProofLimits,
     spaces: Collection[str] = (),
 ) -> AsyncIterator[SpaceProof]:
     """Yield what comes of each space of the replicaset that some peers belong to.
@@ -43,7 +43,7 @@ async def proofs(
         Of the tables.
     tables : callable
         Returns the tables as of the newest epoch.
-    limits : Limits
+    limits : ProofLimits
     spaces : collection of str
         Names of spaces or of their tables; none for all.
 

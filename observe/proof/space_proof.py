@@ -1,6 +1,6 @@
 """Compares one space of one replicaset with a live server: first by pages, then the keys that differ once more.
 
-Pages are read while the server and the stream go on, so at the first look any key that has just changed may differ. A
+Pages are read while server and stream work, so at the first look any key that has just changed may differ. A
 key is looked at again like this:
 
 1. the tables are at epoch A; the server must have at least A's vclock;
@@ -70,7 +70,7 @@ class Compared:
 
 
 @dataclass(frozen=True)
-class Limits:
+class ProofLimits:
     """How a server and the stream are treated.
 
     Parameters
@@ -115,7 +115,7 @@ class SpaceComparison:
         To the server.
     tables : callable
         Returns the tables as of the newest epoch.
-    limits : Limits
+    limits : ProofLimits
     pace : Pace
         Shared by all spaces of a server.
     with_checksums : bool
@@ -128,7 +128,7 @@ class SpaceComparison:
         compared: Compared,
         connection: Connection,
         tables: Callable[[], EpochTables],
-        limits: Limits,
+        limits: ProofLimits,
         pace: Pace,
         *,
         with_checksums: bool,

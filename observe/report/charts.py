@@ -1,4 +1,4 @@
-"""The page's plots, as Vega-Lite's own JSON: what is drawn of which rows. Pure.
+"""The page's plots, as Vega-Lite's own JSON. Pure.
 
 Few sources or spaces are lines and stacked bars with a colour each; with more than `COLOURS` of them time against
 name, drawn as a heat map, stays readable. Colours, fonts and the page's light or dark come from the page's script.
@@ -54,7 +54,7 @@ def pair_of(row: Row) -> str:
 
 
 def charts(facts: PageFacts) -> Iterator[Chart]:
-    """Yield the plots of which there is anything to draw."""
+    """Yield the plots that have something to draw."""
     rows, lag = facts.rows("rows_over_time"), facts.rows("lag_over_time")
     if rows:
         step = facts.buckets["rows_over_time"]

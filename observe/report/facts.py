@@ -16,8 +16,8 @@ from deltalake.exceptions import DeltaError
 
 from observe.report import queries
 from warehouse import epochs
-from warehouse.cut import NEVER_ROLLED_BACK
 from warehouse.generations import ComparedRid, side_of
+from warehouse.newest_epoch import NEVER_ROLLED_BACK
 from warehouse.place import Place, known, place_of
 from warehouse.warehouse import Warehouse
 
@@ -57,7 +57,7 @@ STEPS = (
 
 @dataclass(frozen=True)
 class Size:
-    """A table as it is stored at the cut.
+    """Size of a table at the epoch that the page shows.
 
     Parameters
     ----------
@@ -175,7 +175,7 @@ def collect(warehouse: Warehouse) -> PageFacts:
 
 
 class _Asked:
-    """Asks the queries of one cut."""
+    """Asks queries of the tables of one epoch."""
 
     def __init__(self, warehouse: Warehouse) -> None:
         self._warehouse = warehouse

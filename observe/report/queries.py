@@ -1,7 +1,7 @@
-"""What the page asks of a warehouse: one query for each of its parts, over the tables at one consistent cut.
+"""What the page asks of a warehouse: one query for each of its parts, over the tables of one epoch.
 
 SQL as text; `{changelog}` represents the table `_changelog` at the version of the newest epoch. Each query's answer is
-small however large the tables are: it is grouped, or cut off at `LIMIT` with the whole number beside it.
+small however large the tables are: it is grouped, or ends at `LIMIT` and has the whole number in a column.
 Not here: running them (`observe.report.facts`).
 """
 

@@ -70,12 +70,12 @@ def conflicts(database: str) -> Iterator[Question]:
 
 
 def contested(database: str, table: str, columns: list[str]) -> Iterator[Question]:
-    """Yield what is asked of a space that several replicasets wrote.
+    """Yield the queries about a space that several replicasets wrote.
 
     Parameters
     ----------
     columns : list of str
-        The table's columns, of which the first typed ones are shown.
+        The table's columns; the first typed ones are shown.
 
     """
     typed = [column for column in columns if not column.startswith("_")][:TYPED]

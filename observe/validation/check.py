@@ -1,7 +1,7 @@
-"""A check: a frame and what is expected of it; a verdict: what came of one expectation.
+"""A check: a frame and its expectations; a verdict: the result of one expectation.
 
-Great Expectations knows neither binary columns nor variants, so frames show them as text. Not here: what is expected
-of which table, and the run itself (`observe.validation.validator`).
+Great Expectations knows neither binary columns nor variants, so frames show them as text. Not here: the expectations
+of each table, and the run itself (`observe.validation.validator`).
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from pyspark.sql import functions as F
 from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import ArrayType, BinaryType, DataType, MapType, StructType, VariantType
 
-Cut = Callable[[str], DataFrame]
+OpenTable = Callable[[str], DataFrame]
 """Table to its rows at the versions of the newest epoch."""
 
 Explain = Callable[[], list[str]]

@@ -16,14 +16,14 @@ RUN = "tarantool-aggregator"
 """Name of our runs, and of the site."""
 
 
-def write_docs(context: Any, told: Sequence[tuple[Any, Any]], folder: Path, moment: datetime) -> Path:
+def write_docs(context: Any, results: Sequence[tuple[Any, Any]], folder: Path, moment: datetime) -> Path:
     """Write the pages, and return the first one.
 
     Parameters
     ----------
     context : AbstractDataContext
         An ephemeral one; its stores are in memory.
-    told : sequence of (ExpectationSuite, ExpectationSuiteValidationResult)
+    results : sequence of (ExpectationSuite, ExpectationSuiteValidationResult)
     folder : Path
     moment : datetime
         Of the run.
@@ -37,7 +37,7 @@ def write_docs(context: Any, told: Sequence[tuple[Any, Any]], folder: Path, mome
 
     remove_pages(folder)
     run = RunIdentifier(run_name=RUN, run_time=moment)
-    for suite, result in told:
+    for suite, result in results:
         result.meta |= {"run_id": run, "validation_time": run.run_time}
         key = ValidationResultIdentifier(ExpectationSuiteIdentifier(suite.name), run, suite.name)
         context.suites.add(suite)

@@ -17,12 +17,12 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 from pyspark.sql.types import IntegerType, LongType, StructField, StructType
 
-from observe.validation.check import EXAMPLES, Check, CheckFacts, Cut, few
+from observe.validation.check import EXAMPLES, Check, CheckFacts, OpenTable, few
 from pipeline.state import State
 from schemas.iproto import GROUP_LOCAL
 from warehouse.gaps import FILLED, MISSING
-from warehouse.gone import TABLE as RETENTION
-from warehouse.gone import last_gone
+from warehouse.removed_changes import TABLE as RETENTION
+from warehouse.removed_changes import last_removed
 
 TABLE = "_changelog"
 
@@ -141,10 +141,14 @@ def completed(
     return found
 
 
-def origins_check(cut: Cut, state: State, facts: CheckFacts) -> Check:
+def origins_check(open_table: OpenTable, state: State, facts: CheckFacts) -> Check:
     """Return what is expected of `_changelog`; reads it."""
-    gone = last_gone(row.asDict() for row in cut(RETENTION).collect()) if RETENTION in state.versions else {}
-    rows = logged(cut(TABLE), state, gone)
+    gone = (
+        last_removed(row.asDict() for row in open_table(RETENTION).collect())
+        if RETENTION in state.versions
+        else {}
+    )
+    rows = logged(open_table(TABLE), state, gone)
     late = F.lit(False) if facts.latest is None else F.col("timestamp") > F.lit(facts.latest)
     counts = rows.groupBy(*ORIGIN).agg(
         F.count("*").alias("rows"),
@@ -157,7 +161,7 @@ def origins_check(cut: Cut, state: State, facts: CheckFacts) -> Check:
         F.count_if(late).alias("late"),
     )
     settled = {(r.id, i): lsn for r in state.replicasets.values() for i, lsn in r.settled.items()}
-    gaps = named(row.asDict() for row in cut("_gaps").collect())
+    gaps = named(row.asDict() for row in open_table("_gaps").collect())
     found = completed([row.asDict() for row in counts.collect()], settled, gaps)
     frame = few(rows.sparkSession, found, _SCHEMA)
     bad = {name: [one for one in found if one[name]] for name in ("absent", "twice")}

@@ -1,7 +1,7 @@
 """What is expected of the tables of spaces, made from the newest definitions of their spaces in `_schema`.
 
 All tables are looked at together: their files are read side by side, whatever table they are of, and give the columns
-of `observe.validation.space_rows`, of which the same is expected in each table.
+of `observe.validation.space_rows`; the same expectations hold for each table.
 Not here: unique secondary indexes (`observe.validation.secondary_keys`), what the user expects
 (`observe.validation.own`).
 """
@@ -65,7 +65,7 @@ class SpaceTable:
     plan: TablePlan | None
 
     def wanted(self) -> Mapping[str, DataType]:
-        """Return the columns that it must have; none where nobody knows."""
+        """Return the columns that the table must have; none if its plan is unknown."""
         if self.plan is None:
             return {}
         wanted = {one.name: one.dataType for one in table_schema(encoding_of(self.plan))}

@@ -1,4 +1,4 @@
-"""What is expected of the aggregator's own tables, written by hand.
+"""Expectations of the aggregator's own tables, written by hand.
 
 Not here: `_changelog`, which is looked at by origin (`observe.validation.origins`), and the tables of spaces
 (`observe.validation.spaces`).
@@ -11,7 +11,7 @@ from typing import Any
 
 from pyspark.sql import functions as F
 
-from observe.validation.check import Check, CheckFacts, Cut, readable
+from observe.validation.check import Check, CheckFacts, OpenTable, readable
 from pipeline.reduce import versions
 from schemas.tables import DOUBLED_CONFLICT, KEY_CONFLICT, SECONDARY_CONFLICT
 from warehouse import gaps
@@ -107,7 +107,7 @@ def no_later(column: str, facts: CheckFacts) -> list[Any]:
     return [gxe.ExpectColumnValuesToBeBetween(column=column, max_value=facts.latest, description=said)]
 
 
-def system_checks(cut: Cut, facts: CheckFacts) -> Iterator[Check]:
+def system_checks(open_table: OpenTable, facts: CheckFacts) -> Iterator[Check]:
     """Yield what is expected of the aggregator's own tables."""
     import great_expectations.expectations as gxe
 
@@ -121,7 +121,7 @@ def system_checks(cut: Cut, facts: CheckFacts) -> Iterator[Check]:
             expected.append(
                 gxe.ExpectColumnValuesToBeInSet(column=column, value_set=list(allowed), description=said)
             )
-        rows = readable(cut(table))
+        rows = readable(open_table(table))
         if table == "_cluster":
             rows, expected = rows.withColumn("held", _held()), [*expected, *_injective()]
         if table == "_epochs":
@@ -130,7 +130,7 @@ def system_checks(cut: Cut, facts: CheckFacts) -> Iterator[Check]:
 
 
 def _held() -> Any:
-    """Return which id of which replicaset an instance has now; null where it was expelled, or has none."""
+    """Return an instance's replicaset and replica id as one text; null where it was expelled, or has no id."""
     now = F.col("expelled_at").isNull() & F.col("local_id").isNotNull()
     return F.when(now, F.concat_ws(".", "replicaset_id", "local_id"))
 

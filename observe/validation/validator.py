@@ -26,7 +26,7 @@ _PLACE = "place"
 
 
 class Validator:
-    """Looks at checks, one after another.
+    """Runs checks, one after another.
 
     Parameters
     ----------

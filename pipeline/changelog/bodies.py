@@ -21,7 +21,7 @@ _NOTHING = pa.scalar(None, pa.binary())
 def with_ranges(
     rows: pa.RecordBatch, is_range: Flags, versions: Int32s, keys: KeyPlan
 ) -> tuple[pa.Array, pa.Array, pa.Array | None]:
-    """Return tuples and operations, of a DELETE_RANGE where it begins and ends instead; and why it cannot be told.
+    """Return tuples and operations, of a DELETE_RANGE where it begins and ends instead; and why it cannot be read.
 
     Parameters
     ----------

@@ -45,7 +45,7 @@ class Divergence:
 
 
 def repeated_lsns(plan: BatchPlan) -> dict[int, tuple[int, int]]:
-    """Return the replicasets of which a batch brings rows again, with the least and the greatest of their lsns."""
+    """Return the replicasets whose rows a batch brings again, with the least and the greatest of their lsns."""
     found: dict[int, tuple[int, int]] = {}
     for uuid, settlement in plan.settlements.items():
         number = plan.after.replicasets[uuid].id

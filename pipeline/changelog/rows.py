@@ -1,7 +1,7 @@
 """Rows of one segment → rows of `_changelog`, keyed rows, rows that wait, rows that were read before.
 
 Pure: Arrow in, Arrow out; nothing is computed a row in Python. `_changelog` gets every row that is settled now, once,
-with its global id, its state and its space; rows that change tuples go on to the reduction with their canonical key.
+with its global id, its state and its space; rows that change tuples also go to the reduction, with their canonical key.
 """
 
 from __future__ import annotations
@@ -109,7 +109,7 @@ class SegmentRows:
     settled : mapping of int to int
         Replica id (0: local) to the highest lsn among the rows of `changelog`.
     unknown : frozenset of int
-        Ids of spaces of which rows wait for the definition.
+        Ids of spaces whose rows wait for the definition.
 
     """
 

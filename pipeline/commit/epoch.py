@@ -10,7 +10,7 @@ from datetime import UTC, datetime
 from pipeline.commit.delta import append_rows
 from pipeline.state import State
 from warehouse.commits import OpenTables
-from warehouse.cut import EPOCHS
+from warehouse.newest_epoch import EPOCHS
 
 
 def commit_epoch(

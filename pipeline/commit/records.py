@@ -107,7 +107,7 @@ def gap_rows(plan: BatchPlan) -> list[dict[str, Any]]:
 
 
 def waited(plan: BatchPlan, after: State) -> frozenset[int]:
-    """Return the ids of replicasets of which rows waited before a batch, and none wait after it."""
+    """Return the ids of replicasets whose rows waited before a batch, and none wait after it."""
     before = plan.before.replicasets
     return frozenset(
         before[uuid].id
@@ -124,7 +124,7 @@ def filled_rows(gaps: Iterable[Mapping[str, Any]], ids: frozenset[int], epoch: i
     gaps : iterable of mapping
         The newest row of each gap.
     ids : frozenset of int
-        Of replicasets of which no row waits any more.
+        Of replicasets whose rows do not wait any more.
     epoch : int
 
     """

@@ -1,7 +1,7 @@
 """Exact tuples → the columns of a space's table.
 
 Pure. Typed columns are made here and only here. A value that does not fit its column leaves the column null: the row
-stands in the table all the same, `_misfits` names the column, and `_quarantine` says why. A tuple of which the fields
+is in the table all the same, `_misfits` names the column, and `_quarantine` says why. A tuple whose fields
 cannot be distinguished has no row, and so has every one that does not fit where the space chooses that: it goes to
 `_quarantine`, and stays a version (`unfit`), so that a later UPDATE finds it.
 """

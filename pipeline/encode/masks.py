@@ -88,7 +88,7 @@ class Mask:
         )
 
     def text(self) -> str:
-        """Return what the table's property says: another key is another mask."""
+        """Return the value of the table's property: it differs for another key of `hash`."""
         shown = keyed(PROPERTY, self._key())[:16] if "hash" in self.kinds.values() else None
         return json.dumps({"columns": dict(self.kinds), "key": shown}, sort_keys=True)
 

@@ -5,7 +5,7 @@
     job 3: a task for some touched files → files without the rows that go
 
 Tasks write files that no commit names yet; what a task reports names them. Of a task that Spark does twice only one
-report arrives, and files that nobody names are removed by maintenance.
+report arrives, and files that no report names are removed by maintenance.
 """
 
 from __future__ import annotations

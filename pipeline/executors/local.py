@@ -202,7 +202,7 @@ class _Rows:
         return found
 
     def unknown(self) -> dict[int, frozenset[int]]:
-        """Return the spaces of which rows wait for the definition, by segment."""
+        """Return the spaces whose rows wait for the definition, by segment."""
         found: dict[int, frozenset[int]] = {}
         for number, one in zip(self._numbers, self._rows, strict=True):
             found[number] = found.get(number, frozenset()) | one.unknown

@@ -88,7 +88,7 @@ class ReadWork:
 
 @dataclass
 class ReadReport:
-    """What a task of the first stage did beside the rows that it handed on.
+    """What a task of the first stage did, apart from the rows that it passed on.
 
     Parameters
     ----------

@@ -31,7 +31,7 @@ SAMPLE_CELL_BYTES = 2 << 10
 
 @dataclass(frozen=True)
 class Sample:
-    """Some rows of a segment, each of which represents a number of bytes.
+    """A sample of a segment's rows; each row represents a number of bytes.
 
     Parameters
     ----------

@@ -86,7 +86,7 @@ class Written:
     settled : mapping of int to mapping of int to int
         By segment: replica id (0: local) to the highest lsn that went into `_changelog`.
     unknown : mapping of int to frozenset of int
-        By segment: ids of spaces of which rows wait for the definition.
+        By segment: ids of spaces whose rows wait for the definition.
     divergences : list of Divergence
     writers : frozenset of (int, int)
         (number of a table, replicaset id) of all changed versions.

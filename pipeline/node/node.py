@@ -1,6 +1,6 @@
 """Keeps a node's stream at the newest epoch until it is stopped, whatever fails meanwhile.
 
-Writing is slow work beside the relay's, so it has a thread of its own. Not here: what is written (`writer`), who
+Writing is slow and must not hold up the relay, so it has a thread of its own. Not here: what is written (`writer`), who
 follows (`sources.relay`).
 """
 

@@ -1,7 +1,7 @@
 """What followers of the stream have: found from the system rows of its own snapshot and logs, and nothing else.
 
 The row `aggregator_epoch` of `_schema` names the epoch; it is the last row of the transaction that brings an epoch's
-data. So whatever is killed, the files tell what was served. Not here: what comes next (`writer`).
+data. So after any kill the files say what was served. Not here: what comes next (`writer`).
 """
 
 from __future__ import annotations

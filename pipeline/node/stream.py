@@ -174,7 +174,7 @@ class Stream:
     def begin_anew(self, timestamp: float) -> None:
         """Take the system rows of the snapshot that was written as what followers have, and begin its log.
 
-        A row of it tells followers of earlier rows that they cannot continue.
+        By its rows, followers of earlier rows see that they cannot continue.
         """
         self.served = read_served(self.directory, self._limit)
         self.write([NodeRow(RequestType.NOP)], timestamp)

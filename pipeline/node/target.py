@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Any
 
-from pipeline.node.changes import digest_of, files_at
+from pipeline.node.changes import digest_of
 from pipeline.node.definitions import NodeSpace, ServedSpace, merged, with_ids
 from pipeline.node.state import Mark, TableVersion
 from pipeline.plan.held_rows import HELD
@@ -20,9 +20,10 @@ from schemas.iproto import VCLOCK_MAX
 from schemas.names import exact_table, local_to, replicaset_of, unescape
 from udfs.remap.cluster_replace import Cluster, Member
 from warehouse import cluster, schema, vclock
-from warehouse.cut import EPOCHS
+from warehouse.newest_epoch import EPOCHS
 from warehouse.read import answer, newest_of_each
 from warehouse.schema import StoredSpace
+from warehouse.version_files import files_at
 from warehouse.warehouse import Warehouse
 
 PRESENT, REFUSED = "present", "refused: "

@@ -1,13 +1,13 @@
 """Brings a stream from epoch to epoch: definitions first, all tuples of an epoch in one transaction, then NOPs.
 
 What followers have is compared with what the newest epoch says, and the difference is written. So each step may be
-repeated, epochs may be passed over where the writer is behind, and an epoch that the warehouse has taken back becomes
+repeated, epochs may be skipped where the writer is behind, and an epoch that the warehouse has rolled back becomes
 rows that lead back. Where the versions that followers have cannot be read any more, a new snapshot is written, and
 followers must begin with it.
 
 Order of an epoch's rows: spaces that go; spaces that come, formats that allow the tuples of both epochs, without
 indexes that change; `_cluster`; one transaction of all tuples, with the row of `_schema` that names the epoch; the new
-formats and indexes; NOPs up to the vclock of the epoch. So whoever sees an instance's lsn in the follower's
+formats and indexes; NOPs up to the vclock of the epoch. So an application that sees an instance's lsn in the follower's
 vclock sees what that row came to.
 """
 
@@ -20,7 +20,7 @@ from dataclasses import replace
 from typing import Any
 
 from pipeline.node import rows
-from pipeline.node.changes import KeyChange, changes_between, digest_of, files_at
+from pipeline.node.changes import KeyChange, changes_between, digest_of
 from pipeline.node.definitions import ServedSpace, common_format, fitted
 from pipeline.node.fit import misfit
 from pipeline.node.rows import NodeRow, pack
@@ -32,6 +32,7 @@ from schemas import dictionary
 from schemas.errors import WarehouseError
 from schemas.iproto import SystemSpace
 from schemas.system_tuples import fields_of
+from warehouse.version_files import files_at
 from warehouse.warehouse import Warehouse
 
 logger = logging.getLogger(__name__)
@@ -197,7 +198,7 @@ class NodeWriter:
         self._write_epoch(row, self._target(row, is_continued=is_continued), 0)
 
     def _finish(self, progress: EpochProgress) -> None:
-        """Go on with an epoch that takes several transactions."""
+        """Continue an epoch that takes several transactions."""
         row = epoch_of(self.warehouse, progress.mark)
         if row is None:
             logger.warning("epoch %d was taken back while followers got it", progress.mark.epoch)

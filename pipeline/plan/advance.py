@@ -177,7 +177,7 @@ def _of_leader(before: ReplicasetState, leader: str | None) -> dict[int, int]:
 
 
 def with_settled(one: ReplicasetState, settled_rows: Mapping[tuple[str, int], int]) -> ReplicasetState:
-    """Return a replicaset of which rows wait, with the vclock of those that do not.
+    """Return a replicaset whose rows wait, with the vclock of those that do not.
 
     Parameters
     ----------

@@ -107,7 +107,7 @@ class SystemRowFault:
 
     @property
     def is_of_unknown_type(self) -> bool:
-        """Whether nobody knows what the row does, as one of a later server: so what is behind it may mean anything."""
+        """Whether the row's effect is unknown, as of a later server's row: then rows behind it may mean anything."""
         return self.row.type not in _CHANGES
 
 
@@ -247,7 +247,7 @@ class _Follower:
         self._change(row, space_id, "defined")
 
     def _after(self, old: bytes | None, row: ControlRow, key: list[int], rest: list[object]) -> bytes | None:
-        """Return the tuple that a row leaves; what represents one of which only the key is known, where it is odd."""
+        """Return the tuple that a row leaves; where only its odd key is known, a tuple of the key alone."""
         try:
             new = _after(old, row)
             if new is not None and list(fields_of(new, "a row of a system space")[: len(key)]) != key:

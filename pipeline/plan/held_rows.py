@@ -1,4 +1,4 @@
-"""Rows that the tables cannot follow: changes of a space whose type is not known, or whose content cannot be told.
+"""Rows that the tables cannot follow: changes of a space whose type is not known, or whose content cannot be read.
 
 Such a row stops its space, by name: the table stays as it is, and the row and those behind it are held in `_changelog`.
 The other spaces continue. Pure. Not here: what then becomes of the space (`pipeline.plan.history`).
@@ -106,7 +106,7 @@ def _firsts(wanted: NDArray[np.bool_], headers: Headers, places: NDArray[np.intp
 
 
 def _range_errors(bodies: pa.Array) -> pa.Array:
-    """Return why each range cannot be told, null where it can."""
+    """Return why each range cannot be read, null where it can."""
     ranges = ranges_of(bodies)
     error = ranges.field("error")
     for name in ("begin", "end"):

@@ -32,7 +32,7 @@ IN_SNAPSHOTS = ("memtx", "blackhole")
 """Engines whose rows a snapshot holds, or that hold none. Vinyl's are in files of its own, and others' may be."""
 
 _ELSEWHERE = -2
-"""Stands for the lineage of a space of which the batch has no row."""
+"""Stands for the lineage of a space without rows in the batch."""
 
 
 @dataclass(frozen=True)
@@ -166,7 +166,7 @@ class History:
     keys : mapping of (int, int) to frozenset
         (replicaset id, space id) to the primary keys that the space, as it is at the end, has had.
     tracked : frozenset of (int, int)
-        Every (replicaset id, space id) of which the batch has rows or events.
+        Every (replicaset id, space id) with rows or events in the batch.
 
     """
 
@@ -192,7 +192,7 @@ class Before:
     Parameters
     ----------
     spaces : mapping of int to SpaceRows
-        By space id: those of which the batch has rows or events.
+        By space id: those with rows or events in the batch.
     refused : mapping of int to str
         Space id to the reason why rows of it are missing already.
     tables : mapping of int to str
@@ -272,7 +272,7 @@ class _Writer:
         self._owners: dict[tuple[int, str], int] = {}
 
     def occupy(self, replicaset_id: int, tables: Iterable[str]) -> None:
-        """Take tables that belong to spaces of which the batch has no row."""
+        """Take tables that belong to spaces without rows in the batch."""
         self._owners.update({(replicaset_id, table): _ELSEWHERE for table in tables})
 
     def begin(self, replicaset_id: int, space_id: int, space: Space, known: Before) -> None:

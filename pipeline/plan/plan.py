@@ -2,7 +2,7 @@
 
 Pure but for the allocation of ids, which is passed in. Per replicaset: which rows count (`settle`), what its
 system rows say (`control`); over all: global ids, applier maps, the meaning of space ids (`history`), the tables
-(`tables`). The result, a `BatchPlan`, is all that the later stages need beside the rows.
+(`tables`). The result, a `BatchPlan`, is all that the later stages need, apart from the rows.
 """
 
 from __future__ import annotations
@@ -195,12 +195,12 @@ def _moved(shards: Mapping[str, Shards]) -> set[int]:
 
 
 def _ids(one: Decided, summary: Summary) -> frozenset[int]:
-    """Return the spaces of which a batch has rows that change tuples, or of which rows wait."""
+    """Return the spaces whose tuples a batch changes, or whose rows wait."""
     return one.before.unknown | {space_id for _, space_id, kind in summary.counts if kind in CHANGES}
 
 
 def _waiting(unknown: UnknownRanges) -> frozenset[int]:
-    """Return the spaces of which nothing ended what waited before the batch."""
+    """Return the spaces whose rows waited before the batch and still wait."""
     return frozenset(space_id for space_id, ranges in unknown.items() if ranges[0].outcome == "waiting")
 
 

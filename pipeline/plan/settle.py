@@ -80,7 +80,7 @@ class Settlement:
     local_lsns: Mapping[str, int] = field(default_factory=dict)
 
     def counts(self, row: ControlRow) -> bool:
-        """Whether a row counts now: not read before, not waiting, not rolled back."""
+        """Whether a row takes effect in this batch: not read before, not waiting, not rolled back."""
         if self.hold is not None and row.position >= self.hold:
             return False
         if row.replica_id is None:  # a snapshot's
@@ -192,7 +192,7 @@ def _limbo(
 ) -> tuple[WaitingTransaction | None, tuple[RolledBack, ...], tuple[LogPosition, str] | None]:
     """Return the first transaction that still waits, what was rolled back, and a row that cannot be read.
 
-    Rows from such a row on wait: nobody knows which transactions it settles.
+    Rows from such a row on wait: it is unknown which transactions it settles.
     """
     waiting: list[WaitingTransaction] = []
     rolled_back: list[RolledBack] = []

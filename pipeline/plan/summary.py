@@ -1,4 +1,4 @@
-"""What a part of a log holds, in small: lsn runs, counts, the control rows.
+"""A summary of a part of a log: lsn runs, counts, the control rows.
 
 Pure: numbers of rows and the control rows in, a `Summary` out. A summary is all that planning sees of a batch's rows;
 it is made where the rows are decoded and put together by `join_summaries`. Not here: what follows from it

@@ -79,7 +79,7 @@ def unknown_ranges(
     control : Control
         Of its control rows that count.
     ids : iterable of int
-        Spaces of which the batch has rows, or of which rows wait.
+        Spaces with rows in the batch, or whose rows wait.
     snapshots : frozenset of int
         Segments that are snapshots.
 

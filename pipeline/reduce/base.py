@@ -60,7 +60,7 @@ class BaseRequest:
     keys : pyarrow.BinaryArray
         Keys whose versions are needed, of all replicasets; some may be there twice.
     replicasets : mapping of int to filter or None
-        Replicasets of which versions are needed whose keys are not known here, with what says which of their keys; None
+        Replicasets whose versions are needed whose keys are not known here, with what says which of their keys; None
         for all of them.
     with_tuples : bool
         Whether the tuples are needed too.
@@ -92,7 +92,7 @@ class KeyFilter(Protocol):
 
 
 class KeyTables(Protocol):
-    """Of which tables there are keys here (`pipeline.key_ranges.Share`)."""
+    """The tables whose keys are in a share (`pipeline.key_ranges.Share`)."""
 
     def has(self, table: int) -> bool:
         """Whether there are keys of a table."""
@@ -106,7 +106,7 @@ def base_requests(keyed: KeyedRows, plan: ReducePlan, share: KeyTables | None = 
     keyed : KeyedRows
     plan : ReducePlan
     share : KeyTables, optional
-        Tables of which there are keys here; all by default.
+        Tables whose keys are here; all by default.
 
     """
     wanted: dict[int, list[pa.Array]] = {}
@@ -156,7 +156,7 @@ def base_requests(keyed: KeyedRows, plan: ReducePlan, share: KeyTables | None = 
 
 
 def ranged_lineages(keyed: KeyedRows, plan: ReducePlan) -> NDArray[np.bool_]:
-    """Return of which lineages rows delete ranges of keys."""
+    """Return the lineages in which rows delete ranges of keys."""
     found = np.zeros(len(plan.lineages), np.bool_)
     if keyed.ranges is not None:
         found[plan.slot_lineages[keyed.ranges.slots]] = True

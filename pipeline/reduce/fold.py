@@ -97,7 +97,7 @@ def fold_keys(
 
 
 def _changes(rows: pa.Table, layouts: list[int]) -> Iterator[tuple[Any, ...]]:
-    """Yield each row as `udfs.versions.version.Change`."""
+    """Yield each row as `udfs.versions.version.RowChange`."""
     kinds = [_KINDS[kind] for kind in rows["type"].to_pylist()]
     columns = (rows[name].to_pylist() for name in ("tuple", "operations", "index_base", "global_id", "lsn"))
     times = rows["timestamp"].cast(pa.int64()).to_pylist()

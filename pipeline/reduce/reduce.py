@@ -54,7 +54,7 @@ class _Versions:
 
 @dataclass(frozen=True)
 class Reduced:
-    """What a batch changes.
+    """The versions of keys that a batch changes.
 
     Parameters
     ----------
@@ -361,10 +361,10 @@ class _Reduction:
         )
 
     def _lose(self, moved: NDArray[np.intp], keys: pa.Array, errors: pa.Array) -> None:
-        """Note the versions of which nobody can tell the new key."""
+        """Note the versions whose new key is unknown."""
         bad = pc.is_null(keys).to_numpy(zero_copy_only=False)
         names = self.versions.names[moved[bad]]
-        unknown = "its tuple is not known, so the key that its space got cannot be told"
+        unknown = "its tuple is not known, so the key that its space got cannot be read"
         columns = [
             pa.array(self.plan.slot_lineages[self.versions.slots[moved[bad]]]),
             self._named("global_id", names),

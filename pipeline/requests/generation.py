@@ -44,7 +44,7 @@ Rows = list[Mapping[str, Any]]
 
 @dataclass(frozen=True)
 class Healing:
-    """What a batch that heals does beside reading its snapshot.
+    """What a batch that heals does in addition to reading its snapshot.
 
     Parameters
     ----------
@@ -210,7 +210,7 @@ def _is_lost(
 
 
 def _lost_ranges(lost: pa.Table, one: ReplicasetState, divergences: Rows, left: Rows) -> Rows:
-    """Return rows of `_gaps` for what is applied no more, and that no divergence which stays open names."""
+    """Return rows of `_gaps` for rows that are not applied any more and are in no open divergence."""
     found: Rows = []
     ids, lsns = lost["global_id"].to_numpy(), lost["lsn"].to_numpy()
     named = {_own_id(one, row): row for row in divergences}
@@ -244,7 +244,7 @@ def _later_rows(tables: OpenTables, one: ReplicasetState, covered: Vclock) -> pa
 
 
 def _is_later(rows: pa.Table, one: ReplicasetState, covered: Vclock) -> np.ndarray[Any, np.dtype[np.bool_]]:
-    """Return which rows have lsns that the snapshot has not; an id continues the lsns of whoever had it before."""
+    """Return which rows have lsns above the snapshot's; an id continues the lsns of its former instance."""
     low = {entry.global_id: covered.get(entry.local_id, 0) for entry in one.maps}
     ids = rows["global_id"].to_numpy()
     found = np.zeros(rows.num_rows, np.int64)

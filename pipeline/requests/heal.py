@@ -1,7 +1,7 @@
 """One source's newest snapshot read as a generation, which heals a divergence: the tables say what that member says.
 
 Which member is right only the operator knows, so it is asked for by the source's name.
-Not here: what the batch does beside reading (`pipeline.requests.generation`), some spaces only
+Not here: what the batch does besides reading (`pipeline.requests.generation`), some spaces only
 (`pipeline.requests.take_again`), who may write (`pipeline.requests.service`).
 """
 
@@ -42,7 +42,7 @@ def heal(
     Parameters
     ----------
     writer : BatchWriter
-        Whoever calls holds its `between`.
+        The caller holds its `between`.
     source : str
         Name in the configuration.
     name : str

@@ -2,7 +2,7 @@
 
 Idempotent: what is settled already is dropped by its vclock, whatever is read twice and in whatever order. Files are
 read whole, so a stretch of time takes those files that may hold rows of it, and no transaction is cut. A replicaset
-that the tables do not know yet is read from its start: a day without the days before it would be nobody's state.
+that the tables do not know yet is read from its start: a day without the days before it is the state of no server.
 Not here: who may write (`pipeline.requests.service`), the stream.
 """
 
@@ -81,7 +81,7 @@ def refill(config: Config, writer: BatchWriter, source: str, span: Span, watch: 
     Parameters
     ----------
     writer : BatchWriter
-        Whoever calls holds its `between`.
+        The caller holds its `between`.
     source : str
         Name in the configuration.
     span : Span

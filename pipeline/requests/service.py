@@ -1,6 +1,6 @@
 """What the writer does between two batches because somebody asked: backfill, snapshot, healing, rebuild, maintenance.
 
-Whoever holds the writer's lock serves the requests: the stream, or where none runs the command itself. A request that
+The holder of the writer's lock serves the requests: the stream, or where none runs the command itself. A request that
 fails is answered with its reason; what it had written is rolled back, and the stream continues.
 """
 
@@ -34,10 +34,10 @@ from pipeline.requests.read_again import Span, Watch, refill
 from pipeline.requests.rebuild import rebuild_of, write_rebuild
 from pipeline.requests.take_again import left_out, missing_names, retake
 from pipeline.retention.cleaning import Cleaning, clean, clean_epochs, cleaning_of
-from pipeline.retention.sources import SourceFacts, source_facts
+from pipeline.retention.sources import SourceProgress, source_facts
 from schemas.errors import AggregatorError
 from warehouse import epochs, maintenance, requests
-from warehouse.cut import EPOCHS, NEVER_ROLLED_BACK
+from warehouse.newest_epoch import EPOCHS, NEVER_ROLLED_BACK
 from warehouse.requests import Request
 from warehouse.warehouse import Warehouse
 
@@ -190,7 +190,7 @@ class Service:
         return "; ".join([*told, *cleaning.held])
 
     def _cleaning(self, asked: MaintenanceArguments) -> Cleaning:
-        writer, sources = self._writer, SourceFacts()
+        writer, sources = self._writer, SourceProgress()
         if asked.retention.asks_sources:
             sources = source_facts(writer.follower, writer.state, asked.sources)
         tables = self._warehouse.open_tables

@@ -53,7 +53,7 @@ def retake(
     Parameters
     ----------
     writer : BatchWriter
-        Whoever calls holds its `between`.
+        The caller holds its `between`.
     spaces : sequence of str
         Names of spaces in Tarantool.
     source : str or None

@@ -72,9 +72,9 @@ class Choices:
     Parameters
     ----------
     winners : int64[keys]
-        The version that stands under each key, `NOBODY` or `MADE`.
+        The version that wins each key, `NOBODY` or `MADE`.
     last : int64[keys]
-        The version that is last in the order, `NOBODY` where none takes part.
+        The version that is last in the order, `NOBODY` if none takes part.
     is_decision : bool[keys]
         Whether versions of several replicasets took part.
     lost_by : int8[n]

@@ -151,7 +151,7 @@ def key_error_rows(errors: pa.Table, plan: ReducePlan, epoch: int) -> pa.Table:
 
 
 def undecided_rows(versions: KeyVersions, keys: pa.Array, choices: Choices, plan: ResolvePlan) -> pa.Table:
-    """Return rows of `_quarantine`: each version of a key of which the policy made nothing.
+    """Return rows of `_quarantine`: each version of a key that has no row by its policy.
 
     Parameters
     ----------
@@ -192,7 +192,7 @@ def conflict_rows(
     is_changed : bool[n]
         Whether a version is new.
     changed : str, optional
-        What stands in the column `changed`, instead of which of the two is new.
+        Value of the column `changed`, in place of the one that names the newer version.
 
     """
     winners = choices.winners[versions.keys]
@@ -234,7 +234,7 @@ def conflict_rows(
 
 
 def _takes_part(versions: KeyVersions, plan: ResolvePlan) -> NDArray[np.bool_]:
-    """Return which versions could lose: none that the policy has not looked at, no merged row."""
+    """Return which versions could lose: those that the policy has seen, and no merged row."""
     deleted = np.array([table.takes_deleted for table in plan.tables], np.bool_)[versions.tables]
     result: NDArray[np.bool_] = (versions.replicasets > 0) & ((versions.states != DELETED) | deleted)
     return result
@@ -243,7 +243,7 @@ def _takes_part(versions: KeyVersions, plan: ResolvePlan) -> NDArray[np.bool_]:
 def _winner_columns(
     versions: KeyVersions, choices: Choices, rows: NDArray[np.intp]
 ) -> Mapping[str, pa.Array]:
-    """Return the version that stands under the key of each row; a made one bears its last writer's origin and time."""
+    """Return the version that wins the key of each row; a merged one has its last writer's origin and time."""
     keys = versions.keys[rows]
     winners, is_made = choices.winners[keys], choices.winners[keys] == MADE
     source = np.where(is_made, choices.last[keys], winners)

@@ -225,7 +225,7 @@ class ResolvedAgain:
 
 
 def resolve_again(entries: pa.Table, plan: ResolvePlan, examples: int = 0) -> ResolvedAgain:
-    """Return what a policy makes of versions of which none is new.
+    """Return a policy's decisions about versions that are all old.
 
     Parameters
     ----------
@@ -336,7 +336,7 @@ def _numbers(column: pa.ChunkedArray) -> Int64s:
 
 
 def _replaced_rows(found: _Contended, choices: Choices) -> Flags:
-    """Return which of the entries are rows that go: another version stands under their key, or none."""
+    """Return which of the entries are removed from the table: another version wins their key, or none is left."""
     stays = np.zeros(found.count, np.bool_)
     known = np.flatnonzero(choices.winners >= 0)
     winners = choices.winners[known]

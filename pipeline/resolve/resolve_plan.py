@@ -68,7 +68,7 @@ class ResolvePlan:
     is_contended : tuple of bool
         By table.
     replicasets, instances : sequence of str
-        Uuids by replicaset id and by global id, "" where nobody has the number.
+        Uuids by replicaset id and by global id, "" for a number that is not given.
 
     """
 

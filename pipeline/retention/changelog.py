@@ -2,10 +2,10 @@
 
 A row stays as long as it may be applied once more, or is the only copy:
 
-- rows of the aggregator itself, and those that define spaces and members: a history is told by them;
+- rows of the aggregator itself, and those that define spaces and members: a history needs them;
 - rows of spaces that are refused, held, or wait for their definition;
 - rows behind the newest snapshot that the tables have come to: healing, and reading a space again, apply them;
-- rows of a replicaset with a divergence that nobody has healed.
+- rows of a replicaset with a divergence that is not healed.
 
 Of each instance all other rows up to an lsn go, and `_retention` says up to which one. So what would apply them again
 from an older snapshot can refuse that by name (`check_kept`).
@@ -24,18 +24,18 @@ from numpy.typing import NDArray
 from pipeline.plan.summary import CONTROL_SPACES
 from pipeline.retention.progress import ReadProgress
 from pipeline.retention.removal import Removal, columns_of, mask_of
-from pipeline.retention.sources import SourceFacts
+from pipeline.retention.sources import SourceProgress
 from pipeline.state import ReplicasetState, State
 from schemas.errors import UnsupportedError
 from schemas.iproto import GROUP_LOCAL
 from warehouse.commits import OpenTables
-from warehouse.gone import CHANGELOG, gone_lsns
+from warehouse.removed_changes import CHANGELOG, gone_lsns
 
 _COLUMNS = ("epoch", "replicaset_id", "space_id", "group_id", "global_id", "lsn", "file")
 
 
 def changelog_removal(
-    tables: OpenTables, state: State, sources: SourceFacts, progress: ReadProgress, days: int
+    tables: OpenTables, state: State, sources: SourceProgress, progress: ReadProgress, days: int
 ) -> tuple[Removal, list[str]]:
     """Return which rows go, and what stays although its time is over.
 
@@ -43,7 +43,7 @@ def changelog_removal(
     ----------
     tables : OpenTables
     state : State
-    sources : SourceFacts
+    sources : SourceProgress
     progress : ReadProgress
     days : int
         For so many days rows stay after the batch that read them.
@@ -90,7 +90,7 @@ def _may_go(
 
 
 def _is_behind(rows: pa.Table, one: ReplicasetState, vclock: Mapping[int, int]) -> NDArray[np.bool_]:
-    """Return which rows a snapshot does not cover; an id continues the lsns of whoever had it before."""
+    """Return which rows a snapshot does not cover; an id continues the lsns of its former instance."""
     ids = pc.fill_null(rows["global_id"], -1).to_numpy()
     lsns = pc.fill_null(rows["lsn"], 0).to_numpy()
     is_log = pc.ends_with(rows["file"], ".xlog").to_numpy()
@@ -128,7 +128,7 @@ def _together(parts: Sequence[pa.Table]) -> list[dict[str, Any]]:
 
 
 def check_kept(tables: OpenTables, one: ReplicasetState, covered: Mapping[int, int], source: str) -> None:
-    """Refuse to apply rows behind a snapshot of which some are gone.
+    """Refuse to apply the rows behind a snapshot where some of them were removed.
 
     Parameters
     ----------

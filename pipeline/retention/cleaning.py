@@ -20,14 +20,14 @@ from pipeline.commit.delta import append_rows
 from pipeline.retention.changelog import changelog_removal
 from pipeline.retention.progress import ReadProgress, progress_of
 from pipeline.retention.removal import Removal, columns_of, mask_of, removal_of, take_out
-from pipeline.retention.sources import SourceFacts
+from pipeline.retention.sources import SourceProgress
 from pipeline.retention.tombstones import TombstoneLimits, tombstone_removal
 from pipeline.state import State
 from schemas.tables import SECONDARY_CONFLICT
 from warehouse.commits import OpenTables
-from warehouse.cut import EPOCHS
-from warehouse.gone import TABLE as RETENTION
-from warehouse.kept import first_kept
+from warehouse.kept_epochs import first_kept
+from warehouse.newest_epoch import EPOCHS
+from warehouse.removed_changes import TABLE as RETENTION
 
 NAMED = 10
 """So many reasons for which rows wait are named."""
@@ -63,7 +63,7 @@ def cleaning_of(
     state: State,
     config: Config,
     retention: Retention,
-    sources: SourceFacts,
+    sources: SourceProgress,
     keep_days: int,
     now: datetime | None = None,
 ) -> Cleaning:
@@ -76,7 +76,7 @@ def cleaning_of(
     config : Config
         With the policies that are in force.
     retention : Retention
-    sources : SourceFacts
+    sources : SourceProgress
     keep_days : int
         Epochs of so many days stay readable, whatever their own lifetime.
     now : datetime, optional
@@ -105,7 +105,7 @@ def cleaning_of(
 
 
 def _limits(
-    state: State, sources: SourceFacts, progress: ReadProgress, days: int
+    state: State, sources: SourceProgress, progress: ReadProgress, days: int
 ) -> tuple[TombstoneLimits | None, list[str]]:
     """Return which deletions are old enough; None, with the reasons, where a row that is older may still come."""
     epoch = progress.old_epoch(days)

@@ -1,7 +1,7 @@
 """Up to which time each replicaset was read, and which epochs are old: what ages are counted by.
 
 The time of a replicaset is that of the last row which was read of its log, or of its first row that waits. A quiet
-replicaset's time stands still, since nothing tells that its log has no older row that was not read yet.
+replicaset's time does not advance, since its log may have older rows that were not read yet.
 """
 
 from __future__ import annotations
@@ -16,11 +16,11 @@ import pyarrow.compute as pc
 
 from config.retention import Retention
 from pipeline.retention.removal import columns_of
-from pipeline.retention.sources import SourceFacts
+from pipeline.retention.sources import SourceProgress
 from pipeline.state import State
 from warehouse.commits import OpenTables, TableFile
-from warehouse.cut import EPOCHS
 from warehouse.gaps import DIVERGENCE, KEY, OPEN
+from warehouse.newest_epoch import EPOCHS
 from warehouse.read import newest_of_each, rows_of
 
 _PLACE = ("epoch", "segment", "position", "row")
@@ -36,10 +36,10 @@ class ReadProgress:
     epochs : sequence of dict
         Rows of `_epochs`, in order: `epoch`, `committed_at`, `query_id`, `has_offset`.
     times : mapping of int to datetime
-        By replicaset id: up to which time its log was read. None is there of a log of which no row was read, nor where
+        By replicaset id: up to which time its log was read. Logs without a row have no time, nor has any log where
         tombstones are kept for ever.
     diverged : frozenset of int
-        Replicasets with a divergence that nobody has healed.
+        Replicasets with a divergence that is not healed.
     counted : frozenset of int
         Replicasets that can still bring rows.
 
@@ -64,7 +64,7 @@ class ReadProgress:
 
 
 def progress_of(
-    tables: OpenTables, state: State, retention: Retention, sources: SourceFacts, now: datetime
+    tables: OpenTables, state: State, retention: Retention, sources: SourceProgress, now: datetime
 ) -> ReadProgress:
     """Read how far the tables are.
 
@@ -74,7 +74,7 @@ def progress_of(
     state : State
     retention : Retention
         Names the replicasets whose logs have ended; one that a configured source belongs to counts all the same.
-    sources : SourceFacts
+    sources : SourceProgress
     now : datetime
 
     """

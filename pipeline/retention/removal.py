@@ -26,7 +26,7 @@ class Removal:
     files : sequence of (TableFile, pyarrow.BooleanArray)
         The files from which rows go, and which of their rows.
     origins : sequence of dict
-        Of `_changelog`: `replicaset_id`, `global_id`, `lsn`, `rows` of each instance of which rows go.
+        Of `_changelog`: `replicaset_id`, `global_id`, `lsn`, `rows` of each instance whose rows are removed.
 
     """
 

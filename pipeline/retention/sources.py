@@ -16,7 +16,7 @@ from sources.xlog.stream.follow import Follower
 
 
 @dataclass(frozen=True)
-class SourceFacts:
+class SourceProgress:
     """What is known of the configured sources.
 
     Parameters
@@ -39,7 +39,7 @@ class SourceFacts:
     snapshots: Mapping[str, Mapping[int, int]] = field(default_factory=dict)
 
 
-def source_facts(follower: Follower, state: State, names: Iterable[str] = ()) -> SourceFacts:
+def source_facts(follower: Follower, state: State, names: Iterable[str] = ()) -> SourceProgress:
     """Look at the sources.
 
     Parameters
@@ -68,7 +68,7 @@ def source_facts(follower: Follower, state: State, names: Iterable[str] = ()) ->
             unread[name] = "no row of its replicaset was read yet"
         if vclock is not None and sum(vclock.values()) >= sum(snapshots.get(uuid, {}).values()):
             snapshots[uuid] = vclock
-    return SourceFacts(frozenset(replicasets), unread, frozenset(unreadable), snapshots)
+    return SourceProgress(frozenset(replicasets), unread, frozenset(unreadable), snapshots)
 
 
 def _look(directory: Directory, state: State) -> tuple[str, dict[int, int] | None]:

@@ -1,4 +1,4 @@
-"""Deleted keys of `_versions` whose time is over, and that no row which may still come could need.
+"""Deleted keys of `_versions` that are older than their lifetime and that no later row can need.
 
 A deletion takes part in the choice against versions of other replicasets (`deletes: all`), now or under a policy that
 somebody tries later. So a key goes as a whole, and only where
@@ -88,7 +88,7 @@ def _count(tables: OpenTables, file: TableFile) -> int:
 
 
 def _spaces(tables: OpenTables, files: Sequence[TableFile]) -> list[str]:
-    """Return the spaces of which `_versions` has entries that say nothing is there."""
+    """Return the spaces whose `_versions` entries include deletions."""
     found: set[str] = set()
     for file in files:
         rows = columns_of(tables, VERSIONS, file, ["space", "state"])

@@ -1,6 +1,6 @@
 """The versions that tables hold of some keys before a batch, and where their rows are.
 
-A version is the row of its table, or lies in `_versions`, of which the newest entry of a (space, key, replicaset)
+A version is the row of its table, or is in `_versions`, where the newest entry of a (space, key, replicaset)
 holds, unless the replicaset's version is the row, which is newer by construction. Files are read by the keys of their
 row groups.
 """
@@ -49,7 +49,7 @@ class FileRef:
 
 @dataclass
 class FileCache:
-    """What one process remembers of files, which never change: the keys of their row groups."""
+    """A process's cache of data files, which never change: the keys of their row groups."""
 
     keys: dict[tuple[str, str], FileKeys] = field(default_factory=dict)
 
@@ -122,7 +122,7 @@ def find_versions(
     files : BaseFiles
     cache : FileCache
     share : Keys, optional
-        Where all versions of a replicaset are asked for: the keys of which they are; all by default.
+        Where all versions of a replicaset are looked up: their keys; all by default.
 
     """
     requests = [_with_all_keys(one, files, share) if one.replicasets else one for one in requests]

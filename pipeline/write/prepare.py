@@ -1,4 +1,4 @@
-"""The tables of spaces before a batch writes them: created, or given columns; masked ones beside their exact ones."""
+"""Prepares the tables of spaces before a batch writes them: creates them, adds columns; also masked and exact ones."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ def prepare_tables(tables: OpenTables, encodings: Iterable[TableEncoding]) -> Pr
 
 
 def prepare_table(tables: OpenTables, encoding: TableEncoding, found: Prepared) -> None:
-    """Do the same for one space, and note it in `found`."""
+    """Prepare the tables of one space, and add them to `found`."""
     _prepare_exact(tables, encoding, found)
     if encoding.mask is not None:
         _prepare_masked(tables, encoding, found)

@@ -1,4 +1,4 @@
-"""The manifest of one backup of a cluster: which archive has which files of which instance.
+"""The manifest of one backup of a cluster: its archives, and the files and instance of each.
 
 A storage has `manifests/<backup id>.json` and `data/<backup id>-<replicaset uuid>.tar.zst`. A manifest names for each
 replicaset one instance and its archive, or the error why there is none; a full backup has a snapshot, an incremental

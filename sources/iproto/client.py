@@ -74,7 +74,7 @@ class Connection:
             raise error from None
 
     async def vote(self) -> messages.Ballot:
-        """Return what the server tells of itself."""
+        """Return the server's ballot."""
         return messages.ballot_of(await self.request(Command.VOTE), self.greeting.version)
 
     async def select(self, space: SystemSpace, key: Sequence[Any] = ()) -> list[Any]:
@@ -126,7 +126,7 @@ class Connection:
         return MessageKey.RELAY_VERSION in answer.body
 
     def acknowledge(self, vclock: Mapping[int, int], *, to_relay: bool = False) -> None:
-        """Tell the server that we live and, where that is harmless, what we have."""
+        """Send a heartbeat and, where that is harmless, our vclock."""
         with contextlib.suppress(ConnectionLostError):
             body = messages.ack_body(vclock, self.greeting.version, to_relay=to_relay)
             self.wire.transport.write(encode_packet(0, 0, body))
@@ -158,7 +158,7 @@ async def connect(peer: Peer, timeout: float) -> Connection:
     Raises
     ------
     IprotoError
-        Nobody listens there, no Tarantool does, or the user is refused.
+        Nothing listens there, or no Tarantool, or the user is refused.
 
     """
     wire: Wire | None = None

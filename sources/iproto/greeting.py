@@ -2,7 +2,7 @@ r"""What a server says first, 128 bytes, and the answer to its challenge.
 
     [0:63]    `Tarantool 2.6.0 (Binary) <instance uuid>`, padded with spaces
     [63]      \n
-    [64:108]  base64 of a salt of 32 bytes, of which the first 20 count
+    [64:108]  base64 of a salt of 32 bytes; the first 20 count
     [127]     \n
 
 chap-sha1: scramble = sha1(password) ^ sha1(salt + sha1(sha1(password))).
@@ -35,7 +35,7 @@ _LINE = re.compile(
 
 @dataclass(frozen=True)
 class Greeting:
-    """What the greeting tells.
+    """A greeting's content.
 
     Parameters
     ----------
@@ -54,7 +54,7 @@ class Greeting:
 
 
 def parse_greeting(data: bytes) -> Greeting:
-    """Return what a greeting tells.
+    """Return a greeting's content.
 
     Raises
     ------

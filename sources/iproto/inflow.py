@@ -54,7 +54,7 @@ class Chunk:
 
     @property
     def vclock(self) -> dict[int, int]:
-        """What is had of the chunk's origins when all of it is."""
+        """The vclock of the chunk's origins behind its last row."""
         top = np.zeros(VCLOCK_MAX, np.int64)
         np.maximum.at(top, self.replicas, self.lsns)
         return sparse(top)

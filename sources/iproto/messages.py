@@ -46,7 +46,7 @@ def version_number(version: Version) -> int:
 
 @dataclass(frozen=True)
 class Ballot:
-    """What a server tells of itself to anybody who asks.
+    """A server's answer to VOTE, which needs no login.
 
     Parameters
     ----------
@@ -116,7 +116,7 @@ class Subscription:
         The server's replicaset; the subscriber, never nil, never the server's own.
     vclock : mapping
         Rows above it are wanted. Ids that are filtered must be in it as well (`LSN_BEYOND` or higher than
-        the server's gc vclock), else the server may miss logs that nobody wants.
+        the server's gc vclock), else the server may lack logs that no peer needs.
     version : (int, int, int)
         The server's own, from its greeting: never left out, and from 1.7.4 on, since an older subscriber's
         position counts as its acknowledgement.
@@ -211,7 +211,7 @@ def read_uuid(value: object) -> str:
 
 
 def shown(value: object) -> str:
-    """Return what a peer sent as messages show it: in one line of bounded length."""
+    """Return a peer's text for messages of ours: one line of bounded length."""
     text = value if isinstance(value, str) else repr(value)
     line = "".join(sign if sign.isprintable() else "\N{REPLACEMENT CHARACTER}" for sign in text[:_SHOWN])
     return line if len(text) <= _SHOWN else f"{line}…"

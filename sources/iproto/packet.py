@@ -1,7 +1,7 @@
 """Packets: mp_uint length, header map, and a body map or none.
 
 Pure functions over bytes. What is on the hot path, rows of SUBSCRIBE and FETCH_SNAPSHOT, never comes here
-(`kernels`). Heartbeats and NOP rows have no body, so what a packet holds is told by its length.
+(`kernels`). Heartbeats and NOP rows have no body, so the length of a packet says what it holds.
 
 Source: `src/box/iproto_constants.h`, `xrow_header_decode` in `src/box/xrow.c`. Not here: bodies (`messages`).
 """

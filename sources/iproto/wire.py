@@ -217,6 +217,6 @@ class Wire(asyncio.BufferedProtocol):
 
 
 def _looked_at(future: asyncio.Future[Any]) -> None:
-    """Take note of an error, so that nobody is warned of one that nobody waited for."""
+    """Read an error, so that asyncio does not warn of one that was never awaited."""
     if not future.cancelled():
         future.exception()

@@ -91,6 +91,6 @@ class Admission:
         return at - now
 
     def right(self, address: str) -> None:
-        """Take back the delay of a guess: the password was right."""
+        """Remove the delay of a guess: the password was right."""
         if address in self._guessed:
             self._guessed[address] -= self.limits.delay

@@ -1,4 +1,4 @@
-"""What a spool tells about its replicaset: how far it goes, where it begins, whose ids there are.
+"""A spool's replicaset: how far the spool reaches, where it begins, whose ids are in it.
 
 Kept up to date by reading what was appended since the last question. A replica id may be one instance's in one part of
 the log and another's in the next: each row of `_cluster` that gives an id to an instance is remembered with its place.
@@ -41,7 +41,7 @@ _COLUMNS = [
 
 @dataclass(frozen=True)
 class Handover:
-    """A row of `_cluster`, told by its origin and lsn, behind which a replica id is an instance's."""
+    """The origin and lsn of a row of `_cluster`, behind which a replica id is an instance's."""
 
     origin: int
     lsn: int
@@ -102,7 +102,7 @@ class SpoolCatalog:
         return shared(self.snapshots[-1].meta.vclock) if self.snapshots else {}
 
     def read_upto(self, path: Path) -> int:
-        """Return before which byte a block must begin that is served: rows behind it may be of ids nobody knows yet.
+        """Return the byte before which a block must begin to be served: rows behind it may have unknown ids.
 
         Of a closed log that is behind the end marker, so that the marker is found.
         """
@@ -114,7 +114,7 @@ class SpoolCatalog:
         return self._holders | self.cluster
 
     def holders_at(self, path: Path) -> Mapping[int, str]:
-        """Return {replica id: uuid} of who has each id where a log begins, or had it last."""
+        """Return {replica id: uuid}: the instance that has each id where a log begins, or had it last."""
         return self._holders_at.get(path, {})
 
     def handovers(self, path: Path) -> Sequence[Handover]:

@@ -1,4 +1,4 @@
-"""The relay of one spool: listens, greets, keeps the catalog fresh, and tells the spool's daemon what readers have.
+"""The relay of one spool: listens, greets, keeps the catalog fresh, and sends the spool's daemon what readers have.
 
 Not here: what one subscriber is answered (`session`).
 """

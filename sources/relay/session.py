@@ -3,7 +3,7 @@
 Speaks as Tarantool 2.6.0 does to an anonymous replica: AUTH, PING, VOTE, SELECT of `_cluster` and `_schema`,
 FETCH_SNAPSHOT, SUBSCRIBE; and to a daemon that says so, the extensions of docs/formats.md: a whitelist of instance
 uuids that is filtered here, and the exchange of cluster information. Everything else is refused with the error that
-2.6.0 gives. Nobody is registered, nothing is written.
+2.6.0 gives. No replica is registered, nothing is written.
 
 Who is not known yet may send packets of 4 KiB and has some seconds to authenticate; passwords are looked at one at a
 time an address. Who does not read what is sent, or is silent, is dropped.

@@ -1,9 +1,9 @@
-"""What readers of a spool have passed, told by a file each: `<spool>/acks/<reader>.json`.
+"""How far readers of a spool are, in a file for each: `<spool>/acks/<reader>.json`.
 
     {"vclock": {"1": 5, "2": 7}}
 
-Whoever reads a spool writes its own file, in one step, when it will not ask for older rows again: the job that fills
-a warehouse after an epoch, the relay for each of its subscribers. Nobody reads another program's checkpoints.
+Each reader of a spool writes its own file, in one step, when it needs older rows no more: the job that fills
+a warehouse after an epoch, the relay for each of its subscribers. No program reads another program's checkpoints.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ def is_spool(directory: Path) -> bool:
 
 
 def write_ack(spool: Path, reader: str, vclock: Mapping[int, int]) -> None:
-    """Tell that a reader has passed a vclock; on the disk when this returns.
+    """Write that a reader has passed a vclock; it is on the disk when this returns.
 
     Raises
     ------
@@ -83,7 +83,7 @@ def write_ack(spool: Path, reader: str, vclock: Mapping[int, int]) -> None:
 
 
 def renew_ack(spool: Path, reader: str) -> bool:
-    """Tell that a reader is there, and has passed what it has; False where it has said nothing yet."""
+    """Mark that a reader still runs, at its last vclock; return False where it has none yet."""
     try:
         os.utime(spool / FOLDER / f"{reader}.json")
     except FileNotFoundError:

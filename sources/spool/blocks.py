@@ -1,4 +1,4 @@
-"""The rows of a growing log, block by block, as bytes: for who passes them on without looking into them.
+"""The rows of a growing log, block by block, as bytes: for the relay, which sends them as they are.
 
 Damage is an error; a block that is not whole yet is "not yet". Local files only.
 Not here: rows as columns (`sources.xlog.reader.reader`).

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class Keep:
-    """What is kept.
+    """How long files of a spool are kept.
 
     Parameters
     ----------

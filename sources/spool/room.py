@@ -33,7 +33,7 @@ class Room:
         self._reached = 0
 
     def check(self, written: int = 0) -> None:
-        """Refuse a snapshot, or the rest of one of which some bytes are written, where there is no room.
+        """Refuse a snapshot, or the rest of one that is partly written, where there is no room.
 
         Raises
         ------

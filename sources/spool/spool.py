@@ -2,12 +2,12 @@
 
 A log is named by the vclock that its rows continue from; a closed one ends with Tarantool's end marker. What is
 appended is in the file, in whole blocks, when `append` returns; how soon it is on the disk is `fsync`, and `durable`
-says how far that is sure. Where there is no room, rows are kept in memory and written by `retry`; whoever feeds the
-spool stops until then. After any other failure nothing is written behind what may be lost: the log is cut back to what
+says how far that is sure. Where there is no room, rows are kept in memory and written by `retry`; the spool's feeder
+stops until then. After any other failure nothing is written behind what may be lost: the log is cut back to what
 is durable and ended there, the next one begins at that vclock, and rows above it must be fetched again.
 
 One process writes a spool: it holds a lock on the file `lock` in it. Local directories only.
-Not here: what the files tell after a kill (`state`), removing them (`removal`).
+Not here: reading the files after a kill (`state`), removing them (`removal`).
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ logger = logging.getLogger(__name__)
 
 @dataclass(frozen=True)
 class ServerVersions:
-    """Of which versions the servers are whose rows a log has.
+    """The versions of the servers whose rows a log has.
 
     Parameters
     ----------
@@ -202,7 +202,7 @@ class Spool:
         rows : uint8[]
             As they go into a log; the caller has made sure that they continue from `self.vclock`.
         vclock : mapping
-            What is had with them.
+            The spool's vclock with them.
 
         Raises
         ------
@@ -270,7 +270,7 @@ class Spool:
         return XlogWriter(path, meta, options.fsync, options.compress, replace=True)
 
     def adopt(self, vclock: Mapping[int, int]) -> None:
-        """Go on from a snapshot that is complete: rows above `vclock` come next, perhaps behind a hole."""
+        """Continue from a complete snapshot: rows above `vclock` come next, perhaps behind a hole."""
         self.close()
         before, self.vclock = self.vclock, shared(vclock)
         if before is not None and not not_beyond(before, self.vclock):

@@ -134,7 +134,7 @@ def check_own(directory: Path) -> None:
     Raises
     ------
     SpoolError
-        It is a Tarantool's own directory, as far as its files tell.
+        By its files it is a Tarantool's own directory.
 
     """
     if not directory.is_dir():

@@ -49,7 +49,7 @@ def assign(
     Returns
     -------
     dict of str to frozenset of int
-        An id that nobody can feed is missing.
+        An id that no peer can feed is missing.
 
     """
     order = _by_id(peers, owners)

@@ -1,7 +1,7 @@
 """FETCH_SNAPSHOT into a spool: the state of one server as a `.snap`, and the vclock from which its rows continue.
 
-The rows continue from the vclock of the read view, which the server tells *first*; what it tells last is newer than the
-rows. Not here: when a snapshot is needed (`replicaset`).
+The rows continue from the vclock of the read view, which the server sends *first*; the one that it sends last is newer
+than the rows. Not here: when a snapshot is needed (`replicaset`).
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """What ought to run: from what the peers said last and what the spool holds to streams and their ids.
 
-`Choice` remembers what must last for a while before it is believed. It asks nobody and starts nothing
+`Choice` remembers what must last for a while before it is believed. It sends nothing and starts nothing
 (`replicaset`); the rules themselves are in `assignment` and `start`.
 """
 
@@ -30,7 +30,7 @@ class FeedDecision:
     is_gap : bool
         Whether some rows can be had from no peer any more.
     settled : frozenset of int
-        Ids of which we have more than any peer, their instance being away: what comes of them again is what
+        Ids of which we have more rows than any peer, while their instance is away: rows that come again are those that
         we have.
 
     """
@@ -126,7 +126,7 @@ class Choice:
         vclock: Vclock,
         gapped: set[str],
     ) -> tuple[dict[str, frozenset[int]], set[int], frozenset[int]]:
-        """Return (peer → ids that it can feed, ids that nobody can feed though nobody is merely behind, settled)."""
+        """Return (peer → ids that it can feed, ids that no peer can feed though none is merely behind, settled)."""
         ids = frozenset(self.owners)
         behind = {uuid: fitness(ballot, had[uuid], ids).behind.keys() for uuid, ballot in ballots.items()}
         settled = frozenset(
@@ -146,7 +146,7 @@ class Choice:
         return able, gone, settled
 
     def is_covered(self, current: Wanted) -> bool:
-        """Return whether every instance is fed by somebody: else rows of others may be ahead of theirs."""
+        """Return whether each instance is fed by a peer: else rows of others may be ahead of theirs."""
         if self.options.feed is FeedMode.LEADER:
             return True
         fed = {i for ids in current.values() if ids is not None for i in ids}
@@ -166,14 +166,14 @@ class Choice:
         }
 
     def _owners(self, ready: Mapping[str, Link], vclock: Vclock) -> dict[int, str]:
-        """Return whose each id is; an id that only vclocks know (an expelled instance) is nobody's."""
+        """Return the instance of each id; an id that only vclocks have (an expelled instance) has none."""
         best = max(ready.values(), key=rows_of)
         owners = {i: "" for link in ready.values() for i in (link.ballot.vclock if link.ballot else ())}
         owners |= dict.fromkeys(vclock, "") | dict(best.cluster)
         return {i: uuid for i, uuid in owners.items() if i in REPLICA_IDS}
 
     def _is_stuck(self, leader: str, ready: Mapping[str, Link], now: float) -> bool:
-        """Return whether a leader has not moved for a while on an id of which another peer has more."""
+        """Return whether a leader has not moved for a while on an id while another peer has more of its rows."""
         ballot = ready[leader].ballot if leader in ready else None
         if ballot is None:
             return True

@@ -24,7 +24,7 @@ from sources.iproto.inflow import Chunk, RowStream
 from sources.iproto.messages import Ballot, Subscription, cluster_info_of
 from sources.iproto.packet import Packet
 from sources.spool.spool import ServerVersions
-from sources.subscribe.history import History, prove
+from sources.subscribe.history import PeerHistory, prove
 from sources.subscribe.link import Link
 from sources.subscribe.merge import Queue
 from sources.subscribe.options import Timing
@@ -92,7 +92,7 @@ class Feed:
             self._connection.wire.hold(held)
 
     def acknowledge(self, vclock: Mapping[int, int]) -> None:
-        """Tell the server what is in the spool."""
+        """Send the server the spool's vclock."""
         self._connection.acknowledge(vclock, to_relay=self.link.is_relay)
 
     def close(self) -> None:
@@ -109,7 +109,7 @@ async def begin(
     timing: Timing,
     whitelist: Whitelist,
     emit: Callable[[Feed, Chunk], None],
-    history: History,
+    history: PeerHistory,
     limit: int = BLOCK_LIMIT,
 ) -> Feed:
     """Subscribe to a peer.
@@ -121,7 +121,7 @@ async def begin(
     ids : frozenset of int or None
         Whose rows are wanted; None: all.
     check : frozenset of int
-        Ids of which the peer must have all that we have, and the logs from there on: it is asked once more.
+        Ids whose rows the peer must have up to ours, with the logs from there: it is asked once more.
     vclock : mapping
         What is in the spool.
     instance_uuid : str
@@ -131,7 +131,7 @@ async def begin(
         Of instances; a relay filters by it itself.
     emit : callable
         Gets the feed and each chunk of whole transactions.
-    history : History
+    history : PeerHistory
         What the peer gave before; it is asked for that again once a connection.
     limit : int
         A transaction that takes more bytes in a log is refused.
@@ -196,7 +196,7 @@ async def _prove(
     ids: frozenset[int],
     vclock: Mapping[int, int],
     instance_uuid: str,
-    history: History,
+    history: PeerHistory,
     limit: int,
 ) -> None:
     """Refuse a peer with another history, by a stream of its own, once a connection: a restore breaks those."""
@@ -215,7 +215,7 @@ async def _prove(
 
 
 def versions_in(answer: Packet) -> ServerVersions | None:
-    """Return of which versions the servers are whose rows a relay sends; None where the answer does not say it."""
+    """Return the versions of the servers whose rows a relay sends; None where the answer does not say it."""
     told = answer.body.get(MessageKey.SERVER_VERSIONS)
     if told is None:
         return None

@@ -40,7 +40,7 @@ LARGEST = 1 << 20
 
 
 @dataclass(frozen=True)
-class Mark:
+class HistoryMark:
     """The last row of a transaction that a peer gave.
 
     Parameters
@@ -61,7 +61,7 @@ class Mark:
     at: float = 0.0
 
 
-def marks_in(chunk: Chunk, at: float) -> Iterator[Mark]:
+def marks_in(chunk: Chunk, at: float) -> Iterator[HistoryMark]:
     """Yield the last row of each origin in a chunk."""
     for id_ in np.unique(chunk.replicas):
         number = int(np.flatnonzero(chunk.replicas == id_)[-1])
@@ -71,7 +71,7 @@ def marks_in(chunk: Chunk, at: float) -> Iterator[Mark]:
             yield _last_row(chunk.rows[begin:end].tobytes(), int(id_), at)
 
 
-def _last_row(rows: bytes, replica_id: int, at: float) -> Mark:
+def _last_row(rows: bytes, replica_id: int, at: float) -> HistoryMark:
     """Return the mark of a transaction's rows, as they lie in a log."""
     unpacker = msgpack.Unpacker(strict_map_key=False, raw=True, max_buffer_size=0)
     unpacker.feed(rows)
@@ -83,10 +83,10 @@ def _last_row(rows: bytes, replica_id: int, at: float) -> Mark:
             unpacker.skip()
     kind, lsn = header[HeaderKey.TYPE], header[HeaderKey.LSN]
     digest = hashlib.blake2b(bytes([kind]) + rows[begin:], digest_size=16).hexdigest()
-    return Mark(replica_id, lsn - header.get(HeaderKey.TSN, 0), lsn, digest, at)
+    return HistoryMark(replica_id, lsn - header.get(HeaderKey.TSN, 0), lsn, digest, at)
 
 
-class History:
+class PeerHistory:
     """The last rows of each peer, of one spool.
 
     Parameters
@@ -98,7 +98,7 @@ class History:
 
     def __init__(self, directory: Path) -> None:
         self._path = directory / FILE
-        self._marks: dict[str, dict[int, list[Mark]]] = {}
+        self._marks: dict[str, dict[int, list[HistoryMark]]] = {}
         self._is_saved = True
 
     def load(self) -> None:
@@ -108,7 +108,7 @@ class History:
             found = json.loads(self._path.read_text(encoding="utf-8"))
             for peer, marks in found.items():
                 for mark in marks:
-                    self._add(peer, Mark(**mark))
+                    self._add(peer, HistoryMark(**mark))
         except (OSError, ValueError, TypeError, AttributeError):
             self._marks = {}
 
@@ -142,7 +142,7 @@ class History:
             self._add(peer, mark)
             self._is_saved = False
 
-    def of(self, peer: str, ballot: Ballot, vclock: Mapping[int, int]) -> dict[int, list[Mark]]:
+    def of(self, peer: str, ballot: Ballot, vclock: Mapping[int, int]) -> dict[int, list[HistoryMark]]:
         """Return what is remembered of a peer, as far as it still has the logs, by replica id; oldest first."""
         return {
             id_: kept
@@ -156,7 +156,7 @@ class History:
             )
         }
 
-    def _add(self, peer: str, mark: Mark) -> None:
+    def _add(self, peer: str, mark: HistoryMark) -> None:
         marks = self._marks.setdefault(peer, {}).setdefault(mark.replica_id, [])
         while marks and marks[-1].lsn >= mark.lsn:  # the spool was cut back, and rows are fetched again
             marks.pop()
@@ -170,7 +170,7 @@ async def prove(
     connection: Connection,
     link: Link,
     instance_uuid: str,
-    marks: Mapping[int, list[Mark]],
+    marks: Mapping[int, list[HistoryMark]],
     ballot: Ballot,
     limit: int,
 ) -> None:
@@ -185,7 +185,7 @@ async def prove(
     instance_uuid : str
         The subscriber's.
     marks : mapping
-        As of `History.of`.
+        As of `PeerHistory.of`.
     ballot : Ballot
         Of the peer, which has all these rows.
     limit : int

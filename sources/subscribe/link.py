@@ -1,6 +1,6 @@
 """One peer as the daemon sees it: a connection of its own for VOTE and `_cluster`, kept open and asked again and again.
 
-A stream takes acknowledgements only, so questions need a connection beside it. A peer that does not answer in time is
+A stream takes acknowledgements only, so requests need a second connection. A peer that does not answer in time is
 gone, whatever its socket says: a frozen server accepts connections and never greets.
 
 Not here: streams (`feed`), what follows from the answers (`replicaset`).
@@ -38,7 +38,7 @@ class Link:
     spool : Spool
         Where its rows go: what it holds, and under which uuid the daemon subscribes.
     changed : callable
-        Called when the peer came, went, or told something new; with the moment (seconds since 1970 UTC) at
+        Called when the peer came, went, or answered something new; with the moment (seconds since 1970 UTC) at
         which it had been asked.
 
     """
@@ -137,7 +137,7 @@ class Link:
                 self.kept = None
 
     def lost(self, lasted: float = 0.0) -> None:
-        """Take note that the peer's stream broke after some seconds: it feeds again when it was asked again.
+        """Note that the peer's stream broke after some seconds: it feeds again after its next answer.
 
         A peer whose streams break at once is asked later each time: else it would be asked without end.
         """

@@ -5,8 +5,8 @@ transaction; or the moment (by our clock, less the skew that is allowed for) at 
 vclock, once all rows up to that have come. A heartbeat is no frontier: one may overtake rows.
 
 What lies before every stream's frontier is put out. So a key's rows stay in order where it has one writer at a time and
-clocks differ by less than the allowed skew; and an idle or slow peer holds up the others for as long as it has not
-answered. Pure: no clock, no I/O.
+clocks differ by less than the allowed skew; and an idle or slow peer holds up the others until it has
+answered. Pure: neither clock nor I/O.
 """
 
 from __future__ import annotations

@@ -57,7 +57,7 @@ class Start:
     Parameters
     ----------
     replicaset_uuid : str
-        Of which the vclock is; peers of another one are refused.
+        The replicaset of the vclock; peers of another one are refused.
     vclock : Vclock
         In the replicaset's own ids.
 

@@ -19,7 +19,7 @@ from sources.xlog.format.vclock import Vclock
 
 @dataclass
 class FeedProgress:
-    """Counters since the start of the daemon, and the newest vclock that any peer told."""
+    """Counters since the start of the daemon, and the newest vclock of any peer."""
 
     received: int = 0
     """Transactions."""

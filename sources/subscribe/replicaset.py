@@ -35,7 +35,7 @@ from sources.subscribe.backoff import Backoff
 from sources.subscribe.bootstrap import fetch_snapshot
 from sources.subscribe.choice import Choice, FeedDecision
 from sources.subscribe.feed import Feed, begin
-from sources.subscribe.history import History
+from sources.subscribe.history import PeerHistory
 from sources.subscribe.link import Link
 from sources.subscribe.merge import merged, parted
 from sources.subscribe.options import ReplicasetOptions, Start
@@ -75,7 +75,7 @@ class FollowedReplicaset:
         """How often it began again after a failure."""
         self._backoff = Backoff(options.timing.poll, options.timing.longest)
         self._start = start
-        self._history = History(options.directory)
+        self._history = PeerHistory(options.directory)
         self._whitelist = Whitelist(options.origins)
         self._foreign: dict[str, tuple[int, RewindError]] = {}
         """Peers whose log is another one than rows were received from, as of which of their connections."""
@@ -387,7 +387,7 @@ class FollowedReplicaset:
 
 
 def versions_of(feeds: Collection[Feed]) -> ServerVersions:
-    """Return of which versions the servers are whose rows streams carry.
+    """Return the versions of the servers whose rows streams carry.
 
     Each row is computed as the server did that gave it, since that is whose state the rows make: where several peers
     feed, the one that gives its instance's rows.

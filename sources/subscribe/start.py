@@ -24,7 +24,7 @@ class Fitness:
     gone : mapping of int to int
         Ids whose logs it no longer has → the lsn that its logs begin after.
     behind : mapping of int to int
-        Ids of which it has fewer rows than we → its last lsn.
+        Ids that it has fewer rows of than we → its last lsn.
 
     """
 
@@ -73,7 +73,7 @@ def rewound(owner: str, id_: int, ballots: Mapping[str, Ballot], had: Mapping[st
     id_ : int
         Its replica id.
     ballots, had : mapping
-        By peer: what it told, and what we had when it was asked.
+        By peer: its answer, and our vclock when it was asked.
 
     """
     return owner in ballots and all(

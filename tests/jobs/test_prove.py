@@ -14,7 +14,7 @@ from pyspark.sql import SparkSession
 
 from jobs.aggregate import aggregate
 from jobs.prove import peers_of, prove
-from observe.proof.space_proof import Limits
+from observe.proof.space_proof import ProofLimits
 from observe.report.facts import collect
 from schemas.errors import ConfigurationError
 from tests.jobs.deployment import Deployment
@@ -60,7 +60,7 @@ def proven(
 ) -> int:
     config = deployment.config()
     peers = peers_of(config, [f"unix/:{server.socket}" for server in servers])
-    return prove(config, spaces, peers, Limits(rate, 30, by_checksums), as_json=True)
+    return prove(config, spaces, peers, ProofLimits(rate, 30, by_checksums), as_json=True)
 
 
 def told(capsys: pytest.CaptureFixture[str]) -> dict[str, Any]:
@@ -129,7 +129,7 @@ def test_tables_that_are_behind_are_not_called_different(
     )
     config = deployment.config()
     peers = peers_of(config, [f"unix/:{tarantool.socket}"])
-    assert prove(config, (), peers, Limits(None, 1), as_json=True) == 1
+    assert prove(config, (), peers, ProofLimits(None, 1), as_json=True) == 1
     found = told(capsys)["orders"]
     assert found["differences"] == []
     assert found["looked_again"] == 3

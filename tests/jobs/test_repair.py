@@ -69,7 +69,7 @@ def test_whose_member_a_source_is_its_files_say(tmp_path: Path, capsys: pytest.C
     follower = Follower(parse_options(stream_options(config, State(), 2)))
     known = {f"{letter}0000000-0000-4000-8000-000000000000": number for number, letter in enumerate("ab", 1)}
     assert replicasets_of(follower, known) == {"a1": 1, "a2": 1, "b1": 2, "lost": None}
-    assert "whose source lost is cannot be told" in capsys.readouterr().out
+    assert "the replicaset of source lost is unknown" in capsys.readouterr().out
 
 
 def test_without_gaps_nothing_is_read() -> None:

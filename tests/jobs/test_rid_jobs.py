@@ -21,7 +21,7 @@ from schemas.errors import LockError, RidStateError
 from tests.jobs.deployment import Deployment
 from tests.truth import own
 from udfs.rid.value import FileLock, Rid
-from warehouse.cut import last_epoch, newest_cut
+from warehouse.newest_epoch import last_epoch, newest_versions
 from warehouse.place import Place, place_of
 from warehouse.rid import RidTable
 from warehouse.warehouse import Warehouse
@@ -54,7 +54,7 @@ class Node:
     def at_cut(self, spark: SparkSession) -> dict[str, int]:
         """Return the rows of each table at the newest epoch's version, as Spark reads them."""
         warehouse = Warehouse(spark, str(Path(self.place.root).parent), self.deployment.database)
-        return {t: warehouse.read(t, v).count() for t, v in newest_cut(self.place).versions.items()}
+        return {t: warehouse.read(t, v).count() for t, v in newest_versions(self.place).versions.items()}
 
 
 class Logs:

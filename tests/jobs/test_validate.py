@@ -11,7 +11,7 @@ import pytest
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
-from jobs.validate import checks, cut_of, facts_of, tables_of, validate
+from jobs.validate import checks, facts_of, table_opener, tables_of, validate
 from observe.validation.secondary_keys import indexes_of
 from observe.validation.spaces import columns_check, space_tables, spaces_check
 from observe.validation.validator import Validator
@@ -114,9 +114,9 @@ DAMAGED: dict[str, Callable[[DataFrame], DataFrame]] = {
 def test_each_kind_of_damage_fails_its_own_check(spark: SparkSession, deployment: Deployment) -> None:
     warehouse, config = deployment.opened(spark), deployment.config()
     state = load_state(warehouse)
-    cut = cut_of(warehouse, state)
-    facts = facts_of(cut, state, config, datetime.now(UTC))
-    sound = {one.name: one for one in checks(cut, state, facts, ["users"], {})}
+    open_table = table_opener(warehouse, state)
+    facts = facts_of(open_table, state, config, datetime.now(UTC))
+    sound = {one.name: one for one in checks(open_table, state, facts, ["users"], {})}
     place = warehouse.open_tables.place
     tables = space_tables(place, state, config, ["users"])
     sound["_schema_columns"] = columns_check(spark, tables)

@@ -12,6 +12,7 @@ from pathlib import Path
 import msgpack
 import pytest
 
+from jobs.status import show
 from jobs.views import statements
 from pipeline.batch import MakeDistributed
 from pipeline.source_options import stream_options
@@ -66,7 +67,7 @@ def test_other_epochs_have_money_in_flight(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("first", ["a1", "b1"])
-def test_who_comes_first_waits(tmp_path: Path, first: str) -> None:
+def test_who_comes_first_waits(tmp_path: Path, first: str, capsys: pytest.CaptureFixture[str]) -> None:
     bank = Bank(tmp_path)
     other = {"a1": "b1", "b1": "a1"}[first]
     bank.at = time.time() - BEGAN
@@ -82,12 +83,18 @@ def test_who_comes_first_waits(tmp_path: Path, first: str) -> None:
     assert deployment.run() == 1
     assert deployment.run() == 0
     assert instants(deployment) == {}
+    show(deployment.config(), as_json=False)
+    (waiting,) = (line for line in capsys.readouterr().out.splitlines() if "waits for the others" in line)
+    assert f": {first} " in waiting
+    assert waiting.count("at the instant p,") == 1
     late._rows = rows[4:]
     late._begins[-1] = 4
     late.close()
     deployment.run()
     assert instants(deployment) == {"p": bank.sum}
     assert sum(row[1] for row in unpacked(deployment)) == bank.sum
+    show(deployment.config(), as_json=False)
+    assert "waits for the others" not in capsys.readouterr().out
 
 
 @pytest.mark.parametrize("budget", [None, 1])

@@ -39,7 +39,7 @@ def deployment_of(
     return Deployment(folder, {"a1": node.path}, replicasets_of("a1"), executor, **settings)
 
 
-class Cut(Node):
+class TableVersions(Node):
     """A member that begins a file with each row."""
 
     def _row(self, kind: int, body: bytes, at: float) -> Node:
@@ -72,7 +72,7 @@ def test_rows_wait_under_the_name_of_their_space_and_hold_no_others(
 def test_they_are_applied_when_the_space_is_defined_later(
     tmp_path: Path, executor: MakeDistributed | None, budget: int | None
 ) -> None:
-    node = early(tmp_path, Cut)
+    node = early(tmp_path, TableVersions)
     node.define(S, "s").put(S, 3, "late", 1, 1).update(S, 1, ["+", 2, 5])
     deployment = deployment_of(tmp_path, node, executor)
     assert (deployment.run(budget) > 1) == (budget is not None)
@@ -87,7 +87,7 @@ def test_they_are_applied_when_the_space_is_defined_later(
 def test_a_range_that_waits_is_deleted_when_the_space_is_defined(
     tmp_path: Path, executor: MakeDistributed | None, budget: int | None
 ) -> None:
-    node = early(tmp_path, Cut).put(S, 9, "early", 1, 1)
+    node = early(tmp_path, TableVersions).put(S, 9, "early", 1, 1)
     node.delete_range(S, [2], [9]).put(S, 5, "behind", 1, 1).define(S, "s")
     deployment = deployment_of(tmp_path, node, executor)
     deployment.run(budget)
@@ -125,7 +125,9 @@ def truncated(node: Node) -> Node:
 def test_what_was_dropped_or_truncated_meanwhile_is_not_applied(
     tmp_path: Path, executor: MakeDistributed | None, budget: int | None, end: Callable[[Node], Node]
 ) -> None:
-    node = end(early(tmp_path, Cut)).put(S, 7, "behind", 1, 1).define(S, "s").put(S, 8, "late", 1, 1)
+    node = (
+        end(early(tmp_path, TableVersions)).put(S, 7, "behind", 1, 1).define(S, "s").put(S, 8, "late", 1, 1)
+    )
     deployment = deployment_of(tmp_path, node, executor)
     deployment.run(budget)
     assert [row[:2] for row in tuples(deployment)] == [[7, "behind"], [8, "late"]]
@@ -135,7 +137,7 @@ def test_what_was_dropped_or_truncated_meanwhile_is_not_applied(
 @pytest.mark.parametrize("budget", [None, 1])
 def test_a_changed_definition_does_not_make_a_space_known(tmp_path: Path, budget: int | None) -> None:
     """Rows from before the log are missing: a table without them would lack rows in silence."""
-    node = Cut(tmp_path, "a1").put(S, 1, "early", 1, 1).redefine(S, "s").rekey(S, (0, "unsigned"))
+    node = TableVersions(tmp_path, "a1").put(S, 1, "early", 1, 1).redefine(S, "s").rekey(S, (0, "unsigned"))
     node.put(S, 2, "late", 1, 1)
     deployment = deployment_of(tmp_path, node)
     deployment.run(budget)
@@ -144,7 +146,7 @@ def test_a_changed_definition_does_not_make_a_space_known(tmp_path: Path, budget
 
 
 def test_a_space_that_is_left_out_waits_for_nothing(tmp_path: Path) -> None:
-    node = early(tmp_path, Cut).define(S, "s").put(S, 4, "late", 1, 1)
+    node = early(tmp_path, TableVersions).define(S, "s").put(S, 4, "late", 1, 1)
     deployment = deployment_of(tmp_path, node, spaces={"exclude": ["s"]})
     deployment.run(1)
     assert waiting(deployment) == []

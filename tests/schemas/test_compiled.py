@@ -47,3 +47,35 @@ def test_a_change_of_what_is_compiled_in_changes_the_digest(copy: Path, file: st
     with (copy / file).open("a") as source:
         source.write("\n# changed\n")
     assert (digest(copy) != before) == counts
+
+
+TWICE = """
+from schemas.compiled import entry
+
+
+@entry
+def twice(value):
+    return 2 * value
+
+
+print(twice(21), sum(twice.stats.cache_hits.values()))
+"""
+
+
+@pytest.mark.parametrize(("suffix", "damage"), [("nbi", b"\x80\x04cnowhere\nNumber\n."), ("nbc", b"")])
+def test_kept_code_that_cannot_be_read_is_compiled_again(tmp_path: Path, suffix: str, damage: bytes) -> None:
+    (tmp_path / "doubled.py").write_text(TWICE)
+    environment = {**os.environ, "PYTHONPATH": f"{tmp_path}:{ROOT}"}
+    command = [sys.executable, "-c", "import doubled"]
+
+    def run() -> str:
+        done = subprocess.run(command, env=environment, capture_output=True, text=True, check=True)
+        return done.stdout.strip()
+
+    assert run() == "42 0"
+    (file,) = (tmp_path / "__pycache__").glob(f"*.{suffix}")
+    whole = file.read_bytes()
+    # The index begins with Numba's version, by itself; what follows names classes.
+    file.write_bytes(whole[: whole.index(b".") + 1] + damage if suffix == "nbi" else damage)
+    assert run() == "42 0"
+    assert run() == "42 1"

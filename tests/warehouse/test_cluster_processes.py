@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from warehouse import cluster
-from warehouse.plain import PlainWarehouse
+from warehouse.read_only import ReadOnlyWarehouse
 
 PROCESSES, UUIDS = 8, 50
 REFUSED = "WarehouseError\n"
@@ -90,7 +90,7 @@ def test_each_uuid_gets_one_id_of_its_own(tmp_path: Path, allocation: str) -> No
     print(f"{allocation}: {PROCESSES} processes, {PROCESSES * UUIDS} uuids: {time.monotonic() - began:.1f} s")
     errors = [(tmp_path / f"stderr {n}").read_text()[-1500:] for n in range(PROCESSES) if told[n] != REFUSED]
     assert told == [REFUSED] * PROCESSES, "\n".join(errors)
-    warehouse = PlainWarehouse(str(tmp_path / "warehouse"))
+    warehouse = ReadOnlyWarehouse(str(tmp_path / "warehouse"))
     found = warehouse.rows(cluster.TABLE, ("global_id", "uuid", "lsn", "replicaset_id"))
     expected = list(range(1, PROCESSES * UUIDS + 2))
     assert sorted(row["global_id"] for row in found) == expected

@@ -11,8 +11,8 @@ from deltalake.exceptions import CommitFailedError
 from pipeline.commit.delta import append_rows
 from schemas.errors import LockError, RidStateError, WarehouseError
 from warehouse import epochs
-from warehouse.cut import EPOCHS
 from warehouse.fence import SHARED, mark_of, marked, take_number, writer_of
+from warehouse.newest_epoch import EPOCHS
 from warehouse.primary import PrimaryLock
 from warehouse.read import rows_of
 from warehouse.switch import demote

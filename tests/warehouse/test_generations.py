@@ -8,8 +8,8 @@ from tests.udfs.rid.rids import node, ulid
 from tests.warehouse.copy.standby import Pair
 from tests.warehouse.warehouses import Made
 from warehouse import switch
-from warehouse.cut import last_epoch
-from warehouse.generations import Held, epoch_of, generations_of
+from warehouse.generations import HeldGeneration, epoch_of, generations_of
+from warehouse.newest_epoch import last_epoch
 from warehouse.rid import RidChange, RidTable
 
 
@@ -49,16 +49,16 @@ def test_each_generation_has_its_epochs_also_in_a_split_and_after_it(tmp_path: P
 
 def test_data_that_nobody_settled_are_a_generation_too() -> None:
     history = [RidChange(1, "copy", node("0000:0001:0000:0000:0001", 5, primary=True), epoch=4)]
-    assert generations_of(history, 6) == [Held(ulid(5), 5, 6), Held(ulid(1), 0, 4)]
-    assert generations_of(history, 4) == [Held(ulid(1), 0, 4)]
+    assert generations_of(history, 6) == [HeldGeneration(ulid(5), 5, 6), HeldGeneration(ulid(1), 0, 4)]
+    assert generations_of(history, 4) == [HeldGeneration(ulid(1), 0, 4)]
 
 
 def test_the_last_epoch_of_a_generation() -> None:
-    found = [Held(ulid(5), 5, 6), Held(ulid(1), 0, 4)]
+    found = [HeldGeneration(ulid(5), 5, 6), HeldGeneration(ulid(1), 0, 4)]
     assert (epoch_of(found, ulid(1)), epoch_of(found, ulid(5)), epoch_of(found, ulid(9))) == (4, 6, None)
 
 
 def test_how_it_is_drawn() -> None:
-    assert Held(ulid(1), 0, -1).drawn(is_head=True).note == "head, no epochs yet"
-    assert Held(ulid(1), 3, 3).drawn(is_head=False).note == "epoch 3"
-    assert Held(ulid(1), 0, 4, "/a").drawn(is_head=False).note == "epochs 0 to 4, copied from /a"
+    assert HeldGeneration(ulid(1), 0, -1).drawn(is_head=True).note == "head, no epochs yet"
+    assert HeldGeneration(ulid(1), 3, 3).drawn(is_head=False).note == "epoch 3"
+    assert HeldGeneration(ulid(1), 0, 4, "/a").drawn(is_head=False).note == "epochs 0 to 4, copied from /a"

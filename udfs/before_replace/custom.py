@@ -48,7 +48,7 @@ class Side:
 
 @dataclass(frozen=True)
 class Change:
-    """What the function is told beside the two tuples.
+    """What the function gets in addition to the two tuples.
 
     Parameters
     ----------

@@ -1,7 +1,7 @@
-"""A hash of bytes for tables in memory that nobody can make collide who does not know its seeds.
+"""A hash of bytes for tables in memory; without its seeds nobody can make keys that collide.
 
-The bytes are taken as words of 32 bits; the hash is the sum of each word times a random number of 64 bits, of which the
-upper half counts: of any two spans of one size, so many seeds give them one hash as chance would (Dietzfelbinger;
+The bytes are read as words of 32 bits; the hash is the sum of each word times a random number of 64 bits, and its
+upper half counts. Two spans of one size collide for as many seeds as chance would give (Dietzfelbinger;
 Lemire and Kaser, "Strongly universal string hashing is fast"). More than `WORDS` words are hashed in pieces, each with
 the hash of the one before. Seeds are drawn when the process starts (`udfs.seeds`), so nothing that is stored, compared
 between processes, or seen in a result may depend on a hash.
@@ -19,7 +19,7 @@ WORDS = 64
 """Words of 32 bits that are hashed at a time; an even number."""
 
 SEEDS = WORDS + 2
-"""How many seeds of 64 bits there are: one to begin with, one for the size, and one a word."""
+"""Number of seeds of 64 bits: one for the start, one for the size, and one for each word."""
 
 _HALF = 0xFFFFFFFF
 

@@ -1,7 +1,7 @@
 """Unaligned loads and copies at an address, for loops that are compiled.
 
 An address is an int64, as `address` gives it: passing one costs nothing, while passing an array to another
-compiled function counts its references each time. Whoever calls a kernel keeps the memory alive and checks
+compiled function counts its references each time. The caller of a kernel keeps the memory alive and checks
 bounds before a load; `udfs.buffers` says how many bytes past the end may be read.
 """
 

@@ -1,6 +1,6 @@
 """One MessagePack value in memory: what it is, what it holds, where it ends.
 
-A value's class is finer than MessagePack's type and follows what Tarantool's field types tell apart
+A value's class is finer than MessagePack's type and follows what Tarantool's field types distinguish
 (`src/box/field_def.c`); an extension is classed by its type (`src/lib/core/mp_extension_types.h`).
 `head` gives `(class, argument, next)`, positions being addresses: for a number or a boolean the argument is
 its value (of a double and of an unsigned above 2^63 - 1 the bit pattern) and `next` is where it ends; for a
@@ -102,7 +102,7 @@ _EXTENSIONS = np.array([EXTENSION, DECIMAL, UUID, ERROR, DATETIME, EXTENSION, IN
 
 @inner
 def head(pos: Int, end: Int) -> Head:
-    """Read what stands at `pos`; BAD where `end` cuts it short or it is not MessagePack."""
+    """Read the value at `pos`; BAD where `end` cuts it off or it is not MessagePack."""
     info = _HEADS[load8(pos)]
     width = info >> 8 & 0xFF
     kind = info & 0xFF

@@ -1,6 +1,6 @@
 """Rows of equal (partition, key) brought together, and looked up, without a Python object a row.
 
-A partition is any number beside the key: a table, or a space of a replicaset.
+A partition is a number that comes with the key: a table, or a space of a replicaset.
 """
 
 from __future__ import annotations

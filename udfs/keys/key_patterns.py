@@ -1,7 +1,7 @@
 """A regular expression that finds a key in MessagePack written as hexadecimal digits, however it is encoded.
 
-For engines that can neither decode MessagePack nor compare slices of bytes: it leaves rows out quickly, and may take
-some too many, which whoever asks compares by value. Encodings:
+For engines that can neither decode MessagePack nor compare slices of bytes: it filters rows quickly, and may find
+some too many, so the caller compares what it found by value. Encodings:
 <https://github.com/msgpack/msgpack/blob/master/spec.md>; extensions: `mp_extension_types.h` of Tarantool. Not here:
 comparing keys (`udfs.keys.keys`).
 """

@@ -25,7 +25,7 @@ BOUNDS = StructType([StructField("begin", BinaryType()), StructField("end", Bina
 def bound_columns(spaces: Sequence[Space]) -> Callable[[Column, Column], Column]:
     """Return an Arrow UDF `(body binary, space index int) → struct<begin, end>`: where a range begins and ends.
 
-    An open end is empty bytes; a range that cannot be told has nulls.
+    An open end is empty bytes; a range that cannot be read has nulls.
     """
     plan, order = key_plan(spaces), key_order([directions_of(space) for space in spaces])
 

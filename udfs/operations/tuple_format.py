@@ -22,8 +22,8 @@ _DOUBLES = ("double", "float64")
 
 
 @dataclass(frozen=True, slots=True)
-class Node:
-    """A place in tuples of which the format says something.
+class FormatNode:
+    """A place in tuples that the format describes.
 
     Parameters
     ----------
@@ -38,7 +38,7 @@ class Node:
 
     is_double: bool = False
     is_single: bool = False
-    children: Mapping[Step, Node] = field(default_factory=dict)
+    children: Mapping[Step, FormatNode] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,7 +49,7 @@ class TupleFormat:
     ----------
     names : mapping of bytes to int
         UTF-8 name of each field → its 0-based number.
-    root : Node or None
+    root : FormatNode or None
         Where the format or an index demands a double; None where nowhere.
     key : tuple of KeyPart
         The primary key: an UPSERT never changes it.
@@ -61,14 +61,14 @@ class TupleFormat:
     """
 
     names: Mapping[bytes, int] = field(default_factory=dict)
-    root: Node | None = None
+    root: FormatNode | None = None
     key: tuple[KeyPart, ...] = ()
     rules: Rules = LATEST
     checked: tuple[Field, ...] = ()
 
 
 def named(names: Sequence[str], rules: Rules = LATEST) -> TupleFormat:
-    """Return a format of which only the names of fields are known."""
+    """Return a format that has only names of fields."""
     return TupleFormat({name.encode(): number for number, name in enumerate(names)}, rules=rules)
 
 
@@ -106,8 +106,10 @@ def format_of(space: Space, rules: Rules = LATEST, parts: Iterable[KeyPart] = ()
     return TupleFormat(names, root, space.primary_key, rules, checked)
 
 
-def _node(place: tuple[Step, ...], doubles: set[tuple[Step, ...]], singles: set[tuple[Step, ...]]) -> Node:
+def _node(
+    place: tuple[Step, ...], doubles: set[tuple[Step, ...]], singles: set[tuple[Step, ...]]
+) -> FormatNode:
     depth = len(place)
     inside = {path[depth] for path in doubles | singles if len(path) > depth and path[:depth] == place}
     children = {step: _node((*place, step), doubles, singles) for step in inside}
-    return Node(place in doubles, place in singles, children)
+    return FormatNode(place in doubles, place in singles, children)

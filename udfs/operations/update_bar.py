@@ -28,8 +28,8 @@ from udfs.operations.msgpack_walk import (
     string,
 )
 from udfs.operations.operation import Operation
-from udfs.operations.tuple_format import Node
-from udfs.operations.update_field import Field, compute, encode_at
+from udfs.operations.tuple_format import FormatNode
+from udfs.operations.update_field import UpdatedField, compute, encode_at
 from udfs.operations.update_rules import Rules
 
 
@@ -86,7 +86,7 @@ class Bar:
         self.key: bytes | None = None
         self.value: Scalar | None = None
 
-    def render(self, field: Field, node: Node | None) -> bytes:
+    def render(self, field: UpdatedField, node: FormatNode | None) -> bytes:
         """Return the field with the operation done."""
         data = field.data
         if self.code == "!":
@@ -109,7 +109,7 @@ class Bar:
         return (encode_array if is_array else encode_map)(count + by), first
 
 
-def place(node: Node | None, path: bytes) -> Node | None:
+def place(node: FormatNode | None, path: bytes) -> FormatNode | None:
     """Return the place in the format to which a path leads from `node`.
 
     The server reads indexes of this path 0-based (`json_tree_lookup_path` with base 0), though paths are
@@ -121,7 +121,7 @@ def place(node: Node | None, path: bytes) -> Node | None:
     return node
 
 
-def open_bar(op: Operation, field: Field, rules: Rules) -> None:
+def open_bar(op: Operation, field: UpdatedField, rules: Rules) -> None:
     """Apply an operation whose path continues inside a field that nothing has touched.
 
     Raises
@@ -151,7 +151,7 @@ def open_bar(op: Operation, field: Field, rules: Rules) -> None:
     field.update = bar
 
 
-def _walk(bar: Bar, field: Field, lexer: Lexer) -> Token | None:
+def _walk(bar: Bar, field: UpdatedField, lexer: Lexer) -> Token | None:
     """Follow the path to its end; return the last token where it alone was not found."""
     pos: int | None = field.start
     last: Token | None = None
@@ -171,7 +171,7 @@ def _walk(bar: Bar, field: Field, lexer: Lexer) -> Token | None:
     return last
 
 
-def _find_insertion(bar: Bar, field: Field, token: Token) -> None:
+def _find_insertion(bar: Bar, field: UpdatedField, token: Token) -> None:
     kind = KIND[field.data[bar.parent]]
     if token.kind == STRING:
         if kind != MAP:
@@ -185,7 +185,7 @@ def _find_insertion(bar: Bar, field: Field, token: Token) -> None:
     bar.point = bar.point_end = skip(field.data, bar.parent)
 
 
-def _find_deletion(bar: Bar, field: Field) -> None:
+def _find_deletion(bar: Bar, field: UpdatedField) -> None:
     data, op = field.data, bar.op
     count, pos = header(data, bar.parent)
     if KIND[data[bar.parent]] == ARRAY:

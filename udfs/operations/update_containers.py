@@ -1,4 +1,4 @@
-"""Arrays and maps of which several elements are updated, or whose own size changes.
+"""Arrays and maps in which several elements are updated, or whose size changes.
 
 Source: `src/box/xrow_update_array.c` and `src/box/xrow_update_map.c`. Such a container is rewritten: its
 header in the shortest form and, of a map, the updated keys first (the last one touched in front), then the
@@ -22,8 +22,8 @@ from udfs.operations.msgpack_walk import (
     skip,
 )
 from udfs.operations.operation import Operation
-from udfs.operations.tuple_format import Node
-from udfs.operations.update_field import Field, assign, change_scalar
+from udfs.operations.tuple_format import FormatNode
+from udfs.operations.update_field import UpdatedField, assign, change_scalar
 from udfs.operations.update_rules import Rules
 
 NULL = b"\xc0"
@@ -33,19 +33,19 @@ GAP_MAX = 1 << 20
 
 
 class Array:
-    """An updated array: one `Field` per element, in their order after the operations so far."""
+    """An updated array: one `UpdatedField` per element, in their order after the operations so far."""
 
     __slots__ = ("items",)
 
     def __init__(self, data: bytes, start: int) -> None:
-        self.items: list[Field] = []
+        self.items: list[UpdatedField] = []
         count, pos = header(data, start)
         for _ in range(count):
             end = skip(data, pos)
-            self.items.append(Field(data, pos, end))
+            self.items.append(UpdatedField(data, pos, end))
             pos = end
 
-    def render(self, _: Field, node: Node | None) -> bytes:
+    def render(self, _: UpdatedField, node: FormatNode | None) -> bytes:
         """Return the array; an element's place in the format is the one it has at the end."""
         if node is None:
             return encode_array(len(self.items)) + b"".join(item.render(None) for item in self.items)
@@ -55,11 +55,11 @@ class Array:
     def __len__(self) -> int:
         return len(self.items)
 
-    def element(self, number: int) -> Field:
+    def element(self, number: int) -> UpdatedField:
         """Return an element, to be changed in place."""
         return self.items[number]
 
-    def insert(self, number: int, elements: list[Field]) -> None:
+    def insert(self, number: int, elements: list[UpdatedField]) -> None:
         """Put elements in front of another one, or behind the last."""
         self.items[number:number] = elements
 
@@ -67,7 +67,7 @@ class Array:
         """Remove some elements."""
         del self.items[number : number + count]
 
-    def apply(self, op: Operation, rules: Rules) -> Field | None:
+    def apply(self, op: Operation, rules: Rules) -> UpdatedField | None:
         """Apply an operation, or return the element into which it continues."""
         token = op.advance()
         if token.kind != NUMBER:
@@ -105,12 +105,12 @@ class Array:
         if gap > 0 and op.is_root and rules.autofill:
             if gap > GAP_MAX:
                 raise TupleError(f"{gap} nulls do not fit into a tuple", code=2)
-            self.insert(len(self), [Field(NULL, 0, 1)] * gap)
-        self.insert(self._number(op, len(self) + 1), [Field(op.data, op.start, op.end)])
+            self.insert(len(self), [UpdatedField(NULL, 0, 1)] * gap)
+        self.insert(self._number(op, len(self) + 1), [UpdatedField(op.data, op.start, op.end)])
 
 
 class TupleFields(Array):
-    """The fields of a tuple under update: encoded, with a `Field` for each that an operation touches.
+    """The fields of a tuple under update: encoded, with a `UpdatedField` for each that an operation touches.
 
     So an operation costs what it touches, and the list of fields; not each of the fields.
     """
@@ -119,19 +119,19 @@ class TupleFields(Array):
 
     def __init__(self, encoded: list[bytes]) -> None:
         self.encoded = encoded.copy()
-        self.touched: dict[int, Field] = {}
+        self.touched: dict[int, UpdatedField] = {}
 
     def __len__(self) -> int:
         return len(self.encoded)
 
-    def element(self, number: int) -> Field:
+    def element(self, number: int) -> UpdatedField:
         """Return a field, to be changed in place."""
         if number not in self.touched:
             data = self.encoded[number]
-            self.touched[number] = Field(data, 0, len(data))
+            self.touched[number] = UpdatedField(data, 0, len(data))
         return self.touched[number]
 
-    def insert(self, number: int, elements: list[Field]) -> None:
+    def insert(self, number: int, elements: list[UpdatedField]) -> None:
         """Put fields that nothing has been done to in front of another one, or behind the last."""
         self._move(number, number, len(elements))
         self.encoded[number:number] = [one.data[one.start : one.end] for one in elements]
@@ -146,7 +146,7 @@ class TupleFields(Array):
         found = ((number, field) for number, field in self.touched.items() if not begin <= number < end)
         self.touched = {number + by * (number >= end): field for number, field in found}
 
-    def rendered(self, node: Node | None) -> list[bytes]:
+    def rendered(self, node: FormatNode | None) -> list[bytes]:
         """Return the encoded fields after the operations, each at its place in the format."""
         for number, field in self.touched.items():
             inner = None if node is None else node.children.get(number)
@@ -159,7 +159,7 @@ class _Item:
 
     __slots__ = ("field", "key", "tail", "tail_end")
 
-    def __init__(self, key: bytes | None, field: Field | None, tail: int, tail_end: int) -> None:
+    def __init__(self, key: bytes | None, field: UpdatedField | None, tail: int, tail_end: int) -> None:
         self.key, self.field, self.tail, self.tail_end = key, field, tail, tail_end
 
 
@@ -173,7 +173,7 @@ class Map:
         self.count, first = header(data, start)
         self.items = [_Item(None, None, first, end)] if self.count else []
 
-    def render(self, _: Field, node: Node | None) -> bytes:
+    def render(self, _: UpdatedField, node: FormatNode | None) -> bytes:
         """Return the map: touched pairs, then the untouched ones."""
         parts = [encode_map(self.count)]
         for item in self.items:
@@ -183,7 +183,7 @@ class Map:
         parts += (self.data[item.tail : item.tail_end] for item in self.items)
         return b"".join(parts)
 
-    def find(self, key: bytes) -> Field | None:
+    def find(self, key: bytes) -> UpdatedField | None:
         """Return the value of a string key, made a touched one; None where the map has no such key."""
         for item in self.items:
             if item.key == key:
@@ -192,10 +192,10 @@ class Map:
             found = find_text(self.data, item.tail, item.tail_end, self.count, key)
             if found is not None:
                 pos, value = found
-                return self._touch(item, key, pos, Field(self.data, value, skip(self.data, value)))
+                return self._touch(item, key, pos, UpdatedField(self.data, value, skip(self.data, value)))
         return None
 
-    def _touch(self, item: _Item, key: bytes, pos: int, field: Field) -> Field:
+    def _touch(self, item: _Item, key: bytes, pos: int, field: UpdatedField) -> UpdatedField:
         if pos == item.tail and item.key is None:
             item.key, item.field, item.tail = key, field, field.end
         else:
@@ -203,7 +203,7 @@ class Map:
             item.tail_end = pos
         return field
 
-    def put(self, key: bytes, field: Field) -> None:
+    def put(self, key: bytes, field: UpdatedField) -> None:
         """Add a key that the map does not have."""
         self.count += 1
         self.items.insert(0, _Item(key, field, 0, 0))
@@ -214,8 +214,8 @@ class Map:
                 item.key = item.field = None
                 self.count -= 1
 
-    def apply(self, op: Operation, rules: Rules) -> Field | None:
-        """Apply an operation, or return the value into which it continues."""
+    def apply(self, op: Operation, rules: Rules) -> UpdatedField | None:
+        """Apply an operation, or return the nested value that its path goes into."""
         if op.is_consumed and op.advance().kind != STRING:
             raise op.wrong("can't update a map by not a string key")
         key = op.token.key
@@ -241,6 +241,6 @@ class Map:
 
     def _apply_missing(self, op: Operation) -> None:
         if op.code in "=!":
-            self.put(op.token.key, Field(op.data, op.start, op.end))
+            self.put(op.token.key, UpdatedField(op.data, op.start, op.end))
         elif op.code != "#":
             raise op.no_such_field()

@@ -15,19 +15,19 @@ from typing import Protocol
 from schemas.errors import TupleError, UnsupportedError
 from udfs.operations.arithmetic import Scalar, add, combine_bits, cut_and_paste, encode, read_scalar
 from udfs.operations.operation import Operation
-from udfs.operations.tuple_format import Node
+from udfs.operations.tuple_format import FormatNode
 from udfs.operations.update_rules import Rules
 
 
 class Update(Protocol):
-    """What has been done to a field."""
+    """The operations on one field so far."""
 
-    def render(self, field: Field, node: Node | None) -> bytes:
+    def render(self, field: UpdatedField, node: FormatNode | None) -> bytes:
         """Return the field's new encoding; `node` is its place in the format."""
         ...
 
 
-class Field:
+class UpdatedField:
     """Bytes `start:end` of `data`, and what has been done to them (None: nothing)."""
 
     __slots__ = ("data", "end", "start", "update")
@@ -35,7 +35,7 @@ class Field:
     def __init__(self, data: bytes, start: int, end: int, update: Update | None = None) -> None:
         self.data, self.start, self.end, self.update = data, start, end, update
 
-    def render(self, node: Node | None) -> bytes:
+    def render(self, node: FormatNode | None) -> bytes:
         """Return the new encoding."""
         return self.data[self.start : self.end] if self.update is None else self.update.render(self, node)
 
@@ -46,7 +46,7 @@ class Computed:
 
     value: Scalar
 
-    def render(self, _: Field, node: Node | None) -> bytes:
+    def render(self, _: UpdatedField, node: FormatNode | None) -> bytes:
         """Return the encoding of the result."""
         return encode_at(self.value, node)
 
@@ -57,12 +57,12 @@ class Assigned:
 
     value: bytes
 
-    def render(self, _field: Field, _node: Node | None) -> bytes:
+    def render(self, _field: UpdatedField, _node: FormatNode | None) -> bytes:
         """Return the value as it stands in the log."""
         return self.value
 
 
-def encode_at(value: Scalar, node: Node | None) -> bytes:
+def encode_at(value: Scalar, node: FormatNode | None) -> bytes:
     """Return the encoding of a result at its place in the format."""
     if node is not None and node.is_single:
         raise UnsupportedError(
@@ -80,7 +80,7 @@ def compute(op: Operation, old: Scalar | None, rules: Rules) -> Scalar:
     return combine_bits(op.code, op.field, old, op.bits, rules)
 
 
-def change_scalar(op: Operation, field: Field, rules: Rules) -> None:
+def change_scalar(op: Operation, field: UpdatedField, rules: Rules) -> None:
     """Apply a scalar operation to an element of a container that is updated already."""
     if field.update is None:
         old = read_scalar(field.data, field.start)
@@ -91,7 +91,7 @@ def change_scalar(op: Operation, field: Field, rules: Rules) -> None:
     field.update = Computed(compute(op, old, rules))
 
 
-def assign(op: Operation, field: Field, rules: Rules) -> None:
+def assign(op: Operation, field: UpdatedField, rules: Rules) -> None:
     """Apply `=` to an element of a container that is updated already, whatever was done to it before."""
     if rules.several:
         field.data, field.start, field.end, field.update = op.data, op.start, op.end, None

@@ -12,10 +12,10 @@ from schemas.errors import TupleError, UnsupportedError
 from udfs.operations.json_path import END, NUMBER, STRING, Lexer, Token
 from udfs.operations.msgpack_walk import ARRAY, KIND, MAP, skip
 from udfs.operations.operation import Operation
-from udfs.operations.tuple_format import Node
+from udfs.operations.tuple_format import FormatNode
 from udfs.operations.update_bar import Bar, descend, place
 from udfs.operations.update_containers import Array, Map
-from udfs.operations.update_field import Computed, Field, Update, double_update
+from udfs.operations.update_field import Computed, Update, UpdatedField, double_update
 from udfs.operations.update_rules import Rules
 
 
@@ -24,17 +24,17 @@ class Route:
 
     __slots__ = ("hop", "path")
 
-    def __init__(self, path: bytes, hop: Field) -> None:
+    def __init__(self, path: bytes, hop: UpdatedField) -> None:
         self.path, self.hop = path, hop
 
-    def render(self, field: Field, node: Node | None) -> bytes:
+    def render(self, field: UpdatedField, node: FormatNode | None) -> bytes:
         """Return the field: bytes before the container, the container, bytes after it."""
         data = field.data
         inner = self.hop.render(place(node, self.path))
         return data[field.start : self.hop.start] + inner + data[self.hop.end : field.end]
 
 
-def follow(op: Operation, field: Field, route: Route, rules: Rules) -> Field:
+def follow(op: Operation, field: UpdatedField, route: Route, rules: Rules) -> UpdatedField:
     """Return where an operation continues that entered a field with a route.
 
     Like the server, compare the bytes of the paths: a route `.ab` is taken by a path `.abc` too, which then
@@ -49,7 +49,7 @@ def follow(op: Operation, field: Field, route: Route, rules: Rules) -> Field:
     return branch(op, field, rules)
 
 
-def branch(op: Operation, field: Field, rules: Rules) -> Field:
+def branch(op: Operation, field: UpdatedField, rules: Rules) -> UpdatedField:
     """Split the path of a field's bar or route where a new operation leaves it; return the container there.
 
     Raises
@@ -93,7 +93,7 @@ def branch(op: Operation, field: Field, rules: Rules) -> Field:
     if not shared:
         field.update = container
         return field
-    hop = Field(field.data, parent, skip(field.data, parent), container)
+    hop = UpdatedField(field.data, parent, skip(field.data, parent), container)
     field.update = Route(update.path[:shared], hop)
     return hop
 
@@ -108,12 +108,12 @@ def _same_path(op: Operation, mine: Token, rules: Rules) -> TupleError | Unsuppo
     return double_update(op)
 
 
-def _child(update: Bar | Route, offset: int, field: Field, rules: Rules) -> Field:
+def _child(update: Bar | Route, offset: int, field: UpdatedField, rules: Rules) -> UpdatedField:
     """Return the field's update as the child of a container, its path cut to what lies below."""
     rest = update.path[offset:]
     if isinstance(update, Route):
         if rest:
-            return Field(field.data, field.start, field.end, Route(rest, update.hop))
+            return UpdatedField(field.data, field.start, field.end, Route(rest, update.hop))
         return update.hop
     bar = Bar(update.op, rest)
     bar.code, bar.parent, bar.key, bar.value = update.code, update.parent, update.key, update.value
@@ -121,7 +121,7 @@ def _child(update: Bar | Route, offset: int, field: Field, rules: Rules) -> Fiel
     result: Update = bar
     if rules.several and not rest and bar.value is not None:
         result = Computed(bar.value)
-    return Field(field.data, field.start, field.end, result)
+    return UpdatedField(field.data, field.start, field.end, result)
 
 
 def _container(op: Operation, data: bytes, pos: int, mine: Token) -> Array | Map:
@@ -137,7 +137,7 @@ def _container(op: Operation, data: bytes, pos: int, mine: Token) -> Array | Map
     raise op.no_such_field()
 
 
-def _plant(container: Array | Map, token: Token, child: Field, rules: Rules) -> None:
+def _plant(container: Array | Map, token: Token, child: UpdatedField, rules: Rules) -> None:
     update = child.update
     if isinstance(container, Map) and token.kind != STRING:
         raise UnsupportedError("two operations in a map, of which one goes by an integer key")

@@ -3,7 +3,7 @@
 A log holds operations, not results, so the rules of the server that wrote it decide the bytes of a tuple. An
 UPDATE in a log was accepted; most newer rules only accept more. They matter for UPSERT, whose failing
 operations are skipped, and for floats. Checked live against 2.6.0 and on recorded logs of 3.8.0; the versions
-in between come from Tarantool's change logs, named beside each switch.
+in between come from Tarantool's change logs, which each switch names.
 
 Not here: the operations themselves.
 """

@@ -37,7 +37,7 @@ class Member:
     global_id, uuid : int, str, or None
         None of both: the replicaset has been seen, and none of its instances yet.
     local_id : int or None
-        The replica id in its replicaset; None where no row of `_cluster` has told it (an anonymous replica).
+        The replica id in its replicaset; None where no row of `_cluster` has it (an anonymous replica).
     replicaset_id : int
         The aggregator's short number for the replicaset.
     replicaset_uuid : str
@@ -119,14 +119,14 @@ class Cluster:
         """The aggregator's short numbers of replicasets, by their uuids."""
         return {member.replicaset_uuid: member.replicaset_id for member in self.members.values()}
 
-    def with_row(self, change: Change) -> Cluster:
+    def with_row(self, change: ClusterChange) -> Cluster:
         """Return the table after a change."""
         rest = {key: member for key, member in self.members.items() if key != change.key}
         return replace(self, members={**rest, change.row.key: change.row})
 
 
 @dataclass(frozen=True)
-class Change:
+class ClusterChange:
     """A change of the aggregator's own: the row that is found by `key` becomes `row`, or `row` is inserted."""
 
     key: str
@@ -143,14 +143,14 @@ class Decision:
         Afterwards.
     entry : (int, int) or None
         (replica id, global id) for the applier map of the source that the row came from.
-    change : Change or None
+    change : ClusterChange or None
         The own change to write; None where the table stays as it is.
 
     """
 
     cluster: Cluster
     entry: tuple[int, int] | None = None
-    change: Change | None = None
+    change: ClusterChange | None = None
 
 
 def before_replace(cluster: Cluster, new: Incoming) -> Decision:
@@ -172,7 +172,7 @@ def before_replace(cluster: Cluster, new: Incoming) -> Decision:
     if row is None or row == old:
         return Decision(cluster, _entry(new, old))
     key = old.key if old is not None else _vacant(cluster, new) or row.key
-    change = Change(key, replace(row, lsn=cluster.lsn + 1))
+    change = ClusterChange(key, replace(row, lsn=cluster.lsn + 1))
     return Decision(cluster.with_row(change), _entry(new, change.row), change)
 
 
@@ -235,12 +235,12 @@ def free_id(cluster: Cluster, wanted: int | None) -> int:
 
 def replace_all(
     cluster: Cluster, rows: Iterable[Incoming], own_uuid: str
-) -> tuple[Cluster, tuple[Change, ...]]:
+) -> tuple[Cluster, tuple[ClusterChange, ...]]:
     """Take incoming rows in their order, as one commit, and return the table and what was changed in it.
 
     Rows that undo each other change nothing: so a batch that is repeated after a kill issues no second change. The
     aggregator itself becomes a member with the first ones: in front of them where a counter gives the ids, behind
-    them in `preserve`, as an anonymous replica that adds itself takes an id that nobody has (document 001, b).
+    them in `preserve`, as an anonymous replica that adds itself takes a free id (document 001, b).
 
     Parameters
     ----------
@@ -263,7 +263,8 @@ def replace_all(
             keys[decision.change.row.key] = keys.pop(decision.change.key, decision.change.key)
     changed = {k: after.members[k] for k in keys if not _same(cluster.members.get(k), after.members[k])}
     signed = [
-        Change(keys[k], replace(row, lsn=cluster.lsn + 1 + i)) for i, (k, row) in enumerate(changed.items())
+        ClusterChange(keys[k], replace(row, lsn=cluster.lsn + 1 + i))
+        for i, (k, row) in enumerate(changed.items())
     ]
     result = cluster
     for change in signed:

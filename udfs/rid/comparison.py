@@ -1,7 +1,7 @@
-"""What two RIDs say of each other: same, which way to sync, split brain, unrelated. Pure.
+"""Compares two RIDs: same, which way to sync, split brain, unrelated. Pure.
 
 In this order: bases that exist and differ are unrelated. Else head, old1 and old2 are searched for a ULID that both
-have. Its indexes (0, 1, 2) tell: both 0, the same data; one 0, that one is behind; none 0, a split brain whose common
+have. Its indexes (0, 1, 2) decide: both 0, the same data; one 0, that one is behind; none 0, a split brain whose common
 data are that generation. Without one, an empty head is synchronized to; two heads are a split brain of which
 nothing more is known. Flags and `incoming` take no part.
 """

@@ -2,7 +2,7 @@
 
 Each operation takes a node as it is and returns it as it becomes; new ULIDs are handed in. The rules are those of the
 RID's document; where it leaves a choice open, docs/rid.md says what was chosen and why.
-Not here: two nodes beside each other (`udfs.rid.comparison`), where a node is kept (`warehouse.rid`).
+Not here: the comparison of two nodes (`udfs.rid.comparison`), where a node is kept (`warehouse.rid`).
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from udfs.rid.value import EMPTY, FileLock, Rid, later_than
 
 @dataclass(frozen=True)
 class Node:
-    """A place that holds the data: its RID, and the mark beside it.
+    """A place that holds the data: its RID and its mark.
 
     Parameters
     ----------
@@ -86,7 +86,7 @@ def lose_peer(node: Node, fresh: ULID, *, was_primary: bool) -> Node:
 
 
 def separate(node: Node, fresh: ULID) -> Node:
-    """Set the mark where a copy of the data is made that is not connected; one that is set stays.
+    """Set the mark for a copy of the data that is not connected; a mark that is set stays.
 
     Before the copy is taken, on its source and on every node connected to that; after it, on the target. Else both
     could continue writing under one head.
@@ -128,7 +128,7 @@ def begin_generation(node: Node) -> Node:
 
 
 def start_sync(target: Node, source: Node) -> Node:
-    """Return the target at the start of a sync: it is told what comes, and of which network it is.
+    """Return the target at the start of a sync: it has the source's head as `incoming`, and the network's base.
 
     Its mark goes: data that come with the sync begin no generation of its own.
 

@@ -39,7 +39,7 @@ class FileLock(IntEnum):
 
 @dataclass(frozen=True)
 class Rid:
-    """What one node says of its data.
+    """The RID of one node.
 
     Parameters
     ----------
@@ -102,7 +102,7 @@ def parse_rid(text: str) -> Rid:
     Raises
     ------
     RidError
-        If it is no RID in full; fields `rid` and `part` tell which part is wrong.
+        If it is no RID in full; fields `rid` and `part` name what is wrong.
 
     """
     parts = text.split(":")

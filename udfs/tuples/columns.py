@@ -128,9 +128,9 @@ class Columns:
         return self.scratch[0].ctypes.data
 
     def grow(self, row: int) -> None:
-        """Give every column of text or of variants that has not enough of it more room, to continue at a row.
+        """Enlarge the memory of each column of text or of variants that is too small, to continue at a row.
 
-        A huge row gets room in the columns alone that wanted it, one after another.
+        A huge row enlarges only the columns that need it, one after another.
         """
         wants = self.table[:, words.WANTED].copy()
         self.table[:, words.WANTED] = 0
@@ -163,7 +163,7 @@ class Columns:
         return max(2 * used, expected) + 2 * wanted
 
     def _grow_text(self, column: int, carrier: Carrier) -> None:
-        """Give a column of text room for one more row, if it is one and has not."""
+        """Enlarge the memory of a column of text that has no room for one more row."""
         line = self.table[column]
         need = self.largest if carrier in _SPANS else _TEXT_WIDTHS.get(carrier, 0)
         if line[words.KIND] == words.IS_TEXT and line[words.END] + need > line[words.LIMIT]:
@@ -184,7 +184,7 @@ class Columns:
         line[words.NULLS] = self.rows - int(np.count_nonzero(bits[: self.rows]))
 
     def arrays(self, kinds: list[pa.DataType]) -> list[pa.Array]:
-        """Return the columns as Arrow arrays of these types, of which the walk is done."""
+        """Return the columns as Arrow arrays of these types, after the walk."""
         block = pa.py_buffer(self.block)
         return [
             self._variant(column, block) if carrier is Carrier.VARIANT else self._array(column, kind, block)

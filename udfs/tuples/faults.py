@@ -1,7 +1,7 @@
 """The texts of `_error` and `_inexact`: one for each kind of fault, spread over the rows that have it.
 
 Faults come from kernels as numbers; there are few kinds in a batch however many rows are bad, so no row costs a
-Python object. Not here: what is a fault (`udfs.kernels`) and what becomes of the row (whoever reads `_error`).
+Python object. Not here: what is a fault (`udfs.kernels`) and what becomes of the row (the reader of `_error`).
 """
 
 from __future__ import annotations

@@ -57,7 +57,7 @@ def ranges_of(bodies: pa.Array) -> pa.StructArray:
     Returns
     -------
     pyarrow.StructArray
-        `RANGE`: `begin` and `end` as arrays of the first parts of a key, and why a range cannot be told, or null.
+        `RANGE`: `begin` and `end` as arrays of the first parts of a key, and why a range cannot be read, or null.
 
     """
     (begin, end, index), damaged = values_of(bodies, [BodyKey.BEGIN_KEY, BodyKey.END_KEY, BodyKey.INDEX_ID])

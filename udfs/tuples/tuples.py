@@ -1,7 +1,7 @@
 """MessagePack tuples → typed columns, `_extra`, `_inexact`, `_misfits` and `_error`, many at a time.
 
 A field that does not fit its format, or the type of its column, leaves that column null: `_misfits` names it and
-`_error` says why. Nothing is cut to make it fit, and the other columns of the tuple are filled. A tuple of which the
+`_error` says why. Nothing is cut to make it fit, and the other columns of the tuple are filled. A tuple whose
 fields cannot be distinguished has `_error` alone. One kind of loss is allowed, and said row by row in `_inexact`: the
 column holds the nearest value that its Spark type has (a datetime without its nanoseconds, a number that no double
 equals, a map with a repeated key). The exact value stays in the raw tuple.

@@ -14,14 +14,14 @@ from collections.abc import Iterable, Sequence
 from schemas.errors import TupleError
 from udfs.operations.tuple_format import TupleFormat
 from udfs.versions.fold_state import Fold
-from udfs.versions.version import Change, Version
+from udfs.versions.version import RowChange, Version
 
 ADVICE = "the key stays in _quarantine until a row or a snapshot gives its whole tuple"
 
 
 def fold(
     base: Version | None,
-    changes: Iterable[Change],
+    changes: Iterable[RowChange],
     formats: Sequence[TupleFormat],
     space: str | None = None,
     key: bytes | None = None,
@@ -32,7 +32,7 @@ def fold(
     ----------
     base : Version or None
         The version before; None where the replicaset has never had the key.
-    changes : iterable of Change
+    changes : iterable of RowChange
         In the order of the log.
     formats : sequence of TupleFormat
         By `Change.layout`.

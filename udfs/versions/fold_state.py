@@ -24,7 +24,7 @@ from udfs.operations.operations import apply_upsert, updated_fields, upserted_fi
 from udfs.operations.quick_update import quick_update
 from udfs.operations.tuple_format import TupleFormat
 from udfs.operations.update_key import key_fields
-from udfs.versions.version import Change, Fault, Version
+from udfs.versions.version import Fault, RowChange, Version
 
 TUPLE_LIMIT = 64 << 20
 """Bytes that a tuple may have which operations make longer; servers allow 1 MiB by default (`memtx_max_tuple_size`)."""
@@ -85,14 +85,14 @@ class Fold:
 
     def apply(
         self,
-        row: Change | tuple[str, bytes | None, bytes | None, int | None, int, int, int | None, int],
+        row: RowChange | tuple[str, bytes | None, bytes | None, int | None, int, int, int | None, int],
         new: bytes | None = None,
     ) -> None:
         """Apply one row; what cannot be applied goes to `faults`.
 
         Parameters
         ----------
-        row : Change
+        row : RowChange
         new : bytes, optional
             The tuple that the row's server logged as the result of an UPDATE or UPSERT (`wal_ext`). It is what the
             server has: where the row gives another one here, it holds, and `faults` names the difference.
@@ -103,7 +103,7 @@ class Fold:
             self._compare(row, new)
 
     def _apply(
-        self, row: Change | tuple[str, bytes | None, bytes | None, int | None, int, int, int | None, int]
+        self, row: RowChange | tuple[str, bytes | None, bytes | None, int | None, int, int, int | None, int]
     ) -> None:
         kind, data, operations, index_base, global_id, lsn, timestamp, layout = row
         if not self.is_present and kind in ("UPDATE", "DELETE"):
@@ -140,7 +140,7 @@ class Fold:
 
     def _compare(
         self,
-        row: Change | tuple[str, bytes | None, bytes | None, int | None, int, int, int | None, int],
+        row: RowChange | tuple[str, bytes | None, bytes | None, int | None, int, int, int | None, int],
         new: bytes,
     ) -> None:
         """Take the tuple that the server logged where it is not the one that the row gave."""

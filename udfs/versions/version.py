@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 
-class Change(NamedTuple):
+class RowChange(NamedTuple):
     """One row of the log, about one key.
 
     Parameters

@@ -1,11 +1,11 @@
-"""What a target has that its source has not: its epochs since a point, which a copy over it would lose."""
+"""Epochs of a target that its source does not have: a copy over the target would lose them."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 from datetime import datetime
 
-from warehouse.cut import BEFORE_THE_FIRST, EPOCHS
+from warehouse.newest_epoch import BEFORE_THE_FIRST, EPOCHS
 from warehouse.place import Place
 from warehouse.read import rows_of
 

@@ -12,7 +12,7 @@ From Delta's protocol, "Delta Log Entries", "Checkpoints", "Log Compaction Files
       00000000000000000042.crc                                     counts and sums at 42
       _last_checkpoint                                             a hint: where the newest checkpoint is
 
-Hadoop keeps a checksum of each local file beside it (`.<name>.crc`); it is not part of the table, and wrong once
+Hadoop keeps a checksum of each local file next to it (`.<name>.crc`); it is not part of the table, and wrong once
 the file is replaced by other means. Pure: nothing is read here.
 """
 
@@ -64,7 +64,7 @@ class DeltaLogFile:
 
 
 def log_file(name: str) -> DeltaLogFile | None:
-    """Return what a name in `_delta_log` represents; None for what belongs to no version."""
+    """Return the kind and version of a file of `_delta_log`; None for a file of no version."""
     for rank, pattern in enumerate((_COMMIT, _CHECKPOINT, _COMPACTED, _SUM)):
         match = pattern.fullmatch(name)
         if match:

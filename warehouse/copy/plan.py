@@ -23,7 +23,7 @@ class LogPlan:
     Parameters
     ----------
     truncate : tuple of DeltaLogFile
-        Of the target, from the newest on: what the source has not, or has otherwise.
+        Files of the target's log that the source does not have, or has with other bytes; the newest first.
     copy : tuple of DeltaLogFile
         Of the source, from the oldest on.
     remove : tuple of DeltaLogFile

@@ -1,6 +1,6 @@
-"""Copying a warehouse: from which cut, in which order, and what the RIDs of both sides say meanwhile.
+"""Copies a warehouse: from which epoch, in which order, and what the RIDs of both sides say meanwhile.
 
-    mark the source → tell the target what comes → take discarded branches off the target, `_epochs` first
+    mark the source → announce the sync in the target's RID → remove discarded branches from the target, `_epochs` first
         → bring data files and logs, `_epochs` last → check all of it → the target's RID: complete
 
 The mark ends the source's generation with the cut that is copied: what it writes from then on, also while the copy
@@ -24,9 +24,16 @@ from udfs.rid.operations import Node
 from udfs.rid.value import EMPTY, Rid
 from warehouse.copy import files
 from warehouse.copy.table import TableCopy, Work, bring, check, plan_table, truncate
-from warehouse.cut import BEFORE_THE_FIRST, EPOCHS, Cut, last_epoch, named_tables, newest_cut
 from warehouse.generations import epoch_of, generations_of
 from warehouse.lock import WriterLock
+from warehouse.newest_epoch import (
+    BEFORE_THE_FIRST,
+    EPOCHS,
+    TableVersions,
+    last_epoch,
+    named_tables,
+    newest_versions,
+)
 from warehouse.place import Place
 from warehouse.rid import SYNC_END, SYNC_START, RidTable, fresh
 
@@ -37,7 +44,7 @@ class Synced:
 
     Parameters
     ----------
-    cut : Cut
+    cut : TableVersions
         What the target opens at.
     node : Node
         The target's RID.
@@ -48,7 +55,7 @@ class Synced:
 
     """
 
-    cut: Cut
+    cut: TableVersions
     node: Node
     bytes: int
     rows: int
@@ -67,7 +74,7 @@ class SyncOptions:
     threads : int
         How many data files are copied at a time.
     planned, copied : callable
-        Told how many bytes there are to copy, and of each piece that was.
+        Called with the number of bytes to copy, and with each piece that is done.
 
     """
 
@@ -162,18 +169,18 @@ def allow(found: Comparison, ours: RidTable, theirs: RidTable, discard: Rid | No
         )
 
 
-def _separate(ours: RidTable, target: Place) -> tuple[Cut, Node]:
+def _separate(ours: RidTable, target: Place) -> tuple[TableVersions, Node]:
     """Set the mark on the source, and return the cut with which its generation ends."""
     mark = fresh()
     while True:
-        cut = newest_cut(ours.place)
+        cut = newest_versions(ours.place)
         change = ours.update("copy", cut.epoch, lambda n: operations.separate(n, mark), peer=target.root)
         if change.epoch == cut.epoch:
             return cut, change.node
 
 
 def _start(ours: RidTable, theirs: RidTable, given: Node) -> None:
-    """Tell the target what comes; of a split brain, its own generations are given up."""
+    """Announce the sync in the target's RID; after a split brain the target's own generations are dropped."""
     last = theirs.last()
     found = compare(given.rid, last.node.rid)
     discards = found.verdict is Verdict.SPLIT_BRAIN
@@ -197,7 +204,7 @@ def _ended(node: Node, mark: ULID) -> Node:
 
 
 def _copy(
-    source: Place, target: Place, cut: Cut, how: SyncOptions, check_lock: Callable[[], None]
+    source: Place, target: Place, cut: TableVersions, how: SyncOptions, check_lock: Callable[[], None]
 ) -> tuple[int, int]:
     """Copy all tables of a cut, check them, and return the bytes copied and the rows that are there."""
     files.clear_unfinished(target)

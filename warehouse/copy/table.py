@@ -96,7 +96,7 @@ def plan_table(source: Place, target: Place, table: str, version: int, *, check_
 
 
 def active(place: Place, table: str, version: int) -> dict[str, tuple[int, int | None]]:
-    """Return the data files of a table at a version: path to size in bytes, and rows where the log tells them.
+    """Return the data files of a table at a version: path to size in bytes, and rows where the log has them.
 
     Raises
     ------
@@ -140,7 +140,7 @@ def _sidecars(source: Place, target: Place, table: str) -> dict[str, int]:
 
 
 def truncate(target: Place, plan: TableCopy) -> None:
-    """Take off the target's log what the source has not."""
+    """Remove from the target's log the files that the source does not have."""
     if plan.log.truncate:
         files.remove(target, plan.table, LOG, LAST_CHECKPOINT)
     for file in plan.log.truncate:
@@ -153,7 +153,7 @@ def bring(source: Place, target: Place, plan: TableCopy, done: Callable[[int], N
     Parameters
     ----------
     done : callable
-        Told the bytes of each file.
+        Called with the bytes of each file.
     work : callable
         Runs a function for each of several data files, in any order.
 

@@ -1,8 +1,9 @@
 """What the masters say: each is greeted, the user logs in, and asks what a subscriber asks before it begins.
 
 Whether the user may replicate is seen from two requests that leave nothing behind. A SELECT of `_priv`, since the right
-to replicate is that to read the universe. And a SUBSCRIBE that no server can begin: one of a replica that is not
-anonymous and that nobody knows (`box_process_subscribe` in `src/box/box.cc`; up to 2.11 the right is looked at first).
+to replicate is that to read the universe. And a SUBSCRIBE that no server can begin: one of a replica that is
+registered nowhere and not anonymous (`box_process_subscribe` in `src/box/box.cc`; up to 2.11 the right is checked
+first).
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ from typing import Any
 from uuid import uuid4
 
 from config.subscribe import ReplicasetConfig, Subscribe, seconds
-from observe.doctor.masters import Followed, Peer
+from observe.doctor.masters import Followed, PeerFacts
 from schemas.errors import (
     AggregatorError,
     ConfigurationError,
@@ -58,8 +59,8 @@ def followed(section: Subscribe, block: int) -> list[Followed]:
     return [_followed(one, said, block) for one, said in zip(section.replicasets, peers, strict=True)]
 
 
-async def _asked(section: Subscribe, timeout: float) -> Sequence[Sequence[Peer]]:
-    async def of_one(replicaset: ReplicasetConfig) -> Sequence[Peer]:
+async def _asked(section: Subscribe, timeout: float) -> Sequence[Sequence[PeerFacts]]:
+    async def of_one(replicaset: ReplicasetConfig) -> Sequence[PeerFacts]:
         return await asyncio.gather(*(ask(replicaset.peer(text), timeout) for text in replicaset.peers))
 
     found = await asyncio.gather(*(of_one(replicaset) for replicaset in section.replicasets))
@@ -68,7 +69,7 @@ async def _asked(section: Subscribe, timeout: float) -> Sequence[Sequence[Peer]]
     return found
 
 
-def _followed(replicaset: ReplicasetConfig, peers: Sequence[Peer], block: int) -> Followed:
+def _followed(replicaset: ReplicasetConfig, peers: Sequence[PeerFacts], block: int) -> Followed:
     spool = Path(replicaset.spool)
     try:
         check_own(spool)
@@ -80,7 +81,7 @@ def _followed(replicaset: ReplicasetConfig, peers: Sequence[Peer], block: int) -
     return Followed(replicaset.name, tuple(peers), None, state.vclock, state.replicaset_uuid)
 
 
-async def ask(target: Target, timeout: float) -> Peer:
+async def ask(target: Target, timeout: float) -> PeerFacts:
     """Return what a master says.
 
     Parameters
@@ -93,23 +94,23 @@ async def ask(target: Target, timeout: float) -> Peer:
     try:
         connection = await connect(target, timeout)
     except (AggregatorError, OSError) as error:
-        return Peer(target.name, _fault(error), str(error))
+        return PeerFacts(target.name, _fault(error), str(error))
     version = connection.greeting.version
     try:
         if version < ANONYMOUS_SINCE:
             text = f"Tarantool {'.'.join(map(str, version))} knows no anonymous subscriber"
-            return Peer(target.name, "peer_version", text, version)
+            return PeerFacts(target.name, "peer_version", text, version)
         ballot = await connection.vote()
         if ballot.is_loading:
-            return Peer(target.name, "peer_loading", "the server is loading its data", version)
+            return PeerFacts(target.name, "peer_loading", "the server is loading its data", version)
         return await _may_replicate(connection, ballot)
     except (AggregatorError, OSError) as error:
-        return Peer(target.name, _fault(error), str(error), version)
+        return PeerFacts(target.name, _fault(error), str(error), version)
     finally:
         connection.close()
 
 
-async def _may_replicate(connection: Connection, ballot: Ballot) -> Peer:
+async def _may_replicate(connection: Connection, ballot: Ballot) -> PeerFacts:
     version, instance = connection.greeting.version, connection.greeting.instance_uuid
     replicaset = await connection.replicaset_uuid()
     if not await connection.is_relay():
@@ -121,7 +122,7 @@ async def _may_replicate(connection: Connection, ballot: Ballot) -> Peer:
             if error.fields.get("code") not in (UNKNOWN_REPLICA, TOO_EARLY):
                 raise
     vclock, gc_vclock = dict(ballot.vclock), dict(ballot.gc_vclock)
-    return Peer(connection.peer.name, None, None, version, instance, replicaset, vclock, gc_vclock)
+    return PeerFacts(connection.peer.name, None, None, version, instance, replicaset, vclock, gc_vclock)
 
 
 def _impossible(replicaset_uuid: str, version: tuple[int, int, int]) -> dict[int, Any]:

@@ -22,11 +22,11 @@ from schemas.tables import SYSTEM_TABLES
 from warehouse import cluster, epochs
 from warehouse.as_of_epoch import EpochWarehouse
 from warehouse.commits import columns_of, files_of
-from warehouse.cut import EPOCHS, NEVER_ROLLED_BACK, RID
 from warehouse.gaps import open_gaps
 from warehouse.lease import LEASE_SECONDS, holder_of
 from warehouse.lease_store import object_lease
 from warehouse.lock import LOCK_NAME, local_folder
+from warehouse.newest_epoch import EPOCHS, NEVER_ROLLED_BACK, RID
 from warehouse.place import place_of
 from warehouse.read import answer, rows_of
 from warehouse.rid import RidTable

@@ -111,7 +111,7 @@ def walk_stream(
     buffer : uint8[]
         Bytes from the wire, from `state[AT]` on; no byte from `end` on is read.
     vclock : int64[32]
-        What is had; continues with each whole transaction.
+        Updated with each whole transaction.
     counts : int64[32]
         Rows let through, by replica id; counted up.
     state : int64[STATE_SIZE]

@@ -88,7 +88,7 @@ class Instant:
 
     @property
     def stands(self) -> bool:
-        """Whether the stream stands at the point and has not read on."""
+        """Whether the stream is at the point and has not read further."""
         return self.state in (InstantState.WAITING, InstantState.WHOLE)
 
 

@@ -22,7 +22,7 @@ from sources.xlog.format.damage import Mode, Skipped, raise_or_count
 from sources.xlog.format.kernels.chain import BLOCK_BEGIN, BLOCK_END, BLOCK_START, BLOCK_ZSTD
 from sources.xlog.format.kernels.fill import end_of_row, walk_rows
 from sources.xlog.format.kernels.frame import frame_bound
-from sources.xlog.format.kernels.row import AT, BLOCK, COUNT, FILLED, FULL, NUMBER, ROOM, Columns
+from sources.xlog.format.kernels.row import AT, BLOCK, COUNT, FILLED, FULL, NUMBER, ROOM, RowColumns
 from sources.xlog.format.rows import new_columns
 from sources.xlog.format.selection import Selection, filter_of
 
@@ -123,7 +123,7 @@ class Decoder(Generic[Batch]):
         file: str,
         how: Decoding,
         skipped: Skipped,
-        finish: Callable[[Columns, int], Batch],
+        finish: Callable[[RowColumns, int], Batch],
         corrupt: Callable[[XlogError], Batch] | None = None,
         binary: bool = True,
     ) -> None:
@@ -160,7 +160,7 @@ class Decoder(Generic[Batch]):
             yield from self.flush()
             yield self._corrupt(error)
 
-    def _empty(self, size: int = 0) -> Columns:
+    def _empty(self, size: int = 0) -> RowColumns:
         return new_columns(self._limits.batch_rows, max(size, self._limits.batch_bytes), self._binary)
 
     def _compressed(self, group: BlockGroup, first: int, last: int) -> Iterator[Batch]:

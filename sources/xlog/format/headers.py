@@ -10,7 +10,7 @@ import numpy.typing as npt
 
 from sources.xlog.format.arrays import Flags, Ints
 from sources.xlog.format.kernels import row as kernel
-from sources.xlog.format.kernels.row import NARROW, WIDE, Columns
+from sources.xlog.format.kernels.row import NARROW, WIDE, RowColumns
 
 ABSENT = -1
 NO_TIME = -(2**63)
@@ -55,7 +55,7 @@ class Headers:
     wait_ack: Flags
 
 
-def headers_of(columns: Columns, count: int) -> Headers:
+def headers_of(columns: RowColumns, count: int) -> Headers:
     """Return the first `count` rows of filled columns as `Headers`; the columns must not be reused."""
     marks = columns.marks[:count]
     absent = {bit: marks & np.uint32(1 << bit) == 0 for bit in _BITS.values()}

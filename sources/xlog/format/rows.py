@@ -14,7 +14,7 @@ from schemas.errors import XlogError
 from schemas.iproto import type_name
 from schemas.xrow import CORRUPT_COLUMN, XROW_ARROW
 from sources.xlog.format.kernels import row as kernel
-from sources.xlog.format.kernels.row import BINARY, NARROW, WIDE, Columns
+from sources.xlog.format.kernels.row import BINARY, NARROW, WIDE, RowColumns
 
 CORRUPT_FIELD = pa.field(CORRUPT_COLUMN, pa.string())
 XROW_PERMISSIVE = XROW_ARROW.append(CORRUPT_FIELD)
@@ -47,14 +47,14 @@ def _type_names() -> pa.Array:
     return pa.array([type_name(code) for code in range(_KNOWN_TYPES)], pa.string())
 
 
-def new_columns(rows: int, size: int, binary: bool = True) -> Columns:
+def new_columns(rows: int, size: int, binary: bool = True) -> RowColumns:
     """Return empty buffers for `rows` rows and `size` bytes in each binary column.
 
     The memory is not touched: parts that are never filled cost address space only.
     """
     ends = np.empty((len(BINARY), rows + 1), np.int32)
     ends[:, 0] = 0
-    return Columns(
+    return RowColumns(
         np.empty((len(WIDE), rows), np.int64),
         np.empty((len(NARROW), rows), np.int32),
         np.empty(rows, np.uint32),
@@ -89,12 +89,12 @@ class Labels:
         return self._columns[name].slice(0, count)
 
 
-def batch_of(columns: Columns, count: int, labels: Labels, permissive: bool = False) -> pa.RecordBatch:
+def batch_of(columns: RowColumns, count: int, labels: Labels, permissive: bool = False) -> pa.RecordBatch:
     """Return the first `count` rows of filled buffers, which must not be filled again.
 
     Parameters
     ----------
-    columns : Columns
+    columns : RowColumns
         Filled by `fill.walk_rows`.
     count : int
         Rows.
@@ -157,7 +157,7 @@ def _flags(marks: npt.NDArray[np.uint32], bit: int) -> pa.Array:
     return pa.Array.from_buffers(pa.bool_(), marks.size, [None, _bitmap(marks, bit)])
 
 
-def _column(columns: Columns, count: int, field: pa.Field, validity: pa.Buffer | None) -> pa.Array:
+def _column(columns: RowColumns, count: int, field: pa.Field, validity: pa.Buffer | None) -> pa.Array:
     if field.name in WIDE:
         values: npt.NDArray[Any] = columns.wide[WIDE.index(field.name), :count]
     elif field.name == "type":

@@ -16,7 +16,7 @@ from schemas.errors import XlogError, XlogMetaError
 from sources.xlog.format.damage import Mode, Skipped, raise_or_count
 from sources.xlog.format.decoder import DEFAULT_LIMITS, Batch, BlockGroup, Decoder, Decoding, Limits
 from sources.xlog.format.headers import Headers, headers_of
-from sources.xlog.format.kernels.row import Columns
+from sources.xlog.format.kernels.row import RowColumns
 from sources.xlog.format.meta import DAMAGED_META, Meta
 from sources.xlog.format.rows import Labels, batch_of, corrupt_batch
 from sources.xlog.format.selection import Selection
@@ -97,7 +97,7 @@ def read_rows(
     known, damaged = (meta, None) if meta is not None else _meta_or_damage(fs, path, begin, how, counted)
     labels = Labels(file, known.instance_uuid)
 
-    def finish(columns: Columns, count: int) -> pa.RecordBatch:
+    def finish(columns: RowColumns, count: int) -> pa.RecordBatch:
         return batch_of(columns, count, labels, permissive)
 
     def corrupt(error: XlogError) -> pa.RecordBatch:

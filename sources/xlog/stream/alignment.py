@@ -50,7 +50,7 @@ def given_up(
     now : int
         The clock's time, microseconds since 1970.
     unknown : str, optional
-        A source that cannot be read and of which nobody knows the replicaset: nothing is whole without it.
+        A source that cannot be read and whose replicaset is unknown: nothing is whole without it.
 
     """
     found: dict[str, str] = {}

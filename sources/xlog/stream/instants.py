@@ -76,7 +76,7 @@ class InstantFollower(Follower):
         return [uuid for uuid, entry in entries.items() if uuid in own or entry.leader in names]
 
     def _unknown(self) -> str | None:
-        """Return a source that cannot be read and of which nobody knows the replicaset, if there is one."""
+        """Return a source that cannot be read and whose replicaset is unknown, if there is one."""
         return next((name for name in sorted(self.unreadable) if name not in self._uuids), None)
 
     def _standing(self, start: Offset, free: Offset) -> set[str]:
@@ -111,7 +111,7 @@ class InstantFollower(Follower):
             logger.log(level, "replicaset %s at the point %r: %s", uuid, instant.label, what)
 
     def _time_of(self, start: Offset, free: Offset, uuid: str, now: int) -> int | None:
-        """Return the time of the next row of a replicaset; the clock's where there is none."""
+        """Return the time of the next row of a replicaset, or the time now if there is none."""
         entry, end = start[uuid], free.get(uuid, start[uuid])
         if replace(entry, instant=None) == end:
             return now

@@ -32,7 +32,7 @@ _CLUSTER = Selection(spaces=frozenset({int(SystemSpace.CLUSTER)}))
 
 
 @dataclass(frozen=True)
-class IdRegistration:
+class IdAssignment:
     """A row of `_cluster` that assigns a replica id to an instance, valid from the block at `position` on."""
 
     position: int
@@ -49,18 +49,18 @@ def _updated_uuid(operations: Sequence[Any], index_base: int) -> str | None:
     return None
 
 
-def registration(row: Mapping[str, Any]) -> IdRegistration | None:
+def registration(row: Mapping[str, Any]) -> IdAssignment | None:
     """Return the registration in a row of `_cluster`; None for a DELETE and for a row that no server writes."""
     try:
         if row["type"] in ("INSERT", "REPLACE"):
             fields = fields_of(row["tuple"], "a row of _cluster")
             uuid = uuid_of(field_at(fields, _UUID_FIELD, "the uuid"), "the uuid")
-            return IdRegistration(row["position"], _replica_id(fields), uuid)
+            return IdAssignment(row["position"], _replica_id(fields), uuid)
         if row["type"] == "UPDATE":
             operations = fields_of(row["operations"], "operations on _cluster")
             found = _updated_uuid(operations, row["index_base"] or 0)
             key = fields_of(row["key"], "a key of _cluster")
-            return None if found is None else IdRegistration(row["position"], _replica_id(key), found)
+            return None if found is None else IdAssignment(row["position"], _replica_id(key), found)
     except TupleError:
         return None
     return None
@@ -78,7 +78,7 @@ def _replica_id(fields: Sequence[Any]) -> int:
     return replica_id_of(field_at(fields, _ID_FIELD, "the replica id"))
 
 
-def registrations(directory: Directory, file: LogFile, begin: int, end: int) -> Iterator[IdRegistration]:
+def registrations(directory: Directory, file: LogFile, begin: int, end: int) -> Iterator[IdAssignment]:
     """Yield the registrations of a byte range, in order."""
     filesystem, path = directory.opened(file.name)
     for batch in reader.read_rows(
@@ -122,7 +122,7 @@ class Origins:
     """
 
     directory: Directory
-    _seen: dict[str, tuple[int, tuple[IdRegistration, ...]]] = field(default_factory=dict)
+    _seen: dict[str, tuple[int, tuple[IdAssignment, ...]]] = field(default_factory=dict)
 
     def spans(self, listing: Listing, segment: Segment, whitelist: frozenset[str]) -> tuple[OriginSpan, ...]:
         """Return the wanted replica ids of a segment, a span for each change of their meaning.
@@ -157,7 +157,7 @@ class Origins:
             instances |= {found.replica_id: found.instance_uuid for found in self._of(before, end)}
         return instances
 
-    def _of(self, file: LogFile, end: int) -> tuple[IdRegistration, ...]:
+    def _of(self, file: LogFile, end: int) -> tuple[IdAssignment, ...]:
         """Return the registrations of a file's blocks that start before `end`."""
         upto, known = self._seen.get(file.name, (file.header, ()))
         if end > upto:

@@ -1,4 +1,4 @@
-"""Plans which bytes of which files one batch reads, and how tasks share them: pure functions.
+"""Plans the bytes of each file that one batch reads, and how tasks share them: pure functions.
 
 A batch reads, of each replicaset, the files from its start entry to its end entry: a snapshot first if the start is
 in one, then the logs from the newest one that is not beyond the snapshot's vclock. Each file is one `Segment`; a task

@@ -16,7 +16,7 @@ from openlineage.client.serde import Serde
 
 from observe.lineage.events import (
     BatchRun,
-    TableVersion,
+    WrittenTable,
     dataset_name,
     inputs_between,
     outputs_of,
@@ -26,7 +26,7 @@ from sources.xlog.directory.offset import Entry
 
 RUN = BatchRun("01890000-0000-7000-8000-000000000001", "tarantool", "aggregate", "4.2.0")
 AT = datetime(2026, 11, 20, 10, 5, tzinfo=UTC)
-USERS = TableVersion(
+USERS = WrittenTable(
     "aggregator.users", "s3a://lake/wh/aggregator.db/users", 7, (("id", "bigint", "Field 1."),)
 )
 

@@ -9,7 +9,7 @@ from prometheus_client import CollectorRegistry, generate_latest
 from prometheus_client.parser import text_string_to_metric_families
 
 from observe.metrics.board import Board
-from observe.metrics.books import Batch, Held, Origin
+from observe.metrics.books import Batch, HeldRows, Origin
 from observe.metrics.progress_event import Trigger, step_of
 from warehouse.gaps import Gap
 
@@ -77,11 +77,11 @@ def test_rows_conflicts_and_quarantine_add_up() -> None:
 def test_what_is_held_is_told_as_it_is_now() -> None:
     board = Board(5, None)
     board.batch(batch(origins=(origin(),)))
-    board.hold(Held({1: 4}, {2: 1}))
+    board.hold(HeldRows({1: 4}, {2: 1}))
     found = samples(board)
     assert (found["aggregator_rows_waiting", "1"], found["aggregator_rows_waiting", "2"]) == (4, 0)
     assert (found["aggregator_spaces_refused", "1"], found["aggregator_spaces_refused", "2"]) == (0, 1)
-    board.hold(Held())
+    board.hold(HeldRows())
     assert {samples(board)["aggregator_rows_waiting", one] for one in "12"} == {0}
 
 

@@ -15,7 +15,7 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from config.deployment import load
 from observe.metrics.board import Board
-from observe.metrics.books import Batch, Books, Held
+from observe.metrics.books import Batch, Books, HeldRows
 from observe.metrics.listener import Listener, measured
 from observe.status_page import status_page
 from schemas.errors import ConfigurationError
@@ -113,8 +113,8 @@ class _Told(Books):
         yield from self._batches
         self._batches = []
 
-    def held(self) -> Held:
-        return Held({1: 4}, {})
+    def held(self) -> HeldRows:
+        return HeldRows({1: 4}, {})
 
 
 def test_warnings_are_lines_and_messages(caplog: pytest.LogCaptureFixture) -> None:

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from config.deployment import Config
-from observe.preview.changes import Change, Sign, changes_of, differences
+from observe.preview.changes import PlannedChange, Sign, changes_of, differences
 from pipeline.commit.load import load_state
 from pipeline.preview import preview_of
 from pipeline.start.remask import remasked
@@ -19,7 +19,7 @@ from schemas.tables import SYSTEM_TABLES
 from sources.xlog.directory.offset import to_text
 from tests.pipeline.deployment import Deployment
 from tests.truth import OWN_ROOT
-from warehouse.cut import EPOCHS
+from warehouse.newest_epoch import EPOCHS
 from warehouse.place import place_of
 from warehouse.warehouse import Warehouse
 
@@ -145,7 +145,7 @@ def start_and_run(one: Deployment, budget: int | None) -> None:
     one.run(budget)
 
 
-def said(changes: list[Change], name: str) -> set[str]:
+def said(changes: list[PlannedChange], name: str) -> set[str]:
     return {change.subject for change in changes if change.name == name}
 
 

@@ -13,7 +13,7 @@ import pytest
 from observe.proof import space_proof
 from observe.proof.epoch_tables import EpochTables
 from observe.proof.result import SpaceProof
-from observe.proof.space_proof import Compared, Limits, Pace, SpaceComparison
+from observe.proof.space_proof import Compared, Pace, ProofLimits, SpaceComparison
 from schemas.space import KeyPart, Space
 from sources.iproto.address import Address, Peer
 from sources.iproto.client import connect
@@ -69,7 +69,7 @@ def proof_of(
         compared = Compared(SPACE, "s", 1, UUID, "server")
         try:
             return await SpaceComparison(
-                compared, connection, lambda: tables, Limits(None, 0.5), Pace(None), with_checksums=False
+                compared, connection, lambda: tables, ProofLimits(None, 0.5), Pace(None), with_checksums=False
             ).proof()
         finally:
             connection.close()

@@ -8,10 +8,11 @@ import pyarrow as pa
 import pytest
 
 from pipeline.node import changes
-from pipeline.node.changes import changes_between, digest_of, key_ranges
+from pipeline.node.changes import changes_between, digest_of
 from schemas.errors import WarehouseError
 from warehouse.data_files import FileKeys, write_file
 from warehouse.place import Place, place_of
+from warehouse.version_files import key_ranges
 
 MADE = 999_999
 

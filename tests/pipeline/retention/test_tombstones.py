@@ -128,7 +128,7 @@ def test_a_tombstone_is_kept_for_its_days_in_the_log_and_in_the_tables(tmp_path:
     assert gone(planned(deployment, tombstones=30)) == {}, "B was read to 29 days behind it"
     assert gone(planned(deployment, tombstones=28)) == {"_versions": 1}
     assert gone(planned(deployment, days=27, tombstones=28)) == {}, "it has been in the tables for 27 days"
-    assert gone(planned(deployment)) == {}, "nothing goes that nobody asked for"
+    assert gone(planned(deployment)) == {}, "nothing goes that was not asked for"
 
 
 def test_a_clock_that_was_ahead_is_not_believed(tmp_path: Path) -> None:

@@ -11,7 +11,7 @@ import pytest
 from schemas.errors import RewindError
 from sources.iproto.inflow import Chunk
 from sources.iproto.messages import Ballot
-from sources.subscribe.history import MARKS, History
+from sources.subscribe.history import MARKS, PeerHistory
 from sources.xlog.format.encode import encode_body, encode_row
 from tests.live.mesh import Mesh, mesh
 from tests.sources.subscribe.following import await_until, following, options
@@ -116,7 +116,7 @@ def chunk(*rows: tuple[int, int, bytes]) -> Chunk:
 
 
 def test_the_last_rows_of_each_origin_are_remembered(tmp_path: Path) -> None:
-    history = History(tmp_path)
+    history = PeerHistory(tmp_path)
     history.load()
     for second in range(5):
         history.took(A1, chunk((1, 10 + second, b"\x91\x01"), (2, 20 + second, b"\x91\x02")), 10.0 + second)
@@ -124,7 +124,7 @@ def test_the_last_rows_of_each_origin_are_remembered(tmp_path: Path) -> None:
         history.took(A1, chunk((1, lsn, b"\x91\x01")), at)
     history.took(A1, chunk((1, 17, b"\x91\x01")), 20.0)
     history.save()
-    again = History(tmp_path)
+    again = PeerHistory(tmp_path)
     again.load()
     ballot = Ballot({1: 100, 2: 100}, {2: 22}, False)
     found = again.of(A1, ballot, {1: 100, 2: 100})
@@ -139,6 +139,6 @@ def test_the_last_rows_of_each_origin_are_remembered(tmp_path: Path) -> None:
 
 def test_a_damaged_file_proves_nothing(tmp_path: Path) -> None:
     (tmp_path / "history.json").write_text('{"a": [{"odd": 1}]}')
-    history = History(tmp_path)
+    history = PeerHistory(tmp_path)
     history.load()
     assert history.of("a", Ballot({1: 1}, {}, False), {1: 1}) == {}

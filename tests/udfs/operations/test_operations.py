@@ -28,7 +28,7 @@ from udfs.operations.operations import apply_update, apply_upsert
 from udfs.operations.tuple_format import TupleFormat, format_of, named
 from udfs.operations.update_rules import LATEST, rules_of
 from udfs.versions.fold_state import Fold
-from udfs.versions.version import Change, Version
+from udfs.versions.version import RowChange, Version
 
 SPACE = Space(
     512,
@@ -254,8 +254,8 @@ def test_damaged_bytes_are_an_error_or_another_tuple(case: Generated, data: st.D
     for fmt in (FORMAT, MODERN):
         state = Fold([fmt])
         state.start(Version(bytes(parts[0]), 1, 1, 1, 1))
-        state.apply(Change("UPDATE", None, bytes(parts[1]), case.index_base, 1, 2, 3))
-        state.apply(Change("UPSERT", bytes(parts[0]), bytes(parts[1]), case.index_base, 1, 3, 4))
+        state.apply(RowChange("UPDATE", None, bytes(parts[1]), case.index_base, 1, 2, 3))
+        state.apply(RowChange("UPSERT", bytes(parts[0]), bytes(parts[1]), case.index_base, 1, 3, 4))
         assert state.version.tuple is not None
 
 

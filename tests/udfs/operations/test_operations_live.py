@@ -29,7 +29,7 @@ from tests.udfs.oracle import SPACE, TUPLE, UPDATE, UPSERT, Answer, Oracle, make
 from udfs.operations.tuple_format import TupleFormat, format_of
 from udfs.operations.update_rules import rules_of
 from udfs.versions.fold import fold
-from udfs.versions.version import Change
+from udfs.versions.version import RowChange
 
 pytestmark = [
     pytest.mark.live,
@@ -130,7 +130,7 @@ def _compare(oracle: Oracle, fmt: TupleFormat, kind: int, case: Generated) -> No
 def test_the_log_implies_what_the_server_holds(oracle: Oracle, fmt: TupleFormat) -> None:
     held = {int(mp.decode(raw)[0]): raw for raw in oracle.held()}
     oracle.server.stop()
-    rows: dict[int, list[Change]] = {}
+    rows: dict[int, list[RowChange]] = {}
     for path in sorted(Path(oracle.server.directory).glob("*.xlog")):
         for row in log.read_log(path):
             if row.number(0x10) == SPACE:
@@ -152,10 +152,10 @@ def test_the_log_implies_what_the_server_holds(oracle: Oracle, fmt: TupleFormat)
     assert unknown < len(rows) / 50
 
 
-def _change(row: log.Row) -> tuple[Change, int]:
+def _change(row: log.Row) -> tuple[RowChange, int]:
     body = row.body
     key = mp.decode(body[0x20])[0] if 0x20 in body else mp.decode(body[TUPLE])[0]
-    change = Change(
+    change = RowChange(
         type_name(row.type), body.get(TUPLE), body.get(0x28), row.number(0x15), row.replica_id, row.lsn, None
     )
     return change, int(key)

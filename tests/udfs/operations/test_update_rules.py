@@ -16,7 +16,7 @@ from udfs.operations.operations import apply_update, apply_upsert
 from udfs.operations.tuple_format import TupleFormat, format_of, named
 from udfs.operations.update_rules import LATEST, Rules, rules_of
 from udfs.versions.fold_state import Fold
-from udfs.versions.version import Change, Version
+from udfs.versions.version import RowChange, Version
 
 OLDEST, MIDDLE, LIVE = rules_of("1.10.15-0-g0c7433e"), rules_of("2.4.2"), rules_of("2.6.0-0-g47aa4e01e")
 
@@ -154,7 +154,7 @@ def test_vinyl_leaves_out_upserts_that_do_not_fit_so_they_are_refused(
         *(Field("u", "uuid", is_nullable=True), Field("a", "any")),
     )
     space = Space(512, 1, "s", "vinyl", fields, (KeyPart(0, "unsigned"),))
-    row = Change("UPSERT", pack([1, 0, 0]), pack(operations), 1, 1, 2, 2)
+    row = RowChange("UPSERT", pack([1, 0, 0]), pack(operations), 1, 1, 2, 2)
     memtx = format_of(replace(space, engine="memtx"))
     for fmt, refuses in ((format_of(space), not is_fit), (format_of(space, LIVE), False), (memtx, False)):
         state = Fold([fmt])

@@ -14,8 +14,8 @@ from hypothesis import strategies as st
 from udfs.remap.cluster_replace import (
     AGGREGATOR,
     Allocation,
-    Change,
     Cluster,
+    ClusterChange,
     Incoming,
     Member,
     before_replace,
@@ -38,7 +38,9 @@ def having(allocation: Allocation, *ids: tuple[int, str]) -> Cluster:
     return Cluster(allocation, rows)
 
 
-def taken(cluster: Cluster, rows: Iterable[Incoming]) -> tuple[Cluster, list[tuple[int, int]], list[Change]]:
+def taken(
+    cluster: Cluster, rows: Iterable[Incoming]
+) -> tuple[Cluster, list[tuple[int, int]], list[ClusterChange]]:
     """Take rows one by one; return the table, the entries of the source's map, and the own changes."""
     entries, changes = [], []
     for row in rows:
@@ -54,7 +56,7 @@ def test_case_a_an_id_that_is_taken() -> None:
     cluster = having("preserve", (5, uuid(5)))
     decision = before_replace(cluster, Incoming(uuid(6), 5, A))
     assert decision.entry == (5, 6)
-    assert decision.change == Change(uuid(6), Member(6, uuid(6), 5, 1, A, lsn=2))
+    assert decision.change == ClusterChange(uuid(6), Member(6, uuid(6), 5, 1, A, lsn=2))
     assert decision.cluster.members[uuid(5)] == cluster.members[uuid(5)]
 
 
@@ -112,11 +114,11 @@ def test_an_expelled_instance_keeps_its_id(allocation: Allocation) -> None:
     cluster = having(allocation, (1, uuid(1)), (2, uuid(2)))
     gone = before_replace(cluster, Incoming(uuid(2), 2, A, expelled=True))
     assert gone.entry is None
-    assert gone.change == Change(uuid(2), Member(2, uuid(2), 2, 1, A, lsn=3, expelled=True))
+    assert gone.change == ClusterChange(uuid(2), Member(2, uuid(2), 2, 1, A, lsn=3, expelled=True))
     reused = before_replace(gone.cluster, Incoming(uuid(3), 2, A))
     assert reused.entry == (2, 3)
     back = before_replace(reused.cluster, Incoming(uuid(2), 4, A))
-    assert back.change == Change(uuid(2), Member(2, uuid(2), 4, 1, A, lsn=5))
+    assert back.change == ClusterChange(uuid(2), Member(2, uuid(2), 4, 1, A, lsn=5))
     assert back.entry == (4, 2)
 
 
@@ -124,7 +126,7 @@ def test_an_instance_that_only_headers_named_gets_its_replica_id_when_it_is_regi
     """An anonymous replica joins for good: its row is completed, its global id stays."""
     cluster, _ = replace_all(Cluster("counter"), [Incoming(uuid(1), None, A)], OWN)
     decision = before_replace(cluster, Incoming(uuid(1), 4, A))
-    assert decision.change == Change(uuid(1), Member(2, uuid(1), 4, 1, A, lsn=3))
+    assert decision.change == ClusterChange(uuid(1), Member(2, uuid(1), 4, 1, A, lsn=3))
     assert decision.entry == (4, 2)
 
 
@@ -165,7 +167,7 @@ def test_an_instance_of_another_replicaset_stays_that_ones() -> None:
 def test_a_replicaset_without_instances_has_a_row_that_the_first_one_takes() -> None:
     cluster, changes = replace_all(having("counter", (1, OWN)), [Incoming(None, None, B)], OWN)
     assert cluster.replicaset_ids[B] == 2
-    assert Change(B, Member(None, None, None, 2, B, lsn=2)) in changes
+    assert ClusterChange(B, Member(None, None, None, 2, B, lsn=2)) in changes
     assert replace_all(cluster, [Incoming(None, None, B)], OWN)[1] == ()
     filled, changes = replace_all(cluster, [Incoming(uuid(3), 1, B), Incoming(uuid(4), 2, B)], OWN)
     assert [(change.key, change.row.uuid) for change in changes] == [(B, uuid(3)), (uuid(4), uuid(4))]

@@ -19,7 +19,7 @@ from udfs.operations.tuple_format import TupleFormat
 from udfs.operations.update_rules import rules_of
 from udfs.versions.fold import fold
 from udfs.versions.fold_state import Fold
-from udfs.versions.version import Change, Version
+from udfs.versions.version import RowChange, Version
 
 FORMAT = TupleFormat({b"id": 0, b"n": 1}, key=(KeyPart(0, "unsigned"),), rules=rules_of("2.6.0"))
 RENAMED = TupleFormat({b"id": 0, b"x": 1, b"n": 2}, key=(KeyPart(0, "unsigned"),))
@@ -27,23 +27,23 @@ ONE, TWO = 100, 200
 """Global ids."""
 
 
-def put(kind: str, fields: list[Any], lsn: int, time: int | None, who: int = ONE) -> Change:
-    return Change(kind, pack([1, *fields]), None, None, who, lsn, time)
+def put(kind: str, fields: list[Any], lsn: int, time: int | None, who: int = ONE) -> RowChange:
+    return RowChange(kind, pack([1, *fields]), None, None, who, lsn, time)
 
 
-def update(operations: list[Any], lsn: int, time: int | None, who: int = ONE, layout: int = 0) -> Change:
-    return Change("UPDATE", None, pack(operations), 1, who, lsn, time, layout)
+def update(operations: list[Any], lsn: int, time: int | None, who: int = ONE, layout: int = 0) -> RowChange:
+    return RowChange("UPDATE", None, pack(operations), 1, who, lsn, time, layout)
 
 
-def upsert(fields: list[Any], operations: list[Any], lsn: int, time: int | None) -> Change:
-    return Change("UPSERT", pack([1, *fields]), pack(operations), 1, ONE, lsn, time)
+def upsert(fields: list[Any], operations: list[Any], lsn: int, time: int | None) -> RowChange:
+    return RowChange("UPSERT", pack([1, *fields]), pack(operations), 1, ONE, lsn, time)
 
 
-def delete(lsn: int, time: int | None, who: int = ONE) -> Change:
-    return Change("DELETE", None, None, None, who, lsn, time)
+def delete(lsn: int, time: int | None, who: int = ONE) -> RowChange:
+    return RowChange("DELETE", None, None, None, who, lsn, time)
 
 
-def folded(*changes: Change, base: Version | None = None) -> Version | None:
+def folded(*changes: RowChange, base: Version | None = None) -> Version | None:
     return fold(base, changes, [FORMAT, RENAMED], "accounts", pack([1]))
 
 
@@ -132,12 +132,12 @@ def test_each_row_is_read_by_the_format_of_its_moment() -> None:
 
 
 def test_the_base_of_field_numbers_is_0_where_the_row_has_none() -> None:
-    row = Change("UPDATE", None, pack([["+", 1, 1]]), None, ONE, 11, 2000)
+    row = RowChange("UPDATE", None, pack([["+", 1, 1]]), None, ONE, 11, 2000)
     assert folded(row, base=BASE) == version([6], 11, 2000, 900)
 
 
 def test_an_update_may_hold_its_operations_where_the_log_has_them() -> None:
-    row = Change("UPDATE", pack([["+", 2, 1]]), None, 1, ONE, 11, 2000)
+    row = RowChange("UPDATE", pack([["+", 2, 1]]), None, 1, ONE, 11, 2000)
     assert folded(row, base=BASE) == version([6], 11, 2000, 900)
 
 
@@ -147,13 +147,13 @@ def test_an_update_may_hold_its_operations_where_the_log_has_them() -> None:
         (update([["+", 2, "x"]], 11, 2000), 26, "expected a number"),
         (update([["+", 9, 1]], 11, 2000), 37, "Field 9 was not found"),
         (update([["=", 1, 9]], 11, 2000), 94, "primary index"),
-        (Change("UPDATE", None, None, 1, ONE, 11, 2000), 20, "lacks its tuple or its operations"),
-        (Change("REPLACE", None, None, 1, ONE, 11, 2000), 20, "lacks its tuple or its operations"),
-        (Change("UPSERT", None, b"\x90", 1, ONE, 11, 2000), None, None),
-        (Change("TYPE_77", b"\x91\x01", None, 1, ONE, 11, 2000), None, "TYPE_77"),
+        (RowChange("UPDATE", None, None, 1, ONE, 11, 2000), 20, "lacks its tuple or its operations"),
+        (RowChange("REPLACE", None, None, 1, ONE, 11, 2000), 20, "lacks its tuple or its operations"),
+        (RowChange("UPSERT", None, b"\x90", 1, ONE, 11, 2000), None, None),
+        (RowChange("TYPE_77", b"\x91\x01", None, 1, ONE, 11, 2000), None, "TYPE_77"),
     ],
 )
-def test_a_row_that_cannot_be_applied_is_named(row: Change, code: int | None, reason: str | None) -> None:
+def test_a_row_that_cannot_be_applied_is_named(row: RowChange, code: int | None, reason: str | None) -> None:
     with pytest.raises(TupleError, match=reason or "lacks") as caught:
         folded(row, base=BASE)
     fields = pickle.loads(pickle.dumps(caught.value)).fields
@@ -231,7 +231,7 @@ _rows = st.one_of(
 )
 
 
-def run(rows: Sequence[Change], cuts: Sequence[int]) -> tuple[Version, bool, list[int]]:
+def run(rows: Sequence[RowChange], cuts: Sequence[int]) -> tuple[Version, bool, list[int]]:
     """Fold rows batch by batch, as the job does: between batches stands a version, and whether it is known."""
     faults: list[int] = []
     base, is_unfit = None, False
@@ -249,7 +249,7 @@ def run(rows: Sequence[Change], cuts: Sequence[int]) -> tuple[Version, bool, lis
 
 @steady
 @given(st.lists(_rows, max_size=12), st.data())
-def test_any_cut_into_batches_gives_the_same(rows: list[Change], data: st.DataObject) -> None:
+def test_any_cut_into_batches_gives_the_same(rows: list[RowChange], data: st.DataObject) -> None:
     numbered = [row._replace(lsn=lsn) for lsn, row in enumerate(rows, 1)]
     cuts = data.draw(st.lists(st.integers(0, len(rows)), max_size=4))
     assert run(numbered, cuts) == run(numbered, [])
@@ -257,7 +257,7 @@ def test_any_cut_into_batches_gives_the_same(rows: list[Change], data: st.DataOb
 
 @steady
 @given(st.lists(_rows, max_size=12))
-def test_time_never_goes_back_in_a_life(rows: list[Change]) -> None:
+def test_time_never_goes_back_in_a_life(rows: list[RowChange]) -> None:
     state, last = Fold([FORMAT]), -1
     for row in rows:
         last = last if state.is_present else -1

@@ -19,7 +19,7 @@ from udfs.operations.tuple_format import TupleFormat, format_of
 from udfs.operations.update_rules import Rules, rules_of
 from udfs.versions.fold import fold
 from udfs.versions.fold_state import Fold
-from udfs.versions.version import Change, Version
+from udfs.versions.version import RowChange, Version
 
 SPACE_ID, INDEX_BASE, KEY, TUPLE, OPERATIONS = 0x10, 0x15, 0x20, 0x21, 0x28
 CASES = [(recording, node) for recording in truth.recordings() for node in recording.nodes]
@@ -39,7 +39,7 @@ class Replay:
     formats: list[TupleFormat] = field(default_factory=list)
     defined: dict[int, dict[Key, Fold]] = field(default_factory=lambda: {one: {} for one in SYSTEM_KEYS})
     spaces: dict[int, tuple[Space, int]] = field(default_factory=dict)
-    changes: dict[int, dict[Key, list[Change]]] = field(default_factory=dict)
+    changes: dict[int, dict[Key, list[RowChange]]] = field(default_factory=dict)
 
     def apply(self, row: log.Row, is_snapshot: bool) -> None:
         """Take one row: a definition, a truncation, or a change of a key."""
@@ -83,11 +83,11 @@ class Replay:
         return None if found is None else list(mp.decode(found))
 
 
-def _change(row: log.Row, layout: int) -> Change:
+def _change(row: log.Row, layout: int) -> RowChange:
     time = round(row.timestamp * 1_000_000)
     data, operations = row.body.get(TUPLE), row.body.get(OPERATIONS)
     base = row.number(INDEX_BASE) if INDEX_BASE in row.body else None
-    return Change(type_name(row.type), data, operations, base, row.replica_id, row.lsn, time, layout)
+    return RowChange(type_name(row.type), data, operations, base, row.replica_id, row.lsn, time, layout)
 
 
 def _rows(recording: Recording, node: str) -> Iterator[tuple[log.Row, bool]]:

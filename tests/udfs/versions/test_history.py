@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from udfs.operations.tuple_format import TupleFormat
 from udfs.versions.fold import fold
 from udfs.versions.history import ROW_COLUMNS, history_arrow
-from udfs.versions.version import Change
+from udfs.versions.version import RowChange
 
 FORMATS = (TupleFormat(),)
 SCHEMA = pa.schema(
@@ -24,13 +24,13 @@ SCHEMA = pa.schema(
 )
 
 
-def change(kind: str, lsn: int, value: Any = None, operations: Any = None) -> Change:
+def change(kind: str, lsn: int, value: Any = None, operations: Any = None) -> RowChange:
     data = None if value is None else msgpack.packb(value)
     packed = None if operations is None else msgpack.packb(operations)
-    return Change(kind, data, packed, 1 if operations else None, 7, lsn, 1000 * lsn)
+    return RowChange(kind, data, packed, 1 if operations else None, 7, lsn, 1000 * lsn)
 
 
-def told(changes: dict[bytes, list[Change]], cuts: list[int] | None = None) -> list[dict[str, Any]]:
+def told(changes: dict[bytes, list[RowChange]], cuts: list[int] | None = None) -> list[dict[str, Any]]:
     rows = [
         {"key": key, "place": place, **dict(zip(("type", *ROW_COLUMNS[1:]), one, strict=True))}
         for key, own in sorted(changes.items())

@@ -11,7 +11,7 @@ from tests.warehouse.warehouses import Made
 from udfs.rid import operations
 from warehouse.copy import files
 from warehouse.copy.sync import Synced, SyncOptions, sync
-from warehouse.cut import last_epoch
+from warehouse.newest_epoch import last_epoch
 from warehouse.primary import PrimaryLock
 from warehouse.rid import RidTable, fresh
 from warehouse.warehouse import Warehouse

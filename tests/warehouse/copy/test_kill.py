@@ -22,7 +22,7 @@ from tests.warehouse.warehouses import Made
 from udfs.rid.value import EMPTY, Rid
 from warehouse import switch
 from warehouse.copy import files
-from warehouse.cut import last_epoch
+from warehouse.newest_epoch import last_epoch
 from warehouse.rid import RidTable
 
 

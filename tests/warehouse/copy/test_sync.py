@@ -17,8 +17,8 @@ from warehouse import switch
 from warehouse.copy import files
 from warehouse.copy.lost import lost_after
 from warehouse.copy.sync import Synced, SyncOptions, common_epoch, relation, sync
-from warehouse.cut import newest_cut
 from warehouse.lock import WriterLock
+from warehouse.newest_epoch import newest_versions
 from warehouse.rid import RidTable
 
 
@@ -300,5 +300,5 @@ def test_the_result_says_what_was_done(pair: Pair) -> None:
     done = pair.sync(planned=planned.append)
     assert isinstance(done, Synced)
     assert planned == [done.bytes]
-    assert done.cut.versions == newest_cut(pair.b.place).versions
+    assert done.cut.versions == newest_versions(pair.b.place).versions
     assert done.node.rid != Rid()

@@ -23,11 +23,11 @@ from tests.warehouse.fencing.model import (
 )
 from warehouse import fence as fencing
 from warehouse.commits import OpenTables
-from warehouse.cut import EPOCHS
 from warehouse.data_files import DataFile
 from warehouse.epochs import Epoch, roll_back
 from warehouse.fence import Fence
 from warehouse.lease import Lease
+from warehouse.newest_epoch import EPOCHS
 from warehouse.place import Place
 from warehouse.warehouse import Warehouse
 from warehouse.write import OURS

@@ -209,7 +209,7 @@ def _put_datetime(target: Int, pos: Int, size: Int) -> Int:
 
 @inner
 def _put_extension(target: Int, kind: Int, start: Int, pos: Int, size: Int) -> Int:
-    """Write a decimal, a datetime, or a uuid, of which the index sees the 16 bytes behind the first two."""
+    """Write a decimal, a datetime, or a uuid; of a uuid the index compares the 16 bytes behind the first two."""
     if kind == DECIMAL:
         number = read_decimal(pos, size)
         return put_decimal(target, number) if number[4] else -1

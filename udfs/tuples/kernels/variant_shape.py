@@ -109,7 +109,7 @@ def _same_bytes(one: Int, other: Int, size: Int) -> bool:
 
 @inner
 def replay(pos: Int, end: Int, target: Int, shape: Int, frames: Int) -> tuple[Int, Int]:
-    """Write the value at `pos` if it has a shape; return where it and the result end, -1 if it has not."""
+    """Write the value at `pos` if it has this shape; return where it and the result end, or -1."""
     token, depth = shape + 8 * FIRST, 0
     last = token + 8 * TOKEN * word(shape, TOKENS)
     frame = frames

@@ -1,6 +1,6 @@
 """The walk over the fields of many tuples, which writes each into its column, or says why a tuple is bad.
 
-A field that does not fit is null in its column, and noted in the column's statuses. A tuple of which the fields cannot
+A field that does not fit is null in its column, and noted in the column's statuses. A tuple whose fields cannot
 be distinguished has no value in any column. Not here: what a column makes of a field (`udfs.tuples.kernels.quick`,
 `udfs.tuples.kernels.cells`).
 """
@@ -65,7 +65,7 @@ def _walk_fields(pos: Int, end: Int, number: Int, fields: Int, columns: Int, row
 
 @inner
 def _put_extras(stop: Stop, end: Int, count: Int, extra: Int, row: Int) -> Stop:
-    """Put the fields past the format, of which there are some."""
+    """Put the fields behind those of the format; there is at least one."""
     pos, position, code, kind, statuses = stop
     after, status = put_variant(pos, end, count - position, extra, row)
     if after < 0:
@@ -139,7 +139,7 @@ def walk(
     counters: Any,
     first: int,
 ) -> int:
-    """Walk rows from `first` on; stop at one for which a column has no room left.
+    """Walk rows from `first` on; stop at a row for which a column has no room.
 
     Parameters
     ----------

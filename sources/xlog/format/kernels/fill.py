@@ -27,7 +27,7 @@ from sources.xlog.format.kernels.row import (
     TIMESTAMP,
     TSN,
     TYPE,
-    Columns,
+    RowColumns,
     row_end,
     walk_row,
 )
@@ -45,7 +45,9 @@ def _wanted(wanted: Filter, numbers: Ints, marks: Int) -> bool:
 
 
 @kernel
-def _store_numbers(columns: Columns, i: Int, position: Int, number: Int, numbers: Ints, marks: Int) -> None:
+def _store_numbers(
+    columns: RowColumns, i: Int, position: Int, number: Int, numbers: Ints, marks: Int
+) -> None:
     columns.wide[0, i] = position
     columns.wide[1, i] = numbers[LSN]
     columns.wide[2, i] = numbers[TSN]
@@ -60,7 +62,7 @@ def _store_numbers(columns: Columns, i: Int, position: Int, number: Int, numbers
 
 
 @kernel
-def _room(columns: Columns, i: Int, spans: Ints, marks: Int) -> Int:
+def _room(columns: RowColumns, i: Int, spans: Ints, marks: Int) -> Int:
     """Return 0 if the row's binary values fit, otherwise the bytes that their buffers must have."""
     lacking, size = 0, columns.data.shape[1]
     for c in range(4):
@@ -72,7 +74,7 @@ def _room(columns: Columns, i: Int, spans: Ints, marks: Int) -> Int:
 
 
 @kernel
-def _store_binary(columns: Columns, i: Int, data: Int, spans: Ints, marks: Int) -> None:
+def _store_binary(columns: RowColumns, i: Int, data: Int, spans: Ints, marks: Int) -> None:
     to, size = address_of(columns.data), columns.data.shape[1]
     for c in range(4):
         used = np.int64(columns.ends[c, i])
@@ -91,7 +93,7 @@ def walk_rows(
     base: Int,
     wanted: Filter,
     binary: bool,
-    columns: Columns,
+    columns: RowColumns,
     state: Ints,
 ) -> Int:
     """Fill columns with the rows of blocks, from the position in `state` on.
@@ -110,7 +112,7 @@ def walk_rows(
         Rows that it leaves out are numbered in their block, but not filled in.
     binary : bool
         Whether the binary columns are filled.
-    columns : Columns
+    columns : RowColumns
         From row `state[COUNT]` on.
     state : int64[5]
         Read and written: the position of the walk. `AT` is -1 at the start of a block; on an error `BLOCK`, `AT`

@@ -33,7 +33,7 @@ TYPE, REPLICA_ID, LSN, TIMESTAMP = 0, 2, 3, 4
 GROUP_ID, TSN, FLAGS, SPACE_ID, INDEX_BASE = 7, 8, 9, 11, 12
 KEY, TUPLE, OPERATIONS, BODY = 13, 14, 15, 16
 COMMIT, WAIT_SYNC, WAIT_ACK, _HAS_NEW = 17, 18, 19, 20
-"""Bits of `Columns.marks`; up to 9 they are the header's own keys, as are the places of a row's `numbers`."""
+"""Bits of `RowColumns.marks`; up to 9 they are the header's own keys, as are the places of a row's `numbers`."""
 
 WIDE = ("position", "lsn", "tsn", "timestamp")
 NARROW = ("row", "type", "replica_id", "group_id", "space_id", "index_base")
@@ -58,7 +58,7 @@ _INT32_MAX = 2**31 - 1
 _TIME_MAX = 9.2e12  # seconds: what 63 bits of microseconds hold
 
 
-class Columns(NamedTuple):
+class RowColumns(NamedTuple):
     """Buffers that `fill.walk_rows` fills, for n rows.
 
     Parameters
@@ -210,14 +210,14 @@ def walk_row(data: Int, begin: Int, end: Int, numbers: Ints, spans: Ints) -> tup
     begin, end : int
         Where the row begins, and the block ends.
     numbers : int64[16]
-        Filled with the header's and body's numbers, by their bit of `Columns.marks`.
+        Filled with the header's and body's numbers, by their bit of `RowColumns.marks`.
     spans : int64[8]
         Filled with begin and end of key, tuple, operations, body.
 
     Returns
     -------
     position, marks : int
-        Position after the row, or a negative `block.Status`; `Columns.marks`.
+        Position after the row, or a negative `block.Status`; `RowColumns.marks`.
 
     """
     numbers[TYPE] = 0

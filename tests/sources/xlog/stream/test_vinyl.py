@@ -24,7 +24,7 @@ from udfs.keys.keys import canonical_keys
 from udfs.operations.tuple_format import format_of
 from udfs.operations.update_rules import rules_of
 from udfs.versions.fold import fold
-from udfs.versions.version import Change
+from udfs.versions.version import RowChange
 
 NODES = [(one, node) for one in recordings() for node in one.nodes if one.snapshots(node)]
 IDS = [f"{one.name}-{node}" for one, node in NODES]
@@ -51,7 +51,7 @@ def final(recording: Recording, node: str, name: str, rows: list[dict[str, Any]]
 
     space = recording.spaces(node)[name]
     fmt = format_of(space, rules_of(recording.info(node).version))
-    changes: dict[bytes, list[Change]] = {}
+    changes: dict[bytes, list[RowChange]] = {}
     for row in rows:
         if row["space_id"] != space.id:
             continue
@@ -59,7 +59,7 @@ def final(recording: Recording, node: str, name: str, rows: list[dict[str, Any]]
         data = pa.array([row["tuple"] if whole else row["key"]], pa.binary())
         key = canonical_keys(data, [space], 0, whole)[0].as_py()["key"]
         one = (row["type"], row["tuple"], row["operations"], row["index_base"], 1, row["lsn"] or 0, None)
-        changes.setdefault(key, []).append(Change(*one))
+        changes.setdefault(key, []).append(RowChange(*one))
     versions = [fold(None, own, [fmt]) for own in changes.values()]
     return sorted(v.tuple for v in versions if v is not None and v.tuple is not None)
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from warehouse.kept import NEVER, first_kept, horizon_of
+from warehouse.kept_epochs import NEVER, first_kept, horizon_of
 from warehouse.maintenance import FILES, LOG, retained
 
 DAY = datetime(2026, 11, 20, tzinfo=UTC)

@@ -1,7 +1,7 @@
-"""Which epochs can be read still: those that no maintenance has let go of, read without Spark.
+"""The epochs that can still be read, since no maintenance has removed their files.
 
-A maintenance that keeps n days lets go of files and log entries that nobody has needed for n days when it is done. So
-what stays is every epoch that was the newest one at a moment since then: those committed since, and the one before.
+A maintenance that keeps n days removes files and log entries that no version has needed for n days. So
+every epoch that was the newest one at a moment since then stays: those committed since, and the one before.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from collections.abc import Iterable, Mapping
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
-from warehouse.cut import EPOCHS
+from warehouse.newest_epoch import EPOCHS
 from warehouse.place import Place
 from warehouse.read import rows_of
 

@@ -8,21 +8,23 @@ import pytest
 
 from schemas.errors import WarehouseError
 from tests.warehouse.warehouses import Made
-from warehouse.cut import BEFORE_THE_FIRST, Cut, last_epoch, newest_cut
+from warehouse.newest_epoch import BEFORE_THE_FIRST, TableVersions, last_epoch, newest_versions
 from warehouse.place import place_of
 
 
 def test_a_place_that_is_not_there_has_none(tmp_path: Path) -> None:
     place = place_of(str(tmp_path / "nowhere"))
     assert last_epoch(place) == BEFORE_THE_FIRST
-    assert newest_cut(place) == Cut()
+    assert newest_versions(place) == TableVersions()
     assert place.tables() == []
 
 
 def test_before_the_first_epoch_the_tables_are_as_they_were_made(tmp_path: Path) -> None:
     made = Made(tmp_path)
     made.create()
-    assert newest_cut(made.place) == Cut(-1, {"_changelog": 0, "_cluster": 0, "_epochs": 0, "_quarantine": 0})
+    assert newest_versions(made.place) == TableVersions(
+        -1, {"_changelog": 0, "_cluster": 0, "_epochs": 0, "_quarantine": 0}
+    )
 
 
 def test_the_newest_epoch_names_the_versions(tmp_path: Path) -> None:
@@ -35,7 +37,7 @@ def test_the_newest_epoch_names_the_versions(tmp_path: Path) -> None:
     made.write("ledger", "a table in the making")
     (made.folder / "notes").mkdir()
     assert last_epoch(made.place) == 3
-    assert newest_cut(made.place) == Cut(
+    assert newest_versions(made.place) == TableVersions(
         3, {"_changelog": 4, "_cluster": 1, "_epochs": 4, "_quarantine": 0, "accounts": 3}
     )
 

@@ -1,4 +1,4 @@
-"""Reading tables in this process, with delta-rs: for commands that answer at once, beside a stream or without one.
+"""Reads tables in this process, with delta-rs: for commands that answer at once, whether a stream runs or not.
 
 Never writes. Not here: what the rows mean (the module of each table).
 """
@@ -17,7 +17,7 @@ from warehouse.read import rows_of
 
 
 @dataclass(frozen=True)
-class PlainWarehouse:
+class ReadOnlyWarehouse:
     """One database of Delta tables, read only.
 
     Parameters

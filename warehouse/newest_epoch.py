@@ -25,7 +25,7 @@ BEFORE_THE_FIRST = -1
 
 
 @dataclass(frozen=True)
-class Cut:
+class TableVersions:
     """One version of each table.
 
     Parameters
@@ -48,7 +48,7 @@ def last_epoch(place: Place) -> int:
     return BEFORE_THE_FIRST if row is None else int(row["epoch"])
 
 
-def newest_cut(place: Place) -> Cut:
+def newest_versions(place: Place) -> TableVersions:
     """Return the newest cut.
 
     Tables that no epoch ever names (`NEVER_ROLLED_BACK`) are in it as they are now; those that every warehouse has and
@@ -57,7 +57,7 @@ def newest_cut(place: Place) -> Cut:
     """
     epochs = place.open(EPOCHS)
     if epochs is None:
-        return Cut()
+        return TableVersions()
     row = newest(epochs, "epoch") or {"epoch": BEFORE_THE_FIRST, "versions": []}
     named = {str(table): int(version) for table, version in row["versions"]}
     versions = {EPOCHS: epochs.version()}
@@ -69,7 +69,7 @@ def newest_cut(place: Place) -> Cut:
             versions[name] = 0 if table is None else table.version()
         elif not is_of_space(name) and name not in (EPOCHS, RID):
             versions[name] = 0
-    return Cut(int(row["epoch"]), versions)
+    return TableVersions(int(row["epoch"]), versions)
 
 
 def named_tables(place: Place) -> set[str]:

@@ -1,4 +1,4 @@
-"""What maintenance has removed from `_changelog`, as `_retention` says: read by those who would need it."""
+"""The rows that maintenance has removed from `_changelog`, as `_retention` names them."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ TABLE = "_retention"
 CHANGELOG = "_changelog"
 
 
-def last_gone(rows: Iterable[Mapping[str, Any]]) -> dict[tuple[int, int], int]:
-    """Return by replicaset id and global id the lsn up to which rows of `_changelog` are gone.
+def last_removed(rows: Iterable[Mapping[str, Any]]) -> dict[tuple[int, int], int]:
+    """Return by replicaset id and global id the lsn up to which rows were removed from `_changelog`.
 
     Parameters
     ----------
@@ -30,7 +30,7 @@ def last_gone(rows: Iterable[Mapping[str, Any]]) -> dict[tuple[int, int], int]:
 
 
 def cleaned_replicasets(place: Place) -> set[int]:
-    """Return the ids of the replicasets of which rows of `_changelog` are gone, of logs or of snapshots."""
+    """Return the ids of the replicasets whose rows were removed from `_changelog`, those of logs or of snapshots."""
     table = place.open(TABLE)
     rows = [] if table is None else rows_of(table)
     return {int(row["replicaset_id"]) for row in rows if row["table"] == CHANGELOG}
@@ -39,4 +39,4 @@ def cleaned_replicasets(place: Place) -> set[int]:
 def gone_lsns(place: Place) -> dict[tuple[int, int], int]:
     """Return the same of a warehouse; one of an earlier release has no such table, and has lost nothing."""
     table = place.open(TABLE)
-    return {} if table is None else last_gone(rows_of(table))
+    return {} if table is None else last_removed(rows_of(table))

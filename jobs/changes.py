@@ -1,0 +1,118 @@
+"""Print the change feed of a space's table as JSON lines. Not here: reading it (`observe.change_feed`)."""
+
+from __future__ import annotations
+
+import json
+import sys
+import time
+from collections.abc import Callable, Iterator, Mapping
+from decimal import Decimal
+from typing import Any
+
+import pyarrow as pa
+from pyspark.sql.types import VariantVal
+
+from jobs.runtime.command_line import finished
+from observe.change_feed import DELETE, INSERT, UPDATE_BEFORE, EpochChanges, changes
+from observe.log_rows.shown import plain
+from schemas.names import is_of_space, table_name
+from warehouse.newest_epoch import last_epoch
+from warehouse.place import Place
+
+LOOK_SECONDS = 1.0
+"""Between two looks for a new epoch, when the feed is followed."""
+
+_OPERATIONS = {INSERT: "insert", DELETE: "delete"}
+
+
+def show(
+    place: Place,
+    space: str,
+    after: int | None = None,
+    upto: int | None = None,
+    *,
+    follow: bool = False,
+    wait: Callable[[float], None] = time.sleep,
+) -> int:
+    """Print each change of a winning row, one JSON object a line; with `follow` until the process is stopped.
+
+    Parameters
+    ----------
+    place : Place
+    space : str
+        Its name, or that of its table.
+    after, upto : int or None
+        Epochs: changes behind `after` (by default from the first epoch on), up to `upto` (by default the newest).
+    follow : bool
+        Whether to wait for further epochs.
+    wait : callable
+        Waits so many seconds.
+
+    """
+    table = space if place.has(space) and is_of_space(space) else table_name(space)
+    count, last = 0, after
+    while True:
+        newest = last_epoch(place) if upto is None else upto
+        if newest >= 0 and newest != last:
+            for one in changes(place, table, last, newest):
+                for text in lines(one):
+                    print(text)
+                    count += 1
+            last = newest
+            sys.stdout.flush()
+        if not follow:
+            break
+        wait(LOOK_SECONDS)
+    finished(f"{count} changes of {table}, up to epoch {last}", f"aggregator changes {space} --after {last}")
+    return 0
+
+
+def lines(one: EpochChanges) -> Iterator[str]:
+    """Yield the changes of an epoch: `epoch`, `op` (insert, update or delete), `before`, `after`, and who wrote it."""
+    before: Mapping[str, Any] | None = None
+    for row in _rows(one.rows):
+        kind = row["_change_type"]
+        if kind == UPDATE_BEFORE:
+            before = row
+            continue
+        image = None if kind == DELETE else _fields(row)
+        last = row if kind == DELETE else before
+        yield json.dumps(
+            {
+                "epoch": one.epoch,
+                "op": _OPERATIONS.get(kind, "update"),
+                "before": None if last is None else _fields(last),
+                "after": image,
+                "source": {
+                    "replicaset_id": row["_replicaset_id"],
+                    "global_id": row["_global_id"],
+                    "lsn": row["_lsn"],
+                    "timestamp": None if row["_timestamp"] is None else row["_timestamp"].isoformat(),
+                }
+                if image is not None
+                else None,
+            },
+            ensure_ascii=False,
+            default=str,
+        )
+        before = None
+
+
+def _rows(rows: pa.Table) -> Iterator[Mapping[str, Any]]:
+    for batch in rows.to_batches(max_chunksize=10_000):
+        yield from batch.to_pylist()
+
+
+def _fields(row: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the columns of the space, and `_extra` where a tuple has more fields than its format."""
+    found = {name: _value(value) for name, value in row.items() if not name.startswith("_")}
+    extra = row.get("_extra")
+    return found if extra is None else {**found, "_extra": _value(extra)}
+
+
+def _value(value: Any) -> Any:
+    if isinstance(value, Mapping) and set(value) == {"metadata", "value"}:
+        return json.loads(VariantVal(value["value"], value["metadata"]).toJson())
+    if isinstance(value, Decimal) and value.as_tuple().exponent == 0:
+        return int(value)
+    return plain(value)

@@ -1,0 +1,103 @@
+"""Print what one batch did, from the tables and without Spark. Not here: reading them (`observe.batch_explanation`)."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from dataclasses import asdict
+
+from jobs.runtime.command_line import finished
+from observe.batch_explanation import BatchExplanation, ReadRange, TableWrite, explain
+from warehouse.newest_epoch import last_epoch
+from warehouse.place import Place
+
+
+def show(place: Place, epoch: int | None, *, as_json: bool = False) -> int:
+    """Print what the batch of an epoch did; by default that of the newest one.
+
+    Raises
+    ------
+    ConfigurationError
+        There is no such epoch.
+
+    """
+    found = explain(place, last_epoch(place) if epoch is None else epoch)
+    if as_json:
+        print(json.dumps({**asdict(found), "copies": found.copies}, default=str, ensure_ascii=False))
+    else:
+        print("\n".join(lines(found)))
+    rows, tables = found.epoch["rows"], len(found.written)
+    finished(f"epoch {found.epoch['epoch']}: {rows} rows read, {tables} tables written")
+    return 0
+
+
+def lines(found: BatchExplanation) -> Iterator[str]:
+    """Yield an explanation as lines of text."""
+    epoch = found.epoch
+    yield f"epoch {epoch['epoch']}, batch {epoch['batch_id']} of {epoch['query_id']}, {epoch['committed_at']}"
+    if epoch["instant"] is not None:
+        yield f"at the instant {epoch['instant']}"
+    yield f"read: {epoch['rows']} rows, {found.copies} of them copies of rows that were read before"
+    yield from (f"  {_range(one)}" for one in found.read)
+    yield from _part(
+        "logged (_changelog)",
+        (
+            f"{row['source']}  {row['space'] or '-'}  {row['type']}  {row['state']}  {row['rows']}"
+            f"  (lsn {row['first_lsn']} to {row['last_lsn']})"
+            for row in found.changes
+        ),
+    )
+    yield from _part(
+        "spaces defined, changed or refused (_schema)",
+        (
+            f"replicaset {row['replicaset_id']}  {row['space']}  {row['table_name'] or '-'}  {row['state']}"
+            for row in found.definitions
+        ),
+    )
+    yield from _part(
+        "waiting (_pending)",
+        (f"{row['source']}  {row['reason']}  {row['before']} → {row['after']}" for row in found.waiting),
+    )
+    yield from _part(
+        "gaps (_gaps)",
+        (
+            f"{row['source']}  {row['kind']}  replica id {row['local_id']}"
+            f"  lsn {row['first_lsn']} to {row['last_lsn']}  {row['state']}"
+            for row in found.gaps
+        ),
+    )
+    yield from _part(
+        "decided (_conflicts)",
+        (
+            f"{row['space']}  {row['kind']}  {row['policy']}  by {row['sequence']}  {row['rows']}"
+            for row in found.decisions
+        ),
+    )
+    yield from _part(
+        "set aside (_quarantine)",
+        (
+            f"{row['space']}  {row['reason']}  {row['rows']}{' (in the table)' if row['is_in_table'] else ''}"
+            for row in found.set_aside
+        ),
+    )
+    yield from _part("written", map(_write, found.written))
+
+
+def _part(title: str, texts: Iterator[str]) -> Iterator[str]:
+    found = list(texts)
+    if found:
+        yield f"{title}:"
+        yield from (f"  {text}" for text in found)
+
+
+def _range(one: ReadRange) -> str:
+    first = "the beginning" if not one.first[0] else f"{one.first[0]} byte {one.first[1]}"
+    text = f"{one.source}  from {first} to {one.last[0]} byte {one.last[1]}"
+    return text if one.instant is None else f"{text}, the instant {one.instant}"
+
+
+def _write(one: TableWrite) -> str:
+    versions = f"{'new' if one.before is None else one.before} → {one.version}"
+    if one.rows is None:
+        return f"{one.table}  version {versions}  (its files are removed by maintenance)"
+    return f"{one.table}  version {versions}  {one.added} files added with {one.rows} rows, {one.removed} removed"

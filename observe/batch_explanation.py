@@ -1,0 +1,237 @@
+"""One batch, explained from the tables that it wrote: what it read, planned, held back, decided and wrote.
+
+By delta-rs in this process, without Spark and without a lock. Tables that an epoch names are read at the versions of
+that epoch and of the one before; versions that maintenance has removed are left out. Not here: printing
+(`jobs.explain`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+from deltalake.exceptions import DeltaError
+
+from schemas.errors import ConfigurationError
+from sources.xlog.directory.offset import Entry, from_text
+from warehouse.newest_epoch import EPOCHS
+from warehouse.place import Place
+from warehouse.read import answer
+
+Rows = Sequence[Mapping[str, Any]]
+
+
+@dataclass(frozen=True)
+class ReadRange:
+    """The part of one replicaset's logs that a batch read.
+
+    Parameters
+    ----------
+    replicaset : str
+        Uuid.
+    source : str
+    first, last : (str, int)
+        File and byte offset at which it began and ended; it began at ("", 0) where the replicaset was new.
+    instant : str or None
+        Label of the point of a sharded cluster that the batch ended at.
+
+    """
+
+    replicaset: str
+    source: str
+    first: tuple[str, int]
+    last: tuple[str, int]
+    instant: str | None
+
+
+@dataclass(frozen=True)
+class TableWrite:
+    """A table that a batch changed.
+
+    Parameters
+    ----------
+    table : str
+    before, version : int or None, int
+        Delta's versions; None where the table is new.
+    added, removed : int or None
+        Files; None where maintenance has removed one of the versions.
+    rows : int or None
+        Rows of the added files, those included that were in a removed file.
+
+    """
+
+    table: str
+    before: int | None
+    version: int
+    added: int | None
+    removed: int | None
+    rows: int | None
+
+
+@dataclass(frozen=True)
+class BatchExplanation:
+    """What one batch did, in the order in which it did it.
+
+    Parameters
+    ----------
+    epoch : mapping
+        Of `_epochs`: `epoch`, `query_id`, `batch_id`, `committed_at`, `rows`, `instant`.
+    read : sequence of ReadRange
+        Empty for a batch that is no part of the stream, as a backfill's.
+    changes : sequence of mapping
+        Rows of `_changelog` by `source`, `space`, `type`, `state`: `rows`, `first_lsn`, `last_lsn`.
+    definitions : sequence of mapping
+        Spaces that were defined, changed or refused: `source`, `space`, `table_name`, `state`.
+    waiting : sequence of mapping
+        Rows of `_pending` by `source` and `reason`: `before` and `after` the batch.
+    gaps : sequence of mapping
+        Gaps that were found, or whose state changed.
+    decisions : sequence of mapping
+        Of `_conflicts`, by `space`, `kind`, `policy`, `sequence`: `rows`.
+    set_aside : sequence of mapping
+        Of `_quarantine`, by `space`, `reason`, `is_in_table`: `rows`.
+    written : sequence of TableWrite
+
+    """
+
+    epoch: Mapping[str, Any]
+    read: Sequence[ReadRange]
+    changes: Rows
+    definitions: Rows
+    waiting: Rows
+    gaps: Rows
+    decisions: Rows
+    set_aside: Rows
+    written: Sequence[TableWrite]
+
+    @property
+    def copies(self) -> int:
+        """Rows that were read and dropped, since another member's copy of them was read before."""
+        logged = sum(int(row["rows"]) for row in self.changes if row["source"] != "aggregator")
+        held = sum(int(row["after"]) - int(row["before"]) for row in self.waiting)
+        return max(int(self.epoch["rows"]) - logged - held, 0)
+
+
+def explain(place: Place, epoch: int) -> BatchExplanation:
+    """Return what the batch of an epoch did.
+
+    Raises
+    ------
+    ConfigurationError
+        There is no such epoch.
+
+    """
+    rows = {int(row["epoch"]): row for row in _answer(place, EPOCHS, _TWO_EPOCHS.format(epoch=epoch))}
+    if epoch not in rows:
+        raise ConfigurationError(
+            f"there is no epoch {epoch}",
+            warehouse=place.root,
+            advice="`aggregator status` names the newest one",
+        )
+    row = rows[epoch]
+    versions = dict(row["versions"])
+    before = dict(rows[epoch - 1]["versions"]) if epoch - 1 in rows else {}
+    return BatchExplanation(
+        epoch={name: row[name] for name in ("epoch", "query_id", "batch_id", "committed_at", "rows")}
+        | {"instant": row.get("instant")},
+        read=_ranges(row["start_offset"], row["end_offset"]),
+        changes=_answer(place, "_changelog", _CHANGES.format(epoch=epoch)),
+        definitions=_answer(place, "_schema", _DEFINITIONS.format(epoch=epoch)),
+        waiting=_waiting(place, before.get("_pending"), versions.get("_pending")),
+        gaps=_answer(place, "_gaps", _GAPS.format(epoch=epoch)),
+        decisions=_answer(place, "_conflicts", _DECISIONS.format(epoch=epoch)),
+        set_aside=_answer(place, "_quarantine", _SET_ASIDE.format(epoch=epoch)),
+        written=[
+            _written(place, table, before.get(table), version)
+            for table, version in sorted(versions.items())
+            if before.get(table) != version
+        ],
+    )
+
+
+def _answer(place: Place, table: str, query: str, version: int | None = None) -> list[dict[str, Any]]:
+    opened = place.open(table, version)
+    return [] if opened is None else answer(opened, query)
+
+
+def _ranges(start: str | None, end: str | None) -> list[ReadRange]:
+    if end is None:
+        return []
+    first = {} if start is None else from_text(start)
+    return [
+        ReadRange(uuid, entry.leader, _place(first.get(uuid)), _place(entry), _label(entry))
+        for uuid, entry in from_text(end).items()
+        if first.get(uuid) != entry
+    ]
+
+
+def _place(entry: Entry | None) -> tuple[str, int]:
+    return ("", 0) if entry is None else (entry.file, entry.position)
+
+
+def _label(entry: Entry) -> str | None:
+    return entry.instant.label if entry.instant is not None and entry.instant.stands else None
+
+
+def _waiting(place: Place, before: int | None, after: int | None) -> list[dict[str, Any]]:
+    counts: dict[tuple[str, str], dict[str, int]] = {}
+    for moment, version in (("before", before), ("after", after)):
+        try:
+            rows = [] if version is None else _answer(place, "_pending", _WAITING, version)
+        except DeltaError:  # maintenance has removed the version
+            return []
+        for row in rows:
+            found = counts.setdefault((row["source"], row["reason"]), {"before": 0, "after": 0})
+            found[moment] = int(row["rows"])
+    return [
+        {"source": source, "reason": reason, **found} for (source, reason), found in sorted(counts.items())
+    ]
+
+
+def _written(place: Place, table: str, before: int | None, version: int) -> TableWrite:
+    try:
+        old = {} if before is None else _files(place, table, before)
+        new = _files(place, table, version)
+    except DeltaError:
+        return TableWrite(table, before, version, None, None, None)
+    added = new.keys() - old.keys()
+    removed = len(old.keys() - new.keys())
+    return TableWrite(table, before, version, len(added), removed, sum(new[path] for path in added))
+
+
+def _files(place: Place, table: str, version: int) -> dict[str, int]:
+    """Return the rows of each file of a table at a version."""
+    opened = place.open(table, version)
+    if opened is None:
+        return {}
+    actions = pa.table(opened.get_add_actions(flatten=True))
+    rows = pc.fill_null(actions["num_records"], 0).to_pylist()
+    return dict(zip(actions["path"].to_pylist(), map(int, rows), strict=True))
+
+
+_TWO_EPOCHS = "SELECT * FROM opened WHERE epoch IN ({epoch}, {epoch} - 1)"
+
+_CHANGES = """
+SELECT source, space, type, state, count(*) AS rows, min(lsn) AS first_lsn, max(lsn) AS last_lsn
+FROM opened WHERE epoch = {epoch} GROUP BY source, space, type, state ORDER BY source, space, type, state"""
+
+_DEFINITIONS = """
+SELECT replicaset_id, name AS space, table_name, state FROM opened WHERE epoch = {epoch}
+ORDER BY replicaset_id, name, state"""
+
+_WAITING = "SELECT source, reason, count(*) AS rows FROM opened GROUP BY source, reason"
+
+_GAPS = """
+SELECT source, kind, state, local_id, first_lsn, last_lsn, file FROM opened WHERE epoch = {epoch}
+ORDER BY source, local_id, first_lsn"""
+
+_DECISIONS = """
+SELECT space, kind, policy, sequence, count(*) AS rows FROM opened WHERE epoch = {epoch}
+GROUP BY space, kind, policy, sequence ORDER BY space, kind, policy, sequence"""
+
+_SET_ASIDE = """
+SELECT space, reason, misfits IS NOT NULL AS is_in_table, count(*) AS rows FROM opened WHERE epoch = {epoch}
+GROUP BY space, reason, misfits IS NOT NULL ORDER BY space, reason"""

@@ -1,0 +1,89 @@
+"""What `explain-batch` says of a batch is what the batch was given to do."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from jobs.explain import lines, show
+from observe.batch_explanation import BatchExplanation, explain
+from schemas.errors import ConfigurationError
+from tests.jobs.written import Node, replicasets_of
+from tests.pipeline.deployment import Deployment
+from warehouse.place import Place, place_of
+
+USERS, UNKNOWN = 600, 700
+
+
+@pytest.fixture(scope="module")
+def place(tmp_path_factory: pytest.TempPathFactory) -> Place:
+    """Return a warehouse after three batches.
+
+    One replicaset; a second one, with a conflict and a tuple that does not fit; a row of a space that is not defined.
+    """
+    folder = tmp_path_factory.mktemp("explained")
+    a, b = Node(folder, "a1").define(USERS, "users"), Node(folder, "b1").define(USERS, "users")
+    a.put(USERS, 1, "one", 1, 1).put(USERS, 2, "two", 2, 2).update(USERS, 1, ["+", 2, 1]).close()
+    first = Deployment(folder, {"a1": a.path}, replicasets_of("a1"))
+    first.run()
+    b.put(USERS, 1, "other", 3, 9, at=5.0).put(USERS, 3, "three", "no integer", 1).close()
+    second = Deployment(folder, {"a1": a.path, "b1": b.path}, replicasets_of("a1", "b1"))
+    second.offset, second.batches = first.offset, first.batches
+    second.run()
+    a.put(UNKNOWN, 1, "x", 1, 1).close()
+    second.run()
+    config = second.config()
+    return place_of(config.warehouse, config.database)
+
+
+def rows(found: BatchExplanation, kind: str) -> int:
+    return sum(int(row["rows"]) for row in found.changes if row["type"] == kind and row["space"] == "users")
+
+
+def test_what_was_read_and_logged(place: Place) -> None:
+    found = explain(place, 0)
+    (read,) = found.read
+    assert (read.source, read.first) == ("a1", ("00000000000000000000.xlog", 0))
+    assert read.last[0].endswith(".xlog")
+    assert (rows(found, "REPLACE"), rows(found, "UPDATE"), found.copies) == (2, 1, 0)
+    assert [(row["space"], row["table_name"]) for row in found.definitions] == [("users", "users")]
+    assert [*found.decisions, *found.set_aside, *found.waiting, *found.gaps] == []
+
+
+def test_what_was_decided_set_aside_and_written(place: Place) -> None:
+    found = explain(place, 1)
+    assert [one.source for one in found.read] == ["b1"]
+    assert [(row["space"], row["kind"], row["rows"]) for row in found.decisions] == [("users", "key", 1)]
+    assert [(row["space"], row["is_in_table"], row["rows"]) for row in found.set_aside] == [
+        ("users", True, 1)
+    ]
+    written = {one.table: one for one in found.written}
+    assert (written["users"].before, written["users"].version) == (1, 2)
+    # The file of the two rows is written again with the third one, and with the winner.
+    assert (written["users"].added, written["users"].removed, written["users"].rows) == (1, 1, 3)
+    assert written["_conflicts"].rows == 1
+
+
+def test_what_waits(place: Place) -> None:
+    found = explain(place, 2)
+    assert [(row["source"], row["before"], row["after"]) for row in found.waiting] == [("a1", 0, 1)]
+    assert found.copies == 0
+
+
+def test_an_epoch_that_is_not_there_is_named(place: Place) -> None:
+    with pytest.raises(ConfigurationError, match="there is no epoch 3"):
+        explain(place, 3)
+
+
+def test_it_prints_the_newest_batch_as_text_and_as_json(
+    place: Place, capsys: pytest.CaptureFixture[str]
+) -> None:
+    show(place, None, as_json=True)
+    document = json.loads(capsys.readouterr().out)
+    assert document["epoch"]["epoch"] == 2
+    assert set(document) >= {"read", "changes", "waiting", "written", "copies"}
+    show(place, 1)
+    printed = capsys.readouterr().out
+    assert printed.splitlines() == list(lines(explain(place, 1)))
+    assert "decided (_conflicts):\n  users  key  " in printed

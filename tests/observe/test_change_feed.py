@@ -1,0 +1,148 @@
+"""The change feed, folded, is the table at each epoch; rows that did not change are in no answer."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+from jobs.changes import show
+from observe.change_feed import DELETE, INSERT, UPDATE_AFTER, UPDATE_BEFORE, changes
+from schemas.errors import ConfigurationError, WarehouseError
+from tests.jobs.written import Node, replicasets_of
+from tests.pipeline.deployment import Deployment
+from tests.truth import OWN_ROOT
+from warehouse.place import Place, place_of
+from warehouse.read import answer, rows_of
+
+USERS = 600
+IMAGE = ("_tuple", "_replicaset_id", "_global_id", "_lsn")
+
+
+def place_at(deployment: Deployment) -> Place:
+    config = deployment.config()
+    return place_of(config.warehouse, config.database)
+
+
+def rows_at(place: Place, table: str, version: int) -> dict[bytes, tuple[Any, ...]]:
+    opened = place.open(table, version)
+    assert opened is not None
+    return {row["_key"]: tuple(row[name] for name in IMAGE) for row in rows_of(opened, ["_key", *IMAGE])}
+
+
+def fold(rows: dict[bytes, tuple[Any, ...]], changed: pa.Table) -> None:
+    """Apply a part of a feed, and check that each operation fits what is there."""
+    for row in changed.select(["_key", *IMAGE, "_change_type"]).to_pylist():
+        key, image, kind = row["_key"], tuple(row[name] for name in IMAGE), row["_change_type"]
+        if kind == INSERT:
+            assert key not in rows
+            rows[key] = image
+        elif kind == UPDATE_AFTER:
+            assert rows[key] != image
+            rows[key] = image
+        else:
+            assert rows[key] == image
+            assert kind in (DELETE, UPDATE_BEFORE)
+            if kind == DELETE:
+                del rows[key]
+
+
+@pytest.fixture(scope="module")
+def recorded(tmp_path_factory: pytest.TempPathFactory) -> Place:
+    """Return the tables of the recorded replicasets, made by many batches."""
+    folder = tmp_path_factory.mktemp("feed")
+    sources = {name: OWN_ROOT / "2.6.0" / name for name in ("a1", "b1")}
+    deployment = Deployment(folder, sources)
+    deployment.run(budget=8_000)
+    return place_at(deployment)
+
+
+@pytest.mark.parametrize("table", ["accounts", "docs", "counters", "ledger", "types", "rekeyed", "to_trunc"])
+@pytest.mark.parametrize("range_rows", [7, 1_000_000])
+def test_the_feed_is_the_table_at_each_epoch(recorded: Place, table: str, range_rows: int) -> None:
+    epochs = recorded.open("_epochs")
+    assert epochs is not None
+    versions = {row["epoch"]: dict(row["versions"]).get(table) for row in rows_of(epochs)}
+    assert len(versions) > 5
+    rows: dict[bytes, tuple[Any, ...]] = {}
+    parts = list(changes(recorded, table, range_rows=range_rows))
+    for epoch, version in sorted(versions.items()):
+        for part in parts:
+            if part.epoch == epoch:
+                fold(rows, part.rows)
+        assert rows == ({} if version is None else rows_at(recorded, table, version))
+
+
+def test_a_consumer_continues_where_it_stopped(recorded: Place) -> None:
+    whole = [(part.epoch, part.rows.num_rows) for part in changes(recorded, "accounts")]
+    middle = whole[len(whole) // 2][0]
+    first = [(part.epoch, part.rows.num_rows) for part in changes(recorded, "accounts", upto=middle)]
+    second = [(part.epoch, part.rows.num_rows) for part in changes(recorded, "accounts", after=middle)]
+    assert first
+    assert second
+    assert first + second == whole
+
+
+def test_a_row_that_shares_a_file_with_a_changed_one_is_in_no_answer(tmp_path: Path) -> None:
+    a = Node(tmp_path, "a1").define(USERS, "users")
+    for key in range(100):
+        a.put(USERS, key, "name", key, 1)
+    a.close()
+    deployment = Deployment(tmp_path, {"a1": a.path}, replicasets_of("a1"))
+    deployment.run()
+    a.put(USERS, 5, "other", 5, 2).delete(USERS, 6).put(USERS, 200, "new", 1, 1).close()
+    deployment.run()
+    (part,) = changes(place_at(deployment), "users", after=0)
+    kinds = part.rows.select(["id", "_change_type"]).to_pylist()
+    assert [(int(row["id"]), row["_change_type"]) for row in kinds] == [
+        (5, UPDATE_BEFORE),
+        (5, UPDATE_AFTER),
+        (6, DELETE),
+        (200, INSERT),
+    ]
+
+
+def test_a_masked_table_has_a_feed_without_tuples(tmp_path: Path) -> None:
+    a = Node(tmp_path, "a1").define(USERS, "users")
+    a.put(USERS, 1, "secret", 1, 1).put(USERS, 2, "hidden", 1, 1).close()
+    masks = {"masks": {"users": {"name": "drop"}}}
+    deployment = Deployment(tmp_path, {"a1": a.path}, replicasets_of("a1"), spaces=masks)
+    deployment.run()
+    a.put(USERS, 1, "other", 2, 2).close()
+    deployment.run()
+    (part,) = changes(place_at(deployment), "users", after=0)
+    assert not {"_tuple", "name"} & set(part.rows.column_names)
+    assert part.rows["_change_type"].to_pylist() == [UPDATE_BEFORE, UPDATE_AFTER]
+
+
+def test_the_command_prints_lines_and_follows(recorded: Place, capsys: pytest.CaptureFixture[str]) -> None:
+    show(recorded, "accounts")
+    lines = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
+    table = recorded.open("accounts")
+    assert table is not None
+    net = sum({"insert": 1, "update": 0, "delete": -1}[line["op"]] for line in lines)
+    assert net == answer(table, "SELECT count(*) AS n FROM opened")[0]["n"]
+    assert {(line["before"] is None, line["after"] is None) for line in lines if line["op"] == "update"} == {
+        (False, False)
+    }
+    assert all(line["before"]["id"] == line["after"]["id"] for line in lines if line["op"] == "update")
+
+    class StoppedError(Exception):
+        pass
+
+    def stop(_seconds: float) -> None:
+        raise StoppedError
+
+    with pytest.raises(StoppedError):
+        show(recorded, "accounts", after=0, follow=True, wait=stop)
+    assert len(capsys.readouterr().out.splitlines()) == sum(line["epoch"] > 0 for line in lines)
+
+
+def test_what_is_not_there_is_named(recorded: Place) -> None:
+    with pytest.raises(ConfigurationError, match="there is no epoch 4711"):
+        list(changes(recorded, "accounts", after=4711))
+    with pytest.raises(WarehouseError, match="the table is not there"):
+        list(changes(recorded, "nothing"))

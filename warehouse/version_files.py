@@ -1,0 +1,136 @@
+"""The files by which two versions of a table differ, and their rows by range of the key.
+
+Files of a table never change, and a changed row's file is written again without it. So only files that are in one of
+two versions need to be read. Local and remote files, without Spark. Not here: what the rows are compared for
+(`pipeline.node.changes`, `observe.change_feed`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+from deltalake.exceptions import DeltaError
+
+from schemas.errors import WarehouseError
+from warehouse.data_files import FileKeys, keys_of, opened, read_groups
+from warehouse.place import Place
+
+RANGE_ROWS = 500_000
+"""About so many rows are compared at a time."""
+
+_KEY = "_key"
+
+
+def files_at(place: Place, table: str, version: int) -> frozenset[str]:
+    """Return the files of a table at a version, relative to its folder.
+
+    Raises
+    ------
+    WarehouseError
+        The version is not there any more.
+
+    """
+    try:
+        found = place.open(table, version)
+    except DeltaError as error:
+        raise WarehouseError(f"version {version} cannot be read: {error}", table=table) from error
+    if found is None:
+        raise WarehouseError("the table is not there", table=table)
+    return frozenset(pa.table(found.get_add_actions(flatten=True))["path"].to_pylist())
+
+
+@contextmanager
+def ranges_of(
+    place: Place,
+    table: str,
+    before: frozenset[str],
+    after: frozenset[str],
+    columns: Sequence[str] | None = None,
+    range_rows: int = RANGE_ROWS,
+) -> Iterator[Iterator[tuple[pa.Table | None, pa.Table | None]]]:
+    """Yield the rows of the files that only one of two versions has, by range of the key: the old and the new ones.
+
+    Parameters
+    ----------
+    place : Place
+    table : str
+    before, after : frozenset of str
+        Files of two versions.
+    columns : sequence of str, optional
+        To read; by default all.
+    range_rows : int
+        About so many rows are in a range.
+
+    Raises
+    ------
+    WarehouseError
+        A file is gone.
+
+    """
+    with ExitStack() as stack:
+        try:
+            old = [_File(stack, place, table, path) for path in sorted(before - after)]
+            new = [_File(stack, place, table, path) for path in sorted(after - before)]
+            bounds = key_ranges([file.keys for file in (*old, *new)], range_rows)
+            yield ((_rows(old, low, high, columns), _rows(new, low, high, columns)) for low, high in bounds)
+        except (OSError, pa.ArrowException) as error:
+            raise WarehouseError(
+                f"a file of an earlier version cannot be read: {error}", table=table
+            ) from error
+
+
+def key_ranges(files: Sequence[FileKeys], rows: int) -> Iterator[tuple[bytes | None, bytes | None]]:
+    """Yield ranges of keys, from the first on and before the second, that have about so many rows each."""
+    groups = sorted(
+        (low, count)
+        for file in files
+        for low, count in zip(file.least, file.rows, strict=True)
+        if low is not None
+    )
+    begin: bytes | None = None
+    split = groups[0][0] if groups else None
+    held = 0
+    for low, count in groups:
+        if held + count > rows and low != split:
+            yield begin, low
+            begin = split = low
+            held = 0
+        held += count
+    yield begin, None
+
+
+class _File:
+    def __init__(self, stack: ExitStack, place: Place, table: str, path: str) -> None:
+        self.parquet: pq.ParquetFile = stack.enter_context(opened(place, table, path))
+        self.keys = keys_of(self.parquet, _KEY)
+
+    def groups(self, low: bytes | None, high: bytes | None) -> list[int]:
+        """Return the row groups that may have keys of a range."""
+        found = []
+        for number, (least, greatest) in enumerate(zip(self.keys.least, self.keys.greatest, strict=True)):
+            is_below = low is not None and greatest is not None and greatest < low
+            is_above = high is not None and least is not None and least >= high
+            if not is_below and not is_above:
+                found.append(number)
+        return found
+
+
+def _rows(
+    files: Sequence[_File], low: bytes | None, high: bytes | None, columns: Sequence[str] | None
+) -> pa.Table | None:
+    """Return the rows of a range; None where no file may have one."""
+    parts = []
+    for file in files:
+        groups = file.groups(low, high)
+        if groups:
+            rows = read_groups(file.parquet, groups, columns)
+            if low is not None:
+                rows = rows.filter(pc.greater_equal(rows[_KEY], pa.scalar(low, pa.binary())))
+            if high is not None:
+                rows = rows.filter(pc.less(rows[_KEY], pa.scalar(high, pa.binary())))
+            parts.append(rows)
+    return pa.concat_tables(parts, promote_options="default") if parts else None
