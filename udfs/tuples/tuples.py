@@ -1,12 +1,10 @@
-"""MessagePack tuples → typed columns, `_extra`, `_inexact`, `_misfits` and `_error`, many at a time.
+"""Decodes batches of MessagePack tuples to typed columns, `_extra`, `_inexact`, `_misfits` and `_error`.
 
 A field that does not fit its format, or the type of its column, leaves that column null: `_misfits` names it and
-`_error` says why. Nothing is cut to make it fit, and the other columns of the tuple are filled. A tuple whose
-fields cannot be distinguished has `_error` alone. One kind of loss is allowed, and said row by row in `_inexact`: the
-column holds the nearest value that its Spark type has (a datetime without its nanoseconds, a number that no double
-equals, a map with a repeated key). The exact value stays in the raw tuple.
-
-Not here: names of columns (`schemas.names`), what becomes of a tuple that does not fit (its caller says).
+`_error` says why. No value is truncated, and the other columns of the tuple are filled. A tuple that cannot be split
+into fields has only `_error`. One kind of loss is allowed, and `_inexact` reports it per row: the column holds the
+nearest value that its Spark type has (a datetime without its nanoseconds, a number that no double equals, a map with a
+repeated key). The exact value stays in the raw tuple. The caller decides what happens to a tuple that does not fit.
 """
 
 from __future__ import annotations
@@ -39,7 +37,7 @@ Statuses = NDArray[np.uint8]
 
 
 def _errors(plan: Plan, which: NDArray[np.int32], errors: NDArray[np.int32], faults: Statuses) -> pa.Array:
-    """Return `_error`: of the walk, else of all columns that do not fit."""
+    """Return `_error`: the error of the walk, else those of all columns that do not fit."""
     bad = (errors[0] != 0) | faults.any(axis=0)
     rows = np.flatnonzero(bad)
     numbers = np.stack([*errors[:, rows], which[rows]], axis=1).astype(np.int32)

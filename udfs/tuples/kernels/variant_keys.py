@@ -1,7 +1,7 @@
-"""The dictionary of one variant: its keys, each once, found by hash.
+"""The dictionary of one variant: each of its keys once, in a hash table.
 
-A key is a span of memory; keys that have to be written first (integers, strings that are not UTF-8) lie in
-`texts`. Keys of an object are sorted as Spark's reader searches them, by UTF-16 units
+A key is a span of memory; keys that must be formatted (integers, strings that are not UTF-8) are written to
+`texts`. Keys of an object are sorted in the order that Spark's reader searches, by UTF-16 units
 (`VariantUtil.getFieldByKey` uses `String.compareTo`), which differs from the order of bytes only above U+D7FF.
 """
 
@@ -43,7 +43,7 @@ def _same(one: Int, other: Int, size: Int) -> bool:
 
 @inner
 def key_id(pos: Int, size: Int, book: Int) -> Int:
-    """Return the id of a key in a dictionary, a new one where it was not seen in this row."""
+    """Return the id of a key in a dictionary; a key that is new in this row gets a new id."""
     code = keyed_hash(pos, size, 0, word(book, HASH_SEEDS))
     keys, slots, stamp, mask = word(book, KEYS), word(book, SLOTS), word(book, STAMP), word(book, SLOT_MASK)
     slot = code & mask
@@ -70,10 +70,10 @@ def start_book(book: Int) -> None:
 
 @inner
 def key_text(kind: Int, argument: Int, pos: Int, book: Int) -> tuple[Int, Int, bool]:
-    """Return a map's key as text: its place, its size (NO_KEY where it has none), whether it is exact.
+    """Return a map's key as text: its position, its size (NO_KEY if it has none), whether it is exact.
 
-    A string is its own text; in one that is not UTF-8 a byte above 0x7f is a backslash, `x` and two digits.
-    An integer is its digits.
+    A string is its own text; if it is not UTF-8, each byte above 0x7f becomes a backslash, `x` and two digits.
+    An integer becomes its digits.
     """
     if kind == STRING and is_utf8(pos, argument):
         return pos, argument, True
