@@ -46,7 +46,7 @@ def keyed_hashes(column: pa.Array, key: bytes) -> pa.Array:
 
 
 def _writer(kind: pa.DataType) -> Callable[[Any], str]:
-    """Return a function that formats values like Spark's `cast(... as string)`; a variant as JSON, bytes as hex digits."""
+    """Return a function that formats values like Spark's `cast(... as string)`; variants as JSON, bytes as hex."""
     if pa.types.is_binary(kind):
         return lambda value: bytes(value).hex().upper()
     if kind == VARIANT_ARROW:

@@ -21,10 +21,9 @@ NO_KEY = -1
 KEY_COUNT, TEXT_END, STAMP, SLOT_MASK = 0, 1, 2, 3
 KEYS, SLOTS, TEXTS, FRAMES, ENTRIES, HASH_SEEDS = 4, 5, 6, 7, 8, 9
 BOOK_WORDS = 10
-"""Words of a dictionary: keys so far; where the next text goes; the number of the variant, which marks live slots;
-how many slots there are, less one; addresses of the keys (place and size each), of the slots, of the first text; and
-addresses of the words of open frames and of their children (`udfs.tuples.kernels.variant`), and of the seeds of the
-hash."""
+"""Words of a dictionary: number of keys; address of the next text; number of the variant, which marks live slots;
+number of slots minus one; addresses of the keys (position and size each), the slots and the first text; addresses of
+the open frames and their children (`udfs.tuples.kernels.variant`), and of the hash's seeds."""
 
 
 @inner
