@@ -44,7 +44,7 @@ def promote(node: Node, fresh: ULID, *, unconnected: bool) -> Node:
     Raises
     ------
     RidStateError
-        A sync into this node has not ended.
+        The node is the target of an unfinished sync.
 
     """
     rid = node.rid
