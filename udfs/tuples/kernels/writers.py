@@ -117,7 +117,7 @@ def write_decimal(target: Int, number: Any) -> Int:
 def read_interval(pos: Int, size: Int, amounts: Any) -> bool:
     """Read the content of an MP_INTERVAL into nine amounts, years to nanoseconds and the adjustment.
 
-    Format (`interval_unpack` in `src/lib/core/mp_interval.c`): a count, then so many pairs of a field number and
+    Format (`interval_unpack` in `src/lib/core/mp_interval.c`): a count, then that many pairs of a field number and
     an integer; a missing field is 0.
     """
     amounts[:] = 0
