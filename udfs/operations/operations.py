@@ -1,10 +1,8 @@
-"""What UPDATE and UPSERT make of a tuple, byte for byte as the server does it.
+"""Applies UPDATE and UPSERT to a tuple, byte for byte as the server does.
 
-Source: `src/box/xrow_update.c`. Operations apply one after the other, each to the result of the ones before;
-what none of them touches keeps its bytes, so a number that was not written in its shortest form stays so.
-
-Not here: which tuple a row is about, and what follows for a key (`udfs.versions.fold`); whether the result fits the
-space.
+Source: `src/box/xrow_update.c`. Operations apply one after another, each to the result of the previous ones; untouched
+values keep their bytes, so a number that is not in its shortest form stays so. `udfs.versions.fold` applies the rows
+of a key.
 """
 
 from __future__ import annotations
@@ -28,7 +26,7 @@ PRIMARY_KEY = 94
 
 
 def apply_update(old: bytes, operations: bytes, index_base: int, fmt: TupleFormat) -> bytes:
-    """Return the tuple that an UPDATE leaves.
+    """Return the tuple after an UPDATE.
 
     Parameters
     ----------
@@ -37,7 +35,7 @@ def apply_update(old: bytes, operations: bytes, index_base: int, fmt: TupleForma
     operations : bytes
         MessagePack array of operations.
     index_base : int
-        Number of the first field: body key 0x15, or 0 where it is absent.
+        Number of the first field: body key 0x15, or 0 if it is absent.
     fmt : TupleFormat
         The format valid at the row, with the rules of the server that executed it.
 
@@ -73,18 +71,18 @@ def updated_fields(fields: list[bytes], operations: bytes, index_base: int, fmt:
 def apply_upsert(
     old: bytes | None, new: bytes, operations: bytes, index_base: int, fmt: TupleFormat
 ) -> bytes:
-    """Return the tuple that an UPSERT leaves.
+    """Return the tuple after an UPSERT.
 
-    Operations that do not fit the tuple are skipped one by one (the server logs them); operations that fit
-    none are refused, also where the tuple is inserted. A result under another primary key leaves the tuple as
-    it was. A vinyl run can have several requests in one row: the groups of operations of each.
+    An operation that does not fit the tuple is skipped (the server logs it); an operation that fits no tuple is an
+    error, even if the tuple is inserted. If the result has another primary key, the tuple does not change. A row of
+    a vinyl run can have several requests, each a group of operations.
 
     Parameters
     ----------
     old : bytes or None
-        The tuple under the key; None where there is none.
+        The tuple under the key; None if there is none.
     new : bytes
-        What is inserted then.
+        The tuple to insert if `old` is None.
     operations, index_base, fmt
         As in `apply_update`.
 
@@ -137,11 +135,11 @@ def _upserted(old: list[bytes], operations: bytes, index_base: int, fmt: TupleFo
             skipped += 1
     result = tree.rendered(fmt.root)
     if fmt.checked and not fits(result, fmt.checked, fmt.rules):
-        raise UnsupportedError("an UPSERT of a vinyl space whose result does not fit the format")
+        raise UnsupportedError("an UPSERT in a vinyl space whose result does not fit the format")
     if is_same_key(old, result, fmt.key):
         return result
     if skipped and any(op.is_from_end for op in decoded):
-        # Its check of the key goes by field numbers that count the skipped operations as done.
+        # The server checks the key by field numbers that count skipped operations as done.
         raise UnsupportedError(
             "an UPSERT that skips operations, counts fields from the end, and changes the key"
         )

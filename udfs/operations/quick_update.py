@@ -1,9 +1,7 @@
-"""The operations of most rows, without the tree: `=` of a field, `+ -` of integers, by number or name.
+"""Applies the most frequent operations without the tree: `=` of a field, `+ -` of integers, by number or name.
 
-A shortcut only: it gives what `udfs.operations.operations` gives, or None, and then that one decides. It takes the
-tuple as its encoded fields, so that a chain of changes to one key splits the first tuple and joins the last.
-
-Not here: anything that can fail.
+Only a shortcut: it returns the result of `udfs.operations.operations`, or None for anything that it does not handle or
+that can fail. It takes the tuple as encoded fields, so that a chain of changes to a key splits and joins it only once.
 """
 
 from __future__ import annotations
@@ -29,7 +27,7 @@ def _integer(data: bytes) -> int | None:
 def quick_update(
     fields: list[bytes], operations: bytes, index_base: int, names: Mapping[bytes, int], key: frozenset[int]
 ) -> dict[int, bytes] | None:
-    """Return what the fields become by the operations, or None where these are not of the simple kind.
+    """Return the fields that the operations change, by number, or None if the shortcut does not handle them.
 
     Parameters
     ----------
@@ -42,7 +40,7 @@ def quick_update(
     names : mapping of bytes to int
         Numbers of the named fields.
     key : frozenset of int
-        Fields of the primary key, which the shortcut leaves alone.
+        Fields of the primary key, which the shortcut does not handle.
 
     Returns
     -------

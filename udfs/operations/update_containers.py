@@ -1,12 +1,10 @@
 """Arrays and maps in which several elements are updated, or whose size changes.
 
-Source: `src/box/xrow_update_array.c` and `src/box/xrow_update_map.c`. Such a container is rewritten: its
-header in the shortest form and, of a map, the updated keys first (the last one touched in front), then the
-others as they were.
+Source: `src/box/xrow_update_array.c` and `src/box/xrow_update_map.c`. Such a container is rewritten: its header in the
+shortest form and, in a map, the updated keys first (the last touched one in front), then the unchanged others.
 
-Each `apply` does the operation if it ends here, and else returns the element into which it continues.
-
-Not here: a container that a single operation reaches through a path (`udfs.operations.update_bar`).
+Each `apply` performs the operation if its path ends here, and else returns the element in which it continues.
+`udfs.operations.update_bar` handles a container with a single operation by a path.
 """
 
 from __future__ import annotations
@@ -29,7 +27,7 @@ from udfs.operations.update_rules import Rules
 NULL = b"\xc0"
 
 GAP_MAX = 1 << 20
-"""More nulls than any tuple that a server keeps: a request for more is refused, not tried."""
+"""Greatest number of nulls to add; more than a server's tuple can hold, so a request for more is an error."""
 
 
 class Array:
@@ -46,7 +44,7 @@ class Array:
             pos = end
 
     def render(self, _: UpdatedField, node: FormatNode | None) -> bytes:
-        """Return the array; an element's place in the format is the one it has at the end."""
+        """Return the array; an element's format node is that of its final position."""
         if node is None:
             return encode_array(len(self.items)) + b"".join(item.render(None) for item in self.items)
         encoded = (item.render(node.children.get(number)) for number, item in enumerate(self.items))
@@ -68,7 +66,7 @@ class Array:
         del self.items[number : number + count]
 
     def apply(self, op: Operation, rules: Rules) -> UpdatedField | None:
-        """Apply an operation, or return the element into which it continues."""
+        """Apply an operation, or return the element in which it continues."""
         token = op.advance()
         if token.kind != NUMBER:
             raise op.wrong("can't update an array by a non-numeric index")
@@ -155,7 +153,7 @@ class TupleFields(Array):
 
 
 class _Item:
-    """A key that was touched (None: removed, or none yet), its value, and the untouched pairs after it."""
+    """A touched key (None: removed, or none yet), its value, and the untouched pairs after it."""
 
     __slots__ = ("field", "key", "tail", "tail_end")
 
@@ -164,7 +162,7 @@ class _Item:
 
 
 class Map:
-    """An updated map: touched keys, newest first, each with the run of untouched pairs that followed it."""
+    """An updated map: touched keys, newest first, each with the untouched pairs that followed it."""
 
     __slots__ = ("count", "data", "items")
 
@@ -184,7 +182,7 @@ class Map:
         return b"".join(parts)
 
     def find(self, key: bytes) -> UpdatedField | None:
-        """Return the value of a string key, made a touched one; None where the map has no such key."""
+        """Return the value of a string key and mark the key as touched; None if the map has no such key."""
         for item in self.items:
             if item.key == key:
                 return item.field

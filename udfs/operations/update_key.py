@@ -1,9 +1,7 @@
-"""Whether operations moved a tuple under another primary key: UPDATE must not, UPSERT then does nothing.
+"""Checks whether operations change a tuple's primary key: an UPDATE must not, and such an UPSERT does nothing.
 
-Values are compared as the index compares them, so a number may be rewritten in another type. Source:
-`memtx_space_execute_upsert` (`src/box/memtx_space.c`), `tuple_compare`.
-
-Not here: keys of rows as columns, in the one form that equal keys share.
+Values are compared as the index compares them, so a number may change its type. Source: `memtx_space_execute_upsert`
+(`src/box/memtx_space.c`), `tuple_compare`. `udfs.keys` has keys as columns.
 """
 
 from __future__ import annotations
@@ -18,7 +16,7 @@ from udfs.operations.msgpack_walk import BIN, EXT, KIND, STR, skip, string
 from udfs.operations.update_bar import descend
 
 _BYTE_COLLATIONS = (None, 0, 3)
-"""None, `none` and `binary` of `_collation`."""
+"""Collations that compare bytes: none at all, and `none` and `binary` of `_collation`."""
 
 
 def key_fields(parts: Iterable[KeyPart]) -> frozenset[int]:
@@ -27,7 +25,7 @@ def key_fields(parts: Iterable[KeyPart]) -> frozenset[int]:
 
 
 def is_same_key(old: Sequence[bytes], new: Sequence[bytes], parts: Iterable[KeyPart]) -> bool:
-    """Return whether two tuples, as their encoded fields, stand under one key.
+    """Return whether two tuples, as their encoded fields, have the same key.
 
     Raises
     ------

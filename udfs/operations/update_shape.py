@@ -1,10 +1,8 @@
-"""Whether a tuple fits the types of a format: what vinyl asks of an UPSERT's result long after it was logged.
+"""Checks a tuple against the types of a format, as vinyl checks an UPSERT's result long after it was logged.
 
-memtx checks the result before it writes the log, so what a log holds fits. Vinyl logs an UPSERT without
-reading the tuple; since 2.6.1 it leaves out, when it reads, one whose result does not fit (gh-1622,
-`src/box/vy_upsert.c`).
-
-Not here: types of parts of secondary indexes, constraints, the number of fields.
+memtx checks the result before it writes the log, so all its rows fit. Vinyl logs an UPSERT without reading the tuple;
+since 2.6.1 a later read skips an UPSERT whose result does not fit (gh-1622, `src/box/vy_upsert.c`). Types of secondary
+index parts, constraints and the number of fields are not checked.
 """
 
 from __future__ import annotations

@@ -1,9 +1,8 @@
-"""The state of one key while rows of its log pass: the accumulator of `udfs.versions.fold` and `pipeline.reduce.fold`.
+"""The state of one key while its rows are applied: the accumulator of `udfs.versions.fold` and `pipeline.reduce.fold`.
 
-What counts (live, and Tarantool's `memtx_space.c`): a DELETE or UPDATE that finds nothing is in the log and
-changes nothing; an UPSERT that finds nothing inserts; an UPSERT whose operations would change the key changes
-nothing. Where a row cannot be applied the tuple is unknown until a row comes that does not need it (INSERT,
-REPLACE, DELETE).
+Effects (seen live, and in Tarantool's `memtx_space.c`): a DELETE or UPDATE of a missing tuple is in the log and changes
+nothing; an UPSERT of a missing tuple inserts; an UPSERT whose operations would change the key changes nothing. After a
+row that cannot be applied, the tuple is unknown until a row that does not need it (INSERT, REPLACE, DELETE).
 
 The tuple is kept as a list of its fields while operations follow each other, so that a chain of them splits the first
 tuple and joins the last: an operation costs what it changes, and not the tuple.
@@ -48,9 +47,9 @@ class Fold:
     is_present : bool
         Whether there is a tuple.
     is_unfit : bool
-        Whether the tuple is unknown, because a row before could not be applied.
+        Whether the tuple is unknown, because an earlier row could not be applied.
     is_changed : bool
-        Whether a row counted.
+        Whether a row had an effect.
     faults : list of Fault
         Rows that could not be applied.
 
@@ -68,7 +67,7 @@ class Fold:
         self.start(None)
 
     def start(self, base: Version | None, is_unfit: bool = False) -> None:
-        """Begin with a key and its version before; None where the replicaset has never had it."""
+        """Begin a key with its previous version; None if the replicaset has never had it."""
         known = base or Version(None, 0, 0, None, None)
         self._tuple, self.global_id, self.lsn, self.timestamp, self.created, self.layout = known
         self._forget_fields()
@@ -88,14 +87,14 @@ class Fold:
         row: RowChange | tuple[str, bytes | None, bytes | None, int | None, int, int, int | None, int],
         new: bytes | None = None,
     ) -> None:
-        """Apply one row; what cannot be applied goes to `faults`.
+        """Apply one row; if it cannot be applied, add it to `faults`.
 
         Parameters
         ----------
         row : RowChange
         new : bytes, optional
-            The tuple that the row's server logged as the result of an UPDATE or UPSERT (`wal_ext`). It is what the
-            server has: where the row gives another one here, it holds, and `faults` names the difference.
+            The tuple that the row's server logged as the result of an UPDATE or UPSERT (`wal_ext`). It wins: if the
+            row gives another tuple here, `faults` names the difference.
 
         """
         self._apply(row)
@@ -120,17 +119,17 @@ class Fold:
                 self._tuple, self.is_unfit = _given(kind, data), False
                 self._forget_fields()
             else:
-                raise UnsupportedError(f"a row of type {kind} about a key")
+                raise UnsupportedError(f"a row of type {kind}, which does not change one key")
         except (TupleError, UnsupportedError) as error:
             self._fail(global_id, lsn, error)
             return
         self._count(kind, global_id, lsn, timestamp, layout)
 
     def _count(self, kind: str, global_id: int, lsn: int, timestamp: int | None, layout: int) -> None:
-        """Note a row that counts."""
+        """Record a row that has an effect."""
         begins = not self.is_present and kind != "DELETE"
-        # What was deleted before does not hold back the time of a new life: whether it is still known must
-        # not matter, since a batch may begin between the two.
+        # The time of a new life ignores the deletion before it: a batch may begin between the two, and then the
+        # deletion's time is not known.
         restarts = begins or self.timestamp is None
         if restarts or (timestamp is not None and self.timestamp is not None and timestamp > self.timestamp):
             self.timestamp = timestamp
@@ -143,7 +142,7 @@ class Fold:
         row: RowChange | tuple[str, bytes | None, bytes | None, int | None, int, int, int | None, int],
         new: bytes,
     ) -> None:
-        """Take the tuple that the server logged where it is not the one that the row gave."""
+        """Use the tuple that the server logged if the row gives another one, and report the difference."""
         kind, _, _, _, global_id, lsn, timestamp, layout = row
         own = self.version.tuple if self.is_present and not self.is_unfit else None
         if own == new:
@@ -151,7 +150,7 @@ class Fold:
         reason = _difference(own, new)
         if self.faults and (self.faults[-1].global_id, self.faults[-1].lsn) == (global_id, lsn):
             reason = self.faults.pop().reason
-        text = f"{kind}: not the new tuple that the log has, which is taken: {reason}"
+        text = f"{kind}: the result differs from the new tuple in the log, which is used instead: {reason}"
         self.faults.append(Fault(global_id, lsn, None, text))
         self._count(kind, global_id, lsn, timestamp, layout)
         self._tuple, self.is_unfit = new, False
@@ -214,7 +213,7 @@ class Fold:
 
 
 def _difference(own: bytes | None, new: bytes) -> str:
-    """Return in words how a tuple differs from the one that the server has."""
+    """Describe how a tuple differs from the server's."""
     if own is None:
         return "there is no tuple here"
     try:
