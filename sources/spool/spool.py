@@ -310,7 +310,7 @@ class Spool:
                 self._writer = None
                 writer.abandon()
             else:
-                self._cut_back()
+                self._truncate()
             return
         self._writer, self.durable = None, self.vclock
 
@@ -398,13 +398,13 @@ class Spool:
                 spool=str(self.directory),
                 advice="free some, or let readers acknowledge what they have",
             )
-        self._cut_back()
+        self._truncate()
         return SpoolBrokenError(
             f"cannot be written: {error}; rows above {self.vclock} are fetched again",
             spool=str(self.directory),
         )
 
-    def _cut_back(self) -> None:
+    def _truncate(self) -> None:
         """Truncate the open log to its durable part."""
         self._unwritten.clear()
         self.repairs += 1

@@ -132,7 +132,7 @@ class Link:
         if uuid is not None and now >= self._next_kept:
             self._next_kept = now + KEPT_SECONDS
             try:
-                self.kept = await connection.kept_logs(uuid)
+                self.kept = await connection.retained_from(uuid)
             except ServerError:  # a server whose schema was not upgraded has no such space
                 self.kept = None
 
