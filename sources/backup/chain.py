@@ -1,8 +1,7 @@
-"""The archives of one replicaset in their order, and the links that are missing between them.
+"""Orders the archives of one replicaset, and finds missing links between them.
 
-An incremental archive continues the newest one before it that its backup is linked to by `previous_backup_id` and that
-has the replicaset: a backup in which the replicaset failed is passed over. Where the backup that it continues is not
-there, or ended at another vclock, rows are missing between the two. Pure.
+An incremental archive continues an earlier backup, named by `previous_backup_id`; backups in which the replicaset
+failed are skipped. If that backup is missing, or ended at another vclock, rows are missing between the two. No I/O.
 
 Source: `markProblems` and `vclockProblems` in `cli/backup/chain/build.go` of tarantool/tt 2.14.
 """
@@ -17,14 +16,14 @@ from sources.backup.manifest import Archive, Manifest, Vclock
 
 @dataclass(frozen=True)
 class MissingLink:
-    """Logs between two archives that no archive has.
+    """Logs between two archives that are in no archive.
 
     Parameters
     ----------
     replicaset, backup : str
-        Of the archive behind the missing ones.
+        Of the archive after the missing logs.
     begin : mapping of int to int or None
-        Where it begins.
+        The vclock at which that archive begins.
     reason : str
 
     """
@@ -41,7 +40,7 @@ class MissingLink:
 
 @dataclass(frozen=True)
 class Chain:
-    """What a storage has of one replicaset.
+    """The archives of one replicaset in a storage.
 
     Parameters
     ----------
@@ -94,12 +93,12 @@ def _missing(archives: Iterable[Archive], by_id: Mapping[str, Manifest]) -> Iter
 
 
 def _reason(archive: Archive, own: Mapping[str, Archive], by_id: Mapping[str, Manifest]) -> str | None:
-    """Return why an archive continues no other one, None where it does."""
+    """Return why an archive continues no other one; None if it continues one."""
     link, passed = by_id[archive.backup].previous, {archive.backup}
     while link is not None and link not in passed:
         passed.add(link)
         if link not in by_id:
-            return f"backup {link} is not there"
+            return f"backup {link} is missing"
         if link in own:
             before = own[link]
             if _known(before.end) == _known(archive.begin or {}):
@@ -110,5 +109,5 @@ def _reason(archive: Archive, own: Mapping[str, Archive], by_id: Mapping[str, Ma
 
 
 def _known(vclock: Vclock) -> dict[int, int]:
-    """Return a vclock without components that say nothing between instances."""
+    """Return a vclock without components that do not compare between instances."""
     return {id_: lsn for id_, lsn in vclock.items() if id_ != 0 and lsn > 0}

@@ -1,8 +1,8 @@
-"""The manifest of one backup of a cluster: its archives, and the files and instance of each.
+"""Reads the manifest of one backup of a cluster: its archives, and the files and instance of each.
 
-A storage has `manifests/<backup id>.json` and `data/<backup id>-<replicaset uuid>.tar.zst`. A manifest names for each
+A storage has `manifests/<backup id>.json` and `data/<backup id>-<replicaset uuid>.tar.zst`. A manifest has for each
 replicaset one instance and its archive, or the error why there is none; a full backup has a snapshot, an incremental
-one only the logs from `vclock_begin` on. Pure.
+one only the logs from `vclock_begin` on. No I/O.
 
 Source: `cli/backup/manifest.go`, `cli/backup/storage/keys.go` and `cli/backup/types.go` of tarantool/tt 2.14.
 """
@@ -76,7 +76,7 @@ class Manifest:
     archives : tuple of Archive
         By uuid of the replicaset.
     failures : mapping of str to str
-        Uuid of a replicaset that could not be backed up to the reason.
+        Uuid of a replicaset whose backup failed, to the reason.
 
     """
 
@@ -87,7 +87,7 @@ class Manifest:
 
 
 def read_manifest(data: bytes, file: str) -> Manifest:
-    """Return what a manifest says.
+    """Return a manifest's content.
 
     Parameters
     ----------
@@ -99,7 +99,7 @@ def read_manifest(data: bytes, file: str) -> Manifest:
     Raises
     ------
     BackupError
-        It is no manifest of a version that is known.
+        The data is not a manifest of a known version.
 
     """
     try:
@@ -107,7 +107,7 @@ def read_manifest(data: bytes, file: str) -> Manifest:
         version = whole.get("schema_version")
         if version != SCHEMA_VERSION:
             raise BackupError(
-                f"a manifest of schema version {version}", file=file, advice=f"{SCHEMA_VERSION} is known"
+                f"a manifest of schema version {version}", file=file, advice=f"{SCHEMA_VERSION} can be read"
             )
         backup, previous = str(whole["backup_id"]), str(whole.get("previous_backup_id") or "") or None
         created, shards = str(whole["creation_time"]), whole["shards"]

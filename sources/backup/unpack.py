@@ -1,11 +1,10 @@
-"""Writes the log files of an archive into a directory, as a stream: neither the archive nor a file is held in memory.
+"""Writes the log files of an archive into a directory, as a stream: never a whole archive or file in memory.
 
-An archive is a tar of log files, compressed by zstd. Its files are first written aside; they go to their names when the
-archive was read to its end and has the checksum of its manifest, each by a rename. So a reader of the directory sees
-whole files only. The log at the border of two archives is in both: the longer one stays.
+An archive is a tar of log files, compressed by zstd. Its files are first written to a temporary folder; each is
+renamed into place after the archive was read to its end and its checksum matches the manifest. So a reader of the
+directory sees complete files only. The log at the border of two archives is in both: the longer one is kept.
 
-Source: `cli/backup/archive/archive.go` of tarantool/tt 2.14. Not here: which archives there are
-(`sources.backup.chain`).
+Source: `cli/backup/archive/archive.go` of tarantool/tt 2.14. `sources.backup.chain` orders archives.
 """
 
 from __future__ import annotations
@@ -25,13 +24,13 @@ from sources.backup.manifest import DATA, MANIFESTS, Archive, Manifest, read_man
 from sources.xlog.reader.file_buffer import open_fs
 
 SUFFIXES = frozenset({".snap", ".xlog", ".vylog", ".run", ".index"})
-"""Files of an archive that are written: others, such as a copy of the manifest, say nothing to a reader of logs."""
+"""Suffixes of files that are written; others, such as a copy of the manifest, are of no use to a log reader."""
 
 CHUNK = 1 << 20
 
 ASIDE = ".unpacking"
 DONE = ".unpacked"
-"""Folders of a directory: files of an archive that is not whole yet, and an empty file for each archive that is."""
+"""Folders in a directory: files of archives that are still incomplete, and an empty file per complete archive."""
 
 
 class Storage:
@@ -54,7 +53,7 @@ class Storage:
         Raises
         ------
         BackupError
-            There is no folder of manifests, or one of them is none.
+            There is no folder of manifests, or a file in it is not a manifest.
 
         """
         folder = f"{self._path}/{MANIFESTS}"
@@ -78,13 +77,13 @@ class Storage:
         Raises
         ------
         BackupError
-            It is not there.
+            The archive is missing.
 
         """
         for path in (f"{self._path}/{archive.path}", f"{self._path}/{DATA}/{archive.path}"):
             if self._fs.get_file_info(path).type == pafs.FileType.File:
                 return self._fs.open_input_stream(path, compression=None)
-        raise BackupError("the archive is not there", backup=archive.backup, file=archive.path)
+        raise BackupError("the archive is missing", backup=archive.backup, file=archive.path)
 
 
 class _Hashed:
@@ -101,13 +100,13 @@ class _Hashed:
         return data
 
     def finish(self) -> None:
-        """Read what is left."""
+        """Read the remaining bytes."""
         while self.read(CHUNK):
             pass
 
 
 def directory_of(into: Path, archive: Archive) -> Path:
-    """Return the directory of the instance that an archive is of: one source."""
+    """Return the directory for the archive's instance: one source."""
     return into / archive.replicaset / archive.instance
 
 
@@ -124,12 +123,12 @@ def unpack(storage: Storage, archive: Archive, into: Path) -> list[str]:
     storage : Storage
     archive : Archive
     into : Path
-        Each instance has a directory of its own below.
+        Each instance gets its own directory below.
 
     Raises
     ------
     BackupError
-        The archive is not there, is damaged, or has another checksum than its manifest says.
+        The archive is missing or damaged, or its checksum differs from the manifest's.
 
     """
     directory = directory_of(into, archive)
@@ -178,14 +177,12 @@ def _written_aside(storage: Storage, archive: Archive, aside: Path) -> list[str]
 
 
 def _file_of(member: tarfile.TarInfo, archive: Archive) -> str | None:
-    """Return the name under which an entry is written, None where it is no file of an instance."""
+    """Return the file name for an entry; None if it is not a file of an instance."""
     if member.isdir():
         return None
     path = PurePosixPath(member.name)
     if not member.isreg() or path.is_absolute() or ".." in path.parts:
-        raise BackupError(
-            f"an entry that no backup has: {member.name!r}", backup=archive.backup, file=archive.path
-        )
+        raise BackupError(f"an unexpected entry: {member.name!r}", backup=archive.backup, file=archive.path)
     return str(path) if path.suffix in SUFFIXES else None
 
 
@@ -198,7 +195,7 @@ def _write(content: IO[bytes], path: Path) -> None:
 
 
 def _moved(new: Path, path: Path) -> bool:
-    """Move a file to its name, unless one that is as long is there."""
+    """Rename a file into place, unless a file of the same or greater length exists there."""
     if path.exists() and path.stat().st_size >= new.stat().st_size:
         return False
     path.parent.mkdir(parents=True, exist_ok=True)

@@ -1,1 +1,1 @@
-"""Tarantool's binary protocol as a replica speaks it: bytes ↔ messages without a socket, and an asyncio driver."""
+"""Tarantool's binary protocol from a replica's side: bytes ↔ messages without a socket, and an asyncio driver."""

@@ -1,8 +1,8 @@
-"""Where a server listens, and as whom to talk to it.
+"""The address of a server, and the user and password to connect with.
 
     host:port    [::1]:port    unix/:/path    user@host:port
 
-A password is never part of an address: it comes from the environment or a file. No I/O but reading that file.
+A password is never part of an address: it comes from the environment or a file. No I/O except reading that file.
 """
 
 from __future__ import annotations
@@ -30,11 +30,11 @@ class Address:
     Parameters
     ----------
     host : str or None
-        None where it is a unix socket.
+        None for a unix socket.
     port : int
-        0 where it is a unix socket.
+        0 for a unix socket.
     path : str or None
-        Of the unix socket.
+        The unix socket's.
 
     """
 
@@ -54,7 +54,7 @@ def parse_address(text: str) -> tuple[str | None, Address]:
     Raises
     ------
     ValueError
-        With what is allowed.
+        The text has another form; the error lists the allowed ones.
 
     """
     user, at, rest = text.rpartition("@")
@@ -65,20 +65,20 @@ def parse_address(text: str) -> tuple[str | None, Address]:
         return (user if at else None), Address(path=match["path"])
     match = _TCP.fullmatch(rest)
     if match is None or not 0 < int(match["port"]) < 1 << 16:
-        raise ValueError(f"{text!r} is no address; allowed: host:port, unix/:/path, user@ before either")
+        raise ValueError(f"{text!r} is not an address; allowed: host:port, unix/:/path, user@ before either")
     return (user if at else None), Address(match["six"] or match["host"], int(match["port"]))
 
 
 @dataclass(frozen=True)
 class Password:
-    """Where a password is found; the password itself is read when it is used, and never shown.
+    """The source of a password; the password is read at each use, and never shown.
 
     Parameters
     ----------
     env : str or None
-        Name of a variable of the environment.
+        Name of an environment variable.
     file : str or None
-        Path of a file whose first line it is.
+        Path of a file with the password in its first line.
 
     """
 
@@ -86,9 +86,9 @@ class Password:
     file: str | None = None
 
     def read(self) -> str:
-        """Return the password; empty where none is named.
+        """Return the password; empty if no source is named.
 
-        A file that others may change is refused; one that others may read is a warning, once.
+        A file that others can write is refused; one that others can read causes one warning.
 
         Raises
         ------
@@ -115,7 +115,9 @@ class Password:
 
 def _not_empty(password: str, **where: str) -> str:
     if not password:
-        raise ConfigurationError("the password is empty", advice="set one: anybody could guess it", **where)
+        raise ConfigurationError(
+            "the password is empty", advice="set one: an empty one protects nothing", **where
+        )
     return password
 
 
@@ -132,16 +134,16 @@ def _check_rights(path: str, mode: int) -> None:
 
 @dataclass(frozen=True)
 class Tls:
-    """How to talk TLS to a server that has it (Tarantool Enterprise, or a proxy before it).
+    """How to use TLS with a server that supports it (Tarantool Enterprise, or a proxy).
 
     Parameters
     ----------
     ca_file : str or None
-        Certificates that the server's is checked by; None: the system's.
+        Certificates to check the server's with; None: the system's.
     cert_file, key_file : str or None
-        The client's own, where the server asks for one.
+        The client's own, if the server requires one.
     server_name : str or None
-        The name in the server's certificate, where it is not the host of the address.
+        The name in the server's certificate, if it is not the host of the address.
 
     """
 
@@ -156,7 +158,7 @@ class Tls:
         Raises
         ------
         ConfigurationError
-            A file cannot be read or is none of a certificate.
+            A file cannot be read or is not a certificate.
 
         """
         try:
@@ -170,7 +172,7 @@ class Tls:
 
 @dataclass(frozen=True)
 class Peer:
-    """One server as the configuration names it.
+    """One server of the configuration.
 
     Parameters
     ----------
@@ -178,7 +180,7 @@ class Peer:
         Shown in messages: the address.
     address : Address
     user : str or None
-        None talks as guest.
+        None: guest.
     password : Password
     tls : Tls or None
 

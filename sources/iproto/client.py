@@ -1,10 +1,10 @@
 """One connection to one server: the asyncio driver of the protocol.
 
-`connect` greets and authenticates. Requests are answered in their order; after `subscribe` the connection carries
-rows only, and takes acknowledgements, which a timer sends whether or not rows are read: a server closes on a
-subscriber that is silent for four of its `replication_timeout`.
+`connect` reads the greeting and authenticates. Requests are answered in order; after `subscribe` the connection carries
+rows only, and takes acknowledgements, which a timer sends even if no rows are read: a server disconnects a subscriber
+that is silent for four of its `replication_timeout`.
 
-Not here: what bytes mean (`packet`, `messages`, `inflow`), whom to ask for what (`sources.subscribe`).
+`packet`, `messages` and `inflow` decode bytes; `sources.subscribe` decides which requests are sent.
 """
 
 from __future__ import annotations
@@ -25,18 +25,18 @@ from sources.iproto.wire import Wire
 
 
 class Connection:
-    """A greeted, authenticated connection; made by `connect`.
+    """An authenticated connection; made by `connect`.
 
     Parameters
     ----------
     peer : Peer
         The server.
     wire : Wire
-        Its bytes.
+        The connection's bytes.
     greeting : Greeting
-        What it said first.
+        The server's greeting.
     timeout : float
-        Seconds that an answer may take.
+        Seconds to wait for an answer.
 
     """
 
@@ -93,16 +93,16 @@ class Connection:
         """Return {replica id: instance uuid}, from `_cluster`."""
         return messages.cluster_of(await self.select(SystemSpace.CLUSTER))
 
-    async def kept_logs(self, instance_uuid: str) -> dict[int, int] | None:
-        """Return from which vclock on the server keeps its logs for a subscriber; None: it does not."""
+    async def retained_from(self, instance_uuid: str) -> dict[int, int] | None:
+        """Return the vclock from which the server keeps its logs for a subscriber; None: it keeps none."""
         if self.greeting.version < messages.KEEPS_LOGS_SINCE:
             return None
-        return messages.kept_of(await self.select(SystemSpace.GC_CONSUMERS, (instance_uuid,)))
+        return messages.gc_consumer_vclock(await self.select(SystemSpace.GC_CONSUMERS, (instance_uuid,)))
 
     async def fetch_snapshot(self, sink: Sink, instance_uuid: str) -> Packet:
-        """Begin FETCH_SNAPSHOT and return its answer with the vclock of its read view: SUBSCRIBE continues from there.
+        """Begin FETCH_SNAPSHOT; its answer has the vclock of the read view, from which SUBSCRIBE continues.
 
-        `wire.end_of_stream` is done when all rows are in the sink. The uuid is the one that subscribes then.
+        `wire.end_of_stream` is done when all rows are in the sink. The uuid must be the one that subscribes later.
         """
         self._check_version()
         body = messages.fetch_snapshot_body(instance_uuid, self.greeting.version)
@@ -116,7 +116,7 @@ class Connection:
         return await self.request(Command.SUBSCRIBE, subscription.body(), sink)
 
     async def is_relay(self) -> bool:
-        """Return whether the server is our own relay, which knows more than Tarantool's protocol."""
+        """Return whether the server is our own relay, which supports more than Tarantool's protocol."""
         try:
             answer = await self.request(Command.ID, {MessageKey.VERSION: 1, MessageKey.FEATURES: []})
         except ConnectionLostError:
@@ -126,7 +126,7 @@ class Connection:
         return MessageKey.RELAY_VERSION in answer.body
 
     def acknowledge(self, vclock: Mapping[int, int], *, to_relay: bool = False) -> None:
-        """Send a heartbeat and, where that is harmless, our vclock."""
+        """Send a heartbeat with our vclock, or an empty one if the vclock could do harm."""
         with contextlib.suppress(ConnectionLostError):
             body = messages.ack_body(vclock, self.greeting.version, to_relay=to_relay)
             self.wire.transport.write(encode_packet(0, 0, body))
@@ -139,7 +139,7 @@ class Connection:
         if self.greeting.version < messages.ANONYMOUS_SINCE:
             version = ".".join(map(str, self.greeting.version))
             raise PeerError(
-                f"Tarantool {version} knows no anonymous subscriber with a filter",
+                f"Tarantool {version} does not support anonymous subscribers with a filter",
                 peer=self.peer.name,
                 advice="2.4.1 is the first that does; read the server's log directory instead",
             )
@@ -153,12 +153,12 @@ async def connect(peer: Peer, timeout: float) -> Connection:
     peer : Peer
         The server.
     timeout : float
-        Seconds that each step may take.
+        Seconds for each step.
 
     Raises
     ------
     IprotoError
-        Nothing listens there, or no Tarantool, or the user is refused.
+        Nothing listens there, or it is not a Tarantool, or the user is refused.
 
     """
     wire: Wire | None = None

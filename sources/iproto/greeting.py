@@ -2,7 +2,7 @@ r"""What a server says first, 128 bytes, and the answer to its challenge.
 
     [0:63]    `Tarantool 2.6.0 (Binary) <instance uuid>`, padded with spaces
     [63]      \n
-    [64:108]  base64 of a salt of 32 bytes; the first 20 count
+    [64:108]  base64 of a salt of 32 bytes; only the first 20 are used
     [127]     \n
 
 chap-sha1: scramble = sha1(password) ^ sha1(salt + sha1(sha1(password))).
@@ -35,7 +35,7 @@ _LINE = re.compile(
 
 @dataclass(frozen=True)
 class Greeting:
-    """A greeting's content.
+    """The content of a greeting.
 
     Parameters
     ----------
@@ -59,7 +59,7 @@ def parse_greeting(data: bytes) -> Greeting:
     Raises
     ------
     ProtocolError
-        It is not one: another service listens there, or a Tarantool console.
+        The data is not a greeting: another service listens there, or a Tarantool console.
 
     """
     text = data[:LINE_SIZE].decode("ascii", errors="replace")
@@ -86,7 +86,7 @@ def format_greeting(greeting: Greeting) -> bytes:
 
 
 def scramble(password: str, salt: bytes) -> bytes:
-    """Return the 20 bytes that prove that a password is known."""
+    """Return the 20 bytes that prove knowledge of a password."""
     once = hashlib.sha1(password.encode()).digest()
     twice = hashlib.sha1(once).digest()
     mask = hashlib.sha1(salt[:SCRAMBLE_SIZE] + twice).digest()
@@ -94,5 +94,5 @@ def scramble(password: str, salt: bytes) -> bytes:
 
 
 def is_scramble_of(given: bytes, password: str, salt: bytes) -> bool:
-    """Return whether a scramble was made from this password; takes the same time whatever the answer."""
+    """Return whether a scramble was made from this password, in constant time."""
     return hmac.compare_digest(given, scramble(password, salt))

@@ -1,7 +1,7 @@
-"""A server's stream of rows → chunks of whole transactions as the log has them, or the error that stopped it.
+"""Decodes a server's stream of rows into chunks of whole transactions in the form of a log, or an error.
 
-Each class is fed with bytes from the wire and hands out what is whole; none knows a socket. The work per row is in
-`kernels`. Not here: where chunks go (`sources.spool`), what is asked of the server (`messages`).
+Each class takes bytes from the wire and returns complete chunks; none uses a socket. The work per row is in `kernels`.
+Chunks go to `sources.spool`; `messages` has the requests.
 """
 
 from __future__ import annotations
@@ -26,23 +26,23 @@ OUT_BYTES = 1 << 20
 TRANSACTIONS = 1 << 15
 
 PACKET_ROOM = 64
-"""A packet is at most so much longer than its row in the log, in bytes."""
+"""By how many bytes a packet may be longer than its row in the log."""
 
 
 @dataclass(frozen=True)
 class Chunk:
-    """Whole transactions, as they go into a log.
+    """Whole transactions in the form of a log.
 
     Parameters
     ----------
     rows : uint8[]
-        Rows one after another.
+        Consecutive rows.
     ends : int64[n]
-        End in `rows` of each transaction.
+        End of each transaction in `rows`.
     times : float64[n]
-        Time of each, seconds since 1970 UTC, by the server's clock.
+        Time of each transaction, seconds since 1970 UTC, by the server's clock.
     replicas, lsns : int64[n]
-        Replica id of each, and the lsn of its last row.
+        Replica id of each transaction, and the lsn of its last row.
 
     """
 
@@ -54,23 +54,23 @@ class Chunk:
 
     @property
     def vclock(self) -> dict[int, int]:
-        """The vclock of the chunk's origins behind its last row."""
+        """The vclock of the chunk's origins after its last row."""
         top = np.zeros(VCLOCK_MAX, np.int64)
         np.maximum.at(top, self.replicas, self.lsns)
         return sparse(top)
 
 
 class Sink(Protocol):
-    """What is fed with the bytes of a stream."""
+    """Takes the bytes of a stream."""
 
     def feed(self, buffer: Bytes, begin: int, end: int) -> tuple[int, int, bool]:
-        """Take what is whole of `buffer[begin:end]`.
+        """Take the complete part of `buffer[begin:end]`.
 
         Returns
         -------
         position, need, is_packet : int, int, bool
-            Where the rest begins; the bytes that it must grow to; whether it begins with a whole packet
-            that is no row.
+            Where the rest begins; the bytes that it must grow to; whether it begins with a complete packet that is not
+            a row.
 
         """
 
@@ -89,7 +89,7 @@ def sparse(vclock: Ints) -> dict[int, int]:
 
 
 class _Buffers:
-    """The kernel's output, and the beginning of a transaction that waits in it for its end."""
+    """The kernel's output, with the incomplete transaction at its end."""
 
     def __init__(self, limit: int, peer: str) -> None:
         self._limit, self._peer = limit, peer
@@ -98,11 +98,11 @@ class _Buffers:
         self.state: Ints = np.zeros(kernel.STATE_SIZE, np.int64)
 
     def take(self) -> Bytes:
-        """Return what is whole and keep the rest."""
+        """Return the complete transactions and keep the rest."""
         whole, used = int(self.state[kernel.COMMITTED]), int(self.state[kernel.OUT])
         taken, rest = self.out[:whole].copy(), self.out[whole:used].copy()
         if rest.size + kernel.HEAD_ROOM <= self._least < self.out.size:
-            self.out = np.empty(self._least, np.uint8)  # what a large transaction took is given back
+            self.out = np.empty(self._least, np.uint8)  # frees the memory of a large transaction
         self.out[: rest.size] = rest
         self.state[kernel.OUT] -= whole
         self.state[kernel.COMMITTED] = self.state[kernel.COUNT] = 0
@@ -116,7 +116,7 @@ class _Buffers:
         self.out = np.concatenate([self.out, np.empty(size - self.out.size, np.uint8)])
 
     def needed(self, status: int) -> int:
-        """Return the bytes that the next packet takes, unless no transaction that is taken has such a row."""
+        """Return the bytes that the next packet takes; refuse a packet larger than any accepted transaction."""
         need = int(self.state[kernel.NEED])
         if status == kernel.MORE and need > self._limit + PACKET_ROOM:
             raise beyond_limit(self._limit, peer=self._peer)
@@ -124,23 +124,23 @@ class _Buffers:
 
 
 class RowStream:
-    """The rows that follow SUBSCRIBE.
+    """The rows after SUBSCRIBE.
 
     Parameters
     ----------
     vclock : mapping
-        What was asked for: rows above it come. Rows at or below it are counted and left out.
+        The requested position: rows above it come. Rows at or below it are counted and left out.
     emit : callable
-        Gets each chunk.
+        Called with each chunk.
     peer : str
-        Named in errors.
+        The name in errors.
     limit : int
-        A transaction that takes more bytes in a log is refused.
+        Limit of a transaction's bytes in a log; a larger one is refused.
     wanted : int64[32], optional
-        By replica id what becomes of rows (`kernels.wire`), looked at again for each row; None takes all as they are.
+        Treatment of rows by replica id (`kernels.wire`), read again for each row; None keeps all rows.
     registered : callable, optional
-        Gets the rows of each transaction that changes `_cluster`, before the rows behind it are looked at, where some
-        id is not wanted.
+        Called with the rows of each transaction that changes `_cluster`, before later rows are checked, if some id is
+        not wanted.
 
     """
 
@@ -164,25 +164,25 @@ class RowStream:
 
     @property
     def repeated(self) -> int:
-        """Rows that came though they were had."""
+        """Received rows that were already there."""
         return int(self._buffers.state[kernel.REPEATED])
 
     @property
     def heartbeats(self) -> int:
-        """Heartbeats that came."""
+        """Received heartbeats."""
         return int(self._buffers.state[kernel.HEARTBEATS])
 
     def feed(self, buffer: Bytes, begin: int, end: int) -> tuple[int, int, bool]:
-        """Take what is whole; see `Sink`.
+        """Take the complete part; see `Sink`.
 
         Raises
         ------
         StreamGapError
-            An lsn is missing, or a transaction is cut.
+            An lsn is missing, or a transaction is incomplete.
         TransactionLimitError
             A transaction is larger than the limit.
         ProtocolError
-            The bytes are no packets or rows.
+            The bytes are not packets or rows.
 
         """
         state = self._buffers.state
@@ -223,18 +223,18 @@ class RowStream:
 
 
 class SnapshotStream:
-    """The rows that follow FETCH_SNAPSHOT; there are no transactions among them.
+    """The rows after FETCH_SNAPSHOT; they have no transactions.
 
     Parameters
     ----------
     emit : callable
-        Gets the rows, any number at a time.
+        Called with any number of rows.
     peer : str
-        Named in errors.
+        The name in errors.
     now : float, optional
-        The time that rows get, seconds since 1970 UTC: they come without one.
+        The rows' time, seconds since 1970 UTC: they come without one.
     limit : int
-        A row that takes more bytes in a log is refused.
+        Limit of a row's bytes in a log; a larger one is refused.
 
     """
 
@@ -255,12 +255,12 @@ class SnapshotStream:
         return int(self._buffers.state[kernel.NEXT])
 
     def feed(self, buffer: Bytes, begin: int, end: int) -> tuple[int, int, bool]:
-        """Take what is whole; see `Sink`.
+        """Take the complete part; see `Sink`.
 
         Raises
         ------
         ProtocolError
-            The bytes are no packets or rows, or no INSERTs.
+            The bytes are not packets or rows, or a row is not an INSERT.
 
         """
         state = self._buffers.state
@@ -278,11 +278,11 @@ class SnapshotStream:
 
 
 _REASONS = {
-    kernel.BAD_LENGTH: "no packet's length stands where one must",
-    kernel.BAD_HEADER: "a packet's header is not one of an xrow",
+    kernel.BAD_LENGTH: "a packet's length is expected and missing",
+    kernel.BAD_HEADER: "a packet's header is not an xrow header",
     kernel.BAD_ID: "a row has no replica id of 1..31 or no lsn",
-    kernel.BAD_ROW: "a snapshot has a row that is no INSERT",
-    kernel.BAD_BODY: "a packet is not exactly one row that a log can hold",
+    kernel.BAD_ROW: "a snapshot has a row that is not an INSERT",
+    kernel.BAD_BODY: "a packet is not exactly one row in the form of a log",
 }
 
 
@@ -291,7 +291,7 @@ def _damage(status: int, peer: str) -> ProtocolError:
 
 
 def warm() -> None:
-    """Compile the kernels, or load what was compiled: before a server waits for acknowledgements."""
+    """Compile the kernels, or load compiled ones, before a server waits for acknowledgements."""
     nothing = np.zeros(1, np.uint8)
     RowStream({}, lambda _: None, "").feed(nothing, 0, 0)
     SnapshotStream(lambda _: None, "").feed(nothing, 0, 0)

@@ -1,8 +1,8 @@
-"""Requests of an anonymous replica, and their answers: bodies, as dictionaries and as dataclasses.
+"""Bodies of an anonymous replica's requests and answers, as dictionaries and dataclasses.
 
-Nothing here can register a replica: there is no JOIN and no REGISTER. What each version takes and gives is
-written where it is decided. Source: `xrow_encode_*` and `xrow_decode_*` in Tarantool's `src/box/xrow.c`,
-and observation of 2.6.0. Not here: framing (`packet`), which vclock to send (`sources.subscribe`).
+No request can register a replica: there is no JOIN and no REGISTER. Differences between server versions are described
+at each request. Source: `xrow_encode_*` and `xrow_decode_*` in Tarantool's `src/box/xrow.c`, and observation of 2.6.0.
+`packet` does the framing; `sources.subscribe` decides which vclock to send.
 """
 
 from __future__ import annotations
@@ -19,13 +19,13 @@ from sources.iproto.packet import Packet
 Version = tuple[int, int, int]
 
 ANONYMOUS_SINCE: Version = (2, 4, 1)
-"""ID_FILTER; anonymous replicas themselves came in 2.3.1."""
+"""First version with ID_FILTER; anonymous replicas themselves came in 2.3.1."""
 
 VCLOCK_ACKS_SINCE: Version = (2, 10, 0)
-"""Before it an anonymous replica's acks count for `replication_synchro_quorum`: they must stay empty."""
+"""Before this version an anonymous replica's acks count for `replication_synchro_quorum`: they must stay empty."""
 
 KEEPS_LOGS_SINCE: Version = (3, 3, 0)
-"""From it on a server keeps its logs for an anonymous replica, by its uuid (`_gc_consumers`)."""
+"""From this version on a server keeps its logs for an anonymous replica, by its uuid (`_gc_consumers`)."""
 
 BALLOT_IS_RO_SINCE: Version = (2, 7, 3)
 
@@ -33,14 +33,14 @@ REPLICA_IDS = range(1, VCLOCK_MAX)
 
 _LSN_END = 1 << 63
 _SHOWN = 500
-"""Signs of a peer's text in a message."""
+"""Longest peer text in a message, in characters."""
 
 LSN_BEYOND = 1 << 60
-"""As a component of a start vclock: no row of this id is wanted, whatever the server has."""
+"""Component of a start vclock that excludes all rows of an id, whatever the server has."""
 
 
 def version_number(version: Version) -> int:
-    """Return a version as one number, as the protocol has it."""
+    """Return a version as one number, as in the protocol."""
     return version[0] << 16 | version[1] << 8 | version[2]
 
 
@@ -51,11 +51,11 @@ class Ballot:
     Parameters
     ----------
     vclock : mapping
-        What it has; without component 0.
+        The server's position, without component 0.
     gc_vclock : mapping
-        Where its oldest log begins.
+        The position where its oldest log begins.
     is_loading : bool
-        Whether it cannot feed anybody yet.
+        Whether it cannot feed a replica yet.
 
     """
 
@@ -65,12 +65,12 @@ class Ballot:
 
 
 def wire_vclock(vclock: Mapping[int, int]) -> dict[int, int]:
-    """Return a vclock that may be sent: ids 1..31 with an lsn.
+    """Return a vclock in the form to send: ids 1..31 with an lsn.
 
     Raises
     ------
     ProtocolError
-        An id of 32 or more: servers before 3.3 write behind the end of an array.
+        An id is 32 or more: servers before 3.3 write beyond the end of an array for it.
 
     """
     if any(not 0 <= id_ < VCLOCK_MAX or not 0 <= lsn < 1 << 63 for id_, lsn in vclock.items()):
@@ -99,33 +99,33 @@ def select_body(space: SystemSpace, key: Sequence[Any] = ()) -> dict[int, Any]:
 def fetch_snapshot_body(instance_uuid: str, version: Version) -> dict[int, Any]:
     """Return the body of FETCH_SNAPSHOT.
 
-    From 3.3 on the uuid registers the daemon as a consumer of logs: the server keeps those behind the snapshot until
-    SUBSCRIBE comes. Before, the body is empty: 2.6 ignores it, from 2.11.4 on it is obligatory. A SERVER_VERSION in it
-    would ask for rows of other kinds. Source: `box_process_fetch_snapshot` in `src/box/box.cc` of 3.3.
+    From 3.3 on the uuid registers the daemon as a consumer of logs: the server keeps logs after the snapshot until
+    SUBSCRIBE. Before that, the body is empty: 2.6 ignores it, from 2.11.4 on it is obligatory. With a SERVER_VERSION in
+    it the server would send other kinds of rows. Source: `box_process_fetch_snapshot` in `src/box/box.cc` of 3.3.
     """
     return {MessageKey.INSTANCE_UUID: instance_uuid} if version >= KEEPS_LOGS_SINCE else {}
 
 
 @dataclass(frozen=True)
 class Subscription:
-    """What SUBSCRIBE asks for.
+    """The request to subscribe.
 
     Parameters
     ----------
     replicaset_uuid, instance_uuid : str
-        The server's replicaset; the subscriber, never nil, never the server's own.
+        The server's replicaset; the subscriber's uuid, never nil, never the server's own.
     vclock : mapping
-        Rows above it are wanted. Ids that are filtered must be in it as well (`LSN_BEYOND` or higher than
-        the server's gc vclock), else the server may lack logs that no peer needs.
+        Rows above it are wanted. It must have ids that are filtered as well (`LSN_BEYOND` or higher than the server's
+        gc vclock); otherwise the server may require logs that no subscriber needs.
     version : (int, int, int)
-        The server's own, from its greeting: never left out, and from 1.7.4 on, since an older subscriber's
-        position counts as its acknowledgement.
+        The server's own, from its greeting. It is always sent, and at least 1.7.4, since an older subscriber's position
+        counts as its acknowledgement.
     ids : collection of int, optional
         Whitelist of replica ids; None takes all.
     cluster_crc32 : int, optional
-        For a relay alone: the checksum of the map that we have; where its own differs, it sends it.
+        For a relay only: checksum of our map; the relay sends its map if the checksum differs.
     origins : frozenset of str, optional
-        For a relay alone: whitelist of instance uuids; of others come NOPs, and rows that register or define.
+        For a relay only: whitelist of instance uuids; rows of others become NOPs, except those that register or define.
 
     """
 
@@ -158,7 +158,7 @@ class Subscription:
 
 
 def blacklist(ids: Iterable[int]) -> list[int]:
-    """Return the ids whose rows are not to be sent, for a whitelist of replica ids (1..31)."""
+    """Return the ids whose rows the server must not send, for a whitelist of replica ids (1..31)."""
     wanted = frozenset(ids)
     if not wanted <= frozenset(REPLICA_IDS):
         raise ProtocolError(f"replica ids are 1..{VCLOCK_MAX - 1}, not {sorted(wanted)}")
@@ -166,7 +166,7 @@ def blacklist(ids: Iterable[int]) -> list[int]:
 
 
 def ack_body(vclock: Mapping[int, int], version: Version, *, to_relay: bool = False) -> dict[int, Any]:
-    """Return the body of an acknowledgement: empty where a vclock would count for a quorum."""
+    """Return the body of an acknowledgement: empty if a vclock would count for a quorum."""
     told = to_relay or version >= VCLOCK_ACKS_SINCE
     return {MessageKey.VCLOCK: wire_vclock(vclock) if told else {}}
 
@@ -182,7 +182,7 @@ def read_vclock(value: object) -> dict[int, int]:
     Raises
     ------
     ProtocolError
-        It is none, or its signature has more than 63 bits: Tarantool's own limit, and a file's name.
+        It is not a vclock, or its signature has more than 63 bits: the limit of Tarantool and of a file's name.
     """
     if not isinstance(value, Mapping) or not all(
         type(id_) is int and type(lsn) is int and 0 <= id_ < VCLOCK_MAX and 0 <= lsn < _LSN_END
@@ -195,12 +195,12 @@ def read_vclock(value: object) -> dict[int, int]:
 
 
 def read_uuid(value: object) -> str:
-    """Return a uuid in its canonical text.
+    """Return a uuid in its canonical form.
 
     Raises
     ------
     ProtocolError
-        It is none. What is no uuid never goes into the header of a file, where a line break would begin a new line.
+        It is not a uuid. Such text never goes into the header of a file, where a line break would begin a new line.
     """
     try:
         if isinstance(value, str):
@@ -211,7 +211,7 @@ def read_uuid(value: object) -> str:
 
 
 def shown(value: object) -> str:
-    """Return a peer's text for messages of ours: one line of bounded length."""
+    """Return a peer's text for our messages: one line of bounded length."""
     text = value if isinstance(value, str) else repr(value)
     line = "".join(sign if sign.isprintable() else "\N{REPLACEMENT CHARACTER}" for sign in text[:_SHOWN])
     return line if len(text) <= _SHOWN else f"{line}…"
@@ -223,7 +223,7 @@ def read_id(value: object) -> int:
     Raises
     ------
     ProtocolError
-        It is none.
+        It is not a replica id.
     """
     if type(value) is not int or value not in REPLICA_IDS:
         raise ProtocolError(f"not a replica id: {shown(value)}")
@@ -252,12 +252,12 @@ def tuples_in(packet: Packet) -> list[Any]:
 
 
 def cluster_info_of(packets: Sequence[Packet]) -> dict[int, str] | None:
-    """Return the map that a relay sent; None where ours has the same checksum.
+    """Return the map that a relay sent; None if ours has the same checksum.
 
     Raises
     ------
     ProtocolError
-        There are not as many instances as the first message said.
+        The number of instances differs from the one in the first message.
 
     """
     if not packets:
@@ -279,7 +279,7 @@ def cluster_of(tuples: Iterable[Any]) -> dict[int, str]:
     Raises
     ------
     ProtocolError
-        A tuple has no replica id or no uuid, or one of the ids comes twice.
+        A tuple has no replica id or no uuid, or an id comes twice.
     """
     cluster: dict[int, str] = {}
     for row in tuples:
@@ -292,8 +292,8 @@ def cluster_of(tuples: Iterable[Any]) -> dict[int, str]:
     return cluster
 
 
-def kept_of(tuples: Sequence[Any]) -> dict[int, int] | None:
-    """Return the vclock in a tuple of `_gc_consumers`: logs from there on are kept; None where there is no tuple.
+def gc_consumer_vclock(tuples: Sequence[Any]) -> dict[int, int] | None:
+    """Return the vclock in a tuple of `_gc_consumers`: logs after it are kept; None without a tuple.
 
     Raises
     ------
@@ -308,7 +308,7 @@ def kept_of(tuples: Sequence[Any]) -> dict[int, int] | None:
 
 
 def replicaset_of(tuples: Sequence[Any]) -> str | None:
-    """Return the uuid in a tuple of `_schema`, by whose key it was asked for; None where there is no tuple.
+    """Return the uuid in a tuple of `_schema`; None without a tuple.
 
     Raises
     ------

@@ -1,9 +1,9 @@
-"""Packets: mp_uint length, header map, and a body map or none.
+"""Encodes and decodes packets: mp_uint length, header map, and a body map or none.
 
-Pure functions over bytes. What is on the hot path, rows of SUBSCRIBE and FETCH_SNAPSHOT, never comes here
-(`kernels`). Heartbeats and NOP rows have no body, so the length of a packet says what it holds.
+Pure functions over bytes. Rows of SUBSCRIBE and FETCH_SNAPSHOT, the hot path, are handled by `kernels` instead.
+Heartbeats and NOP rows have no body, so the length of a packet shows whether it has one.
 
-Source: `src/box/iproto_constants.h`, `xrow_header_decode` in `src/box/xrow.c`. Not here: bodies (`messages`).
+Source: `src/box/iproto_constants.h`, `xrow_header_decode` in `src/box/xrow.c`. Bodies are in `messages`.
 """
 
 from __future__ import annotations
@@ -18,10 +18,10 @@ from schemas.errors import ProtocolError
 from schemas.iproto import TYPE_ERROR, HeaderKey
 
 PACKET_LIMIT = 1 << 30
-"""The longest packet that is accepted, in bytes."""
+"""Longest accepted packet, in bytes."""
 
 ANSWER_LIMIT = 1 << 20
-"""The longest packet that is no row, in bytes: as nested lists it takes 75 times as much memory."""
+"""Longest accepted packet that is not a row, in bytes: as nested lists it takes 75 times as much memory."""
 
 _LENGTHS = {0xCC: 1, 0xCD: 2, 0xCE: 4, 0xCF: 8}
 
@@ -35,23 +35,23 @@ class Packet:
     header: Mapping[int, Any] = field(default_factory=dict)
     body: Mapping[int, Any] = field(default_factory=dict)
     raw: bytes = b""
-    """The body as it came, where it was not decoded (`raw_packet`)."""
+    """The undecoded body (`raw_packet`)."""
 
     @property
     def error_code(self) -> int | None:
-        """Tarantool's error code, where the packet is an error."""
+        """Tarantool's error code if the packet is an error."""
         return self.type & ~TYPE_ERROR if self.type & TYPE_ERROR else None
 
 
 def frame_at(
     data: bytes | memoryview, begin: int, end: int, limit: int = PACKET_LIMIT
 ) -> tuple[int, int] | None:
-    """Return (begin, end) of the packet behind the length at `begin`, or None where it is not whole yet.
+    """Return (begin, end) of the packet after the length at `begin`, or None if it is incomplete.
 
     Raises
     ------
     ProtocolError
-        No length stands there, or one beyond the limit.
+        There is no length at `begin`, or it exceeds the limit.
 
     """
     if begin >= end:
@@ -70,7 +70,7 @@ def frame_at(
 
 
 def length_size(head: int) -> int:
-    """Return how many bytes of a length follow its first byte; 0 where that is the length itself.
+    """Return how many bytes of a length follow its first byte; 0 if that byte is the length itself.
 
     Raises
     ------
@@ -87,12 +87,12 @@ def length_size(head: int) -> int:
 
 
 def decode_packet(data: bytes | memoryview) -> Packet:
-    """Return the packet that a frame holds.
+    """Decode the packet in a frame.
 
     Raises
     ------
     ProtocolError
-        It is not one.
+        The frame is not a packet.
 
     """
     unpacker = msgpack.Unpacker(
@@ -108,17 +108,17 @@ def decode_packet(data: bytes | memoryview) -> Packet:
         raise ProtocolError("a packet is not a header map and a body map")
     kind, sync = header.get(HeaderKey.TYPE, 0), header.get(HeaderKey.SYNC, 0)
     if not isinstance(kind, int) or not isinstance(sync, int) or kind < 0:
-        raise ProtocolError("a packet's type or sync is no number")
+        raise ProtocolError("a packet's type or sync is not a number")
     return Packet(kind, sync, header, body)
 
 
 def raw_packet(data: bytes | memoryview) -> Packet:
-    """Return the packet that a frame holds, its body as it came; an error is decoded whole.
+    """Decode the packet in a frame except its body; an error is decoded completely.
 
     Raises
     ------
     ProtocolError
-        It is not one.
+        The frame is not a packet.
 
     """
     unpacker = msgpack.Unpacker(strict_map_key=False, max_buffer_size=0)
@@ -141,11 +141,11 @@ def encode_packet(
     Parameters
     ----------
     kind, sync
-        Of the header.
+        Of the packet's header.
     body : mapping, optional
         None: the packet has no body, not even an empty one.
     header : mapping, optional
-        Further keys of the header.
+        Additional keys of the header.
 
     """
     message = _pack({HeaderKey.TYPE: int(kind), HeaderKey.SYNC: sync, **(header or {})})

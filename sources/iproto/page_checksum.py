@@ -1,9 +1,9 @@
-"""The Lua that a server runs to sum up a page of a space, so that only numbers travel where nothing differs.
+"""The Lua code by which a server computes the checksum of a page, so that equal pages need not be sent.
 
-It only reads; the function is kept in the storage of the session, compiled once, and goes with the connection. The
-checksum of a tuple is XXH64 of its MessagePack with seed 42, as `udfs.keys.kernels.row_hash` has it
+It only reads; the function is kept in the session's storage, compiled once, and disappears with the connection. The
+checksum of a tuple is XXH64 of its MessagePack with seed 42, as in `udfs.keys.kernels.row_hash`
 (<https://github.com/Cyan4973/xxHash/blob/dev/doc/xxhash_spec.md>); that of a page is their sum modulo 2^64, so it does
-not depend on the order of the tuples. A page of memtx is one moment of the server, since the code never yields.
+not depend on the order of the tuples. A memtx page is a consistent snapshot, since the code never yields.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
-"""A server's error codes, as errors that say what to do and whether to try again.
+"""Maps a server's error codes to errors that say what to do and whether to retry.
 
-Source: Tarantool's `src/box/errcode.h`; what each means here was seen on 2.6.0 or read in later versions.
+Source: Tarantool's `src/box/errcode.h`; the meanings were observed on 2.6.0 or read in later versions.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ UNKNOWN_REQUEST = 48
 XLOG_GAP = 219  # before 2.6.1: 32 (ER_PROC_LUA), with this text
 SYNC_ROLLBACK = 217
 TOO_EARLY = 220
-"""From 2.7 on what `UNKNOWN_REPLICA` was: a replica that is not anonymous subscribes before it has joined."""
+"""The same as `UNKNOWN_REPLICA` from 2.7 on: a replica that is not anonymous subscribes before it has joined."""
 DUPLICATE, UNKNOWN_REPLICA, OTHER_REPLICASET, SAME_UUID, NIL_UUID = 59, 62, 63, 117, 264
 _GAP_TEXT = "Missing .xlog file"
 
@@ -36,7 +36,7 @@ _KNOWN: dict[int, tuple[type[IprotoError], str | None]] = {
     LOADING: (ServerBusyError, None),
     SYNC_ROLLBACK: (ServerBusyError, None),
     TIMED_OUT: (ServerBusyError, None),
-    DUPLICATE: (ServerBusyError, "another subscriber has the same uuid: give each daemon a spool of its own"),
+    DUPLICATE: (ServerBusyError, "another subscriber has the same uuid: give each daemon its own spool"),
     INVALID_MSGPACK: (ProtocolError, None),
     UNKNOWN_REQUEST: (PeerError, "this version of Tarantool does not know the request"),
     WAL_MODE_NONE: (PeerError, "the server writes no log (wal_mode = 'none')"),
@@ -47,7 +47,7 @@ _KNOWN: dict[int, tuple[type[IprotoError], str | None]] = {
 
 
 def error_of(packet: Packet, peer: str) -> IprotoError:
-    """Return the error that an error packet represents."""
+    """Return the error for an error packet."""
     code = packet.error_code or 0
     message = packet.body.get(MessageKey.ERROR_24, "no message")
     text = shown(message)

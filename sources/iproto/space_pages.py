@@ -1,8 +1,8 @@
-"""Tuples of a space of a live server, page by page in the order of its primary key, as the server has them.
+"""Reads tuples of a space of a live server, page by page in the order of its primary key.
 
-A page begins behind a key, not at a number, so that changes between two pages neither repeat nor lose a tuple. Tuples
-are MessagePack as it came. Where the user may run Lua, a page can also be had as one checksum (`PageSum`). Not here:
-what the pages are compared with (`observe.proof`).
+A page begins after a key, not at an offset, so that changes between two pages neither repeat nor skip a tuple. Tuples
+are returned as MessagePack. If the user may run Lua, a page can also be read as one checksum (`PageSum`).
+`observe.proof` compares the pages.
 
 Source: `iproto_reply_select` in Tarantool's `src/box/iproto.cc`, `enum iterator_type` in `src/box/iterator_type.h`.
 """
@@ -24,28 +24,28 @@ from sources.iproto.page_checksum import CHECKSUM, PREPARE
 EQUAL, ALL, GREATER = 0, 2, 6
 
 PAGE_BYTES = 1 << 20
-"""About so many bytes of tuples make a page."""
+"""Approximate bytes of a page's tuples."""
 
 PAGE_ROWS = 1000
-"""The most tuples of a page: a server's thread is busy with one for one or two milliseconds."""
+"""Maximum tuples of a page: it keeps a server's thread busy for one or two milliseconds."""
 
 FIRST_ROWS = 50
-"""The most tuples of the first page of a space, whose tuples may be large."""
+"""Maximum tuples of the first page of a space, since its tuples may be large."""
 
 KEYS_AT_ONCE = 100
-"""So many requests of single keys are sent before the first answer is waited for."""
+"""Requests for single keys that are sent before the first answer is awaited."""
 
 
 @dataclass(frozen=True)
 class PageSum:
-    """A page as its checksum.
+    """The checksum of a page.
 
     Parameters
     ----------
     rows, checksum, size : int
-        How many tuples it has, the sum of their hashes modulo 2^64, and their bytes.
+        The number of tuples, the sum of their hashes modulo 2^64, and their bytes.
     last : bytes or None
-        The last tuple; None where there is none.
+        The last tuple; None for an empty page.
 
     """
 
@@ -69,21 +69,21 @@ class SpacePages:
         self._connection, self._space_id = connection, space_id
 
     async def page(self, after: bytes | None, limit: int) -> list[bytes]:
-        """Return the next tuples behind a key, or the first ones.
+        """Return the next tuples after a key, or the first ones.
 
         Parameters
         ----------
         after : bytes or None
             A key, as a MessagePack array.
         limit : int
-            The most tuples.
+            Maximum number of tuples.
 
         """
         key = [] if after is None else _decoded(after)
         return await self._select(ALL if after is None else GREATER, key, limit)
 
     async def checksum(self, after: bytes | None, limit: int) -> PageSum:
-        """Return the checksum of the same page; only after `prepare_checksums` has returned true."""
+        """Return the checksum of that page; only after `prepare_checksums` has returned true."""
         key = [] if after is None else _decoded(after)
         body: dict[int, Any] = {
             MessageKey.EXPRESSION: CHECKSUM,
@@ -94,7 +94,7 @@ class SpacePages:
         return PageSum(_number(rows), _number(checksum), _number(size), last[0] if _number(rows) else None)
 
     async def tuples_at(self, keys: Sequence[bytes]) -> list[bytes | None]:
-        """Return the tuple of each key, None where there is none."""
+        """Return the tuple of each key, None if there is none."""
         found: list[bytes | None] = []
         for begin in range(0, len(keys), KEYS_AT_ONCE):
             some = keys[begin : begin + KEYS_AT_ONCE]
@@ -115,7 +115,7 @@ class SpacePages:
 
 
 async def prepare_checksums(connection: Connection) -> bool:
-    """Define the function of page checksums in the session; false where the user may not run Lua."""
+    """Define the checksum function in the session; return false if the user may not run Lua."""
     body: dict[int, Any] = {MessageKey.EXPRESSION: PREPARE, MessageKey.TUPLE: []}
     try:
         await connection.request(Command.EVAL, body)
@@ -127,12 +127,12 @@ async def prepare_checksums(connection: Connection) -> bool:
 
 
 def next_limit(rows: int, size: int) -> int:
-    """Return how many tuples the page behind one of so many rows and bytes may have."""
+    """Return the limit for the next page, from the number of rows and bytes of this one."""
     return max(1, min(PAGE_ROWS, PAGE_BYTES * rows // size if size else PAGE_ROWS, 4 * rows + FIRST_ROWS))
 
 
 def values_in(body: bytes) -> list[bytes]:
-    """Return each value of the array `IPROTO_DATA` of a body, as the MessagePack that it is.
+    """Return each value of the array `IPROTO_DATA` of a body, undecoded.
 
     Raises
     ------

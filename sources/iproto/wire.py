@@ -1,10 +1,10 @@
-"""The bytes of one connection as asyncio hands them over: a greeting, answers to requests, then a stream.
+"""The bytes of one connection, as an asyncio protocol: a greeting, answers to requests, then a stream.
 
-Reading is lazy on purpose: Tarantool 2.6 writes row by row, and a reader that wakes for each costs more than the rows
+Reading is lazy on purpose: Tarantool 2.6 writes row by row, and waking the reader for each costs more than the rows
 themselves; so during a stream a TCP socket wakes its reader for `LOW_WATER` bytes or after some milliseconds
-(`SO_RCVLOWAT`, which enlarges the kernel's buffer as well). A unix socket knows no such thing.
+(`SO_RCVLOWAT`, which enlarges the kernel's buffer as well). A unix socket does not support this.
 
-Not here: requests (`client`), what a stream's bytes mean (`inflow`).
+`client` has the requests; `inflow` decodes a stream's bytes.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from sources.iproto.refusals import error_of
 BUFFER_BYTES = 1 << 19
 LOW_WATER = 1 << 16
 WAIT_SECONDS = 0.01
-"""So long less than `LOW_WATER` bytes wait in the kernel."""
+"""Longest time that fewer than `LOW_WATER` bytes wait in the kernel, in seconds."""
 
 
 class Wire(asyncio.BufferedProtocol):
@@ -38,11 +38,11 @@ class Wire(asyncio.BufferedProtocol):
         self.greeting: asyncio.Future[Greeting] = loop.create_future()
         self.lost: asyncio.Future[None] = loop.create_future()
         self.cluster_info: list[Packet] = []
-        """What a relay told of its replicaset's instances, before its answer to SUBSCRIBE."""
+        """A relay's messages about its instances, which come before its answer to SUBSCRIBE."""
         self.received = 0
         """Bytes."""
         self.heard = loop.time()
-        """When bytes came last, by the loop's clock."""
+        """When the last bytes came, by the loop's clock."""
         self._loop = loop
         self._waiting: list[tuple[asyncio.Future[Packet], Sink | None, bool]] = []
         self._sink: Sink | None = None
@@ -54,7 +54,7 @@ class Wire(asyncio.BufferedProtocol):
         self._is_lazy = False
         self._alarm: asyncio.TimerHandle | None = None
         for future in (self.greeting, self.lost):
-            future.add_done_callback(_looked_at)
+            future.add_done_callback(_retrieve_error)
 
     @property
     def transport(self) -> asyncio.Transport:
@@ -64,25 +64,25 @@ class Wire(asyncio.BufferedProtocol):
         return self._transport
 
     def expect(self, sink: Sink | None = None, *, is_raw: bool = False) -> asyncio.Future[Packet]:
-        """Return the future of the next answer; with a sink, a stream follows it; a raw one is not decoded."""
+        """Return the future of the next answer; with a sink, a stream follows it; a raw answer is not decoded."""
         future: asyncio.Future[Packet] = self._loop.create_future()
-        future.add_done_callback(_looked_at)
+        future.add_done_callback(_retrieve_error)
         self._waiting.append((future, sink, is_raw))
         return future
 
     def allow_cluster_info(self) -> None:
-        """Take a relay's cluster information before the next answer: it was asked for."""
+        """Accept a relay's cluster information before the next answer, since it was requested."""
         self._info_room = len(REPLICA_IDS)
 
     @property
     def end_of_stream(self) -> asyncio.Future[Packet]:
-        """The packet that ends the stream which was begun last, or why it broke."""
+        """The packet that ends the last stream, or the error that broke it."""
         if self._done is None:
             raise ConnectionLostError("no stream was begun", peer=self.peer)
         return self._done
 
     def hold(self, held: bool) -> None:
-        """Stop reading, so that the server's rows wait on its side; or continue."""
+        """Stop reading, so that rows wait on the server's side; or continue."""
         transport = self._transport
         if transport is not None and not transport.is_closing():
             if held:
@@ -97,18 +97,18 @@ class Wire(asyncio.BufferedProtocol):
         self._is_lazy = transport.get_extra_info("socket").family != socket.AF_UNIX
 
     def connection_lost(self, error: Exception | None) -> None:
-        """Fail whatever waits."""
+        """Fail all waiting requests."""
         reason = f"the connection broke: {error}" if error else "the server closed the connection"
         self._fail(ConnectionLostError(reason, peer=self.peer))
 
     def get_buffer(self, _sizehint: int) -> memoryview:
-        """Return where bytes go: behind those that are not taken yet."""
+        """Return the buffer for new bytes, after those that are not processed yet."""
         if self._end == self._buffer.size:
             self._make_room(0)
         return self._buffer.data[self._end :]
 
     def buffer_updated(self, count: int) -> None:
-        """Take what is whole."""
+        """Process the complete part."""
         self._end += count
         self.received += count
         self.heard = self._loop.time()
@@ -125,7 +125,7 @@ class Wire(asyncio.BufferedProtocol):
             self._alarm = self._loop.call_later(WAIT_SECONDS, self._wake)
 
     def abort(self, error: Exception) -> None:
-        """Close at once, for this reason."""
+        """Close at once with this error."""
         self._fail(error)
         if self._transport is not None:
             self._transport.abort()
@@ -155,7 +155,7 @@ class Wire(asyncio.BufferedProtocol):
                 return
         self._begin = self._end = 0
         if self._buffer.size > BUFFER_BYTES:
-            self._buffer = np.empty(BUFFER_BYTES, np.uint8)  # what a large packet took is given back
+            self._buffer = np.empty(BUFFER_BYTES, np.uint8)  # frees the memory of a large packet
 
     def _take_packet(self) -> bool:
         data = self._buffer.data
@@ -187,12 +187,12 @@ class Wire(asyncio.BufferedProtocol):
         else:
             if sink is not None:
                 self._sink, self._done = sink, self._loop.create_future()
-                self._done.add_done_callback(_looked_at)
+                self._done.add_done_callback(_retrieve_error)
             future.set_result(packet)
         return True
 
     def _make_room(self, need: int) -> None:
-        """Move what is left to the front, in a larger buffer where it must grow to `need` bytes."""
+        """Move the rest to the front, in a larger buffer if it must grow to `need` bytes."""
         left = self._buffer[self._begin : self._end]
         size = BUFFER_BYTES
         while size < need or size <= left.size:
@@ -216,7 +216,7 @@ class Wire(asyncio.BufferedProtocol):
             self.lost.set_exception(error)
 
 
-def _looked_at(future: asyncio.Future[Any]) -> None:
-    """Read an error, so that asyncio does not warn of one that was never awaited."""
+def _retrieve_error(future: asyncio.Future[Any]) -> None:
+    """Read an error, so that asyncio does not warn that it was never retrieved."""
     if not future.cancelled():
         future.exception()

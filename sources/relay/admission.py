@@ -1,6 +1,6 @@
-"""Who may connect to a relay, and how often a password may be guessed: counts of connections by address.
+"""Limits who may connect to a relay, and how often a password may be guessed: connections counted by address.
 
-Pure: no sockets, and the clock is passed. Not here: what a connection may ask (`session`).
+No sockets; the time is a parameter. `session` decides what a connection may request.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from sources.relay.options import ClientLimits
 
 ADDRESSES = 4096
-"""Addresses whose guesses are remembered; of more, the oldest are forgotten."""
+"""Addresses whose guesses are remembered; beyond this number, the oldest are forgotten."""
 
 
 @dataclass(eq=False)
@@ -35,7 +35,7 @@ class AdmittedConnection:
 
 @dataclass
 class Admission:
-    """The connections of one relay.
+    """The open connections of one relay.
 
     Parameters
     ----------
@@ -45,20 +45,20 @@ class Admission:
 
     limits: ClientLimits
     refused: int = 0
-    """Connections that were closed because there were too many."""
+    """Connections that were closed because of a limit."""
     wrong_passwords: int = 0
     _entries: dict[AdmittedConnection, None] = field(default_factory=dict)
     _by_address: Counter[str] = field(default_factory=Counter)
     _guessed: dict[str, float] = field(default_factory=dict)
-    """Address → when its next guess is looked at."""
+    """Address → the time of its next allowed guess."""
 
     @property
     def count(self) -> int:
-        """Connections now."""
+        """Number of open connections."""
         return len(self._entries)
 
     def enter(self, address: str, close: Callable[[], None]) -> AdmittedConnection | None:
-        """Take a connection; None: there are too many. One that came earlier may be closed for it."""
+        """Admit a connection; None if a limit is reached. The oldest connection may be closed to make room."""
         limits = self.limits
         is_crowded = address != "" and self._by_address[address] >= limits.per_address
         if is_crowded or self.count >= limits.connections:
@@ -75,7 +75,7 @@ class Admission:
         return entry
 
     def leave(self, entry: AdmittedConnection) -> None:
-        """Forget a connection that is closed; may be called twice."""
+        """Remove a closed connection; may be called twice."""
         if entry in self._entries:
             del self._entries[entry]
             self._by_address[entry.address] -= 1
@@ -83,14 +83,14 @@ class Admission:
                 del self._by_address[entry.address]
 
     def wait_before_guess(self, address: str, now: float) -> float:
-        """Return the seconds after which a password is looked at, and count it as wrong until `right` is called."""
+        """Return the seconds to wait before a password is checked; count it as wrong until `password_was_right`."""
         at = max(now, self._guessed.pop(address, now))
         self._guessed[address] = at + self.limits.delay
         if len(self._guessed) > ADDRESSES:
             del self._guessed[next(iter(self._guessed))]
         return at - now
 
-    def right(self, address: str) -> None:
-        """Remove the delay of a guess: the password was right."""
+    def password_was_right(self, address: str) -> None:
+        """Remove the delay, since the password was right."""
         if address in self._guessed:
             self._guessed[address] -= self.limits.delay

@@ -1,8 +1,8 @@
-"""A spool's replicaset: how far the spool reaches, where it begins, whose ids are in it.
+"""Tracks a spool's replicaset: the spool's vclock, where it begins, and the owners of its replica ids.
 
-Kept up to date by reading what was appended since the last question. A replica id may be one instance's in one part of
-the log and another's in the next: each row of `_cluster` that gives an id to an instance is remembered with its place.
-Not here: the rows themselves (`outflow`).
+Each refresh reads the rows appended since the last one. A replica id may belong to one instance in one part of the log
+and to another one later: each row of `_cluster` that assigns an id is remembered with its position. `outflow` sends the
+rows themselves.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ _COLUMNS = [
 
 @dataclass(frozen=True)
 class Handover:
-    """The origin and lsn of a row of `_cluster`, behind which a replica id is an instance's."""
+    """The origin and lsn of the row of `_cluster` after which a replica id belongs to an instance."""
 
     origin: int
     lsn: int
@@ -50,17 +50,17 @@ class Handover:
 
 
 class SpoolCatalog:
-    """The state of one spool; `refresh` before it is asked.
+    """The state of one spool; call `refresh` before use.
 
     Parameters
     ----------
     directory : Path
         The spool.
     limit : int
-        The longest block that is read, in bytes.
+        Longest accepted block, in bytes.
     durable : callable, optional
-        Returns the log that is being written and how many of its bytes may be served; None: all. Where the spool is
-        the only place of its rows, what a power failure may take must not be served.
+        Returns the open log and how many of its bytes may be sent; None: all. If the spool is the only copy of its
+        rows, rows that a power failure may remove must not be sent.
 
     """
 
@@ -74,10 +74,10 @@ class SpoolCatalog:
         self._durable = durable
         self.vclock: dict[int, int] = {}
         self.cluster: dict[int, str] = {}
-        """{replica id: instance uuid}, of those that are registered now."""
+        """{replica id: instance uuid} of the ids registered now."""
         self.replicaset_uuid: str | None = None
         self.replicaset_name: str | None = None
-        """From 3.0 on, where it has one; a follower that has another, or none, refuses the stream."""
+        """The cluster's name (3.0 and later); a follower with another name, or none, refuses the stream."""
         self.instance_uuid: str | None = None
         self.snapshots: list[SpoolFile] = []
         self.logs: list[SpoolFile] = []
@@ -90,9 +90,9 @@ class SpoolCatalog:
 
     @property
     def gc_vclock(self) -> dict[int, int]:
-        """Where the oldest log begins from which all others continue: a log behind a hole names its own VClock twice.
+        """The vclock of the oldest log after which there is no gap; a log after a gap names its own VClock twice.
 
-        A server that is started and has less begins again with a snapshot.
+        A server that starts with less must begin again from a snapshot.
         """
         for file in reversed(self.logs):
             if file.meta.prev_vclock is not None and same(file.meta.prev_vclock, file.meta.vclock):
@@ -102,32 +102,32 @@ class SpoolCatalog:
         return shared(self.snapshots[-1].meta.vclock) if self.snapshots else {}
 
     def read_upto(self, path: Path) -> int:
-        """Return the byte before which a block must begin to be served: rows behind it may have unknown ids.
+        """Return the byte before which a block must begin to be sent: rows after it may have unknown ids.
 
-        Of a closed log that is behind the end marker, so that the marker is found.
+        For a closed log it is after the end marker, so that the marker is found.
         """
         return self._read.get(path.name, 0) + (path.name in self._closed)
 
     @property
     def holders(self) -> Mapping[int, str]:
-        """Who has each id, or had it last: rows of who was expelled may still come."""
+        """The current or last owner of each id; rows of expelled instances may still come."""
         return self._holders | self.cluster
 
     def holders_at(self, path: Path) -> Mapping[int, str]:
-        """Return {replica id: uuid}: the instance that has each id where a log begins, or had it last."""
+        """Return {replica id: uuid}: the current or last owner of each id at the beginning of a log."""
         return self._holders_at.get(path, {})
 
     def handovers(self, path: Path) -> Sequence[Handover]:
-        """Return where in a log ids are given to instances, in its order; grows as the log does."""
+        """Return the rows of a log that assign ids to instances, in order; grows as the log does."""
         return self._handovers.get(path, ())
 
     def refresh(self) -> None:
-        """Read what is new.
+        """Read new rows.
 
         Raises
         ------
         SpoolError
-            The directory is none of a spool.
+            The directory is not a spool.
 
         """
         try:
@@ -135,7 +135,7 @@ class SpoolCatalog:
             self.logs = spool_state.files_of(self.directory, ".xlog", self._metas)
         except OSError as error:
             raise SpoolError(f"the spool cannot be read: {error}", spool=str(self.directory)) from error
-        # A snapshot comes before the log of its name, which continues from it.
+        # A snapshot sorts before the log of the same name, which continues from it.
         for file in sorted(
             (*self.snapshots, *self.logs), key=lambda file: (file.path.stem, file.path.suffix)
         ):
@@ -160,7 +160,7 @@ class SpoolCatalog:
         if growing is not None and growing[0] == file.path:
             end, is_closed = min(end, growing[1]), False
         if is_closed and (end > begin or file.path.name in self._read):
-            self._closed.add(file.path.name)  # one without rows may be written on
+            self._closed.add(file.path.name)  # a closed log without rows may be reopened
         if end <= begin:
             self.vclock = joined(self.vclock, shared(file.meta.vclock))
             return
@@ -201,7 +201,7 @@ class SpoolCatalog:
                 name = field_at(fields, 1, "the name")
                 self.replicaset_name = name if isinstance(name, str) else None
         except TupleError as error:
-            # No server writes such a row; who subscribes gets it as it is, and judges for itself.
+            # No server writes such a row; a subscriber gets it unchanged and decides by itself.
             logger.warning("%s: an odd row of _schema: %s", path, error.reason)
 
     def _take_member(self, row: Mapping[str, Any], path: Path) -> None:

@@ -10,27 +10,27 @@ from sources.iproto.address import Address, Password, Tls
 from sources.xlog.format.block import BLOCK_LIMIT
 
 RELAY_VERSION = 1
-"""Of the extensions in docs/formats.md."""
+"""Version of the extensions in docs/formats.md."""
 
 
 @dataclass(frozen=True)
 class ClientLimits:
-    """What strangers may take of a relay.
+    """Limits for clients of a relay.
 
     Parameters
     ----------
     connections, per_address : int
-        At a time: in all, and from one address.
+        Open connections: in all, and from one address.
     strangers : int
-        At a time without having authenticated: of more, those that came first are closed.
+        Open connections that have not authenticated; beyond this number, the oldest are closed.
     authenticate : float
-        Seconds in which a connection must have authenticated, with TLS's handshake.
+        Seconds until a connection must have authenticated, including TLS's handshake.
     guesses : int
         Wrong passwords after which a connection is closed.
     delay : float
         Seconds between two guesses from one address.
     subscribers : int
-        Instance uuids that have an acknowledgement; each may hold up the removal of files for `keep.forget`.
+        Instance uuids with an acknowledgement; each may delay the removal of files for `keep.forget`.
 
     """
 
@@ -55,16 +55,16 @@ class RelayOptions:
         The spool.
     listen : Address
     users : mapping
-        User → where its password is found.
+        User → the source of its password.
     guest : bool
-        Whether who does not authenticate may subscribe.
+        Whether subscribing without authentication is allowed.
     tls : Tls or None
-        Certificate and key that are shown.
+        The relay's certificate and key.
     max_block_bytes : int
-        The longest block of the spool that is read: a transaction is in one block.
+        Longest accepted block of the spool: a transaction is in one block.
     heartbeat, poll, silence : float
-        Seconds between two heartbeats, between two looks at the spool, without an acknowledgement, a request or
-        a byte that is read before who is connected is dropped.
+        Seconds between two heartbeats; between two refreshes of the spool; and until a client is dropped that sends no
+        acknowledgement or request and reads no byte.
     limits : ClientLimits
 
     """

@@ -1,6 +1,6 @@
-"""A spool's rows as packets for one subscriber: a snapshot, then the logs from a vclock on, as far as they are written.
+"""Encodes a spool's rows as packets for one subscriber: a snapshot, or the written logs after a vclock.
 
-No row is decoded: it is framed as it lies in the log (`kernels.frames`). Not here: sockets (`session`).
+No row is decoded: its bytes are framed as they are in the log (`kernels.frames`). `session` has the sockets.
 """
 
 from __future__ import annotations
@@ -35,24 +35,24 @@ class Framer:
     Parameters
     ----------
     sync : int
-        Of its request.
+        The sync of its request.
     vclock : Vclock
-        What it has.
+        Its vclock.
 
     """
 
     def __init__(self, sync: int, vclock: Vclock) -> None:
         self.sync, self.vclock = sync & 0xFFFFFFFF, dense(vclock)
         self.wanted: Ints = np.ones(VCLOCK_MAX, np.int64)
-        """int64[32]: whether rows of an id are wanted."""
+        """int64[32]: which ids' rows are wanted."""
         self.until: Ints = np.zeros(2, np.int64)
-        """int64[2]: replica id and lsn of the row at which `reached` is called, behind it; zeros: of none."""
+        """int64[2]: replica id and lsn of the row after which `reached` is called; zeros: none."""
         self.reached: Callable[[], None] = lambda: None
         """Sets `wanted` and `until` again."""
         self._out: Bytes = np.empty(OUT_BYTES, np.uint8)
 
     def frames(self, rows: Bytes, *, snapshot: bool = False) -> Iterator[bytes]:
-        """Yield the packets of a block, several at a time."""
+        """Yield the packets of a block, several per chunk."""
         state = np.zeros(kernel.STATE_SIZE, np.int64)
         while True:
             status = frame_rows(
@@ -66,20 +66,20 @@ class Framer:
                 self._out = np.empty(max(2 * self._out.size, int(state[kernel.NEED])), np.uint8)
             if status == kernel.MORE:
                 if self._out.size > OUT_BYTES:
-                    self._out = np.empty(OUT_BYTES, np.uint8)  # what a large row took is given back
+                    self._out = np.empty(OUT_BYTES, np.uint8)  # frees the memory of a large row
                 return
             if status == kernel.REACHED:
                 self.reached()
             if status < 0:
-                raise ProtocolError("a row of the spool is no xrow")
+                raise ProtocolError("a row of the spool is not an xrow")
 
 
 def warm() -> None:
-    """Compile the kernels, or load what was compiled: later it would hold up all subscribers, for seconds."""
+    """Compile the kernels, or load compiled ones, since compiling later would block all subscribers for seconds."""
     rows = np.zeros(0, np.uint8)
     read_only = rows.view()
     read_only.flags.writeable = False
-    # Blocks that are not compressed lie in what was read, which cannot be written.
+    # Uncompressed blocks are views of the read buffer, which is read-only.
     for block in (rows, read_only):
         list(Framer(0, {}).frames(block))
     walk_blocks(read_only, 0, 0, 0, BLOCK_LIMIT, True, np.empty((4, 1), np.int64))
@@ -87,7 +87,7 @@ def warm() -> None:
 
 
 def snapshot_frames(path: Path, sync: int, limit: int = BLOCK_LIMIT) -> Iterator[bytes]:
-    """Yield a snapshot's rows as FETCH_SNAPSHOT sends them."""
+    """Yield a snapshot's rows in the form that FETCH_SNAPSHOT sends."""
     framer = Framer(sync, {})
     with BlockReader(path, limit) as reader:
         while rows := reader.read():
@@ -96,16 +96,16 @@ def snapshot_frames(path: Path, sync: int, limit: int = BLOCK_LIMIT) -> Iterator
 
 
 class LogFrames:
-    """The rows that follow a vclock, as SUBSCRIBE sends them; asked again and again.
+    """The rows after a vclock, in the form that SUBSCRIBE sends; `more` is called repeatedly.
 
     Parameters
     ----------
     catalog : SpoolCatalog
-        Refreshed before each question.
+        Refreshed before each call.
     framer : Framer
         With the subscriber's vclock.
     wanted : callable
-        Returns which ids are wanted, int64[32], while they are those of {replica id: instance uuid}.
+        Returns the wanted ids, int64[32], for a given {replica id: instance uuid}.
 
     """
 
@@ -116,11 +116,11 @@ class LogFrames:
         self._handovers = 0
         framer.reached = self._hand_over
         self.versions = self._begin()
-        """Of the servers whose rows are sent: the subscriber is told them once, so all of its rows are of them."""
+        """Versions of the servers whose rows are sent: a subscriber gets them once, so they hold for all its rows."""
 
     @property
     def vclock(self) -> dict[int, int]:
-        """What was sent."""
+        """The vclock of the sent rows."""
         return sparse(self._framer.vclock)
 
     def close(self) -> None:
@@ -130,14 +130,14 @@ class LogFrames:
             self._reader = None
 
     def more(self) -> Iterator[bytes]:
-        """Yield what is written and not sent yet.
+        """Yield the rows that are written and not yet sent.
 
         Raises
         ------
         GapError
             The logs do not continue from the subscriber's vclock.
         ConnectionLostError
-            The log that comes next has rows of servers of other versions: the subscriber must begin again.
+            The next log has rows of other server versions: the subscriber must subscribe again.
 
         """
         while True:
@@ -152,7 +152,8 @@ class LogFrames:
             for block in rows:
                 yield from self._framer.frames(block)
             if not rows and self._reader.is_empty and not self._reader.is_closed:
-                # The daemon writes a log without rows again where another server follows.
+                # The daemon replaces a log without rows if rows of another server version
+                # follow.
                 self.close()
                 return
             if not rows and not self._next():
@@ -162,13 +163,13 @@ class LogFrames:
         try:
             self._reader = self._opened()
         except GapError:
-            self._reader = None  # `more` says so
+            self._reader = None  # `more` reports it
         newest = [*self._catalog.snapshots, *self._catalog.logs][-1:]
         meta = self._reader.meta if self._reader is not None else newest[0].meta if newest else None
         return ServerVersions("") if meta is None else ServerVersions.of(meta, "")
 
     def _opened(self) -> BlockReader | None:
-        """Open the newest log that begins at or before what the subscriber has."""
+        """Open the newest log that begins at or before the subscriber's vclock."""
         logs = self._catalog.logs
         for file in reversed(logs):
             if self._covers(file):
@@ -178,12 +179,12 @@ class LogFrames:
         raise self._gap(logs[0].meta.vclock if logs else self._catalog.vclock)
 
     def _next(self) -> bool:
-        """Go to the log after the one that is read to its end; return whether there is one."""
+        """Go to the next log after the end of the current one; return whether there is one."""
         reader = self._reader
         names = [file.path for file in self._catalog.logs]
         if reader is None or reader.path not in names:
             self.close()
-            return reader is not None and bool(names) and self._opens_anew()
+            return reader is not None and bool(names) and self._reopens()
         index = names.index(reader.path)
         if index + 1 == len(names) or not reader.is_closed:
             return False
@@ -194,7 +195,7 @@ class LogFrames:
         self._reader = self._open(following)
         return True
 
-    def _opens_anew(self) -> bool:
+    def _reopens(self) -> bool:
         self._reader = self._opened()
         return self._reader is not None
 
@@ -204,7 +205,7 @@ class LogFrames:
         return BlockReader(file.path, self._catalog.limit)
 
     def _aim(self) -> None:
-        """Let the framer stop behind the next row that gives an id to an instance."""
+        """Stop the framer after the next row that assigns an id to an instance."""
         path = None if self._reader is None else self._reader.path
         following = () if path is None else self._catalog.handovers(path)[self._handovers :][:1]
         self._framer.until[:] = (following[0].origin, following[0].lsn) if following else (0, 0)

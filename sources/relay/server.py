@@ -1,6 +1,6 @@
-"""The relay of one spool: listens, greets, keeps the catalog fresh, and sends the spool's daemon what readers have.
+"""The relay of one spool: listens, greets, refreshes the catalog, and writes the readers' acknowledgements.
 
-Not here: what one subscriber is answered (`session`).
+`session` answers one subscriber.
 """
 
 from __future__ import annotations
@@ -30,11 +30,11 @@ from sources.spool.acks import SUBSCRIBER, write_ack
 logger = logging.getLogger(__name__)
 
 VERSION = (2, 6, 0)
-"""What the greeting says: the protocol that is spoken."""
+"""The protocol version in the greeting."""
 
 ACK_SECONDS = 1.0
 ACCEPT_SECONDS = 0.5
-"""Between two attempts to take a connection, where the process has no descriptors left."""
+"""Seconds between two attempts to accept a connection while the process has no free file descriptors."""
 CLOSE_SECONDS = 2.0
 BACKLOG, READ_BYTES = 128, 1 << 16
 _NO_DESCRIPTORS = {errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM}
@@ -47,7 +47,7 @@ class Relay:
     ----------
     options : RelayOptions
     durable : callable, optional
-        As of `SpoolCatalog`, where the spool is written in this process.
+        See `SpoolCatalog`; passed if this process also writes the spool.
 
     """
 
@@ -62,7 +62,7 @@ class Relay:
         self.is_listening = False
         self.admission = Admission(options.limits)
         self.ack_error: str | None = None
-        """Why acknowledgements are not written."""
+        """Why acknowledgements cannot be written."""
         self._acked: dict[str, dict[int, int]] = {}
         self._is_exhausted = False
 
@@ -88,7 +88,7 @@ class Relay:
         try:
             async with asyncio.TaskGroup() as tasks:
                 tasks.create_task(self._keep_fresh())
-                tasks.create_task(self._tell_acks())
+                tasks.create_task(self._write_acks())
                 for listener in listeners:
                     tasks.create_task(self._accept(listener, context, tasks))
         finally:
@@ -116,7 +116,7 @@ class Relay:
         try:
             self.catalog.refresh()
             self.error = None
-        except Exception as error:  # what was read before is served all the same
+        except Exception as error:  # rows that were read before are still served
             found = (
                 error
                 if isinstance(error, AggregatorError)
@@ -131,20 +131,20 @@ class Relay:
             await asyncio.sleep(self.options.poll)
             self._refresh()
 
-    async def _tell_acks(self) -> None:
-        """Write what subscribers acknowledged to where the daemon looks before it removes files."""
+    async def _write_acks(self) -> None:
+        """Write the subscribers' acknowledgements, which the daemon reads before it removes files."""
         while True:
             await asyncio.sleep(ACK_SECONDS)
             for session in list(self.sessions):
                 uuid = session.subscriber
                 if uuid is not None and session.acked and self._acked.get(uuid) != session.acked:
-                    await self._tell_ack(uuid, dict(session.acked))
+                    await self._write_ack(uuid, dict(session.acked))
             gone = self._acked.keys() - {session.subscriber for session in self.sessions}
             for uuid in gone:
                 del self._acked[uuid]
 
-    async def _tell_ack(self, uuid: str, acked: dict[int, int]) -> None:
-        """Write one acknowledgement; where that fails, files stay, and it is tried again."""
+    async def _write_ack(self, uuid: str, acked: dict[int, int]) -> None:
+        """Write one acknowledgement; after a failure it is retried, and files stay until then."""
         try:
             await asyncio.to_thread(write_ack, self.options.directory, f"{SUBSCRIBER}{uuid}", acked)
         except OSError as error:
@@ -157,7 +157,7 @@ class Relay:
     async def _accept(
         self, listener: socket.socket, context: ssl.SSLContext | None, tasks: asyncio.TaskGroup
     ) -> None:
-        """Take connections until cancelled; where there are no descriptors, wait before the next one."""
+        """Accept connections until cancelled; without free descriptors, wait before the next one."""
         loop = asyncio.get_running_loop()
         while True:
             try:
@@ -168,10 +168,10 @@ class Relay:
                         logger.error("%s: no connection can be taken: %s", self.options.name, error)
                     self._is_exhausted = True
                     await asyncio.sleep(ACCEPT_SECONDS)
-                continue  # else it was closed before it was taken
+                continue  # otherwise it was closed before it was accepted
             self._is_exhausted = False
             host = str(address[0]) if isinstance(address, tuple) else ""
-            entry = self.admission.enter(host, lambda sock=sock: _cut(sock))  # type: ignore[misc]
+            entry = self.admission.enter(host, lambda sock=sock: _abort(sock))  # type: ignore[misc]
             if entry is None:
                 sock.close()
                 continue
@@ -180,10 +180,10 @@ class Relay:
     async def _serve(
         self, sock: socket.socket, entry: AdmittedConnection, context: ssl.SSLContext | None
     ) -> None:
-        """Serve one connection to its end, whatever ends it."""
+        """Serve one connection until it ends for any reason."""
         try:
             reader, writer = await self._opened(sock, context)
-        except Exception as error:  # a handshake that fails, in whatever way, is that connection's alone
+        except Exception as error:  # a handshake that fails in any way ends this connection only
             logger.info("no connection: %s", error)
             self.admission.leave(entry)
             sock.close()
@@ -198,13 +198,13 @@ class Relay:
             await session.run()
         except (AggregatorError, OSError) as error:
             logger.info("%s: %s", session.peer, error)
-        except Exception:  # a mistake of ours stops this connection alone
+        except Exception:  # a bug ends this connection only
             logger.exception("%s: closed", session.peer)
         finally:
             self.sessions.discard(session)
             self.admission.leave(entry)
             writer.close()
-            # What was written last may still go out; who does not read it does not keep the connection.
+            # The last bytes may still be sent; a client that does not read them is not waited for.
             asyncio.get_running_loop().call_later(CLOSE_SECONDS, writer.transport.abort)
 
     async def _opened(
@@ -220,14 +220,14 @@ class Relay:
         return reader, asyncio.StreamWriter(transport, protocol, reader, loop)
 
 
-def _cut(sock: socket.socket) -> None:
-    """End a connection whose handshake is under way."""
+def _abort(sock: socket.socket) -> None:
+    """End a connection during its handshake."""
     with contextlib.suppress(OSError):
         sock.shutdown(socket.SHUT_RDWR)
 
 
 async def _listening(address: Address) -> list[socket.socket]:
-    """Return the sockets that listen on an address, one for each of a host's."""
+    """Return the sockets that listen on an address, one for each of a host's addresses."""
     if address.path is not None:
         with contextlib.suppress(FileNotFoundError):
             if stat.S_ISSOCK(os.stat(address.path).st_mode):  # noqa: PTH116

@@ -1,14 +1,14 @@
-"""One subscriber of the relay: what it may ask, and what it is answered.
+"""Answers one subscriber of the relay.
 
 Speaks as Tarantool 2.6.0 does to an anonymous replica: AUTH, PING, VOTE, SELECT of `_cluster` and `_schema`,
-FETCH_SNAPSHOT, SUBSCRIBE; and to a daemon that says so, the extensions of docs/formats.md: a whitelist of instance
-uuids that is filtered here, and the exchange of cluster information. Everything else is refused with the error that
-2.6.0 gives. No replica is registered, nothing is written.
+FETCH_SNAPSHOT, SUBSCRIBE; and to our daemon the extensions of docs/formats.md: a whitelist of instance uuids, applied
+here, and the exchange of cluster information. Every other request is refused with the error of 2.6.0. No replica is
+registered, nothing is written.
 
-Who is not known yet may send packets of 4 KiB and has some seconds to authenticate; passwords are looked at one at a
-time an address. Who does not read what is sent, or is silent, is dropped.
+A client that has not authenticated may send packets of 4 KiB and has some seconds to authenticate; passwords from one
+address are checked one at a time. A client that does not read, or sends nothing, is dropped.
 
-Not here: the listening socket, the spool's catalog being kept fresh (`server`).
+`server` has the listening socket and refreshes the spool's catalog.
 """
 
 from __future__ import annotations
@@ -42,21 +42,21 @@ logger = logging.getLogger(__name__)
 ACCESS_DENIED, PASSWORD, UNKNOWN_REQUEST, LOADING, GAP, INVALID = 42, 47, 48, 116, 32, 20
 TIMED_OUT = 115
 STRANGER_LIMIT, REQUEST_LIMIT = 1 << 12, 1 << 16
-"""Bytes of a packet before and after authentication; as nested lists they take 75 times as much memory."""
+"""Largest packet before and after authentication, in bytes; as nested lists a packet takes 75 times as much memory."""
 METHOD = "chap-sha1"
 GUEST = "guest"
 
 
 class RefusalError(Exception):
-    """An answer that is an error.
+    """An error answer.
 
     Parameters
     ----------
-    code : int
+    Tarantool's error code.
         Tarantool's.
     message : str
     is_last : bool
-        Whether the connection is closed after it.
+        Whether the connection is closed after the answer.
 
     """
 
@@ -72,15 +72,15 @@ class Session:
     ----------
     options : RelayOptions
     catalog : SpoolCatalog
-        Of the spool.
+        The spool's.
     admission : Admission
-        Of the relay.
+        The relay's.
     entry : AdmittedConnection
-        The connection's place in it.
+        This connection's entry in `admission`.
     salt : bytes
-        Of the greeting that was sent.
+        From the greeting that was sent.
     reader, writer
-        Its streams.
+        The connection's streams.
 
     """
 
@@ -97,7 +97,7 @@ class Session:
         self.peer = str(writer.get_extra_info("peername") or "a unix socket")
         self._admission, self._entry = admission, entry
         self.subscriber: str | None = None
-        """Uuid, once it has subscribed."""
+        """Instance uuid of the subscriber, after SUBSCRIBE."""
         self.acked: dict[int, int] = {}
         self.sent = 0
         """Bytes."""
@@ -112,7 +112,7 @@ class Session:
         return self._user != GUEST or self._options.guest
 
     async def run(self) -> None:
-        """Answer until the connection ends."""
+        """Answer requests until the connection ends."""
         while True:
             packet = await self._request()
             if packet is None:
@@ -128,7 +128,7 @@ class Session:
                 return
 
     async def _request(self) -> Packet | None:
-        """Return the next packet of who is not subscribed yet; None where the connection ends, or it takes too long."""
+        """Return the next packet before SUBSCRIBE; None if the connection ends or the time is up."""
         seconds = self._options.silence
         if not self._is_known:
             seconds = self._began + self._options.limits.authenticate - time.monotonic()
@@ -140,7 +140,7 @@ class Session:
             return None
 
     async def _packet(self) -> Packet | None:
-        """Read one packet, whose length is looked at before its bytes are kept."""
+        """Read one packet; its length is checked before its bytes are stored."""
         limit = REQUEST_LIMIT if self._is_known else STRANGER_LIMIT
         try:
             head = await self._reader.readexactly(1)
@@ -190,14 +190,15 @@ class Session:
             raise RefusalError(PASSWORD, "too many passwords from this address", is_last=True)
         await asyncio.sleep(wait)
         password = self._options.users.get(user)
-        # One answer for a wrong name and a wrong password; the comparison is made in both cases.
+        # The answer is the same for a wrong name and a wrong password; the comparison runs in both
+        # cases.
         is_right = is_scramble_of(raw, "" if password is None else password.read(), self._salt)
         if not is_right or password is None:
             self._guesses += 1
             self._admission.wrong_passwords += 1
             reason = "Incorrect password supplied for user or no such user"
             raise RefusalError(PASSWORD, reason, is_last=self._guesses >= limits.guesses)
-        self._admission.right(address)
+        self._admission.password_was_right(address)
         self._user, self._entry.is_stranger = user, False
 
     def _check_rights(self) -> None:
@@ -205,7 +206,7 @@ class Session:
             raise RefusalError(ACCESS_DENIED, "Read access to universe '' is denied for user 'guest'")
         if self._catalog.replicaset_uuid is None:
             raise RefusalError(LOADING, "Instance bootstrap hasn't finished yet")
-        self._entry.is_stranger = False  # a guest that may ask is none
+        self._entry.is_stranger = False  # a guest with the right to subscribe counts as authenticated
 
     def _ballot(self) -> dict[int, Any]:
         return {
@@ -297,7 +298,7 @@ class Session:
                 await asyncio.sleep(self._options.poll)
 
     async def _listen(self) -> None:
-        """Take acknowledgements until the connection ends."""
+        """Read acknowledgements until the connection ends."""
         while (packet := await self._packet()) is not None:
             self._heard = time.monotonic()
             try:
@@ -306,7 +307,7 @@ class Session:
                 return
 
     async def _exchange(self, sync: int, theirs: object) -> None:
-        """Send whose ids there are, unless the subscriber knows: its checksum is the same."""
+        """Send the owners of ids, unless the subscriber's checksum shows that it has them."""
         cluster = dict(sorted(self._catalog.cluster.items()))
         if theirs == checksum(cluster):
             cluster = {}
@@ -323,7 +324,7 @@ class Session:
         await self._send(encode_packet(TYPE_ERROR | refusal.code, sync, body))
 
     async def _send(self, data: bytes) -> None:
-        """Send; who reads less than the buffer's size in the time of a silence is dropped."""
+        """Send; a client that does not read for the time of `silence` is dropped once the buffer is full."""
         self.sent += len(data)
         self._writer.write(data)
         try:
@@ -345,19 +346,19 @@ def _proof(packet: Packet) -> tuple[str, bytes]:
             given = given.encode("utf-8", "surrogateescape")
         if isinstance(given, bytes) and len(given) == SCRAMBLE_SIZE:
             return user, given
-    raise RefusalError(INVALID, f"Invalid MsgPack - request body: {METHOD} alone is known", is_last=True)
+    raise RefusalError(INVALID, f"Invalid MsgPack - request body: only {METHOD} is known", is_last=True)
 
 
 def _check_filters(body: Mapping[int, Any]) -> None:
     origins, ids = body.get(MessageKey.ORIGINS) or [], body.get(MessageKey.ID_FILTER) or []
     if not isinstance(origins, list) or not all(isinstance(uuid, str) for uuid in origins):
-        raise ProtocolError("the origins are no uuids")
+        raise ProtocolError("the origins are not uuids")
     if not isinstance(ids, list) or not all(type(i) is int and 0 <= i < VCLOCK_MAX for i in ids):
-        raise ProtocolError("the filter is no replica ids")
+        raise ProtocolError("the filter is not a list of replica ids")
 
 
 def _wanted(body: Mapping[int, Any], holders: Mapping[int, str]) -> Ints:
-    """Return what becomes of the rows of each id while they are those of {replica id: instance uuid}."""
+    """Return the treatment of each id's rows for a given {replica id: instance uuid}."""
     wanted = np.full(VCLOCK_MAX, SENT, np.int64)
     if origins := body.get(MessageKey.ORIGINS):
         wanted[:] = AS_NOP

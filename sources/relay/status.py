@@ -1,6 +1,6 @@
-"""What the relay shows of itself: one JSON document, and the same as Prometheus metrics.
+"""The relay's status as one JSON document, and the same as Prometheus metrics.
 
-Not here: the HTTP server (`observe.status_page`).
+The HTTP server is `observe.status_page`.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from sources.xlog.format.vclock import distance
 
 
 def status_of(relay: Relay) -> dict[str, Any]:
-    """Return what is known of one spool that is served, as JSON has it."""
+    """Return the status of one served spool as a JSON object."""
     return {
         "name": relay.options.name,
         "listen": str(relay.options.listen),
@@ -40,7 +40,7 @@ def status_of(relay: Relay) -> dict[str, Any]:
 
 
 class RelayMetrics:
-    """A collector for `prometheus_client`.
+    """Collects metrics for `prometheus_client`.
 
     Parameters
     ----------
@@ -52,7 +52,7 @@ class RelayMetrics:
         self._relays = relays
 
     def collect(self) -> Iterator[Metric]:
-        """Yield the metrics of now."""
+        """Yield the current metrics."""
         count = GaugeMetricFamily("relay_subscribers", "Subscribers", labels=["spool"])
         lag = GaugeMetricFamily(
             "relay_lag_rows", "Rows that a subscriber has not acknowledged", labels=["spool", "instance"]
@@ -64,7 +64,7 @@ class RelayMetrics:
         refused = CounterMetricFamily(
             "relay_refused_connections", "Connections closed as too many", labels=["spool"]
         )
-        wrong = CounterMetricFamily("relay_wrong_passwords", "Passwords that were wrong", labels=["spool"])
+        wrong = CounterMetricFamily("relay_wrong_passwords", "Wrong passwords", labels=["spool"])
         for status in [status_of(relay) for relay in self._relays]:
             connections.add_metric([status["name"]], status["connections"])
             refused.add_metric([status["name"]], status["refused_connections"])

@@ -1,9 +1,10 @@
-"""How far readers of a spool are, in a file for each: `<spool>/acks/<reader>.json`.
+"""Acknowledgements: the vclock that each reader of a spool has passed, in a file each: `<spool>/acks/<reader>.json`.
 
     {"vclock": {"1": 5, "2": 7}}
 
-Each reader of a spool writes its own file, in one step, when it needs older rows no more: the job that fills
-a warehouse after an epoch, the relay for each of its subscribers. No program reads another program's checkpoints.
+Each reader of a spool replaces its own file atomically when it no longer needs older rows: the job that fills a
+warehouse does so after an epoch, the relay for each of its subscribers. No program reads another program's
+checkpoints.
 """
 
 from __future__ import annotations
@@ -23,26 +24,26 @@ from sources.xlog.format.writer import force_directory
 
 FOLDER = "acks"
 SUBSCRIBER = "relay-"
-"""How the readers' names begin that a relay acknowledges for."""
+"""Prefix of the reader names under which a relay acknowledges for its subscribers."""
 ACK_LIMIT = 1 << 14
-"""Bytes of an acknowledgement: 31 ids and lsns take a tenth of it."""
+"""Limit of an acknowledgement in bytes: 31 ids and lsns take a tenth of it."""
 LOCK = "lock"
-"""The file that the daemon locks; Tarantool's own directories have none."""
+"""The file that the daemon locks; a Tarantool's own directory has no such file."""
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,80}")
 
 
 @dataclass(frozen=True)
 class Ack:
-    """What one reader has passed.
+    """The vclock that one reader has passed.
 
     Parameters
     ----------
     reader : str
     vclock : mapping
     modified : float
-        When it said so last, seconds since 1970 UTC.
+        Time of its last acknowledgement, seconds since 1970 UTC.
     error : str or None
-        Why the file is none of an acknowledgement; its vclock is empty then: nothing is passed.
+        Why the file cannot be read as an acknowledgement; the vclock is empty then.
 
     """
 
@@ -58,16 +59,16 @@ def is_spool(directory: Path) -> bool:
 
 
 def write_ack(spool: Path, reader: str, vclock: Mapping[int, int]) -> None:
-    """Write that a reader has passed a vclock; it is on the disk when this returns.
+    """Write that a reader has passed a vclock; the file is durable on return.
 
     Raises
     ------
     ValueError
-        The reader's name is none of a file.
+        The reader's name cannot be a file name.
 
     """
     if not _NAME.fullmatch(reader):
-        raise ValueError(f"{reader!r} is no reader's name; allowed: letters, digits, _ . -, up to 80")
+        raise ValueError(f"{reader!r} is not a reader's name; allowed: letters, digits, _ . -, up to 80")
     folder = spool / FOLDER
     folder.mkdir(exist_ok=True)
     made = folder / f".{reader}.{os.getpid()}"
@@ -83,7 +84,7 @@ def write_ack(spool: Path, reader: str, vclock: Mapping[int, int]) -> None:
 
 
 def renew_ack(spool: Path, reader: str) -> bool:
-    """Mark that a reader still runs, at its last vclock; return False where it has none yet."""
+    """Mark that a reader still runs, at its last vclock; return False if it has not acknowledged yet."""
     try:
         os.utime(spool / FOLDER / f"{reader}.json")
     except FileNotFoundError:
@@ -103,7 +104,7 @@ def _write_durably(path: Path, data: bytes) -> None:
 
 
 def read_acks(spool: Path) -> dict[str, Ack]:
-    """Return what readers have passed, by name; a file that is no acknowledgement has an `error`."""
+    """Return the readers' acknowledgements by name; an unreadable file has an `error`."""
     acks = {}
     for path in sorted((spool / FOLDER).glob("[!.]*.json")):
         try:
@@ -117,9 +118,9 @@ def read_acks(spool: Path) -> dict[str, Ack]:
 
 
 def remove_expired(spool: Path, keep: Keep, now: float) -> dict[str, Ack]:
-    """Return what readers have passed, and remove what a relay's subscribers said that are gone.
+    """Return the readers' acknowledgements, and remove those of a relay's subscribers that are gone.
 
-    Each subscriber has a uuid and so a file of its own: without this they would grow in number for ever.
+    Each subscriber has a uuid and so its own file: without this the number of files would grow for ever.
     """
     acks = read_acks(spool)
     gone = {

@@ -1,7 +1,7 @@
-"""The rows of a growing log, block by block, as bytes: for the relay, which sends them as they are.
+"""Reads a growing log block by block, as bytes: the relay sends them unchanged.
 
-Damage is an error; a block that is not whole yet is "not yet". Local files only.
-Not here: rows as columns (`sources.xlog.reader.reader`).
+Damage is an error; an incomplete block at the end is not. Local files only. `sources.xlog.reader.reader` reads rows as
+columns.
 """
 
 from __future__ import annotations
@@ -24,14 +24,14 @@ BLOCKS = 1 << 12
 
 
 class BlockReader:
-    """Reads one file from its first block on; a context manager that closes it.
+    """Reads one file from its first block; a context manager that closes it.
 
     Parameters
     ----------
     path : Path
         A `.xlog` or `.snap`.
     limit : int
-        The longest block that is taken, in bytes, as it is in the file and decompressed.
+        Longest accepted block in bytes, both in the file and decompressed.
 
     """
 
@@ -42,7 +42,7 @@ class BlockReader:
         self.position = self.meta.length
         """Where the next block begins, in bytes."""
         self.is_closed = False
-        """Whether the end marker was met."""
+        """Whether the end marker was read."""
         self._size = READ_BYTES
         self._zstd = zstandard.ZstdDecompressor()
 
@@ -54,16 +54,16 @@ class BlockReader:
 
     @property
     def is_empty(self) -> bool:
-        """Whether no block was read yet."""
+        """Whether no block has been read yet."""
         return self.position == self.meta.length
 
     def read(self, limit: int | None = None) -> list[Bytes]:
-        """Return the rows of the next blocks; none where nothing more is written.
+        """Return the rows of the next blocks; none if nothing more has been written.
 
         Parameters
         ----------
         limit : int, optional
-            Blocks that start here or later are left, in bytes.
+            Position in bytes; blocks that start here or later are not read.
 
         Raises
         ------

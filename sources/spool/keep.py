@@ -1,6 +1,6 @@
-"""What of a spool is kept: a value, which configuration makes and `sources.spool.removal` obeys.
+"""How long files of a spool are kept, as a value: made from the configuration, used by `sources.spool.removal`.
 
-Of its own, since a configuration is read where neither Spark nor the reader of logs is.
+A module of its own, since the configuration is read in processes without Spark and without the log reader.
 """
 
 from __future__ import annotations
@@ -15,15 +15,15 @@ class Keep:
     Parameters
     ----------
     readers : frozenset of str
-        Names of readers that must have acknowledged, even if they never did yet.
+        Names of readers that must have acknowledged, even if they have not done so yet.
     size : int or None
-        Where there are no readers: bytes that all files may take.
+        Without readers: total bytes of all files.
     age : float or None
-        Where there are no readers: seconds after the last write to a file.
+        Without readers: seconds after the last write to a file.
     forget : float
-        A reader that is not in `readers` counts for so many seconds after its last acknowledgement.
+        Seconds after its last acknowledgement until a reader that is not in `readers` is ignored.
     snapshot : bool
-        Whether the newest snapshot and all logs since stay, for readers that are new (a relay's).
+        Whether the newest snapshot and all logs since are kept for new readers (a relay's).
 
     """
 

@@ -1,4 +1,4 @@
-"""How a spool is written, as plain data: what a configuration says, without the readers and writers of logs."""
+"""How a spool is written, as plain data from the configuration."""
 
 from __future__ import annotations
 
@@ -15,16 +15,16 @@ class SpoolOptions:
     Parameters
     ----------
     rotate_bytes : int
-        A log that has grown to this is closed.
+        A log of this size is closed, and a new one begins.
     fsync : Fsync
-        `BLOCK`: what was appended survives a power failure. `CLOSE`: closed files do, and what `sync_point` has
-        forced. `NEVER`: nothing surely does. What is lost is fetched again, as long as the server has it.
+        What survives a power failure. `BLOCK`: all appended rows. `CLOSE`: closed files, and rows forced by
+        `sync_point`. `NEVER`: nothing for certain. Lost rows are fetched again as long as the server has them.
     compress : bool or None
         None: blocks above 2 KiB, as Tarantool does.
     max_block_bytes : int
-        The longest block that is written or read: a transaction is in one block.
+        Longest block that is written or read; a transaction is in one block.
     room_bytes : int
-        Of the file system so much stays free when a snapshot is fetched.
+        Bytes of the file system that stay free when a snapshot is fetched.
 
     """
 

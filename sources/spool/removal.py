@@ -1,9 +1,9 @@
-"""Which files of a spool may go: a pure choice, and the removal of what was chosen.
+"""Chooses the files of a spool that can be removed, and removes them.
 
-Where readers are known, by configuration or by their acknowledgements, a file stays until all have passed it, however
-large the spool grows: a full disk stops the stream and loses nothing. Where none is known, limits of size and age hold.
+If there are readers, by configuration or by their acknowledgements, a file stays until all have passed it, however
+large the spool grows: a full disk stops the stream and loses nothing. Without readers, limits of size and age apply.
 The last log always stays; a snapshot stays as long as the log that continues from it, and as long as new readers may
-need one (`keep_snapshot`).
+need one (`Keep.snapshot`).
 """
 
 from __future__ import annotations
@@ -23,14 +23,14 @@ logger = logging.getLogger(__name__)
 def removable(
     snapshots: Sequence[SpoolFile], logs: Sequence[SpoolFile], acks: Mapping[str, Ack], keep: Keep, now: float
 ) -> list[Path]:
-    """Return the files that may go.
+    """Return the files that can be removed.
 
     Parameters
     ----------
     snapshots, logs : sequence of SpoolFile
-        Each in the order of the log.
+        Each in log order.
     acks : mapping
-        By reader.
+        Acknowledgements by reader.
     keep : Keep
     now : float
         Seconds since 1970 UTC.
@@ -91,7 +91,7 @@ def _is_before(snapshot: SpoolFile, log: SpoolFile) -> bool:
 
 
 def remove(paths: Sequence[Path]) -> None:
-    """Remove files, in the order given."""
+    """Remove files, in the given order."""
     for path in paths:
         logger.info("%s: removed, every reader has passed it", path)
         path.unlink(missing_ok=True)

@@ -1,7 +1,7 @@
-"""Whether there is room for a snapshot: looked at before one is fetched, and while it is written.
+"""Checks for free disk space before a snapshot is fetched and while it is written.
 
-No server says how large its snapshot is. So what is known represents it: the newest snapshot of the spool, and how far
-the last attempt came which found no room. Not here: rows that find no room (`sources.spool.spool`).
+No server reports how large its snapshot is. So the size is estimated from the newest snapshot of the spool, and from
+the point at which the last attempt ran out of space. `sources.spool.spool` handles rows that do not fit.
 """
 
 from __future__ import annotations
@@ -17,12 +17,12 @@ NO_ROOM = frozenset({errno.ENOSPC, errno.EDQUOT})
 
 
 class Room:
-    """The room of one spool's file system.
+    """Free space of one spool's file system.
 
     Parameters
     ----------
     directory : Path
-        Of the spool.
+        The spool's.
     reserve : int
         Bytes that stay free.
 
@@ -33,7 +33,7 @@ class Room:
         self._reached = 0
 
     def check(self, written: int = 0) -> None:
-        """Refuse a snapshot, or the rest of one that is partly written, where there is no room.
+        """Refuse a snapshot, or the rest of a partly written one, if there is no room.
 
         Raises
         ------
@@ -46,7 +46,7 @@ class Room:
             raise self.refusal(written, f"{free} bytes are free, {needed} are needed")
 
     def refusal(self, written: int, why: str) -> SpoolFullError:
-        """Return the error of a snapshot that finds no room, and remember how far it came: the next needs more."""
+        """Return the error of a snapshot that ran out of space; remember how far it came, since the next needs more."""
         if written:
             self._reached = max(self._reached, written + 1)
         reached = f" after {written} bytes" if written else ""

@@ -1,13 +1,14 @@
-"""Writes a spool: snapshots, logs with rotation, each row once, nothing behind a hole.
+"""Writes a spool: snapshots and rotated logs, each row once, and no row after a gap.
 
-A log is named by the vclock that its rows continue from; a closed one ends with Tarantool's end marker. What is
-appended is in the file, in whole blocks, when `append` returns; how soon it is on the disk is `fsync`, and `durable`
-says how far that is sure. Where there is no room, rows are kept in memory and written by `retry`; the spool's feeder
-stops until then. After any other failure nothing is written behind what may be lost: the log is cut back to what
-is durable and ended there, the next one begins at that vclock, and rows above it must be fetched again.
+A log is named by the vclock that its rows continue from; a closed one ends with Tarantool's end marker. Appended rows
+are in the file, in whole blocks, when `append` returns; `fsync` decides how soon they are on the disk, and `durable`
+is the vclock that is on the disk for certain. If the disk is full, rows are kept in memory and written by `retry`; the
+daemon stops reading until then. After any other failure nothing is written after possibly lost rows: the log is
+truncated to its durable part and ended there, the next one begins at that vclock, and rows above it must be fetched
+again.
 
-One process writes a spool: it holds a lock on the file `lock` in it. Local directories only.
-Not here: reading the files after a kill (`state`), removing them (`removal`).
+One process writes a spool: it holds a lock on the file `lock` in it. Local directories only. `state` reads the files
+after a kill, `removal` removes them.
 """
 
 from __future__ import annotations
@@ -49,7 +50,7 @@ class ServerVersions:
     version : str
         Such as `2.6.0`.
     by_origin : mapping of int to str
-        Replica id to another version, of the peer that gives the rows of that instance.
+        Replica id to a different version: that of the peer that gives the rows of that instance.
 
     """
 
@@ -58,29 +59,29 @@ class ServerVersions:
 
     @staticmethod
     def of(meta: Meta, file: str) -> ServerVersions:
-        """Return what the header of a file names."""
+        """Return the versions in a file's header."""
         return ServerVersions(meta.other.get("Version", ""), peer_versions(meta, file))
 
     def header(self) -> dict[str, str]:
-        """Return the keys of a header that name them."""
+        """Return the header keys for these versions."""
         peers = {PEER_VERSIONS_KEY: format_peer_versions(self.by_origin)} if self.by_origin else {}
         return {"Version": self.version, **peers}
 
 
 @dataclass(frozen=True)
 class SyncPoint:
-    """What is written and not surely on the disk yet.
+    """A part of a log that is written and not yet flushed to the disk.
 
     Parameters
     ----------
     path : Path
         The log.
     position : int
-        Its bytes.
+        End of the part, in bytes.
     vclock : mapping
-        What they hold, with all before.
+        The vclock up to that end.
     repairs : int
-        How often the spool had been cut back.
+        How often the spool had been truncated at that time.
 
     """
 
@@ -90,7 +91,7 @@ class SyncPoint:
     repairs: int
 
     def force(self) -> None:
-        """Force it to the disk; may run in another thread. It opens the file, so that no other fsync hides an error."""
+        """Flush it to the disk, in any thread; opens the file, so that no other fsync takes the error."""
         file = os.open(self.path, os.O_RDONLY | os.O_CLOEXEC)
         try:
             os.fsync(file)
@@ -104,13 +105,13 @@ class Spool:
     Parameters
     ----------
     directory : Path
-        Made if it is missing.
+        Created if it is missing.
     options : SpoolOptions
 
     Raises
     ------
     SpoolError
-        Another process writes it, or its files are damaged.
+        Another process writes the spool, or its files are damaged.
 
     """
 
@@ -118,13 +119,13 @@ class Spool:
         self.directory = directory
         self.options = options or SpoolOptions()
         self.versions = ServerVersions("2.6.0")
-        """Written into the headers: of the servers whose rows these are. A log has rows of one such value only."""
+        """Server versions for the headers. Rows of different versions are in different logs."""
         self.replicaset_uuid: str | None = None
-        """Written into the headers, so that logs alone tell whose they are."""
+        """The replicaset's uuid for the headers, so that logs alone identify it."""
         self.vclock: dict[int, int] | None = None
-        """What is in the files; None: nothing yet."""
+        """The vclock of the files; None: nothing yet."""
         self.durable: dict[int, int] | None = None
-        """What of it survives a power failure, as far as `fsync` asks for that; only this may be acknowledged."""
+        """The vclock that survives a power failure, as far as `fsync` requires it; only this may be acknowledged."""
         self._instance_uuid: str | None = None
         self._lock = -1
         self._writer: XlogWriter | None = None
@@ -132,9 +133,9 @@ class Spool:
         self._has_hole = False
         self._unwritten: list[tuple[Bytes, dict[int, int], ServerVersions]] = []
         self._uncertain: tuple[Path, int] | None = None
-        """A log that must be cut back, and to how many bytes, before anything is written or read."""
+        """A log to truncate, and its length in bytes afterwards, before anything is written or read."""
         self.repairs = 0
-        """How often it was cut back: rows above `vclock` must be fetched again before any other is appended."""
+        """How often the spool was truncated: rows above `vclock` must be fetched again before any other is appended."""
 
     def __enter__(self) -> Spool:
         spool_state.check_own(self.directory)
@@ -157,7 +158,7 @@ class Spool:
             self._unlock()
 
     def let_go(self) -> None:
-        """Leave the spool at once, as a process that is killed does: nothing is written."""
+        """Leave the spool at once, like a killed process: nothing is written."""
         if self._writer is not None:
             self._writer.abandon()
             self._writer = None
@@ -170,7 +171,7 @@ class Spool:
 
     @property
     def instance_uuid(self) -> str | None:
-        """Who the files say that wrote them: the subscriber's own uuid."""
+        """The subscriber's own uuid: the files name it as their writer."""
         return self._instance_uuid
 
     @instance_uuid.setter
@@ -179,13 +180,13 @@ class Spool:
 
     @property
     def durable_end(self) -> tuple[Path, int] | None:
-        """The log that is being written, and how many of its bytes are surely on the disk; None: no log is open."""
+        """The open log, and how many of its bytes are on the disk for certain; None: no log is open."""
         writer = self._writer
         return None if writer is None else (writer.path, writer.durable)
 
     @property
     def is_full(self) -> bool:
-        """Whether rows wait for room."""
+        """Whether rows wait for free disk space."""
         return bool(self._unwritten)
 
     def begin(self, vclock: Mapping[int, int]) -> None:
@@ -195,21 +196,21 @@ class Spool:
         self.vclock = self.durable = shared(vclock)
 
     def append(self, rows: Bytes, vclock: Mapping[int, int]) -> None:
-        """Write whole transactions of servers of `self.versions`.
+        """Write whole transactions of the servers in `self.versions`.
 
         Parameters
         ----------
         rows : uint8[]
-            As they go into a log; the caller has made sure that they continue from `self.vclock`.
+            In the form they have in a log; the caller ensures that they continue from `self.vclock`.
         vclock : mapping
-            The spool's vclock with them.
+            The spool's vclock after them.
 
         Raises
         ------
         SpoolFullError
-            There is no room; they are kept, and `retry` writes them.
+            There is no room; the rows are kept, and `retry` writes them.
         TransactionLimitError
-            They are more bytes than a block may have: nothing is kept.
+            The transactions are larger than a block may be: no row is kept.
 
         """
         if rows.size > self.options.max_block_bytes:
@@ -218,14 +219,14 @@ class Spool:
         self.retry()
 
     def retry(self) -> None:
-        """Write what is kept.
+        """Write the kept rows.
 
         Raises
         ------
         SpoolFullError
             There is still no room.
         SpoolBrokenError
-            Writing failed: the log is cut back, `vclock` with it, and rows above that must be fetched again.
+            Writing failed: the log is truncated, `vclock` goes back, and rows above it must be fetched again.
 
         """
         self._repair()
@@ -242,35 +243,35 @@ class Spool:
             raise self._failed(error) from error
 
     def sync_point(self) -> SyncPoint | None:
-        """Return what is to be forced to the disk before it is acknowledged; None: all is there."""
+        """Return the part to flush to the disk before it is acknowledged; None: all is flushed."""
         writer = self._writer
         if writer is None or self.durable == self.vclock:
             return None
         return SyncPoint(writer.path, writer.position, self.vclock or {}, self.repairs)
 
     def synced(self, point: SyncPoint) -> None:
-        """Take note that a point was forced to the disk."""
+        """Record that a part was flushed to the disk."""
         writer = self._writer
         if writer is not None and writer.path == point.path and self.repairs == point.repairs:
             writer.durable, self.durable = point.position, dict(point.vclock)
 
     def failed(self, error: OSError) -> SpoolError:
-        """Take note that a point could not be forced to the disk; return what to raise."""
+        """Record that a part could not be flushed to the disk; return the error to raise."""
         if self._writer is not None:
             self._writer.is_sound = False
         return self._failed(error)
 
     def snapshot(self, vclock: Mapping[int, int]) -> XlogWriter:
-        """Return the writer of a snapshot; `adopt` it when it is closed.
+        """Return the writer of a snapshot; call `adopt` when it is closed.
 
-        One of the same state, an older generation without any row after it, stays until then.
+        A snapshot with the same vclock (an older one without rows after it) is only replaced then.
         """
         path, options = self.directory / file_name(shared(vclock), ".snap"), self.options
         meta = self._meta("SNAP", shared(vclock), self.versions)
         return XlogWriter(path, meta, options.fsync, options.compress, replace=True)
 
     def adopt(self, vclock: Mapping[int, int]) -> None:
-        """Continue from a complete snapshot: rows above `vclock` come next, perhaps behind a hole."""
+        """Continue from a complete snapshot: rows above `vclock` come next, possibly after a gap."""
         self.close()
         before, self.vclock = self.vclock, shared(vclock)
         if before is not None and not not_beyond(before, self.vclock):
@@ -293,11 +294,11 @@ class Spool:
         return folder
 
     def forget(self) -> None:
-        """Drop rows that wait for room: they will be fetched again."""
+        """Drop rows that wait for free space; they will be fetched again."""
         self._unwritten.clear()
 
     def close(self) -> None:
-        """Close the log that is being written with its end marker."""
+        """Close the open log with its end marker."""
         writer = self._writer
         if writer is None:
             return
@@ -309,7 +310,7 @@ class Spool:
                 self._writer = None
                 writer.abandon()
             else:
-                self._cut_back()
+                self._truncate()
             return
         self._writer, self.durable = None, self.vclock
 
@@ -339,14 +340,14 @@ class Spool:
         if self._tail is not None and is_again:
             previous = self._tail.meta.prev_vclock
         if self._has_hole:
-            # Not the log before: what follows does not continue from it, and a reader must see that.
+            # Not the previous log: new rows do not continue from it, and a reader must see that.
             previous = vclock
         if self._tail is not None and is_again and self._has_versions(versions):
-            # A closed log without a row: as a restarted server does, write over its end marker.
+            # A closed log without a row: its end marker is overwritten, as a restarted server does.
             self._writer = XlogWriter.resume(path, self._tail.meta.length, options.fsync, options.compress)
         else:
             meta = self._meta("XLOG", vclock, versions, previous)
-            # What stands there can only be a log without rows.
+            # An existing file of this name can only be a log without rows.
             self._writer = XlogWriter(path, meta, options.fsync, options.compress, replace=True)
             self._tail = Tail(path, replace(meta, length=self._writer.position), 0, is_closed=False)
         self._has_hole = False
@@ -357,7 +358,7 @@ class Spool:
         return self._tail is not None and ServerVersions.of(self._tail.meta, self._tail.path.name) == versions
 
     def _end_log(self) -> None:
-        """Close the log that is open, behind whose rows others of other servers come; one without rows is replaced."""
+        """Close the open log before rows of other server versions; a log without rows is replaced."""
         writer, tail = self._writer, self._tail
         if writer is not None and tail is not None and writer.position <= tail.meta.length:
             self._writer = None
@@ -370,7 +371,7 @@ class Spool:
             self._close_log()
 
     def _close_log(self) -> None:
-        """Close the log that is open; an error is the caller's: rows that follow in another log would leave a hole."""
+        """Close the open log; an error goes to the caller, since rows in a next log would follow a gap."""
         if self._writer is not None:
             self._writer.close()
             self._writer, self.durable = None, self.vclock
@@ -397,14 +398,14 @@ class Spool:
                 spool=str(self.directory),
                 advice="free some, or let readers acknowledge what they have",
             )
-        self._cut_back()
+        self._truncate()
         return SpoolBrokenError(
             f"cannot be written: {error}; rows above {self.vclock} are fetched again",
             spool=str(self.directory),
         )
 
-    def _cut_back(self) -> None:
-        """Give up the log that is being written, and all behind what is durable."""
+    def _truncate(self) -> None:
+        """Truncate the open log to its durable part."""
         self._unwritten.clear()
         self.repairs += 1
         writer, self._writer = self._writer, None
@@ -413,11 +414,11 @@ class Spool:
         writer.abandon()
         self._uncertain = writer.path, writer.durable
         self.vclock = self.durable
-        with contextlib.suppress(SpoolBrokenError):  # it is tried again before the next write
+        with contextlib.suppress(SpoolBrokenError):  # tried again before the next write
             self._repair()
 
     def _repair(self) -> None:
-        """End a log at its last durable byte, where writing failed."""
+        """End a log at its last durable byte after a failed write."""
         if self._uncertain is None:
             return
         path, position = self._uncertain

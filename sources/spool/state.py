@@ -1,9 +1,9 @@
-"""What a spool holds, found from its files alone: how far it has come, where the next row goes.
+"""Reads the state of a spool from its files alone: its vclock, and where the next row goes.
 
-A daemon that was killed leaves at most a torn block at the end of its last log, or an unfinished snapshot; both
-were never read by anybody and are cut off. Local directories only.
+A killed daemon leaves at most a torn block at the end of its last log, or an unfinished snapshot; no reader has read
+either, and both are removed. Local directories only.
 
-Not here: writing (`spool`), removing files (`removal`).
+`spool` writes the files, `removal` removes them.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ class SpoolFile:
     size : int
         Bytes.
     modified : float
-        Seconds since 1970 of the last write.
+        Time of the last write, seconds since 1970.
 
     """
 
@@ -62,7 +62,7 @@ class Tail:
     path : Path
     meta : Meta
     position : int
-        Where its whole blocks end, in bytes.
+        End of its complete blocks, in bytes.
     is_closed : bool
         Whether it ends with the end marker.
 
@@ -76,16 +76,16 @@ class Tail:
 
 @dataclass(frozen=True)
 class SpoolState:
-    """How far a spool has come.
+    """The state of a spool.
 
     Parameters
     ----------
     vclock : mapping or None
-        What it holds: None where it is empty.
+        The spool's; None if it is empty.
     tail : Tail or None
         The last log.
     has_hole : bool
-        Whether rows are missing between the last log and `vclock`: a newer snapshot lies between.
+        Whether rows are missing between the last log and `vclock`, because a newer snapshot follows the log.
     instance_uuid, replicaset_uuid : str or None
         From the headers.
 
@@ -104,14 +104,14 @@ def file_name(vclock: Mapping[int, int], suffix: str) -> str:
 
 
 def files_of(directory: Path, suffix: str, known: dict[Path, Meta] | None = None) -> list[SpoolFile]:
-    """Return the files of a kind (`.snap`, `.xlog`) in the order of the log.
+    """Return the files of a kind (`.snap`, `.xlog`) in log order.
 
     Parameters
     ----------
     directory : Path
     suffix : str
     known : dict, optional
-        Headers that were read before, and those that are read now: that of a file with rows does not change.
+        Cache of headers, read and extended here: the header of a file with rows does not change.
 
     """
     found = []
@@ -127,14 +127,14 @@ def files_of(directory: Path, suffix: str, known: dict[Path, Meta] | None = None
 
 
 def check_own(directory: Path) -> None:
-    """Refuse a directory that holds logs and is no spool, before anything in it is touched.
+    """Refuse a directory that has logs but is not a spool, before anything in it is changed.
 
-    A spool has a `lock`, or (a copy of one) says in each header whose rows it has; it never has Tarantool's `.vylog`.
+    A spool has a `lock`, or (a copy of one) names the replicaset in each header; it never has a `.vylog`.
 
     Raises
     ------
     SpoolError
-        By its files it is a Tarantool's own directory.
+        The files show that it is a Tarantool's own directory.
 
     """
     if not directory.is_dir():
@@ -149,14 +149,14 @@ def check_own(directory: Path) -> None:
             foreign = True
     if foreign:
         raise SpoolError(
-            "the directory holds logs that are no spool's: nothing in it was changed",
+            "the directory holds logs that are not a spool's: nothing in it was changed",
             spool=str(directory),
             advice="name an empty directory; a Tarantool's own is read by the main job as it is",
         )
 
 
 def clean(directory: Path) -> None:
-    """Remove files that were being made when the daemon was killed, or the power failed."""
+    """Remove files that were incomplete when the daemon was killed or the power failed."""
     for path in directory.glob(f"*{INPROGRESS}"):
         logger.warning("%s: removed, it was never finished", path)
         path.unlink()
@@ -167,23 +167,23 @@ def clean(directory: Path) -> None:
     except XlogMetaIncompleteError:
         logger.warning("%s: removed, it ends inside its header", logs[-1])
         logs[-1].unlink()
-    except XlogError:  # damage: whoever reads the state says so
+    except XlogError:  # damage is reported by the code that reads the state
         pass
 
 
 def read_state(directory: Path, limit: int = BLOCK_LIMIT) -> SpoolState:
-    """Return how far the spool in a directory has come; changes nothing.
+    """Return the state of the spool in a directory; changes nothing.
 
     Parameters
     ----------
     directory : Path
     limit : int
-        The longest block that is read, in bytes.
+        Longest accepted block, in bytes.
 
     Raises
     ------
     SpoolError
-        A file other than the last log's end is damaged.
+        A file is damaged elsewhere than at the end of the last log.
 
     """
     try:
@@ -203,7 +203,7 @@ def read_state(directory: Path, limit: int = BLOCK_LIMIT) -> SpoolState:
 
 
 def read_tail(path: Path, meta: Meta, limit: int = BLOCK_LIMIT) -> tuple[Tail, dict[int, int]]:
-    """Return where a log's whole blocks end, and the vclock after them."""
+    """Return where a log's complete blocks end, and the vclock after them."""
     top = np.zeros(32, np.int64)
     end = None
     try:

@@ -1,7 +1,7 @@
-"""Which spools no daemon writes now: masters may keep their logs for such a one, which costs them disk.
+"""Finds spools that no daemon writes now: masters may keep logs for them, which takes disk space.
 
-A daemon holds the lock of its spool for as long as it runs, so the lock alone says whether one does. Not here: what the
-masters keep (the daemon's own status says it while it runs).
+A daemon holds the lock of its spool while it runs, so the lock alone shows whether one does. A running daemon reports
+in its own status which logs masters keep.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from sources.spool.acks import LOCK
 from sources.spool.state import SpoolFile
 
 KEEPS_LOGS_SINCE = (3, 3)
-"""From it on a server keeps its logs for an anonymous replica that is away (`replication_anon_ttl`)."""
+"""From this version on a server keeps logs for a disconnected anonymous replica (`replication_anon_ttl`)."""
 
 
 @dataclass(frozen=True)
@@ -29,11 +29,11 @@ class StoppedSpool:
     ----------
     directory : str
     instance_uuid : str
-        Under which its daemon is known to the masters.
+        The uuid under which the masters know its daemon.
     written : float
-        When its newest file was written last, seconds since 1970.
+        Time of the last write to its newest file, seconds since 1970.
     keeps_logs : bool
-        Whether its masters keep their logs for it.
+        Whether its masters keep logs for it.
 
     """
 
@@ -44,7 +44,7 @@ class StoppedSpool:
 
 
 def stopped_spools(directories: Iterable[Path]) -> list[StoppedSpool]:
-    """Return those of some directories that are spools without a daemon; others are left out."""
+    """Return the directories that are spools without a daemon."""
     found = (_stopped(directory) for directory in directories)
     return [one for one in found if one is not None]
 
@@ -54,7 +54,7 @@ def _stopped(directory: Path) -> StoppedSpool | None:
         if _is_locked(directory / LOCK):
             return None
         files = [*spool_state.files_of(directory, ".snap"), *spool_state.files_of(directory, ".xlog")]
-    except (OSError, AggregatorError):  # no spool, or one that the job itself names as damaged
+    except (OSError, AggregatorError):  # not a spool, or one that the job itself reports as damaged
         return None
     newest = max(files, key=_place, default=None)
     uuid = None if newest is None else newest.meta.instance_uuid
@@ -70,7 +70,7 @@ def _place(file: SpoolFile) -> tuple[str, str]:
 
 
 def _is_locked(path: Path) -> bool:
-    """Return whether a process holds the lock; raises OSError where there is none."""
+    """Return whether a process holds the lock; raises OSError if the file is missing."""
     with path.open("rb") as file:
         try:
             fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)

@@ -1,1 +1,1 @@
-"""The subscription daemon: which peer feeds which instance's rows, and their way into a spool."""
+"""The subscription daemon: it reads the rows of a replicaset's instances from their peers into a spool."""

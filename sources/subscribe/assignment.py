@@ -1,6 +1,6 @@
-"""Which peer feeds the rows of which instance: documents 002 and 004, as pure functions.
+"""Decides which peer feeds the rows of which instance (documents 002 and 004), with pure functions.
 
-A peer is named by its instance uuid, an instance by its replica id. Not here: connecting, voting, subscribing.
+A peer is named by its instance uuid, an instance by its replica id.
 """
 
 from __future__ import annotations
@@ -30,17 +30,17 @@ def assign(
 ) -> dict[str, frozenset[int]]:
     """Give each replica id to one peer.
 
-    An id goes to the peer whose own it is, where that one is connected. An orphan stays where it is; a new one
-    goes to the last peer in the order of replica ids, or to the peer with the fewest ids.
+    An id goes to the peer of that id if that peer is connected. An orphan stays with its current peer; a new one goes
+    to the last peer in the order of replica ids, or to the peer with the fewest ids.
 
     Parameters
     ----------
     peers : sequence of str
-        The connected ones.
+        The connected peers.
     owners : mapping of int to str
-        {replica id: instance uuid}: every id that is to be fed.
+        {replica id: instance uuid}: every id to assign.
     current : Assignment, optional
-        Who feeds what now.
+        The current assignment.
     orphans : Orphans
         What happens to ids without a connected peer of their own.
     able : mapping, optional
@@ -72,27 +72,27 @@ def assign(
     return {peer: frozenset(ids) for peer, ids in result.items() if ids}
 
 
-def lead(
+def choose_leader(
     peers: Sequence[str],
     ids: Collection[int],
     current: str | None,
     ballots: Mapping[str, Ballot],
     able: Mapping[str, Collection[int]],
 ) -> dict[str, frozenset[int]]:
-    """Give every id to one peer: the one that leads now, else the able one that has most rows.
+    """Give every id to one peer: the current leader, else the able peer with the most rows.
 
     Parameters
     ----------
     peers : sequence of str
-        The connected ones; of equals the first is chosen.
+        The connected peers; the first one wins a tie.
     ids : collection of int
-        All that are to be fed.
+        All ids to feed.
     current : str or None
-        Who leads.
+        The current leader.
     ballots : mapping
-        What each peer has.
+        The vote of each peer.
     able : mapping
-        Peer → ids that it can feed; one that cannot feed them all does not lead.
+        Peer → ids that it can feed; one that cannot feed them all cannot lead.
 
     """
     fit = [peer for peer in peers if frozenset(able.get(peer, ())) >= frozenset(ids)]
@@ -103,6 +103,6 @@ def lead(
 
 
 def _by_id(peers: Sequence[str], owners: Mapping[int, str]) -> list[str]:
-    """Return the peers in the order of their replica ids; those without one come first, as they stand."""
+    """Return the peers in the order of their replica ids; those without an id come first, in the given order."""
     own = {uuid: id_ for id_, uuid in owners.items()}
     return sorted(dict.fromkeys(peers), key=lambda peer: own.get(peer, 0))

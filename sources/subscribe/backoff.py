@@ -1,6 +1,6 @@
-"""How long to wait before a failed attempt is made again: longer each time, and not the same for everybody.
+"""Waits before a failed attempt is repeated: longer each time, with a random part.
 
-A random part keeps daemons that lost one server at the same moment from coming back at the same moment.
+The random part keeps daemons that lost one server at the same moment from coming back at the same moment.
 """
 
 from __future__ import annotations
@@ -9,14 +9,14 @@ from tenacity import AsyncRetrying, RetryCallState, wait_random_exponential
 
 
 class Backoff:
-    """The waits between attempts that fail in a row.
+    """The waits between consecutive failed attempts.
 
     Parameters
     ----------
     first : float
-        Seconds of the first wait, and the least of any.
+        Seconds of the first wait, and the least of any wait.
     most : float
-        Seconds: the bound doubles with each failure up to this.
+        Upper bound in seconds; waits double with each failure up to it.
 
     """
 
@@ -25,11 +25,11 @@ class Backoff:
         self.reset()
 
     def reset(self) -> None:
-        """Begin with the first wait again: an attempt succeeded."""
+        """Start with the first wait again, after a success."""
         self._state = RetryCallState(AsyncRetrying(), None, (), {})
 
     def seconds(self) -> float:
-        """Return how long to wait now, after one more failure."""
+        """Return how long to wait now, and count one more failure."""
         found = self._wait(self._state)
         self._state.attempt_number += 1
         return found

@@ -1,7 +1,7 @@
-"""FETCH_SNAPSHOT into a spool: the state of one server as a `.snap`, and the vclock from which its rows continue.
+"""Writes one server's state (FETCH_SNAPSHOT) into a spool as a `.snap`, and returns the vclock to continue from.
 
-The rows continue from the vclock of the read view, which the server sends *first*; the one that it sends last is newer
-than the rows. Not here: when a snapshot is needed (`replicaset`).
+The rows continue from the vclock of the read view, which the server sends *first*; the vclock that it sends last is
+newer than the snapshot's rows.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ LOOK_SECONDS = 0.05
 
 
 class _Target:
-    """Takes a snapshot's rows; keeps those that come before the file is open."""
+    """Writes a snapshot's rows; buffers those that come before the file is open."""
 
     def __init__(self, room: Room) -> None:
         self._room = room
@@ -74,7 +74,7 @@ async def fetch_snapshot(link: Link, spool: Spool, room: Room) -> Mapping[int, i
     room.check()
     target = _Target(room)
     rows = SnapshotStream(target.take, link.name, limit=spool.options.max_block_bytes)
-    # A server with synchronous transactions under way answers when they are settled.
+    # A server with unfinished synchronous transactions answers when they are settled.
     connection = await connect(link.peer, link.timing.answer)
     try:
         answer = await connection.fetch_snapshot(rows, spool.instance_uuid or "")

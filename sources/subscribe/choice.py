@@ -1,7 +1,7 @@
-"""What ought to run: from what the peers said last and what the spool holds to streams and their ids.
+"""Decides which streams should run with which ids, from the peers' last answers and the spool's vclock.
 
-`Choice` remembers what must last for a while before it is believed. It sends nothing and starts nothing
-(`replicaset`); the rules themselves are in `assignment` and `start`.
+`Choice` remembers conditions that must last for a while before it acts on them. It sends nothing and starts nothing
+(`replicaset` does); the rules themselves are in `assignment` and `start`.
 """
 
 from __future__ import annotations
@@ -10,28 +10,28 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from sources.iproto.messages import REPLICA_IDS, Ballot
-from sources.subscribe.assignment import assign, lead
+from sources.subscribe.assignment import assign, choose_leader
 from sources.subscribe.link import Link
 from sources.subscribe.options import FeedMode, ReplicasetOptions
 from sources.subscribe.start import fitness, rewound
 from sources.xlog.format.vclock import Vclock
 
 Wanted = Mapping[str, frozenset[int] | None]
-"""Peer's instance uuid → the ids that it feeds; None: all, also those that come."""
+"""Peer's instance uuid → the ids that it feeds; None: all ids, later ones too."""
 
 
 @dataclass(frozen=True)
 class FeedDecision:
-    """What ought to run.
+    """The streams that should run.
 
     Parameters
     ----------
     wanted : Wanted
     is_gap : bool
-        Whether some rows can be had from no peer any more.
+        Whether no peer has some of the missing rows any more.
     settled : frozenset of int
-        Ids of which we have more rows than any peer, while their instance is away: rows that come again are those that
-        we have.
+        Ids of which we have more rows than any peer, while their instance is away: a peer that sends such rows repeats
+        rows that we have.
 
     """
 
@@ -45,8 +45,8 @@ def rows_of(link: Link) -> int:
     return sum(link.ballot.vclock.values()) if link.ballot is not None else -1
 
 
-def shown(wanted: Wanted, ready: Mapping[str, Link]) -> str:
-    """Return an assignment as the log shows it."""
+def format_assignment(wanted: Wanted, ready: Mapping[str, Link]) -> str:
+    """Return an assignment as text for the log."""
     return ", ".join(
         f"{ready[uuid].name}: {'all' if ids is None else sorted(ids)}" for uuid, ids in sorted(wanted.items())
     )
@@ -54,7 +54,7 @@ def shown(wanted: Wanted, ready: Mapping[str, Link]) -> str:
 
 @dataclass
 class Choice:
-    """The choices of one replicaset.
+    """Decides for one replicaset.
 
     Parameters
     ----------
@@ -77,20 +77,20 @@ class Choice:
         current: Wanted,
         now: float,
     ) -> FeedDecision:
-        """Return what ought to run.
+        """Return the streams that should run.
 
         Parameters
         ----------
         ready : mapping
-            The peers that can be asked, by instance uuid.
+            The connected peers, by instance uuid.
         vclock : Vclock
-            What the spool holds.
+            The vclock of the spool.
         gapped : mapping
-            Peers that have said that they lack the logs, with the spool's vclock then.
+            Peers that answered that they lack the logs, with the spool's vclock at that time.
         current : Wanted
-            What runs.
+            The streams that run now.
         now : float
-            Seconds of a clock that does not go back.
+            Seconds of a monotonic clock.
 
         """
         self.owners = self._owners(ready, vclock)
@@ -100,7 +100,7 @@ class Choice:
         able, gone, settled = self._able(
             ballots, had, vclock, {u for u, seen in gapped.items() if seen == dict(vclock)}
         )
-        for uuid, given in current.items():  # a stream that runs is proof enough
+        for uuid, given in current.items():  # a stream that runs proves that the peer can
             if uuid in able:
                 able[uuid] |= ids if given is None else given & ids
         self._gap_since = (self._gap_since or now) if gone else None
@@ -115,8 +115,8 @@ class Choice:
         leader = next(iter(current), None)
         if leader is not None and self._is_stuck(leader, ready, now):
             others = {uuid: given for uuid, given in able.items() if uuid != leader}
-            able = others if lead(list(others), ids, None, ballots, others) else able
-        led = lead(list(ready), ids, leader, ballots, able)
+            able = others if choose_leader(list(others), ids, None, ballots, others) else able
+        led = choose_leader(list(ready), ids, leader, ballots, able)
         return FeedDecision(dict.fromkeys(led), is_gap, settled)
 
     def _able(
@@ -146,14 +146,14 @@ class Choice:
         return able, gone, settled
 
     def is_covered(self, current: Wanted) -> bool:
-        """Return whether each instance is fed by a peer: else rows of others may be ahead of theirs."""
+        """Return whether each instance is fed by a peer; if not, rows of others may overtake the missing ones."""
         if self.options.feed is FeedMode.LEADER:
             return True
         fed = {i for ids in current.values() if ids is not None for i in ids}
         return fed >= self.owners.keys()
 
     def rewound(self, ready: Mapping[str, Link], vclock: Vclock, now: float) -> dict[int, int]:
-        """Return instances that lost rows, and did not fetch them from their peers for a while."""
+        """Return instances that lost rows and did not fetch them from their peers for a while."""
         ballots = {uuid: link.ballot for uuid, link in ready.items() if link.ballot is not None}
         had = {uuid: ready[uuid].had for uuid in ballots}
         owners = self._owners(ready, vclock)
@@ -166,14 +166,14 @@ class Choice:
         }
 
     def _owners(self, ready: Mapping[str, Link], vclock: Vclock) -> dict[int, str]:
-        """Return the instance of each id; an id that only vclocks have (an expelled instance) has none."""
+        """Return the instance of each id; it is empty for an id known from vclocks only (an expelled instance)."""
         best = max(ready.values(), key=rows_of)
         owners = {i: "" for link in ready.values() for i in (link.ballot.vclock if link.ballot else ())}
         owners |= dict.fromkeys(vclock, "") | dict(best.cluster)
         return {i: uuid for i, uuid in owners.items() if i in REPLICA_IDS}
 
     def _is_stuck(self, leader: str, ready: Mapping[str, Link], now: float) -> bool:
-        """Return whether a leader has not moved for a while on an id while another peer has more of its rows."""
+        """Return whether the leader has long been at the same lsn of an id although another peer has more rows."""
         ballot = ready[leader].ballot if leader in ready else None
         if ballot is None:
             return True

@@ -1,7 +1,6 @@
-"""Several replicasets followed by one process, and their spools kept small.
+"""Runs several replicasets in one process, and removes files that no reader of their spools needs.
 
-A replicaset that cannot be followed is reported, does not hold up the others, and is tried again, later each time.
-Not here: the configuration, the status page, signals (`jobs.subscribe`).
+A replicaset that cannot be followed is reported, does not delay the others, and is tried again, with growing waits.
 """
 
 from __future__ import annotations
@@ -27,13 +26,13 @@ REMOVE_SECONDS = 5.0
 
 
 def follow(replicasets: Sequence[FollowedReplicaset], keep: Keep) -> list[Coroutine[Any, Any, None]]:
-    """Return what is to run: one task a replicaset, and one that removes files."""
+    """Return the tasks to run: one per replicaset, and one that removes files."""
     inflow.warm()
-    return [*(_kept_running(replicaset) for replicaset in replicasets), _tidy(replicasets, keep)]
+    return [*(_run_restarting(replicaset) for replicaset in replicasets), _tidy(replicasets, keep)]
 
 
-async def _kept_running(replicaset: FollowedReplicaset) -> None:
-    """Follow a replicaset, and again after whatever ended that, until cancelled."""
+async def _run_restarting(replicaset: FollowedReplicaset) -> None:
+    """Follow a replicaset, and start again after any failure, until cancelled."""
     timing, loop = replicaset.options.timing, asyncio.get_running_loop()
     backoff = Backoff(timing.reconnect, timing.longest)
     while True:
@@ -45,20 +44,20 @@ async def _kept_running(replicaset: FollowedReplicaset) -> None:
         if loop.time() - began > 2 * timing.longest:
             backoff.reset()
         seconds = backoff.seconds()
-        logger.info("%s: begins again in %.1f seconds", replicaset.options.name, seconds)
+        logger.info("%s: starts again in %.1f seconds", replicaset.options.name, seconds)
         await asyncio.sleep(seconds)
         replicaset.restarts += 1
 
 
 def _first(error: Exception) -> Exception:
-    """Return what made a group of tasks end."""
+    """Return the error that ended a group of tasks."""
     while isinstance(error, ExceptionGroup):
         error = error.exceptions[0]
     return error
 
 
 def _report(replicaset: FollowedReplicaset, error: Exception) -> None:
-    """Log an error of a replicaset and keep it for the status, an unforeseen one with its place in the code."""
+    """Log a replicaset's error and keep it for the status; an unexpected error with its traceback."""
     is_foreseen = isinstance(error, AggregatorError | OSError)
     shown = str(error) if is_foreseen else f"{type(error).__name__}: {error}"
     found = error if isinstance(error, AggregatorError) else AggregatorError(shown)
@@ -73,19 +72,19 @@ async def _tidy(replicasets: Sequence[FollowedReplicaset], keep: Keep) -> None:
         for replicaset in replicasets:
             try:
                 tidy(replicaset, keep)
-            except Exception as error:  # whatever it is, files of the others are removed
+            except Exception as error:  # whatever fails, files of the others are removed
                 logger.error("%s: files are not removed: %s", replicaset.options.name, error)
 
 
 def tidy(replicaset: FollowedReplicaset, keep: Keep) -> None:
-    """Remove what every reader of a spool has passed."""
+    """Remove files that every reader of a spool has passed."""
     directory, now = replicaset.options.directory, time.time()
     snapshots, logs = spool_state.files_of(directory, ".snap"), spool_state.files_of(directory, ".xlog")
     acks = remove_expired(directory, keep, now)
     bad = {name: ack.error for name, ack in acks.items() if ack.error is not None}
     for name in bad.keys() - replicaset.bad_acks.keys():
         logger.error(
-            "%s: reader %s: %s; files wait for it as if it had passed none",
+            "%s: reader %s: %s; files wait for it as if it had read none",
             replicaset.options.name,
             name,
             bad[name],

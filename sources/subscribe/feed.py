@@ -1,6 +1,6 @@
-"""One peer's stream of rows: SUBSCRIBE on a connection of its own, watched, acknowledged, held back where it must.
+"""One peer's stream of rows: it subscribes on its own connection, acknowledges rows, and can be paused.
 
-Not here: which ids it carries (`assignment`), where its rows go (`replicaset`).
+`assignment` decides which ids it carries; `replicaset` writes its rows.
 """
 
 from __future__ import annotations
@@ -41,11 +41,11 @@ class Feed:
     link : Link
         The peer.
     ids : frozenset of int or None
-        Whose rows it carries; None: all.
+        The ids whose rows it carries; None: all.
     rows : RowStream
-        Takes them.
+        Receives the rows.
     connection : Connection
-        Carries them.
+        The stream's own connection.
 
     """
 
@@ -55,16 +55,16 @@ class Feed:
         self.link, self.ids, self.rows = link, ids, rows
         self.queue = Queue(ids, {})
         self.versions = ServerVersions(".".join(map(str, connection.greeting.version)))
-        """Of the servers whose rows come: the peer's own, or what a relay says of its spool."""
+        """Versions of the servers whose rows come: the peer's own, or those that a relay reports for its spool."""
         self._connection = connection
         self.ahead = 0.0
-        """By how many seconds rows were stamped later than clocks may differ, as far as it was reported."""
+        """By how many seconds row times exceed the allowed clock skew, as last reported."""
         self._is_held = False
         self._began = asyncio.get_running_loop().time()
 
     @property
     def lasted(self) -> float:
-        """Seconds since its beginning."""
+        """Seconds since the stream began."""
         return asyncio.get_running_loop().time() - self._began
 
     @property
@@ -80,12 +80,12 @@ class Feed:
 
     @property
     def is_silent(self) -> bool:
-        """Whether nothing was heard for longer than a server is ever silent, though we listened."""
+        """Whether the stream has been silent for longer than a server ever is, while it was not paused."""
         loop = asyncio.get_running_loop()
         return not self._is_held and loop.time() - self._connection.wire.heard > self.link.timing.answer
 
     def hold(self, held: bool) -> None:
-        """Stop reading or continue; acknowledgements are sent all the same."""
+        """Pause or resume reading; acknowledgements are sent in both states."""
         if held != self._is_held:
             self._is_held = held
             self._connection.wire.heard = asyncio.get_running_loop().time()
@@ -119,27 +119,27 @@ async def begin(
     link : Link
         The peer.
     ids : frozenset of int or None
-        Whose rows are wanted; None: all.
+        The wanted ids; None: all.
     check : frozenset of int
-        Ids whose rows the peer must have up to ours, with the logs from there: it is asked once more.
+        Ids whose rows the peer must have up to ours, with the logs from there; the peer's vote is asked once more.
     vclock : mapping
-        What is in the spool.
+        The vclock of the spool.
     instance_uuid : str
         The subscriber's.
     timing : Timing
     whitelist : Whitelist
-        Of instances; a relay filters by it itself.
+        Filter by instance; a relay applies it itself.
     emit : callable
-        Gets the feed and each chunk of whole transactions.
+        Called with the feed and each chunk of whole transactions.
     history : PeerHistory
-        What the peer gave before; it is asked for that again once a connection.
+        Rows that the peer gave before; the peer must repeat them once per connection.
     limit : int
-        A transaction that takes more bytes in a log is refused.
+        Limit of a transaction's bytes in a log; a larger one is refused.
 
     Raises
     ------
     RewindError
-        The peer's log is another one than rows were received from.
+        The peer's log is not the one that rows were received from.
     IprotoError
         The server refused, or the connection broke.
 
@@ -148,7 +148,7 @@ async def begin(
     early: list[Chunk] = []
 
     def take(chunk: Chunk) -> None:
-        # The first rows may come in one read with the answer, before the caller knows of the feed.
+        # The first rows may come in the same read as the answer, before the caller has the feed.
         if started:
             emit(feed, chunk)
         else:
@@ -199,7 +199,7 @@ async def _prove(
     history: PeerHistory,
     limit: int,
 ) -> None:
-    """Refuse a peer with another history, by a stream of its own, once a connection: a restore breaks those."""
+    """Refuse a peer with another history; checked once per connection, since a restore breaks connections."""
     if link.proved == link.connects or link.uuid is None:
         return
     marks = {i: marks for i, marks in history.of(link.uuid, ballot, vclock).items() if i in ids}
@@ -215,7 +215,7 @@ async def _prove(
 
 
 def versions_in(answer: Packet) -> ServerVersions | None:
-    """Return the versions of the servers whose rows a relay sends; None where the answer does not say it."""
+    """Return the versions of the servers whose rows a relay sends; None if the answer has no versions."""
     told = answer.body.get(MessageKey.SERVER_VERSIONS)
     if told is None:
         return None
@@ -227,7 +227,7 @@ def versions_in(answer: Packet) -> ServerVersions | None:
 
 
 def _check(link: Link, ballot: Ballot, ids: frozenset[int], vclock: Mapping[int, int]) -> None:
-    """Refuse a start that the server would answer with an error, or with silence."""
+    """Refuse a start to which the server would answer with an error, or not at all."""
     fit = fitness(ballot, vclock, ids)
     if fit.gone:
         id_, oldest = next(iter(fit.gone.items()))

@@ -1,13 +1,13 @@
-"""Whether a peer's log is the one that rows were received from.
+"""Checks whether a peer's log is still the one that rows were received from.
 
-A server may be restored to an older state, and write on. It gives lsns again that were given before, to other
-rows. Once it has written more than was received, its vclock looks right, and the rows that follow would be added to
-those of another history. So the last rows that each peer gave are remembered by a hash (`<spool>/history.json`), and
+A server may be restored to an older state and then write again. It then gives lsns that it has already given to other
+rows. Once it has written more rows than were received, its vclock looks right, and its new rows would be added to the
+rows of another history. So a hash of the last rows that each peer gave is remembered (`<spool>/history.json`), and
 before a stream begins the peer is asked for these rows again.
 
 Only rows that the peer itself gave are compared: another member's log may rightly have another row under the same lsn
-(a NOP for a conflict that was skipped, what a trigger made of it). Times are left out: a server that fetches its own
-rows back from its peers stamps them again. Not here: asking (`replicaset`), a server that has fewer rows (`start`).
+(a NOP for a skipped conflict, or a row that a trigger changed). Times are left out of the hash: a server that fetches
+its own rows back from its peers stamps them again. A server that has fewer rows is found by `start`.
 """
 
 from __future__ import annotations
@@ -32,9 +32,9 @@ from sources.subscribe.link import Link
 
 FILE = "history.json"
 MARKS = 3
-"""Remembered of each peer and origin, ..."""
+"""Marks remembered per peer and origin, ..."""
 SECONDS = 1.0
-"""... so long one after another at least, but for the last one."""
+"""... at least this many seconds apart, except the last one."""
 LARGEST = 1 << 20
 """Bytes of a transaction; larger ones are not remembered."""
 
@@ -46,11 +46,11 @@ class HistoryMark:
     Parameters
     ----------
     replica_id, tsn, lsn : int
-        Of the row; `tsn` is the lsn of its transaction's first row.
+        The row's; `tsn` is the lsn of its transaction's first row.
     digest : str
-        Of its type and body.
+        Hash of the row's type and body.
     at : float
-        When it came, by any clock that does not go back.
+        When the row was received, in seconds of a monotonic clock.
 
     """
 
@@ -72,7 +72,7 @@ def marks_in(chunk: Chunk, at: float) -> Iterator[HistoryMark]:
 
 
 def _last_row(rows: bytes, replica_id: int, at: float) -> HistoryMark:
-    """Return the mark of a transaction's rows, as they lie in a log."""
+    """Return the mark of a transaction's rows, in the form they have in a log."""
     unpacker = msgpack.Unpacker(strict_map_key=False, raw=True, max_buffer_size=0)
     unpacker.feed(rows)
     header, begin = {}, 0
@@ -87,7 +87,7 @@ def _last_row(rows: bytes, replica_id: int, at: float) -> HistoryMark:
 
 
 class PeerHistory:
-    """The last rows of each peer, of one spool.
+    """The last rows of each peer that feeds one spool.
 
     Parameters
     ----------
@@ -102,7 +102,7 @@ class PeerHistory:
         self._is_saved = True
 
     def load(self) -> None:
-        """Read what was remembered; a file that says nothing is passed over: it proves nothing either way."""
+        """Read the remembered marks; an unreadable file is ignored, since it proves nothing either way."""
         self._marks, self._is_saved = {}, True
         try:
             found = json.loads(self._path.read_text(encoding="utf-8"))
@@ -113,7 +113,7 @@ class PeerHistory:
             self._marks = {}
 
     def save(self) -> None:
-        """Write what is remembered, where it has changed.
+        """Write the marks if they have changed.
 
         Raises
         ------
@@ -132,18 +132,18 @@ class PeerHistory:
         self._is_saved = True
 
     def forget(self) -> None:
-        """Remember nothing: the spool begins again."""
+        """Forget all marks: the spool begins again."""
         self._marks, self._is_saved = {}, True
         self._path.unlink(missing_ok=True)
 
-    def took(self, peer: str, chunk: Chunk, at: float) -> None:
-        """Remember what a peer gave."""
+    def remember(self, peer: str, chunk: Chunk, at: float) -> None:
+        """Remember the last rows of a chunk that a peer gave."""
         for mark in marks_in(chunk, at):
             self._add(peer, mark)
             self._is_saved = False
 
     def of(self, peer: str, ballot: Ballot, vclock: Mapping[int, int]) -> dict[int, list[HistoryMark]]:
-        """Return what is remembered of a peer, as far as it still has the logs, by replica id; oldest first."""
+        """Return a peer's marks whose logs it still has, by replica id; oldest first."""
         return {
             id_: kept
             for id_, marks in self._marks.get(peer, {}).items()
@@ -158,7 +158,7 @@ class PeerHistory:
 
     def _add(self, peer: str, mark: HistoryMark) -> None:
         marks = self._marks.setdefault(peer, {}).setdefault(mark.replica_id, [])
-        while marks and marks[-1].lsn >= mark.lsn:  # the spool was cut back, and rows are fetched again
+        while marks and marks[-1].lsn >= mark.lsn:  # the spool was cut, and rows are fetched again
             marks.pop()
         if len(marks) > 1 and mark.at - marks[-2].at < SECONDS and mark.at:
             marks.pop()
@@ -174,27 +174,27 @@ async def prove(
     ballot: Ballot,
     limit: int,
 ) -> None:
-    """Ask a peer for rows that it gave before, and refuse it where they are others.
+    """Ask a peer for rows that it gave before, and refuse it if they differ now.
 
     Parameters
     ----------
     connection : Connection
-        To the peer; it carries nothing else afterwards.
+        To the peer; nothing else uses it afterwards.
     link : Link
         The peer.
     instance_uuid : str
         The subscriber's.
     marks : mapping
-        As of `PeerHistory.of`.
+        From `PeerHistory.of`.
     ballot : Ballot
-        Of the peer, which has all these rows.
+        The peer's vote; the peer has all these rows.
     limit : int
-        As of `RowStream`.
+        As in `RowStream`.
 
     Raises
     ------
     RewindError
-        A row is another one.
+        A row differs from the received one.
     IprotoError
         The server refused, or the connection broke.
 
@@ -234,7 +234,7 @@ async def prove(
         for mark in kept:
             if found.get((id_, mark.lsn)) != mark.digest:
                 raise RewindError(
-                    f"row {mark.lsn} of replica id {id_} is another one than was received",
+                    f"row {mark.lsn} of replica id {id_} differs from the one that was received",
                     peer=link.name,
                     advice="the server was restored from an older state and has written on: start with "
                     "--accept-rewind to begin a new spool, then rebuild the tables from its snapshot",

@@ -1,9 +1,9 @@
-"""One peer as the daemon sees it: a connection of its own for VOTE and `_cluster`, kept open and asked again and again.
+"""One peer as the daemon sees it: an open connection that asks for VOTE and `_cluster` again and again.
 
-A stream takes acknowledgements only, so requests need a second connection. A peer that does not answer in time is
-gone, whatever its socket says: a frozen server accepts connections and never greets.
+A stream takes acknowledgements only, so requests need a second connection. A peer that does not answer in time counts
+as disconnected even if its socket is open: a frozen server accepts connections and never greets.
 
-Not here: streams (`feed`), what follows from the answers (`replicaset`).
+Streams are in `feed`; `replicaset` decides by the answers.
 """
 
 from __future__ import annotations
@@ -25,21 +25,21 @@ from sources.subscribe.options import Timing
 logger = logging.getLogger(__name__)
 
 KEPT_SECONDS = 5.0
-"""Between two questions from where on a peer keeps logs for us."""
+"""Seconds between two requests for the vclock from which a peer keeps logs for this daemon."""
 
 
 class Link:
-    """What is known of one peer.
+    """The state of one peer.
 
     Parameters
     ----------
     peer : Peer
     timing : Timing
     spool : Spool
-        Where its rows go: what it holds, and under which uuid the daemon subscribes.
+        The spool that its rows go to; gives its vclock and the uuid under which the daemon subscribes.
     changed : callable
-        Called when the peer came, went, or answered something new; with the moment (seconds since 1970 UTC) at
-        which it had been asked.
+        Called when the peer connected, disconnected, or gave a new answer; with the moment (seconds since 1970 UTC) of
+        the request.
 
     """
 
@@ -52,7 +52,7 @@ class Link:
     ) -> None:
         self.peer = peer
         self.uuid: str | None = None
-        """Of the instance, as of the last greeting."""
+        """The instance's uuid, from the last greeting."""
         self.version: tuple[int, int, int] = (0, 0, 0)
         self.is_relay = False
         self.replicaset_uuid: str | None = None
@@ -60,21 +60,21 @@ class Link:
         self.ballot: Ballot | None = None
         """None: not connected, or not ready to feed."""
         self.had: Mapping[int, int] = {}
-        """What the spool held when the ballot was asked for: later it may hold more than the ballot tells of."""
+        """The spool's vclock when the ballot was requested; the spool may be ahead of the ballot later."""
         self.error: AggregatorError | None = None
-        """Why it is not connected, or why its stream ended."""
+        """Why the peer is not connected, or why its stream ended."""
         self.connects = 0
         self.proved = 0
-        """By which of its connections the peer's log was found to be the one that rows were received from."""
+        """The connection on which the peer's log was found to be the one that rows were received from."""
         self.timing, self._spool, self._changed = timing, spool, changed
         self.kept: Mapping[int, int] | None = None
-        """From where on the peer keeps its logs for this daemon; None: it does not, or it is not known."""
+        """The vclock from which the peer keeps its logs for this daemon; None: it keeps none, or it is not known."""
         self._next_kept = 0.0
         self._checksum: int | None = None
         self._backoff = Backoff(timing.reconnect, timing.longest)
         self._stream_backoff = Backoff(timing.poll, timing.longest)
         self._not_before = 0.0
-        """By the loop's clock: until then it does not feed, since its streams have failed."""
+        """Time of the loop's clock until which the peer does not feed, since its streams have failed."""
 
     @property
     def name(self) -> str:
@@ -82,12 +82,12 @@ class Link:
         return self.peer.name
 
     async def run(self) -> None:
-        """Keep asking, and reconnecting, until cancelled."""
+        """Ask again and again, and reconnect, until cancelled."""
         while True:
             connection: Connection | None = None
             try:
                 connection = await connect(self.peer, self.timing.answer)
-                await self._ask_on(connection)
+                await self._ask_repeatedly(connection)
             except AggregatorError as error:
                 self._lost(error)
             finally:
@@ -95,7 +95,7 @@ class Link:
                     connection.close()
             await asyncio.sleep(self._backoff.seconds())
 
-    async def _ask_on(self, connection: Connection) -> None:
+    async def _ask_repeatedly(self, connection: Connection) -> None:
         self.is_relay = await connection.is_relay()
         self.uuid, self.version = connection.greeting.instance_uuid, connection.greeting.version
         self._checksum, self.kept, self._next_kept = None, None, 0.0
@@ -112,9 +112,9 @@ class Link:
         known = self.ballot
         if self._checksum is None or known is None or known.vclock.keys() != ballot.vclock.keys():
             self.replicaset_uuid = await connection.replicaset_uuid()
-        # Each time: an id that is given to another instance changes no vclock.
+        # Checked each time: an id that is given to another instance changes no vclock.
         await self._read_cluster(connection)
-        await self._read_kept(connection)
+        await self._read_retention(connection)
         self.ballot, self.had, self.error = ballot, had, None
         self._backoff.reset()
         if known is None:
@@ -126,20 +126,20 @@ class Link:
         if checksum(cluster) != self._checksum:
             self.cluster, self._checksum = cluster, checksum(cluster)
 
-    async def _read_kept(self, connection: Connection) -> None:
-        """Ask now and then from where on the peer keeps logs for us: nothing is decided by it."""
+    async def _read_retention(self, connection: Connection) -> None:
+        """Ask now and then from where on the peer keeps logs for this daemon; for the status only."""
         now, uuid = asyncio.get_running_loop().time(), self._spool.instance_uuid
         if uuid is not None and now >= self._next_kept:
             self._next_kept = now + KEPT_SECONDS
             try:
-                self.kept = await connection.kept_logs(uuid)
+                self.kept = await connection.retained_from(uuid)
             except ServerError:  # a server whose schema was not upgraded has no such space
                 self.kept = None
 
     def lost(self, lasted: float = 0.0) -> None:
-        """Note that the peer's stream broke after some seconds: it feeds again after its next answer.
+        """Note that the peer's stream broke after some seconds: the peer can feed again after its next answer.
 
-        A peer whose streams break at once is asked later each time: else it would be asked without end.
+        A peer whose streams break at once waits longer each time, so that it is not asked without end.
         """
         self.ballot = None
         if lasted > self.timing.answer:

@@ -1,12 +1,12 @@
-"""Rows of several peers, merged by time: what is complete up to a moment continues in the order of its time stamps.
+"""Merges the rows of several peers by time, as far as every stream is complete.
 
-Each stream has a frontier: a time before which nothing more will come from it. It is the time of its newest
-transaction; or the moment (by our clock, less the skew that is allowed for) at which its server was asked for its
-vclock, once all rows up to that have come. A heartbeat is no frontier: one may overtake rows.
+Each stream has a frontier: a time before which no more rows will come from it. It is the time of its newest
+transaction; or the moment (by our clock, less the allowed skew) at which its server was asked for its vclock, once all
+rows up to that vclock have come. A heartbeat does not move the frontier, since it may overtake rows.
 
-What lies before every stream's frontier is put out. So a key's rows stay in order where it has one writer at a time and
-clocks differ by less than the allowed skew; and an idle or slow peer holds up the others until it has
-answered. Pure: neither clock nor I/O.
+Transactions before every stream's frontier are returned. So a key's rows stay in order if the key has one writer at a
+time and clocks differ by less than the allowed skew; and an idle or slow peer delays the others until it has answered.
+The module uses neither a clock nor I/O.
 """
 
 from __future__ import annotations
@@ -28,31 +28,31 @@ NEVER = float("-inf")
 
 @dataclass
 class Queue:
-    """What one stream holds back.
+    """The rows of one stream that wait for other streams.
 
     Parameters
     ----------
     ids : frozenset of int or None
-        Whose rows it carries; None: all.
+        The ids whose rows the stream carries; None: all.
     received : dict
-        The vclock of what has come.
+        The vclock of the received rows.
 
     """
 
     ids: frozenset[int] | None
     received: dict[int, int]
     size: int = 0
-    """Bytes held."""
+    """Bytes in the queue."""
     _chunks: deque[Chunk] = field(default_factory=deque)
     _newest: float = NEVER
     _complete: float = NEVER
     _asked: deque[tuple[float, Mapping[int, int]]] = field(default_factory=deque)
 
     def add(self, chunk: Chunk, latest: float = float("inf")) -> float:
-        """Take a chunk of the stream; return by how many seconds its newest row is beyond `latest`.
+        """Add a chunk of the stream; return by how many seconds its newest row is later than `latest`.
 
-        A row that is stamped later than any clock may be takes part in the merge as of `latest`, since times of a
-        stream never go back: else one row from the future would hold back all that follow, for ever.
+        A row with a time later than `latest` is merged as if it had that time, since times of a stream never decrease:
+        otherwise one row from the future would delay all rows after it for ever.
         """
         ahead = max(0.0, float(chunk.times.max()) - latest)
         times = np.maximum.accumulate(np.maximum(np.minimum(chunk.times, latest), self._newest))
@@ -63,17 +63,17 @@ class Queue:
         return ahead
 
     def asked(self, moment: float, vclock: Mapping[int, int]) -> None:
-        """Take note that the server, asked at this moment or later, had these rows."""
+        """Record that the server had these rows at this moment or later."""
         self._asked.append((moment, vclock))
 
     def frontier(self) -> float:
-        """Return the time before which nothing more will come."""
+        """Return the time before which no more rows will come."""
         while self._asked and self._has(self._asked[0][1]):
             self._complete = max(self._complete, self._asked.popleft()[0])
         return max(self._newest, self._complete)
 
     def take(self, before: float) -> list[Chunk]:
-        """Return, and hold no longer, the transactions up to a time."""
+        """Remove and return the transactions up to a time."""
         taken = []
         while self._chunks:
             chunk = self._chunks[0]
@@ -110,13 +110,13 @@ def _split(chunk: Chunk, count: int) -> tuple[Chunk, Chunk]:
     return head, rest
 
 
-def parted(chunk: Chunk, limit: int) -> list[Chunk]:
-    """Return a chunk in parts of no more than some bytes each, between transactions.
+def split_by_size(chunk: Chunk, limit: int) -> list[Chunk]:
+    """Return a chunk in parts of at most some bytes each, split between transactions.
 
     Raises
     ------
     TransactionLimitError
-        One transaction alone is larger.
+        One transaction alone exceeds the limit.
 
     """
     found = []
@@ -130,13 +130,13 @@ def parted(chunk: Chunk, limit: int) -> list[Chunk]:
     return [*found, chunk] if chunk.rows.size else found
 
 
-def merged(queues: Collection[Queue]) -> Chunk | None:
-    """Return what is complete of all streams, by time; equal times in the order of the streams.
+def merge_by_time(queues: Collection[Queue]) -> Chunk | None:
+    """Return the complete transactions of all streams, by time; equal times in the order of the streams.
 
     Parameters
     ----------
     queues : collection of Queue
-        Of all streams that carry rows.
+        The queues of all streams that carry rows.
 
     """
     if not queues:

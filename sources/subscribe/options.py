@@ -13,7 +13,7 @@ from sources.xlog.format.vclock import Vclock
 
 
 class FeedMode(StrEnum):
-    """Which peers feed: one that leads, or each the rows of its own instance."""
+    """Which peers feed: one leader, or each peer the rows of its own instance."""
 
     LEADER = "leader"
     OWN_PEER = "own_peer"
@@ -25,19 +25,19 @@ class Timing:
 
     Parameters
     ----------
-    answer : float
-        For an answer, a connection, or any byte of a stream (a server sends a heartbeat each second).
+    Seconds for an answer, a connection, or any byte of a stream (a server sends a heartbeat each second).
     poll : float
-        Between two VOTEs.
+        Seconds between two VOTEs.
     acknowledge : float
-        Between two acknowledgements; a server closes after 4 x `replication_timeout` without one.
+        Seconds between two acknowledgements; a server closes after 4 x `replication_timeout` without one.
     reconnect, longest : float
-        Between two attempts to connect, or to do again what failed: the first wait, and the longest. They grow with
-        each failure in a row.
+        Seconds between two attempts to connect or to repeat a failed step: the first wait, and the longest. Waits grow
+        with each failure in a row.
     patience : float
-        Before a state is believed that may pass by itself: a leader that falls behind, an instance that lost rows.
+        Seconds until a state that may pass by itself is acted on: a leader that falls behind, an instance that lost
+        rows.
     clock_skew : float
-        By which clocks of peers may differ (`feed: own_peer`).
+        Seconds by which clocks of peers may differ (`feed: own_peer`).
 
     """
 
@@ -81,11 +81,11 @@ class ReplicasetOptions:
     feed : FeedMode
     orphans : Orphans
     origins : frozenset of str
-        Uuids of the instances whose rows are wanted; empty takes all.
+        Uuids of the instances whose rows are wanted; empty: all.
     accept_rewind : bool
         Whether to begin a new spool where an instance has fewer rows than were received.
     hold_bytes : int
-        A stream that waits for others (`feed: own_peer`) is not read beyond this.
+        Bytes after which a stream that waits for others (`feed: own_peer`) is paused.
     timing, spool
         See these classes.
 

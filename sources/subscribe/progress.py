@@ -1,7 +1,4 @@
-"""What a replicaset's stream has done, and how far it is behind: numbers for status and metrics.
-
-Not here: how they are shown (`status`).
-"""
+"""Counts what a replicaset's stream has done, and how far it is behind: numbers for status and metrics."""
 
 from __future__ import annotations
 
@@ -26,26 +23,26 @@ class FeedProgress:
     written: int = 0
     """Transactions."""
     repeated: int = 0
-    """Rows that came though they were had."""
+    """Received rows that the spool already had."""
     streams: int = 0
     """Successful SUBSCRIBEs."""
     assignments: int = 0
-    """Changes of who feeds what."""
+    """Changes of the assignment of ids to peers."""
     snapshots: int = 0
     """FETCH_SNAPSHOTs."""
     known: dict[int, int] = field(default_factory=dict)
-    """The most rows of each id that any peer has told of."""
+    """The highest lsn of each id that any peer has reported."""
     times: dict[int, float] = field(default_factory=dict)
-    """Time stamp of the last row of each id that was written, seconds since 1970 UTC."""
+    """Time stamp of the last written row of each id, seconds since 1970 UTC."""
 
-    def saw(self, links: Iterable[Link]) -> None:
-        """Take note of what peers have."""
+    def record_peers(self, links: Iterable[Link]) -> None:
+        """Update the newest vclock from the peers' answers."""
         for link in links:
             for id_, lsn in (link.ballot.vclock if link.ballot is not None else {}).items():
                 self.known[id_] = max(lsn, self.known.get(id_, 0))
 
-    def wrote(self, chunk: Chunk) -> None:
-        """Count a chunk."""
+    def record_written(self, chunk: Chunk) -> None:
+        """Count a chunk that was written."""
         self.written += int(chunk.lsns.size)
         newest = np.full(VCLOCK_MAX, -1.0)
         np.maximum.at(newest, chunk.replicas, chunk.times)
@@ -53,11 +50,11 @@ class FeedProgress:
             self.times[int(id_)] = float(newest[id_])
 
     def lag_rows(self, vclock: Vclock) -> dict[int, int]:
-        """Return how many rows of each id are known of and not in the spool."""
+        """Return how many rows of each id a peer has and the spool does not."""
         return {i: max(0, lsn - vclock.get(i, 0)) for i, lsn in sorted(self.known.items())}
 
     def lag_seconds(self, vclock: Vclock, now: float | None = None) -> dict[int, float]:
-        """Return the age of the last row of each id that is behind; 0 of one that is not."""
+        """Return the age of the last row of each id that is behind; 0 for an id that is not behind."""
         moment = time.time() if now is None else now
         return {
             i: max(0.0, moment - self.times.get(i, moment)) if behind else 0.0

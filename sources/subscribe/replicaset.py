@@ -1,10 +1,8 @@
-"""Follows one replicaset into its spool: votes, assigns, subscribes, merges, and begins again where it must.
+"""Follows one replicaset into its spool: votes, assigns, subscribes, merges, and starts over where needed.
 
-All that the daemon decides about one replicaset is decided in `_step`, again and again, from what the peers said last
-and what the spool holds; so a decision that failed is simply made again. Choices are pure functions (`choice`,
-`assignment`, `start`, `merge`).
-
-Not here: several replicasets, signals, the status page (`daemon`).
+`_step` makes all decisions about one replicaset, again and again, from the peers' last answers and the spool's vclock;
+so a decision that failed is simply made again. The decisions are pure functions (`choice`, `assignment`, `start`,
+`merge`). Several replicasets are followed by `daemon`.
 """
 
 from __future__ import annotations
@@ -37,7 +35,7 @@ from sources.subscribe.choice import Choice, FeedDecision
 from sources.subscribe.feed import Feed, begin
 from sources.subscribe.history import PeerHistory
 from sources.subscribe.link import Link
-from sources.subscribe.merge import merged, parted
+from sources.subscribe.merge import merge_by_time, split_by_size
 from sources.subscribe.options import ReplicasetOptions, Start
 from sources.subscribe.progress import FeedProgress
 from sources.subscribe.whitelist import Whitelist
@@ -46,7 +44,7 @@ logger = logging.getLogger(__name__)
 
 
 class FollowedReplicaset:
-    """One replicaset that is followed.
+    """Follows one replicaset.
 
     Parameters
     ----------
@@ -60,7 +58,7 @@ class FollowedReplicaset:
         self.options = options
         self.spool = Spool(options.directory, options.spool)
         self._room = Room(options.directory, options.spool.room_bytes)
-        self.links = [Link(peer, options.timing, self.spool, self._told) for peer in options.peers]
+        self.links = [Link(peer, options.timing, self.spool, self._on_peer_event) for peer in options.peers]
         self.feeds: dict[str, Feed] = {}
         """Peer's instance uuid → its stream."""
         self.choice = Choice(options)
@@ -68,23 +66,23 @@ class FollowedReplicaset:
         self.error: AggregatorError | None = None
         """Why nothing is received."""
         self._refused: TransactionLimitError | None = None
-        """Why nothing is asked for any more: a transaction that no reader would take comes next."""
+        """Set when the next transaction is larger than any reader accepts; nothing more is requested then."""
         self.bad_acks: dict[str, str] = {}
-        """Readers whose acknowledgement is none, and why."""
+        """Readers whose acknowledgement cannot be read, and why."""
         self.restarts = 0
-        """How often it began again after a failure."""
+        """How often following began again after a failure."""
         self._backoff = Backoff(options.timing.poll, options.timing.longest)
         self._start = start
         self._history = PeerHistory(options.directory)
         self._whitelist = Whitelist(options.origins)
         self._foreign: dict[str, tuple[int, RewindError]] = {}
-        """Peers whose log is another one than rows were received from, as of which of their connections."""
+        """Peers whose log is not the one that rows were received from, with the connection that showed it."""
         self._gapped: dict[str, dict[int, int]] = {}
         self._changed = asyncio.Event()
         self._broken: AggregatorError | None = None
-        """Why the spool cannot be written: it must be entered again, and rows fetched again."""
+        """Why the spool cannot be written: it must be opened again, and rows fetched again."""
         self._repairs = 0
-        """How often the spool had been cut back when this run began."""
+        """How often the spool had been cut when this run began."""
 
     async def run(self) -> None:
         """Follow until cancelled; may be called again after a failure."""
@@ -142,7 +140,7 @@ class FollowedReplicaset:
             await asyncio.sleep(self.options.timing.acknowledge)
 
     async def _force(self) -> None:
-        """Force to the disk what was written, in another thread: only that is acknowledged."""
+        """Flush written rows to the disk, in another thread: only flushed rows are acknowledged."""
         while True:
             await asyncio.sleep(self.options.timing.acknowledge)
             self._remember()
@@ -158,14 +156,14 @@ class FollowedReplicaset:
             self.spool.synced(point)
 
     def _remember(self) -> None:
-        with contextlib.suppress(OSError):  # the spool itself says what is wrong with its disk
+        with contextlib.suppress(OSError):  # the spool itself reports what is wrong with its disk
             self._history.save()
 
     def _held(self) -> Mapping[int, int]:
         return self.spool.vclock or {}
 
-    def _told(self, link: Link, moment: float) -> None:
-        """Take note that a peer came, went or answered a VOTE."""
+    def _on_peer_event(self, link: Link, moment: float) -> None:
+        """Record that a peer connected, disconnected or answered a VOTE."""
         feed = self.feeds.get(link.uuid or "")
         if feed is not None and feed.link is link and link.ballot is not None:
             feed.queue.asked(moment - self.options.timing.clock_skew, link.ballot.vclock)
@@ -173,8 +171,8 @@ class FollowedReplicaset:
         self._changed.set()
 
     async def _step(self) -> None:
-        """Make what runs into what ought to run."""
-        self._bury()
+        """Start and close streams until the running ones are the wanted ones."""
+        self._close_dead_streams()
         self.spool.retry()
         if self._refused is not None:
             self._close(set(self.feeds))
@@ -183,7 +181,7 @@ class FollowedReplicaset:
         ready = self._with_our_history(self._ready())
         if not ready:
             return
-        self.progress.saw(ready.values())
+        self.progress.record_peers(ready.values())
         if self.spool.vclock is None:
             await self._bootstrap(ready)
         if self._is_rewound(ready):
@@ -201,7 +199,7 @@ class FollowedReplicaset:
         return {uuid: feed.ids for uuid, feed in self.feeds.items()}
 
     def _ready(self) -> dict[str, Link]:
-        """Return the peers that can be asked, by instance uuid."""
+        """Return the connected peers, by instance uuid."""
         ready: dict[str, Link] = {}
         for link in self.links:
             if link.ballot is None or link.uuid is None:
@@ -217,7 +215,7 @@ class FollowedReplicaset:
         return ready
 
     def _with_our_history(self, ready: Mapping[str, Link]) -> Mapping[str, Link]:
-        """Return the peers without those whose log is another one; where there is no other, refuse, or begin again."""
+        """Return the peers whose log is the known one; if there is none, refuse, or begin a new spool."""
         for link in self.links:
             if link.uuid in self._foreign and self._foreign[link.uuid][0] != link.connects:
                 del self._foreign[link.uuid]
@@ -225,7 +223,7 @@ class FollowedReplicaset:
             return {uuid: link for uuid, link in ready.items() if uuid not in self._foreign}
         if not self.options.accept_rewind:
             raise next(iter(self._foreign.values()))[1]
-        self._begin_anew()
+        self._begin_new_spool()
         return {}
 
     def _check_one_replicaset(self, link: Link, uuid: str | None, whose: str) -> None:
@@ -236,8 +234,8 @@ class FollowedReplicaset:
                 advice="list peers of one replicaset only, and give each a spool of its own",
             )
 
-    def _bury(self) -> None:
-        """Close streams that ended, fell silent, or whose peer is gone."""
+    def _close_dead_streams(self) -> None:
+        """Close streams that ended or fell silent, or whose peer disconnected."""
         for uuid, feed in list(self.feeds.items()):
             error = feed.error
             if error is None and not feed.is_silent and feed.link.ballot is not None:
@@ -261,13 +259,13 @@ class FollowedReplicaset:
         self.progress.snapshots += 1
 
     def _is_rewound(self, ready: Mapping[str, Link]) -> bool:
-        """Refuse instances that lost rows, or begin again; return whether it did."""
+        """Refuse instances that lost rows, or begin a new spool; return whether it began one."""
         found = self.choice.rewound(ready, self.spool.vclock or {}, time.monotonic())
         if not found:
             return False
         self._close(set(self.feeds))
         if self.options.accept_rewind:
-            self._begin_anew()
+            self._begin_new_spool()
             return True
         ids = ", ".join(
             f"{i} has {lsn}, {(self.spool.vclock or {})[i]} were received" for i, lsn in found.items()
@@ -279,23 +277,23 @@ class FollowedReplicaset:
             "then rebuild the tables from its snapshot",
         )
 
-    def _begin_anew(self) -> None:
-        """Set the spool aside, and begin an empty one."""
+    def _begin_new_spool(self) -> None:
+        """Set the spool aside and begin an empty one."""
         folder = self.spool.set_aside(f"rewound-{time.time_ns()}")
         self._history.forget()
         self.choice, self._foreign = Choice(self.options), {}
-        for link in self.links:  # what they told was held against the old spool
+        for link in self.links:  # their answers were compared with the old spool
             link.ballot = None
         logger.warning("%s: began again; the old spool is in %s", self.options.name, folder)
 
     async def _apply(self, decided: FeedDecision, ready: Mapping[str, Link]) -> None:
-        """Close what is not wanted, then begin what is missing: so no row is fetched by two."""
+        """Close streams that are not wanted, then begin missing ones, so that no row is fetched twice."""
         current, wanted = self._current(), decided.wanted
         changed = {uuid for uuid in current if uuid not in wanted or wanted[uuid] != current[uuid]}
         self._close(changed)
         missing = [uuid for uuid in wanted if uuid not in self.feeds]
         if missing:
-            logger.info("%s: assignment %s", self.options.name, choice.shown(wanted, ready))
+            logger.info("%s: assignment %s", self.options.name, choice.format_assignment(wanted, ready))
             self.progress.assignments += 1
             await asyncio.gather(
                 *(self._begin(ready[uuid], wanted[uuid], decided.settled) for uuid in missing)
@@ -317,7 +315,7 @@ class FollowedReplicaset:
                 self.spool.instance_uuid,
                 self.options.timing,
                 self._whitelist,
-                self._took,
+                self._on_chunk,
                 self._history,
                 self.spool.options.max_block_bytes,
             )
@@ -339,9 +337,9 @@ class FollowedReplicaset:
             self.progress.repeated += feed.rows.repeated
             feed.close()
 
-    def _took(self, feed: Feed, chunk: Chunk) -> None:
+    def _on_chunk(self, feed: Feed, chunk: Chunk) -> None:
         if feed.link.uuid is not None:
-            self._history.took(feed.link.uuid, chunk, time.monotonic())
+            self._history.remember(feed.link.uuid, chunk, time.monotonic())
         ahead = feed.queue.add(chunk, time.time() + self.options.timing.clock_skew)
         if ahead > feed.ahead + 1.0:  # once, and again as it grows
             feed.ahead = ahead
@@ -352,14 +350,15 @@ class FollowedReplicaset:
         self._flush()
 
     def _flush(self) -> None:
-        """Write what is complete; let streams wait that have too much, or all of them where there is no room."""
+        """Write complete rows; pause streams with too many waiting rows, or all streams if there is no room."""
         if self.spool.repairs != self._repairs:
-            # Streams continue from rows that were cut off, until the tasks of this run are cancelled.
+            # Streams still run from the rows before the spool was cut, until the tasks of this run
+            # are cancelled.
             return
         queues = [feed.queue for feed in self.feeds.values()]
         may_write = self._refused is None and not self.spool.is_full
         if may_write and self.choice.is_covered(self._current()):
-            chunk = merged(queues)
+            chunk = merge_by_time(queues)
             if chunk is not None:
                 self._write(chunk)
         for feed in self.feeds.values():
@@ -367,12 +366,12 @@ class FollowedReplicaset:
 
     def _write(self, chunk: Chunk) -> None:
         try:
-            parts = parted(chunk, self.spool.options.max_block_bytes)
+            parts = split_by_size(chunk, self.spool.options.max_block_bytes)
         except TransactionLimitError as error:
             self._refused = error
             self._changed.set()
             return
-        self.progress.wrote(chunk)
+        self.progress.record_written(chunk)
         self.spool.versions = versions_of(self.feeds.values())
         try:
             for part in parts:
@@ -381,16 +380,17 @@ class FollowedReplicaset:
             logger.error("%s: %s", self.options.name, error)
             self.error = error
         except SpoolBrokenError as error:
-            # Called from a connection too, whose error it is not: `_decide` ends the run.
+            # A connection may call this, and the error is not the connection's: `_decide` ends the
+            # run.
             self._broken = error
             self._changed.set()
 
 
 def versions_of(feeds: Collection[Feed]) -> ServerVersions:
-    """Return the versions of the servers whose rows streams carry.
+    """Return the versions of the servers whose rows the streams carry.
 
-    Each row is computed as the server did that gave it, since that is whose state the rows make: where several peers
-    feed, the one that gives its instance's rows.
+    A row is computed by the rules of the server that gave it; if several peers feed, by those of the peer that gives
+    its instance's rows.
     """
     newest = max((feed.versions.version for feed in feeds), key=_release)
     by_origin: dict[int, str] = {}

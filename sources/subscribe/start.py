@@ -1,7 +1,7 @@
-"""Whether a peer can feed an instance's rows from where we are, and the vclock to ask for: pure functions.
+"""Decides whether a peer can feed an instance's rows from our position, and the vclock to ask for.
 
-A server says nothing where a start is ahead of it: it silently leaves rows out until it has passed it. So what is
-checked here is checked before each SUBSCRIBE. Not here: what is done about it (`replicaset`).
+The functions are pure. A server does not report a start that is ahead of it: it silently leaves rows out until it has
+passed the start. So these checks run before each SUBSCRIBE; `replicaset` acts on them.
 """
 
 from __future__ import annotations
@@ -15,16 +15,16 @@ from sources.xlog.format.vclock import Vclock
 
 @dataclass(frozen=True)
 class Fitness:
-    """What a peer can feed of the ids that are asked for.
+    """Which of the wanted ids a peer can feed.
 
     Parameters
     ----------
     able : frozenset of int
         gc <= start <= current.
     gone : mapping of int to int
-        Ids whose logs it no longer has → the lsn that its logs begin after.
+        Ids whose logs the peer no longer has → the lsn that its logs begin after.
     behind : mapping of int to int
-        Ids that it has fewer rows of than we → its last lsn.
+        Ids of which the peer has fewer rows than we have → its last lsn.
 
     """
 
@@ -34,7 +34,7 @@ class Fitness:
 
 
 def fitness(ballot: Ballot, start: Vclock, ids: Collection[int]) -> Fitness:
-    """Return what a peer can feed from `start` on."""
+    """Return which ids a peer can feed from `start` on."""
     gone = {i: ballot.gc_vclock[i] for i in ids if ballot.gc_vclock.get(i, 0) > start.get(i, 0)}
     behind = {i: ballot.vclock.get(i, 0) for i in ids if ballot.vclock.get(i, 0) < start.get(i, 0)}
     return Fitness(frozenset(ids) - gone.keys() - behind.keys(), gone, behind)
@@ -46,12 +46,12 @@ def start_vclock(ballot: Ballot, start: Vclock, ids: Collection[int] | None) -> 
     Parameters
     ----------
     ballot : Ballot
-        Of the peer.
+        The peer's.
     start : Vclock
-        What we have.
+        Our position.
     ids : collection of int or None
-        Those that it feeds, None for all. The others get the peer's own position: their logs are neither
-        needed nor read.
+        Ids that the peer feeds, None for all. The others get the peer's own position: their logs are neither needed
+        nor read.
 
     """
     if ids is None:
@@ -61,10 +61,10 @@ def start_vclock(ballot: Ballot, start: Vclock, ids: Collection[int] | None) -> 
 
 
 def rewound(owner: str, id_: int, ballots: Mapping[str, Ballot], had: Mapping[str, Vclock]) -> bool:
-    """Return whether an instance, and every other peer, has fewer of its rows than we had when we asked.
+    """Return whether an instance, and every other peer, has fewer of its rows than we had at the time of the request.
 
-    An instance that is restored from an older state fetches its own rows from its peers, where they have them: so
-    one look proves nothing, and the caller looks for a while.
+    An instance that is restored from an older state fetches its own rows from its peers if they have them; so one
+    answer proves nothing, and the caller checks for a while.
 
     Parameters
     ----------
@@ -73,7 +73,7 @@ def rewound(owner: str, id_: int, ballots: Mapping[str, Ballot], had: Mapping[st
     id_ : int
         Its replica id.
     ballots, had : mapping
-        By peer: its answer, and our vclock when it was asked.
+        By peer: its answer, and our vclock at the time of the request.
 
     """
     return owner in ballots and all(

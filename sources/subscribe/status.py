@@ -1,6 +1,6 @@
-"""What the daemon shows of itself: one JSON document, and the same as Prometheus metrics.
+"""The daemon's status as one JSON document, and the same as Prometheus metrics.
 
-Nothing of a password is ever in it: peers are shown by address. Not here: the HTTP server (`observe.status_page`).
+It never contains a password: peers are shown by address. The HTTP server is `observe.status_page`.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from sources.subscribe.replicaset import FollowedReplicaset
 
 
 def status_of(replicaset: FollowedReplicaset) -> dict[str, Any]:
-    """Return what is known of one replicaset, as JSON has it."""
+    """Return the status of one replicaset as a JSON object."""
     vclock, progress = replicaset.spool.vclock, replicaset.progress
     files = _files(replicaset)
     return {
@@ -85,7 +85,7 @@ def _files(replicaset: FollowedReplicaset) -> dict[str, int]:
 
 
 class DaemonMetrics:
-    """A collector for `prometheus_client`.
+    """Collects metrics for `prometheus_client`.
 
     Parameters
     ----------
@@ -98,7 +98,7 @@ class DaemonMetrics:
         self._started = time.time()
 
     def collect(self) -> Iterator[Metric]:
-        """Yield the metrics of now."""
+        """Yield the current metrics."""
         found = [status_of(replicaset) for replicaset in self._replicasets]
         origin = ["replicaset", "replica_id"]
         for name, text in (
@@ -138,10 +138,10 @@ class DaemonMetrics:
     def _totals(self, found: list[dict[str, Any]]) -> Iterator[Metric]:
         for name, text in (
             ("transactions", "Transactions written to the spool"),
-            ("rows_repeated", "Rows that came though they were in the spool"),
-            ("restarts", "Beginnings after a failure"),
-            ("streams", "SUBSCRIBEs that were answered"),
-            ("assignments", "Changes of who feeds what"),
+            ("rows_repeated", "Rows received again that the spool already had"),
+            ("restarts", "Restarts after a failure"),
+            ("streams", "Successful SUBSCRIBEs"),
+            ("assignments", "Changes of the assignment of ids to peers"),
             ("snapshots", "Snapshots fetched"),
         ):
             counter = CounterMetricFamily(

@@ -1,9 +1,10 @@
-"""Whose rows a daemon with `origins` keeps: by instance, as `_cluster` says it at each row.
+"""Filters rows by instance for a daemon with `origins`, using the state of `_cluster` at each row.
 
-Of the other instances NOPs are kept in the place of their rows, so that each vclock continues as the master's does, and
-the rows that register instances, define spaces or settle transactions: others wait for them. A relay does the same
-before it sends (`sources.relay`); a Tarantool sends all rows, which are looked at here. With `feed: own_peer` a row of
-`_cluster` comes in one stream and the rows of its instance in another, so that rows may come before it.
+Rows of other instances become NOPs, so that each vclock continues as the master's does. Rows that register instances,
+define spaces or settle transactions are kept: other rows depend on them. A relay filters before it sends
+(`sources.relay`); a Tarantool sends all rows, and they are filtered here. With `feed: own_peer`, rows of `_cluster`
+and rows of the new instance come in different streams, so an instance's rows may come before the row that registers
+it.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ from sources.xlog.stream.origins import registration
 
 
 class Whitelist:
-    """The instances whose rows are kept, and the replica ids that are theirs now.
+    """The instances whose rows are kept, and their replica ids so far.
 
     Parameters
     ----------
@@ -35,18 +36,18 @@ class Whitelist:
     def __init__(self, origins: Collection[str]) -> None:
         self.origins = frozenset(origins)
         self.wanted: Ints = np.full(VCLOCK_MAX, SENT, np.int64)
-        """By replica id `SENT` or `AS_NOP`; changes in place."""
+        """State of each replica id, `SENT` or `AS_NOP`; updated in place."""
         self._holders: dict[int, str] = {}
 
     def load(self, directory: Path, cluster: Mapping[int, str]) -> None:
-        """Take whose the ids are where a spool ends; a spool that begins without a snapshot may not say it.
+        """Read the owners of ids at the end of a spool; a spool that begins without a snapshot may lack them.
 
         Parameters
         ----------
         directory : Path
             The spool.
         cluster : mapping
-            Whose the ids are now, as a peer says.
+            The current owners of ids, as a peer reports them.
 
         """
         if not self.origins:
@@ -57,7 +58,7 @@ class Whitelist:
         self._apply()
 
     def registered(self, rows: bytes) -> None:
-        """Take what a transaction's rows, as they lie in a log, register."""
+        """Apply the registrations in a transaction's rows, in the form they have in a log."""
         for row in _rows_of_cluster(rows):
             found = registration(row)
             if found is not None:

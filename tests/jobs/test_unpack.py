@@ -102,7 +102,7 @@ def test_a_missing_backup_is_a_gap_of_the_tables_too(
     (tmp_path / "storage" / "manifests" / f"{missing}.json").unlink()
     into = tmp_path / "into"
     assert unpack_all(str(tmp_path / "storage"), into) == 1
-    assert f"backup {missing} is not there" in capsys.readouterr().out
+    assert f"backup {missing} is missing" in capsys.readouterr().out
     deployment = Deployment(
         tmp_path / "deployment", {"a1": into / backups.directory}, start="snapshot", on_gap="skip"
     )

@@ -1,10 +1,10 @@
-"""Rows from the log to the wire: a numba kernel that picks the rows that are wanted and frames them.
+"""Rows from the log to the wire: a numba kernel that selects the wanted rows and frames them.
 
     log    header, body
     wire   ce and 4 bytes of length, header with SYNC, body
 
-A body is copied as it is. The kernel reads nothing outside of `buffer[begin:end]`, whatever its bytes are.
-Not here: the other way (`rows`), which rows are wanted (`sources.relay`).
+A body is copied unchanged. The kernel reads nothing outside of `buffer[begin:end]`, whatever its bytes are. `rows` does
+the opposite; `sources.relay` decides which rows are wanted.
 """
 
 from __future__ import annotations
@@ -62,26 +62,26 @@ def frame_rows(
     Parameters
     ----------
     buffer : uint8[]
-        Rows, from `state[AT]` on; no byte from `end` on is read.
+        Rows, starting at `state[AT]`; no byte from `end` on is read.
     sync : int
-        Of the request, below 2^32.
+        The request's, below 2^32.
     vclock : int64[32]
-        Rows at or below it are left out; continues with each row, also of ids that are not wanted.
+        Rows at or below it are left out; advanced by each row, including rows of unwanted ids.
     wanted : int64[32]
         By id `LEFT_OUT`, `SENT` or `AS_NOP`.
     until : int64[2]
-        Replica id and lsn of a row behind which the kernel stops; zeros where there is none.
+        Replica id and lsn of the row after which the kernel stops; zeros: none.
     snapshot : bool
         Whether these are rows of a snapshot: all are wanted, without lsn and time.
     state : int64[STATE_SIZE]
         AT; OUT: bytes in `out`; NEED: the size that `out` must have; REPEATED: rows left out.
     out : uint8[]
-        Gets the packets.
+        Output for the packets.
 
     Returns
     -------
     int
-        `MORE` at the end of the rows, `FULL`, `REACHED` behind the row of `until`, or damage.
+        `MORE` at the end of the rows, `FULL`, `REACHED` after the row of `until`, or damage.
 
     """
     data, to = address_of(buffer), address_of(out)

@@ -1,14 +1,13 @@
-"""Rows from the wire to the log: numba kernels that check a server's stream and copy it, header by header.
+"""Rows from the wire to the log: numba kernels that check a server's stream and convert each header.
 
     wire   mp_uint length, header with SYNC, body
     log    header without SYNC and SCHEMA_VERSION, body
 
-`walk_stream` takes SUBSCRIBE's rows: it lets whole transactions through, those that are above the vclock, and
-stops where an lsn is missing.
+`walk_stream` takes SUBSCRIBE's rows: it copies whole transactions above the vclock, and stops if an lsn is missing.
 
-IPROTO has no checksum, and what is written gets the log's: so a packet that is not exactly one row that the log's
-reader takes is damage (`body_is_whole`, `is_readable`). A body is copied as it came. The kernels read nothing outside
-of `buffer[begin:end]`, whatever its bytes are. Not here: answers and errors, at which they stop; any input or output.
+IPROTO has no checksum, and rows get the log's checksum when they are written: so a packet that is not exactly one row
+that a log reader accepts counts as damage (`body_is_whole`, `is_readable`). A body is copied unchanged. The kernels
+read nothing outside of `buffer[begin:end]`, whatever its bytes are. They stop at answers and errors, and do no I/O.
 """
 
 from __future__ import annotations
@@ -71,7 +70,7 @@ HEARTBEAT = 0
 
 @kernel
 def _admit(values: Ints, vclock: Ints, state: Ints) -> int:
-    """Check the row's place in its transaction and in its origin's log; return 0 or a damage."""
+    """Check the row's position in its transaction and in its origin's log; return 0 or a damage."""
     replica, lsn = values[K_REPLICA], values[K_LSN]
     if not 0 < replica < REPLICAS or lsn <= 0:
         return BAD_ID
@@ -109,27 +108,27 @@ def walk_stream(
     Parameters
     ----------
     buffer : uint8[]
-        Bytes from the wire, from `state[AT]` on; no byte from `end` on is read.
+        Bytes from the wire, starting at `state[AT]`; no byte from `end` on is read.
     vclock : int64[32]
-        Updated with each whole transaction.
+        Advanced after each complete transaction.
     counts : int64[32]
-        Rows let through, by replica id; counted up.
+        Number of copied rows by replica id; increased here.
     state : int64[STATE_SIZE]
-        Of the walk; all zeros at its beginning.
+        The state of the walk; all zeros at its beginning.
     out : uint8[]
-        Gets the rows; what is of whole transactions ends at `state[COMMITTED]`.
+        Output for the rows; complete transactions end at `state[COMMITTED]`.
     marks : int64[3, n]
-        Gets of each whole transaction its end in `out`, its replica id, the lsn of its last row.
+        Output per complete transaction: its end in `out`, its replica id, the lsn of its last row.
     times : float64[n]
-        Gets the time of its last row, seconds since 1970 UTC, as the server stamped it.
+        Output: the time of its last row, seconds since 1970 UTC, by the server's clock.
     wanted : int64[32]
-        By id `SENT` or `AS_NOP`: a NOP in the place of each row, but for those that pass any whitelist.
+        `SENT` or `AS_NOP` by id: a NOP replaces each row, except rows that pass any whitelist.
 
     Returns
     -------
     int
-        `MORE`, `FULL`, `PACKET`, `REACHED` behind a transaction that changes `_cluster` where some id is `AS_NOP`
-        (whose the ids are may be another instance from there on), or damage.
+        `MORE`, `FULL`, `PACKET`, `REACHED` after a transaction that changes `_cluster` while some id is `AS_NOP` (the
+        owners of ids may change there), or damage.
 
     """
     data, to = address_of(buffer), address_of(out)
@@ -188,7 +187,7 @@ def _commit(
 ) -> int:
     replica, lsn = state[REPLICA], values[K_LSN]
     if state[SKIPPING]:
-        # The vclock ends inside this transaction: whoever wrote it had cut it.
+        # The vclock ends inside this transaction: its writer had truncated it.
         if lsn > vclock[replica]:
             return CUT
     else:

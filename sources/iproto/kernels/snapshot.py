@@ -1,8 +1,8 @@
 """Rows of a snapshot from the wire to the log: numba kernels that number and stamp them.
 
-FETCH_SNAPSHOT's rows have neither lsn nor time; Tarantool's own checkpoint numbers its rows from 0, a 0 being left
-out, and stamps them all alike (`checkpoint_write_row` in `src/box/memtx_engine.c`).
-Not here: rows of SUBSCRIBE (`rows`).
+FETCH_SNAPSHOT's rows have neither lsn nor time; Tarantool's own checkpoint numbers its rows from 0 (0 itself is
+omitted), and gives all the same time (`checkpoint_write_row` in `src/box/memtx_engine.c`). Rows of SUBSCRIBE are in
+`rows`.
 """
 
 from __future__ import annotations
@@ -42,12 +42,12 @@ from sources.xlog.format.kernels.skip import DOUBLE
 
 @kernel
 def walk_snapshot(buffer: Bytes, end: Int, time: float, state: Ints, out: Bytes) -> Int:
-    """Copy the rows of FETCH_SNAPSHOT up to the end of the last whole packet, each with the next number as lsn.
+    """Copy the rows of FETCH_SNAPSHOT up to the end of the last complete packet, with consecutive lsns.
 
     Parameters
     ----------
     buffer, end, out
-        As of `walk_stream`.
+        See `walk_stream`.
     time : float
         Seconds since 1970 UTC, for every row.
     state : int64[STATE_SIZE]

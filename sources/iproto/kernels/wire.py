@@ -1,6 +1,6 @@
-"""A packet and its header: numba kernels that find where they end, and copy what the log keeps of a header.
+"""Numba kernels that find the ends of packets and headers, and copy the parts of a header that the log keeps.
 
-Not here: what follows from them (`rows`, `snapshot`).
+`rows` and `snapshot` use them.
 """
 
 from __future__ import annotations
@@ -32,23 +32,23 @@ from sources.xlog.format.kernels.skip import (
 
 MORE, FULL, PACKET, REACHED = 0, 1, 2, 3
 BAD_LENGTH, BAD_HEADER, BAD_ID, GAP, CUT, BAD_ROW, BAD_BODY = -1, -2, -3, -4, -5, -6, -7
-"""Why a walk stopped: the bytes end; no room for what comes; no row comes. Negative: damage."""
+"""Why a walk stopped: end of the bytes; no room in the output; not a row. Negative: damage."""
 
 AT, OUT, COMMITTED, COUNT, REPLICA, NEXT, TSN, SKIPPING, REPEATED, NEED, ROW_LSN, HEARTBEATS, REGISTERS = (
     range(13)
 )
-"""Places in a walk's state.
+"""Indexes into a walk's state.
 
-AT: position in the buffer. OUT, COMMITTED: bytes written to `out`, and those of whole transactions. COUNT:
-whole transactions in `out`. REPLICA, NEXT, TSN, SKIPPING: of the transaction that is open (0: none is): its
-id, the lsn that must come, its first lsn, whether it is left out. REPEATED: rows left out, since the vclock
-has them. NEED: bytes that the next packet takes, where they are more than there are. ROW_LSN: of the row that
-stopped the walk. HEARTBEATS: how many came. REGISTERS: whether the transaction that is open changes `_cluster`.
+AT: position in the buffer. OUT, COMMITTED: bytes written to `out`, and those of complete transactions. COUNT: complete
+transactions in `out`. REPLICA, NEXT, TSN, SKIPPING: of the open transaction (0: there is none): its id, the next lsn,
+its first lsn, whether it is left out. REPEATED: rows left out, since the vclock has them. NEED: bytes that the next
+packet takes, if it is incomplete. ROW_LSN: of the row that stopped the walk. HEARTBEATS: number received. REGISTERS:
+whether the open transaction changes `_cluster`.
 """
 STATE_SIZE = 13
 
 HEAD_ROOM = 64
-"""A row in the log is at most so much longer than on the wire, in bytes."""
+"""By how many bytes a row in the log may be longer than on the wire."""
 
 K_TYPE, _SYNC, K_REPLICA, K_LSN = 0, int(HeaderKey.SYNC), int(HeaderKey.REPLICA_ID), int(HeaderKey.LSN)
 K_TIME, _SCHEMA_VERSION, K_TSN = int(HeaderKey.TIMESTAMP), int(HeaderKey.SCHEMA_VERSION), int(HeaderKey.TSN)
@@ -61,10 +61,10 @@ _FIRST_RAFT, _FIRST_ADMIN = int(RequestType.RAFT_PROMOTE), int(TYPE_ADMIN)
 _SPACE_ID, _SYSTEM_ID_MAX = int(BodyKey.SPACE_ID), int(SYSTEM_ID_MAX)
 _SEQUENCE_DATA, _DEFERRED_DELETE = int(SystemSpace.SEQUENCE_DATA), int(SystemSpace.VINYL_DEFERRED_DELETE)
 LEFT_OUT, SENT, AS_NOP = 0, 1, 2
-"""What becomes of the rows of a replica id: not sent; sent; a NOP in the place of each, but for those that pass."""
+"""Treatment of the rows of a replica id: not sent; sent; replaced by NOPs, except rows that pass any whitelist."""
 _PACKET_LIMIT = 1 << 30
 _GROUP, _INT32_MAX = int(HeaderKey.GROUP_ID), 2**31 - 1
-_TIME_MAX = 9.2e12  # seconds: what 63 bits of microseconds hold
+_TIME_MAX = 9.2e12  # seconds: the range of 63 bits of microseconds
 _ARRAYS = 1 << int(BodyKey.KEY) | 1 << int(BodyKey.TUPLE) | 1 << int(BodyKey.OPS)
 _NUMBERS = 1 << int(BodyKey.SPACE_ID) | 1 << int(BodyKey.INDEX_BASE)
 _BY_FIELDS = 1 << _INSERT | 1 << int(RequestType.REPLACE) | 1 << int(RequestType.UPDATE)
@@ -73,7 +73,7 @@ _BY_FIELDS |= 1 << int(RequestType.DELETE) | 1 << int(RequestType.UPSERT)
 
 @kernel
 def frame(data: Int, p: Int, end: Int) -> tuple[Int, Int]:
-    """Return (begin, end) of the packet at `p`; (-1, bytes it needs) where it is not whole, (-2, 0) if none is."""
+    """Return (begin, end) of the packet at `p`; (-1, needed bytes) if it is incomplete, (-2, 0) if there is none."""
     if p >= end:
         return -1, 1
     head = byte_at(data, p)
@@ -93,9 +93,9 @@ def frame(data: Int, p: Int, end: Int) -> tuple[Int, Int]:
 
 @kernel
 def header(data: Int, begin: Int, end: Int, values: Ints, out: Int, to: Int) -> tuple[Int, Int]:
-    """Store the header's numbers by key, whether it has a TSN, and copy what the log keeps of it to `out + to`.
+    """Store the header's numbers by key and whether it has a TSN; copy the log's part of it to `out + to`.
 
-    Returns (position of the body, end in `out`), or (-1, 0). The first byte is `to`: the map's head.
+    Returns (position of the body, end in `out`), or (-1, 0). The byte at `to` is the map's first byte.
     """
     pairs, p = load_map(data, begin, end)
     if p < 0 or pairs > KEYS + 5:
@@ -127,7 +127,7 @@ def header(data: Int, begin: Int, end: Int, values: Ints, out: Int, to: Int) -> 
             copy_bytes(out + w, data + start, p - start)
             w += p - start
             kept += 1
-    if kept > 14:  # the relay adds a SYNC to what the log keeps, and a map's head of one byte counts to 15
+    if kept > 14:  # the relay adds a SYNC to the log's header, and a one-byte map head counts to 15
         return -1, 0
     put_byte(out, to, 0x80 | kept)
     return p, w
@@ -135,14 +135,14 @@ def header(data: Int, begin: Int, end: Int, values: Ints, out: Int, to: Int) -> 
 
 @kernel
 def is_readable(values: Ints) -> bool:
-    """Return whether the log's reader takes a header's time and group."""
+    """Return whether a log reader accepts a header's time and group."""
     seconds = double_of(values[K_TIME])
     return bool(-_TIME_MAX < seconds < _TIME_MAX and 0 <= values[_GROUP] <= _INT32_MAX)
 
 
 @kernel
 def body_is_whole(data: Int, begin: Int, end: Int, kind: Int) -> bool:
-    """Return whether the log's reader takes `begin..end` as one body: a map, or nothing where the row is a NOP."""
+    """Return whether a log reader accepts `begin..end` as one body: a map, or nothing for a NOP."""
     if kind == _NOP or begin == end:
         return bool(kind == _NOP and begin == end)
     pairs, p = load_map(data, begin, end)
@@ -168,7 +168,7 @@ def body_is_whole(data: Int, begin: Int, end: Int, kind: Int) -> bool:
 
 @kernel
 def space_of(data: Int, begin: Int, end: Int) -> Int:
-    """Return the space id of a body, -1 where it has none; a body that is no map has none."""
+    """Return the space id of a body, -1 if it has none or is not a map."""
     pairs, p = load_map(data, begin, end)
     for _ in range(pairs if p >= 0 else 0):
         key, p = load_uint(data, p, end)
@@ -185,9 +185,9 @@ def space_of(data: Int, begin: Int, end: Int) -> Int:
 
 @kernel
 def passes_whitelist(kind: Int, space: Int) -> bool:
-    """Return whether a row passes any whitelist: it registers, defines, or settles transactions of others.
+    """Return whether a row passes any whitelist: it registers, defines, or settles transactions of other instances.
 
-    Rows of sequences and of vinyl's deferred deletes lie in system spaces, and do none of this.
+    Rows of sequences and of vinyl's deferred deletes are in system spaces, and do none of this.
     """
     if kind >= _FIRST_RAFT:
         return True
@@ -196,7 +196,7 @@ def passes_whitelist(kind: Int, space: Int) -> bool:
 
 @kernel
 def put_nop(values: Ints, to: Int, at: Int) -> Int:
-    """Write the header of a NOP in the place of a row, as Tarantool's log has it, and return its end."""
+    """Write the header of a NOP that replaces a row, as in Tarantool's log, and return its end."""
     has_flags = values[K_FLAGS] != 0
     put_byte(to, at, 0x84 + values[HAS_TSN] + (1 if has_flags else 0))
     put_byte(to, at + 1, K_TYPE)
@@ -216,7 +216,7 @@ def put_nop(values: Ints, to: Int, at: Int) -> Int:
 
 @kernel
 def put_number(to: Int, at: Int, key: Int, head: Int, value: Int) -> Int:
-    """Write a key and eight bytes behind a head, and return their end."""
+    """Write a key and eight bytes after a head, and return their end."""
     put_byte(to, at, key)
     put_byte(to, at + 1, head)
     for k in range(8):
@@ -226,18 +226,18 @@ def put_number(to: Int, at: Int, key: Int, head: Int, value: Int) -> Int:
 
 @kernel
 def put_byte(data: Int, at: Int, value: Int) -> None:
-    """Store one byte at address + offset; there is always room for a word there (`HEAD_ROOM`)."""
+    """Store one byte at address + offset; there is always room for eight bytes there (`HEAD_ROOM`)."""
     rest = np.int64(word_at(data, at) >> np.uint64(8))
     put_word(data, at, rest << 8 | value)
 
 
 @kernel
 def is_row(kind: Int) -> bool:
-    """Return whether a type is that of a row of a log; so are those that only later servers know."""
+    """Return whether a type is a row type of a log; types unknown to us (of later servers) count as rows."""
     return bool(_SELECT < kind <= _DML_MAX or _FIRST_RAFT <= kind < _FIRST_ADMIN)
 
 
 @kernel
 def is_snapshot_row(kind: Int) -> bool:
-    """Return whether a type may be that of a snapshot's row: INSERT, or one that only later servers know."""
+    """Return whether a type may be a snapshot row's: INSERT, or a type unknown to us (of later servers)."""
     return bool(kind == _INSERT or _NOP < kind <= _DML_MAX)

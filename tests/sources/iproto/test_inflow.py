@@ -233,7 +233,7 @@ def test_rows_of_a_snapshot_are_numbered_as_a_checkpoint_does() -> None:
 
 def test_a_snapshot_has_inserts_only() -> None:
     wire = on_the_wire(Row(1, 1, 1, True, 1.0, b"\x80"))
-    with pytest.raises(ProtocolError, match="no INSERT"):
+    with pytest.raises(ProtocolError, match="not an INSERT"):
         SnapshotStream(lambda _: None, "p").feed(np.frombuffer(wire, np.uint8), 0, len(wire))
 
 

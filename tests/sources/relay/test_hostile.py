@@ -191,7 +191,7 @@ def test_guesses_from_an_address_wait_for_each_other() -> None:
     assert [admission.wait_before_guess("a", 10.0) for _ in range(4)] == [0, 1, 2, 3]
     assert admission.wait_before_guess("b", 10.0) == 0
     assert admission.wait_before_guess("a", 12.5) == 1.5
-    admission.right("b")
+    admission.password_was_right("b")
     assert admission.wait_before_guess("b", 10.0) == 0
     for number in range(10_000):
         admission.wait_before_guess(str(number), 0.0)

@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from sources.iproto.messages import Ballot
-from sources.subscribe.assignment import Orphans, assign, lead
+from sources.subscribe.assignment import Orphans, assign, choose_leader
 from sources.subscribe.start import fitness, rewound, start_vclock
 
 A, B, C = "a", "b", "c"
@@ -91,10 +91,10 @@ def ballot(vclock: dict[int, int], gc: dict[int, int] | None = None) -> Ballot:
 def test_the_leader_stays_while_it_is_able() -> None:
     ballots = {A: ballot({1: 5}), B: ballot({1: 9})}
     able = {A: ids(1), B: ids(1)}
-    assert lead([A, B], ids(1), A, ballots, able) == {A: ids(1)}
-    assert lead([A, B], ids(1), None, ballots, able) == {B: ids(1)}
-    assert lead([A, B], ids(1), A, ballots, {A: ids(), B: ids(1)}) == {B: ids(1)}
-    assert lead([A, B], ids(1), A, ballots, {A: ids(), B: ids()}) == {}
+    assert choose_leader([A, B], ids(1), A, ballots, able) == {A: ids(1)}
+    assert choose_leader([A, B], ids(1), None, ballots, able) == {B: ids(1)}
+    assert choose_leader([A, B], ids(1), A, ballots, {A: ids(), B: ids(1)}) == {B: ids(1)}
+    assert choose_leader([A, B], ids(1), A, ballots, {A: ids(), B: ids()}) == {}
 
 
 def test_a_start_is_checked_on_both_sides() -> None:

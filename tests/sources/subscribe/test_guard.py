@@ -161,7 +161,7 @@ def test_rows_that_arrive_after_a_failed_fsync_are_fetched_again(
     """The spool is cut back; a stream that continues from the rows cut off must not write before it is closed."""
     spool, waits, fails = tmp_path / "spool", threading.Event(), threading.Event()
     arrived: list[tuple[Feed, Chunk]] = []
-    fsync, took, failed = os.fsync, FollowedReplicaset._took, Spool.failed
+    fsync, took, failed = os.fsync, FollowedReplicaset._on_chunk, Spool.failed
 
     def failing(file: int) -> None:
         if fails.is_set() and str(Path(f"/proc/self/fd/{file}").readlink()).endswith(".xlog"):
@@ -191,7 +191,7 @@ def test_rows_that_arrive_after_a_failed_fsync_are_fetched_again(
             return found
 
         monkeypatch.setattr(os, "fsync", failing)
-        monkeypatch.setattr(FollowedReplicaset, "_took", kept_back)
+        monkeypatch.setattr(FollowedReplicaset, "_on_chunk", kept_back)
         monkeypatch.setattr(Spool, "failed", then_arrive)
 
         async def test() -> None:

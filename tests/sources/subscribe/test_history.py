@@ -52,7 +52,7 @@ def test_a_master_that_was_restored_and_has_written_on_is_refused(tmp_path: Path
         assert masters.vclock(1)[1] > received[1]
         with following(options(spool, *addresses(masters))) as replicaset:
             await_until(lambda: isinstance(replicaset.error, RewindError), "the refusal")
-            assert "another one than was received" in str(replicaset.error)
+            assert "differs from the one that was received" in str(replicaset.error)
             assert "--accept-rewind" in str(replicaset.error)
             write(masters, 1, 600, 10, "more")
             await_until(lambda: replicaset.links[0].ballot is not None)
@@ -119,10 +119,12 @@ def test_the_last_rows_of_each_origin_are_remembered(tmp_path: Path) -> None:
     history = PeerHistory(tmp_path)
     history.load()
     for second in range(5):
-        history.took(A1, chunk((1, 10 + second, b"\x91\x01"), (2, 20 + second, b"\x91\x02")), 10.0 + second)
+        history.remember(
+            A1, chunk((1, 10 + second, b"\x91\x01"), (2, 20 + second, b"\x91\x02")), 10.0 + second
+        )
     for lsn, at in ((15, 14.5), (16, 14.6), (17, 14.9)):
-        history.took(A1, chunk((1, lsn, b"\x91\x01")), at)
-    history.took(A1, chunk((1, 17, b"\x91\x01")), 20.0)
+        history.remember(A1, chunk((1, lsn, b"\x91\x01")), at)
+    history.remember(A1, chunk((1, 17, b"\x91\x01")), 20.0)
     history.save()
     again = PeerHistory(tmp_path)
     again.load()

@@ -15,7 +15,7 @@ from sources.iproto.inflow import Chunk
 from sources.spool.acks import read_acks
 from sources.spool.options import SpoolOptions
 from sources.spool.spool import Spool
-from sources.subscribe.merge import parted
+from sources.subscribe.merge import split_by_size
 from tests.sources.relay.test_relay import serving
 from tests.sources.relay.test_versions import NEW, begin, logs, row
 from tests.sources.subscribe.following import await_until, following, options
@@ -89,13 +89,13 @@ def chunk(*sizes: int) -> Chunk:
 @pytest.mark.parametrize("limit", [5, 6, 9, 10, 14, 15, 100])
 def test_blocks_are_parted_between_transactions(limit: int) -> None:
     whole = chunk(5, 1, 4, 5)
-    parts = parted(whole, limit)
+    parts = split_by_size(whole, limit)
     assert all(0 < part.rows.size <= limit and part.ends[-1] == part.rows.size for part in parts)
     assert b"".join(part.rows.tobytes() for part in parts) == whole.rows.tobytes()
     assert [lsn for part in parts for lsn in part.lsns.tolist()] == [1, 2, 3, 4]
     assert len(parts) == {5: 3, 6: 3, 9: 2, 10: 2, 14: 2}.get(limit, 1)
     with pytest.raises(TransactionLimitError, match="lsn 1"):
-        parted(whole, 4)
+        split_by_size(whole, 4)
 
 
 @pytest.mark.parametrize(("line", "limit"), [("", 1 << 30), ("max_block_bytes: 2 GiB", 2 << 30)])

@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from sources.iproto.inflow import Chunk
-from sources.subscribe.merge import Queue, merged
+from sources.subscribe.merge import Queue, merge_by_time
 
 Transaction = tuple[float, int, int, bytes]
 """Time, replica id, lsn, bytes."""
@@ -43,7 +43,7 @@ def queue(*ids: int) -> Queue:
 def test_one_stream_is_never_held_up() -> None:
     one = queue(1)
     one.add(chunk([(5.0, 1, 1, b"a"), (4.0, 1, 2, b"b")]))
-    assert [t[3] for t in taken(merged([one]))] == [b"a", b"b"]
+    assert [t[3] for t in taken(merge_by_time([one]))] == [b"a", b"b"]
 
 
 def test_a_row_of_the_future_holds_its_stream_no_longer_than_clocks_may_differ() -> None:
@@ -52,16 +52,16 @@ def test_a_row_of_the_future_holds_its_stream_no_longer_than_clocks_may_differ()
     assert ahead == 1e9 - 10.0
     assert one.add(chunk([(6.0, 1, 3, b"c")]), latest=11.0) == 0
     two.add(chunk([(10.5, 2, 1, b"d")]), latest=11.0)
-    assert [t[3] for t in taken(merged([one, two]))] == [b"a", b"b", b"c"]
+    assert [t[3] for t in taken(merge_by_time([one, two]))] == [b"a", b"b", b"c"]
     assert one.size == 0
 
 
 def test_rows_wait_for_a_stream_that_has_said_nothing() -> None:
     one, two = queue(1), queue(2)
     one.add(chunk([(5.0, 1, 1, b"a")]))
-    assert merged([one, two]) is None
+    assert merge_by_time([one, two]) is None
     two.add(chunk([(3.0, 2, 1, b"b"), (6.0, 2, 2, b"c")]))
-    assert [t[3] for t in taken(merged([one, two]))] == [b"b", b"a"]
+    assert [t[3] for t in taken(merge_by_time([one, two]))] == [b"b", b"a"]
     assert (one.size, two.size) == (0, 1)
 
 
@@ -69,18 +69,18 @@ def test_a_vote_frees_rows_only_when_all_it_told_of_has_come() -> None:
     one, two = queue(1), queue(2)
     one.add(chunk([(5.0, 1, 1, b"a")]))
     two.asked(9.0, {2: 1})
-    assert merged([one, two]) is None
+    assert merge_by_time([one, two]) is None
     two.add(chunk([(4.0, 2, 1, b"b")]))
-    assert [t[3] for t in taken(merged([one, two]))] == [b"b", b"a"]
+    assert [t[3] for t in taken(merge_by_time([one, two]))] == [b"b", b"a"]
 
 
 def test_an_idle_stream_that_has_nothing_frees_the_others() -> None:
     one, two = queue(1), queue(2)
     one.add(chunk([(5.0, 1, 1, b"a"), (8.0, 1, 2, b"b")]))
     two.asked(6.0, {1: 99, 2: 0})
-    assert [t[3] for t in taken(merged([one, two]))] == [b"a"]
+    assert [t[3] for t in taken(merge_by_time([one, two]))] == [b"a"]
     two.asked(8.0, {1: 99})
-    assert [t[3] for t in taken(merged([one, two]))] == [b"b"]
+    assert [t[3] for t in taken(merge_by_time([one, two]))] == [b"b"]
 
 
 @st.composite
@@ -104,11 +104,11 @@ def test_any_arrival_gives_the_order_of_time(found: list[list[Transaction]], dat
         count = data.draw(st.integers(1, len(rest[k])))
         queues[k].add(chunk(rest[k][:count]))
         del rest[k][:count]
-        out += taken(merged(queues))
+        out += taken(merge_by_time(queues))
         assert [t[0] for t in out] == sorted(t[0] for t in out)
     for k, each in enumerate(queues):
         each.asked(1e9, {k + 1: len(found[k])})
-    out += taken(merged(queues))
+    out += taken(merge_by_time(queues))
     assert sorted(out) == sorted(t for stream in found for t in stream)
     assert [t[0] for t in out] == sorted(t[0] for t in out)
     for replica in range(1, len(found) + 1):
