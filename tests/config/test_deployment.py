@@ -201,7 +201,7 @@ MISTAKES = [
     (
         "policies: {spaces: {a: {column: x}}}",
         "policies.spaces.a.column",
-        "nothing that last_write_wins takes",
+        "is not a key of last_write_wins",
     ),
     (
         "policies: {default: {deletes: all}, spaces: {a: {policy: max, column: x}}}",
@@ -231,14 +231,14 @@ MISTAKES = [
     ("types: {decimal: 'decimal(38,39)'}", "types.decimal", "allowed: string, decimal(38,s)"),
     ("max_bytes_per_trigger: -1", "max_bytes_per_trigger", "-1 is not a size"),
     ("max_bytes_per_trigger: true", "max_bytes_per_trigger", "True is not a size"),
-    ("warehouse: other", "warehouse", "stands twice (also in line 1)"),
+    ("warehouse: other", "warehouse", "appears twice (also in line 1)"),
     ("instants: {wait: soon}", "instants.wait", "is not a time"),
     ("instants: {markers: []}", "instants.markers", "names no marker"),
     ("instants: {markers: [{space: marks}]}", "instants.markers[0].label", "marks needs a label"),
     (
         "instants: {markers: [{space: _recovery_point, label: opts}]}",
         "instants.markers[0].label",
-        "where Tarantool writes them",
+        "has fixed labels; allowed: none",
     ),
     (
         "instants: {markers: [{space: a, label: b}, {space: a, label: c}]}",
@@ -322,7 +322,7 @@ def test_all_mistakes_in_one_message_in_the_order_of_lines(yaml: Path) -> None:
         "  line 1: feed: 'own_peer' is for live masters: see subscribe.feed; allowed: leader",
         "  line 3: sources[0].path: is missing",
         "  line 4: sources[1].name: is missing",
-        f"  line 6: on_gap: stands twice (also in line 5) (file {yaml})",
+        f"  line 6: on_gap: appears twice (also in line 5) (file {yaml})",
     ]
 
 

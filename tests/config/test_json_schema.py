@@ -116,7 +116,10 @@ def test_each_key_of_the_deployment_is_described() -> None:
     parts = {"Config": schemas()["schema.json"], **schemas()["schema.json"]["$defs"]}
     bare = {name for name, part in parts["Config"]["properties"].items() if "description" not in part}
     assert bare == set()
-    assert "one replicaset one is read" in parts["Config"]["properties"]["feed"]["description"]
+    assert (
+        "one of several sources of a replicaset is read"
+        in parts["Config"]["properties"]["feed"]["description"]
+    )
 
 
 def test_parameters_are_read_from_a_docstring() -> None:

@@ -28,7 +28,7 @@ def test_days_survive_a_request() -> None:
         ({"tombstones": "90"}, "is not a number of days"),
         ({"changelog": "5 seconds"}, "is not a number of days"),
         ({"conflicts": 0}, "is not a number of days"),
-        ({"epochs": "10 days", "changelog": "11 days"}, "10 days are less than changelog: 11 days"),
+        ({"epochs": "10 days", "changelog": "11 days"}, "10 days are fewer than changelog: 11 days"),
         ({"retired": ["a1"]}, "is not a uuid"),
         ({"batches": 1}, "greater than or equal to 2"),
         ({"quarantine": "1 day"}, "Extra inputs"),

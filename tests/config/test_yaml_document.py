@@ -36,11 +36,11 @@ def test_what_is_missing_has_the_line_of_what_encloses_it(file: Path) -> None:
     assert read_document(file).line(("b", 1, "missing", 7)) == 4
 
 
-def test_a_key_that_stands_twice(file: Path) -> None:
+def test_a_repeated_key(file: Path) -> None:
     file.write_text("a: {x: 1, x: 2}\nb: 1\na: 3\n")
     assert read_document(file).repeated == (
-        Mistake(("a", "x"), "stands twice (also in line 1)"),
-        Mistake(("a",), "stands twice (also in line 1)"),
+        Mistake(("a", "x"), "appears twice (also in line 1)"),
+        Mistake(("a",), "appears twice (also in line 1)"),
     )
 
 

@@ -83,7 +83,7 @@ def test_a_decimal_with_the_least_scale_is_no_key_and_below_all_sequences() -> N
     assert least.to_pylist() == [b"\x00"]
 
 
-# What stands twice.
+# Fields that appear twice.
 
 
 def test_two_fields_of_one_name_are_refused() -> None:
@@ -101,8 +101,8 @@ def test_two_fields_of_one_name_are_refused() -> None:
         [KeyPart(0, "string", "a.b"), KeyPart(1, "string"), KeyPart(0, "string", '["a"]["b"]')],
     ],
 )
-def test_a_key_part_that_stands_twice_is_refused(parts: list[KeyPart]) -> None:
-    with pytest.raises(UnsupportedError, match="stands twice") as caught:
+def test_a_repeated_key_part_is_refused(parts: list[KeyPart]) -> None:
+    with pytest.raises(UnsupportedError, match="appears twice") as caught:
         key_plan([space_of_fields(("v", "string"), parts=parts)])
     assert caught.value.fields["space"] == "s"
 
