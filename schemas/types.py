@@ -1,8 +1,7 @@
-"""A field of a space's format → the Spark and Arrow type of its column; the format of several replicasets.
+"""Maps the fields of a space's format to Spark and Arrow types, and unites the formats of several replicasets.
 
-What a value of the field must be is Tarantool's (`src/box/field_def.c`); what a column of it becomes is
-decided here and by `TypeOptions`. Not here: names of columns (`schemas.names`), where a field stands in the tuples of
-each replicaset (`schemas.layout`), and the decoding itself (`udfs.tuples.tuples`).
+The values that a field accepts are Tarantool's (`src/box/field_def.c`); this module and `TypeOptions` choose the type
+of its column. `schemas.names` has the columns' names, `schemas.layout` the fields' positions.
 """
 
 from __future__ import annotations
@@ -32,17 +31,17 @@ from schemas.space import FIELDS_MAX, Field, Space
 
 @dataclass(frozen=True)
 class TypeOptions:
-    """How Tarantool's types become Spark's where there is a choice.
+    """The choices in the mapping of Tarantool's types to Spark's.
 
     Parameters
     ----------
     unsigned : {'precise', 'long'}
-        decimal(20,0), or bigint: then a value above 2^63 - 1 does not fit.
+        decimal(20,0), or bigint, which cannot hold a value above 2^63 - 1.
     decimal_scale : int or 'string'
-        The s of decimal(38,s), 0 to 38: a decimal with more digits before or after the point does not fit;
-        or Tarantool's own text, which always fits.
+        The s of decimal(38,s), 0 to 38: a decimal with more digits before or after the point does not fit; or
+        `string`, Tarantool's own text, which always fits.
     integer : {'long', 'decimal'}
-        bigint: then a value above 2^63 - 1 does not fit; or decimal(20,0).
+        bigint, which cannot hold a value above 2^63 - 1, or decimal(20,0).
 
     """
 
@@ -52,7 +51,7 @@ class TypeOptions:
 
 
 class Carrier(IntEnum):
-    """How the column of a field is built."""
+    """How the column of a field is stored."""
 
     LONG = 0
     WIDE = 1  # decimal(20,0): all of -2^63 .. 2^64 - 1
@@ -75,10 +74,10 @@ VARIANT_ARROW = pa.struct(
         pa.field("metadata", pa.binary(), nullable=False, metadata={b"variant": b"true"}),
     ]
 )
-"""The Arrow type that Spark takes for a variant (`pyspark/sql/pandas/types.py`, `to_arrow_type`)."""
+"""The Arrow type that Spark uses for a variant (`pyspark/sql/pandas/types.py`, `to_arrow_type`)."""
 
 DECIMAL_PRECISION = 38
-"""The most digits of Spark's decimal, of one in a variant, and of Tarantool's (`DECIMAL_MAX_DIGITS`)."""
+"""Greatest number of digits of Spark's decimal, of one in a variant, and of Tarantool's (`DECIMAL_MAX_DIGITS`)."""
 
 _CARRIERS = {
     "double": Carrier.DOUBLE,
@@ -145,11 +144,11 @@ _WIDER: dict[str, tuple[str, ...]] = {
     "map": ("any",),
     "any": (),
 }
-"""The types that hold all values of a type (`field_type_compatibility` in `src/box/field_def.c`)."""
+"""Per type, the types that include all its values (`field_type_compatibility` in `src/box/field_def.c`)."""
 
 
 def type_family(field_type: str) -> str:
-    """Return the type that a sized type of 3.x (`uint8`, `int32`, `float64`) is part of, else the type itself."""
+    """Return the general type of a sized type of 3.x (`uint8`, `int32`, `float64`); any other type itself."""
     if field_type in _UNSIGNED:
         return "unsigned"
     if field_type in _INTEGER:
@@ -158,12 +157,12 @@ def type_family(field_type: str) -> str:
 
 
 def carrier(field_type: str, options: TypeOptions) -> Carrier:
-    """Return how the column of a field is built.
+    """Return how the column of a field is stored.
 
     Raises
     ------
     UnsupportedError
-        For a type that this version does not know.
+        This version does not know the type.
 
     """
     family = type_family(field_type)
@@ -188,20 +187,20 @@ def spark_type(kind: Carrier, options: TypeOptions) -> DataType:
 
 
 def arrow_type(kind: Carrier, options: TypeOptions) -> pa.DataType:
-    """Return the Arrow type that an Arrow UDF gives for a column."""
+    """Return the Arrow type of a column in the result of an Arrow UDF."""
     if kind is Carrier.DECIMAL:
         return pa.decimal128(DECIMAL_PRECISION, int(options.decimal_scale))
     return _ARROW[kind]
 
 
 def check_names(space: str, names: Iterable[str]) -> None:
-    """Refuse a format that no table can have.
+    """Raise for a format that no table can have.
 
     Raises
     ------
     UnsupportedError
-        Two fields have one name, which no server takes and whose values would share a column; or there are absurdly
-        many fields.
+        Two fields have the same name, which no server accepts (their values would share a column), or there are more
+        than `FIELDS_MAX` fields.
 
     """
     counts = Counter(names)
@@ -226,19 +225,19 @@ def _widest(space: str, name: str, kinds: Sequence[str]) -> str:
 def union_fields(spaces: Sequence[Space]) -> tuple[Field, ...]:
     """Return the fields of one table for several formats of a space, matched by name.
 
-    The order is that of the first format, then what the next ones add. Of several types the one that holds all
-    values of the others is taken; a field that one format lacks is nullable.
+    The order is that of the first format, followed by the fields that each next one adds. Of several types of a field
+    the widest, which includes all values of the others, is used; a field that one format lacks is nullable.
 
     Parameters
     ----------
     spaces : sequence of Space
-        The space as each replicaset (or each of its versions) defines it.
+        The space's definition in each replicaset (or in each of its versions).
 
     Raises
     ------
     UnsupportedError
-        Naming the space, the field and the types, where none of them holds the values of the others; and as
-        `check_names` says.
+        No type of a field includes the values of the others (the error names space, field and types); or as in
+        `check_names`.
 
     """
     kinds: dict[str, dict[str, None]] = {}

@@ -1,4 +1,4 @@
-"""The JSON Schemas of the configuration: as committed, they take and refuse what the models take and refuse."""
+"""The JSON Schemas of the configuration: the committed files accept and refuse the same as the models."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Types of columns by DESIGN's table, and one set of fields over several formats."""
+"""Types of columns, and the common fields of several formats."""
 
 from __future__ import annotations
 
@@ -140,7 +140,7 @@ def test_the_wider_type_is_taken(one: str, other: str, wider: str) -> None:
         ("map", "scalar"),
     ],
 )
-def test_types_that_do_not_hold_each_other_are_refused(one: str, other: str) -> None:
+def test_incompatible_types_are_refused(one: str, other: str) -> None:
     spaces = [space(Field("f", one)), space(Field("f", other))]
     with pytest.raises(UnsupportedError) as caught:
         union_fields(spaces)
@@ -181,7 +181,7 @@ def test_a_space_without_a_format_has_only_what_is_past_it() -> None:
     assert table_layout([space()]).spark_schema().names == [EXTRA_COLUMN, INEXACT_COLUMN, MISFITS_COLUMN]
 
 
-def test_a_layout_refuses_what_it_cannot_carry() -> None:
+def test_a_layout_of_unknown_types_or_wrong_names_is_refused() -> None:
     with pytest.raises(UnsupportedError, match="polygon"):
         table_layout([space(Field("f", "polygon"))])
     with pytest.raises(UnsupportedError, match=r"1 column names for 2 fields \(space things\)"):

@@ -1,6 +1,6 @@
-"""The policies that choose one of the versions, in plain Python: what `pipeline.resolve.choose` is compared with.
+"""The policies that choose a version, in plain Python, to check `pipeline.resolve.choose`.
 
-Each is an order: the version that comes last in it wins.
+Each is a sort key: the version that sorts last wins.
 """
 
 from __future__ import annotations
@@ -14,23 +14,23 @@ NO_VALUE = b"\x00"
 
 
 def last_write(candidate: Candidate) -> Place:
-    """Return the place in the order of `last_write_wins`."""
+    """Return the sort key of `last_write_wins`."""
     return place(candidate)
 
 
 def first_write(candidate: Candidate) -> Place:
-    """Return the place in the order of `first_write_wins`: what was inserted at an unknown time was there first."""
+    """Return the sort key of `first_write_wins`: an unknown time of insertion is the earliest."""
     created = candidate.created
     return (created is None, 0 if created is None else -created, place(candidate))
 
 
 def greatest(candidate: Candidate) -> Place:
-    """Return the place in the order of `max`; of equal values the last writer's stands last."""
+    """Return the sort key of `max`; of equal values the last writer's sorts last."""
     return (known(candidate.value), place(candidate))
 
 
 def least(candidate: Candidate) -> Place:
-    """Return the place in the order of `min`: a version without a value stands first there too."""
+    """Return the sort key of `min`; a version without a value sorts first here too."""
     return (known(complement(candidate.value)), place(candidate))
 
 
@@ -40,7 +40,7 @@ def by_priority(priority: Sequence[str]) -> Callable[[Candidate], Place]:
     Parameters
     ----------
     priority : sequence of str
-        Uuids of replicasets, the foremost first; those that are not named come behind, the last writer's first.
+        Uuids of replicasets, the preferred one first; the others follow, the last writer's first.
 
     """
     ranks = {uuid: len(priority) - i for i, uuid in reversed(list(enumerate(priority)))}
@@ -48,10 +48,10 @@ def by_priority(priority: Sequence[str]) -> Callable[[Candidate], Place]:
 
 
 def complement(value: bytes | None) -> bytes | None:
-    """Return bytes that order the other way round; what has no value stays below all.
+    """Return bytes in the reverse order; a missing value stays below all.
 
-    The bytes of one value are never the start of another's (`udfs.keys.kernels.ordered`), so turning every bit round
-    turns their order round.
+    The bytes of one value are never a prefix of another's (`udfs.keys.kernels.ordered`), so inverting all bits reverses
+    their order.
     """
     if value is None or value.startswith(NO_VALUE):
         return value
@@ -70,14 +70,14 @@ ORDERS: Mapping[str, Callable[[Candidate], Place]] = {
 def choose(
     candidates: Sequence[Candidate], order: Callable[[Candidate], Place], *, deletes_all: bool = False
 ) -> Candidate | None:
-    """Return the version that wins; None where none takes part.
+    """Return the version that wins; None if none takes part.
 
     Parameters
     ----------
     candidates : sequence of Candidate
-        In any order, at most one a replicaset.
+        In any order, at most one per replicaset.
     order : callable
-        Of the policy.
+        Sort key of the policy.
     deletes_all : bool
         Whether a deleted version takes part.
 

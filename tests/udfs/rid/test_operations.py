@@ -1,4 +1,4 @@
-"""Each operation of the document, with its own drawings, and what the document leaves to choose."""
+"""Each operation of the document, with the document's drawings, and the choices that it leaves open."""
 
 from __future__ import annotations
 
@@ -121,7 +121,7 @@ def test_synchronization(a: str, b: str, started: str, completed: str) -> None:
     assert end == Node(replace(end.rid, consistency=True, outdated=False, crashed_primary=False))
 
 
-def test_a_sync_goes_on_where_it_was_left_with_a_newer_head() -> None:
+def test_an_unfinished_sync_continues_with_a_newer_head() -> None:
     left = operations.start_sync(node("0000:0001:0000:0000:0001"), node("0000:0002:0001:0000:0001", **WHOLE))
     again = operations.start_sync(left, node("0000:0003:0002:0001:0001", **WHOLE))
     assert drawn(again) == "0003:0001:0000:0000:0001"
