@@ -50,7 +50,7 @@ class TypeOptions:
     integer: Literal["long", "decimal"] = "long"
 
 
-class Carrier(IntEnum):
+class ColumnStorage(IntEnum):
     """How the column of a field is stored."""
 
     LONG = 0
@@ -80,51 +80,51 @@ DECIMAL_PRECISION = 38
 """Greatest number of digits of Spark's decimal, of one in a variant, and of Tarantool's (`DECIMAL_MAX_DIGITS`)."""
 
 _CARRIERS = {
-    "double": Carrier.DOUBLE,
-    "float32": Carrier.DOUBLE,
-    "float64": Carrier.DOUBLE,
-    "number": Carrier.DOUBLE,
-    "string": Carrier.STRING,
-    "varbinary": Carrier.BINARY,
-    "boolean": Carrier.BOOLEAN,
-    "uuid": Carrier.UUID,
-    "datetime": Carrier.TIMESTAMP,
-    "interval": Carrier.INTERVAL,
-    "any": Carrier.VARIANT,
-    "map": Carrier.VARIANT,
-    "array": Carrier.VARIANT,
-    "scalar": Carrier.VARIANT,
+    "double": ColumnStorage.DOUBLE,
+    "float32": ColumnStorage.DOUBLE,
+    "float64": ColumnStorage.DOUBLE,
+    "number": ColumnStorage.DOUBLE,
+    "string": ColumnStorage.STRING,
+    "varbinary": ColumnStorage.BINARY,
+    "boolean": ColumnStorage.BOOLEAN,
+    "uuid": ColumnStorage.UUID,
+    "datetime": ColumnStorage.TIMESTAMP,
+    "interval": ColumnStorage.INTERVAL,
+    "any": ColumnStorage.VARIANT,
+    "map": ColumnStorage.VARIANT,
+    "array": ColumnStorage.VARIANT,
+    "scalar": ColumnStorage.VARIANT,
 }
 _UNSIGNED = ("unsigned", "uint8", "uint16", "uint32", "uint64")
 _INTEGER = ("integer", "int8", "int16", "int32", "int64")
 
-_SPARK: dict[Carrier, DataType] = {
-    Carrier.LONG: LongType(),
-    Carrier.WIDE: DecimalType(20, 0),
-    Carrier.DOUBLE: DoubleType(),
-    Carrier.DECIMAL_TEXT: StringType(),
-    Carrier.BOOLEAN: BooleanType(),
-    Carrier.STRING: StringType(),
-    Carrier.BINARY: BinaryType(),
-    Carrier.UUID: StringType(),
-    Carrier.TIMESTAMP: TimestampType(),
-    Carrier.INTERVAL: StringType(),
-    Carrier.VARIANT: VariantType(),
-    Carrier.RAW_STRING: BinaryType(),
+_SPARK: dict[ColumnStorage, DataType] = {
+    ColumnStorage.LONG: LongType(),
+    ColumnStorage.WIDE: DecimalType(20, 0),
+    ColumnStorage.DOUBLE: DoubleType(),
+    ColumnStorage.DECIMAL_TEXT: StringType(),
+    ColumnStorage.BOOLEAN: BooleanType(),
+    ColumnStorage.STRING: StringType(),
+    ColumnStorage.BINARY: BinaryType(),
+    ColumnStorage.UUID: StringType(),
+    ColumnStorage.TIMESTAMP: TimestampType(),
+    ColumnStorage.INTERVAL: StringType(),
+    ColumnStorage.VARIANT: VariantType(),
+    ColumnStorage.RAW_STRING: BinaryType(),
 }
-_ARROW: dict[Carrier, pa.DataType] = {
-    Carrier.LONG: pa.int64(),
-    Carrier.WIDE: pa.decimal128(20, 0),
-    Carrier.DOUBLE: pa.float64(),
-    Carrier.DECIMAL_TEXT: pa.string(),
-    Carrier.BOOLEAN: pa.bool_(),
-    Carrier.STRING: pa.string(),
-    Carrier.BINARY: pa.binary(),
-    Carrier.UUID: pa.string(),
-    Carrier.TIMESTAMP: pa.timestamp("us", tz="UTC"),
-    Carrier.INTERVAL: pa.string(),
-    Carrier.VARIANT: VARIANT_ARROW,
-    Carrier.RAW_STRING: pa.binary(),
+_ARROW: dict[ColumnStorage, pa.DataType] = {
+    ColumnStorage.LONG: pa.int64(),
+    ColumnStorage.WIDE: pa.decimal128(20, 0),
+    ColumnStorage.DOUBLE: pa.float64(),
+    ColumnStorage.DECIMAL_TEXT: pa.string(),
+    ColumnStorage.BOOLEAN: pa.bool_(),
+    ColumnStorage.STRING: pa.string(),
+    ColumnStorage.BINARY: pa.binary(),
+    ColumnStorage.UUID: pa.string(),
+    ColumnStorage.TIMESTAMP: pa.timestamp("us", tz="UTC"),
+    ColumnStorage.INTERVAL: pa.string(),
+    ColumnStorage.VARIANT: VARIANT_ARROW,
+    ColumnStorage.RAW_STRING: pa.binary(),
 }
 
 _WIDER: dict[str, tuple[str, ...]] = {
@@ -156,7 +156,7 @@ def type_family(field_type: str) -> str:
     return "double" if field_type in ("float32", "float64") else field_type
 
 
-def carrier(field_type: str, options: TypeOptions) -> Carrier:
+def column_storage(field_type: str, options: TypeOptions) -> ColumnStorage:
     """Return how the column of a field is stored.
 
     Raises
@@ -167,11 +167,11 @@ def carrier(field_type: str, options: TypeOptions) -> Carrier:
     """
     family = type_family(field_type)
     if family == "unsigned":
-        return Carrier.WIDE if options.unsigned == "precise" else Carrier.LONG
+        return ColumnStorage.WIDE if options.unsigned == "precise" else ColumnStorage.LONG
     if family == "integer":
-        return Carrier.WIDE if options.integer == "decimal" else Carrier.LONG
+        return ColumnStorage.WIDE if options.integer == "decimal" else ColumnStorage.LONG
     if family == "decimal":
-        return Carrier.DECIMAL_TEXT if options.decimal_scale == "string" else Carrier.DECIMAL
+        return ColumnStorage.DECIMAL_TEXT if options.decimal_scale == "string" else ColumnStorage.DECIMAL
     if family not in _CARRIERS:
         raise UnsupportedError(
             f"the field type {field_type} is not known", advice="leave the space out by `spaces.exclude`"
@@ -179,16 +179,16 @@ def carrier(field_type: str, options: TypeOptions) -> Carrier:
     return _CARRIERS[family]
 
 
-def spark_type(kind: Carrier, options: TypeOptions) -> DataType:
+def spark_type(kind: ColumnStorage, options: TypeOptions) -> DataType:
     """Return the Spark type of a column."""
-    if kind is Carrier.DECIMAL:
+    if kind is ColumnStorage.DECIMAL:
         return DecimalType(DECIMAL_PRECISION, int(options.decimal_scale))
     return _SPARK[kind]
 
 
-def arrow_type(kind: Carrier, options: TypeOptions) -> pa.DataType:
+def arrow_type(kind: ColumnStorage, options: TypeOptions) -> pa.DataType:
     """Return the Arrow type of a column in the result of an Arrow UDF."""
-    if kind is Carrier.DECIMAL:
+    if kind is ColumnStorage.DECIMAL:
         return pa.decimal128(DECIMAL_PRECISION, int(options.decimal_scale))
     return _ARROW[kind]
 

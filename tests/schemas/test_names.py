@@ -13,11 +13,11 @@ from schemas.names import (
     NAME_MAX_BYTES,
     column_name,
     exact_table,
-    held_in,
     is_of_space,
     local_to,
     replicaset_of,
     table_name,
+    table_of_exact_tuples,
     unescape,
 )
 from schemas.tables import SYSTEM_TABLES
@@ -172,8 +172,8 @@ def test_names_of_exact_tables_are_unique(name: str, other: str) -> None:
     exact = exact_table(table_name(name))
     assert exact != table_name(other)
     assert (exact == exact_table(table_name(other))) == (name == other)
-    assert held_in({exact, table_name(name)}, table_name(name)) == exact
-    assert held_in({table_name(name)}, table_name(name)) == table_name(name)
+    assert table_of_exact_tuples({exact, table_name(name)}, table_name(name)) == exact
+    assert table_of_exact_tuples({table_name(name)}, table_name(name)) == table_name(name)
 
 
 def test_the_longest_table_names_have_exact_tables_too() -> None:

@@ -18,7 +18,8 @@ from udfs.tuples.tuples import decode, decode_tuples
 from udfs.warm import compile_all
 
 OURS = (
-    *(f"udfs.tuples.kernels.{name}" for name in ("walk", "cells", "quick", "columns", "writers", "variant")),
+    *(f"udfs.tuples.kernels.{name}" for name in ("walk", "field_writers", "fast_path")),
+    *(f"udfs.tuples.kernels.{name}" for name in ("columns", "writers", "variant")),
     *("udfs.kernels.texts", "udfs.keys.kernels.keys"),
 )
 

@@ -16,8 +16,9 @@ from schemas.errors import ConfigurationError, PolicyError
 from tests.oracle import mp
 from tests.pipeline.resolve.chosen import Chosen, chosen
 from tests.udfs.before_replace import rules
+from tests.udfs.before_replace.orders import last_write
 from tests.udfs.before_replace.versions import OTHER, SPACE, candidates
-from udfs.before_replace.candidate import Candidate, place
+from udfs.before_replace.candidate import Candidate
 from udfs.before_replace.custom import Change, Outcome, Side, fold_custom, load_function
 from udfs.before_replace.row import Row, decode, encode
 
@@ -36,7 +37,9 @@ def test_sorted_versions_give_one_answer_whatever_order_they_came_in(
     data: st.DataObject, versions: list[Candidate]
 ) -> None:
     def answer(found: list[Candidate]) -> Outcome:
-        return fold_custom(lambda old, new, _change: old or new, sorted(found, key=place), NAMES, "accounts")
+        return fold_custom(
+            lambda old, new, _change: old or new, sorted(found, key=last_write), NAMES, "accounts"
+        )
 
     assert answer(versions) == answer(data.draw(st.permutations(versions)))
 

@@ -10,8 +10,9 @@ from hypothesis import strategies as st
 
 from schemas.errors import TupleError
 from tests.oracle import mp
+from tests.udfs.before_replace.orders import last_write
 from tests.udfs.before_replace.versions import OTHER, SPACE, candidates
-from udfs.before_replace.candidate import Candidate, place
+from udfs.before_replace.candidate import Candidate
 from udfs.before_replace.custom import Outcome
 from udfs.before_replace.merge import fields_of, sum_fields
 from udfs.before_replace.policies import POLICIES
@@ -31,7 +32,7 @@ def outcomes(policy: Made, keys: list[list[Candidate]]) -> list[Outcome]:
 
 
 def made(policy: Made, versions: list[Candidate]) -> tuple[int, bytes | None]:
-    ordered = sorted(versions, key=place)
+    ordered = sorted(versions, key=last_write)
     (outcome,) = outcomes(policy, [ordered])
     assert outcome.fault is None
     if outcome.winner is not None:
@@ -58,7 +59,7 @@ def test_the_order_of_arrival_does_not_matter(
 def test_a_merged_field_comes_from_the_version_with_its_newest_value(versions: list[Candidate]) -> None:
     layout, data = made(MERGE, versions)
     result = fields(layout, data)
-    ordered = sorted(versions, key=place)
+    ordered = sorted(versions, key=last_write)
     known = [fields(one.layout, one.tuple) for one in ordered]
     newest = max(range(len(known)), key=lambda i: (known[i]["value_at"], i))
     assert result["value_at"] == known[newest]["value_at"]
@@ -71,7 +72,7 @@ def test_a_merged_field_comes_from_the_version_with_its_newest_value(versions: l
 @given(versions=candidates(least=2, deleted=False))
 def test_a_sum_is_over_all_versions_and_the_rest_the_last_writers(versions: list[Candidate]) -> None:
     layout, data = made(SUM, versions)
-    ordered = sorted(versions, key=place)
+    ordered = sorted(versions, key=last_write)
     known = [fields(one.layout, one.tuple) for one in ordered]
     numbers = [one["value"] for one in known if one["value"] is not None]
     total = fields(layout, data)["value"]

@@ -146,7 +146,7 @@ class Network(RuleBasedStateMachine):
         for n in self.group(a):
             self.nodes[n] = operations.separate(self.nodes[n], self.fresh())
         if found.verdict is Verdict.SPLIT_BRAIN:
-            target = operations.cut_back(target, found.common or EMPTY)
+            target = operations.drop_generations_after(target, found.common or EMPTY)
             common = common_part(self.data[a], self.data[b])
             if found.common is None:
                 common = ()
