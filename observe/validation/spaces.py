@@ -3,7 +3,7 @@
 All tables are looked at together: their files are read side by side, whatever table they are of, and give the columns
 of `observe.validation.space_rows`; the same expectations hold for each table.
 Not here: unique secondary indexes (`observe.validation.secondary_keys`), what the user expects
-(`observe.validation.own`).
+(`observe.validation.user_suites`).
 """
 
 from __future__ import annotations

@@ -19,7 +19,7 @@ import msgpack
 
 from observe.validation.check import EXAMPLES, Check, CheckResult, TablesCheck
 from observe.validation.docs import write_docs
-from observe.validation.own import FILE
+from observe.validation.user_suites import FILE
 
 _PLACE = "place"
 """Key of an expectation's `meta`: its number in the check."""

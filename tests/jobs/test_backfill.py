@@ -11,7 +11,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 from config.policies import Policy
-from jobs.aggregate import opened_writer
+from jobs.aggregate import open_writer
 from jobs.backfill import asked, backfill, policy_of
 from jobs.commands.fix import Moment
 from pipeline.requests.read_again import Span, _bounds, first_time, within
@@ -103,8 +103,8 @@ def deployed(folder: Path, policies: dict[str, Any] | None = None) -> Deployment
         (["--heal", "a1", "--from", "2026-01-05"], "and no other option"),
         (["--rebuild", "accounts", "--source", "a1"], "takes the whole space"),
         (["--rebuild", "accounts", "--policy", "first_write_wins"], "names another policy"),
-        (["--rebuild", "accounts", "--policy", "max", "--dry-run"], "is no policy"),
-        (["--rebuild", "accounts", "--policy", "{", "--dry-run"], "is no policy"),
+        (["--rebuild", "accounts", "--policy", "max", "--dry-run"], "is not a policy"),
+        (["--rebuild", "accounts", "--policy", "{", "--dry-run"], "is not a policy"),
     ],
 )
 def test_wrong_use_is_refused(given: list[str], what: str, tmp_path: Path) -> None:
@@ -228,7 +228,7 @@ def test_a_request_that_cannot_be_done_is_answered_and_the_next_one_is_done(
     config = whole.config()
     warehouse = Warehouse(spark, config.warehouse, config.database)
     with WriterLock(warehouse, "tests") as lock:
-        writer = opened_writer(spark, config, warehouse, lock)
+        writer = open_writer(spark, config, warehouse, lock)
         service = Service(spark, warehouse, config, writer)
         lost = requests.ask(warehouse, "rebuild", {"space": "nothing", "policy": {}})
         found = {"space": "users", "key": b"\x01", "kind": "secondary", "winner_timestamp": MONDAY}

@@ -101,7 +101,7 @@ def test_the_command_needs_no_java(both: Deployment) -> None:
 @pytest.mark.parametrize(
     ("words", "reason"),
     [
-        (["vclock", "nobody"], "no table tells the replicaset of the source 'nobody'"),
+        (["vclock", "nobody"], "no table has the replicaset of the source 'nobody'"),
         (["vclock"], "Missing argument"),
     ],
 )

@@ -25,7 +25,7 @@ FILE = "file"
 """Key of an expectation's `meta`: the file that it is from."""
 
 
-def own_suites(folder: Path, tables: Collection[str]) -> dict[str, list[Any]]:
+def read_user_suites(folder: Path, tables: Collection[str]) -> dict[str, list[Any]]:
     """Return the user's expectations by table.
 
     Parameters
