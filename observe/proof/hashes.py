@@ -1,4 +1,4 @@
-"""A hash of each tuple, the same on the server (`sources.iproto.page_checksum`) and here."""
+"""Hashes tuples in the same way as the server does (`sources.iproto.page_checksum`)."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ Int64s = NDArray[np.int64]
 
 
 def tuple_hashes(tuples: pa.Array) -> Int64s:
-    """Return XXH64 of each tuple, with the seed that the server uses.
+    """Return XXH64 of each tuple, with the server's seed.
 
     Parameters
     ----------
     tuples : pyarrow.BinaryArray
-        As MessagePack, none of them null.
+        MessagePack, without nulls.
 
     """
     hashes: Int64s = np.full(len(tuples), SEED, np.int64)

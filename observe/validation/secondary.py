@@ -1,7 +1,7 @@
-"""What is expected of unique secondary indexes: that no two winners of two replicasets break one together.
+"""Expectations of unique secondary indexes: no two winners of two replicasets violate one together.
 
-The pairs are found by `observe.validation.secondary_keys`; here each index is one row with the number of pairs that are
-new, so that what was reported once in `_conflicts` is no fault for ever.
+`observe.validation.secondary_keys` finds the pairs; here each index is one row with the number of new pairs, so that a
+pair in `_conflicts` fails only once.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ _SCHEMA = StructType(
 
 
 def index_check(spark: SparkSession, found: IndexConflicts) -> Check:
-    """Return what is expected of all indexes that were looked at."""
+    """Return the check of all unique secondary indexes."""
     import great_expectations.expectations as gxe
 
     pairs = dict.fromkeys(found.checked, 0)

@@ -133,7 +133,7 @@ def test_tables_that_are_behind_are_not_called_different(
     found = told(capsys)["orders"]
     assert found["differences"] == []
     assert found["looked_again"] == 3
-    assert "do not come to the vclock" in found["error"]
+    assert "do not reach the vclock" in found["error"]
     deployment.run()
     assert proven(deployment, tarantool) == 0
 

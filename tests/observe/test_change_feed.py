@@ -144,5 +144,5 @@ def test_the_command_prints_lines_and_follows(recorded: Place, capsys: pytest.Ca
 def test_what_is_not_there_is_named(recorded: Place) -> None:
     with pytest.raises(ConfigurationError, match="there is no epoch 4711"):
         list(changes(recorded, "accounts", after=4711))
-    with pytest.raises(WarehouseError, match="the table is not there"):
+    with pytest.raises(WarehouseError, match="there is no such table"):
         list(changes(recorded, "nothing"))

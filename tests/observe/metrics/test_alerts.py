@@ -15,9 +15,9 @@ import yaml
 from prometheus_client import CollectorRegistry, generate_latest
 from prometheus_client.parser import text_string_to_metric_families
 
-from observe.metrics.board import Board
-from observe.metrics.books import Books
+from observe.metrics.committed_batches import CommittedBatchReader
 from observe.metrics.progress_event import Trigger
+from observe.metrics.stream_metrics import StreamMetrics
 from pipeline.node.node import NodeMetrics
 from sources.relay.status import RelayMetrics
 from sources.subscribe.status import DaemonMetrics
@@ -44,17 +44,17 @@ def labels(tmp_path_factory: pytest.TempPathFactory) -> Labels:
     """Return the labels of each metric that the real collectors serve, as Prometheus reads them."""
     folder = tmp_path_factory.mktemp("books")
     write_warehouse(folder, 3)
-    books = Books(place_of(str(folder)))
-    books._last = -1  # so that each of its batches is a new one
-    board = Board(0.5, 1.0, books.open_gaps())
-    for batch in books.since():
-        board.batch(batch)
-        board.batch(replace(batch, quarantined={"accounts": 1}, misfits={"accounts": 1}))
-    board.hold(books.held())
-    board.step(Trigger("q", 1, {"triggerExecution": 1.0}, frozenset({"a"}), {"a": 5}), worked=True)
+    committed = CommittedBatchReader(place_of(str(folder)))
+    committed._last = -1  # so that each of its batches is a new one
+    metrics = StreamMetrics(0.5, 1.0, committed.open_gaps())
+    for batch in committed.since():
+        metrics.batch(batch)
+        metrics.batch(replace(batch, quarantined={"accounts": 1}, misfits={"accounts": 1}))
+    metrics.hold(committed.held())
+    metrics.step(Trigger("q", 1, {"triggerExecution": 1.0}, frozenset({"a"}), {"a": 5}), worked=True)
     node: Any = SimpleNamespace(mark=None, lag=0.0, error=None, left_out=())
     found: Labels = {}
-    for collector in (board, DaemonMetrics([]), RelayMetrics([]), NodeMetrics(node)):
+    for collector in (metrics, DaemonMetrics([]), RelayMetrics([]), NodeMetrics(node)):
         registry = CollectorRegistry(auto_describe=False)
         registry.register(collector)
         text = generate_latest(registry).decode()
@@ -68,8 +68,8 @@ def labels(tmp_path_factory: pytest.TempPathFactory) -> Labels:
 
 
 def panels() -> Iterator[dict[str, Any]]:
-    board = json.loads(DASHBOARD.read_text())
-    yield from (panel for panel in board["panels"] if panel["type"] != "row")
+    metrics = json.loads(DASHBOARD.read_text())
+    yield from (panel for panel in metrics["panels"] if panel["type"] != "row")
 
 
 def expressions() -> list[tuple[str, str, str]]:

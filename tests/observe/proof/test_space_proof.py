@@ -110,10 +110,10 @@ def test_what_is_equal_at_the_second_look_is_no_difference(tarantool: Tarantool)
 def test_tables_that_do_not_come_to_the_vclock_are_named(tarantool: Tarantool) -> None:
     found = proof_of(tarantool, vclock={})
     assert found.differences == ()
-    assert "the tables do not come to the vclock of the server" in str(found.error)
+    assert "the tables do not reach the vclock of the server" in str(found.error)
 
 
 def test_a_server_that_is_behind_the_tables_is_named(tarantool: Tarantool) -> None:
     found = proof_of(tarantool, vclock={1: 1 << 40})
     assert found.differences == ()
-    assert "the server does not come to the vclock of the tables" in str(found.error)
+    assert "the server does not reach the vclock of the tables" in str(found.error)

@@ -50,7 +50,7 @@ def test_a_suite_is_read_with_the_file_that_it_is_from(tmp_path: Path) -> None:
         ("accounts.yaml", "{expectations: [], expectation: []}", "path expectation"),
         ("accounts.yaml", "{name: other, expectations: []}", "'other' is not the file's name"),
         ("accounts.yaml", "expectations: [{kwargs: {}}]", "is not an expectation"),
-        ("accounts.yaml", "expectations: [{type: expect_nothing}]", "'expect_nothing' is no expectation"),
+        ("accounts.yaml", "expectations: [{type: expect_nothing}]", "'expect_nothing' is not an expectation"),
         (
             "accounts.yaml",
             "expectations: [{type: expect_column_values_to_be_unique, kwargs: {column: a, colum: b}}]",
