@@ -26,8 +26,7 @@ from jobs.commands.main import main
 from jobs.runtime.session import spark_session
 from observe.validation.check import Check, CheckFacts, CheckResult, OpenTable, readable
 from observe.validation.origins import origins_check
-from observe.validation.secondary import index_check
-from observe.validation.secondary_keys import IndexConflicts, find
+from observe.validation.secondary_keys import IndexConflicts, find, index_check
 from observe.validation.spaces import columns_check, space_tables, spaces_check
 from observe.validation.suites import system_checks
 from observe.validation.user_suites import read_user_suites

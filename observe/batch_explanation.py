@@ -173,7 +173,7 @@ def _place(entry: Entry | None) -> tuple[str, int]:
 
 
 def _label(entry: Entry) -> str | None:
-    return entry.instant.label if entry.instant is not None and entry.instant.stands else None
+    return entry.instant.label if entry.instant is not None and entry.instant.is_at_point else None
 
 
 def _waiting(place: Place, before: int | None, after: int | None) -> list[dict[str, Any]]:

@@ -15,14 +15,17 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
-from observe.proof.hashes import tuple_hashes
 from schemas.errors import TupleError
 from schemas.space import Space
+from udfs.buffers import flatten
+from udfs.kernels.values import OVERREAD
+from udfs.keys.kernels.row_hash import SEED, hash_bytes_column
 from udfs.keys.key_order import KeyOrder, directions_of, key_order, ordered_keys
 from udfs.keys.keys import KeyPlan, canonical_keys_by, key_plan
 
 _MODULUS = 1 << 64
 
+Int64s = NDArray[np.int64]
 UInt64s = NDArray[np.uint64]
 
 
@@ -170,3 +173,18 @@ def sorted_versions(batches: Iterable[tuple[pa.Array, pa.Array]], keys: SpaceKey
     sums = np.concatenate([np.zeros(1, np.uint64), np.cumsum(sorted_hashes, dtype=np.uint64)])
     whole = pa.chunked_array(canonical, pa.large_binary()).combine_chunks()
     return SortedVersions(whole.take(order), joined.take(order), sorted_hashes, sums)
+
+
+def tuple_hashes(tuples: pa.Array) -> Int64s:
+    """Return XXH64 of each tuple, as the server computes it (`sources.iproto.page_checksum`).
+
+    Parameters
+    ----------
+    tuples : pyarrow.BinaryArray
+        MessagePack, without nulls.
+
+    """
+    hashes: Int64s = np.full(len(tuples), SEED, np.int64)
+    flat = flatten(tuples, OVERREAD)
+    hash_bytes_column(flat.data, flat.offsets, flat.nulls, hashes)
+    return hashes

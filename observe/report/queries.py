@@ -1,6 +1,6 @@
 """The queries of the report page over the tables of one epoch.
 
-SQL as text; `{changelog}` stands for the table `_changelog` at the newest epoch's version. Each result is small however
+SQL as text; `{changelog}` means the table `_changelog` at the newest epoch's version. Each result is small however
 large the tables are: it is grouped, or limited by `LIMIT` with the total number in a column. `observe.report.facts`
 runs them.
 """

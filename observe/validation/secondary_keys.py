@@ -11,12 +11,15 @@ from __future__ import annotations
 import logging
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 
-from pyspark.sql import Column, DataFrame, Window
+from pyspark.sql import Column, DataFrame, SparkSession, Window
 from pyspark.sql import functions as F
+from pyspark.sql.types import LongType, StringType, StructField, StructType
 
 from config.deployment import Config
+from observe.validation.check import EXAMPLES, Check, few
 from pipeline.plan.tables import TablePlan, current_plan
 from pipeline.state import State
 from schemas.errors import AggregatorError, TupleError, UnsupportedError
@@ -31,6 +34,13 @@ log = logging.getLogger(__name__)
 
 LIMIT = 1000
 """Maximum number of reported pairs of rows per index."""
+
+TABLE = "_secondary_indexes"
+"""Name of the suite."""
+
+_SCHEMA = StructType(
+    [StructField("table", StringType()), StructField("index", StringType()), StructField("pairs", LongType())]
+)
 
 
 @dataclass(frozen=True)
@@ -167,3 +177,27 @@ def find(warehouse: Warehouse, state: State, config: Config) -> IndexConflicts:
 
 def _plain(row: Mapping[str, Any]) -> dict[str, Any]:
     return {name: bytes(value) if isinstance(value, bytearray) else value for name, value in row.items()}
+
+
+def index_check(spark: SparkSession, found: IndexConflicts) -> Check:
+    """Return the check of all unique secondary indexes; a pair that is already in `_conflicts` does not fail it."""
+    import great_expectations.expectations as gxe
+
+    pairs = dict.fromkeys(found.checked, 0)
+    for row in found.rows:
+        pairs[row["space"], row["sequence"]] += 1
+    rows = [{"table": table, "index": index, "pairs": count} for (table, index), count in pairs.items()]
+    none = gxe.ExpectColumnValuesToBeInSet(
+        column="pairs",
+        value_set=[0],
+        description="no two rows of two replicasets break a unique index together",
+    )
+    frame = few(spark, rows, _SCHEMA)
+    return Check(TABLE, frame, (none,), ("table", "index", "pairs"), {"pairs": partial(_pairs, found)})
+
+
+def _pairs(found: IndexConflicts) -> list[str]:
+    return [
+        f"{row['space']}.{row['sequence']}: two rows with one key, {row['key'].hex()} lost"
+        for row in found.rows[:EXAMPLES]
+    ]
