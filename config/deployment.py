@@ -133,6 +133,8 @@ class Config(Part):
         A batch whose decoded rows have no more bytes is done in the driver, without a Spark job.
     max_block_bytes : int
         A transaction that takes more bytes, in the file or decompressed, is refused as damage; the daemons write none.
+    max_tuple_bytes : int
+        A tuple that UPDATEs or UPSERTs make longer is refused (`_quarantine`), until a row has the key's whole tuple.
     instants : Instants or None
         Points of a sharded cluster at which all replicasets are cut together; None: batches end anywhere.
     reader : str or None
@@ -171,6 +173,7 @@ class Config(Part):
     max_bytes_per_trigger: ByteCount = 256 * 1024 * 1024
     local_bytes: ByteCount = 256 * 1024 * 1024
     max_block_bytes: ByteCount = BLOCK_LIMIT
+    max_tuple_bytes: ByteCount = 64 * 1024 * 1024
     instants: Instants | None = None
     reader: Label | None = None
     retention: Retention = Retention()

@@ -19,7 +19,6 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, NoReturn
 
-import msgpack
 import yaml
 from pydantic import ValidationError
 from pyspark.sql import SparkSession
@@ -30,6 +29,7 @@ from config.policies import Policies, Policy
 from jobs.aggregate import check_functions, open_writer
 from jobs.commands.main import main
 from jobs.runtime.session import spark_session
+from observe.tuple_text import tuple_text
 from pipeline.commit.load import load_state
 from pipeline.requests.rebuild import rebuild_of
 from pipeline.requests.service import Service
@@ -76,9 +76,7 @@ def show_rebuild(warehouse: Warehouse, config: Config, space: str, policy: Polic
 
 
 def _shown(data: bytes | None) -> str:
-    if data is None:
-        return "no row"
-    return str(msgpack.unpackb(data, strict_map_key=False, unicode_errors="surrogateescape"))
+    return "no row" if data is None else tuple_text(data)
 
 
 class ProgressBar:

@@ -6,9 +6,11 @@ Runs in its own thread, so that a slow client does not delay rows.
 from __future__ import annotations
 
 import json
+import socket
+import sys
 import threading
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from socketserver import ThreadingMixIn
 from typing import Any
 from wsgiref.simple_server import WSGIRequestHandler, WSGIServer, make_server
@@ -19,9 +21,36 @@ from prometheus_client.registry import Collector
 from schemas.errors import ConfigurationError
 from sources.iproto.address import Address
 
+MOST_REQUESTS = 32
+"""At a time; the oldest gives way to one more, so who sends a byte now and then does not keep the others out."""
+
 
 class _Server(ThreadingMixIn, WSGIServer):
     daemon_threads = True
+
+    def __init__(self, *args: Any, **options: Any) -> None:
+        self._open: dict[socket.socket, None] = {}
+        super().__init__(*args, **options)
+
+    def process_request(self, request: Any, client_address: Any) -> None:
+        """Answer a request in a thread of its own; of too many, end the oldest."""
+        if len(self._open) >= MOST_REQUESTS:
+            for oldest in list(self._open)[:1]:
+                self._open.pop(oldest, None)
+                with suppress(OSError):  # it may end by itself in this moment
+                    oldest.shutdown(socket.SHUT_RDWR)
+        self._open[request] = None
+        super().process_request(request, client_address)
+
+    def shutdown_request(self, request: Any) -> None:
+        """Close a connection."""
+        self._open.pop(request, None)
+        super().shutdown_request(request)
+
+    def handle_error(self, request: Any, client_address: Any) -> None:
+        """Say nothing of connections that their peer has left or that were ended here; other errors are shown."""
+        if not isinstance(sys.exception(), OSError):
+            super().handle_error(request, client_address)
 
 
 class _Quiet(WSGIRequestHandler):

@@ -187,7 +187,7 @@ class BatchWriter:
         return self._config
 
     def use_policy(self, space: str, policy: Policy) -> None:
-        """Resolve a space by another policy from now on; its table has been rebuilt by it."""
+        """Use another policy for a space from now on; its table is rebuilt by it already."""
         spaces = {**self._config.policies.spaces, space: policy}
         policies = self._config.policies.model_copy(update={"spaces": spaces})
         self._config = self._config.model_copy(update={"policies": policies})

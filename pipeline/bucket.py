@@ -66,7 +66,7 @@ def bucket_plan(plan: BatchPlan) -> BucketPlan:
 
 @dataclass(frozen=True)
 class BucketResult:
-    """What some keys change.
+    """Changes of the tables by the keys of one bucket.
 
     Parameters
     ----------
@@ -153,7 +153,7 @@ def encoded(
     encodings: Sequence[TableEncoding],
     plan: ResolvePlan,
 ) -> BucketResult:
-    """Return what was resolved with the rows of tables typed; what does not fit is in `quarantine`."""
+    """Return the resolved rows in the columns of their tables; values that do not fit are in `quarantine`."""
     tables: dict[int, pa.Table] = {}
     quarantine, versions, unfit = [resolved.quarantine], [resolved.versions], set(resolved.unfit)
     for number, puts in by_table(resolved.puts).items():

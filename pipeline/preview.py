@@ -168,7 +168,7 @@ def _allocated(table: Cluster, incoming: Sequence[Incoming]) -> Cluster:
 
 
 def _with_masks(state: State, masks: Sequence[MaskChange]) -> State:
-    """Return the state after a start: it makes and removes exact tables as the masks ask."""
+    """Return the state after a start, which makes and removes exact tables for the masks."""
     masked = {one.exact: state.versions[one.table] for one in masks if one.encoding is not None}
     gone = {one.exact for one in masks if one.encoding is None}
     kept = {table: version for table, version in state.versions.items() if table not in gone}

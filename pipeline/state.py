@@ -116,7 +116,7 @@ class Writers:
 
 @dataclass(frozen=True)
 class State:
-    """Everything between two batches.
+    """What one batch passes to the next.
 
     Parameters
     ----------

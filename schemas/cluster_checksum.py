@@ -1,7 +1,7 @@
-"""The checksum of a replicaset's instances: where two sides have the same one, neither sends its ids to the other.
+"""Computes the checksum of a replicaset's instances: two sides with equal checksums need not send each other their ids.
 
-Document 000: crc32 over the local_id:uuid pairs. It leaves the bytes open; here they are those that docs/formats.md
-lays down, so that a daemon written in another language gets the same sum. Pure.
+Document 000: crc32 over the local_id:uuid pairs. It does not define the bytes; docs/formats.md does, so that a daemon
+in another language computes the same sum. Pure.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ _CRC32 = crcmod.mkCrcFun(0x104C11DB7, initCrc=0, rev=True, xorOut=0xFFFFFFFF)
 
 
 def pairs_of(instances: Mapping[int, str]) -> bytes:
-    """Return the bytes that are summed: `<local_id>:<uuid>` and a line feed for each, by rising local_id.
+    """Return the bytes to sum: `<local_id>:<uuid>` and a line feed for each instance, by ascending local_id.
 
     Parameters
     ----------
@@ -39,7 +39,7 @@ def checksum(instances: Mapping[int, str]) -> int:
     Parameters
     ----------
     instances : mapping of int to str
-        Instance uuids by replica id: those that are registered now.
+        Uuids of the registered instances by replica id.
 
     """
     return int(_CRC32(pairs_of(instances)))

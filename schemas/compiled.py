@@ -1,10 +1,9 @@
-"""How kernels are compiled: `entry` and `kernel` are called from Python, `inner` and `inlined` from other kernels.
+"""Decorators that compile kernels: `entry` and `kernel` for calls from Python, `inner` and `inlined` for other kernels.
 
-Compiled code is kept on disk, so a machine compiles each function once. Numba asks of a kept function only whether its
-own file has changed. But a kernel has other modules' functions and constants compiled into it, so each is kept under
-the digest of all modules of the project that its module imports, directly or not: an upgrade in place never runs
-machine code of sources that have changed. Kept code that cannot be read, as of a class that has another name now or of
-a file that was cut off, is compiled again.
+Compiled code is cached on disk, so a machine compiles each function once. Numba itself only checks whether the
+function's own file has changed. But a kernel also contains functions and constants of other modules, so the cache key
+is the digest of all modules of the project that its module imports, directly or not: an upgrade in place never runs
+machine code of changed sources. Cached code that cannot be read (a renamed class, a truncated file) is compiled again.
 """
 
 from __future__ import annotations
@@ -30,11 +29,11 @@ _ROOMS = ("schemas", "sources", "udfs", "warehouse", "pipeline")
 
 @lru_cache
 def _source(module: str) -> bytes | None:
-    """Return the source of a module of the project; None where that is not to be found, as for a package."""
+    """Return the source of a module of the project; None if there is none, as for a package."""
     found = importlib.util.find_spec(module)
     if found is None or found.loader is None:
         return None
-    # A module of the zip that executors get has no file of its own.
+    # A module in the zip of the executors has no file of its own.
     get = getattr(found.loader, "get_source", None)
     text = get(module) if get is not None else None
     if text is None and found.origin is not None and Path(found.origin).is_file():
@@ -61,7 +60,7 @@ def _imports(module: str) -> tuple[str, ...]:
 
 @lru_cache
 def digest_of(module: str) -> bytes:
-    """Return the digest of the sources that machine code of a module's functions may be made from."""
+    """Return the digest of all sources that a module's machine code may be compiled from."""
     seen: dict[str, bytes] = {}
     waiting = [module]
     while waiting:
@@ -70,7 +69,7 @@ def digest_of(module: str) -> bytes:
             continue
         try:
             source = _source(name)
-        except ModuleNotFoundError:  # the name of a function, behind that of its module
+        except ModuleNotFoundError:  # the last part is the name of a function
             source = None
         seen[name] = source or b""
         if source is not None:
@@ -88,20 +87,20 @@ def _compile(function: Any, **options: bool) -> Any:
 
 
 def _or_nothing(read: Callable[..., Any], nothing: Callable[[], Any]) -> Callable[..., Any]:
-    """Return a reader of kept code that finds nothing where the file cannot be read."""
+    """Return a reader of cached code that returns `nothing()` if the file cannot be read."""
 
     def reads(*key: Any) -> Any:
         try:
             return read(*key)
-        except Exception as error:  # pickle raises whatever the names and bytes in a file lead to
-            log.debug("kept machine code cannot be read, and is compiled again: %s", error)
+        except Exception as error:  # pickle may raise anything for a damaged file
+            log.debug("cached machine code cannot be read and is compiled again: %s", error)
             return nothing()
 
     return reads
 
 
 def kernel(function: Any) -> Any:
-    """Compile a function whose numbers are numpy's here and machine integers there, so that no type fits both."""
+    """Compile a function whose numbers are numpy's in Python and machine integers inside, so that no type fits both."""
     return _compile(function)
 
 
@@ -114,14 +113,14 @@ def entry(function: Function) -> Function:
 def inner(function: Function) -> Function:
     """Compile a function that only other compiled functions call.
 
-    It gets no wrapper for Python, which halves the time it takes to compile.
+    It gets no wrapper for Python, which halves the time of compilation.
     """
     compiled: Function = _compile(function, no_cpython_wrapper=True, no_cfunc_wrapper=True)
     return compiled
 
 
 def inlined(function: Function) -> Function:
-    """Compile a function as `inner` does, into each of its callers: for what is called for every field.
+    """Compile a function as `inner` does, inlined into each caller; for small functions that are called per field.
 
     A call saves and restores registers and returns through memory, which takes longer than such a function.
     """

@@ -1,7 +1,6 @@
-"""What each table and each column of the aggregator holds, in a sentence: for catalogs, dbt and lineage.
+"""Describes each table and each column of the aggregator in a sentence, for catalogs, dbt and lineage.
 
-Text only. The columns themselves are in `schemas.tables`; those of a space's own fields are described by its format
-(`observe.dbt_sources`).
+Text only; `schemas.tables` has the columns. `observe.dbt_sources` describes the columns of a space's own fields.
 """
 
 from __future__ import annotations
@@ -13,15 +12,15 @@ TABLES: Mapping[str, str] = {
     "_applier_map": "Which instance a replica id means in each replicaset, and from which lsn on.",
     "_vclock": "The last settled lsn of each instance in each replicaset; the row of the highest epoch counts.",
     "_changelog": "Every row of the logs, append-only.",
-    "_pending": "Rows of the logs that wait: for missing rows, for a CONFIRM, for an id or for a definition.",
+    "_pending": "Rows of the logs that wait for missing rows, a CONFIRM, a global id or a definition.",
     "_schema": "Every version of every space, and the table that it goes to.",
-    "_versions": "Each replicaset's own version of a key where it is not the row of the space's table.",
+    "_versions": "Each replicaset's own version of a key, unless it is the row of the space's table.",
     "_conflicts": "Each decision between versions of two replicasets.",
-    "_quarantine": "Rows that cannot be applied, or not wholly, with the reason.",
+    "_quarantine": "Rows that cannot be applied, or only in part, with the reason.",
     "_vshard": "The state of each bucket of vshard in each replicaset; the row of the highest epoch counts.",
     "_gaps": "Missing ranges of lsns, and divergences.",
     "_epochs": "One row per batch: the commit of the batch, and a consistent snapshot of all tables.",
-    "_requests": "Work that was requested of the writer; the latest changed_at of a request counts.",
+    "_requests": "Requests to the writer; the latest changed_at of a request counts.",
     "_retention": "What maintenance has removed.",
     "_validations": "The result of each expectation of each validation.",
     "_rid": "Which generation of the data this warehouse holds, and whether it may be written.",
@@ -32,15 +31,15 @@ COLUMNS: Mapping[str, str] = {
     "arguments": "Arguments of the request, as JSON.",
     "asked_at": "When the request was made.",
     "batch_id": "Spark's number of the micro-batch.",
-    "body": "The whole body of the row in MessagePack, where it has more than key, tuple and operations.",
+    "body": "The whole body of the row in MessagePack, if it has more than key, tuple and operations.",
     "bucket_id": "Number of the bucket of vshard.",
     "changed": "Which of the two versions was new: winner, loser or both.",
     "changed_at": "When the state of the request changed.",
     "cleaned_at": "When maintenance removed the rows.",
     "committed_at": "When the batch was committed.",
-    "created": "Time of the insertion of the key; null where a snapshot gave the row.",
+    "created": "Time of the insertion of the key; null if the row is from a snapshot.",
     "decided_at": "When the decision was made.",
-    "doubled_with": "The replicasets in which the bucket is active too; null where there is none.",
+    "doubled_with": "The other replicasets in which the bucket is active; null if there is none.",
     "end_offset": "Offset of the stream after the batch, as JSON.",
     "engine": "Engine of the space, such as memtx.",
     "epoch": "Number of the batch that wrote the row.",
@@ -61,7 +60,7 @@ COLUMNS: Mapping[str, str] = {
     "index_base": "Number of the first field in operations.",
     "index_tuples": "Rows of _index, by index id.",
     "instance_uuid": "Instance whose log file the row was read from.",
-    "instant": "Label of the point of a sharded cluster that the tables are at; null for other epochs.",
+    "instant": "Label of the cluster-wide instant that the tables are at; null for other epochs.",
     "is_commit": "Whether the row ends its transaction.",
     "key": "Primary key: as MessagePack in rows of a log, else in canonical form.",
     "keys": "The primary keys that the space has had since it was created, as JSON.",
@@ -75,12 +74,12 @@ COLUMNS: Mapping[str, str] = {
     "loser_timestamp": "Time of the losing version.",
     "loser_tuple": "Tuple of the losing version in MessagePack; null for a deletion.",
     "lsn": "Number that the instance gave to its change.",
-    "message": "What came of the request.",
-    "misfits": "Columns that do not hold their values; null where the row was set aside.",
-    "moved": "received or collected, where vshard's rebalancer made the row.",
+    "message": "The result of the request.",
+    "misfits": "Columns that cannot hold their values; null if the whole row was set aside.",
+    "moved": "received or collected, if vshard's rebalancer made the row.",
     "name": "Name of the space.",
     "next": "Head of the generation that begins with the next epoch.",
-    "number": "Number of the change.",
+    "number": "Number of the change of the RID.",
     "note": "A remark on the decision, such as time unknown.",
     "operations": "Operations of an UPDATE or UPSERT in MessagePack.",
     "peer": "The other side: the replicaset of a bucket that is moved, or the other copy of the warehouse.",
@@ -89,7 +88,7 @@ COLUMNS: Mapping[str, str] = {
     "primary_key": "Parts of the primary key, as JSON.",
     "query_id": "Spark's id of the streaming query.",
     "reason": "Why the row waits or was set aside.",
-    "replica_id": "Replica id as the log has it.",
+    "replica_id": "Replica id in the log.",
     "replicaset_id": "The aggregator's number of the replicaset; 0 is the aggregator itself.",
     "replicaset_uuid": "Uuid of the replicaset.",
     "request": "Id of the request.",
@@ -102,7 +101,7 @@ COLUMNS: Mapping[str, str] = {
     "sequence": "What decided, such as updated, timestamp or max(balance).",
     "server_version": "Version of the server whose log the row was read from.",
     "since": "When the replicaset got the bucket.",
-    "since_lsn": "First lsn for which the row counts.",
+    "since_lsn": "First lsn to which the row applies.",
     "since_replica_id": "Replica id of that lsn.",
     "source": "Name of the source, or of the file that has the expectation.",
     "space": "Table of the space.",
@@ -110,10 +109,10 @@ COLUMNS: Mapping[str, str] = {
     "space_tuple": "The row of _space.",
     "start_offset": "Offset of the stream before the batch, as JSON.",
     "state": "State of the row.",
-    "status": "State of the bucket; null where the replicaset does not have it any more.",
+    "status": "State of the bucket; null if the replicaset no longer has it.",
     "table": "Name of the table.",
-    "table_name": "Table that the space goes to; null where it has none.",
-    "timestamp": "Time that the row has in the log, in UTC.",
+    "table_name": "Table that the space goes to; null if it has none.",
+    "timestamp": "Time of the row in the log, in UTC.",
     "tsn": "Lsn of the first row of the transaction.",
     "tuple": "Tuple in MessagePack.",
     "type": "Type of the row, such as INSERT.",
@@ -123,30 +122,30 @@ COLUMNS: Mapping[str, str] = {
     "vclock": "Settled lsns by replicaset uuid and replica id, as JSON.",
     "versions": "Version of each table after the batch.",
     "wait_ack": "Whether the transaction waits for an acknowledgement.",
-    "wait_sync": "Whether the transaction waits behind a synchronous one.",
+    "wait_sync": "Whether the transaction waits for an earlier synchronous one.",
     "winner_global_id": "Global id of the instance that wrote the winning version.",
     "winner_lsn": "Lsn of the winning version.",
-    "winner_replicaset_id": "Replicaset of the winning version; minus it where a policy made the tuple.",
+    "winner_replicaset_id": "Replicaset of the winning version; negative if a policy made the tuple.",
     "winner_timestamp": "Time of the winning version.",
     "winner_tuple": "Tuple of the winning version in MessagePack; null for a deletion.",
     "writer": "Number of the writer.",
     "writers": "Replicasets that wrote each table, as JSON.",
 }
-"""Columns of the tables of every warehouse, by name: one name means one thing in all of them."""
+"""Columns of the tables of every warehouse, by name; a name means the same in all tables."""
 
 VERSION_COLUMNS: Mapping[str, str] = {
-    "_key": "Canonical primary key: equal bytes where Tarantool's index calls two keys equal.",
+    "_key": "Canonical primary key: equal bytes for keys that Tarantool's index treats as equal.",
     "_tuple": "The exact tuple in MessagePack.",
-    "_global_id": "Global id of the instance that wrote the winning version; null where a snapshot gave it.",
-    "_replicaset_id": "Replicaset of the winning version; minus it where a policy made the tuple.",
+    "_global_id": "Global id of the instance that wrote the winning version; null if it is from a snapshot.",
+    "_replicaset_id": "Replicaset of the winning version; negative if a policy made the tuple.",
     "_lsn": "Lsn of the winning version.",
-    "_timestamp": "Time of the winning version, in UTC; null where a snapshot gave it.",
-    "_created": "Time of the insertion of the key; null where a snapshot gave it.",
-    "_extra": "Fields behind those of the format, by their number.",
+    "_timestamp": "Time of the winning version, in UTC; null if it is from a snapshot.",
+    "_created": "Time of the insertion of the key; null if it is from a snapshot.",
+    "_extra": "Fields past the format, by their number.",
     "_inexact": "Columns that hold only the nearest value of their types.",
     "_misfits": "Columns that are NULL because they cannot hold their values.",
 }
 """Columns that every space's table has in addition to its fields."""
 
 UNIQUE: Mapping[str, tuple[str, ...]] = {"_cluster": ("uuid", "global_id"), "_epochs": ("epoch",)}
-"""Columns of which no two rows of a table have the same value."""
+"""Columns with a different value in each row of their table."""

@@ -1,12 +1,11 @@
-"""The system spaces that a replica needs before it knows any space of a user, as rows of a snapshot.
+"""The rows of the system spaces that a new replica needs, as in a snapshot.
 
 A server that joins creates a few system spaces by itself and learns the others from `_space` and `_index`. These rows
-are the least with which servers of 2.11 and 3.x start, follow, and give `box.space`, `box.schema` and users as usual.
+are the minimum with which servers of 2.11 and 3.x start, follow, and offer `box.space`, `box.schema` and users.
 They are the dictionary of version 2.11, the oldest server that may follow: newer ones read it too.
 
-Facts: ids, names, formats and indexes are those that `box.space._space:pairs()` and `box.space._index:pairs()` show on
-a server of 2.11 that was just started (`src/box/schema_def.h` names the ids). Pure. Not here: spaces of users
-(`pipeline.node.definitions`).
+Source: `box.space._space:pairs()` and `box.space._index:pairs()` on a new server of 2.11 (`src/box/schema_def.h` names
+the ids). Pure. `pipeline.node.definitions` adds the users' spaces.
 """
 
 from __future__ import annotations
@@ -17,7 +16,7 @@ from typing import Any
 from schemas.iproto import SystemSpace
 
 VERSION = (2, 11, 1)
-"""Of the dictionary; a server of a newer version asks for `box.schema.upgrade()` only where somebody changes it."""
+"""Version of the dictionary; a newer server asks for `box.schema.upgrade()` only when the schema is changed."""
 
 ADMIN, GUEST, PUBLIC, REPLICATION, SUPER = 1, 0, 2, 3, 31
 """Ids of the users and roles that every server has."""
@@ -125,7 +124,7 @@ _INDEXES = """
 """Space, index, name (`*`: not unique), parts as field and type."""
 
 _VIEWS = {277: 276, 281: 280, 286: 284, 289: 288, 297: 296, 305: 304, 313: 312, 341: 340}
-"""A view of a system space, which shows what its reader may see, has the indexes of that space."""
+"""Views of system spaces (with the rows that the reader may see), which have the same indexes as their spaces."""
 
 COLLATIONS: tuple[tuple[Any, ...], ...] = (
     (0, "none", ADMIN, "BINARY", "", {}),
@@ -186,7 +185,7 @@ def user_tuple(id_: int, name: str, kind: str, auth: Mapping[str, str] | None = 
     name : str
     kind : {'user', 'role'}
     auth : mapping of str to str, optional
-        Method to what the server compares with.
+        Authentication method to the stored hash.
 
     """
     return [id_, ADMIN, name, kind, dict(auth or {}), [], 0]
@@ -198,7 +197,7 @@ def privilege_tuple(grantee: int, object_type: str, object_id: int, privilege: i
 
 
 def dictionary() -> Iterator[tuple[int, Sequence[Any]]]:
-    """Yield (space id, tuple) of all system rows of a new server but those of `_cluster`, in an order that it takes."""
+    """Yield (space id, tuple) of a new server's system rows, except `_cluster`, in an order that servers accept."""
     yield SystemSpace.SCHEMA, ["version", *VERSION]
     yield from ((SystemSpace.COLLATION, row) for row in COLLATIONS)
     yield from ((SystemSpace.SPACE, row) for row in space_tuples())

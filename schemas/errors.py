@@ -1,10 +1,8 @@
 """The errors of the project, each with a class that a caller can catch.
 
-Every error says where (file, offset, space), why, and what to do. They are raised in Spark's
-Python workers as well as in the driver, so each must survive pickling: an error is built from
-keyword fields only, and `__reduce__` rebuilds it from them.
-
-Not here: how errors are shown or turned into exit codes (entry points do that).
+Every error says where (file, offset, space), why, and what to do. Errors are raised in Spark's Python workers as well
+as in the driver, so each must survive pickling: an error is built from keyword fields only, and `__reduce__` rebuilds
+it from them. Entry points show errors and turn them into exit codes.
 """
 
 from __future__ import annotations
@@ -49,11 +47,11 @@ class ConfigurationError(AggregatorError):
 
 
 class UnsupportedError(AggregatorError):
-    """Something valid that this version does not do, refused by name."""
+    """Something valid that this version does not support; the reason names it."""
 
 
 class XlogError(AggregatorError):
-    """A log file cannot be read as it is. Fields: `file`, `offset` (bytes)."""
+    """A log file cannot be read. Fields: `file`, `offset` (bytes)."""
 
 
 class XlogMetaError(XlogError):
@@ -61,15 +59,15 @@ class XlogMetaError(XlogError):
 
 
 class XlogMetaIncompleteError(XlogMetaError):
-    """The file ends inside its text header: too early to read a growing one, damage in a closed one."""
+    """The file ends inside its text header: a growing file is not readable yet, a closed one is damaged."""
 
 
 class XlogMagicError(XlogError):
-    """Bytes that are not the start of a block stand where a block must start."""
+    """The bytes at the start of a block are not a block's magic."""
 
 
 class XlogHeaderError(XlogError):
-    """A block's fixed header is invalid: a length that cannot be, or not MessagePack."""
+    """A block's fixed header is invalid: an impossible length, or not MessagePack."""
 
 
 class XlogChecksumError(XlogError):
@@ -81,7 +79,7 @@ class XlogCompressionError(XlogError):
 
 
 class XlogRowError(XlogError):
-    """A row inside a sound block is not valid MessagePack or not an xrow."""
+    """A row inside a valid block is not valid MessagePack or not an xrow."""
 
 
 class XlogTruncatedError(XlogError):
@@ -116,7 +114,7 @@ class TupleError(AggregatorError):
 
 
 class PolicyError(AggregatorError):
-    """A policy cannot decide between versions as it was asked to. Fields: `space`, `function`."""
+    """A policy cannot decide between versions as configured. Fields: `space`, `function`."""
 
 
 class LockError(AggregatorError):
@@ -128,9 +126,9 @@ class WarehouseError(AggregatorError):
 
 
 class IprotoError(AggregatorError):
-    """A live server, or the connection to one. Fields: `peer`, `code` (Tarantool's).
+    """A live server, or the connection to it, fails. Fields: `peer`, `code` (Tarantool's).
 
-    `retriable` says whether the same request may succeed later without anybody's doing.
+    `retriable` says whether the same request may succeed later without intervention.
     """
 
     retriable = False
@@ -147,7 +145,7 @@ class ProtocolError(IprotoError):
 
 
 class ServerError(IprotoError):
-    """The server refused a request for a reason that has no class of its own."""
+    """The server refused a request for a reason without a class of its own."""
 
 
 class ServerBusyError(ServerError):
@@ -161,7 +159,7 @@ class AccessError(ServerError):
 
 
 class PeerError(IprotoError):
-    """The server is another one than configured: of another replicaset, or of a version that lacks what is needed."""
+    """The server is the wrong one: another replicaset, or a version that lacks a needed feature."""
 
 
 class GapError(IprotoError):
@@ -177,7 +175,7 @@ class RewindError(IprotoError):
 
 
 class TransactionLimitError(AggregatorError):
-    """A transaction is larger than the configured limit, so no reader would take it. Field: `limit` (bytes)."""
+    """A transaction is larger than the configured limit, so no reader would accept it. Field: `limit` (bytes)."""
 
 
 class SpoolError(AggregatorError):
@@ -185,11 +183,11 @@ class SpoolError(AggregatorError):
 
 
 class SpoolBrokenError(SpoolError):
-    """Writing failed so that the end of a spool's log is uncertain: nothing is written before it is cut back."""
+    """A failed write left the end of a spool's log uncertain: no write is possible before it is truncated."""
 
 
 class SpoolFullError(SpoolError):
-    """There is no room for what was received; nothing of it is lost, the server has it still."""
+    """The disk has no room for received rows; none is lost, because the server still has them."""
 
 
 class RidError(AggregatorError):
@@ -197,8 +195,8 @@ class RidError(AggregatorError):
 
 
 class RidStateError(AggregatorError):
-    """What was asked is refused in the state that a warehouse's RID names. Fields: `warehouse`, `rid`."""
+    """An operation is not allowed in the current state of a warehouse's RID. Fields: `warehouse`, `rid`."""
 
 
 class SyncError(AggregatorError):
-    """A warehouse cannot be copied as it is, or the copy is not what it must be. Fields: `table`, `file`."""
+    """A warehouse cannot be copied in its present state, or the copy is not correct. Fields: `table`, `file`."""

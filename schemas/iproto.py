@@ -10,7 +10,7 @@ from enum import IntEnum, IntFlag
 
 
 class RequestType(IntEnum):
-    """The value of header key `TYPE`: what one row does."""
+    """The values of header key `TYPE`: the request of a row."""
 
     OK = 0
     SELECT = 1
@@ -33,7 +33,7 @@ class RequestType(IntEnum):
 
 
 class Command(IntEnum):
-    """Requests of the replication protocol, and answers that are no rows; JOIN and REGISTER are never sent."""
+    """Requests and answers of the replication protocol that are not rows; JOIN and REGISTER are never sent."""
 
     SELECT = 0x01
     AUTH = 0x07
@@ -49,7 +49,7 @@ class Command(IntEnum):
 
 
 TYPE_ADMIN = int(Command.PING)
-"""Types from this on are requests and answers of the protocol, and no rows of a log."""
+"""Types from this one on are requests and answers of the protocol, not rows of a log."""
 
 TYPE_ERROR = 0x8000
 """An answer of this type plus a code is an error (`IPROTO_TYPE_ERROR`)."""
@@ -72,7 +72,7 @@ class HeaderKey(IntEnum):
 
 
 class BodyKey(IntEnum):
-    """Keys of an xrow's body map, as far as a log holds them."""
+    """Keys of an xrow's body map that occur in logs."""
 
     REPLICA_ID = 0x02
     LSN = 0x03
@@ -93,7 +93,7 @@ class BodyKey(IntEnum):
 
 
 class MessageKey(IntEnum):
-    """Keys of the bodies of requests and answers; those from 0x70 on are of `jobs/relay.py` alone."""
+    """Keys of the bodies of requests and answers; those from 0x70 on are only of `jobs/relay.py`."""
 
     REPLICA_ID = 0x02
     SERVER_VERSION = 0x06
@@ -125,7 +125,7 @@ class MessageKey(IntEnum):
 
 
 class BallotKey(IntEnum):
-    """Keys of a VOTE's ballot as far as they mean the same in 2.6 and 3.x, or are distinguished by version."""
+    """Keys of a VOTE's ballot whose meaning is the same in 2.6 and 3.x, or is distinguished by version."""
 
     IS_RO_CFG = 0x01
     VCLOCK = 0x02
@@ -144,7 +144,7 @@ class RowFlag(IntFlag):
 
 
 class SystemSpace(IntEnum):
-    """Ids of the system spaces that logs have rows of."""
+    """Ids of the system spaces whose rows are in logs."""
 
     VINYL_DEFERRED_DELETE = 257
     SCHEMA = 272
@@ -168,7 +168,7 @@ class SystemSpace(IntEnum):
 
 
 DML_MAX = int(RequestType.RAFT) - 1
-"""Types above SELECT up to this are, or will be, changes of spaces: the next free ones are from 19 on."""
+"""Types above SELECT up to this one are, or will be, changes of spaces: the next free ones are from 19 on."""
 
 SYSTEM_ID_MAX = 511
 """Spaces with an id up to this are Tarantool's own (`BOX_SYSTEM_ID_MAX`)."""
@@ -201,12 +201,12 @@ def type_name(code: int) -> str:
 
 
 def is_unknown(name: str) -> bool:
-    """Return whether a name is that of a type that is not in `RequestType`."""
+    """Return whether a name is of a type that is not in `RequestType`."""
     return name.startswith(_UNKNOWN)
 
 
 def type_code(name: str) -> int:
-    """Return the request type behind a name that `type_name` gives."""
+    """Return the request type of a name from `type_name`."""
     if is_unknown(name):
         return int(name.removeprefix(_UNKNOWN))
     return int(RequestType[name])

@@ -1,8 +1,8 @@
-"""Where the columns of one table stand in the tuples of each replicaset, and the table's typed columns.
+"""The typed columns of one table, and their positions in the tuples of each replicaset.
 
-A field may stand at different positions in the formats of two replicasets, and may be of a narrower type in
-one of them; so tuples are decoded by their own format into the columns of the table. Pure data, picklable.
-Not here: the decoding (`udfs.tuples.tuples`) and the choice of column names (`schemas.names`).
+A field may be at different positions in the formats of two replicasets, and may have a narrower type in one of them;
+so each tuple is decoded by its own format into the columns of the table. Pure data, picklable. `udfs.tuples.tuples`
+decodes, `schemas.names` chooses the column names.
 """
 
 from __future__ import annotations
@@ -26,19 +26,19 @@ from schemas.types import (
 )
 
 EXTRA_COLUMN = "_extra"
-"""Variant: an array of the fields past the format; null where there are none."""
+"""Variant: an array of the fields past the format; null if there are none."""
 
 INEXACT_COLUMN = "_inexact"
-"""String: the columns, joined by commas, that hold less than the tuple does; null where all are exact."""
+"""String: the columns, joined by commas, that hold less than the tuple; null if all are exact."""
 
 MISFITS_COLUMN = "_misfits"
-"""Array of strings: the columns that are null because the tuple's value does not fit them; null where all fit."""
+"""Array of strings: the columns that are null because they cannot hold the tuple's value; null if all fit."""
 
 MISFITS_ARROW = pa.list_(pa.field("element", pa.string()))
 
 ERROR_COLUMN = "_error"
-"""String: why fields of the tuple do not fit, or why they cannot be distinguished: then `_misfits` is null. Null
-where all fit. Never a column of a table."""
+"""String: why fields of the tuple do not fit, or why it cannot be split into fields (then `_misfits` is null). Null if
+all fit. Never a column of a table."""
 
 
 @dataclass(frozen=True)
@@ -50,15 +50,15 @@ class TableLayout:
     space : str
         Name of the space, for errors.
     names : tuple of str
-        Column names, one for each of `fields`.
+        One column name per field.
     fields : tuple of Field
-        The table's fields, as `schemas.types.union_fields` gives them.
+        The table's fields, from `schemas.types.union_fields`.
     formats : tuple of tuple of Field
         The format of each kind of tuple; a tuple's layout index is the index here.
     options : TypeOptions
         How types are mapped.
     binary : frozenset of str
-        Fields whose strings are columns of bytes.
+        String fields whose columns are binary.
 
     """
 
@@ -70,12 +70,12 @@ class TableLayout:
     binary: frozenset[str] = frozenset()
 
     def carrier_of(self, one: Field) -> Carrier:
-        """Return how the column of a field is built."""
+        """Return how the column of a field is stored."""
         found = carrier(one.type, self.options)
         return Carrier.RAW_STRING if found is Carrier.STRING and one.name in self.binary else found
 
     def spark_schema(self) -> StructType:
-        """Return the table's columns that a tuple fills, all nullable: typed ones, `_extra`, `_inexact`, `_misfits`."""
+        """Return the columns that a tuple fills, all nullable: typed ones, `_extra`, `_inexact`, `_misfits`."""
         columns = [
             StructField(name, spark_type(self.carrier_of(one), self.options))
             for name, one in zip(self.names, self.fields, strict=True)
@@ -123,7 +123,7 @@ def table_layout(
     options : TypeOptions, optional
         How types are mapped.
     binary : frozenset of str
-        Fields whose strings are columns of bytes.
+        String fields whose columns are binary.
 
     Raises
     ------

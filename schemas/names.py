@@ -1,36 +1,33 @@
-"""How Tarantool's names of spaces and fields become names of tables and columns: one reversible escape.
+"""Converts Tarantool's names of spaces and fields to names of tables and columns, by one reversible escape.
 
-Spark's catalog takes letters of ASCII, digits and `_` in a table's name, Delta refuses spaces and some signs
-in a column's, both look names up without regard to case, and every name with a leading underscore is the
-aggregator's own. In Tarantool any printable name is legal, and `SQLT` is not `sqlt`. So:
+Spark's catalog accepts ASCII letters, digits and `_` in a table's name, Delta rejects spaces and some signs in a
+column's, both look names up case-insensitively, and names with a leading underscore are reserved for the aggregator.
+In Tarantool any printable name is legal, and `SQLT` is not `sqlt`. So:
 
-- A name made of `a-z`, `0-9`, `_` that begins with a letter stays as it is: nearly every name.
-- Any other becomes `<readable>__<edits>`. `<readable>` is what a reader expects: capitals in lower case,
-  everything else that is not allowed as `_`. `<edits>` says, from left to right, what was there:
+- A name of `a-z`, `0-9`, `_` that begins with a letter does not change: nearly every name.
+- Any other becomes `<readable>__<edits>`. `<readable>` has capitals in lower case and `_` in place of each character
+  that is not allowed. `<edits>` describes the original, from left to right:
 
   ========================  ===============================================================
   `u<position>`             the letter at this position (from 0, in characters) is a capital
-  `u<position>_<count>`     so many letters from there are capitals
-  `x<position>_<hex>`       the UTF-8 bytes that stand from there on, one `_` a character
-  `d`                       first: the `_` in front was added, since a digit leads
-  `q`                       alone: the name itself, only moved out of the way
+  `u<position>_<count>`     this many letters from there are capitals
+  `x<position>_<hex>`       the UTF-8 bytes from there on, one `_` per character
+  `d`                       first: the leading `_` was added, because the name begins with a digit
+  `q`                       alone: the name itself, marked to avoid a clash
   ========================  ===============================================================
 
-`SQLT` is always `sqlt__u0_4`, whether or not a `sqlt` exists: a name depends on nothing but itself.
+`SQLT` is always `sqlt__u0_4`, whether or not a `sqlt` exists: the result depends only on the name.
 `my-space` is `my_space__x2_2d`, `a.b` is `a_b__x1_2e`, `userName` is `username__u4`, a field `_lsn` is
 `_lsn__q`, `2024` is `_2024__d`, and a space that is literally called `sqlt__u0_4` is `sqlt__u0_4__q`. No two
-names give one result, also for a reader who ignores case, and `unescape` gives the name back. Results need no
-quotes in SQL, unless the name is one of its keywords.
+names have the same result, even if case is ignored, and `unescape` returns the name. Results need no quotes in SQL,
+unless the name is one of its keywords.
 
-The exact tuples of a space whose table is masked are in a second table, `_exact_<table>`, which no escape gives (of a
-table that ends in `__q`, with `__h` and 32 hex digits behind it: else an escape would).
+The exact tuples of a space whose table is masked are in a second table, `_exact_<table>`, which is never an escaped
+name (for a table that ends in `__q`, `__h` and 32 hex digits follow, because it could be one otherwise).
 
-A table of a space that is local to one instance ends in `__l<global id>`, one that holds the rows of one replicaset
-alone in `__r<replicaset id>`. A result beyond the 255 bytes that
-a file system takes is cut and ends in `__h` and 32 hex digits of the name's SHA-256; only `_schema` knows the
-name behind it.
-
-This module computes names only. That two spaces are *configured* to one table, the configuration refuses.
+The table of a space that is local to one instance ends in `__l<global id>`; a table with the rows of only one
+replicaset ends in `__r<replicaset id>`. A result longer than the 255 bytes that file systems allow is truncated and
+ends in `__h` and 32 hex digits of the name's SHA-256; only `_schema` has the original name.
 """
 
 from __future__ import annotations
@@ -43,10 +40,10 @@ from itertools import groupby
 from schemas.errors import WarehouseError
 
 NAME_MAX_BYTES = 255
-"""What Linux file systems and object stores' tools take as one component of a path (`NAME_MAX`)."""
+"""Longest component of a path in Linux file systems and object stores' tools (`NAME_MAX`)."""
 
 EXACT = "_exact_"
-"""What the table of a space's exact tuples begins with, where the space's own table is masked."""
+"""Prefix of the table with a space's exact tuples, if the space's own table is masked."""
 
 _PLAIN = re.compile(r"[a-z][a-z0-9_]*")
 _CAPITALS = r"u(?P<start>\d+)(?:_(?P<count>\d+))?"
@@ -66,11 +63,11 @@ def table_name(space_name: str, local_to: int | None = None, replicaset: int | N
     Parameters
     ----------
     space_name : str
-        As in `_space`, undecodable bytes as surrogates.
+        Name in `_space`; undecodable bytes are surrogates.
     local_to : int, optional
-        Global id of the one instance whose local space it is (`group_id` 1).
+        For a local space (`group_id` 1), the global id of its instance.
     replicaset : int, optional
-        Id of the one replicaset whose rows it holds, where the space is not merged.
+        For a space that is not merged, the id of its replicaset.
 
     Returns
     -------
@@ -88,14 +85,14 @@ def table_name(space_name: str, local_to: int | None = None, replicaset: int | N
 
 
 def column_name(field_name: str) -> str:
-    """Return the name of the column that holds a field: the same escape as `table_name`."""
+    """Return the name of a field's column, escaped as in `table_name`."""
     return table_name(field_name)
 
 
 def is_of_space(table: str) -> bool:
-    """Whether a table is what readers of a space see, by its name: no system table, no `_exact_` one.
+    """Whether a table's name is of a space's table: not of a system table or an `_exact_` one.
 
-    An escape may begin with `_` (of `2024`, of a name in Cyrillic), and then has `__`, which no system table has.
+    An escaped name may begin with `_` (`2024`, a name in Cyrillic), and then has `__`, which no system table has.
     """
     return not table.startswith("_") or ("__" in table and not table.startswith(EXACT))
 
@@ -103,7 +100,7 @@ def is_of_space(table: str) -> bool:
 def exact_table(table: str) -> str:
     """Return the name of the table that holds the exact tuples of a space whose own table is masked."""
     name = EXACT + table
-    # `_exact__a__q` would be the table of a space `_exact__a` too.
+    # `_exact__a__q` is also the table of a space `_exact__a`.
     if len(name) <= NAME_MAX_BYTES and not _MOVED.fullmatch(table):
         return name
     digest = "__h" + hashlib.sha256(table.encode()).hexdigest()[:32]
@@ -111,36 +108,36 @@ def exact_table(table: str) -> str:
 
 
 def held_in(tables: Container[str], table: str) -> str:
-    """Return which of some tables holds the exact tuples of a space: its own, unless that is masked."""
+    """Return the table with the exact tuples of a space: its own, unless that is masked."""
     exact = exact_table(table)
     return exact if exact in tables else table
 
 
 def local_to(name: str) -> int | None:
-    """Return the global id of the instance whose local space a table holds, or None."""
+    """Return the global id in the name of a local space's table, or None."""
     match = _LOCAL.fullmatch(name)
     return int(match["global_id"]) if match else None
 
 
 def replicaset_of(name: str) -> int | None:
-    """Return the id of the one replicaset whose rows a table holds, or None."""
+    """Return the replicaset id in the name of a table with the rows of one replicaset, or None."""
     match = _OF_ONE.fullmatch(name)
     return int(match["replicaset"]) if match else None
 
 
 def unescape(name: str) -> str:
-    """Return the space's or field's name behind a table's or column's name.
+    """Return the name of the space or field of a table's or column's name.
 
     Raises
     ------
     WarehouseError
-        If the name was cut (see `_schema`), or is none that `table_name` or `column_name` gives.
+        The name is truncated (see `_schema`), or not a result of `table_name` or `column_name`.
 
     """
     match = _LOCAL.fullmatch(name) or _OF_ONE.fullmatch(name)
     escaped = match["name"] if match else name
     if _CUT.fullmatch(escaped):
-        raise WarehouseError("a name that was too long cannot be undone", name=name, advice="see `_schema`")
+        raise WarehouseError("a truncated name cannot be unescaped", name=name, advice="see `_schema`")
     original = _undo(escaped)
     if original is None or table_name(original, local_to(name), replicaset_of(name)) != name:
         raise WarehouseError("not the escaped name of a space or field", name=name)

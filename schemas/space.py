@@ -1,8 +1,7 @@
-"""A space's definition as the rows of `_space` and `_index` give it: fields, primary key, engine, options.
+"""A space's definition from its rows of `_space` and `_index`: fields, primary key, engine, options.
 
-Plain frozen data, made from decoded `_space`/`_index` tuples by `space_of`; picklable, so that it travels to
-Spark's workers. A definition that is not as servers write it is a TupleError, and a `Space` with a `fault` where one is
-needed all the same. Not here: Spark types of the fields (`schemas.types`), names of tables (`schemas.names`).
+Plain frozen data, made from decoded `_space`/`_index` tuples by `space_of`; picklable for Spark's workers. A definition
+that no server writes raises TupleError; `faulty_space` makes a `Space` with a `fault` for callers that need one.
 """
 
 from __future__ import annotations
@@ -23,13 +22,13 @@ class Field:
     Parameters
     ----------
     name : str
-        As in the format.
+        Name in the format.
     type : str
         Tarantool's type, lower case: any, unsigned, string, number, double, integer, boolean, varbinary,
         scalar, decimal, uuid, datetime, interval, array, map. `*` and `str`/`num` of old formats are
         normalised to any, string, unsigned.
     is_nullable : bool
-        Whether null, or the field's absence at the end of the tuple, is allowed.
+        Whether the field may be null, or absent at the end of the tuple.
 
     """
 
@@ -47,7 +46,7 @@ class KeyPart:
     field : int
         0-based field number.
     type : str
-        Normalised as in `Field.type`; a part's type may be narrower than its field's.
+        Type, normalised as in `Field.type`; may be narrower than the field's.
     path : str
         JSON path inside the field, as Tarantool writes it (`.city`, `[1].x`); empty for the field itself.
     collation : int or None
@@ -55,7 +54,7 @@ class KeyPart:
     is_nullable : bool
         Never true for a primary key.
     is_descending : bool
-        Whether the index orders the part from its greatest value to its least (`sort_order`, from 3.x on).
+        Whether the order of the part is descending (`sort_order`, since 3.x).
 
     """
 
@@ -78,13 +77,13 @@ class Space:
     name, engine : str
         As in `_space`; engine is memtx, vinyl, or another one's name.
     fields : tuple of Field
-        The format; empty where the space has none.
+        The format; empty if the space has none.
     primary_key : tuple of KeyPart
         Empty until the space has an index 0.
     is_local, is_temporary, is_sync, is_view : bool
         From the options of `_space` (`group_id` 1, `temporary` or `type`, `is_sync`, `view`).
     fault : str or None
-        Why the definition cannot be understood; then the rest says nothing but its id and name.
+        Why the definition cannot be parsed; if set, only id and name are valid.
 
     """
 
@@ -102,14 +101,14 @@ class Space:
 
 
 FIELDS_MAX = 10_000
-"""The most fields of a format that get columns: no table of more can be written, nor read."""
+"""Greatest number of fields of a format: tables with more columns can be neither written nor read."""
 
 PARTS_MAX = 255
-"""The most parts of an index (`BOX_INDEX_PART_MAX`)."""
+"""Greatest number of parts of an index (`BOX_INDEX_PART_MAX`)."""
 
 _OWNER_MAX = 2**32 - 1
 _SHOWN = 255
-"""How many characters of the name of a space are shown whose definition cannot be understood."""
+"""Number of characters that are shown of the name of a space with an invalid definition."""
 
 _TYPE_ALIASES = {"*": "any", "str": "string", "num": "unsigned", "int": "integer", "bool": "boolean"}
 _TEMPORARY_TYPES = ("temporary", "data-temporary")
@@ -127,7 +126,7 @@ def field_of(position: int, definition: Mapping[str, Any] | Sequence[Any]) -> Fi
     Parameters
     ----------
     position : int
-        0-based number of the field, used where it has no name.
+        0-based number of the field, used if it has no name.
     definition : mapping or sequence
         `{name=, type=, is_nullable=}`, or the short form `[name, type]`.
 
@@ -199,7 +198,7 @@ def parts_of(index: Sequence[Any]) -> tuple[KeyPart, ...]:
 
 
 def _check_unique(what: str, names: Sequence[str]) -> None:
-    """Refuse what no server takes: values would share a column, or a part's room in a key."""
+    """Raise for repeated names, which no server accepts: values would share a column, or a part's room in a key."""
     twice = next((name for name, count in Counter(names).items() if count > 1), None)
     if twice is not None:
         raise TupleError(f"two {what} {shown(twice)}")
@@ -242,14 +241,14 @@ def space_of(space: Sequence[Any], primary: Sequence[Any] | None) -> Space:
 
 
 def faulty_space(space: Sequence[Any], reason: str) -> Space:
-    """Return what is left of a definition that cannot be understood: its id and a name to call it by.
+    """Return the space of an invalid definition: its id and a name to show.
 
     Parameters
     ----------
     space : sequence
-        Decoded `_space` tuple, or what represents it.
+        Decoded `_space` tuple, or a substitute.
     reason : str
-        Why it cannot be understood.
+        Why it is invalid.
 
     """
     try:
@@ -265,5 +264,5 @@ KeyParts = tuple[tuple[int, str, int | None], ...]
 
 
 def key_parts(parts: Sequence[KeyPart]) -> KeyParts:
-    """Return what a canonical key is made of: field, path and collation of each part."""
+    """Return field, path and collation of each part: all that defines a canonical key."""
     return tuple((part.field, part.path, part.collation) for part in parts)

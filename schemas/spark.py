@@ -1,4 +1,4 @@
-"""Arrow schemas of the data source as Spark schemas. Needs PySpark, which what it is made from does not."""
+"""Converts the data source's Arrow schemas to Spark schemas; a module of its own, because only this needs PySpark."""
 
 from __future__ import annotations
 
@@ -25,5 +25,5 @@ _SPARK_TYPES = {
 
 
 def spark_schema(schema: pa.Schema) -> StructType:
-    """Return the Spark schema of an Arrow schema made of the types of `schemas.xrow`; every column is nullable."""
+    """Return the Spark schema of an Arrow schema with the types of `schemas.xrow`; every column is nullable."""
     return StructType([StructField(f.name, _SPARK_TYPES[f.type], nullable=True) for f in schema])

@@ -1,9 +1,8 @@
-"""Tuples of the system spaces, read so that an odd one is a TupleError and nothing else.
+"""Reads tuples of the system spaces safely: an invalid one raises TupleError and nothing else.
 
-No server writes an odd one, but anyone who can write a source's files can. So all code that reads `_schema`, `_space`,
-`_index`, `_cluster`, `_truncate` or a `.vylog` takes values through these functions: none of them raises anything but
-TupleError, and what they return has the type and the range that it should have. Not here: what a definition means
-(`schemas.space`).
+No server writes an invalid one, but anyone who can write a source's files can. So all code that reads `_schema`,
+`_space`, `_index`, `_cluster`, `_truncate` or a `.vylog` reads values by these functions: they raise only TupleError,
+and their results have the right type and range.
 """
 
 from __future__ import annotations
@@ -24,18 +23,18 @@ NAME_MAX = 65_000
 """The longest name, in bytes (`BOX_NAME_MAX`)."""
 
 _ITEMS_MAX = 1 << 16
-"""The most items of an array or a map: one that claims more takes no memory."""
+"""Greatest number of items of an array or a map; a header that claims more is an error, before memory is allocated."""
 
 _UUID = re.compile(r"[0-9a-fA-F]{8}(-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}", re.ASCII)
 
 
 def unpacked(data: bytes) -> Any:
-    """Return one decoded MessagePack object; strings that are not UTF-8 and keys of any type are kept.
+    """Decode one MessagePack object; strings that are not UTF-8 and keys of any type are allowed.
 
     Raises
     ------
     TupleError
-        It is not one whole object, or one that is too large or too deep for a system tuple.
+        The data are not one whole object, or it is too large or too deep for a system tuple.
 
     """
     try:
@@ -65,7 +64,7 @@ def fields_of(data: bytes | None, name: str) -> Sequence[Any]:
     data : bytes or None
         MessagePack.
     name : str
-        What it is, for the error.
+        Name of the tuple in the error.
 
     """
     if data is None:
@@ -77,21 +76,21 @@ def fields_of(data: bytes | None, name: str) -> Sequence[Any]:
 
 
 def field_at(fields: Sequence[Any], place: int, name: str) -> Any:
-    """Return the field at a place, from 0."""
+    """Return the field at a 0-based position."""
     if place >= len(fields):
         raise TupleError(f"{name} is missing: there are {len(fields)} fields")
     return fields[place]
 
 
 def integer_of(value: Any, name: str, least: int = 0, most: int = ID_MAX) -> int:
-    """Return an integer of a range."""
+    """Return an integer in a range."""
     if not isinstance(value, int) or isinstance(value, bool) or not least <= value <= most:
         raise TupleError(f"{name} is not an integer from {least} to {most}: {shown(value)}")
     return value
 
 
 def text_of(value: Any, name: str) -> str:
-    """Return a text that is UTF-8 and not longer than a name may be."""
+    """Return a text that is UTF-8 and not longer than `NAME_MAX`."""
     if not isinstance(value, str):
         raise TupleError(f"{name} is not a string: {shown(value)}")
     try:
@@ -116,6 +115,6 @@ def replica_id_of(value: Any) -> int:
 
 
 def shown(value: Any) -> str:
-    """Return a short text of ASCII for any value, for errors."""
+    """Return a short ASCII text of any value, for errors."""
     text = ascii(value)
     return text if len(text) <= 80 else f"{text[:77]}..."

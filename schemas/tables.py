@@ -1,7 +1,6 @@
-"""The columns of the Delta tables that every warehouse has, and of the part that every space's table shares.
+"""The columns of the Delta tables that every warehouse has, and those that every space's table has.
 
-Spark types only: where the tables lie and how they are written is `tables`; the typed columns of one space
-come from its format (`schemas.types`).
+Spark types only; `warehouse` writes the tables. The typed columns of a space come from its format (`schemas.types`).
 """
 
 from __future__ import annotations
@@ -43,7 +42,7 @@ APPLIER_MAP = _schema(replicaset_id=_INT, source=_STRING, local_id=_INT, global_
 """`_applier_map`: rows of `local_id` with lsn >= `since_lsn` are the instance `global_id`'s."""
 
 VCLOCK = _schema(replicaset_id=_INT, global_id=_LONG, local_id=_INT, lsn=_LONG, epoch=_LONG)
-"""`_vclock`: one row each time a component moved; the one with the highest epoch holds."""
+"""`_vclock`: one row per change of a component; the row with the highest epoch counts."""
 
 XROW = (
     ("file", _STRING),
@@ -63,7 +62,7 @@ XROW = (
     ("operations", _BINARY),
     ("body", _BINARY),
 )
-"""The columns of an xrow that the warehouse keeps; the transaction flags have done their work by then."""
+"""The columns of an xrow that the warehouse stores; the transaction flags are not needed there."""
 
 CHANGELOG = _schema(
     epoch=_LONG,
@@ -81,9 +80,9 @@ CHANGELOG = _schema(
 )
 """`_changelog`: every xrow once it is settled. (epoch, segment, position, row) is the order of the log.
 
-`server_version` is that of the server whose log the row was read from, such as 2.6.0: operations are applied by its
-rules. It is null in rows that a release without this column wrote. `moved` marks rows that vshard's rebalancer made:
-`received` with a bucket, or `collected` behind it; null in all others."""
+`server_version` is the version of the server whose log the row was read from, such as 2.6.0: operations are applied by
+its rules. It is null in rows that a release without this column wrote. `moved` marks rows that vshard's rebalancer
+made: `received` with a bucket, or `collected` after the bucket was sent; null in all others."""
 
 PENDING = _schema(
     replicaset_id=_INT,
@@ -130,16 +129,16 @@ VERSIONS = _schema(
     state=_STRING,
     epoch=_LONG,
 )
-"""`_versions`: a replicaset's own version of a key where it is not the row in the space's table.
+"""`_versions`: a replicaset's own version of a key, unless it is the row in the space's table.
 
-Appended; of one (space, key, replicaset_id) the highest epoch holds, unless that replicaset's version *is* the
+Appended; for one (space, key, replicaset_id) the highest epoch counts, unless that replicaset's version *is* the
 table's row, which is newer by construction. `state`: present, deleted, unfit (set aside in `_quarantine`),
 removed (there is no version any more).
 """
 
 KEY_CONFLICT, SECONDARY_CONFLICT, DOUBLED_CONFLICT = "key", "secondary", "doubled"
-"""Of `_conflicts.kind`: versions of one primary key met, rows break a unique secondary index together, or rows of a
-bucket of vshard that two replicasets hold as active differ."""
+"""Values of `_conflicts.kind`: versions with the same primary key, rows that violate a unique secondary index together,
+or different rows in a bucket of vshard that is active in two replicasets."""
 
 CONFLICTS = _schema(
     epoch=_LONG,
@@ -164,10 +163,10 @@ CONFLICTS = _schema(
 )
 """`_conflicts`: each decision of before_replace between two replicasets' versions of one key.
 
-`kind`: key, secondary for a unique index of the space that two winners break together, or doubled for a bucket of
-vshard that two replicasets hold, whose versions of the key differ when that is found; `sequence`: what told the two
-apart, such as `updated`, `timestamp`, `max(balance)`; `changed`: which of the two versions was new: winner, loser,
-both. A winner that the policy made of several versions has minus the replicaset id of the last writer.
+`kind`: key; secondary, if two winners violate a unique index of the space together; or doubled, if a bucket of vshard
+is active in two replicasets with different versions of the key. `sequence`: the criterion that decided, such as
+`updated`, `timestamp`, `max(balance)`. `changed`: which of the two versions was new: winner, loser, both. A winner that
+the policy made of several versions has the negative replicaset id of the last writer.
 """
 
 QUARANTINE = _schema(
@@ -184,11 +183,11 @@ QUARANTINE = _schema(
     reason=_STRING,
     misfits=ArrayType(_STRING),
 )
-"""`_quarantine`: what cannot be applied as it is, with its reason.
+"""`_quarantine`: rows that cannot be applied, or only in part, with the reason.
 
-`misfits` are the columns that do not hold their values: then the row is in its table without them, and with its exact
-tuple. Where it is null, the row was set aside. `space` is a table's name; that of a system space (`_space`, `_cluster`)
-where its row could not be understood.
+`misfits` are the columns that cannot hold their values: the row is in its table without them, and with its exact tuple.
+If it is null, the whole row was set aside. `space` is a table's name, or a system space (`_space`, `_cluster`) whose
+row is invalid.
 """
 
 VSHARD = _schema(
@@ -201,10 +200,10 @@ VSHARD = _schema(
     timestamp=_TIME,
     doubled_with=ArrayType(_INT),
 )
-"""`_vshard`: each state of vshard's buckets in each replicaset; the one with the highest epoch holds.
+"""`_vshard`: each state of vshard's buckets in each replicaset; the one with the highest epoch counts.
 
-`status` is null where the replicaset does not have the bucket any more; `since`: when it got it; `doubled_with`: the
-replicasets that hold the bucket as active too, null where there is none.
+`status` is null if the replicaset no longer has the bucket; `since`: when it got it; `doubled_with`: the other
+replicasets in which the bucket is active, null if there is none.
 """
 
 GAPS = _schema(
@@ -220,7 +219,7 @@ GAPS = _schema(
     state=_STRING,
 )
 """`_gaps`: missing lsn ranges. `kind`: missing, divergence; `state`: open, skipped, filled, bridged by a
-snapshot, healed. The latest epoch holds."""
+snapshot, healed. The latest epoch counts."""
 
 EPOCHS = _schema(
     epoch=_LONG,
@@ -236,13 +235,12 @@ EPOCHS = _schema(
     settings=_STRING,
     instant=_STRING,
 )
-"""`_epochs`: one row a batch, appended last: the commit of the batch.
+"""`_epochs`: one row per batch, appended last: the commit of the batch.
 
 `vclock`: JSON {replicaset uuid: {replica id: lsn}}; `versions`: table name to Delta version; `writers`: JSON
-{table name: {"replicasets": [ids that wrote rows], "unfit": whether a version was set aside}}; `settings`: JSON of
-what the configuration of the batch said of spaces, policies, masks, types and sources, null in rows of earlier
-releases; `instant`: the label of the point of a sharded cluster that the tables are at
-(`sources.xlog.stream.instants`), null for any other epoch.
+{table name: {"replicasets": [ids that wrote rows], "unfit": whether a version was set aside}}; `settings`: the batch's
+configuration of spaces, policies, masks, types and sources as JSON, null in rows of earlier releases; `instant`: the
+label of the cluster-wide instant that the tables are at (`sources.xlog.stream.instants`), null for any other epoch.
 """
 
 REQUESTS = _schema(
@@ -254,7 +252,7 @@ REQUESTS = _schema(
     changed_at=_TIME,
     message=_STRING,
 )
-"""`_requests`: work asked of the writer; the latest `changed_at` of one `request` holds."""
+"""`_requests`: requests to the writer; the latest `changed_at` of a `request` counts."""
 
 RETENTION = _schema(
     epoch=_LONG,
@@ -265,8 +263,8 @@ RETENTION = _schema(
     lsn=_LONG,
     rows=_LONG,
 )
-"""`_retention`: what maintenance has removed from a table because its time was over. Of `_changelog` a row for each
-instance: its rows up to `lsn` are gone, but for those of definitions and of spaces that could still need them."""
+"""`_retention`: what maintenance has removed from a table by age. For `_changelog` one row per instance: its rows up to
+`lsn` are removed, except those of definitions and of spaces that could still need them."""
 
 VALIDATIONS = _schema(
     run=_STRING,
@@ -281,8 +279,8 @@ VALIDATIONS = _schema(
     error=_STRING,
     source=_STRING,
 )
-"""`_validations`: what came of each expectation, by run; made by the first one. `epoch`: whose versions were looked at;
-`examples`: a JSON list; `source`: the user's file, null for what the aggregator expects itself."""
+"""`_validations`: the result of each expectation, by run; the first run creates the table. `epoch`: the validated
+versions; `examples`: a JSON list; `source`: the user's file, null for the aggregator's own expectations."""
 
 
 SYSTEM_TABLES: dict[str, StructType] = {
@@ -301,7 +299,7 @@ SYSTEM_TABLES: dict[str, StructType] = {
     "_requests": REQUESTS,
     "_retention": RETENTION,
 }
-"""Every warehouse has these, from its first start on."""
+"""The tables that every warehouse has from its first start on."""
 
 VERSION_COLUMNS: tuple[tuple[str, DataType], ...] = (
     ("_key", _BINARY),
@@ -312,7 +310,7 @@ VERSION_COLUMNS: tuple[tuple[str, DataType], ...] = (
     ("_timestamp", _TIME),
     ("_created", _TIME),
 )
-"""Behind the typed columns and `_extra` of every space's table: the winning version.
+"""Columns after the typed ones and `_extra` in every space's table: the winning version.
 
 `_key` is the canonical primary key (`udfs.keys.keys`); each row has another one.
 """

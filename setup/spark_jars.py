@@ -5,8 +5,8 @@
 
 Ivy resolves the coordinates, once; of what it brings, the jars whose classes Spark does not have itself are copied
 into Spark's own folder of jars. From then on neither spark-submit nor plain python needs the network, `--packages`,
-or a path. A jar is taken only with the SHA-256 that `setup/jars-delta.sha256` has of it (of S3's there are no sums yet:
-set-up says so). With Delta's, `conf/` becomes Spark's configuration folder by a link.
+or a path. A jar is taken only with the SHA-256 that `setup/jars-delta.sha256` or `setup/jars-s3.sha256` has of it. With
+Delta's, `conf/` becomes Spark's configuration folder by a link.
 
 Not here: the Python packages (`setup.sh`).
 """
@@ -135,10 +135,9 @@ def sum_of(jar: Path) -> str:
 
 
 def check_sums(jars: list[Path], sums: Path) -> None:
-    """End set-up where a jar is not the one that was tested; say so where nobody has noted which that is."""
+    """End set-up if a jar is not the one that was tested, by its name, or if the list of those is missing."""
     if not sums.exists():
-        print(f"set-up: the jars are not checked: {sums.name} is missing", file=sys.stderr)
-        return
+        sys.exit(f"set-up: {sums.name} is missing, so no jar is known as the one that was tested")
     known = dict(line.split()[::-1] for line in sums.read_text().splitlines())
     wrong = [jar for jar in jars if known.get(file_name(jar)) != sum_of(jar)]
     if wrong:

@@ -1,1 +1,6 @@
-"""What is computed per row or per key: Arrow UDFs, column expressions, functions. No tables, no jobs."""
+"""Computations per row or per key: Arrow UDFs and pure functions over Arrow arrays. No tables, no jobs.
+
+Read in this order: `tuples` (a tuple to typed columns), `keys` (canonical primary keys), `operations` (UPDATE and
+UPSERT), `versions` (the tuple after each change), `before_replace` (conflict policies), `remap` (replica ids), `rid`;
+`buffers` turns Arrow arrays into flat memory for the compiled loops; what those share is in `kernels`.
+"""

@@ -1,7 +1,4 @@
-"""Arrow arrays as the flat buffers that kernels take, and back.
-
-Not here: anything about MessagePack.
-"""
+"""Converts Arrow arrays to the flat buffers that kernels take, and back."""
 
 from __future__ import annotations
 
@@ -17,12 +14,12 @@ _PAGE = 4096
 
 @dataclass(frozen=True)
 class Flat:
-    """A binary array's bytes.
+    """The buffers of a binary array.
 
     Parameters
     ----------
     data : uint8 array
-        Bytes of the whole buffer; some bytes past its end can be read (`readable`).
+        The whole buffer; `readable` says how many bytes past its end may be read.
     offsets : int32 array, (rows + 1,)
         Where each row starts in `data`, and where the last one ends.
     nulls : uint8 array, (rows,)
@@ -36,17 +33,17 @@ class Flat:
 
 
 def _frozen(array: NDArray[Any]) -> NDArray[Any]:
-    """Return a view that cannot be written, as those of most Arrow buffers: a kernel is compiled for one of both."""
+    """Return a read-only view: most Arrow buffers are read-only, and numba compiles a kernel once per writability."""
     view = array.view()
     view.flags.writeable = False
     return view
 
 
 def readable(data: NDArray[np.uint8], overread: int) -> NDArray[np.uint8]:
-    """Return the same bytes so that `overread` bytes past the end can be loaded.
+    """Return the same bytes in memory where `overread` bytes past the end can be loaded.
 
-    Memory is mapped in pages: bytes of the page in which the data end can always be loaded. Only where the end
-    is too near to its page's is the buffer copied.
+    Memory is mapped in pages, so the rest of the last page can always be loaded. The buffer is copied only if its
+    end is too near to the end of that page.
     """
     end = data.ctypes.data + len(data)
     if len(data) and 0 < end % _PAGE <= _PAGE - overread:
@@ -66,7 +63,7 @@ def null_mask(array: pa.Array) -> NDArray[np.uint8]:
 
 
 def indexes(which: pa.Array | int, rows: int) -> NDArray[np.int32]:
-    """Return one index a row, -1 for a null one."""
+    """Return one index per row, -1 for null."""
     if isinstance(which, int):
         return np.full(rows, which, np.int32)
     return np.array(which.cast(pa.int32()).fill_null(-1).to_numpy(zero_copy_only=False))
@@ -115,7 +112,7 @@ def variable_array(
 
 
 def as_array(column: pa.Array | pa.ChunkedArray) -> pa.Array:
-    """Return a column as one array; without a copy where it has one chunk."""
+    """Return a column as one array; a column of one chunk is not copied."""
     if isinstance(column, pa.Array):
         return column
     if column.num_chunks == 1:

@@ -1,4 +1,4 @@
-"""The seeds of hashes in this process (`udfs.kernels.keyed_hash`): drawn once, and shown to nobody."""
+"""Draws the random seeds of this process's hashes (`udfs.kernels.keyed_hash`); they are secret."""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
-"""Compile the kernels of this package before anybody waits for them: `python -m udfs.warm`.
+"""Compiles the kernels of this package ahead of the first batch: `python -m udfs.warm`.
 
-Numba compiles a kernel when it is first called, and keeps it on disk (`schemas.compiled`); without this the
-first batch of the first job waits, in each of its workers. One tuple that holds every type, with a
-decimal of too many digits for a double, and one key, call them all. Not here: kernels of other packages.
+Numba compiles a kernel at its first call and caches it on disk (`schemas.compiled`); without this, the first batch of
+the first job waits for it in each worker. One key and one tuple with a value of every type, among them a decimal with
+too many digits for a double, call all kernels.
 """
 
 from __future__ import annotations

@@ -140,7 +140,7 @@ def start(warehouse: Warehouse, allocation: Allocation, now: datetime) -> Cluste
 
 
 def allocate(warehouse: Warehouse, rows: Sequence[Incoming], now: datetime) -> Cluster:
-    """Take what sources say of instances, in this order, as one commit, and return the table.
+    """Add instances in the order in which sources name them, as one commit, and return the table.
 
     Parameters
     ----------
@@ -176,7 +176,7 @@ def _pause(attempt: int) -> None:
 def _written(
     table: DeltaTable, held: Iterable[dict[str, Any]], changes: Sequence[ClusterChange], now: datetime
 ) -> bool:
-    """Write the rows of an open table with changes as its next version; False where there is one already."""
+    """Write changed rows as the next version of an open table; return False where that version exists already."""
     rows = {row["uuid"] or row["replicaset_uuid"]: row for row in held}
     for change in changes:
         known = rows.pop(change.key, {"first_seen": now, "expelled_at": None})

@@ -1,4 +1,4 @@
-"""The generations of a warehouse, from the history of its RID: which epochs each has, and how it came."""
+"""The generations of a warehouse, from the history of its RID: which epochs each has, and how it began."""
 
 from __future__ import annotations
 

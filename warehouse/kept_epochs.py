@@ -30,8 +30,16 @@ def horizon_of(requests: Iterable[Mapping[str, Any]]) -> datetime:
     """
     # One that failed may have removed files before.
     done = [row for row in requests if row["kind"] == MAINTENANCE and row["state"] != ASKED]
-    reached = (row["changed_at"] - timedelta(days=json.loads(row["arguments"])["keep_days"]) for row in done)
-    return max(reached, default=NEVER)
+    return max(map(_reach_of, done), default=NEVER)
+
+
+def _reach_of(request: Mapping[str, Any]) -> datetime:
+    """Return the moment to which a maintenance has reached; `NEVER` if its arguments are none, so it was refused."""
+    try:
+        days = int(json.loads(request["arguments"])["keep_days"])
+        return max(request["changed_at"] - timedelta(days=days), NEVER) if days > 0 else NEVER
+    except (ValueError, TypeError, KeyError, RecursionError, OverflowError):
+        return NEVER
 
 
 def first_kept(epochs: Mapping[int, datetime], horizon: datetime) -> int:

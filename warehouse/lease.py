@@ -77,7 +77,7 @@ class LeaseStore(Protocol):
         """Write the lease where there is none, and return its tag; None where there is one."""
 
     def replace(self, text: str, tag: object) -> object | None:
-        """Write the lease over the one with a tag, and return its new tag; None where it is another one now."""
+        """Replace the lease that has this tag, and return the new tag; None where the tag is another one now."""
 
 
 def awake_and_asleep() -> float:
@@ -211,7 +211,7 @@ class Lease:
             self._store.replace(self._text(is_free=True), self._tag)
 
     def _put(self, found: StoredLease | None) -> bool:
-        """Write the lease over what was found, and return whether it is ours now."""
+        """Replace the lease that was found, and return whether it is ours now."""
         for _ in range(_ATTEMPTS):
             text = self._text(is_free=False)
             tag = self._store.create(text) if found is None else self._store.replace(text, found.tag)

@@ -42,7 +42,7 @@ class ObjectLease:
         self._store, self._name, self._root = store, name, root
 
     def now(self) -> float:
-        """Return the store's time, by an object that is written for it, and see that conditions are honoured.
+        """Return the store's time, from an object written for it, and check that the store honours conditions.
 
         Raises
         ------

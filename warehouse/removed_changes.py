@@ -30,7 +30,7 @@ def last_removed(rows: Iterable[Mapping[str, Any]]) -> dict[tuple[int, int], int
 
 
 def cleaned_replicasets(place: Place) -> set[int]:
-    """Return the ids of the replicasets whose rows were removed from `_changelog`, those of logs or of snapshots."""
+    """Return the ids of the replicasets whose rows were removed from `_changelog`, whether of logs or of snapshots."""
     table = place.open(TABLE)
     rows = [] if table is None else rows_of(table)
     return {int(row["replicaset_id"]) for row in rows if row["table"] == CHANGELOG}

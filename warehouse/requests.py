@@ -57,7 +57,7 @@ def ask(warehouse: Warehouse, kind: str, arguments: Mapping[str, Any]) -> Reques
 
 
 def answer(warehouse: Warehouse, request: Request, state: str, message: str) -> Request:
-    """Say what became of a request."""
+    """Write the answer to a request."""
     answered = Request(request.id, request.kind, request.arguments, state, request.asked_at, message)
     _append(warehouse, answered)
     return answered

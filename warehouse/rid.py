@@ -190,7 +190,7 @@ class RidTable:
 
 
 def fresh() -> ULID:
-    """Return a ULID of now; those of one process ascend within a millisecond."""
+    """Return a new ULID; those of one process ascend, also within a millisecond."""
     return ULID()
 
 

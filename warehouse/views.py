@@ -27,7 +27,7 @@ def literal(text: str) -> str:
 
 
 def table_statements(root: str, database: str, tables: Sequence[str]) -> Iterator[str]:
-    """Yield what makes tables known by name, where a catalog does not know them.
+    """Yield the statements that register tables in a catalog that lacks them.
 
     Parameters
     ----------

@@ -1,4 +1,4 @@
-"""Tables created, and rows of this process appended in one commit, by delta-rs: hundredths of a second.
+"""Creates tables, and appends rows of this process in one commit, by delta-rs: in hundredths of a second.
 
 Not here: files that tasks have written (`warehouse.commits`).
 """

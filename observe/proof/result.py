@@ -6,7 +6,7 @@ import json
 from dataclasses import dataclass
 from typing import Any
 
-import msgpack
+from observe.tuple_text import tuple_text
 
 EXAMPLES = 5
 """Number of differing keys that are shown with both tuples; all are counted."""
@@ -95,7 +95,4 @@ def shown(data: bytes | None) -> str:
     """Return MessagePack as text, other bytes in hexadecimal."""
     if data is None:
         return "none"
-    try:
-        return str(msgpack.unpackb(data, strict_map_key=False, unicode_errors="surrogateescape"))
-    except (ValueError, msgpack.UnpackException):
-        return data.hex()
+    return tuple_text(data)

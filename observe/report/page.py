@@ -14,13 +14,13 @@ from datetime import datetime
 from importlib.resources import files
 from typing import Any
 
-import msgpack
 import vl_convert
 from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 
 from observe.report.charts import charts, pair_of
 from observe.report.facts import PageFacts, Row
+from observe.tuple_text import tuple_text, visible
 from udfs.rid.value import describe
 
 LONGEST = 300
@@ -34,12 +34,18 @@ def html_of(facts: PageFacts) -> str:
     environment = Environment(
         loader=PackageLoader("observe.report", ""),
         autoescape=True,
+        finalize=_visible,
         undefined=StrictUndefined,
         trim_blocks=True,
         lstrip_blocks=True,
     )
     environment.filters.update(
-        moment=moment, number=number, size=size_in_words, tuple=tuple_text, part=fields_text, seconds=seconds
+        moment=moment,
+        number=number,
+        size=size_in_words,
+        tuple=tuple_in_short,
+        part=fields_text,
+        seconds=seconds,
     )
     own = files("observe.report")
     drawn = {chart.name: chart for chart in charts(facts)}
@@ -161,16 +167,15 @@ def size_in_words(value: float) -> str:
     return f"{value:.1f} TiB"
 
 
-def tuple_text(data: bytes | None) -> str:
+def tuple_in_short(data: bytes | None) -> str:
     """Return MessagePack as text, shortened if it is long."""
-    if data is None:
-        return NOTHING
-    try:
-        text = str(msgpack.unpackb(bytes(data), strict_map_key=False, unicode_errors="replace"))
-    except (ValueError, TypeError, RecursionError, msgpack.UnpackException):
-        # Also for maps with containers as keys, and nesting that Python cannot print.
-        return bytes(data).hex()[:LONGEST]
+    text = NOTHING if data is None else tuple_text(bytes(data))
     return text if len(text) <= LONGEST else f"{text[:LONGEST]}…"
+
+
+def _visible(value: Any) -> Any:
+    """Return what stands in the page for a value: text without characters that do not show; scripts as they are."""
+    return visible(value) if isinstance(value, str) and not isinstance(value, Markup) else value
 
 
 def fields_text(text: str | None) -> str:

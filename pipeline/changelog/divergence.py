@@ -1,4 +1,4 @@
-"""Rows that were read before and say something else now: two bodies under one (instance, lsn).
+"""Rows that were read before and differ now: two bodies under one (instance, lsn).
 
 A member that lost its tail and came back writes other rows under numbers that were taken; a conflict that was skipped
 is a NOP in one member's log. What was settled first stays; the divergence is named in `_gaps` and in the log. Looked

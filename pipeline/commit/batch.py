@@ -48,7 +48,7 @@ Reached = Callable[[str], None]
 
 @dataclass(frozen=True)
 class BatchName:
-    """What a batch is called in `_epochs`.
+    """The name of a batch in `_epochs`.
 
     Parameters
     ----------

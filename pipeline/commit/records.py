@@ -54,7 +54,7 @@ def _version(now: ReplicasetState, space_id: int, change: SpaceChange | None) ->
 
 
 def odd_rows(plan: BatchPlan) -> list[dict[str, Any]]:
-    """Return rows of `_quarantine`: rows of system spaces that could not be understood."""
+    """Return rows of `_quarantine`: rows of system spaces that are malformed."""
     segments = {segment.segment: segment for segment in plan.segments}
     return [
         {

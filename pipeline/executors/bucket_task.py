@@ -112,7 +112,7 @@ def run_bucket_task(
 
 
 def _written(result: BucketResult, work: BucketWork, cache: FileCache) -> BucketReport:
-    """Write what a bucket changes."""
+    """Write the changes of a bucket into files."""
     report = BucketReport(writers=result.writers, unfit=result.unfit, lost=fewer_key_errors(result.lost))
     report.collected = result.collected
     for ref, rows in result.removed.items():

@@ -57,7 +57,7 @@ Bits = NDArray[np.uint8]
 
 
 class DistributedExecutor:
-    """Carries one batch out in Spark's tasks.
+    """Runs one batch in Spark's tasks.
 
     Parameters
     ----------

@@ -193,7 +193,7 @@ class _Rows:
         )
 
     def settled(self) -> dict[int, dict[int, int]]:
-        """Return the highest lsns that went into `_changelog`, by segment."""
+        """Return the highest lsns in `_changelog` after the batch, by segment."""
         found: dict[int, dict[int, int]] = {}
         for number, one in zip(self._numbers, self._rows, strict=True):
             own = found.setdefault(number, {})

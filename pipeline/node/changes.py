@@ -22,7 +22,7 @@ _SCHEMA = pa.schema([("_key", pa.binary()), ("_tuple", pa.binary()), ("_replicas
 
 @dataclass(frozen=True)
 class KeyChange:
-    """A key whose tuple is another one.
+    """A key whose tuple differs between two versions.
 
     Parameters
     ----------

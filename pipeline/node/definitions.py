@@ -1,4 +1,4 @@
-"""One definition of a space out of those of its replicasets, which every decided tuple fits.
+"""Merges the definitions that replicasets have of a space into one that every decided tuple fits.
 
 A replica stops at a tuple that its space refuses. So a field keeps its name and type only as far as the replicasets
 agree on both, and secondary indexes are served without `unique`: two tuples that break a unique index together may

@@ -86,7 +86,7 @@ class Mark:
 
     @staticmethod
     def unpacked(value: Any) -> Mark:
-        """Return what `packed` made."""
+        """Return the value that `packed` encoded."""
         epoch, committed_at, tables = value
         return Mark(epoch, committed_at, {name: TableVersion(*one) for name, one in tables.items()})
 

@@ -136,7 +136,7 @@ class NodeWriter:
         self._is_settled = True
 
     def _snapshot_again(self) -> None:
-        """Write a snapshot of what followers have, so that logs before it may go."""
+        """Write a snapshot of what followers have, so that the logs before it can be removed."""
         served = self.stream.served
         if served is None:
             return

@@ -1,4 +1,4 @@
-"""A replicaset after a batch: its applier map, its vclock, its members; and what the batch says of instances.
+"""A replicaset after a batch: its applier map, its vclock, its members; and the instances that the batch names.
 
 Pure. The log says from which lsn on an entry of the map holds: an id that another instance gets continues with the lsn
 after the old one's last. Not here: which rows count (`pipeline.plan.settle`), global ids

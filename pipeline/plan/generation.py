@@ -117,7 +117,7 @@ def followed(
 
 
 def _is_about(row: ControlRow, spaces: frozenset[int]) -> bool:
-    """Whether a row defines one of some spaces."""
+    """Whether a row defines one of these spaces."""
     return (
         row.space_id in (SystemSpace.SPACE, SystemSpace.INDEX) and space_of_row(row.key, row.tuple) in spaces
     )

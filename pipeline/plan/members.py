@@ -1,4 +1,4 @@
-"""Which instance a replica id means where two members of a replicaset disagree (document 001), before rows are settled.
+"""The instance of a replica id where two members of a replicaset disagree (document 001), before rows are settled.
 
 By default a source's replica ids are those of its replicaset and nothing is done here. The `_cluster` of a source (its
 *view*) may assign an id to another instance than the member that was read first: then the source's ids are translated.

@@ -32,6 +32,7 @@ from schemas.iproto import SYSTEM_ID_MAX, is_unknown
 from sources.xlog.format.vclock import joined
 from udfs.operations.update_rules import release_of, release_text, rules_of
 from udfs.remap.cluster_replace import Cluster, Incoming, Member
+from udfs.versions.fold_state import TUPLE_LIMIT
 from warehouse.applier_map import MapRow
 
 log = logging.getLogger(__name__)
@@ -74,6 +75,8 @@ class BatchPlan:
         By replicaset uuid: where spaces are unknown.
     shards : mapping of str to Shards
         By replicaset uuid: vshard's buckets.
+    tuple_limit : int
+        `max_tuple_bytes` of the configuration.
 
     """
 
@@ -91,6 +94,7 @@ class BatchPlan:
     own_changes: tuple[Member, ...] = ()
     unknown: Mapping[str, UnknownRanges] = field(default_factory=dict)
     shards: Mapping[str, Shards] = field(default_factory=dict)
+    tuple_limit: int = TUPLE_LIMIT
 
     @property
     def rows(self) -> int:
@@ -182,6 +186,7 @@ def plan_batch(
         own_changes=_own_changes(cluster, state.own_lsn),
         unknown=unknown,
         shards=shards,
+        tuple_limit=config.max_tuple_bytes,
     )
 
 

@@ -1,4 +1,4 @@
-"""Where a row stands in a replicaset's log, within one batch."""
+"""The position of a row in a replicaset's log, within one batch."""
 
 from __future__ import annotations
 

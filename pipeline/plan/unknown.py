@@ -1,4 +1,4 @@
-"""Rows of spaces that are not known yet: where they are in a log, and what becomes of them.
+"""Rows of spaces that are not defined yet: where they are in a log, and when they are applied.
 
 A space id is unknown from the beginning of what is read, or from the drop of its space, until a row of `_space` and one
 of `_index` define it. Its rows wait in `_pending` until then; the definition applies them, in the order of the log. A

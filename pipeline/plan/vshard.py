@@ -219,7 +219,7 @@ def _is_read_beyond(state: State, uuid: str, moment: datetime | None) -> bool:
 
 
 def changed_buckets(before: State, after: State) -> list[tuple[str, int, VshardBucket | None]]:
-    """Return the buckets that a batch changed, each with its replicaset's uuid; None: it has it no more."""
+    """Return the buckets that a batch changed, each with its replicaset's uuid; None for one that it has no more."""
     found: list[tuple[str, int, VshardBucket | None]] = []
     for uuid, one in after.replicasets.items():
         known = before.replicasets[uuid].buckets if uuid in before.replicasets else {}

@@ -1,4 +1,4 @@
-"""Which DELETEs vshard's garbage collector made: those whose tuple is of a bucket that the replicaset had sent away.
+"""Finds the DELETEs of vshard's garbage collector: those whose tuple is in a bucket that the replicaset had sent away.
 
 Pure. Only where buckets are being collected, and only for the keys of these rows. Not here: what is marked, and where
 (`pipeline.changelog.moves`).

@@ -39,6 +39,8 @@ class ReducePlan:
     has_loss : frozenset of int
         Replicasets of whose logs an INSERT does not prove that its key is new.
     meanings : Meanings
+    tuple_limit : int
+        Bytes that a tuple may have which operations make longer.
 
     """
 
@@ -50,6 +52,7 @@ class ReducePlan:
     versions: tuple[SchemaVersion, ...]
     has_loss: frozenset[int]
     meanings: Meanings
+    tuple_limit: int
 
     @cached_property
     def numbers(self) -> Mapping[str, int]:
@@ -142,4 +145,5 @@ def reduce_plan(plan: BatchPlan) -> ReducePlan:
         versions=plan.history.versions,
         has_loss=frozenset(one.id for one in plan.after.replicasets.values() if one.has_loss),
         meanings=meanings_of(plan.history, refused),
+        tuple_limit=plan.tuple_limit,
     )

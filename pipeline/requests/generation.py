@@ -85,7 +85,7 @@ class Healing:
         return {**summaries, self.uuid: replace(own, counts=own.counts + counts)}
 
     def gap_rows(self, epoch: int) -> list[dict[str, Any]]:
-        """Return what is appended to `_gaps`."""
+        """Return the rows that are appended to `_gaps`."""
         now = {"epoch": epoch, "found_at": datetime.now(UTC)}
         closed = [{**row, **now, "state": HEALED} for row in self.closed]
         return [*closed, *({**row, **now} for row in self.opened)]

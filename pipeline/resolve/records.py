@@ -71,6 +71,8 @@ def quarantine_rows(columns: Mapping[str, pa.Array], epoch: int) -> pa.Table:
 def fault_rows(changes: pa.Table, plan: ResolvePlan) -> pa.Table:
     """Return rows of `_quarantine`: rows of the log that could not be applied to their key.
 
+    The key's tuple is in the first of its rows alone: there may be as many rows as the log has.
+
     Parameters
     ----------
     changes : pyarrow.Table
@@ -81,13 +83,18 @@ def fault_rows(changes: pa.Table, plan: ResolvePlan) -> pa.Table:
     if not faulty.num_rows:
         return QUARANTINE_ARROW.empty_table()
     lists = faulty["faults"].combine_chunks()
-    parents = pa.compute.list_parent_indices(lists)
-    own, faults = faulty.take(parents).combine_chunks(), lists.flatten()
+    parents = pa.compute.list_parent_indices(lists).to_numpy()
+    is_first = np.append(True, parents[1:] != parents[:-1])
+    order = np.concatenate([np.flatnonzero(is_first), np.flatnonzero(~is_first)])
+    own = faulty.select(["replicaset_id", "table", "key"]).take(pa.array(parents[order])).combine_chunks()
+    faults = lists.flatten().take(pa.array(order))
+    tuples = as_array(faulty["tuple"]).take(pa.array(parents[is_first]))
+    tuples = pa.concat_arrays([tuples, pa.nulls(len(order) - len(tuples), tuples.type)])
     columns = {
         "replicaset_id": own["replicaset_id"],
         "space": spaces_of(own["table"].to_numpy(), plan),
         "key": own["key"],
-        "tuple": own["tuple"],
+        "tuple": tuples,
         "global_id": faults.field("global_id"),
         "lsn": faults.field("lsn"),
         "reason": faults.field("reason"),

@@ -112,7 +112,7 @@ def resolve_plan(plan: BatchPlan) -> ResolvePlan:
 def plan_of(
     state: State, epoch: int, tables: tuple[TablePolicy, ...], contended: tuple[bool, ...]
 ) -> ResolvePlan:
-    """Return the plan of a resolution with the uuids that a state knows."""
+    """Return the plan of a resolution, with the uuids of a state."""
     replicasets = {one.id: uuid for uuid, one in state.replicasets.items()}
     instances = {number: uuid for uuid, number in state.global_ids.items()}
     return ResolvePlan(

@@ -1,4 +1,4 @@
-"""Rows of `_changelog` whose time is over, without those that could still be applied.
+"""Rows of `_changelog` that are older than their lifetime, without those that could still be applied.
 
 A row stays as long as it may be applied once more, or is the only copy:
 

@@ -40,7 +40,7 @@ class SourceProgress:
 
 
 def source_facts(follower: Follower, state: State, names: Iterable[str] = ()) -> SourceProgress:
-    """Look at the sources.
+    """Return the progress of the configured sources.
 
     Parameters
     ----------

@@ -1,1 +1,1 @@
-"""What a start does once, before its first batch: masks that changed, and rows that an older version left waiting."""
+"""Work of a start, before its first batch: it applies changed masks, and rows that an old release left waiting."""

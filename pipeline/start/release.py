@@ -24,7 +24,7 @@ RELEASED = "released"
 
 
 def release_old_rows(writer: BatchWriter) -> int:
-    """Do the rows that need not wait any more, and return how many were read."""
+    """Apply the rows that need not wait any more, and return how many were read."""
     if not _is_left(writer.tables):
         return 0
     log.warning("rows that an older version left in _pending are done now")

@@ -199,7 +199,7 @@ class WantedKeys:
 
     @classmethod
     def of(cls, keys: pa.Array) -> WantedKeys:
-        """Return some keys in the form in which they are looked for."""
+        """Return some keys, prepared for a lookup."""
         groups = group(np.zeros(len(keys), np.int32), keys)
         distinct = keys.take(pa.array(groups.firsts))
         if len(distinct) <= SORTED_KEYS:
@@ -208,7 +208,7 @@ class WantedKeys:
         return cls(groups, [ends["min"].as_py(), ends["max"].as_py()], False)
 
     def may_be_in(self, least: bytes | None, greatest: bytes | None) -> bool:
-        """Whether one of the keys can be between two others, which a footer names."""
+        """Whether one of the keys can be between the least and the greatest one of a footer."""
         if least is None or greatest is None:
             return True
         if not self.bounds:

@@ -1,4 +1,4 @@
-"""Tables of spaces brought into the form that a batch needs: created, given columns, written again in other columns.
+"""Gives tables of spaces the columns that a batch needs: creates them, adds columns, writes them again.
 
 Where columns change, the rows of a table are made again from their exact tuples: what was in `_extra` moves into its
 column, and no reader needs column mapping. A table that only gains columns, and has nothing in `_extra`, gains them

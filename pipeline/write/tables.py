@@ -33,7 +33,7 @@ _NONE = np.zeros(0, np.int64)
 
 @dataclass(frozen=True)
 class TableWrite:
-    """What is to be committed to one table.
+    """The files of one table that the batch commits.
 
     Parameters
     ----------

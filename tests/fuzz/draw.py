@@ -83,7 +83,17 @@ TEXTS = (
 
 
 class Draw(random.Random):
-    """A source of random choices, the same ones for the same seed."""
+    """A source of random choices, the same ones for the same seed.
+
+    Attributes
+    ----------
+    made : int
+        About how many bytes were made of the choices: those of numbers, texts and random bytes. What is long by another
+        way is added by who makes it.
+
+    """
+
+    made = 0
 
     def chance(self, one_in: int) -> bool:
         """Return true once in so many times."""
@@ -95,10 +105,13 @@ class Draw(random.Random):
 
     def text(self) -> str:
         """Return a text; surrogates represent bytes that are not UTF-8."""
-        return self.choice(TEXTS) if self.chance(2) else "".join(self.choices("ab_.[]é0", k=self.size(40)))
+        found = self.choice(TEXTS) if self.chance(2) else "".join(self.choices("ab_.[]é0", k=self.size(40)))
+        self.made += len(found)
+        return found
 
     def number(self) -> int:
         """Return an integer that MessagePack holds."""
+        self.made += 9
         return (
             self.choice(NUMBERS)
             if self.chance(2)
@@ -107,10 +120,16 @@ class Draw(random.Random):
 
     def float(self) -> float:
         """Return a double."""
+        self.made += 9
         if self.chance(2):
             return self.choice(FLOATS)
         found: float = struct.unpack("<d", self.randbytes(8))[0]
         return found
+
+    def randbytes(self, n: int) -> bytes:
+        """Return random bytes."""
+        self.made += n
+        return super().randbytes(n)
 
 
 def packed(value: Any) -> bytes:

@@ -24,6 +24,7 @@ from sources.xlog.format.meta import Meta, format_meta, parse_meta
 from sources.xlog.reader import reader
 from sources.xlog.reader.reader import Limits, Mode, Skipped
 from tests.fuzz import draw as made
+from tests.fuzz.costly import costly
 from tests.fuzz.draw import Draw
 from tests.fuzz.value_targets import (
     bodies,
@@ -251,7 +252,20 @@ TARGETS: dict[str, Target] = {
             bodies,
             system_tuples,
         ),
-        *(extremes, xlog, meta, spool, offsets, rids, configuration, greetings, streams, answers, clients),
+        *(
+            costly,
+            extremes,
+            xlog,
+            meta,
+            spool,
+            offsets,
+            rids,
+            configuration,
+            greetings,
+            streams,
+            answers,
+            clients,
+        ),
     )
 }
 """All kinds of cases."""

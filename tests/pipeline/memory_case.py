@@ -1,20 +1,25 @@
 """One job in a process of its own, whose rows repeat themselves.
 
-    python -m tests.pipeline.memory_case HOW ROWS KEYS FOLDER
+    python -m tests.pipeline.memory_case HOW ROWS KEYS FOLDER [CHAIN MAX_TUPLE_BYTES]
 
 The log has ROWS rows of 100 KiB, of KEYS keys, in a thousandth of their bytes. HOW is `local` (without Spark, under a
-limit of address space) or `distributed`. Prints the greatest resident memory of this process in MiB, which is the
-driver's, and of the greatest of its Python workers, as `{"driver": …, "worker": …, "rows": …}`.
+limit of address space) or `distributed`. With CHAIN, one of `CHAINS`, it has UPDATEs of one key instead. Prints the
+greatest resident memory of this process in MiB, which is the driver's, and of the greatest of its Python workers, how
+many rows there are in the table and in `_quarantine`, and the processor time of this process in seconds, as
+`{"driver": …, "worker": …, "rows": …, "quarantined": …, "seconds": …}`.
 """
 
 from __future__ import annotations
 
 import json
+import random
 import resource
 import sys
 import threading
+import time
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import msgpack
 import psutil
@@ -27,7 +32,20 @@ from tests.pipeline.deployment import Deployment
 
 MIB = 1 << 20
 ADDRESS_SPACE = 8 << 30
+BATCH_BYTES = 64 * MIB
+"""`max_bytes_per_trigger` of a chain, of which half is compressed away."""
+
 TEXT = ("x" * 1000 + "y" * 24) * 100
+ANY = object()
+"""Where a text of 4000 bytes is, another one in each row."""
+
+CHAINS: dict[str, tuple[str, list[Any]]] = {
+    "set": ("", ["=", 3, ANY]),
+    "splice": ("", [":", 3, 1 << 30, 0, ANY]),
+    "fields": ("", ["!", -1, ANY]),
+    "small": (TEXT * 10, [":", 3, 1, 1, "y"]),
+}
+"""A tuple's text, and the operation that each row has: growing it by 4000 bytes, or a small one of a tuple of 1 MiB."""
 
 
 def log_of(folder: Path, rows: int, keys: int) -> Member:
@@ -48,6 +66,24 @@ def log_of(folder: Path, rows: int, keys: int) -> Member:
                     timestamp=1.7e9 + member._lsn / 1e5,
                 )
             ]
+
+    member._write_transactions(written())
+    return member
+
+
+def chain_of(folder: Path, rows: int, chain: str) -> Member:
+    """Write a log with one tuple and UPDATEs of it, and return its member."""
+    member = Member(folder, "a1", ["orders"])
+    space_id, (first, operations) = member.spaces["orders"], CHAINS[chain]
+    draw, key = random.Random(rows), msgpack.packb([1])
+
+    def written() -> Iterator[list[bytes]]:
+        yield [member._insert(space_id, [1, "customer", first, "Berlin", 1.5, 1, 7, True, "paid"])]
+        for _ in range(rows):
+            text = draw.randbytes(2000).hex()
+            encoded = msgpack.packb([[text if one is ANY else one for one in operations]])
+            body = encode_body(space_id=space_id, key=key, operations=encoded, index_base=1, is_update=True)
+            yield [member._row(RequestType.UPDATE, body)]
 
     member._write_transactions(written())
     return member
@@ -75,13 +111,15 @@ def watch(found: dict[int, int], is_done: threading.Event) -> None:
 def main() -> None:
     """Run, as the module says."""
     how, rows, keys, folder = sys.argv[1], int(sys.argv[2]), int(sys.argv[3]), Path(sys.argv[4])
-    member = log_of(folder / "logs", rows, keys)
+    chain = sys.argv[5:6]
+    settings: dict[str, Any] = {"max_tuple_bytes": int(sys.argv[6])} if chain else {}
+    member = chain_of(folder / "logs", rows, *chain) if chain else log_of(folder / "logs", rows, keys)
     workers: dict[int, int] = {}
     is_done = threading.Event()
     replicasets = {"a1": member.replicaset}
     if how == "local":
         resource.setrlimit(resource.RLIMIT_AS, (ADDRESS_SPACE, ADDRESS_SPACE))
-        deployment = Deployment(folder, {"a1": member.path}, replicasets)
+        deployment = Deployment(folder, {"a1": member.path}, replicasets, **settings)
     else:
         from benchmarks.deployed import session_in
 
@@ -91,17 +129,21 @@ def main() -> None:
             {"a1": member.path},
             replicasets,
             lambda follower, segments: DistributedExecutor(spark, follower, segments),
+            **settings,
         )
     watching = threading.Thread(target=watch, args=(workers, is_done))
     watching.start()
+    began = time.process_time()
     try:
-        deployment.run()
+        deployment.run(BATCH_BYTES if chain else None)
     finally:
         is_done.set()
         watching.join()
-    driver = peak()
-    count = len(deployment.rows("orders", ["_key"]))
-    print(json.dumps({"driver": driver, "worker": max(workers.values(), default=0), "rows": count}))
+    seconds, driver = round(time.process_time() - began), peak()
+    found = {"driver": driver, "worker": max(workers.values(), default=0), "seconds": seconds}
+    found["rows"] = len(deployment.rows("orders", ["_key"]))
+    found["quarantined"] = len(deployment.rows("_quarantine", ["lsn"]))
+    print(json.dumps(found))
 
 
 if __name__ == "__main__":

@@ -65,7 +65,7 @@ def test_a_difference_is_named_and_the_servers_tuple_holds(tmp_path: Path, cut: 
     assert found(deployment) == [[1, "a", 11, 1], [2, "d", 1, 1], [3, "lost", 1, 1]]
     told = reasons(deployment)
     assert [key for key, _ in told] == [1, 2, 2, 3]
-    assert all("not the new tuple that the log has, which is taken" in reason for _, reason in told)
+    assert all("the result differs from the new tuple in the log" in reason for _, reason in told)
     assert "field 3 is 03 here, 09 there" in told[0][1]
     assert "4 fields here, 5 there" in told[2][1]
     assert "there is no tuple here" in told[3][1]

@@ -13,6 +13,9 @@ from warehouse.maintenance import FILES, LOG, retained
 DAY = datetime(2026, 11, 20, tzinfo=UTC)
 
 
+ODD_DAYS = ("null", '"x"', "[]", "-9", "0", "1e999", "1e15", "999999")
+
+
 def request(kind: str, state: str, day: int, keep_days: int) -> dict[str, Any]:
     arguments = f'{{"keep_days": {keep_days}}}'
     return {"kind": kind, "state": state, "changed_at": DAY + timedelta(days=day), "arguments": arguments}
@@ -27,6 +30,15 @@ def test_the_furthest_reach_of_any_maintenance_counts() -> None:
     )
     # One that failed may have removed files before.
     assert horizon_of([request("maintenance", "failed", 0, 7)]) == DAY - timedelta(days=7)
+
+
+@pytest.mark.parametrize(
+    "arguments", ["", "x", "[]", "{}", "[" * 9999, None, *(f'{{"keep_days": {one}}}' for one in ODD_DAYS)]
+)
+def test_a_refused_maintenance_has_reached_nowhere(arguments: str | None) -> None:
+    done = request("maintenance", "done", 0, 30)
+    refused = request("maintenance", "failed", 9, 7) | {"arguments": arguments}
+    assert horizon_of([refused, done]) == DAY - timedelta(days=30)
 
 
 def test_the_epoch_that_was_the_newest_at_the_horizon_is_kept() -> None:

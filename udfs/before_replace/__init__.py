@@ -1,1 +1,5 @@
-"""before_replace: which tuple stands under a key that several replicasets hold, as pure functions of their versions."""
+"""Conflict resolution (Tarantool's `before_replace`): pure functions that choose or make one tuple of several versions.
+
+Read `candidate` (one replicaset's version of a key), `policy` (what a policy consists of), then `policies` (one module
+each); `merge`, `custom` and `row` serve the policies that make a new tuple.
+"""

@@ -1,7 +1,7 @@
-"""One replicaset's version of a key as a policy sees it, and the order in which versions meet: plain data.
+"""One replicaset's version of a key, and the order of such versions: plain data.
 
-The order is (sequence, replicaset uuid, instance uuid, lsn), with what is unknown below all else. It depends on the
-versions alone, never on when they came. Not here: what a policy makes of it (`udfs.before_replace.policies`).
+The order is (sequence, replicaset uuid, instance uuid, lsn); unknown values come first. It depends on the
+versions alone, never on when they arrived.
 """
 
 from __future__ import annotations
@@ -15,22 +15,22 @@ class Candidate(NamedTuple):
     Parameters
     ----------
     tuple : bytes or None
-        Exact MessagePack; None where the version was deleted.
+        Exact MessagePack; None for a deleted version.
     replicaset, instance : str
-        Uuids: whose version it is, and who changed it last ("" for a snapshot's row).
+        Uuids of the replicaset that has the version and of the instance that wrote it ("" for a snapshot's row).
     lsn : int
     timestamp : int or None
         Microseconds since 1970; None for a snapshot's row.
     created : int or None
-        When the tuple was inserted, likewise.
+        When the tuple was inserted; same unit.
     sequence : bytes or None
-        The fields that the user named, as bytes in order (`udfs.keys.sequence`); None where none were named.
+        The configured sequence fields as comparable bytes (`udfs.keys.sequence`); None if none are configured.
     value : bytes or None
-        The field that `max` or `min` compares, likewise; it begins with 0 where there is no value.
+        The field that `max` or `min` compares, as comparable bytes; it begins with 0 if there is no value.
     global_id : int
-        Of `instance`; 0 where it is not known.
+        Global id of `instance`; 0 if not known.
     layout : int
-        Which of the table's formats the tuple has.
+        Index of the tuple's format among the table's formats.
 
     """
 
@@ -47,18 +47,18 @@ class Candidate(NamedTuple):
 
 
 Place = tuple[Any, ...]
-"""Where a version stands in the order; comparable with those of the same policy."""
+"""The sort key of a version; comparable within one policy."""
 
 
 def known(value: Any) -> Place:
-    """Return a value so that an unknown one is below all others."""
+    """Return a value as a sort key that puts None below all others."""
     return (value is not None, value) if value is not None else (False,)
 
 
 def place(candidate: Candidate) -> Place:
-    """Return where a version stands: the last one of a key is its last writer's.
+    """Return the sort key of a version; the greatest one of a key is its last writer's.
 
-    A version without the user's sequence is a deleted one, or every version has none and the timestamps decide.
+    If a version has no user's sequence, either it is deleted or no version has one and the timestamps decide.
     """
     when = known(candidate.sequence), known(candidate.timestamp if candidate.sequence is None else None)
     return (*when, candidate.replicaset, candidate.instance, candidate.lsn)

@@ -1,9 +1,9 @@
-"""The policy `custom`: a function of the user's, `function(old, new, change)`, folded over the versions of a key.
+"""The policy `custom`: the user's `function(old, new, change)`, applied to the versions of a key one after another.
 
-It is asked for every version but the first, in the order of the versions: `old` is what stands so far, `new` the next
+It is called for each version but the first, in the order of the versions: `old` is the result so far, `new` the next
 version; a deleted one is None. It returns one of the two, another tuple, or None, which deletes. It must be pure: the
-same arguments give the same answer, in every process and at every time; on a sample it is asked twice.
-Not here: what becomes of a key whose function fails (`_quarantine`).
+same arguments give the same answer, in every process and at every time; for a sample of keys each call is made twice
+and the answers are compared. A key whose function fails goes to `_quarantine`.
 """
 
 from __future__ import annotations
@@ -21,12 +21,12 @@ from udfs.before_replace.row import Row
 Function = Callable[[Row | None, Row | None, "Change"], object]
 
 TRACE = 4
-"""Frames of a traceback that are kept."""
+"""Number of traceback frames that an error text shows."""
 
 
 @dataclass(frozen=True)
 class Side:
-    """Whose tuple it is.
+    """The origin of a tuple.
 
     Parameters
     ----------
@@ -34,7 +34,7 @@ class Side:
         Uuids; the instance is "" for a snapshot's row.
     global_id, lsn : int
     timestamp, created : int or None
-        Microseconds since 1970; None where the time is not known.
+        Microseconds since 1970; None if not known.
 
     """
 
@@ -48,16 +48,16 @@ class Side:
 
 @dataclass(frozen=True)
 class Change:
-    """What the function gets in addition to the two tuples.
+    """The third argument of a custom function: the space, the operation and both tuples' origins.
 
     Parameters
     ----------
     space : str
         Tarantool's name of the space.
     op : str
-        REPLACE, or DELETE where `new` is None.
+        REPLACE, or DELETE if `new` is None.
     old, new : Side
-        Where the tuples come from; where `old` was made by the function itself, of the newest that went into it.
+        Origins of the tuples. If the function itself made `old`, the origin of the newest version that went into it.
 
     """
 
@@ -68,18 +68,18 @@ class Change:
 
 
 class Outcome(NamedTuple):
-    """What a policy made of a key.
+    """The result of a policy for one key.
 
     Parameters
     ----------
     winner : int or None
-        Index of the version that stays as it is; None where none does.
+        Index of the version that wins unchanged; None if none does.
     tuple : bytes or None
-        The tuple that was made instead; None where there is none.
+        The tuple that the policy made instead; None if there is none.
     layout : int
         Its format.
     fault : str or None
-        Why there is no result.
+        Why there is no result; None if there is one.
 
     """
 
@@ -90,7 +90,7 @@ class Outcome(NamedTuple):
 
 
 def made(candidates: Sequence[Candidate], data: bytes) -> Outcome:
-    """Return the outcome of a tuple: the last version that has it already, or a new one in the last writer's format."""
+    """Return the outcome for a tuple: the last version with the same bytes, else a new tuple of the last format."""
     same = [number for number, candidate in enumerate(candidates) if candidate.tuple == data]
     return Outcome(same[-1]) if same else Outcome(None, data, candidates[-1].layout)
 
@@ -106,7 +106,7 @@ def load_function(name: str) -> Function:
     Raises
     ------
     ConfigurationError
-        There is no such module or function.
+        The module or function does not exist.
 
     """
     module, _, function = name.partition(":")
@@ -120,7 +120,7 @@ def load_function(name: str) -> Function:
             f"the policy's function cannot be imported: {error}", function=name, advice=advice
         ) from error
     if not callable(found):
-        raise ConfigurationError("the policy's function is no function", function=name)
+        raise ConfigurationError("the policy's function is not callable", function=name)
     checked: Function = found
     return checked
 
@@ -133,23 +133,23 @@ def fold_custom(
     *,
     twice: bool = False,
 ) -> Outcome:
-    """Return what a function makes of a key.
+    """Return a custom function's outcome for one key.
 
     Parameters
     ----------
     function : callable
     candidates : sequence of Candidate
-        In their order, the last writer's last.
+        In order; the last writer's is the last.
     names : sequence of sequence of str
-        Fields by `Candidate.layout`.
+        Field names, by `Candidate.layout`.
     space : str
     twice : bool
-        Whether each call is made twice, and the answers compared.
+        Whether to make each call twice and compare the answers.
 
     Raises
     ------
     PolicyError
-        Two calls with the same arguments gave two answers.
+        Two calls with the same arguments returned different answers.
 
     """
     rows = [_row(one, names) for one in candidates]
@@ -165,7 +165,7 @@ def fold_custom(
             return Outcome(fault="".join(traceback.format_exception(error, limit=-TRACE)))
         if _bytes(made) != _bytes(again):
             raise PolicyError(
-                "the policy's function is not pure: asked twice it gave two answers",
+                "the policy's function is not pure: two calls with the same arguments returned different answers",
                 space=space,
                 first=str(made),
                 second=str(again),
@@ -188,7 +188,7 @@ def _asked(function: Function, old: Row | None, new: Row | None, change: Change)
         raise TypeError(f"the function returned {type(answer).__name__}, not a tuple or None")
     base = new or old
     if base is None:
-        raise TypeError("the function made a tuple of two deleted ones")
+        raise TypeError("the function returned a tuple although both versions are deleted")
     return base.with_values(answer)
 
 

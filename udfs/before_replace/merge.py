@@ -1,8 +1,8 @@
-"""The policies that make a tuple of several versions: `merge_fields` and `sum`.
+"""Makes one tuple from several versions, for the policies `merge_fields` and `sum`.
 
-Both start from the last writer's tuple and replace some of its fields. Fields are matched by name, since two
-replicasets' formats may have them in different places; a field that the last writer's format lacks is left out.
-What is not replaced keeps its exact bytes. Not here: which versions there are (`pipeline.resolve`).
+Both start from the last writer's tuple and replace some of its fields. Fields are matched by name, because two
+replicasets' formats may have them at different positions; a field that the last writer's format lacks is left out.
+All other fields keep their exact bytes.
 """
 
 from __future__ import annotations
@@ -23,14 +23,14 @@ _NOTHING = b"\xc0"
 
 @dataclass(frozen=True)
 class Fields:
-    """One format: where its fields stand.
+    """The positions of one format's fields.
 
     Parameters
     ----------
     places : mapping of str to int
-        Name to 0-based number.
+        Field name to 0-based field number.
     doubles : frozenset of str
-        Names of fields of type double: a sum in them is never written as a float.
+        Names of fields of type double; a sum in such a field is never written as a float.
 
     """
 
@@ -39,7 +39,7 @@ class Fields:
 
 
 def fields_of(spaces: Sequence[Space]) -> list[Fields]:
-    """Return where fields stand, by the index of the definition."""
+    """Return the field positions of each definition."""
     return [
         Fields(
             {one.name: i for i, one in enumerate(space.fields)},
@@ -50,7 +50,7 @@ def fields_of(spaces: Sequence[Space]) -> list[Fields]:
 
 
 def field_bytes(candidate: Candidate, formats: Sequence[Fields], name: str) -> bytes | None:
-    """Return a field's MessagePack; None where the version has no such field or it is nil."""
+    """Return a field's MessagePack; None if the version has no such field or it is nil."""
     number = formats[candidate.layout].places.get(name)
     parts = split(candidate.tuple) if candidate.tuple is not None else []
     if number is None or number >= len(parts) or KIND[parts[number][0]] == NIL:
@@ -59,7 +59,7 @@ def field_bytes(candidate: Candidate, formats: Sequence[Fields], name: str) -> b
 
 
 def with_fields(last: Candidate, formats: Sequence[Fields], values: Mapping[str, bytes | None]) -> bytes:
-    """Return a tuple with some fields replaced; None, and a gap before a field behind its end, are nil."""
+    """Return a tuple with some fields replaced: None becomes nil, and so do missing fields before a new one."""
     if last.tuple is None:
         raise TupleError("a deleted version has no fields")
     parts = split(last.tuple)
@@ -78,18 +78,18 @@ def merge_fields(
     groups: Mapping[str, Sequence[str]],
     sequences: Mapping[str, Sequence[bytes | None]],
 ) -> bytes:
-    """Return the last writer's tuple with each named field from the version that has its newest value.
+    """Return the last writer's tuple with each named field taken from the version with its newest value.
 
     Parameters
     ----------
     candidates : sequence of Candidate
-        None deleted; the last writer's last.
+        Without deleted ones; the last writer's is the last.
     formats : sequence of Fields
         By `Candidate.layout`.
     groups : mapping of str to sequence of str
-        Field to those that say how new it is; they go with it.
+        Field to the fields that say how new it is; they are copied with it.
     sequences : mapping of str to sequence of bytes
-        Field to how new each candidate's value of it is; of equal ones the last writer's is taken.
+        Field to each candidate's version of it; of equal ones the last writer's is taken.
 
     """
     values: dict[str, bytes | None] = {}
@@ -104,7 +104,7 @@ def merge_fields(
 def sum_fields(candidates: Sequence[Candidate], formats: Sequence[Fields], columns: Sequence[str]) -> bytes:
     """Return the last writer's tuple with the sum of some fields over all versions.
 
-    Numbers are added as Tarantool's UPDATE adds them, in the order of the versions; nil counts as nothing.
+    Numbers are added as Tarantool's UPDATE adds them, in the order of the versions; nil is skipped.
 
     Parameters
     ----------
@@ -116,7 +116,7 @@ def sum_fields(candidates: Sequence[Candidate], formats: Sequence[Fields], colum
     Raises
     ------
     TupleError
-        A field is no number, or the sum does not fit its type; with Tarantool's `code`.
+        A field is not a number, or the sum does not fit its type; with Tarantool's `code`.
 
     """
     values: dict[str, bytes | None] = {}

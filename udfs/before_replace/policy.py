@@ -1,7 +1,6 @@
-"""What a policy of before_replace is: how it chooses between versions, or what it makes of them. Plain data.
+"""Describes a conflict policy: how it ranks versions, or how it makes a tuple of them. Plain data.
 
-`udfs.before_replace.policies` is the table of all policies. Not here: which versions take part, and the order in
-which they meet (`pipeline.resolve`).
+`udfs.before_replace.policies` is the table of all policies; `pipeline.resolve` chooses and orders the versions.
 """
 
 from __future__ import annotations
@@ -20,14 +19,14 @@ from udfs.before_replace.custom import Outcome
 
 @dataclass(frozen=True)
 class PolicyOptions:
-    """How one space's policy is configured.
+    """The configuration of one space's policy.
 
     Parameters
     ----------
     sequence : tuple of str
         Fields that say which version is later.
     priority : tuple of str
-        Uuids of the replicasets that come first.
+        Uuids of replicasets, the preferred one first.
     column : str or None
     fields : mapping of str to tuple of str
     columns : tuple of str
@@ -46,13 +45,13 @@ class PolicyOptions:
 
 @dataclass(frozen=True)
 class Formats:
-    """The definitions of one table's space: a version's format is its index in `spaces`."""
+    """The definitions of one table's space; a version names its format by index in `spaces`."""
 
     space: str
     spaces: tuple[Space, ...]
 
     def places(self, names: Sequence[str]) -> list[list[int]]:
-        """Return of each format the 0-based numbers of some fields, -1 where it lacks one."""
+        """Return the 0-based numbers of some fields in each format, -1 for a field that a format lacks."""
         return [
             [next((i for i, one in enumerate(space.fields) if one.name == name), -1) for name in names]
             for space in self.spaces
@@ -61,20 +60,20 @@ class Formats:
 
 @dataclass(frozen=True)
 class Versions:
-    """Versions of contended keys of one table, as columns.
+    """Versions of one table's contended keys, as columns.
 
     Parameters
     ----------
     tuples : pyarrow.BinaryArray
-        Null where a version is deleted or not known.
+        Null for a version that is deleted or not known.
     formats : int32[n]
-        -1 where there is none.
+        Index of each version's format; -1 if it has none.
     replicasets : int32[n]
-        Replicaset ids.
+        Id of each version's replicaset.
     uuids : sequence of str
-        Of replicasets, by id.
+        Replicaset uuids by id.
     created : int64[n]
-        Microseconds since 1970, `udfs.versions.kernels.lives.NO_TIME` where unknown.
+        When the tuple was inserted, in microseconds since 1970; `udfs.versions.kernels.lives.NO_TIME` if unknown.
 
     """
 
@@ -86,10 +85,10 @@ class Versions:
 
 
 Rank = Callable[[Versions, PolicyOptions, Formats], NDArray[np.int64]]
-"""Gives each version a number: the greatest wins; of equals the later one by sequence, time and origin."""
+"""Ranks versions: the greatest number wins; among equals the later one by sequence, time and origin."""
 
 Make = Callable[[Sequence[Sequence[Candidate]], PolicyOptions, Formats], list[Outcome]]
-"""Makes one outcome of the versions of each key, which come in their order, the last writer's last."""
+"""Returns one outcome per key from its versions, which are in order, the last writer's last."""
 
 
 @dataclass(frozen=True)
@@ -99,19 +98,19 @@ class PolicyKind:
     Parameters
     ----------
     name : str
-        In the configuration.
+        Its name in the configuration.
     option : str
-        The key of the configuration that it alone takes, and needs; empty where there is none.
+        The configuration key that this policy requires and no other policy takes; empty if there is none.
     option_help : str
-        What stands there.
+        Describes the value of that key.
     takes_deleted : bool
         Whether a deleted version can take part (`deletes: all`).
     label : callable
-        Says in `_conflicts.sequence` what a decision was made on.
+        Returns the criterion that `_conflicts.sequence` shows.
     rank : callable, optional
-        Of a policy that chooses one of the versions by more than their order.
+        Ranks the versions; None if their order alone decides.
     make : callable, optional
-        Of a policy that makes a tuple.
+        Makes a tuple; None if the policy chooses a version.
 
     """
 

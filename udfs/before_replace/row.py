@@ -1,4 +1,4 @@
-"""A tuple as a custom function sees it: fields by number and by name, and a way to make another one of it.
+"""A tuple as a custom function sees it: read fields by number or name, and make changed copies.
 
 Values are plain Python: int, float, str, bytes, bool, None, list, dict, `decimal.Decimal`, `uuid.UUID`, aware
 `datetime`; extensions that have none of these are `msgpack.ExtType`. A field that a function does not replace keeps
@@ -30,9 +30,9 @@ class Row(Sequence[Any]):
     data : bytes
         MessagePack of an array.
     names : tuple of str
-        Of its first fields.
+        Names of its first fields.
     layout : int
-        Which of the table's formats the names are.
+        Index of the tuple's format among the table's formats.
 
     """
 
@@ -79,17 +79,17 @@ class Row(Sequence[Any]):
         return self.names.index(name)
 
     def get(self, name: str, default: Any = None) -> Any:
-        """Return a field by name; `default` where there is no such field, or it is nil."""
+        """Return a field by name; `default` if it is nil or there is no such field."""
         value = self[name] if name in self.names else None
         return default if value is None else value
 
     def update(self, **values: Any) -> Row:
-        """Return another tuple with some fields replaced.
+        """Return a copy with some fields replaced.
 
         Raises
         ------
         KeyError
-            There is no field of that name.
+            No field has that name.
 
         """
         parts = list(self._parts)
@@ -100,7 +100,7 @@ class Row(Sequence[Any]):
         return Row(join(parts), self.names, self.layout)
 
     def with_values(self, values: Sequence[Any]) -> Row:
-        """Return another tuple of the same format; fields with the value that they had keep their bytes."""
+        """Return a tuple of the same format; fields whose value does not change keep their bytes."""
         parts = [
             self._parts[i] if i < len(self._parts) and _same(self[i], value) else encode(value)
             for i, value in enumerate(values)
@@ -113,19 +113,19 @@ def _same(held: Any, value: Any) -> bool:
 
 
 def decode(data: bytes) -> Any:
-    """Return one value from MessagePack."""
+    """Decode one MessagePack value."""
     return msgpack.unpackb(
         data, strict_map_key=False, unicode_errors="surrogateescape", ext_hook=_extension, use_list=True
     )
 
 
 def encode(value: Any) -> bytes:
-    """Return one value as MessagePack.
+    """Encode one value as MessagePack.
 
     Raises
     ------
     TypeError
-        A value of its type cannot stand in a tuple.
+        A tuple cannot hold a value of this type.
 
     """
     data: bytes = msgpack.packb(value, default=_encoded, unicode_errors="surrogateescape", strict_types=False)

@@ -1,1 +1,1 @@
-"""What compiled loops of all rooms share: MessagePack values in memory, decimals, doubles, texts, hashes."""
+"""Functions that all compiled loops share: MessagePack values in memory, decimals, doubles, UTF-8, hashes."""

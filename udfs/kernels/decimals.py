@@ -1,9 +1,9 @@
-"""Tarantool's decimals as numbers of 128 bits.
+"""Reads Tarantool's decimals as 128-bit numbers.
 
 Format (`src/lib/core/mp_decimal.c`, `decimal_pack` in `decimal.c`): MP_EXT of type 1; the content is the scale as
 a MessagePack integer, then packed BCD: two digits a byte, the last half-byte the sign (0x0b and 0x0d are minus).
-value = coefficient * 10^-scale. A coefficient is held as `high * 10^19 + low`, both uint64, so it has up to 38
-digits. Not here: doubles (`udfs.kernels.doubles`) and text (`udfs.kernels.texts`).
+value = coefficient * 10^-scale. A coefficient is stored as `high * 10^19 + low`, both uint64, so it has up to 38
+digits.
 """
 
 from __future__ import annotations
@@ -31,12 +31,12 @@ _HALF = np.uint64(32)
 _ZERO = np.uint64(0)
 _ONE = np.uint64(1)
 _SCALE_MAX = 1 << 30
-"""Both bounds are asked one by one: the least integer has no `abs`, which is negative then."""
+"""Compare with both bounds: `abs` of the least integer overflows and is negative."""
 
 
 @inner
 def read_decimal(pos: Int, size: Int) -> Decimal:
-    """Read the content of an MP_DECIMAL; leading zeros do not count as digits, more than 38 are invalid."""
+    """Read the content of an MP_DECIMAL; more than 38 digits, leading zeros excluded, are invalid."""
     high, low = _ZERO, _ZERO
     end = pos + size
     kind, scale, pos = head(pos, end) if size > 1 else (ABSENT, np.int64(0), pos)
@@ -65,7 +65,7 @@ def read_decimal(pos: Int, size: Int) -> Decimal:
 
 @inner
 def integer_parts(kind: Int, argument: Int) -> Decimal:
-    """Return an integer of a class UNSIGNED, UNSIGNED_BIG or INTEGER in the same form."""
+    """Return an integer of the class UNSIGNED, UNSIGNED_BIG or INTEGER as a `Decimal`."""
     negative = kind == INTEGER and argument < 0
     low = np.uint64(-argument) if negative else np.uint64(argument)
     high = _ZERO
@@ -76,7 +76,7 @@ def integer_parts(kind: Int, argument: Int) -> Decimal:
 
 @inner
 def strip(high: U64, low: U64, exponent: Int) -> tuple[U64, U64, Int]:
-    """Return the same number without zeros at the end of its coefficient; zero has exponent 0."""
+    """Remove trailing zeros of a coefficient; zero gets exponent 0."""
     if high == _ZERO and low == _ZERO:
         return high, low, 0
     while low % TEN == _ZERO:
@@ -88,7 +88,7 @@ def strip(high: U64, low: U64, exponent: Int) -> tuple[U64, U64, Int]:
 
 @inner
 def count_digits(high: U64, low: U64) -> Int:
-    """Return how many digits a coefficient has; 0 for zero."""
+    """Return the number of digits of a coefficient; 0 for zero."""
     value, count = (high, 19) if high > _ZERO else (low, 0)
     for power in range(19, -1, -1):
         if value >= POWERS[power]:

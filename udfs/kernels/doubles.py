@@ -1,8 +1,8 @@
-"""What a double can say of an integer or a decimal, decided exactly.
+"""Converts integers and decimals to doubles, and decides exactly whether the double is equal.
 
-A double says the same as an integer where both are equal, and the same as a decimal where Tarantool's
-comparison calls both equal: it turns the double into a decimal of 15 significant digits (`decimal_from_double`,
-`DBL_DIG`). So 0.1 is 0.1, and a decimal of more digits is a double only where it is exactly that double.
+A double equals an integer if their values are equal. It equals a decimal if Tarantool's comparison says so, which
+converts the double to a decimal of 15 significant digits (`decimal_from_double`, `DBL_DIG`). So 0.1 equals 0.1, and a
+decimal of more digits equals a double only if it has exactly its value.
 """
 
 from __future__ import annotations
@@ -41,9 +41,9 @@ def integer_to_double(kind: Int, argument: Int) -> tuple[float, bool]:
 
 @inner
 def decimal_to_double(number: Any) -> tuple[float, bool, bool]:
-    """Return the double nearest to a decimal, whether it says the same, and whether that is known.
+    """Return the double nearest to a decimal, whether the two are equal, and whether that is decided.
 
-    It is known of up to 15 digits at a power of ten up to 22, and of integers of 64 bits; the rest is rare.
+    Decided are numbers of up to 15 digits times up to 10^22, and integers of 64 bits; the rest is rare.
     """
     high, low, power = strip(number[0], number[1], number[2])
     digits = count_digits(high, low)
@@ -67,7 +67,7 @@ def _times_five(factor: U64, power: Int) -> Words:
 
 @inner
 def _shifted(words: Words, count: Int) -> Words:
-    """Return 192 bits moved up by `count`."""
+    """Return 192 bits shifted left by `count`."""
     high, middle, low = words
     while count >= 64:
         high, middle, low = middle, low, _ZERO
@@ -95,7 +95,7 @@ def _order(number: U64, power: Int, mantissa: U64, exponent: Int) -> Int:
 
 @inner
 def rounds_to(number: U64, power: Int, size: float) -> bool:
-    """Return whether number * 10^power, when rounded to a double, is `size`.
+    """Return whether number * 10^power, rounded to a double, is `size`.
 
     For a number of up to 15 digits, |power| up to 52, and a positive normal `size` near to it.
     """

@@ -1,10 +1,10 @@
-"""A hash of bytes for tables in memory; without its seeds nobody can make keys that collide.
+"""Hashes bytes for hash tables in memory, with secret seeds, so that no input can be made to collide.
 
-The bytes are read as words of 32 bits; the hash is the sum of each word times a random number of 64 bits, and its
-upper half counts. Two spans of one size collide for as many seeds as chance would give (Dietzfelbinger;
-Lemire and Kaser, "Strongly universal string hashing is fast"). More than `WORDS` words are hashed in pieces, each with
-the hash of the one before. Seeds are drawn when the process starts (`udfs.seeds`), so nothing that is stored, compared
-between processes, or seen in a result may depend on a hash.
+The bytes are read as words of 32 bits; the hash is the upper half of the sum of each word times a random number of 64
+bits. Two spans of one size collide no more often than by chance (Dietzfelbinger; Lemire and Kaser, "Strongly universal
+string hashing is fast"). More than `WORDS` words are hashed in pieces, each with the hash of the previous one. Seeds
+are drawn when the process starts (`udfs.seeds`), so nothing that is stored, compared between processes, or visible in a
+result may depend on a hash.
 """
 
 from __future__ import annotations
@@ -26,13 +26,14 @@ _HALF = 0xFFFFFFFF
 
 @inner
 def keyed_hash(pos: Int, size: Int, other: Int, seeds: Int) -> Int:
-    """Return a hash, 0 to 2^32 - 1, of some bytes and of another number of 32 bits.
+    """Return a hash, 0 to 2^32 - 1, of some bytes and a number of 32 bits.
 
     Parameters
     ----------
     pos, size : int
-        Address of the bytes, of which up to 7 more are loaded, and how many they are.
+        Address and number of the bytes; up to 7 bytes past the end are loaded.
     other : int
+        The number.
     seeds : int
         Address of `SEEDS` words.
 

@@ -1,8 +1,8 @@
-"""Unaligned loads and copies at an address, for loops that are compiled.
+"""Unaligned loads, stores and copies at an address, for compiled loops.
 
-An address is an int64, as `address` gives it: passing one costs nothing, while passing an array to another
-compiled function counts its references each time. The caller of a kernel keeps the memory alive and checks
-bounds before a load; `udfs.buffers` says how many bytes past the end may be read.
+An address is an int64 from `address`. Passing one costs nothing, while passing an array to another compiled function
+changes its reference count each time. The caller of a kernel keeps the memory alive and checks bounds before a load;
+`udfs.buffers` says how many bytes past the end may be read.
 """
 
 from __future__ import annotations
@@ -18,18 +18,18 @@ from numba.extending import intrinsic
 from schemas.compiled import inner
 
 LONG = 64
-"""From how many bytes on a call of memcpy is faster than a loop over words."""
+"""From this many bytes on, memcpy is faster than a loop over words."""
 
 OVERWRITE = 64
-"""How many bytes after its end a kernel may write over."""
+"""Number of bytes past the end that a kernel may overwrite."""
 
 CHUNK = 32
-"""How many bytes `copy_chunk` copies."""
+"""Number of bytes that `copy_chunk` copies."""
 
 
 @inner
 def address(array: Any) -> Any:
-    """Return where the elements of an array lie."""
+    """Return the address of an array's elements."""
     return np.int64(array.ctypes.data)
 
 
@@ -147,13 +147,13 @@ def store8(typing_context: Any, pos: Any, value: Any) -> Any:  # noqa: ARG001
 
 @inner
 def word(base: int, index: int) -> int:
-    """Return one of the int64 words that lie from address `base`."""
+    """Return the int64 word with an index from address `base`."""
     return int(load64(base + 8 * index))
 
 
 @inner
 def set_word(base: int, index: int, value: int) -> None:
-    """Set one of the int64 words that lie from address `base`."""
+    """Set the int64 word with an index from address `base`."""
     store64(base + 8 * index, value)
 
 

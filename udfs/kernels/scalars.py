@@ -1,8 +1,7 @@
-"""What can become of a field when its column is written: `FITS`, `INEXACT`, or why it does not fit; and datetimes.
+"""The status of a field that is written to its column: `FITS`, `INEXACT`, or why it does not fit; and datetimes.
 
-A field that does not fit leaves its column null; the other fields of its tuple are written all the same.
-
-Not here: the writing (`udfs.tuples.kernels.cells`).
+A field that does not fit leaves its column null; the other fields of its tuple are written. `udfs.tuples.kernels.cells`
+writes them.
 """
 
 from __future__ import annotations
@@ -22,10 +21,10 @@ NOT_UTF8 = 5
 TOO_LARGE = 6
 UNDECIDED = 7
 NO_ROOM = 8
-"""Not of the field: the column's buffer has to grow, then the tuple is walked again."""
+"""Not a status of the field: the column's buffer must grow, and then the tuple is walked again."""
 
 WRONG_CLASS = 16
-"""The field does not take values of this class: to it the class is added (`udfs.kernels.values`)."""
+"""The field does not accept values of this class; the status is this number plus the class (`udfs.kernels.values`)."""
 
 MISFITS = ~(1 << FITS | 1 << INEXACT | 1 << UNDECIDED | 1 << NO_ROOM)
 """The statuses of a field that does not fit, as bits."""
@@ -36,7 +35,7 @@ MAX_SECONDS = 253402300799
 
 @inner
 def read_datetime(pos: Int, size: Int) -> tuple[Int, Int, bool]:
-    """Read the content of an MP_DATETIME: seconds, nanoseconds, whether it is valid.
+    """Read the content of an MP_DATETIME; return seconds, nanoseconds, and whether it is valid.
 
     Format (`src/lib/core/mp_datetime.c`): seconds since 1970 UTC as int64, then, unless all are 0, nanoseconds
     as int32, offset in minutes and index of the time zone as int16; all little-endian. An instant has no zone.

@@ -1,4 +1,4 @@
-"""Whether bytes are UTF-8."""
+"""Checks whether bytes are UTF-8."""
 
 from __future__ import annotations
 

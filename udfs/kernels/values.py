@@ -1,11 +1,11 @@
-"""One MessagePack value in memory: what it is, what it holds, where it ends.
+"""Reads one MessagePack value in memory: its class, its content, its end.
 
 A value's class is finer than MessagePack's type and follows what Tarantool's field types distinguish
 (`src/box/field_def.c`); an extension is classed by its type (`src/lib/core/mp_extension_types.h`).
-`head` gives `(class, argument, next)`, positions being addresses: for a number or a boolean the argument is
-its value (of a double and of an unsigned above 2^63 - 1 the bit pattern) and `next` is where it ends; for a
-string, varbinary or extension the argument is the length and `next` the first byte of the content; for an array
-or a map the argument is the count and `next` the first element. Nothing here converts a value.
+`head` returns `(class, argument, next)`, positions being addresses. For a number or a boolean the argument is its value
+(the bit pattern of a double or of an unsigned above 2^63 - 1) and `next` is its end. For a string, varbinary or
+extension the argument is the length and `next` the first byte of the content. For an array or a map the argument is the
+count and `next` the first element. No value is converted.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from schemas.compiled import inner
 from udfs.kernels.memory import load8, load64_big
 
 Int: TypeAlias = Any
-"""A 64-bit integer: an `int` of Python where a kernel is read, an `np.int64` where it runs."""
+"""A 64-bit integer: `int` for the type checker, `np.int64` in compiled code."""
 
 Head: TypeAlias = tuple[Int, Int, Int]
 
@@ -64,14 +64,14 @@ CLASS_NAMES = (
     "an unknown extension",
     "bytes that are not MessagePack",
 )
-"""What an error text calls each class."""
+"""The name of each class in error texts."""
 
 OVERREAD = 64
-"""A kernel may load this many bytes from where a value or its content starts, also where it is shorter."""
+"""A kernel may load this many bytes from the start of a value or its content, even if that is shorter."""
 
 
 def _head_table() -> NDArray[np.int64]:
-    """Return for each first byte: class, width of what follows (<< 8), extension (<< 16), argument (<< 32)."""
+    """Return for each first byte: class, width of the argument (<< 8), extension (<< 16), argument (<< 32)."""
     table = [(BAD, 0, 0, 0)] * 256
     for byte in range(256):
         if byte < 0x80:
@@ -102,7 +102,7 @@ _EXTENSIONS = np.array([EXTENSION, DECIMAL, UUID, ERROR, DATETIME, EXTENSION, IN
 
 @inner
 def head(pos: Int, end: Int) -> Head:
-    """Read the value at `pos`; BAD where `end` cuts it off or it is not MessagePack."""
+    """Read the head of the value at `pos`; its class is BAD if `end` cuts it short or it is not MessagePack."""
     info = _HEADS[load8(pos)]
     width = info >> 8 & 0xFF
     kind = info & 0xFF
@@ -129,7 +129,7 @@ def head(pos: Int, end: Int) -> Head:
 
 @inner
 def skip(pos: Int, end: Int) -> Int:
-    """Return where the value at `pos` ends, or -1 where it is cut short or not MessagePack."""
+    """Return where the value at `pos` ends, or -1 if it is cut short or not MessagePack."""
     left = np.int64(1)
     while left > 0:
         if pos >= end:

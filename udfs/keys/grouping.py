@@ -1,6 +1,6 @@
-"""Rows of equal (partition, key) brought together, and looked up, without a Python object a row.
+"""Groups rows by (partition, key), and looks rows up in the groups, without a Python object per row.
 
-A partition is a number that comes with the key: a table, or a space of a replicaset.
+A partition is a number besides the key: a table, or a space of a replicaset.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ class Groups:
         return len(self.firsts)
 
     def find(self, partitions: Int32s, keys: pa.Array) -> Int32s:
-        """Return the group of each of some other rows, -1 where none has its partition and key."""
+        """Return the group of each of some other rows, -1 if no group has its partition and key."""
         flat, ids = flatten(keys, OVERREAD), np.empty(len(keys), np.int32)
         known = self._keys
         find_rows(
@@ -55,13 +55,13 @@ class Groups:
 
 
 def group(partitions: Int32s, keys: pa.Array) -> Groups:
-    """Return the groups of rows with equal partitions and keys.
+    """Group rows by partition and key.
 
     Parameters
     ----------
     partitions : int32[rows]
     keys : pyarrow.BinaryArray
-        A null one is in no group.
+        A row with a null key is in no group.
 
     """
     rows, flat = len(keys), flatten(keys, OVERREAD)

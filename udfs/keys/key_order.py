@@ -1,7 +1,7 @@
-"""The order of a primary key: canonical keys as bytes that compare as the index compares the keys.
+"""Converts canonical keys to bytes that compare as the primary index compares the keys.
 
-The bytes are for comparing only (`udfs.keys.kernels.key_order`). A part's declared type does not matter: within one
-index all values that it may hold order as those of a `scalar` part.
+The bytes serve only for comparing (`udfs.keys.kernels.key_order`). A part's declared type does not matter: all values
+that an index may hold are ordered like those of a `scalar` part.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ Int32s = NDArray[np.int32]
 _OFFSET_MAX = 2**31 - 1
 
 Directions = tuple[bool, ...]
-"""Of each part of a primary key: whether the index orders it from its greatest value to its least."""
+"""Per part of a primary key: whether its order is descending."""
 
 
 def directions_of(space: Space) -> Directions:
@@ -35,20 +35,20 @@ def directions_of(space: Space) -> Directions:
 
 @dataclass(frozen=True)
 class KeyOrder:
-    """The directions of several primary keys, flat; made by `key_order`."""
+    """The directions of several primary keys in flat arrays; made by `key_order`."""
 
     starts: Int32s
     descending: NDArray[np.uint8]
 
 
 def key_order(definitions: Sequence[Directions]) -> KeyOrder:
-    """Return the order of several primary keys; the index of one in it is its keys' `which`."""
+    """Return the order of several primary keys; `ordered_keys` takes their indexes as `which`."""
     starts = np.cumsum([0, *map(len, definitions)]).astype(np.int32)
     return KeyOrder(starts, np.array([*(one for own in definitions for one in own), 0], np.uint8))
 
 
 def ordered_keys(keys: pa.Array, order_: KeyOrder, which: Int32s) -> pa.Array:
-    """Return keys as bytes that order as their index orders them.
+    """Return keys as bytes that compare as their index compares them.
 
     Parameters
     ----------
@@ -56,31 +56,31 @@ def ordered_keys(keys: pa.Array, order_: KeyOrder, which: Int32s) -> pa.Array:
         Canonical keys, or the first parts of such keys (`udfs.keys.keys`).
     order_ : KeyOrder
     which : int32[n]
-        Number of each key's definition; -1 for a key that is not wanted.
+        Number of each key's definition; -1 for a key to leave out.
 
     Returns
     -------
     pyarrow.BinaryArray
-        Null for a key that is null or not wanted. A key is at or above its own first parts, and below any other first
-        parts that are above it.
+        Null for a key that is null or left out. A prefix (the first parts of a key) sorts at or before all keys with
+        this prefix, and a greater prefix sorts after them.
 
     Raises
     ------
     TupleError
-        What is there is no key of its definition.
+        A key does not match its definition.
     UnsupportedError
         The keys of one batch take 2 GiB or more.
 
     """
     flat, rows = flatten(keys, OVERREAD), len(keys)
     widths = np.append(np.diff(order_.starts), 0)[which]
-    # A string takes at most twice its size and two bytes, any other value as many as are free for each part.
+    # A string takes at most twice its size and two bytes, any other value the room reserved for each part.
     room = 2 * int(flat.offsets[-1] - flat.offsets[0]) + int(widths.sum()) * (FIXED_MAX + 2)
     out, ends = np.empty(room, np.uint8), np.zeros(rows + 1, np.int64)
     which = np.ascontiguousarray(which, np.int32)
     if not order(flat.data, flat.offsets, flat.nulls, which, order_.starts, order_.descending, out, ends):
         raise TupleError(
-            "a key is none of its index", advice="are the tables those that the aggregator wrote?"
+            "a key does not match its index", advice="check that the aggregator wrote these tables"
         )
     if ends[-1] > _OFFSET_MAX:
         raise UnsupportedError(

@@ -1,9 +1,8 @@
-"""A regular expression that finds a key in MessagePack written as hexadecimal digits, however it is encoded.
+"""Builds a regular expression that finds a key in hexadecimal MessagePack, in any of its encodings.
 
-For engines that can neither decode MessagePack nor compare slices of bytes: it filters rows quickly, and may find
-some too many, so the caller compares what it found by value. Encodings:
-<https://github.com/msgpack/msgpack/blob/master/spec.md>; extensions: `mp_extension_types.h` of Tarantool. Not here:
-comparing keys (`udfs.keys.keys`).
+For engines that can neither decode MessagePack nor compare slices of bytes. It filters rows quickly but may match too
+many, so the caller compares the matches by value. Encodings:
+<https://github.com/msgpack/msgpack/blob/master/spec.md>; extensions: `mp_extension_types.h` of Tarantool.
 """
 
 from __future__ import annotations
@@ -24,14 +23,14 @@ Value = str | bytes | int | float | bool | None
 
 
 def key_pattern(values: Sequence[Value], parts: Sequence[KeyPart]) -> str | None:
-    """Return what a key, or a tuple that begins with it, matches; None where the key has no part.
+    """Return a pattern for a key, or a tuple that begins with it; None if the key has no part.
 
     Parameters
     ----------
     values : sequence
-        Of the key, as JSON has them: decimals, uuids and datetimes as text.
+        Values of the key as in JSON: decimals, uuids and datetimes are text.
     parts : sequence of KeyPart
-        Of the primary key.
+        Parts of the primary key.
 
     """
     found = ""
@@ -39,12 +38,12 @@ def key_pattern(values: Sequence[Value], parts: Sequence[KeyPart]) -> str | None
         encodings = list(_encodings(value, part.type))
         found += f"(?:{'|'.join(encodings)})"
         if any(one.endswith(("01", "04")) and "." in one for one in encodings) or _DECIMAL in encodings:
-            break  # how long an extension is only its bytes say
+            break  # the length of an extension is not known without its bytes
     return _ARRAY + found if found else None
 
 
 def leads(parts: Sequence[KeyPart]) -> bool:
-    """Return whether a tuple begins with its key, so that one expression finds both."""
+    """Return whether a tuple begins with its key, so that one pattern finds both."""
     return all(part.field == place and not part.path for place, part in enumerate(parts))
 
 

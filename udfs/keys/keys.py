@@ -1,8 +1,8 @@
-"""Primary keys in canonical form: what Tarantool's index calls equal gives equal bytes, anything else different.
+"""Writes primary keys in canonical form: keys have equal bytes if and only if Tarantool's index treats them as equal.
 
-A canonical key is a MessagePack array of the parts, so it can be read; what the parts look like is said in
-`udfs.keys.kernels.canonical`. It is taken from a tuple by the field numbers and JSON paths of the primary key, or from
-the `key` array of a DELETE or UPDATE. Not here: secondary indexes, the order of keys (`udfs.keys.key_order`).
+A canonical key is a MessagePack array of the parts, so it can be decoded; `udfs.keys.kernels.canonical` describes the
+parts. It comes from a tuple, by the field numbers and JSON paths of the primary key, or from the `key` array of a
+DELETE or UPDATE. `udfs.keys.key_order` orders keys.
 """
 
 from __future__ import annotations
@@ -72,7 +72,7 @@ _COMPARES = {"unsigned": canonical.BY_ENCODING, "double": canonical.AS_DOUBLE}
 
 @dataclass(frozen=True)
 class KeyPlan:
-    """The primary keys of several spaces, as `udfs.keys.kernels.keys.keys` takes them; made by `key_plan`."""
+    """The primary keys of several spaces, as arguments of `udfs.keys.kernels.keys.keys`; made by `key_plan`."""
 
     spaces: tuple[Space, ...]
     parts: Parts
@@ -81,7 +81,7 @@ class KeyPlan:
 
 def _check(space: Space, part: KeyPart) -> None:
     if not 0 <= part.field < FIELD_MAX:
-        raise UnsupportedError(f"a primary key part is of field {part.field + 1}", space=space.name)
+        raise UnsupportedError(f"a primary key part names the field {part.field + 1}", space=space.name)
     if part.type in ("string", "scalar") and part.collation not in BYTE_COLLATIONS:
         raise UnsupportedError(
             f"the primary key compares field {part.field + 1} by collation {part.collation}",
@@ -93,12 +93,12 @@ def _check(space: Space, part: KeyPart) -> None:
 
 
 def key_plan(spaces: Sequence[Space]) -> KeyPlan:
-    """Return the plan for the primary keys of spaces; the index of a space in it is its rows' `which`.
+    """Return the plan for the primary keys of spaces; callers name a space by its index as `which`.
 
     Raises
     ------
     UnsupportedError
-        Naming the space, where its key has a collation, a type or a path that cannot be made canonical.
+        A key has a collation, a type or a path that has no canonical form; the error names the space.
 
     """
     for space in spaces:
@@ -115,9 +115,9 @@ def key_plan(spaces: Sequence[Space]) -> KeyPlan:
         space = spaces[number]
         _check(space, part)
         path = parse_path(part.path, space.name)
-        # No server makes such an index; a value would take room twice, of which its tuple has it once.
+        # No server makes such an index, and the result could need more room than the tuple has.
         if (number, part.field, path) in seen:
-            reason = f"field {part.field + 1}{part.path} stands twice in the primary key"
+            reason = f"field {part.field + 1}{part.path} appears twice in the primary key"
             raise UnsupportedError(reason, space=space.name)
         seen.add((number, part.field, path))
         for step in path:
@@ -168,12 +168,12 @@ def _flags(flag: pa.Array | bool, rows: int) -> NDArray[np.uint8]:
 def canonical_keys_by(
     data: pa.Array, plan: KeyPlan, which: pa.Array | int = 0, from_tuple: pa.Array | bool = True
 ) -> pa.StructArray:
-    """Return canonical keys by a plan that is already made; otherwise as `canonical_keys`."""
+    """Return canonical keys as `canonical_keys` does, with a ready plan."""
     return _canonical(data, plan, which, _flags(from_tuple, len(data)))
 
 
 def canonical_prefixes(data: pa.Array, plan: KeyPlan, which: pa.Array | int = 0) -> pa.StructArray:
-    """Return arrays of the first parts of keys, any number of them, in canonical form; as `canonical_keys_by`."""
+    """Return prefixes (arrays of the first parts of keys) in canonical form, as `canonical_keys_by` does keys."""
     return _canonical(data, plan, which, np.full(len(data), PREFIX, np.uint8))
 
 
@@ -190,7 +190,9 @@ def _canonical(
     errors = np.zeros((3, rows), np.int32)
     keys(flat.data, flat.offsets, flat.nulls, sources, index, plan.parts, out, ends, errors)
     if (errors[0] == NO_ROOM).any():
-        raise TupleError("a key takes more bytes than its tuple has", advice="is a field in the key twice?")
+        raise TupleError(
+            "a key takes more bytes than its tuple has", advice="check for a field that is in the key twice"
+        )
     if ends[-1] > _OFFSET_MAX:
         raise UnsupportedError(
             f"the keys of one batch take {ends[-1]} bytes",
@@ -216,7 +218,7 @@ def canonical_keys(
     Parameters
     ----------
     data : pyarrow.BinaryArray
-        Tuples, or arrays of key parts, as MessagePack; may be a slice. A null gives nulls.
+        Tuples, or arrays of key parts, as MessagePack; may be a slice. A null row gives nulls.
     spaces : sequence of Space
         The key definitions.
     which : pyarrow.Int32Array or int
@@ -227,12 +229,12 @@ def canonical_keys(
     Returns
     -------
     pyarrow.StructArray
-        `key` (binary, null where there is none) and `error` (why; null where there is a key or no data).
+        `key` (binary, or null) and `error` (why there is no key; null if there is one, or no data).
 
     Raises
     ------
     UnsupportedError
-        As `key_plan` says.
+        As in `key_plan`.
 
     """
     return canonical_keys_by(data, key_plan(spaces), which, from_tuple)
@@ -241,7 +243,7 @@ def canonical_keys(
 def key_columns(spaces: Sequence[Space]) -> Callable[[Column, Column, Column], Column]:
     """Return an Arrow UDF `(data binary, space index int, from tuple boolean) → struct<key, error>`.
 
-    One call serves rows of all the spaces at once. Errors as of `key_plan`.
+    One call serves rows of all the spaces at once. Errors as in `key_plan`.
     """
     plan = key_plan(spaces)
 

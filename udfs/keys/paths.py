@@ -1,6 +1,6 @@
-"""The JSON path of an index part, `.city`, `["a b"]` or `[1].x`, as steps into a tuple.
+"""Parses the JSON path of an index part, `.city`, `["a b"]` or `[1].x`, to steps into a tuple.
 
-Not here: the syntax (`udfs.operations.json_path`), and following a path through a tuple (`udfs.keys.kernels.keys`).
+`udfs.operations.json_path` has the syntax; `udfs.keys.kernels.keys` follows a path through a tuple.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from udfs.operations.json_path import ANY, NUMBER, Lexer
 
 
 def parse_path(path: str, space: str) -> tuple[int | bytes, ...]:
-    """Return the steps of a path: an index of an array, from 0, or the key of a map.
+    """Return the steps of a path: 0-based indexes of arrays, and keys of maps.
 
     Parameters
     ----------
@@ -22,7 +22,7 @@ def parse_path(path: str, space: str) -> tuple[int | bytes, ...]:
     Raises
     ------
     UnsupportedError
-        Where it is not a path, or has `[*]`, which a primary key cannot have.
+        It is not a valid path, or has `[*]`, which a primary key cannot have.
 
     """
     lexer = Lexer(path.encode())

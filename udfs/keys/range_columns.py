@@ -1,6 +1,6 @@
-"""Ranges of keys as Spark columns: where a DELETE_RANGE begins and ends, and where a key lies, as bytes that order.
+"""Spark columns for ranges of keys: the bounds of a DELETE_RANGE, and keys, as comparable bytes.
 
-For what somebody asks of one space; batches compute the same in Arrow (`pipeline.reduce.ranges`).
+For queries on one space; batches compute the same in Arrow (`pipeline.reduce.ranges`).
 """
 
 from __future__ import annotations
@@ -23,9 +23,9 @@ BOUNDS = StructType([StructField("begin", BinaryType()), StructField("end", Bina
 
 
 def bound_columns(spaces: Sequence[Space]) -> Callable[[Column, Column], Column]:
-    """Return an Arrow UDF `(body binary, space index int) → struct<begin, end>`: where a range begins and ends.
+    """Return an Arrow UDF `(body binary, space index int) → struct<begin, end>`: the bounds of a range.
 
-    An open end is empty bytes; a range that cannot be read has nulls.
+    An open bound is empty bytes; a range that cannot be read has nulls.
     """
     plan, order = key_plan(spaces), key_order([directions_of(space) for space in spaces])
 
@@ -46,7 +46,7 @@ def bound_columns(spaces: Sequence[Space]) -> Callable[[Column, Column], Column]
 
 
 def place_column(directions: Directions) -> Callable[[Column], Column]:
-    """Return an Arrow UDF `(canonical key binary) → binary`: the key as bytes that order as its index does."""
+    """Return an Arrow UDF `(canonical key binary) → binary`: the key as bytes that compare as in its index."""
     order = key_order([directions])
 
     def place(key: pa.Array) -> pa.Array:

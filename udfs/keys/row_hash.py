@@ -1,8 +1,8 @@
-"""What a row of the log says, as one number: equal for the same row in every member's log.
+"""Hashes a row of the log to one number, equal for the same row in every member's log.
 
-The number is what Spark's `xxhash64(type, space_id, index_base, key, tuple, operations, body)` gives, which is how
-`_changelog.hash` began; timestamps are left out, since each member writes its own. So is the body of a row that has
-operations: it is there only where the member writes old and new tuples too (`wal_ext`).
+The number equals Spark's `xxhash64(type, space_id, index_base, key, tuple, operations, body)`, so values that Spark
+once wrote to `_changelog.hash` stay comparable. Timestamps are left out, because each member writes its own. So is the
+body of a row with operations: it exists only if the member logs old and new tuples too (`wal_ext`).
 """
 
 from __future__ import annotations

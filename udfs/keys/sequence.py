@@ -1,8 +1,8 @@
-"""The sequence of a version: some fields of its tuple as bytes that order as Tarantool orders the fields.
+"""Computes the sequence of a version: some fields of its tuple as bytes that compare as Tarantool compares the fields.
 
 Two sequences are compared as unsigned bytes, which Spark does for a binary column; the order is that of a tree index
-over `scalar` parts, part by part. The bytes (`udfs.keys.kernels.ordered`) are for comparing only and are the same in
-every run. Not here: which columns make a sequence (the configuration) and what the greater one wins (`before_replace`).
+over `scalar` parts, part by part. The bytes (`udfs.keys.kernels.ordered`) serve only for comparing and are the same in
+every run. The configuration names the fields; `udfs.before_replace` uses the sequence.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from udfs.keys.kernels.sequence import locate, write
 _OFFSET_MAX = 2**31 - 1
 
 NO_VALUE = b"\x00"
-"""How the sequence of one field begins that is missing, nil or of a type without an order."""
+"""First byte of a field's part of the sequence if it is missing, nil or of a type without an order."""
 
 
 def _field_table(formats: Sequence[Sequence[int]]) -> NDArray[np.int32]:
@@ -71,18 +71,18 @@ def sequence_bytes(
     Parameters
     ----------
     tuples : pyarrow.BinaryArray
-        MessagePack tuples; may be a slice. A null one gives null, never an error.
+        MessagePack tuples; may be a slice. A null gives null, never an error.
     which : pyarrow.Int32Array, int32[n] or int
-        Index in `formats` of each tuple's format; where there is none, all fields are missing.
+        Index in `formats` of each tuple's format; for an index outside of it, all fields are missing.
     formats : sequence of sequences of int
-        Of each format the 0-based numbers of the fields, in the order in which they are compared; -1 where the
-        format lacks the field. All are of the same length.
+        Per format the 0-based numbers of the fields, in the order in which they are compared; -1 for a field that the
+        format lacks. All have the same length.
 
     Returns
     -------
     pyarrow.BinaryArray
-        A field that is missing, nil, damaged or without an order (array, map, interval) is below all values; NaN
-        is below all other numbers.
+        A field that is missing, nil, damaged or without an order (array, map, interval) sorts below all values; NaN
+        sorts below all other numbers.
 
     Raises
     ------
@@ -96,7 +96,7 @@ def sequence_bytes(
 
 
 def ranks_of(values: pa.Array) -> NDArray[np.int64]:
-    """Return a number for each sequence, in their order: equal ones have one number; 0 for null."""
+    """Return the dense rank of each sequence; 0 for null."""
     found = np.zeros(len(values), np.int64)
     known = pc.is_valid(values).to_numpy(zero_copy_only=False)
     if known.any():

@@ -1,5 +1,5 @@
-"""UPDATE and UPSERT as Tarantool executes them: `operations` applies them to a tuple, byte for byte.
+"""UPDATE and UPSERT, byte for byte as Tarantool executes them: `operations` applies them to a tuple.
 
-`operation` decodes one, `arithmetic` and `decimals` compute, `quick_update` does the common ones without a tree, and
-the modules `update_*` are that tree, with the rules of each server version in `update_rules`.
+`operation` decodes one, `arithmetic` and `decimals` compute. `quick_update` does the common ones on a list of fields;
+the others need a tree of updated fields, the modules `update_*`. `update_rules` has the rules of each version.
 """

@@ -1,11 +1,9 @@
-"""Numbers and strings under `+ - & | ^ :`, with Tarantool's result types, limits and errors.
+"""Computes `+ - & | ^ :` on numbers and strings, with Tarantool's result types, limits and errors.
 
 Source: `src/box/xrow_update_field.c`. Integers stay integers from -2^63 to 2^64 - 1; with a double or a float
-the sum is computed as a double, and written as MP_FLOAT where that is exact (see `udfs.operations.update_rules` for
-older servers); with a decimal everything becomes a decimal. Bits work on unsigned integers alone, splice on
+the sum is computed as a double, and written as MP_FLOAT if that is exact (see `udfs.operations.update_rules` for
+older servers); with a decimal everything becomes a decimal. Bit operations need unsigned integers, splice works on
 bytes of strings.
-
-Not here: which field of a tuple is meant.
 """
 
 from __future__ import annotations
@@ -40,14 +38,14 @@ FLOAT_MAX = struct.unpack(">f", b"\x7f\x7f\xff\xff")[0]
 """`FLT_MAX`."""
 
 AS_DECIMAL, AS_DOUBLE, AS_FLOAT, AS_INTEGER = range(4)
-"""Types of a number, in the order in which one of them decides the type of a sum."""
+"""Types of a number; the type of a sum is the first one that an operand has."""
 
 
 @dataclass(frozen=True, slots=True)
 class Number:
-    """A number with the type in which it stood or will stand in MessagePack.
+    """A number with its type in MessagePack, read or to be written.
 
-    `is_signed` marks a non-negative integer that was written as a signed one: not an unsigned for `& | ^`.
+    `is_signed` marks a non-negative integer in a signed encoding, which `& | ^` do not accept as unsigned.
     """
 
     type: int
@@ -57,7 +55,7 @@ class Number:
 
 @dataclass(frozen=True, slots=True)
 class Splice:
-    """Arguments of `:`: 0-based offset, bytes to cut, bytes to paste; negative ones count from the end."""
+    """Arguments of `:`: 0-based offset, bytes to cut, bytes to paste; negative numbers count from the end."""
 
     offset: int
     cut: int
@@ -72,7 +70,7 @@ class Binary:
 
 
 Scalar = Number | Binary | bytes
-"""What a scalar operation leaves: a number, a binary, or the bytes of a string."""
+"""The result of a scalar operation: a number, a binary, or the bytes of a string."""
 
 
 def arg_type(code: str, field: str, needed: str) -> TupleError:
@@ -84,12 +82,12 @@ def arg_type(code: str, field: str, needed: str) -> TupleError:
 
 
 def splice_bound(field: str) -> TupleError:
-    """Return `ER_UPDATE_SPLICE`: the offset lies before the string."""
+    """Return `ER_UPDATE_SPLICE`: the offset is before the start of the string."""
     return TupleError(f"SPLICE error on field {field}: offset is out of bound", code=UPDATE_SPLICE)
 
 
 def read_number(data: bytes, pos: int) -> Number | None:
-    """Return the number at `pos`; None where there is none."""
+    """Return the number at `pos`; None if the value is not a number."""
     kind = KIND[data[pos]]
     if kind in (UINT, INT):
         value, _ = integer(data, pos)
@@ -104,7 +102,7 @@ def read_number(data: bytes, pos: int) -> Number | None:
 
 
 def read_scalar(data: bytes, pos: int) -> Scalar | None:
-    """Return the number, the binary, or the bytes of the string, at `pos`; None where there is none of them."""
+    """Return the number, the binary, or the bytes of the string at `pos`; None for any other value."""
     if KIND[data[pos]] in (STR, BIN):
         start, end = string(data, pos)
         return data[start:end] if KIND[data[pos]] == STR else Binary(data[start:end])
@@ -112,7 +110,7 @@ def read_scalar(data: bytes, pos: int) -> Scalar | None:
 
 
 def encode(value: Scalar, as_double: bool) -> bytes:
-    """Return the encoding of a result; `as_double` where the format says that the field is a double."""
+    """Return the encoding of a result; `as_double` says that the field is a double in the format."""
     if isinstance(value, bytes):
         return encode_string(value)
     if isinstance(value, Binary):
@@ -127,12 +125,12 @@ def encode(value: Scalar, as_double: bool) -> bytes:
 
 
 def add(code: str, field: str, left: Scalar | None, right: Number, rules: Rules) -> Number:
-    """Return left + right, or left - right where `code` is `-`.
+    """Return left + right, or left - right if `code` is `-`.
 
     Raises
     ------
     TupleError
-        Left is no number, or the result does not fit its type.
+        Left is not a number, or the result does not fit its type.
 
     """
     if not isinstance(left, Number):
@@ -166,7 +164,7 @@ def _narrow(total: float, decisive: int, rules: Rules) -> Number:
         return exact
     typed = Number(decisive, _single(total) if decisive == AS_FLOAT else total)
     if rules.floats == "unclear" and encode(typed, as_double=False) != encode(exact, as_double=False):
-        raise UnsupportedError(f"the sum {total!r}, which servers before 2.6 stored in different ways")
+        raise UnsupportedError(f"the sum {total!r}, which servers before 2.6 store in different ways")
     return typed
 
 
@@ -204,7 +202,7 @@ def combine_bits(code: str, field: str, left: Scalar | None, right: int, rules: 
 
 
 def cut_and_paste(field: str, old: Scalar | None, splice: Splice, rules: Rules) -> Scalar:
-    """Return a string or binary after `:`; an offset beyond its end is its end, one before its start an error."""
+    """Return a string or binary after `:`; an offset past its end means its end, one before its start is an error."""
     if isinstance(old, Binary) and rules.splices_binary:
         return Binary(_spliced(field, old.value, splice))
     if not isinstance(old, bytes):
@@ -221,4 +219,5 @@ def _spliced(field: str, text: bytes, splice: Splice) -> bytes:
     offset = min(offset, size)
     rest = size - offset
     cut = max(rest + splice.cut, 0) if splice.cut < 0 else min(splice.cut, rest)
-    return text[:offset] + splice.paste + text[offset + cut :]
+    whole = memoryview(text)  # of which a slice is no copy
+    return b"".join((whole[:offset], splice.paste, whole[offset + cut :]))

@@ -1,11 +1,9 @@
-"""Tarantool's decimals, MessagePack extension 1: read, write, and the context in which the server adds them.
+"""Reads, writes and adds Tarantool's decimals (MessagePack extension 1).
 
 Format (`src/lib/core/decimal.c`, `mp_decimal.c`): the extension's body is the scale as a MessagePack integer
 (negative for a positive exponent), then packed BCD digits whose last nibble is the sign. The server computes
 with decNumber; Python's `decimal` follows the same specification, so a context with the same precision,
-exponents and rounding gives the same digits.
-
-Not here: decimals as Spark columns.
+exponents and rounding gives the same digits. `udfs.kernels.decimals` has decimals for Spark columns.
 """
 
 from __future__ import annotations
@@ -20,14 +18,14 @@ EXTENSION = 1
 """`MP_DECIMAL`."""
 
 NARROW, WIDE = (38, 37, -1), (76, 999_999, -999_999)
-"""Digits, greatest exponent and least normal exponent of a result, before 3.5 and since (`decimal_context`)."""
+"""Digits, greatest and least normal exponent of a result, before 3.5 and since 3.5 (`decimal_context`)."""
 
 _PLUS, _MINUS = "acef", "bd"
 _FIX_EXT = {1: 0xD4, 2: 0xD5, 4: 0xD6, 8: 0xD7, 16: 0xD8}
 
 
 def context(wide: bool) -> Context:
-    """Return a server's decimal context: half up, no traps; `wide` since 3.5."""
+    """Return a server's decimal context: half up, no traps; `wide` for servers since 3.5."""
     digits, greatest, least = WIDE if wide else NARROW
     return Context(digits, ROUND_HALF_UP, least, greatest, clamp=0, flags=[], traps=[])
 
@@ -44,7 +42,7 @@ def read(data: bytes, pos: int) -> Decimal:
     Raises
     ------
     TupleError
-        The body is not a decimal that the server can hold.
+        The body is not a decimal that the server can store.
 
     """
     start, end = string(data, pos)
@@ -71,7 +69,7 @@ def encode(value: Decimal) -> bytes:
 
 
 def from_double(value: float, ctx: Context) -> Decimal | None:
-    """Return a double as a decimal of 15 significant digits; None where the server refuses it.
+    """Return a double as a decimal of 15 significant digits; None if the server refuses it.
 
     15 is the server's choice (`DBL_DIG` in `decimal_from_double`).
     """
@@ -83,9 +81,9 @@ def from_double(value: float, ctx: Context) -> Decimal | None:
 
 
 def checked(result: Decimal, ctx: Context) -> Decimal | None:
-    """Return the result of an operation in `ctx`, or None where the server takes it for a failure.
+    """Return the result of an operation in `ctx`, or None if the server treats it as a failure.
 
-    Rounding and subnormal results are no failures (`decimal_check_status`).
+    Rounding and subnormal results are not failures (`decimal_check_status`).
     """
     failed = ctx.flags[Overflow] or ctx.flags[InvalidOperation] or ctx.flags[DivisionByZero]
     return None if failed or not result.is_finite() else result

@@ -1,10 +1,8 @@
-"""The JSON path of an update operation, token by token: `name`, `.name`, `[3]`, `["any string"]`, `[*]`.
+"""Reads the JSON path of an update operation token by token: `name`, `.name`, `[3]`, `["any string"]`, `[*]`.
 
 Source: `src/lib/json/json.c` (`json_lexer_next_token`). Indexes are 1-based in paths, whatever the base of
 field numbers is. A lexer works on bytes and keeps its offset, because the server compares paths by bytes and
 continues from the middle of them; errors appear only when the faulty part is reached, as in the server.
-
-Not here: what a token leads to (`udfs.operations.update_bar` and the containers).
 """
 
 from __future__ import annotations
@@ -21,8 +19,7 @@ UPDATE_FIELD = 29
 
 _LETTERS = frozenset({"Lu", "Ll", "Lt", "Lm", "Lo"})
 _INSIDE = _LETTERS | {"Nl", "Nd"}
-# Some characters of these categories are alphabetic for ICU (Other_Alphabetic); Python's tables do not say
-# which.
+# ICU treats some characters of these categories as alphabetic (Other_Alphabetic); Python's tables do not list them.
 _UNDECIDED = frozenset({"Mn", "Mc", "So"})
 
 
@@ -39,12 +36,12 @@ _END, _ANY = Token(END), Token(ANY)
 
 
 def shown(path: bytes) -> str:
-    """Return a path as errors show it."""
+    """Return a path as text for an error."""
     return path.decode("utf-8", "backslashreplace")
 
 
 def invalid(path: bytes, position: int) -> TupleError:
-    """Return the server's error of a path that is not one; `position` is 1-based, in characters."""
+    """Return the server's error for an invalid path; `position` is 1-based, in characters."""
     reason = f"Field '{shown(path)}' UPDATE error: invalid JSON in position {position}"
     return TupleError(reason, code=UPDATE_FIELD)
 
@@ -59,7 +56,7 @@ class Lexer:
     offset : int
         Where to start.
     base : int
-        What the first element of an array is called in `[n]`: 1 in operations.
+        Number of an array's first element in `[n]`: 1 in operations.
 
     """
 
@@ -79,9 +76,9 @@ class Lexer:
         Raises
         ------
         TupleError
-            The path is not valid at this place (`ER_UPDATE_FIELD`, "invalid JSON").
+            The path is invalid here (`ER_UPDATE_FIELD`, "invalid JSON").
         UnsupportedError
-            A bare name holds a combining mark, of which only ICU's tables say whether it is a letter.
+            A bare name has a combining mark; only ICU's tables say whether it is a letter.
 
         """
         if self.at_end:

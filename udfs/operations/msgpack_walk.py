@@ -1,10 +1,8 @@
-"""Walk MessagePack without decoding it: kinds, ends of values, headers; and write minimal encodings.
+"""Walks over MessagePack without decoding it (kinds, ends of values, headers), and writes shortest encodings.
 
-Bytes in, positions and bytes out: what an operation does not touch must keep its exact encoding, so nothing
-here makes Python objects of containers. Kinds and limits are those of Tarantool's msgpuck (`mp_typeof`,
-`mp_next`, `mp_encode_*`), which writes every integer, string and container header in its shortest form.
-
-Not here: MessagePack to typed columns (vectorised, elsewhere), decimals (`udfs.operations.decimals`).
+Works on bytes and positions: a value that an operation does not touch must keep its exact encoding, so containers are
+never decoded to Python objects. Kinds and limits are those of Tarantool's msgpuck (`mp_typeof`, `mp_next`,
+`mp_encode_*`), which writes every integer, string and container header in its shortest form.
 """
 
 from __future__ import annotations
@@ -41,12 +39,12 @@ def _size(code: int) -> int:
 
 
 KIND: tuple[int, ...] = tuple(_kind(code) for code in range(256))
-"""Kind by first byte (`mp_typeof`): a positive number written as a signed one is an INT."""
+"""Kind by first byte (`mp_typeof`): a positive number in a signed encoding is an INT."""
 
 SIZE: tuple[int, ...] = tuple(_size(code) for code in range(256))
-"""Whole size in bytes by first byte; 0 where the length follows or the value is a container."""
+"""Whole size in bytes by first byte; 0 if a length follows or the value is a container."""
 
-# First byte -> (width of the length, bytes beside header byte, length and body).
+# First byte -> (width of the length, 1 if an extension's type byte follows).
 _LENGTHS = {0xC4: (1, 0), 0xC5: (2, 0), 0xC6: (4, 0), 0xC7: (1, 1), 0xC8: (2, 1), 0xC9: (4, 1)}
 _LENGTHS |= {0xD9: (1, 0), 0xDA: (2, 0), 0xDB: (4, 0)}
 
@@ -61,7 +59,7 @@ _INTEGERS = (
 
 
 def broken(reason: str = "the MessagePack ends inside a value") -> NoReturn:
-    """Raise that bytes which a log holds are not MessagePack."""
+    """Raise `TupleError`: bytes in a log are not MessagePack."""
     raise TupleError(reason, code=INVALID_MSGPACK)
 
 
@@ -78,7 +76,7 @@ def skip(data: bytes, pos: int) -> int:
     Raises
     ------
     TupleError
-        The value is not whole.
+        The value is cut short.
 
     """
     left, end = 1, len(data)
@@ -102,13 +100,13 @@ def skip(data: bytes, pos: int) -> int:
 
 
 def header(data: bytes, pos: int) -> tuple[int, int]:
-    """Return the count of a container's elements (a map's pairs) and where the first one starts."""
+    """Return the number of a container's elements (a map's pairs) and where the first one starts."""
     code = data[pos] if pos < len(data) else 0xC1
     if 0x80 <= code < 0xA0:
         return code & 0x0F, pos + 1
     width = {0xDC: 2, 0xDD: 4, 0xDE: 2, 0xDF: 4}.get(code)
     if width is None or pos + 1 + width > len(data):
-        broken("the MessagePack is not a container where one must be")
+        broken("the MessagePack has another value in place of a container")
     return int.from_bytes(data[pos + 1 : pos + 1 + width], "big"), pos + 1 + width
 
 
@@ -136,7 +134,7 @@ def integer(data: bytes, pos: int) -> tuple[int, int]:
 
 
 def split(data: bytes) -> list[bytes]:
-    """Return the encoded fields of a tuple, a MessagePack array that is all of `data`."""
+    """Return the encoded fields of a tuple; the whole of `data` is one MessagePack array."""
     if not data or KIND[data[0]] != ARRAY:
         broken("a tuple must be a MessagePack array")
     count, pos = header(data, 0)

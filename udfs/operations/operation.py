@@ -1,9 +1,7 @@
-"""One operation of an UPDATE or UPSERT as the log holds it, `[name, field, argument, ...]`: decoded, checked.
+"""Decodes and checks an operation of an UPDATE or UPSERT, in the log `[name, field, argument, ...]`.
 
-Source: `xrow_update_op_decode` and `xrow_update_read_arg_*` in `src/box/xrow_update_field.c`. What is wrong
-here is wrong whatever the tuple is: the server refuses the request, of an UPSERT too.
-
-Not here: applying it (`udfs.operations.operations`).
+Source: `xrow_update_op_decode` and `xrow_update_read_arg_*` in `src/box/xrow_update_field.c`. Errors found here do not
+depend on the tuple: the server refuses the request, even an UPSERT. `udfs.operations.operations` applies operations.
 """
 
 from __future__ import annotations
@@ -37,18 +35,18 @@ _ARGUMENTS = {"=": 3, "!": 3, "+": 3, "-": 3, "&": 3, "|": 3, "^": 3, "#": 3, ":
 
 
 class Operation:
-    """A decoded operation on its way down a tuple.
+    """A decoded operation and its position in the path, as it descends into a tuple.
 
     Parameters
     ----------
     code : str
         `=`, `!`, `#`, `+`, `-`, `&`, `|`, `^` or `:`.
     lexer : Lexer or None
-        The path, at what follows the first token; None where the field is given by number.
+        The path, positioned after the first token; None if the field is given by number.
     index : int
         Field number, 0-based, or negative from the end.
     data : bytes
-        The operations, in which `value` lies.
+        The bytes of all operations; `value` is a slice of them.
 
     """
 
@@ -68,12 +66,12 @@ class Operation:
 
     @property
     def is_terminal(self) -> bool:
-        """Whether it applies to the current token, not deeper."""
+        """Whether the current token is the last one of the path."""
         return self.lexer is None or self.lexer.at_end
 
     @property
     def value(self) -> bytes:
-        """The argument of `=` and `!` as it stands in the log."""
+        """The argument of `=` and `!` as it is in the log."""
         return self.data[self.start : self.end]
 
     @property
@@ -84,7 +82,7 @@ class Operation:
         return str(self.token.index + (self.token.index >= 0))
 
     def advance(self) -> Token:
-        """Take the next token of the path, unless the current one is still to be used."""
+        """Return the next token of the path, or the current one if it is not used yet."""
         if self.is_consumed:
             token = self.lexer.next() if self.lexer is not None else Token(END)
             if token.kind == END:
@@ -93,18 +91,18 @@ class Operation:
         return self.token
 
     def no_such_field(self) -> TupleError:
-        """Return the error of a field that the tuple does not have."""
+        """Return the error for a field that the tuple lacks."""
         if self.lexer is None:
             return TupleError(f"Field {self.field} was not found in the tuple", code=NO_SUCH_FIELD_NO)
         return TupleError(f"Field '{self.field}' was not found in the tuple", code=NO_SUCH_FIELD_NAME)
 
     def wrong(self, reason: str) -> TupleError:
-        """Return `ER_UPDATE_FIELD`: the operation does not fit what it found."""
+        """Return `ER_UPDATE_FIELD`: the operation does not fit the value."""
         return TupleError(f"Field {self.field} UPDATE error: {reason}", code=UPDATE_FIELD)
 
 
 def operation_groups(data: bytes) -> list[bytes]:
-    """Return the operations of each request that a row represents: of an UPSERT in a vinyl run, perhaps several.
+    """Return the operations of each request in a row: an UPSERT in a vinyl run may have several requests.
 
     Such a row has an array of arrays of operations (since 2.7, `src/box/vy_upsert.c`); any other row is one request.
 
@@ -143,14 +141,14 @@ def decode_operations(data: bytes, index_base: int, fmt: TupleFormat) -> list[Op
     data : bytes
         MessagePack array of operations.
     index_base : int
-        What the first field's number and a string's first offset are: 0 or 1.
+        Number of the first field, and of a string's first byte: 0 or 1.
     fmt : TupleFormat
-        The format under which the server read them.
+        The format that the server used.
 
     Raises
     ------
     TupleError
-        The server would refuse the request, whatever the tuple is.
+        The server would refuse the request for any tuple.
 
     """
     if not data or KIND[data[0]] != ARRAY:

@@ -1,21 +1,21 @@
-"""What UPDATE and UPSERT make of a tuple, byte for byte as the server does it.
+"""Applies UPDATE and UPSERT to a tuple, byte for byte as the server does.
 
-Source: `src/box/xrow_update.c`. Operations apply one after the other, each to the result of the ones before;
-what none of them touches keeps its bytes, so a number that was not written in its shortest form stays so.
-
-Not here: which tuple a row is about, and what follows for a key (`udfs.versions.fold`); whether the result fits the
-space.
+Source: `src/box/xrow_update.c`. Operations apply one after another, each to the result of the previous ones; untouched
+values keep their bytes, so a number that is not in its shortest form stays so. `udfs.versions.fold` applies the rows
+of a key.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 from schemas.errors import TupleError, UnsupportedError
-from udfs.operations.msgpack_walk import split
+from udfs.operations.msgpack_walk import join, split
 from udfs.operations.operation import Operation, decode_operations, operation_groups
 from udfs.operations.tuple_format import TupleFormat
 from udfs.operations.update_bar import Bar, open_bar
-from udfs.operations.update_containers import Array, Map
-from udfs.operations.update_field import UpdatedField, double_update
+from udfs.operations.update_containers import Array, Map, TupleFields
+from udfs.operations.update_field import double_update
 from udfs.operations.update_key import is_same_key
 from udfs.operations.update_route import Route, branch, follow
 from udfs.operations.update_rules import Rules
@@ -26,7 +26,7 @@ PRIMARY_KEY = 94
 
 
 def apply_update(old: bytes, operations: bytes, index_base: int, fmt: TupleFormat) -> bytes:
-    """Return the tuple that an UPDATE leaves.
+    """Return the tuple after an UPDATE.
 
     Parameters
     ----------
@@ -35,7 +35,7 @@ def apply_update(old: bytes, operations: bytes, index_base: int, fmt: TupleForma
     operations : bytes
         MessagePack array of operations.
     index_base : int
-        Number of the first field: body key 0x15, or 0 where it is absent.
+        Number of the first field: body key 0x15, or 0 if it is absent.
     fmt : TupleFormat
         The format valid at the row, with the rules of the server that executed it.
 
@@ -52,11 +52,16 @@ def apply_update(old: bytes, operations: bytes, index_base: int, fmt: TupleForma
         The server's result is not known; named in the reason.
 
     """
-    root = _root(old)
+    return join(updated_fields(split(old), operations, index_base, fmt))
+
+
+def updated_fields(fields: list[bytes], operations: bytes, index_base: int, fmt: TupleFormat) -> list[bytes]:
+    """Return the encoded fields that an UPDATE leaves of those of a tuple: `apply_update` without split and join."""
+    tree = TupleFields(fields)
     for op in decode_operations(operations, index_base, fmt):
-        _perform(op, root, fmt.rules)
-    new = root.render(fmt.root)
-    if not is_same_key(old, new, fmt.key):
+        _perform(op, tree, fmt.rules)
+    new = tree.rendered(fmt.root)
+    if not is_same_key(fields, new, fmt.key):
         raise TupleError(
             "Attempt to modify a tuple field which is part of the primary index", code=PRIMARY_KEY
         )
@@ -66,18 +71,18 @@ def apply_update(old: bytes, operations: bytes, index_base: int, fmt: TupleForma
 def apply_upsert(
     old: bytes | None, new: bytes, operations: bytes, index_base: int, fmt: TupleFormat
 ) -> bytes:
-    """Return the tuple that an UPSERT leaves.
+    """Return the tuple after an UPSERT.
 
-    Operations that do not fit the tuple are skipped one by one (the server logs them); operations that fit
-    none are refused, also where the tuple is inserted. A result under another primary key leaves the tuple as
-    it was. A vinyl run can have several requests in one row: the groups of operations of each.
+    An operation that does not fit the tuple is skipped (the server logs it); an operation that fits no tuple is an
+    error, even if the tuple is inserted. If the result has another primary key, the tuple does not change. A row of
+    a vinyl run can have several requests, each a group of operations.
 
     Parameters
     ----------
     old : bytes or None
-        The tuple under the key; None where there is none.
+        The tuple under the key; None if there is none.
     new : bytes
-        What is inserted then.
+        The tuple to insert if `old` is None.
     operations, index_base, fmt
         As in `apply_update`.
 
@@ -94,43 +99,55 @@ def apply_upsert(
         The server's result is not known; named in the reason.
 
     """
+    if old is not None:
+        fields = split(old)
+        upserted = upserted_fields(fields, operations, index_base, fmt)
+        return old if upserted is fields else join(upserted)
     first, *rest = operation_groups(operations)
-    result = _upserted(old, new, first, index_base, fmt)
-    for group in rest:
-        result = _upserted(result, new, group, index_base, fmt)
-    return result
-
-
-def _upserted(old: bytes | None, new: bytes, operations: bytes, index_base: int, fmt: TupleFormat) -> bytes:
-    decoded = decode_operations(operations, index_base, fmt)
-    if old is None:
+    decode_operations(first, index_base, fmt)
+    if not rest:
         return new
-    root, skipped = _root(old), 0
+    fields = split(new)
+    upserted = _of_groups(fields, rest, index_base, fmt)
+    return new if upserted is fields else join(upserted)
+
+
+def upserted_fields(fields: list[bytes], operations: bytes, index_base: int, fmt: TupleFormat) -> list[bytes]:
+    """Return the encoded fields that an UPSERT leaves of those of a tuple; the same list where it stays as it was."""
+    return _of_groups(fields, operation_groups(operations), index_base, fmt)
+
+
+def _of_groups(
+    fields: list[bytes], groups: Iterable[bytes], index_base: int, fmt: TupleFormat
+) -> list[bytes]:
+    for group in groups:
+        fields = _upserted(fields, group, index_base, fmt)
+    return fields
+
+
+def _upserted(old: list[bytes], operations: bytes, index_base: int, fmt: TupleFormat) -> list[bytes]:
+    decoded = decode_operations(operations, index_base, fmt)
+    tree, skipped = TupleFields(old), 0
     for op in decoded:
         try:
-            _perform(op, root, fmt.rules)
+            _perform(op, tree, fmt.rules)
         except TupleError:
             skipped += 1
-    result = root.render(fmt.root)
+    result = tree.rendered(fmt.root)
     if fmt.checked and not fits(result, fmt.checked, fmt.rules):
-        raise UnsupportedError("an UPSERT of a vinyl space whose result does not fit the format")
+        raise UnsupportedError("an UPSERT in a vinyl space whose result does not fit the format")
     if is_same_key(old, result, fmt.key):
         return result
     if skipped and any(op.is_from_end for op in decoded):
-        # Its check of the key goes by field numbers that count the skipped operations as done.
+        # The server checks the key by field numbers that count skipped operations as done.
         raise UnsupportedError(
             "an UPSERT that skips operations, counts fields from the end, and changes the key"
         )
     return old
 
 
-def _root(old: bytes) -> UpdatedField:
-    split(old)
-    return UpdatedField(old, 0, len(old), Array(old, 0))
-
-
-def _perform(op: Operation, root: UpdatedField, rules: Rules) -> None:
-    field: UpdatedField | None = root
+def _perform(op: Operation, tree: TupleFields, rules: Rules) -> None:
+    field = tree.apply(op, rules)
     while field is not None:
         update = field.update
         if isinstance(update, Array | Map):

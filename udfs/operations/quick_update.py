@@ -1,9 +1,7 @@
-"""The operations of most rows, without the tree: `=` of a field, `+ -` of integers, by number or name.
+"""Applies the most frequent operations without the tree: `=` of a field, `+ -` of integers, by number or name.
 
-A shortcut only: it gives what `udfs.operations.operations` gives, or None, and then that one decides. It takes the
-tuple as its encoded fields, so that a chain of changes to one key splits the first tuple and joins the last.
-
-Not here: anything that can fail.
+Only a shortcut: it returns the result of `udfs.operations.operations`, or None for anything that it does not handle or
+that can fail. It takes the tuple as encoded fields, so that a chain of changes to a key splits and joins it only once.
 """
 
 from __future__ import annotations
@@ -28,13 +26,13 @@ def _integer(data: bytes) -> int | None:
 
 def quick_update(
     fields: list[bytes], operations: bytes, index_base: int, names: Mapping[bytes, int], key: frozenset[int]
-) -> list[bytes] | None:
-    """Return the fields after the operations, or None where they are not of the simple kind.
+) -> dict[int, bytes] | None:
+    """Return the fields that the operations change, by number, or None if the shortcut does not handle them.
 
     Parameters
     ----------
     fields : list of bytes
-        The tuple's encoded fields; not changed.
+        The tuple's encoded fields; not changed here.
     operations : bytes
         MessagePack array of operations.
     index_base : int
@@ -42,22 +40,27 @@ def quick_update(
     names : mapping of bytes to int
         Numbers of the named fields.
     key : frozenset of int
-        Fields of the primary key, which the shortcut leaves alone.
+        Fields of the primary key, which the shortcut does not handle.
+
+    Returns
+    -------
+    dict of int to bytes, or None
+        The new encoding of each field that changes, so that the cost does not depend on the number of fields.
 
     """
     try:
-        return _apply(fields.copy(), operations, index_base, names, key)
+        return _apply(fields, operations, index_base, names, key)
     except IndexError:
         return None
 
 
 def _apply(
-    result: list[bytes], operations: bytes, index_base: int, names: Mapping[bytes, int], key: frozenset[int]
-) -> list[bytes] | None:
+    fields: list[bytes], operations: bytes, index_base: int, names: Mapping[bytes, int], key: frozenset[int]
+) -> dict[int, bytes] | None:
     count, pos = operations[0] - 0x90, 1
     if not 0 < count < 16:
         return None
-    changed = 0
+    changed: dict[int, bytes] = {}
     for _ in range(count):
         if operations[pos : pos + 2] != b"\x93\xa1":
             return None
@@ -66,24 +69,23 @@ def _apply(
         if head < 0x80:
             number = head - index_base
         elif head >= 0xE0:
-            number = head - 0x100 + len(result)
+            number = head - 0x100 + len(fields)
         elif 0xA0 <= head < 0xC0:
             start += head - 0xA0
             number = names.get(operations[pos + 4 : start], -1)
         else:
             return None
-        if not 0 <= number < len(result) or number in key:
+        if not 0 <= number < len(fields) or number in key:
             return None
         size = SIZE[operations[start]]
         pos = start + size if size else skip(operations, start)
         value = operations[start:pos] if code == _SET else None
-        if value is None and not changed >> number & 1:
-            value = _sum(result[number], operations[start:pos], code)
+        if value is None and number not in changed:
+            value = _sum(fields[number], operations[start:pos], code)
         if value is None:
             return None
-        changed |= 1 << number
-        result[number] = value
-    return result if pos == len(operations) else None
+        changed[number] = value
+    return changed if pos == len(operations) else None
 
 
 def _sum(old: bytes, argument: bytes, code: int) -> bytes | None:

@@ -1,9 +1,7 @@
-"""What a server knew of a space's tuples when it executed an operation: field names, doubles, key, version.
+"""The format under which a server executed an operation: field names, doubles, primary key, server version.
 
 Operations name fields, and the encoding of a sum depends on whether the field is a `double`
 (`tuple_dictionary` and `tuple_format` in Tarantool). One `TupleFormat` per version of a space; picklable.
-
-Not here: the columns of a Delta table, validation of tuples against a format.
 """
 
 from __future__ import annotations
@@ -23,16 +21,16 @@ _DOUBLES = ("double", "float64")
 
 @dataclass(frozen=True, slots=True)
 class FormatNode:
-    """A place in tuples that the format describes.
+    """A node of the format: a field, or a value inside one.
 
     Parameters
     ----------
     is_double : bool
-        Its type is double: never written as MP_FLOAT.
+        Its type is double: a result is never written as MP_FLOAT.
     is_single : bool
-        Its type is float32, of 3.x.
+        Its type is float32 (3.x).
     children : mapping
-        The places inside it.
+        The nodes inside it.
 
     """
 
@@ -50,13 +48,13 @@ class TupleFormat:
     names : mapping of bytes to int
         UTF-8 name of each field → its 0-based number.
     root : FormatNode or None
-        Where the format or an index demands a double; None where nowhere.
+        Fields that the format or an index declares as double; None if there are none.
     key : tuple of KeyPart
         The primary key: an UPSERT never changes it.
     rules : Rules
-        The version of the server that wrote the log.
+        The rules of the server that wrote the log.
     checked : tuple of Field
-        The fields whose types an UPSERT's result is held against after it was logged; empty but for vinyl.
+        Fields whose types vinyl checks in the result of a logged UPSERT; empty for other engines.
 
     """
 
@@ -89,9 +87,9 @@ def format_of(space: Space, rules: Rules = LATEST, parts: Iterable[KeyPart] = ()
     space : Space
         As `_space` and `_index` define it.
     rules : Rules
-        Of the server.
+        The rules of the server.
     parts : iterable of KeyPart
-        Parts of its secondary indexes: a `double` part makes a field of a wider type one.
+        Parts of its secondary indexes: a `double` part turns a field of a wider type into a double.
 
     """
     places: list[tuple[tuple[Step, ...], str]] = [

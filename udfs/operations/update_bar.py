@@ -1,15 +1,15 @@
-"""A single operation deep inside a field, by a path that no other operation of the request shares yet.
+"""Applies the first operation of a request inside a field, by a path.
 
-Source: `src/box/xrow_update_bar.c`. Only the value that it changes is rewritten, and the header of its
-container where that one grows or shrinks; everything else keeps its bytes. A new key of a map comes first.
-
-Not here: what a second operation in the same field does (`udfs.operations.update_route`).
+Source: `src/box/xrow_update_bar.c`. Only the changed value is rewritten, and the header of its container if that one
+grows or shrinks; everything else keeps its bytes. A new key of a map comes first. `udfs.operations.update_route`
+handles a second operation in the same field.
 """
 
 from __future__ import annotations
 
 from schemas.errors import UnsupportedError
 from udfs.operations.arithmetic import Scalar, read_scalar
+from udfs.operations.element_search import find_text, skip_many
 from udfs.operations.json_path import ANY, END, NUMBER, STRING, Lexer, Token, invalid
 from udfs.operations.msgpack_walk import (
     ARRAY,
@@ -33,7 +33,7 @@ from udfs.operations.update_rules import Rules
 
 
 def descend(data: bytes, pos: int, token: Token) -> int | None:
-    """Return where the element that a token names starts; None where there is none.
+    """Return where the element that a token names starts; None if there is none.
 
     A number finds an element of an array, or an integer key of a map, counted from 1
     (`tuple_field_go_to_index`).
@@ -45,24 +45,16 @@ def descend(data: bytes, pos: int, token: Token) -> int | None:
     if kind == ARRAY:
         if token.kind != NUMBER or token.index >= count:
             return None
-        for _ in range(token.index):
-            pos = skip(data, pos)
-        return pos
+        return skip_many(data, pos, token.index)
+    if token.kind != NUMBER:
+        found = find_text(data, pos, len(data), count, token.key)
+        return None if found is None else found[1]
     for _ in range(count):
         value = skip(data, pos)
-        if _is_key(data, pos, token):
+        if KIND[data[pos]] in (UINT, INT) and integer(data, pos)[0] == token.index + 1:
             return value
         pos = skip(data, value)
     return None
-
-
-def _is_key(data: bytes, pos: int, token: Token) -> bool:
-    if token.kind == NUMBER:
-        return KIND[data[pos]] in (UINT, INT) and integer(data, pos)[0] == token.index + 1
-    if KIND[data[pos]] != STR:
-        return False
-    start, end = string(data, pos)
-    return data[start:end] == token.key
 
 
 class Bar:
@@ -73,13 +65,13 @@ class Bar:
     op : Operation
         The operation.
     path : bytes
-        What of its path lies inside the field.
+        The part of its path inside the field.
     parent : int
-        Where the container of the point starts.
+        Where the container of the point starts; an offset like the next two.
     point, point_end : int
-        What is replaced or removed; both the place of insertion where nothing is.
+        Start and end of the replaced or removed bytes; equal for an insertion.
     code : str
-        `!` where something is added, `#` removed, `=` replaced, else computed.
+        `!` adds, `#` removes, `=` replaces; any other code computes.
     value : number or bytes
         The result, for a scalar operation.
 
@@ -94,7 +86,7 @@ class Bar:
         self.value: Scalar | None = None
 
     def render(self, field: UpdatedField, node: FormatNode | None) -> bytes:
-        """Return the field with the operation done."""
+        """Return the field after the operation."""
         data = field.data
         if self.code == "!":
             head, first = self._resized(data, 1)
@@ -117,7 +109,7 @@ class Bar:
 
 
 def place(node: FormatNode | None, path: bytes) -> FormatNode | None:
-    """Return the place in the format to which a path leads from `node`.
+    """Return the format node at the end of a path from `node`.
 
     The server reads indexes of this path 0-based (`json_tree_lookup_path` with base 0), though paths are
     1-based.
@@ -129,12 +121,12 @@ def place(node: FormatNode | None, path: bytes) -> FormatNode | None:
 
 
 def open_bar(op: Operation, field: UpdatedField, rules: Rules) -> None:
-    """Apply an operation whose path continues inside a field that nothing has touched.
+    """Apply an operation whose path continues inside an unchanged field.
 
     Raises
     ------
     TupleError
-        The path leads nowhere, or the operation does not fit what it finds; the field stays as it was.
+        The path leads nowhere, or the operation does not fit the value there; the field does not change.
 
     """
     lexer = op.lexer
@@ -159,7 +151,7 @@ def open_bar(op: Operation, field: UpdatedField, rules: Rules) -> None:
 
 
 def _walk(bar: Bar, field: UpdatedField, lexer: Lexer) -> Token | None:
-    """Follow the path to its end; return the last token where it alone was not found."""
+    """Follow the path to its end; return the last token if only that one was not found."""
     pos: int | None = field.start
     last: Token | None = None
     while (token := lexer.next()).kind != END:
@@ -212,7 +204,7 @@ def _find_deletion(bar: Bar, field: UpdatedField) -> None:
 
 
 def _check_key(op: Operation, key: bytes) -> None:
-    # Servers before gh-13027 took the key's size from the path: other encodings gave them a broken tuple.
+    # Servers before gh-13027 use the size of the path's key: a key in another encoding gives a broken tuple.
     if KIND[key[0]] != STR:
         is_plain = len(key) == 1 and key[0] == 1
     else:
@@ -220,6 +212,6 @@ def _check_key(op: Operation, key: bytes) -> None:
         is_plain = key == encode_string(key[start:end])
     if not is_plain:
         raise UnsupportedError(
-            f"'#' of the key {key.hex()} by the path {op.field}, which broke the tuple in servers before 3.9",
+            f"'#' of the key {key.hex()} by the path {op.field}: servers before 3.9 write a broken tuple",
             advice="take the space from a snapshot",
         )

@@ -1,27 +1,23 @@
 """Arrays and maps in which several elements are updated, or whose size changes.
 
-Source: `src/box/xrow_update_array.c` and `src/box/xrow_update_map.c`. Such a container is rewritten: its
-header in the shortest form and, of a map, the updated keys first (the last one touched in front), then the
-others as they were.
+Source: `src/box/xrow_update_array.c` and `src/box/xrow_update_map.c`. Such a container is rewritten: its header in the
+shortest form and, in a map, the updated keys first (the last touched one in front), then the unchanged others.
 
-Each `apply` does the operation if it ends here, and else returns the element into which it continues.
-
-Not here: a container that a single operation reaches through a path (`udfs.operations.update_bar`).
+Each `apply` performs the operation if its path ends here, and else returns the element in which it continues.
+`udfs.operations.update_bar` handles a container with a single operation by a path.
 """
 
 from __future__ import annotations
 
 from schemas.errors import TupleError
+from udfs.operations.element_search import find_text
 from udfs.operations.json_path import NUMBER, STRING, Token
 from udfs.operations.msgpack_walk import (
-    KIND,
-    STR,
     encode_array,
     encode_map,
     encode_string,
     header,
     skip,
-    string,
 )
 from udfs.operations.operation import Operation
 from udfs.operations.tuple_format import FormatNode
@@ -30,12 +26,12 @@ from udfs.operations.update_rules import Rules
 
 NULL = b"\xc0"
 
-GAP_MAX = 1 << 24
-"""More nulls than any tuple that a server keeps: a request for more is refused, not tried."""
+GAP_MAX = 1 << 20
+"""Greatest number of nulls to add; more than a server's tuple can hold, so a request for more is an error."""
 
 
 class Array:
-    """An updated array: one `Field` per element, in their order after the operations so far."""
+    """An updated array: one `UpdatedField` per element, in their order after the operations so far."""
 
     __slots__ = ("items",)
 
@@ -48,18 +44,33 @@ class Array:
             pos = end
 
     def render(self, _: UpdatedField, node: FormatNode | None) -> bytes:
-        """Return the array; an element's place in the format is the one it has at the end."""
+        """Return the array; an element's format node is that of its final position."""
         if node is None:
             return encode_array(len(self.items)) + b"".join(item.render(None) for item in self.items)
         encoded = (item.render(node.children.get(number)) for number, item in enumerate(self.items))
         return encode_array(len(self.items)) + b"".join(encoded)
 
+    def __len__(self) -> int:
+        return len(self.items)
+
+    def element(self, number: int) -> UpdatedField:
+        """Return an element, to be changed in place."""
+        return self.items[number]
+
+    def insert(self, number: int, elements: list[UpdatedField]) -> None:
+        """Put elements in front of another one, or behind the last."""
+        self.items[number:number] = elements
+
+    def remove(self, number: int, count: int) -> None:
+        """Remove some elements."""
+        del self.items[number : number + count]
+
     def apply(self, op: Operation, rules: Rules) -> UpdatedField | None:
-        """Apply an operation, or return the element into which it continues."""
+        """Apply an operation, or return the element in which it continues."""
         token = op.advance()
         if token.kind != NUMBER:
             raise op.wrong("can't update an array by a non-numeric index")
-        size = len(self.items)
+        size = len(self)
         is_new = op.code == "!" or (op.code == "=" and token.index >= size)
         if op.is_terminal and is_new:
             self._insert(op, rules)
@@ -69,13 +80,13 @@ class Array:
         number = self._number(op, size)
         if not op.is_terminal:
             op.is_consumed = True
-            return self.items[number]
+            return self.element(number)
         if op.code == "#":
-            del self.items[number : number + op.count]
+            self.remove(number, op.count)
         elif op.code == "=":
-            assign(op, self.items[number], rules)
+            assign(op, self.element(number), rules)
         else:
-            change_scalar(op, self.items[number], rules)
+            change_scalar(op, self.element(number), rules)
         return None
 
     def _number(self, op: Operation, count: int) -> int:
@@ -88,16 +99,61 @@ class Array:
         return number
 
     def _insert(self, op: Operation, rules: Rules) -> None:
-        gap = op.token.index - len(self.items)
+        gap = op.token.index - len(self)
         if gap > 0 and op.is_root and rules.autofill:
             if gap > GAP_MAX:
                 raise TupleError(f"{gap} nulls do not fit into a tuple", code=2)
-            self.items += [UpdatedField(NULL, 0, 1) for _ in range(gap)]
-        self.items.insert(self._number(op, len(self.items) + 1), UpdatedField(op.data, op.start, op.end))
+            self.insert(len(self), [UpdatedField(NULL, 0, 1)] * gap)
+        self.insert(self._number(op, len(self) + 1), [UpdatedField(op.data, op.start, op.end)])
+
+
+class TupleFields(Array):
+    """The fields of a tuple under update: encoded, with a `UpdatedField` for each that an operation touches.
+
+    So an operation costs what it touches, and the list of fields; not each of the fields.
+    """
+
+    __slots__ = ("encoded", "touched")
+
+    def __init__(self, encoded: list[bytes]) -> None:
+        self.encoded = encoded.copy()
+        self.touched: dict[int, UpdatedField] = {}
+
+    def __len__(self) -> int:
+        return len(self.encoded)
+
+    def element(self, number: int) -> UpdatedField:
+        """Return a field, to be changed in place."""
+        if number not in self.touched:
+            data = self.encoded[number]
+            self.touched[number] = UpdatedField(data, 0, len(data))
+        return self.touched[number]
+
+    def insert(self, number: int, elements: list[UpdatedField]) -> None:
+        """Put fields that nothing has been done to in front of another one, or behind the last."""
+        self._move(number, number, len(elements))
+        self.encoded[number:number] = [one.data[one.start : one.end] for one in elements]
+
+    def remove(self, number: int, count: int) -> None:
+        """Remove some fields."""
+        self._move(number, number + count, -count)
+        del self.encoded[number : number + count]
+
+    def _move(self, begin: int, end: int, by: int) -> None:
+        """Forget the touched fields of `begin <= number < end`, and move those behind them."""
+        found = ((number, field) for number, field in self.touched.items() if not begin <= number < end)
+        self.touched = {number + by * (number >= end): field for number, field in found}
+
+    def rendered(self, node: FormatNode | None) -> list[bytes]:
+        """Return the encoded fields after the operations, each at its place in the format."""
+        for number, field in self.touched.items():
+            inner = None if node is None else node.children.get(number)
+            self.encoded[number] = field.render(inner)
+        return self.encoded
 
 
 class _Item:
-    """A key that was touched (None: removed, or none yet), its value, and the untouched pairs after it."""
+    """A touched key (None: removed, or none yet), its value, and the untouched pairs after it."""
 
     __slots__ = ("field", "key", "tail", "tail_end")
 
@@ -106,7 +162,7 @@ class _Item:
 
 
 class Map:
-    """An updated map: touched keys, newest first, each with the run of untouched pairs that followed it."""
+    """An updated map: touched keys, newest first, each with the untouched pairs that followed it."""
 
     __slots__ = ("count", "data", "items")
 
@@ -126,23 +182,16 @@ class Map:
         return b"".join(parts)
 
     def find(self, key: bytes) -> UpdatedField | None:
-        """Return the value of a string key, made a touched one; None where the map has no such key."""
+        """Return the value of a string key and mark the key as touched; None if the map has no such key."""
         for item in self.items:
             if item.key == key:
                 return item.field
         for item in self.items:
-            pos = item.tail
-            while pos < item.tail_end:
-                value = skip(self.data, pos)
-                end = skip(self.data, value)
-                if KIND[self.data[pos]] == STR and self._text(pos) == key:
-                    return self._touch(item, key, pos, UpdatedField(self.data, value, end))
-                pos = end
+            found = find_text(self.data, item.tail, item.tail_end, self.count, key)
+            if found is not None:
+                pos, value = found
+                return self._touch(item, key, pos, UpdatedField(self.data, value, skip(self.data, value)))
         return None
-
-    def _text(self, pos: int) -> bytes:
-        start, end = string(self.data, pos)
-        return self.data[start:end]
 
     def _touch(self, item: _Item, key: bytes, pos: int, field: UpdatedField) -> UpdatedField:
         if pos == item.tail and item.key is None:

@@ -1,10 +1,9 @@
-"""A place in a tuple under update: the bytes it had, and what operations have made of it so far.
+"""A field under update: its old bytes, and the result of the operations so far.
 
 The server applies the operations of a request to a tree over the old tuple and writes the tree at the end
-(`src/box/xrow_update_field.h`). The tree is kept here as the server keeps it, because its shape decides
-bytes: which headers and keys are rewritten, and in which order a map's keys come out.
-
-Not here: the inner nodes of the tree (`update_containers`, `update_bar`, `update_route`).
+(`src/box/xrow_update_field.h`). This tree has the same shape as the server's, because the shape decides bytes: which
+headers and keys are rewritten, and the order of a map's keys. Its inner nodes are in `update_containers`, `update_bar`
+and `update_route`.
 """
 
 from __future__ import annotations
@@ -20,15 +19,15 @@ from udfs.operations.update_rules import Rules
 
 
 class Update(Protocol):
-    """The operations on one field so far."""
+    """A change of a field, and how to write the field after it."""
 
     def render(self, field: UpdatedField, node: FormatNode | None) -> bytes:
-        """Return the field's new encoding; `node` is its place in the format."""
+        """Return the field's new encoding; `node` is its node in the format."""
         ...
 
 
 class UpdatedField:
-    """Bytes `start:end` of `data`, and what has been done to them (None: nothing)."""
+    """Bytes `start:end` of `data`, and their change (None if unchanged)."""
 
     __slots__ = ("data", "end", "start", "update")
 
@@ -42,7 +41,7 @@ class UpdatedField:
 
 @dataclass(frozen=True, slots=True)
 class Computed:
-    """The result of `+ - & | ^ :`, encoded at the end, when the field's place in the tuple is known."""
+    """The result of `+ - & | ^ :`, encoded at the end, when the field's final position is known."""
 
     value: Scalar
 
@@ -53,17 +52,17 @@ class Computed:
 
 @dataclass(frozen=True, slots=True)
 class Assigned:
-    """The value of `=`, in servers where nothing but another `=` or `#` may follow."""
+    """The value of `=`, for servers that accept only another `=` or `#` after it."""
 
     value: bytes
 
     def render(self, _field: UpdatedField, _node: FormatNode | None) -> bytes:
-        """Return the value as it stands in the log."""
+        """Return the value as it is in the log."""
         return self.value
 
 
 def encode_at(value: Scalar, node: FormatNode | None) -> bytes:
-    """Return the encoding of a result at its place in the format."""
+    """Return the encoding of a result; `node` is its node in the format."""
     if node is not None and node.is_single:
         raise UnsupportedError(
             "arithmetic on a float32 field", advice="follow the space from a snapshot, or with `=` alone"
@@ -81,7 +80,7 @@ def compute(op: Operation, old: Scalar | None, rules: Rules) -> Scalar:
 
 
 def change_scalar(op: Operation, field: UpdatedField, rules: Rules) -> None:
-    """Apply a scalar operation to an element of a container that is updated already."""
+    """Apply a scalar operation to an element of an updated container."""
     if field.update is None:
         old = read_scalar(field.data, field.start)
     elif not rules.several:
@@ -92,7 +91,7 @@ def change_scalar(op: Operation, field: UpdatedField, rules: Rules) -> None:
 
 
 def assign(op: Operation, field: UpdatedField, rules: Rules) -> None:
-    """Apply `=` to an element of a container that is updated already, whatever was done to it before."""
+    """Apply `=` to an element of an updated container; earlier changes of the element are lost."""
     if rules.several:
         field.data, field.start, field.end, field.update = op.data, op.start, op.end, None
     else:
@@ -100,5 +99,5 @@ def assign(op: Operation, field: UpdatedField, rules: Rules) -> None:
 
 
 def double_update(op: Operation) -> TupleError:
-    """Return the error of a second operation where the server allows one."""
+    """Return the error of a second operation on a field that may have only one."""
     return op.wrong("double update of the same field")

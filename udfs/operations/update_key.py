@@ -1,24 +1,22 @@
-"""Whether operations moved a tuple under another primary key: UPDATE must not, UPSERT then does nothing.
+"""Checks whether operations change a tuple's primary key: an UPDATE must not, and such an UPSERT does nothing.
 
-Values are compared as the index compares them, so a number may be rewritten in another type. Source:
-`memtx_space_execute_upsert` (`src/box/memtx_space.c`), `tuple_compare`.
-
-Not here: keys of rows as columns, in the one form that equal keys share.
+Values are compared as the index compares them, so a number may change its type. Source: `memtx_space_execute_upsert`
+(`src/box/memtx_space.c`), `tuple_compare`. `udfs.keys` has keys as columns.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 from schemas.errors import UnsupportedError
 from schemas.space import KeyPart
 from udfs.operations.arithmetic import Number, read_number
 from udfs.operations.json_path import END, Lexer
-from udfs.operations.msgpack_walk import BIN, EXT, KIND, STR, header, skip, string
+from udfs.operations.msgpack_walk import BIN, EXT, KIND, STR, skip, string
 from udfs.operations.update_bar import descend
 
 _BYTE_COLLATIONS = (None, 0, 3)
-"""None, `none` and `binary` of `_collation`."""
+"""Collations that compare bytes: none at all, and `none` and `binary` of `_collation`."""
 
 
 def key_fields(parts: Iterable[KeyPart]) -> frozenset[int]:
@@ -26,8 +24,8 @@ def key_fields(parts: Iterable[KeyPart]) -> frozenset[int]:
     return frozenset(part.field for part in parts)
 
 
-def is_same_key(old: bytes, new: bytes, parts: Iterable[KeyPart]) -> bool:
-    """Return whether two tuples stand under one key.
+def is_same_key(old: Sequence[bytes], new: Sequence[bytes], parts: Iterable[KeyPart]) -> bool:
+    """Return whether two tuples, as their encoded fields, have the same key.
 
     Raises
     ------
@@ -38,14 +36,12 @@ def is_same_key(old: bytes, new: bytes, parts: Iterable[KeyPart]) -> bool:
     return all(_is_same(_value(old, part), _value(new, part), part) for part in parts)
 
 
-def _value(data: bytes, part: KeyPart) -> bytes | None:
-    count, pos = header(data, 0)
-    if part.field >= count:
+def _value(fields: Sequence[bytes], part: KeyPart) -> bytes | None:
+    if part.field >= len(fields):
         return None
-    for _ in range(part.field):
-        pos = skip(data, pos)
+    data = fields[part.field]
     lexer = Lexer(part.path.encode())
-    found: int | None = pos
+    found: int | None = 0
     while found is not None and (token := lexer.next()).kind != END:
         found = descend(data, found, token)
     return None if found is None else data[found : skip(data, found)]

@@ -1,9 +1,7 @@
-"""A second operation in a field that one has entered by a path: the paths are split where they part.
+"""Handles a second operation inside a field that already has one by a path: splits the paths where they diverge.
 
-Source: `src/box/xrow_update_route.c`. What the paths share becomes a route, whose bytes stay; where they
-part, the container becomes an updated array or map with the first operation as its child.
-
-Not here: the first operation (`udfs.operations.update_bar`).
+Source: `src/box/xrow_update_route.c`. The common part of the paths becomes a route, whose bytes stay; where they
+diverge, the container becomes an updated array or map with the first operation as its child.
 """
 
 from __future__ import annotations
@@ -20,7 +18,7 @@ from udfs.operations.update_rules import Rules
 
 
 class Route:
-    """A path that all operations inside a field share, and the container where they part."""
+    """The common path of all operations inside a field, and the container where they diverge."""
 
     __slots__ = ("hop", "path")
 
@@ -28,17 +26,16 @@ class Route:
         self.path, self.hop = path, hop
 
     def render(self, field: UpdatedField, node: FormatNode | None) -> bytes:
-        """Return the field: bytes before the container, the container, bytes after it."""
+        """Return the field: the bytes before the container, the container, the bytes after it."""
         data = field.data
         inner = self.hop.render(place(node, self.path))
         return data[field.start : self.hop.start] + inner + data[self.hop.end : field.end]
 
 
 def follow(op: Operation, field: UpdatedField, route: Route, rules: Rules) -> UpdatedField:
-    """Return where an operation continues that entered a field with a route.
+    """Return the field in which an operation continues after the route.
 
-    Like the server, compare the bytes of the paths: a route `.ab` is taken by a path `.abc` too, which then
-    continues as `c`.
+    Paths are compared as bytes, as in the server: a path `.abc` follows a route `.ab` too, and then continues as `c`.
     """
     lexer = op.lexer
     if lexer is None:
@@ -50,14 +47,14 @@ def follow(op: Operation, field: UpdatedField, route: Route, rules: Rules) -> Up
 
 
 def branch(op: Operation, field: UpdatedField, rules: Rules) -> UpdatedField:
-    """Split the path of a field's bar or route where a new operation leaves it; return the container there.
+    """Split the path of a field's bar or route where a new operation diverges; return the container there.
 
     Raises
     ------
     TupleError
-        The operation does not part from the path, or the container does not take its token.
+        The operation does not diverge from the path, or the container does not accept its token.
     UnsupportedError
-        A case in which the server's own result is undefined or not known.
+        The server's own result is undefined or not known.
 
     """
     update = field.update
@@ -72,7 +69,7 @@ def branch(op: Operation, field: UpdatedField, rules: Rules) -> UpdatedField:
         if theirs.kind == END:
             if not rules.several or last is None:
                 raise _same_path(op, mine, rules)
-            # The path of the first one is the start of the other's, or all of it: they part at its last token.
+            # The first path is a prefix of the second or equal to it, so they diverge at its last token.
             shared, parent, mine = last
             theirs, op.lexer.offset = mine, offset
             break
@@ -83,7 +80,7 @@ def branch(op: Operation, field: UpdatedField, rules: Rules) -> UpdatedField:
             # Only a key or element that the first operation added is not in the old bytes.
             if not rules.several:
                 raise UnsupportedError(
-                    f"an operation on {op.field}, which another one of the request has added"
+                    f"an operation on {op.field}, which another operation of the request has added"
                 )
             break
         last, parent = (shared, parent, mine), found
@@ -103,13 +100,13 @@ def _same_path(op: Operation, mine: Token, rules: Rules) -> TupleError | Unsuppo
         return UnsupportedError(f"several operations on {op.field} or inside it, under one path")
     if mine.kind != END:
         return UnsupportedError(
-            f"an operation inside {op.field}, which another one of the request has changed"
+            f"an operation inside {op.field}, which another operation of the request has changed"
         )
     return double_update(op)
 
 
 def _child(update: Bar | Route, offset: int, field: UpdatedField, rules: Rules) -> UpdatedField:
-    """Return the field's update as the child of a container, its path cut to what lies below."""
+    """Return the field's update as the child of a container; its path keeps only the part below."""
     rest = update.path[offset:]
     if isinstance(update, Route):
         if rest:
@@ -140,9 +137,9 @@ def _container(op: Operation, data: bytes, pos: int, mine: Token) -> Array | Map
 def _plant(container: Array | Map, token: Token, child: UpdatedField, rules: Rules) -> None:
     update = child.update
     if isinstance(container, Map) and token.kind != STRING:
-        raise UnsupportedError("two operations in a map, of which one goes by an integer key")
+        raise UnsupportedError("two operations in a map, one of them by an integer key")
     if isinstance(update, Bar) and not update.path and update.code in ("!#=" if rules.several else "!#"):
-        # It changes the container itself: done again there, as in a request where it came by number.
+        # It changes the container itself, so it is applied there again, as if the request had named it by number.
         update.op.token, update.op.is_consumed = token, False
         container.apply(update.op, rules)
         return

@@ -1,11 +1,9 @@
-"""What UPDATE and UPSERT do differently from one Tarantool version to another, as named switches.
+"""The differences of UPDATE and UPSERT between Tarantool versions, as named switches.
 
 A log holds operations, not results, so the rules of the server that wrote it decide the bytes of a tuple. An
 UPDATE in a log was accepted; most newer rules only accept more. They matter for UPSERT, whose failing
 operations are skipped, and for floats. Checked live against 2.6.0 and on recorded logs of 3.8.0; the versions
 in between come from Tarantool's change logs, which each switch names.
-
-Not here: the operations themselves.
 """
 
 from __future__ import annotations
@@ -18,31 +16,31 @@ from schemas.errors import ConfigurationError
 
 @dataclass(frozen=True, slots=True)
 class Rules:
-    """The switches.
+    """The rules of one server version.
 
     Parameters
     ----------
     floats : str
-        How a sum of doubles or floats is stored: `exact`: as MP_FLOAT where no digit is lost, else as
-        MP_DOUBLE; `typed` (before gh-4701): as MP_DOUBLE where one of the operands was one, else rounded to
-        MP_FLOAT; `unclear`: one or the other, so that a sum for which they disagree is refused.
+        How a sum of doubles or floats is stored: `exact`: as MP_FLOAT if no digit is lost, else as
+        MP_DOUBLE; `typed` (before gh-4701): as MP_DOUBLE if one of the operands is one, else rounded to
+        MP_FLOAT; `unclear`: one or the other, so a sum for which the two differ is an error.
     autofill : bool
-        `=` and `!` by number or name beyond the end fill the gap with nulls (gh-3378).
+        `=` and `!` by number or name past the end fill the gap with nulls (gh-3378).
     several : bool
-        Several operations may change one field, each seeing the result of the one before (gh-8226).
+        Several operations may change one field, each the result of the previous one (gh-8226).
     long_integers : bool
-        Field numbers, and offsets and lengths of `:`, may be integers in 64-bit encodings, as some clients write
-        all of theirs (refused by 2.6.0, taken by 2.11.9 and 3.9).
+        Field numbers, and offsets and lengths of `:`, may be in 64-bit encodings, which some clients always use
+        (refused by 2.6.0, accepted by 2.11.9 and 3.9).
     lenient_delete : bool
-        `#` of an array's element behind its end does nothing (gh-7398, seen in 2.11.9); before, it is an error.
+        `#` past the end of an array does nothing (gh-7398, seen in 2.11.9); before, it is an error.
     checks_upserts : bool
-        Vinyl leaves out an UPSERT whose result does not fit the format (gh-1622); before, it keeps the result.
+        Vinyl skips an UPSERT whose result does not fit the format (gh-1622); before, it stores the result.
     splices_binary : bool
-        `:` takes binaries as it takes strings, the one's bytes into the other; a field keeps its type (gh-9997).
+        `:` accepts binaries like strings, and pastes either into the other; a field keeps its type (gh-9997).
     wide_decimals : bool
         Decimals have 76 digits and exponents up to 999999 (tarantool/doc#5127); before, 38 digits in all.
     integer_doubles : bool
-        A field of type `double` takes integers too (gh-7483); before, doubles alone.
+        A field of type `double` accepts integers too (gh-7483); before, only doubles.
 
     """
 
@@ -73,7 +71,7 @@ def release_of(version: str) -> tuple[int, int, int]:
 
 
 def release_text(version: str) -> str:
-    """Return the release of a `Version` without what follows: 2.6.0 of `2.6.0-0-g47aa4e01e`.
+    """Return the release in a `Version`: 2.6.0 of `2.6.0-0-g47aa4e01e`.
 
     Raises
     ------
@@ -85,7 +83,7 @@ def release_text(version: str) -> str:
 
 
 def release_number(version: str) -> int:
-    """Return the three numbers of a `Version` as one, by which releases compare: 2006000 of `2.6.0`.
+    """Return the release in a `Version` as one comparable number: 2006000 of `2.6.0`.
 
     Raises
     ------
@@ -110,7 +108,7 @@ def rules_of(version: str) -> Rules:
 
 
 def rules_of_release(release: int) -> Rules:
-    """Return the rules of a release (`release_number`); those of the newest one for 0, a server that is not known."""
+    """Return the rules of a release (`release_number`); 0, an unknown server, gives those of the newest release."""
     if not release:
         return LATEST
     number = release // 1_000_000, release // 1000 % 1000, release % 1000

@@ -1,10 +1,8 @@
-"""Whether a tuple fits the types of a format: what vinyl asks of an UPSERT's result long after it was logged.
+"""Checks a tuple against the types of a format, as vinyl checks an UPSERT's result long after it was logged.
 
-memtx checks the result before it writes the log, so what a log holds fits. Vinyl logs an UPSERT without
-reading the tuple; since 2.6.1 it leaves out, when it reads, one whose result does not fit (gh-1622,
-`src/box/vy_upsert.c`).
-
-Not here: types of parts of secondary indexes, constraints, the number of fields.
+memtx checks the result before it writes the log, so all its rows fit. Vinyl logs an UPSERT without reading the tuple;
+since 2.6.1 a later read skips an UPSERT whose result does not fit (gh-1622, `src/box/vy_upsert.c`). Types of secondary
+index parts, constraints and the number of fields are not checked.
 """
 
 from __future__ import annotations
@@ -26,7 +24,6 @@ from udfs.operations.msgpack_walk import (
     NIL,
     STR,
     UINT,
-    split,
     string,
 )
 from udfs.operations.update_rules import Rules
@@ -48,9 +45,8 @@ _EXTENSIONS = {"number": EXTENSION, "decimal": EXTENSION, "uuid": 2, "datetime":
 """Extension types (`src/lib/core/mp_extension_types.h`)."""
 
 
-def fits(data: bytes, fields: Sequence[Field], rules: Rules) -> bool:
-    """Return whether a tuple has the fields of a format, each of its type; an unknown type takes anything."""
-    values = split(data)
+def fits(values: Sequence[bytes], fields: Sequence[Field], rules: Rules) -> bool:
+    """Return whether encoded fields are those of a format, each of its type; an unknown type takes anything."""
     present = all(_is_of(value, one, rules) for value, one in zip(values, fields, strict=False))
     return present and all(one.is_nullable for one in fields[len(values) :])
 

@@ -1,1 +1,1 @@
-"""Replica ids to global ids: `replica_ids` maps columns and vclocks, `cluster_replace` decides who gets which id."""
+"""Replica ids to global ids: `replica_ids` maps columns and vclocks, `cluster_replace` assigns global ids."""

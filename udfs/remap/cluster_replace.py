@@ -1,17 +1,17 @@
-"""before_replace on `_cluster`: which global id an instance gets, whose applier map changes, what is written itself.
+"""Assigns global ids: decides how a row of a source's `_cluster` changes the aggregator's `_cluster`.
 
-Documents 000 and 001. The primary key is the uuid. A row of a source's `_cluster` that names a known uuid changes
-that source's applier map only; a new uuid is inserted with a free id; an id that is taken is never given again,
-also not that of an instance that was expelled. What changes `_cluster` is a change of the aggregator's own,
-with its own next lsn; a row that changes nothing issues none, so that no change goes round in a loop.
+Documents 000 and 001. The primary key is the uuid. A row of a source's `_cluster` with a known uuid changes only that
+source's applier map; a new uuid is inserted with a free id. An id is never reused, not even that of an expelled
+instance. Each change of `_cluster` is the aggregator's own change and takes its next lsn; a row that changes nothing
+takes none, so that no change circulates in a loop.
 
 Two allocations:
 
-- `counter`: each new uuid gets the number after the highest one (document 000).
-- `preserve`: it keeps its replica id; where that is taken, it gets the lowest free one above (document 001:
+- `counter`: a new uuid gets the number after the highest one (document 000).
+- `preserve`: a new uuid keeps its replica id; if that is taken, it gets the lowest free one above (document 001:
   `{5, uuid6}` against `{5, uuid5}` becomes `{6, uuid6}`, and the source's map gets `{5: 6}`).
 
-Pure. Not here: how it is stored (`warehouse.cluster`), from which lsn a map holds (`pipeline.plan`).
+Pure; `warehouse.cluster` stores the result.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from typing import Literal
 Allocation = Literal["counter", "preserve"]
 
 AGGREGATOR = "aggregator"
-"""Stands as `replicaset_uuid` in the aggregator's own row; its `replicaset_id` is 0."""
+"""The `replicaset_uuid` of the aggregator's own row; its `replicaset_id` is 0."""
 
 OWN_REPLICASET = 0
 
@@ -35,16 +35,16 @@ class Member:
     Parameters
     ----------
     global_id, uuid : int, str, or None
-        None of both: the replicaset has been seen, and none of its instances yet.
+        Both None: the replicaset is known, but none of its instances yet.
     local_id : int or None
-        The replica id in its replicaset; None where no row of `_cluster` has it (an anonymous replica).
+        The replica id in its replicaset; None if no row of `_cluster` has it (an anonymous replica).
     replicaset_id : int
         The aggregator's short number for the replicaset.
     replicaset_uuid : str
     lsn : int
-        The aggregator's own lsn of the last change of the row.
+        The aggregator's lsn of the last change of the row.
     expelled : bool
-        Whether its replicaset has deleted it. It keeps its global id.
+        Whether its replicaset has deleted it; it keeps its global id.
 
     """
 
@@ -58,20 +58,20 @@ class Member:
 
     @property
     def key(self) -> str:
-        """What the row is found by: the uuid, where there is none that of the replicaset."""
+        """The key of the row: the instance's uuid, or the replicaset's if there is none."""
         return self.uuid or self.replicaset_uuid
 
 
 @dataclass(frozen=True)
 class Incoming:
-    """What a source says of an instance.
+    """One row of a source's `_cluster`, or the instance that a log file's header names.
 
     Parameters
     ----------
     uuid : str or None
-        None: only that the replicaset exists.
+        None if only the replicaset is known.
     local_id : int or None
-        None where a file's header names the instance, not a row of `_cluster`.
+        None if a file's header names the instance, not a row of `_cluster`.
     replicaset_uuid : str
     expelled : bool
         Whether the row was deleted.
@@ -86,7 +86,7 @@ class Incoming:
 
 @dataclass(frozen=True)
 class Cluster:
-    """`_cluster` as it stands.
+    """The current content of the aggregator's `_cluster`.
 
     Parameters
     ----------
@@ -101,7 +101,7 @@ class Cluster:
 
     @property
     def lsn(self) -> int:
-        """The aggregator's own lsn: of its last change."""
+        """The aggregator's lsn of its last change."""
         return max((member.lsn for member in self.members.values()), default=0)
 
     @property
@@ -116,7 +116,7 @@ class Cluster:
 
     @property
     def replicaset_ids(self) -> dict[str, int]:
-        """The aggregator's short numbers of replicasets, by their uuids."""
+        """The aggregator's replicaset numbers by uuid."""
         return {member.replicaset_uuid: member.replicaset_id for member in self.members.values()}
 
     def with_row(self, change: ClusterChange) -> Cluster:
@@ -127,7 +127,7 @@ class Cluster:
 
 @dataclass(frozen=True)
 class ClusterChange:
-    """A change of the aggregator's own: the row that is found by `key` becomes `row`, or `row` is inserted."""
+    """A change by the aggregator itself: `row` replaces the row with this `key`, or is inserted."""
 
     key: str
     row: Member
@@ -135,16 +135,16 @@ class ClusterChange:
 
 @dataclass(frozen=True)
 class Decision:
-    """What becomes of one incoming row.
+    """The effect of one incoming row.
 
     Parameters
     ----------
     cluster : Cluster
-        Afterwards.
+        `_cluster` after the row.
     entry : (int, int) or None
         (replica id, global id) for the applier map of the source that the row came from.
     change : ClusterChange or None
-        The own change to write; None where the table stays as it is.
+        The change to write; None if the table does not change.
 
     """
 
@@ -154,12 +154,12 @@ class Decision:
 
 
 def before_replace(cluster: Cluster, new: Incoming) -> Decision:
-    """Decide what becomes of one row of a source's `_cluster`.
+    """Decide the effect of one row of a source's `_cluster`.
 
     Parameters
     ----------
     cluster : Cluster
-        As it stands.
+        `_cluster` before the row.
     new : Incoming
 
     Returns
@@ -185,7 +185,7 @@ def _inserted(cluster: Cluster, new: Incoming) -> Member | None:
 
 
 def _updated(old: Member, new: Incoming) -> Member:
-    # A row stays its replicaset's: without its last row a replicaset would lose its number.
+    # The row keeps its replicaset: a replicaset without rows would lose its number.
     if old.replicaset_uuid != new.replicaset_uuid:
         return old
     if new.expelled:
@@ -203,7 +203,7 @@ def _replicaset_id(cluster: Cluster, uuid: str) -> int:
 
 
 def _vacant(cluster: Cluster, new: Incoming) -> str | None:
-    """Return the key of the row that represents the replicaset alone, until its first instance takes it."""
+    """Return the key of the replicaset's placeholder row, which its first instance takes over."""
     row = cluster.members.get(new.replicaset_uuid)
     return row.key if row is not None and row.uuid is None else None
 
@@ -236,18 +236,18 @@ def free_id(cluster: Cluster, wanted: int | None) -> int:
 def replace_all(
     cluster: Cluster, rows: Iterable[Incoming], own_uuid: str
 ) -> tuple[Cluster, tuple[ClusterChange, ...]]:
-    """Take incoming rows in their order, as one commit, and return the table and what was changed in it.
+    """Apply incoming rows in order as one commit; return the new table and its changes.
 
-    Rows that undo each other change nothing: so a batch that is repeated after a kill issues no second change. The
-    aggregator itself becomes a member with the first ones: in front of them where a counter gives the ids, behind
-    them in `preserve`, as an anonymous replica that adds itself takes a free id (document 001, b).
+    Rows that undo each other change nothing, so a batch that is repeated after a kill makes no second change. The
+    aggregator adds itself with the first rows: before them with `counter`; after them with `preserve`, where it takes
+    a free id like an anonymous replica that adds itself (document 001, b).
 
     Parameters
     ----------
     cluster : Cluster
     rows : iterable of Incoming
     own_uuid : str
-        The aggregator's, if it is no member yet.
+        The aggregator's uuid; used if the aggregator is not a member yet.
 
     """
     incoming = list(rows)
@@ -259,7 +259,7 @@ def replace_all(
         decision = before_replace(after, row)
         after = decision.cluster
         if decision.change is not None:
-            # A row that stood for its replicaset is found by the key that is in the table.
+            # A placeholder row is stored under its replicaset's uuid, so its change needs that key.
             keys[decision.change.row.key] = keys.pop(decision.change.key, decision.change.key)
     changed = {k: after.members[k] for k in keys if not _same(cluster.members.get(k), after.members[k])}
     signed = [

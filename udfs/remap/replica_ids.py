@@ -1,9 +1,8 @@
-"""Replica ids to global ids, and back: a source's applier map as functions over Arrow columns and over vclocks.
+"""Maps replica ids to global ids and back, by a source's applier map, in Arrow columns and in vclocks.
 
-A replica id is unique in its replicaset only. The applier map of a source says which instance it means from which lsn
-on; `_cluster` gives each instance one global id. Rows are remapped without a join and without a Python object a row.
-`global_id_udf` offers the same to one's own queries over `format("xlog")`. Not here: where maps come from
-(`warehouse.cluster`, `warehouse.applier_map`).
+A replica id is unique only in its replicaset. A source's applier map says which instance a replica id means from which
+lsn on; `_cluster` gives each instance one global id. Rows are remapped without a join and without a Python object per
+row. `global_id_udf` does the same in a user's queries over `format("xlog")`. `warehouse.applier_map` stores the maps.
 """
 
 from __future__ import annotations
@@ -21,7 +20,7 @@ from pyspark.sql.types import LongType
 from schemas.iproto import VCLOCK_MAX
 
 UNKNOWN = -1
-"""Stands for the global id of a row whose replica id is in no map."""
+"""The global id of a row whose replica id is in no map."""
 
 
 class IdEntry(NamedTuple):
@@ -40,15 +39,15 @@ def remap_rows(
     Parameters
     ----------
     replica_ids : int32[n]
-        0 or less where a row has none.
+        0 or less if the row has none.
     lsns : int64[n]
     entries : iterable of IdEntry
-        Those of one replica id in the order of `since_lsn`.
+        Entries of one replica id are in the order of `since_lsn`.
 
     Returns
     -------
     int64[n]
-        `UNKNOWN` where the replica id is in no map, or the row is older than its first entry.
+        `UNKNOWN` if the replica id is in no map, or the row is older than its first entry.
 
     """
     by_id: dict[int, list[IdEntry]] = {}
@@ -57,14 +56,14 @@ def remap_rows(
     last = np.full(VCLOCK_MAX + 1, UNKNOWN, np.int64)
     for replica_id, found in by_id.items():
         last[replica_id] = found[-1].global_id
-    # What is outside of the ids that Tarantool has lands on the one beyond them, which is unknown.
+    # An id outside of Tarantool's range is clipped to the last slot, which is unknown.
     slots = np.where((replica_ids > 0) & (replica_ids < VCLOCK_MAX), replica_ids, VCLOCK_MAX)
     result = last[slots]
     for replica_id, found in by_id.items():
         if len(found) == 1 and found[0].since_lsn <= 1:
             continue
         own = np.flatnonzero(replica_ids == replica_id)
-        # Of entries with one since_lsn the last one holds.
+        # Among entries with the same since_lsn the last one wins.
         since = np.array([entry.since_lsn for entry in found], np.int64)
         places = np.searchsorted(since, lsns[own], "right") - 1
         ids = np.array([entry.global_id for entry in found] + [UNKNOWN], np.int64)
@@ -90,15 +89,15 @@ def global_id_udf(entries: Sequence[IdEntry]) -> Callable[[Column, Column], Colu
 
 
 def injective(ids: Iterable[tuple[int, int]]) -> dict[int, int]:
-    """Return the map that holds after its entries: one global id a replica id, and one replica id a global id.
+    """Return the map after all its entries, as a bijection between replica ids and global ids.
 
-    An instance that was registered again under another replica id stands under that one only: its old component never
-    moves again. Component 0 counts one instance's local changes and is in no map.
+    An instance that was registered again has only its new replica id: its old vclock component never moves again.
+    Component 0 counts one instance's local changes and is in no map.
 
     Parameters
     ----------
     ids : iterable of (int, int)
-        (replica id, global id), oldest first.
+        Pairs (replica id, global id), oldest first.
 
     """
     known: dict[int, int] = {}
@@ -110,14 +109,14 @@ def injective(ids: Iterable[tuple[int, int]]) -> dict[int, int]:
 
 
 def remap(vclock: Mapping[int, int], ids: Iterable[tuple[int, int]]) -> dict[int, int]:
-    """Return a vclock in global ids.
+    """Return a vclock with global ids.
 
     Parameters
     ----------
     vclock : mapping of int to int
         Replica id to lsn.
     ids : iterable of (int, int)
-        The applier map, oldest entries first: (replica id, global id).
+        The applier map as pairs (replica id, global id), oldest first.
 
     """
     known = injective(ids)
@@ -125,18 +124,18 @@ def remap(vclock: Mapping[int, int], ids: Iterable[tuple[int, int]]) -> dict[int
 
 
 def unmap(vclock: Mapping[int, int], ids: Iterable[tuple[int, int]]) -> dict[int, int]:
-    """Return a vclock in a source's own ids: the inverse of `remap` (document 000, step 3; document 001)."""
+    """Return a vclock with a source's own ids: the inverse of `remap` (document 000, step 3; document 001)."""
     known = {global_id: replica_id for replica_id, global_id in injective(ids).items()}
     return {known[global_id]: lsn for global_id, lsn in vclock.items() if global_id in known}
 
 
 def own_ids(ids: Mapping[int, int], meant: int) -> list[int]:
-    """Return the replica id under which a source's rows have an id of the replicaset; none or one.
+    """Return the replica id that a source uses for an id of its replicaset: a list of one or none.
 
     Parameters
     ----------
     ids : mapping of int to int
-        The source's replica ids that are other ones in its replicaset (document 001).
+        The source's replica ids that differ from its replicaset's (document 001).
     meant : int
         An id of the replicaset.
 

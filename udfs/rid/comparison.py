@@ -1,9 +1,9 @@
 """Compares two RIDs: same, which way to sync, split brain, unrelated. Pure.
 
-In this order: bases that exist and differ are unrelated. Else head, old1 and old2 are searched for a ULID that both
-have. Its indexes (0, 1, 2) decide: both 0, the same data; one 0, that one is behind; none 0, a split brain whose common
-data are that generation. Without one, an empty head is synchronized to; two heads are a split brain of which
-nothing more is known. Flags and `incoming` take no part.
+First the bases: two bases that exist and differ are unrelated. Then head, old1 and old2 of both are searched for a
+common ULID. Its indexes (0, 1, 2) decide: both 0, same data; one 0, that node is behind; none 0, a split brain whose
+common data are that generation. Without a common ULID, a node with an empty head is the target of a sync; two heads
+are a split brain with no known common generation. Flags and `incoming` play no role.
 """
 
 from __future__ import annotations
@@ -31,19 +31,19 @@ class Verdict(StrEnum):
 
 @dataclass(frozen=True)
 class Comparison:
-    """What is to be done with two nodes.
+    """The result of comparing two nodes, and so what to do with them.
 
     Parameters
     ----------
     verdict : Verdict
     source, target : str or None
-        `a` or `b`: from which to which to sync; None unless the verdict is `sync`.
+        `a` or `b`: the direction of the sync; None unless the verdict is `sync`.
     common : ULID or None
-        The newest generation that both have had: before a split brain, the data point before it.
+        The newest generation that both have had; in a split brain, the last common state of the data.
     indexes : tuple of int, or None
-        Where `common` stands in a and in b: 0 head, 1 old1, 2 old2.
+        Position of `common` in a and in b: 0 head, 1 old1, 2 old2.
     younger : str or None
-        Which of the heads of a split brain with a common generation began later; None where both began in one
+        In a split brain with a common generation, the node whose head began later; None if both began in the same
         millisecond.
 
     """
@@ -56,7 +56,7 @@ class Comparison:
     younger: Side | None = None
 
     def as_json(self) -> Mapping[str, str | None]:
-        """Return it as the object that the command prints."""
+        """Return the object that the command prints."""
         return {
             "verdict": self.verdict.value,
             "from": self.source,
@@ -91,7 +91,7 @@ def _newest_common(a: Rid, b: Rid) -> tuple[int, int] | None:
         for j, other in enumerate(b.generations)
         if one == other != EMPTY
     ]
-    # Nodes of one lineage have their generations in one order, so any measure of age does that treats a as it does b.
+    # Nodes of one lineage have their generations in the same order, so any symmetric measure of age works.
     return min(pairs, key=lambda pair: (sum(pair), -int(a.generations[pair[0]])), default=None)
 
 

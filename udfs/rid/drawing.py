@@ -1,4 +1,4 @@
-"""A drawing of what two nodes have held: their generations, the newest above, which of them have which. Pure.
+"""Draws the generations of one or two nodes as text, the newest on top, with a column of marks per node. Pure.
 
 a b
 *    01DT3V6WF6K5K12JBV8B563TXP  2019-11-20 08:21:36  a: head, from epoch 11
@@ -18,13 +18,13 @@ from udfs.rid.value import EMPTY, Rid
 
 @dataclass(frozen=True)
 class Generation:
-    """One generation that a node has had.
+    """One generation in a node's history.
 
     Parameters
     ----------
     ulid : ULID
     note : str
-        What else is known of it there: its epochs, how it came.
+        A remark on it, such as its epochs or how the node got it.
 
     """
 
@@ -33,22 +33,22 @@ class Generation:
 
 
 def lineage(rid: Rid, notes: Mapping[ULID, str] | None = None) -> list[Generation]:
-    """Return the generations that a RID itself names, the newest first."""
+    """Return the generations that a RID names, the newest first."""
     known = notes or {}
     return [Generation(ulid, known.get(ulid, "")) for ulid in rid.generations if ulid != EMPTY]
 
 
 def draw(nodes: Mapping[str, Sequence[Generation]]) -> str:
-    """Draw what nodes have held.
+    """Draw the generations of nodes.
 
     Parameters
     ----------
     nodes : mapping of str to sequence of Generation
-        By a short name, empty for one alone; each node's the newest first.
+        Generations by a short node name (empty if there is only one node), the newest first.
 
     """
     held = {name: {one.ulid: one for one in generations} for name, generations in nodes.items()}
-    # A lineage's ULIDs ascend: so one order fits all.
+    # The ULIDs of a lineage ascend, so sorting them gives the order in every node.
     ulids = sorted({ulid for generations in held.values() for ulid in generations}, reverse=True)
     lines = [" ".join(nodes)] if any(nodes) else []
     for place, ulid in enumerate(ulids):

@@ -1,8 +1,7 @@
-"""What changes a RID: promote, demote, sync, losing and finding peers, writing, crashing. Pure.
+"""Operations that change a RID: promote, demote, sync, losing and finding peers, writing, crashing. Pure.
 
-Each operation takes a node as it is and returns it as it becomes; new ULIDs are handed in. The rules are those of the
-RID's document; where it leaves a choice open, docs/rid.md says what was chosen and why.
-Not here: the comparison of two nodes (`udfs.rid.comparison`), where a node is kept (`warehouse.rid`).
+Each operation takes a node and returns the changed node; the caller passes new ULIDs. The rules are those of the
+RID's document; where that leaves a choice open, docs/rid.md gives choice and reason. `warehouse.rid` stores nodes.
 """
 
 from __future__ import annotations
@@ -17,14 +16,14 @@ from udfs.rid.value import EMPTY, FileLock, Rid, later_than
 
 @dataclass(frozen=True)
 class Node:
-    """A place that holds the data: its RID and its mark.
+    """One copy of the data: its RID and its mark.
 
     Parameters
     ----------
     rid : Rid
     next : ULID or None
-        The mark: set while an unconnected node may exist. It is the generation that the first data written from
-        now on will begin. None while all nodes are connected, and once that generation has begun.
+        The mark: the generation that begins with the next data written. Set while an unconnected node may exist;
+        None while all nodes are connected, and once that generation has begun.
 
     """
 
@@ -33,19 +32,19 @@ class Node:
 
 
 def promote(node: Node, fresh: ULID, *, unconnected: bool) -> Node:
-    """Make a node the primary. Where it has no data yet, base and head are created.
+    """Make a node the primary; create base and head if it has no data yet.
 
     Parameters
     ----------
     fresh : ULID
-        Becomes base and head of a node that has none; else the mark, where one is set.
+        Becomes base and head of a node without them; else the mark, if `unconnected`.
     unconnected : bool
-        Whether a node exists that is not connected: then the mark is set.
+        Whether some node is not connected; if so, the mark is set.
 
     Raises
     ------
     RidStateError
-        In the middle of a sync.
+        The node is the target of an unfinished sync.
 
     """
     rid = node.rid
@@ -63,7 +62,7 @@ def promote(node: Node, fresh: ULID, *, unconnected: bool) -> Node:
 
 
 def demote(node: Node) -> Node:
-    """Take the primary flag from a node: the only thing that does. Generations and the mark stay."""
+    """Clear the primary flag; no other operation does. Generations and the mark stay."""
     return replace(node, rid=replace(node.rid, primary=False))
 
 
@@ -73,9 +72,9 @@ def lose_peer(node: Node, fresh: ULID, *, was_primary: bool) -> Node:
     Parameters
     ----------
     fresh : ULID
-        For the mark, which a primary sets.
+        The new mark, if the node is a primary.
     was_primary : bool
-        Whether the lost peer was the primary: a secondary is outdated then.
+        Whether the lost peer was the primary; if so, a secondary becomes outdated.
 
     """
     if node.rid.primary:
@@ -86,31 +85,31 @@ def lose_peer(node: Node, fresh: ULID, *, was_primary: bool) -> Node:
 
 
 def separate(node: Node, fresh: ULID) -> Node:
-    """Set the mark for a copy of the data that is not connected; a mark that is set stays.
+    """Set the mark, unless one is set, because an unconnected copy of the data is made.
 
-    Before the copy is taken, on its source and on every node connected to that; after it, on the target. Else both
-    could continue writing under one head.
+    Call it before the copy on the source and on each node connected to it, and after the copy on the target. Else
+    both could continue writing under one head.
     """
     return node if node.next is not None else _marked(node, fresh)
 
 
 def connect_all(node: Node) -> Node:
-    """Note that all nodes are connected: the mark goes."""
+    """Remove the mark: all nodes are connected."""
     return replace(node, next=None)
 
 
 def renew_mark(node: Node, fresh: ULID) -> Node:
-    """Give the generation that is to come the time of now, where the mark is set."""
+    """Replace the mark, if one is set, by a ULID of the current time."""
     return node if node.next is None else _marked(node, fresh)
 
 
 def write(node: Node) -> Node:
-    """Note that data were written: under the mark, a generation begins.
+    """Record that data were written; if the mark is set, its generation begins.
 
     Raises
     ------
     RidStateError
-        On a node that is not primary.
+        The node is not primary.
 
     """
     if not node.rid.primary:
@@ -128,19 +127,19 @@ def begin_generation(node: Node) -> Node:
 
 
 def start_sync(target: Node, source: Node) -> Node:
-    """Return the target at the start of a sync: it has the source's head as `incoming`, and the network's base.
+    """Return the target at the start of a sync: `incoming` is the source's head, `base` is the network's.
 
-    Its mark goes: data that come with the sync begin no generation of its own.
+    Its mark is removed, because data that come with the sync begin no new generation.
 
     Raises
     ------
     RidStateError
-        Where the source has nothing whole to give, or the target is a primary.
+        The source has no complete data, or the target is a primary.
 
     """
     given = source.rid
     if given.head == EMPTY or given.incoming != EMPTY or not given.consistency:
-        raise RidStateError("the source holds no whole data", rid=given, advice="sync from a complete node")
+        raise RidStateError("the source has no complete data", rid=given, advice="sync from a complete node")
     if target.rid.primary:
         raise RidStateError("the target is a primary", rid=target.rid, advice="demote it first")
     behind = target.rid.head != given.head
@@ -155,12 +154,12 @@ def start_sync(target: Node, source: Node) -> Node:
 
 
 def complete_sync(target: Node) -> Node:
-    """Return the target at the end of a sync: what came is its head; equal heads are not rotated.
+    """Return the target at the end of a sync: `incoming` becomes its head; if the two are equal, nothing is rotated.
 
     Raises
     ------
     RidStateError
-        Where no sync was started.
+        No sync was started.
 
     """
     rid = target.rid
@@ -173,9 +172,9 @@ def complete_sync(target: Node) -> Node:
 
 
 def cut_back(node: Node, common: ULID) -> Node:
-    """Return a node whose generations after `common` are given up; `EMPTY` gives up all but the base.
+    """Drop the generations after `common` from a node; `EMPTY` drops all but the base.
 
-    Else a generation that was discarded would stay among the old ones, and pass for one that the data contain.
+    Else a discarded generation would stay in `old1` or `old2`, as if the data contained it.
     """
     old = node.rid.generations
     kept = old[old.index(common) :] if common != EMPTY else ()
@@ -184,13 +183,13 @@ def cut_back(node: Node, common: ULID) -> Node:
 
 
 def abandon_sync(node: Node, fresh: ULID, *, changed: bool) -> Node:
-    """Return a node that will not get the rest of a sync.
+    """Return a node whose sync is given up halfway.
 
     Parameters
     ----------
     fresh : ULID
     changed : bool
-        Whether it holds other data than those of its head already: they are a generation of their own then.
+        Whether its data already differ from those of its head; if so, they become a new generation.
 
     """
     rid = replace(node.rid, incoming=EMPTY, consistency=True)
@@ -200,18 +199,18 @@ def abandon_sync(node: Node, fresh: ULID, *, changed: bool) -> Node:
 
 
 def lock(node: Node) -> Node:
-    """Note that a writer has the lock. A lock that a primary's writer left behind means that it crashed."""
+    """Record that a writer has the lock. A lock left behind on a primary means that its writer crashed."""
     crashed = node.rid.crashed_primary or (node.rid.primary and node.rid.file_lock is FileLock.LOCKED)
     return replace(node, rid=replace(node.rid, crashed_primary=crashed, file_lock=FileLock.LOCKED))
 
 
 def unlock(node: Node) -> Node:
-    """Note that the writer let the lock go."""
+    """Record that the writer released the lock."""
     return replace(node, rid=replace(node.rid, file_lock=FileLock.UNLOCKED))
 
 
 def settle_crash(node: Node) -> Node:
-    """Note on the source of a sync that another node holds the same data now: a crash matters no more."""
+    """Clear the crash flag on the source of a sync: another node has the same data now."""
     return replace(node, rid=replace(node.rid, crashed_primary=False))
 
 

@@ -1,13 +1,12 @@
-"""The value of a RID: five ULIDs and five flags, as text and back.
+"""The value of a RID, five ULIDs and five flags, and its text form.
 
     incoming:head:old1:old2:base:consistency:outdated:primary:crashed_primary:file_lock
 
     00000000000000000000000000:01DT3V6WF6K5K12JBV8B563TXP:01DT3TREEM05JE0G8NFRACKJ3Y:01DT3TPFFQV48H3D51300DH53S:\
 01DT3P4BTHN2T3QZTR9V78CPV5:1:0:0:0:3
 
-The simplified text keeps of each ULID the ten characters of its timestamp; it is for people, and cannot be read back
+The simplified text shows only the ten timestamp characters of each ULID; it is for people and cannot be parsed
 (two generations of one millisecond look alike). One value has one text: ULIDs are upper case.
-Not here: what changes a RID (`udfs.rid.operations`), and what two of them say of each other (`udfs.rid.comparison`).
 """
 
 from __future__ import annotations
@@ -21,7 +20,7 @@ from ulid import ULID
 from schemas.errors import RidError
 
 EMPTY = ULID.from_int(0)
-"""Stands where no ULID was given yet."""
+"""The ULID of a field that is not set yet."""
 
 TIMESTAMP_CHARACTERS = 10
 
@@ -44,21 +43,21 @@ class Rid:
     Parameters
     ----------
     incoming : ULID
-        On the target of a sync that has not ended: the source's head. Else empty.
+        During a sync into this node, the source's head; else empty.
     head : ULID
-        The generation of the data.
+        Generation of the data.
     old1, old2 : ULID
-        The generations before it.
+        The two generations before it.
     base : ULID
-        Of the network of copies; never rotated.
+        Identifies the network of copies; never rotated.
     consistency : bool
-        Whether the data are whole: false before there are any, and in the middle of a sync.
+        Whether the data are complete: false before the first data and during a sync.
     outdated : bool
         Whether this secondary is known to be behind a primary.
     primary : bool
         Whether this node may be written.
     crashed_primary : bool
-        Whether it was left as a primary without a proper end, and not synchronized since.
+        Whether its writer crashed while it was a primary, and no sync has completed since.
     file_lock : FileLock
 
     """
@@ -76,12 +75,12 @@ class Rid:
 
     @property
     def generations(self) -> tuple[ULID, ULID, ULID]:
-        """Head, old1 and old2: what is compared, by its index."""
+        """Head, old1 and old2, in the order in which two nodes are compared."""
         return self.head, self.old1, self.old2
 
     @property
     def simplified(self) -> str:
-        """The text with the ULIDs' timestamps alone."""
+        """The text with only the timestamps of the ULIDs."""
         return self._text(TIMESTAMP_CHARACTERS)
 
     def __str__(self) -> str:
@@ -97,12 +96,12 @@ FLAGS = tuple(field.name for field in fields(Rid))[5:]
 
 
 def parse_rid(text: str) -> Rid:
-    """Return the RID that a text represents.
+    """Parse the text of a RID.
 
     Raises
     ------
     RidError
-        If it is no RID in full; fields `rid` and `part` name what is wrong.
+        The text is not a full RID; fields `rid` and `part` name what is wrong.
 
     """
     parts = text.split(":")
@@ -144,7 +143,7 @@ def _file_lock(text: str, rid: str) -> FileLock:
 
 
 def later_than(previous: ULID, fresh: ULID) -> ULID:
-    """Return `fresh`, or the ULID behind `previous` where a clock went back: a lineage's generations ascend."""
+    """Return `fresh`, or the ULID after `previous` if the clock went back: a lineage's generations ascend."""
     return fresh if fresh > previous else ULID.from_int(int(previous) + 1)
 
 

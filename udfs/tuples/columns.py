@@ -1,7 +1,7 @@
-"""The memory of the typed columns of one batch: laid out for `udfs.tuples.kernels.columns`, then given to Arrow.
+"""Allocates the memory of one batch's typed columns for `udfs.tuples.kernels.columns`, and wraps it as Arrow arrays.
 
-What has a fixed size a row (values, offsets, validity) lies in one block; the contents of each column of text or of
-variants have their own, which grow when the walk asks for it. Not here: what is written into them.
+Buffers of a fixed size per row (values, offsets, validity) share one block; each column of text or variants has its
+own content buffers, which grow when the walk runs out of room.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ from udfs.tuples.kernels.writers import DECIMAL_TEXT_MAX, INTERVAL_TEXT_MAX, UUI
 
 _ALIGN = 64
 _HUGE = 64 << 20
-"""Room of so many bytes for one row is not doubled."""
+"""A row that needs this many bytes gets exactly that room, not twice as much."""
 
 _OFFSET_MAX = 2**31 - 1
 _TEXT_WIDTHS = {
@@ -41,14 +41,14 @@ _TEXT_WIDTHS = {
     Carrier.UUID: UUID_TEXT,
     Carrier.INTERVAL: INTERVAL_TEXT_MAX,
 }
-"""How many bytes the text of a row takes at most; a string or varbinary is never longer than its tuple."""
+"""Greatest number of bytes of one row's text; a string or varbinary is never longer than its tuple."""
 
 _WIDE = (Carrier.WIDE, Carrier.DECIMAL)
 _SPANS = (Carrier.STRING, Carrier.BINARY, Carrier.RAW_STRING)
 
 
 def _memory(size: int) -> NDArray[np.uint8]:
-    """Return bytes of Arrow's pool, which keeps what is freed for the next batch: no page is asked of the system."""
+    """Allocate from Arrow's pool, which reuses the memory of earlier batches instead of asking the system for pages."""
     return np.frombuffer(pa.allocate_buffer(size), np.uint8)
 
 
@@ -58,23 +58,23 @@ def _aligned(size: int) -> int:
 
 @dataclass
 class Columns:
-    """The columns of one batch, the fields past the format last; made by `prepare`.
+    """The columns of one batch; the last one holds the fields past the format. Made by `prepare`.
 
     Parameters
     ----------
     carriers : tuple of Carrier
-        How each is built.
+        How each column is stored.
     rows : int
     largest : int
         Size of the largest tuple in bytes.
     table : int64 array, (columns, WORDS)
-        What the walk takes.
+        The words of each column that the walk reads.
     statuses : uint8 array, (columns, rows)
-        What became of each field (`udfs.kernels.scalars`).
+        The status of each field (`udfs.kernels.scalars`).
     block : uint8 array
         Values, offsets, validity.
     contents : dict
-        The contents of text by column, of variants by column and whether they are the metadata.
+        Content buffers, by column and whether they are a variant's metadata.
 
     """
 
@@ -92,7 +92,7 @@ class Columns:
         return (self.rows + 7) // 8
 
     def _room(self, column: int, size: int, is_metadata: bool = False) -> None:
-        """Give the contents of a column room for so many bytes; they keep what they hold."""
+        """Enlarge a column's content buffer to `size` bytes; its content stays."""
         line = self.table[column]
         start, end, limit = (
             (words.META_START, words.META_END, words.META_LIMIT)
@@ -108,7 +108,7 @@ class Columns:
         line[end], line[limit] = line[start] + used, line[start] + size
 
     def _dictionary(self) -> int:
-        """Return the address of the words that encoding of variants needs, the same for all columns."""
+        """Return the address of the working memory of the variant encoder, shared by all columns."""
         if not self.scratch:
             slots = 1 << max(self.largest, 4).bit_length()
             book = np.zeros(BOOK_WORDS, np.int64)
@@ -128,7 +128,7 @@ class Columns:
         return self.scratch[0].ctypes.data
 
     def grow(self, row: int) -> None:
-        """Enlarge the memory of each column of text or of variants that is too small, to continue at a row.
+        """Enlarge each text or variant column that is too small to continue at a row.
 
         A huge row enlarges only the columns that need it, one after another.
         """
@@ -156,21 +156,21 @@ class Columns:
                     self._room(column, self._grown(used, wanted, row), is_metadata)
 
     def _grown(self, used: int, wanted: int, row: int) -> int:
-        """Return how much room a variant's contents get: for all rows, by those so far, or for a huge one alone."""
+        """Return the new size of a variant's content: for all rows, by the rows so far, or for one huge row alone."""
         expected = used * self.rows // row * 5 // 4 if row else 0
         if wanted > _HUGE:
             return max(used + wanted, expected)
         return max(2 * used, expected) + 2 * wanted
 
     def _grow_text(self, column: int, carrier: Carrier) -> None:
-        """Enlarge the memory of a column of text that has no room for one more row."""
+        """Enlarge a text column that has no room for one more row."""
         line = self.table[column]
         need = self.largest if carrier in _SPANS else _TEXT_WIDTHS.get(carrier, 0)
         if line[words.KIND] == words.IS_TEXT and line[words.END] + need > line[words.LIMIT]:
             self._room(column, 2 * int(line[words.END] - line[words.START]) + need)
 
     def doubles(self, column: int) -> NDArray[np.float64]:
-        """Return the values of a column of doubles, to be changed in place."""
+        """Return the values of a column of doubles; the caller may change them in place."""
         place = int(self.table[column, words.START]) - self.block.ctypes.data
         return self.block[place : place + 8 * self.rows].view(np.float64)
 
@@ -239,9 +239,9 @@ def prepare(
     Parameters
     ----------
     carriers : tuple of Carrier
-        How each is built; the last one, for the fields past the format, is a variant.
+        How each column is stored; the last one, for the fields past the format, is a variant.
     scale : int
-        Of decimals.
+        Scale of decimals.
     data, offsets : arrays
         The tuples (`udfs.buffers.Flat`).
 

@@ -1,7 +1,7 @@
-"""The texts of `_error` and `_inexact`: one for each kind of fault, spread over the rows that have it.
+"""Builds the texts of `_error` and `_inexact`: one per kind of fault, copied to each row with that fault.
 
-Faults come from kernels as numbers; there are few kinds in a batch however many rows are bad, so no row costs a
-Python object. Not here: what is a fault (`udfs.kernels`) and what becomes of the row (the reader of `_error`).
+Kernels report faults as numbers. A batch has few kinds of faults however many rows are bad, so no row costs a Python
+object.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ _STATUS_TEXTS = {
 def spread(
     keys: NDArray[np.uint8], rows: NDArray[np.int64], total: int, text: Callable[[bytes], str]
 ) -> pa.Array:
-    """Return a string array of `total` rows, null but at `rows`, where it is the text of the row's key.
+    """Return a string array of `total` rows with each key's text at its row, and null at all other rows.
 
     Parameters
     ----------
@@ -38,7 +38,7 @@ def spread(
         Ascending.
     total : int
     text : callable
-        Text of one key; called once for each different one.
+        Returns the text of a key; called once per different key.
 
     """
     if len(rows) == 0:
@@ -56,7 +56,7 @@ def spread(
 
 
 def walk_fault(code: int, position: int, kind: int, format_index: int) -> str:
-    """Return why the fields of a tuple cannot be distinguished; they are counted from 1, as Tarantool's messages do."""
+    """Return why a tuple cannot be split into fields; fields are counted from 1, as in Tarantool's messages."""
     if code == walk.NO_LAYOUT:
         return f"there is no format with index {format_index}"
     if code == walk.NOT_ARRAY:

@@ -1,8 +1,7 @@
-"""Values that readers may compare but not read: HMAC-SHA-256 of a column's text, as 64 hex digits.
+"""Masks values so that readers can compare but not read them: HMAC-SHA-256 of a column's text, as 64 hex digits.
 
-A hash without a key protects no value that can be guessed: every phone number is hashed in minutes. With one, who has
-the key can still guess, and equal values stay equal for everybody.
-Not here: which columns are masked, and where the key is found (the configuration).
+A hash without a key does not protect values that can be guessed: all phone numbers are hashed in minutes. With a key,
+only its owner can guess values; equal values have equal hashes for every reader.
 """
 
 from __future__ import annotations
@@ -17,7 +16,7 @@ from pyspark.sql.types import VariantVal
 from schemas.types import VARIANT_ARROW
 
 _EXPONENT_FROM, _EXPONENT_BELOW = 1e7, 1e-3
-"""Outside of these Java, and so Spark, writes a double with an exponent (`Double.toString`)."""
+"""Java, and so Spark, writes doubles outside of this range with an exponent (`Double.toString`)."""
 
 
 def keyed(text: str, key: bytes) -> str:
@@ -26,7 +25,7 @@ def keyed(text: str, key: bytes) -> str:
 
 
 def keyed_hashes(column: pa.Array, key: bytes) -> pa.Array:
-    """Return the keyed hash of each value of a column, null for a null.
+    """Return the keyed hash of each value of a column; null for null.
 
     Parameters
     ----------
@@ -47,7 +46,7 @@ def keyed_hashes(column: pa.Array, key: bytes) -> pa.Array:
 
 
 def _writer(kind: pa.DataType) -> Callable[[Any], str]:
-    """Return what writes a value as Spark's `cast(... as string)` does; a variant as JSON, bytes as hex digits."""
+    """Return a function that formats values like Spark's `cast(... as string)`; variants as JSON, bytes as hex."""
     if pa.types.is_binary(kind):
         return lambda value: bytes(value).hex().upper()
     if kind == VARIANT_ARROW:

@@ -1,9 +1,8 @@
-"""A table's layout as the numbers that the walk over tuples needs.
+"""Converts a table's layout to the numbers that the walk over tuples reads.
 
-Which classes of values a field type takes is Tarantool's (`field_mp_type` and `field_ext_type` in
-`src/box/field_def.c`; that a `double` takes any number but a decimal is of later versions, and no log of an
-earlier one holds such a tuple). Not here: the walk (`udfs.tuples.kernels.walk`), and the layout itself
-(`schemas.layout`).
+The classes of values that a field type accepts are Tarantool's (`field_mp_type` and `field_ext_type` in
+`src/box/field_def.c`). That a `double` accepts any number but a decimal is of later versions; an earlier one logs none.
+`udfs.tuples.kernels.walk` is the walk, `schemas.layout` the layout.
 """
 
 from __future__ import annotations
@@ -64,25 +63,25 @@ _CLASSES["scalar"] = (
 
 
 def accepted(field_type: str, is_nullable: bool) -> int:
-    """Return the classes that a field takes, as bits; a nullable one also takes nil and may be absent."""
+    """Return the value classes that a field accepts, as bits; a nullable field also accepts nil and may be absent."""
     bits = sum(1 << kind for kind in _CLASSES[type_family(field_type)])
     return bits | (1 << values.NIL | 1 << values.ABSENT if is_nullable else 0)
 
 
 @dataclass(frozen=True)
 class Plan:
-    """What `udfs.tuples.kernels.walk.walk` needs of a layout.
+    """The arguments of `udfs.tuples.kernels.walk.walk` for a layout.
 
     Parameters
     ----------
     layout : TableLayout
-        What it was made of.
+        The layout of this plan.
     carriers : tuple of Carrier
-        How each column is built.
+        How each column is stored.
     starts, fields : int32 and int64 arrays
-        As the walk takes them.
+        Arguments of the walk.
     arrow_fields : tuple of pyarrow.Field
-        As `layout.arrow_fields()` gives them.
+        The result of `layout.arrow_fields()`.
 
     """
 

@@ -1,7 +1,7 @@
-"""What the body of a row holds that has no column: the range of a DELETE_RANGE, the new tuple of `wal_ext`.
+"""Reads the parts of a row's body that have no column: the range of a DELETE_RANGE and the new tuple of `wal_ext`.
 
-A server of 3.9 logs `index:delete_range(begin, end)` as one row: keys from `begin`, included, up to `end`, not
-included, in the order of the index; either may be some first parts of a key, or none at all, which is open.
+Tarantool 3.9 logs `index:delete_range(begin, end)` as one row. It deletes the keys from `begin` (included) to `end`
+(excluded) in the order of the index. A bound may be only the first parts of a key; an empty one leaves its side open.
 """
 
 from __future__ import annotations
@@ -23,12 +23,12 @@ _PRIMARY = b"\x00"
 
 
 def values_of(bodies: pa.Array, keys: Sequence[int]) -> tuple[list[pa.Array], pa.Array]:
-    """Return the values of some keys as MessagePack, null where a body lacks the key; and which bodies are damaged.
+    """Return the values of some keys as MessagePack, null if a body lacks the key; and which bodies are damaged.
 
     Parameters
     ----------
     bodies : pyarrow.BinaryArray
-        Body maps of rows; a null one has no keys.
+        Body maps of rows; a null has no keys.
     keys : sequence of int
 
     """
@@ -46,7 +46,7 @@ def values_of(bodies: pa.Array, keys: Sequence[int]) -> tuple[list[pa.Array], pa
 
 
 def new_tuples(bodies: pa.Array) -> pa.Array:
-    """Return the new tuple that each row's server logged with it, null where there is none."""
+    """Return the new tuple that the server logged with each row; null if there is none."""
     (found,), _ = values_of(bodies, [BodyKey.NEW_TUPLE])
     return found
 

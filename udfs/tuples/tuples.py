@@ -1,12 +1,10 @@
-"""MessagePack tuples → typed columns, `_extra`, `_inexact`, `_misfits` and `_error`, many at a time.
+"""Decodes batches of MessagePack tuples to typed columns, `_extra`, `_inexact`, `_misfits` and `_error`.
 
 A field that does not fit its format, or the type of its column, leaves that column null: `_misfits` names it and
-`_error` says why. Nothing is cut to make it fit, and the other columns of the tuple are filled. A tuple whose
-fields cannot be distinguished has `_error` alone. One kind of loss is allowed, and said row by row in `_inexact`: the
-column holds the nearest value that its Spark type has (a datetime without its nanoseconds, a number that no double
-equals, a map with a repeated key). The exact value stays in the raw tuple.
-
-Not here: names of columns (`schemas.names`), what becomes of a tuple that does not fit (its caller says).
+`_error` says why. No value is truncated, and the other columns of the tuple are filled. A tuple that cannot be split
+into fields has only `_error`. One kind of loss is allowed, and `_inexact` reports it per row: the column holds the
+nearest value that its Spark type has (a datetime without its nanoseconds, a number that no double equals, a map with a
+repeated key). The exact value stays in the raw tuple. The caller decides what happens to a tuple that does not fit.
 """
 
 from __future__ import annotations
@@ -39,7 +37,7 @@ Statuses = NDArray[np.uint8]
 
 
 def _errors(plan: Plan, which: NDArray[np.int32], errors: NDArray[np.int32], faults: Statuses) -> pa.Array:
-    """Return `_error`: of the walk, else of all columns that do not fit."""
+    """Return `_error`: the error of the walk, else those of all columns that do not fit."""
     bad = (errors[0] != 0) | faults.any(axis=0)
     rows = np.flatnonzero(bad)
     numbers = np.stack([*errors[:, rows], which[rows]], axis=1).astype(np.int32)
@@ -56,7 +54,7 @@ def _errors(plan: Plan, which: NDArray[np.int32], errors: NDArray[np.int32], fau
 
 
 def _misfits(plan: Plan, faults: Statuses) -> pa.Array:
-    """Return `_misfits`: the names of the columns that do not fit, in their order; null where all do."""
+    """Return `_misfits`: the names of the columns that do not fit, in order; null if all fit."""
     misfit = faults.T != 0
     counts = misfit.sum(axis=1)
     offsets = np.append(0, np.cumsum(counts)).astype(np.int32)
@@ -70,7 +68,7 @@ def _misfits(plan: Plan, faults: Statuses) -> pa.Array:
 
 
 def _inexact(plan: Plan, statuses: Statuses, good: NDArray[np.bool_]) -> pa.Array:
-    """Return `_inexact`: the names of the columns that hold less than the tuple, in their order."""
+    """Return `_inexact`: the names of the columns that hold less than the tuple, in order."""
     loses = (statuses == scalars.INEXACT) & good
     rows = np.flatnonzero(loses.any(axis=0))
     keys = np.packbits(loses[:, rows], axis=0).T
@@ -84,7 +82,7 @@ def _inexact(plan: Plan, statuses: Statuses, good: NDArray[np.bool_]) -> pa.Arra
 
 
 def _decide(columns: Columns, flat: Flat, walked: NDArray[np.bool_]) -> None:
-    """Fill the doubles of decimals with more digits than a double keeps: Python rounds them correctly."""
+    """Fill the doubles of decimals that kernels leave undecided: Python rounds them correctly."""
     statuses = columns.statuses
     undecided = (statuses == scalars.UNDECIDED) & walked
     for column in np.flatnonzero(undecided.any(axis=1)):
@@ -104,7 +102,7 @@ def _decide(columns: Columns, flat: Flat, walked: NDArray[np.bool_]) -> None:
 
 
 def decode(tuples: pa.Array, plan: Plan, which: pa.Array | int = 0) -> pa.StructArray:
-    """Decode tuples by a plan that is already made; otherwise as `decode_tuples`."""
+    """Decode tuples as `decode_tuples` does, with a ready plan."""
     flat = flatten(tuples, OVERREAD)
     rows, formats = len(tuples), indexes(which, len(tuples))
     scale = plan.layout.options.decimal_scale
@@ -120,7 +118,7 @@ def decode(tuples: pa.Array, plan: Plan, which: pa.Array | int = 0) -> pa.Struct
         )
         again = again + 1 if row == before else 0
         if again > len(columns.carriers):
-            # There was room for each of its fields, one after another: so several fields are of one column.
+            # Each field alone had room, so several fields of the tuple must share a column.
             raise TupleError("a tuple takes more room than its columns have", space=plan.layout.space)
         if row < rows:
             columns.grow(row)
@@ -148,7 +146,7 @@ def decode_tuples(tuples: pa.Array, layout: TableLayout, which: pa.Array | int =
     Parameters
     ----------
     tuples : pyarrow.BinaryArray
-        MessagePack tuples; a null one gives nulls, also in `_error`. May be a slice.
+        MessagePack tuples; a null gives nulls, also in `_error`. May be a slice.
     layout : TableLayout
         The columns and the formats.
     which : pyarrow.Int32Array or int
@@ -157,7 +155,7 @@ def decode_tuples(tuples: pa.Array, layout: TableLayout, which: pa.Array | int =
     Returns
     -------
     pyarrow.StructArray
-        As `layout.decoded_schema()` says, never null itself.
+        Of `layout.decoded_schema()`; the struct itself is never null.
 
     """
     return decode(tuples, plan_of(layout), which)

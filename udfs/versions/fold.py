@@ -1,10 +1,7 @@
-"""One key's version of one replicaset, folded over its changes in the order of the log.
+"""Applies the changes of one key in one replicaset, in the order of the log.
 
-A pure function of the version before and the changes: it gives the tuple that the replicaset's own servers
-hold, or names the row that it cannot apply; never a wrong tuple.
-
-Not here: which rows belong to a key and in which order (Spark), the choice between replicasets
-(before_replace), the same over many keys (`pipeline.reduce.fold`).
+A pure function of the previous version and the changes. It returns the tuple that the replicaset's servers have, or
+names the row that it cannot apply; it never returns a wrong tuple. `pipeline.reduce.fold` does the same for many keys.
 """
 
 from __future__ import annotations
@@ -31,24 +28,24 @@ def fold(
     Parameters
     ----------
     base : Version or None
-        The version before; None where the replicaset has never had the key.
+        The previous version; None if the replicaset has never had the key.
     changes : iterable of RowChange
         In the order of the log.
     formats : sequence of TupleFormat
-        By `Change.layout`.
+        By `RowChange.layout`.
     space, key
         For errors.
 
     Returns
     -------
     Version or None
-        `base` itself where no row counts.
+        `base` itself if no row has an effect.
 
     Raises
     ------
     TupleError
-        A row in the log cannot be applied; with `space`, `key` (hex), `global_id`, `lsn` and, where it is the
-        server's own refusal, `code`.
+        A row in the log cannot be applied; with `space`, `key` (hex), `global_id`, `lsn` and, if Tarantool itself
+        refuses the row, `code`.
 
     """
     state = Fold(formats)

@@ -1,12 +1,14 @@
-"""The state of one key while rows of its log pass: the accumulator of `udfs.versions.fold` and `pipeline.reduce.fold`.
+"""The state of one key while its rows are applied: the accumulator of `udfs.versions.fold` and `pipeline.reduce.fold`.
 
-What counts (live, and Tarantool's `memtx_space.c`): a DELETE or UPDATE that finds nothing is in the log and
-changes nothing; an UPSERT that finds nothing inserts; an UPSERT whose operations would change the key changes
-nothing. Where a row cannot be applied the tuple is unknown until a row comes that does not need it (INSERT,
-REPLACE, DELETE).
+Effects (seen live, and in Tarantool's `memtx_space.c`): a DELETE or UPDATE of a missing tuple is in the log and changes
+nothing; an UPSERT of a missing tuple inserts; an UPSERT whose operations would change the key changes nothing. After a
+row that cannot be applied, the tuple is unknown until a row that does not need it (INSERT, REPLACE, DELETE).
 
-The tuple is kept as a list of its fields while simple operations follow each other, so that a chain of them
-splits the first tuple and joins the last.
+The tuple is kept as a list of its fields while operations follow each other, so that a chain of them splits the first
+tuple and joins the last: an operation costs what it changes, and not the tuple.
+
+Limit: a tuple that operations make longer than `tuple_limit` is a fault; so neither memory nor the time for a row grows
+with the number of rows before.
 
 Not here: rows as Arrow, where a key's rows begin and end.
 """
@@ -17,11 +19,17 @@ from collections.abc import Sequence
 
 from schemas.errors import AggregatorError, TupleError, UnsupportedError
 from udfs.operations.msgpack_walk import INVALID_MSGPACK, join, split
-from udfs.operations.operations import apply_update, apply_upsert
+from udfs.operations.operations import apply_upsert, updated_fields, upserted_fields
 from udfs.operations.quick_update import quick_update
 from udfs.operations.tuple_format import TupleFormat
 from udfs.operations.update_key import key_fields
 from udfs.versions.version import Fault, RowChange, Version
+
+TUPLE_LIMIT = 64 << 20
+"""Bytes that a tuple may have which operations make longer; servers allow 1 MiB by default (`memtx_max_tuple_size`)."""
+
+GROWTH = 16
+"""Bytes by which a byte of operations makes a tuple longer at most: by a decimal. Nulls between fields count apart."""
 
 
 class Fold:
@@ -31,34 +39,38 @@ class Fold:
     ----------
     formats : sequence of TupleFormat
         By a row's `layout`.
+    tuple_limit : int
+        Bytes that a tuple may have which operations make longer.
 
     Attributes
     ----------
     is_present : bool
         Whether there is a tuple.
     is_unfit : bool
-        Whether the tuple is unknown, because a row before could not be applied.
+        Whether the tuple is unknown, because an earlier row could not be applied.
     is_changed : bool
-        Whether a row counted.
+        Whether a row had an effect.
     faults : list of Fault
         Rows that could not be applied.
 
     """
 
     __slots__ = (
-        *("_fields", "_formats", "_keys", "_tuple", "created", "faults", "global_id", "is_changed"),
-        *("is_present", "is_unfit", "layout", "lsn", "timestamp"),
+        *("_fields", "_formats", "_keys", "_limit", "_size_bound", "_tuple", "created", "faults"),
+        *("global_id", "is_changed", "is_present", "is_unfit", "layout", "lsn", "timestamp"),
     )
 
-    def __init__(self, formats: Sequence[TupleFormat]) -> None:
+    def __init__(self, formats: Sequence[TupleFormat], tuple_limit: int = TUPLE_LIMIT) -> None:
         self._formats, self._keys = formats, [key_fields(fmt.key) for fmt in formats]
+        self._limit = self._size_bound = tuple_limit
+        self._fields: list[bytes] | None = None
         self.start(None)
 
     def start(self, base: Version | None, is_unfit: bool = False) -> None:
-        """Begin with a key and its version before; None where the replicaset has never had it."""
+        """Begin a key with its previous version; None if the replicaset has never had it."""
         known = base or Version(None, 0, 0, None, None)
         self._tuple, self.global_id, self.lsn, self.timestamp, self.created, self.layout = known
-        self._fields: list[bytes] | None = None
+        self._forget_fields()
         self.is_present, self.is_unfit = self._tuple is not None or is_unfit, is_unfit
         self.is_changed = False
         self.faults: list[Fault] = []
@@ -66,8 +78,8 @@ class Fold:
     @property
     def version(self) -> Version:
         """The version; its tuple is None where there is none, and the last known one where it is unknown."""
-        if self._fields is not None:
-            self._tuple, self._fields = join(self._fields), None
+        if self._fields is not None and self._tuple is None:
+            self._tuple = join(self._fields)
         return Version(self._tuple, self.global_id, self.lsn, self.timestamp, self.created, self.layout)
 
     def apply(
@@ -75,14 +87,14 @@ class Fold:
         row: RowChange | tuple[str, bytes | None, bytes | None, int | None, int, int, int | None, int],
         new: bytes | None = None,
     ) -> None:
-        """Apply one row; what cannot be applied goes to `faults`.
+        """Apply one row; if it cannot be applied, add it to `faults`.
 
         Parameters
         ----------
         row : RowChange
         new : bytes, optional
-            The tuple that the row's server logged as the result of an UPDATE or UPSERT (`wal_ext`). It is what the
-            server has: where the row gives another one here, it holds, and `faults` names the difference.
+            The tuple that the row's server logged as the result of an UPDATE or UPSERT (`wal_ext`). It wins: if the
+            row gives another tuple here, `faults` names the difference.
 
         """
         self._apply(row)
@@ -97,25 +109,27 @@ class Fold:
             return
         try:
             if kind == "DELETE":
-                self._tuple = self._fields = self.created = None
+                self._tuple = self.created = None
+                self._forget_fields()
                 self.is_present = self.is_unfit = False
             elif kind in ("UPDATE", "UPSERT"):
                 if not self._operate(kind, data, operations, index_base or 0, layout):
                     return
             elif kind in ("INSERT", "REPLACE"):
-                self._tuple, self._fields, self.is_unfit = _given(kind, data), None, False
+                self._tuple, self.is_unfit = _given(kind, data), False
+                self._forget_fields()
             else:
-                raise UnsupportedError(f"a row of type {kind} about a key")
+                raise UnsupportedError(f"a row of type {kind}, which does not change one key")
         except (TupleError, UnsupportedError) as error:
             self._fail(global_id, lsn, error)
             return
         self._count(kind, global_id, lsn, timestamp, layout)
 
     def _count(self, kind: str, global_id: int, lsn: int, timestamp: int | None, layout: int) -> None:
-        """Note a row that counts."""
+        """Record a row that has an effect."""
         begins = not self.is_present and kind != "DELETE"
-        # What was deleted before does not hold back the time of a new life: whether it is still known must
-        # not matter, since a batch may begin between the two.
+        # The time of a new life ignores the deletion before it: a batch may begin between the two, and then the
+        # deletion's time is not known.
         restarts = begins or self.timestamp is None
         if restarts or (timestamp is not None and self.timestamp is not None and timestamp > self.timestamp):
             self.timestamp = timestamp
@@ -128,7 +142,7 @@ class Fold:
         row: RowChange | tuple[str, bytes | None, bytes | None, int | None, int, int, int | None, int],
         new: bytes,
     ) -> None:
-        """Take the tuple that the server logged where it is not the one that the row gave."""
+        """Use the tuple that the server logged if the row gives another one, and report the difference."""
         kind, _, _, _, global_id, lsn, timestamp, layout = row
         own = self.version.tuple if self.is_present and not self.is_unfit else None
         if own == new:
@@ -136,10 +150,11 @@ class Fold:
         reason = _difference(own, new)
         if self.faults and (self.faults[-1].global_id, self.faults[-1].lsn) == (global_id, lsn):
             reason = self.faults.pop().reason
-        text = f"{kind}: not the new tuple that the log has, which is taken: {reason}"
+        text = f"{kind}: the result differs from the new tuple in the log, which is used instead: {reason}"
         self.faults.append(Fault(global_id, lsn, None, text))
         self._count(kind, global_id, lsn, timestamp, layout)
-        self._tuple, self._fields, self.is_unfit = new, None, False
+        self._tuple, self.is_unfit = new, False
+        self._forget_fields()
 
     def _fail(self, global_id: int, lsn: int, error: AggregatorError) -> None:
         self._tuple = self.version.tuple
@@ -155,23 +170,50 @@ class Fold:
         if operations is None and kind == "UPDATE":
             operations, data = data, None
         fmt, operations = self._formats[layout], _given(kind, operations)
-        if self.is_present and not (fmt.checked and kind == "UPSERT"):
-            if self._fields is None:
-                self._fields = split(_given(kind, self._tuple))
-            quick = quick_update(self._fields, operations, index_base, fmt.names, self._keys[layout])
-            if quick is not None:
-                self._fields = quick
-                return True
-        old = self.version.tuple
-        if kind == "UPDATE":
-            self._tuple = apply_update(_given(kind, old), operations, index_base, fmt)
+        if not self.is_present:
+            self._tuple = apply_upsert(None, _given(kind, data), operations, index_base, fmt)
+            self._forget_fields()
             return True
-        self._tuple = apply_upsert(old, _given(kind, data), operations, index_base, fmt)
-        return self._tuple is not old
+        if self._fields is None:
+            self._fields = split(_given(kind, self._tuple))
+        fields = self._fields
+        if not (fmt.checked and kind == "UPSERT"):
+            quick = quick_update(fields, operations, index_base, fmt.names, self._keys[layout])
+            if quick is not None:
+                self._check_size(fields, sum(len(value) - len(fields[n]) for n, value in quick.items()))
+                for number, value in quick.items():
+                    fields[number] = value
+                self._tuple = None
+                return True
+        if kind == "UPDATE":
+            changed = updated_fields(fields, operations, index_base, fmt)
+        else:
+            _given(kind, data)
+            changed = upserted_fields(fields, operations, index_base, fmt)
+        if changed is fields:
+            return False
+        self._size_bound += len(operations) * GROWTH + max(len(changed) - len(fields), 0)
+        self._check_size(changed)
+        self._fields, self._tuple = changed, None
+        return True
+
+    def _forget_fields(self) -> None:
+        self._fields, self._size_bound = None, self._limit
+
+    def _check_size(self, fields: list[bytes], more: int = 0) -> None:
+        """Refuse fields that are too long together, with `more` bytes; they are counted only if that is possible."""
+        self._size_bound += more
+        if self._size_bound <= self._limit:
+            return
+        self._size_bound = sum(map(len, fields)) + more
+        if self._size_bound > self._limit:
+            raise TupleError(
+                f"operations make a tuple of {self._size_bound} bytes, where max_tuple_bytes is {self._limit}"
+            )
 
 
 def _difference(own: bytes | None, new: bytes) -> str:
-    """Return in words how a tuple differs from the one that the server has."""
+    """Describe how a tuple differs from the server's."""
     if own is None:
         return "there is no tuple here"
     try:

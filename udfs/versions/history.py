@@ -1,9 +1,7 @@
-"""Every version that a key had, over Arrow batches, for Spark's `mapInArrow` over rows sorted by key and order.
+"""Computes all versions of each key, for Spark's `mapInArrow` over rows sorted by key and order.
 
-Each row that counts goes out with the version that it made. Python per row: what somebody asks of one space, never
-part of a batch.
-
-Not here: sorting and grouping (Spark), until when a version held (`jobs.history`).
+Returns each row that has an effect, with the version after it. Runs Python per row, so it serves queries on one space
+and never a batch.
 """
 
 from __future__ import annotations
@@ -17,7 +15,7 @@ from udfs.operations.tuple_format import TupleFormat
 from udfs.versions.fold_state import Fold
 
 ROW_COLUMNS = ("type", "tuple", "operations", "index_base", "global_id", "lsn", "timestamp", "layout")
-"""Columns of the input beside the key's and those that are carried along."""
+"""Columns of the input, besides those of the key and the carried ones."""
 
 _TIME = pa.timestamp("us", tz="UTC")
 
@@ -30,7 +28,7 @@ RESULT_FIELDS: tuple[tuple[str, pa.DataType], ...] = (
     ("layout", pa.int32()),
     ("reason", pa.string()),
 )
-"""Columns of the result behind the key's and the carried ones.
+"""Columns of the result, after those of the key and the carried ones.
 
 `state`: present, deleted, unfit (the row could not be applied, so the tuple is unknown; `reason` says why).
 """
@@ -47,24 +45,24 @@ def history_arrow(
     carried: Sequence[str],
     formats: Sequence[TupleFormat],
 ) -> Iterator[pa.RecordBatch]:
-    """Yield the versions of each key in their order.
+    """Yield the versions of each key in order.
 
     Parameters
     ----------
     batches : iterable of RecordBatch
         Columns `by` (never null), `carried` and `ROW_COLUMNS`; rows sorted by `by`, then in the order of the log.
-        Where batches are cut means nothing.
+        A key's rows may span several batches.
     by : sequence of str
         The columns that name a key, replicaset included.
     carried : sequence of str
-        Columns of a row that go out with its version.
+        Columns of a row that are copied to its version.
     formats : sequence of TupleFormat
-        By the column `layout`.
+        Indexed by the column `layout`.
 
     Yields
     ------
     RecordBatch
-        Columns `by`, `carried` and `RESULT_FIELDS`, one row for each row of the log that counted or failed.
+        Columns `by`, `carried` and `RESULT_FIELDS`, one row per row of the log that had an effect or failed.
 
     """
     state, held = Fold(formats), None
@@ -85,7 +83,7 @@ def history_arrow(
 
 
 def _apply(state: Fold, row: tuple[Any, ...]) -> tuple[Any, ...] | None:
-    """Apply a row; return the version that it made, None where it changed nothing."""
+    """Apply a row; return the version after it, None if it changed nothing."""
     state.is_changed = False
     faults = len(state.faults)
     state.apply(row)

@@ -1,7 +1,4 @@
-"""What one replicaset holds under a key, and the rows of its log that changed it: plain data.
-
-Not here: what a row does to a version (`udfs.versions.fold_state`, `udfs.versions.fold`).
-"""
+"""The version of a key in one replicaset, and the rows of the log that change it: plain data."""
 
 from __future__ import annotations
 
@@ -10,7 +7,7 @@ from typing import NamedTuple
 
 
 class RowChange(NamedTuple):
-    """One row of the log, about one key.
+    """One row of the log that changes one key.
 
     Parameters
     ----------
@@ -19,15 +16,15 @@ class RowChange(NamedTuple):
     tuple : bytes or None
         MessagePack of INSERT, REPLACE and UPSERT.
     operations : bytes or None
-        MessagePack of UPDATE and UPSERT; an UPDATE's may stand in `tuple`, as in the log.
+        MessagePack of UPDATE and UPSERT; an UPDATE's may be in `tuple`, as in the log.
     index_base : int or None
-        Body key 0x15; None, which means 0, where it is absent.
+        Body key 0x15; None if it is absent, which means 0.
     global_id, lsn : int
-        Who made the change, and its number.
+        The instance that made the change, and the number of the change there.
     timestamp : int or None
         Microseconds since 1970; None for a row without a usable time.
     layout : int
-        Which of the formats was valid at the row.
+        Index of the format that was valid at the row.
 
     """
 
@@ -42,19 +39,19 @@ class RowChange(NamedTuple):
 
 
 class Version(NamedTuple):
-    """What one replicaset holds under a key.
+    """The state of a key in one replicaset.
 
     Parameters
     ----------
     tuple : bytes or None
-        None where it was deleted.
+        None if it was deleted.
     global_id, lsn : int
-        The last change that counted.
+        The last change that had an effect.
     timestamp : int or None
-        Its time in microseconds, never behind that of a version of the same life that it replaced: a life begins
-        with an insertion where there was no tuple, and a deletion ends it.
+        Time of that change in microseconds. It never goes back within a life, which begins with the insertion of a
+        missing tuple and ends with its deletion.
     created : int or None
-        Time of the life's insertion; None where deleted or unknown.
+        Time of the life's insertion; None if deleted or unknown.
     layout : int
         Format of the tuple.
 
@@ -70,7 +67,7 @@ class Version(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Fault:
-    """A row that cannot be applied, and why; `code` is Tarantool's, None where the refusal is ours."""
+    """A row that cannot be applied, and why; `code` is Tarantool's, or None if only the aggregator refuses it."""
 
     global_id: int
     lsn: int

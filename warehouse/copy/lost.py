@@ -46,7 +46,7 @@ class Lost:
 
 
 def lost_after(place: Place, epoch: int) -> Lost:
-    """Return what a warehouse has after an epoch."""
+    """Return the epochs of a warehouse after one of them, with their rows."""
     table = place.open(EPOCHS)
     if table is None:
         return Lost(epoch, 0, 0, None, None, ())

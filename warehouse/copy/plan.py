@@ -68,7 +68,7 @@ def plan_log(
 
 
 def _different(common: Sequence[DeltaLogFile], same: Same, *, check_all: bool) -> set[str]:
-    """Return which of the files that look alike are not."""
+    """Return the files that have the same name on both sides, but not the same bytes."""
     if check_all:
         return {f.name for f in common if not same(f.name)}
     found = set()

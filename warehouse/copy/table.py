@@ -169,7 +169,7 @@ def bring(source: Place, target: Place, plan: TableCopy, done: Callable[[int], N
 
 
 def _hint(source: Place, target: Place, plan: TableCopy) -> None:
-    """Copy the hint at the newest checkpoint, where that is in the copy; else there is none."""
+    """Copy the file that names the newest checkpoint, if the copy has that checkpoint."""
     hint = LAST_CHECKPOINT in plan.log_sizes
     if hint:
         with source.fs.open_input_stream(source.at(plan.table, LOG, LAST_CHECKPOINT)) as stream:

@@ -118,6 +118,8 @@ def frame_rows(
             w = put_nop(values, to, start)
             body = stop
         if snapshot:
+            if values[K_TYPE] > 0x7F:  # no number of one byte, as those of a server's snapshot are
+                return BAD_HEADER
             put_byte(to, start, 0x81)
             put_byte(to, start + 1, K_TYPE)
             put_byte(to, start + 2, values[K_TYPE])

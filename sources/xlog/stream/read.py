@@ -109,20 +109,34 @@ def _parts(
 ) -> Iterator[tuple[int, int, OriginSpan | None]]:
     """Yield the parts of a range in the order of reading; those of a vinyl run in reverse.
 
-    The rows of a part of a run are in memory together, so that they can be reversed.
+    The rows of a part of a run are in memory together, so that they can be reversed. Where a block's header is damaged,
+    the other blocks are found by their checksums; the reader of the part with the damage knows its exact place.
     """
     if piece.segment.space_id is None or not piece.exact:
         yield from spans_within(piece)
         return
     try:
         limit = options.max_block_bytes
-        starts = reader.block_starts(filesystem, path, piece.begin, piece.end, RUN_PART, limit)
+        inner = reader.block_starts(filesystem, path, piece.begin, piece.end, RUN_PART, limit)[1:]
     except XlogError:
-        if options.mode is Mode.FAILFAST:
-            raise
-        starts = []
-    for begin, end in reversed(list(pairwise([piece.begin, *starts[1:], piece.end]))):
+        inner = list(_proven_starts(piece, filesystem, path, options))
+    for begin, end in reversed(list(pairwise([piece.begin, *inner, piece.end]))):
         yield begin, end, None
+
+
+def _proven_starts(
+    piece: ByteRange, filesystem: pa.fs.FileSystem, path: str, options: XlogOptions
+) -> Iterator[int]:
+    """Yield starts of blocks inside a range that are at least `RUN_PART` apart, each found by its checksum."""
+    limit, position = options.max_block_bytes, piece.begin
+    while position + RUN_PART < piece.end:
+        try:
+            near = position + RUN_PART
+            position = reader.block_boundary(filesystem, path, near, end=piece.end, limit=limit)
+        except XlogError:  # false starts: whoever reads the rest reports them
+            return
+        if position < piece.end:
+            yield position
 
 
 def read_range(piece: ByteRange, options: XlogOptions) -> Iterator[pa.RecordBatch]:

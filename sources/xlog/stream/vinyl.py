@@ -26,6 +26,7 @@ import pyarrow.compute as pc
 from schemas.errors import TupleError, XlogError, XlogMissingError, XlogRowError, XlogTruncatedError
 from schemas.iproto import LSN_MAX, RequestType
 from schemas.system_tuples import integer_of, unpacked
+from schemas.xrow import CORRUPT_COLUMN
 from sources.xlog.directory.directory import Directory, child_path
 from sources.xlog.format.block import EOF_MARKER
 from sources.xlog.format.vylog import Run, Tree, trees_at_checkpoint
@@ -213,7 +214,7 @@ def _missing(directory: Directory, file: str) -> XlogMissingError:
 
 
 def as_snapshot_rows(batches: Iterable[pa.RecordBatch], space_id: int) -> Iterator[pa.RecordBatch]:
-    """Yield the statements of a part of a run as rows of its snapshot, in reverse order.
+    """Yield the statements of a part of a run as rows of its snapshot, in reverse order, with its damaged places.
 
     A run that was written during a read transaction has several statements of one key, the newest first.
     """
@@ -223,7 +224,10 @@ def as_snapshot_rows(batches: Iterable[pa.RecordBatch], space_id: int) -> Iterat
 
 
 def _as_snapshot_rows(batch: pa.RecordBatch, space_id: int) -> pa.RecordBatch:
-    rows = batch.filter(pc.is_in(batch["type"], value_set=pa.array(STATEMENTS)))
+    wanted = pc.is_in(batch["type"], value_set=pa.array(STATEMENTS))
+    if CORRUPT_COLUMN in batch.schema.names:
+        wanted = pc.or_(wanted, pc.is_valid(batch[CORRUPT_COLUMN]))
+    rows = batch.filter(wanted)
     columns: dict[str, pa.Array] = {
         "space_id": pa.repeat(pa.scalar(space_id, pa.int32()), rows.num_rows),
         **{name: pa.nulls(rows.num_rows, rows[name].type) for name in ("lsn", "tsn", "timestamp")},

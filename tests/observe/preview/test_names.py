@@ -17,7 +17,7 @@ def names_in_code() -> set[str]:
     """Return the names that changes are made with."""
     found = {name for _, name, _ in changes._TABLES.values()} | SETTINGS
     for node in ast.walk(ast.parse(Path(changes.__file__).read_text())):
-        if isinstance(node, ast.Call) and ast.unparse(node.func) == "Change":
+        if isinstance(node, ast.Call) and ast.unparse(node.func) == "PlannedChange":
             name = node.args[1]
             if isinstance(name, ast.Constant):
                 found.add(str(name.value))

@@ -20,7 +20,7 @@ from observe.report.page import (
     replicasets,
     seconds,
     summary,
-    tuple_text,
+    tuple_in_short,
 )
 
 NOON = datetime(2026, 11, 20, 12, tzinfo=UTC)
@@ -127,17 +127,17 @@ def test_the_summary_raises_an_alarm_for_what_needs_a_human() -> None:
         (b"\xc1", "c1"),
         (b"\x92\x01", "9201"),
         (b"\x81\x90\x01", "819001"),
-        (b"\x91" * 1010 + b"\xc0", ("91" * 1010 + "c0")[:LONGEST]),
+        (b"\x91" * 1010 + b"\xc0", ("91" * 1010 + "c0")[:LONGEST] + "…"),
         (msgpack.packb([b"\xff".decode("latin-1") * 900])[:0], ""),
         (None, "—"),
     ],
 )
 def test_tuples_are_text_whatever_they_hold(data: bytes | None, text: str) -> None:
-    assert tuple_text(data) == text
+    assert tuple_in_short(data) == text
 
 
 def test_a_long_tuple_is_cut_off() -> None:
-    assert tuple_text(msgpack.packb(["x" * 5000])).endswith("…")
+    assert tuple_in_short(msgpack.packb(["x" * 5000])).endswith("…")
 
 
 def test_formats_and_keys_are_one_line() -> None:
@@ -174,6 +174,14 @@ def test_what_logs_hold_cannot_leave_its_place() -> None:
     assert "<img src=x" not in page
     assert page.count("</script>") == 3
     assert page.count("&lt;img src=x") == 3
+
+
+def test_signs_that_do_not_show_are_escaped() -> None:
+    row = {"reason": "x\0y\u202ez", "space": "a", "replicaset_id": 1, "rows": 1, "lsn": 1, "file": "f"}
+    page = html_of(facts(quarantine=[{**row, "first_epoch": 0, "last_epoch": 0, "whole": 1}]))
+    assert r"x\x00y\u202ez" in page
+    assert "\0" not in page
+    assert "\u202e" not in page
 
 
 def test_what_a_validation_or_a_proof_found_is_shown() -> None:

@@ -211,7 +211,7 @@ def test_an_upsert_follows_the_rules_of_its_server() -> None:
 
 def test_a_key_in_long_form_is_not_removed_by_path() -> None:
     long_key = b"\x92\x01\x82\xd9\x01a\x05\xa1b\x06"
-    with pytest.raises(UnsupportedError, match="broke the tuple"):
+    with pytest.raises(UnsupportedError, match="write a broken tuple"):
         apply_update(long_key, pack([["#", "[2].a", 1]]), 1, FORMAT)
     assert apply_update(long_key, pack([["#", "[2].b", 1]]), 1, FORMAT) == b"\x92\x01\x81\xd9\x01a\x05"
 

@@ -137,17 +137,17 @@ REFUSED: list[tuple[str, Callable[[], Node], str]] = [
     (
         "a source without data",
         lambda: operations.start_sync(Node(), Node()),
-        "the source holds no whole data",
+        "the source has no complete data",
     ),
     (
         "a source in the middle of a sync itself",
         lambda: operations.start_sync(Node(), node("0002:0001:0000:0000:0001", consistency=True)),
-        "the source holds no whole data",
+        "the source has no complete data",
     ),
     (
         "an inconsistent source",
         lambda: operations.start_sync(Node(), node("0000:0001:0000:0000:0001")),
-        "the source holds no whole data",
+        "the source has no complete data",
     ),
     (
         "a target that is a primary",

@@ -272,7 +272,7 @@ def test_a_source_without_rid_or_with_half_a_copy_is_refused(pair: Pair, tmp_pat
         pair.sync()
     half = Pair(tmp_path / "more")
     half.start()
-    with pytest.raises(RidStateError, match="the source holds no whole data"):
+    with pytest.raises(RidStateError, match="the source has no complete data"):
         sync(half.b.place, Pair(tmp_path / "third", of=half.a).b.place)
 
 

@@ -1,4 +1,4 @@
-"""`custom`: a function of the user's, called for contended keys alone."""
+"""`custom`: the user's function, called only for keys with several versions."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ from udfs.before_replace.custom import Outcome, fold_custom, load_function
 from udfs.before_replace.policy import Formats, PolicyKind, PolicyOptions
 
 SAMPLE = 8
-"""Of so many keys the function is called twice, and its answers are compared."""
+"""Number of keys for which the function is called twice and its answers are compared."""
 
 
 def make(keys: Sequence[Sequence[Candidate]], options: PolicyOptions, formats: Formats) -> list[Outcome]:
-    """Return what the function makes of each key."""
+    """Return the function's outcome for each key."""
     function = load_function(options.function or "")
     names = [[one.name for one in space.fields] for space in formats.spaces]
     return [fold_custom(function, one, names, formats.space, twice=i < SAMPLE) for i, one in enumerate(keys)]

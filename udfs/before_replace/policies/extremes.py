@@ -10,7 +10,7 @@ from udfs.keys.sequence import NO_VALUE, ranks_of, sequence_bytes
 
 
 def greatest(versions: Versions, options: PolicyOptions, formats: Formats) -> NDArray[np.int64]:
-    """Return the rank of each version's value, 0 where there is none."""
+    """Return the rank of each version's value; 0 if it has none."""
     places = formats.places([options.column or ""])
     values = sequence_bytes(versions.tuples, versions.formats, places)
     ranks = ranks_of(values)
@@ -19,7 +19,7 @@ def greatest(versions: Versions, options: PolicyOptions, formats: Formats) -> ND
 
 
 def least(versions: Versions, options: PolicyOptions, formats: Formats) -> NDArray[np.int64]:
-    """Return the same, turned round."""
+    """Return the rank of each version's value, the least value highest; 0 if it has none."""
     ranks = greatest(versions, options, formats)
     return np.where(ranks == 0, 0, ranks.max(initial=0) + 1 - ranks)
 

@@ -12,7 +12,7 @@ _LONGEST = 2**63 - 1
 
 
 def rank(versions: Versions, options: PolicyOptions, formats: Formats) -> NDArray[np.int64]:  # noqa: ARG001
-    """Return the time of each insertion, turned round."""
+    """Return the negated time of each insertion."""
     return np.where(versions.created == NO_TIME, _LONGEST, -versions.created)
 
 

@@ -1,4 +1,4 @@
-"""`last_write_wins`: the version with the greatest sequence wins, or where none is configured the latest one."""
+"""`last_write_wins`: the version with the greatest sequence wins, or the latest one if no sequence is configured."""
 
 from __future__ import annotations
 

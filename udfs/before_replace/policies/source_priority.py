@@ -1,4 +1,4 @@
-"""`source_priority`: the version of the replicaset that comes first in a list wins; the others come last."""
+"""`source_priority`: the version of the replicaset listed first wins; replicasets outside the list come last."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from udfs.before_replace.policy import Formats, PolicyKind, PolicyOptions, Versi
 
 
 def rank(versions: Versions, options: PolicyOptions, formats: Formats) -> NDArray[np.int64]:  # noqa: ARG001
-    """Return the place of each version's replicaset, counted from the end of the list."""
+    """Return each version's position in the list, counted from the end."""
     count = len(options.priority)
     places = {uuid: count - i for i, uuid in reversed(list(enumerate(options.priority)))}
     by_id = np.array([places.get(uuid, 0) for uuid in versions.uuids], np.int64)

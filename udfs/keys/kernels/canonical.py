@@ -1,15 +1,15 @@
-"""Parts of a key in canonical form: values that Tarantool's index calls equal give equal bytes, others different.
+"""Writes parts of a key in canonical form: equal bytes if and only if Tarantool's index treats the values as equal.
 
-Equal is what `src/box/tuple_compare.cc` calls equal. Numbers compare by value whatever their encoding (but
-`BY_ENCODING`), so an integral number is the shortest MessagePack integer; a double that Tarantool calls equal to
-a decimal of up to 15 digits (`decimal_from_double`) is that decimal; other doubles are their eight bytes. A
-decimal has no zeros at its end. NaN equals NaN, but a quiet one is not a signalling one. A datetime is its
-instant; strings and varbinary are their bytes.
+Equality is that of `src/box/tuple_compare.cc`. Numbers compare by value in any encoding (except `BY_ENCODING`), so an
+integral number becomes the shortest MessagePack integer. A double that Tarantool treats as equal to a decimal of up to
+15 digits (`decimal_from_double`) becomes that decimal; other doubles are their eight bytes. A decimal has no trailing
+zeros. NaN equals NaN, but a quiet one differs from a signalling one. A datetime is its instant; strings and varbinary
+are their bytes.
 
-Tarantool's equality of doubles and decimals is not transitive: doubles that differ beyond the 15th digit, or
-below 10^-38, are all equal to one decimal though not to each other, and 2.6 takes an infinity for equal to every
-decimal. No bytes can say that: here a decimal equals the double or integer that has its value, and no other. Nor
-can they say that in a `double` key NaN is equal to everything.
+Tarantool's equality of doubles and decimals is not transitive: doubles that differ beyond the 15th digit, or below
+10^-38, all equal one decimal but not each other, and in 2.6 an infinity equals every decimal. Bytes cannot express
+that: here a decimal equals only the double or integer of its value. Nor can they express that in a `double` key NaN
+equals everything.
 """
 
 from __future__ import annotations
@@ -39,14 +39,14 @@ from udfs.kernels.values import (
 )
 
 GROWTH = 16
-"""The canonical form of a part takes at most so many bytes more than the part."""
+"""The canonical form of a part is at most this many bytes longer than the part."""
 
 HEADER_MAX = 3
-"""Bytes of an array's header that `put_array` writes at most."""
+"""Greatest number of bytes that `put_array` writes."""
 
 BY_VALUE, BY_ENCODING, AS_DOUBLE = 0, 1, 2
-"""How an index compares integers: by value; `unsigned` by encoding too (`mp_compare_uint` compares first bytes
-first, so `02` and `cd 00 02` are two keys); `double` as the double that each is read as (`mp_read_as_double`)."""
+"""How an index compares integers: by value; `unsigned` also by encoding (`mp_compare_uint` compares first bytes first,
+so `02` and `cd 00 02` are two keys); `double` after conversion to a double (`mp_read_as_double`)."""
 
 _QUIET = 0x7FF8000000000000
 _SIGNALLING = 0x7FF0000000000001
@@ -140,7 +140,7 @@ def _digit(high: U64, low: U64, place: Int) -> Int:
 
 @inner
 def put_decimal(target: Int, number: Any) -> Int:
-    """Write a decimal, as an integer where it is one of 64 bits."""
+    """Write a decimal; one that is a 64-bit integer becomes an integer."""
     high, low, exponent = strip(number[0], number[1], number[2])
     negative = number[3]
     if exponent >= 0 and exponent + count_digits(high, low) <= 20:
@@ -163,7 +163,7 @@ def put_decimal(target: Int, number: Any) -> Int:
 
 @inner
 def _short_decimal(size: float) -> tuple[U64, Int, bool]:
-    """Return the number of up to 15 digits and the power of ten that a positive double says, if there are."""
+    """Return the up to 15 digits and the power of ten that equal a positive double, and whether they exist."""
     power = DOUBLE_DIGITS - 1 - np.int64(np.floor(np.log10(size)))
     for step in (power, power - 1, power + 1):
         scaled = np.rint(size * TENS[step] if step >= 0 else size / TENS[-step])
@@ -175,7 +175,7 @@ def _short_decimal(size: float) -> tuple[U64, Int, bool]:
 
 @inner
 def put_double(target: Int, value: float) -> Int:
-    """Write a double: as an integer, as a decimal, or as it is."""
+    """Write a double: as an integer, a decimal, or its own bytes."""
     if np.isnan(value):
         bits = np.float64(value).view(np.int64)
         return _put_eight(target, 0xCB, _QUIET if bits & _QUIET_BIT else _SIGNALLING)
@@ -209,7 +209,7 @@ def _put_datetime(target: Int, pos: Int, size: Int) -> Int:
 
 @inner
 def _put_extension(target: Int, kind: Int, start: Int, pos: Int, size: Int) -> Int:
-    """Write a decimal, a datetime, or a uuid; of a uuid the index compares the 16 bytes behind the first two."""
+    """Write a decimal, a datetime, or a uuid; of a uuid the index compares the 16 bytes after the first two."""
     if kind == DECIMAL:
         number = read_decimal(pos, size)
         return put_decimal(target, number) if number[4] else -1
@@ -243,16 +243,16 @@ def put_part(target: Int, compare: Int, start: Int, end: Int) -> tuple[Int, Int]
     Parameters
     ----------
     target : int
-        Address; `GROWTH` bytes more than the part's own size are free there.
+        Address with room for `GROWTH` bytes more than the size of the value.
     compare : int
         How the index compares the part: BY_VALUE, BY_ENCODING, or AS_DOUBLE.
     start, end : int
-        Addresses; the value is valid MessagePack of a class that the part accepts.
+        Addresses of the value, which is valid MessagePack of a class that the part accepts.
 
     Returns
     -------
     target : int
-        Where the part ends; -1 where an extension's content is not valid.
+        Where the part ends; -1 if an extension's content is not valid.
     pos : int
         Where the value ends.
 

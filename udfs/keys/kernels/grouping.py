@@ -1,8 +1,8 @@
-"""Rows brought together by (partition, key): an open-addressing hash table over the bytes of keys.
+"""Groups rows by (partition, key) with an open-addressing hash table over the bytes of keys.
 
-A slot of the table holds the number of a group, -1 where it is free. A group is named by its first row, whose partition
-and key represent it; `marks` keeps 31 bits of each group's hash, so that keys are rarely compared in vain. The table is
-at most half full, and its size is a power of two.
+A slot of the table holds the number of a group, or -1 if it is free. A group is represented by its first row; `marks`
+stores 31 bits of each group's hash, so that unequal keys are rarely compared. The table is at most half full, and its
+size is a power of two.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ def group_rows(
     ids: Any,
     seeds: Any,
 ) -> int:
-    """Give each row the number of its group; return how many groups there are.
+    """Assign each row to a group; return the number of groups.
 
     Parameters
     ----------
@@ -59,9 +59,9 @@ def group_rows(
     firsts : int32[n]
         Room for the first row of each group.
     ids : int32[n]
-        Becomes the group of each row; -1 without a key.
+        Receives the group of each row; -1 without a key.
     seeds : int64[SEEDS]
-        Of the hash (`udfs.kernels.keyed_hash`).
+        Seeds of the hash (`udfs.kernels.keyed_hash`).
 
     """
     base, mask, count, keys = address(data), np.int64(table.size - 1), 0, address(seeds)
@@ -105,22 +105,23 @@ def find_rows(
     ids: Any,
     seeds: Any,
 ) -> int:
-    """Give each row the number of its group among those that `group_rows` made, -1 where there is none.
+    """Write the group of each row to `ids`, among those of `group_rows`; -1 if it has none.
 
     Parameters
     ----------
     partitions, data, offsets, nulls
-        The rows that are looked for.
+        The rows to look up.
     known_partitions, known_data, known_offsets, table, marks, firsts
-        As `group_rows` was given them.
+        As passed to `group_rows`.
     ids : int32[n]
+        Receives the group of each row.
     seeds : int64[SEEDS]
-        As `group_rows` was given them.
+        As passed to `group_rows`.
 
     Returns
     -------
     int
-        How many rows have a group.
+        Number of rows that have a group.
 
     """
     base, known_base, mask, found = address(data), address(known_data), np.int64(table.size - 1), 0

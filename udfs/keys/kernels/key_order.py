@@ -1,8 +1,8 @@
-"""Canonical keys, or the first parts of keys, as bytes that order as a tree index orders the keys.
+"""Writes canonical keys, or their first parts, as bytes that compare as a tree index compares the keys.
 
-Each part is written as `udfs.keys.kernels.ordered` writes a value, complemented where the index orders it from its
-greatest value to its least. No part's bytes are the start of another's; so a key begins with the bytes of its first
-parts, and is at or above them, as Tarantool's lower bound has it.
+`udfs.keys.kernels.ordered` writes each part; the bytes of a descending part are complemented. No part's bytes are a
+prefix of another's; so a key begins with the bytes of its first parts and sorts at or after them, like Tarantool's
+lower bound.
 """
 
 from __future__ import annotations
@@ -21,22 +21,22 @@ from udfs.keys.kernels.ordered import FIXED_MAX, put_ordered
 def order(
     data: Any, offsets: Any, nulls: Any, which: Any, starts: Any, descending: Any, out: Any, ends: Any
 ) -> bool:
-    """Write the bytes of each key; those of a null one are none.
+    """Write the bytes of each key; a null key has none.
 
-    Returns whether all are keys of their definitions and had room.
+    Returns whether all keys match their definitions and had room.
 
     Parameters
     ----------
     data, offsets, nulls : arrays
         Canonical keys (`udfs.buffers.Flat`).
     which : int32 array, (rows,)
-        Number of each key's definition; a negative one is written as nothing.
+        Number of each key's definition; a key with a negative one is left out.
     starts : int32 array, (definitions + 1,)
         First part of each definition.
     descending : uint8 array, (parts,)
-        Whether a part is ordered from its greatest value to its least.
+        Whether a part's order is descending.
     out : uint8 array
-        Large enough for all.
+        Large enough for all keys.
     ends : int64 array, (rows + 1,), zeroed
         Where each key's bytes start in `out`, and where the last one's end.
 

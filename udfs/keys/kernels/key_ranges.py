@@ -1,4 +1,4 @@
-"""Which range of keys each row is in: a binary search among the bounds of its group, over the bytes of keys."""
+"""Finds the range of keys that each row is in, by a binary search among the bounds of its group."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def range_rows(
     bound_offsets: Any,
     numbers: Any,
 ) -> None:
-    """Give each row the number of its range.
+    """Write the number of each row's range to `numbers`.
 
     Parameters
     ----------
@@ -49,7 +49,7 @@ def range_rows(
     bound_data, bound_offsets
         The least key of each range of a group but its first, ascending within the group.
     numbers : int32[n]
-        Becomes the range of each row; -1 for a row in none.
+        Receives the range of each row; -1 for a row in none.
 
     """
     base, bounds = address(data), address(bound_data)

@@ -1,6 +1,6 @@
-"""The walk that takes the key out of many tuples, or out of `key` arrays, and writes it in canonical form.
+"""Extracts the keys of many tuples, or of `key` arrays, and writes them in canonical form.
 
-Not here: what the canonical form of a part is (`udfs.keys.kernels.canonical`).
+`udfs.keys.kernels.canonical` writes each part.
 """
 
 from __future__ import annotations
@@ -26,26 +26,26 @@ INVALID = 7
 NO_ROOM = 8
 
 KEY, TUPLE, PREFIX = 0, 1, 2
-"""What a row is: an array of all parts of a key in their order, a tuple, or an array of the first parts of a key."""
+"""Kind of a row: an array of all parts of a key in order, a tuple, or an array of the first parts of a key."""
 
 
 class Parts(NamedTuple):
-    """The parts of all key definitions, flat.
+    """The parts of all key definitions, in flat arrays.
 
     Parameters
     ----------
     starts : int32 array
-        Where the parts of each definition start, and where the last one's end.
+        Start of each definition's parts, and the end of the last one's.
     fields : int32 array
         0-based field number of each part.
     accepts : int64 array
-        Classes of values that each part takes, as bits.
+        Classes of values that each part accepts, as bits.
     compares : int64 array
         How the index compares each part (`udfs.keys.kernels.canonical`).
     step_starts : int32 array
-        Where the steps of each part's path start, and where the last one's end.
+        Start of the steps of each part's path, and the end of the last one's.
     steps : int64 array, (steps, 2)
-        An index into an array (0-based) and -1, or place and size of a map's key in `names`.
+        A 0-based index into an array and -1, or position and size of a map's key in `names`.
     names : uint8 array
         The keys of all steps.
 
@@ -62,7 +62,7 @@ class Parts(NamedTuple):
 
 @inner
 def _into_map(pos: Int, end: Int, count: Int, name: Int, size: Int) -> Int:
-    """Return where the value of a map's string key is; -1 broken, -2 not there."""
+    """Return where the value of a map's string key is; -1 if the map is broken, -2 if it lacks the key."""
     for _ in range(count):
         if pos >= end:
             return -1
@@ -82,7 +82,7 @@ def _into_map(pos: Int, end: Int, count: Int, name: Int, size: Int) -> Int:
 
 @inner
 def _follow(pos: Int, end: Int, steps: Any, first: Int, last: Int, names: Int) -> Int:
-    """Return where the value at the end of a path is; -1 broken, -2 not there."""
+    """Return where the value at the end of a path is; -1 if the tuple is broken, -2 if it lacks the value."""
     for k in range(first, last):
         if pos >= end:
             return -1
@@ -140,7 +140,7 @@ def _one_key(
         kind, argument, after = head(start, end) if start < end else (BAD, np.int64(0), start)
         if not parts.accepts[part] >> kind & 1:
             return target, (NOT_MSGPACK if kind == BAD else WRONG_TYPE), part - first, kind
-        # A canonical part is at most so much longer than the part.
+        # A canonical part is at most `GROWTH` bytes longer than the part.
         size = after - start + (argument if kind >= STRING else 0)
         if target + size + GROWTH > limit:
             return target, NO_ROOM, part - first, kind
@@ -162,20 +162,20 @@ def keys(
     ends: Any,
     errors: Any,
 ) -> None:
-    """Write the canonical key of each row; a row without one is empty, and `errors` says (code, part, class).
+    """Write the canonical key of each row; a row without one is empty and has (code, part, class) in `errors`.
 
     Parameters
     ----------
     data, offsets, nulls : arrays
         The rows (`udfs.buffers.Flat`).
     sources : uint8 array, (rows,)
-        What each row is: `KEY`, `TUPLE` or `PREFIX`.
+        Kind of each row: `KEY`, `TUPLE` or `PREFIX`.
     which : int32 array, (rows,)
         Index of each row's key definition.
     parts : Parts
         All key definitions.
     out : uint8 array
-        A row whose key has no room in it has the code `NO_ROOM`.
+        Receives the keys; a row whose key does not fit has the code `NO_ROOM`.
     ends : int64 array, (rows + 1,), zeroed
     errors : int32 array, (3, rows), zeroed
 

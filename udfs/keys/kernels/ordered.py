@@ -1,24 +1,24 @@
-"""One value as bytes that order as Tarantool's `scalar` index orders values.
+"""Writes a value as bytes that compare as Tarantool's `scalar` index compares values.
 
-First a byte for the value's class, in the order of `mp_class` (`src/box/tuple_compare.cc`), then:
+The first byte is the value's class, in the order of `mp_class` (`src/box/tuple_compare.cc`); then follows:
 
 | class | bytes |
 |---|---|
-| nothing that has an order | none |
+| without an order | none |
 | boolean | 0 or 1 |
 | number | see below |
-| string, varbinary | each byte, where 0 is 01 01 and 1 is 01 02; then 0 |
+| string, varbinary | each byte, with 0 as 01 01 and 1 as 01 02; then 0 |
 | uuid | its 16 bytes |
 | datetime | seconds since 1970 UTC and nanoseconds, 12 bytes |
 
-A number is the largest double up to its size, 8 bytes; then 0 where they are equal, else 1 and the number itself as
-a power of ten and 38 digits, 20 bytes. All of that is complemented where the number is negative; NaN is zeros. So an
-integer, a double and a decimal of one value are the same bytes, and no two numbers that differ are. Integers and
-fixed parts are big-endian, signed ones with the sign bit flipped. No value's bytes are the start of another's.
+A number is the largest double up to its absolute value, 8 bytes; then 0 if the two are equal, else 1 and the number
+itself as a power of ten and 38 digits, 20 bytes. All of that is complemented if the number is negative; NaN is zeros.
+So an integer, a double and a decimal of one value have the same bytes, and different numbers differ. Integers and
+fixed parts are big-endian, signed ones with the sign bit flipped. No value's bytes are a prefix of another's.
 
-The server compares a decimal with a double by the double's first 15 digits (`decimal_from_double`), which orders
-nothing consistently (many doubles equal one decimal); here every number is its exact value. What no index orders
-(nil, array, map, interval, other extensions) and what is damaged is below all else.
+The server compares a decimal with a double by the double's first 15 digits (`decimal_from_double`), which is not a
+consistent order (many doubles equal one decimal); here every number has its exact value. Values without an order (nil,
+array, map, interval, other extensions) and damaged values sort below all others.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ from udfs.kernels.values import (
 from udfs.keys.kernels.truncated import truncate_decimal, truncate_integer
 
 FIXED_MAX = 30
-"""Bytes that a value takes at most, unless it is a string or varbinary: those take twice their size and 2."""
+"""Greatest number of bytes of a value; a string or varbinary takes up to twice its size and 2."""
 
 _LOWEST, _BOOLEANS, _NUMBERS, _STRINGS, _BINARIES, _UUIDS, _DATETIMES = range(7)
 _SIGN = -(1 << 63)
@@ -66,7 +66,7 @@ def _put_big(target: Int, value: Int, size: Int) -> Int:
 
 @inner
 def _put_digits(target: Int, number: Any, flip: Int) -> Int:
-    """Write a decimal that is not zero: the place of its first digit, then its digits."""
+    """Write a decimal that is not zero: the power of ten of its first digit, then its digits."""
     high, low, power = number[0], number[1], number[2]
     digits = count_digits(high, low)
     target = _put_big(target, (power + digits + _POWER_BIAS) ^ flip, 4)
@@ -136,7 +136,7 @@ def _put_decimal(target: Int, number: Any) -> Int:
 
 @inner
 def _put_extension(target: Int, kind: Int, pos: Int, size: Int) -> Int:
-    """Write the class and the content of an extension; return -1 where it has no order."""
+    """Write the class and the content of an extension; return -1 if it has no order."""
     end: Int = -1
     if kind == DECIMAL:
         number = read_decimal(pos, size)
@@ -158,12 +158,12 @@ def _put_extension(target: Int, kind: Int, pos: Int, size: Int) -> Int:
 
 @inner
 def put_ordered(target: Int, kind: Int, argument: Int, pos: Int) -> Int:
-    """Write a value so that it orders; return where its bytes end.
+    """Write a value as comparable bytes; return where they end.
 
     Parameters
     ----------
     target : int
-        Address; as many bytes are free there as `FIXED_MAX` says.
+        Address with enough room (`FIXED_MAX`).
     kind, argument, pos : int
         The head of the value (`udfs.kernels.values`); ABSENT for no value.
 

@@ -1,9 +1,9 @@
-"""Which range of keys is the next one to hold a key: a segment tree over the places between ranges' bounds.
+"""Finds the next DELETE_RANGE that contains a key, with a segment tree over the slots between the ranges' bounds.
 
-The bounds of ranges, sorted, divide the keys into places, numbered from 0. A range covers some consecutive places, and
-stands somewhere in the log. The tree's node n has the nodes 2 n and 2 n + 1 below it, its leaves are at `size` and
-behind; a range is noted at the few nodes that together cover it, in the order of the log. So the next range behind a
-row that holds a key is found in log² steps, however many there are.
+The sorted bounds of all ranges divide the keys into places, numbered from 0. A range covers consecutive places and has
+a position (row) in the log. The children of the tree's node n are 2 n and 2 n + 1; the leaves start at `size`. A range
+is stored at the few nodes that together cover it, in the order of the log. So the next range after a row that contains
+a key is found in log² steps, however many ranges there are.
 """
 
 from __future__ import annotations
@@ -18,20 +18,20 @@ NOTHING = -1
 
 @entry
 def build(lows: Any, highs: Any, rows: Any, size: Int, starts: Any, items: Any) -> Int:
-    """Note ranges at the nodes that cover them; return how many items there are.
+    """Store ranges at the nodes that cover them; return the number of items.
 
-    Called twice: with no room for `items` it fills `starts`.
+    Call it twice: first without room for `items`, to fill `starts`.
 
     Parameters
     ----------
     lows, highs : int64 array, (ranges,)
-        First and last place that each range covers; none where the last one is before the first.
+        First and last place of each range; a range whose last place is before its first covers none.
     rows : int64 array, (ranges,)
         The row of each range, ascending.
     size : int
         A power of two, at least the number of places.
     starts : int64 array, (2 size + 1,)
-        Where the items of each node begin. Zeros for the first call.
+        Start of each node's items. Zeros before the first call.
     items : int64 array
         Rows of ranges, node by node.
 
@@ -69,7 +69,7 @@ def build(lows: Any, highs: Any, rows: Any, size: Int, starts: Any, items: Any) 
 
 @inner
 def _next(place: Int, size: Int, after: Int, starts: Any, items: Any) -> Int:
-    """Return the first row behind another one whose range holds a place; `NOTHING` where there is none."""
+    """Return the first row after another one whose range contains a place; `NOTHING` if there is none."""
     found: Int = NOTHING
     node = place + size
     while node > 0:
@@ -99,27 +99,27 @@ def find_hits(
     hit_rows: Any,
     hit_keys: Any,
 ) -> Int:
-    """Find the ranges that may end a version: behind each row of a key, the first one that holds the key.
+    """Find the ranges that may end a version: after each row of a key, the first range that contains the key.
 
     Parameters
     ----------
     keys : int32 array, (rows,)
-        Number of each row's key, -1 for a row that counts for none.
+        Number of each row's key, -1 for a row to ignore.
     places : int64 array, (keys,)
-        The place of each key, -1 for a key that no range can hold.
+        The place of each key, -1 for a key that no range can contain.
     lives : uint8 array, (keys,)
         Whether a key has a version before the first row.
     size, starts, items
-        As of `build`.
+        As in `build`.
     last : int64 array, (keys,)
-        Used as memory.
+        Working memory.
     hit_rows, hit_keys : int64 and int32 array, (rows + keys,)
-        Become the rows of ranges, and the numbers of the keys that they hold.
+        Receive the rows of ranges, and the numbers of the keys that they contain.
 
     Returns
     -------
     int
-        How many were found.
+        Number of pairs found.
 
     """
     count: Int = 0

@@ -1,4 +1,4 @@
-"""A hash of several columns of each row: Spark's `xxhash64`, so that rows written by either are comparable.
+"""Computes Spark's `xxhash64` of several columns, so that hashes from here and from Spark are comparable.
 
 XXH64 over the bytes of each column in turn, the hash of one column being the seed of the next; a null changes nothing,
 the first seed is 42 (`XxHash64` in Spark's `hash.scala`, `XXH64.java`). 64-bit integers wrap around; patterns above
@@ -83,7 +83,7 @@ def hash_bytes(begin: Int, end: Int, seed: Int) -> Int:
 
 @entry
 def hash_int_column(values: Any, nulls: Any, hashes: Any) -> None:
-    """Work an int32 column into the hash of each row.
+    """Update the hash of each row with an int32 column.
 
     Parameters
     ----------
@@ -101,7 +101,7 @@ def hash_int_column(values: Any, nulls: Any, hashes: Any) -> None:
 
 @entry
 def hash_bytes_column(data: Any, offsets: Any, nulls: Any, hashes: Any) -> None:
-    """Work a binary column into the hash of each row; arguments as in `hash_int_column` and `udfs.buffers.Flat`."""
+    """Update the hash of each row with a binary column; arguments as in `hash_int_column` and `udfs.buffers.Flat`."""
     base = address(data)
     for i in range(hashes.size):
         if nulls[i] == 0:

@@ -1,7 +1,6 @@
-"""The walk that finds some fields of many tuples, and the loop that writes them in bytes that order.
+"""Finds some fields of many tuples, and writes them as comparable bytes.
 
-Nothing is refused: a field that cannot be reached is absent. Not here: how a value is written
-(`udfs.keys.kernels.ordered`).
+Never fails: a field that cannot be reached is absent. `udfs.keys.kernels.ordered` writes each value.
 """
 
 from __future__ import annotations
@@ -18,7 +17,7 @@ from udfs.keys.kernels.ordered import FIXED_MAX, put_ordered
 
 @inner
 def _locate_row(pos: Int, end: Int, base: Int, fields: Any, classes: Any, arguments: Any) -> Int:
-    """Find the fields of one tuple; return how many bytes they take at most."""
+    """Find the fields of one tuple; return the greatest number of bytes that they may take."""
     room = np.int64(FIXED_MAX * len(fields))
     if pos >= end:
         return room
@@ -49,18 +48,18 @@ def _locate_row(pos: Int, end: Int, base: Int, fields: Any, classes: Any, argume
 def locate(
     data: Any, offsets: Any, nulls: Any, which: Any, formats: Any, classes: Any, arguments: Any
 ) -> Int:
-    """Find the fields of all tuples; return how many bytes `write` needs at most.
+    """Find the fields of all tuples; return the greatest number of bytes that `write` may need.
 
     Parameters
     ----------
     data, offsets, nulls : arrays
         The tuples (`udfs.buffers.Flat`).
     which : int32 array, (rows,)
-        Row of `formats`; where there is no such row, all fields are absent.
+        Row of `formats`; if there is no such row, all fields are absent.
     formats : int32 array, (formats, parts)
         0-based field numbers; a negative one is absent.
     classes, arguments : int8 and int64 arrays, (rows, parts), zeroed
-        The result, as of `udfs.tuples.kernels.walk.walk`.
+        The result: class and argument of each field (`udfs.kernels.values`).
 
     """
     base = address(data)
@@ -81,12 +80,12 @@ def locate(
 def write(data: Any, nulls: Any, classes: Any, arguments: Any, out: Any, ends: Any) -> bool:
     """Write the fields that `locate` has found, one row after another; a null row is empty.
 
-    Returns whether all had room.
+    Returns whether all had room in `out`.
 
     Parameters
     ----------
     out : uint8 array
-        As large as `locate` says.
+        As large as `locate` returned.
     ends : int64 array, (rows + 1,), zeroed
         Where each row starts in `out`, and where the last one ends.
 

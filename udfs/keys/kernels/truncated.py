@@ -1,7 +1,7 @@
-"""Integers and decimals cut to a double: the largest double that is not above them, and whether it is equal.
+"""Truncates integers and decimals to the largest double that is not above them, and says whether it is equal.
 
-All numbers are positive here. That double and, among numbers with the same one, their decimal digits order numbers
-of all kinds exactly (`udfs.keys.kernels.ordered`). Not here: rounding to the nearest double (`udfs.kernels.doubles`).
+All numbers are positive here. Numbers of all kinds are ordered exactly by this double and then by their decimal digits
+(`udfs.keys.kernels.ordered`). `udfs.kernels.doubles` rounds to the nearest double.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ LARGEST = 0x7FEF_FFFF_FFFF_FFFF
 """The bits of the largest finite double."""
 
 _ABOVE, _BELOW = 309, -323
-"""A number whose first digit stands at 10^309 or higher is above all doubles, one under 10^-324 below all."""
+"""A number with its first digit at 10^309 or higher is above all doubles; one under 10^-324 is below all."""
 
 _LIMBS = 40
 _WORD = np.uint64(0xFFFFFFFF)
@@ -32,7 +32,7 @@ _EXACT_POWER = 22
 """10^22 is the largest power of ten that is a double."""
 
 _SPLIT = 134217729.0
-"""2^27 + 1 cuts a double in halves whose products are exact (Dekker)."""
+"""2^27 + 1 splits a double in halves whose products are exact (Dekker)."""
 
 
 @inner
@@ -47,7 +47,7 @@ def truncate_integer(value: U64) -> tuple[Int, bool]:
 
 @inner
 def _rest(left: float, right: float, product: float) -> float:
-    """Return left * right - product, exactly, where `product` is left * right rounded."""
+    """Return the exact left * right - product; `product` is left * right rounded."""
     upper = left * _SPLIT
     upper = upper - (upper - left)
     lower = left - upper
@@ -75,7 +75,7 @@ def _short(low: U64, power: int) -> tuple[Int, bool]:
 
 @inner
 def _multiply(limbs: Any, factor: U64) -> None:
-    """Multiply a number of limbs of 32 bits by a factor below 2^32."""
+    """Multiply a number in 32-bit limbs by a factor below 2^32."""
     carry = _ZERO
     for k in range(_LIMBS):
         carry += limbs[k] * factor
@@ -98,7 +98,7 @@ def _scale(limbs: Any, tens: int, twos: int) -> None:
 def _compare(high: U64, low: U64, power: int, bits: int) -> int:
     """Return the sign of a decimal minus a double.
 
-    Neither side outgrows the limbs' 1280 bits: the largest is a mantissa times 10^361, 1253 bits.
+    Both sides fit in the limbs' 1280 bits: the largest is a mantissa times 10^361, 1253 bits.
     """
     left, right = np.zeros(_LIMBS, np.uint64), np.zeros(_LIMBS, np.uint64)
     upper, lower = to_binary(high, low, 0, False)
@@ -117,7 +117,7 @@ def _compare(high: U64, low: U64, power: int, bits: int) -> int:
 
 @inner
 def _estimate(high: U64, low: U64, power: int) -> Int:
-    """Return the bits of a finite double some units of the last place from a decimal."""
+    """Return the bits of a finite double within a few units in the last place of a decimal."""
     size = np.float64(high) * 1e19 + np.float64(low)
     if power < -308:
         size = size / 1e308 / _TENS[-power - 308]

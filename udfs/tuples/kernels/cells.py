@@ -1,7 +1,6 @@
-"""One field of a tuple → its column, whatever it is: all classes and encodings that the field's type takes.
+"""Writes one field of a tuple to its column, in any class and encoding that the field's type accepts.
 
-Not here: the form that a type nearly always has (`udfs.tuples.kernels.quick`) and what a tuple is
-(`udfs.tuples.kernels.walk`).
+`udfs.tuples.kernels.quick` is the fast path for the most frequent encoding of each type.
 """
 
 from __future__ import annotations
@@ -78,21 +77,21 @@ from udfs.tuples.kernels.writers import (
 )
 
 CARRIER_SHIFT = 24
-"""Where a field's carrier stands in its word, in four bits; below it are the classes that the field accepts."""
+"""Position of the carrier (four bits) in a field's word; the bits below are the classes that the field accepts."""
 
 COLUMN_SHIFT = 32
-"""Where the place of a field's column stands in its word, in bytes from the first column."""
+"""Position of the column's offset in a field's word, in bytes from the first column."""
 
 LONG, WIDE, DOUBLES, DECIMALS, DECIMAL_TEXT, BOOLEANS, TEXT, BYTES, UUIDS, TIMESTAMPS, INTERVALS, VARIANTS = (
     range(12)
 )
 RAW_TEXT = 12
-"""How a column is built (`schemas.types.Carrier`)."""
+"""How a column is stored (`schemas.types.Carrier`)."""
 
 
 @inlined
 def put_quickly(pos: Int, end: Int, field: Int, column: Int, row: Int) -> Int:
-    """Put a field of the form that its type nearly always has; return where it ends, 0 where it has another."""
+    """Put a field by the fast path; return where it ends, or 0 if its encoding is another one."""
     carrier = field >> CARRIER_SHIFT & 15
     if carrier == TEXT:
         return quick_string(pos, end, column, row, True, True)
@@ -117,7 +116,7 @@ def put_quickly(pos: Int, end: Int, field: Int, column: Int, row: Int) -> Int:
 
 @inner
 def _put_double(kind: Int, argument: Int, pos: Int, column: Int, row: Int) -> Int:
-    """Put any number; of a decimal that is not decided here the place and size are left, and it is `UNDECIDED`."""
+    """Put any number; of a decimal that Python must convert, store position and size and return `UNDECIDED`."""
     target, status = word(column, START) + 8 * row, FITS
     if kind in (DOUBLE, FLOAT):
         store64(target, argument)
@@ -169,7 +168,7 @@ def _put_fixed(carrier: Int, kind: Int, argument: Int, pos: Int, column: Int, ro
 
 @inner
 def _text_room(carrier: Int, size: Int) -> Int:
-    """Return how many bytes the text of a row takes at most."""
+    """Return the greatest number of bytes of one row's text."""
     if carrier == DECIMAL_TEXT:
         return DECIMAL_TEXT_MAX
     if carrier == UUIDS:
@@ -211,7 +210,7 @@ def _put_text(carrier: Int, size: Int, pos: Int, column: Int, row: Int) -> Int:
 
 @inner
 def put_variant(pos: Int, end: Int, extras: Int, column: Int, row: Int) -> tuple[Int, Int]:
-    """Put the value at `pos`, or so many `extras` as one array; return where it ends (-1: broken) and a status."""
+    """Put the value at `pos`, or `extras` values as one array; return where it ends (-1: broken) and a status."""
     target, meta, most = word(column, END), word(column, META_END), GROWTH * (end - pos) + 32 + SLACK
     if target + most > word(column, LIMIT) or meta + most > word(column, META_LIMIT):
         set_word(column, WANTED, most)
@@ -248,9 +247,9 @@ def put_any(pos: Int, end: Int, field: Int, column: Int, row: Int) -> tuple[Int,
     Returns
     -------
     pos : int
-        Where it ends; -1 where it is not MessagePack.
+        Where it ends; -1 if it is not MessagePack.
     status : int
-        What became of it (`udfs.kernels.scalars`).
+        Its status (`udfs.kernels.scalars`).
 
     """
     kind, argument, after = head(pos, end)

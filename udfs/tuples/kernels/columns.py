@@ -1,12 +1,10 @@
-"""The columns that a walk fills, as words in memory; where they lie is decided by `udfs.tuples.columns`.
+"""The columns that the walk fills, as words in memory; `udfs.tuples.columns` allocates them.
 
-A column is `WORDS` int64 words. One of fixed width has its values there; one of text or bytes has contents that
-grow from `START` to `END`, at most to `LIMIT`, and offsets of four bytes; a variant has both of them twice, for its
-values and its metadata. A row is null where its bit in `VALID` is clear: columns start with all bits set but for
-variants, which start with none, and whose offsets are filled up to a row only when it has a value, so a variant that
-no row has costs nothing.
-
-Not here: what is written (`udfs.tuples.kernels.cells`, `udfs.tuples.kernels.quick`).
+A column is described by `WORDS` int64 words. A column of fixed width has its values at `START`. A text or bytes column
+has a content that grows from `START` to `END`, at most to `LIMIT`, and four-byte offsets; a variant has both twice, for
+values and metadata. A row is null if its bit in `VALID` is clear. Columns start with all bits set; variants start with
+none, and their offsets are filled up to a row only when it has a value, so a variant without values costs nothing.
+`udfs.tuples.kernels.cells` and `udfs.tuples.kernels.quick` write the values.
 """
 
 from __future__ import annotations
@@ -21,15 +19,15 @@ WORDS = 24
 COLUMN_BYTES = 8 * WORDS
 
 KIND, SCALE, START, END, LIMIT, OFFSETS, VALID, NULLS, STATUSES = 0, 1, 2, 3, 4, 5, 6, 7, 8
-"""What it holds (below); its decimal's scale; addresses of its values or contents, of the end of the contents, of the
-end of their room, of the offsets, of the bits; how many rows are null; address of the rows' statuses."""
+"""Kind of column (below); scale of its decimals; addresses of its values or content, of the content's end, of the
+buffer's end, of the offsets and of the validity bits; number of null rows; address of the rows' statuses."""
 
 META_START, META_END, META_LIMIT, META_OFFSETS, FILLED, BOOK, SHAPE = 9, 10, 11, 12, 13, 14, 15
-"""The same of a variant's metadata; up to which row the offsets of both are filled; addresses of the dictionary and of
-the kept shape."""
+"""The same for a variant's metadata; the row up to which both offsets are filled; addresses of the dictionary and of
+the cached shape."""
 
 DATA, WANTED = 16, 17
-"""Address of the bytes of all tuples; bytes of room that a variant lacks, for value and metadata."""
+"""Address of the bytes of all tuples; number of bytes that a variant's value and metadata lack."""
 
 IS_TEXT, IS_VARIANT, IS_BITS = 16, 32, 64
 """`KIND` is the width of a value in words of eight bytes, or one of these."""
@@ -53,14 +51,14 @@ def set_bit(bits: Int, row: Int) -> None:
 
 @inlined
 def close_text(column: Int, row: Int, end: Int) -> None:
-    """Say where the content of a row of a column of text ends."""
+    """Set the end of a row's content in a text column."""
     set_word(column, END, end)
     store32(word(column, OFFSETS) + 4 * row + 4, end - word(column, START))
 
 
 @inner
 def take_back(column: Int, row: Int) -> None:
-    """Forget the content of the row that is being written, so that it can be written again."""
+    """Discard the content of the current row, so that it can be written again."""
     kind = word(column, KIND)
     if kind == IS_TEXT:
         set_word(column, END, word(column, START) + load32(word(column, OFFSETS) + 4 * row))
@@ -73,7 +71,7 @@ def take_back(column: Int, row: Int) -> None:
 
 @inner
 def put_null(column: Int, row: Int) -> None:
-    """Make a row null, also where it was written."""
+    """Make a row null, even if it was written before."""
     kind = word(column, KIND)
     take_back(column, row)
     if kind == IS_VARIANT:
@@ -90,7 +88,7 @@ def put_null(column: Int, row: Int) -> None:
 
 @inner
 def fill_offsets(column: Int, row: Int) -> None:
-    """Fill a variant's offsets up to the start of a row: the rows before it that have none are null."""
+    """Fill a variant's offsets up to the start of a row: earlier rows without a value are null."""
     end, meta_end = word(column, END) - word(column, START), word(column, META_END) - word(column, META_START)
     for before in range(word(column, FILLED), row):
         store32(word(column, OFFSETS) + 4 * before + 4, end)
@@ -100,7 +98,7 @@ def fill_offsets(column: Int, row: Int) -> None:
 
 @inner
 def close_variant(column: Int, row: Int, end: Int, meta_end: Int) -> None:
-    """Say where the value and the metadata of a row end."""
+    """Set the ends of a row's value and metadata."""
     if word(column, FILLED) != row:
         fill_offsets(column, row)
     set_word(column, END, end)

@@ -1,10 +1,9 @@
-"""One field of a tuple → its column, where it has the form that its type nearly always has.
+"""The fast path: writes one field of a tuple to its column if it has the most frequent encoding of its type.
 
-Each function returns where the field ends, or 0 where it is anything else: of another class, invalid, inexact, of a
-rarer encoding. Then `udfs.tuples.kernels.cells` decides, which knows all of them; so this module decides nothing by
-itself, and could be left out without a difference but in speed. What it stores for a field that turns out to be cut
-short is written over. The position of the next field depends on as few loads as possible, as each waits for the one
-before.
+Each function returns where the field ends, or 0 for anything else: another class, a rarer encoding, an invalid or
+inexact value. Then `udfs.tuples.kernels.cells` handles the field; so without this module the results are the same, only
+slower. A value stored for a field that turns out to be cut short is overwritten. The position of the next field
+depends on as few loads as possible, because each load waits for the one before.
 """
 
 from __future__ import annotations
@@ -26,7 +25,7 @@ _ONE = np.uint64(1)
 
 @inlined
 def quick_integer(pos: Int, field: Int, column: Int, row: Int, width: Int) -> Int:
-    """Put an integer of 64 bits into a column of words, or of pairs of them."""
+    """Put an integer of 64 bits into a column of `width` words per value."""
     byte = load8(pos)
     value, after = byte, pos + 1
     if byte >= 0x80:
@@ -74,7 +73,7 @@ def quick_boolean(pos: Int, column: Int, row: Int) -> Int:
 
 @inlined
 def _copy_checked(target: Int, pos: Int, size: Int) -> Int:
-    """Copy bytes in chunks; return 0 where all are below 0x80."""
+    """Copy bytes in chunks; return 0 if all are below 0x80."""
     high = np.int64(0)
     while size > CHUNK:
         high |= copy_chunk(target, pos)
@@ -86,7 +85,7 @@ def _copy_checked(target: Int, pos: Int, size: Int) -> Int:
 
 @inlined
 def quick_string(pos: Int, end: Int, column: Int, row: Int, is_text: bool, checked: bool) -> Int:
-    """Put a string or, where it is no text, varbinary of up to 255 bytes, `checked` as UTF-8."""
+    """Put a string (if `is_text`) or varbinary of up to 255 bytes; if `checked`, it must be UTF-8."""
     byte = load8(pos)
     if is_text and byte & 0xE0 == 0xA0:
         size = byte & 0x1F
@@ -119,7 +118,7 @@ def quick_uuid(pos: Int, end: Int, column: Int, row: Int) -> Int:
 
 @inlined
 def quick_timestamp(pos: Int, column: Int, row: Int) -> Int:
-    """Put a datetime that whole microseconds say, of years 1 to 9999."""
+    """Put a datetime of the years 1 to 9999 without a part of a microsecond."""
     form = load16(pos)
     nanoseconds, after = np.int64(0), pos + 10
     if form == 0x04D8:
@@ -138,7 +137,7 @@ def quick_timestamp(pos: Int, column: Int, row: Int) -> Int:
 
 @inlined
 def _packed_digits(digits: U64) -> U64:
-    """Return the number that up to 15 digits of four bits say."""
+    """Return the number of up to 15 packed digits of four bits."""
     pairs = (digits & np.uint64(0x0F0F0F0F0F0F0F0F)) + (
         digits >> np.uint64(4) & np.uint64(0x0F0F0F0F0F0F0F0F)
     ) * np.uint64(10)
@@ -153,7 +152,7 @@ def _packed_digits(digits: U64) -> U64:
 
 @inlined
 def quick_decimal(pos: Int, column: Int, row: Int) -> Int:
-    """Put a decimal of up to 15 digits, and a scale of 0 to 127 that is not above the column's by more than 0."""
+    """Put a decimal of up to 15 digits whose scale is 0 to 127, and 0 to 19 below the column's."""
     form = load16(pos)
     if 0x01D5 <= form <= 0x01D7:
         size, pos = 1 << (form - 0x01D4), pos + 2

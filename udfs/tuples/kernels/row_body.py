@@ -1,7 +1,7 @@
-"""Values in the bodies of rows: a walk over many body maps that finds some of their keys.
+"""Finds the values of some keys in the body maps of many rows.
 
-Rows that have operations or a key of their own have columns for them; here is what only few rows have. The walk is
-careful: bodies of types that are not known come here, too.
+Frequent keys have columns of their own; this finds those that only few rows have. The walk checks everything, because
+bodies of unknown row types come here, too.
 """
 
 from __future__ import annotations
@@ -25,9 +25,9 @@ def find(data: Any, offsets: Any, nulls: Any, keys: Any, begins: Any, ends: Any,
         The bodies (`udfs.buffers.Flat`).
     keys : int64 array, (k,)
     begins, ends : int64 array, (k, rows)
-        Become the places of each value in `data`; -1 where a body lacks the key.
+        Receive the position of each value in `data`; -1 if a body lacks the key.
     codes : int8 array, (rows,)
-        Become `FOUND`, or `DAMAGED` for a body that is no map with keys that are numbers.
+        Receive `FOUND`, or `DAMAGED` for a body that is not a map with numbers as keys.
 
     """
     base = address(data)

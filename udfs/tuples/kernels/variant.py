@@ -1,11 +1,11 @@
-"""MessagePack values → variants, without recursion.
+"""Encodes MessagePack values as variants, without recursion.
 
-Objects and arrays are written children first, then moved to make room for their header, as their header's
-width depends on their size (Parquet's VariantEncoding; `VariantBuilder.finishWritingObject` of Spark). A map
-becomes an object: integer keys become their digits; of equal keys the last counts, as for Tarantool's own Lua
-decoder, and the row is INEXACT. A map with other keys, anything nested deeper than `MAX_DEPTH`, and what
-`udfs.tuples.kernels.variant_scalars` cannot say is kept as binary, namely its MessagePack. An MP_ERROR is the map that
-it holds (`src/box/mp_error.cc`).
+The children of an object or array are written first and then moved to make room for the header, because the header's
+width depends on their size (Parquet's VariantEncoding; `VariantBuilder.finishWritingObject` of Spark). A map becomes an
+object: integer keys become their digits; of equal keys the last one wins, as in Tarantool's Lua decoder, and the row is
+INEXACT. A map with other keys, a value nested deeper than `MAX_DEPTH`, and a value that
+`udfs.tuples.kernels.variant_scalars` cannot represent become binary: their MessagePack. An MP_ERROR becomes the map
+that it contains (`src/box/mp_error.cc`).
 """
 
 from __future__ import annotations
@@ -28,27 +28,27 @@ from udfs.tuples.kernels.variant_scalars import put_binary, put_scalar, store
 
 MAX_DEPTH = 100
 GROWTH = 12
-"""A variant's value, and its metadata, take at most so many bytes for each byte of MessagePack, and 32 more."""
+"""A variant's value, and its metadata, take at most this many bytes per byte of MessagePack, and 32 more."""
 
 SIZE_MAX = 128 << 20
 """The largest value, and the largest metadata, that Spark reads (`VariantUtil.SIZE_LIMIT`)."""
 
 _KIND, _LEFT, _START, _FIRST, _SOURCE, _FRAME = 0, 1, 2, 3, 4, 5
 FRAMES_WORDS = (MAX_DEPTH + 2) * _FRAME
-"""Words of a frame, which is an open object or array: its class, children to come, where its data start, its first
-entry, where its MessagePack starts; and how many words a frame has. An entry is a child: key id and offset."""
+"""Words of all frames. A frame is an open object or array: its class, the number of children to come, the start of its
+data, its first entry, the start of its MessagePack. An entry is a child: key id and offset."""
 
 BROKEN = -1
-"""Where a value ends that is not MessagePack."""
+"""Returned as the end of a value that is not MessagePack."""
 
 
 _FEW = 24
-"""Up to so many fields are sorted by insertion, which is faster then; more by a heap, in n log n steps at most."""
+"""Up to this many fields are sorted by insertion, which is faster then; more by a heap, in at most n log n steps."""
 
 
 @inner
 def _is_before(entries: Int, one: Int, other: Int, keys: Int) -> bool:
-    """Return whether one field of an object comes before another: by key, then by place."""
+    """Return whether one field of an object comes before another: by key, then by position."""
     a, b = word(entries, 2 * one), word(entries, 2 * other)
     if a == b:
         return bool(word(entries, 2 * one + 1) < word(entries, 2 * other + 1))
@@ -65,7 +65,7 @@ def _swap(entries: Int, one: Int, other: Int) -> None:
 
 @inner
 def _sink(entries: Int, first: Int, place: Int, count: Int, keys: Int) -> None:
-    """Move a field of a heap of `count` fields down to where no field below it comes behind it."""
+    """Sift a field down in a heap of `count` fields, until no child is greater."""
     while 2 * place + 1 < count:
         child = 2 * place + 1
         if child + 1 < count and _is_before(entries, first + child, first + child + 1, keys):
@@ -94,7 +94,7 @@ def _sort_few(entries: Int, first: Int, last: Int, keys: Int) -> None:
 
 @inner
 def _sort_fields(entries: Int, first: Int, last: Int, keys: Int) -> None:
-    """Sort the fields first..last of an object by key, then by place."""
+    """Sort the fields first..last of an object by key, then by position."""
     count = last - first
     if count <= _FEW:
         _sort_few(entries, first, last, keys)
@@ -102,7 +102,7 @@ def _sort_fields(entries: Int, first: Int, last: Int, keys: Int) -> None:
     place = first + 1
     while place < last and _is_before(entries, place - 1, place, keys):
         place += 1
-    if place == last:  # they came in order, as they mostly do
+    if place == last:  # already in order, as in most objects
         return
     for k in range(count // 2 - 1, -1, -1):
         _sink(entries, first, k, count, keys)
@@ -113,7 +113,7 @@ def _sort_fields(entries: Int, first: Int, last: Int, keys: Int) -> None:
 
 @inner
 def _drop_repeated(entries: Int, first: Int, last: Int) -> Int:
-    """Keep the last field of each key of a sorted object; return where the kept ones end."""
+    """Keep only the last field of each key in a sorted object; return where the fields end."""
     kept = first
     for k in range(first, last):
         if k + 1 < last and word(entries, 2 * k) == word(entries, 2 * k + 2):
@@ -176,7 +176,7 @@ def _open(frame: Int, kind: Int, count: Int, target: Int, entry: Int, source: In
 
 @inner
 def _take_key(pos: Int, end: Int, entry: Int, book: Int) -> tuple[Int, bool]:
-    """Take the key at `pos` for an entry; return where its value starts (NO_KEY: no key), whether it is exact."""
+    """Read the key at `pos` into an entry; return where its value starts (NO_KEY: no key), and whether it is exact."""
     kind, argument, pos = head(pos, end)
     place, size, exact = key_text(kind, argument, pos, book)
     if size == NO_KEY:
@@ -209,7 +209,7 @@ def _put_value(
 
 @inner
 def _give_up_map(frame: Int, end: Int) -> tuple[Int, Int]:
-    """Write a map with a key that is no text as its MessagePack; return (pos, target)."""
+    """Write a map with a key that is not text as its MessagePack; return (pos, target)."""
     source, target = word(frame, _SOURCE), word(frame, _START)
     pos = skip(source, end)
     return pos, (put_binary(target, source, pos - source) if pos >= 0 else target)
@@ -217,14 +217,14 @@ def _give_up_map(frame: Int, end: Int) -> tuple[Int, Int]:
 
 @inner
 def encode(pos: Int, end: Int, extras: Int, target: Int, book: Int) -> tuple[Int, Int, Int]:
-    """Write the value at `pos`, or the array of so many `extras` from there on.
+    """Write the value at `pos`, or an array of the `extras` values from there on.
 
     Parameters
     ----------
     pos, end : int
         Addresses; a value may be cut short by `end`, or not be MessagePack.
     extras : int
-        How many values are written as one array; 0 for one value as it is.
+        Number of values to write as one array; 0 for a single value.
     target : int
         Address of the result; `GROWTH` says how much room it needs.
     book : int
@@ -233,7 +233,7 @@ def encode(pos: Int, end: Int, extras: Int, target: Int, book: Int) -> tuple[Int
     Returns
     -------
     pos, target, status : int
-        Where the value and the result end, FITS or INEXACT; `pos` is BROKEN where it is not MessagePack.
+        Where the value and the result end, FITS or INEXACT; `pos` is BROKEN if it is not MessagePack.
 
     """
     frames, entries = word(book, FRAMES), word(book, ENTRIES)

@@ -1,7 +1,7 @@
-"""The dictionary of one variant: its keys, each once, found by hash.
+"""The dictionary of one variant: each of its keys once, in a hash table.
 
-A key is a span of memory; keys that have to be written first (integers, strings that are not UTF-8) lie in
-`texts`. Keys of an object are sorted as Spark's reader searches them, by UTF-16 units
+A key is a span of memory; keys that must be formatted (integers, strings that are not UTF-8) are written to
+`texts`. Keys of an object are sorted in the order that Spark's reader searches, by UTF-16 units
 (`VariantUtil.getFieldByKey` uses `String.compareTo`), which differs from the order of bytes only above U+D7FF.
 """
 
@@ -21,10 +21,9 @@ NO_KEY = -1
 KEY_COUNT, TEXT_END, STAMP, SLOT_MASK = 0, 1, 2, 3
 KEYS, SLOTS, TEXTS, FRAMES, ENTRIES, HASH_SEEDS = 4, 5, 6, 7, 8, 9
 BOOK_WORDS = 10
-"""Words of a dictionary: keys so far; where the next text goes; the number of the variant, which marks live slots;
-how many slots there are, less one; addresses of the keys (place and size each), of the slots, of the first text; and
-addresses of the words of open frames and of their children (`udfs.tuples.kernels.variant`), and of the seeds of the
-hash."""
+"""Words of a dictionary: number of keys; address of the next text; number of the variant, which marks live slots;
+number of slots minus one; addresses of the keys (position and size each), the slots and the first text; addresses of
+the open frames and their children (`udfs.tuples.kernels.variant`), and of the hash's seeds."""
 
 
 @inner
@@ -43,7 +42,7 @@ def _same(one: Int, other: Int, size: Int) -> bool:
 
 @inner
 def key_id(pos: Int, size: Int, book: Int) -> Int:
-    """Return the id of a key in a dictionary, a new one where it was not seen in this row."""
+    """Return the id of a key in a dictionary; a key that is new in this row gets a new id."""
     code = keyed_hash(pos, size, 0, word(book, HASH_SEEDS))
     keys, slots, stamp, mask = word(book, KEYS), word(book, SLOTS), word(book, STAMP), word(book, SLOT_MASK)
     slot = code & mask
@@ -70,10 +69,10 @@ def start_book(book: Int) -> None:
 
 @inner
 def key_text(kind: Int, argument: Int, pos: Int, book: Int) -> tuple[Int, Int, bool]:
-    """Return a map's key as text: its place, its size (NO_KEY where it has none), whether it is exact.
+    """Return a map's key as text: its position, its size (NO_KEY if it has none), whether it is exact.
 
-    A string is its own text; in one that is not UTF-8 a byte above 0x7f is a backslash, `x` and two digits.
-    An integer is its digits.
+    A string is its own text; if it is not UTF-8, each byte above 0x7f becomes a backslash, `x` and two digits.
+    An integer becomes its digits.
     """
     if kind == STRING and is_utf8(pos, argument):
         return pos, argument, True

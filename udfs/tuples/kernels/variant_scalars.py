@@ -1,9 +1,9 @@
-"""Values of a variant that are neither object nor array, written at an address.
+"""Writes the values of a variant that are neither object nor array.
 
 Format (Parquet's VariantEncoding, as `org.apache.spark.types.variant.VariantUtil` of Spark 4 reads it): a header
-byte `type << 2`, then little-endian content; a string of up to 63 bytes has the header `size << 2 | 1`. What a
-variant has no type for is kept as binary, namely its whole MessagePack, so nothing is lost. Tarantool's uuid and
-interval are strings, since few readers know a variant's uuid and none has intervals.
+byte `type << 2`, then little-endian content; a string of up to 63 bytes has the header `size << 2 | 1`. A value
+without a variant type is stored as binary, its whole MessagePack, so nothing is lost. Tarantool's uuid and interval
+become strings: few readers know a variant's uuid, and none has intervals.
 """
 
 from __future__ import annotations
@@ -97,7 +97,7 @@ def put_binary(target: Int, pos: Int, size: Int) -> Int:
 
 @inner
 def put_decimal(target: Int, number: Any) -> Int:
-    """Write a decimal of up to 38 digits and scale 0 to 38; return -1 where it is not one."""
+    """Write a decimal of up to 38 digits and scale 0 to 38; return -1 for any other."""
     high, low, exponent, negative, valid = number
     digits = count_digits(high, low)
     if not valid or exponent < -38 or digits + exponent > 38:
@@ -131,7 +131,7 @@ def _put_datetime(target: Int, pos: Int, size: Int) -> tuple[Int, Int]:
 
 @inner
 def _put_extension(target: Int, kind: Int, pos: Int, size: Int) -> tuple[Int, Int]:
-    """Write an extension that a variant can say; return (-1, FITS) for any other."""
+    """Write an extension that has a variant type; return (-1, FITS) for any other."""
     if kind == DECIMAL:
         return put_decimal(target, read_decimal(pos, size)), FITS
     if kind == UUID and size == 16:
@@ -150,14 +150,14 @@ def _put_extension(target: Int, kind: Int, pos: Int, size: Int) -> tuple[Int, In
 
 @inner
 def put_scalar(target: Int, kind: Int, argument: Int, start: Int, pos: Int) -> tuple[Int, Int]:
-    """Write the value that starts at `start` and whose head says (kind, argument, pos).
+    """Write the value that starts at `start` and has the head (kind, argument, pos).
 
     Returns
     -------
     target : int
         Where the written value ends.
     status : int
-        FITS, or INEXACT where nanoseconds of a datetime were cut.
+        FITS, or INEXACT if nanoseconds of a datetime were dropped.
 
     """
     if kind in (UNSIGNED, INTEGER):

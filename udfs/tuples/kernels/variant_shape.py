@@ -1,10 +1,10 @@
-"""Variants of the shape that the one before had, written in one pass.
+"""Writes a variant in one pass if it has the same shape as the previous one.
 
-Documents of one field mostly have the same keys in the same order, and containers in the same places. The shape of
-one is kept: then the next needs no dictionary, no sorting and no moving of children, as headers, metadata and the
-slot of each child's offset are known. Where a value is not of that shape, or not certain to give what
-`udfs.tuples.kernels.variant` would, `replay` gives up and changes nothing that counts; so a shape decides nothing but
-speed. Kept are shapes of containers of up to 15 children with keys that are strings.
+Documents of one field mostly have the same keys in the same order, and the same nesting. The shape of one document is
+cached, so the next needs no dictionary, no sorting and no moving of children: headers, metadata and the slot of each
+child's offset are known. If a value has another shape, or might differ from the result of
+`udfs.tuples.kernels.variant`, `replay` gives up without an effect; so a shape affects only the speed. Only shapes of
+containers with up to 15 children and string keys are cached.
 """
 
 from __future__ import annotations
@@ -36,36 +36,36 @@ from udfs.tuples.kernels.variant_scalars import (
 )
 
 TOKENS, MISSES, META_SIZE, META, FIRST = 0, 1, 2, 3, 67
-"""Words of a shape: how many tokens it has (0: none is kept); how often in a row it did not fit; the size of the
-metadata, the metadata, the first token."""
+"""Words of a shape: number of tokens (0: no shape); number of consecutive misses; size of the metadata, the metadata,
+the first token."""
 
 TOKEN = 12
 TOKENS_MAX, META_MAX = 200, 8 * (FIRST - META) - 32
 SHAPE_WORDS = FIRST + TOKEN * TOKENS_MAX + 8
 
 _WHAT, _KEY, _KEY_SIZE, _SLOT, _COUNT, _WIDTH, _HEAD, _HEADER = 0, 1, 2, 3, 4, 5, 6, 8
-"""Words of a token: leaf, container or end of one; place and size of its key's MessagePack; the slot of its offset in
-the container that it is in, -1 in none; of a container: children, width of an offset, first byte, and from there on
-the variant's first bytes, to its offsets."""
+"""Words of a token: leaf, container or end of one; position and size of its key's MessagePack; slot of its offset in
+its container, -1 outside of one; for a container: children, width of an offset, first byte, and then the variant's
+first bytes, up to its offsets."""
 
 _LEAF, _OPEN, _CLOSE = 0, 1, 2
 
 DEPTH_MAX = 12
 FRAME = 6
 _DATA, _OFFSETS, _OFFSET_WIDTH, _CHILDREN, _LEFT, _LAST = 0, 1, 2, 3, 4, 5
-"""Words of an open container: where its children's data start, its offsets, their width; children, and, while a shape
-is taken down, how many are to come and the offset of the last one, negative for a map's."""
+"""Words of an open container: start of its children's data, of its offsets, their width; number of children; and, while
+a shape is recorded, the number of children to come and the offset of the last one, negative in a map."""
 
 SLACK = 96 * DEPTH_MAX
-"""How much more room than its value a shape may need before it gives up: headers are written before children."""
+"""Room in bytes that a replay may need beyond its value before it gives up: headers are written before children."""
 
 PATIENCE, PAUSE = 8, 15
-"""After so many misses in a row a shape is tried on one row of sixteen."""
+"""After `PATIENCE` consecutive misses, a shape is tried on only one of sixteen rows."""
 
 
 @inlined
 def _put_leaf(pos: Int, end: Int, target: Int) -> tuple[Int, Int]:
-    """Write a value that is no container; return (pos, target), pos is -1 where it is one, or not exact."""
+    """Write a value that is not a container; return (pos, target); pos is -1 for a container or an inexact value."""
     byte = load8(pos)
     if byte < 0x80:
         store8(target, V_INT1)
@@ -158,7 +158,7 @@ def replay(pos: Int, end: Int, target: Int, shape: Int, frames: Int) -> tuple[In
 
 @inner
 def _next_slot(frame: Int) -> Int:
-    """Return the slot of the next child: children lie in the order in which they came."""
+    """Return the slot of the next child; children are stored in the order of the MessagePack."""
     places, width = word(frame, _OFFSETS), word(frame, _OFFSET_WIDTH)
     before, best, slot = word(frame, _LAST), 1 << 40, 0
     for k in range(word(frame, _CHILDREN)):
@@ -176,7 +176,7 @@ def _offset(place: Int, width: Int) -> Int:
 
 @inner
 def _open(token: Int, frame: Int, pos: Int, value: Int) -> bool:
-    """Take down a container at `pos` whose variant is at `value`; return whether its form is one that is kept."""
+    """Record a container at `pos` whose variant is at `value`; return whether its shape can be cached."""
     byte, header = load8(pos), load8(value)
     count = byte & 0x0F
     is_map = byte < 0x90
@@ -202,7 +202,7 @@ def _open(token: Int, frame: Int, pos: Int, value: Int) -> bool:
 
 @inner
 def take_down(pos: Int, end: Int, value: Int, meta: Int, meta_size: Int, shape: Int, frames: Int) -> None:
-    """Keep the shape of the value at `pos`, whose variant was written exactly at `value`; or none."""
+    """Cache the shape of the value at `pos`, whose variant was written exactly at `value`, if it can be cached."""
     set_word(shape, TOKENS, 0)
     number, depth, place = 0, 0, value
     token, frame = shape + 8 * FIRST, frames

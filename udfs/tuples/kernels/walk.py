@@ -1,8 +1,7 @@
-"""The walk over the fields of many tuples, which writes each into its column, or says why a tuple is bad.
+"""Walks over the fields of many tuples and writes each into its column, or reports why a tuple is bad.
 
-A field that does not fit is null in its column, and noted in the column's statuses. A tuple whose fields cannot
-be distinguished has no value in any column. Not here: what a column makes of a field (`udfs.tuples.kernels.quick`,
-`udfs.tuples.kernels.cells`).
+A field that does not fit is null in its column, and the column's statuses say why. A tuple that cannot be split into
+fields has no value in any column. `udfs.tuples.kernels.quick` and `udfs.tuples.kernels.cells` write single fields.
 """
 
 from __future__ import annotations
@@ -25,15 +24,15 @@ TRAILING = 3
 NO_LAYOUT = 4
 
 BAD_ROWS, INEXACT_ROWS, UNDECIDED_ROWS, COUNTERS = 0, 1, 2, 3
-"""What a walk counts, and how many counters there are."""
+"""Indexes of the walk's counters, and their number."""
 
 Stop: TypeAlias = tuple[Int, Int, Int, Int, Int]
-"""Where the walk of a tuple stopped: place, position of the field, code, class; and the bits of the statuses."""
+"""Where the walk of a tuple stopped: address, number of the field, code, class; and the bits of the statuses."""
 
 
 @inner
 def _note(column: Int, row: Int, status: Int) -> Int:
-    """Note what became of a field, which is null where it does not fit; return it as a bit."""
+    """Store the status of a field, null the field if it does not fit, and return the status as a bit."""
     if status != NO_ROOM:
         store8(word(column, STATUSES) + row, status)
     if MISFITS >> status & 1:
@@ -65,7 +64,7 @@ def _walk_fields(pos: Int, end: Int, number: Int, fields: Int, columns: Int, row
 
 @inner
 def _put_extras(stop: Stop, end: Int, count: Int, extra: Int, row: Int) -> Stop:
-    """Put the fields behind those of the format; there is at least one."""
+    """Put the fields past the format, at least one."""
     pos, position, code, kind, statuses = stop
     after, status = put_variant(pos, end, count - position, extra, row)
     if after < 0:
@@ -80,7 +79,7 @@ def _put_extras(stop: Stop, end: Int, count: Int, extra: Int, row: Int) -> Stop:
 
 @inner
 def _put_absent(count: Int, number: Int, fields: Int, columns: Int, row: Int) -> Int:
-    """Make the fields that a tuple of `count` fields lacks null; return the bits of their statuses."""
+    """Null the fields that a tuple of `count` fields lacks; return the bits of their statuses."""
     statuses = np.int64(0)
     for position in range(count, number):
         field = word(fields, position)
@@ -139,7 +138,7 @@ def walk(
     counters: Any,
     first: int,
 ) -> int:
-    """Walk rows from `first` on; stop at a row for which a column has no room.
+    """Walk rows from `first` on; stop at a row for which a column has no room left.
 
     Parameters
     ----------
@@ -148,27 +147,27 @@ def walk(
     offsets : int32 array
         Where each tuple starts in `data`, and where the last ends.
     nulls : uint8 array
-        1 where there is no tuple.
+        1 if there is no tuple.
     formats : int32 array
         Index of each tuple's format.
     starts : int32 array
-        Where in `fields` the fields of a format start, and then where the columns start that it lacks; for all
-        formats, and where the last ends.
+        Per format: where its fields start in `fields`, and where the columns that it lacks start; at last, where the
+        last format ends.
     fields : int64 array
-        Of each field: its column's place (`COLUMN_SHIFT`), how it is built (`CARRIER_SHIFT`), bits of the classes
-        that it accepts.
+        Per field: offset of its column (`COLUMN_SHIFT`), its carrier (`CARRIER_SHIFT`), bits of the classes that it
+        accepts.
     columns : int64 array, (columns + 1, WORDS)
-        `udfs.tuples.kernels.columns`; the last is of the fields past the format.
+        Described in `udfs.tuples.kernels.columns`; the last one holds the fields past the format.
     errors : int32 array, (3, rows), zeroed
         The result for bad rows: code, position, class.
     counters : int64 array, (COUNTERS,)
-        Added to: how many rows are bad or have fields that do not fit, or may be inexact, or have fields that are
-        not decided.
+        Incremented: rows that are bad or have fields that do not fit, rows that may be inexact, rows with undecided
+        fields.
 
     Returns
     -------
     int
-        The row where it stopped; how many there are where it is done.
+        The row where it stopped; the number of rows if it is done.
 
     """
     base, table, book = address(data), address(fields), address(columns)

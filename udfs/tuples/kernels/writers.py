@@ -1,6 +1,6 @@
-"""Text of uuids, decimals and intervals, as Tarantool itself writes it.
+"""Formats uuids, decimals and intervals as text, as Tarantool does.
 
-A writer puts its text at an address and returns where it ends. Not here: strings, which are copied as they are.
+A writer puts its text at an address and returns where it ends.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from udfs.kernels.values import INTEGER, UNSIGNED, Int, head
 
 UUID_TEXT = 36
 DECIMAL_TEXT_MAX = 56
-"""A sign, 38 digits, a point, leading zeros or `E+` and an exponent."""
+"""Greatest length: a sign, 38 digits, a point, leading zeros or `E+` and an exponent."""
 
 INTERVAL_TEXT_MAX = 8 * 34
 _UNITS = np.frombuffer(
@@ -117,8 +117,8 @@ def write_decimal(target: Int, number: Any) -> Int:
 def read_interval(pos: Int, size: Int, amounts: Any) -> bool:
     """Read the content of an MP_INTERVAL into nine amounts, years to nanoseconds and the adjustment.
 
-    Format (`interval_unpack` in `src/lib/core/mp_interval.c`): a count, then so many pairs of a field number and
-    an integer; what is not there is 0.
+    Format (`interval_unpack` in `src/lib/core/mp_interval.c`): a count, then that many pairs of a field number and
+    an integer; a missing field is 0.
     """
     amounts[:] = 0
     end = pos + size
@@ -166,11 +166,11 @@ def decimal_texts(data: Any, spans: Any, out: Any, offsets: Any) -> None:
     ----------
     data : uint8 array
     spans : int64 array
-        `place << 32 | size` of the content of each decimal, which is valid.
+        `position << 32 | size` of the content of each decimal, which is valid.
     out : uint8 array
-        `DECIMAL_TEXT_MAX` bytes a decimal.
+        `DECIMAL_TEXT_MAX` bytes per decimal.
     offsets : int32 array, (decimals + 1,), zeroed
-        Filled. A decimal that is outside of `data`, is not valid or has no room is empty.
+        Filled with the ends of the texts. A decimal outside of `data`, invalid or without room gives an empty text.
 
     """
     base, start = address(data), address(out)

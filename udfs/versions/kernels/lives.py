@@ -1,9 +1,9 @@
-"""The rows of each key, in the order of the log, reduced to what the key's replicaset holds after them.
+"""Reduces the rows of each key, in the order of the log, to its version in its replicaset after them.
 
-A key's *life* begins with an insertion where there was no tuple; a DELETE, a truncation, or a snapshot that lacks the
-key ends it. Time never runs back within a life. A DELETE leaves a deleted version, which a later truncation does not
-change; a truncation itself leaves nothing. A DELETE that finds nothing counts for nothing. Keys with an operation
-(UPDATE, UPSERT) are not for here (`pipeline.reduce.fold`).
+A key's *life* begins with the insertion of a missing tuple; a DELETE, a truncation, or a snapshot that lacks the key
+ends it. Time never goes back within a life. A DELETE leaves a deleted version, which a later truncation does not
+change; a truncation itself leaves nothing. A DELETE of a missing tuple has no effect. `pipeline.reduce.fold` handles
+keys with an operation (UPDATE, UPSERT).
 """
 
 from __future__ import annotations
@@ -14,10 +14,10 @@ from schemas.compiled import entry, inlined
 from udfs.kernels.values import Int
 
 NONE, PRESENT, DELETED, UNFIT = 0, 1, 2, 3
-"""States of a version: there is none, a tuple, a deletion, a tuple that is not known."""
+"""States of a version: none, a tuple, a deletion, an unknown tuple."""
 
 PUT, DELETE, OPERATION = 0, 1, 2
-"""What a row does: give the whole tuple, delete it, change it."""
+"""Actions of a row: write the whole tuple, delete it, change it."""
 
 NO_TIME = -(2**63)
 NO_ROW = -1
@@ -50,27 +50,27 @@ def reduce_rows(
     Parameters
     ----------
     groups : int32[n]
-        Number of each row's key, -1 for a row that counts for none.
+        Number of each row's key, -1 for a row to ignore.
     actions : int8[n]
         `PUT` or `DELETE`.
     times : int64[n]
-        Microseconds since 1970, `NO_TIME` where unknown.
+        Microseconds since 1970, `NO_TIME` if unknown.
     truncations : int32[n]
-        How many truncations of its space stand before the row.
+        Number of truncations of the row's space before it.
     is_snapshot, is_same : uint8[n]
-        Whether the row is of a snapshot; whether it has the tuple that its key has already.
+        Whether the row is from a snapshot; whether its tuple equals the key's current one.
     all_truncations : int32[keys]
-        How many truncations of the key's space there are.
+        Number of all truncations of the key's space.
     is_renewed : uint8[keys]
-        Whether a snapshot says again what the key's space holds: what it lacks is gone.
+        Whether a snapshot replaces the content of the key's space: a key that it lacks is deleted.
     states : int8[keys]
-        Before: the states of the versions; becomes those after.
+        States of the versions: before the rows on input, after them on return.
     versions_time, versions_created : int64[keys]
-        Likewise.
+        Times and insertion times of the versions, likewise updated.
     sources, events : int32[keys]
-        Become the row that has the tuple, and the last row that counted; -1 where it is the version before.
+        Receive the row with the tuple and the last row that had an effect; -1 if it is the previous version's.
     seen : int32[keys]
-        Zeros. Used as memory: truncations seen, and in the two lowest bits whether the snapshot had the key, and ended.
+        Working memory, zeroed: truncations seen; in the two lowest bits whether the snapshot had the key, and ended.
 
     """
     sources[:] = NO_ROW
@@ -102,7 +102,7 @@ def reduce_rows(
             states[key] = PRESENT
             sources[key] = events[key] = row
         elif action == DELETE and lives and is_snapshot[row] != 0:
-            # A vinyl run has the DELETE without its lsn: the key is gone, by nobody known.
+            # A vinyl run has the DELETE without its lsn: the key is deleted, but its author is not known.
             states[key], sources[key], events[key] = NONE, NO_ROW, NO_ROW
         elif action == DELETE and lives:
             versions_time[key] = _later(versions_time[key], times[row])

@@ -8,14 +8,17 @@ from __future__ import annotations
 
 import logging
 import random
+import re
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 from schemas.errors import AggregatorError, XlogChecksumError, XlogError, XlogTruncatedError
+from sources.xlog.format.damage import Mode
 from sources.xlog.options import parse_options
 from sources.xlog.stream.follow import Follower
+from sources.xlog.stream.read import RUN_PART
 from sources.xlog.stream.vinyl import vinyl_of
 from tests.pipeline.deployment import Deployment
 from tests.pipeline.test_recorded_runs import RECORDED, expected, held, with_snapshots
@@ -99,6 +102,42 @@ def test_a_damaged_block_of_a_run_is_an_error_with_its_place(folder: Path) -> No
         deployment.run()
     assert str(caught.value.fields["file"]).endswith(file.name)
     assert int(caught.value.fields["offset"]) > 0
+
+
+@pytest.mark.parametrize("part", [RUN_PART, 1])
+@pytest.mark.parametrize("place", [0, 4, -1])
+@pytest.mark.parametrize("mode", list(Mode))
+def test_a_damaged_block_of_a_run_costs_that_block_and_is_named(
+    folder: Path,
+    mode: Mode,
+    place: int,
+    part: int,
+    caplog: pytest.LogCaptureFixture,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Change the magic, the length or the rows of a block between others; all other files are read as before."""
+    monkeypatch.setattr("sources.xlog.stream.read.RUN_PART", part)
+    _, whole = read(folder)
+    file = max(files_of(folder, "run"), key=lambda path: path.stat().st_size)
+    begin, end = sorted({row["position"] for row in whole if row["file"] == file.name})[1:3]
+    data = bytearray(file.read_bytes())
+    data[range(begin, end)[place]] ^= 0x0F
+    file.write_bytes(data)
+    if mode is Mode.FAILFAST:
+        with pytest.raises(XlogError) as caught:
+            read(folder)
+        assert (caught.value.fields["file"], caught.value.fields["offset"]) == (file.name, begin)
+        return
+    _, rows = read(folder, mode=mode)
+    damaged = [row for row in rows if row.get("_corrupt_record") is not None]
+    rows = [{name: row[name] for name in whole[0]} for row in rows if row not in damaged]
+    assert rows == [row for row in whole if (row["file"], row["position"]) != (file.name, begin)]
+    assert len(rows) < len(whole)
+    assert re.search(rf"{file.name}: 1 damaged places, {end - begin} bytes", caplog.text)
+    if mode is Mode.PERMISSIVE:
+        (record,) = damaged
+        assert (record["file"], record["position"]) == (file.name, begin)
+        assert str(record["space_id"]) == file.parent.parent.name
 
 
 @pytest.mark.parametrize(("kind", "error"), [("vylog", XlogChecksumError), ("run", XlogTruncatedError)])

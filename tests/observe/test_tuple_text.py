@@ -1,0 +1,38 @@
+"""Shows what bytes of any origin look like to people: on the report, in a proof, in a dry run."""
+
+from __future__ import annotations
+
+import random
+
+import msgpack
+import pytest
+
+from observe.tuple_text import tuple_text, visible
+
+
+@pytest.mark.parametrize(
+    ("data", "text"),
+    [
+        (msgpack.packb([1, "x"]), "[1, 'x']"),
+        (b"\x91" * 990 + b"\xc0", "91" * 990 + "c0"),  # unpacked, but not written: Python's recursion limit
+        (b"\x81\x90\x01", "819001"),
+        (b"\xc1", "c1"),
+        (b"\x91\xa1\xff", r"['\udcff']"),
+        (msgpack.packb("a\0\u202eb"), r"a\x00\u202eb"),
+    ],
+)
+def test_every_tuple_has_a_text_that_shows(data: bytes, text: str) -> None:
+    found = visible(tuple_text(data))
+    assert found == text
+    assert found.encode()
+
+
+def test_no_bytes_raise_an_error() -> None:
+    draw = random.Random(17)
+    for _ in range(3000):
+        head = draw.choice((b"", b"\x91" * draw.randrange(2000), b"\x81"))
+        assert visible(tuple_text(head + draw.randbytes(draw.randrange(1, 9)))).encode()
+
+
+def test_line_breaks_stay() -> None:
+    assert visible("a\n\tb\x1b[31m") == "a\n\tb\\x1b[31m"

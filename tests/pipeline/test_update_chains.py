@@ -1,0 +1,76 @@
+"""Many UPDATEs of one key: the memory of a batch is bounded by its rows, and its time by their bytes."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from pipeline import bucket
+from schemas.errors import UnsupportedError
+from tests.pipeline.deployment import Deployment
+from tests.pipeline.memory_case import CHAINS, chain_of
+
+MIB = 1 << 20
+GROWING = {"splice", "fields"}
+
+
+def run(rows: int, chain: str, limit: int, folder: Path) -> dict[str, int]:
+    case = ["tests.pipeline.memory_case", "local", str(rows), "1", str(folder), chain, str(limit)]
+    command = [sys.executable, "-m", *case]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=7200, check=False)
+    assert done.returncode == 0, done.stderr[-3000:]
+    found: dict[str, int] = json.loads(done.stdout.splitlines()[-1])
+    return found
+
+
+@pytest.mark.parametrize("chain", CHAINS)
+def test_64_mib_of_updates_of_one_key_take_their_bytes(tmp_path: Path, chain: str) -> None:
+    """Before, a batch took a copy of the last tuple for each row, and the time of all rows before for each row."""
+    rows, limit = 16_000, 2 * MIB
+    found = run(rows, chain, limit, tmp_path)
+    assert found["driver"] < 350 + 8 * 64
+    assert found["seconds"] < 60
+    assert found["rows"] == (0 if chain in GROWING else 1)
+    fitting = limit // 4003
+    assert found["quarantined"] == (pytest.approx(rows - fitting, abs=3) if chain in GROWING else 0)
+
+
+@pytest.mark.soak
+@pytest.mark.parametrize("chain", CHAINS)
+def test_2_gib_of_updates_of_one_key_take_the_memory_of_a_batch(tmp_path: Path, chain: str) -> None:
+    found = run(2 * 1024 * MIB // 4000, chain, 16 * MIB, tmp_path)
+    assert found["driver"] < 350 + 8 * 128
+    assert found["rows"] == (0 if chain in GROWING else 1)
+
+
+def test_more_of_one_key_than_a_batch_holds_is_refused_by_name(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(bucket, "COLUMN_BYTES", 400_000)
+    member = chain_of(tmp_path / "logs", 200, "set")
+    deployment = Deployment(tmp_path, {"a1": member.path}, {"a1": member.replicaset})
+    with pytest.raises(UnsupportedError, match="one key's UPDATEs and UPSERTs in a batch"):
+        deployment.run()
+    assert deployment.run(budget=1) > 1  # in smaller batches it is read
+    assert len(deployment.rows("orders", ["_key"])) == 1
+
+
+def test_a_row_that_makes_a_tuple_too_long_is_named(tmp_path: Path) -> None:
+    member = chain_of(tmp_path / "logs", 20, "fields")
+    deployment = Deployment(
+        tmp_path, {"a1": member.path}, {"a1": member.replicaset}, max_tuple_bytes="40 KiB"
+    )
+    deployment.run()
+    rows = sorted(
+        deployment.rows("_quarantine", ["space", "lsn", "reason", "tuple"]), key=lambda row: row["lsn"]
+    )
+    assert rows[0]["space"] == "orders"
+    assert "where max_tuple_bytes is 40960" in rows[0]["reason"]
+    assert len(rows) == 10
+    assert len(rows[0]["tuple"]) > 40_000
+    assert {row["tuple"] for row in rows[1:]} == {None}
+    assert deployment.rows("orders", ["_key"]) == []
