@@ -1,4 +1,4 @@
-"""Backfill and rebuild: a missing file releases what waited, days come in any order, a policy can be changed."""
+"""Backfill and rebuild: a restored file releases waiting rows, days come in any order, a policy can be changed."""
 
 from __future__ import annotations
 
@@ -53,13 +53,13 @@ MONDAY = datetime(2026, 1, 5, tzinfo=UTC)
         (Span(None, MONDAY), (0, 0)),
     ],
 )
-def test_the_files_of_a_stretch_of_time(span: Span, expected: tuple[int, int]) -> None:
+def test_the_files_of_a_time_range(span: Span, expected: tuple[int, int]) -> None:
     times = [MONDAY, MONDAY + DAY, None, MONDAY + 2 * DAY]
     files = [(log_file(i), time) for i, time in enumerate(times)]
     assert within(files, span) == expected
 
 
-def test_a_stretch_that_ends_before_it_begins_is_refused() -> None:
+def test_a_time_range_that_ends_before_it_begins_is_refused() -> None:
     with pytest.raises(ConfigurationError):
         Span(MONDAY, MONDAY)
 
@@ -141,7 +141,7 @@ SUMMED = {"users": {"policy": "sum", "columns": ["value"]}}
 
 
 def logged(folder: Path) -> dict[str, Path]:
-    """Write three files of each of two replicasets; from noon on, all keys but one are changed again."""
+    """Write three files of each of two replicasets; after noon, all keys but one are changed again."""
     sources = {}
     for name, first in (("a1", 1), ("b1", 2)):
         node = Node(folder, name).define(USERS, "users")
@@ -171,7 +171,7 @@ def whole(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Depl
 
 
 @pytest.mark.spark
-def test_a_missing_file_that_is_brought_back_releases_what_waited(whole: Deployment, tmp_path: Path) -> None:
+def test_a_restored_file_releases_waiting_rows(whole: Deployment, tmp_path: Path) -> None:
     sources = logged(tmp_path)
     missing = sorted(sources["a1"].iterdir())[1]
     missing.rename(tmp_path / "aside")
@@ -187,7 +187,7 @@ def test_a_missing_file_that_is_brought_back_releases_what_waited(whole: Deploym
 
 
 @pytest.mark.spark
-def test_stretches_of_time_in_any_order_end_in_the_same_tables(whole: Deployment, tmp_path: Path) -> None:
+def test_time_ranges_in_any_order_give_the_same_tables(whole: Deployment, tmp_path: Path) -> None:
     deployment = made(tmp_path, logged(tmp_path))
     noon = datetime.fromtimestamp(1.7e9 + NOON, UTC).isoformat()
     for given in (["--to", noon], ["--from", noon], ["--to", noon]):
@@ -196,7 +196,7 @@ def test_stretches_of_time_in_any_order_end_in_the_same_tables(whole: Deployment
 
 
 @pytest.mark.spark
-def test_a_rebuild_gives_what_the_policy_would_have_given(
+def test_a_rebuild_gives_the_rows_of_the_policy_from_the_beginning(
     whole: Deployment, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     before = whole.table("users")
@@ -246,7 +246,7 @@ def test_a_request_that_cannot_be_done_is_answered_and_the_next_one_is_done(
 
 
 @pytest.mark.spark
-def test_a_member_that_came_back_with_another_tail_is_named(
+def test_a_member_that_came_back_with_other_rows_is_reported(
     spark: SparkSession,  # noqa: ARG001
     tmp_path: Path,
 ) -> None:

@@ -1,4 +1,4 @@
-"""The status page before clients that do not finish their requests: it answers, and keeps few of them."""
+"""The status page with clients that do not finish their requests: it answers others, and keeps few of them."""
 
 from __future__ import annotations
 

@@ -41,7 +41,7 @@ Labels = dict[str, set[str]]
 
 @pytest.fixture(scope="module")
 def labels(tmp_path_factory: pytest.TempPathFactory) -> Labels:
-    """Return the labels of each metric that the real collectors serve, as Prometheus reads them."""
+    """Return the labels of each metric that the real collectors export."""
     folder = tmp_path_factory.mktemp("books")
     write_warehouse(folder, 3)
     committed = CommittedBatchReader(place_of(str(folder)))
@@ -73,7 +73,7 @@ def panels() -> Iterator[dict[str, Any]]:
 
 
 def expressions() -> list[tuple[str, str, str]]:
-    """Return each expression with what it belongs to and the text in which its labels are shown."""
+    """Return each expression with its alert or panel and the text that shows its labels."""
     found = [
         (name, rule["expr"], " ".join(rule["annotations"].values()).replace("$labels.", ""))
         for name, rule in rules().items()
@@ -84,7 +84,7 @@ def expressions() -> list[tuple[str, str, str]]:
 
 
 def metrics_in(expression: str) -> set[str]:
-    """Return the metrics of an expression: what is neither a function, a label, a text, a time nor a number."""
+    """Return the metrics in an expression: every name except functions, labels, texts, times and numbers."""
     bare = re.sub(r'"[^"]*"|\{[^}]*\}|\[[^]]*\]|\b(?:by|on) \([^)]*\)', " ", expression)
     return set(re.findall(r"\b[a-z][a-z_]+\b", bare)) - FUNCTIONS
 
@@ -144,7 +144,7 @@ def test_panels_have_names_of_their_own_and_do_not_overlap() -> None:
         places |= own
 
 
-def test_the_provisioning_names_what_is_there() -> None:
+def test_the_provisioning_names_existing_files() -> None:
     (source,) = yaml.safe_load((DASHBOARD.parent / "datasources" / "prometheus.yaml").read_text())[
         "datasources"
     ]

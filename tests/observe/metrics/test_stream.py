@@ -1,4 +1,4 @@
-"""The real stream tells of itself: the JSON log and the status page, against the tables that it wrote."""
+"""The real stream's JSON log and status page, compared with the tables that it wrote."""
 
 from __future__ import annotations
 
@@ -74,7 +74,7 @@ def test_each_batch_of_the_stream_is_a_line_that_agrees_with_the_tables(tmp_path
     )
 
 
-def test_books_tell_what_each_epoch_did_and_no_epoch_twice(tmp_path: Path) -> None:
+def test_committed_batches_are_read_once_each(tmp_path: Path) -> None:
     write_warehouse(tmp_path, 3)
     committed = CommittedBatchReader(place_of(str(tmp_path)))
     assert list(committed.since()) == []
@@ -104,7 +104,7 @@ def books_table(folder: Path, name: str) -> Any:
 
 
 class _OneBatch(CommittedBatchReader):
-    """Books in which one batch was just committed."""
+    """A reader with one batch that has just been committed."""
 
     def __init__(self, batch: Batch) -> None:
         self._batches = [batch]
@@ -117,7 +117,7 @@ class _OneBatch(CommittedBatchReader):
         return HeldRows({1: 4}, {})
 
 
-def test_warnings_are_lines_and_messages(caplog: pytest.LogCaptureFixture) -> None:
+def test_warnings_are_log_lines_and_messages(caplog: pytest.LogCaptureFixture) -> None:
     gap = Gap(1, "a1", 2, 5, 7, "missing", "open", "7.xlog")
     lines = io.StringIO()
     listener = Listener(

@@ -1,4 +1,4 @@
-"""What Prometheus and a human are told of batches and steps: the board, without Spark."""
+"""The metrics and notices of batches and triggers, without Spark."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def step(number: int = 0, took: float = 1.0, *leaders: str) -> Trigger:
 
 
 def samples(metrics: StreamMetrics) -> dict[tuple[str, ...], float]:
-    """Return what Prometheus would read: (name, values of labels in the order of their names) to value."""
+    """Return the exported samples: (name, values of labels in the order of their names) to value."""
     registry = CollectorRegistry(auto_describe=False)
     registry.register(metrics)
     families = text_string_to_metric_families(generate_latest(registry).decode())
@@ -74,7 +74,7 @@ def test_rows_conflicts_and_quarantine_add_up() -> None:
     assert ("aggregator_misfits_total", "u") not in found
 
 
-def test_what_is_held_is_told_as_it_is_now() -> None:
+def test_held_rows_are_the_current_ones() -> None:
     metrics = StreamMetrics(5, None)
     metrics.batch(batch(origins=(origin(),)))
     metrics.hold(HeldRows({1: 4}, {2: 1}))
@@ -85,7 +85,7 @@ def test_what_is_held_is_told_as_it_is_now() -> None:
     assert {samples(metrics)["aggregator_rows_waiting", one] for one in "12"} == {0}
 
 
-def test_a_lock_that_was_lost_is_seen() -> None:
+def test_a_lost_lock_is_exported() -> None:
     held = [True]
     metrics = StreamMetrics(5, None, is_lock_held=lambda: held[0])
     assert samples(metrics)["aggregator_lock_held",] == 1
@@ -109,7 +109,7 @@ def test_lag_is_the_age_of_the_newest_row_of_each_origin_and_grows() -> None:
     assert {one["origin"]: one["lag_seconds"] for one in metrics.status()["lag"]} == {"2": 10, "3": 40}
 
 
-def test_a_gap_is_told_once_counted_while_it_is_open_and_forgotten_when_it_is_filled() -> None:
+def test_a_gap_is_reported_once_and_counted_until_it_is_filled() -> None:
     metrics = StreamMetrics(5, None, [GAP])
     assert samples(metrics)["aggregator_gaps_open",] == 1
     other = Gap(1, "a1", 2, 9, 9, "missing", "open", "9.xlog")
@@ -134,7 +134,7 @@ def test_a_divergence_has_a_name_of_its_own() -> None:
     assert samples(metrics)["aggregator_gaps_open",] == 0
 
 
-def test_only_a_leader_that_is_silent_for_too_long_is_stale_and_it_is_told_once() -> None:
+def test_only_a_leader_silent_for_too_long_is_stale_and_is_reported_once() -> None:
     clock = Clock()
     metrics = StreamMetrics(5, 60, now=clock)
     metrics.batch(batch(origins=(origin("a1"), origin("a2"))))
@@ -159,7 +159,7 @@ def test_a_source_that_never_gave_a_row_is_stale_too() -> None:
     assert [notice.name for notice in metrics.step(step(1, 1.0, "b1"), False)] == ["source_stale"]
 
 
-def test_a_batch_that_takes_longer_than_the_trigger_is_told() -> None:
+def test_a_batch_longer_than_the_trigger_is_reported() -> None:
     metrics = StreamMetrics(5, None)
     assert metrics.step(step(0, 5.0), True) == []
     (notice,) = metrics.step(step(1, 5.1), True, {"_changelog": 2.5})
@@ -175,7 +175,7 @@ def test_a_batch_that_takes_longer_than_the_trigger_is_told() -> None:
     assert StreamMetrics(None, None).step(step(0, 999.0), True) == []
 
 
-def test_what_spark_says_is_read() -> None:
+def test_a_progress_report_of_spark_is_parsed() -> None:
     end = '{"replicasets": {"u": {"leader": "a1", "file": "1.xlog", "position": 10, "vclock": {}}}, "version": 1}'
     latest = end.replace("10", "35")
     told = {"id": "q", "batchId": 7, "durationMs": {"addBatch": 1500}}

@@ -1,4 +1,4 @@
-"""Suites of the user's: what is taken, and each way in which a file is refused, by its path and the reason."""
+"""The user's suites: accepted forms, and each way in which a file is refused, with its path and the reason."""
 
 from __future__ import annotations
 
