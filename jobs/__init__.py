@@ -1,1 +1,1 @@
-"""Entry points. Each parses, wires and runs; the steps of a micro-batch are in `pipeline`."""
+"""Entry points: each one parses options, connects the parts and runs them; `pipeline` has a batch's steps."""

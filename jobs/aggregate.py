@@ -2,8 +2,8 @@
 
     spark-submit jobs/aggregate.py --config FILE [--once]
 
-Thin: reads the configuration, takes the writer lock, rolls back what a killed job left, starts the stream. What a
-batch does is in `pipeline.batch`.
+Reads the configuration, takes the writer lock, rolls back an unfinished batch of a killed job, and starts the stream.
+`pipeline.batch` has a batch's steps.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ log = logging.getLogger(__name__)
 
 
 BATCHES_KEPT = "spark.sql.streaming.minBatchesToRetain"
-"""How many batches Spark keeps in a checkpoint; it removes older ones as it goes."""
+"""Number of batches that Spark keeps in a checkpoint; it removes older ones as it runs."""
 
 
 def check_functions(config: Config) -> None:
@@ -53,7 +53,7 @@ def check_functions(config: Config) -> None:
     Raises
     ------
     ConfigurationError
-        With the function's name.
+        Names the function.
 
     """
     policies = config.policies
@@ -62,13 +62,13 @@ def check_functions(config: Config) -> None:
             load_function(policy.function)
 
 
-def opened_writer(spark: SparkSession, config: Config, warehouse: Warehouse, lock: WriterLock) -> BatchWriter:
-    """Return the writer of a deployment, over tables without anything of an unfinished batch.
+def open_writer(spark: SparkSession, config: Config, warehouse: Warehouse, lock: WriterLock) -> BatchWriter:
+    """Return the writer of a deployment, after everything of an unfinished batch has been rolled back.
 
     Parameters
     ----------
     lock : WriterLock
-        Held.
+        The held lock.
 
     """
     warehouse.create_system_tables()
@@ -94,11 +94,11 @@ def start_stream(
     Parameters
     ----------
     writer : BatchWriter
-        As `opened_writer` makes it.
+        From `open_writer`.
     batches : StreamWriter
-        Does its batches.
+        Runs the batches.
     once : bool
-        Whether to stop when everything that is there now is done.
+        Whether to stop at the current end of the logs.
 
     """
     options = stream_options(config, writer.state, spark.sparkContext.defaultParallelism)
@@ -111,7 +111,7 @@ def start_stream(
 
 
 def aggregate(config: Config, *, once: bool = False) -> State:
-    """Run the job until it is stopped, or with `once` until it is done; return the state after it."""
+    """Run the job until it is stopped, or with `once` up to the current end of the logs; return the state."""
     check_functions(config)
     spark = spark_session(config, "aggregate")
     register(spark)
@@ -122,7 +122,7 @@ def aggregate(config: Config, *, once: bool = False) -> State:
         measured(spark, config, once=once, lock=lock) as listener,
     ):
         watches = [progress.batch_done, *([] if listener is None else [listener.batch_done])]
-        writer = opened_writer(spark, config, warehouse, lock)
+        writer = open_writer(spark, config, warehouse, lock)
         service = Service(spark, warehouse, config, writer)
         service.take_up()
         with lineage(config, spark.version, lambda: writer.state.versions) as around:

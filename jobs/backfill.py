@@ -1,14 +1,13 @@
-"""Backfill part of a log, read a space from a snapshot, heal a divergence, or rebuild a table.
+"""Read part of a log again, read a space from a snapshot, heal a divergence, or rebuild a table.
 
     spark-submit jobs/backfill.py --config FILE [--source S] [--from T] [--to T]
     spark-submit jobs/backfill.py --config FILE --snapshot SPACE [--source S]
     spark-submit jobs/backfill.py --config FILE --heal S
     spark-submit jobs/backfill.py --config FILE --rebuild SPACE [--policy P] [--dry-run]
 
-The holder of the writer's lock does the work: a running stream does it between two batches, else this command
-takes the lock and does it itself. `--dry-run` shows what would change and writes nothing.
-Not here: reading logs again (`pipeline.requests.read_again`), snapshots (`pipeline.requests.take_again`,
-`pipeline.requests.heal`), rebuilding (`pipeline.requests.rebuild`).
+The holder of the writer lock does the work: a running stream does it between two batches; otherwise this command takes
+the lock and does it itself. `--dry-run` shows what would change and writes nothing. The work is in `pipeline.requests`:
+`read_again` (logs), `take_again` and `heal` (snapshots), `rebuild`.
 """
 
 from __future__ import annotations
@@ -27,7 +26,7 @@ from tqdm import tqdm
 
 from config.deployment import Config
 from config.policies import Policies, Policy
-from jobs.aggregate import check_functions, opened_writer
+from jobs.aggregate import check_functions, open_writer
 from jobs.commands.main import main
 from jobs.runtime.session import spark_session
 from observe.tuple_text import tuple_text
@@ -45,12 +44,12 @@ POLL_SECONDS = 1.0
 
 
 def policy_of(config: Config, space: str, text: str | None) -> Policy:
-    """Return the policy that is asked for: the configured one, a policy's name, or its keys as YAML.
+    """Return the policy: the configured one, the one with the given name, or the one of the given YAML keys.
 
     Raises
     ------
     ConfigurationError
-        The text is no policy.
+        The text is not a policy.
 
     """
     if text is None:
@@ -63,13 +62,13 @@ def policy_of(config: Config, space: str, text: str | None) -> Policy:
     except (ValidationError, yaml.YAMLError) as error:
         reason = error.errors()[0]["msg"] if isinstance(error, ValidationError) else str(error)
         raise ConfigurationError(
-            f"{text!r} is no policy: {reason}",
+            f"{text!r} is not a policy: {reason}",
             advice="give its name, or its keys: --policy '{policy: max, column: balance}'",
         ) from error
 
 
 def show_rebuild(warehouse: Warehouse, config: Config, space: str, policy: Policy) -> None:
-    """Print what a policy would change."""
+    """Print the changes that a policy would make."""
     rebuild = rebuild_of(warehouse.open_tables, load_state(warehouse), config, space, policy)
     print(f"{rebuild.changed} keys of {space} would change under {policy.policy}")
     for key, before, after in rebuild.examples:
@@ -81,7 +80,7 @@ def _shown(data: bytes | None) -> str:
 
 
 class ProgressBar:
-    """How far a backfill is, in bytes of the log; nothing where there is no terminal."""
+    """Shows the progress of a backfill in bytes of the log, as a bar on a terminal and as lines elsewhere."""
 
     def __init__(self) -> None:
         self._bar: tqdm[NoReturn] = tqdm(
@@ -96,27 +95,27 @@ class ProgressBar:
             print(f"backfill: {done} of {whole} bytes, {rows} rows", file=sys.stderr)
 
     def close(self) -> None:
-        """Leave the bar as it is."""
+        """Close the bar and leave it visible."""
         self._bar.close()
 
 
-def carried_out(spark: SparkSession, config: Config, warehouse: Warehouse, request: Request) -> Request:
-    """Wait until a request is answered: by the holder of the lock, or by this process once it gets it."""
-    told = False
+def answered_request(spark: SparkSession, config: Config, warehouse: Warehouse, request: Request) -> Request:
+    """Wait until a request is answered, by the holder of the lock or by this process once it gets the lock."""
+    is_shown = False
     while True:
         try:
             with PrimaryLock(warehouse, "jobs/backfill.py") as lock:
                 bar = ProgressBar()
                 try:
-                    writer = opened_writer(spark, config, warehouse, lock)
+                    writer = open_writer(spark, config, warehouse, lock)
                     Service(spark, warehouse, config, writer, bar).serve()
                 finally:
                     bar.close()
                 return requests.state_of(warehouse, request)
         except LockError as error:
-            if not told:
+            if not is_shown:
                 print(f"asked the writer, request {request.id}: {error.reason}", file=sys.stderr)
-            told = True
+            is_shown = True
         time.sleep(POLL_SECONDS)
         answered = requests.state_of(warehouse, request)
         if answered.state in (DONE, FAILED):
@@ -125,24 +124,24 @@ def carried_out(spark: SparkSession, config: Config, warehouse: Warehouse, reque
 
 @dataclass(frozen=True)
 class BackfillOptions:
-    """What is asked for: a backfill, unless one of `snapshot`, `heal` and `rebuild` is given.
+    """The requested work: a backfill, unless `snapshot`, `heal` or `rebuild` is given.
 
     Parameters
     ----------
     source : str, optional
-        A source by its name; default: each of them.
+        Name of a source; default: all sources.
     since, until : datetime, optional
-        Files that end before, or begin then, are left out.
+        Files that end before `since`, or begin at or after `until`, are left out.
     snapshot : sequence of str
         Spaces to read again from the newest snapshot.
     heal : str, optional
-        The source whose newest snapshot is right.
+        The source whose newest snapshot is correct.
     rebuild : str, optional
-        The space whose versions are chosen between again.
+        The space for whose keys the winning versions are chosen again.
     policy : str, optional
-        Of a rebuild: another policy than the configured one, with `dry_run`.
+        Policy for a rebuild with `dry_run`, instead of the configured one.
     dry_run : bool
-        Show what a rebuild would change.
+        Show the changes of a rebuild without writing.
 
     """
 
@@ -157,7 +156,7 @@ class BackfillOptions:
 
 
 def asked(config: Config, options: BackfillOptions) -> tuple[str, Mapping[str, Any]]:
-    """Return the kind of the request, and its arguments.
+    """Return the kind of the request and its arguments.
 
     Raises
     ------
@@ -196,7 +195,7 @@ def asked(config: Config, options: BackfillOptions) -> tuple[str, Mapping[str, A
 
 
 def backfill(config: Config, options: BackfillOptions) -> int:
-    """Do what was asked, and return the exit code."""
+    """Carry out the request, and return the exit code."""
     check_functions(config)
     kind, arguments = asked(config, options)
     spark = spark_session(config, "backfill")
@@ -210,7 +209,7 @@ def backfill(config: Config, options: BackfillOptions) -> int:
         return 0
     require_primary(warehouse)
     warehouse.create_system_tables()
-    request = carried_out(spark, config, warehouse, requests.ask(warehouse, kind, arguments))
+    request = answered_request(spark, config, warehouse, requests.ask(warehouse, kind, arguments))
     print(f"{kind}: {request.message}")
     return 0 if request.state == DONE else 1
 

@@ -1,6 +1,6 @@
 """Show the rows of log files, decoded: `aggregator cat`; needs neither Spark nor a configuration.
 
-Local files only. Stops at damage, which it names.
+Reads local files only, and stops at damage, with an error that names it.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ def cat(
     with_tuples: bool = False,
     with_origins: bool = False,
 ) -> int:
-    """Print the wanted rows of a file or a directory, and return how many they are.
+    """Print the wanted rows of a file or a directory, and return their number.
 
     Parameters
     ----------
@@ -31,13 +31,13 @@ def cat(
         A .xlog or .snap file, or a directory, whose logs are read.
     wanted : RowFilter
     as_json : bool
-        One JSON object a line, instead of text.
+        Print one JSON object per line instead of text.
     follow : bool
-        Wait for more at the end.
+        Wait for more rows at the end.
     with_tuples : bool
-        Show UPDATE and UPSERT with the tuple that they made, where the old one is known.
+        Show UPDATE and UPSERT with the resulting tuple if the old one is known.
     with_origins : bool
-        Name the instance of each row in text too.
+        Name the instance of each row in text output too.
 
     """
     catalog = LogCatalog(with_tuples=with_tuples)

@@ -1,4 +1,4 @@
-"""Print the change feed of a space's table as JSON lines. Not here: reading it (`observe.change_feed`)."""
+"""Prints the change feed of a space's table as JSON lines; `observe.change_feed` reads it."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from warehouse.newest_epoch import last_epoch
 from warehouse.place import Place
 
 LOOK_SECONDS = 1.0
-"""Between two looks for a new epoch, when the feed is followed."""
+"""Seconds between two checks for a new epoch while the feed is followed."""
 
 _OPERATIONS = {INSERT: "insert", DELETE: "delete"}
 
@@ -34,19 +34,19 @@ def show(
     follow: bool = False,
     wait: Callable[[float], None] = time.sleep,
 ) -> int:
-    """Print each change of a winning row, one JSON object a line; with `follow` until the process is stopped.
+    """Print each change of a winning row as a JSON line; with `follow` until the process is stopped.
 
     Parameters
     ----------
     place : Place
     space : str
-        Its name, or that of its table.
+        Name of the space or of its table.
     after, upto : int or None
-        Epochs: changes behind `after` (by default from the first epoch on), up to `upto` (by default the newest).
+        Epochs: changes after `after` (default: all), up to `upto` (default: the newest).
     follow : bool
-        Whether to wait for further epochs.
+        Whether to wait for new epochs.
     wait : callable
-        Waits so many seconds.
+        Waits for that many seconds.
 
     """
     table = space if place.has(space) and is_of_space(space) else table_name(space)
@@ -68,7 +68,7 @@ def show(
 
 
 def lines(one: EpochChanges) -> Iterator[str]:
-    """Yield the changes of an epoch: `epoch`, `op` (insert, update or delete), `before`, `after`, and who wrote it."""
+    """Yield the changes of an epoch: `epoch`, `op` (insert, update or delete), `before`, `after`, and the writer."""
     before: Mapping[str, Any] | None = None
     for row in _rows(one.rows):
         kind = row["_change_type"]
@@ -104,7 +104,7 @@ def _rows(rows: pa.Table) -> Iterator[Mapping[str, Any]]:
 
 
 def _fields(row: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the columns of the space, and `_extra` where a tuple has more fields than its format."""
+    """Return the columns of the space, and `_extra` if a tuple has more fields than its format."""
     found = {name: _value(value) for name, value in row.items() if not name.startswith("_")}
     extra = row.get("_extra")
     return found if extra is None else {**found, "_extra": _value(extra)}

@@ -1,12 +1,12 @@
-"""Show whose replica id is whose, how far each source was followed in its own ids, and the sum that two sides compare.
+"""Show the owners of replica ids, how far each source was followed in its own ids, and cluster checksums.
 
     python -m jobs.cluster show --config FILE
     python -m jobs.cluster vclock SOURCE --config FILE
     python -m jobs.cluster checksum REPLICASET --config FILE
 
-Reads the tables only, without Spark, also while a stream runs. `vclock` prints what the source would be asked to
-continue from (document 000, step 3: the inverse map), `checksum` the crc32 of a replicaset's instances
-(docs/formats.md). SOURCE is a source's name; REPLICASET a uuid, or the name of a source, whose own ids are summed.
+Reads the tables only, without Spark, also while a stream runs. `vclock` prints the position at which a source would be
+asked to continue (document 000, step 3: the inverse map), `checksum` the crc32 of a replicaset's instances
+(docs/formats.md). SOURCE is a source's name; REPLICASET a uuid, or the name of a source, whose own ids are used.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ from warehouse.read_only import ReadOnlyWarehouse
 
 @dataclass(frozen=True)
 class IdTables:
-    """What the tables say of ids, read when it is asked for.
+    """The tables about ids, each read on first use.
 
     Parameters
     ----------
@@ -47,9 +47,9 @@ class IdTables:
         """`_cluster`."""
         rows = self.warehouse.rows(cluster.TABLE, (*cluster.COLUMNS, "expelled_at"))
         allocation = cluster.allocation_of(self.warehouse.property(cluster.TABLE, cluster.ALLOCATION))
-        told = ({**row, "expelled": row["expelled_at"] is not None} for row in rows)
+        members = ({**row, "expelled": row["expelled_at"] is not None} for row in rows)
         return cluster.cluster_of(
-            ({name: row[name] for name in (*cluster.COLUMNS, "expelled")} for row in told),
+            ({name: row[name] for name in (*cluster.COLUMNS, "expelled")} for row in members),
             allocation or "counter",
         )
 
@@ -66,33 +66,33 @@ class IdTables:
 
     @cached_property
     def components(self) -> list[vclock.Component]:
-        """`_vclock` as of the newest epoch: a batch in the making is left out."""
+        """`_vclock` as of the newest epoch; an unfinished batch is left out."""
         last = int(str(self.epoch.get("epoch", -1)))
         rows = self.warehouse.rows(vclock.TABLE, ("replicaset_id", "global_id", "local_id", "lsn", "epoch"))
         return vclock.newest(row for row in rows if row["epoch"] <= last)
 
     @property
     def leaders(self) -> dict[str, str]:
-        """The source that was read last, by replicaset uuid."""
+        """The current leader's source, by replicaset uuid."""
         offset = self.epoch.get("end_offset")
         return {} if offset is None else {u: entry.leader for u, entry in from_text(str(offset)).items()}
 
     def replicaset_of(self, config: Config, source: str) -> str:
-        """Return the uuid of the replicaset that a source belongs to, by the tables or the configuration.
+        """Return the uuid of a source's replicaset, from the tables or the configuration.
 
         Raises
         ------
         ConfigurationError
-            If neither knows.
+            Neither has it.
 
         """
         known = self.read_of(source)
-        told = [one.replicaset for one in config.sources if one.name == source and one.replicaset]
-        for uuid in (*known, *told):
+        configured = [one.replicaset for one in config.sources if one.name == source and one.replicaset]
+        for uuid in (*known, *configured):
             return uuid
         names = sorted({*self.leaders.values(), *(one.name for one in config.sources)})
         raise ConfigurationError(
-            f"no table tells the replicaset of the source {source!r}",
+            f"no table has the replicaset of the source {source!r}",
             advice=f"name one that was read ({', '.join(names)}), or give it the key replicaset",
         )
 
@@ -111,8 +111,8 @@ class IdTables:
 def position(tables: IdTables, replicaset_uuid: str, source: str) -> dict[int, int]:
     """Return how far a replicaset was followed, as a vclock in the ids of one of its sources.
 
-    An id that another instance has by now continues from the old one's last lsn, so the highest one counts. Component 0
-    counts one instance's local changes, and is no part of what a master is asked for.
+    If an id now belongs to another instance, it continues from the last lsn of the old one, so the highest lsn is used.
+    Component 0 counts one instance's local changes and is never sent to a master.
     """
     ids = applier_map.ids_of(tables.entries(replicaset_uuid)).get(source, {})
     number = tables.cluster.replicaset_ids.get(replicaset_uuid)
@@ -125,7 +125,7 @@ def position(tables: IdTables, replicaset_uuid: str, source: str) -> dict[int, i
 
 
 def instances(tables: IdTables, replicaset_uuid: str, source: str | None) -> dict[int, str]:
-    """Return the instances of a replicaset that are registered now, by their ids in a source."""
+    """Return the currently registered instances of a replicaset, by their ids in a source."""
     entries = tables.entries(replicaset_uuid)
     ids = applier_map.ids_of(entries).get(source or "", {})
     known = applier_map.instances_of(entries, tables.cluster, replicaset_uuid)
@@ -133,7 +133,7 @@ def instances(tables: IdTables, replicaset_uuid: str, source: str | None) -> dic
 
 
 def described(tables: IdTables) -> dict[str, Any]:
-    """Return what `shown` says, for programs."""
+    """Return the content of `shown` as a JSON object."""
     own = [one.lsn for one in tables.components if one.local_id is None]
     members = sorted(tables.cluster.members.values(), key=lambda member: member.global_id or 0)
     kept = ("global_id", "uuid", "local_id", "replicaset_uuid", "lsn", "expelled")
@@ -157,7 +157,7 @@ def described(tables: IdTables) -> dict[str, Any]:
 
 
 def shown(tables: IdTables) -> Iterator[str]:
-    """Yield the lines of `show`: each instance, then what each replicaset's map says over time."""
+    """Yield the lines of `show`: each instance, then each replicaset's map over time."""
     own = [one.lsn for one in tables.components if one.local_id is None]
     yield f"allocation {tables.cluster.allocation}, own lsn {max(own, default=0)}"
     yield "global_id  replica_id  lsn  instance"
@@ -173,18 +173,18 @@ def shown(tables: IdTables) -> Iterator[str]:
 
 
 def tables_of(config: Config) -> IdTables:
-    """Return what a deployment's tables say of ids."""
+    """Return the tables about ids of a deployment."""
     return IdTables(ReadOnlyWarehouse(config.warehouse, config.database))
 
 
 def show(config: Config, *, as_json: bool = False) -> None:
-    """Print every instance, and what each replicaset's map says over time."""
+    """Print every instance, and each replicaset's map over time."""
     tables = tables_of(config)
     print(json.dumps(described(tables)) if as_json else "\n".join(shown(tables)))
 
 
 def show_vclock(config: Config, source: str, *, as_json: bool = False) -> None:
-    """Print from which vclock a source would be asked to continue, in its own ids."""
+    """Print the vclock from which a source would be asked to continue, in its own ids."""
     tables = tables_of(config)
     lsns = position(tables, tables.replicaset_of(config, source), source)
     if as_json:
@@ -194,7 +194,7 @@ def show_vclock(config: Config, source: str, *, as_json: bool = False) -> None:
 
 
 def show_checksum(config: Config, name: str, *, as_json: bool = False) -> None:
-    """Print the checksum of a replicaset's instances; `name` is its uuid, or a source of it."""
+    """Print the checksum of a replicaset's instances; `name` is its uuid or one of its sources."""
     tables = tables_of(config)
     is_uuid = name in tables.cluster.replicaset_ids
     uuid = name if is_uuid else tables.replicaset_of(config, name)

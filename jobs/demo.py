@@ -1,4 +1,4 @@
-"""Aggregate what is there, validate the tables and show them: three commands one after another, in one Spark session.
+"""Aggregate all current rows, validate the tables and show them: three commands in one Spark session.
 
     spark-submit jobs/demo.py --config FILE [--page FILE]
 
@@ -20,8 +20,8 @@ from jobs.validate import validate
 
 
 def demo(config: Config, file: str, page: str = PAGE) -> int:
-    """Run the three commands, say what each took, and return the exit code of the validation."""
-    # Great Expectations takes seconds to import: here while Java starts.
+    """Run the three commands, print their times, and return the exit code of the validation."""
+    # Great Expectations takes seconds to import: done while Java starts.
     threading.Thread(target=import_module, args=("great_expectations.expectations",), daemon=True).start()
     began = time.monotonic()
     aggregate(config, once=True)

@@ -1,7 +1,7 @@
 """Check everything that can be checked before a run: `aggregator doctor`.
 
 Reads the configuration, the machine, the sources, the masters, the store and the tables; changes nothing and starts no
-Spark. Not here: what is looked at (`observe.doctor`).
+Spark. The checks are in `observe.doctor`.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ COLOURS = {Level.OK: "green", Level.WARN: "yellow", Level.FAIL: "red"}
 
 
 def deployment_of(file: str) -> Deployment:
-    """Return what a file describes: a deployment, or the sections of the daemons alone."""
+    """Return the deployment that a file describes, or the sections of the daemons if it has only those."""
     data = read_document(Path(file)).data
     if isinstance(data, dict) and "sources" not in data and ("subscribe" in data or "relay" in data):
         live = load_live(file)
@@ -31,7 +31,7 @@ def deployment_of(file: str) -> Deployment:
 
 
 def show(file: str, *, is_json: bool) -> int:
-    """Print the findings, and return 1 where one of them stops a run."""
+    """Print the findings, and return 1 if one of them would stop a run."""
     found = findings_of(deployment_of(file))
     if is_json:
         print(json.dumps(as_json(found)))

@@ -1,4 +1,4 @@
-"""Print what one batch did, from the tables and without Spark. Not here: reading them (`observe.batch_explanation`)."""
+"""Prints what one batch did, from the tables and without Spark; `observe.batch_explanation` reads them."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from warehouse.place import Place
 
 
 def show(place: Place, epoch: int | None, *, as_json: bool = False) -> int:
-    """Print what the batch of an epoch did; by default that of the newest one.
+    """Print what an epoch's batch did; by default the newest epoch's.
 
     Raises
     ------

@@ -1,4 +1,4 @@
-"""Every version of each key of a space, from when to when: computed from `_changelog`, as the view `<table>_history`.
+"""Every version of each key of a space, with its period of validity: computed from `_changelog` as a view.
 
     spark-submit jobs/history.py --config FILE --space SPACE [--sql QUERY]
 
@@ -6,12 +6,14 @@
     register_history(Warehouse(spark, "/data/warehouse"), config, "accounts")
     spark.sql("SELECT key, row.balance, valid_from, valid_to FROM accounts_history WHERE is_current")
 
-Versions are each replicaset's own, as its servers had them; who won between replicasets is in `_conflicts`. An UPDATE's
-tuple is computed by the rules of its row's server (`_changelog.server_version`, `udfs.operations.update_rules`). Of
-rows that an earlier release wrote, which do not say it, that is the server that wrote the newest log among them; where
-that file is not there any more, a new server, and a warning says so. It reads the changelog of the space at the newest
-epoch's cut, and its view lives in the session: nothing is stored. A space that was followed from a snapshot begins with
-what the snapshot held, whose time is not known. Where maintenance has removed rows, the history of a key begins with
+Versions are those of each replicaset, as its servers had them; `_conflicts` has the winners between replicasets. An
+UPDATE's tuple is computed by the rules of its row's server (`_changelog.server_version`,
+`udfs.operations.update_rules`). Rows of an earlier release have no server version: the rules of the server that wrote
+their newest log file are used, or, if that file is gone, those of a new server, with a warning. The view
+`<table>_history` reads the changelog at the newest epoch and lives in the session: nothing is stored. A space that was
+followed from a snapshot begins with the snapshot's rows, whose time is unknown. Where maintenance has removed rows, the
+history of a key begins with its first complete tuple, or DELETE, that is still stored. `udfs.versions.history` computes
+the versions.
 the first whole tuple, or DELETE, that is kept. Not here: the fold (`udfs.versions.history`).
 """
 
@@ -64,16 +66,16 @@ KEYS = ["replicaset_id", "_key"]
 ORDER = ["segment", "position", "row"]
 
 _SEGMENTS = 1 << 20
-"""More segments than an epoch has: (epoch, segment) become one number in the order of the log."""
+"""Larger than the number of segments of an epoch: (epoch, segment) become one number in log order."""
 
 
 def whole_log(warehouse: Warehouse) -> DataFrame:
-    """Return the committed rows of `_changelog` at the newest cut; `segment` counts on over the epochs.
+    """Return the committed rows of `_changelog` at the newest epoch; `segment` is numbered across epochs.
 
     Raises
     ------
     WarehouseError
-        No batch is done yet.
+        No batch has been committed yet.
 
     """
     newest = epochs.last(warehouse)
@@ -90,12 +92,12 @@ def whole_log(warehouse: Warehouse) -> DataFrame:
 
 @dataclass(frozen=True)
 class Definitions:
-    """How spaces were defined, truncated and dropped over the whole log.
+    """Definitions, truncations and drops of spaces over the whole log.
 
     Parameters
     ----------
     history : History
-    changes : mapping of int to sequence of SpaceChange
+    By replicaset id, in log order.
         By replicaset id, in the order of the log.
 
     """
@@ -105,7 +107,7 @@ class Definitions:
 
 
 def definitions_of(log: DataFrame, config: Config) -> Definitions:
-    """Return how spaces were defined over the whole log."""
+    """Return the definitions of spaces over the whole log."""
     controls = F.col("space_id").isin([int(one) for one in CONTROL])
     rows = log.where(controls | _is_held()).orderBy(*ORDER).collect()
     changes = {}
@@ -117,7 +119,7 @@ def definitions_of(log: DataFrame, config: Config) -> Definitions:
 
 
 def _is_held() -> Column:
-    """Return whether a row is one that its space cannot be followed past."""
+    """Return whether a row blocks its space: no later row of the space can be followed."""
     followed = [one.name for one in FOLLOWED]
     return (F.col("space_id") > SYSTEM_ID_MAX) & ~F.col("type").isin(followed)
 
@@ -150,7 +152,7 @@ def history(warehouse: Warehouse, config: Config, table: str) -> DataFrame:
     ----------
     warehouse : Warehouse
     config : Config
-        Names which space goes to which table.
+        Maps spaces to tables.
     table : str
         The space's table.
 
@@ -158,15 +160,15 @@ def history(warehouse: Warehouse, config: Config, table: str) -> DataFrame:
     -------
     DataFrame
         `key` (canonical, as `_key`), `replicaset_id`, `state` (present, deleted, unfit), `row` (the typed columns),
-        `tuple`, `global_id`, `lsn`, `type` (what made the version), `epoch`, `valid_from`, `valid_to`, `is_current`,
-        `reason` (why a row could not be applied). Times are null where a snapshot did not say them.
+        `tuple`, `global_id`, `lsn`, `type` (of the row that made the version), `epoch`, `valid_from`, `valid_to`,
+        `is_current`, `reason` (why a row could not be applied). Times are null if they come from a snapshot.
 
     Raises
     ------
     WarehouseError
-        No space ever went to the table.
+        No space has ever been written to the table.
     UnsupportedError
-        The space got another primary key on the way, or rows of it were not followed.
+        The space's primary key was changed, or some of its rows were not followed.
 
     """
     log = whole_log(warehouse)
@@ -193,7 +195,7 @@ def history(warehouse: Warehouse, config: Config, table: str) -> DataFrame:
 
 
 def _lineages_of(history: History, table: str) -> dict[int, Lineage]:
-    """Return the lineages whose versions are in a table, or were when they ended, by their number."""
+    """Return the lineages whose versions are in a table, or were until they ended, by their number."""
     found = {number: one for number, one in enumerate(history.lineages) if one.table == table}
     if not found:
         raise WarehouseError("no space went to this table", table=table, advice="see _schema.table_name")
@@ -203,7 +205,7 @@ def _lineages_of(history: History, table: str) -> dict[int, Lineage]:
         reasons.append("the space got another primary key")
     if reasons:
         raise UnsupportedError(
-            f"the history cannot be told: {reasons[0]}", table=table, advice="ask _changelog itself"
+            f"the history cannot be computed: {reasons[0]}", table=table, advice="ask _changelog itself"
         )
     return found
 
@@ -254,9 +256,9 @@ def _ends(found: Definitions, lineages: Mapping[int, Lineage]) -> list[tuple[int
 
 
 def rules_by_replicaset(log: DataFrame, config: Config) -> dict[int, Rules]:
-    """Return how the servers of replicasets compute UPDATEs whose rows do not say it.
+    """Return the UPDATE rules of replicasets for rows without a server version.
 
-    That is by the header of the newest log that has one.
+    They come from the header of the newest log file that exists.
     """
     newest = F.max_by(F.struct("source", "file"), F.struct(*ORDER)).alias("newest")
     unknown = log.where(F.col("type").isin("UPDATE", "UPSERT") & F.col(SERVER_VERSION).isNull())
@@ -266,16 +268,14 @@ def rules_by_replicaset(log: DataFrame, config: Config) -> dict[int, Rules]:
     for replicaset_id, (source, file) in rows:
         server = server_of(follower, source, file)
         if server is None:
-            LOG.warning(
-                "%s of %s is not there: its UPDATEs are told as a new server computes them", file, source
-            )
+            LOG.warning("%s of %s is missing: its UPDATEs are computed as by a new server", file, source)
         else:
             found[replicaset_id] = rules_of(server)
     return found
 
 
 def register_history(warehouse: Warehouse, config: Config, table: str) -> str:
-    """Make the history known to the session as a temporary view, and return the view's name."""
+    """Register the history as a temporary view of the session, and return the view's name."""
     name = f"{table}_history"
     history(warehouse, config, table).createOrReplaceTempView(name)
     return name
@@ -295,9 +295,9 @@ def _with_versions(log: DataFrame, intervals: Sequence[Interval]) -> DataFrame:
 
 
 def _with_servers(rows: DataFrame, versions: int) -> tuple[DataFrame, list[str | None]]:
-    """Return rows whose `layout` is that of their server too, and the versions of servers, None for no version.
+    """Return rows whose `layout` depends on their server too, and the server versions (None: unknown).
 
-    Of the n-th one the layouts are counted from n times the number of schema versions on.
+    For the n-th server version, n times the number of schema versions is added to `layout`.
     """
     operations = rows.where(F.col("type").isin("UPDATE", "UPSERT"))
     found = operations.select(SERVER_VERSION).distinct().collect()
@@ -326,13 +326,13 @@ def _keyed(rows: DataFrame, versions: Sequence[SchemaVersion]) -> DataFrame:
 
 
 def _from_known_tuples(rows: DataFrame, cleaned: Collection[int]) -> DataFrame:
-    """Return the rows whose tuple before is kept.
+    """Return the rows whose previous tuple is stored.
 
     Parameters
     ----------
     rows : DataFrame
     cleaned : collection of int
-        Replicasets whose rows were removed.
+        Replicasets with removed rows.
 
     """
     if not cleaned:
@@ -344,7 +344,7 @@ def _from_known_tuples(rows: DataFrame, cleaned: Collection[int]) -> DataFrame:
 
 
 def _with_ends(rows: DataFrame, ends: Sequence[tuple[int, SpaceChange]]) -> DataFrame:
-    """Return the rows with a DELETE of each key that was there before a TRUNCATE or a drop."""
+    """Return the rows, and a DELETE of each key that existed before a TRUNCATE or a drop."""
     result = rows
     for replicaset_id, change in ends:
         own = F.col("replicaset_id") == replicaset_id
@@ -366,7 +366,7 @@ def _with_ends(rows: DataFrame, ends: Sequence[tuple[int, SpaceChange]]) -> Data
 
 
 def _with_ranges(rows: DataFrame, log: DataFrame, versions: Sequence[SchemaVersion]) -> DataFrame:
-    """Return the rows with a DELETE of each key that was there before a DELETE_RANGE that holds it."""
+    """Return the rows, and a DELETE of each key that existed before a DELETE_RANGE that covers it."""
     ranges = log.where(F.col("type") == "DELETE_RANGE")
     if ranges.isEmpty():
         return rows
@@ -374,7 +374,7 @@ def _with_ranges(rows: DataFrame, log: DataFrame, versions: Sequence[SchemaVersi
     ranges = ranges.withColumn("_bounds", bounds).withColumn("type", F.lit("DELETE"))
     keys = rows.groupBy(*KEYS).agg(F.min(F.struct(*ORDER)).alias("_first"))
     result = rows
-    # Nearly always all definitions order their keys alike.
+    # Nearly always all definitions sort their keys in the same way.
     for directions in dict.fromkeys(directions_of(one.space) for one in versions):
         layouts = [i for i, one in enumerate(versions) if directions_of(one.space) == directions]
         own = ranges.where(F.col("layout").isin(layouts)).withColumnRenamed("replicaset_id", "_of")
@@ -422,7 +422,7 @@ def _shown(made: DataFrame, versions: Sequence[SchemaVersion], config: Config) -
 
 
 def show(config: Config, space: str, sql: str | None = None) -> None:
-    """Print what a query says of a space's history."""
+    """Print the result of a query about a space's history."""
     spark = spark_session(config, "history")
     warehouse = Warehouse(spark, config.warehouse, config.database)
     view = register_history(warehouse, config, config.spaces.table(space))

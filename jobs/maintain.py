@@ -2,10 +2,10 @@
 
     spark-submit jobs/maintain.py --config FILE [--keep-days DAYS] [--dry-run]
 
-The holder of the writer's lock does the work, as a backfill is: it must not replace files that a batch rewrites.
-Versions that are younger than `--keep-days` stay readable, those of the newest epoch in any case. Rows of
-the aggregator's own tables go by the configuration's `retention`; `--dry-run` says which, and writes nothing.
-Not here: what it does to a table (`pipeline.requests.service`), which rows go (`pipeline.retention`).
+The holder of the writer lock does the work, as for a backfill, since files must not be replaced while a batch rewrites
+them. Versions younger than `--keep-days` stay readable, as do those of the newest epoch. Rows of the aggregator's own
+tables are removed by the configuration's `retention`; `--dry-run` counts them and writes nothing.
+`pipeline.requests.service` maintains a table, `pipeline.retention` selects rows.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from __future__ import annotations
 import sys
 
 from config.deployment import Config
-from jobs.backfill import carried_out
+from jobs.backfill import answered_request
 from jobs.commands.main import main
 from jobs.runtime.session import spark_session
 from pipeline.commit.load import load_state
@@ -29,11 +29,11 @@ from warehouse import requests
 from warehouse.requests import DONE
 from warehouse.warehouse import Warehouse
 
-"""Delta's own default: a reader that began on an older version than this fails."""
+"""Delta's own default: a reader of an older version fails."""
 
 
 def maintain(config: Config, keep_days: int = KEEP_DAYS, *, dry_run: bool = False) -> int:
-    """Have the tables maintained, and return the exit code."""
+    """Request maintenance of the tables, and return the exit code."""
     if keep_days < KEEP_DAYS:
         raise ConfigurationError(
             f"--keep-days {keep_days} would remove files that readers still need",
@@ -53,13 +53,13 @@ def maintain(config: Config, keep_days: int = KEEP_DAYS, *, dry_run: bool = Fals
         "sources": [source.name for source in config.sources],
     }
     asked = requests.ask(warehouse, "maintenance", wanted)
-    request = carried_out(spark, config, warehouse, asked)
+    request = answered_request(spark, config, warehouse, asked)
     print(f"maintenance: {request.message}")
     return 0 if request.state == DONE else 1
 
 
 def show(warehouse: Warehouse, config: Config, keep_days: int) -> None:
-    """Print what would go, and what would stay although its time is over."""
+    """Print the rows that would be removed, and those that would stay although they are old enough."""
     state = load_state(warehouse)
     sources = source_facts(Follower(parse_options(stream_options(config, state, 1))), state)
     cleaning = cleaning_of(warehouse.open_tables, state, config, config.retention, sources, keep_days)

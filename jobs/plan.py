@@ -1,7 +1,7 @@
 """Say what the next run of a configuration will do: `aggregator plan`.
 
-Reads the tables, the checkpoint and all that is new in the logs; writes nothing and starts no Spark. Not here: what is
-planned (`pipeline.preview`), and how it is put (`observe.preview`).
+Reads the tables, the checkpoint and all new rows of the logs; writes nothing and starts no Spark. `pipeline.preview`
+plans, `observe.preview` describes the plan.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ COLOURS = {Sign.NEW: "green", Sign.CHANGED: "yellow", Sign.GONE: "magenta", Sign
 
 
 def show(config: Config, *, is_json: bool) -> int:
-    """Print what a run will do, and return 1 where something is refused or rows will wait."""
+    """Print what a run will do, and return 1 if something is refused or rows will wait."""
     changes = changes_of(config, preview_of(config))
     if is_json:
         print(json.dumps(as_json(changes)))
@@ -31,7 +31,7 @@ def show(config: Config, *, is_json: bool) -> int:
     if count[Sign.REFUSED]:
         finished(
             f"{done}, {count[Sign.REFUSED]} refused",
-            "aggregator doctor says what to do of sources and stores",
+            "aggregator doctor shows what to do about sources and stores",
         )
         return FAILED
     finished(done, "aggregator run --config FILE")

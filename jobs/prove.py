@@ -1,7 +1,7 @@
 """Compare the tables with the live servers, key by key: `aggregator prove`.
 
-Reads the tables by delta-rs, without Spark, and the servers over IPROTO, during a running stream. Results go to
-`_validations`. Not here: the comparison (`observe.proof`), expectations of the tables alone (`jobs.validate`).
+Reads the tables by delta-rs, without Spark, and the servers over IPROTO, also while a stream runs. Results go to
+`_validations`. `observe.proof` compares; `jobs.validate` checks the tables alone.
 """
 
 from __future__ import annotations
@@ -36,23 +36,23 @@ def prove(
     *,
     as_json: bool = False,
 ) -> int:
-    """Compare, print what differs, store the results, and return 1 where something differs or cannot be compared.
+    """Compare, print differences, store the results; return 1 if something differs or cannot be compared.
 
     Parameters
     ----------
     config : Config
     spaces : collection of str
-        Names of spaces or tables; none for all.
+        Names of spaces or tables; empty: all.
     peers : sequence of sequence of Peer
-        The members of each replicaset that is compared.
+        The members of each replicaset to compare.
     limits : ProofLimits
     as_json : bool
-        Print each space's result as a line of JSON.
+        Print each space's result as a JSON line.
 
     Raises
     ------
     ConfigurationError
-        A space that is asked for is in no table.
+        A requested space is in no table.
 
     """
     place, moment = place_of(config.warehouse, config.database), datetime.now(UTC)
@@ -93,20 +93,20 @@ async def _proofs(
 def peers_of(
     config: Config, addresses: Sequence[str] = (), password_env: str | None = None
 ) -> list[list[Peer]]:
-    """Return the servers that are asked, by replicaset.
+    """Return the servers to read from, by replicaset.
 
     Parameters
     ----------
     config : Config
     addresses : sequence of str
-        One server of each replicaset, `user@host:port`; none for those of the section `subscribe`.
+        One server of each replicaset, `user@host:port`; empty: those of the section `subscribe`.
     password_env : str or None
-        The variable of the environment with the password of users of `addresses`.
+        Environment variable with the password of users of `addresses`.
 
     Raises
     ------
     ConfigurationError
-        An address is none, or neither they nor the section is there.
+        An address is malformed, or there are neither addresses nor the section.
 
     """
     if addresses:
@@ -136,7 +136,7 @@ def _check_spaces(state: State, spaces: Collection[str]) -> None:
 
 
 def _plain(proof: SpaceProof) -> dict[str, object]:
-    """Return a result as JSON can hold it; keys and tuples as text."""
+    """Return a result as a JSON object; keys and tuples as text."""
     differences = [
         {"key": shown(one.key), "server": shown(one.server), "tables": shown(one.tables)}
         for one in proof.differences

@@ -3,8 +3,8 @@
     aggregator relay --config FILE
     aggregator relay --config FILE --aggregated
 
-With `--aggregated` the decided tables are served in place of spools, as one replicaset. Thin: reads the configuration's
-section `relay`, serves the status page, runs until SIGTERM. What it does is in `sources.relay` and `pipeline.node`.
+With `--aggregated` the decided tables are served instead of spools, as one replicaset. Reads the configuration's
+section `relay`, serves the status page, runs until SIGTERM. The work is in `sources.relay` and `pipeline.node`.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ def relay(config: Live, file: str, *, aggregated: bool = False, verbose: bool = 
         node.options.directory.mkdir(mode=0o750, parents=True, exist_ok=True)
     for each in relays:
         for password in each.options.users.values():
-            password.read()  # a secret that is missing is a mistake of now
+            password.read()  # a missing secret is reported at the start
 
     def status() -> object:
         found: dict[str, object] = {"spools": [status_of(each) for each in relays]}
@@ -72,7 +72,7 @@ class _All:
         self._collectors = collectors
 
     def collect(self) -> Iterator[Metric]:
-        """Yield the metrics of now."""
+        """Yield the current metrics."""
         for one in self._collectors:
             yield from one.collect()
 

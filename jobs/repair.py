@@ -1,12 +1,11 @@
-"""Repair the holes that `_gaps` names: read their sources again, then other members, until they are closed.
+"""Close the gaps in `_gaps`: read their sources again, then other members, until no gap is open.
 
     spark-submit jobs/repair.py --config FILE
 
-Each reading is a backfill, done by the holder of the writer's lock, as `jobs/backfill.py` does. A source is read from
-what is settled on, so a file that was brought back, or a member that has the rows, releases what waits. Exit code 1
-where a hole stays open; it is named. A divergence is named too, but no reading heals it: which member is right is for
-the operator to say (`aggregator heal`).
-Not here: what a backfill reads (`pipeline.requests.read_again`).
+Each reading is a backfill by the holder of the writer lock, as in `jobs/backfill.py` (`pipeline.requests.read_again`).
+A source is read from the settled position, so a restored file, or a member that has the rows, releases waiting rows.
+Exit code 1 if a gap stays open; it is printed. A divergence is printed too, but cannot be repaired by reading: the
+operator must choose the correct member (`aggregator heal`).
 """
 
 from __future__ import annotations
@@ -17,7 +16,7 @@ from dataclasses import dataclass
 
 from config.deployment import Config
 from jobs.aggregate import check_functions
-from jobs.backfill import carried_out
+from jobs.backfill import answered_request
 from jobs.commands.main import main
 from jobs.runtime.session import spark_session
 from pipeline.commit.load import load_state
@@ -35,19 +34,19 @@ from warehouse.requests import DONE, Request
 from warehouse.warehouse import Warehouse
 
 Read = Callable[[str], str | None]
-"""Reads a source again by its name; returns why that failed, None where it did not."""
+"""Reads a source again by its name; returns why that failed, or None."""
 
 
 @dataclass(frozen=True)
 class Repair:
-    """What came of it.
+    """The result of a repair.
 
     Parameters
     ----------
     closed, left : tuple of Gap
-        Holes that are closed now, and those that are still open.
+        Gaps that are closed now, and gaps that are still open.
     read : tuple of str
-        Names of the sources that were read, in their order.
+        Names of the sources that were read, in order.
 
     """
 
@@ -57,7 +56,7 @@ class Repair:
 
 
 def candidates(gaps: Iterable[Gap], sources: Mapping[str, int | None]) -> Iterator[str]:
-    """Yield the sources that may fill gaps of one replicaset: those in which they were found, then its other members.
+    """Yield the sources that may fill the gaps of one replicaset: those with the gaps, then its other members.
 
     Parameters
     ----------
@@ -66,23 +65,23 @@ def candidates(gaps: Iterable[Gap], sources: Mapping[str, int | None]) -> Iterat
         Each configured source's replicaset id; None if unknown.
 
     """
-    told = list(gaps)
-    own = dict.fromkeys(gap.source for gap in told if gap.source in sources)
-    ids = {gap.replicaset_id for gap in told}
+    all_gaps = list(gaps)
+    own = dict.fromkeys(gap.source for gap in all_gaps if gap.source in sources)
+    ids = {gap.replicaset_id for gap in all_gaps}
     others = (name for name, replicaset in sources.items() if replicaset in ids and name not in own)
     yield from (name for name in own if name is not None)
     yield from others
 
 
 def repair(look: Callable[[], Sequence[Gap]], sources: Mapping[str, int | None], read: Read) -> Repair:
-    """Read sources until no hole is open, or no source is left.
+    """Read sources until no gap is open, or no source is left.
 
     Parameters
     ----------
     look : callable
-        Returns the holes that are open now.
+        Returns the currently open gaps.
     sources : mapping of str to int or None
-        As `candidates` takes it.
+        See `candidates`.
     read : callable
 
     """
@@ -101,7 +100,7 @@ def repair(look: Callable[[], Sequence[Gap]], sources: Mapping[str, int | None],
 
 
 def replicasets_of(follower: Follower, known: Mapping[str, int]) -> dict[str, int | None]:
-    """Return the replicaset id of each source, by what its files say; None for one whose files do not say it now.
+    """Return the replicaset id of each source, by its files; None if they do not show it now.
 
     Parameters
     ----------
@@ -123,7 +122,7 @@ def replicasets_of(follower: Follower, known: Mapping[str, int]) -> dict[str, in
 
 
 def repair_warehouse(config: Config) -> int:
-    """Repair what can be repaired, say what cannot, and return the exit code."""
+    """Repair what can be repaired, print what cannot, and return the exit code."""
     check_functions(config)
     spark = spark_session(config, "repair")
     register(spark)
@@ -137,7 +136,7 @@ def repair_warehouse(config: Config) -> int:
 
     def read(name: str) -> str | None:
         asked = requests.ask(warehouse, "backfill", {"source": name, "from": None, "to": None})
-        return _failure(carried_out(spark, config, warehouse, asked))
+        return _failure(answered_request(spark, config, warehouse, asked))
 
     for gap in every():
         if gap.kind == DIVERGENCE:

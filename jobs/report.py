@@ -1,9 +1,9 @@
-"""Show what a warehouse holds: SQL over its tables, with the results, and a page of it all for a browser.
+"""Show a warehouse by SQL queries over its tables with their results, and write an HTML page.
 
     spark-submit jobs/report.py --config FILE [--page FILE]
 
 Reads only, takes no lock, and may run while the stream runs. The page is one HTML file that needs no network; it shows
-the cut of the newest epoch. Not here: alarms (`observe.metrics`).
+the newest epoch. Alerts are in `observe.metrics`.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ def write_page(warehouse: Warehouse, file: Path) -> None:
 
 
 def report(config: Config, file: str = PAGE) -> None:
-    """Ask the questions, write the page, and say how to continue."""
+    """Run the queries, write the page, and print the next step."""
     spark = spark_session(config, "report")
     warehouse = Warehouse(spark, config.warehouse, config.database)
     if "_epochs" not in (tables := warehouse.tables()):

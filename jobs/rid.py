@@ -5,8 +5,8 @@
     python -m jobs.rid sync --from WAREHOUSE --to WAREHOUSE
 
 WAREHOUSE is the configuration's `warehouse`, or the folder of its database. Needs no Spark. Exit codes of compare: 0
-same, 3 sync, 4 split brain, 5 unrelated, 2 not a RID. Thin: the rules are `udfs.rid`, the table `warehouse.rid`, the
-copy `warehouse.copy`.
+same, 3 sync, 4 split brain, 5 unrelated, 2 not a RID. The rules are in `udfs.rid`, the table in `warehouse.rid`, the
+copy in `warehouse.copy`.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ _LIKE_A_RID = re.compile(r"[^/\\]*(?::[^/\\:]*){5,}\Z")
 
 
 def read_side(text: str, database: str) -> ComparedRid:
-    """Return the RID that an argument is, or that of the warehouse that it names."""
+    """Return the RID that an argument spells, or the RID of the warehouse that it names."""
     if _LIKE_A_RID.fullmatch(text):
         return ComparedRid(text, Node(parse_rid(text)))
     place = place_of(text, database) if known(text) else None
@@ -50,12 +50,12 @@ def read_side(text: str, database: str) -> ComparedRid:
 
 
 def place_from(warehouse: str | None, file: str | None, database: str = DATABASE) -> Place:
-    """Return the warehouse that a command line names, by its address or by a configuration.
+    """Return the warehouse of a command line, by its address or by a configuration.
 
     Raises
     ------
     ConfigurationError
-        None is named, or two are; or the one that is named does not exist.
+        None or two are named, or the named one does not exist.
 
     """
     if (warehouse is None) == (file is None):
@@ -71,15 +71,15 @@ def place_from(warehouse: str | None, file: str | None, database: str = DATABASE
 
 
 def deployed(file: str) -> Place:
-    """Return the warehouse that a configuration names."""
-    from config.deployment import load  # with it come readers of logs, which a RID does not need
+    """Return the warehouse of a configuration."""
+    from config.deployment import load  # imports readers of logs, which a RID does not need
 
     config = load(file)
     return place_of(config.warehouse, config.database)
 
 
 def show(place: Place, *, as_json: bool = False) -> None:
-    """Print the RID of a warehouse, what it means, and what the warehouse has held."""
+    """Print the RID of a warehouse, its meaning, and its generations."""
     print_side(side_of(place), as_json=as_json)
 
 
@@ -150,15 +150,15 @@ def copy(
     """Copy a warehouse onto another place, or bring the copy there up to date."""
     source, target = (place_of(text, database) for text in (source_root, target_root))
     discard = None if discard_target is None else parse_rid(discard_target)
-    tell_losses(source, target)
+    print_losses(source, target)
     with Transfer() as progress:
         done = sync(source, target, progress.options(discard, check_all=check_all))
     print(f"{target.root}: epoch {done.cut.epoch}, {len(done.cut.versions)} tables, {done.rows} rows")
     print(done.node.rid)
 
 
-def tell_losses(source: Place, target: Place) -> None:
-    """Print what a sync would lose, where both sides were written."""
+def print_losses(source: Place, target: Place) -> None:
+    """Print what a sync would remove if both sides were written."""
     ours, theirs = RidTable(source), RidTable(target)
     found = relation(ours, theirs)
     if found.verdict is Verdict.SPLIT_BRAIN:

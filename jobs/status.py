@@ -1,7 +1,7 @@
-"""How far the tables are, and what is wrong, from the aggregator's own tables: `aggregator status`.
+"""How far the tables are, and what is wrong, read from the aggregator's own tables: `aggregator status`.
 
-Reads by delta-rs, without Spark, also while a stream runs; tables that a batch is just writing may be one batch
-ahead of the epoch that is shown. Not here: alarms (`observe.metrics`), checks of the tables (`jobs.validate`).
+Reads by delta-rs, without Spark, also while a stream runs; tables of a running batch may be one batch ahead of the
+shown epoch. Alerts are in `observe.metrics`, checks of the tables in `jobs.validate`.
 """
 
 from __future__ import annotations
@@ -33,25 +33,25 @@ _OPEN_REQUESTS = """
 
 @dataclass(frozen=True)
 class Overview:
-    """What `status` shows.
+    """The content of `status`.
 
     Parameters
     ----------
     warehouse : str
     epoch : int
-        The newest one.
+        The newest epoch.
     committed_at : str
-        When it was committed, in UTC.
+        Its commit time, in UTC.
     age_seconds : float
-        How long ago that was.
+        Seconds since then.
     spaces : int
-        Tables of spaces.
+        Number of tables of spaces.
     replicasets : mapping of str to mapping
-        By uuid: the vclock, the source that leads, its file and position.
+        By uuid: the vclock, the leader's source, its file and position.
     gaps, requests : tuple of str
-        Open gaps of the logs, and requests that have no answer yet.
+        Open gaps of the logs, and unanswered requests.
     waiting, set_aside, misfits, conflicts : int
-        Rows of `_pending`, rows of `_quarantine` that are in no table, and those that are there without a column's
+        Rows of `_pending`, rows of `_quarantine` that are in no table, and those that are in a table without a column's
         value, decisions in `_conflicts`.
     stopped : tuple of StoppedSpool
         Spools among the sources that no daemon writes.
@@ -74,7 +74,7 @@ class Overview:
 
     @property
     def findings(self) -> list[tuple[str, str]]:
-        """What needs attention, each with what to do."""
+        """Problems, each with the command or query that helps."""
         found = [(f"gap: {text}", "aggregator repair, or docs/operation.md, runbook") for text in self.gaps]
         if self.waiting:
             found.append((f"{self.waiting} rows wait", "SELECT reason, count(*) FROM _pending GROUP BY 1"))
@@ -94,12 +94,12 @@ def _advice(spool: StoppedSpool) -> str:
 
 
 def overview_of(place: Place, now: datetime) -> Overview:
-    """Return how far a warehouse is.
+    """Return the state of a warehouse.
 
     Raises
     ------
     WarehouseError
-        No batch is done yet.
+        No batch has been committed yet.
 
     """
     epochs = place.open(EPOCHS)
@@ -138,7 +138,7 @@ def overview_of(place: Place, now: datetime) -> Overview:
 
 
 def show(config: Config, *, as_json: bool) -> int:
-    """Print how far a deployment is, and return 1 where something needs attention."""
+    """Print the state of a deployment, and return 1 if something needs attention."""
     folders = [local_folder(source.path) for source in config.sources]
     stopped = stopped_spools(folder for folder in folders if folder is not None)
     found = overview_of(place_of(config.warehouse, config.database), datetime.now(UTC))

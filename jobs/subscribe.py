@@ -2,7 +2,7 @@
 
     python -m jobs.subscribe --config FILE [--accept-rewind]
 
-Thin: reads the configuration's section `subscribe`, serves the status page, runs until SIGTERM. What it does is in
+Reads the configuration's section `subscribe`, serves the status page, runs until SIGTERM. The work is in
 `sources.subscribe`.
 """
 
@@ -36,7 +36,7 @@ def subscribe(config: Live, file: str, *, accept_rewind: bool = False, verbose: 
     replicasets = [FollowedReplicaset(*each) for each in zip(followed, starts(section), strict=True)]
     for replicaset in replicasets:
         for link in replicaset.links:
-            link.peer.password.read()  # a secret that is missing is a mistake of now, not of the first reconnect
+            link.peer.password.read()  # a missing secret is reported at the start, not at the first reconnect
 
     def status() -> object:
         return {"replicasets": [status_of(replicaset) for replicaset in replicasets]}

@@ -1,7 +1,7 @@
 """Unpack backups of `tt backup` into directories that the stream reads as sources: `aggregator unpack`.
 
-Archives that were unpacked before are passed over, so the command is run again after each backup. Not here: the format
-(`sources.backup`).
+Archives that were unpacked before are skipped, so the command can run after each backup. The format is in
+`sources.backup`.
 """
 
 from __future__ import annotations
@@ -17,18 +17,18 @@ from sources.backup.unpack import Storage, directory_of, is_unpacked, unpack
 
 
 def unpack_all(location: str, into: Path, replicasets: Collection[str] = (), *, as_json: bool = False) -> int:
-    """Unpack what is new, print it and what is missing, and return 1 where something is missing.
+    """Unpack new archives, print them and missing ones, and return 1 if any is missing.
 
     Parameters
     ----------
     location : str
         The storage: a path or a URI.
     into : Path
-        A local folder; `<replicaset uuid>/<instance uuid>` below it are sources.
+        A local folder; its subfolders `<replicaset uuid>/<instance uuid>` are sources.
     replicasets : collection of str
-        Uuids of those that are wanted; none for all.
+        Uuids of the wanted replicasets; empty: all.
     as_json : bool
-        Print each archive and each missing link as a line of JSON.
+        Print each archive and each missing link as a JSON line.
 
     """
     storage = Storage(location)
@@ -45,7 +45,7 @@ def unpack_all(location: str, into: Path, replicasets: Collection[str] = (), *, 
 
 
 def _unpacked(storage: Storage, chain: Chain, into: Path, *, as_json: bool) -> bool:
-    """Unpack one replicaset's archives; false where one is missing or damaged."""
+    """Unpack one replicaset's archives; return false if one is missing or damaged."""
     is_whole = not chain.missing
     for link in chain.missing:
         _say(

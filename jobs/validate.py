@@ -1,11 +1,11 @@
-"""Validate the tables as of the last epoch, by suites of Great Expectations: ours, and files of your own.
+"""Validate the tables as of the last epoch, by suites of Great Expectations: ours, and your own files.
 
     spark-submit jobs/validate.py --config FILE [--space SPACE ...] [--docs FOLDER]
 
-Reads while the stream runs, which it neither waits for nor stops. Results go to `_validations`, and as Data Docs into a
-folder where one is named. Rows that break a unique secondary index together go to `_conflicts` (kind `secondary`) by a
-request to the holder of the writer's lock. Exit code 1 where something does not hold.
-Not here: what is expected (`observe.validation`, `observe.validation.secondary_keys`).
+May run while the stream runs, and does not block it. Results go to `_validations`, and as Data Docs into a folder if
+one is named. Groups of rows that violate a unique secondary index go to `_conflicts` (kind `secondary`), by a request
+to the holder of the writer lock. Exit code 1 if an expectation fails. The expectations are in `observe.validation` and
+`observe.validation.secondary_keys`.
 """
 
 from __future__ import annotations
@@ -21,16 +21,15 @@ from typing import Any
 from pyspark.sql import DataFrame, SparkSession
 
 from config.deployment import Config
-from jobs.backfill import carried_out
+from jobs.backfill import answered_request
 from jobs.commands.main import main
 from jobs.runtime.session import spark_session
 from observe.validation.check import Check, CheckFacts, CheckResult, OpenTable, readable
 from observe.validation.origins import origins_check
-from observe.validation.own import own_suites
-from observe.validation.secondary import index_check
-from observe.validation.secondary_keys import IndexConflicts, find
+from observe.validation.secondary_keys import IndexConflicts, find, index_check
 from observe.validation.spaces import columns_check, space_tables, spaces_check
 from observe.validation.suites import system_checks
+from observe.validation.user_suites import read_user_suites
 from observe.validation.validator import Validator
 from pipeline.commit.load import load_state
 from pipeline.requests.service import encoded
@@ -45,11 +44,11 @@ from warehouse.place import known, place_of
 from warehouse.warehouse import Warehouse
 
 EXPECTATIONS = "expectations"
-"""The folder of the user's suites, beside the configuration, unless that names another one."""
+"""The default folder of the user's suites, next to the configuration."""
 
 
 def table_opener(warehouse: Warehouse, state: State) -> OpenTable:
-    """Return how tables are read at the versions of the last epoch."""
+    """Return a function that reads tables at their versions of the last epoch."""
     made = {name: 0 for name in SYSTEM_TABLES if name not in NEVER_ROLLED_BACK}
 
     def read(table: str) -> DataFrame:
@@ -60,7 +59,7 @@ def table_opener(warehouse: Warehouse, state: State) -> OpenTable:
 
 
 def facts_of(open_table: OpenTable, state: State, config: Config, moment: datetime) -> CheckFacts:
-    """Return what checks of all tables need to know."""
+    """Return the facts that checks of all tables use."""
     ids = sorted(
         row.global_id
         for row in open_table("_cluster").select("global_id").collect()
@@ -76,24 +75,24 @@ def checks(
     state: State,
     facts: CheckFacts,
     names: Sequence[str],
-    own: Mapping[str, Sequence[Any]],
+    user_suites: Mapping[str, Sequence[Any]],
 ) -> Iterator[Check]:
-    """Yield all that is expected of single tables; `own` is the user's by table."""
+    """Yield all expectations of single tables; `user_suites` are the user's, by table."""
     yield from system_checks(open_table, facts)
     yield origins_check(open_table, state, facts)
-    for table, expectations in own.items():
+    for table, expectations in user_suites.items():
         if table in names:
             rows = readable(open_table(table_of_exact_tuples(state.versions, table)))
             yield Check(table, rows, tuple(expectations), ("_key",))
 
 
 def tables_of(state: State, config: Config, wanted: Sequence[str] | None) -> list[str]:
-    """Return the tables of spaces to look at.
+    """Return the tables of spaces to validate.
 
     Raises
     ------
     ConfigurationError
-        A space that is asked for has no table.
+        A requested space has no table.
 
     """
     known_ = sorted(filter(is_of_space, state.versions))
@@ -107,13 +106,13 @@ def tables_of(state: State, config: Config, wanted: Sequence[str] | None) -> lis
     return sorted(set().union(*found.values()))
 
 
-def own_of(config: Config, file: str) -> dict[str, list[Any]]:
-    """Return the user's expectations by table; needs no Spark.
+def user_expectations(config: Config, file: str) -> dict[str, list[Any]]:
+    """Return the user's expectations by table, without Spark.
 
     Raises
     ------
     ConfigurationError
-        A file of them is wrong, or the folder that the configuration names is not there.
+        A file of them is wrong, or the configured folder is missing.
 
     """
     named = config.validation.expectations
@@ -125,27 +124,29 @@ def own_of(config: Config, file: str) -> dict[str, list[Any]]:
     if not known(config.warehouse):
         raise ConfigurationError("suites of your own need a warehouse that delta-rs opens", path="warehouse")
     tables = place_of(config.warehouse, config.database).tables()
-    return own_suites(folder, list(filter(is_of_space, tables)))
+    return read_user_suites(folder, list(filter(is_of_space, tables)))
 
 
-def note(spark: SparkSession, config: Config, warehouse: Warehouse, found: IndexConflicts) -> None:
-    """Have the conflicts that were found put into `_conflicts`."""
+def request_index_conflicts(
+    spark: SparkSession, config: Config, warehouse: Warehouse, found: IndexConflicts
+) -> None:
+    """Request that the found conflicts are added to `_conflicts`."""
     if found.rows:
         rows = [encoded(row) for row in found.rows]
-        carried_out(spark, config, warehouse, requests.ask(warehouse, "conflicts", {"rows": rows}))
+        answered_request(spark, config, warehouse, requests.ask(warehouse, "conflicts", {"rows": rows}))
 
 
-def store(warehouse: Warehouse, moment: datetime, epoch: int, told: Sequence[CheckResult]) -> None:
-    """Add the verdicts to `_validations`."""
+def store_results(warehouse: Warehouse, moment: datetime, epoch: int, results: Sequence[CheckResult]) -> None:
+    """Add the results to `_validations`."""
     place = place_of(warehouse.root) if known(warehouse.root) else None
     if place is None or not validations.may_write(place):
         print("the results are not stored: no primary that delta-rs opens")
         return
-    validations.append(place, uuids.uuid4().hex, moment, epoch, list(map(row_of, told)))
+    validations.append(place, uuids.uuid4().hex, moment, epoch, list(map(row_of, results)))
 
 
 def row_of(one: CheckResult) -> dict[str, Any]:
-    """Return a verdict as a row of `_validations`."""
+    """Return a result as a row of `_validations`."""
     return {
         "table": one.table,
         "expectation": one.expected,
@@ -168,7 +169,7 @@ def opened(spark: SparkSession, config: Config) -> tuple[Warehouse, State]:
     Raises
     ------
     WarehouseError
-        There is none yet.
+        There are no tables yet.
 
     """
     warehouse = Warehouse(spark, config.warehouse, config.database)
@@ -187,22 +188,22 @@ def validate(
     *,
     as_json: bool = False,
 ) -> int:
-    """Check everything, print what does not hold, and return the exit code.
+    """Check everything, print failed expectations, and return the exit code.
 
     Parameters
     ----------
     config : Config
     file : str
-        The configuration's; suites of the user's own are in its folder.
+        Path of the configuration; the user's suites are in its folder.
     spaces : sequence of str
-        Only these; default: all of them.
+        Only these; default: all spaces.
     docs : str, optional
-        Folder of Data Docs; default: the configuration's.
+        Folder of Data Docs; default: the configured one.
     as_json : bool
-        Print each verdict as a line of JSON instead.
+        Print each result as a JSON line instead.
 
     """
-    own, moment = own_of(config, file), datetime.now(UTC)
+    user_suites, moment = user_expectations(config, file), datetime.now(UTC)
     spark = spark_session(config, "validate")
     register(spark)
     warehouse, state = opened(spark, config)
@@ -212,27 +213,29 @@ def validate(
     names, open_table = tables_of(state, config, spaces), table_opener(warehouse, state)
     facts = facts_of(open_table, state, config, moment)
     validator = Validator(moment)
-    told = [
-        one for check in checks(open_table, state, facts, names, own) for one in validator.verdicts(check)
+    results = [
+        one
+        for check in checks(open_table, state, facts, names, user_suites)
+        for one in validator.verdicts(check)
     ]
     place = warehouse.open_tables.place
     tables = space_tables(place, state, config, names)
-    told += validator.verdicts(columns_check(spark, tables))
-    told += validator.verdicts_of_tables(spaces_check(spark, place, tables, facts))
+    results += validator.verdicts(columns_check(spark, tables))
+    results += validator.verdicts_of_tables(spaces_check(spark, place, tables, facts))
     found = find(warehouse, state, config)
-    told += validator.verdicts(index_check(spark, found))
-    failed = [one for one in told if not one.holds]
+    results += validator.verdicts(index_check(spark, found))
+    failed = [one for one in results if not one.holds]
     if as_json:
-        for row in map(row_of, told):
+        for row in map(row_of, results):
             print(json.dumps(row))
     say = _to_stderr if as_json else print
     for one in failed:
         say(f"FAILED {one}")
     for index, reason in found.unchecked.items():
         say(f"not checked: the unique index {index}: {reason}")
-    note(spark, config, warehouse, found)
-    store(warehouse, moment, state.epoch, told)
-    hold = f"{len(told) - len(failed)} of {len(told)} expectations hold"
+    request_index_conflicts(spark, config, warehouse, found)
+    store_results(warehouse, moment, state.epoch, results)
+    hold = f"{len(results) - len(failed)} of {len(results)} expectations hold"
     say(f"epoch {state.epoch}: {hold}, of {len(names)} tables of spaces and the aggregator's own")
     docs = docs or config.validation.docs
     if docs:

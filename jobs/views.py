@@ -1,12 +1,12 @@
-"""Print SQL that makes the tables known by name, with views: who wrote each row, and the tables of an epoch.
+"""Print SQL that registers the tables by name, with views: the writer of each row, and the tables of an epoch.
 
     python -m jobs.views --config FILE [--epoch N ...] [--at LABEL ...] > views.sql
     spark-sql -f views.sql
     python -m jobs.views --config FILE --dbt > models/sources.yml
 
-Reads only, without Spark. The newest epoch has views in any case; one that is older than what maintenance has kept is
-refused by name, since files or log entries of its versions may be gone.
-Not here: the SQL (`warehouse.views`), the source of dbt (`observe.dbt_sources`).
+Reads only, without Spark. The newest epoch always has views; an epoch that is older than maintenance has kept is
+refused, since its files or log entries may be gone. The SQL is made by `warehouse.views`, the dbt source by
+`observe.dbt_sources`.
 """
 
 from __future__ import annotations
@@ -28,12 +28,12 @@ from warehouse.views import OLD_VERSIONS, epoch_statements, table_statements, wh
 
 
 def epochs_of(place: Place) -> dict[int, Mapping[str, int]]:
-    """Return the versions that each epoch names; tables that no batch had written yet, as they were made.
+    """Return the table versions of each epoch; tables not written by then have their first version.
 
     Raises
     ------
     WarehouseError
-        There are none.
+        There are no epochs.
 
     """
     table = place.open(EPOCHS)
@@ -50,7 +50,7 @@ def epochs_of(place: Place) -> dict[int, Mapping[str, int]]:
 
 
 def instants_of(place: Place) -> dict[str, int]:
-    """Return the epoch of each instant of a sharded cluster, by its label; of a label that came again the newest."""
+    """Return the epoch of each instant of a sharded cluster by its label; for a repeated label the newest."""
     table = place.open(EPOCHS)
     if table is None or "instant" not in {field.name for field in table.schema().fields}:
         return {}
@@ -64,7 +64,7 @@ def refuse_old(place: Place, wanted: Collection[int]) -> None:
     Raises
     ------
     ConfigurationError
-        Naming the epochs, and the first one that is kept.
+        Names the epochs, and the oldest complete one.
 
     """
     horizon, first = kept(place)
@@ -78,7 +78,7 @@ def refuse_old(place: Place, wanted: Collection[int]) -> None:
 
 
 def statements(config: Config, wanted: list[int], labels: Sequence[str] = ()) -> Iterator[str]:
-    """Yield the statements of a warehouse.
+    """Yield the SQL statements for a warehouse.
 
     Parameters
     ----------
@@ -91,7 +91,7 @@ def statements(config: Config, wanted: list[int], labels: Sequence[str] = ()) ->
     Raises
     ------
     ConfigurationError
-        There is no such epoch or instant, or it is older than what is kept.
+        There is no such epoch or instant, or it is older than the oldest complete epoch.
 
     """
     place = place_of(config.warehouse, config.database)
@@ -135,7 +135,7 @@ def dbt_source(config: Config) -> str:
 def views(
     config: Config, epochs: Sequence[int] = (), labels: Sequence[str] = (), *, as_dbt: bool = False
 ) -> None:
-    """Print the statements, or with `as_dbt` the source of dbt."""
+    """Print the statements, or with `as_dbt` the dbt source."""
     if as_dbt:
         print(dbt_source(config), end="")
         return

@@ -1,7 +1,6 @@
-"""Show everything about one key: who changed it, when, in which transaction, and why which version won.
+"""Show everything about one key: who changed it, when, in which transaction, and why the winner won.
 
-Reads the tables as of the newest epoch, without Spark, also while a stream runs.
-Not here: reading (`observe.key_changes`).
+Reads the tables as of the newest epoch (`observe.key_changes`), without Spark, also while a stream runs.
 """
 
 from __future__ import annotations
@@ -21,15 +20,15 @@ from warehouse.place import Place
 
 
 def who(place: Place, space: str, values: Sequence[Value], *, as_json: bool = False) -> int:
-    """Print everything about a key, and return 1 where nothing is known of it.
+    """Print everything about a key; return 1 if no row has the key.
 
     Parameters
     ----------
     place : Place
     space : str
-        Its name, or that of its table.
+        Name of the space or of its table.
     values : sequence
-        The key's.
+        The values of the key.
     as_json : bool
 
     """
@@ -51,7 +50,7 @@ def who(place: Place, space: str, values: Sequence[Value], *, as_json: bool = Fa
 
 
 def described(story: Story) -> dict[str, Any]:
-    """Return a story as JSON can hold it."""
+    """Return a story as a JSON object."""
     newest = story.space.versions[-1][3]
     winner = story.winner
     return {
@@ -144,7 +143,7 @@ def why(decision: Mapping[str, Any]) -> str:
 
 
 def _fields(values: Any, names: Sequence[str]) -> str | None:
-    """Return some fields of a tuple as text, None where it does not have them by name."""
+    """Return some fields of a tuple as text; None if it does not have them by name."""
     if not isinstance(values, dict) or not all(name in values for name in names):
         return None
     return ", ".join(json.dumps(values[name], ensure_ascii=False) for name in names)
@@ -159,7 +158,7 @@ def _time(moment: datetime | None) -> str | None:
 
 
 def lines(found: Mapping[str, Any]) -> list[str]:
-    """Return what is known of a key as lines of text."""
+    """Return the story of a key as lines of text."""
     result = [f"maintenance has removed older rows of replicaset {one}" for one in found["incomplete"]]
     replicaset = None
     for change in found["changes"]:

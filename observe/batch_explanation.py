@@ -1,8 +1,8 @@
-"""One batch, explained from the tables that it wrote: what it read, planned, held back, decided and wrote.
+"""Explains one batch from the tables that it wrote: what it read, held back, decided and wrote.
 
-By delta-rs in this process, without Spark and without a lock. Tables that an epoch names are read at the versions of
-that epoch and of the one before; versions that maintenance has removed are left out. Not here: printing
-(`jobs.explain`).
+Reads by delta-rs in this process, without Spark and without a lock. Tables in `_epochs` are read at the versions of the
+batch's epoch and of the one before; versions that maintenance has removed are left out. `jobs.explain` prints the
+result.
 """
 
 from __future__ import annotations
@@ -34,9 +34,9 @@ class ReadRange:
         Uuid.
     source : str
     first, last : (str, int)
-        File and byte offset at which it began and ended; it began at ("", 0) where the replicaset was new.
+        File and byte offset of the range's two ends; a new replicaset begins at ("", 0).
     instant : str or None
-        Label of the point of a sharded cluster that the batch ended at.
+        Label of the instant of a sharded cluster at which the batch ended.
 
     """
 
@@ -55,11 +55,11 @@ class TableWrite:
     ----------
     table : str
     before, version : int or None, int
-        Delta's versions; None where the table is new.
+        Delta's versions; None for a new table.
     added, removed : int or None
-        Files; None where maintenance has removed one of the versions.
+        Number of files; None if maintenance has removed one of the versions.
     rows : int or None
-        Rows of the added files, those included that were in a removed file.
+        Rows of the added files, including rows that were in a removed file.
 
     """
 
@@ -73,14 +73,14 @@ class TableWrite:
 
 @dataclass(frozen=True)
 class BatchExplanation:
-    """What one batch did, in the order in which it did it.
+    """What one batch did, in order.
 
     Parameters
     ----------
     epoch : mapping
-        Of `_epochs`: `epoch`, `query_id`, `batch_id`, `committed_at`, `rows`, `instant`.
+        The row of `_epochs`: `epoch`, `query_id`, `batch_id`, `committed_at`, `rows`, `instant`.
     read : sequence of ReadRange
-        Empty for a batch that is no part of the stream, as a backfill's.
+        Empty for a batch outside the stream, such as a backfill's.
     changes : sequence of mapping
         Rows of `_changelog` by `source`, `space`, `type`, `state`: `rows`, `first_lsn`, `last_lsn`.
     definitions : sequence of mapping
@@ -88,7 +88,7 @@ class BatchExplanation:
     waiting : sequence of mapping
         Rows of `_pending` by `source` and `reason`: `before` and `after` the batch.
     gaps : sequence of mapping
-        Gaps that were found, or whose state changed.
+        Gaps that were found, or that changed their state.
     decisions : sequence of mapping
         Of `_conflicts`, by `space`, `kind`, `policy`, `sequence`: `rows`.
     set_aside : sequence of mapping
@@ -109,14 +109,14 @@ class BatchExplanation:
 
     @property
     def copies(self) -> int:
-        """Rows that were read and dropped, since another member's copy of them was read before."""
+        """Rows that were read and dropped, since another member's copy of them had been read before."""
         logged = sum(int(row["rows"]) for row in self.changes if row["source"] != "aggregator")
         held = sum(int(row["after"]) - int(row["before"]) for row in self.waiting)
         return max(int(self.epoch["rows"]) - logged - held, 0)
 
 
 def explain(place: Place, epoch: int) -> BatchExplanation:
-    """Return what the batch of an epoch did.
+    """Return what an epoch's batch did.
 
     Raises
     ------
@@ -129,7 +129,7 @@ def explain(place: Place, epoch: int) -> BatchExplanation:
         raise ConfigurationError(
             f"there is no epoch {epoch}",
             warehouse=place.root,
-            advice="`aggregator status` names the newest one",
+            advice="`aggregator status` shows the newest one",
         )
     row = rows[epoch]
     versions = dict(row["versions"])
@@ -173,7 +173,7 @@ def _place(entry: Entry | None) -> tuple[str, int]:
 
 
 def _label(entry: Entry) -> str | None:
-    return entry.instant.label if entry.instant is not None and entry.instant.stands else None
+    return entry.instant.label if entry.instant is not None and entry.instant.is_at_point else None
 
 
 def _waiting(place: Place, before: int | None, after: int | None) -> list[dict[str, Any]]:
@@ -203,7 +203,7 @@ def _written(place: Place, table: str, before: int | None, version: int) -> Tabl
 
 
 def _files(place: Place, table: str, version: int) -> dict[str, int]:
-    """Return the rows of each file of a table at a version."""
+    """Return the number of rows of each file of a table at a version."""
     opened = place.open(table, version)
     if opened is None:
         return {}

@@ -1,9 +1,9 @@
-"""The change feed of a space's table: the winning rows that each epoch put, changed or removed.
+"""The change feed of a space's table: the winning rows that each epoch inserted, changed or deleted.
 
-Named as in Delta's Change Data Feed (`_change_type`, `_commit_version`), which these tables do not have: a batch writes
-the file of a changed row again, and Delta's feed derived from such commits has each row of that file. Here the files
-that only one of two versions has are compared, so a row that did not change is in no answer. Read by key range, so
-memory is bounded; without Spark and without a lock. Not here: printing (`jobs.changes`).
+Columns are named as in Delta's Change Data Feed (`_change_type`, `_commit_version`), which these tables do not have: a
+batch rewrites the whole file of a changed row, so Delta's feed of such commits would have all rows of that file. Here
+only files that differ between two versions are compared, and unchanged rows are left out. Reading goes by key range, so
+memory is bounded; without Spark and without a lock. `jobs.changes` prints the feed.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ INSERT, UPDATE_BEFORE, UPDATE_AFTER, DELETE = "insert", "update_preimage", "upda
 
 _KEY = "_key"
 _VERSION = ("_key", "_replicaset_id", "_global_id", "_lsn", "_tuple")
-"""Columns by which two rows are the same version of a key; a masked table has no `_tuple`."""
+"""Two rows with equal values in these columns are the same version of a key; a masked table has no `_tuple`."""
 
 
 @dataclass(frozen=True)
@@ -36,7 +36,7 @@ class EpochChanges:
     ----------
     epoch : int
     rows : pyarrow.Table
-        The table's columns, and `_change_type`, `_commit_version`. The two images of an update follow each other.
+        The table's columns, `_change_type` and `_commit_version`. The two images of an update are adjacent.
 
     """
 
@@ -47,21 +47,21 @@ class EpochChanges:
 def table_versions(
     place: Place, table: str, after: int | None, upto: int | None
 ) -> list[tuple[int, int | None]]:
-    """Return the epochs that changed a table, with its versions; the first entry is that of the epoch `after`.
+    """Return the epochs that changed a table, with its versions; the first entry is the epoch `after`.
 
     Parameters
     ----------
     place : Place
     table : str
     after : int or None
-        The epoch whose changes are the last ones that are known; None: all that is kept, from the empty table on.
+        The last epoch whose changes are known; None: all available epochs, starting with the empty table.
     upto : int or None
         The last epoch; None: the newest.
 
     Raises
     ------
     ConfigurationError
-        The epoch `after` is not kept any more, or no epoch is there.
+        The epoch `after` is no longer available, or there is no epoch.
 
     """
     epochs = place.open(EPOCHS)
@@ -70,19 +70,19 @@ def table_versions(
     _, first = kept(place)
     if after is None and first > 0:
         raise ConfigurationError(
-            f"epochs before {first} are not kept any more: a feed from the beginning would lack their rows",
+            f"epochs before {first} are no longer available: a feed from the beginning would lack their rows",
             advice=f"read the table as of epoch {first} (aggregator views --epoch {first}), then --after {first}",
         )
     if after is not None and after < first:
         raise ConfigurationError(
-            f"epoch {after} is not kept any more", advice=f"begin with the table as of epoch {first}"
+            f"epoch {after} is no longer available", advice=f"begin with the table as of epoch {first}"
         )
     known = {
         int(row["epoch"]): dict(row["versions"]).get(table) for row in rows_of(epochs, ["epoch", "versions"])
     }
     if after is not None and after not in known:
         raise ConfigurationError(
-            f"there is no epoch {after}", advice="`aggregator status` names the newest one"
+            f"there is no epoch {after}", advice="`aggregator status` shows the newest one"
         )
     last = max(known) if upto is None else upto
     start = -1 if after is None else after
@@ -94,7 +94,7 @@ def table_versions(
 def changes(
     place: Place, table: str, after: int | None = None, upto: int | None = None, range_rows: int = RANGE_ROWS
 ) -> Iterator[EpochChanges]:
-    """Yield what epochs changed in a table, in the order of the epochs and, within one, of the canonical keys.
+    """Yield the changes of a table by epochs, in the order of epochs and, within one, of canonical keys.
 
     Parameters
     ----------
@@ -102,21 +102,21 @@ def changes(
     table : str
         Of a space.
     after, upto : int or None
-        As in `table_versions`.
+        See `table_versions`.
     range_rows : int
-        About so many rows are compared at a time; an epoch may have several answers.
+        About this many rows are compared at a time; an epoch may have several results.
 
     Raises
     ------
     ConfigurationError
-        As `table_versions`.
+        See `table_versions`.
     WarehouseError
-        The table has never been there, or a version of it cannot be read.
+        The table has never existed, or a version of it cannot be read.
 
     """
     versions = table_versions(place, table, after, upto)
     if not place.has(table):
-        raise WarehouseError("the table is not there", table=table, warehouse=place.root)
+        raise WarehouseError("there is no such table", table=table, warehouse=place.root)
     held = versions[0][1]
     old = frozenset[str]() if held is None else files_at(place, table, held)
     for epoch, version in versions[1:]:
@@ -131,7 +131,7 @@ def changes(
 
 
 def compared(old: pa.Table | None, new: pa.Table | None) -> pa.Table:
-    """Return the rows of two tables that are not the same version of their key, each with its `_change_type`."""
+    """Return the rows that are in one of two tables only, or differ, each with its `_change_type`."""
     before, after = _only_in(old, new), _only_in(new, old)
     had = set() if before is None else set(before[_KEY].to_pylist())
     has = set() if after is None else set(after[_KEY].to_pylist())
@@ -152,12 +152,12 @@ def compared(old: pa.Table | None, new: pa.Table | None) -> pa.Table:
 
 
 def _only_in(rows: pa.Table | None, others: pa.Table | None) -> pa.Table | None:
-    """Return the rows of one table whose version of the key another table does not have."""
+    """Return the rows of one table that another table does not have in the same version."""
     if rows is None or others is None or not (rows.num_rows and others.num_rows):
         return rows
     names = [name for name in _VERSION if name in rows.column_names and name in others.column_names]
     numbered = rows.select(names).append_column("_number", pa.array(range(rows.num_rows), pa.int64()))
-    # In a join NULL is equal to nothing; rows of a snapshot have no lsn.
+    # A join never matches NULL, and rows of a snapshot have no lsn.
     filled = [_filled(one, names) for one in (numbered, others.select(names))]
     left = filled[0].join(filled[1], names, join_type="left anti")
     return rows.take(left["_number"].sort())

@@ -1,11 +1,11 @@
-"""The tables of a warehouse as a dbt source: a YAML text with columns, descriptions and tests.
+"""Describes the tables of a warehouse as a dbt source: YAML with columns, descriptions and tests.
 
 The format is dbt's (docs.getdbt.com, "Source properties", dbt 1.8 or later: `data_tests`). `found` reads the tables of
 the newest epoch through delta-rs, `sources` is a pure function.
 
-Tests are on what holds by construction: `_key` of a space's table is unique, and columns that validation expects to be
-filled are not null. A field of the primary key has no test: its column may hold the nearest value of its type, or NULL
-where `_misfits` names it, so two keys may look alike there.
+Tests cover what always holds: `_key` of a space's table is unique, and columns that validation expects to be filled are
+not null. A field of the primary key has no test: its column may hold the nearest value of its type, or NULL if
+`_misfits` names it, so two different keys may look equal.
 """
 
 from __future__ import annotations
@@ -38,10 +38,10 @@ class Column:
     ----------
     name : str
     type : str
-        As SQL names it.
+        In SQL.
     description : str
     is_unique, is_filled : bool
-        Whether two rows never have one value, and whether none has NULL.
+        Whether the column has no value twice, and whether it has no NULL.
 
     """
 
@@ -52,7 +52,7 @@ class Column:
     is_filled: bool = False
 
     def as_dbt(self) -> dict[str, Any]:
-        """Return the column as dbt takes it."""
+        """Return the column in dbt's form."""
         tests = [name for name, holds in (("not_null", self.is_filled), ("unique", self.is_unique)) if holds]
         named = {"name": self.name, "description": self.description, "data_type": self.type}
         return named | ({"data_tests": tests} if tests else {})
@@ -60,7 +60,7 @@ class Column:
 
 @dataclass(frozen=True)
 class Table:
-    """A table of the newest epoch; `version` is Delta's, None of a table that no epoch names."""
+    """A table of the newest epoch; `version` is Delta's, None for a table outside the epoch."""
 
     name: str
     description: str
@@ -68,7 +68,7 @@ class Table:
     columns: Sequence[Column]
 
     def as_dbt(self) -> dict[str, Any]:
-        """Return the table as dbt takes it."""
+        """Return the table in dbt's form."""
         named = {"name": self.name, "description": self.description}
         meta = {} if self.version is None else {"config": {"meta": {"delta_version": self.version}}}
         return named | meta | {"columns": [column.as_dbt() for column in self.columns]}
@@ -80,7 +80,7 @@ def sources(database: str, epoch: int, tables: Iterable[Table]) -> str:
     Parameters
     ----------
     database : str
-        The name of the source, and of the schema that holds its tables.
+        Name of the source and of the schema with its tables.
     epoch : int
         The newest one.
     tables : iterable of Table
@@ -100,13 +100,13 @@ def sources(database: str, epoch: int, tables: Iterable[Table]) -> str:
 
 
 def found(place: Place, versions: Mapping[str, int]) -> list[Table]:
-    """Return the tables of a place at the versions that an epoch names; others as they are now.
+    """Return the tables of a warehouse at an epoch's versions; other tables in their current state.
 
     Parameters
     ----------
     place : Place
     versions : mapping of str to int
-        Table to version.
+        Table to Delta version.
 
     """
     described = fields_of(place, versions.get("_schema"))
@@ -119,7 +119,7 @@ def found(place: Place, versions: Mapping[str, int]) -> list[Table]:
 
 
 def fields_of(place: Place, version: int | None) -> dict[str, dict[str, str]]:
-    """Return a sentence about each field, by table and column, from the newest definitions in `_schema`."""
+    """Return a description of each field, by table and column, from the newest definitions in `_schema`."""
     opened = place.open("_schema", version)
     rows = [] if opened is None else newest_of_each(opened, ["replicaset_id", "space_id"])
     result: dict[str, dict[str, str]] = {}
@@ -143,7 +143,7 @@ def _fields(format_json: str, key_json: str) -> dict[str, str]:
 def table_of(
     name: str, version: int | None, opened: DeltaTable, described: Mapping[str, Mapping[str, str]]
 ) -> Table:
-    """Return what is said of a table.
+    """Return the description of a table.
 
     Parameters
     ----------

@@ -1,6 +1,6 @@
 """The status page of a daemon: `/metrics` for Prometheus, `/status` as JSON, on a local port.
 
-In a thread of its own, so that a slow reader of it does not hold up rows. Not here: what is shown.
+Runs in its own thread, so that a slow client does not delay rows.
 """
 
 from __future__ import annotations
@@ -55,10 +55,10 @@ class _Server(ThreadingMixIn, WSGIServer):
 
 class _Quiet(WSGIRequestHandler):
     timeout = 5.0
-    """Seconds without a byte after which a request is dropped: each has a thread."""
+    """Seconds without a byte after which a request is dropped, since each has its own thread."""
 
     def log_message(self, format: str, *args: Any) -> None:
-        """Say nothing of requests."""
+        """Do not log requests."""
 
 
 @contextmanager
@@ -72,9 +72,9 @@ def status_page(
     address : Address or None
         Where to listen; None: nowhere.
     collector : Collector
-        Of the metrics.
+        Collects the metrics.
     status : callable
-        Returns what `/status` shows.
+        Returns the content of `/status`.
 
     Raises
     ------

@@ -1,1 +1,4 @@
-"""Where rows come from: xlog files (`sources.xlog`). Depends on `schemas` only."""
+"""Sources of rows: log files (`xlog`), live servers (`iproto`, `subscribe`, `spool`) and backups (`backup`).
+
+`relay` serves spools to other subscribers. Start with `xlog`. Depends on `schemas` only.
+"""

@@ -1,1 +1,1 @@
-"""The commands of `aggregator`: their names, options, help and examples; each imports its work when it is called."""
+"""The commands of `aggregator`: names, options, help and examples; a command imports its work when it is called."""

@@ -1,4 +1,4 @@
-"""Commands that correct tables or maintain them: by the writer that runs, or by this process where none does."""
+"""Commands that correct or maintain tables; a running writer does the work, otherwise this process."""
 
 from __future__ import annotations
 
@@ -14,21 +14,21 @@ KEEP_DAYS = 7
 
 
 class Moment(click.ParamType[datetime]):
-    """A moment as ISO 8601 writes it; without an offset it is UTC."""
+    """A time in ISO 8601; UTC if it has no offset."""
 
     name = "time"
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> datetime:
-        """Return the moment, or fail as wrong use."""
+        """Return the time, or fail with a usage error."""
         try:
             found = value if isinstance(value, datetime) else datetime.fromisoformat(value)
         except ValueError:
-            self.fail(f"{value!r} is no moment, such as 2026-11-21T10:00:00Z", param, ctx)
+            self.fail(f"{value!r} is not a time such as 2026-11-21T10:00:00Z", param, ctx)
         return found if found.tzinfo is not None else found.replace(tzinfo=UTC)
 
 
 def carry_out(config: str, **options: Any) -> int:
-    """Have one request done, and return the exit code."""
+    """Carry out one request, and return the exit code."""
     from jobs.backfill import BackfillOptions, backfill
 
     code = backfill(deployment(config), BackfillOptions(**options))

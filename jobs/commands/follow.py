@@ -45,7 +45,7 @@ def run(config: str, once: bool) -> None:
 
 
 def live(file: str) -> Live:
-    """Return the checked sections of a configuration that the daemons need."""
+    """Return the checked sections of a configuration for the daemons."""
     from config.deployment import load_live
 
     return load_live(file)

@@ -75,7 +75,7 @@ database_option = click.option(
 
 
 def one_warehouse(function: Callable[..., Any]) -> Callable[..., Any]:
-    """Add what names one warehouse: its address, or `--config`."""
+    """Add the options that name one warehouse: its address, or `--config`."""
     function = database_option(json_option(function))
     file = click.option("--config", metavar="FILE", type=click.Path(), help="Instead of WAREHOUSE.")
     return click.argument("warehouse", required=False)(file(function))

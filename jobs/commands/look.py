@@ -1,4 +1,4 @@
-"""Commands that read the tables or the logs, and change nothing but `_validations`."""
+"""Commands that read the tables or the logs, and write at most `_validations`."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from jobs.runtime.command_line import command, config_option, deployment, finish
 PAGE = "report.html"
 
 RATE = 50_000
-"""Tuples that `prove` reads from a server in a second."""
+"""Tuples per second that `prove` reads from a server."""
 
 page_option = click.option(
     "--page", default=PAGE, show_default=True, metavar="FILE", type=click.Path(), help="The HTML page."
@@ -103,12 +103,12 @@ def report(config: str, page: str) -> None:
 
 
 class LsnRange(click.ParamType[tuple[int | None, int | None]]):
-    """Lsns as `A..B`, both included; `A..`, `..B` or one alone."""
+    """Lsns as `A..B`, both inclusive; `A..`, `..B` or a single one."""
 
     name = "range"
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
-        """Return the first and the last lsn, or fail as wrong use."""
+        """Return the first and the last lsn, or fail with a usage error."""
         if isinstance(value, tuple):
             return value
         first, dots, last = str(value).partition("..")
@@ -117,12 +117,12 @@ class LsnRange(click.ParamType[tuple[int | None, int | None]]):
         except ValueError:
             bounds = (None, None)
         if bounds == (None, None):
-            self.fail(f"{value!r} is no range of lsns, such as 100..200", param, ctx)
+            self.fail(f"{value!r} is not a range of lsns such as 100..200", param, ctx)
         return bounds
 
 
 def key_values(_ctx: click.Context, _param: click.Parameter, text: str | None) -> list[Any] | None:
-    """Return the values of a key: JSON, or text as it is; {"base64": ...} represents bytes, as in what is printed."""
+    """Return the values of a key: JSON, or plain text; {"base64": ...} represents bytes, as in printed output."""
     if text is None:
         return None
     try:

@@ -1,6 +1,6 @@
 """The command `aggregator`: all commands in sections, and `main`, which the entry points under `jobs/` call.
 
-Not here: a command's options (the other modules of this package), what a command does (`jobs`).
+The other modules of this package define options; `jobs` does the work.
 """
 
 from __future__ import annotations
@@ -61,7 +61,7 @@ class Commands(click.Group):
                 formatter.write_dl([(name.ljust(width), text) for name, text in rows])
 
     def list_commands(self, _ctx: click.Context) -> list[str]:
-        """Return the names in the order of the help; completion and suggestions use it."""
+        """Return the names in the order of the help, for completion and suggestions."""
         return list(self.commands)
 
 

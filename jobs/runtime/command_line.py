@@ -1,9 +1,9 @@
-"""What every command has in common: `--config`, `--verbose`, Spark's options, errors, the exit code.
+"""Common parts of every command: `--config`, `--verbose`, Spark's options, errors, the exit code.
 
 Messages go to stderr, which spark-submit merges into its stdout. Exit codes: 0 done, 1 failed, 2 wrong use or
 configuration, 130 and 143 stopped by Ctrl-C and SIGTERM. Imports neither Spark nor pyarrow, so that `--help` and shell
-completion answer at once: a command imports its work when it is called.
-Not here: the commands and their own options (`jobs.commands`), what they do (the other modules of `jobs`).
+completion are fast: a command imports its work when it is called. `jobs.commands` has the commands and their own
+options.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 DONE, FAILED, MISUSED = 0, 1, 2
 
 VERBOSE = "jobs.verbose"
-"""Key of click's context under which `--verbose` is kept."""
+"""Key of click's context for `--verbose`."""
 
 CONTEXT = {"help_option_names": ["-h", "--help"], "max_content_width": 100}
 
@@ -36,7 +36,7 @@ _IN_WORKER = re.compile(r"schemas\.errors\.(\w+): (.+)")
 
 
 class Stopped(BaseException):
-    """SIGTERM has come: unwinds the stack as Ctrl-C does, so that locks and sessions are let go."""
+    """Raised on SIGTERM: unwinds the stack as Ctrl-C does, so that locks and sessions are released."""
 
 
 class JobCommand(click.Command):
@@ -54,14 +54,14 @@ class JobCommand(click.Command):
         self.examples = examples
 
     def format_epilog(self, _ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        """Write the examples as they are."""
+        """Write the examples unchanged."""
         if self.examples:
             with formatter.section("Examples" if len(self.examples) > 1 else "Example"):
                 for line in self.examples:
                     formatter.write(f"{'':>{formatter.current_indent}}{line}\n")
 
     def invoke(self, ctx: click.Context) -> Any:
-        """Do the work and return its exit code."""
+        """Run the command and return its exit code."""
         try:
             return super().invoke(ctx)
         except (click.ClickException, click.exceptions.Exit, click.Abort, BrokenPipeError):
@@ -73,7 +73,7 @@ class JobCommand(click.Command):
 
 
 def command(name: str, *examples: str, **settings: Any) -> Callable[[Callable[..., Any]], JobCommand]:
-    """Return a decorator that makes a command of a function; its docstring is the help.
+    """Return a decorator that turns a function into a command; its docstring is the help.
 
     Parameters
     ----------
@@ -82,7 +82,7 @@ def command(name: str, *examples: str, **settings: Any) -> Callable[[Callable[..
     *examples : str
         Command lines.
     **settings
-        Of click.
+        Passed to click.
 
     """
 
@@ -103,7 +103,7 @@ def command(name: str, *examples: str, **settings: Any) -> Callable[[Callable[..
 
 
 def is_verbose() -> bool:
-    """Return whether the command that runs was called with `--verbose`."""
+    """Return whether the running command was called with `--verbose`."""
     context = click.get_current_context(silent=True)
     return context is not None and bool(context.meta.get(VERBOSE))
 
@@ -123,7 +123,7 @@ def deployment(file: str) -> Config:
 
 
 def spark_options(function: Callable[..., Any]) -> Callable[..., Any]:
-    """Add `--master` and `--conf`, which are passed on to the Spark that the command starts."""
+    """Add `--master` and `--conf`, which are passed to the Spark session of the command."""
 
     @click.option("--master", metavar="URL", help="Where Spark runs; default: this machine, all cores.")
     @click.option(
@@ -141,9 +141,9 @@ def spark_options(function: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def finished(what: str, then: str | None = None) -> None:
-    """Print a command's last line: what happened, and what to do next.
+    """Print a command's last line: the result, and the next step.
 
-    Goes to stderr, so that programs read results alone from stdout.
+    Goes to stderr, so that programs read only results from stdout.
     """
     click.secho(what, err=True, bold=True, nl=then is None)
     if then is not None:
@@ -178,10 +178,10 @@ def _stopped(stop: BaseException) -> int:
 
 
 def report(error: Exception, *, verbose: bool = False) -> int:
-    """Print an error to stderr and return the exit code that it represents.
+    """Print an error to stderr and return its exit code.
 
-    An error of ours is one clear line, also where Spark has wrapped the text of one that a worker or a batch
-    raised. The traceback is shown on demand, and always for an error of an unknown class.
+    A known error is one line, even if Spark has wrapped the text of an error from a worker or a batch. The traceback is
+    printed with `verbose`, and always for an error of an unknown class.
     """
     line = _line(error)
     if verbose or line is None:

@@ -1,7 +1,4 @@
-"""What the daemons have in common: private files, messages on stderr, and running until SIGTERM or Ctrl-C.
-
-Not here: what they do.
-"""
+"""Common parts of the daemons: private files, messages on stderr, and running until SIGTERM or Ctrl-C."""
 
 from __future__ import annotations
 
@@ -14,12 +11,12 @@ from collections.abc import Sequence
 
 
 def keep_private() -> None:
-    """Let files and folders that are made from now on be this user's alone: they hold whole rows."""
+    """Make new files and folders readable by this user only: they contain whole rows."""
     os.umask(0o077)
 
 
 def log_to_stderr(*, verbose: bool) -> None:
-    """Show messages, with the time."""
+    """Log messages with the time."""
     level = logging.DEBUG if verbose else logging.INFO
     logging.basicConfig(
         level=level, format="%(asctime)s %(levelname)s %(name)s: %(message)s", stream=sys.stderr
@@ -27,7 +24,7 @@ def log_to_stderr(*, verbose: bool) -> None:
 
 
 async def stopped(tasks: Sequence[asyncio.Task[None]]) -> None:
-    """Wait until a signal says to stop, or a task ends; end the others cleanly, and raise what one raised."""
+    """Wait until a signal comes or a task ends; end the others cleanly, and raise the error of a task."""
     stop = asyncio.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
         asyncio.get_running_loop().add_signal_handler(number, stop.set)

@@ -1,4 +1,4 @@
-"""Progress of a long job on the terminal: a bar with rows/s and lag, or plain lines where there is no terminal."""
+"""Progress of a long job: on a terminal a bar with rows/s and lag, elsewhere plain lines."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ from pipeline.batch import BatchResult
 
 
 class StreamProgress:
-    """Shows what a stream does.
+    """Shows the progress of a stream.
 
     Parameters
     ----------
     sources : sequence of SourceConfig
-        What is followed.
+        The followed sources.
 
     """
 
@@ -50,7 +50,7 @@ class StreamProgress:
             print(f"{self._rows} rows in {seconds:.1f} s, {self._rows / seconds:.0f} rows/s", file=sys.stderr)
 
     def batch_done(self, done: BatchResult) -> None:
-        """Count a batch. A quiet stream, whose batches hold no rows, says nothing."""
+        """Count a batch; batches without rows print nothing."""
         self._rows += done.rows
         self._bar.update(done.rows)
         if not sys.stderr.isatty() and done.rows:
@@ -62,12 +62,12 @@ class StreamProgress:
             )
 
     def follow(self, query: StreamingQuery, meanwhile: Callable[[], object] | None = None) -> None:
-        """Wait for the stream's end, showing its lag. What ended it is raised.
+        """Wait for the stream's end, showing its lag; raise the error that ended it.
 
         Parameters
         ----------
         meanwhile : callable, optional
-            Called every second.
+            Called once per second.
 
         """
         while not query.awaitTermination(1):
@@ -86,17 +86,17 @@ def _lag(query: StreamingQuery) -> str:
 
 
 def lag_of(end: str | None, latest: str | None) -> dict[str, str]:
-    """Return how far each leader is behind what its log holds: bytes within a file, else files.
+    """Return how far each leader is behind the end of its log: bytes within a file, else files.
 
     Parameters
     ----------
     end, latest : str or None
-        Offsets as the stream reports them.
+        Offsets from the stream's progress.
 
     """
     if not end or not latest:
         return {}
-    # An offset of nothing is the text "null".
+    # A missing offset is the text "null".
     now, then = ((json.loads(text) or {}).get("replicasets", {}) for text in (end, latest))
     found = {}
     for uuid, target in then.items():

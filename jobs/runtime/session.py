@@ -1,11 +1,9 @@
 """The Spark session of a job: with Delta, in UTC, with workers that run the job's own Python.
 
-Works under spark-submit and in plain python. In plain python the folder `conf/` next to the packages is
-Spark's configuration folder (unless `SPARK_CONF_DIR` says otherwise), under spark-submit it is what set-up
-or `--properties-file` made it. What the tables depend on is set here where it is missing; tuning is in
-`conf/spark-defaults.conf`.
-
-Not here: which databases and tables the session knows (`warehouse.catalog`).
+Works under spark-submit and in plain Python. In plain Python the folder `conf/` next to the packages is Spark's
+configuration folder (unless `SPARK_CONF_DIR` names another one); under spark-submit it is the one of set-up or of
+`--properties-file`. Settings that the tables depend on are set here if they are missing; tuning is in
+`conf/spark-defaults.conf`. `warehouse.catalog` adds databases and tables to the session.
 """
 
 from __future__ import annotations
@@ -41,21 +39,21 @@ def spark_session(config: Config, app: str) -> SparkSession:
     Parameters
     ----------
     config : Config
-        Its `warehouse` is where SQL's new databases lie.
+        Its `warehouse` is the location of new SQL databases.
     app : str
-        The application's name, as Spark's pages show it.
+        The application's name on Spark's pages.
 
     Raises
     ------
     ConfigurationError
-        If Java does not start, or Spark has no Delta.
+        Java does not start, or Spark has no Delta.
 
     """
-    if "PYSPARK_GATEWAY_PORT" not in os.environ:  # else spark-submit has started Java before this Python
+    if "PYSPARK_GATEWAY_PORT" not in os.environ:  # otherwise spark-submit has started Java before this Python
         _start_java()
     SparkContext._ensure_initialized()
     given = SparkConf()
-    # Workers unpickle what this interpreter pickled: its like on their machines, or this very one.
+    # Workers unpickle this interpreter's objects: they need the same Python, by name or by path.
     os.environ["PYSPARK_PYTHON"] = given.get("spark.pyspark.python") or sys.executable
     extensions = given.get("spark.sql.extensions", "") or ""
     if DELTA_EXTENSION not in extensions:
@@ -75,21 +73,21 @@ def spark_session(config: Config, app: str) -> SparkSession:
 
 
 def pass_to_spark(master: str | None, settings: Sequence[str]) -> None:
-    """Have the Spark that this process starts run at `master`, with settings of the form `key=value`.
+    """Make the Spark session of this process use `master` and settings of the form `key=value`.
 
-    Spark's launcher reads them from `PYSPARK_SUBMIT_ARGS`, before Java starts: memory of the driver too.
+    Spark's launcher reads them from `PYSPARK_SUBMIT_ARGS` before Java starts, the driver's memory included.
 
     Raises
     ------
     ConfigurationError
-        A setting has no `=`, or spark-submit has started Java already.
+        A setting has no `=`, or spark-submit has already started Java.
 
     """
     if "PYSPARK_GATEWAY_PORT" in os.environ:
         raise ConfigurationError("Spark has been started already", advice="give its options to spark-submit")
     wrong = [text for text in settings if not re.fullmatch(r"[^=\s]+=.*", text, re.DOTALL)]
     if wrong:
-        raise ConfigurationError(f"{wrong[0]!r} is no setting", advice="--conf spark.driver.memory=4g")
+        raise ConfigurationError(f"{wrong[0]!r} is not a setting", advice="--conf spark.driver.memory=4g")
     words = [] if master is None else ["--master", master]
     words += [word for text in settings for word in ("--conf", text)]
     given = os.environ.get("PYSPARK_SUBMIT_ARGS", "pyspark-shell")
@@ -103,7 +101,7 @@ def delta_coordinates() -> str:
 
 
 def _start_java() -> None:
-    """Start Java with our configuration folder; Ivy downloads Delta if set-up has not."""
+    """Start Java with our configuration folder; Ivy downloads Delta unless set-up did so."""
     if (CONF_FOLDER / "spark-defaults.conf").is_file():
         os.environ.setdefault("SPARK_CONF_DIR", str(CONF_FOLDER))
     conf = SparkConf()
@@ -118,10 +116,11 @@ def _start_java() -> None:
 
 
 def _check(session: SparkSession) -> None:
-    """Look for Delta's catalog now: without Delta's jars the first query would fail, somewhere in Spark."""
+    """Check for Delta's catalog now; without Delta's jars the first query would fail inside Spark."""
     jvm: Any = session.sparkContext._jvm
     try:
-        # Only looked for: loading the catalog takes seconds, and many a job never needs it.
+        # Only checks that the class exists: loading the catalog takes seconds, and many jobs never need
+        # it.
         jvm.org.apache.spark.util.Utils.classForName(DELTA_CATALOG, False, False)
     except Exception as error:
         raise ConfigurationError(

@@ -1,8 +1,8 @@
-"""Where the daemon begins a spool that is empty, or was lost: behind what the tables hold (documents 000, 001).
+"""Where the daemon begins an empty or lost spool: after the rows in the tables (documents 000, 001).
 
-The tables' `_vclock` is in global ids; a master is asked in the ids of its own replicaset, by the inverse of the
-source's applier map. Rows that wait in `_pending` are not settled and come once more. Reads the tables only, without
-Spark. Not here: asking a master.
+The tables' `_vclock` uses global ids; a master is asked in the ids of its own replicaset, by the inverse of the
+source's applier map. Rows that wait in `_pending` are not settled and are read again. Reads the tables only, without
+Spark.
 """
 
 from __future__ import annotations
@@ -21,31 +21,31 @@ log = logging.getLogger(__name__)
 
 
 def is_empty(spool: Path) -> bool:
-    """Whether a spool holds no file yet.
+    """Whether a spool has no file yet.
 
     Raises
     ------
     SpoolError
-        It is damaged.
+        The spool is damaged.
 
     """
     return not spool.is_dir() or read_state(spool).vclock is None
 
 
 def start_of(tables: IdTables, source: str) -> Start | None:
-    """Return what the tables hold of a source's replicaset; None where they know none of the source."""
+    """Return the position of a source's replicaset in the tables; None if they do not have the source."""
     for uuid in tables.read_of(source):
         return Start(uuid, position(tables, uuid, source))
     return None
 
 
 def starts(section: Subscribe) -> list[Start | None]:
-    """Return where each replicaset's spool begins: None where it continues, or begins with a snapshot.
+    """Return where each replicaset's spool begins: None if it continues, or begins with a snapshot.
 
     Raises
     ------
     WarehouseError
-        The tables cannot be read: a snapshot instead would be a hole that was not asked for.
+        The tables cannot be read; beginning with a snapshot instead would silently leave a gap.
 
     """
     if section.warehouse is None:

@@ -1,4 +1,4 @@
-"""Progress of a copy on the terminal: a bar of bytes, or plain lines where there is no terminal."""
+"""Progress of a copy: on a terminal a bar of bytes, elsewhere plain lines."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from warehouse.copy.sync import SyncOptions
 
 
 class Transfer:
-    """Shows what a sync copies."""
+    """Shows the progress of a sync."""
 
     def __init__(self) -> None:
         self._began = time.monotonic()
@@ -40,7 +40,7 @@ class Transfer:
             print(f"{self._copied} bytes copied in {seconds:.1f} s", file=sys.stderr)
 
     def options(self, discard: Rid | None, *, check_all: bool) -> SyncOptions:
-        """Return the options of a sync that is shown here."""
+        """Return the options of the sync to show."""
         return SyncOptions(discard, check_all=check_all, planned=self._planned, copied=self._moved)
 
     def _planned(self, total: int) -> None:

@@ -1,1 +1,1 @@
-"""What can be known before a run: facts are gathered (`gather`), pure checks turn them into findings."""
+"""Checks a deployment before a run: `gather` collects facts, pure checks turn them into findings."""

@@ -1,4 +1,4 @@
-"""Looks at a deployment before a run: gathers facts, and returns the findings of all checks. Changes nothing."""
+"""Checks a deployment before a run: gathers facts, and returns the findings of all checks. Changes nothing."""
 
 from __future__ import annotations
 
@@ -28,12 +28,12 @@ from warehouse.newest_epoch import EPOCHS
 
 @dataclass(frozen=True)
 class Deployment:
-    """What a file describes.
+    """The content of a configuration file.
 
     Parameters
     ----------
     config : Config or None
-        None where it has the sections of the daemons alone.
+        None if the file has only the sections of the daemons.
     subscribe : Subscribe or None
     max_block_bytes : int
 
@@ -45,7 +45,7 @@ class Deployment:
 
 
 def findings_of(deployment: Deployment) -> list[Finding]:
-    """Return all findings, in the order in which a run would meet them."""
+    """Return all findings, in the order in which a run would meet the problems."""
     config, subscribe = deployment.config, deployment.subscribe
     found = check_machine(machine_of(config, subscribe))
     if config is not None:
@@ -64,7 +64,7 @@ def _functions(config: Config) -> Iterator[Finding]:
             continue
         try:
             load_function(policy.function)
-        except Exception as error:  # an import runs any code
+        except Exception as error:  # an import can run any code
             advice = "put its module on PYTHONPATH (on a cluster: --py-files), or correct the name"
             yield fail("custom_function", f"policy {space}", str(error), advice)
         else:

@@ -1,4 +1,4 @@
-"""What `aggregator doctor` says: one finding per line, with a level, a stable name and what to do. Pure."""
+"""The lines of `aggregator doctor`: one finding each, with a level, a stable name and advice. No I/O."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ RUNBOOK = "docs/operation.md"
 
 
 class Level(StrEnum):
-    """How much a finding matters: a run with a `fail` stops or is wrong, one with a `warn` works for now."""
+    """Severity of a finding: with `fail`, a run stops or is wrong; with `warn`, it works for now."""
 
     OK = "ok"
     WARN = "warn"
@@ -20,19 +20,19 @@ class Level(StrEnum):
 
 @dataclass(frozen=True)
 class Finding:
-    """One line of the answer.
+    """One line of the output.
 
     Parameters
     ----------
     level : Level
     name : str
-        Stable, such as `log_gap`; docs/operation.md lists them.
+        Stable name, such as `log_gap`; docs/operation.md lists them.
     subject : str
-        What it is about: `java`, `source a1`, `peer 10.0.0.1:3301`, `table accounts`.
+        The checked thing: `java`, `source a1`, `peer 10.0.0.1:3301`, `table accounts`.
     text : str
         What was found.
     advice : str or None
-        What to do; None where nothing is.
+        What to do; None if nothing.
 
     """
 
@@ -44,7 +44,7 @@ class Finding:
 
 
 def ok(name: str, subject: str, text: str) -> Finding:
-    """Return a finding that asks for nothing."""
+    """Return a finding without a problem."""
     return Finding(Level.OK, name, subject, text)
 
 
@@ -54,12 +54,12 @@ def warn(name: str, subject: str, text: str, advice: str) -> Finding:
 
 
 def fail(name: str, subject: str, text: str, advice: str) -> Finding:
-    """Return a finding that stops a run, or makes its result wrong."""
+    """Return a finding that stops a run or makes its result wrong."""
     return Finding(Level.FAIL, name, subject, text, advice)
 
 
 def counted(findings: Iterable[Finding]) -> dict[Level, int]:
-    """Return how many findings each level has."""
+    """Return the number of findings of each level."""
     found = dict.fromkeys(Level, 0)
     for finding in findings:
         found[finding.level] += 1
@@ -67,7 +67,7 @@ def counted(findings: Iterable[Finding]) -> dict[Level, int]:
 
 
 def lines(findings: Sequence[Finding]) -> Iterator[tuple[Level, str]]:
-    """Yield a finding a line for people, its advice in the same line."""
+    """Yield each finding as one line of text, with its advice."""
     width = max((len(one.subject) for one in findings), default=0)
     for one in findings:
         name = "" if one.level is Level.OK else f" [{one.name}]"
@@ -76,6 +76,6 @@ def lines(findings: Sequence[Finding]) -> Iterator[tuple[Level, str]]:
 
 
 def as_json(findings: Sequence[Finding]) -> dict[str, Any]:
-    """Return the findings for programs."""
+    """Return the findings as a JSON object."""
     totals = {str(level): count for level, count in counted(findings).items()}
     return {"findings": [asdict(one) for one in findings], "totals": totals}

@@ -1,4 +1,4 @@
-"""Checks of the machine: Java, Spark with Delta's jars, Python, memory and room on disks. Pure."""
+"""Checks the machine: Java, Spark with Delta's jars, Python, memory and free disk space. No I/O."""
 
 from __future__ import annotations
 
@@ -8,20 +8,20 @@ from dataclasses import dataclass
 from observe.doctor.findings import Finding, fail, ok, warn
 
 JAVA = 17
-"""The oldest Java that Spark 4 starts with (Spark's documentation, "Downloading")."""
+"""Oldest Java that Spark 4 supports (Spark's documentation, "Downloading")."""
 
 COPIES = 8
-"""The driver's Python takes so many times `local_bytes` (docs/operation.md, "Memory, and the size of a batch")."""
+"""Memory of the driver's Python in units of `local_bytes` (docs/operation.md, "Memory, and the size of a batch")."""
 
 AMPLE = 4
-"""So many times of what one batch takes should be free on a disk."""
+"""Free disk space that is enough, in multiples of one batch's size."""
 
 MIB = 2**20
 
 
 @dataclass(frozen=True)
 class Disk:
-    """A place that is written.
+    """A folder that is written.
 
     Parameters
     ----------
@@ -31,9 +31,9 @@ class Disk:
     free_bytes : int
         For this user.
     free_inodes : int or None
-        None where the file system does not count them.
+        None if the file system does not count them.
     batch_bytes : int
-        What one batch, or one file of a spool, may take.
+        Largest size of one batch, or of one file of a spool.
 
     """
 
@@ -46,30 +46,30 @@ class Disk:
 
 @dataclass(frozen=True)
 class Machine:
-    """What a run finds on this machine.
+    """The facts of this machine.
 
     Parameters
     ----------
     python : tuple of int
-        Its version.
+        Version of Python.
     java : str or None
-        The program; None where there is none.
+        Path of the program; None if there is none.
     java_version : int or None
-        The major one; None where it does not start.
+        The major version; None if it does not start.
     java_error : str or None
-        What it said instead.
+        Its output in that case.
     pyspark, delta : str or None
-        Installed versions; None where a package is missing.
+        Installed versions; None for a missing package.
     delta_jars, s3_jars : tuple of str
         Names of jars in Spark's folder.
     needs_s3 : bool
-        Whether Spark itself opens an address of S3.
+        Whether Spark itself reads an S3 address.
     memory_bytes : int or None
-        Of this machine or container; None where unknown.
+        Of this machine or container; None if unknown.
     spark_memory_bytes : int
         `spark.driver.memory`.
     local_bytes : int
-        The configuration's.
+        From the configuration.
     disks : tuple of Disk
 
     """
@@ -90,7 +90,7 @@ class Machine:
 
 
 def check_machine(found: Machine) -> list[Finding]:
-    """Return what is to be said of a machine."""
+    """Return the findings about a machine."""
     return [_python(found), _java(found), *_spark(found), _memory(found), *_disks(found.disks)]
 
 

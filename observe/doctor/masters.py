@@ -1,4 +1,4 @@
-"""Checks of the masters that the daemon follows: whether each answers, lets the user in, and may be followed. Pure."""
+"""Checks the masters that the daemon follows: whether each answers, accepts the user, and can be followed. No I/O."""
 
 from __future__ import annotations
 
@@ -15,29 +15,29 @@ ADVICE: Mapping[str, str] = {
     "no_such_user": "box.schema.user.create on the master, or correct the user's name",
     "wrong_password": "correct the password",
     "no_right_to_replicate": "box.schema.user.grant(USER, 'replication') on the master",
-    "peer_version": "2.4.1 is the first that takes anonymous subscribers; read its log folder as a source instead",
+    "peer_version": "2.4.1 is the first version with anonymous subscribers; read its log folder as a source instead",
     "peer_loading": "wait until the server has loaded its data",
     "peer_refuses": "see the message, and the server's own log",
 }
-"""Name of a fault → what to do."""
+"""Name of a fault → advice."""
 
 
 @dataclass(frozen=True)
 class PeerFacts:
-    """What one master said.
+    """The facts of one master.
 
     Parameters
     ----------
     address : str
     fault : str or None
-        The fault's name, one of `ADVICE`; None where all is well.
+        The fault's name, one of `ADVICE`; None without a fault.
     error : str or None
-        What was said then.
+        The error message of the fault.
     version : tuple of int
     instance, replicaset : str or None
         Uuids.
     vclock, gc_vclock : mapping of int to int
-        What it has, and where its oldest log begins.
+        Its position, and the position where its oldest log begins.
 
     """
 
@@ -60,11 +60,11 @@ class Followed:
     name : str
     peers : tuple of PeerFacts
     spool_error : str or None
-        Damage of its spool, or what it is instead.
+        Damage of its spool, or why the folder is not a spool.
     spool_vclock : mapping of int to int, or None
-        What the spool has; None where it is empty.
+        The vclock of the spool; None if it is empty.
     spool_replicaset : str or None
-        Whose rows it has.
+        The replicaset of the spool's rows.
 
     """
 
@@ -76,7 +76,7 @@ class Followed:
 
 
 def check_masters(found: Sequence[Followed]) -> list[Finding]:
-    """Return what is to be said of the masters and spools."""
+    """Return the findings about the masters and spools."""
     return [finding for one in found for finding in (*_peers(one), *_spool(one), *_together(one))]
 
 
@@ -84,7 +84,7 @@ def _peers(one: Followed) -> Iterator[Finding]:
     for peer in one.peers:
         subject = f"peer {peer.address}"
         if peer.fault is not None:
-            # Others may feed its rows meanwhile.
+            # Other peers may feed its rows meanwhile.
             others = any(other.fault is None for other in one.peers)
             mild = others and peer.fault in ("peer_unreachable", "peer_loading")
             yield (warn if mild else fail)(peer.fault, subject, peer.error or "", ADVICE[peer.fault])
@@ -102,12 +102,12 @@ def _spool(one: Followed) -> Iterator[Finding]:
         yield fail("spool_damaged", subject, one.spool_error, advice)
         return
     if one.spool_vclock is None:
-        yield ok("spool", subject, "empty: it begins with a snapshot, or behind what the tables have")
+        yield ok("spool", subject, "empty: it begins with a snapshot, or after the rows in the tables")
         return
     answering = [peer for peer in one.peers if peer.fault is None]
     behind = [p for p in answering if any(lsn > one.spool_vclock.get(i, 0) for i, lsn in p.gc_vclock.items())]
     if answering and len(behind) == len(answering):
-        text = "no master has the logs any more that would come next: the spool continues with a new snapshot"
+        text = "no master has the next logs any more: the spool continues with a new snapshot"
         yield warn("logs_collected", subject, text, "nothing; docs/operation.md, A generation")
         return
     shown = ", ".join(f"{i}: {lsn}" for i, lsn in sorted(one.spool_vclock.items()))
@@ -117,8 +117,8 @@ def _spool(one: Followed) -> Iterator[Finding]:
 def _together(one: Followed) -> Iterator[Finding]:
     uuids = {peer.replicaset: peer.address for peer in one.peers if peer.replicaset is not None}
     if len(uuids) > 1:
-        told = ", ".join(f"{address} is of {uuid}" for uuid, address in sorted(uuids.items()))
-        text = f"its peers are of different replicasets: {told}"
+        replicasets = ", ".join(f"{address} is of {uuid}" for uuid, address in sorted(uuids.items()))
+        text = f"its peers are of different replicasets: {replicasets}"
         yield fail("mixed_peers", f"replicaset {one.name}", text, "list peers of one replicaset only")
     elif uuids and one.spool_replicaset is not None and one.spool_replicaset not in uuids:
         text = f"the spool has rows of {one.spool_replicaset}, its peers are of {next(iter(uuids))}"

@@ -1,4 +1,4 @@
-"""Checks of the sources: can each be read, whose is it, are its logs whole, where does a run begin. Pure."""
+"""Checks the sources: whether each can be read, its replicaset, gaps in its logs, where a run begins. No I/O."""
 
 from __future__ import annotations
 
@@ -9,62 +9,62 @@ from observe.doctor.findings import Finding, fail, ok, warn
 from sources.xlog.format.vclock import joined, not_beyond
 
 AHEAD_SECONDS = 5.0
-"""So far ahead of this machine a server's clock is worth a word: times decide between replicasets."""
+"""Clock difference of a server, in seconds, that is reported: times decide between replicasets."""
 
 
 @dataclass(frozen=True)
 class Hole:
-    """Two files of a log between which rows are missing.
+    """Two files of a log with missing rows between them.
 
     Parameters
     ----------
     before, after : str
-    had, goes_on : mapping of int to int
-        The vclock that the first one reaches; the one with which the second begins.
+    had, continues_at : mapping of int to int
+        The vclock at the end of the first file; the vclock at the beginning of the second.
 
     """
 
     before: str
     after: str
     had: Mapping[int, int]
-    goes_on: Mapping[int, int]
+    continues_at: Mapping[int, int]
 
     def missing(self, settled: Mapping[int, int]) -> dict[int, tuple[int, int]]:
-        """Return the lsns that are missing and not in the tables yet, by replica id."""
+        """Return the missing lsns that are not in the tables yet, by replica id."""
         known = joined(self.had, settled)
         return {
             replica_id: (known.get(replica_id, 0) + 1, lsn)
-            for replica_id, lsn in sorted(self.goes_on.items())
+            for replica_id, lsn in sorted(self.continues_at.items())
             if replica_id and lsn > known.get(replica_id, 0)
         }
 
 
 @dataclass(frozen=True)
 class SourceFacts:
-    """What the files of a source say.
+    """The facts of a source's files.
 
     Parameters
     ----------
     name, path : str
     error : str or None
-        Why they cannot be read; then nothing else is known.
+        Why the files cannot be read; the other fields are then unset.
     damaged : bool
-        Whether that is a file's header.
+        Whether `error` is damage of a file's header.
     logs, snapshots : int
-        How many there are.
+        Number of files.
     snapshot_vclock : mapping of int to int, or None
-        Of the newest complete snapshot; None where there is none.
+        The newest complete snapshot's; None without one.
     is_spool : bool
     instances : tuple of str
         Uuids in the headers.
     replicasets : tuple of str
         Uuids in the headers of a spool's files.
     has_replicaset_key : bool
-        Whether the configuration names its replicaset.
+        Whether the configuration has the source's replicaset.
     replicaset : str or None
-        To which it belongs; None if unknown.
+        The source's replicaset; None if unknown.
     identity_error : str or None
-        Why not, or what contradicts it.
+        Why the replicaset is unknown or contradictory.
     server : str or None
         Version of the server that wrote the newest file.
     reached : mapping of int to int
@@ -72,7 +72,7 @@ class SourceFacts:
     newest : float or None
         Time of its newest row, in seconds since 1970.
     now : float
-        This machine's time when that was read.
+        This machine's time at that reading.
     holes : tuple of Hole
     tail_error : str or None
         Damage in the newest log.
@@ -111,11 +111,11 @@ class Begin:
     ----------
     replicaset : str
     source, file : str
-        The source that leads, and its file.
+        The leader's source, and its file.
     position : int
-        Bytes.
+        Byte offset.
     is_new : bool
-        Whether the tables know nothing of it yet.
+        Whether the tables do not have the replicaset yet.
 
     """
 
@@ -134,16 +134,16 @@ def check_sources(
     *,
     starts_with_snapshot: bool,
 ) -> list[Finding]:
-    """Return what is to be said of the sources.
+    """Return the findings about the sources.
 
     Parameters
     ----------
     found : sequence of SourceFacts
     settled : mapping of str to mapping
-        What the tables have, by replicaset uuid.
+        The position in the tables, by replicaset uuid.
     begins : sequence of Begin
     unfollowed : mapping of str to str
-        Source to the reason why the follower leaves it out.
+        Source to the reason why it is not followed.
     starts_with_snapshot : bool
         Whether a new source begins at a snapshot.
 
@@ -214,8 +214,8 @@ def _identity(one: SourceFacts, subject: str) -> Iterator[Finding]:
         yield fail(
             "mixed_replicasets",
             subject,
-            f"files of several {what} lie in one folder: {', '.join(several)}",
-            "give each a folder and a source of its own",
+            f"files of several {what} are in one folder: {', '.join(several)}",
+            "give each its own folder and source",
         )
     elif one.identity_error is not None:
         name = "other_replicaset" if one.has_replicaset_key else "replicaset_unknown"

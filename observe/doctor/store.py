@@ -1,4 +1,4 @@
-"""Checks of the store and its tables: can they be written, who writes them, do they fit this release. Pure."""
+"""Checks the store and its tables: whether they can be written, by whom, and whether they fit this release. No I/O."""
 
 from __future__ import annotations
 
@@ -10,20 +10,20 @@ from observe.doctor.findings import RUNBOOK, Finding, fail, ok, warn
 
 @dataclass(frozen=True)
 class Store:
-    """What a warehouse's place said.
+    """The facts of a warehouse's location.
 
     Parameters
     ----------
     location : str
-        The folder of the database.
+        Path of the database's folder.
     scheme_error : str or None
-        Why no library opens it.
+        Why no library can open it.
     write_error, rename_error, condition_error : str or None
-        Why a probe could not be written; could not be renamed; why a second writer would not be refused.
+        Why a test file could not be written; could not be renamed; why a second writer would not be refused.
     checkpoint_error : str or None
         Why the checkpoint's folder cannot be written.
     holder : str or None
-        Who has the writer's lock now.
+        The current holder of the writer lock.
 
     """
 
@@ -38,34 +38,34 @@ class Store:
 
 @dataclass(frozen=True)
 class TableFacts:
-    """State of the tables.
+    """The state of the tables.
 
     Parameters
     ----------
     epoch : int
-        -1 before the first.
+        -1 if there is none.
     tables : int
-        How many the newest epoch names.
+        Number of tables in the newest epoch.
     unreadable : mapping of str to str
-        Table to why it cannot be read or written.
+        Table to the reason why it cannot be read or written.
     newer : str or None
-        What shows that a newer release has written them.
+        Sign that a newer release has written the tables.
     unknown_columns : mapping of str to tuple of str
         System table to columns that this release does not know.
     ahead : tuple of str
-        Tables with commits behind the epoch: an unfinished batch.
+        Tables with commits after the newest epoch: an unfinished batch.
     rid : str or None
-        The RID as text; None where there is none.
+        The RID as text; None without one.
     is_primary : bool
     crashed : bool
         Whether the last writer was killed.
     allocation : str or None
-        How ids were given.
+        How ids were allocated.
     checkpoint_error : str or None
         Why the checkpoint cannot be read.
     has_checkpoint : bool
     gaps : tuple of str
-        Those that are open.
+        Open gaps.
     waiting, set_aside : int
         Rows of `_pending`; rows of `_quarantine` that are in no table.
 
@@ -89,7 +89,7 @@ class TableFacts:
 
 
 def check_store(found: Store) -> Iterator[Finding]:
-    """Yield what is to be said of a place."""
+    """Yield the findings about a location."""
     if found.scheme_error is not None:
         yield fail(
             "warehouse_unknown",
@@ -125,7 +125,7 @@ def check_tables(found: TableFacts, allocation: str) -> Iterator[Finding]:
     ----------
     found : TableFacts
     allocation : str
-        The configuration's.
+        From the configuration.
 
     """
     if found.epoch < 0:
@@ -162,7 +162,7 @@ def _state(found: TableFacts) -> Iterator[Finding]:
                 "not_primary", "rid", text, "write to the primary, or aggregator rid promote (docs/rid.md)"
             )
     if found.checkpoint_error is not None:
-        advice = "delete it: the stream begins from the tables, and nothing comes twice"
+        advice = "delete it: the stream continues after the rows in the tables"
         yield fail("checkpoint_damaged", "checkpoint", found.checkpoint_error, advice)
     elif found.epoch >= 0 and not found.has_checkpoint:
         text = "there is none: the stream begins where the tables end"

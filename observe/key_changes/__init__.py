@@ -1,1 +1,1 @@
-"""The whole story of one key, read from the tables without Spark."""
+"""All changes of one key, read from the tables without Spark; `reader` is the entry."""

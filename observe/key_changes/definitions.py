@@ -1,4 +1,4 @@
-"""What a space was in each replicaset, as `_schema` says: for reading rows of `_changelog`."""
+"""Definitions of a space in each replicaset, from `_schema`, for reading rows of `_changelog`."""
 
 from __future__ import annotations
 
@@ -14,18 +14,18 @@ from schemas.system_tuples import unpacked
 
 @dataclass(frozen=True)
 class Named:
-    """The definitions that one name means.
+    """The definitions of the spaces that have had one name.
 
     Parameters
     ----------
     names : frozenset of str
-        The space's names over time, as `_changelog` has them.
+        Names of the space over time, as in `_changelog`.
     tables : frozenset of str
-        The tables that its rows went to.
+        Tables that its rows were written to.
     others : frozenset of str
         Names of all other spaces.
     versions : tuple
-        (epoch, replicaset id, space id, Definition), the oldest first.
+        (epoch, replicaset id, space id, definition), the oldest first.
 
     """
 
@@ -35,7 +35,7 @@ class Named:
     versions: tuple[tuple[int, int, int, LoggedSpace], ...]
 
     def of(self, epoch: int, replicaset_id: int, space_id: int | None) -> LoggedSpace | None:
-        """Return what a space id meant in a replicaset at an epoch; of several within it, the last one."""
+        """Return the definition of a space id in a replicaset at an epoch; the last one of several."""
         found = [
             (since, one)
             for since, replicaset, space, one in self.versions
@@ -45,25 +45,25 @@ class Named:
         return before[-1] if before else found[0][1] if found else None
 
     def has(self, replicaset_id: int, space_id: int | None, name: str | None) -> bool:
-        """Return whether a row of `_changelog` is of the space, by its name then.
+        """Return whether a row of `_changelog` belongs to the space, by the name in the row.
 
-        A name that it had within one batch only is in no row of `_schema`: then the id decides.
+        A name that existed within one batch only is in no row of `_schema`: then the space id decides.
         """
         return name in self.names or ((replicaset_id, space_id) in self.ids and name not in self.others)
 
     @property
     def ids(self) -> set[tuple[int, int]]:
-        """Replicaset and space ids that the name had."""
+        """Replicaset and space ids that have had the name."""
         return {(replicaset, space) for _, replicaset, space, _ in self.versions}
 
     @property
     def keys(self) -> set[tuple[KeyPart, ...]]:
-        """The primary keys that the space had."""
+        """Primary keys that the space has had."""
         return {one.space.primary_key for _, _, _, one in self.versions if one.space.primary_key}
 
 
 def named(rows: Iterable[Mapping[str, Any]], name: str) -> Named:
-    """Return what a name means: a space's, or that of its table.
+    """Return the definitions for the name of a space or of its table.
 
     Parameters
     ----------

@@ -1,6 +1,6 @@
-"""The rows about one key: its changes in every replicaset, their transactions, and the decisions between replicasets.
+"""Reads the rows about one key: its changes in every replicaset, their transactions, and the decisions.
 
-Reads by delta-rs' own engine, which leaves rows out while it reads files. Not here: how it is shown (`jobs.who`).
+Reads by delta-rs' own engine, which filters rows while it reads files. `jobs.who` shows the result.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ class ChangeOfKey:
     row : mapping
         Of `_changelog`.
     after : bytes or None
-        The tuple after it in its replicaset, None where there is none.
+        The key's tuple in its replicaset after the change, None without one.
     is_known : bool
         Whether `after` is known.
     neighbours : sequence of mapping
@@ -68,7 +68,7 @@ class Story:
     ----------
     space : Named
     steps : sequence of ChangeOfKey
-        In the order of each replicaset's log, replicasets one after another.
+        In log order, grouped by replicaset.
     decisions : sequence of mapping
         Rows of `_conflicts`, the oldest first.
     versions : sequence of mapping
@@ -117,12 +117,12 @@ class KeyChangesReader:
         self._versions = {str(name): int(version) for name, version in last["versions"]}
 
     def ask(self, table: str, query: str) -> list[dict[str, Any]]:
-        """Return the rows of a query, in which the table is called `opened`."""
+        """Return the rows of a query, in which the table is named `opened`."""
         opened = self._place.open(table, self._versions.get(table))
         return [] if opened is None else answer(opened, query)
 
     def _columns(self) -> str:
-        """Return the columns of `_changelog` that are read; a table of an earlier release has no `server_version`."""
+        """Return the columns of `_changelog` to read; a table of an earlier release has no `server_version`."""
         opened = self._place.open("_changelog", self._versions.get("_changelog"))
         has_version = opened is not None and any(one.name == _VERSION for one in opened.schema().fields)
         return f"{_COLUMNS}, {_VERSION}" if has_version else _COLUMNS
@@ -133,9 +133,9 @@ class KeyChangesReader:
         Parameters
         ----------
         name : str
-            Of the space, or of its table.
+            Name of the space or of its table.
         values : sequence
-            The key's, as JSON has them.
+            The values of the key, as in JSON.
 
         Raises
         ------
@@ -181,7 +181,7 @@ class KeyChangesReader:
         ]
 
     def _truncations(self, space: Named) -> list[dict[str, Any]]:
-        """Return the rows that truncated or dropped a space."""
+        """Return the rows that truncated or dropped the space."""
         truncate, drop = int(SystemSpace.TRUNCATE), int(SystemSpace.SPACE)
         where = f"(space_id = {truncate} OR (space_id = {drop} AND type = 'DELETE')) AND state = 'committed'"
         rows = self.ask("_changelog", f"SELECT {self._columns()} FROM opened WHERE {where}")
@@ -202,7 +202,7 @@ class KeyChangesReader:
             return list(steps)
         epochs, first = (_numbers(row[name] for row in logged) for name in ("epoch", "tsn"))
         columns = "replicaset_id, global_id, epoch, tsn, space, space_id, type, lsn, key, tuple"
-        # A transaction is never in two epochs: their files are the only ones that are read.
+        # A transaction is in one epoch only, so only files of these epochs are read.
         query = f"SELECT {columns} FROM opened WHERE epoch IN ({epochs}) AND tsn IN ({first}) ORDER BY lsn"
         by_transaction: dict[tuple[Any, ...], list[dict[str, Any]]] = {}
         for row in self.ask("_changelog", query):
@@ -222,7 +222,7 @@ class KeyChangesReader:
         ]
 
     def _of_key(self, space: Named, values: Sequence[Value], table: str, tuples: str) -> list[dict[str, Any]]:
-        """Return the rows of a table about a key, the oldest first; its keys are canonical, arrays as a log's are."""
+        """Return a table's rows about a key, the oldest first; keys are canonical, with arrays as in a log."""
         own = f"space IN ({_texts(space.tables)})"
         patterns = [key_pattern(values, parts) for parts in space.keys if len(parts) == len(values)]
         wanted = " OR ".join(f"regexp_like(encode(key, 'hex'), {_text(one or '')})" for one in patterns)
@@ -246,7 +246,7 @@ class KeyChangesReader:
 
 
 def _condition(values: Sequence[Value], parts: Sequence[Any]) -> str:
-    """Return what rows about a key fulfil, and some others may."""
+    """Return an SQL condition that all rows about a key fulfil; some other rows may fulfil it too."""
     pattern = _text(key_pattern(values, parts) or "")
     if leads(parts):
         return f"regexp_like(encode(coalesce(key, tuple), 'hex'), {pattern}) OR type = 'DELETE_RANGE'"

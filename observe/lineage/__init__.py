@@ -1,1 +1,1 @@
-"""OpenLineage events of the stream's batches. `emitter` has what a job uses."""
+"""OpenLineage events of the stream's batches; `emitter` is the entry."""

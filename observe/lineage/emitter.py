@@ -1,7 +1,7 @@
-"""Sends the events of each batch: START before it, COMPLETE, FAIL or ABORT after it, in a thread of its own.
+"""Sends the events of each batch in its own thread: START before it, COMPLETE, FAIL or ABORT after it.
 
-A service that is slow, gone or refuses events never holds a batch up and never fails one: an event that cannot be sent
-is a warning, and events are dropped while too many wait. Not here: what is in an event (`observe.lineage.events`).
+A slow or failing service never delays or fails a batch: an event that cannot be sent causes a warning, and events are
+dropped while too many wait. `observe.lineage.events` has their content.
 """
 
 from __future__ import annotations
@@ -36,11 +36,11 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 WAITING_EVENTS = 100
-"""More are dropped: the service has not answered for many batches."""
+"""Limit of waiting events; later ones are dropped, since the service has not answered for many batches."""
 
 
 class Emitter:
-    """Sends events, one after another.
+    """Sends events one after another.
 
     Parameters
     ----------
@@ -63,13 +63,13 @@ class Emitter:
     def _send(self, make: Callable[[], RunEvent]) -> None:
         try:
             self._client.emit(make())
-        except Exception as error:  # whatever a transport raises, the batch is done
+        except Exception as error:  # whatever the transport raises, the batch is finished
             log.warning("lineage: an event cannot be sent: %s", str(error).partition("\n")[0])
         finally:
             self._room.release()
 
     def close(self) -> None:
-        """Send what waits."""
+        """Send the waiting events."""
         self._thread.shutdown()
         self._client.close()
 
@@ -78,14 +78,14 @@ class Emitter:
 def lineage(
     config: Config, spark_version: str, versions: Callable[[], Mapping[str, int]]
 ) -> Iterator[Around]:
-    """Yield what the stream enters around each batch, as the section `lineage` says; without it, nothing happens.
+    """Yield a context manager for the stream to run around each batch; without the section `lineage` it does nothing.
 
     Parameters
     ----------
     config : Config
     spark_version : str
     versions : callable
-        Returns the version of each table as of the last epoch.
+        Returns the version of each table at the last epoch.
 
     Raises
     ------
@@ -121,7 +121,7 @@ class _Batches:
 
     @contextmanager
     def around(self, name: BatchName) -> Iterator[None]:
-        """Send START, and what came of the batch."""
+        """Send START, and the result of the batch."""
         from openlineage.client.event_v2 import RunState
         from openlineage.client.uuid import generate_new_uuid
 
@@ -155,7 +155,7 @@ class _Batches:
 
 
 def written_tables(place: Place, database: str, versions: Mapping[str, int]) -> Iterator[WrittenTable]:
-    """Yield tables with the columns that they have at some versions.
+    """Yield tables with their columns at the given versions.
 
     Parameters
     ----------

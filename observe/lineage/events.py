@@ -1,8 +1,8 @@
 """OpenLineage events of a batch, as pure functions: the job, its inputs (sources), its outputs (tables with schemas).
 
 Names of datasets follow OpenLineage's naming conventions (openlineage.io/docs/spec/naming): a path of this machine is
-`file` and the path, an object store is `s3://bucket` and the key. Each table also has its name in SQL as a symlink.
-Not here: sending (`observe.lineage.emitter`).
+`file` and the path, an object store is `s3://bucket` and the key. Each table also has its SQL name as a symlink.
+`observe.lineage.emitter` sends the events.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from openlineage.client.facet_v2 import (
 from sources.xlog.directory.offset import Entry
 
 PRODUCER = "urn:tarantool-aggregator"
-"""The URI of what made the events."""
+"""URI of the producer of the events."""
 
 
 @dataclass(frozen=True)
@@ -37,7 +37,7 @@ class BatchRun:
     Parameters
     ----------
     run_id : str
-        A uuid; a batch that is repeated after a kill is another run.
+        A uuid; a batch that is repeated after a kill is a new run.
     namespace, job : str
     spark_version : str
 
@@ -56,7 +56,7 @@ class WrittenTable:
     Parameters
     ----------
     name : str
-        In SQL, with its database.
+        The SQL name, with the database.
     uri : str
     version : int
         Delta's.
@@ -72,7 +72,7 @@ class WrittenTable:
 
 
 def dataset_name(uri: str) -> tuple[str, str]:
-    """Return namespace and name of what lies at a path or URI."""
+    """Return the OpenLineage namespace and name of a path or URI."""
     parts = urlparse(uri)
     if parts.scheme in ("", "file"):
         return "file", str(Path(parts.path if parts.scheme else uri).absolute())
@@ -138,12 +138,12 @@ def run_event(
     ----------
     run : BatchRun
     kind : RunState
-        START, COMPLETE, FAIL, or ABORT where the job was stopped.
+        START, COMPLETE, FAIL, or ABORT if the job was stopped.
     at : datetime
-        With a time zone.
+        Has a time zone.
     inputs, outputs : list
     error : BaseException, optional
-        Why it failed; its message is in the event, its traceback is not, since it may show values.
+        Why the batch failed; the event has its message but not its traceback, which may show values.
 
     """
     engine = processing_engine_run.ProcessingEngineRunFacet(run.spark_version, "spark", producer=PRODUCER)

@@ -1,1 +1,1 @@
-"""Looking into log files without Spark: what rows mean, which are wanted, how they are shown."""
+"""Decodes, selects and formats the rows of log files without Spark, for `aggregator cat`."""

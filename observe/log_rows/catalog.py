@@ -1,8 +1,8 @@
-"""What is known from a log's earlier rows: names of spaces and fields, instances, and the tuples of keys.
+"""Remembers what a log's rows define so far: names of spaces and fields, instances, and the tuples of keys.
 
-Definitions are rows of `_space` and `_index`, instances rows of `_cluster`; UPDATEs of these are applied, as
-`udfs.versions.fold_state` does. Tuples of other spaces are kept only where they are asked for, since each takes memory.
-Not here: which rows are read (`observe.log_rows.read`).
+Definitions are rows of `_space` and `_index`, instances rows of `_cluster`; UPDATEs of these are applied, as in
+`udfs.versions.fold_state`. Tuples of other spaces are kept only on request, since each takes memory.
+`observe.log_rows.read` decides which rows are read.
 """
 
 from __future__ import annotations
@@ -33,11 +33,11 @@ class Taken(NamedTuple):
     Parameters
     ----------
     definition : LoggedSpace or None
-        Of its space.
+        The row's space.
     key : tuple or None
-        As `Definition.key_of`; None where it was not needed.
+        From `Definition.key_of`; None if it was not needed.
     after : bytes or None
-        The tuple after the row, None where there is none or it is not known.
+        The tuple after the row, None if there is none or it is unknown.
     is_known : bool
         Whether `after` is known.
 
@@ -62,7 +62,7 @@ _SYSTEM = {
     int(number): Space(int(number), 1, f"_{number.name.lower()}", "memtx", primary_key=key)
     for number, key in _KEYS.items()
 }
-"""What is known before their definitions, which are rows of `_space` and `_index` too (`src/box/schema_def.h`)."""
+"""Definitions that exist before any row; `_space` and `_index` have rows for them too (`src/box/schema_def.h`)."""
 
 DEFINING = frozenset(map(int, (SystemSpace.SPACE, SystemSpace.INDEX, SystemSpace.CLUSTER)))
 """Ids of the spaces whose rows a catalog needs."""
@@ -72,34 +72,34 @@ _CHANGES = ("INSERT", "REPLACE", "UPDATE", "UPSERT", "DELETE")
 
 @dataclass(frozen=True)
 class LoggedSpace:
-    """A space, and how its rows are read."""
+    """A space and how to decode its rows."""
 
     space: Space
 
     @cached_property
     def _paths(self) -> tuple[tuple[Step, ...], ...]:
-        """The places of the primary key's parts in a tuple."""
+        """Paths of the primary key's parts in a tuple."""
         return tuple(steps(part.field, part.path) for part in self.space.primary_key)
 
     def values_of(self, key: bytes | None, tuple_: bytes | None) -> list[Any] | None:
-        """Return the values of a row's key, None where it has none or the space has no index."""
+        """Return the values of a row's key, None if the row has no key or the space no index."""
         if key is not None:
             found: list[Any] = decode(key)
             return found
         return None if tuple_ is None else self.values_in(tuple_)
 
     def values_in(self, data: bytes) -> list[Any] | None:
-        """Return the values of a tuple's key, None where the space has no index."""
+        """Return the values of a tuple's key, None if the space has no index."""
         if not self._paths:
             return None
         values = decode(data)
         return [_at(values, path) for path in self._paths]
 
     def key_of(self, key: bytes | None, tuple_: bytes | None) -> Key | None:
-        """Return what rows of one key have in common; None where `values_of` is.
+        """Return a value that is equal for all rows of one key; None if `values_of` is.
 
-        An unsigned part compares by its encoding (`udfs.keys.keys`): Tarantool takes `01` and `cd 00 01` for two keys.
-        Keys of system spaces compare by value here, since servers write one id in several ways (`cd 01 18`, `ce 00 00
+        An unsigned part compares by its encoding (`udfs.keys.keys`): for Tarantool `01` and `cd 00 01` are two keys.
+        Keys of system spaces compare by value here, since servers encode one id in several ways (`cd 01 18`, `ce 00 00
         01 18`).
         """
         values = self.values_of(key, tuple_)
@@ -117,9 +117,9 @@ class LoggedSpace:
 
 
 def comparable(value: Any) -> Any:
-    """Return a value that equals another one where Tarantool's indexes take the two for the same.
+    """Return a value that is equal for values that Tarantool's indexes treat as equal.
 
-    Numbers compare by value whatever their encoding; Python would take True for 1 as well.
+    Numbers compare by value whatever their encoding; plain Python would also treat True as 1.
     """
     return ("boolean", value) if isinstance(value, bool) else value
 
@@ -135,18 +135,18 @@ def _at(value: Any, path: Sequence[Step]) -> Any:
 
 @dataclass
 class LogCatalog:
-    """What is known at one place of a log.
+    """The definitions, instances and tuples at one position of a log.
 
     Parameters
     ----------
     with_tuples : bool
-        Whether the tuples of all spaces are kept, not of the system's alone.
+        Whether the tuples of all spaces are kept, not only those of system spaces.
     is_whole : bool
-        Whether every tuple was seen, so that a key without one has none.
+        Whether every tuple has been seen, so that a key without a stored tuple has none.
     instances : dict of int to str
         Uuids by replica id.
     rules : Rules
-        Of the server that wrote the rows.
+        UPDATE rules of the server that wrote the rows.
 
     """
 
@@ -158,14 +158,14 @@ class LogCatalog:
     _tuples: dict[tuple[int, Key], bytes | None] = field(default_factory=dict)
 
     def begin_file(self, version: str | None) -> None:
-        """Take note of the server that wrote the rows that come, as a header's `Version` names it."""
+        """Set the rules for the following rows from the `Version` of a file's header."""
         try:
             self.rules = LATEST if version is None else rules_of(version)
         except ConfigurationError:
             self.rules = LATEST
 
     def definition(self, space_id: int | None) -> LoggedSpace | None:
-        """Return a space by its id, as it is defined now."""
+        """Return the current definition of a space by its id."""
         if space_id is None:
             return None
         found = self._spaces.get(space_id)
@@ -174,14 +174,14 @@ class LogCatalog:
         return found
 
     def ids_of(self, name: str) -> Iterator[int]:
-        """Yield the ids that a name or a number means now."""
+        """Yield the current ids of a space name or number."""
         if name.isdigit():
             yield int(name)
         spaces = {**_SYSTEM, **{own: one.space for own, one in self._spaces.items()}}
         yield from (own for own, space in spaces.items() if space.name == name)
 
     def take(self, row: PlainRow) -> Taken:
-        """Take note of a row, and return what is known of it."""
+        """Process a row and return what the catalog adds to it."""
         definition = self.definition(row.space_id)
         if definition is None or row.space_id is None:
             return Taken(definition)
@@ -204,7 +204,7 @@ class LogCatalog:
         return Taken(definition, key, self._tuples.get(place), place in self._tuples or self.is_whole)
 
     def _apply(self, row: PlainRow, definition: LoggedSpace, place: tuple[int, Key]) -> None:
-        """Bring the tuple under a key up to date; None represents one that is known not to be there."""
+        """Update the tuple of a key; None means that the key is known to have none."""
         if row.type in ("INSERT", "REPLACE"):
             self._tuples[place] = row.tuple
         elif row.new_tuple is not None:
@@ -222,12 +222,12 @@ class LogCatalog:
                 self._tuples[place] = fold.version.tuple if fold.is_present else None
 
     def _forget(self, space_id: int) -> None:
-        """Forget the tuples of a space, which were truncated or dropped."""
+        """Remove the tuples of a truncated or dropped space."""
         for place in [place for place in self._tuples if place[0] == space_id]:
             del self._tuples[place]
 
     def _define(self, space_id: int, key: Key) -> None:
-        """Bring definitions or instances up to date with a row of a system space."""
+        """Update definitions or instances from a row of a system space."""
         after = self._tuples.get((space_id, key))
         if space_id == SystemSpace.CLUSTER:
             if after is None:

@@ -1,8 +1,8 @@
-"""Rows of a log file or of a directory's logs, in order, with what the catalog knows at each of them.
+"""Reads the rows of a log file or of a directory's logs in order, with the catalog's knowledge at each row.
 
-A directory's logs are read in the order of their names. Before the first row, the newest snapshot that is not beyond
-it is read up to the first space of the user (whole, where tuples are asked for), and of the logs in between the
-blocks that define spaces: so names are known without reading what is not asked for.
+A directory's logs are read in the order of their names. Before the first row, the newest snapshot before it is read up
+to the first user space (completely, if tuples are requested), and from the logs in between the blocks that define
+spaces: so names are known without reading everything.
 """
 
 from __future__ import annotations
@@ -21,19 +21,19 @@ from sources.xlog.format.vclock import not_beyond
 from sources.xlog.reader.plain_rows import PlainRow, blocks, read_meta, rows
 
 POLL_SECONDS = 0.2
-"""How often a log is looked at for more."""
+"""Seconds between two checks of a log for more rows."""
 
 _MARKS = [
     bytes([BodyKey.SPACE_ID, head]) + number.to_bytes(size, "big")
     for number in sorted(DEFINING)
     for head, size in ((0xCD, 2), (0xCE, 4), (0xCF, 8))
 ]
-"""How a row's body names the spaces that define others."""
+"""Encoded space ids in the bodies of rows that define spaces."""
 
 
 @dataclass(frozen=True)
 class LoggedRow:
-    """One row, and what is known of it.
+    """One row, with what the catalog adds to it.
 
     Parameters
     ----------
@@ -41,7 +41,7 @@ class LoggedRow:
         Base name.
     row : PlainRow
     taken : Taken
-        What the catalog knows of it.
+        From the catalog.
 
     """
 
@@ -51,17 +51,17 @@ class LoggedRow:
 
     @property
     def definition(self) -> LoggedSpace | None:
-        """The row's space, where it is known."""
+        """The row's space, if known."""
         return self.taken.definition
 
 
 def files_of(path: Path) -> list[Path]:
-    """Return the logs that a path names: itself, or those of a directory.
+    """Return the logs of a path: the file itself, or those of a directory.
 
     Raises
     ------
     SourceError
-        There is none.
+        There are none.
 
     """
     found = sorted(path.glob("*.xlog")) if path.is_dir() else [path]
@@ -72,16 +72,16 @@ def files_of(path: Path) -> list[Path]:
 
 
 def found_rows(path: Path, catalog: LogCatalog, *, follow: bool = False) -> Iterator[list[LoggedRow]]:
-    """Yield the rows of a path, a block at a time.
+    """Yield the rows of a path, one block at a time.
 
     Parameters
     ----------
     path : Path
         A file or a directory.
     catalog : LogCatalog
-        Empty; it follows the rows.
+        Empty; it processes the rows.
     follow : bool
-        Whether to wait for more at the end, for ever.
+        Whether to wait for more rows at the end, for ever.
 
     Raises
     ------
@@ -98,7 +98,7 @@ def found_rows(path: Path, catalog: LogCatalog, *, follow: bool = False) -> Iter
         with file.open("rb") as stream:
             begin = 0
             while True:
-                # Looked for before the file's end is: a log that has a successor does not grow any more.
+                # Checked before the file's end: a log with a successor no longer grows.
                 if follow and path.is_dir():
                     waiting = [one for one in files_of(path) if one.name > file.name]
                 for end, found in _file_rows(stream, file, begin, catalog, follow=follow):
@@ -113,7 +113,7 @@ def found_rows(path: Path, catalog: LogCatalog, *, follow: bool = False) -> Iter
 def _file_rows(
     stream: BinaryIO, file: Path, position: int, catalog: LogCatalog, *, follow: bool
 ) -> Iterator[tuple[int, list[LoggedRow]]]:
-    """Yield the rows of each whole block from a position on (0: from the header), with the position behind it."""
+    """Yield the rows of each complete block after a position (0: the header), with the position after it."""
     if position == 0:
         stream.seek(0)
         try:
@@ -129,7 +129,7 @@ def _file_rows(
 
 
 def prepare(first: Path, catalog: LogCatalog) -> None:
-    """Let the catalog know what was defined before a file."""
+    """Fill the catalog with the definitions before a file."""
     meta = _meta_of(first)
     if meta.filetype != "XLOG":
         return
@@ -155,7 +155,7 @@ def _meta_of(file: Path) -> Meta:
 
 
 def _take_all(file: Path, catalog: LogCatalog) -> None:
-    """Let the catalog take the rows of a file that it needs."""
+    """Pass to the catalog those rows of a file that it needs."""
     with file.open("rb") as stream:
         meta = read_meta(stream, file.name)
         catalog.begin_file(meta.other.get("Version"))
@@ -163,7 +163,7 @@ def _take_all(file: Path, catalog: LogCatalog) -> None:
             if not catalog.with_tuples and meta.filetype == "XLOG" and not any(m in data for m in _MARKS):
                 continue
             for row in rows(data, begin, file.name):
-                # A snapshot has its spaces in the order of their ids.
+                # A snapshot has its spaces ordered by id.
                 is_user = row.space_id is not None and row.space_id > SYSTEM_ID_MAX
                 if is_user and meta.filetype == "SNAP" and not catalog.with_tuples:
                     return

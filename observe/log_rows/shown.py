@@ -1,7 +1,7 @@
-"""How rows of a log are shown: one line of text or of JSON for each.
+"""Formats rows of a log: one line of text or JSON each.
 
-JSON has the columns of Tarantool's own `xlog.pairs`; what it has no type for is text: decimals, uuids and datetimes as
-they are written, bytes that are not UTF-8 as {"base64": ...}, numbers that are not finite by their names.
+JSON has the columns of Tarantool's own `xlog.pairs`; values without a JSON type become text: decimals, uuids and
+datetimes in their usual form, bytes that are not UTF-8 as {"base64": ...}, non-finite numbers by name.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 def plain(value: Any) -> Any:
-    """Return a decoded value as JSON can hold it."""
+    """Return a decoded value in JSON's types."""
     if isinstance(value, Mapping):
         return {_name(key): plain(one) for key, one in value.items()}
     if isinstance(value, list):
@@ -66,7 +66,7 @@ def _base64(data: bytes) -> dict[str, str]:
 
 
 def named(values: Any, definition: LoggedSpace | None) -> Any:
-    """Return a tuple as a map by the names of its fields, or as it is where they are not known."""
+    """Return a tuple as a map by field names, or unchanged if they are not known."""
     fields = () if definition is None else definition.space.fields
     if not isinstance(values, list) or not fields:
         return values
@@ -78,7 +78,7 @@ def named(values: Any, definition: LoggedSpace | None) -> Any:
 
 
 def time_of(microseconds: int | None) -> str | None:
-    """Return a moment as ISO 8601 has it, to the microsecond; one that no calendar has as a number."""
+    """Return a time in ISO 8601, to the microsecond; out of the calendar's range as a number."""
     if microseconds is None:
         return None
     try:
@@ -96,7 +96,7 @@ def json_of(found: LoggedRow, origin: str | None, *, with_result: bool) -> str:
     origin : str or None
         The uuid of the row's instance.
     with_result : bool
-        Whether the tuple after an UPDATE or UPSERT is shown.
+        Whether the tuple after an UPDATE or UPSERT is included.
 
     """
     row, space = found.row, found.definition
@@ -123,7 +123,7 @@ def _plain(data: bytes | None) -> Any:
 
 
 def text_of(found: LoggedRow, origin: str | None, *, with_result: bool) -> str:
-    """Return one line of text, as `json_of`."""
+    """Return one line of text; parameters as in `json_of`."""
     row, definition = found.row, found.definition
     where = "" if row.space_id is None else f" {definition.space.name if definition else row.space_id}"
     who = "-" if row.replica_id is None else str(row.replica_id)

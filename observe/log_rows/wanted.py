@@ -1,4 +1,4 @@
-"""Which rows of a log are wanted: by space, key, type, origin, lsn and time."""
+"""Selects rows of a log by space, key, type, origin, lsn and time."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from udfs.before_replace.row import decode
 
 @dataclass(frozen=True)
 class RowFilter:
-    """What is asked for; what is not given does not matter.
+    """Conditions on rows; a condition that is not set always holds.
 
     Parameters
     ----------
@@ -26,9 +26,9 @@ class RowFilter:
     origins : collection of str
         Replica ids or uuids.
     first_lsn, last_lsn : int, optional
-        Both included.
+        Both inclusive.
     since, until : int, optional
-        Microseconds since 1970; `until` is not included.
+        Microseconds since 1970; `until` is exclusive.
 
     """
 
@@ -72,14 +72,14 @@ class RowFilter:
 
 
 def values_of(found: LoggedRow) -> list[Any] | None:
-    """Return the key of a row; of one whose space is not known, that of an UPDATE or DELETE alone."""
+    """Return the key of a row; if the space is not known, only for an UPDATE or DELETE."""
     if found.definition is not None:
         return found.definition.values_of(found.row.key, found.row.tuple)
     return None if found.row.key is None else list(decode(found.row.key))
 
 
 def is_same(part: Any, asked: Any) -> bool:
-    """Return whether a part of a key is the one that was asked for; text names what JSON has no type for."""
+    """Return whether a part of a key equals the requested one; text matches values without a JSON type."""
     if isinstance(asked, str) and not isinstance(part, str | bytes):
         return str(part) == asked
     return bool(comparable(part) == comparable(asked))

@@ -1,1 +1,1 @@
-"""Metrics, structured logs and named warnings of the running stream. Off unless the configuration has `metrics`."""
+"""Metrics, structured logs and named warnings of the running stream; off without the section `metrics`."""

@@ -1,8 +1,8 @@
-"""Spark's events and the tables' books → the board, the JSON log, warnings.
+"""Passes Spark's events and committed batches to the metrics, the JSON log and warnings.
 
-A StreamingQueryListener: Spark calls it after each trigger, also one without rows, in a thread of its own, so
-nothing here holds a batch up. What a batch did is read back from what it committed (`observe.metrics.books`); Spark's
-event says how long it took and how far the log reaches. Not here: what is counted (`observe.metrics.board`).
+A StreamingQueryListener: Spark calls it after each trigger, also one without rows, in its own thread, so it never
+delays a batch. A batch's numbers are read from its commit (`observe.metrics.committed_batches`); Spark's event has its
+duration and the end of the logs. `observe.metrics.stream_metrics` counts.
 """
 
 from __future__ import annotations
@@ -30,10 +30,10 @@ from pyspark.sql.streaming.listener import (
 from config.address import port_of
 from config.deployment import Config
 from config.subscribe import seconds
-from observe.metrics.board import Board
-from observe.metrics.books import Batch, Books
+from observe.metrics.committed_batches import Batch, CommittedBatchReader
 from observe.metrics.notices import Notice
 from observe.metrics.progress_event import Trigger, step_of
+from observe.metrics.stream_metrics import StreamMetrics
 from observe.status_page import status_page
 from pipeline.batch import BatchResult
 from schemas.errors import ConfigurationError
@@ -43,23 +43,23 @@ from warehouse.place import place_of
 log = logging.getLogger(__name__)
 
 LAST_EVENT_SECONDS = 10.0
-"""Spark tells the end of a query behind all of its progress; longer than this nobody waits for it."""
+"""Seconds to wait for the event of the query's end, which Spark sends after all progress events."""
 
 
 class Listener(StreamingQueryListener):
-    """Carries events to the board and the log.
+    """Passes events to the metrics and the log.
 
     Parameters
     ----------
-    board : Board
-    books : Books
+    metrics : StreamMetrics
+    committed : CommittedBatchReader
     lines : TextIO or None
         The JSON log.
 
     """
 
-    def __init__(self, board: Board, books: Books, lines: TextIO | None) -> None:
-        self._board, self._books, self._lines = board, books, lines
+    def __init__(self, metrics: StreamMetrics, committed: CommittedBatchReader, lines: TextIO | None) -> None:
+        self._metrics, self._committed, self._lines = metrics, committed, lines
         self._results: dict[int, BatchResult] = {}
         self._step = Trigger("", -1)
         self._lock = threading.Lock()
@@ -67,30 +67,30 @@ class Listener(StreamingQueryListener):
         self._ended.set()
 
     def batch_done(self, done: BatchResult) -> None:
-        """Take the job's own word on a batch, before Spark's."""
+        """Take the job's own report of a batch, which comes before Spark's."""
         self._results = {done.batch_id: done}
 
     def onQueryStarted(self, event: QueryStartedEvent) -> None:  # noqa: N802
-        """Note that the stream runs."""
+        """Record that the stream runs."""
         self._ended.clear()
         self._write("started", {"query": str(event.id), "run": str(event.runId)})
 
     def onQueryProgress(self, event: QueryProgressEvent) -> None:  # noqa: N802
-        """Take a trigger that was done."""
+        """Process a finished trigger."""
         self._take(step_of(json.loads(event.progress.json)))
 
     def onQueryIdle(self, event: QueryIdleEvent) -> None:  # noqa: N802, ARG002
-        """Look at the time: a source may have become stale."""
+        """Check the time: a source may have become stale."""
         self._take(replace(self._step, batch_id=-1))
 
     def onQueryTerminated(self, event: QueryTerminatedEvent) -> None:  # noqa: N802
-        """Note that the stream has ended."""
+        """Record that the stream has ended."""
         reason = None if event.exception is None else event.exception.partition("\n")[0]
         self._write("stopped", {"query": str(event.id), "error": reason})
         self._ended.set()
 
     def finish(self) -> None:
-        """Wait for the last event, and report the batches that no event reported."""
+        """Wait for the last event, and report batches that no event has reported."""
         self._ended.wait(LAST_EVENT_SECONDS)
         self._take(replace(self._step, batch_id=-1))
 
@@ -103,21 +103,21 @@ class Listener(StreamingQueryListener):
                 steps = {} if done is None else done.steps
                 worked = False
                 has_batches = False
-                for batch in self._books.since():
+                for batch in self._committed.since():
                     has_batches = True
                     own = (batch.query_id, batch.batch_id) == (step.query_id, step.batch_id)
                     worked = worked or own
-                    notices = self._board.batch(batch)
-                    self._write("batch", self._told(batch, step, steps if own else None))
+                    notices = self._metrics.batch(batch)
+                    self._write("batch", self._log_line(batch, step, steps if own else None))
                     self._warn(notices)
                 if has_batches:
-                    self._board.hold(self._books.held())
-                self._warn(self._board.step(step, worked, steps))
+                    self._metrics.hold(self._committed.held())
+                self._warn(self._metrics.step(step, worked, steps))
         except Exception:
-            log.exception("metrics: a step of the stream could not be told")
+            log.exception("metrics: a trigger of the stream could not be reported")
 
-    def _told(self, batch: Batch, step: Trigger, steps: Mapping[str, float] | None) -> dict[str, Any]:
-        """Return a line; how long it took is known of the batch of this very trigger alone."""
+    def _log_line(self, batch: Batch, step: Trigger, steps: Mapping[str, float] | None) -> dict[str, Any]:
+        """Return a log line; the duration is known only for this trigger's own batch."""
         committed = batch.committed_at
         origins = [
             {
@@ -161,36 +161,38 @@ class Listener(StreamingQueryListener):
 def measured(
     spark: SparkSession, config: Config, *, once: bool, lock: WriterLock | None = None
 ) -> Iterator[Listener | None]:
-    """Report the streams that run in this context, as the configuration says; yield None without the section `metrics`.
+    """Report the streams that run in this context; yield None without the section `metrics`.
 
     Parameters
     ----------
     once : bool
-        Whether the stream ends by itself, so that no batch can be longer than its trigger.
+        Whether the stream ends by itself, so that batches have no fixed interval.
     lock : WriterLock, optional
-        The stream's.
+        The stream's lock.
 
     Raises
     ------
     ConfigurationError
         The log cannot be opened, or the port is taken.
     WarehouseError
-        Only Spark opens the place of the warehouse.
+        The warehouse's location can be opened by Spark only.
 
     """
     wanted = config.metrics
     if wanted is None:
         yield None
         return
-    books = Books(place_of(config.warehouse, config.database))
+    committed = CommittedBatchReader(place_of(config.warehouse, config.database))
     trigger = None if once else seconds(config.trigger)
     stale = None if wanted.stale is None else seconds(wanted.stale)
-    board = Board(trigger, stale, books.open_gaps(), is_lock_held=lambda: lock is None or lock.is_held)
-    board.hold(books.held())
+    metrics = StreamMetrics(
+        trigger, stale, committed.open_gaps(), is_lock_held=lambda: lock is None or lock.is_held
+    )
+    metrics.hold(committed.held())
     with ExitStack() as stack:
         lines = _lines(wanted.log, stack)
-        stack.enter_context(status_page(port_of(wanted.status), board, board.status))
-        listener = Listener(board, books, lines)
+        stack.enter_context(status_page(port_of(wanted.status), metrics, metrics.status))
+        listener = Listener(metrics, committed, lines)
         spark.streams.addListener(listener)
         try:
             yield listener

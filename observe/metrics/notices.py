@@ -1,4 +1,4 @@
-"""Warnings by name: what each means, in words that say which source, which lsns, which batch. Pure."""
+"""Named warnings, with the source, the lsns or the batch in their text. No I/O."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from warehouse.gaps import Gap
 
 @dataclass(frozen=True)
 class Notice:
-    """One warning.
+    """One named warning.
 
     Parameters
     ----------
@@ -19,7 +19,7 @@ class Notice:
         source_stale, source_back, gap_opened, divergence, batch_slow.
     message : str
     details : mapping
-        The same for machines.
+        The same as data.
 
     """
 
@@ -29,7 +29,7 @@ class Notice:
 
 
 def source_stale(source: str, silent: float) -> Notice:
-    """Return the notice about a leading source that gave no row for so many seconds."""
+    """Return the notice about a leading source that gave no row for that many seconds."""
     message = (
         f"source {source} is stale: no row of it for {silent:.0f} s; is its server up, are its files copied?"
     )
@@ -37,17 +37,17 @@ def source_stale(source: str, silent: float) -> Notice:
 
 
 def source_back(source: str) -> Notice:
-    """Return what is said of a source that was stale and gives rows again."""
+    """Return the notice about a source that was stale and gives rows again."""
     return Notice("source_back", f"source {source} gives rows again", {"source": source})
 
 
 def gap_found(gap: Gap) -> Notice:
-    """Return what is said of a new row of `_gaps`."""
+    """Return the notice about a new row of `_gaps`."""
     place = f"replicaset {gap.replicaset_id}, source {gap.source}, replica id {gap.local_id}"
     details = {name: getattr(gap, name) for name in gap.__dataclass_fields__}
     if gap.kind == "divergence":
         message = (
-            f"divergence: {place}: two logs say different things under lsns {gap.first_lsn} to {gap.last_lsn}"
+            f"divergence: {place}: two logs have different rows under lsns {gap.first_lsn} to {gap.last_lsn}"
         )
         return Notice("divergence", message, details)
     what = "rows behind it wait" if gap.state == "open" else "it was skipped"
@@ -56,7 +56,7 @@ def gap_found(gap: Gap) -> Notice:
 
 
 def batch_slow(batch_id: int, took: float, trigger: float) -> Notice:
-    """Return what is said of a batch that took longer than the time between two of them; both in seconds."""
+    """Return the notice about a batch that took longer than the interval between batches; both in seconds."""
     message = f"batch {batch_id} took {took:.1f} s, longer than the trigger of {trigger:.1f} s"
     details = {"batch": batch_id, "seconds": round(took, 3), "trigger_seconds": trigger}
     return Notice("batch_slow", message, details)

@@ -1,4 +1,4 @@
-"""Spark's report of a trigger, in seconds and names of sources: its own phases, how far each leader is. Pure."""
+"""Parses Spark's report of a trigger: phases in seconds, and the lag of each leader. No I/O."""
 
 from __future__ import annotations
 
@@ -10,19 +10,19 @@ from typing import Any
 
 @dataclass(frozen=True)
 class Trigger:
-    """One trigger of the stream, with a batch or without.
+    """One trigger of the stream, with or without a batch.
 
     Parameters
     ----------
     query_id : str
-        As `_epochs` has it.
+        As in `_epochs`.
     batch_id : int
     phases : mapping of str to float
-        Spark's `durationMs`, in seconds; `triggerExecution` is the whole.
+        Spark's `durationMs`, in seconds; `triggerExecution` is the total.
     leaders : frozenset of str
         Sources that lead their replicasets.
     behind : mapping of str to int
-        Leader to bytes of its log that were not read yet, where log and place are the same file.
+        Leader to unread bytes of its log, if its position is in its last file.
 
     """
 
@@ -34,7 +34,7 @@ class Trigger:
 
 
 def step_of(progress: Mapping[str, Any]) -> Trigger:
-    """Return a step.
+    """Return the trigger of a progress report.
 
     Parameters
     ----------

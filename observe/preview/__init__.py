@@ -1,1 +1,1 @@
-"""What the next run will do that the last one did not, as lines for people and programs."""
+"""Describes what the next run will do differently from the last one, as text and JSON."""

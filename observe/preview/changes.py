@@ -1,4 +1,4 @@
-"""What `aggregator plan` says of a preview: one change a line. Pure."""
+"""The lines of `aggregator plan`: one planned change each. No I/O."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from pipeline.write.table_change import TableChange
 
 
 class Sign(StrEnum):
-    """What a line is about."""
+    """Kind of a line."""
 
     SAME = " "
     NEW = "+"
@@ -28,15 +28,15 @@ class Sign(StrEnum):
 
 @dataclass(frozen=True)
 class PlannedChange:
-    """One line of the answer.
+    """One line of the output.
 
     Parameters
     ----------
     sign : Sign
     name : str
-        Stable, such as `table_made`; docs/operation.md lists them.
+        Stable name, such as `table_made`; docs/operation.md lists them.
     subject : str
-        What it is about: a source, a replicaset's uuid, a table, a setting.
+        The changed thing: a source, a replicaset's uuid, a table, a setting.
     text : str
 
     """
@@ -60,11 +60,11 @@ _EFFECTS = {
     "start": "replicasets that are new",
     "on_gap": "gaps that are found from now on",
 }
-"""Setting to what a change of it concerns."""
+"""Setting to the scope of a change of it."""
 
 
 def changes_of(config: Config, found: Preview) -> list[PlannedChange]:
-    """Return what a run will do, in the order in which it does it."""
+    """Return what a run will do, in order."""
     changes = list(_refusals(config, found))
     changes += _settings(config, found)
     changes += _masks(found)
@@ -119,7 +119,7 @@ def _settings(config: Config, found: Preview) -> Iterator[PlannedChange]:
 
 
 def differences(old: object, new: object, path: str) -> Iterator[tuple[str, object, object]]:
-    """Yield the leaves in which two JSON values differ, each with its path."""
+    """Yield the differing leaves of two JSON values, each with its path."""
     if isinstance(old, dict) and isinstance(new, dict):
         for key in sorted({*old, *new}):
             yield from differences(old.get(key), new.get(key), f"{path}.{key}")
@@ -240,13 +240,13 @@ def _held(uuid: str, settlement: Settlement) -> Iterator[PlannedChange]:
 
 
 def lines(changes: Iterable[PlannedChange]) -> Iterator[tuple[Sign, str]]:
-    """Yield a change a line for people."""
+    """Yield each change as one line of text."""
     for one in changes:
         yield one.sign, f"{one.sign} {one.subject}  {one.text} [{one.name}]"
 
 
 def as_json(changes: Iterable[PlannedChange]) -> dict[str, Any]:
-    """Return the changes for programs."""
+    """Return the changes as a JSON object."""
     found = list(changes)
     totals = {sign.name.lower(): sum(one.sign is sign for one in found) for sign in Sign}
     return {"changes": [{**asdict(one), "sign": one.sign.name.lower()} for one in found], "totals": totals}

@@ -1,1 +1,1 @@
-"""The proof: are the tables what the live servers hold, key by key."""
+"""Proves that the tables have the same tuples as the live servers, key by key."""

@@ -1,8 +1,7 @@
-"""A replicaset's own versions as the tables have them at one epoch, read without Spark.
+"""Reads a replicaset's own versions from the tables at one epoch, without Spark.
 
-A replicaset's own version of a key is the row of the space's table where that is its own, else its newest row of
-`_versions` (`schemas.tables`). All tables are read at the versions that the epoch names, so a running stream changes
-nothing of what is read. Not here: what they are compared with.
+A replicaset's own version of a key is the row of the space's table if the replicaset won it, else its newest row of
+`_versions` (`schemas.tables`). All tables are read at the epoch's versions, so a running stream does not affect them.
 """
 
 from __future__ import annotations
@@ -44,16 +43,16 @@ _DDL = (SystemSpace.SPACE, SystemSpace.INDEX, SystemSpace.TRUNCATE)
 
 @dataclass(frozen=True)
 class EpochTables:
-    """The tables as one epoch names them; made by `newest_tables`.
+    """The tables at one epoch; made by `newest_tables`.
 
     Parameters
     ----------
     place : Place
     epoch : int
     vclocks : mapping of str to mapping of int to int
-        By uuid of the replicaset: up to which lsn of each replica id the tables have its log.
+        By replicaset uuid: the vclock of its log in the tables.
     versions : mapping of str to int
-        Table to its Delta version.
+        Table to Delta version.
 
     """
 
@@ -63,14 +62,14 @@ class EpochTables:
     versions: Mapping[str, int] = field(repr=False)
 
     def own_versions(self, replicaset: int, table: str) -> Iterator[tuple[pa.Array, pa.Array]]:
-        """Yield canonical keys and tuples of all keys that a replicaset has in a space, in any order.
+        """Yield canonical keys and tuples of all keys of a replicaset in a space, in any order.
 
         Parameters
         ----------
         replicaset : int
-            Its short id.
+            Its replicaset id.
         table : str
-            The space's, as readers see it.
+            The space's table.
 
         """
         engine = QueryBuilder().register("current", self._opened(table_of_exact_tuples(self.versions, table)))
@@ -81,7 +80,7 @@ class EpochTables:
             yield from _batches(engine, _OLDER_VERSIONS.format(**names))
 
     def own_tuples(self, replicaset: int, table: str, keys: Sequence[bytes]) -> list[bytes | None]:
-        """Return the replicaset's tuple of each of some keys, None where it has none."""
+        """Return the replicaset's tuple of each given key, None if it has none."""
         wanted, found = pa.array(keys, pa.binary()), dict[bytes, bytes]()
         for some, tuples in self.own_versions(replicaset, table):
             chosen = pc.is_in(some, wanted)
@@ -89,9 +88,9 @@ class EpochTables:
         return [found.get(key) for key in keys]
 
     def changed_keys(self, replicaset: int, space_id: int, plan: KeyPlan, after: int) -> set[bytes] | None:
-        """Return the keys of a space that a replicaset's log changes in the epochs behind another one.
+        """Return the keys of a space that a replicaset changed in the epochs after a given one.
 
-        None: some of these rows are not about single keys, so any key may have changed.
+        None: some of these rows change more than single keys, so any key may have changed.
         """
         if self.epoch <= after or "_changelog" not in self.versions:
             return set()
@@ -114,17 +113,17 @@ class EpochTables:
     def _opened(self, table: str) -> DeltaTable:
         opened = self.place.open(table, self.versions.get(table))
         if opened is None:
-            raise WarehouseError("a table that the newest epoch names is not there", table=table)
+            raise WarehouseError("a table of the newest epoch is missing", table=table)
         return opened
 
 
 def newest_tables(place: Place) -> EpochTables:
-    """Return the tables as the newest epoch names them.
+    """Return the tables at the newest epoch.
 
     Raises
     ------
     WarehouseError
-        No batch is done yet.
+        No batch has been committed yet.
 
     """
     epochs = place.open(EPOCHS)

@@ -1,6 +1,6 @@
-"""Compares all spaces of one replicaset with one of its servers: the first of its peers that can answer.
+"""Compares all spaces of one replicaset with one of its servers: the first peer that can answer.
 
-Not here: the comparison of a space (`observe.proof.space_proof`), and what is done with the results (`jobs.prove`).
+`observe.proof.space_proof` compares a space, `jobs.prove` stores the results.
 """
 
 from __future__ import annotations
@@ -20,10 +20,10 @@ from sources.iproto.client import Connection, connect
 from sources.iproto.space_pages import prepare_checksums
 
 ANSWER_SECONDS = 30.0
-"""Seconds that a server may take to answer a request."""
+"""Seconds to wait for a server's answer."""
 
 INDEX_TYPE = 3
-"""Field of `_index` that has the type of the index."""
+"""Number of the field with the index type in `_index`."""
 
 
 async def proofs(
@@ -33,7 +33,7 @@ async def proofs(
     limits: ProofLimits,
     spaces: Collection[str] = (),
 ) -> AsyncIterator[SpaceProof]:
-    """Yield what comes of each space of the replicaset that some peers belong to.
+    """Yield the result of each space of the peers' replicaset.
 
     Parameters
     ----------
@@ -42,10 +42,10 @@ async def proofs(
     state : State
         Of the tables.
     tables : callable
-        Returns the tables as of the newest epoch.
+        Returns the tables at the newest epoch.
     limits : ProofLimits
     spaces : collection of str
-        Names of spaces or of their tables; none for all.
+        Names of spaces or of their tables; empty: all.
 
     Raises
     ------
@@ -103,7 +103,7 @@ async def _first_that_answers(peers: Sequence[Peer]) -> Connection:
 def _compared(
     replicaset: ReplicasetState, space_id: int, table: str, peer: str, wanted: Collection[str]
 ) -> Compared | None:
-    """Return what is compared; None for a space that is not wanted, or that servers do not share."""
+    """Return what to compare; None for a space that is not wanted, or that servers do not replicate."""
     rows = replicaset.spaces.get(space_id)
     if rows is None or local_to(table) is not None:
         return None
@@ -114,7 +114,7 @@ def _compared(
 
 
 def _why_not(replicaset: ReplicasetState, space_id: int) -> str | None:
-    """Return why a space cannot be compared, None where it can."""
+    """Return why a space cannot be compared, None if it can."""
     if space_id in replicaset.refused:
         return f"it is followed in _changelog only: {replicaset.refused[space_id]}"
     kind = _index_type(replicaset.spaces[space_id])

@@ -1,4 +1,4 @@
-"""What came of comparing one space of one replicaset, and how people and `_validations` read it."""
+"""The result of comparing one space of one replicaset, as text and as a row of `_validations`."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ from typing import Any
 from observe.tuple_text import tuple_text
 
 EXAMPLES = 5
-"""So many differing keys are shown with both tuples; all are counted."""
+"""Number of differing keys that are shown with both tuples; all are counted."""
 
 
 @dataclass(frozen=True)
 class Difference:
-    """A key whose tuple on the server is another one than in the tables; None: there is no tuple."""
+    """A key with different tuples on the server and in the tables; None: there is no tuple."""
 
     key: bytes
     server: bytes | None
@@ -26,23 +26,23 @@ class Difference:
 
 @dataclass(frozen=True)
 class SpaceProof:
-    """What came of one space of one replicaset.
+    """The result for one space of one replicaset.
 
     Parameters
     ----------
     table, replicaset, peer : str
-        The space's table, the replicaset's uuid, and the server that was asked.
+        The space's table, the replicaset's uuid, and the server.
     epoch : int
         The tables' epoch at which the comparison began.
     rows : int
-        Tuples of the server that were compared.
+        Number of compared tuples of the server.
     looked_again : int
-        Keys that differed at the first look.
+        Number of keys that differed at the first comparison.
     differences : tuple of Difference
     moving : int
-        Keys that changed at each look: nothing can be said of them.
+        Number of keys that changed at each comparison: their result is open.
     error : str or None
-        Why the space was not compared, or not to the end.
+        Why the space was compared only in part or not at all.
     seconds : float
 
     """
@@ -60,23 +60,23 @@ class SpaceProof:
 
     @property
     def holds(self) -> bool:
-        """Whether the tables have what the server has."""
+        """Whether the tables have the server's tuples."""
         return not self.differences and self.error is None
 
     def __str__(self) -> str:
-        told = f"{self.table} of replicaset {self.replicaset}, asked {self.peer}: "
+        text = f"{self.table} of replicaset {self.replicaset}, asked {self.peer}: "
         if self.differences:
-            told += f"{len(self.differences)} of {self.rows} keys differ"
+            text += f"{len(self.differences)} of {self.rows} keys differ"
         elif self.error is None:
-            told += f"{self.rows} tuples are equal"
+            text += f"{self.rows} tuples are equal"
         if self.error is not None:
-            told += f"{', and then ' if self.differences else ''}not compared: {self.error}"
+            text += f"{', and then ' if self.differences else ''}not compared: {self.error}"
         if self.moving:
-            told += f"; {self.moving} keys changed at each look and are not compared"
-        return "\n  ".join([told, *map(str, self.differences[:EXAMPLES])])
+            text += f"; {self.moving} keys changed at each look and are not compared"
+        return "\n  ".join([text, *map(str, self.differences[:EXAMPLES])])
 
     def row(self) -> dict[str, Any]:
-        """Return it as a row of `_validations`."""
+        """Return the result as a row of `_validations`."""
         return {
             "table": self.table,
             "expectation": f"each key is as the servers of replicaset {self.replicaset} have it",
@@ -92,7 +92,7 @@ class SpaceProof:
 
 
 def shown(data: bytes | None) -> str:
-    """Return MessagePack as text; what is not MessagePack as hexadecimal digits."""
+    """Return MessagePack as text, other bytes in hexadecimal."""
     if data is None:
         return "none"
     return tuple_text(data)

@@ -1,9 +1,8 @@
-"""A replicaset's own versions in the order of their primary key, ready to be compared with pages of a server.
+"""A replicaset's own versions in primary key order, to compare with pages of a server.
 
-A page is a range of keys. Whether a whole range is equal needs two numbers only, its rows and the sum of their hashes;
-where it is not, the keys that differ are found from the page's tuples. Pure. In memory, a version takes its key twice
-and 16 bytes. Not here: where versions come from (`observe.proof.epoch_tables`), the server's pages
-(`sources.iproto.space_pages`).
+A page is a range of keys. Two numbers show whether a whole range is equal: its row count and the sum of its hashes; if
+they differ, the page's tuples give the differing keys. No I/O. In memory, a version takes twice its key and 16 bytes.
+`observe.proof.epoch_tables` reads the versions, `sources.iproto.space_pages` the server's pages.
 """
 
 from __future__ import annotations
@@ -16,20 +15,23 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
-from observe.proof.hashes import tuple_hashes
 from schemas.errors import TupleError
 from schemas.space import Space
+from udfs.buffers import flatten
+from udfs.kernels.values import OVERREAD
+from udfs.keys.kernels.row_hash import SEED, hash_bytes_column
 from udfs.keys.key_order import KeyOrder, directions_of, key_order, ordered_keys
 from udfs.keys.keys import KeyPlan, canonical_keys_by, key_plan
 
 _MODULUS = 1 << 64
 
+Int64s = NDArray[np.int64]
 UInt64s = NDArray[np.uint64]
 
 
 @dataclass(frozen=True)
 class SpaceKeys:
-    """How the keys of one space are made and ordered; made by `keys_of_space`."""
+    """Makes and orders the keys of one space; made by `keys_of_space`."""
 
     plan: KeyPlan
     order: KeyOrder
@@ -40,7 +42,7 @@ class SpaceKeys:
         Raises
         ------
         TupleError
-            A tuple has none.
+            A tuple has no key.
 
         """
         found = canonical_keys_by(tuples, self.plan)
@@ -50,30 +52,30 @@ class SpaceKeys:
         return keys
 
     def ordered(self, keys: pa.Array) -> pa.Array:
-        """Return bytes of canonical keys that compare as the space's index compares the keys."""
+        """Return sortable bytes for canonical keys, in the order of the space's index."""
         return ordered_keys(keys, self.order, np.zeros(len(keys), np.int32))
 
     def bound(self, key: bytes) -> bytes:
-        """Return such bytes of one key."""
+        """Return the sortable bytes of one key."""
         found: bytes = self.ordered(pa.array([key], pa.binary()))[0].as_py()
         return found
 
 
 def keys_of_space(space: Space) -> SpaceKeys:
-    """Return how the keys of a space are made and ordered."""
+    """Return how to make and order the keys of a space."""
     return SpaceKeys(key_plan([space]), key_order([directions_of(space)]))
 
 
 @dataclass(frozen=True)
 class Page:
-    """Some tuples of a server, in the order of their keys.
+    """Some tuples of a server, in key order.
 
     Parameters
     ----------
     keys : pyarrow.BinaryArray
         Canonical keys.
     hashes : uint64[n]
-        Of the tuples.
+        Hashes of the tuples.
 
     """
 
@@ -82,25 +84,25 @@ class Page:
 
 
 def page_of(tuples: Iterable[bytes], keys: SpaceKeys) -> Page:
-    """Return a page of tuples as a server gave them."""
+    """Return a page of a server's tuples."""
     found = pa.array(tuples, pa.binary())
     return Page(keys.of_tuples(found), tuple_hashes(found).view(np.uint64))
 
 
 @dataclass(frozen=True)
 class SortedVersions:
-    """Versions in the order of the index; made by `sorted_versions`.
+    """Versions in index order; made by `sorted_versions`.
 
     Parameters
     ----------
     keys : pyarrow.LargeBinaryArray
         Canonical keys.
     bounds : pyarrow.LargeBinaryArray
-        The same as `SpaceKeys.ordered` gives them.
+        Their sortable bytes (`SpaceKeys.ordered`).
     hashes : uint64[n]
-        Of the tuples.
+        Hashes of the tuples.
     sums : uint64[n + 1]
-        Of the hashes before each version, modulo 2^64.
+        Sums of the hashes before each version, modulo 2^64.
 
     """
 
@@ -113,32 +115,32 @@ class SortedVersions:
         return len(self.hashes)
 
     def range_of(self, after: bytes | None, last: bytes | None) -> tuple[int, int]:
-        """Return the first and the end place of the versions behind a bound up to another one, which is included.
+        """Return the index range (begin, end) of the versions after one bound and up to another one, inclusive.
 
         Parameters
         ----------
         after : bytes or None
-            None begins with the first version.
+            None: from the first version.
         last : bytes or None
-            None ends with the last one.
+            None: up to the last version.
 
         """
         begin = 0 if after is None else self._behind(after)
         return begin, max(begin, len(self) if last is None else self._behind(last))
 
     def is_equal(self, begin: int, end: int, rows: int, checksum: int) -> bool:
-        """Whether a range has so many versions, whose hashes have this sum."""
+        """Return whether a range has this row count and this sum of hashes."""
         total = (int(self.sums[end]) - int(self.sums[begin])) % _MODULUS
         return end - begin == rows and total == checksum
 
     def differing(self, begin: int, end: int, page: Page) -> list[bytes]:
-        """Return the keys that only the range or only the page has, or whose tuples have different hashes."""
+        """Return the keys that are only in the range or only in the page, or have different hashes."""
         here = dict(zip(self.keys[begin:end].to_pylist(), self.hashes[begin:end].tolist(), strict=True))
         there = dict(zip(page.keys.to_pylist(), page.hashes.tolist(), strict=True))
         return [key for key in {**here, **there} if here.get(key) != there.get(key)]
 
     def _behind(self, bound: bytes) -> int:
-        """Return how many versions are at or before a bound."""
+        """Return the number of versions up to a bound, inclusive."""
         low, high = 0, len(self)
         while low < high:
             middle = (low + high) // 2
@@ -150,14 +152,14 @@ class SortedVersions:
 
 
 def sorted_versions(batches: Iterable[tuple[pa.Array, pa.Array]], keys: SpaceKeys) -> SortedVersions:
-    """Return versions in the order of the index.
+    """Return versions in index order.
 
     Parameters
     ----------
     batches : iterable of (pyarrow.BinaryArray, pyarrow.BinaryArray)
         Canonical keys and tuples, in any order.
     keys : SpaceKeys
-        Of their space.
+        The space's.
 
     """
     canonical, bounds, hashes = [], [], [np.empty(0, np.int64)]
@@ -171,3 +173,18 @@ def sorted_versions(batches: Iterable[tuple[pa.Array, pa.Array]], keys: SpaceKey
     sums = np.concatenate([np.zeros(1, np.uint64), np.cumsum(sorted_hashes, dtype=np.uint64)])
     whole = pa.chunked_array(canonical, pa.large_binary()).combine_chunks()
     return SortedVersions(whole.take(order), joined.take(order), sorted_hashes, sums)
+
+
+def tuple_hashes(tuples: pa.Array) -> Int64s:
+    """Return XXH64 of each tuple, as the server computes it (`sources.iproto.page_checksum`).
+
+    Parameters
+    ----------
+    tuples : pyarrow.BinaryArray
+        MessagePack, without nulls.
+
+    """
+    hashes: Int64s = np.full(len(tuples), SEED, np.int64)
+    flat = flatten(tuples, OVERREAD)
+    hash_bytes_column(flat.data, flat.offsets, flat.nulls, hashes)
+    return hashes

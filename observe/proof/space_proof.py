@@ -1,15 +1,15 @@
-"""Compares one space of one replicaset with a live server: first by pages, then the keys that differ once more.
+"""Compares one space of one replicaset with a live server: first by pages, then differing keys once more.
 
-Pages are read while server and stream work, so at the first look any key that has just changed may differ. A
-key is looked at again like this:
+Pages are read while server and stream work, so at the first comparison any key that has just changed may differ. A
+differing key is compared again like this:
 
 1. the tables are at epoch A; the server must have at least A's vclock;
 2. the server's tuple is read, then the server's vclock, W;
 3. the tables must come to W, at epoch B.
 
-If the log changes the key nowhere between A and B, the tuple and the tables' version at B must be equal. A server shows
-a change already while it is written to its log, so only what differs in two such looks, with the same two tuples, is a
-difference. Not here: connections to peers, and what is done with the result (`jobs.prove`).
+If the log does not change the key between A and B, the tuple and the tables' version at B must be equal. A server shows
+a change already while it is written to its log, so a difference counts only if it appears in two such comparisons, with
+the same two tuples. `jobs.prove` connects and stores the result.
 """
 
 from __future__ import annotations
@@ -30,35 +30,35 @@ from sources.iproto.client import Connection
 from sources.iproto.space_pages import FIRST_ROWS, SpacePages, next_limit
 
 LOOKS = 6
-"""So often is a key looked at again before it counts as one that always changes."""
+"""Number of repeated comparisons of a key until its result stays open."""
 
 KEYS_OF_A_LOOK = 5000
-"""So many keys are looked at together."""
+"""Number of keys that are compared again together."""
 
 DIFFERENCES = 1000
-"""A comparison ends when it has found so many."""
+"""Number of differences after which a comparison ends."""
 
 POLL_SECONDS = 0.3
 
 PAUSE_SECONDS = 1.0
-"""Between two looks: a server that shows a change which is not in its log yet writes it meanwhile."""
+"""Seconds between two comparisons: by then a server has written to its log what it already shows."""
 
 
 @dataclass(frozen=True)
 class Compared:
-    """What is compared with what.
+    """The space, its table and the server to compare.
 
     Parameters
     ----------
     space : Space
     table : str
-        Of the space.
+        The space's.
     replicaset : int
-        The short id.
+        The replicaset's id.
     uuid : str
-        Of the replicaset.
+        The replicaset's.
     peer : str
-        The server that is asked.
+        The server.
 
     """
 
@@ -71,17 +71,17 @@ class Compared:
 
 @dataclass(frozen=True)
 class ProofLimits:
-    """How a server and the stream are treated.
+    """Limits of load and time.
 
     Parameters
     ----------
     rate : float or None
-        Tuples of a server that are read a second, None for as many as come.
+        Tuples per second that are read from a server, None: no limit.
     patience : float
-        Seconds in which the tables must come to the server's vclock, and the server to the tables'.
+        Seconds in which the tables must reach the server's vclock, and the server the tables' vclock.
     by_checksums : bool
-        Whether pages travel as checksums where the user may run Lua: that spares the network, and costs the server
-        several times the processor time of plain SELECTs (docs/benchmarks.md).
+        Whether pages are sent as checksums if the user may run Lua: less network traffic, but several times the
+        processor time of plain SELECTs on the server (docs/benchmarks.md).
 
     """
 
@@ -91,14 +91,14 @@ class ProofLimits:
 
 
 class Pace:
-    """Keeps reading at a rate: rests after each page for as long as its tuples may take."""
+    """Limits the reading rate: waits after each page as long as its tuples may take."""
 
     def __init__(self, rate: float | None) -> None:
         self._rate = rate
         self._due = time.monotonic()
 
     async def rest(self, rows: int) -> None:
-        """Wait until so many more tuples are due."""
+        """Wait until that many more tuples are allowed."""
         if self._rate is not None:
             now = time.monotonic()
             self._due = max(self._due, now - 1.0) + rows / self._rate
@@ -114,12 +114,12 @@ class SpaceComparison:
     connection : Connection
         To the server.
     tables : callable
-        Returns the tables as of the newest epoch.
+        Returns the tables at the newest epoch.
     limits : ProofLimits
     pace : Pace
         Shared by all spaces of a server.
     with_checksums : bool
-        Whether the server sums pages up.
+        Whether the server computes page checksums.
 
     """
 
@@ -140,7 +140,7 @@ class SpaceComparison:
         self._rows = 0
 
     async def proof(self) -> SpaceProof:
-        """Compare the space and return the result; only a lost connection is raised."""
+        """Compare the space and return the result; raises only if the connection is lost."""
         begun, one = time.monotonic(), self._compared
         tables = self._tables()
         found = SpaceProof(one.table, one.uuid, one.peer, tables.epoch)
@@ -201,7 +201,7 @@ class SpaceComparison:
         return found
 
     async def _looked_again(self, keys: Sequence[bytes]) -> tuple[list[Difference], int]:
-        """Return which of some keys differ, and how many could not be decided."""
+        """Return the differences of some keys, and the number of undecided keys."""
         left, found, before = list(keys), list[Difference](), dict[bytes, Difference]()
         for look in range(LOOKS):
             if look:
@@ -216,7 +216,7 @@ class SpaceComparison:
         return found, len(left)
 
     async def _look(self, keys: Sequence[bytes]) -> tuple[dict[bytes, Difference], set[bytes]]:
-        """Return how keys differ, and which others are unlike because the log has just changed them."""
+        """Return the differences of some keys, and the keys that differ because the log has just changed them."""
         one = self._compared
         before = self._tables()
         await self._server_at(before.vclocks.get(one.uuid, {}))
@@ -234,23 +234,23 @@ class SpaceComparison:
         return {key: found for key, found in unlike.items() if key not in changed}, changed
 
     async def _server_at(self, vclock: Mapping[int, int]) -> None:
-        """Wait until the server has a vclock: what is asked may be a replica that is behind."""
+        """Wait until the server has a vclock, since it may be a replica that is behind."""
         deadline = time.monotonic() + self._limits.patience
         while not _covers((await self._connection.vote()).vclock, vclock):
-            _check_time(deadline, "the server does not come to the vclock of the tables")
+            _check_time(deadline, "the server does not reach the vclock of the tables")
             await asyncio.sleep(POLL_SECONDS)
 
     async def _tables_at(self, vclock: Mapping[int, int]) -> EpochTables:
         """Wait until the tables have a vclock, and return them."""
         deadline = time.monotonic() + self._limits.patience
         while not _covers((tables := self._tables()).vclocks.get(self._compared.uuid, {}), vclock):
-            _check_time(deadline, "the tables do not come to the vclock of the server")
+            _check_time(deadline, "the tables do not reach the vclock of the server")
             await asyncio.sleep(POLL_SECONDS)
         return tables
 
 
 def _covers(vclock: Mapping[int, int], wanted: Mapping[int, int]) -> bool:
-    """Whether a vclock has all of another one; component 0 and ids beyond a vclock's are of one instance alone."""
+    """Return whether a vclock covers another one, except component 0 and ids out of range, which are local."""
     return all(vclock.get(id_, 0) >= lsn for id_, lsn in wanted.items() if 0 < id_ < 32)
 
 

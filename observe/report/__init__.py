@@ -1,1 +1,1 @@
-"""The report of a warehouse: what is asked of its tables, what is drawn of the answers, the page that holds it all."""
+"""The report of a warehouse: `queries` and `facts` read its tables, `charts` and `page` draw them."""

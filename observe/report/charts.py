@@ -1,8 +1,8 @@
-"""The page's plots, as Vega-Lite's own JSON. Pure.
+"""The page's plots, as Vega-Lite JSON. No I/O.
 
-Few sources or spaces are lines and stacked bars with a colour each; with more than `COLOURS` of them time against
-name, drawn as a heat map, stays readable. Colours, fonts and the page's light or dark come from the page's script.
-Format: https://vega.github.io/vega-lite/docs/spec.html
+Few sources or spaces are drawn as lines and stacked bars with a colour each; more than `COLOURS` of them as a heat map
+of time against name, which stays readable. Colours, fonts and light or dark mode come from the page's script. Format:
+https://vega.github.io/vega-lite/docs/spec.html
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from typing import Any
 from observe.report.facts import HOUR, PageFacts, Row
 
 SCHEMA = "https://vega.github.io/schema/vega-lite/v6.json"
-"""Names the version of the format; nothing is fetched from there."""
+"""Identifies the version of the format; nothing is fetched from this URL."""
 
 COLOURS = 8
 BARS = 30
@@ -29,12 +29,12 @@ class Chart:
     Parameters
     ----------
     name : str
-        Of the place on the page.
+        Id of its element on the page.
     title : str
     note : str
         How to read it.
     spec : mapping
-        Vega-Lite's.
+        In Vega-Lite.
 
     """
 
@@ -45,7 +45,7 @@ class Chart:
 
 
 def pair_of(row: Row) -> str:
-    """Return who won over whom; a winner that the policy made of several versions is the last writer's."""
+    """Return winner and loser as text; a merged version is the last writer's."""
     winner, loser = row["winner"], row["loser"]
     if winner is None:
         return f"deleted over {loser}"
@@ -54,7 +54,7 @@ def pair_of(row: Row) -> str:
 
 
 def charts(facts: PageFacts) -> Iterator[Chart]:
-    """Yield the plots that have something to draw."""
+    """Yield the plots that have data."""
     rows, lag = facts.rows("rows_over_time"), facts.rows("lag_over_time")
     if rows:
         step = facts.buckets["rows_over_time"]
@@ -83,7 +83,7 @@ def charts(facts: PageFacts) -> Iterator[Chart]:
 
 
 def spoken(milliseconds: int) -> str:
-    """Return a length of time in words, such as `5 minutes`."""
+    """Return a duration in words, such as `5 minutes`."""
     units = (
         ("day", 86_400_000),
         ("hour", 3_600_000),
@@ -101,7 +101,7 @@ def spoken(milliseconds: int) -> str:
 def _over_time(
     rows: Sequence[Row], step: int, value: str, title: str, *, of: str = "source", line: bool = False
 ) -> dict[str, Any]:
-    """Return a plot of one value against time for each source: with a colour each, or as a heat map."""
+    """Return a plot of one value over time per source: with a colour each, or as a heat map."""
     values = [
         {
             "at": _moment(r["at"]),
@@ -142,7 +142,7 @@ def _over_time(
     if line:
         encoding = {"x": x, "y": y, "color": colour, "tooltip": tooltip}
         return _spec(values, {"type": "line", "point": True, "strokeWidth": 2}, encoding, 220)
-    # Vega-Lite stacks no bars that have two ends in time, so their heights are stacked first.
+    # Vega-Lite does not stack bars with two time ends, so their heights are stacked first.
     heap = {"stack": "value", "groupby": ["at"], "sort": [{"field": "of"}], "as": ["low", "high"]}
     heights = {"y": {**y, "field": "low"}, "y2": {"field": "high"}}
     encoding = {"x": x, "x2": {"field": "to"}, **heights, "color": colour, "tooltip": tooltip}
@@ -212,7 +212,7 @@ def _moment(at: datetime, later: int = 0) -> str:
 
 
 def _format(step: int) -> str:
-    """Return how a moment is written where points are so many milliseconds apart."""
+    """Return the time format for points at this distance in milliseconds."""
     if step < 1000:
         return "%H:%M:%S.%L"
     if step < 60_000:
@@ -221,7 +221,7 @@ def _format(step: int) -> str:
 
 
 def _natural(name: str) -> tuple[str, int, str]:
-    """Order `source-10` behind `source-9`."""
+    """Sort key that orders `source-10` after `source-9`."""
     head = name.rstrip("0123456789")
     digits = name[len(head) :]
     return head, int(digits or 0), name

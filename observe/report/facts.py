@@ -1,7 +1,7 @@
-"""What the page shows, read from a warehouse at the cut of its newest epoch.
+"""Reads the content of the page from a warehouse at its newest epoch.
 
-Spark SQL where a table may be large, one query each (`observe.report.queries`), side by side; sizes and the RID come
-from the tables' logs alone, without Spark. Not here: how anything is shown.
+Uses Spark SQL for tables that may be large, one query each (`observe.report.queries`), in parallel; sizes and the RID
+come from the tables' logs, without Spark.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from warehouse.warehouse import Warehouse
 Row = Mapping[str, Any]
 
 THREADS = 4
-"""What is asked waits for Spark or for files, not for cores."""
+"""Number of threads: queries wait for Spark or for files, not for cores."""
 
 TABLES = (
     "_cluster",
@@ -41,10 +41,10 @@ TABLES = (
 )
 
 LATER_TABLES = ("_validations",)
-"""Tables that are made when they are first needed."""
+"""Tables that are created on their first use."""
 
 POINTS = 90
-"""About how many points of time a plot has."""
+"""Approximate number of points of a plot over time."""
 
 HOUR = 3_600_000
 STEPS = (
@@ -52,12 +52,12 @@ STEPS = (
     *(60_000 * minutes for minutes in (1, 2, 5, 10, 15, 30)),
     *(HOUR * hours for hours in (1, 2, 3, 6, 12, 24, 7 * 24, 30 * 24, 365 * 24)),
 )
-"""Lengths of time that one point of a plot may represent, in milliseconds."""
+"""Possible durations of one point of a plot, in milliseconds."""
 
 
 @dataclass(frozen=True)
 class Size:
-    """Size of a table at the epoch that the page shows.
+    """Size of a table at the page's epoch.
 
     Parameters
     ----------
@@ -66,7 +66,7 @@ class Size:
     files, size : int
         Data files of this version, and their bytes.
     rows : int or None
-        As the statistics of the files say; None where one has none.
+        From the statistics of the files; None if a file has none.
 
     """
 
@@ -79,24 +79,24 @@ class Size:
 
 @dataclass(frozen=True)
 class PageFacts:
-    """All that the page shows.
+    """The content of the page.
 
     Parameters
     ----------
     root, database : str
-        Where the warehouse lies, and its name in SQL.
+        Location of the warehouse, and its name in SQL.
     epoch : int or None
-        The newest one, whose versions were read; None where no batch is done yet: then tables as they are.
+        The newest epoch, whose versions were read; None before the first batch: then the current tables.
     made_at : datetime
-        When it was read, in UTC.
+        Time of the reading, in UTC.
     answers : mapping of str to sequence of mapping
-        Name of the query in lower case to its rows.
+        Lower-case name of the query to its rows.
     buckets : mapping of str to int
-        Milliseconds of a point of the plots `rows_over_time`, `lag_over_time` and `conflicts_over_time`.
+        Duration of a point of the plots `rows_over_time`, `lag_over_time` and `conflicts_over_time`, in milliseconds.
     sizes : sequence of Size
-        Empty where the warehouse is at a place that only Spark opens.
+        Empty if only Spark can open the warehouse.
     rid : ComparedRid or None
-        None under the same circumstance.
+        None in the same case.
 
     """
 
@@ -110,19 +110,19 @@ class PageFacts:
     rid: ComparedRid | None = None
 
     def rows(self, name: str) -> Sequence[Row]:
-        """Return the answer to a query."""
+        """Return the rows of a query."""
         return self.answers.get(name, ())
 
 
 def bucket_of(first: datetime | None, last: datetime | None, least: int = STEPS[0]) -> int:
-    """Return how many milliseconds a point of a plot represents, so that there are about `POINTS` of them.
+    """Return the duration of one point of a plot in milliseconds, so that there are about `POINTS` points.
 
     Parameters
     ----------
     first, last : datetime or None
-        What the plot spans.
+        Time range of the plot.
     least : int
-        Milliseconds; the shortest step that is wanted.
+        Shortest possible duration, in milliseconds.
 
     """
     span = last - first if first is not None and last is not None else timedelta(0)
@@ -131,7 +131,7 @@ def bucket_of(first: datetime | None, last: datetime | None, least: int = STEPS[
 
 
 def spanned(rows: Sequence[Row], first: str, last: str) -> tuple[datetime | None, datetime | None]:
-    """Return the least of one column and the greatest of another over all rows."""
+    """Return the minimum of one column and the maximum of another one."""
     firsts = [row[first] for row in rows if row[first] is not None]
     lasts = [row[last] for row in rows if row[last] is not None]
     return (min(firsts, default=None), max(lasts, default=None))
@@ -143,7 +143,7 @@ def collect(warehouse: Warehouse) -> PageFacts:
     Parameters
     ----------
     warehouse : Warehouse
-        Has `_epochs`.
+        A warehouse with `_epochs`.
 
     """
     ask = _Asked(warehouse)
@@ -175,7 +175,7 @@ def collect(warehouse: Warehouse) -> PageFacts:
 
 
 class _Asked:
-    """Asks queries of the tables of one epoch."""
+    """Runs queries on the tables of one epoch."""
 
     def __init__(self, warehouse: Warehouse) -> None:
         self._warehouse = warehouse
@@ -187,7 +187,7 @@ class _Asked:
         }
 
     def has(self, name: str) -> bool:
-        """Whether a table is there, by its name without the first underscore."""
+        """Whether a table exists, by its name without the leading underscore."""
         return name in self._frames
 
     def _version(self, table: str) -> int | None:
@@ -196,7 +196,7 @@ class _Asked:
         return self.versions.get(table, 0)
 
     def all(self, *names: str, **buckets: int) -> dict[str, Sequence[Row]]:
-        """Return the answers to queries, by name; to those with a length of time as well."""
+        """Return the rows of queries by name; `buckets` gives the duration of a point for those that need it."""
         asked = [*((name, None) for name in names), *buckets.items()]
         return dict(_in_threads(lambda one: (one[0], self._answer(*one)), asked))
 
@@ -209,7 +209,7 @@ class _Asked:
 
 
 def _plain(row: Mapping[str, Any]) -> Row:
-    """Return a row whose moments say that they are UTC's, which the session's are."""
+    """Return a row with UTC as the time zone of its times, since the session uses UTC."""
     return {
         name: value.astimezone(UTC) if isinstance(value, datetime) else value for name, value in row.items()
     }
@@ -219,7 +219,7 @@ def _sizes(place: Place, versions: Mapping[str, int]) -> tuple[Size, ...]:
     def size(name: str) -> Size | None:
         try:
             table = place.open(name, versions.get(name))
-        except DeltaError:  # a table that is not the aggregator's, or a version that maintenance has removed
+        except DeltaError:  # not one of our tables, or a version that maintenance has removed
             return None
         if table is None:
             return None

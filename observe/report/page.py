@@ -1,9 +1,9 @@
-"""The page: facts and plots in one HTML file that needs nothing else, neither a network nor a server.
+"""The report page: facts and plots in one HTML file that needs neither a network nor a server.
 
-Jinja2 fills the template and escapes what comes from logs, which may be anybody's. The plots are drawn in the browser
-by Vega-Embed, whose scripts vl-convert brings along and packs into the page: no CDN, no Node, no build step, and the
-specifications stay plain JSON. A Content-Security-Policy forbids the page to ask for anything.
-Not here: what is read (`observe.report.facts`), what is drawn (`observe.report.charts`).
+Jinja2 fills the template and escapes values from logs, which are untrusted. The browser draws the plots with
+Vega-Embed, whose scripts vl-convert embeds into the page: no CDN, no Node, no build step, and the specifications are
+plain JSON. A Content-Security-Policy forbids all requests. The data comes from `observe.report.facts`, the plots from
+`observe.report.charts`.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from observe.tuple_text import tuple_text, visible
 from udfs.rid.value import describe
 
 LONGEST = 300
-"""Characters of a value that are shown."""
+"""Maximum number of characters of a shown value."""
 
 NOTHING = "—"
 
@@ -68,14 +68,14 @@ def html_of(facts: PageFacts) -> str:
 
 
 def vega() -> str:
-    """Return the scripts that draw, made safe to stand inside of a page."""
+    """Return the drawing scripts, escaped for embedding in the page."""
     return str(vl_convert.javascript_bundle("window.vegaEmbed = vegaEmbed;")).replace(
         "</script", "<\\/script"
     )
 
 
 def summary(facts: PageFacts) -> Sequence[tuple[str, int, bool]]:
-    """Return what a glance must show: its name, how many there are, and whether somebody has to look at it."""
+    """Return the key figures: name, number, and whether it needs attention."""
     members = [row for row in facts.rows("instances") if row["replicaset_id"]]
     gaps = sum(row["state"] == "open" for row in facts.rows("gaps"))
     waiting = sum(row["rows"] for row in facts.rows("pending"))
@@ -96,7 +96,7 @@ def summary(facts: PageFacts) -> Sequence[tuple[str, int, bool]]:
 
 
 def replicasets(facts: PageFacts) -> Sequence[Mapping[str, Any]]:
-    """Return each replicaset with its sources, its instances and the maps that say more than `_cluster`."""
+    """Return each replicaset with its sources, its instances and the maps that differ from `_cluster`."""
     found: dict[int, dict[str, Any]] = {}
     for row in facts.rows("instances"):
         if not row["replicaset_id"]:  # the aggregator itself
@@ -122,7 +122,7 @@ def replicasets(facts: PageFacts) -> Sequence[Mapping[str, Any]]:
 
 
 def collisions(facts: PageFacts) -> Sequence[tuple[int, int]]:
-    """Return each local id that several instances have, with how many have it."""
+    """Return each local id that several instances have, and the number of these instances."""
     count: dict[int, int] = {}
     for row in facts.rows("instances"):
         if row["replicaset_id"] and row["uuid"] and row["local_id"] is not None:
@@ -131,7 +131,7 @@ def collisions(facts: PageFacts) -> Sequence[tuple[int, int]]:
 
 
 def spaces(facts: PageFacts) -> Sequence[tuple[str, Sequence[Row]]]:
-    """Return each space by name, with its versions in the order in which they came."""
+    """Return each space by name, with its versions in chronological order."""
     found: dict[str, list[Row]] = {}
     for row in facts.rows("spaces"):
         found.setdefault(row["name"], []).append(row)
@@ -139,17 +139,17 @@ def spaces(facts: PageFacts) -> Sequence[tuple[str, Sequence[Row]]]:
 
 
 def moment(value: datetime | None) -> str:
-    """Return a moment in UTC, to the second."""
+    """Return a time in UTC, to the second."""
     return NOTHING if value is None else value.strftime("%Y-%m-%d %H:%M:%S")
 
 
 def number(value: float | None) -> str:
-    """Return a number with its thousands apart."""
+    """Return a number with separated thousands."""
     return NOTHING if value is None else f"{value:,}".replace(",", "\u202f")
 
 
 def seconds(value: float | None) -> str:
-    """Return a length of time in its greatest fitting unit."""
+    """Return a duration in its largest fitting unit."""
     if value is None:
         return NOTHING
     for unit, length in (("d", 86_400), ("h", 3_600), ("min", 60)):
@@ -159,7 +159,7 @@ def seconds(value: float | None) -> str:
 
 
 def size_in_words(value: float) -> str:
-    """Return bytes in their greatest fitting unit."""
+    """Return a size in bytes in its largest fitting unit."""
     for unit in ("B", "KiB", "MiB", "GiB"):
         if value < 1024:
             return f"{value:.0f} {unit}" if unit == "B" else f"{value:.1f} {unit}"
@@ -168,7 +168,7 @@ def size_in_words(value: float) -> str:
 
 
 def tuple_in_short(data: bytes | None) -> str:
-    """Return MessagePack as text, cut off where it is long."""
+    """Return MessagePack as text, shortened if it is long."""
     text = NOTHING if data is None else tuple_text(bytes(data))
     return text if len(text) <= LONGEST else f"{text[:LONGEST]}…"
 

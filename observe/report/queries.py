@@ -1,17 +1,17 @@
-"""What the page asks of a warehouse: one query for each of its parts, over the tables of one epoch.
+"""The queries of the report page over the tables of one epoch.
 
-SQL as text; `{changelog}` represents the table `_changelog` at the version of the newest epoch. Each query's answer is
-small however large the tables are: it is grouped, or ends at `LIMIT` and has the whole number in a column.
-Not here: running them (`observe.report.facts`).
+SQL as text; `{changelog}` means the table `_changelog` at the newest epoch's version. Each result is small however
+large the tables are: it is grouped, or limited by `LIMIT` with the total number in a column. `observe.report.facts`
+runs them.
 """
 
 from __future__ import annotations
 
 LIMIT = 200
-"""At most so many rows of a table on the page; the page says how many there are."""
+"""Maximum rows of a table on the page; the page shows the total."""
 
 EXAMPLES = 2
-"""Conflicts shown of each space and pair of replicasets."""
+"""Number of shown conflicts per space and pair of replicasets."""
 
 INSTANCES = """
 WITH moved AS (
@@ -36,7 +36,7 @@ ROWS_OVER_TIME = """
 SELECT source, timestamp_millis(unix_millis(timestamp) DIV {bucket} * {bucket}) AS at, count(*) AS rows
 FROM {changelog} WHERE replicaset_id > 0 AND file LIKE '%.xlog' AND timestamp IS NOT NULL
 GROUP BY ALL ORDER BY ALL"""
-"""`{bucket}`: milliseconds. Rows of snapshots have no time of their own."""
+"""`{bucket}`: milliseconds. Rows of snapshots have no time."""
 
 LAG_OVER_TIME = """
 WITH held AS (
@@ -46,7 +46,7 @@ WITH held AS (
 SELECT h.source, timestamp_millis(unix_millis(e.committed_at) DIV {bucket} * {bucket}) AS at,
        max(timestampdiff(MILLISECOND, h.newest, e.committed_at)) / 1000 AS lag
 FROM held h JOIN {epochs} e ON e.epoch = h.epoch GROUP BY ALL ORDER BY ALL"""
-"""Lag of a batch: how old the newest of a source's rows in it was when the batch was committed."""
+"""Lag of a batch: age of the newest row of a source at the commit of the batch."""
 
 EPOCHS = """
 SELECT count(*) AS epochs, min(committed_at) AS first, max(committed_at) AS last, sum(rows) AS rows FROM {epochs}"""

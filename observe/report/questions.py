@@ -1,6 +1,6 @@
-"""What the report prints: SQL over the tables, as one would type it, with the first rows of its results.
+"""The printed report: SQL over the tables as a user would type it, with the first rows of each result.
 
-Not here: the page (`observe.report.page`), whose queries are others, and anything that is computed outside SQL.
+The page has its own queries (`observe.report.queries`).
 """
 
 from __future__ import annotations
@@ -18,22 +18,22 @@ ROWS = 6
 WIDTH = 40
 TYPED = 4
 BAR = 20
-"""How many rows, characters of a value, typed columns of a space, and characters of the longest bar are shown."""
+"""Maximum rows, characters of a value, typed columns of a space, and characters of the longest bar."""
 
 ASKED = ("_cluster", "_changelog", "_pending", "_gaps", "_quarantine", "_conflicts")
-"""The aggregator's tables that are asked."""
+"""The aggregator's own tables in the queries."""
 
 
 @dataclass(frozen=True)
 class Question:
-    """One query and what it answers."""
+    """A query with the question that it answers."""
 
     title: str
     sql: str
 
 
 def general(database: str) -> Iterator[Question]:
-    """Yield what is asked of every warehouse."""
+    """Yield the queries for every warehouse."""
     yield Question(
         "Every instance of every replicaset: local ids collide, global ids do not",
         f"SELECT global_id, uuid, local_id, replicaset_id, lsn FROM {database}._cluster ORDER BY global_id",
@@ -52,7 +52,7 @@ def general(database: str) -> Iterator[Question]:
 
 
 def conflicts(database: str) -> Iterator[Question]:
-    """Yield what is asked of a warehouse in which replicasets met under one key."""
+    """Yield the queries for a warehouse with conflicts between replicasets."""
     pair = "winner_replicaset_id AS winner, loser_replicaset_id AS loser"
     bar = f"repeat('#', cast(ceil({BAR} * count(*) / max(count(*)) OVER ()) AS int)) AS drawn"
     yield Question(
@@ -70,7 +70,7 @@ def conflicts(database: str) -> Iterator[Question]:
 
 
 def contested(database: str, table: str, columns: list[str]) -> Iterator[Question]:
-    """Yield the queries about a space that several replicasets wrote.
+    """Yield the queries about a space that several replicasets have written.
 
     Parameters
     ----------
@@ -96,7 +96,7 @@ def contested(database: str, table: str, columns: list[str]) -> Iterator[Questio
 
 
 def most_contested(spark: SparkSession, database: str) -> str | None:
-    """Return the table with the most conflicts, None where there are none."""
+    """Return the table with the most conflicts, None if there are no conflicts."""
     row = spark.sql(
         f"SELECT space FROM {database}._conflicts GROUP BY space ORDER BY count(*) DESC, space LIMIT 1"
     ).first()
@@ -110,12 +110,12 @@ def show(spark: SparkSession, question: Question) -> None:
 
 
 def show_all(spark: SparkSession, warehouse: Warehouse, tables: Sequence[str]) -> None:
-    """Print the questions that a warehouse gives cause for, with their answers.
+    """Print the queries that fit a warehouse, with their results.
 
     Parameters
     ----------
     tables : sequence of str
-        Those of the warehouse.
+        The tables of the warehouse.
 
     """
     database = warehouse.database

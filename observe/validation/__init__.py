@@ -1,1 +1,1 @@
-"""What is expected of the tables, as suites of Great Expectations: ours, the user's own, and what comes of them."""
+"""Expectations of the tables, as suites of Great Expectations (ours and the user's), and their results."""

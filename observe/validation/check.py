@@ -1,7 +1,7 @@
-"""A check: a frame and its expectations; a verdict: the result of one expectation.
+"""A check is a frame with its expectations; a result belongs to one expectation.
 
-Great Expectations knows neither binary columns nor variants, so frames show them as text. Not here: the expectations
-of each table, and the run itself (`observe.validation.validator`).
+Great Expectations supports neither binary columns nor variants, so frames have them as text.
+`observe.validation.validator` runs the checks.
 """
 
 from __future__ import annotations
@@ -18,35 +18,35 @@ from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import ArrayType, BinaryType, DataType, MapType, StructType, VariantType
 
 OpenTable = Callable[[str], DataFrame]
-"""Table to its rows at the versions of the newest epoch."""
+"""Returns the rows of a table at its version of the newest epoch."""
 
 Explain = Callable[[], list[str]]
-"""Returns examples of what does not hold; asked only then."""
+"""Returns examples of failing rows; called only for a failed expectation."""
 
 
 class Expected(Protocol):
     """Makes the expectations of a `TablesCheck`."""
 
     def __call__(self, *, alone: bool) -> Sequence[Any]:
-        """Return what is expected of one table's rows, or of several tables'."""
+        """Return the expectations for one table's rows, or for several tables' rows."""
 
 
 EXAMPLES = 5
-"""So many examples are told of what does not hold."""
+"""Number of shown examples of failing rows."""
 
 
 @dataclass(frozen=True)
 class CheckFacts:
-    """What checks of all tables need to know.
+    """Facts that the checks of all tables use.
 
     Parameters
     ----------
     global_ids : tuple of int
-        Those that `_cluster` has.
+        The ids in `_cluster`.
     replicasets : tuple of int
-        Ids of the replicasets that were followed.
+        Ids of the followed replicasets.
     latest : datetime or None
-        No row may be of a later time; None: times are not looked at.
+        No row may be later; None: times are not checked.
 
     """
 
@@ -57,20 +57,20 @@ class CheckFacts:
 
 @dataclass(frozen=True)
 class Check:
-    """What is expected of one frame.
+    """The expectations of one frame.
 
     Parameters
     ----------
     name : str
-        The suite's: that of the table it is about.
+        Name of the suite: the table's.
     rows : DataFrame
-        As `readable` shows it.
+        In the form of `readable`.
     expectations : tuple
-        Great Expectations' expectations; their `description` is what people read.
+        Great Expectations' expectations; users see their `description`.
     keys : tuple of str
-        Columns that name a row in examples.
+        Columns that identify a row in examples.
     explain : mapping of str to callable
-        By column: how to find examples where those that `keys` give say too little.
+        By column: how to find examples if those with `keys` are not enough.
 
     """
 
@@ -83,18 +83,17 @@ class Check:
 
 @dataclass(frozen=True)
 class TablesCheck:
-    """What is expected of each of many tables whose rows are in one frame.
+    """The expectations of many tables whose rows are in one frame.
 
     Parameters
     ----------
     name : str
-        The suite's.
+        Name of the suite.
     rows : DataFrame
         With a column `table`.
     tables : tuple of str
     expected : callable
-        Returns the expectations: of the rows of one table alone, or of several tables' rows; the same number of them
-        in the same order.
+        Returns the expectations for the rows of one table, or of several tables; the same number in the same order.
 
     """
 
@@ -104,7 +103,7 @@ class TablesCheck:
     expected: Expected
 
     def of(self, tables: Sequence[str]) -> Check:
-        """Return what is expected of some of the tables."""
+        """Return the check for some of the tables."""
         alone = len(tables) == 1
         rows = self.rows if len(tables) == len(self.tables) else self.rows.where(F.col("table").isin(*tables))
         name = tables[0] if alone else self.name
@@ -113,7 +112,7 @@ class TablesCheck:
 
 @dataclass(frozen=True)
 class CheckResult:
-    """What came of one expectation.
+    """The result of one expectation.
 
     Parameters
     ----------
@@ -122,14 +121,13 @@ class CheckResult:
         In words.
     holds : bool
     rows, unexpected : int or None
-        How many rows were looked at, and how many of them are not as expected; None where that is not counted, and
-        the first also where all is well.
+        Number of checked rows, and of failing ones; None if it is not counted; `rows` also if the expectation holds.
     examples : tuple of str
-        Some of the rows that are not as expected.
+        Some of the failing rows.
     error : str or None
-        Why it could not be looked at.
+        Why it could not be checked.
     source : str or None
-        The user's file that expects it; None for what the aggregator expects itself.
+        The user's file with the expectation; None for the aggregator's own.
 
     """
 
@@ -143,26 +141,26 @@ class CheckResult:
     source: str | None = None
 
     def __str__(self) -> str:
-        told = f"{self.table}: {self.expected}"
+        text = f"{self.table}: {self.expected}"
         if self.error is not None:
-            told += f": cannot be looked at: {self.error}"
+            text += f": cannot be looked at: {self.error}"
         elif self.unexpected is not None:
-            told += f": not so in {self.unexpected}" + ("" if self.rows is None else f" of {self.rows} rows")
+            text += f": not so in {self.unexpected}" + ("" if self.rows is None else f" of {self.rows} rows")
         elif not self.holds:
-            told += ": not so"
+            text += ": not so"
         if self.examples:
-            told += (": " if self.unexpected is None else ", such as ") + "; ".join(self.examples)
-        return told if self.source is None else f"{told} ({self.source})"
+            text += (": " if self.unexpected is None else ", such as ") + "; ".join(self.examples)
+        return text if self.source is None else f"{text} ({self.source})"
 
 
 def few(spark: SparkSession, rows: Sequence[Mapping[str, Any]], schema: StructType) -> DataFrame:
-    """Return rows that the driver holds as a frame."""
+    """Return a frame of rows in the driver's memory."""
     arrow = pa.Table.from_pylist([dict(row) for row in rows], schema=to_arrow_schema(schema, timezone="UTC"))
     return spark.createDataFrame(arrow, schema)
 
 
 def shown(name: str, kind: DataType) -> Column:
-    """Return a column as Great Expectations can read it: bytes in hex, what has parts as JSON."""
+    """Return a column in a form that Great Expectations can read: bytes in hex, nested values as JSON."""
     column = F.col(f"`{name}`")
     if isinstance(kind, BinaryType):
         return F.hex(column).alias(name)

@@ -1,7 +1,8 @@
-"""Results of checks → Data Docs: Great Expectations' own pages, of the newest run alone.
+"""Writes the results of checks as Data Docs: Great Expectations' own pages, for the newest run only.
 
-The pages of an earlier run are removed first, known by the name of our runs; nothing else in the folder is touched. The
-pages fetch their styles from public networks when they are opened, which the report's do not (`observe.report`).
+The pages of an earlier run are removed first, identified by the name of our runs; other files in the folder are left
+alone. The pages load their styles from public networks when they are opened; the report's pages do not
+(`observe.report`).
 """
 
 from __future__ import annotations
@@ -17,16 +18,16 @@ RUN = "tarantool-aggregator"
 
 
 def write_docs(context: Any, results: Sequence[tuple[Any, Any]], folder: Path, moment: datetime) -> Path:
-    """Write the pages, and return the first one.
+    """Write the pages, and return the path of the first one.
 
     Parameters
     ----------
     context : AbstractDataContext
-        An ephemeral one; its stores are in memory.
+        An ephemeral context; its stores are in memory.
     results : sequence of (ExpectationSuite, ExpectationSuiteValidationResult)
     folder : Path
     moment : datetime
-        Of the run.
+        Time of the run.
 
     """
     from great_expectations.core.run_identifier import RunIdentifier
@@ -56,7 +57,7 @@ def write_docs(context: Any, results: Sequence[tuple[Any, Any]], folder: Path, m
 
 
 def remove_pages(folder: Path) -> None:
-    """Remove the pages of earlier runs of ours."""
+    """Remove the pages of our earlier runs."""
     for pages in folder.glob(f"validations/*/{RUN}"):
         shutil.rmtree(pages)
         (folder / "expectations" / f"{pages.parent.name}.html").unlink(missing_ok=True)

@@ -1,10 +1,10 @@
-"""What is expected of `_changelog`, origin by origin: each lsn once, and none missing up to the settled vclock.
+"""Expectations of `_changelog` by origin: each lsn once, and none missing up to the settled vclock.
 
-One pass over the table counts per replicaset and replica id; what is expected is expected of these few rows. Only where
-something does not hold the table is asked again, for the lsns. Missing lsns that `_gaps` names are no fault. What a
-replica id means in the log of another source of its replicaset is taken from the applier map. Rows of local spaces are
-only counted once: where another member takes over, those of the first one end. Rows up to an lsn that maintenance has
-removed are not looked at (`_retention`).
+One pass over the table counts rows per replicaset and replica id; the expectations apply to these few counts. Only if
+one fails, the table is read again for the lsns. Missing lsns that `_gaps` names are allowed. The meaning of a replica
+id in the log of another source of its replicaset comes from the applier map. Rows of local spaces are only checked for
+duplicates: after a failover to another member, those of the first one end. Rows up to an lsn that maintenance has
+removed are skipped (`_retention`).
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from warehouse.removed_changes import last_removed
 TABLE = "_changelog"
 
 ORIGIN = ("replicaset_id", "local_id", "instance")
-"""An origin's rows: those of a replica id, of `instance` (a global id) alone where they are of local spaces."""
+"""Columns of an origin: a replica id; `instance` (a global id) is only set for rows of local spaces."""
 
 COUNTS = ("rows", "first_lsn", "last_lsn", "settled", "absent", "twice", "beyond", "unknown", "late")
 
@@ -40,15 +40,15 @@ _SCHEMA = StructType(
 
 
 def logged(rows: DataFrame, state: State, gone: Mapping[tuple[int, int], int]) -> DataFrame:
-    """Return the rows of logs with the origin that they are counted under.
+    """Return the rows of logs with their origin columns.
 
     Parameters
     ----------
     rows : DataFrame
-        Of `_changelog`.
+        Rows of `_changelog`.
     state : State
     gone : mapping of (int, int) to int
-        By replicaset id and global id: up to which lsn rows were removed. Those that stayed are left out.
+        By replicaset id and global id: the lsn up to which rows were removed. Remaining rows up to it are left out.
 
     """
     is_local = F.coalesce(F.col("group_id") == GROUP_LOCAL, F.lit(False))
@@ -67,7 +67,7 @@ def logged(rows: DataFrame, state: State, gone: Mapping[tuple[int, int], int]) -
 
 
 def _meant(state: State) -> Column:
-    """Return the replica id in the words of the replicaset, where a source's own are others."""
+    """Return the replica id in the replicaset's own ids, if the source uses others."""
     column: Column = F.col("replica_id")
     for replicaset in state.replicasets.values():
         for source, ids in replicaset.ids.items():
@@ -78,7 +78,7 @@ def _meant(state: State) -> Column:
 
 
 def named(gaps: Iterable[Mapping[str, Any]]) -> dict[tuple[int, int], list[tuple[int, int]]]:
-    """Return by origin the ranges of lsns that `_gaps` names as missing, without those that were filled.
+    """Return the missing lsn ranges in `_gaps` by origin, without filled ones.
 
     Parameters
     ----------
@@ -98,7 +98,7 @@ def named(gaps: Iterable[Mapping[str, Any]]) -> dict[tuple[int, int], list[tuple
 
 
 def covered(ranges: Iterable[tuple[int, int]], first: int, last: int) -> int:
-    """Return how many numbers from `first` to `last` are in ranges, which may overlap."""
+    """Return how many numbers from `first` to `last` are in the ranges, which may overlap."""
     count, reached = 0, first - 1
     for begin, end in sorted(ranges):
         low, high = max(begin, reached + 1), min(end, last)
@@ -113,7 +113,7 @@ def completed(
     settled: Mapping[tuple[int, int], int],
     gaps: Mapping[tuple[int, int], list[tuple[int, int]]],
 ) -> list[dict[str, Any]]:
-    """Return the counts of each origin with what is missing of it, and what is beyond the settled vclock.
+    """Return the counts of each origin with its missing lsns, and those above the settled vclock.
 
     Parameters
     ----------
@@ -122,27 +122,28 @@ def completed(
     settled : mapping of (int, int) to int
         (replicaset id, replica id) to lsn.
     gaps : mapping
-        As `named` returns them.
+        From `named`.
 
     """
     found = []
     for row in counts:
         key = (row["replicaset_id"], row["local_id"])
         known = settled.get(key, 0)
-        # What begins with a snapshot begins where that ends; rows of local spaces may end and begin again.
+        # A log after a snapshot begins where the snapshot ends; rows of local spaces may end and begin
+        # again.
         last = max(known, row["last_lsn"])
         missing = last - row["first_lsn"] + 1 - row["distinct"]
         absent = missing - covered(gaps.get(key, ()), row["first_lsn"], last)
         is_local = row["local_id"] == 0
-        told = {name: row[name] for name in (*ORIGIN, "rows", "first_lsn", "last_lsn", "unknown", "late")}
-        told |= {"settled": known, "twice": row["rows"] - row["distinct"]}
-        told |= {"absent": 0 if is_local else absent}
-        found.append(told | {"beyond": 0 if is_local else max(0, row["last_lsn"] - known)})
+        counted = {name: row[name] for name in (*ORIGIN, "rows", "first_lsn", "last_lsn", "unknown", "late")}
+        counted |= {"settled": known, "twice": row["rows"] - row["distinct"]}
+        counted |= {"absent": 0 if is_local else absent}
+        found.append(counted | {"beyond": 0 if is_local else max(0, row["last_lsn"] - known)})
     return found
 
 
 def origins_check(open_table: OpenTable, state: State, facts: CheckFacts) -> Check:
-    """Return what is expected of `_changelog`; reads it."""
+    """Return the check of `_changelog`; reads the table."""
     gone = (
         last_removed(row.asDict() for row in open_table(RETENTION).collect())
         if RETENTION in state.versions
@@ -207,8 +208,8 @@ def _absent(
     settled: Mapping[tuple[int, int], int],
     gaps: Mapping[tuple[int, int], list[tuple[int, int]]],
 ) -> list[str]:
-    """Return the first ranges of lsns that are missing."""
-    told = []
+    """Return the first missing ranges of lsns."""
+    texts = []
     for origin in list(bad)[:EXAMPLES]:
         key = (origin["replicaset_id"], origin["local_id"])
         end = rows.sparkSession.range(settled[key] + 1, settled[key] + 2).select(F.col("id").alias("lsn"))
@@ -221,17 +222,17 @@ def _absent(
         for row in own.where("lsn > before + 1").orderBy("lsn").limit(EXAMPLES).collect():
             first, last = row.before + 1, row.lsn - 1
             if covered(gaps.get(key, ()), first, last) < last - first + 1:
-                told.append(f"{_place(origin)}: lsns {first} to {last}")
-    return told[:EXAMPLES]
+                texts.append(f"{_place(origin)}: lsns {first} to {last}")
+    return texts[:EXAMPLES]
 
 
 def _twice(rows: DataFrame, bad: Iterable[Mapping[str, Any]]) -> list[str]:
-    told = []
+    texts = []
     for origin in list(bad)[:EXAMPLES]:
         found = _of(rows, origin).groupBy("lsn").agg(F.count("*").alias("n")).where("n > 1")
         for row in found.orderBy("lsn").limit(EXAMPLES).collect():
-            told.append(f"{_place(origin)}: lsn {row.lsn} {row.n} times")
-    return told[:EXAMPLES]
+            texts.append(f"{_place(origin)}: lsn {row.lsn} {row.n} times")
+    return texts[:EXAMPLES]
 
 
 def _unknown(rows: DataFrame, facts: CheckFacts) -> list[str]:

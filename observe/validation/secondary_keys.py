@@ -1,9 +1,9 @@
-"""Unique secondary indexes over whole tables: rows that win their primary keys but break such an index together.
+"""Finds rows that win their primary keys but violate a unique secondary index together.
 
-Each replicaset keeps its own indexes unique; winners of two replicasets may meet in one all the same. Tarantool would
-stop replication there; here the tables continue and both rows are reported. Keys compare as the index says
-(`udfs.keys.keys`); a tuple without one of the parts, or with nil there, is in no conflict. Not here: indexes that
-cannot be compared (a collation, a path over all elements, a function): they are named.
+Each replicaset keeps its own indexes unique; winners of two replicasets may still have equal keys in one. Tarantool
+would stop replication; here the tables continue and both rows are reported. Keys compare by the rules of the index
+(`udfs.keys.keys`); a tuple with a missing or nil part conflicts with nothing. Indexes that cannot be compared are
+reported by name: a collation, a path over all elements, a function.
 """
 
 from __future__ import annotations
@@ -11,12 +11,15 @@ from __future__ import annotations
 import logging
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 
-from pyspark.sql import Column, DataFrame, Window
+from pyspark.sql import Column, DataFrame, SparkSession, Window
 from pyspark.sql import functions as F
+from pyspark.sql.types import LongType, StringType, StructField, StructType
 
 from config.deployment import Config
+from observe.validation.check import EXAMPLES, Check, few
 from pipeline.plan.tables import TablePlan, current_plan
 from pipeline.state import State
 from schemas.errors import AggregatorError, TupleError, UnsupportedError
@@ -30,7 +33,14 @@ from warehouse.warehouse import Warehouse
 log = logging.getLogger(__name__)
 
 LIMIT = 1000
-"""So many pairs of rows an index are reported at most."""
+"""Maximum number of reported pairs of rows per index."""
+
+TABLE = "_secondary_indexes"
+"""Name of the suite."""
+
+_SCHEMA = StructType(
+    [StructField("table", StringType()), StructField("index", StringType()), StructField("pairs", LongType())]
+)
 
 
 @dataclass(frozen=True)
@@ -40,11 +50,11 @@ class UniqueIndex:
     Parameters
     ----------
     table, name : str
-        The space's table, and the index.
+        The index's name, and the space's table.
     spaces : mapping of int to Space
-        Replicaset id to the space with the index's parts instead of its primary key.
+        Replicaset id to the space with the index's parts in place of its primary key.
     is_functional : bool
-        Whether a function of the server makes the keys: its parts are no fields of the tuple.
+        Whether a function of the server computes the keys: its parts are not fields of the tuple.
 
     """
 
@@ -83,14 +93,14 @@ def indexes_of(state: State) -> list[UniqueIndex]:
 
 
 def format_column(plan: TablePlan) -> Column:
-    """Return the index of the format of a version's tuple, by the column `replicaset_id`; null where it has none."""
+    """Return the number of the format of a version's tuple, by `replicaset_id`; null if there is none."""
     indexes = [F.lit(plan.formats.get(i)).cast("int") for i in range(max(plan.formats, default=0) + 1)]
-    # A tuple that a policy made has minus the id of the replicaset whose format it has.
+    # For a merged tuple, the column is minus the id of the replicaset with its format.
     return F.get(F.array(*indexes), F.abs(F.col("replicaset_id")))
 
 
 def broken(warehouse: Warehouse, state: State, config: Config, index: UniqueIndex) -> DataFrame:
-    """Return pairs of rows with one key in an index, as `_conflicts` holds them: the later row as the winner.
+    """Return pairs of rows with equal keys in an index, as rows of `_conflicts`; the later row wins.
 
     Raises
     ------
@@ -130,14 +140,14 @@ def broken(warehouse: Warehouse, state: State, config: Config, index: UniqueInde
 
 @dataclass(frozen=True)
 class IndexConflicts:
-    """What a look at all unique indexes found.
+    """The result for all unique indexes.
 
     Parameters
     ----------
     rows : list of dict
         Rows of `_conflicts` that are not there yet.
     checked : tuple of (str, str)
-        Table and name of each index that was looked at.
+        Table and name of each checked index.
     unchecked : dict of str to str
         `table.index` to the reason why it cannot be compared.
 
@@ -149,15 +159,15 @@ class IndexConflicts:
 
 
 def find(warehouse: Warehouse, state: State, config: Config) -> IndexConflicts:
-    """Look at the unique secondary indexes of all spaces."""
+    """Check the unique secondary indexes of all spaces."""
     rows: list[dict[str, Any]] = []
     unchecked = {}
     checked: list[tuple[str, str]] = []
     known = warehouse.read("_conflicts").where(F.col("kind") == SECONDARY_CONFLICT)
-    told = ["space", "key", "sequence", "winner_tuple", "loser_tuple"]
+    columns = ["space", "key", "sequence", "winner_tuple", "loser_tuple"]
     for index in indexes_of(state):
         try:
-            pairs = broken(warehouse, state, config, index).join(known.select(*told), told, "left_anti")
+            pairs = broken(warehouse, state, config, index).join(known.select(*columns), columns, "left_anti")
             rows += [row.asDict() for row in pairs.limit(LIMIT).collect()]
             checked.append((index.table, index.name))
         except AggregatorError as error:
@@ -167,3 +177,27 @@ def find(warehouse: Warehouse, state: State, config: Config) -> IndexConflicts:
 
 def _plain(row: Mapping[str, Any]) -> dict[str, Any]:
     return {name: bytes(value) if isinstance(value, bytearray) else value for name, value in row.items()}
+
+
+def index_check(spark: SparkSession, found: IndexConflicts) -> Check:
+    """Return the check of all unique secondary indexes; a pair that is already in `_conflicts` does not fail it."""
+    import great_expectations.expectations as gxe
+
+    pairs = dict.fromkeys(found.checked, 0)
+    for row in found.rows:
+        pairs[row["space"], row["sequence"]] += 1
+    rows = [{"table": table, "index": index, "pairs": count} for (table, index), count in pairs.items()]
+    none = gxe.ExpectColumnValuesToBeInSet(
+        column="pairs",
+        value_set=[0],
+        description="no two rows of two replicasets break a unique index together",
+    )
+    frame = few(spark, rows, _SCHEMA)
+    return Check(TABLE, frame, (none,), ("table", "index", "pairs"), {"pairs": partial(_pairs, found)})
+
+
+def _pairs(found: IndexConflicts) -> list[str]:
+    return [
+        f"{row['space']}.{row['sequence']}: two rows with one key, {row['key'].hex()} lost"
+        for row in found.rows[:EXAMPLES]
+    ]

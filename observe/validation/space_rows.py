@@ -1,9 +1,9 @@
-"""Rows of spaces' tables → what validation asks of each of them, the same columns for all tables.
+"""Computes from rows of spaces' tables the columns that validation checks, the same for all tables.
 
-Pure Arrow, and the reading of one file. Each tuple is decoded once more by its replicaset's definition, as the engine
-decodes it, and must give the typed columns. A row whose replicaset defines the space no more is not decoded; a column
-of another type than its field's is not compared: it fails an expectation of its own.
-Not here: which tables there are, and what is expected of the rows (`observe.validation.spaces`).
+Uses Arrow, and reads one file at a time. Each tuple is decoded once more by its replicaset's definition, as the engine
+does, and must give the typed columns. A row whose replicaset no longer defines the space is not decoded; a column whose
+type differs from its field's is not compared: another expectation fails for it. `observe.validation.spaces` has the
+tables and the expectations.
 """
 
 from __future__ import annotations
@@ -34,13 +34,13 @@ from warehouse.data_files import opened
 from warehouse.place import Place
 
 UNLIKE = "unlike"
-"""The columns that do not say what `_tuple` says, joined by commas, or why it cannot be decoded.
+"""Columns that differ from `_tuple`, joined by commas, or why it cannot be decoded.
 
-A column whose value does not fit says what `_tuple` says if it is null and `_misfits` names it.
+A column whose value does not fit equals `_tuple` if it is null and `_misfits` names it.
 """
 
 NULLS = "nulls"
-"""The columns that are null and whose fields are not nullable, joined by commas."""
+"""Columns that are null although their fields are not nullable, joined by commas."""
 
 COLUMNS = StructType(
     [
@@ -55,7 +55,7 @@ COLUMNS = StructType(
         StructField(NULLS, StringType()),
     ]
 )
-"""What validation sees of a row: `_key` in hex, of `_tuple` only whether it is there."""
+"""The checked columns of a row: `_key` in hex, and whether there is a `_tuple`."""
 
 ARROW = to_arrow_schema(COLUMNS, timezone="UTC")
 """`COLUMNS` in Arrow."""
@@ -67,20 +67,20 @@ _SHARED = ("_replicaset_id", "_global_id", "_timestamp", "_created")
 
 @dataclass(frozen=True)
 class Look:
-    """What is looked at in one table. Picklable.
+    """What to check in one table. Picklable.
 
     Parameters
     ----------
     table : str
-        As verdicts name it.
+        Its name in results.
     held : str
         The table with the exact tuples.
     encoding : TableEncoding or None
-        None where no replicaset defines the space.
+        None if no replicaset defines the space.
     compared : tuple of str
-        The typed columns that have the types of their fields.
+        The typed columns whose types are those of their fields.
     present : tuple of str
-        Those whose fields are not nullable.
+        The columns whose fields are not nullable.
 
     """
 
@@ -92,30 +92,30 @@ class Look:
 
 
 def looked_at(place: Place, look: Look, path: str) -> Iterator[pa.RecordBatch]:
-    """Yield what validation asks of the rows of a file, one batch of `ARROW` a row group."""
+    """Yield the checked columns of a file's rows, one batch of `ARROW` per row group."""
     with opened(place, look.held, path) as file:
         for number in range(file.metadata.num_row_groups):
             yield row_facts(file.read_row_groups([number]), look)
 
 
 def row_facts(rows: pa.Table, look: Look) -> pa.RecordBatch:
-    """Return what validation asks of some rows.
+    """Return the checked columns of some rows.
 
     Parameters
     ----------
     rows : pyarrow.Table
-        Of the table with the exact tuples; a column that a file does not have is null.
+        Rows of the table with the exact tuples; a column that a file lacks is null.
     look : Look
 
     Returns
     -------
     pyarrow.RecordBatch
-        `ARROW`, one row a row.
+        `ARROW`, one row per input row.
 
     """
     count = rows.num_rows
     found = {name: as_array(rows[name]) for name in rows.column_names}
-    # Which columns are null because their values do not fit, `UNLIKE` looks at.
+    # `UNLIKE` checks columns that are null because their values do not fit.
     fits = _is_null(found, MISFITS_COLUMN, count)
     facts = {
         "table": pa.repeat(pa.scalar(look.table), count),
@@ -145,7 +145,7 @@ def _unlike(found: Mapping[str, pa.Array], encoding: TableEncoding, compared: Se
 
 
 def _same(held: pa.Array, said: pa.Array) -> NDArray[np.bool_]:
-    """Return where two columns of one type have the same values, null being equal to null alone."""
+    """Return where two columns of one type have equal values; null equals null only."""
     nulls, nulls_too = _nulls(held), _nulls(said)
     if pa.types.is_struct(said.type):
         parts = [_same(held.field(part.name), said.field(part.name)) for part in said.type]
@@ -172,14 +172,14 @@ def _is_null(found: Mapping[str, pa.Array], name: str, count: int) -> NDArray[np
 
 
 def _named(flags: Mapping[str, NDArray[np.bool_]], count: int) -> pa.Array:
-    """Return the names of the columns whose flag is set in a row, joined by commas; null where none is."""
-    told = {name: flag for name, flag in flags.items() if flag.any()}
-    if not told:
+    """Return the names of the columns whose flag is set in a row, joined by commas; null if none is set."""
+    flagged = {name: flag for name, flag in flags.items() if flag.any()}
+    if not flagged:
         return pa.nulls(count, pa.string())
-    rows = np.flatnonzero(np.logical_or.reduce([*told.values()]))
+    rows = np.flatnonzero(np.logical_or.reduce([*flagged.values()]))
     texts = np.full(count, None, dtype=object)
     for row in rows:
-        texts[row] = ",".join(name for name, flag in told.items() if flag[row])
+        texts[row] = ",".join(name for name, flag in flagged.items() if flag[row])
     return pa.array(texts, pa.string())
 
 

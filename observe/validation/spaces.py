@@ -1,9 +1,8 @@
-"""What is expected of the tables of spaces, made from the newest definitions of their spaces in `_schema`.
+"""Expectations of the tables of spaces, from the newest definitions of their spaces in `_schema`.
 
-All tables are looked at together: their files are read side by side, whatever table they are of, and give the columns
-of `observe.validation.space_rows`; the same expectations hold for each table.
-Not here: unique secondary indexes (`observe.validation.secondary_keys`), what the user expects
-(`observe.validation.own`).
+All tables are checked together: their files are read in parallel and give the columns of
+`observe.validation.space_rows`; every table has the same expectations. Unique secondary indexes are in
+`observe.validation.secondary_keys`, the user's expectations in `observe.validation.user_suites`.
 """
 
 from __future__ import annotations
@@ -33,7 +32,7 @@ from warehouse.commits import TableFile, columns_of, files_of
 from warehouse.place import Place
 
 FILES_A_TASK = 16
-"""So many files one task reads at least, where there are as many: a task costs more than a small file."""
+"""Minimum number of files per task, since a task costs more than a small file."""
 
 _ABSENT = "none"
 _COLUMNS = StructType(
@@ -43,7 +42,7 @@ _COLUMNS = StructType(
 
 @dataclass(frozen=True)
 class SpaceTable:
-    """A space's table at the cut, and how it must look.
+    """A space's table at the newest epoch, and its expected columns.
 
     Parameters
     ----------
@@ -51,10 +50,10 @@ class SpaceTable:
     held : str
         The table with the exact tuples.
     found : mapping of str to DataType
-        The columns that it has.
+        The columns of the table.
     files : sequence of TableFile
     plan : TablePlan or None
-        None where no replicaset defines the space, or two contradict each other.
+        None if no replicaset defines the space, or two contradict each other.
 
     """
 
@@ -65,7 +64,7 @@ class SpaceTable:
     plan: TablePlan | None
 
     def wanted(self) -> Mapping[str, DataType]:
-        """Return the columns that the table must have; none if its plan is unknown."""
+        """Return the columns that the table must have; empty if its plan is unknown."""
         if self.plan is None:
             return {}
         wanted = {one.name: one.dataType for one in table_schema(encoding_of(self.plan))}
@@ -75,13 +74,13 @@ class SpaceTable:
         return wanted
 
     def look(self) -> Look:
-        """Return what is looked at in its rows."""
+        """Return what to check in its rows."""
         if self.plan is None:
             return Look(self.name, self.held, None)
         layout = self.plan.layout
         typed = {one.name: one.dataType for one in layout.spark_schema()}
         compared = tuple(name for name, kind in typed.items() if self.found.get(name) == kind)
-        # What may hold anything may hold nil.
+        # A field of type any may be nil.
         filled = tuple(
             name
             for name, one in zip(layout.names, layout.fields, strict=True)
@@ -93,7 +92,7 @@ class SpaceTable:
 
 
 def space_tables(place: Place, state: State, config: Config, names: Iterable[str]) -> list[SpaceTable]:
-    """Return the tables of spaces, as of the state's versions, with what the newest definitions make of them."""
+    """Return the tables of spaces at the state's versions, with their plans from the newest definitions."""
     found = []
     for name in names:
         held = table_of_exact_tuples(state.versions, name)
@@ -112,7 +111,7 @@ def _plan(state: State, config: Config, table: str) -> TablePlan | None:
 
 
 def columns_check(spark: SparkSession, tables: Sequence[SpaceTable]) -> Check:
-    """Return what is expected of the columns of all tables of spaces: the types of the newest definitions."""
+    """Return the check of the column types of all tables of spaces."""
     import great_expectations.expectations as gxe
 
     rows = [
@@ -142,13 +141,13 @@ def _said(columns: Mapping[str, DataType], name: str) -> str:
 def spaces_check(
     spark: SparkSession, place: Place, tables: Sequence[SpaceTable], facts: CheckFacts
 ) -> TablesCheck:
-    """Return what is expected of each row of the tables of spaces, whatever table it is in."""
+    """Return the check of the rows of all tables of spaces."""
     names = tuple(one.name for one in tables)
     return TablesCheck("_spaces", space_rows(spark, place, tables), names, partial(_expected, facts))
 
 
 def space_rows(spark: SparkSession, place: Place, tables: Sequence[SpaceTable]) -> DataFrame:
-    """Return what validation asks of the rows of all tables: the columns of `observe.validation.space_rows`."""
+    """Return the checked columns of the rows of all tables (`observe.validation.space_rows`)."""
     looks = [one.look() for one in tables]
     files = [(number, one.path) for number, table in enumerate(tables) for one in table.files]
     tasks = max(1, min(-(-len(files) // FILES_A_TASK), 4 * spark.sparkContext.defaultParallelism))

@@ -1,7 +1,6 @@
-"""Expectations of the aggregator's own tables, written by hand.
+"""Expectations of the aggregator's own tables.
 
-Not here: `_changelog`, which is looked at by origin (`observe.validation.origins`), and the tables of spaces
-(`observe.validation.spaces`).
+`_changelog` is checked by origin (`observe.validation.origins`), the tables of spaces in `observe.validation.spaces`.
 """
 
 from __future__ import annotations
@@ -24,7 +23,7 @@ GLOBAL_IDS = {
     "_quarantine": ("global_id",),
     "_retention": ("global_id",),
 }
-"""Columns that hold global ids; null where nobody knows the origin."""
+"""Columns with global ids; null if the origin is unknown."""
 
 TIMES = {
     "_cluster": ("first_seen",),
@@ -39,7 +38,7 @@ STATES = {
     "_gaps": ("state", gaps.STATES),
     "_conflicts": ("kind", (KEY_CONFLICT, SECONDARY_CONFLICT, DOUBLED_CONFLICT)),
 }
-"""By table a column and all values that the code writes into it."""
+"""By table, a column and all values that the code writes into it."""
 
 PRESENT = {
     "_cluster": ("global_id", "uuid", "replicaset_id"),
@@ -70,11 +69,11 @@ KEYS = {
     "_schema": ("replicaset_id", "space_id", "name"),
     "_retention": ("epoch", "table", "replicaset_id", "global_id"),
 }
-"""By table the columns that name a row."""
+"""By table, the columns that identify a row."""
 
 
 def known_ids(column: str, facts: CheckFacts) -> Any:
-    """Return the expectation that global ids are those of `_cluster`."""
+    """Return the expectation that global ids are in `_cluster`."""
     import great_expectations.expectations as gxe
 
     return gxe.ExpectColumnValuesToBeInSet(
@@ -83,7 +82,7 @@ def known_ids(column: str, facts: CheckFacts) -> Any:
 
 
 def present(column: str, where: str | None = None) -> Any:
-    """Return the expectation that a column has no null, in the rows of a condition in SQL."""
+    """Return the expectation that a column has no null, in rows that fulfil an SQL condition."""
     import great_expectations.expectations as gxe
 
     chosen = {} if where is None else {"row_condition": where, "condition_parser": "spark"}
@@ -91,14 +90,14 @@ def present(column: str, where: str | None = None) -> Any:
 
 
 def unique(column: str, said: str) -> Any:
-    """Return the expectation that no value of a column comes twice."""
+    """Return the expectation that a column has no value twice."""
     import great_expectations.expectations as gxe
 
     return gxe.ExpectColumnValuesToBeUnique(column=column, description=said)
 
 
 def no_later(column: str, facts: CheckFacts) -> list[Any]:
-    """Return the expectation that no time is of the future, where times are looked at."""
+    """Return the expectation that no time is in the future, if times are checked."""
     import great_expectations.expectations as gxe
 
     if facts.latest is None:
@@ -108,7 +107,7 @@ def no_later(column: str, facts: CheckFacts) -> list[Any]:
 
 
 def system_checks(open_table: OpenTable, facts: CheckFacts) -> Iterator[Check]:
-    """Yield what is expected of the aggregator's own tables."""
+    """Yield the checks of the aggregator's own tables."""
     import great_expectations.expectations as gxe
 
     for table, keys in KEYS.items():
@@ -130,7 +129,7 @@ def system_checks(open_table: OpenTable, facts: CheckFacts) -> Iterator[Check]:
 
 
 def _held() -> Any:
-    """Return an instance's replicaset and replica id as one text; null where it was expelled, or has no id."""
+    """Return an instance's replicaset and replica id as one text; null if it was expelled, or has no id."""
     now = F.col("expelled_at").isNull() & F.col("local_id").isNotNull()
     return F.when(now, F.concat_ws(".", "replicaset_id", "local_id"))
 

@@ -1,9 +1,8 @@
-"""Checks → verdicts, by Great Expectations.
+"""Runs checks with Great Expectations, and returns their results.
 
-First all expectations of a check at once, counted only: the library bundles what it counts into one aggregation, and
-asks nothing else. Only what does not hold is looked at once more, for rows and examples. The results of all checks can
-be written as Data Docs. The library is imported only where it is used, since that takes seconds.
-Not here: what is expected.
+First all expectations of a check run at once with counts only, which the library bundles into one aggregation. Only
+failed ones run once more, for rows and examples. The results of all checks can be written as Data Docs. The library is
+imported on first use, since that takes seconds.
 """
 
 from __future__ import annotations
@@ -19,19 +18,19 @@ import msgpack
 
 from observe.validation.check import EXAMPLES, Check, CheckResult, TablesCheck
 from observe.validation.docs import write_docs
-from observe.validation.own import FILE
+from observe.validation.user_suites import FILE
 
 _PLACE = "place"
-"""Key of an expectation's `meta`: its number in the check."""
+"""Key of an expectation's `meta` for its number in the check."""
 
 
 class Validator:
-    """Runs checks, one after another.
+    """Runs checks one after another.
 
     Parameters
     ----------
     moment : datetime, optional
-        Of the run, as Data Docs show it.
+        Time of the run, for Data Docs.
 
     """
 
@@ -41,22 +40,22 @@ class Validator:
 
         self._context = gx.get_context(mode="ephemeral")
         self._context.variables.progress_bars = ProgressBarsConfig(globally=False, metric_calculations=False)
-        # Cached frames would lie in the executors' memory, each of them a whole table.
+        # Cached frames would stay in the executors' memory, each of them a whole table.
         self._source = self._context.data_sources.add_spark(name="warehouse", persist=False)
         self._moment = moment or datetime.now(UTC)
-        self._told: list[Any] = []
+        self._validated_suites: list[Any] = []
         self._names: set[str] = set()
 
     def verdicts(self, check: Check) -> Iterator[CheckResult]:
-        """Yield what comes of each expectation of a check, in their order."""
+        """Yield the result of each expectation of a check, in order."""
         results = self._validated(check, with_examples=True)
         for expectation, result in zip(check.expectations, results, strict=True):
             yield _verdict(check, expectation, result)
 
     def verdicts_of_tables(self, check: TablesCheck) -> Iterator[CheckResult]:
-        """Yield what comes of each expectation in each table.
+        """Yield the result of each expectation in each table.
 
-        All tables are looked at together; where something does not hold, each half of them, until one table is left.
+        All tables are checked together; if an expectation fails, each half of them, down to single tables.
         """
         rows = check.rows.persist()
         try:
@@ -93,23 +92,25 @@ class Validator:
         asset = self._source.add_dataframe_asset(name=suite.name)
         whole = asset.add_batch_definition_whole_dataframe("whole")
         batch = whole.get_batch({"dataframe": check.rows})
-        told = batch.validate(suite, result_format="BOOLEAN_ONLY")
-        results = {_place(one): one for one in told.results}
+        result = batch.validate(suite, result_format="BOOLEAN_ONLY")
+        results = {_place(one): one for one in result.results}
         if with_examples:
-            results |= {_place(one): one for one in self._looked_at(batch, check, _failed(told.results))}
-        told.results = [results[place] for place in sorted(results)]
-        if with_examples or told.success:
-            self._told.append((suite, told))
-        return list(told.results)
+            results |= {
+                _place(one): one for one in self._with_examples(batch, check, _failed(result.results))
+            }
+        result.results = [results[place] for place in sorted(results)]
+        if with_examples or result.success:
+            self._validated_suites.append((suite, result))
+        return list(result.results)
 
     def _new_name(self, name: str) -> str:
-        """Return a name that no suite has yet: a table may have ours and the user's."""
+        """Return an unused suite name: a table may have our suite and the user's."""
         names = chain((name,), (f"{name}_{number}" for number in count(2)))
         new = next(one for one in names if one not in self._names)
         self._names.add(new)
         return new
 
-    def _looked_at(self, batch: Any, check: Check, failed: Sequence[int]) -> Sequence[Any]:
+    def _with_examples(self, batch: Any, check: Check, failed: Sequence[int]) -> Sequence[Any]:
         from great_expectations import ExpectationSuite
 
         if not failed:
@@ -122,8 +123,8 @@ class Validator:
         return found
 
     def write_docs(self, folder: Path) -> Path:
-        """Write the results of all checks as Data Docs, and return the first page."""
-        return write_docs(self._context, self._told, folder, self._moment)
+        """Write the results of all checks as Data Docs, and return the path of the first page."""
+        return write_docs(self._context, self._validated_suites, folder, self._moment)
 
 
 def _place(result: Any) -> int:
@@ -140,21 +141,21 @@ def _verdict(check: Check, expectation: Any, result: Any) -> CheckResult:
     if result.success:
         return CheckResult(check.name, said, holds=True, unexpected=0, source=source)
     error = _error(result.exception_info)
-    told = dict(result.result or {})
-    rows, unexpected = told.get("element_count"), told.get("unexpected_count")
-    examples = () if error else _examples(check, getattr(expectation, "column", None), told)
+    details = dict(result.result or {})
+    rows, unexpected = details.get("element_count"), details.get("unexpected_count")
+    examples = () if error else _examples(check, getattr(expectation, "column", None), details)
     return CheckResult(check.name, said, False, rows, unexpected, examples, error, source)
 
 
-def _examples(check: Check, column: str | None, told: dict[str, Any]) -> tuple[str, ...]:
+def _examples(check: Check, column: str | None, details: dict[str, Any]) -> tuple[str, ...]:
     if column is not None and column in check.explain:
         return tuple(check.explain[column]())
-    rows = told.get("partial_unexpected_index_list") or []
+    rows = details.get("partial_unexpected_index_list") or []
     if rows:
         return tuple(_shown(row, check.keys) for row in rows[:EXAMPLES])
-    if "observed_value" in told:
-        return (f"found {told['observed_value']}",)
-    return tuple(str(value) for value in (told.get("partial_unexpected_list") or [])[:EXAMPLES])
+    if "observed_value" in details:
+        return (f"found {details['observed_value']}",)
+    return tuple(str(value) for value in (details.get("partial_unexpected_list") or [])[:EXAMPLES])
 
 
 def _shown(row: dict[str, Any], keys: Sequence[str]) -> str:
@@ -174,10 +175,10 @@ def _value(name: str, value: Any) -> str:
 
 
 def _error(info: dict[str, Any] | None) -> str | None:
-    """Return the message of what was raised; the library nests it where one metric alone failed."""
-    for told in (info, *(info or {}).values()):
-        if isinstance(told, dict) and told.get("exception_message"):
-            return " ".join(str(told["exception_message"]).split())[:300]
+    """Return the message of an error; the library nests it if only one metric failed."""
+    for one in (info, *(info or {}).values()):
+        if isinstance(one, dict) and one.get("exception_message"):
+            return " ".join(str(one["exception_message"]).split())[:300]
     return None
 
 

@@ -167,8 +167,8 @@ def blacklist(ids: Iterable[int]) -> list[int]:
 
 def ack_body(vclock: Mapping[int, int], version: Version, *, to_relay: bool = False) -> dict[int, Any]:
     """Return the body of an acknowledgement: empty if a vclock would count for a quorum."""
-    told = to_relay or version >= VCLOCK_ACKS_SINCE
-    return {MessageKey.VCLOCK: wire_vclock(vclock) if told else {}}
+    has_vclock = to_relay or version >= VCLOCK_ACKS_SINCE
+    return {MessageKey.VCLOCK: wire_vclock(vclock) if has_vclock else {}}
 
 
 def vclock_in(packet: Packet, key: int = MessageKey.VCLOCK) -> dict[int, int]:

@@ -5,7 +5,7 @@ FETCH_SNAPSHOT, SUBSCRIBE; and to our daemon the extensions of docs/formats.md: 
 here, and the exchange of cluster information. Every other request is refused with the error of 2.6.0. No replica is
 registered, nothing is written.
 
-A client that has not authenticated may send packets of 4 KiB and has some seconds to authenticate; passwords from one
+Before it has authenticated, a client may send packets of 4 KiB and has some seconds to authenticate; passwords from one
 address are checked one at a time. A client that does not read, or sends nothing, is dropped.
 
 `server` has the listening socket and refreshes the spool's catalog.

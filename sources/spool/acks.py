@@ -84,7 +84,7 @@ def write_ack(spool: Path, reader: str, vclock: Mapping[int, int]) -> None:
 
 
 def renew_ack(spool: Path, reader: str) -> bool:
-    """Mark that a reader still runs, at its last vclock; return False if it has not acknowledged yet."""
+    """Mark that a reader still runs, at its last vclock; return False before its first acknowledgement."""
     try:
         os.utime(spool / FOLDER / f"{reader}.json")
     except FileNotFoundError:

@@ -1,4 +1,4 @@
-"""Decides which peer feeds the rows of which instance (documents 002 and 004), with pure functions.
+"""Assigns the rows of each instance to a peer that feeds them (documents 002 and 004), with pure functions.
 
 A peer is named by its instance uuid, an instance by its replica id.
 """

@@ -30,8 +30,8 @@ class FeedDecision:
     is_gap : bool
         Whether no peer has some of the missing rows any more.
     settled : frozenset of int
-        Ids of which we have more rows than any peer, while their instance is away: a peer that sends such rows repeats
-        rows that we have.
+        Ids with more rows in the spool than on any peer, while their instance is away: a peer that sends such rows
+        repeats rows that we have.
 
     """
 

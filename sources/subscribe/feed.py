@@ -174,9 +174,9 @@ async def begin(
                 subscription, cluster_crc32=checksum(link.cluster), origins=whitelist.origins
             )
         answer = await connection.subscribe(subscription, rows)
-        told = answer.body.get(MessageKey.REPLICASET_UUID)
-        if told is not None and told != link.replicaset_uuid:
-            raise PeerError(f"the server is of replicaset {told}", peer=link.name)
+        replicaset = answer.body.get(MessageKey.REPLICASET_UUID)
+        if replicaset is not None and replicaset != link.replicaset_uuid:
+            raise PeerError(f"the server is of replicaset {replicaset}", peer=link.name)
         link.cluster = cluster_info_of(connection.wire.cluster_info) or link.cluster
     except BaseException:
         connection.close()
@@ -216,14 +216,14 @@ async def _prove(
 
 def versions_in(answer: Packet) -> ServerVersions | None:
     """Return the versions of the servers whose rows a relay sends; None if the answer has no versions."""
-    told = answer.body.get(MessageKey.SERVER_VERSIONS)
-    if told is None:
+    sent = answer.body.get(MessageKey.SERVER_VERSIONS)
+    if sent is None:
         return None
     try:
-        version, by_origin = told
+        version, by_origin = sent
         return ServerVersions(str(version), {int(i): str(one) for i, one in by_origin.items()})
     except (TypeError, ValueError, AttributeError):
-        raise ProtocolError(f"a relay's versions of servers are not {{id: version}}: {told!r}") from None
+        raise ProtocolError(f"a relay's versions of servers are not {{id: version}}: {sent!r}") from None
 
 
 def _check(link: Link, ballot: Ballot, ids: frozenset[int], vclock: Mapping[int, int]) -> None:

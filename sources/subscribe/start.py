@@ -24,7 +24,7 @@ class Fitness:
     gone : mapping of int to int
         Ids whose logs the peer no longer has → the lsn that its logs begin after.
     behind : mapping of int to int
-        Ids of which the peer has fewer rows than we have → its last lsn.
+        Ids with fewer rows on the peer than in the spool → its last lsn.
 
     """
 

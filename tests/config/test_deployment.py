@@ -249,7 +249,7 @@ MISTAKES = [
 
 
 @pytest.mark.parametrize(("text", "path", "what"), MISTAKES, ids=[path for _, path, _ in MISTAKES])
-def test_a_mistake_is_named_by_its_place(yaml: Path, text: str, path: str, what: str) -> None:
+def test_a_mistake_is_reported_with_its_line(yaml: Path, text: str, path: str, what: str) -> None:
     error = refused(yaml, LEAST + text)
     assert what in error.reason
     assert error.fields == {"file": str(yaml), "line": 5, "path": path}

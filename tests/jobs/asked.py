@@ -1,4 +1,4 @@
-"""What the command line of a backfill asks for, read by the command's own parser."""
+"""Parses the command line of a backfill with the command's own parser."""
 
 from __future__ import annotations
 
@@ -9,6 +9,6 @@ from jobs.commands.fix import backfill
 
 
 def options(*words: str) -> BackfillOptions:
-    """Return the options behind `aggregator backfill --config x.yaml WORDS`."""
+    """Return the options of `aggregator backfill --config x.yaml WORDS`."""
     given = backfill.make_context("backfill", ["--config", "x.yaml", *words]).params
     return BackfillOptions(**{one.name: given[one.name] for one in fields(BackfillOptions)})

@@ -1,4 +1,4 @@
-"""A deployment for tests: sources, a warehouse of its own, and what lies in it afterwards, read without Spark.
+"""A deployment for tests: sources, its own warehouse, and the resulting tables, read without Spark.
 
 The job runs in the session of the tests; each deployment has a database of its own name, since all share one
 catalog.
@@ -36,7 +36,7 @@ class Deployment:
     sources : mapping of str to Path
         Name to directory.
     replicasets : mapping of str to str, optional
-        Name to replicaset's uuid, of sources whose files do not tell it.
+        Name to replicaset's uuid, for sources whose files do not have it.
     **settings
         Further keys of the configuration.
 
@@ -76,7 +76,7 @@ class Deployment:
         return Warehouse(spark, config.warehouse, config.database)
 
     def run(self, **changes: Any) -> None:
-        """Run the job once, to the end of what there is."""
+        """Run the job once, to the current end of the logs."""
         aggregate(self.config(**changes), once=True)
 
     def forget_checkpoint(self) -> None:
@@ -84,7 +84,7 @@ class Deployment:
         shutil.rmtree(self.folder / "checkpoint")
 
     def rows(self, table: str, columns: Iterable[str] | None = None) -> list[dict[str, Any]]:
-        """Return a table's rows, read without Spark; a table that is not there has none."""
+        """Return a table's rows, read without Spark; a missing table has none."""
         path = self.folder / "warehouse" / f"{self.database}.db" / table
         if not DeltaTable.is_deltatable(str(path)):
             return []
@@ -93,13 +93,13 @@ class Deployment:
         return rows
 
     def tuples(self, space: str) -> list[bytes]:
-        """Return the tuples of a space: those of its table, and those that lie beside it because they do not fit."""
+        """Return the tuples of a space: those of its table, and those that do not fit the table."""
         table = table_name(space)
         kept = [row["_tuple"] for row in self.rows(table, ["_tuple"])]
         return sorted(kept + self.unfit(table))
 
     def unfit(self, table: str) -> list[bytes]:
-        """Return the tuples that do not fit their format, as the newest versions of their keys."""
+        """Return the tuples that do not fit their format, in the newest versions of their keys."""
         newest: dict[Any, dict[str, Any]] = {}
         for row in sorted(self.rows("_versions"), key=lambda row: row["epoch"]):
             if row["space"] == table:
@@ -127,7 +127,7 @@ def _epoch(row: Mapping[str, Any]) -> int:
 
 
 def folded(recording: Recording, node: str) -> Folded:
-    """Return what the oracle makes of a member's logs."""
+    """Return the oracle's result for a member's logs."""
     return fold_directory(recording.directory(node))
 
 

@@ -40,13 +40,13 @@ OVERTAKEN = 9
 
 
 def shorten_leases() -> None:
-    """Have a lease end after seconds."""
+    """Set the time after which a lease ends."""
     warehouse.lease.LEASE_SECONDS, warehouse.lease.HELD_SECONDS = LEASE_SECONDS, LEASE_SECONDS * 3 / 4
     warehouse.lock.RENEW_SECONDS = LEASE_SECONDS / 6  # type: ignore[attr-defined]
 
 
 def stop_before(step: int) -> None:
-    """Stop this process before its commit of that number."""
+    """Stop this process before the commit with that number."""
     made, count = Fence.next_mark, 0
 
     def next_mark(fence: Fence) -> int:
@@ -60,7 +60,7 @@ def stop_before(step: int) -> None:
 
 
 def do_batch(config: Config, step: int) -> None:
-    """Do what the logs have as one batch, as the job does it."""
+    """Write the logs as one batch, in the same way as the job."""
     warehouse = Warehouse(None, config.warehouse, config.database)
     with PrimaryLock(warehouse, f"step {step}") as lock:
         warehouse.create_system_tables()
@@ -79,7 +79,7 @@ def do_batch(config: Config, step: int) -> None:
 
 
 def main(step: int, file: Path) -> int:
-    """Do one batch when no other writer is there, and return the exit code."""
+    """Write one batch if there is no other writer, and return the exit code."""
     config = load(file)
     while True:
         try:

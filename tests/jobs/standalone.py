@@ -1,4 +1,4 @@
-"""A Spark standalone cluster on this machine: a master, workers and a driver, each a process of its own.
+"""A Spark standalone cluster on this machine: a master, workers and a driver in separate processes.
 
 Workers start in folders of their own that hold nothing, with a Python that has the project's packages but not the
 project: what executors know of it came with the job. Not here: what the job does.
@@ -31,7 +31,7 @@ BIN = Path(sys.executable).parent
 
 
 def free_port() -> int:
-    """Return a port that nobody listens on now."""
+    """Return a free port."""
     with socket.socket() as one:
         one.bind((HERE, 0))
         port: int = one.getsockname()[1]
@@ -39,7 +39,7 @@ def free_port() -> int:
 
 
 def environment(folder: Path) -> dict[str, str]:
-    """Return the environment of a process that knows Spark, and nothing of the repository or of the tests' Spark."""
+    """Return the environment for a Spark process, without the repository and the tests' own Spark."""
     kept = {k: v for k, v in os.environ.items() if not k.startswith(("PYSPARK", "SPARK_", "PYTHON"))}
     return {
         **kept,
@@ -51,7 +51,7 @@ def environment(folder: Path) -> dict[str, str]:
 
 
 def packages_only(folder: Path) -> Path:
-    """Make a Python that has the packages of this one, but not the project, and return its command."""
+    """Make a Python with the packages of this one but without the project, and return its command."""
     command = [sys.executable, "-m", "venv", "--without-pip", str(folder)]
     subprocess.run(command, check=True, timeout=60)
     own = sysconfig.get_path("purelib")
@@ -76,7 +76,7 @@ def packed(folder: Path) -> Path:
 
 
 def asked(url: str) -> Any:
-    """Return the JSON at an address, None while nobody answers."""
+    """Return the JSON at an address, None without an answer."""
     try:
         with urlopen(url, timeout=10) as answer:
             return json.load(answer)
@@ -159,14 +159,14 @@ class Standalone:
         return self._start(folder, [str(BIN / "spark-submit"), *command])
 
     def executors(self) -> list[dict[str, Any]]:
-        """Return what the driver says of its executors, as Spark's REST API names it; none while it does not run."""
+        """Return the driver's executors from Spark's REST API; empty while it does not run."""
         base = f"http://{HERE}:{self._driver_page}/api/v1/applications"
         applications = asked(base) or []
         found = [asked(f"{base}/{one['id']}/executors") or [] for one in applications]
         return [one for executors in found for one in executors if one["id"] != "driver"]
 
     def kill_worker_of(self, executor: str) -> None:
-        """Kill the worker that runs an executor, with all that it has started, as a crash of its machine would."""
+        """Kill the worker of an executor and all its children, like a crash of its machine."""
         for worker in self._workers:
             below = worker.children(recursive=True) if worker.is_running() else []
             if any(_runs(one, executor) for one in below):
@@ -175,7 +175,7 @@ class Standalone:
         raise AssertionError(f"no worker runs executor {executor}")
 
     def said(self, name: str) -> str:
-        """Return what a process has printed: `driver`, `master`, `worker0` and so on."""
+        """Return the output of a process: `driver`, `master`, `worker0` and so on."""
         return (self.folder / name / "said").read_text(errors="replace")
 
     def _alive(self) -> list[Any]:

@@ -1,4 +1,4 @@
-"""The main job on recorded logs of real servers, held against the servers' own state and an independent fold."""
+"""The main job on recorded logs of real servers, compared with the servers' own state and an independent fold."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ SEQUENCES = {"accounts": ("updated",)}
 
 @pytest.fixture(scope="module")
 def both(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Deployment:  # noqa: ARG001
-    """Yield one run over a member of each replicaset of the repository's own recording."""
+    """Yield one run over a member of each replicaset of the repository's recording."""
     recording = own()
     sources = {"a1": recording.directory("a1"), "b1": recording.directory("b1")}
     policies = {"spaces": {name: {"sequence": list(columns)} for name, columns in SEQUENCES.items()}}
@@ -56,7 +56,7 @@ def test_every_space_is_what_the_policy_makes_of_both_replicasets(
     assert not wrong
 
 
-def test_rows_say_whose_version_they_are(both: Deployment, truths: tuple[Folded, Folded]) -> None:
+def test_rows_name_the_replicaset_of_their_version(both: Deployment, truths: tuple[Folded, Folded]) -> None:
     uuids = {row["global_id"]: row["uuid"] for row in both.rows("_cluster")}
     for name in ("accounts", "counters", "docs"):
         expected = {w.tuple: w for w in winners(*truths, name, SEQUENCES.get(name, ()))}
@@ -71,7 +71,7 @@ def test_rows_say_whose_version_they_are(both: Deployment, truths: tuple[Folded,
 
 
 def test_no_space_of_the_recording_is_refused(both: Deployment) -> None:
-    """One of them was renamed on the way, one got another primary key."""
+    """One of the spaces was renamed, another one got a new primary key."""
     assert both.refused() == set()
     assert both.rows("rekeyed")
 
@@ -164,9 +164,7 @@ def test_a_lost_checkpoint_costs_nothing(both: Deployment) -> None:
     ids=lambda value: value.name if isinstance(value, Recording) else value,
 )
 @pytest.mark.usefixtures("spark")
-def test_one_member_alone_gives_what_its_server_holds(
-    tmp_path: Path, recording: Recording, node: str
-) -> None:
+def test_one_member_alone_gives_its_servers_tuples(tmp_path: Path, recording: Recording, node: str) -> None:
     deployment = Deployment(tmp_path, {node: recording.directory(node)})
     deployment.run()
     wrong = {}

@@ -1,4 +1,4 @@
-"""Backfill and rebuild: a missing file releases what waited, days come in any order, a policy can be changed."""
+"""Backfill and rebuild: a restored file releases waiting rows, days come in any order, a policy can be changed."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 from config.policies import Policy
-from jobs.aggregate import opened_writer
+from jobs.aggregate import open_writer
 from jobs.backfill import asked, backfill, policy_of
 from jobs.commands.fix import Moment
 from pipeline.requests.read_again import Span, _bounds, first_time, within
@@ -53,13 +53,13 @@ MONDAY = datetime(2026, 1, 5, tzinfo=UTC)
         (Span(None, MONDAY), (0, 0)),
     ],
 )
-def test_the_files_of_a_stretch_of_time(span: Span, expected: tuple[int, int]) -> None:
+def test_the_files_of_a_time_range(span: Span, expected: tuple[int, int]) -> None:
     times = [MONDAY, MONDAY + DAY, None, MONDAY + 2 * DAY]
     files = [(log_file(i), time) for i, time in enumerate(times)]
     assert within(files, span) == expected
 
 
-def test_a_stretch_that_ends_before_it_begins_is_refused() -> None:
+def test_a_time_range_that_ends_before_it_begins_is_refused() -> None:
     with pytest.raises(ConfigurationError):
         Span(MONDAY, MONDAY)
 
@@ -103,8 +103,8 @@ def deployed(folder: Path, policies: dict[str, Any] | None = None) -> Deployment
         (["--heal", "a1", "--from", "2026-01-05"], "and no other option"),
         (["--rebuild", "accounts", "--source", "a1"], "takes the whole space"),
         (["--rebuild", "accounts", "--policy", "first_write_wins"], "names another policy"),
-        (["--rebuild", "accounts", "--policy", "max", "--dry-run"], "is no policy"),
-        (["--rebuild", "accounts", "--policy", "{", "--dry-run"], "is no policy"),
+        (["--rebuild", "accounts", "--policy", "max", "--dry-run"], "is not a policy"),
+        (["--rebuild", "accounts", "--policy", "{", "--dry-run"], "is not a policy"),
     ],
 )
 def test_wrong_use_is_refused(given: list[str], what: str, tmp_path: Path) -> None:
@@ -141,7 +141,7 @@ SUMMED = {"users": {"policy": "sum", "columns": ["value"]}}
 
 
 def logged(folder: Path) -> dict[str, Path]:
-    """Write three files of each of two replicasets; from noon on, all keys but one are changed again."""
+    """Write three files of each of two replicasets; after noon, all keys but one are changed again."""
     sources = {}
     for name, first in (("a1", 1), ("b1", 2)):
         node = Node(folder, name).define(USERS, "users")
@@ -171,7 +171,7 @@ def whole(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Depl
 
 
 @pytest.mark.spark
-def test_a_missing_file_that_is_brought_back_releases_what_waited(whole: Deployment, tmp_path: Path) -> None:
+def test_a_restored_file_releases_waiting_rows(whole: Deployment, tmp_path: Path) -> None:
     sources = logged(tmp_path)
     missing = sorted(sources["a1"].iterdir())[1]
     missing.rename(tmp_path / "aside")
@@ -187,7 +187,7 @@ def test_a_missing_file_that_is_brought_back_releases_what_waited(whole: Deploym
 
 
 @pytest.mark.spark
-def test_stretches_of_time_in_any_order_end_in_the_same_tables(whole: Deployment, tmp_path: Path) -> None:
+def test_time_ranges_in_any_order_give_the_same_tables(whole: Deployment, tmp_path: Path) -> None:
     deployment = made(tmp_path, logged(tmp_path))
     noon = datetime.fromtimestamp(1.7e9 + NOON, UTC).isoformat()
     for given in (["--to", noon], ["--from", noon], ["--to", noon]):
@@ -196,7 +196,7 @@ def test_stretches_of_time_in_any_order_end_in_the_same_tables(whole: Deployment
 
 
 @pytest.mark.spark
-def test_a_rebuild_gives_what_the_policy_would_have_given(
+def test_a_rebuild_gives_the_rows_of_the_policy_from_the_beginning(
     whole: Deployment, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     before = whole.table("users")
@@ -228,7 +228,7 @@ def test_a_request_that_cannot_be_done_is_answered_and_the_next_one_is_done(
     config = whole.config()
     warehouse = Warehouse(spark, config.warehouse, config.database)
     with WriterLock(warehouse, "tests") as lock:
-        writer = opened_writer(spark, config, warehouse, lock)
+        writer = open_writer(spark, config, warehouse, lock)
         service = Service(spark, warehouse, config, writer)
         lost = requests.ask(warehouse, "rebuild", {"space": "nothing", "policy": {}})
         found = {"space": "users", "key": b"\x01", "kind": "secondary", "winner_timestamp": MONDAY}
@@ -246,7 +246,7 @@ def test_a_request_that_cannot_be_done_is_answered_and_the_next_one_is_done(
 
 
 @pytest.mark.spark
-def test_a_member_that_came_back_with_another_tail_is_named(
+def test_a_member_that_came_back_with_other_rows_is_reported(
     spark: SparkSession,  # noqa: ARG001
     tmp_path: Path,
 ) -> None:

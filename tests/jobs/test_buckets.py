@@ -1,4 +1,4 @@
-"""A bucket is moved from A to B and collected on A, a space is truncated on one side: nothing is lost in any order."""
+"""A bucket moves from A to B and is deleted on A, a space is truncated on one side: nothing is lost in any order."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def names(deployment: Deployment, space: str) -> dict[int, str]:
 
 
 @pytest.mark.parametrize("order", [("a1", "b1"), pytest.param(("b1", "a1"), marks=pytest.mark.soak)])
-def test_whoever_comes_first(spark: SparkSession, tmp_path: Path, order: tuple[str, str]) -> None:  # noqa: ARG001
+def test_any_replicaset_may_come_first(spark: SparkSession, tmp_path: Path, order: tuple[str, str]) -> None:  # noqa: ARG001
     sources = logged(tmp_path)
     first, uuids = {order[0]: sources[order[0]]}, replicasets_of("a1", "b1")
     deployment = Deployment(tmp_path, first, uuids, policies={"spaces": POLICIES})

@@ -1,4 +1,4 @@
-"""Exit codes and messages of a command: right use, wrong use, errors of ours and of Spark's workers."""
+"""Exit codes and messages of a command: right use, wrong use, our own errors and those of Spark's workers."""
 
 from __future__ import annotations
 
@@ -88,16 +88,14 @@ def test_an_error_of_ours_is_1_and_one_line(config: Path, capsys: pytest.Capture
     assert capsys.readouterr().err == "error: held (warehouse /w): wait\n"
 
 
-def test_verbose_shows_where_it_arose(config: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_verbose_shows_the_traceback(config: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert fail(LockError("held"), config, "--verbose") == 1
     seen = capsys.readouterr().err
     assert "Traceback" in seen
     assert seen.endswith("error: held\n")
 
 
-def test_an_error_nobody_foresaw_shows_its_traceback(
-    config: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_an_unexpected_error_shows_its_traceback(config: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert fail(KeyError("gone"), config) == 1
     seen = capsys.readouterr().err
     assert "Traceback" in seen

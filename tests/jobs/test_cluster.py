@@ -1,4 +1,4 @@
-"""Ids from the logs of real servers to the tables and the command: restarts, other machines, each one's own ids."""
+"""Ids from the logs of real servers to the tables and the command: restarts, other machines, ids of each source."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ def both(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Deplo
 def test_a_sources_position_in_its_own_ids(
     both: Deployment, node: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """As the server itself told its vclock; component 0 is its own affair."""
+    """The server's own vclock; component 0 is local to it."""
     lsns = {id_: lsn for id_, lsn in own().info(node).vclock.items() if id_}
     printed = asked(capsys, both, "vclock", node).strip()
     assert printed == "{" + ", ".join(f"{id_}: {lsns[id_]}" for id_ in sorted(lsns)) + "}"
@@ -101,11 +101,11 @@ def test_the_command_needs_no_java(both: Deployment) -> None:
 @pytest.mark.parametrize(
     ("words", "reason"),
     [
-        (["vclock", "nobody"], "no table tells the replicaset of the source 'nobody'"),
+        (["vclock", "nobody"], "no table has the replicaset of the source 'nobody'"),
         (["vclock"], "Missing argument"),
     ],
 )
-def test_what_cannot_be_answered_is_wrong_use(
+def test_an_unknown_source_or_replicaset_is_wrong_use(
     both: Deployment, capsys: pytest.CaptureFixture[str], words: list[str], reason: str
 ) -> None:
     sys.argv = ["cluster", *words, "--config", config_file(both)]
@@ -143,7 +143,7 @@ def test_a_sources_row_of_cluster_is_a_nop_and_the_change_is_our_own(both: Deplo
 
 @pytest.fixture(scope="module")
 def split(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
-    """Return copies of two members' first logs only: the power goes off after them."""
+    """Return copies of two members' first logs only, as before a power failure."""
     folder = tmp_path_factory.mktemp("first")
     for node in ("a1", "b1"):
         source = own().directory(node)
@@ -153,7 +153,7 @@ def split(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
     return {node: folder / node for node in ("a1", "b1")}
 
 
-def test_after_a_power_off_maps_are_what_they_were(
+def test_maps_are_unchanged_after_a_power_failure(
     both: Deployment, split: dict[str, Path], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """Document 001, "Restoring applier maps after power-off", on another machine: the warehouse and the sources.
@@ -201,7 +201,7 @@ def test_another_allocation_than_the_warehouses_is_refused(both: Deployment, tmp
 
 
 def test_rows_of_an_id_in_no_map_wait_until_it_is_known(spark: SparkSession, tmp_path: Path) -> None:  # noqa: ARG001
-    """A log without its snapshot: nothing in it has told yet whose rows they are; a restart lies in between."""
+    """A log without its snapshot: no row so far has the replicaset's uuid; the job is restarted in between."""
     server = Server(tmp_path / "a1")
     server.write(1, rows=3)
     deployment = Deployment(tmp_path, {})

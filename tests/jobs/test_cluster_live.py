@@ -1,4 +1,4 @@
-"""Ids of real Tarantools: document 001's cases (a) and (b), an anonymous replica, an id that changes hands."""
+"""Ids of real Tarantools: cases (a) and (b) of document 001, an anonymous replica, an id that gets a new owner."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def own_id(deployment: Deployment) -> int:
 
 
 def writers(deployment: Deployment) -> dict[str, int]:
-    """Return who wrote the rows of the space, by their keys' names."""
+    """Return the writers of the space's rows, by the names in their keys."""
     return {row["id"]: row["_global_id"] for row in deployment.rows("s", ["id", "_global_id"])}
 
 
@@ -81,7 +81,7 @@ def test_an_anonymous_replica_that_signs_local_changes(
     servers: Servers,
     tmp_path: Path,
 ) -> None:
-    """Its rows of local spaces are signed 0 in its log, and are its own here; when it is registered, they stay so."""
+    """Rows of local spaces have id 0 in the log and are assigned to the replica here, also after its registration."""
     deployment = Deployment(tmp_path, {})
     servers.start("anon", 9, "m1", replication_anon=True, read_only=True)
     anon = servers["anon"]
@@ -113,9 +113,9 @@ def test_an_anonymous_replica_that_signs_local_changes(
 
 
 def handed_on(servers: Servers, keep: Path) -> list[Path]:
-    """Let id 2 be m2's, then the new n1's, then the new n2's; return m1's files of each time, copied.
+    """Give id 2 to m2, then to the new n1, then to the new n2; return copies of m1's files of each period.
 
-    The files of one time end where a snapshot begins the next one.
+    A snapshot ends the files of a period.
     """
     m1, times = servers["m1"], list[Path]()
     m1.eval("box.cfg({checkpoint_count = 10})")
@@ -144,8 +144,8 @@ def handed_on(servers: Servers, keep: Path) -> list[Path]:
     return times
 
 
-def test_an_id_that_changes_hands(spark: SparkSession, servers: Servers, tmp_path: Path) -> None:  # noqa: ARG001
-    """Rows before and after map right: as they come, from a snapshot on, and when old files come long after."""
+def test_an_id_gets_another_owner(spark: SparkSession, servers: Servers, tmp_path: Path) -> None:  # noqa: ARG001
+    """Rows are assigned correctly as they come, from a snapshot on, and when old files come much later."""
     times = handed_on(servers, tmp_path / "times")
     expected = {f"{name} {row}": name for name in ("m2", "n1", "n2") for row in range(3)}
     by_uuid = {uuid(2): "m2", uuid(6): "n1", uuid(7): "n2"}

@@ -1,4 +1,4 @@
-"""The command over tables of a replicaset whose members differ (document 001, case a): each source in its own ids."""
+"""The command on tables of a replicaset whose members differ (document 001, case a): ids of each source."""
 
 from __future__ import annotations
 
@@ -63,13 +63,13 @@ def test_one_id_is_another_instances_in_each_source(config: str, capsys: pytest.
     assert asked(capsys, config, "vclock", "m2") == "{1: 9, 2: 3, 3: 30}\n"
 
 
-def test_their_sums_differ(config: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_their_checksums_differ(config: str, capsys: pytest.CaptureFixture[str]) -> None:
     common = f"{checksum({1: M1, 2: M2, 3: C}):08x}\n"
     assert asked(capsys, config, "checksum", "m1") == asked(capsys, config, "checksum", A) == common
     assert asked(capsys, config, "checksum", "m2") == f"{checksum({1: M1, 2: M2, 3: D}):08x}\n"
 
 
-def test_show_tells_which_source_differs(config: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_show_lists_the_source_that_differs(config: str, capsys: pytest.CaptureFixture[str]) -> None:
     printed = asked(capsys, config, "show").splitlines()
     assert printed[0] == "allocation counter, own lsn 5"
     assert f"{A}: 32 is 5 from lsn 1" in printed

@@ -1,4 +1,4 @@
-"""The command line as users see it: the help of every command, what it imports, completion, old ways of calling."""
+"""The command line as users see it: help, imports, completion, old forms of calling."""
 
 from __future__ import annotations
 
@@ -48,11 +48,11 @@ ALL = dict(all_commands())
 
 
 @pytest.mark.parametrize("words", ALL, ids=" ".join)
-def test_help_is_what_was_looked_at(words: tuple[str, ...]) -> None:
+def test_help_equals_the_golden_file(words: tuple[str, ...]) -> None:
     assert help_of(words) == file_of(words).read_text(encoding="utf-8")
 
 
-def test_there_is_no_help_of_a_command_that_is_gone() -> None:
+def test_no_golden_file_belongs_to_a_removed_command() -> None:
     assert {file.name for file in GOLDEN.iterdir()} == {file_of(words).name for words in ALL}
 
 
@@ -68,7 +68,7 @@ def test_every_command_is_in_a_section() -> None:
 
 @pytest.mark.parametrize("words", [("--help",), ("run", "--help"), ("rid", "sync", "--help")], ids=" ".join)
 def test_help_imports_nothing_heavy(words: tuple[str, ...]) -> None:
-    """What makes it answer at once; the time itself depends on the machine."""
+    """Heavy imports would slow down the help; the time itself depends on the machine."""
     script = (
         "import sys; from jobs.commands.main import main; assert main(None, sys.argv[1:]) == 0;"
         f"print('heavy:', [name for name in {HEAVY!r} if name in sys.modules])"

@@ -1,7 +1,7 @@
-"""However batches are cut, whoever comes first, whatever comes twice, by whatever clocks: one and the same tables.
+"""The tables are equal for all cuts into batches, orders of sources, repeated rows and clocks.
 
-Three replicasets that never ran write the same keys, each by its own clock: one is hours ahead, one goes backwards,
-one stands still. What `tests.pipeline.plan.test_cuts` shows of plans is shown here of tables.
+Three written replicasets write the same keys, each by its own clock: one is hours ahead, one goes backwards, one is
+stopped. `tests.pipeline.plan.test_cuts` shows the same for plans.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ CLOCKS: dict[str, Callable[[int], float]] = {
 
 
 def greater(old: Any, new: Any, _change: Any) -> Any:
-    """Keep the tuple with the greater value; of equal ones make one."""
+    """Keep the tuple with the greater value; merge tuples with equal values."""
     if old.value == new.value:
         return new.update(name=f"{old.name} and {new.name}")
     return old if old.value > new.value else new
@@ -89,7 +89,7 @@ Rows = dict[tuple[str, bytes], Any]
 
 
 def held(deployment: Deployment) -> tuple[Rows, dict[tuple[str, bytes, str], list[Any]]]:
-    """Return the rows of all tables, and every version that stands, by uuids instead of ids that arrival gives."""
+    """Return the rows of all tables and every current version, with uuids in place of ids, which depend on arrival."""
     known = deployment.rows("_cluster")
     uuids = {row["replicaset_id"]: row["replicaset_uuid"] for row in known}
     instances = {row["global_id"]: row["uuid"] for row in known}
@@ -166,8 +166,8 @@ def test_files_that_come_one_by_one_and_a_source_that_comes_late(
     assert held(deployment) == whole
 
 
-def test_what_comes_twice_from_another_member(whole: Any, written: dict[str, Path], tmp_path: Path) -> None:
-    """The first member is gone in the middle; the other one's logs have all that it wrote."""
+def test_rows_come_twice_from_another_member(whole: Any, written: dict[str, Path], tmp_path: Path) -> None:
+    """The first member disappears in the middle; the other one's logs have all its rows."""
     uuids = {name: f"{name[0] * 8}-0000-4000-8000-0000000000{name}" for name in ("a1", "a2")}
     first, second = tmp_path / "sources" / "a1", tmp_path / "sources" / "a2"
     first.mkdir(parents=True)

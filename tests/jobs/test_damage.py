@@ -1,4 +1,4 @@
-"""Bad logs through the job: an error that names file, offset and reason, an exit code, and nothing half done."""
+"""Damaged logs through the job: an error with file, offset and reason, an exit code, and no partial batch."""
 
 from __future__ import annotations
 
@@ -25,19 +25,19 @@ BLOCK = bytes.fromhex("d5ba0bab")
 
 
 def flipped(data: bytes) -> bytes:
-    """Return the log with a bit of its second block's rows turned over."""
+    """Return the log with one bit of its second block's rows flipped."""
     place = data.index(BLOCK, data.index(BLOCK) + 4) + 30
     return data[:place] + bytes([data[place] ^ 1]) + data[place + 1 :]
 
 
 def unmarked(data: bytes) -> bytes:
-    """Return the log with the magic of its second block spoilt."""
+    """Return the log with a damaged magic of its second block."""
     place = data.index(BLOCK, data.index(BLOCK) + 4)
     return data[:place] + b"\x00\x00\x00\x00" + data[place + 4 :]
 
 
 def of_another_version(data: bytes) -> bytes:
-    """Return the log with a version in its header that no server writes."""
+    """Return the log with an unknown version in its header."""
     return data.replace(b"\n0.13\n", b"\n0.99\n", 1)
 
 
@@ -46,7 +46,7 @@ def of_another_version(data: bytes) -> bytes:
     [(flipped, "checksum"), (unmarked, "no block starts here"), (of_another_version, "version")],
     ids=["checksum", "magic", "version"],
 )
-def test_damage_is_named_and_nothing_is_written(
+def test_damage_is_reported_and_nothing_is_written(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], damage: Callable[[bytes], bytes], reason: str
 ) -> None:
     source = tmp_path / "a1"
@@ -69,7 +69,7 @@ def test_damage_is_named_and_nothing_is_written(
     assert deployment.tuples("accounts") == sorted(own().tuples("a1", "accounts"))
 
 
-def test_a_file_that_vanished_is_named(tmp_path: Path) -> None:
+def test_a_missing_file_is_reported(tmp_path: Path) -> None:
     source = tmp_path / "a1"
     shutil.copytree(own().directory("hot/a1"), source)
     deployment = Deployment(tmp_path, {"a1": source}, spaces=ONE)

@@ -1,8 +1,8 @@
 """Thousands of small workloads on three real Tarantools, then the tables against the policies, key by key.
 
-Each key is a workload of its own: INSERT, REPLACE, UPDATE, UPSERT, DELETE on one, two or three replicasets, wrong ones
-among them, which the servers refuse. What stands is computed here, a second time, from the servers' own final tuples.
-Each write bears its own number in `updated`, which orders all versions, so no clock matters.
+Each key has its own workload: INSERT, REPLACE, UPDATE, UPSERT, DELETE on one, two or three replicasets, including
+wrong ones, which the servers refuse. The test computes the expected rows independently, from the servers' final
+tuples. Each write has its own number in `updated`, which orders all versions, so clocks do not matter.
 """
 
 from __future__ import annotations
@@ -64,7 +64,7 @@ Rule = Callable[[Sequence[Fields]], Fields | None]
 
 
 def shorter_name(old: Any, new: Any, _change: Any) -> Any:
-    """Keep the tuple with the shorter name; of equal lengths make one of both."""
+    """Keep the tuple with the shorter name; merge tuples with equal lengths."""
     if len(old.name) == len(new.name):
         return new.update(value=min(old.value, new.value))
     return old if len(old.name) < len(new.name) else new
@@ -79,7 +79,7 @@ def greatest(held: Sequence[Fields]) -> Fields:
 
 
 def summed(held: Sequence[Fields]) -> Fields | None:
-    """Return the last writer's tuple with the sum; what Tarantool calls an overflow is a fault, and no row."""
+    """Return the last writer's tuple with the sum; an overflow is a fault, as in Tarantool, and gives no row."""
     last, total = latest(held), 0
     for fields in sorted(held, key=lambda fields: fields[3]):
         total += fields[2]
@@ -114,7 +114,7 @@ RULES: dict[str, Rule] = {
 
 
 def operations(dice: random.Random, number: int) -> list[Any]:
-    """Return operations, of which the servers refuse some: wrong types, overflow, no such field, the key."""
+    """Return operations; the servers refuse some: wrong types, overflow, a missing field, a change of the key."""
     found: list[list[Any]] = [
         ["+", "value", dice.choice([1, -3, 2**62])],
         ["-", 3, dice.choice([5, 2**63 - 1])],
@@ -134,7 +134,7 @@ def operations(dice: random.Random, number: int) -> list[Any]:
 
 
 def workload(dice: random.Random) -> dict[str, list[list[Any]]]:
-    """Return what each replicaset does, in its order; keys are disjoint but for the sides that share one."""
+    """Return the operations of each replicaset in order; only the sides of one workload share keys."""
     found: dict[str, list[list[Any]]] = {side: [] for side in SIDES}
     numbers = iter(range(1, 1 << 30))
     for key in range(KEYS):
@@ -155,7 +155,7 @@ def workload(dice: random.Random) -> dict[str, list[list[Any]]]:
 
 @pytest.fixture(scope="module")
 def played(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, dict[str, dict[str, list[Fields]]]]:
-    """Return the logs' folder, and of each space each side's final tuples."""
+    """Return the logs' folder, and the final tuples of each side of each space."""
     folder = tmp_path_factory.mktemp("three")
     work, names = workload(random.Random(46)), list(POLICIES)
     final: dict[str, dict[str, list[Fields]]] = {name: {} for name in names}

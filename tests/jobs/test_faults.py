@@ -1,4 +1,4 @@
-"""Rows of a log that cannot be applied are told one by one, whatever becomes of their key afterwards."""
+"""Rows of a log that cannot be applied are reported one by one, even if a later row replaces their key."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ FORMAT = [{"name": "id", "type": "unsigned"}, {"name": "name", "type": "string"}
 
 
 def update(server: Server, key: int, *operations: list[object]) -> None:
-    """Write an UPDATE as a server would log it."""
+    """Write an UPDATE in the form of a server's log."""
     lsn = server.vclock[1] = server.vclock[1] + 1
     body = encode_body(
         space_id=SPACE,
@@ -32,7 +32,7 @@ def update(server: Server, key: int, *operations: list[object]) -> None:
     server.append(encode_block(row))
 
 
-def test_a_fault_that_a_later_row_heals_is_told(tmp_path: Path) -> None:
+def test_a_fault_is_reported_although_a_later_row_replaces_the_key(tmp_path: Path) -> None:
     server = Server(tmp_path / "a1", "a1")
     server.system(SystemSpace.CLUSTER, [1, uuid_of("a1")])
     server.system(SystemSpace.SPACE, [SPACE, 1, "people", "memtx", 0, {}, FORMAT])

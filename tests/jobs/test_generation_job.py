@@ -1,4 +1,4 @@
-"""A master whose logs were collected before the daemon had them: the tables become what the server holds."""
+"""A master removes logs before the daemon has read them: the tables end with the server's tuples."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ def versions(deployment: Deployment) -> dict[int, tuple[Any, ...]]:
 
 
 @pytest.mark.usefixtures("spark")
-def test_the_tables_become_what_the_server_holds(tmp_path: Path, tarantool: Tarantool) -> None:
+def test_the_tables_end_with_the_servers_tuples(tmp_path: Path, tarantool: Tarantool) -> None:
     def reached() -> None:
         lsn = tarantool.eval("return box.info.lsn")
         await_until(lambda: (replicaset.spool.vclock or {}).get(1) == lsn, "the spool")

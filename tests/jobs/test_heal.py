@@ -1,4 +1,4 @@
-"""A member that lost its tail and came back: the tables are healed by the snapshot of the member that is right."""
+"""A member that lost the end of its log and came back: the right member's snapshot heals the tables."""
 
 from __future__ import annotations
 
@@ -35,9 +35,9 @@ def begun(folder: Path) -> Node:
 
 
 class Case:
-    """A deployment that has followed a tail which its member lost, and then what that member wrote instead.
+    """A deployment that has followed rows which its member then lost, and the rows that the member wrote instead.
 
-    The member's snapshot is from before the last rows that were followed.
+    The member's snapshot is older than the last followed rows.
     """
 
     def __init__(self, folder: Path) -> None:
@@ -70,7 +70,7 @@ class Case:
 
 
 @pytest.mark.soak
-def test_the_tables_become_what_the_member_holds(tmp_path: Path) -> None:
+def test_the_tables_end_with_the_members_tuples(tmp_path: Path) -> None:
     case = Case(tmp_path)
     before = {
         int(row["id"]): row for row in case.deployment.rows("s", ["id", "_timestamp", "_created", "_lsn"])
@@ -90,7 +90,7 @@ def test_the_tables_become_what_the_member_holds(tmp_path: Path) -> None:
 
 
 @pytest.mark.soak
-def test_what_was_healed_is_not_named_again_and_each_lsn_is_kept_once(tmp_path: Path) -> None:
+def test_a_healed_divergence_is_not_reported_again_and_each_lsn_is_stored_once(tmp_path: Path) -> None:
     case = Case(tmp_path)
     assert case.heal() == 0
     case.deployment.forget_checkpoint()

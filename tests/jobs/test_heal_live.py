@@ -1,4 +1,4 @@
-"""A server that lost its tail and continued otherwise: the tables become what it holds; what they cannot is refused."""
+"""A server that lost the end of its log and wrote other rows: `heal` gives its tuples; impossible requests fail."""
 
 from __future__ import annotations
 
@@ -72,7 +72,7 @@ def job(deployment: Deployment, *options: str) -> int:
 
 
 @pytest.mark.usefixtures("spark")
-def test_the_tables_become_what_a_server_with_another_tail_holds(
+def test_the_tables_end_with_the_tuples_of_a_server_with_another_tail(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     home, saved = tmp_path / "a1", tmp_path / "saved"

@@ -1,4 +1,4 @@
-"""The history of spaces: each change with its time, and what is current is what the servers themselves hold."""
+"""The history of spaces: each change with its time; current versions equal the servers' tuples."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def second(at: int) -> datetime:
     return datetime.fromtimestamp(BEGAN + at)  # as Spark hands moments to Python: in the machine's zone
 
 
-def test_each_version_holds_until_the_next(spark: SparkSession, tmp_path: Path) -> None:
+def test_each_version_is_valid_until_the_next(spark: SparkSession, tmp_path: Path) -> None:
     node = Node(tmp_path, "a1").define(USERS, "users")
     node.put(USERS, 1, "first", 5, 1, at=10).put(USERS, 2, "other", 5, 1, at=11).close()
     deployment = Deployment(tmp_path, {"a1": node.path}, replicasets_of("a1"))
@@ -55,7 +55,7 @@ def test_each_version_holds_until_the_next(spark: SparkSession, tmp_path: Path) 
         history(warehouse, deployment.config(), "nothing")
 
 
-def test_what_is_current_is_what_each_replicasets_servers_hold(spark: SparkSession, tmp_path: Path) -> None:
+def test_current_versions_equal_each_replicasets_tuples(spark: SparkSession, tmp_path: Path) -> None:
     recording = own()
     sources = {name: recording.directory(name) for name in ("a1", "b1")}
     deployment = Deployment(tmp_path, sources, spaces={"include": SPACES})
@@ -77,7 +77,7 @@ def test_what_is_current_is_what_each_replicasets_servers_hold(spark: SparkSessi
             assert len(rows) > len([row for row in rows if row.is_current])
 
 
-def test_an_operation_has_the_rules_of_its_rows_server(spark: SparkSession, tmp_path: Path) -> None:
+def test_an_operation_is_applied_by_its_servers_rules(spark: SparkSession, tmp_path: Path) -> None:
     node = Node(tmp_path, "a1").define(USERS, "users").put(USERS, 1, "first", 0)
     for second_, version in enumerate(("2.6.0", "2.11.9", "3.9.0")):
         node.version = version
@@ -99,7 +99,7 @@ def test_an_operation_has_the_rules_of_its_rows_server(spark: SparkSession, tmp_
     assert [row.row.value for row in rows] == [0, 1, 1, 2, 2, 4, 4]
 
 
-def test_a_range_ends_the_versions_that_it_holds(spark: SparkSession, tmp_path: Path) -> None:
+def test_a_delete_range_ends_the_versions_in_it(spark: SparkSession, tmp_path: Path) -> None:
     node = Node(tmp_path, "a1").define(USERS, "users")
     for key in (1, 2, 3):
         node.put(USERS, key, "first", 5, 1, at=10)
@@ -121,7 +121,7 @@ def test_a_range_ends_the_versions_that_it_holds(spark: SparkSession, tmp_path: 
     ]
 
 
-def test_the_history_of_a_held_space_cannot_be_told(spark: SparkSession, tmp_path: Path) -> None:
+def test_the_history_of_a_blocked_space_is_refused(spark: SparkSession, tmp_path: Path) -> None:
     node = Node(tmp_path, "a1").define(USERS, "users").put(USERS, 1, "first", 5, 1, at=10)
     node.row(19, USERS, {}).put(USERS, 1, "second", 5, 1, at=10).close()
     deployment = Deployment(tmp_path, {"a1": node.path}, replicasets_of("a1"))

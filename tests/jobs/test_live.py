@@ -1,4 +1,4 @@
-"""The daemons' sections and commands: what is refused and where, what is shown, how they end."""
+"""The daemons' sections and commands: refused configurations, the status page, and how they end."""
 
 from __future__ import annotations
 
@@ -76,13 +76,13 @@ def test_the_example_is_right_and_names_every_key() -> None:
         ),
     ],
 )
-def test_a_mistake_is_named_by_its_place(tmp_path: Path, text: str, where: str) -> None:
+def test_a_mistake_is_reported_with_its_line(tmp_path: Path, text: str, where: str) -> None:
     with pytest.raises(ConfigurationError) as error:
         load_live(written(tmp_path, text))
     assert where in str(error.value)
 
 
-def test_keys_of_other_jobs_are_let_be(tmp_path: Path) -> None:
+def test_keys_of_other_jobs_are_ignored(tmp_path: Path) -> None:
     config = load_live(
         written(tmp_path, "warehouse: 7\nrelay: {guest: true, spools: [{name: a, spool: s, listen: 'h:1'}]}")
     )
@@ -109,7 +109,7 @@ def answers(port: int) -> bool:
 
 @contextmanager
 def daemon(job: str, config: Path, said: Path, **environment: str) -> Iterator[subprocess.Popen[bytes]]:
-    """Run a daemon that writes what it says into a file; it is gone afterwards, whatever happens."""
+    """Run a daemon that logs to a file; it is always stopped at the end."""
     command = [sys.executable, "-m", f"jobs.{job}", "--config", str(config), "--verbose"]
     with said.open("wb") as file:
         process = subprocess.Popen(command, cwd=ROOT, env=os.environ | environment, stderr=file)
@@ -125,13 +125,13 @@ def daemon(job: str, config: Path, said: Path, **environment: str) -> Iterator[s
 
 
 def becomes(process: subprocess.Popen[bytes], condition: Callable[[], bool], what: str) -> None:
-    """Wait until a condition holds; a daemon that ended will not bring it about."""
+    """Wait until a condition holds; fail if the daemon ends before."""
     await_until(lambda: process.poll() is not None or condition(), what, 120)
     assert process.poll() is None, f"it ended with {process.returncode}"
 
 
 @pytest.mark.live
-def test_both_daemons_run_show_themselves_and_end_cleanly(tarantool: Tarantool, tmp_path: Path) -> None:
+def test_both_daemons_run_serve_their_status_and_end_cleanly(tarantool: Tarantool, tmp_path: Path) -> None:
     tarantool.eval(
         """
         box.session.su('admin', function()

@@ -1,4 +1,4 @@
-"""The job beside a server that writes: rows appear, rotation is followed, a killed server continues."""
+"""The job follows a server that writes: rows appear, rotation is followed, a killed server continues."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def become(condition: Callable[[], bool]) -> None:
 
 @pytest.fixture
 def deployment(tmp_path: Path, spark: SparkSession, tarantool: Tarantool) -> Iterator[Deployment]:
-    """Yield a deployment whose job follows a server as long as the test runs."""
+    """Yield a deployment whose job follows a server during the test."""
     tarantool.eval(CREATE)
     found = Deployment(tmp_path, {"a1": tarantool.directory}, trigger="1 second")
     failures: list[BaseException] = []

@@ -1,6 +1,6 @@
-"""Three masters in full mesh, the daemon and the job, all killed at random: in the end the tables are the servers'.
+"""Three masters in full mesh, the daemon and the job, all killed at random: the tables end equal to the servers.
 
-SOAK_MINUTES, SOAK_SEED: how long, and which choices.
+SOAK_MINUTES, SOAK_SEED: the duration, and the seed of the random choices.
 """
 
 from __future__ import annotations
@@ -63,7 +63,7 @@ def settled(folder: Path) -> dict[int, int]:
 
 
 def restarted(command: Command) -> None:
-    """Start a command again after it was killed, or ended by itself because of a peer that was gone."""
+    """Start a command again after it was killed, or ended by itself because a peer was missing."""
     command.kill()
     command.start()
 
@@ -73,7 +73,7 @@ def same_everywhere(masters: Mesh) -> bool:
 
 
 @pytest.mark.parametrize("feed", list(FeedMode))
-def test_whatever_is_killed_the_tables_are_the_servers(tmp_path: Path, feed: FeedMode) -> None:
+def test_random_kills_end_with_the_servers_tuples(tmp_path: Path, feed: FeedMode) -> None:
     chance, harms = random.Random(SEED), Counter[str]()
     with mesh(tmp_path, 3) as masters, ExitStack() as stack:
         proxies = {n: stack.enter_context(Proxy(server.socket)) for n, server in masters.members.items()}

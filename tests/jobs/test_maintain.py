@@ -1,4 +1,4 @@
-"""Maintenance of real Delta tables that are days old: what a kept epoch names can be read."""
+"""Maintenance of real Delta tables that are days old: tables of retained epochs can be read."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _TIMES = re.compile(r'"(deletionTimestamp|modificationTime|timestamp|createdTime
 
 
 def age(spark: SparkSession, deployment: Deployment, days: int) -> None:
-    """Make a warehouse as if all that was done to it had been done so many days earlier."""
+    """Change a warehouse's times to that many days earlier."""
     root = deployment.folder / "warehouse" / f"{deployment.database}.db"
     DeltaTable(str(root / "_epochs")).update(
         updates={"committed_at": f"committed_at - interval '{days} days'"}
@@ -50,7 +50,7 @@ def names(spark: SparkSession, deployment: Deployment, epoch: int) -> list[str]:
 
 @pytest.fixture(scope="module")
 def deployment(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Deployment:
-    """Return tables whose epochs are 40 days, 10 days and no time old; each batch replaces all rows."""
+    """Return tables with epochs 40 days, 10 days and zero days old; each batch replaces all rows."""
     folder: Path = tmp_path_factory.mktemp("maintained")
     node = Node(folder, "a1").define(USERS, "users")
     made = Deployment(folder, {"a1": node.path}, replicasets_of("a1"))
@@ -62,10 +62,8 @@ def deployment(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) ->
     return made
 
 
-def test_every_epoch_of_the_days_that_are_kept_is_readable(
-    spark: SparkSession, deployment: Deployment
-) -> None:
-    """The first epoch was the newest one 30 days ago; its file was removed 10 days ago, and is older than 30."""
+def test_every_retained_epoch_is_readable(spark: SparkSession, deployment: Deployment) -> None:
+    """The first epoch was the newest one 30 days ago; its file was removed 10 days ago and is older than 30 days."""
     assert maintain(deployment.config(), 30) == 0
     for epoch in (0, 1, 2):
         assert names(spark, deployment, epoch) == [f"batch {epoch}"]

@@ -1,4 +1,4 @@
-"""The request for maintenance as the writer serves it between two batches: what it takes along, and what goes."""
+"""A request for maintenance, as the writer serves it between two batches: its arguments, and what it removes."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ MONTH = {"tombstones": 30, "changelog": 30, "epochs": 30}
 
 @pytest.fixture
 def deployment(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Deployment:
-    """Return tables whose epochs are 40 days old, with a deletion that is older in the log."""
+    """Return tables with epochs 40 days old, and an even older deletion in the log."""
     monkeypatch.setattr(maintenance, "vacuum", lambda *_: None)  # Spark's work
     node = Node(tmp_path, "a1").define(S, "s").put(S, 1, "", 1, 1).delete(S, 1)
     node.close()
@@ -58,7 +58,7 @@ def counts(deployment: Deployment) -> dict[str, int]:
     return {name: len(deployment.rows(name)) for name in ("_changelog", "_versions", "_epochs")}
 
 
-def test_the_retention_of_the_request_is_what_counts(deployment: Deployment) -> None:
+def test_the_retention_of_the_request_applies(deployment: Deployment) -> None:
     before = counts(deployment)
     answer = asked(deployment, retention=MONTH, sources=["a1"])
     assert answer.state == DONE
@@ -75,15 +75,13 @@ def test_a_request_of_an_earlier_release_removes_nothing(deployment: Deployment)
     assert {**counts(deployment), "_epochs": 0} == {**before, "_epochs": 0}
 
 
-def test_a_source_that_the_stream_does_not_know_yet_holds_deletions(deployment: Deployment) -> None:
+def test_deletions_stay_while_a_source_is_new_to_the_stream(deployment: Deployment) -> None:
     answer = asked(deployment, retention=MONTH, sources=["a1", "b1"])
     assert "source b1: the running stream does not read it yet" in str(answer.message)
     assert counts(deployment)["_versions"] == 1
 
 
-def test_one_that_fails_leaves_everything_as_it_was(
-    deployment: Deployment, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_failed_request_changes_nothing(deployment: Deployment, monkeypatch: pytest.MonkeyPatch) -> None:
     before = counts(deployment)
 
     def fails(*_: object) -> None:
@@ -125,7 +123,7 @@ def test_wrong_arguments_are_refused_and_the_writer_continues(
 
 
 @pytest.mark.parametrize("text", ["{", "[1]", "[" * 100_000])
-def test_arguments_that_are_no_object_end_no_start(deployment: Deployment, text: str) -> None:
+def test_malformed_arguments_do_not_stop_the_start(deployment: Deployment, text: str) -> None:
     with serving(deployment) as (warehouse, service):
         row = {"request": "r", "kind": "maintenance", "arguments": text, "state": "asked", "message": None}
         now = datetime.now(UTC)

@@ -1,4 +1,4 @@
-"""Masked fields in the main job: readers see none of them, and what is computed is as without masks."""
+"""Masked fields in the main job: readers see none of them, and results are the same as without masks."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def hashed(text: Any) -> str:
 
 
 class Case:
-    """Two replicasets with people, and what readers and the aggregator have of them."""
+    """Two replicasets with people, and the views of readers and of the aggregator."""
 
     def __init__(self, folder: Path, masks: dict[str, Any], **settings: Any) -> None:
         self.nodes = {name: Node(folder, name) for name in ("a1", "b1")}
@@ -97,7 +97,7 @@ def test_readers_see_no_masked_field_and_operations_do(tmp_path: Path) -> None:
 
 @pytest.mark.soak
 @pytest.mark.usefixtures("spark")
-def test_masks_come_change_and_go_without_a_row(tmp_path: Path) -> None:
+def test_masks_are_added_changed_and_removed_without_new_rows(tmp_path: Path) -> None:
     case = Case(tmp_path, {})
     case.nodes["a1"].put(PEOPLE, 1, "Ann", 1000, 1)
     case.run()

@@ -1,4 +1,4 @@
-"""A space that is renamed, or gets another primary key, when it has rows: its versions continue, as they were."""
+"""A space with rows is renamed, or gets another primary key: its versions continue unchanged."""
 
 from __future__ import annotations
 

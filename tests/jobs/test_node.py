@@ -1,6 +1,6 @@
-"""The job and `relay --aggregated` as processes: a real server ends with the decided tuples of two replicasets.
+"""The job and `relay --aggregated` as processes: a real server gets the decided tuples of two replicasets.
 
-Harm and figures are elsewhere: `tests/pipeline/node`, `benchmarks/node.py`.
+Faults and figures are in `tests/pipeline/node` and `benchmarks/node.py`.
 """
 
 from __future__ import annotations
@@ -76,7 +76,7 @@ def write(two: World, round_: int) -> None:
 
 
 def as_app(follower: Tarantool, lua: str) -> Any:
-    """Evaluate what a connection of the user `app` gives."""
+    """Run Lua over a connection of the user `app`, and return its result."""
     code = f"""
         local c = require('net.box').connect(box.cfg.listen, {{user = 'app', password = 'secret'}})
         local ok, found = pcall(function() return {lua} end)

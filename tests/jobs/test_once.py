@@ -1,4 +1,4 @@
-"""Once means once: the same tables however the stream is cut, killed, restarted, led by another member, or changed."""
+"""Exactly once: equal tables however the stream is cut, killed, restarted, failed over, or reconfigured."""
 
 from __future__ import annotations
 
@@ -28,8 +28,8 @@ SPACES = ("accounts", "ledger", "to_trunc", "again")
 POLICIES = {"spaces": {"accounts": {"sequence": ["updated"]}}}
 
 
-class Killed(Exception):  # noqa: N818 - nobody's mistake
-    """Stands for the end of the process: nothing of ours catches it.
+class Killed(Exception):  # noqa: N818 - not a mistake of anyone
+    """Simulates the end of the process: our code does not catch it.
 
     Not a BaseException: that would hang the way back to the JVM.
     """
@@ -49,7 +49,7 @@ def deployed(folder: Path, *nodes: str, **settings: Any) -> Deployment:
 
 
 def state(deployment: Deployment) -> dict[str, Any]:
-    """Return what must be the same: rows of the tables, versions beside them, what was settled."""
+    """Return what must be equal: rows of the tables, older versions, the settled vclock."""
     tables = {name: deployment.table(name) for name in SPACES}
     for rows in tables.values():
         for row in rows.values():
@@ -94,14 +94,14 @@ def test_batches_that_are_too_large_for_the_driver_end_in_the_same_tables(
 
 
 class Death:
-    """Makes the job die once a run, at a step at which it has not died yet."""
+    """Makes the job die once per run, each time at a new step."""
 
     def __init__(self) -> None:
         self.steps: list[str] = []
         self.is_due = False
 
     def reached(self, step: str) -> None:
-        """Die here, if that is due."""
+        """Die here if it is this step's turn."""
         if self.is_due and step not in self.steps:
             self.is_due = False
             self.steps.append(step)
@@ -141,7 +141,7 @@ sys.exit(main("run"))
 
 @pytest.mark.soak
 @pytest.mark.parametrize("step", [4, 7])
-def test_the_process_may_end_at_once(whole: dict[str, Any], tmp_path: Path, step: int) -> None:
+def test_the_process_may_be_killed(whole: dict[str, Any], tmp_path: Path, step: int) -> None:
     deployment = deployed(tmp_path, "a1", "b1")
     file = tmp_path / "config.yaml"
     file.write_text(deployment.config().model_dump_json(), encoding="utf-8")
@@ -190,7 +190,7 @@ def test_a_replicaset_joins_and_one_leaves(whole: dict[str, Any], tmp_path: Path
 
 
 @pytest.mark.soak
-def test_a_hole_holds_its_replicaset_until_another_member_fills_it(
+def test_a_gap_blocks_its_replicaset_until_another_member_fills_it(
     whole: dict[str, Any], tmp_path: Path
 ) -> None:
     holed = tmp_path / "a1"

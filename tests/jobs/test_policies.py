@@ -1,6 +1,6 @@
-"""Policies in the main job on recorded logs: the tables are what each policy makes of the replicasets' own versions.
+"""Policies in the main job on recorded logs: the tables have what each policy makes of the replicasets' versions.
 
-What it makes of them is written a second time in `tests.oracle.policies`.
+`tests.oracle.policies` computes the expected result independently.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ POLICIES: dict[str, dict[str, Any]] = {
 
 
 def greater_updated(old: Any, new: Any, _change: Any) -> Any:
-    """Keep the tuple with the greater `updated`; of equal ones make one with both names; refuse one key."""
+    """Keep the tuple with the greater `updated`; merge equal ones with both names; refuse one key."""
     if old.id == REFUSED:
         raise ValueError(f"key {REFUSED} is not to be decided")
     if old.updated == new.updated:
@@ -54,7 +54,7 @@ def greater_updated(old: Any, new: Any, _change: Any) -> Any:
 
 
 def accounts(held: Any) -> Any:
-    """Say the same as `greater_updated` of decoded versions."""
+    """Decide as `greater_updated` does, for decoded versions."""
     row: Held = held[0]
     values = list(row.values)
     for one in held[1:]:
@@ -105,7 +105,7 @@ def test_a_table_is_what_its_policy_makes_of_the_final_versions(whole: Deploymen
     assert found - expected == expected - found == Counter()
 
 
-def test_made_rows_say_whose_format_they_have_and_keep_all_versions(whole: Deployment) -> None:
+def test_merged_rows_name_their_format_and_keep_all_versions(whole: Deployment) -> None:
     made = [row for row in whole.table("counters").values() if row["_replicaset_id"] < 0]
     assert made
     kept = {
@@ -116,7 +116,7 @@ def test_made_rows_say_whose_format_they_have_and_keep_all_versions(whole: Deplo
         assert -row["_replicaset_id"] in (1, 2)
 
 
-def test_conflicts_say_on_what_they_were_decided(whole: Deployment) -> None:
+def test_conflicts_name_the_deciding_criterion(whole: Deployment) -> None:
     told: dict[str, set[str]] = {}
     for row in whole.rows("_conflicts"):
         assert row["kind"] == "key"
@@ -154,7 +154,7 @@ def test_cuts_and_the_order_of_sources_make_no_difference(whole: Deployment, tmp
 
 
 def test_a_start_from_snapshots_with_vinyl_ends_in_the_same_rows(whole: Deployment, tmp_path: Path) -> None:
-    """Where a field decides, it does not matter what is known of times."""
+    """If a field decides, unknown times do not matter."""
     other = deployed(tmp_path, "a1", "b1", start="snapshot")
     other.run()
     assert other.refused() == set()

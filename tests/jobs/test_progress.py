@@ -1,4 +1,4 @@
-"""Lag: how far each leader is behind what its log holds."""
+"""Lag: how far each leader is behind the end of its log."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def test_across_files_it_is_the_file() -> None:
     assert lag_of(end, latest) == {"a2": "to 7.xlog"}
 
 
-def test_who_is_not_behind_is_not_named() -> None:
+def test_a_leader_without_lag_is_left_out() -> None:
     end = offset(A=("a1", "1.xlog", 100), B=("b1", "1.xlog", 100))
     latest = offset(A=("a1", "1.xlog", 100), B=("b1", "1.xlog", 101), C=("c1", "1.xlog", 5))
     assert lag_of(end, latest) == {"b1": "1 B"}
@@ -37,5 +37,5 @@ def test_who_is_not_behind_is_not_named() -> None:
     ("end", "latest"),
     [(None, None), (offset(), None), (None, offset()), ("", ""), ("null", offset(A=("a1", "1.xlog", 1)))],
 )
-def test_without_offsets_nothing_is_known(end: str | None, latest: str | None) -> None:
+def test_without_offsets_there_is_no_lag(end: str | None, latest: str | None) -> None:
     assert lag_of(end, latest) == {}

@@ -1,4 +1,4 @@
-"""`aggregator prove` with real servers: equal tables are proven, one changed byte is named, load is no alarm."""
+"""`aggregator prove` with real servers: equal tables pass, one changed byte is found, load causes no failure."""
 
 from __future__ import annotations
 
@@ -118,7 +118,7 @@ def test_one_changed_byte_is_named_with_both_tuples(
     assert [(row["table"], row["holds"]) for row in page] == [("orders", False), ("pairs", True)]
 
 
-def test_tables_that_are_behind_are_not_called_different(
+def test_tables_that_are_behind_are_not_reported_as_different(
     tmp_path: Path, tarantool: Tarantool, capsys: pytest.CaptureFixture[str]
 ) -> None:
     tarantool.eval(CREATE + FILL)
@@ -133,7 +133,7 @@ def test_tables_that_are_behind_are_not_called_different(
     found = told(capsys)["orders"]
     assert found["differences"] == []
     assert found["looked_again"] == 3
-    assert "do not come to the vclock" in found["error"]
+    assert "do not reach the vclock" in found["error"]
     deployment.run()
     assert proven(deployment, tarantool) == 0
 
@@ -158,7 +158,7 @@ def test_each_replicaset_is_compared_with_its_own_versions(
 
 @pytest.fixture
 def followed(tmp_path: Path, spark: SparkSession, tarantool: Tarantool) -> Iterator[Deployment]:
-    """Yield a deployment whose job follows a server as long as the test runs."""
+    """Yield a deployment whose job follows a server during the test."""
     tarantool.eval(CREATE + FILL)
     found = Deployment(tmp_path, {"a1": tarantool.directory}, trigger="1 second")
     found.run()
@@ -192,7 +192,7 @@ end)
 """
 
 
-def test_load_is_no_alarm_and_a_changed_byte_is_found_under_it(
+def test_under_load_only_a_changed_byte_is_found(
     followed: Deployment, tarantool: Tarantool, capsys: pytest.CaptureFixture[str]
 ) -> None:
     tarantool.eval("box.space.orders:replace{5001, 'calm', 1}")

@@ -1,4 +1,4 @@
-"""Every recording through the job: each member alone, running members' copies, both members, and one taking over."""
+"""Every recording through the job: each member alone, growing copies, both members, and a failover."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def named(value: object) -> str | None:
 
 
 def differences(deployment: Deployment, expected: Mapping[str, list[bytes]]) -> dict[str, object]:
-    """Return what the tables have too much and too little, by space."""
+    """Return the additional and the missing rows of the tables, by space."""
     found: dict[str, object] = {}
     for name, tuples in expected.items():
         have, want = Counter(deployment.tuples(name)), Counter(tuples)
@@ -34,14 +34,14 @@ def differences(deployment: Deployment, expected: Mapping[str, list[bytes]]) -> 
 
 
 def truth(deployment: Deployment, recording: Recording, node: str) -> dict[str, list[bytes]]:
-    """Return what a member's server held, of the spaces that have a table."""
+    """Return a member's server's tuples, for the spaces that have a table."""
     spaces = set(recording.global_spaces(node)) - deployment.refused()
     assert spaces
     return {name: sorted(recording.tuples(node, name)) for name in spaces}
 
 
 def choice(deployment: Deployment, recording: Recording) -> dict[str, list[bytes]]:
-    """Return what the policy makes of the two replicasets, by the oracle."""
+    """Return the policy's result for the two replicasets, by the oracle."""
     truths = (folded(recording, "a1"), folded(recording, "b1"))
     names = {
         space.name
@@ -61,7 +61,7 @@ def test_each_member_alone(tmp_path: Path, recording: Recording, node: str) -> N
 
 
 @pytest.mark.parametrize("recording", recordings(), ids=named)
-def test_a_running_members_files_grow(tmp_path: Path, recording: Recording) -> None:
+def test_growing_files_of_a_running_member(tmp_path: Path, recording: Recording) -> None:
     source = tmp_path / "a1"
     shutil.copytree(recording.directory("hot/a1"), source)
     deployment = Deployment(tmp_path, {"a1": source})

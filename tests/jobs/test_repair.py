@@ -1,4 +1,4 @@
-"""Repair of gaps: which sources are read and when it ends; a hole that another member of the replicaset fills."""
+"""Repair of gaps: which sources are read and when it ends; another member of the replicaset fills a gap."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ def test_reading_ends_when_the_gaps_of_a_replicaset_are_closed() -> None:
     assert len(done.closed) == 3
 
 
-def test_what_nobody_has_stays_open(capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_gap_that_no_source_fills_stays_open(capsys: pytest.CaptureFixture[str]) -> None:
     tables = Tables([gap(1, "a1"), gap(3, "lost")], {})
     done = repair(tables.look, SOURCES, tables.read)
     assert done.read == ("a1", "a2", "lost")
@@ -63,7 +63,9 @@ def test_what_nobody_has_stays_open(capsys: pytest.CaptureFixture[str]) -> None:
     assert "lost could not be read again: it is gone" in capsys.readouterr().out
 
 
-def test_whose_member_a_source_is_its_files_say(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_replicaset_of_a_source_comes_from_its_files(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     nodes = {name: own().directory(name) for name in ("a1", "a2", "b1")}
     config = Deployment(tmp_path, {**nodes, "lost": tmp_path / "nowhere"}).config()
     follower = Follower(parse_options(stream_options(config, State(), 2)))
@@ -77,7 +79,7 @@ def test_without_gaps_nothing_is_read() -> None:
     assert repair(tables.look, SOURCES, tables.read).read == ()
 
 
-def test_the_newest_row_of_a_gap_holds() -> None:
+def test_the_newest_row_of_a_gap_counts() -> None:
     rows = [{"epoch": 2, **vars(gap(1, "a1", state="filled"))}, {"epoch": 1, **vars(gap(1, "a1"))}]
     assert open_gaps(rows) == ()
     assert open_gaps(rows[1:]) == (gap(1, "a1"),)
@@ -86,7 +88,7 @@ def test_the_newest_row_of_a_gap_holds() -> None:
 @pytest.mark.soak
 @pytest.mark.spark
 @pytest.mark.usefixtures("spark")
-def test_another_member_fills_a_hole(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_another_member_fills_a_gap(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     recording = own()
     damaged = tmp_path / "a1"
     shutil.copytree(recording.directory("a1"), damaged)

@@ -1,4 +1,4 @@
-"""The report over a small warehouse: each query with its result, and what to do where there is nothing yet."""
+"""The report of a small warehouse: each query with its result, and the advice for an empty one."""
 
 from __future__ import annotations
 
@@ -88,7 +88,7 @@ def test_each_query_is_shown_with_its_result(
     assert f"2 tables of spaces in {warehouse.root}: busy, quiet" in shown
 
 
-def test_a_warehouse_that_is_not_there(config: Config) -> None:
+def test_a_missing_warehouse(config: Config) -> None:
     with pytest.raises(WarehouseError, match=r"no tables yet .*: start `aggregator run` first"):
         report(config, "unused.html")
 

@@ -1,4 +1,4 @@
-"""A space read again from a snapshot, as operators ask for it: a request to the stream, the command, `include`."""
+"""A space read again from a snapshot in three ways: a request to the stream, the command, `include`."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Retention by the job that maintains: what it says before, what goes, and what reads the tables afterwards."""
+"""Retention by the maintenance job: what it prints before, what it removes, and readers of the tables afterwards."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def validated(config: Config) -> int:
 
 @pytest.fixture(scope="module")
 def deployment(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Deployment:
-    """Return tables of which two batches are 40 days old, and one of today."""
+    """Return tables with two batches of 40 days ago and one of today."""
     folder: Path = tmp_path_factory.mktemp("retained")
     node = Node(folder, "a1").define(S, "users")
     made = Deployment(folder, {"a1": node.path}, replicasets_of("a1"), retention=RETENTION)
@@ -60,7 +60,7 @@ def deployment(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) ->
     return made
 
 
-def test_maintenance_removes_what_is_over_and_all_goes_on(
+def test_maintenance_removes_old_rows_and_all_commands_still_work(
     spark: SparkSession, deployment: Deployment, capsys: pytest.CaptureFixture[str]
 ) -> None:
     config, before = deployment.config(), counts(deployment)
@@ -96,7 +96,7 @@ def test_maintenance_removes_what_is_over_and_all_goes_on(
     ], "the tuple that key 1 had before its UPDATE is not kept"
 
 
-def test_epochs_that_are_kept_are_readable(spark: SparkSession, deployment: Deployment) -> None:
+def test_retained_epochs_are_readable(spark: SparkSession, deployment: Deployment) -> None:
     config = deployment.config()
     _, first = kept(deployment.opened(spark).place)
     epochs = {row["epoch"]: dict(row["versions"]) for row in deployment.rows("_epochs")}

@@ -1,4 +1,4 @@
-"""The command `jobs.rid`: what it prints, its exit codes, and that it needs no Spark."""
+"""The command `jobs.rid`: its output, its exit codes, and that it needs no Spark."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def pair(tmp_path: Path) -> Pair:
 
 
 def head(made: str | Path) -> Rid:
-    """Return the RID that `show` prints of a warehouse."""
+    """Return the RID in `show`'s output for a warehouse."""
     return parse_rid(json.loads(_out(["show", str(made), "--json"]))["rid"])
 
 
@@ -76,7 +76,9 @@ def test_compare_two_texts(
         (EXAMPLE[:-1] + "7", "not a state of a lock"),
     ],
 )
-def test_what_is_not_a_rid_is_2(text: str, reason: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_text_that_is_not_a_rid_exits_with_2(
+    text: str, reason: str, capsys: pytest.CaptureFixture[str]
+) -> None:
     for argv in (["compare", text, A], ["compare", A, text, "--json"]):
         assert main(argv) == 2
         seen = capsys.readouterr()
@@ -87,11 +89,11 @@ def test_what_is_not_a_rid_is_2(text: str, reason: str, capsys: pytest.CaptureFi
 @pytest.mark.parametrize(
     "argv", [[], ["compare", A], ["sync", "--from", "x"], ["show"], ["show", "/nowhere/x"]]
 )
-def test_wrong_use_is_2(argv: list[str]) -> None:
+def test_wrong_use_exits_with_2(argv: list[str]) -> None:
     assert main(argv) == 2
 
 
-def test_a_drawing_tells_the_epochs_of_both(pair: Pair, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_comparison_shows_the_epochs_of_both(pair: Pair, capsys: pytest.CaptureFixture[str]) -> None:
     pair.sync()
     switch.promote(pair.b.place)
     pair.b.resume()
@@ -132,7 +134,9 @@ def test_promote_demote_and_show_by_configuration(tmp_path: Path, capsys: pytest
     assert (tmp_path / "wh" / "other.db" / "_rid").is_dir()
 
 
-def test_what_is_being_written_is_not_switched(pair: Pair, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_warehouse_that_is_being_written_is_not_switched(
+    pair: Pair, capsys: pytest.CaptureFixture[str]
+) -> None:
     with WriterLock(pair.a.place, "the stream"):
         assert main(["demote", str(pair.a.folder)]) == 1
         assert main(["promote", str(pair.a.folder)]) == 1

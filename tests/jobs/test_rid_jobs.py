@@ -1,4 +1,4 @@
-"""Real streaming jobs under a RID: two on one warehouse, a killed one, fail-over and back, a split brain healed."""
+"""Real streaming jobs under a RID: two on one warehouse, a killed one, failover and back, a healed split brain."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ SPACES = ["accounts", "ledger"]
 
 
 class Node:
-    """A place with a job of its own, which follows logs that grow as the test says."""
+    """A warehouse with its own job, which follows logs that the test extends."""
 
     def __init__(self, folder: Path, logs: Path) -> None:
         self.deployment = Deployment(folder, {"a1": logs}, spaces={"include": SPACES})
@@ -84,7 +84,7 @@ def logs(tmp_path: Path) -> Logs:
 
 @contextlib.contextmanager
 def running(node: Node, folder: Path) -> Iterator[subprocess.Popen[str]]:
-    """Yield a streaming job in a process of its own, once it has committed a batch."""
+    """Yield a streaming job in its own process, after its first committed batch."""
     file = folder / "config.yaml"
     file.write_text(json.dumps(node.deployment.config(trigger="1 second").model_dump(mode="json")))
     environment = {k: v for k, v in os.environ.items() if not k.startswith("PYSPARK_GATEWAY")}

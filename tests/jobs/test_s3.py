@@ -1,4 +1,4 @@
-"""Sources, warehouse and checkpoint on S3: the same tables as on a disc, by a real spark-submit."""
+"""Sources, warehouse and checkpoint on S3: the same tables as on a disk, by a real spark-submit."""
 
 from __future__ import annotations
 

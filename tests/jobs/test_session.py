@@ -1,4 +1,4 @@
-"""The session of a job in plain python: Delta at hand, UTC, the job's own Python, settings that Spark knows."""
+"""The session of a job in plain Python: Delta without options, UTC, the job's own Python, valid Spark settings."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def test_workers_run_the_jobs_own_python(spark: SparkSession) -> None:
 
 
 def test_every_setting_is_one_that_spark_knows(spark: SparkSession) -> None:
-    """A mistyped setting would be taken in silence."""
+    """Spark accepts a mistyped setting silently."""
     lines = (CONF_FOLDER / "spark-defaults.conf").read_text().splitlines()
     settings = dict(line.split(None, 1) for line in lines if line and not line.startswith("#"))
     given = dict(spark.sparkContext.getConf().getAll())

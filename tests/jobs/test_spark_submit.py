@@ -1,4 +1,4 @@
-"""A job under spark-submit: Delta at hand without an option, the job's own Python, mistakes named by exit code 2."""
+"""A job under spark-submit: Delta without options, the job's own Python, mistakes reported with exit code 2."""
 
 from __future__ import annotations
 
@@ -43,9 +43,9 @@ def job(tmp_path: Path) -> Path:
 
 
 def submit(job: Path, config: str, *more: str, **environment: str) -> subprocess.CompletedProcess[str]:
-    """Run a job as a user does, without what the test's own Spark has put into the environment.
+    """Run a job as a user does, without the environment of the test's own Spark.
 
-    spark-submit writes what the job's Python prints to its stdout, stderr too.
+    spark-submit writes both outputs of the job's Python to its stdout.
     """
     inherited = {name: value for name, value in os.environ.items() if "SPARK" not in name}
     path = f"{SPARK_SUBMIT.parent}{os.pathsep}{os.environ['PATH']}"
@@ -95,7 +95,7 @@ sys.exit(call(main))
 
 @pytest.mark.soak
 def test_workers_run_another_python_where_one_is_named(job: Path, tmp_path: Path) -> None:
-    """On their machines it may lie elsewhere."""
+    """On the workers' machines Python may have another path."""
     there = tmp_path / "elsewhere"
     there.symlink_to(Path(sys.executable).parent.parent)
     job.write_text(PYTHONS)
@@ -113,7 +113,7 @@ def test_a_wrong_configuration_ends_spark_submit_with_2_and_nothing_starts(job: 
 
 
 @pytest.mark.soak
-def test_spark_without_delta_is_told_what_to_do(job: Path, tmp_path: Path) -> None:
+def test_without_delta_the_error_says_what_to_do(job: Path, tmp_path: Path) -> None:
     """A Spark whose jars are elsewhere: all of ours but Delta's."""
     import pyspark
 
@@ -129,7 +129,7 @@ def test_spark_without_delta_is_told_what_to_do(job: Path, tmp_path: Path) -> No
 
 
 def _home(folder: Path, jars: Path) -> Path:
-    """Return a SPARK_HOME that differs from the installed one in its jars, and has no settings of ours."""
+    """Return a SPARK_HOME with different jars than the installed one, and without our settings."""
     import pyspark
 
     home = folder / "spark"

@@ -1,4 +1,4 @@
-"""The job over a live spool: files go once the tables have them, and nothing that may be asked for again does."""
+"""The job over a live spool: files are removed once the tables have their rows, and no earlier."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ ROTATE = SpoolOptions(rotate_bytes=4096, compress=False)
 
 
 def write(server: Tarantool, replicaset: FollowedReplicaset, first: int) -> None:
-    """Write several files, and wait until the spool has them."""
+    """Write several files, and wait until they are in the spool."""
     for begin in range(first, first + 200, 50):
         lsn = server.eval(
             """

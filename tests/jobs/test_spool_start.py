@@ -1,4 +1,4 @@
-"""Where a spool begins: what needs no tables to be decided, and errors that must not become snapshots."""
+"""Where a spool begins: cases that need no tables, and errors that must not lead to a snapshot."""
 
 from __future__ import annotations
 

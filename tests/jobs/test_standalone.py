@@ -1,6 +1,6 @@
-"""A Spark standalone cluster: executors that know the project from `--py-files` alone, and a worker that is lost.
+"""A Spark standalone cluster: executors that get the project by `--py-files` only, and a worker that is lost.
 
-The tables must be those of local mode over the same logs, whatever was killed when.
+The tables must equal those of local mode over the same logs, whichever process was killed.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ def local(
     members: list[Member],
     tmp_path_factory: pytest.TempPathFactory,
 ) -> dict[str, pa.Table]:
-    """Return what the driver alone makes of the logs, without a Spark job."""
+    """Return the result of the driver alone for the logs, without a Spark job."""
     deployment = deployed(tmp_path_factory.mktemp("local"), members)
     deployment.run(local_bytes=1 << 28)
     return held(deployment)
@@ -81,7 +81,7 @@ def zipped(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def configured(folder: Path, members: list[Member]) -> tuple[Deployment, Path]:
-    """Return a deployment whose batches are all distributed, and its configuration's file."""
+    """Return a deployment whose batches all run on executors, and the path of its configuration."""
     deployment = deployed(folder, members)
     config = folder / "config.yaml"
     config.write_text(deployment.config().model_dump_json(), encoding="utf-8")
@@ -115,7 +115,7 @@ def writes_the_changelog(deployment: Deployment) -> Callable[[Executor], bool]:
 
 
 def has_given_rows_on(_: Deployment) -> Callable[[Executor], bool]:
-    """Return whether an executor runs a task while it holds what others read of the first stage."""
+    """Return whether an executor runs a task while it has shuffle data of the first stage."""
     return lambda one: bool(one["activeTasks"] and one["totalShuffleWrite"])
 
 

@@ -1,4 +1,4 @@
-"""A job that is asked to stop finishes its batch first; asked twice, it stops at once, and the batch is done later."""
+"""A job that gets SIGTERM finishes its batch first; at a second one it stops at once, and repeats the batch later."""
 
 from __future__ import annotations
 
@@ -35,11 +35,11 @@ class Case:
         return self.deployment.folder / "warehouse" / f"{self.deployment.database}.db"
 
     def is_done(self) -> bool:
-        """Whether the batch's epoch is committed, behind all else."""
+        """Whether the batch's epoch is committed, the last commit of all."""
         return (self.root / "_epochs" / "_delta_log").is_dir() and bool(self.deployment.rows("_epochs"))
 
     def await_batch(self) -> None:
-        """Wait until the batch has written its first file; those of `_changelog` come before those of the spaces."""
+        """Wait until the batch has written its first file; `_changelog` is written before the spaces."""
         written = (self.root / "_changelog").glob
         await_until(lambda: not self.job.is_running or any(written("*.parquet")), "a batch", seconds=120)
         assert self.job.is_running, self.said()
@@ -63,7 +63,7 @@ def test_the_batch_in_progress_is_finished(tmp_path: Path) -> None:
 
 
 @pytest.mark.soak
-def test_asked_twice_it_stops_at_once(tmp_path: Path) -> None:
+def test_a_second_signal_stops_it_at_once(tmp_path: Path) -> None:
     case = Case(tmp_path)
     with case.job as job:
         case.await_batch()

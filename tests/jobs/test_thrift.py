@@ -1,4 +1,4 @@
-"""The tables over JDBC: Spark's Thrift server, asked by beeline, with the statements that `jobs.views` prints."""
+"""The tables over JDBC: beeline queries Spark's Thrift server, with the statements of `jobs.views`."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Two writers of one warehouse on S3, of which one sleeps before any of its commits for longer than its lease."""
+"""Two writers of one warehouse on S3; one sleeps before any of its commits for longer than its lease."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ class Pair:
             node.put(COUNTERS, batch, name, 1, at, at=at).close()
 
     def start(self, step: int, *, with_spark: bool = False) -> subprocess.Popen[str]:
-        """Start a writer that stops before a commit."""
+        """Start a writer that stops itself before a commit."""
         words = ["--config", str(self.file), "--once"] if with_spark else [str(self.file)]
         inherited = {name: value for name, value in os.environ.items() if "SPARK" not in name}
         return subprocess.Popen(
@@ -75,13 +75,13 @@ class Pair:
         )
 
     def run(self, *, with_spark: bool = False) -> None:
-        """Run a writer that does not stop."""
+        """Run a writer that does not stop itself."""
         with self.start(0, with_spark=with_spark) as writer:
             _, said = writer.communicate(timeout=300)
         assert writer.returncode == 0, said[-3000:]
 
     def overtaken(self, step: int, *, with_spark: bool = False) -> str | None:
-        """Start a writer that stops, let another one write, and return what the first says then.
+        """Start a writer that stops itself, let another one write, and return the first one's output afterwards.
 
         None where it has ended without stopping.
         """
@@ -103,7 +103,7 @@ class Pair:
         return said
 
     def check(self) -> int:
-        """Check that there is one history, with what one writer would have written; return the number of epochs."""
+        """Check that there is one history, equal to a single writer's; return the number of epochs."""
         place = place_of(WAREHOUSE)
         epochs = place.open("_epochs")
         assert epochs is not None

@@ -1,4 +1,4 @@
-"""Backups of a real server, unpacked, give the tables that its own directory gives; a missing one is a gap."""
+"""Backups of a real server, unpacked, give the tables of its own directory; a missing backup is a gap."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ for i = 1, 100 do box.space.orders:insert{i, 'new'} end
 
 
 class Backups:
-    """The backups of one server: a full one, then what each part of its log has."""
+    """The backups of one server: a full one, then incremental ones for each part of its log."""
 
     def __init__(self, server: Tarantool, storage: Path) -> None:
         self._server, self._storage = server, storage
@@ -36,11 +36,11 @@ class Backups:
 
     @property
     def directory(self) -> str:
-        """The folder of the server's logs below the one that archives are unpacked into."""
+        """The folder of the server's logs below the target folder of `unpack`."""
         return "/".join(self._uuids)
 
     def make(self) -> str:
-        """Add what is new as a backup, and return its id."""
+        """Add the new files as a backup, and return its id."""
         self._server.eval("box.snapshot()")
         logs = [path for path in self._server.directory.glob("*.xlog") if path.read_bytes().endswith(CLOSED)]
         snapshots = [] if self._previous else sorted(self._server.directory.glob("*.snap"))[-1:]

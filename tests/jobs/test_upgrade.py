@@ -54,7 +54,7 @@ def unpacked(name: str, folder: Path) -> None:
 
 
 def held(deployment: Deployment) -> dict[str, list[str]]:
-    """Return the rows of all tables of spaces, as texts; ids were given in another order."""
+    """Return the rows of all tables of spaces as texts; ids were allocated in another order."""
     uuids = {row["global_id"]: row["uuid"] for row in deployment.rows("_cluster")}
     names = [table_name(space) for space in SPACES]
     found = {name: deployment.rows(name) for name in [*names, *(f"_exact_{name}" for name in names)]}
@@ -93,14 +93,14 @@ def test_the_job_continues_from_the_middle(tmp_path: Path, monkeypatch: pytest.M
 
 
 def columns_of(deployment: Deployment) -> dict[str, set[str]]:
-    """Return the columns of the tables of spaces: those of before have what a new one has."""
+    """Return the columns of the tables of spaces: old tables must have those of new ones."""
     names = [table_name(space) for space in SPACES]
     tables = [*names, *(f"_exact_{name}" for name in names)]
     return {name: set(rows[0]) for name in tables if (rows := deployment.rows(name))}
 
 
 def lsns(deployment: Deployment) -> list[tuple[str, int, str]]:
-    """Return the rows of the log that were settled, by uuid."""
+    """Return the settled rows of the log, by uuid."""
     uuids = {row["global_id"]: row["uuid"] for row in deployment.rows("_cluster") if row["replicaset_id"]}
     found = deployment.rows("_changelog", ["global_id", "lsn", "state"])
     return sorted(

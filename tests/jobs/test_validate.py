@@ -1,4 +1,4 @@
-"""Validation: sound tables pass, each kind of damage is found by its name, broken unique indexes are reported once."""
+"""Validation: sound tables pass, each kind of damage is found by name, index conflicts are reported once."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ USERS = 600
 
 @pytest.fixture(scope="module")
 def deployment(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Deployment:  # noqa: ARG001
-    """Yield two replicasets whose users 1 and 2, and 7 of one alone, have one name."""
+    """Yield two replicasets where users 1 and 2 have equal names, and user 7 exists on one side only."""
     folder = tmp_path_factory.mktemp("validated")
     a, b = Node(folder, "a1"), Node(folder, "b1")
     for node in (a, b):
@@ -92,7 +92,7 @@ def having(column: str, value: str) -> Callable[[DataFrame], DataFrame]:
 
 
 def with_row(values: str) -> Callable[[DataFrame], DataFrame]:
-    """Return what adds a row, where there may be none to be spoilt."""
+    """Return a function that adds a row, for tables that may have none to damage."""
     return lambda rows: rows.unionByName(rows.sparkSession.sql(f"SELECT {values}"), allowMissingColumns=True)
 
 
@@ -128,7 +128,7 @@ def test_each_kind_of_damage_fails_its_own_check(spark: SparkSession, deployment
         assert not all(one.holds for one in validator.verdicts(bad)), name
 
 
-def test_nothing_is_asked_of_an_empty_warehouse(spark: SparkSession, tmp_path: Path) -> None:  # noqa: ARG001
+def test_an_empty_warehouse_is_not_validated(spark: SparkSession, tmp_path: Path) -> None:  # noqa: ARG001
     (tmp_path / "a1").mkdir()
     empty = Deployment(tmp_path, {"a1": tmp_path / "a1"})
     with pytest.raises(Exception, match="there are no tables yet"):

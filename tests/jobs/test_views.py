@@ -1,4 +1,4 @@
-"""The views in a real session, and the tables in readers without Spark: what each of them sees."""
+"""The views in a real session, and the tables in readers without Spark."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from warehouse.views import literal, quoted
 USERS = 600
 
 
-def test_names_and_texts_stay_what_they_are() -> None:
+def test_names_and_texts_are_escaped() -> None:
     assert quoted("a`b") == "`a``b`"
     assert literal("it's a \\ path") == "'it\\'s a \\\\ path'"
 
@@ -33,7 +33,7 @@ def test_before_the_first_batch_there_is_nothing_to_see(tmp_path: Path) -> None:
         list(statements(Deployment(tmp_path, {"a1": tmp_path}).config(), []))
 
 
-def test_an_epoch_that_maintenance_let_go_of_is_refused_by_name(tmp_path: Path) -> None:
+def test_an_epoch_older_than_maintenance_keeps_is_refused(tmp_path: Path) -> None:
     config = Deployment(tmp_path, {"a1": tmp_path}).config()
     place, now = place_of(config.warehouse, config.database), datetime.now(UTC)
     epochs = [
@@ -53,7 +53,7 @@ def test_an_epoch_that_maintenance_let_go_of_is_refused_by_name(tmp_path: Path) 
 
 @pytest.fixture(scope="module")
 def deployment(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Deployment:  # noqa: ARG001
-    """Return tables of two epochs; key 1 is A's, key 3 was first A's and then B's."""
+    """Return tables of two epochs; A wrote key 1, and key 3 was written by A and then by B."""
     folder = tmp_path_factory.mktemp("views")
     a, b = (Node(folder, name).define(USERS, "users") for name in ("a1", "b1"))
     a.put(USERS, 1, "a", 1, 1, at=10).put(USERS, 3, "a", 1, 1, at=11).close()
@@ -89,7 +89,7 @@ def test_who_wrote_each_row(spark: SparkSession, deployment: Deployment) -> None
 
 @pytest.mark.soak
 @pytest.mark.spark
-def test_each_epoch_is_a_cut_of_its_own(spark: SparkSession, deployment: Deployment) -> None:
+def test_each_epoch_is_its_own_snapshot(spark: SparkSession, deployment: Deployment) -> None:
     database = registered(spark, deployment, 0)
     newest = max(row["epoch"] for row in deployment.rows("_epochs"))
     assert newest == 1
@@ -132,7 +132,7 @@ def test_readers_without_spark_see_the_same(deployment: Deployment) -> None:
 def test_polars_own_reader_of_files_does_not_know_variants_of_spark(
     spark: SparkSession, deployment: Deployment, tmp_path: Path
 ) -> None:
-    """The documents say so; when it does, they can say less."""
+    """The documents state this limit; a failure of this test means that it is gone."""
     path = str(tmp_path / "table")
     spark.sql("SELECT 1L AS id, parse_json('7') AS any").write.format("delta").save(path)
     with pytest.raises(pl.exceptions.ComputeError, match="no variant set"):

@@ -1,4 +1,4 @@
-"""A first batch that the driver writes without Spark, and one that Spark writes: the same rows for every reader."""
+"""A first batch that the driver writes without Spark, and one that Spark writes: equal rows for every reader."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def deployed(folder: Path, **settings: Any) -> Deployment:
 
 
 def plain(rows: DataFrame) -> list[str]:
-    """Return rows as texts, sorted; variants as Spark says them, and of which type."""
+    """Return rows as sorted texts; variants in Spark's form, with their types."""
     columns = [
         F.struct(F.to_json(F.col(f"`{field.name}`")), F.schema_of_variant(F.col(f"`{field.name}`")))
         if isinstance(field.dataType, VariantType)

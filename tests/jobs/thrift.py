@@ -1,4 +1,4 @@
-"""Spark's Thrift server over JDBC, with Spark's own beeline as the client; both are processes of their own."""
+"""Spark's Thrift server over JDBC, with Spark's own beeline as the client, each in its own process."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ HERE = "127.0.0.1"
 
 
 def environment() -> Mapping[str, str]:
-    """Return the environment of a user's shell, without what the tests' own Spark has put there."""
+    """Return a user's environment, without the variables of the tests' own Spark."""
     kept = {name: value for name, value in os.environ.items() if "SPARK" not in name}
     return {**kept, "PATH": f"{BIN}{os.pathsep}{os.environ['PATH']}"}
 
@@ -69,7 +69,7 @@ class ThriftServer:
             self._process.wait()
 
     def run(self, *words: str) -> subprocess.CompletedProcess[str]:
-        """Run beeline, connected."""
+        """Run beeline with a connection."""
         connected = ["-u", f"jdbc:hive2://{HERE}:{self._port}", "-n", "analyst"]
         return subprocess.run(
             [str(BIN / "beeline"), *connected, *words],
@@ -83,7 +83,7 @@ class ThriftServer:
         )
 
     def ask(self, query: str) -> list[dict[str, str]]:
-        """Return the rows of a query as beeline prints them, by column."""
+        """Return the rows of a query from beeline's output, by column."""
         done = self.run("--silent=true", "--outputformat=tsv2", "-e", query)
         assert done.returncode == 0, done.stderr[-3000:]
         # Without a terminal its prompt stands in front of what it prints.

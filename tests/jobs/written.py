@@ -1,7 +1,7 @@
-"""Logs of replicasets that never ran, row by row, with the project's own writer: what recordings do not hold.
+"""Writes logs of replicasets that never ran, row by row, with the project's own writer, for cases without a recording.
 
-One member a replicaset. A test says what was done and when; `close` ends a file. That Tarantool reads such files is
-shown by the writer's tests.
+One member per replicaset. A test chooses the rows and their times; `close` ends a file. The writer's own tests show
+that Tarantool reads such files.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ FIELDS = (("id", "unsigned"), ("name", "string"), ("value", "integer"), ("update
 
 
 def replicasets_of(*names: str) -> dict[str, str]:
-    """Return the replicasets of members: their files do not tell them."""
+    """Return the replicasets of members, since their files do not have them."""
     return {name: f"{name[0] * 8}-0000-4000-8000-0000000000{name[0] * 2}" for name in names}
 
 

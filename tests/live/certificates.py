@@ -1,4 +1,4 @@
-"""Certificates for tests of TLS: an authority of the test's own, and what it signs. Nothing is kept or committed."""
+"""Certificates for tests of TLS: a test authority and what it signs. No file is stored outside the test."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ class Pair:
 
 
 class Authority:
-    """A certificate authority whose files lie in a folder."""
+    """A certificate authority with its files in a folder."""
 
     def __init__(self, folder: Path, name: str = "authority") -> None:
         self._folder, self._name = folder, name

@@ -1,4 +1,4 @@
-"""A plain client of Tarantool's binary protocol: EVAL, and any request with a hand-made body.
+"""A plain client of Tarantool's binary protocol: EVAL, and any request with a given body.
 
 Blocking, one request after another, or several servers asked at once by `send` and then `receive`. Not a
 client for production: no reconnect, no authentication (it talks as guest over a private unix socket).
@@ -24,7 +24,7 @@ ERROR_BIT = 0x8000
 
 
 class TarantoolError(Exception):
-    """What the server answered instead of a result.
+    """The server's error answer.
 
     Parameters
     ----------
@@ -42,7 +42,7 @@ class TarantoolError(Exception):
 
 
 def pack(value: Any) -> bytes:
-    """Return a value's MessagePack; str is a string (surrogates become raw bytes), bytes a binary."""
+    """Return a value as MessagePack; str is a string (surrogates become raw bytes), bytes a binary."""
     packed: bytes = msgpack.packb(value, use_bin_type=True, unicode_errors="surrogateescape")
     return packed
 
@@ -83,7 +83,7 @@ class Connection:
         self._socket.close()
 
     def eval(self, expression: str, *arguments: Any) -> Any:
-        """Run Lua on the server and return what it returns: None, one value, or a list of several.
+        """Run Lua on the server and return its result: None, one value, or a list of several.
 
         Raises
         ------
@@ -95,27 +95,27 @@ class Connection:
         return self.receive()
 
     def send(self, expression: str, *arguments: Any) -> None:
-        """Send an EVAL without waiting; `receive` gives its result, in the order of the sends."""
+        """Send an EVAL without waiting; `receive` returns its result, in the order of the requests."""
         self.send_raw(EVAL, pack({KEY_EXPRESSION: expression, KEY_ARGUMENTS: list(arguments)}))
 
     def receive(self) -> Any:
-        """Return the result of the oldest `send` that has not been answered."""
+        """Return the result of the oldest unanswered `send`."""
         values = self.receive_raw().get(KEY_DATA, [])
         return values[0] if len(values) == 1 else (values or None)
 
     def request(self, request_type: int, body: bytes) -> Mapping[int, Any]:
-        """Send one request whose body is MessagePack already, and return the answer's body."""
+        """Send one request with an encoded body, and return the answer's body."""
         self.send_raw(request_type, body)
         return self.receive_raw()
 
     def send_raw(self, request_type: int, body: bytes) -> None:
-        """Send one request whose body is MessagePack already."""
+        """Send one request with an encoded body."""
         self._sync += 1
         message = pack({KEY_TYPE: request_type, KEY_SYNC: self._sync}) + body
         self._socket.sendall(b"\xce" + len(message).to_bytes(4, "big") + message)
 
     def receive_raw(self) -> Mapping[int, Any]:
-        """Return the body of the next answer; raise `TarantoolError` where it is an error."""
+        """Return the body of the next answer; raise `TarantoolError` if it is an error."""
         size = int.from_bytes(self._read(5)[1:], "big")
         unpacker = msgpack.Unpacker(
             strict_map_key=False, raw=False, unicode_errors="surrogateescape", max_buffer_size=0

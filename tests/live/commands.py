@@ -1,4 +1,4 @@
-"""The project's own commands as processes of their own, for tests that kill them; none outlives its test.
+"""Runs the project's commands as child processes, for tests that kill them; none outlives its test.
 
 Each is a process group, so that a Spark job's JVM goes with it. Not here: what is asked of them.
 """
@@ -57,7 +57,7 @@ class Command:
 
     @property
     def is_running(self) -> bool:
-        """Whether it has not ended by itself."""
+        """Whether it still runs."""
         return self._process is not None and self._process.poll() is None
 
     def start(self) -> None:
@@ -73,11 +73,11 @@ class Command:
             )
 
     def kill(self) -> None:
-        """Kill it and its children at once, as a crash of the machine would."""
+        """Kill it and its children at once, like a crash of the machine."""
         self._end(signal.SIGKILL)
 
     def stop(self, seconds: float = 120.0) -> int:
-        """Ask it to end, and return its exit code."""
+        """Send SIGTERM, and return the exit code."""
         process = self._process
         if process is None:
             raise RuntimeError("it does not run")

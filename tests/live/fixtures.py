@@ -1,4 +1,4 @@
-"""Fixtures of a real Tarantool, for tests of every folder; tests that need one are skipped by name without it."""
+"""Fixtures of a real Tarantool for all tests; without a server, tests that need one are skipped with that reason."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ OF_2_6 = "asks Tarantool 2.6, whose rules these are"
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Skip what is marked `live` without a tarantool, and what is marked `of_2_6` with another version than that."""
+    """Skip tests marked `live` without a tarantool, and tests marked `of_2_6` with another version."""
     for item in items:
         if item.get_closest_marker("live") and find_tarantool() is None:
             item.add_marker(pytest.mark.skip(reason=REASON))
@@ -25,19 +25,19 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 @pytest.fixture
 def tarantool(tmp_path: Path) -> Iterator[Tarantool]:
-    """Yield a master of the test's own; its files lie in `tarantool.directory`."""
+    """Yield a master for one test; its files are in `tarantool.directory`."""
     yield from _running(tmp_path / "tarantool")
 
 
 @pytest.fixture(scope="session")
 def tarantool_oracle(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Tarantool]:
-    """Yield one master for all tests that only ask it what it makes of something, and leave nothing behind."""
+    """Yield one master for all tests that only read from it and leave nothing behind."""
     yield from _running(tmp_path_factory.mktemp("oracle"))
 
 
 @pytest.fixture
 def servers(tmp_path: Path) -> Iterator[Servers]:
-    """Yield two masters that replicate each other; their files lie in `tmp_path / "servers"`."""
+    """Yield two masters that replicate each other; their files are in `tmp_path / "servers"`."""
     if find_tarantool() is None:
         pytest.skip(REASON)
     with two_masters(tmp_path / "servers") as found:

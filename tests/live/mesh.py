@@ -1,4 +1,4 @@
-"""Masters in full mesh for tests: started, loaded, frozen, cut off, and compared with a spool.
+"""Masters in a full mesh for tests: start, load, freeze, disconnect them, and compare them with a spool.
 
 Each listens on a unix socket of its own and, for the code under test, behind a TCP proxy (`proxy`) that may be cut.
 Not here: what is tested with them.
@@ -52,7 +52,7 @@ class Mesh:
         return {row[0]: row[1] for row in self.members[number].eval("return box.space._cluster:select()")}
 
     def signal(self, number: int, what: signal.Signals) -> None:
-        """Send a master SIGSTOP or SIGCONT."""
+        """Send SIGSTOP or SIGCONT to a master."""
         os.kill(self.members[number].pid, what)
 
 

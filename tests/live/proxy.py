@@ -1,4 +1,4 @@
-"""A TCP proxy before a server: cuts connections where a test wants, holds them up, or refuses them.
+"""A TCP proxy before a server: on a test's demand it cuts, delays, or refuses connections.
 
 In a thread of its own with an event loop of its own, so that tests may block. Not here: what is cut when.
 """
@@ -59,7 +59,7 @@ class Proxy:
 
     @property
     def address(self) -> str:
-        """Where clients connect."""
+        """Address for clients."""
         return f"127.0.0.1:{self.port}"
 
     def cut(self) -> None:
@@ -67,11 +67,11 @@ class Proxy:
         asyncio.run_coroutine_threadsafe(self._cut(), self._loop).result()
 
     def partition(self, parted: bool) -> None:
-        """Let nothing through any more, without closing anything; or let it pass again."""
+        """Stop or resume forwarding without closing connections."""
         self._loop.call_soon_threadsafe(self._passing.clear if parted else self._passing.set)
 
     def refuse(self, refusing: bool) -> None:
-        """Close each new connection at once; or no more."""
+        """Close each new connection at once, or accept connections again."""
         self._is_refusing = refusing
 
     async def _cut(self) -> None:

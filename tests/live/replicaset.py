@@ -1,4 +1,4 @@
-"""Servers of one replicaset that come, go and lose sight of each other: document 001, case (a), for real."""
+"""Servers of one replicaset that come, go and lose contact: document 001, case (a), with real servers."""
 
 from __future__ import annotations
 
@@ -72,7 +72,7 @@ class Servers:
 
 
 def case_a(servers: Servers) -> None:
-    """Let each master register a replica while they do not hear of each other: both get one id. All end cleanly.
+    """Let each master register a replica while the masters are disconnected: both replicas get the same id.
 
     The replicas are r1 (uuid 3) and r2 (uuid 4); each writes a row, and its master one behind it.
     """

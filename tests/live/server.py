@@ -28,12 +28,12 @@ STOP_SECONDS = 60.0
 
 
 def find_tarantool() -> str | None:
-    """Return the first server of `find_servers`, which tests that need one server run; None where there is none."""
+    """Return the first server of `find_servers`, for tests that need one server; None if there is none."""
     return next(iter(find_servers()), None)
 
 
 def find_servers() -> list[str]:
-    """Return the binaries that the environment variable TARANTOOL names (`:` between two), else that on PATH."""
+    """Return the programs in the environment variable TARANTOOL (separated by `:`), else the one on PATH."""
     named = [path for path in os.environ.get("TARANTOOL", "").split(":") if path]
     found = shutil.which("tarantool")
     return named or ([] if found is None else [found])
@@ -47,7 +47,7 @@ def version_of(binary: str) -> str:
 
 
 def release_here() -> tuple[int, int]:
-    """Return major and minor version of the server that tests run which need one; (0, 0) without a server."""
+    """Return major and minor version of the server for tests that need one; (0, 0) without a server."""
     binary = find_tarantool()
     if binary is None:
         return 0, 0
@@ -121,12 +121,12 @@ class Tarantool:
 
     @property
     def log(self) -> Path:
-        """The server's own log, beside its socket; it goes with a private one."""
+        """The server's own log, next to its socket; a private one is removed with the socket."""
         return Path(f"{self.socket}.log")
 
     @property
     def connection(self) -> Connection:
-        """A connection that is opened at the first use and closed by `stop`."""
+        """A connection that is opened on first use and closed by `stop`."""
         if self._connection is None:
             self._connection = self.connect()
         return self._connection
@@ -171,7 +171,7 @@ class Tarantool:
         return self
 
     def stop(self) -> None:
-        """Stop the server cleanly; kill it where it does not stop in time, and say so."""
+        """Stop the server cleanly; kill it if it does not stop in time, and report that."""
         self._close_connection()
         process = self._process
         if process is None:
@@ -185,7 +185,7 @@ class Tarantool:
             self.kill()
 
     def kill(self) -> None:
-        """Kill the server at once, as a crash would (no EOF marker), and free what it held."""
+        """Kill the server at once, like a crash (no EOF marker), and free its resources."""
         self._close_connection()
         if self._process is not None:
             self._process.kill()

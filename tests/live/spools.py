@@ -1,4 +1,4 @@
-"""What a real Tarantool makes of a spool: read by its `xlog` module, or recovered as if it were its own log."""
+"""Checks a spool with a real Tarantool: read by its `xlog` module, or recovered as the server's own log."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ def tuples_of(server: Tarantool) -> list[Any]:
 
 @contextmanager
 def recovered(spool: Path, into: Path) -> Iterator[Tarantool]:
-    """Run a server on a copy of a spool: it recovers from the files as from its own."""
+    """Run a server on a copy of a spool: it recovers from the files as from its own log."""
     into.mkdir()
     for path in spool.glob("*.[sx]*"):
         shutil.copy(path, into)

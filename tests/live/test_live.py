@@ -1,4 +1,4 @@
-"""The helper around a real server: it starts, answers, fails loudly, and never leaves a process behind."""
+"""Tests of the server fixture: it starts, answers, fails loudly, and never leaves a process behind."""
 
 from __future__ import annotations
 
@@ -45,12 +45,12 @@ def test_eval_returns_what_lua_returns(tarantool: Tarantool) -> None:
     assert tarantool.eval("local nothing") is None
 
 
-def test_strings_that_are_not_utf8_come_back_as_they_went(tarantool: Tarantool) -> None:
+def test_strings_that_are_not_utf8_come_back_unchanged(tarantool: Tarantool) -> None:
     assert tarantool.eval("return (...):byte(1, -1)", "\udcff\udcfe") == [0xFF, 0xFE]
     assert tarantool.eval("return '\\xff\\xfe'") == "\udcff\udcfe"
 
 
-def test_an_error_of_lua_is_raised_and_the_connection_goes_on(tarantool: Tarantool) -> None:
+def test_an_error_of_lua_is_raised_and_the_connection_stays_usable(tarantool: Tarantool) -> None:
     with pytest.raises(TarantoolError, match="Space 'none' does not exist") as raised:
         tarantool.eval("box.error(box.error.NO_SUCH_SPACE, 'none')")
     assert raised.value.code == 36
@@ -72,7 +72,7 @@ def test_a_hand_made_request_keeps_its_bytes(tarantool: Tarantool) -> None:
     assert tarantool.eval(packed) == "91cd0005"
 
 
-def test_a_large_answer_comes_whole(tarantool: Tarantool) -> None:
+def test_a_large_answer_is_complete(tarantool: Tarantool) -> None:
     assert tarantool.eval("return ('x'):rep(...)", 5_000_000) == "x" * 5_000_000
 
 
@@ -87,7 +87,7 @@ def test_a_stop_is_clean_and_a_restart_finds_the_rows(tmp_path: Path) -> None:
         assert server.eval("return box.space.s:select()") == [[1]]
 
 
-def test_a_kill_leaves_a_log_without_its_end(tmp_path: Path) -> None:
+def test_a_kill_leaves_a_log_without_its_end_marker(tmp_path: Path) -> None:
     with Tarantool(tmp_path / "one") as server:
         pid = server.pid
         server.kill()

@@ -1,4 +1,4 @@
-"""What `explain-batch` says of a batch is what the batch was given to do."""
+"""`explain-batch` shows what a known batch read, logged, decided and wrote."""
 
 from __future__ import annotations
 
@@ -71,7 +71,7 @@ def test_what_waits(place: Place) -> None:
     assert found.copies == 0
 
 
-def test_an_epoch_that_is_not_there_is_named(place: Place) -> None:
+def test_an_unknown_epoch_is_refused(place: Place) -> None:
     with pytest.raises(ConfigurationError, match="there is no epoch 3"):
         explain(place, 3)
 

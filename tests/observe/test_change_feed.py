@@ -1,4 +1,4 @@
-"""The change feed, folded, is the table at each epoch; rows that did not change are in no answer."""
+"""The change feed, applied in order, gives the table at each epoch; it has no unchanged rows."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def rows_at(place: Place, table: str, version: int) -> dict[bytes, tuple[Any, ..
 
 
 def fold(rows: dict[bytes, tuple[Any, ...]], changed: pa.Table) -> None:
-    """Apply a part of a feed, and check that each operation fits what is there."""
+    """Apply a part of a feed, and check that each operation fits the current row."""
     for row in changed.select(["_key", *IMAGE, "_change_type"]).to_pylist():
         key, image, kind = row["_key"], tuple(row[name] for name in IMAGE), row["_change_type"]
         if kind == INSERT:
@@ -52,7 +52,7 @@ def fold(rows: dict[bytes, tuple[Any, ...]], changed: pa.Table) -> None:
 
 @pytest.fixture(scope="module")
 def recorded(tmp_path_factory: pytest.TempPathFactory) -> Place:
-    """Return the tables of the recorded replicasets, made by many batches."""
+    """Return the tables of the recorded replicasets, written in many batches."""
     folder = tmp_path_factory.mktemp("feed")
     sources = {name: OWN_ROOT / "2.6.0" / name for name in ("a1", "b1")}
     deployment = Deployment(folder, sources)
@@ -86,7 +86,7 @@ def test_a_consumer_continues_where_it_stopped(recorded: Place) -> None:
     assert first + second == whole
 
 
-def test_a_row_that_shares_a_file_with_a_changed_one_is_in_no_answer(tmp_path: Path) -> None:
+def test_an_unchanged_row_in_a_changed_file_is_left_out(tmp_path: Path) -> None:
     a = Node(tmp_path, "a1").define(USERS, "users")
     for key in range(100):
         a.put(USERS, key, "name", key, 1)
@@ -141,8 +141,8 @@ def test_the_command_prints_lines_and_follows(recorded: Place, capsys: pytest.Ca
     assert len(capsys.readouterr().out.splitlines()) == sum(line["epoch"] > 0 for line in lines)
 
 
-def test_what_is_not_there_is_named(recorded: Place) -> None:
+def test_an_unknown_epoch_or_table_is_refused(recorded: Place) -> None:
     with pytest.raises(ConfigurationError, match="there is no epoch 4711"):
         list(changes(recorded, "accounts", after=4711))
-    with pytest.raises(WarehouseError, match="the table is not there"):
+    with pytest.raises(WarehouseError, match="there is no such table"):
         list(changes(recorded, "nothing"))

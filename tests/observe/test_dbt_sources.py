@@ -1,4 +1,4 @@
-"""`aggregator views --dbt`: the text is the golden file, dbt takes it, and its tests name what holds."""
+"""`aggregator views --dbt`: the text equals the golden file, dbt accepts it, and its tests hold."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ USERS, PEOPLE = 600, 601
 
 @pytest.fixture(scope="module")
 def text(tmp_path_factory: pytest.TempPathFactory) -> str:
-    """Return the source of two spaces, of which one has a masked field, after two batches."""
+    """Return the dbt source of two spaces, one with a masked field, after two batches."""
     folder = tmp_path_factory.mktemp("dbt")
     a, b = Node(folder, "a1").define(USERS, "users"), Node(folder, "b1").define(PEOPLE, "my-people")
     a.put(USERS, 1, "a", 1, 1).close()
@@ -46,7 +46,7 @@ def tables(text: str) -> dict[str, Any]:
 
 
 def test_the_text_is_the_golden_file(text: str) -> None:
-    """After a change that is meant: GOLDEN=1 pytest of this file writes it."""
+    """After an intended change, GOLDEN=1 pytest of this file writes the golden file."""
     if os.environ.get("GOLDEN"):
         GOLDEN.write_text(text)
     assert text == GOLDEN.read_text()

@@ -1,4 +1,4 @@
-"""The status page before clients that do not finish their requests: it answers, and keeps few of them."""
+"""The status page with clients that do not finish their requests: it answers others, and keeps few of them."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from contextlib import ExitStack
 
 import pytest
 
-from observe.metrics.board import Board
+from observe.metrics.stream_metrics import StreamMetrics
 from observe.status_page import MOST_REQUESTS, status_page
 from sources.iproto.address import Address
 
@@ -20,8 +20,8 @@ HALF = b"GET /status HTTP/1.1\r\nHost:"
 
 @pytest.fixture
 def port() -> Iterator[int]:
-    board = Board(5, None)
-    with status_page(Address("127.0.0.1", 0), board, lambda: {"ok": 1}) as port:
+    metrics = StreamMetrics(5, None)
+    with status_page(Address("127.0.0.1", 0), metrics, lambda: {"ok": 1}) as port:
         assert port is not None
         yield port
 

@@ -1,1 +1,1 @@
-"""Gathers the facts that the checks of `observe.doctor` judge: opens files, asks servers, changes nothing."""
+"""Gathers the facts for the checks of `observe.doctor`: opens files, asks servers, changes nothing."""

@@ -1,4 +1,4 @@
-"""What is on this machine: programs, packages, jars, memory, room on disks. Starts Java for its version alone."""
+"""Gathers facts of this machine: programs, packages, jars, memory, disk space. Java is started only for its version."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ _CGROUP = (Path("/sys/fs/cgroup/memory.max"), Path("/sys/fs/cgroup/memory/memory
 
 
 def machine_of(config: Config | None, subscribe: Subscribe | None) -> Machine:
-    """Return what a run of this configuration finds here."""
+    """Return the facts of this machine that matter for a configuration."""
     java = _java_program()
     java_version, java_error = (None, None) if java is None else _java_version(java)
     jars = tuple(path.name for path in sorted(_spark_home().glob("jars/*.jar")))
@@ -60,13 +60,13 @@ def spark_settings() -> dict[str, str]:
 
 
 def bytes_of(text: str) -> int | None:
-    """Return a size as Spark writes it (`3g`) in bytes; None where it is none."""
+    """Return a size in Spark's notation (`3g`) in bytes; None if it is not a size."""
     match = re.fullmatch(r"(\d+)\s*([kmgt]?)b?", text.strip().lower())
     return None if match is None else int(match[1]) * _UNITS[match[2]]
 
 
 def nearest(path: str | Path) -> Path:
-    """Return the path, or the nearest folder above it that is there."""
+    """Return the path, or its nearest existing parent folder."""
     found = Path(path).absolute()
     while not found.exists() and found != found.parent:
         found = found.parent
@@ -124,7 +124,7 @@ def _disks(config: Config | None, subscribe: Subscribe | None) -> Iterator[Disk]
         for subject, location in (("warehouse", config.warehouse), ("checkpoint", config.checkpoint)):
             folder = local_folder(location)
             if folder is not None:
-                # A checkpoint has offsets alone.
+                # A checkpoint has only offsets.
                 yield _disk(
                     subject, folder, config.max_bytes_per_trigger if subject == "warehouse" else 2**20
                 )

@@ -1,9 +1,8 @@
-"""What the masters say: each is greeted, the user logs in, and asks what a subscriber asks before it begins.
+"""Gathers facts of the masters: connects, logs in, and sends the requests that a subscriber sends first.
 
-Whether the user may replicate is seen from two requests that leave nothing behind. A SELECT of `_priv`, since the right
-to replicate is that to read the universe. And a SUBSCRIBE that no server can begin: one of a replica that is
-registered nowhere and not anonymous (`box_process_subscribe` in `src/box/box.cc`; up to 2.11 the right is checked
-first).
+The right to replicate is tested with two requests that leave nothing behind: a SELECT of `_priv`, since the right to
+replicate is the right to read the universe; and a SUBSCRIBE that no server can begin, by a replica that is neither
+registered nor anonymous (`box_process_subscribe` in `src/box/box.cc`; up to 2.11 the right is checked first).
 """
 
 from __future__ import annotations
@@ -34,7 +33,7 @@ from sources.iproto.refusals import ACCESS_DENIED, NO_USER, PASSWORD, TOO_EARLY,
 from sources.spool.state import check_own, read_state
 
 TURNS = 3
-"""So often the loop goes round until a connection that was given up, one of TLS too, has closed its socket."""
+"""Number of iterations of the event loop until an abandoned connection, also with TLS, has closed its socket."""
 
 _BY_CODE = {
     ACCESS_DENIED: "no_right_to_replicate",
@@ -49,11 +48,11 @@ _ONE_PRIVILEGE: dict[int, Any] = {
     MessageKey.ITERATOR: 2,
     MessageKey.KEY: [],
 }
-"""`_priv` is space 312, and no role but `replication` and `super` may read it."""
+"""`_priv` is space 312; only the roles `replication` and `super` may read it."""
 
 
 def followed(section: Subscribe, block: int) -> list[Followed]:
-    """Return what the masters of a configuration say, and what is in their spools; all are asked at once."""
+    """Return the facts of the masters of a configuration and of their spools; all masters are asked at once."""
     timeout = seconds(section.answer)
     peers = asyncio.run(_asked(section, timeout))
     return [_followed(one, said, block) for one, said in zip(section.replicasets, peers, strict=True)]
@@ -82,13 +81,13 @@ def _followed(replicaset: ReplicasetConfig, peers: Sequence[PeerFacts], block: i
 
 
 async def ask(target: Target, timeout: float) -> PeerFacts:
-    """Return what a master says.
+    """Return the facts of a master.
 
     Parameters
     ----------
     target : Peer
     timeout : float
-        Seconds that each answer may take.
+        Seconds to wait for each answer.
 
     """
     try:
@@ -98,7 +97,7 @@ async def ask(target: Target, timeout: float) -> PeerFacts:
     version = connection.greeting.version
     try:
         if version < ANONYMOUS_SINCE:
-            text = f"Tarantool {'.'.join(map(str, version))} knows no anonymous subscriber"
+            text = f"Tarantool {'.'.join(map(str, version))} does not support anonymous subscribers"
             return PeerFacts(target.name, "peer_version", text, version)
         ballot = await connection.vote()
         if ballot.is_loading:

@@ -1,4 +1,4 @@
-"""What the files of each source say: headers, ends, and the rows' numbers and times of the newest log. Reads only."""
+"""Gathers facts of each source's files: headers, ends, and lsns and times of the newest log. Reads only."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ FAILURES = (AggregatorError, OSError, pa.ArrowException, ValueError)
 
 
 def source_facts(source: Configured, block: int) -> SourceFacts:
-    """Return what the files of a source say.
+    """Return the facts of a source's files.
 
     Parameters
     ----------
@@ -78,7 +78,7 @@ def source_facts(source: Configured, block: int) -> SourceFacts:
 
 
 def begins(config: Config, state: State, start: Offset) -> tuple[list[Begin], dict[str, str]]:
-    """Return where a run begins in each replicaset, and which sources are not followed, with the reason.
+    """Return where a run begins in each replicaset, and the sources that are not followed, with the reason.
 
     Parameters
     ----------
@@ -86,7 +86,7 @@ def begins(config: Config, state: State, start: Offset) -> tuple[list[Begin], di
     state : State
         As of the newest epoch.
     start : Offset
-        Where the stream ended.
+        The end of the stream.
 
     """
     options = parse_options({**stream_options(config, state, 1), "on_source_error": "skip"})
@@ -120,9 +120,9 @@ def _server(directory: Directory, file: LogFile) -> str | None:
 
 
 def _end(directory: Directory, listing: Listing) -> tuple[dict[int, int], float | None, str | None]:
-    """Return the vclock after the newest log, the time of the newest row, and what is damaged there.
+    """Return the vclock after the newest log, the time of the newest row, and the damage there.
 
-    A server that has just started has a newest log without rows: then the one before it is read.
+    A server that has just started has a newest log without rows: then the previous one is read.
     """
     reached = shared((listing.logs[-1:] or listing.snapshots[-1:])[0].vclock)
     highest, newest = np.zeros(VCLOCK_MAX, np.int64), -1
@@ -144,7 +144,7 @@ def _end(directory: Directory, listing: Listing) -> tuple[dict[int, int], float 
 
 
 def _holes(directory: Directory, listing: Listing) -> Iterator[Hole]:
-    """Yield the places where the next file begins behind the end of the one before it."""
+    """Yield the places where a file begins after the end of the previous one."""
     course = listing.ordered_files
     if listing.snapshots and listing.logs:
         first, newest = listing.logs[0], listing.snapshots[-1]
@@ -156,7 +156,7 @@ def _holes(directory: Directory, listing: Listing) -> Iterator[Hole]:
                 continue
             had = shared(before.vclock if before.is_snapshot else directory.ends.end_vclock(before))
         except FAILURES:
-            continue  # damage in a closed log: whoever reads its rows says so
+            continue  # damage in a closed log is reported by the code that reads its rows
         if not not_beyond(shared(after.vclock), had):
             yield Hole(before.name, after.name, had, shared(after.vclock))
 

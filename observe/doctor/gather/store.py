@@ -1,6 +1,6 @@
-"""What a warehouse's place and its tables say. Probes are objects of its own, which are removed at once.
+"""Gathers facts of a warehouse's location and tables. Probe files have unique names and are removed at once.
 
-The writer's lock is only looked at: taking it for a moment could refuse a job that starts just then.
+The writer lock is not taken, since even for a moment that could refuse a job that starts just then.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ LOCKS = Path("/proc/locks")
 
 
 def store_of(config: Config) -> Store:
-    """Return what the place of a deployment's warehouse says."""
+    """Return the facts of the location of a deployment's warehouse."""
     try:
         place = place_of(config.warehouse, config.database)
     except WarehouseError as error:
@@ -52,11 +52,11 @@ def store_of(config: Config) -> Store:
 
 
 def _local(folder: Path) -> tuple[str | None, str | None, str | None]:
-    """Return why a folder cannot be written, files in it not renamed, and names in it not claimed by one writer."""
+    """Return the errors of three tests in a folder: write a file, rename it, create it exclusively."""
     base = nearest(folder)
     probe, other = (base / f".aggregator-doctor-{uuids.uuid4()}{suffix}" for suffix in ("", ".renamed"))
     if not base.is_dir():
-        return f"{base} is no folder", None, None
+        return f"{base} is not a folder", None, None
     try:
         probe.write_bytes(b"1")
     except OSError as error:
@@ -89,7 +89,7 @@ def _remote(root: str, checkpoint_error: str | None) -> Store:
 
 
 def _holder(lock: Path) -> str | None:
-    """Return who holds an `flock`, by what Linux says of all locks (proc(5), /proc/locks)."""
+    """Return the holder of an `flock`, from Linux's list of all locks (proc(5), /proc/locks)."""
     if not lock.is_file() or not LOCKS.is_file():
         return None
     inode = str(lock.stat().st_ino)
@@ -101,7 +101,7 @@ def _holder(lock: Path) -> str | None:
 
 
 def tables_of(config: Config) -> TableFacts:
-    """Return what the tables of a deployment say."""
+    """Return the facts of a deployment's tables."""
     warehouse = EpochWarehouse(None, config.warehouse, config.database)
     place = warehouse.place
     checkpoint_error, has_checkpoint = _checkpoint(warehouse, config.checkpoint)
@@ -157,17 +157,17 @@ def _unreadable(warehouse: EpochWarehouse, versions: Mapping[str, int]) -> Itera
         try:
             opened = warehouse.place.open(name, versions.get(name))
             if opened is None:
-                yield name, "the newest epoch names it, and it is not there"
+                yield name, "the newest epoch names it, and it does not exist"
             else:
                 missing = _missing_file(warehouse, name, [file.path for file in files_of(opened, name)])
                 if missing is not None:
-                    yield name, f"its file {missing} is gone"
+                    yield name, f"its file {missing} is missing"
         except _FAILURES as error:
             yield name, str(error)
 
 
 def _missing_file(warehouse: EpochWarehouse, table: str, files: list[str]) -> str | None:
-    """Return the first file that is gone; only folders are asked, where one request is cheap."""
+    """Return the first missing file; checked in folders only, where a request is cheap."""
     folder = local_folder(warehouse.root)
     if folder is None:
         return None

@@ -14,12 +14,12 @@ passed. The end of a file whose successor follows without a gap is written as po
             (`sources.xlog.stream.failover`)
 `done`      optional, true: the file matched a glob and was read to its end marker, so it may be removed
 
-`instant`, where present, is the last point of a sharded cluster that the stream has come to in this replicaset
-(`sources.xlog.stream.instants`). `state` says whether it stands there (`waiting`; `whole` once all replicasets do) or
-has read on (`done`, `missed`). A point may lie within a block: then `rows` rows of the block that begins at `position`
-and ends at `end` are passed.
+`instant`, if present, is the last point of a sharded cluster that the stream has reached in this replicaset
+(`sources.xlog.stream.instants`). `state` is `waiting` while the stream waits there (`whole` once all replicasets do),
+and `done` or `missed` after it has read on. A point may be within a block: then `rows` rows of the block from
+`position` to `end` are passed.
 
-Plain data and its strict reading; no I/O and no choice is made here.
+Plain data and its strict parser, without I/O.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ from sources.xlog.format.vclock import Vclock, shared, vclock_of
 VERSION = 1
 
 _FILE = re.compile(r"[^/]+\Z")
-"""Any name: a file that is read by itself need not have a name that Tarantool gives."""
+"""Any name: a file that is read by itself may have any name."""
 _UUID = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}\Z")
 _REQUIRED = {"leader", "file", "position", "vclock"}
 _OPTIONAL = {"done", "instant", "restart", "since"}
@@ -46,36 +46,36 @@ _ADVICE = "delete the checkpoint, or name an offset that this source wrote"
 
 
 class InstantState(StrEnum):
-    """What a replicaset does at its last instant."""
+    """State of a replicaset at its last instant."""
 
     WAITING = "waiting"
-    """It stands there: another replicaset has not come to it."""
+    """It waits there: another replicaset has not reached the instant."""
     WHOLE = "whole"
-    """It stands there, as all others do: the batch that ends here is the instant."""
+    """It waits there, as all others do: the batch that ends here is the instant."""
     DONE = "done"
-    """It has read on from an instant that was whole."""
+    """It has read further, after an instant that all replicasets reached."""
     MISSED = "missed"
-    """It has read on although another replicaset had not come to it."""
+    """It has read further although another replicaset had not reached the instant."""
 
 
 @dataclass(frozen=True)
 class Instant:
-    """The last point of a sharded cluster that the stream has come to in one replicaset.
+    """The last point of a sharded cluster that the stream has reached in one replicaset.
 
     Parameters
     ----------
     label : str
-        Names the point in all replicasets.
+        The same for the point in all replicasets.
     time : int
-        Of its row in this replicaset's log, microseconds since 1970.
+        Of the marker row in this replicaset's log, microseconds since 1970.
     lsns : Vclock
-        Replica id to the lsn of the last point's row that was read: an earlier one is met again where another member
-        takes over.
+        Replica id to the lsn of the last marker that was read; after a failover to another member, earlier markers come
+        again.
     state : InstantState
     rows : int
-        How many rows of the block at the entry's position are passed; 0 where the point is between two blocks.
+        Number of passed rows of the block at the entry's position; 0 if the point is between two blocks.
     end : int
-        Where that block ends, in bytes; 0 where the point is between two blocks.
+        End of that block, in bytes; 0 if the point is between two blocks.
 
     """
 
@@ -87,14 +87,14 @@ class Instant:
     end: int = 0
 
     @property
-    def stands(self) -> bool:
-        """Whether the stream is at the point and has not read further."""
+    def is_at_point(self) -> bool:
+        """Whether the stream is at the point, not beyond it."""
         return self.state in (InstantState.WAITING, InstantState.WHOLE)
 
 
 @dataclass(frozen=True)
 class Entry:
-    """Where the stream is in one replicaset.
+    """The position of the stream in one replicaset.
 
     Parameters
     ----------
@@ -113,7 +113,7 @@ class Entry:
     is_done : bool
         Whether the file matched a glob and was read to its end marker, so that it may be removed.
     instant : Instant or None
-        The last point that the stream has come to.
+        The last point that the stream has reached.
 
     """
 
@@ -133,7 +133,7 @@ class Entry:
 
 
 Offset = Mapping[str, Entry]
-"""Replicaset uuid → where the stream is in it. Replicasets whose sources were removed stay."""
+"""Replicaset uuid → the position of the stream. Replicasets of removed sources stay."""
 
 
 def _vclock_json(vclock: Vclock) -> dict[str, int]:
@@ -200,7 +200,7 @@ def _instant_of(uuid: str, value: object) -> Instant:
     _require(sound, f"{uuid}: an instant has the numbers {numbers}")
     _require(isinstance(fields["label"], str), f"{uuid}: {fields['label']!r} is not a label")
     known = [str(state) for state in InstantState]
-    _require(fields["state"] in known, f"{uuid}: {fields['state']!r} is no state of an instant")
+    _require(fields["state"] in known, f"{uuid}: {fields['state']!r} is not a state of an instant")
     end, rows, moment = numbers
     lsns = _vclock_at(fields["lsns"], f"{uuid}: lsns")
     return Instant(fields["label"], moment, lsns, InstantState(fields["state"]), rows, end)
@@ -221,7 +221,9 @@ def _entry_of(uuid: str, value: object) -> Entry:
     _require(vclock == shared(vclock), f"{uuid}: vclock has a local or an empty component")
     since = _vclock_at(fields["since"], f"{uuid}: since") if "since" in fields else None
     restart = "restart" in fields
-    _require(not restart or (fields["restart"] is True and position == 0), f"{uuid}: restart is no beginning")
+    _require(
+        not restart or (fields["restart"] is True and position == 0), f"{uuid}: restart is not at position 0"
+    )
     instant = _instant_of(uuid, fields["instant"]) if "instant" in fields else None
     return Entry(leader, file, position, vclock, since, restart, "done" in fields, instant)
 

@@ -1,11 +1,11 @@
-"""Which replicasets wait at an instant of a sharded cluster, and when one stops waiting: pure rules.
+"""Decides which replicasets wait at an instant of a sharded cluster, and when one stops waiting: pure functions.
 
-A replicaset that comes to a marker stands there until every other one stands at a marker of the same label. Then the
-batch is the instant: all rows up to the point of every replicaset, and none behind. One stops waiting where the others
-cannot come to its point any more, or have not within a bound. Time is that of the rows where there are any, so that an
-old log is read as the new one was; of a replicaset that has nothing left to read it is the clock's.
+A replicaset that reaches a marker waits there until every other one waits at a marker of the same label. Then the batch
+is the instant: it has all rows up to the point of every replicaset, and none after. A replicaset stops waiting if the
+others can no longer reach its point, or have not done so in time. Time is the rows' own, so that an old log is read in
+the same way as a new one; for a replicaset without unread rows it is the clock's.
 
-Not here: finding markers (`sources.xlog.stream.markers`), reading (`sources.xlog.stream.instants`).
+`sources.xlog.stream.markers` finds markers, `sources.xlog.stream.instants` reads up to them.
 """
 
 from __future__ import annotations
@@ -20,14 +20,14 @@ MICROSECONDS = 1_000_000
 
 @dataclass(frozen=True)
 class Reach:
-    """How far the stream is in one replicaset.
+    """The position of the stream in one replicaset.
 
     Parameters
     ----------
     instant : Instant or None
-        The last one that it has come to.
+        The last instant that it has reached.
     time : int or None
-        Of the next row, microseconds since 1970; the clock's where there is none; None where it cannot be known, in a
+        Of the next row, microseconds since 1970; the clock's if there is no row; None if it is unknown, as in a
         snapshot.
 
     """
@@ -36,21 +36,21 @@ class Reach:
     time: int | None
 
 
-def given_up(
+def hopeless_waits(
     reached: Mapping[str, Reach], wait_seconds: float, now: int, unknown: str | None = None
 ) -> dict[str, str]:
-    """Return the replicasets that wait in vain, each with the reason.
+    """Return the replicasets whose wait cannot succeed, each with the reason.
 
     Parameters
     ----------
     reached : mapping of str to Reach
-        By replicaset uuid, all that are followed.
+        By replicaset uuid, for all followed replicasets.
     wait_seconds : float
         How long after its marker a replicaset waits for the others.
     now : int
-        The clock's time, microseconds since 1970.
+        Time of the clock, microseconds since 1970.
     unknown : str, optional
-        A source that cannot be read and whose replicaset is unknown: nothing is whole without it.
+        A source that cannot be read and whose replicaset is unknown: no instant is complete without it.
 
     """
     found: dict[str, str] = {}
@@ -70,14 +70,14 @@ def given_up(
 
 
 def _reason(own: Instant, other: Reach, name: str, until: int) -> str | None:
-    """Return why another replicaset does not come to a point any more; None where it stands there, or may come."""
+    """Return why another replicaset does not reach a point any more; None if it has reached it, or may still."""
     at = other.instant
     if at is not None and at.label == own.label:
         if at.state is InstantState.WAITING:
             return None
         if at.state is InstantState.MISSED:
             return f"replicaset {name} has passed it before"
-    # Markers come in one order; points that two replicasets have in another order are no instants.
+    # Markers have one order; points in different order in two replicasets are not instants.
     elif (
         at is not None
         and at.state in (InstantState.WAITING, InstantState.MISSED)
@@ -90,7 +90,7 @@ def _reason(own: Instant, other: Reach, name: str, until: int) -> str | None:
 
 
 def common_label(ends: Mapping[str, Entry]) -> str | None:
-    """Return the label at which all replicasets stand, where they have just come to do so."""
+    """Return the label at which all replicasets have just arrived, if there is one."""
     instants = [entry.instant for entry in ends.values()]
     labels = {one.label for one in instants if one is not None and one.state is InstantState.WAITING}
     is_whole = len(labels) == 1 and all(
@@ -100,14 +100,14 @@ def common_label(ends: Mapping[str, Entry]) -> str | None:
 
 
 def whole(entry: Entry) -> Entry:
-    """Return an entry at a point that every replicaset has come to."""
+    """Return an entry at a point that every replicaset has reached."""
     if entry.instant is None:
         return entry
     return replace(entry, instant=replace(entry.instant, state=InstantState.WHOLE))
 
 
 def passed(entry: Entry, last: Instant | None) -> Entry:
-    """Return an entry behind the last instant that the stream had come to."""
+    """Return an entry after the last instant of the stream."""
     if last is None:
         return entry
     kept = {InstantState.WAITING: InstantState.MISSED, InstantState.WHOLE: InstantState.DONE}
@@ -116,14 +116,14 @@ def passed(entry: Entry, last: Instant | None) -> Entry:
 
 @dataclass(frozen=True)
 class WholeInstant:
-    """An instant, and the replicasets that stand at it."""
+    """An instant, and the replicasets at it."""
 
     label: str
     replicasets: frozenset[str]
 
 
 def instant_between(start: Offset, end: Offset) -> WholeInstant | None:
-    """Return the instant that a batch is, by its offsets; None where it is none."""
+    """Return the instant at which a batch ends, by its offsets; None if it ends at none."""
     found = {}
     for uuid, entry in end.items():
         now, before = entry.instant, start[uuid].instant if uuid in start else None

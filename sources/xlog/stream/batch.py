@@ -59,14 +59,14 @@ def _replicaset_files(follower: Follower, uuid: str, start: Entry, end: Entry) -
 
 
 def _is_same_place(first: Entry, last: Entry) -> bool:
-    """Return whether nothing lies between two entries; an instant may have become whole meanwhile."""
+    """Return whether two entries are at the same place; an instant may have become complete in between."""
     if replace(first, instant=None) != replace(last, instant=None):
         return False
     return _rows_passed(first) == _rows_passed(last)
 
 
 def _rows_passed(entry: Entry) -> int:
-    return entry.instant.rows if entry.instant is not None and entry.instant.stands else 0
+    return entry.instant.rows if entry.instant is not None and entry.instant.is_at_point else 0
 
 
 def _files_between(follower: Follower, start: Offset, end: Offset) -> Iterator[ReplicasetFiles]:
@@ -134,7 +134,7 @@ def _with_vinyl(follower: Follower, segments: list[Segment]) -> Iterator[Segment
         if directory.is_file:
             yield replace(segment, vinyl=frozenset())
             continue
-        # A deployment continues without the spaces that it cannot read, as with any space that it refuses.
+        # A deployment continues without spaces that cannot be read, as with any refused space.
         is_strict = not follower.options.with_replicaset and follower.options.mode is Mode.FAILFAST
         vinyl = vinyl_of(directory, segment.file, is_strict=is_strict)
         yield replace(segment, vinyl=vinyl.spaces)

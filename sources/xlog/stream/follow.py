@@ -208,7 +208,7 @@ class Follower:
         try:
             if leader is None:
                 raise SourceError("the leader's source was removed", source=entry.leader)
-            read_ahead = self._course(leader, entry)
+            read_ahead = self._read_ahead(leader, entry)
             is_idle = read_ahead.advance() == entry
             ahead = self._ahead_of(leader, members) if is_idle else []
             successors = failover.successors(entry, ahead, held)
@@ -269,7 +269,7 @@ class Follower:
             self._give_up(name, reason)
         return None
 
-    def _course(self, leader: MemberFiles, entry: Entry) -> ReadAhead:
+    def _read_ahead(self, leader: MemberFiles, entry: Entry) -> ReadAhead:
         if leader.listing is None:
             raise leader.error or SourceError("the source cannot be read", source=leader.name)
         directory = self.directory(leader.name)

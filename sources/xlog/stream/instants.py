@@ -1,11 +1,11 @@
-"""Following sources so that batches end at the instants of a sharded cluster.
+"""Follows sources so that batches end at the instants of a sharded cluster.
 
-An `InstantFollower` chooses the end of a batch as its base class does, and then looks for markers in what the batch
-would read: a replicaset whose log has one ends there, and stands there until all others do, or until it waits in vain
-(`sources.xlog.stream.alignment`). Where each one stands is in the offset, so a start, a replay or another member that
-takes over needs nothing else.
+An `InstantFollower` computes the end of a batch as its base class does, and then searches for markers in the rows of
+the batch: a replicaset with a marker ends there, and waits there until all others do, or until its wait cannot succeed
+(`sources.xlog.stream.alignment`). The offset has the instant of each replicaset, so a restart, a replay or a failover
+needs no other state.
 
-Looking for markers decodes their spaces' rows on the driver, once for each byte of the logs.
+The search decodes the rows of the markers' spaces on the driver, once for each byte of the logs.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from sources.xlog.stream.alignment import (
     MICROSECONDS,
     Reach,
     common_label,
-    given_up,
+    hopeless_waits,
     passed,
     whole,
 )
@@ -42,7 +42,7 @@ logger = logging.getLogger(__name__)
 
 @dataclass
 class InstantFollower(Follower):
-    """The sources of a deployment whose batches end at instants."""
+    """Follows the sources of a deployment in batches that end at instants."""
 
     _markers: dict[str, Markers] = field(default_factory=dict)
     _named: set[tuple[str, str]] = field(default_factory=set)
@@ -70,7 +70,7 @@ class InstantFollower(Follower):
         return ends
 
     def _followed(self, entries: Mapping[str, Entry]) -> list[str]:
-        """Return the replicasets that have sources now: those of removed ones stay in the offset."""
+        """Return the replicasets that have sources now; those of removed sources stay in the offset."""
         own = {self._uuids[source.name] for source in self.options.sources if source.name in self._uuids}
         names = {source.name for source in self.options.sources}
         return [uuid for uuid, entry in entries.items() if uuid in own or entry.leader in names]
@@ -80,7 +80,7 @@ class InstantFollower(Follower):
         return next((name for name in sorted(self.unreadable) if name not in self._uuids), None)
 
     def _standing(self, start: Offset, free: Offset) -> set[str]:
-        """Return the replicasets that stay where they are, at an instant that is not whole yet."""
+        """Return the replicasets that wait at an instant that is not complete."""
         waiting = {
             uuid: entry.instant
             for uuid, entry in start.items()
@@ -93,9 +93,9 @@ class InstantFollower(Follower):
         reached = {
             uuid: Reach(start[uuid].instant, self._time_of(start, free, uuid, now)) for uuid in followed
         }
-        # A replicaset that has not begun may have the point ahead of it.
+        # A replicaset that has not begun may have the point in unread rows.
         reached |= {uuid: Reach(None, None) for uuid in free if uuid not in start}
-        vain = given_up(reached, self.options.instant_wait, now, self._unknown())
+        vain = hopeless_waits(reached, self.options.instant_wait, now, self._unknown())
         for uuid, reason in sorted(vain.items()):
             self._say(logging.WARNING, uuid, waiting[uuid], f"is no instant of all replicasets: {reason}")
         stay = {uuid for uuid in waiting if uuid in followed and uuid not in vain}
@@ -104,7 +104,7 @@ class InstantFollower(Follower):
         return stay
 
     def _say(self, level: int, uuid: str, instant: Instant, what: str) -> None:
-        """Log what becomes of an instant, once."""
+        """Log a change of an instant's state, once."""
         key = (f"{uuid} {level}", instant.label)
         if key not in self._named:
             self._named.add(key)
@@ -141,7 +141,7 @@ class InstantFollower(Follower):
         return None
 
     def _up_to_marker(self, uuid: str, before: Entry | None, end: Entry) -> Entry:
-        """Return the end of a batch in one replicaset, which is its first marker where it has one."""
+        """Return the end of a batch in one replicaset: its first marker, if there is one."""
         start = {} if before is None else {uuid: before}
         try:
             segments = segments_between(self, start, {uuid: end})
@@ -167,7 +167,7 @@ class InstantFollower(Follower):
         return None
 
     def _entry_at(self, marker: Marker, before: Entry, end: Entry) -> Entry:
-        """Return the place behind a marker's transaction."""
+        """Return the position after a marker's transaction."""
         directory = self.directory(marker.segment.source)
         rows, block_end = end_of_transaction(directory, marker)
         last = before.instant
@@ -180,11 +180,11 @@ class InstantFollower(Follower):
         if not rows:
             read_ahead = ReadAhead(directory, bare, files, max(end.position, files[-1].header))
             return replace(read_ahead.entry_of(index, block_end), instant=at)
-        # The block is read in part, so a hole in front of its file is behind the stream.
+        # The block is read in part, so the stream has passed a gap before its file.
         found = entry_at(directory.source.name, files[index], marker.position, marker.segment.since)
         return replace(found, instant=at)
 
 
 def follower_of(options: XlogOptions) -> Follower:
-    """Return what follows the sources as the options say."""
+    """Return the follower that fits the options."""
     return InstantFollower(options) if options.instants else Follower(options)

@@ -1,16 +1,16 @@
-"""Which rows of a log mark an instant of a sharded cluster, and where in the log each of them stands.
+"""Finds the rows of a log that mark an instant of a sharded cluster, and their positions.
 
 A coordinator writes a marker with one label to every replicaset while nothing is in flight between them. There are two
 kinds:
 
 - Tarantool's recovery points (3.8 and later). `box.backup.recovery_point.create{label = L}` logs an UPDATE of
   `_recovery_point` (396) with the key `{0, 0, 0}` and the operation `{'=', 'opts', {label = L}}`. It changes nothing:
-  its place in the log *is* the point. The row that describes the point is inserted later, behind rows that came in
+  its position in the log *is* the point. The row that describes the point is inserted later, after rows that came in
   between (seen with 3.9).
 - Rows of a space of the user's: an INSERT or REPLACE whose tuple has the label in a field.
 
-A marker without a label names nothing, and one that cannot be read is passed over. Not here: what follows from a marker
-(`sources.xlog.stream.alignment`).
+A marker without a label names nothing, and an unreadable one is skipped. `sources.xlog.stream.alignment` acts on
+markers.
 """
 
 from __future__ import annotations
@@ -49,11 +49,11 @@ class Marker:
     time : int
         Microseconds since 1970.
     replica_id, lsn : int
-        Name the row.
+        Identify the row.
     segment : Segment
         Where it is.
     position : int
-        Where its block begins, in bytes.
+        Start of its block, in bytes.
     row : int
         Its index in the block.
 
@@ -92,7 +92,7 @@ class Markers:
         Parameters
         ----------
         directory, listing
-            Of the source.
+            The source's.
         segment : Segment
 
         """
@@ -101,7 +101,7 @@ class Markers:
         self._followed = None
         last = (-1, -1)
         wanted: set[int] | None = None
-        # A marker space that the segment defines is looked for from its definition on.
+        # A marker space that the segment defines is searched from its definition on.
         while wanted is None or not self._wanted() <= wanted:
             wanted = self._wanted()
             for row in _rows(directory, segment, wanted):
@@ -123,7 +123,7 @@ class Markers:
         return points | ({int(SystemSpace.SPACE), *self._fields} if self._named else set())
 
     def _fields_at(self, directory: Directory, listing: Listing, segment: Segment) -> dict[int, int]:
-        """Return where the labels of the named spaces are, as they are defined before a segment."""
+        """Return the label fields of the named spaces, by their definitions before a segment."""
         self._fields = {}
         file = next(log for log in listing.logs if log.name == segment.file)
         parts = [
@@ -183,7 +183,7 @@ def _rows(directory: Directory, segment: Segment, spaces: Iterable[int]) -> Iter
 
 
 def label_place(space: Space, label: str | int | None) -> int | None:
-    """Return the place of the field that holds a label, from 0; None where the space has no such field."""
+    """Return the index of the field with the label, from 0; None if the space has no such field."""
     if isinstance(label, int):
         return label - 1
     names = [field.name for field in space.fields]
@@ -191,12 +191,12 @@ def label_place(space: Space, label: str | int | None) -> int | None:
 
 
 def point_label(row: Mapping[str, Any]) -> str | None:
-    """Return the label of the point that a row of `_recovery_point` makes; None where it makes none, or has none.
+    """Return the label of the point that a row of `_recovery_point` makes; None if it makes none, or has no label.
 
     Raises
     ------
     TupleError
-        It is not as servers write it.
+        The row is malformed.
 
     """
     if row["type"] != "UPDATE" or fields_of(row["key"], "a key of _recovery_point") != _POINT_KEY:
@@ -251,9 +251,9 @@ def block_rows(directory: Directory, segment: Segment, position: int) -> pa.Tabl
 
 
 def end_of_transaction(directory: Directory, marker: Marker) -> tuple[int, int]:
-    """Return where a marker's transaction ends: how many rows of its block come up to there, and the block's end.
+    """Return the end of a marker's transaction: the number of rows of its block up to there, and the block's end.
 
-    So many rows are 0 where the block ends there, too.
+    The number is 0 if the block ends there too.
     """
     rows = block_rows(directory, marker.segment, marker.position)
     commits = rows["is_commit"].fill_null(True).to_pylist()

@@ -74,8 +74,8 @@ def segments_of(files_read: ReplicasetFiles) -> Iterator[Segment]:
     """
     since = since_from(files_read.start, files_read.files[0])
     at, until = files_read.start.instant, files_read.end.instant
-    skipped = at.rows if at is not None and at.stands else 0
-    is_cut = until is not None and until.stands and until.rows > 0
+    skipped = at.rows if at is not None and at.is_at_point else 0
+    is_cut = until is not None and until.is_at_point and until.rows > 0
     last = until.end if until is not None and is_cut else files_read.end.position
     ends = (*(end.position for end in files_read.ends), last)
     missing: LogGap | None = None

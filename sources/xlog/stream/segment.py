@@ -86,9 +86,9 @@ class Segment:
     is_log : bool
         Whether its rows have an lsn and a timestamp, which can bound a batch read.
     skipped_rows : int
-        So many rows of the block at `begin` were read by the batch before.
+        Number of rows of the block at `begin` that the batch before has read.
     last_block : (int, int) or None
-        Of a segment that ends within a block: where that block starts, and how many of its rows are read.
+        For a segment that ends within a block: the start of that block, and the number of its rows to read.
 
     """
 

@@ -78,7 +78,7 @@ def vinyl_of(directory: Directory, snapshot: str, *, is_strict: bool = False) ->
     Raises
     ------
     XlogMissingError
-        A file that the `.vylog` names is not there.
+        A file of the `.vylog` is missing.
     XlogError
         A file is damaged, and `is_strict`.
 
@@ -206,7 +206,7 @@ def _lsn_of(body: bytes, file: str) -> int:
 
 def _missing(directory: Directory, file: str) -> XlogMissingError:
     return XlogMissingError(
-        "a file that the .vylog names is not there",
+        "a file that the .vylog names is missing",
         file=file,
         source=directory.source.name,
         advice="copy the folders of vinyl spaces with the snapshot, or begin with the first log (start: logs)",

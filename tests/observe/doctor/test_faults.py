@@ -1,4 +1,4 @@
-"""Faults that are put into a healthy deployment: each is found by its name, and nothing is written meanwhile."""
+"""Faults in a healthy deployment: `doctor` finds each one by its name, and writes nothing."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ Fault = Callable[["Healthy"], None]
 
 
 class Healthy:
-    """A deployment without a fault: a copy of a recorded log, its tables, and settings to spoil."""
+    """A deployment without a fault: a copy of a recorded log, its tables, and settings for tests to break."""
 
     def __init__(self, folder: Path, made: Path, patch: pytest.MonkeyPatch) -> None:
         self.folder, self.made, self.patch = folder, made, patch
@@ -101,7 +101,7 @@ def little_memory(one: Healthy) -> None:
 
 
 def full_disk(one: Healthy) -> None:
-    """Use a tmpfs of one MiB where this user may mount one; else what the system says of the disk is replaced."""
+    """Use a tmpfs of one MiB if this user may mount one; else replace the reported free space."""
     one.settings["warehouse"] = str(one.folder / "small")
     (one.folder / "small").mkdir()
     mounted = subprocess.run(
@@ -175,7 +175,7 @@ def nobody_says_whose(one: Healthy) -> None:
 
 
 def clock_behind(one: Healthy) -> None:
-    """Set this machine's clock behind the rows, which are of the past, where it is read."""
+    """Set this machine's clock, where it is read, to before the rows' times, which are in the past."""
     newest = sources.source_facts(one.config().sources[0], 1 << 30).newest
     assert newest is not None
     one.patch.setattr("observe.doctor.gather.sources.time.time", lambda: newest - 60)
@@ -341,14 +341,14 @@ def test_a_fault_is_found_by_its_name(healthy: Healthy, fault: Fault, name: str,
     assert first.advice
 
 
-def test_a_fault_brings_no_other_one(healthy: Healthy) -> None:
+def test_a_fault_causes_no_other_finding(healthy: Healthy) -> None:
     """Of a source alone: what its own fault is, is said once."""
     gap(healthy)
     found = findings_of(Deployment(healthy.config(), None))
     assert [one.name for one in found if one.level is not Level.OK] == ["log_gap"]
 
 
-def test_a_hole_in_front_of_the_tables_is_none(healthy: Healthy) -> None:
+def test_a_gap_before_the_rows_in_the_tables_is_no_finding(healthy: Healthy) -> None:
     healthy.aggregate()
     numbers = count()
     for file in sorted(healthy.logs.glob("*.xlog"))[:3]:

@@ -1,4 +1,4 @@
-"""Faults of masters and of what the daemon says to them: each is found by its name, on real servers."""
+"""Faults of masters and of the connection to them: `doctor` finds each one by its name, on real servers."""
 
 from __future__ import annotations
 
@@ -81,7 +81,7 @@ def test_no_password(master: Tarantool, tmp_path: Path) -> None:
     assert names(found(tmp_path, f"good@unix/:{master.socket}", **settings)) == ["password_missing"]
 
 
-def test_nobody_listens(master: Tarantool, tmp_path: Path) -> None:
+def test_nothing_listens_at_the_address(master: Tarantool, tmp_path: Path) -> None:
     gone = f"unix/:{tmp_path}/none"
     assert names(found(tmp_path, f"good@{gone}")) == ["peer_unreachable"]
     both = found(tmp_path, f"good@{gone}", f"good@unix/:{master.socket}")
@@ -91,7 +91,7 @@ def test_nobody_listens(master: Tarantool, tmp_path: Path) -> None:
     ]
 
 
-def test_it_is_no_tarantool(tmp_path: Path) -> None:
+def test_the_server_is_not_a_tarantool(tmp_path: Path) -> None:
     with listening(tmp_path, b"SSH-2.0-OpenSSH_9.2\r\n" + b" " * 128) as address:
         assert names(found(tmp_path, f"good@{address}")) == ["not_tarantool"]
 
@@ -109,7 +109,7 @@ def test_peers_of_two_replicasets_under_one_name(master: Tarantool, tmp_path: Pa
 
 @contextmanager
 def listening(folder: Path, said: bytes) -> Iterator[str]:
-    """Yield the address of a service that says something to the first who connects."""
+    """Yield the address of a service that sends a text to each client."""
     path = str(folder / "service")
     with socket.socket(socket.AF_UNIX) as server:
         server.bind(path)

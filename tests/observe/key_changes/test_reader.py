@@ -1,4 +1,4 @@
-"""The story of a key against what the servers hold: after its last change it is the server's, in each replicaset."""
+"""The story of a key: after its last change it has the server's tuple, in each replicaset."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def some_keys() -> Iterator[tuple[str, str, Space, bytes]]:
 
 
 def last_after(story: Story, node: str) -> set[bytes]:
-    """Return the tuples that a replicaset has under a key: of unsigned ones each encoding is a key of its own."""
+    """Return the tuples of a replicaset under a key; different encodings of an unsigned key are different keys."""
     uuid = own().info(node).replicaset_uuid
     found: dict[Any, bytes | None] = {}
     for step in story.steps:
@@ -79,13 +79,13 @@ def test_the_last_tuple_of_each_key_is_the_servers(deployment: Deployment, place
 
 
 def test_operations_are_applied_by_the_rules_of_the_rows_server(place: Place) -> None:
-    """Tarantool 2.6 refuses an operation that 2.8 takes: the two leave other tuples."""
+    """Tarantool 2.6 refuses an operation that 2.8 accepts, so the two leave different tuples."""
     held = next(data for data in own().tuples("a1", "counters") if decode(data)[0] == "ups")
     assert last_after(KeyChangesReader(place).story("counters", ["ups"]), "a1") == {held}
 
 
 def text(value: Any) -> Any:
-    """Return a value as a command line can give it."""
+    """Return a value in the form of a command line argument."""
     return value if isinstance(value, str | int | float) or value is None else str(value)
 
 
@@ -111,7 +111,7 @@ def test_a_decision_names_both_sides_and_why(deployment: Deployment, place: Plac
     assert told[-1].startswith("now: {")
 
 
-def test_neighbours_are_the_other_rows_of_the_transaction(deployment: Deployment, place: Place) -> None:
+def test_neighbours_are_the_other_rows_of_a_transaction(deployment: Deployment, place: Place) -> None:
     rows = deployment.rows("_changelog", ["tsn", "lsn", "space", "type", "key", "tuple", "global_id", "file"])
     row = next(
         one
@@ -138,7 +138,9 @@ def test_a_table_name_means_its_space(deployment: Deployment, place: Place) -> N
     assert reader.story(name, [1]).space == reader.story(table_name(name), [1]).space
 
 
-def test_what_is_not_there_is_said(place: Place, capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+def test_a_missing_space_or_key_is_refused(
+    place: Place, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
     assert who(place, "accounts", [987654321], as_json=True) == 1
     said = capsys.readouterr()
     assert json.loads(said.out)["changes"] == []

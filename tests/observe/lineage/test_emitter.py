@@ -40,7 +40,7 @@ def events(file: Path) -> list[dict[str, Any]]:
 
 
 def tables(event: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the outputs of an event by the name that they have in SQL."""
+    """Return the outputs of an event by their SQL names."""
     return {one["facets"]["symlinks"]["identifiers"][0]["name"]: one for one in event["outputs"]}
 
 
@@ -81,7 +81,7 @@ def test_each_batch_of_a_real_run_starts_and_completes(deployment: Deployment, t
 
 @pytest.mark.spark
 @pytest.mark.usefixtures("spark")
-def test_a_batch_that_fails_says_so(
+def test_a_failed_batch_sends_fail(
     deployment: Deployment, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def fail(*_: object) -> None:
@@ -95,7 +95,7 @@ def test_a_batch_that_fails_says_so(
     assert last["run"]["facets"]["errorMessage"]["message"] == "OSError: the disk is full"
 
 
-def test_a_service_that_is_gone_fails_no_batch(
+def test_an_unreachable_service_fails_no_batch(
     deployment: Deployment, caplog: pytest.LogCaptureFixture
 ) -> None:
     config = deployment.config(lineage={"url": "http://127.0.0.1:1"})
@@ -106,7 +106,7 @@ def test_a_service_that_is_gone_fails_no_batch(
     ] == ["lineage: an event cannot be sent: HTTP"] * 2
 
 
-def test_a_job_that_is_stopped_aborts_its_batch(deployment: Deployment, tmp_path: Path) -> None:
+def test_a_stopped_job_sends_abort(deployment: Deployment, tmp_path: Path) -> None:
     with (
         pytest.raises(KeyboardInterrupt),
         lineage(deployment.config(), "4.2.0", dict) as around,

@@ -1,4 +1,4 @@
-"""`aggregator cat`: names and tuples from the log itself, filters, following, and what a server reads in the files."""
+"""`aggregator cat`: names and tuples from the log itself, filters, following; compared with a server's own reader."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ def test_every_line_is_what_the_servers_own_reader_shows(tmp_path: Path) -> None
 
 
 def lua(value: Any) -> Any:
-    """Return a value as Lua can tell it: an empty map is an empty array."""
+    """Return a value as Lua represents it: an empty map is an empty array."""
     if isinstance(value, dict):
         return [] if not value else {name: lua(one) for name, one in value.items()}
     return [lua(one) for one in value] if isinstance(value, list) else value
@@ -93,7 +93,7 @@ def test_tuples_become_what_the_server_holds(node: str) -> None:
     assert compared > 300
 
 
-def test_names_are_those_of_the_snapshot_before() -> None:
+def test_names_come_from_the_snapshot_before_the_log() -> None:
     log = own().logs("a1")[-2]
     assert {one["space"] for one in lines(log, "--space", "accounts")} == {"accounts"}
     found = lines(log, "--space", "accounts", "--type", "REPLACE")[0]
@@ -101,7 +101,7 @@ def test_names_are_those_of_the_snapshot_before() -> None:
     assert list(found["fields"].values())[: len(found["tuple"])] == found["tuple"]
 
 
-def test_filters_together_take_what_each_takes() -> None:
+def test_a_row_must_pass_every_filter() -> None:
     path = own().directory("a1")
     every = lines(path)
     assert lines(path, "--lsn", "100..120", "--origin", 2) == [
@@ -153,7 +153,7 @@ def test_a_log_that_grows_is_followed(tmp_path: Path) -> None:
     assert [*first, *then, *last] == list(range(first[0], first[0] + 6))
 
 
-def test_damage_is_one_line_and_1(tmp_path: Path) -> None:
+def test_damage_prints_one_line_and_exits_with_1(tmp_path: Path) -> None:
     parts = samples.blocks(2)
     whole = bytearray(samples.log(*parts))
     whole[-8] ^= 1
@@ -166,13 +166,13 @@ def test_damage_is_one_line_and_1(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("words", [["--lsn", "x"], ["--since", "yesterday"], ["nosuch"]])
-def test_wrong_use_is_2(words: list[str]) -> None:
+def test_wrong_use_exits_with_2(words: list[str]) -> None:
     path = [] if words == ["nosuch"] else [str(own().directory("a1"))]
     assert CliRunner().invoke(commands, ["cat", *path, *words]).exit_code == 2
 
 
 def test_cat_imports_neither_numpy_nor_pyarrow() -> None:
-    """What lets the first row come at once; the time is in docs/benchmarks.md."""
+    """These imports would delay the first row; the time is in docs/benchmarks.md."""
     script = (
         "import sys; from jobs.commands.main import main; main(None, sys.argv[1:]);"
         "print([name for name in ('numpy', 'pyarrow', 'numba', 'pyspark') if name in sys.modules])"

@@ -1,4 +1,4 @@
-"""promtool, where it is installed (`setup/setup.sh with-promtool`), and the files that it reads."""
+"""Runs promtool, if it is installed (`setup/setup.sh with-promtool`), and makes the files that it reads."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def rules() -> dict[str, dict[str, Any]]:
 
 
 def promtool(*arguments: str | Path) -> subprocess.CompletedProcess[str]:
-    """Run promtool; skip the test where there is none."""
+    """Run promtool; skip the test without it."""
     beside = Path(sys.executable).parent / "promtool"
     found = (
         os.environ.get("PROMTOOL") or shutil.which("promtool") or (str(beside) if beside.exists() else None)

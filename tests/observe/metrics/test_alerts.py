@@ -15,9 +15,9 @@ import yaml
 from prometheus_client import CollectorRegistry, generate_latest
 from prometheus_client.parser import text_string_to_metric_families
 
-from observe.metrics.board import Board
-from observe.metrics.books import Books
+from observe.metrics.committed_batches import CommittedBatchReader
 from observe.metrics.progress_event import Trigger
+from observe.metrics.stream_metrics import StreamMetrics
 from pipeline.node.node import NodeMetrics
 from sources.relay.status import RelayMetrics
 from sources.subscribe.status import DaemonMetrics
@@ -41,20 +41,20 @@ Labels = dict[str, set[str]]
 
 @pytest.fixture(scope="module")
 def labels(tmp_path_factory: pytest.TempPathFactory) -> Labels:
-    """Return the labels of each metric that the real collectors serve, as Prometheus reads them."""
+    """Return the labels of each metric that the real collectors export."""
     folder = tmp_path_factory.mktemp("books")
     write_warehouse(folder, 3)
-    books = Books(place_of(str(folder)))
-    books._last = -1  # so that each of its batches is a new one
-    board = Board(0.5, 1.0, books.open_gaps())
-    for batch in books.since():
-        board.batch(batch)
-        board.batch(replace(batch, quarantined={"accounts": 1}, misfits={"accounts": 1}))
-    board.hold(books.held())
-    board.step(Trigger("q", 1, {"triggerExecution": 1.0}, frozenset({"a"}), {"a": 5}), worked=True)
+    committed = CommittedBatchReader(place_of(str(folder)))
+    committed._last = -1  # so that each of its batches is a new one
+    metrics = StreamMetrics(0.5, 1.0, committed.open_gaps())
+    for batch in committed.since():
+        metrics.batch(batch)
+        metrics.batch(replace(batch, quarantined={"accounts": 1}, misfits={"accounts": 1}))
+    metrics.hold(committed.held())
+    metrics.step(Trigger("q", 1, {"triggerExecution": 1.0}, frozenset({"a"}), {"a": 5}), worked=True)
     node: Any = SimpleNamespace(mark=None, lag=0.0, error=None, left_out=())
     found: Labels = {}
-    for collector in (board, DaemonMetrics([]), RelayMetrics([]), NodeMetrics(node)):
+    for collector in (metrics, DaemonMetrics([]), RelayMetrics([]), NodeMetrics(node)):
         registry = CollectorRegistry(auto_describe=False)
         registry.register(collector)
         text = generate_latest(registry).decode()
@@ -68,12 +68,12 @@ def labels(tmp_path_factory: pytest.TempPathFactory) -> Labels:
 
 
 def panels() -> Iterator[dict[str, Any]]:
-    board = json.loads(DASHBOARD.read_text())
-    yield from (panel for panel in board["panels"] if panel["type"] != "row")
+    metrics = json.loads(DASHBOARD.read_text())
+    yield from (panel for panel in metrics["panels"] if panel["type"] != "row")
 
 
 def expressions() -> list[tuple[str, str, str]]:
-    """Return each expression with what it belongs to and the text in which its labels are shown."""
+    """Return each expression with its alert or panel and the text that shows its labels."""
     found = [
         (name, rule["expr"], " ".join(rule["annotations"].values()).replace("$labels.", ""))
         for name, rule in rules().items()
@@ -84,7 +84,7 @@ def expressions() -> list[tuple[str, str, str]]:
 
 
 def metrics_in(expression: str) -> set[str]:
-    """Return the metrics of an expression: what is neither a function, a label, a text, a time nor a number."""
+    """Return the metrics in an expression: every name except functions, labels, texts, times and numbers."""
     bare = re.sub(r'"[^"]*"|\{[^}]*\}|\[[^]]*\]|\b(?:by|on) \([^)]*\)', " ", expression)
     return set(re.findall(r"\b[a-z][a-z_]+\b", bare)) - FUNCTIONS
 
@@ -144,7 +144,7 @@ def test_panels_have_names_of_their_own_and_do_not_overlap() -> None:
         places |= own
 
 
-def test_the_provisioning_names_what_is_there() -> None:
+def test_the_provisioning_names_existing_files() -> None:
     (source,) = yaml.safe_load((DASHBOARD.parent / "datasources" / "prometheus.yaml").read_text())[
         "datasources"
     ]

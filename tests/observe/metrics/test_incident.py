@@ -1,4 +1,4 @@
-"""Incidents of a real stream on a real server: alerts are true in what is scraped meanwhile, and false afterwards."""
+"""Incidents of a real stream on a real server: alerts are true in the scrapes during one, and false afterwards."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ class Incident:
         folder.mkdir()
 
     def copy(self) -> None:
-        """Append what the server has written since to each log of the copy."""
+        """Append the server's new rows to each log of the copy."""
         for file in sorted(self.server.directory.glob("*.*")):
             target = self.folder / file.name
             is_first_snapshot = file.suffix == ".snap" and not any(self.folder.glob("*.snap"))
@@ -82,7 +82,7 @@ class Incident:
         self.copy()
 
     def read(self) -> Series:
-        """Return the series of the stream's page as Prometheus names them; none before it is there."""
+        """Return the series of the stream's page by name; empty before the page exists."""
         try:
             with urllib.request.urlopen(f"http://127.0.0.1:{self.port}/metrics", timeout=10) as answer:
                 text = answer.read().decode()
@@ -98,7 +98,7 @@ class Incident:
     def scrape(
         self, name: str, condition: Callable[[Series], bool], act: Callable[[], None] | None = None
     ) -> None:
-        """Note the first scrape in which a condition holds; meanwhile do something before each look."""
+        """Store the first scrape that fulfils a condition; call a function before each scrape."""
         deadline = time.monotonic() + WAIT_SECONDS
         while True:
             if act is not None:
@@ -111,7 +111,7 @@ class Incident:
             time.sleep(0.2)
 
     def cases(self) -> dict[str, Any]:
-        """Return what `promtool test rules` is given: the scrapes one after another, and what must be true when."""
+        """Return the input of `promtool test rules`: the scrapes in order, and the expected alerts by time."""
         names = sorted({series for _, scraped in self.scrapes for series in scraped})
         series = [
             {"series": one, "values": " ".join(lasting(scraped.get(one)) for _, scraped in self.scrapes)}
@@ -127,7 +127,7 @@ class Incident:
 
 
 def named(name: str, labels: dict[str, str]) -> str:
-    """Return a series as a scrape of the job `aggregator` makes it."""
+    """Return a series in the form of a scrape of the job `aggregator`."""
     whole = {**labels, "job": "aggregator", "instance": "stream"}
     return name + "{" + ", ".join(f"{key}={json.dumps(value)}" for key, value in sorted(whole.items())) + "}"
 
@@ -142,7 +142,7 @@ def case(alert: str, minute: int, expected: list[dict[str, Any]]) -> dict[str, A
 
 
 def fires_with(alert: str, scraped: Series) -> list[dict[str, Any]]:
-    """Return the alert with the labels of the one series that it is about."""
+    """Return the alert with the labels of its only series."""
     metric = {
         "AggregatorSourceStale": "aggregator_source_stale",
         "AggregatorGapOpen": "aggregator_gaps_open",
@@ -167,7 +167,7 @@ def free_port() -> int:
 
 @contextmanager
 def stream(config: Path, said: Path) -> Iterator[None]:
-    """Run the stream as a command; it has ended afterwards, whatever happens."""
+    """Run the stream as a command; it is always stopped at the end."""
     command = [sys.executable, "-m", "aggregator", "run", "--config", str(config)]
     with said.open("wb") as file:
         process = subprocess.Popen(command, cwd=ROOT, stdout=file, stderr=file, env=dict(os.environ))
@@ -245,6 +245,6 @@ def stale(scraped: Series) -> bool:
 
 
 def newest(server: Tarantool) -> str:
-    """Return the name of the log that the server writes next: it is made with its first row."""
+    """Return the name of the server's next log file, which is created with its first row."""
     server.eval("box.space.t:replace{2, 'held back'}")
     return max(path.name for path in server.directory.glob("*.xlog"))

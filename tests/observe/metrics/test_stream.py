@@ -1,4 +1,4 @@
-"""The real stream tells of itself: the JSON log and the status page, against the tables that it wrote."""
+"""The real stream's JSON log and status page, compared with the tables that it wrote."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
 from config.deployment import load
-from observe.metrics.board import Board
-from observe.metrics.books import Batch, Books, HeldRows
+from observe.metrics.committed_batches import Batch, CommittedBatchReader, HeldRows
 from observe.metrics.listener import Listener, measured
+from observe.metrics.stream_metrics import StreamMetrics
 from observe.status_page import status_page
 from schemas.errors import ConfigurationError
 from sources.iproto.address import Address
@@ -74,13 +74,13 @@ def test_each_batch_of_the_stream_is_a_line_that_agrees_with_the_tables(tmp_path
     )
 
 
-def test_books_tell_what_each_epoch_did_and_no_epoch_twice(tmp_path: Path) -> None:
+def test_committed_batches_are_read_once_each(tmp_path: Path) -> None:
     write_warehouse(tmp_path, 3)
-    books = Books(place_of(str(tmp_path)))
-    assert list(books.since()) == []
-    assert {gap.replicaset_id for gap in books.open_gaps()} == {1}
-    books._last = 0  # as if it had been made when only the first batch was done
-    found = list(books.since())
+    committed = CommittedBatchReader(place_of(str(tmp_path)))
+    assert list(committed.since()) == []
+    assert {gap.replicaset_id for gap in committed.open_gaps()} == {1}
+    committed._last = 0  # as if it had been made when only the first batch was done
+    found = list(committed.since())
     assert [one.epoch for one in found] == [1, 2, 3, 4, 5]
     assert [(one.source, one.global_id, one.rows) for one in found[0].origins] == [
         ("source-1", 3, 3),
@@ -91,10 +91,10 @@ def test_books_tell_what_each_epoch_did_and_no_epoch_twice(tmp_path: Path) -> No
     assert sum(found[1].conflicts.values()) == 2
     assert found[2].quarantined == {"accounts": 6}
     assert found[2].misfits == {}
-    assert list(books.since()) == []
+    assert list(committed.since()) == []
     # As `write_warehouse` makes them.
     waiting = answer(books_table(tmp_path, "_pending"), "SELECT count(*) AS n FROM opened")[0]["n"]
-    assert sum(books.held().rows.values()) == waiting > 0
+    assert sum(committed.held().rows.values()) == waiting > 0
 
 
 def books_table(folder: Path, name: str) -> Any:
@@ -103,8 +103,8 @@ def books_table(folder: Path, name: str) -> Any:
     return opened
 
 
-class _Told(Books):
-    """Books in which one batch was just committed."""
+class _OneBatch(CommittedBatchReader):
+    """A reader with one batch that has just been committed."""
 
     def __init__(self, batch: Batch) -> None:
         self._batches = [batch]
@@ -117,11 +117,13 @@ class _Told(Books):
         return HeldRows({1: 4}, {})
 
 
-def test_warnings_are_lines_and_messages(caplog: pytest.LogCaptureFixture) -> None:
+def test_warnings_are_log_lines_and_messages(caplog: pytest.LogCaptureFixture) -> None:
     gap = Gap(1, "a1", 2, 5, 7, "missing", "open", "7.xlog")
     lines = io.StringIO()
     listener = Listener(
-        Board(5, None), _Told(Batch(0, "q", 0, datetime(2026, 11, 20, tzinfo=UTC), 3, gaps=(gap,))), lines
+        StreamMetrics(5, None),
+        _OneBatch(Batch(0, "q", 0, datetime(2026, 11, 20, tzinfo=UTC), 3, gaps=(gap,))),
+        lines,
     )
     with caplog.at_level(logging.WARNING):
         listener.finish()
@@ -129,12 +131,12 @@ def test_warnings_are_lines_and_messages(caplog: pytest.LogCaptureFixture) -> No
     assert (batch["event"], batch["gaps"]) == ("batch", 1)
     assert (warning["event"], warning["warning"], warning["source"]) == ("warning", "gap_opened", "a1")
     assert "lsns 5 to 7 are missing" in caplog.text
-    assert "could not be told" not in caplog.text
+    assert "could not be reported" not in caplog.text
 
 
 def test_the_status_page_is_what_prometheus_reads() -> None:
-    board = Board(5, None)
-    with status_page(Address("127.0.0.1", 0), board, board.status) as port:
+    metrics = StreamMetrics(5, None)
+    with status_page(Address("127.0.0.1", 0), metrics, metrics.status) as port:
         with urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics") as answer:
             families = list(text_string_to_metric_families(answer.read().decode()))
         with urllib.request.urlopen(f"http://127.0.0.1:{port}/status") as answer:

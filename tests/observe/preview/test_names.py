@@ -1,4 +1,4 @@
-"""The names of changes: docs/operation.md lists each one, and no other."""
+"""The names of planned changes: docs/operation.md lists each one, and no other."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ SETTINGS = {"policy_changed", "mask_changed", "setting_changed"}
 
 
 def names_in_code() -> set[str]:
-    """Return the names that changes are made with."""
+    """Return the names in the code that makes changes."""
     found = {name for _, name, _ in changes._TABLES.values()} | SETTINGS
     for node in ast.walk(ast.parse(Path(changes.__file__).read_text())):
         if isinstance(node, ast.Call) and ast.unparse(node.func) == "PlannedChange":

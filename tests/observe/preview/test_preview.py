@@ -1,4 +1,4 @@
-"""What `aggregator plan` says, compared with what a real run then does; and that it writes nothing."""
+"""`aggregator plan` predicts what a real run then does, and writes nothing."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ BUDGET = 30_000
 
 
 def made(config: Config) -> dict[str, tuple[str, ...]]:
-    """Return the columns of each table that is there."""
+    """Return the columns of each existing table."""
     place = place_of(config.warehouse, config.database)
     opened = {name: place.open(name) for name in place.tables()}
     return {
@@ -45,7 +45,7 @@ def files(folder: Path) -> dict[str, tuple[int, int]]:
 
 
 def with_checkpoint(one: Deployment) -> None:
-    """Note the end of the last batch as Spark does."""
+    """Record the end of the last batch as Spark does."""
     checkpoint = one.folder / "checkpoint"
     for name, text in (
         ("offsets", f"v1\n{{}}\n{to_text(one.offset)}"),
@@ -62,7 +62,7 @@ def state_of(config: Config) -> State:
 
 @dataclass
 class Case:
-    """What was done before, and what is configured now."""
+    """A finished run, and a new configuration."""
 
     before: dict[str, Path] = field(default_factory=dict)
     batches: int | None = None
@@ -150,11 +150,11 @@ def said(changes: list[PlannedChange], name: str) -> set[str]:
 
 
 def without_own(state: State) -> dict[str, int]:
-    """Return the global ids of servers; the aggregator's own uuid is drawn."""
+    """Return the global ids of servers, without the aggregator's, whose uuid is random."""
     return {uuid: number for uuid, number in state.global_ids.items() if number != state.own_id}
 
 
-def test_nothing_new_is_nothing(tmp_path: Path) -> None:
+def test_without_new_rows_the_plan_is_empty(tmp_path: Path) -> None:
     one = Deployment(tmp_path, {"a1": A, "b1": B})
     one.run()
     with_checkpoint(one)

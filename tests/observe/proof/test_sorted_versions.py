@@ -1,4 +1,4 @@
-"""Versions in the order of the index: what ranges hold, and which keys of a page differ."""
+"""Versions in index order: equal ranges, and the differing keys of a page."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def packed(number: int, text: str, *rest: object) -> bytes:
 
 
 def in_order(tuples: list[bytes]) -> list[bytes]:
-    """Return tuples as the index has them: by text, then from the greatest number to the least."""
+    """Return tuples in index order: by text, then by descending number."""
     return sorted(tuples, key=lambda one: (msgpack.unpackb(one)[1], -msgpack.unpackb(one)[0]))
 
 
@@ -56,7 +56,7 @@ def test_each_page_of_equal_tuples_is_equal(size: int) -> None:
     assert versions.range_of(after, None) == (len(TUPLES), len(TUPLES))
 
 
-def test_keys_that_differ_are_those_of_changed_missing_and_further_tuples() -> None:
+def test_changed_missing_and_additional_tuples_differ() -> None:
     ordered = in_order(TUPLES)
     theirs = [
         *ordered[:4],
@@ -79,7 +79,7 @@ def test_a_range_ends_with_its_last_key_though_the_tables_do_not_have_it() -> No
     assert versions.range_of(bound, None) == (7, 20)
 
 
-def test_no_versions_are_equal_to_no_page() -> None:
+def test_no_versions_equal_an_empty_page() -> None:
     versions = versions_of([])
     assert versions.range_of(None, None) == (0, 0)
     assert versions.is_equal(0, 0, 0, 0)

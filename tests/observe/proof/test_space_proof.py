@@ -1,4 +1,4 @@
-"""What counts as a difference: a real server, and tables whose every answer the test decides."""
+"""What counts as a difference: a real server, and tables whose every answer the test chooses."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ UUID = "a replicaset"
 
 @dataclass(frozen=True)
 class Decided(EpochTables):
-    """Tables that have the server's tuples but for key 2, of which they say what the test decides."""
+    """Tables with the server's tuples, except key 2, for which the test chooses the tuple."""
 
     answers: Callable[[], str] = field(default=lambda: "old")
     changed: frozenset[bytes] | None = frozenset()
@@ -77,7 +77,7 @@ def proof_of(
     return asyncio.run(run())
 
 
-def test_what_differs_twice_and_no_row_changes_is_a_difference(tarantool: Tarantool) -> None:
+def test_a_key_that_differs_twice_and_is_not_changed_is_a_difference(tarantool: Tarantool) -> None:
     found = proof_of(tarantool)
     assert [str(one) for one in found.differences] == ["key [2]: server [2, 'new'], tables [2, 'old']"]
     assert (found.rows, found.looked_again, found.moving, found.error) == (3, 1, 0, None)
@@ -95,25 +95,25 @@ def test_a_change_of_another_key_hides_nothing(tarantool: Tarantool) -> None:
     assert len(proof_of(tarantool, changed=frozenset({msgpack.packb([3])})).differences) == 1
 
 
-def test_what_differs_in_another_way_at_each_look_is_no_difference(tarantool: Tarantool) -> None:
+def test_a_key_that_differs_in_another_way_each_time_is_no_difference(tarantool: Tarantool) -> None:
     numbers = iter(range(100))
     found = proof_of(tarantool, lambda: f"version {next(numbers)}")
     assert (found.differences, found.moving) == ((), 1)
 
 
-def test_what_is_equal_at_the_second_look_is_no_difference(tarantool: Tarantool) -> None:
+def test_a_key_that_is_equal_at_the_second_comparison_is_no_difference(tarantool: Tarantool) -> None:
     answers = iter(["old", "new"])
     found = proof_of(tarantool, lambda: next(answers))
     assert (found.differences, found.moving, found.looked_again) == ((), 0, 1)
 
 
-def test_tables_that_do_not_come_to_the_vclock_are_named(tarantool: Tarantool) -> None:
+def test_tables_that_do_not_reach_the_vclock_are_reported(tarantool: Tarantool) -> None:
     found = proof_of(tarantool, vclock={})
     assert found.differences == ()
-    assert "the tables do not come to the vclock of the server" in str(found.error)
+    assert "the tables do not reach the vclock of the server" in str(found.error)
 
 
-def test_a_server_that_is_behind_the_tables_is_named(tarantool: Tarantool) -> None:
+def test_a_server_behind_the_tables_is_reported(tarantool: Tarantool) -> None:
     found = proof_of(tarantool, vclock={1: 1 << 40})
     assert found.differences == ()
-    assert "the server does not come to the vclock of the tables" in str(found.error)
+    assert "the server does not reach the vclock of the tables" in str(found.error)

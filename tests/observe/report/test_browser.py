@@ -1,4 +1,4 @@
-"""The page in a real browser: nothing on its console, nothing asked of a network, all parts there, light and dark."""
+"""The page in a real browser: no console message, no network request, all parts present, in light and dark mode."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ CHARTS = ("rows", "lag", "sizes", "conflicts_by_space", "conflicts_over_time")
 
 @dataclass
 class Opened:
-    """A page, and what came of opening it."""
+    """A page, and the results of opening it."""
 
     page: Page
     said: list[str] = field(default_factory=list)
@@ -74,7 +74,7 @@ def brightness(page: Page, what: str) -> float:
     return sum(int(part) for part in re.findall(r"\d+", colour)[:3]) / 3
 
 
-def test_the_page_is_whole_in_light_and_dark(opened: Opened, file: Path) -> None:
+def test_the_page_is_complete_in_light_and_dark(opened: Opened, file: Path) -> None:
     page, sources = opened.page, int(file.stem)
     assert opened.said == []
     # Nothing but itself: pictures that stand in the page are no requests to anybody.

@@ -1,4 +1,4 @@
-"""What the page says of facts, without Spark or a browser: buckets of time, kinds of plots, text that logs hold."""
+"""The page for given facts, without Spark or a browser: buckets of time, kinds of plots, escaped text from logs."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ def test_a_plot_has_about_as_many_points_as_it_may(span: timedelta) -> None:
     assert not shorter or span / timedelta(milliseconds=shorter[-1]) > POINTS
 
 
-def test_conflicts_are_told_by_the_hour_at_least() -> None:
+def test_a_point_of_conflicts_is_at_least_an_hour() -> None:
     assert bucket_of(NOON, NOON + timedelta(minutes=5), least=HOUR) == HOUR
     assert bucket_of(None, None, least=HOUR) == HOUR
 
@@ -65,7 +65,7 @@ def test_conflicts_are_told_by_the_hour_at_least() -> None:
     ("length", "words"),
     [(HOUR, "1 hour"), (5 * 60_000, "5 minutes"), (200, "200 milliseconds"), (86_400_000, "1 day")],
 )
-def test_a_length_of_time_is_spoken(length: int, words: str) -> None:
+def test_durations_are_written_in_words(length: int, words: str) -> None:
     assert spoken(length) == words
 
 
@@ -78,7 +78,7 @@ def test_many_sources_are_a_heat_map(sources: int, colour: str) -> None:
     assert chart.spec["data"]["values"][0]["to"] == "2026-11-20T12:01:00+00:00"
 
 
-def test_sources_stand_in_the_order_of_their_numbers() -> None:
+def test_sources_are_ordered_by_their_numbers() -> None:
     rows = [{"source": f"s{number}", "at": NOON, "lag": 1.0} for number in (10, 9, 1)]
     (chart,) = charts(facts(lag_over_time=rows))
     assert chart.spec["encoding"]["color"]["sort"] == ["s1", "s9", "s10"]
@@ -92,7 +92,7 @@ def test_who_won_over_whom(winner: int | None, loser: int, text: str) -> None:
     assert pair_of({"winner": winner, "loser": loser}) == text
 
 
-def test_only_ids_that_collide_are_named_so() -> None:
+def test_only_colliding_ids_are_listed() -> None:
     found = facts(
         instances=[member(0, 1, 1), member(1, 1, 2), member(1, 2, 3), member(2, 1, 4), member(2, None, 5)]
     )
@@ -110,7 +110,7 @@ def test_maps_are_shown_where_an_id_meant_two_instances_or_a_source_differs() ->
     assert one["maps"] == [entry, again, differs]
 
 
-def test_the_summary_raises_an_alarm_for_what_needs_a_human() -> None:
+def test_the_summary_marks_what_needs_attention() -> None:
     gap = {"state": "open", "whole": 1}
     found = {
         name: (count, alarm) for name, count, alarm in summary(facts(gaps=[gap, {**gap, "state": "filled"}]))
@@ -153,11 +153,11 @@ def test_formats_and_keys_are_one_line() -> None:
 @pytest.mark.parametrize(
     ("value", "text"), [(None, "—"), (1.25, "1.2 s"), (600, "10.0 min"), (864_000, "10.0 d")]
 )
-def test_seconds_are_told_in_a_fitting_unit(value: float | None, text: str) -> None:
+def test_seconds_are_shown_in_a_fitting_unit(value: float | None, text: str) -> None:
     assert seconds(value) == text
 
 
-def test_what_logs_hold_cannot_leave_its_place() -> None:
+def test_text_of_logs_is_escaped() -> None:
     evil = '</script><img src=x onerror="alert(1)">'
     row = {
         "reason": evil,
@@ -184,7 +184,7 @@ def test_signs_that_do_not_show_are_escaped() -> None:
     assert "\u202e" not in page
 
 
-def test_what_a_validation_or_a_proof_found_is_shown() -> None:
+def test_findings_of_validation_and_proof_are_shown() -> None:
     result = {"validated_at": NOON, "table": "orders", "expectation": "each key is as …", "unexpected": 1}
     bad = {**result, "holds": False, "examples": '["key [5]: server <b>"]', "error": None}
     good = {**result, "table": "calm", "holds": True, "examples": None, "error": None}

@@ -1,4 +1,4 @@
-"""Warehouses of any number of sources, written as the aggregator writes its own tables, by delta-rs: no Spark needed.
+"""Warehouses of any number of sources, written by delta-rs in the aggregator's own tables, without Spark.
 
 Each source is a replicaset of two instances whose replica ids are 1 and 2, as everywhere. Not here: tables of spaces
 with typed columns; the report looks at their sizes alone.
@@ -29,7 +29,7 @@ def uuid(kind: str, number: int) -> str:
 
 
 def write_warehouse(folder: Path, sources: int, database: str = "aggregator") -> None:
-    """Write all system tables of a warehouse that follows so many sources.
+    """Write all system tables of a warehouse with that many sources.
 
     Parameters
     ----------

@@ -1,4 +1,4 @@
-"""What is said of an expectation that does not hold."""
+"""The text of a failed expectation."""
 
 from __future__ import annotations
 
@@ -22,5 +22,5 @@ from observe.validation.check import CheckResult
         ),
     ],
 )
-def test_a_verdict_says_what_where_how_often_and_by_whose_wish(verdict: CheckResult, said: str) -> None:
+def test_a_result_shows_table_expectation_counts_and_source(verdict: CheckResult, said: str) -> None:
     assert str(verdict) == said

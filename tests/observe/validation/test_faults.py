@@ -1,4 +1,4 @@
-"""Validation of real Delta tables: each fault that was seeded is found by its own expectation, and nothing else is."""
+"""Validation of real Delta tables: each seeded fault fails its own expectation, and no other expectation fails."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def options(
 
 @pytest.fixture(scope="module")
 def deployment(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Deployment:  # noqa: ARG001
-    """Return tables of two replicasets, with a key that both wrote in each."""
+    """Return tables of two replicasets, each with a key that both have written."""
     folder = tmp_path_factory.mktemp("faults")
     a, b = Node(folder, "a1"), Node(folder, "b1")
     for space, name in SPACES.items():
@@ -69,7 +69,7 @@ def test_nothing_is_found_in_untouched_tables(
 
 
 def seed(warehouse: Warehouse) -> None:
-    """Damage each table in its own way, with plain Delta, and have an epoch name what it is now."""
+    """Damage each table in its own way, with plain Delta, and make an epoch name the new versions."""
     spark = warehouse.session
     warehouse.read("doubled").where("id = 1").write.format("delta").mode("append").save(
         warehouse.path("doubled")

@@ -1,4 +1,4 @@
-"""What is missing of an origin's lsns: arithmetic over counts and the ranges that `_gaps` names."""
+"""Missing lsns of an origin: arithmetic over counts and the ranges in `_gaps`."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ def gap(epoch: int, first: int, last: int, state: str = "open", kind: str = "mis
     return {"epoch": epoch, "kind": kind, "state": state, **place}
 
 
-def test_of_a_range_the_newest_row_holds_and_a_filled_one_is_not_missing() -> None:
+def test_the_newest_row_of_a_range_counts_and_a_filled_one_is_not_missing() -> None:
     rows = [gap(3, 5, 6, "filled"), gap(1, 5, 6), gap(2, 9, 9, "skipped"), gap(2, 1, 1, kind="divergence")]
     assert named(rows) == {(1, 2): [(9, 9)]}
 
@@ -51,7 +51,7 @@ def test_an_lsn_is_missing_in_the_middle_or_before_the_settled_vclock() -> None:
     assert absent([3, 4, 5], 4) == (0, 0, 1)
 
 
-def test_what_gaps_name_is_not_missing() -> None:
+def test_ranges_in_gaps_are_not_missing() -> None:
     assert absent([3, 7], 7, [(4, 6)]) == (0, 0, 0)
     assert absent([3, 7], 7, [(4, 5)]) == (1, 0, 0)
     assert absent([3, 4], 4, [(5, 9)]) == (0, 0, 0)

@@ -1,4 +1,4 @@
-"""What is expected of the aggregator's own tables is what the code writes into them."""
+"""The expectations of the aggregator's own tables allow every value that the code writes."""
 
 from __future__ import annotations
 

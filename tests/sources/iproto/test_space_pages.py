@@ -11,7 +11,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from observe.proof.hashes import tuple_hashes
+from observe.proof.sorted_versions import tuple_hashes
 from sources.iproto.address import Address, Password, Peer
 from sources.iproto.client import Connection, connect
 from sources.iproto.space_pages import SpacePages, next_limit, prepare_checksums, values_in

@@ -38,7 +38,7 @@ def test_what_was_there_and_hadoops_checksum_of_it_are_replaced(places: tuple[Pl
     assert [(f.name, f.read_text()) for f in Path(target.at("t")).iterdir()] == [("f", "new")]
 
 
-def test_a_file_that_vanished_is_named(places: tuple[Place, Place]) -> None:
+def test_a_missing_file_is_reported(places: tuple[Place, Place]) -> None:
     source, target = places
     with pytest.raises(SyncError, match="vanished while it was copied") as caught:
         files.copy(source, target, "t", "gone")

@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from sources.xlog.directory.offset import Entry, Instant, InstantState
-from sources.xlog.stream.alignment import Reach, common_label, given_up, instant_between, passed, whole
+from sources.xlog.stream.alignment import Reach, common_label, hopeless_waits, instant_between, passed, whole
 
 SECOND = 1_000_000
 WAIT = 60.0
@@ -24,7 +24,7 @@ def entry(instant: Instant | None = None, position: int = 9) -> Entry:
 def reason(own: Instant, other: Instant | None, seconds: float | None, now: float = 0.0) -> str | None:
     time = None if seconds is None else round(seconds * SECOND)
     reached = {"A": Reach(own, None), "B": Reach(other, time)}
-    return given_up(reached, WAIT, round(now * SECOND)).get("A")
+    return hopeless_waits(reached, WAIT, round(now * SECOND)).get("A")
 
 
 @pytest.mark.parametrize(
@@ -55,14 +55,14 @@ def test_when_a_replicaset_waits_in_vain(
 
 def test_who_does_not_stand_waits_for_nobody() -> None:
     reached = {"A": Reach(at("p", 1, InstantState.DONE), 9), "B": Reach(None, 999 * SECOND)}
-    assert given_up(reached, WAIT, 999 * SECOND) == {}
+    assert hopeless_waits(reached, WAIT, 999 * SECOND) == {}
 
 
 def test_a_source_that_nobody_can_read_is_waited_for_by_the_clock() -> None:
     reached = {"A": Reach(at("p", 100), 100)}
-    assert given_up(reached, WAIT, 160 * SECOND, "b1") == {}
-    assert given_up(reached, WAIT, 161 * SECOND, "b1") == {"A": "source b1 cannot be read"}
-    assert given_up(reached, WAIT, 161 * SECOND) == {}
+    assert hopeless_waits(reached, WAIT, 160 * SECOND, "b1") == {}
+    assert hopeless_waits(reached, WAIT, 161 * SECOND, "b1") == {"A": "source b1 cannot be read"}
+    assert hopeless_waits(reached, WAIT, 161 * SECOND) == {}
 
 
 def test_all_must_have_come_to_one_label() -> None:

@@ -167,7 +167,7 @@ def test_an_incomplete_snapshot_is_not_begun_with(tmp_path: Path) -> None:
     assert follower(tmp_path, start="snapshot").initial()[NIL].file == snap.name
 
 
-def test_a_file_that_vanished_is_named(tmp_path: Path) -> None:
+def test_a_missing_file_is_reported(tmp_path: Path) -> None:
     server = Server(tmp_path)
     server.write(rows=2)
     asked = follower(tmp_path)

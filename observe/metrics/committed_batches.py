@@ -1,7 +1,7 @@
-"""What each committed batch did, read back from the tables that it wrote, so only commits are reported.
+"""Reads what each committed batch did from the tables that it wrote, so only commits are reported.
 
-By delta-rs in this process, while the stream runs: no Spark job, no lock, and of a large table the files of one epoch
-alone. Not here: what is made of it (`observe.metrics.board`).
+By delta-rs in this process, while the stream runs: no Spark job, no lock, and only one epoch's files of a large table.
+`observe.metrics.stream_metrics` makes metrics of it.
 """
 
 from __future__ import annotations
@@ -22,17 +22,17 @@ from warehouse.read import answer
 
 @dataclass(frozen=True)
 class Origin:
-    """Rows of one instance that a batch took from one source.
+    """Rows of one instance that a batch read from one source.
 
     Parameters
     ----------
     source : str
     replicaset_id : int
     global_id : int or None
-        None where the rows have no origin, as those of a snapshot.
+        None for rows without an origin, such as a snapshot's.
     rows : int
     newest : datetime or None
-        Time of the newest of them; rows of snapshots have none.
+        Time of the newest row; rows of snapshots have none.
 
     """
 
@@ -51,15 +51,15 @@ class Batch:
     ----------
     epoch : int
     query_id, batch_id : str, int
-        What of a stream, or of a request, it was.
+        The batch of a stream or of a request.
     committed_at : datetime
     rows : int
-        Read, those of other members' copies included.
+        Rows that were read, including other members' copies.
     origins : tuple of Origin
     conflicts, quarantined : mapping of str to int
         By space.
     misfits : mapping of str to int
-        Those of `quarantined` that are in their table, with a column that is NULL.
+        The part of `quarantined` that is in a table, with a column that is NULL.
     gaps : tuple of Gap
 
     """
@@ -78,14 +78,14 @@ class Batch:
 
 @dataclass(frozen=True)
 class HeldRows:
-    """What is not in its table now.
+    """Rows and spaces that are not in their table now.
 
     Parameters
     ----------
     rows : mapping of int to int
-        Rows of `_pending`, by replicaset id.
+        Number of rows in `_pending`, by replicaset id.
     spaces : mapping of int to int
-        Spaces that are refused, by replicaset id.
+        Number of refused spaces, by replicaset id.
 
     """
 
@@ -93,13 +93,13 @@ class HeldRows:
     spaces: Mapping[int, int] = field(default_factory=dict)
 
 
-class Books:
-    """Reads what was committed since the last look.
+class CommittedBatchReader:
+    """Reads the batches that were committed since the last call.
 
     Parameters
     ----------
     place : Place
-        Of the warehouse.
+        The warehouse's.
 
     """
 
@@ -109,18 +109,18 @@ class Books:
         self._last = last_epoch(place)
 
     def open_gaps(self) -> tuple[Gap, ...]:
-        """Return the gaps that are open now."""
+        """Return the currently open gaps."""
         return open_gaps(self._rows("_gaps", "SELECT * FROM opened"))
 
     def held(self) -> HeldRows:
-        """Return what waits and what is refused now."""
+        """Return the currently waiting rows and refused spaces."""
         return HeldRows(
             {int(row["replicaset_id"]): int(row["n"]) for row in self._rows("_pending", _WAITING)},
             {int(row["replicaset_id"]): int(row["n"]) for row in self._rows("_schema", _REFUSED)},
         )
 
     def since(self) -> Iterator[Batch]:
-        """Yield the batches that were committed since the last look, or since this was made."""
+        """Yield the batches that were committed since the last call, or since this object was made."""
         found = self._rows(EPOCHS, f"SELECT * FROM opened WHERE epoch > {self._last}")
         for row in sorted(found, key=lambda row: int(row["epoch"])):
             self._last = int(row["epoch"])

@@ -1,11 +1,11 @@
-"""Suites of the user's: a file a table, `<table>.yaml` or `.json`, in the form in which the library saves suites.
+"""Reads the user's suites: a file per table, `<table>.yaml` or `.json`, in Great Expectations' own format.
 
-    name: accounts                                   # may be left out; else the table
+    name: accounts                                   # optional; if given, the table
     expectations:
       - type: expect_column_values_to_be_between
         kwargs: {column: balance, min_value: 0}
 
-All files are read and checked before Spark starts. Not here: what they say of rows (`observe.validation.validator`).
+All files are read and checked before Spark starts; `observe.validation.validator` runs them.
 """
 
 from __future__ import annotations
@@ -22,22 +22,22 @@ _KEYS = {"name", "expectations", "meta", "notes", "id", "suite_parameters"}
 _EXPECTATION = {"type", "kwargs", "meta", "notes", "description", "severity", "id", "rendered_content"}
 
 FILE = "file"
-"""Key of an expectation's `meta`: the file that it is from."""
+"""Key of an expectation's `meta` for the path of its file."""
 
 
-def own_suites(folder: Path, tables: Collection[str]) -> dict[str, list[Any]]:
+def read_user_suites(folder: Path, tables: Collection[str]) -> dict[str, list[Any]]:
     """Return the user's expectations by table.
 
     Parameters
     ----------
     folder : Path
     tables : collection of str
-        Those that there are.
+        The existing tables.
 
     Raises
     ------
     ConfigurationError
-        A file is no suite, or its name is not that of a table: the first one, by its path and the reason.
+        A file is not a suite, or its name is not that of a table; names the first such file and the reason.
 
     """
     files = sorted(one for one in folder.iterdir() if one.is_file() and not one.name.startswith("."))
@@ -64,7 +64,7 @@ def expectations_of(file: Path) -> list[Any]:
     Raises
     ------
     ConfigurationError
-        With the file, the line and the reason.
+        Names the file, the line and the reason.
 
     """
     document = read_document(file)
@@ -72,8 +72,8 @@ def expectations_of(file: Path) -> list[Any]:
     if mistakes:
         raise refuse(document, mistakes)
     built: list[Any] = []
-    for number, told in enumerate(document.data["expectations"]):
-        one = _built(told, file)
+    for number, item in enumerate(document.data["expectations"]):
+        one = _built(item, file)
         if isinstance(one, str):
             mistakes.append(Mistake(("expectations", number), one))
         built.append(one)
@@ -106,17 +106,17 @@ def _shape(document: Document) -> list[Mistake]:
     return found
 
 
-def _built(told: Mapping[str, Any], file: Path) -> Any:
+def _built(item: Mapping[str, Any], file: Path) -> Any:
     """Return the expectation, or what is wrong with it."""
     import great_expectations.exceptions as gx_exceptions
     from great_expectations.expectations.expectation_configuration import ExpectationConfiguration
 
-    given = {key: value for key, value in told.items() if key not in ("id", "rendered_content")}
-    given["meta"] = {**(told.get("meta") or {}), FILE: str(file)}
+    given = {key: value for key, value in item.items() if key not in ("id", "rendered_content")}
+    given["meta"] = {**(item.get("meta") or {}), FILE: str(file)}
     try:
         return ExpectationConfiguration(**{"kwargs": {}, **given}).to_domain_obj()
     except gx_exceptions.ExpectationNotFoundError:
-        return f"{told['type']!r} is no expectation of Great Expectations"
+        return f"{item['type']!r} is not an expectation of Great Expectations"
     except (ValueError, TypeError, gx_exceptions.GreatExpectationsError) as error:
         reasons = getattr(error, "errors", None)
         if not callable(reasons):

@@ -1,4 +1,4 @@
-"""What Prometheus and a human are told of batches and steps: the board, without Spark."""
+"""The metrics and notices of batches and triggers, without Spark."""
 
 from __future__ import annotations
 
@@ -8,9 +8,9 @@ from typing import Any
 from prometheus_client import CollectorRegistry, generate_latest
 from prometheus_client.parser import text_string_to_metric_families
 
-from observe.metrics.board import Board
-from observe.metrics.books import Batch, HeldRows, Origin
+from observe.metrics.committed_batches import Batch, HeldRows, Origin
 from observe.metrics.progress_event import Trigger, step_of
+from observe.metrics.stream_metrics import StreamMetrics
 from warehouse.gaps import Gap
 
 NOON = datetime(2026, 11, 20, 12, tzinfo=UTC)
@@ -39,10 +39,10 @@ def step(number: int = 0, took: float = 1.0, *leaders: str) -> Trigger:
     )
 
 
-def samples(board: Board) -> dict[tuple[str, ...], float]:
-    """Return what Prometheus would read: (name, values of labels in the order of their names) to value."""
+def samples(metrics: StreamMetrics) -> dict[tuple[str, ...], float]:
+    """Return the exported samples: (name, values of labels in the order of their names) to value."""
     registry = CollectorRegistry(auto_describe=False)
-    registry.register(board)
+    registry.register(metrics)
     families = text_string_to_metric_families(generate_latest(registry).decode())
     return {
         (s.name, *(s.labels[name] for name in sorted(s.labels))): s.value
@@ -52,9 +52,9 @@ def samples(board: Board) -> dict[tuple[str, ...], float]:
 
 
 def test_rows_conflicts_and_quarantine_add_up() -> None:
-    board = Board(5, None)
+    metrics = StreamMetrics(5, None)
     for number in (0, 1):
-        board.batch(
+        metrics.batch(
             batch(
                 number,
                 origins=(origin(),),
@@ -63,7 +63,7 @@ def test_rows_conflicts_and_quarantine_add_up() -> None:
                 misfits={"t": 1},
             )
         )
-    found = samples(board)
+    found = samples(metrics)
     assert found["aggregator_epoch",] == 1
     assert found["aggregator_committed_timestamp_seconds",] == NOON.timestamp()
     assert found["aggregator_rows_total", "a1"] == 6
@@ -74,108 +74,108 @@ def test_rows_conflicts_and_quarantine_add_up() -> None:
     assert ("aggregator_misfits_total", "u") not in found
 
 
-def test_what_is_held_is_told_as_it_is_now() -> None:
-    board = Board(5, None)
-    board.batch(batch(origins=(origin(),)))
-    board.hold(HeldRows({1: 4}, {2: 1}))
-    found = samples(board)
+def test_held_rows_are_the_current_ones() -> None:
+    metrics = StreamMetrics(5, None)
+    metrics.batch(batch(origins=(origin(),)))
+    metrics.hold(HeldRows({1: 4}, {2: 1}))
+    found = samples(metrics)
     assert (found["aggregator_rows_waiting", "1"], found["aggregator_rows_waiting", "2"]) == (4, 0)
     assert (found["aggregator_spaces_refused", "1"], found["aggregator_spaces_refused", "2"]) == (0, 1)
-    board.hold(HeldRows())
-    assert {samples(board)["aggregator_rows_waiting", one] for one in "12"} == {0}
+    metrics.hold(HeldRows())
+    assert {samples(metrics)["aggregator_rows_waiting", one] for one in "12"} == {0}
 
 
-def test_a_lock_that_was_lost_is_seen() -> None:
+def test_a_lost_lock_is_exported() -> None:
     held = [True]
-    board = Board(5, None, is_lock_held=lambda: held[0])
-    assert samples(board)["aggregator_lock_held",] == 1
+    metrics = StreamMetrics(5, None, is_lock_held=lambda: held[0])
+    assert samples(metrics)["aggregator_lock_held",] == 1
     held[0] = False
-    assert samples(board)["aggregator_lock_held",] == 0
+    assert samples(metrics)["aggregator_lock_held",] == 0
 
 
 def test_lag_is_the_age_of_the_newest_row_of_each_origin_and_grows() -> None:
     clock = Clock()
-    board = Board(5, None, now=clock)
+    metrics = StreamMetrics(5, None, now=clock)
     early = NOON - timedelta(seconds=30)
     rows = (origin(newest=NOON, global_id=2), origin(newest=early, global_id=3), origin("snap", newest=None))
-    board.batch(batch(origins=rows))
+    metrics.batch(batch(origins=rows))
     # A batch that is read late holds older rows: the newest one stays the newest.
-    board.batch(batch(1, origins=(origin(newest=early, global_id=2),)))
+    metrics.batch(batch(1, origins=(origin(newest=early, global_id=2),)))
     clock.time += 10
-    found = samples(board)
+    found = samples(metrics)
     assert found["aggregator_lag_seconds", "2", "1", "a1"] == 10
     assert found["aggregator_lag_seconds", "3", "1", "a1"] == 40
     assert not [key for key in found if key[0] == "aggregator_lag_seconds" and key[-1] == "snap"]
-    assert {one["origin"]: one["lag_seconds"] for one in board.status()["lag"]} == {"2": 10, "3": 40}
+    assert {one["origin"]: one["lag_seconds"] for one in metrics.status()["lag"]} == {"2": 10, "3": 40}
 
 
-def test_a_gap_is_told_once_counted_while_it_is_open_and_forgotten_when_it_is_filled() -> None:
-    board = Board(5, None, [GAP])
-    assert samples(board)["aggregator_gaps_open",] == 1
+def test_a_gap_is_reported_once_and_counted_until_it_is_filled() -> None:
+    metrics = StreamMetrics(5, None, [GAP])
+    assert samples(metrics)["aggregator_gaps_open",] == 1
     other = Gap(1, "a1", 2, 9, 9, "missing", "open", "9.xlog")
-    (notice,) = board.batch(batch(gaps=(other,)))
+    (notice,) = metrics.batch(batch(gaps=(other,)))
     assert (notice.name, notice.details["first_lsn"]) == ("gap_opened", 9)
     assert "lsns 9 to 9 are missing before 9.xlog; rows behind it wait" in notice.message
-    assert samples(board)["aggregator_gaps_open",] == 2
+    assert samples(metrics)["aggregator_gaps_open",] == 2
     filled = Gap(1, "a1", 2, 5, 7, "missing", "filled", "7.xlog")
-    assert board.batch(batch(1, gaps=(filled,))) == []
-    assert samples(board)["aggregator_gaps_open",] == 1
+    assert metrics.batch(batch(1, gaps=(filled,))) == []
+    assert samples(metrics)["aggregator_gaps_open",] == 1
     skipped = Gap(2, "b1", 1, 1, 2, "missing", "skipped", "1.xlog")
-    (notice,) = board.batch(batch(2, gaps=(skipped,)))
+    (notice,) = metrics.batch(batch(2, gaps=(skipped,)))
     assert notice.message.endswith("it was skipped")
-    assert samples(board)["aggregator_gaps_open",] == 1
+    assert samples(metrics)["aggregator_gaps_open",] == 1
 
 
 def test_a_divergence_has_a_name_of_its_own() -> None:
-    board = Board(5, None)
-    (notice,) = board.batch(batch(gaps=(Gap(1, "a1", 2, 5, 7, "divergence", "open", None),)))
+    metrics = StreamMetrics(5, None)
+    (notice,) = metrics.batch(batch(gaps=(Gap(1, "a1", 2, 5, 7, "divergence", "open", None),)))
     assert notice.name == "divergence"
-    assert board.batch(batch(1, gaps=(Gap(1, "a1", 2, 5, 7, "divergence", "healed", None),))) == []
-    assert samples(board)["aggregator_gaps_open",] == 0
+    assert metrics.batch(batch(1, gaps=(Gap(1, "a1", 2, 5, 7, "divergence", "healed", None),))) == []
+    assert samples(metrics)["aggregator_gaps_open",] == 0
 
 
-def test_only_a_leader_that_is_silent_for_too_long_is_stale_and_it_is_told_once() -> None:
+def test_only_a_leader_silent_for_too_long_is_stale_and_is_reported_once() -> None:
     clock = Clock()
-    board = Board(5, 60, now=clock)
-    board.batch(batch(origins=(origin("a1"), origin("a2"))))
-    assert board.step(step(0, 1.0, "a1"), True) == []
+    metrics = StreamMetrics(5, 60, now=clock)
+    metrics.batch(batch(origins=(origin("a1"), origin("a2"))))
+    assert metrics.step(step(0, 1.0, "a1"), True) == []
     clock.time += 61
     quiet = step(1, 0.1, "a1")
-    (notice,) = board.step(quiet, False)
+    (notice,) = metrics.step(quiet, False)
     assert (notice.name, notice.details) == ("source_stale", {"source": "a1", "silent_seconds": 61.0})
-    assert board.step(quiet, False) == []
-    assert samples(board)["aggregator_source_stale", "a1"] == 1
-    assert board.status()["stale"] == ["a1"]
-    (back,) = board.batch(batch(1, origins=(origin("a1"),)))
-    assert (back.name, board.status()["stale"]) == ("source_back", [])
-    assert samples(board)["aggregator_source_stale", "a1"] == 0
+    assert metrics.step(quiet, False) == []
+    assert samples(metrics)["aggregator_source_stale", "a1"] == 1
+    assert metrics.status()["stale"] == ["a1"]
+    (back,) = metrics.batch(batch(1, origins=(origin("a1"),)))
+    assert (back.name, metrics.status()["stale"]) == ("source_back", [])
+    assert samples(metrics)["aggregator_source_stale", "a1"] == 0
 
 
 def test_a_source_that_never_gave_a_row_is_stale_too() -> None:
     clock = Clock()
-    board = Board(5, 60, now=clock)
-    assert board.step(step(0, 1.0, "b1"), False) == []
+    metrics = StreamMetrics(5, 60, now=clock)
+    assert metrics.step(step(0, 1.0, "b1"), False) == []
     clock.time += 61
-    assert [notice.name for notice in board.step(step(1, 1.0, "b1"), False)] == ["source_stale"]
+    assert [notice.name for notice in metrics.step(step(1, 1.0, "b1"), False)] == ["source_stale"]
 
 
-def test_a_batch_that_takes_longer_than_the_trigger_is_told() -> None:
-    board = Board(5, None)
-    assert board.step(step(0, 5.0), True) == []
-    (notice,) = board.step(step(1, 5.1), True, {"_changelog": 2.5})
+def test_a_batch_longer_than_the_trigger_is_reported() -> None:
+    metrics = StreamMetrics(5, None)
+    assert metrics.step(step(0, 5.0), True) == []
+    (notice,) = metrics.step(step(1, 5.1), True, {"_changelog": 2.5})
     assert notice.message == "batch 1 took 5.1 s, longer than the trigger of 5.0 s"
-    found = samples(board)
+    found = samples(metrics)
     assert (found["aggregator_batches_total",], found["aggregator_batches_slow_total",]) == (2, 1)
     assert found["aggregator_phase_seconds", "triggerExecution"] == 5.1
     assert found["aggregator_phase_seconds", "step__changelog"] == 2.5
     assert found["aggregator_batch_seconds_count",] == 2
     assert found["aggregator_batch_seconds_bucket", "5.0"] == 1
     # A trigger without rows is no batch.
-    assert board.step(step(2, 9.0), False) == []
-    assert Board(None, None).step(step(0, 999.0), True) == []
+    assert metrics.step(step(2, 9.0), False) == []
+    assert StreamMetrics(None, None).step(step(0, 999.0), True) == []
 
 
-def test_what_spark_says_is_read() -> None:
+def test_a_progress_report_of_spark_is_parsed() -> None:
     end = '{"replicasets": {"u": {"leader": "a1", "file": "1.xlog", "position": 10, "vclock": {}}}, "version": 1}'
     latest = end.replace("10", "35")
     told = {"id": "q", "batchId": 7, "durationMs": {"addBatch": 1500}}

@@ -1,4 +1,4 @@
-"""Suites of the user's: what is taken, and each way in which a file is refused, by its path and the reason."""
+"""The user's suites: accepted forms, and each way in which a file is refused, with its path and the reason."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from observe.validation.own import FILE, own_suites
+from observe.validation.user_suites import FILE, read_user_suites
 from schemas.errors import ConfigurationError
 
 # Great Expectations calls what its own dependencies have deprecated.
@@ -31,7 +31,7 @@ def test_a_suite_is_read_with_the_file_that_it_is_from(tmp_path: Path) -> None:
     (tmp_path / "docs.json").write_text(
         '{"expectations": [{"type": "expect_table_row_count_to_be_between", "kwargs": {"min_value": 1}}]}'
     )
-    found = own_suites(tmp_path, {"accounts", "docs"})
+    found = read_user_suites(tmp_path, {"accounts", "docs"})
     assert {table: [one.expectation_type for one in own] for table, own in found.items()} == {
         "accounts": ["expect_column_values_to_be_between", "unexpected_rows_expectation"],
         "docs": ["expect_table_row_count_to_be_between"],
@@ -50,7 +50,7 @@ def test_a_suite_is_read_with_the_file_that_it_is_from(tmp_path: Path) -> None:
         ("accounts.yaml", "{expectations: [], expectation: []}", "path expectation"),
         ("accounts.yaml", "{name: other, expectations: []}", "'other' is not the file's name"),
         ("accounts.yaml", "expectations: [{kwargs: {}}]", "is not an expectation"),
-        ("accounts.yaml", "expectations: [{type: expect_nothing}]", "'expect_nothing' is no expectation"),
+        ("accounts.yaml", "expectations: [{type: expect_nothing}]", "'expect_nothing' is not an expectation"),
         (
             "accounts.yaml",
             "expectations: [{type: expect_column_values_to_be_unique, kwargs: {column: a, colum: b}}]",
@@ -74,5 +74,5 @@ def test_a_file_that_is_wrong_is_refused_by_path_and_reason(
 ) -> None:
     (tmp_path / name).write_text(text)
     with pytest.raises(ConfigurationError, match=reason) as refused:
-        own_suites(tmp_path, {"accounts"})
+        read_user_suites(tmp_path, {"accounts"})
     assert str(tmp_path / name) in str(refused.value)

@@ -1,6 +1,6 @@
-"""The state behind the metrics: batches and steps go in; samples for Prometheus, a status, and notices come out.
+"""Collects the stream's metrics: takes batches and triggers, returns Prometheus samples, a status, and notices.
 
-Locked, since Spark's listener, the job and the status page are different threads. Does no I/O.
+Thread-safe, since Spark's listener, the job and the status page are different threads. No I/O.
 
 | metric | |
 |---|---|
@@ -11,7 +11,7 @@ Locked, since Spark's listener, the job and the status page are different thread
 | `aggregator_rows_total{source}` | rows that became part of `_changelog` |
 | `aggregator_lag_seconds{source, replicaset, origin}` | age of the newest committed row; `origin` is a global id |
 | `aggregator_behind_bytes{source}` | what the source's log held beyond the last batch |
-| `aggregator_source_stale{source}` | 1 where a leading source has given no row for `stale` |
+| `aggregator_source_stale{source}` | 1 if a leading source has given no row for `stale` |
 | `aggregator_conflicts_total{space}`, `aggregator_quarantined_total{space}` | |
 | `aggregator_misfits_total{space}` | of the quarantined: rows in their table with a column that is NULL |
 | `aggregator_set_aside_total{space}` | of the quarantined: rows that are in no table |
@@ -32,30 +32,30 @@ from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 from prometheus_client.metrics_core import Metric
 from prometheus_client.registry import Collector
 
-from observe.metrics.books import Batch, HeldRows, Origin
+from observe.metrics.committed_batches import Batch, HeldRows, Origin
 from observe.metrics.notices import Notice, batch_slow, gap_found, source_back, source_stale
 from observe.metrics.progress_event import Trigger
 from warehouse.gaps import CLOSED, Gap
 
 SECONDS = (0.5, 1, 2, 3, 5, 8, 12, 20, 30, 60, 120, 300, 600)
-"""Bounds of the histogram."""
+"""Bucket bounds of the histogram."""
 
 
-class Board(Collector):
-    """What is known of the stream since it started.
+class StreamMetrics(Collector):
+    """The metrics of the stream since it started.
 
     Parameters
     ----------
     trigger : float or None
-        Seconds between two batches; None where there is no such time.
+        Seconds between two batches; None without a fixed interval.
     stale : float or None
         Seconds without a row after which a leading source is stale; None: never.
     gaps : iterable of Gap
-        Those that were open before.
+        Gaps that are open at the start.
     now : callable
         Seconds since 1970.
     is_lock_held : callable
-        Whether the writer's lock is this job's.
+        Returns whether this job has the writer lock.
 
     """
 
@@ -91,7 +91,7 @@ class Board(Collector):
         self._epoch = gauge("epoch", "The newest epoch")
         self._committed = gauge("committed_timestamp_seconds", "When the newest epoch was committed")
         self._lag = gauge("lag_seconds", "Age of the newest committed row", "source", "replicaset", "origin")
-        self._behind = gauge("behind_bytes", "What the log held beyond the last batch", "source")
+        self._behind = gauge("behind_bytes", "Bytes of the log after the last batch", "source")
         self._stale_gauge = gauge("source_stale", "Whether a leading source gives no rows", "source")
         self._open = gauge("gaps_open", "Missing lsn ranges and divergences")
         self._open.set(len(self._gaps))
@@ -113,7 +113,7 @@ class Board(Collector):
         )
 
     def batch(self, batch: Batch) -> list[Notice]:
-        """Count a committed batch, and return what is to be said of it."""
+        """Count a committed batch, and return notices about it."""
         with self._lock:
             self._epoch.set(batch.epoch)
             self._committed.set(batch.committed_at.timestamp())
@@ -133,7 +133,7 @@ class Board(Collector):
             return notices
 
     def hold(self, held: HeldRows) -> None:
-        """Take what is not in its table now."""
+        """Set the numbers of rows that wait and of refused spaces."""
         with self._lock:
             self._replicasets |= {str(number) for number in (*held.rows, *held.spaces)}
             for number in self._replicasets:
@@ -162,15 +162,15 @@ class Board(Collector):
         return [gap_found(gap)]
 
     def step(self, step: Trigger, worked: bool, steps: Mapping[str, float] | None = None) -> list[Notice]:
-        """Count a trigger as Spark reports it, and return the notices about it.
+        """Count a trigger from Spark's report, and return notices about it.
 
         Parameters
         ----------
         step : Trigger
         worked : bool
-            Whether it committed a batch; an idle trigger is none.
+            Whether it committed a batch; an idle trigger did not.
         steps : mapping of str to float, optional
-            Seconds from the batch's beginning at which each of our own steps was done.
+            Seconds from the batch's beginning to the end of each of our steps.
 
         """
         with self._lock:
@@ -214,7 +214,7 @@ class Board(Collector):
             return {key: round(now - newest, 3) for key, newest in sorted(self._newest.items())}
 
     def collect(self) -> Iterable[Metric]:
-        """Yield the metrics as they stand."""
+        """Yield the current metrics."""
         with self._lock:
             for key, lag in self.lags().items():
                 self._lag.labels(*key).set(lag)
@@ -222,7 +222,7 @@ class Board(Collector):
             return list(self._registry.collect())
 
     def status(self) -> dict[str, Any]:
-        """Return what `/status` shows."""
+        """Return the content of `/status`."""
         with self._lock:
             lags = [
                 {"source": source, "replicaset": replicaset, "origin": origin, "lag_seconds": lag}
