@@ -1,4 +1,4 @@
-"""An S3 store of a test's own, on this machine: moto's server, in the environment that `setup.sh with-s3` makes."""
+"""A local S3 store for a test: moto's server, in the environment that `setup.sh with-s3` makes."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ class Store:
 
     @property
     def environment(self) -> Mapping[str, str]:
-        """What `pyarrow.fs` and delta-rs find the store by."""
+        """Settings by which `pyarrow.fs` and delta-rs find the store."""
         return {
             "AWS_ENDPOINT_URL": self.endpoint,
             "AWS_ALLOW_HTTP": "true",
@@ -78,7 +78,7 @@ class Store:
 
     @property
     def hadoop(self) -> Mapping[str, str]:
-        """What Spark finds the store by, beside the credentials in the environment."""
+        """Settings by which Spark finds the store; credentials come from the environment."""
         return {
             "spark.hadoop.fs.s3a.endpoint": self.endpoint,
             "spark.hadoop.fs.s3a.endpoint.region": "us-east-1",
@@ -100,7 +100,7 @@ class Store:
             self._process.wait()
 
     def put(self, folder: Path, key: str) -> str:
-        """Copy the files of a folder, and return where they lie."""
+        """Copy the files of a folder, and return their location."""
         fs = pafs.S3FileSystem(
             access_key="key", secret_key="secret", endpoint_override=self.endpoint, region="us-east-1"
         )
@@ -111,7 +111,7 @@ class Store:
         return f"s3://{self.bucket}/{key}"
 
     def written_only_if_new(self) -> set[str]:
-        """Return the keys that were put with `If-None-Match: *`, so where no file was."""
+        """Return the keys that were written with `If-None-Match: *`, so only if there was no object."""
         told = self._said.read_text().splitlines()
         begin = f"ONLY NEW /{self.bucket}/"
         return {line.removeprefix(begin) for line in told if line.startswith(begin)}

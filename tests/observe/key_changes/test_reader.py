@@ -138,7 +138,7 @@ def test_a_table_name_means_its_space(deployment: Deployment, place: Place) -> N
     assert reader.story(name, [1]).space == reader.story(table_name(name), [1]).space
 
 
-def test_a_missing_space_or_key_is_refused(
+def test_a_missing_space_or_key_is_reported(
     place: Place, capsys: pytest.CaptureFixture[str], tmp_path: Path
 ) -> None:
     assert who(place, "accounts", [987654321], as_json=True) == 1

@@ -1,4 +1,4 @@
-"""Storages of backups for tests, laid out as `tt backup upload` does it."""
+"""Storages of backups for tests, in the layout of `tt backup upload`."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def put(
     replicaset: str = REPLICASET,
     instance: str = INSTANCE,
 ) -> Path:
-    """Add a backup of one replicaset, and return its archive; without files the replicaset failed."""
+    """Add a backup of one replicaset, and return its archive; without files, the replicaset's backup failed."""
     archive = storage / "data" / f"{backup}-{replicaset}.tar.zst"
     manifest: dict[str, Any] = {
         "schema_version": 1,

@@ -1,4 +1,4 @@
-"""Storages of backups as `tt backup` lays them out: what is unpacked, what is refused, which links are missing."""
+"""Storages of backups in the layout of `tt backup`: unpacked files, refused archives, missing links."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ SNAP, LOG, NEXT = (f"{number:020}.{kind}" for number, kind in ((5, "snap"), (5, 
 
 @pytest.fixture
 def storage(tmp_path: Path) -> Path:
-    """Return a storage of a full backup and two incremental ones."""
+    """Return a storage with a full backup and two incremental ones."""
     folder = tmp_path / "storage"
     put(folder, "B1", None, {SNAP: b"snapshot", LOG: b"log", "instance_backup.json": b"{}"}, None, {1: 9})
     put(folder, "B2", "B1", {LOG: b"log, longer", NEXT: b"x" * 3_000_000}, {1: 9}, {1: 12, 2: 3})
@@ -51,7 +51,7 @@ def test_a_chain_becomes_a_directory_of_its_instance(storage: Path, tmp_path: Pa
     }
 
 
-def test_what_was_unpacked_is_passed_over(
+def test_unpacked_archives_are_skipped(
     storage: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     unpack_all(str(storage), tmp_path / "into")
@@ -86,7 +86,7 @@ def test_a_backup_that_begins_elsewhere_is_a_gap(storage: Path) -> None:
     assert [one.reason for one in chain.missing] == ["backup B2 ends at {1: 12, 2: 3}"]
 
 
-def test_a_backup_in_which_the_replicaset_failed_is_passed_over(
+def test_a_backup_in_which_the_replicaset_failed_is_skipped(
     storage: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     put(storage, "B2", "B1", None, None, {})
@@ -97,7 +97,7 @@ def test_a_backup_in_which_the_replicaset_failed_is_passed_over(
     assert f"backup B2 has nothing of replicaset {REPLICASET}: timeout" in capsys.readouterr().err
 
 
-def test_a_missing_archive_is_named_and_the_others_are_unpacked(
+def test_a_missing_archive_is_reported_and_the_others_are_unpacked(
     storage: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     next((storage / "data").glob("B2-*")).unlink()
@@ -149,7 +149,7 @@ def test_an_entry_outside_of_the_directory_is_refused(tmp_path: Path) -> None:
         (b'{"schema_version": 1, "backup_id": "B"}', "not a manifest"),
     ],
 )
-def test_what_is_no_manifest_is_refused_by_name(data: bytes, message: str) -> None:
+def test_a_file_that_is_not_a_manifest_is_refused(data: bytes, message: str) -> None:
     with pytest.raises(BackupError, match=message) as refused:
         read_manifest(data, "B.json")
     assert "B.json" in str(refused.value)

@@ -1,4 +1,4 @@
-"""What a master sends, made by hand with the `msgpack` package, and what its rows must be in a log."""
+"""A master's stream, made with the `msgpack` package, and the same rows in the form of a log."""
 
 from __future__ import annotations
 

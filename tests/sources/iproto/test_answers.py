@@ -1,4 +1,4 @@
-"""What a peer may answer: each odd answer is a ProtocolError of its connection, and never costs much memory."""
+"""Malformed answers of a peer: each is a ProtocolError of its connection, and never costs much memory."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def test_an_odd_answer_is_a_protocol_error(value: Any) -> None:
     [{1: 2**63}, {1: 2**64 - 1}, {1: True}, {True: 1}, {1: 1.0}, {32: 1}, {1: -1}, {1: 2**62, 2: 2**62}, [1]],
 )
 def test_a_vclock_is_ids_and_lsns(vclock: Any) -> None:
-    """Their sum is a file's name, so it is bounded as well."""
+    """The sum of lsns is a file's name, so it is bounded too."""
     with pytest.raises(ProtocolError):
         messages.read_vclock(vclock)
 
@@ -72,7 +72,7 @@ def test_a_member_is_named_once() -> None:
 
 @pytest.mark.parametrize("value", [None, 5, "", f"{A1}\nVClock: {{1: 5}}\n", [A1]])
 def test_a_replicaset_is_a_uuid(value: Any) -> None:
-    """It is written into the headers of files, of which a line break would forge lines."""
+    """The uuid is written into the headers of files, where a line break would add a line."""
     with pytest.raises(ProtocolError):
         messages.replicaset_of([["cluster", value]])
     with pytest.raises(ProtocolError):
@@ -87,7 +87,7 @@ def test_no_header_is_written_with_a_line_break(value: str) -> None:
         format_meta(Meta("XLOG", "0.13", A1, {}, None, {value: A1}))
 
 
-def test_a_cut_body_is_no_empty_one() -> None:
+def test_a_truncated_body_is_not_an_empty_one() -> None:
     with pytest.raises(ProtocolError):
         decode_packet(b"\x80\x81\x30")
 
@@ -101,7 +101,7 @@ def test_an_error_is_shown_in_one_line_of_bounded_length() -> None:
 
 
 class Transport(asyncio.Transport):
-    """Takes what is written, and notes that it was aborted."""
+    """Collects written bytes, and records an abort."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -117,7 +117,7 @@ class Transport(asyncio.Transport):
 
 
 def fed(data: bytes, before: Callable[[Wire], None] = lambda _: None) -> tuple[Wire, Exception | None]:
-    """Feed a wire that waits for one answer; return it, and why it broke."""
+    """Feed a wire that waits for one answer; return it, and the error that broke it."""
 
     async def run() -> tuple[Wire, Exception | None]:
         wire = Wire("peer")
@@ -159,7 +159,7 @@ def test_cluster_information_ends_with_the_answer() -> None:
 
 
 def test_an_answer_is_bounded_before_it_is_received() -> None:
-    """Nested lists take 75 times their bytes, so what is accepted is a small part of the memory."""
+    """Nested lists take 75 times their bytes, so only small answers are accepted."""
     head = b"\xce" + (ANSWER_LIMIT + 1).to_bytes(4, "big")
     with pytest.raises(ProtocolError):
         frame_at(head, 0, len(head), ANSWER_LIMIT)
@@ -169,14 +169,14 @@ def test_an_answer_is_bounded_before_it_is_received() -> None:
 
 @given(st.binary(max_size=200))
 @settings(deadline=None)
-def test_no_packet_raises_anything_else(noise: bytes) -> None:
+def test_no_packet_raises_another_error(noise: bytes) -> None:
     for data in (noise, framed(noise), framed(msgpack.packb({0: 0, 1: 1}) + noise)):
         wire, error = fed(data)
         assert error is None or isinstance(error, IprotoError)
         assert wire.received == len(data) or wire.lost.done()
 
 
-def test_what_a_peer_said_is_bounded_in_messages() -> None:
+def test_a_peers_text_is_bounded_in_messages() -> None:
     with pytest.raises(ProtocolError) as error:
         messages.read_vclock(["x" * 100_000])
     assert len(str(error.value)) < 1000

@@ -1,4 +1,4 @@
-"""Rows from the wire to the log: whatever the cuts, whole transactions, each once, byte by byte as a log has them."""
+"""Rows from the wire to the log: for any cuts, whole transactions, each once, byte by byte as in a log."""
 
 from __future__ import annotations
 
@@ -30,14 +30,14 @@ from tests.sources.iproto.streams import (
 
 
 class Taken:
-    """What a stream let through."""
+    """The output of a stream."""
 
     def __init__(self, vclock: dict[int, int] | None = None, limit: int = BLOCK_LIMIT) -> None:
         self.chunks: list[Chunk] = []
         self.rows = RowStream(vclock or {}, self.chunks.append, "peer", limit)
 
     def feed(self, data: bytes, cuts: Sequence[int] = ()) -> None:
-        """Feed as a socket would: what is left comes again, before what is new."""
+        """Feed bytes as a socket would: the rest comes again, before new bytes."""
         left = b""
         edges = [0, *sorted(cuts), len(data)]
         for begin, end in pairwise(edges):
@@ -85,7 +85,7 @@ def test_any_cut_gives_the_rows_of_the_log(transactions: list[list[Row]], data: 
 
 @given(logs(), st.data())
 @settings(max_examples=50, deadline=None)
-def test_a_stream_that_is_cut_and_begun_again_gives_each_row_once(
+def test_a_stream_that_is_cut_and_restarted_gives_each_row_once(
     transactions: list[list[Row]], data: st.DataObject
 ) -> None:
     wire = stream(transactions)
@@ -116,7 +116,7 @@ def test_a_transaction_that_has_not_ended_is_kept_back() -> None:
         ([transaction(1, 1, 2)[:1], transaction(1, 2, 1)], "cut"),
     ],
 )
-def test_a_hole_is_never_passed_over(transactions: list[list[Row]], what: str) -> None:
+def test_a_missing_lsn_stops_the_stream(transactions: list[list[Row]], what: str) -> None:
     with pytest.raises(StreamGapError, match=what):
         Taken().feed(stream(transactions))
 
@@ -126,7 +126,7 @@ def test_a_vclock_inside_a_transaction_is_refused() -> None:
         Taken({1: 2}).feed(stream([transaction(1, 1, 3)]))
 
 
-def test_what_came_before_a_hole_was_let_through() -> None:
+def test_rows_before_a_missing_lsn_are_passed_on() -> None:
     taken = Taken()
     with pytest.raises(StreamGapError) as error:
         taken.feed(stream([transaction(1, 1, 2), transaction(1, 9, 1)]))
@@ -178,7 +178,7 @@ LIMIT = 10_000
 
 @pytest.mark.parametrize("cuts", [range(0), range(0, 200_000, 50)])
 def test_a_transaction_beyond_the_limit_is_refused_by_name(cuts: range) -> None:
-    """It comes in many rows, so it is found while it grows; those before it were let through."""
+    """It has many rows, so the limit is checked while it grows; earlier transactions are passed on."""
     before, large = transaction(1, 1, 3, payload=b"x" * 900), transaction(1, 4, 30, payload=b"x" * 900)
     data = stream([before, large, transaction(1, 34, 1)])
     taken = Taken(limit=LIMIT)
@@ -199,7 +199,7 @@ def test_many_transactions_that_are_larger_together_are_let_through() -> None:
 
 
 def test_a_row_beyond_the_limit_is_refused_before_it_has_come() -> None:
-    """Else the whole of it would be kept, up to the longest packet of the protocol."""
+    """Otherwise all of it would be buffered, up to the longest packet of the protocol."""
     (row,) = transaction(1, 1, 1, payload=b"x" * 3 * LIMIT)
     for taken in (Taken(limit=LIMIT).rows, SnapshotStream(lambda _: None, "peer", limit=LIMIT)):
         data = np.frombuffer(on_the_wire(row)[:20], np.uint8)
@@ -207,7 +207,7 @@ def test_a_row_beyond_the_limit_is_refused_before_it_has_come() -> None:
             taken.feed(data, 0, data.size)
 
 
-def test_what_a_large_transaction_took_is_given_back() -> None:
+def test_memory_of_a_large_transaction_is_freed() -> None:
     taken = Taken()
     taken.feed(stream([transaction(1, 1, 40, payload=b"x" * 100_000)]))
     assert taken.rows._buffers.out.size == inflow.OUT_BYTES
@@ -239,7 +239,7 @@ def test_a_snapshot_has_inserts_only() -> None:
 
 @pytest.mark.parametrize("kind", [RequestType.INSERT_ARROW, RequestType.DELETE_RANGE, 19, 29, 33, 42])
 def test_rows_of_types_that_are_newer_than_this_program_are_let_through(kind: int) -> None:
-    """The next row follows such a one: the stream does not end at it."""
+    """The next row follows such a row: the stream does not end at it."""
     body = msgpack.packb({0x10: 512, 0x37: [1], 0x38: []})
     header = {2: 1, 3: 1, 4: 1.5}
     row = transaction(1, 2, 1)
@@ -279,7 +279,7 @@ SOUND = msgpack.packb({0x10: 512, 0x21: [1]})
     ids=["none", "cut", "longer", "smuggles a row", "swallows rows", "no map", "no tuple", "no space"],
 )
 def test_a_packet_is_exactly_one_row(body: bytes) -> None:
-    """What is written gets a checksum, so a reader has no way to find later that a body is longer than its packet."""
+    """Rows get a checksum when they are written, so no reader could detect a body longer than its packet later."""
     row = Row(1, 2, 2, True, 1.0, body)
     taken = Taken()
     with pytest.raises(ProtocolError, match="exactly one row"):
@@ -303,7 +303,7 @@ def test_a_time_that_no_reader_takes_is_refused(time: float) -> None:
 
 
 def test_a_header_leaves_room_for_what_the_relay_adds() -> None:
-    """The relay puts a SYNC before the keys that the log keeps, and writes the map's head as one byte."""
+    """The relay puts a SYNC before the log's keys, and writes the map's head as one byte."""
     header = {0: 3, 2: 1, 3: 1, 4: 1.0, **{20 + k: 1 for k in range(11)}}
     with pytest.raises(ProtocolError, match="header"):
         Taken().feed(framed(msgpack.packb(header) + SOUND))
@@ -313,7 +313,7 @@ def test_a_header_leaves_room_for_what_the_relay_adds() -> None:
 
 @given(logs(), st.data())
 @settings(deadline=None)
-def test_what_is_let_through_is_what_a_log_reader_takes(
+def test_a_log_reader_accepts_every_row_that_passes(
     transactions: list[list[Row]], data: st.DataObject
 ) -> None:
     wire = bytearray(stream(transactions))

@@ -1,4 +1,4 @@
-"""Greeting, packets, bodies, addresses: what is sent, as a real server was seen to take it, and what is refused."""
+"""Greeting, packets, bodies, addresses: sent bytes equal those that a real server accepted; bad input is refused."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def test_builds_of_every_kind_are_greeted() -> None:
         format_greeting(Greeting((2, 6, 0), A1, bytes(32)))[:64] + b"!" * 64,
     ],
 )
-def test_what_is_no_greeting_is_refused(data: bytes) -> None:
+def test_other_bytes_are_not_a_greeting(data: bytes) -> None:
     with pytest.raises(ProtocolError):
         parse_greeting(data)
 
@@ -59,7 +59,7 @@ def test_a_scramble_proves_the_password() -> None:
 
 
 @given(st.integers(0, 0xFFFF), st.integers(0, 2**32), st.binary(max_size=20))
-def test_packets_come_back(kind: int, sync: int, value: bytes) -> None:
+def test_packets_are_decoded_as_encoded(kind: int, sync: int, value: bytes) -> None:
     data = encode_packet(kind, sync, {0x26: {1: 5}, 0x21: value.decode("utf-8", "surrogateescape")})
     frame = frame_at(data, 0, len(data))
     assert frame == (5, len(data))
@@ -70,7 +70,7 @@ def test_packets_come_back(kind: int, sync: int, value: bytes) -> None:
 
 
 @pytest.mark.parametrize("data", [b"\xc1", b"\x00", b"\xce\xff\xff\xff\xff"])
-def test_a_length_that_cannot_be_is_refused_at_once(data: bytes) -> None:
+def test_an_impossible_length_is_refused_at_once(data: bytes) -> None:
     with pytest.raises(ProtocolError):
         frame_at(data, 0, len(data))
 
@@ -110,7 +110,7 @@ def test_ids_beyond_31_are_not_filtered_either() -> None:
         messages.blacklist({32})
 
 
-def test_a_subscriber_without_uuid_never_asks() -> None:
+def test_a_subscriber_without_uuid_sends_no_request() -> None:
     with pytest.raises(ProtocolError, match="nil"):
         messages.Subscription(A1, "00000000-0000-0000-0000-000000000000", {}, (3, 3, 0)).body()
 
@@ -139,7 +139,7 @@ def refusal(code: int, message: str) -> IprotoError:
     )
 
 
-def test_errors_know_whether_to_try_again() -> None:
+def test_errors_are_marked_as_temporary_or_not() -> None:
     assert refusal(116, "loading").retriable
     assert isinstance(refusal(116, "loading"), ServerBusyError)
     assert not refusal(42, "denied").retriable
@@ -170,7 +170,7 @@ def test_addresses(text: str, user: str | None, address: Address) -> None:
 
 
 @pytest.mark.parametrize("text", ["a1", "a1:0", "a1:99999", ":3301", "unix/:rel", "user:pw@a1:3301"])
-def test_what_is_no_address_is_refused(text: str) -> None:
+def test_other_text_is_not_an_address(text: str) -> None:
     with pytest.raises(ValueError, match=r"address"):
         parse_address(text)
 

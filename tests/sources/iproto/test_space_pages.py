@@ -1,4 +1,4 @@
-"""Pages of a space of a real server: complete, in order, and with the checksum that the tables' side computes."""
+"""Pages of a space of a real server: complete, in order, and with the checksum that is computed from the tables."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ Result = TypeVar("Result")
 def asked(
     server: Tarantool, work: Callable[[Connection], Awaitable[Result]], user: str | None = None
 ) -> Result:
-    """Return what some work gives with a connection to a server."""
+    """Return the result of a function with a connection to a server."""
 
     async def run() -> Result:
         password = Password() if user is None else Password(env="PASSWORD_OF_READER")

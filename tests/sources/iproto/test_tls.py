@@ -1,4 +1,4 @@
-"""TLS to a real master, ended by a proxy before it (Debian's 2.6.0 has none of its own), and to the relay."""
+"""TLS to a real master, through a proxy (Debian's 2.6.0 has no TLS), and to the relay."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def served(pair: Pair, clients: str | None = None) -> ssl.SSLContext:
 def behind_tls(
     folder: Path, tls: Tls, context: ssl.SSLContext, cut: int | None = None
 ) -> Iterator[tuple[Mesh, FollowedReplicaset]]:
-    """Follow a master behind a proxy that talks TLS, and cuts each of its first connections."""
+    """Follow a master behind a proxy that uses TLS, and cuts each of its first connections."""
     cuts = iter([] if cut is None else [cut] * 3)
     with ExitStack() as stack:
         masters = stack.enter_context(mesh(folder, 1))
@@ -71,7 +71,7 @@ def test_rows_come_through_tls(tmp_path: Path, cut: int | None) -> None:
         ("no certificate of its own", "closed the connection"),
     ],
 )
-def test_who_cannot_be_trusted_gets_nothing(tmp_path: Path, wrong: str, why: str) -> None:
+def test_a_tls_connection_that_cannot_be_verified_is_refused(tmp_path: Path, wrong: str, why: str) -> None:
     authority, other = Authority(tmp_path), Authority(tmp_path, "other")
     own = authority.issue("daemon")
     tls = {

@@ -1,4 +1,4 @@
-"""The bytes of a connection: what a large packet took of memory is given back."""
+"""The bytes of a connection: memory of a large packet is freed."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ SMALL = [transaction(1, 2 + k, 1) for k in range(2)]
 
 
 @pytest.mark.parametrize("left", [0, 10])
-def test_what_a_large_packet_took_is_given_back(left: int) -> None:
-    """Whether the buffer is empty behind it, or has the beginning of what follows."""
+def test_memory_of_a_large_packet_is_freed(left: int) -> None:
+    """Whether the buffer is empty after the packet, or has the beginning of the next one."""
 
     async def run() -> None:
         wire, chunks = Wire("peer"), list[Chunk]()

@@ -25,7 +25,7 @@ ROW = 1 << 20
 
 
 def prepare(folder: Path, mib: int) -> dict[int, int]:
-    """Write a spool with one transaction of so many MiB, and return its vclock."""
+    """Write a spool with one transaction of that many MiB, and return its vclock."""
     with Spool(folder) as spool:
         begin(spool, NEW)
         first = (spool.vclock or {}).get(1, 0) + 1
@@ -79,7 +79,7 @@ def main() -> None:
 
 
 def follow(folder: Path, socket: Path, wanted: dict[int, int]) -> None:
-    """Follow the relay until a spool has all of it."""
+    """Follow the relay until a spool has all rows."""
     with following(options(folder / "b", f"unix/:{socket}")) as followed:
         await_until(lambda: followed.spool.vclock == wanted, "the transaction", seconds=120)
 

@@ -1,4 +1,4 @@
-"""A spool made by hand, and a relay on it in the test's own event loop."""
+"""A spool written by a test, and a relay on it in the test's own event loop."""
 
 from __future__ import annotations
 
@@ -92,7 +92,7 @@ class Client:
         self.writer.transport.abort()
 
     async def greet(self) -> Client:
-        """Read the greeting; raise IncompleteReadError where the connection is closed."""
+        """Read the greeting; raise IncompleteReadError if the connection is closed."""
         greeting = await self.reader.readexactly(128)
         self.salt = greeting[64:108]
         return self
@@ -108,7 +108,7 @@ class Client:
         return decode_packet(await self.reader.readexactly(int.from_bytes(head[1:], "big")))
 
     async def is_closed(self, seconds: float = 30.0) -> bool:
-        """Wait until the relay closes the connection, whatever it sends before."""
+        """Wait until the relay closes the connection, ignoring what it sends before."""
         try:
             async with asyncio.timeout(seconds):
                 while await self.reader.read(1 << 16):

@@ -1,4 +1,4 @@
-"""What a power failure may take is not served, where the relay is told what is on the disk."""
+"""The relay does not send rows that a power failure may remove, if it knows which bytes are on the disk."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def everything(_: Mapping[int, str]) -> Ints:
 
 
 def sent(frames: LogFrames, catalog: SpoolCatalog) -> dict[int, int]:
-    """Send what may be sent, and return what the subscriber has."""
+    """Send the rows that may be sent, and return the subscriber's vclock."""
     catalog.refresh()
     for _ in frames.more():
         pass
@@ -51,7 +51,7 @@ def test_a_block_waits_until_it_is_on_the_disk(tmp_path: Path) -> None:
 
 
 def test_a_block_that_the_catalog_has_not_seen_waits(tmp_path: Path) -> None:
-    """It may have rows of an id that the catalog does not know yet."""
+    """It may have rows of an id that is unknown to the catalog so far."""
     write_spool(tmp_path)
     with Spool(tmp_path, SpoolOptions(compress=False)) as spool:
         append(spool, 1)

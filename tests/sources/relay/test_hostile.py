@@ -1,4 +1,4 @@
-"""A relay among strangers: each input costs what its limit says, and the others are served all the same."""
+"""A relay with hostile clients: each input costs no more than its limit, and other clients are served."""
 
 from __future__ import annotations
 
@@ -77,7 +77,7 @@ def test_a_strangers_packet_is_refused_by_its_length(spool: Path, length: int) -
 
 
 @pytest.mark.parametrize("sent", [b"", b"\xce", b"\xce\x00\x00\x0f\xff" + b"\x90" * 100])
-def test_who_does_not_authenticate_in_time_is_closed(spool: Path, sent: bytes) -> None:
+def test_a_client_that_does_not_authenticate_in_time_is_closed(spool: Path, sent: bytes) -> None:
     async def test() -> None:
         limits = ClientLimits(authenticate=0.3)
         async with relaying(spool, limits, **USERS) as relay, Client(relay) as evil:
@@ -94,7 +94,7 @@ async def pinged(client: Client) -> None:
         await client.ask(PING, {})
 
 
-def test_pings_do_not_buy_time(spool: Path) -> None:
+def test_pings_do_not_extend_the_time(spool: Path) -> None:
     async def test() -> None:
         async with relaying(spool, ClientLimits(authenticate=0.3), **USERS) as relay, Client(relay) as evil:
             await evil.greet()
@@ -104,7 +104,7 @@ def test_pings_do_not_buy_time(spool: Path) -> None:
     run(test())
 
 
-def test_a_known_one_that_asks_for_nothing_is_closed(spool: Path) -> None:
+def test_an_authenticated_client_without_requests_is_closed(spool: Path) -> None:
     async def test() -> None:
         async with relaying(spool, silence=0.3) as relay, Client(relay) as idle:
             await idle.greet()
@@ -114,7 +114,7 @@ def test_a_known_one_that_asks_for_nothing_is_closed(spool: Path) -> None:
 
 
 async def opened(relay: server.Relay, source: str | None = None) -> tuple[Client, bool]:
-    """Connect; return the client, and whether it was greeted."""
+    """Connect; return the client, and whether it got a greeting."""
     client = Client(relay, source)
     try:
         await (await client.__aenter__()).greet()
@@ -141,8 +141,8 @@ def test_connections_are_bounded_in_all_and_by_address(spool: Path) -> None:
     run(test())
 
 
-def test_a_guest_that_may_ask_is_no_stranger(spool: Path) -> None:
-    """Where guests are served, a daemon's connection for questions never authenticates."""
+def test_a_guest_with_rights_counts_as_authenticated(spool: Path) -> None:
+    """If guests are allowed, a daemon's request connection never authenticates."""
 
     async def test() -> None:
         async with relaying(spool, ClientLimits(strangers=2)) as relay, Client(relay) as daemon:
@@ -157,7 +157,7 @@ def test_a_guest_that_may_ask_is_no_stranger(spool: Path) -> None:
     run(test())
 
 
-def test_strangers_give_way_to_those_that_come_and_not_known_ones(spool: Path) -> None:
+def test_new_connections_replace_unauthenticated_ones_only(spool: Path) -> None:
     async def test() -> None:
         async with relaying(spool, ClientLimits(strangers=3), **USERS) as relay, Client(relay) as known:
             await known.greet()
@@ -174,7 +174,7 @@ def test_strangers_give_way_to_those_that_come_and_not_known_ones(spool: Path) -
     run(test())
 
 
-def test_three_wrong_passwords_are_enough(spool: Path) -> None:
+def test_three_wrong_passwords_close_the_connection(spool: Path) -> None:
     async def test() -> None:
         async with relaying(spool, ClientLimits(delay=0.01), **USERS) as relay, Client(relay) as evil:
             await evil.greet()
@@ -258,7 +258,7 @@ def test_an_odd_request_is_refused_without_a_traceback(
 
 
 @pytest.mark.parametrize("is_acknowledging", [True, False])
-def test_who_does_not_read_is_dropped(tmp_path: Path, is_acknowledging: bool) -> None:
+def test_a_client_that_does_not_read_is_dropped(tmp_path: Path, is_acknowledging: bool) -> None:
     write_spool(tmp_path / "spool", 40, 1 << 20)
 
     async def test() -> None:
@@ -305,14 +305,14 @@ def test_without_descriptors_it_waits(
 
 
 async def subscribed(client: Client, number: int) -> int | None:
-    """Subscribe and acknowledge all; return the error's code."""
+    """Subscribe and acknowledge everything; return the error's code."""
     answer = await client.ask(SUBSCRIBE, subscription(number))
     if answer.error_code is None:
         client.writer.write(encode_packet(0, 0, {0x26: {1: START + 1}}))
     return answer.error_code
 
 
-def test_an_acknowledgement_that_cannot_be_written_is_tried_again(
+def test_an_acknowledgement_that_cannot_be_written_is_retried(
     spool: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(server, "ACK_SECONDS", 0.01)
@@ -356,7 +356,9 @@ def test_a_bad_acknowledgement_ends_its_subscriber_alone(
     run(test())
 
 
-def test_fresh_uuids_do_not_pin_the_spool_without_end(spool: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_new_uuids_do_not_keep_the_spools_files_for_ever(
+    spool: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(server, "ACK_SECONDS", 0.01)
 
     async def test() -> None:
@@ -387,7 +389,7 @@ def test_an_odd_system_row_is_left_out(tmp_path: Path) -> None:
     run(test())
 
 
-def test_an_empty_password_is_none(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_an_empty_password_is_refused(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setenv("RELAY_PASSWORD", "")
     (tmp_path / "empty").write_text("\nsecond line")
     for password in (Password(env="RELAY_PASSWORD"), Password(file=str(tmp_path / "empty"))):
@@ -395,7 +397,9 @@ def test_an_empty_password_is_none(monkeypatch: pytest.MonkeyPatch, tmp_path: Pa
             password.read()
 
 
-def test_a_passwords_file_is_its_owners(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+def test_a_password_file_that_others_can_write_is_refused(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
     path = tmp_path / "password"
     path.write_text("secret\n")
     path.chmod(0o600)

@@ -1,4 +1,4 @@
-"""Rows that no server writes, in a spool: each is sent as one whole packet, or refused."""
+"""Rows in a spool that no server writes: each is sent as one complete packet, or refused."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def test_a_header_of_too_many_keys_is_refused(keys: int) -> None:
 
 
 @pytest.mark.parametrize("kind", [0x7F, 0x80, 0xC1, 0xDF, 0x100, 2**40])
-def test_a_type_that_takes_more_than_a_byte_is_none_of_a_snapshot(kind: int) -> None:
+def test_a_type_of_more_than_one_byte_is_not_a_snapshot_row(kind: int) -> None:
     data = row(**{str(int(HeaderKey.TYPE)): kind})
     if kind == 0x7F:
         assert decode_packet(frames_of(data, snapshot=True)[5:]).header[HeaderKey.TYPE] == kind

@@ -138,7 +138,7 @@ def test_a_real_tarantool_follows(masters: Mesh, tmp_path: Path) -> None:
 
 
 async def closed(connection: Connection) -> None:
-    """Close a connection, and let the loop take note before it ends."""
+    """Close a connection, and let the event loop process that before it ends."""
     connection.close()
     await asyncio.sleep(0.02)
 
@@ -152,7 +152,9 @@ def ask(address: str, user: str | None = None, password: str = "") -> None:
     asyncio.run(connected())
 
 
-def test_who_may_not_is_refused(masters: Mesh, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_user_without_rights_is_refused(
+    masters: Mesh, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setenv("RIGHT_PASSWORD", "secret")
     monkeypatch.setenv("WRONG_PASSWORD", "Secret")
     socket = tmp_path / "closed.sock"
@@ -176,7 +178,7 @@ def test_who_may_not_is_refused(masters: Mesh, tmp_path: Path, monkeypatch: pyte
 
 
 def test_cluster_information_is_exchanged_once(masters: Mesh, tmp_path: Path) -> None:
-    """Document 000: equal checksums, a length of 0; else one message an instance, the first with the length."""
+    """Document 000: with equal checksums a length of 0; else one message per instance, the first with the length."""
     with chain(masters, tmp_path) as (region, relay, address):
         path = address.removeprefix("unix/:")
         cluster = {1: instance(1), 2: instance(2)}
@@ -198,7 +200,7 @@ def test_cluster_information_is_exchanged_once(masters: Mesh, tmp_path: Path) ->
         assert relay.catalog.cluster == cluster
 
 
-def test_a_subscriber_behind_the_logs_is_told(masters: Mesh, tmp_path: Path) -> None:
+def test_a_subscriber_behind_the_logs_gets_an_error(masters: Mesh, tmp_path: Path) -> None:
     with chain(masters, tmp_path) as (_, _, address):
 
         async def subscribe() -> IprotoError:

@@ -1,4 +1,4 @@
-"""A daemon that follows a relay: its spool names the servers whose rows they are, not the relay's protocol."""
+"""A daemon that follows a relay: its spool's headers have the versions of the rows' servers, not the relay's."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def row(space: int, fields: list[object], lsn: int, replica_id: int | None = Non
 
 
 def begin(spool: Spool, versions: ServerVersions = OLD) -> None:
-    """Fill an empty spool with what a server's snapshot would tell."""
+    """Fill an empty spool with the rows of a server's snapshot."""
     spool.instance_uuid, spool.replicaset_uuid, spool.versions = instance(9), REPLICASET, versions
     with spool.snapshot({1: 1}) as writer:
         writer.write([row(SystemSpace.SCHEMA, ["cluster", REPLICASET], 1)])
@@ -48,7 +48,7 @@ def append(spool: Spool, versions: ServerVersions) -> None:
 
 
 def logs(directory: Path) -> list[tuple[ServerVersions, bytes]]:
-    """Return the versions that the headers name, and the rows behind each, consecutive logs of one in one."""
+    """Return the versions in the headers, and the rows of each, with consecutive logs of one version joined."""
     found: list[tuple[ServerVersions, bytes]] = []
     for file in spool_state.files_of(directory, ".xlog"):
         with BlockReader(file.path) as reader:

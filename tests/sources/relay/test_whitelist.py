@@ -1,4 +1,4 @@
-"""A whitelist goes by instances: a replica id that another instance gets is another one's from that row on."""
+"""A whitelist is by instance: when a replica id gets another instance, rows are its from that row on."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ SUBSCRIBER = "00000000-0000-4000-8000-0000000000ee"
 
 
 class Written:
-    """A spool that a test writes row by row, its own master having id 1."""
+    """A spool that a test writes row by row; its own master has id 1."""
 
     def __init__(self, directory: Path) -> None:
         self.spool = Spool(directory, SpoolOptions(compress=False))
@@ -61,7 +61,7 @@ class Written:
 async def received(
     relay: Relay, origins: list[str], vclock: dict[int, int], until: tuple[int, int]
 ) -> list[tuple[int, int]]:
-    """Return (replica id, lsn) of the rows that a subscriber gets, until one comes; NOPs represent the others."""
+    """Return (replica id, lsn) of a subscriber's rows up to a given one; NOPs replace rows of other instances."""
     async with Client(relay) as client:
         await client.greet()
         body: dict[int, Any] = {
@@ -89,7 +89,7 @@ async def received(
 
 @pytest.fixture
 def written(tmp_path: Path) -> Written:
-    """Return a spool in which id 2 was B's, and is C's from the middle of the log on; a block each, and in one."""
+    """Return a spool in which id 2 belongs to B, and to C from the middle of the log on; with one or several blocks."""
     made = Written(tmp_path)
     made.begin({1: A, 2: B}, {1: 10})
     made.put(2, 3)
@@ -112,7 +112,7 @@ ROWS_OF_A = [(1, n) for n in (11, 12, 13, 14)]
     ("origins", "wanted"),
     [([B], ROWS_OF_B), ([C], ROWS_OF_C), ([B, C], ROWS_OF_B + ROWS_OF_C), ([A], ROWS_OF_A)],
 )
-def test_rows_are_of_the_instance_that_had_the_id(
+def test_rows_belong_to_the_owner_of_the_id_at_that_time(
     tmp_path: Path, origins: list[str], wanted: list[tuple[int, int]]
 ) -> None:
     async def ran() -> list[tuple[int, int]]:
@@ -125,7 +125,7 @@ def test_rows_are_of_the_instance_that_had_the_id(
 
 
 @pytest.mark.usefixtures("written")
-def test_who_has_rows_already_begins_with_the_right_instance(tmp_path: Path) -> None:
+def test_a_subscriber_with_rows_begins_with_the_right_owner(tmp_path: Path) -> None:
     async def ran(vclock: dict[int, int]) -> list[tuple[int, int]]:
         async with relaying(tmp_path) as relay:
             return await received(relay, [A, C], vclock, (1, 14))
@@ -134,7 +134,7 @@ def test_who_has_rows_already_begins_with_the_right_instance(tmp_path: Path) -> 
     assert asyncio.run(ran({1: 13, 2: 5})) == [(2, 6), (2, 7), (1, 14)]
 
 
-def test_an_id_changes_hands_while_rows_are_sent(written: Written, tmp_path: Path) -> None:
+def test_an_id_gets_another_owner_while_rows_are_sent(written: Written, tmp_path: Path) -> None:
     async def ran() -> list[tuple[int, int]]:
         async with relaying(tmp_path) as relay:
             waiting = asyncio.create_task(received(relay, [A, C], {1: 14, 2: 7}, (1, 17)))
@@ -151,8 +151,8 @@ def test_an_id_changes_hands_while_rows_are_sent(written: Written, tmp_path: Pat
     assert asyncio.run(ran()) == [(2, 8), (1, 15), (1, 16), (3, 1), (1, 17)]
 
 
-def test_each_log_begins_with_its_own_holders(tmp_path: Path) -> None:
-    """A snapshot lies between two logs; the second one says nothing of whose the ids are."""
+def test_each_log_begins_with_its_own_owners_of_ids(tmp_path: Path) -> None:
+    """A snapshot is between two logs; the second log does not have the owners of ids."""
     made = Written(tmp_path)
     made.begin({1: A, 2: B}, {1: 10})
     made.put(2, 2)
@@ -196,8 +196,8 @@ def test_rows_of_cluster_in_one_block_are_followed_too(tmp_path: Path) -> None:
     assert asyncio.run(ran(B)) == [(2, 1), (2, 2), (1, 11), (1, 12), (2, 5), (1, 13)]
 
 
-def test_what_registers_defines_or_settles_passes(tmp_path: Path) -> None:
-    """Rows of an instance that is not listed; a transaction stays whole, and others are NOPs with their times."""
+def test_rows_that_register_define_or_settle_pass(tmp_path: Path) -> None:
+    """Rows of an instance outside the whitelist; a transaction stays complete, others become NOPs with their times."""
     made = Written(tmp_path)
     made.begin({1: A, 2: B}, {1: 10})
     defines = encode_body(space_id=SystemSpace.SPACE, tuple_=msgpack.packb([512, 1, "s"]))

@@ -1,7 +1,7 @@
-"""A disk that fails: the calls by which a spool writes, counted, each of which can be made to fail; and a power cut.
+"""A disk that fails: counts a spool's writing calls, makes one of them fail, and simulates a power failure.
 
-What was not forced to the disk by fsync is lost at a power cut: bytes of files, and names in folders. Local files stay
-where they are; `cut_power` makes of them what would be there.
+A power failure removes everything that fsync did not flush: bytes of files, and names in folders. `cut_power` changes
+the local files in this way.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ import pytest
 
 
 class Fault(Enum):
-    """What happens at one step."""
+    """The event at one step."""
 
     EIO = "a device error"
     NO_ROOM = "no room"
@@ -29,7 +29,7 @@ class Fault(Enum):
 
 
 class Stop(BaseException):
-    """The process is gone."""
+    """The process has ended."""
 
 
 _WRITING = os.O_WRONLY | os.O_RDWR
@@ -76,7 +76,7 @@ class Disk:
             patch.setattr(os, name, getattr(self, f"_{name}"))
 
     def cut_power(self) -> None:
-        """Make of the folder what a power cut leaves."""
+        """Change the folder to its state after a power failure."""
         keeps_names = self.fault is Fault.POWER_NAMES_KEPT
         for folder, _, names in list(os.walk(self.folder)):
             left = self._listed(Path(folder)) if keeps_names else self._names.get(folder, {})

@@ -1,7 +1,7 @@
-"""Every step of a spool fails once, in every way: nothing that was acknowledged is lost, nothing comes twice.
+"""Every step of a spool fails once, in every way: no acknowledged row is lost, and none comes twice.
 
-Whoever feeds the spool does here what the daemon does: it fetches again what is above the spool's vclock, begins again
-after an error, and acknowledges what is durable.
+The test feeds the spool as the daemon does: it fetches rows above the spool's vclock again, begins again after an
+error, and acknowledges durable rows.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ class Life:
         """What a master was told: it may have removed its logs up to there."""
 
     def lead(self) -> None:
-        """Live to the end, whatever fails once."""
+        """Run to the end, whichever step fails."""
         for _ in range(20):
             with contextlib.suppress(SpoolError, OSError), self.spool:
                 self._enter()
@@ -99,7 +99,7 @@ class Life:
 
 
 def check(life: Life) -> None:
-    """Whatever happened: logs follow each other without a hole, each row once, nothing behind an end marker."""
+    """In every case: logs continue each other without a gap, each row once, nothing after an end marker."""
     found = read_all(life.directory)
     first = min((int(name[:20]) for name in names(life.directory)), default=START)
     assert first == START
@@ -169,10 +169,10 @@ def test_a_disk_that_fails_for_a_while_loses_nothing(tmp_path: Path, fsync: Fsyn
 @pytest.mark.parametrize("rotate", [1, 1500])
 @pytest.mark.parametrize("fsync", [Fsync.CLOSE, Fsync.BLOCK])
 @pytest.mark.parametrize("number", range(6))
-def test_nothing_is_written_behind_a_failed_fsync(
+def test_nothing_is_written_after_a_failed_fsync(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, number: int, fsync: Fsync, rotate: int
 ) -> None:
-    """Of a header, a folder, a block, a rotation: neither behind the end marker, nor twice."""
+    """For a header, a folder, a block, a rotation: nothing after the end marker, and nothing twice."""
     real, left = os.fsync, [number]
 
     def failing(file: int) -> None:
@@ -197,7 +197,7 @@ def test_nothing_is_written_behind_a_failed_fsync(
     assert read_state(tmp_path).vclock == {1: 30}
 
 
-def test_what_is_not_forced_is_not_durable(tmp_path: Path) -> None:
+def test_only_flushed_rows_are_durable(tmp_path: Path) -> None:
     with Spool(tmp_path, SpoolOptions(compress=False)) as spool:
         spool.instance_uuid = UUID
         spool.begin({})
@@ -213,8 +213,8 @@ def test_what_is_not_forced_is_not_durable(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("left", [b"", b"XLOG\n0.13\nInst"])
-def test_a_log_without_its_header_never_was(tmp_path: Path, left: bytes) -> None:
-    """A power failure leaves it where nothing is ever forced."""
+def test_a_log_without_its_header_is_removed(tmp_path: Path, left: bytes) -> None:
+    """A power failure leaves such a file if nothing is ever flushed."""
     with Spool(tmp_path, SpoolOptions(compress=False)) as spool:
         spool.instance_uuid = UUID
         spool.begin({})
@@ -263,8 +263,8 @@ def test_a_snapshot_replaces_one_of_the_same_state_only_when_it_is_whole(tmp_pat
         assert spool.vclock == {1: 5}
 
 
-def test_a_reader_of_what_was_cut_off_reads_that_log_again(tmp_path: Path) -> None:
-    """Its offset is behind the log's end now: the rows come again in the next log, and it must not stop there."""
+def test_a_reader_of_removed_rows_reads_that_log_again(tmp_path: Path) -> None:
+    """Its offset is beyond the log's end now: the rows come again in the next log, and the reader must not stop."""
     directory = tmp_path / "spool"
     sources = f'[{{"name": "a", "path": "{directory}"}}]'
     with Spool(directory, SpoolOptions(compress=False)) as spool:

@@ -1,4 +1,4 @@
-"""A spool: what is appended is there, after a kill too; files go when all have passed; a full disk loses nothing."""
+"""A spool: appended rows survive a kill, files are removed when all readers have passed, a full disk loses nothing."""
 
 from __future__ import annotations
 
@@ -72,7 +72,7 @@ def test_an_empty_directory_is_an_empty_spool(tmp_path: Path) -> None:
     assert read_state(tmp_path).vclock is None
 
 
-def test_logs_are_closed_by_size_and_go_on(tmp_path: Path) -> None:
+def test_logs_are_closed_by_size_and_continued(tmp_path: Path) -> None:
     fill(tmp_path, 20, rotate_bytes=2000, compress=False)
     state = read_state(tmp_path)
     assert state.vclock == {1: 200}
@@ -82,7 +82,7 @@ def test_logs_are_closed_by_size_and_go_on(tmp_path: Path) -> None:
     assert all(after.prev_vclock == before.vclock for before, after in pairwise(metas))
 
 
-def test_a_log_cut_at_every_byte_goes_on_from_its_last_whole_block(tmp_path: Path) -> None:
+def test_a_log_truncated_at_any_byte_continues_after_its_last_whole_block(tmp_path: Path) -> None:
     fill(tmp_path / "whole", 3, compress=False)
     name = names(tmp_path / "whole")[0]
     whole = (tmp_path / "whole" / name).read_bytes()
@@ -116,7 +116,9 @@ def test_two_daemons_do_not_write_one_spool(tmp_path: Path) -> None:
         pass
 
 
-def test_a_full_disk_loses_nothing_and_goes_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_full_disk_loses_nothing_and_the_spool_continues(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     real, room = os.write, [10**9]
 
     def write(file: int, data: Any) -> int:
@@ -144,7 +146,7 @@ def test_a_full_disk_loses_nothing_and_goes_on(tmp_path: Path, monkeypatch: pyte
     assert read_all(tmp_path) == rows(1, 1, 20).tobytes()
 
 
-def test_a_hole_shows_in_the_headers(tmp_path: Path) -> None:
+def test_a_gap_shows_in_the_headers(tmp_path: Path) -> None:
     fill(tmp_path, 1)
     with opened(tmp_path) as spool:
         spool.snapshot({1: 50}).close()
@@ -208,7 +210,7 @@ def test_a_log_of_before_a_kill_continues_with_rows_of_its_version_only(
 
 @pytest.mark.parametrize("is_closed", [True, False])
 @pytest.mark.parametrize("at_first", [True, False])
-def test_a_log_without_rows_is_written_anew_for_another_version(
+def test_a_log_without_rows_is_replaced_for_another_version(
     tmp_path: Path, is_closed: bool, at_first: bool
 ) -> None:
     with opened(tmp_path) as spool:
@@ -259,7 +261,7 @@ def test_rows_that_wait_for_room_keep_the_version(tmp_path: Path, monkeypatch: p
 
 
 @pytest.mark.parametrize("text", ["{", "{1: 2.6}", "{x: 2.6.0}", "1: 2.6.0", "{1: 2.6.0; 2: 3.9.0}"])
-def test_versions_of_peers_that_are_none_are_an_error(text: str) -> None:
+def test_malformed_versions_of_peers_are_an_error(text: str) -> None:
     meta = Meta("XLOG", "0.13", UUID, {}, None, {"Version": "3.9.0", PEER_VERSIONS_KEY: text})
     with pytest.raises(XlogMetaError, match="not versions of peers"):
         ServerVersions.of(meta, "f")
@@ -267,7 +269,7 @@ def test_versions_of_peers_that_are_none_are_an_error(text: str) -> None:
 
 @pytest.mark.parametrize("compress", [None, False])
 def test_one_limit_holds_for_what_is_written_and_what_is_read(tmp_path: Path, compress: bool | None) -> None:
-    """Bytes that cannot be compressed are not made longer by it."""
+    """Incompressible bytes are stored uncompressed."""
     noise = np.random.default_rng(16).integers(0, 256, 20_000, np.uint8).tobytes()
     body = encode_body(space_id=512, tuple_=msgpack.packb([1, noise]))
     row = np.frombuffer(encode_row(3, body, timestamp=1.5, replica_id=1, lsn=1), np.uint8)
@@ -299,7 +301,7 @@ def test_a_block_beyond_the_limit_is_refused_whole(tmp_path: Path) -> None:
         reader.read()
 
 
-def test_an_unfinished_snapshot_never_was(tmp_path: Path) -> None:
+def test_an_unfinished_snapshot_is_removed(tmp_path: Path) -> None:
     with opened(tmp_path) as spool:
         spool.instance_uuid = UUID
         spool.snapshot({1: 50}).abandon()
@@ -319,7 +321,7 @@ def gone(directory: Path, keep: Keep, now: float = 0.0) -> list[str]:
     return [path.name for path in removable(snapshots, logs, read_acks(directory), keep, now)]
 
 
-def test_files_go_when_every_reader_has_passed_them(tmp_path: Path) -> None:
+def test_files_are_removed_when_every_reader_has_passed_them(tmp_path: Path) -> None:
     fill(tmp_path, 6, rotate_bytes=1, compress=False)
     logs = names(tmp_path)
     assert len(logs) == 6
@@ -335,7 +337,7 @@ def test_files_go_when_every_reader_has_passed_them(tmp_path: Path) -> None:
     assert gone(tmp_path, wanted, now + wanted.forget + 1) == logs[:-1], "the last log always stays"
 
 
-def test_limits_hold_only_where_nobody_reads(tmp_path: Path) -> None:
+def test_limits_apply_only_without_readers(tmp_path: Path) -> None:
     fill(tmp_path, 6, rotate_bytes=1, compress=False)
     logs = names(tmp_path)
     sizes = [(tmp_path / name).stat().st_size for name in logs]
@@ -348,7 +350,7 @@ def test_limits_hold_only_where_nobody_reads(tmp_path: Path) -> None:
     assert gone(tmp_path, Keep(size=1, age=10.0), now) == []
 
 
-def test_a_snapshot_goes_with_the_logs_that_go_on_from_it(tmp_path: Path) -> None:
+def test_a_snapshot_is_removed_with_the_logs_that_continue_it(tmp_path: Path) -> None:
     with opened(tmp_path, rotate_bytes=1, compress=False) as spool:
         spool.instance_uuid = UUID
         spool.snapshot({1: 10}).close()
@@ -383,7 +385,7 @@ BAD_ACKS = [
 
 
 @pytest.mark.parametrize("text", BAD_ACKS, ids=range(len(BAD_ACKS)))
-def test_a_bad_acknowledgement_is_named_and_holds_files_for_a_while(tmp_path: Path, text: bytes) -> None:
+def test_a_bad_acknowledgement_is_reported_and_keeps_files_for_a_while(tmp_path: Path, text: bytes) -> None:
     fill(tmp_path, 6, rotate_bytes=1, compress=False)
     logs = names(tmp_path)
     write_ack(tmp_path, "aggregator", {1: 35})

@@ -1,4 +1,4 @@
-"""Whether a daemon writes a spool is told by its lock, and what its masters keep by their version."""
+"""The lock shows whether a daemon writes a spool, and the version whether masters keep logs for it."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ REPLICASET = "bbbbbbbb-0000-4000-8000-000000000001"
 @pytest.mark.parametrize(
     ("version", "keeps"), [("2.11.9", False), ("3.2.1", False), ("3.3.0", True), ("3.9.0", True)]
 )
-def test_a_spool_without_a_daemon_is_named(tmp_path: Path, version: str, keeps: bool) -> None:
+def test_a_spool_without_a_daemon_is_reported(tmp_path: Path, version: str, keeps: bool) -> None:
     with Spool(tmp_path) as spool:
         spool.instance_uuid, spool.replicaset_uuid, spool.versions = (
             DAEMON,
@@ -32,7 +32,7 @@ def test_a_spool_without_a_daemon_is_named(tmp_path: Path, version: str, keeps: 
     assert (found.directory, found.instance_uuid, found.keeps_logs) == (str(tmp_path), DAEMON, keeps)
 
 
-def test_what_is_no_spool_is_left_out(tmp_path: Path) -> None:
+def test_other_directories_are_left_out(tmp_path: Path) -> None:
     (tmp_path / "plain").mkdir()
     (tmp_path / "damaged").mkdir()
     (tmp_path / "damaged" / "lock").touch()

@@ -1,4 +1,4 @@
-"""Runs the daemon of one replicaset inside a test, in a thread with an event loop of its own."""
+"""Runs the daemon of one replicaset inside a test, in a thread with its own event loop."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def options(directory: Path, *addresses: str, **other: Any) -> ReplicasetOptions
 
 @contextmanager
 def following(how: ReplicasetOptions, start: Start | None = None) -> Iterator[FollowedReplicaset]:
-    """Follow while the block runs; what the daemon raises is raised at its end."""
+    """Follow while the block runs; errors of the daemon are raised at its end."""
     inflow.warm()
     loop = asyncio.new_event_loop()
     replicaset = FollowedReplicaset(how, start)

@@ -1,4 +1,4 @@
-"""Who feeds what: each point of documents 002 and 004, and what holds for any number of peers and ids."""
+"""Assignment of ids to peers: each point of documents 002 and 004, and properties for any peers and ids."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def test_an_instance_that_joins_is_an_orphan_until_it_is_a_peer() -> None:
     assert assign([A, B], OWNERS, before) == {A: ids(1), B: ids(2, 3)}
 
 
-def test_who_cannot_feed_an_id_is_not_asked() -> None:
+def test_a_peer_that_cannot_feed_an_id_does_not_get_it() -> None:
     able = {A: ids(1, 2, 3), B: ids(3), C: ids(1, 3)}
     assert assign([A, B, C], OWNERS, able=able) == {A: ids(1, 2), C: ids(3)}
     assert assign([A, B], {5: "x"}, able={A: ids(), B: ids()}) == {}
@@ -98,7 +98,7 @@ def test_the_leader_stays_while_it_is_able() -> None:
 
 
 def test_a_start_is_checked_on_both_sides() -> None:
-    """Gc <= start <= current; a server says nothing of a start that is ahead of it."""
+    """The condition is gc <= start <= current; a server does not report a start that is ahead of it."""
     fit = fitness(ballot({1: 10, 2: 10, 3: 10}, {1: 5, 2: 6}), {1: 5, 2: 5, 3: 11}, [1, 2, 3, 4])
     assert (fit.able, fit.gone, fit.behind) == (ids(1, 4), {2: 6}, {3: 10})
 
@@ -110,7 +110,7 @@ def test_ids_of_others_are_asked_for_from_the_peer_s_own_position() -> None:
     assert start_vclock(told, {}, ids(1)) == {2: 20, 3: 30}
 
 
-def test_rows_are_lost_only_if_nobody_has_them() -> None:
+def test_rows_are_lost_only_if_no_peer_has_them() -> None:
     had = {A: {1: 10}, B: {1: 10}}
     assert rewound(A, 1, {A: ballot({1: 9}), B: ballot({1: 8})}, had)
     assert not rewound(A, 1, {A: ballot({1: 9}), B: ballot({1: 10})}, had)

@@ -1,4 +1,4 @@
-"""What a replicaset goes through while the daemon follows it: elections, owners of the queue, names, a new member."""
+"""Events in a replicaset while the daemon follows it: elections, owners of the queue, names, a new member."""
 
 from __future__ import annotations
 
@@ -86,8 +86,8 @@ def test_a_leader_that_fails_is_followed_by_the_elected_one(
 
 @needs_promote
 @pytest.mark.parametrize("feed", list(FeedMode))
-def test_the_queue_changes_hands(tmp_path: Path, feed: FeedMode) -> None:
-    """Its owner is another one twice; a transaction of each is confirmed, one is rolled back."""
+def test_the_queue_gets_other_owners(tmp_path: Path, feed: FeedMode) -> None:
+    """The owner changes twice; a transaction of each owner is confirmed, one is rolled back."""
     spool = tmp_path / "spool"
     with mesh(tmp_path, 2, {"replication_synchro_quorum": 2, "replication_synchro_timeout": 1.5}) as masters:
         masters[1].eval("box.ctl.promote()")
@@ -118,7 +118,7 @@ def test_the_queue_changes_hands(tmp_path: Path, feed: FeedMode) -> None:
 
 @pytest.mark.skipif(release_here() < (3, 0), reason="servers before 3.0 have no names")
 def test_names_of_instances_and_of_the_replicaset(tmp_path: Path) -> None:
-    """Given at the beginning, and to a member that had none: the same instances, the same rows."""
+    """Names given at the beginning, and to a member without one: the same instances, the same rows."""
     spool = tmp_path / "spool"
     names: dict[str, Any] = {"replicaset_name": "rs-a"}
     with mesh(tmp_path, 2, names) as masters:
@@ -143,7 +143,7 @@ def test_names_of_instances_and_of_the_replicaset(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("feed", list(FeedMode))
 def test_a_member_is_expelled_and_replaced_while_it_is_followed(tmp_path: Path, feed: FeedMode) -> None:
-    """The new member has the old one's replica id, and writes rows of its own under it."""
+    """The new member has the old one's replica id, and writes its own rows under it."""
     spool = tmp_path / "spool"
     with (
         mesh(tmp_path, 2) as masters,

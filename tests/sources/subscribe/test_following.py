@@ -1,4 +1,4 @@
-"""The daemon against real masters: the same rows, once, whatever breaks."""
+"""The daemon against real masters: all rows, each once, whatever fails."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def write(masters: Mesh, number: int, first: int, count: int, value: str = "x") 
 
 
 def await_all(masters: Mesh, replicaset: FollowedReplicaset) -> None:
-    """Wait until masters and spool hold the same."""
+    """Wait until masters and spool have the same rows."""
     expected = {n: masters.vclock(n)[n] for n in masters.members if masters.vclock(n).get(n)}
     await_until(lambda: all(masters.vclock(n) == expected for n in masters.members), "replication")
     try:
@@ -74,7 +74,7 @@ LET_GO = """
 
 
 def let_go(masters: Mesh, number: int, uuid: str | None) -> None:
-    """Let a master keep no logs for a daemon that has just ended."""
+    """Make a master drop the logs that it keeps for a daemon that has just ended."""
     await_until(lambda: masters[number].eval(LET_GO, uuid) is True, "the end of the daemon's stream")
 
 
@@ -117,7 +117,7 @@ def test_rows_of_three_masters_come_once(masters: Mesh, tmp_path: Path, feed: Fe
         assert tuples_of(server) == tuples_of(masters[1])
 
 
-def test_nobody_is_registered_anywhere(masters: Mesh, tmp_path: Path) -> None:
+def test_the_daemon_is_registered_nowhere(masters: Mesh, tmp_path: Path) -> None:
     before = masters[1].eval("return box.space._cluster:select()")
     with following(options(tmp_path / "spool", *addresses(masters))) as replicaset:
         write(masters, 1, 0, 10)
@@ -131,7 +131,7 @@ def test_nobody_is_registered_anywhere(masters: Mesh, tmp_path: Path) -> None:
 
 
 def test_an_id_that_another_instance_gets_is_noticed(masters: Mesh, tmp_path: Path) -> None:
-    """An expulsion and a registration between two questions: the ids in the vclock stay the same."""
+    """An expulsion and a registration between two votes: the ids in the vclock stay the same."""
     follower = "f0000000-0000-4000-8000-000000000003"
     with following(
         options(tmp_path / "spool", *addresses(masters), origins=(instance(1), instance(2)))
@@ -198,7 +198,7 @@ def test_a_frozen_peer_is_replaced_and_comes_back(masters: Mesh, tmp_path: Path,
     check(masters, tmp_path / "spool")
 
 
-def test_a_lost_spool_begins_where_it_is_told_without_a_snapshot(masters: Mesh, tmp_path: Path) -> None:
+def test_a_lost_spool_begins_at_a_given_vclock_without_a_snapshot(masters: Mesh, tmp_path: Path) -> None:
     how = options(tmp_path / "spool", *addresses(masters))
     write(masters, 1, 0, 50)
     write(masters, 2, 100, 50)
@@ -214,7 +214,7 @@ def test_a_lost_spool_begins_where_it_is_told_without_a_snapshot(masters: Mesh, 
 
 @pytest.mark.parametrize("kept", [True, False])
 def test_a_spool_of_another_replicaset_is_refused(masters: Mesh, tmp_path: Path, kept: bool) -> None:
-    """Also by what its files tell, when the daemon was started again."""
+    """Also by its files, after a restart of the daemon."""
     other = "bbbbbbbb-0000-4000-8000-000000000000"
     if kept:
         with Spool(tmp_path / "spool") as spool:
@@ -228,7 +228,7 @@ def test_a_spool_of_another_replicaset_is_refused(masters: Mesh, tmp_path: Path,
         assert replicaset.feeds == {}
 
 
-def test_logs_that_are_gone_are_bridged_by_a_snapshot(masters: Mesh, tmp_path: Path) -> None:
+def test_a_snapshot_replaces_missing_logs(masters: Mesh, tmp_path: Path) -> None:
     how = options(tmp_path / "spool", *addresses(masters))
     with following(how) as replicaset:
         write(masters, 1, 0, 10)
@@ -255,7 +255,7 @@ def test_logs_that_are_gone_are_bridged_by_a_snapshot(masters: Mesh, tmp_path: P
     check(masters, tmp_path / "spool")
 
 
-def test_a_master_that_lost_rows_is_refused_until_told(tmp_path: Path) -> None:
+def test_a_master_that_lost_rows_is_refused_until_accepted(tmp_path: Path) -> None:
     spool = tmp_path / "spool"
     with mesh(tmp_path, 1) as masters:
         with following(options(spool, *addresses(masters))) as replicaset:
@@ -284,7 +284,7 @@ def cuts() -> list[int]:
 
 
 def test_a_connection_that_is_cut_anywhere_changes_nothing(tmp_path: Path) -> None:
-    """Each connection of one daemon is cut, the handshakes, the snapshot and the stream at ever later bytes."""
+    """Each connection of one daemon is cut (handshakes, snapshot, stream), each time some bytes later."""
     with mesh(tmp_path, 1) as masters:
         places = iter(cuts())
         with (
@@ -303,7 +303,7 @@ def test_a_connection_that_is_cut_anywhere_changes_nothing(tmp_path: Path) -> No
 
 
 def follow_with_cut(masters: Mesh, spool: Path, cut: int | None) -> int:
-    """Follow through a proxy that cuts each connection but the first (votes) once; return what it sent."""
+    """Follow through a proxy that cuts each connection but the first (votes) once; return the bytes it sent."""
     budgets = iter([None, cut, cut])
     with (
         Proxy(masters[1].socket, lambda: next(budgets, None)) as proxy,

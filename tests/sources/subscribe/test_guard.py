@@ -1,4 +1,4 @@
-"""One odd master or damaged spool stops its replicaset alone, which is tried again, later each time."""
+"""A faulty master or a damaged spool stops only its replicaset, which is tried again with growing waits."""
 
 from __future__ import annotations
 
@@ -84,7 +84,7 @@ def test_a_damaged_spool_stops_its_replicaset_alone(tmp_path: Path) -> None:
 
 @contextlib.asynccontextmanager
 async def serving(path: Path, answer: Callable[[int, dict[int, Any]], bytes]) -> Any:
-    """Serve as a master does whose answers a test makes."""
+    """Serve like a master whose answers a test makes."""
     writers = []
 
     async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -158,7 +158,7 @@ def test_a_mistake_of_the_program_stops_one_replicaset_alone(
 def test_rows_that_arrive_after_a_failed_fsync_are_fetched_again(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The spool is cut back; a stream that continues from the rows cut off must not write before it is closed."""
+    """The spool is truncated; a stream that continues from the removed rows must not write before it is closed."""
     spool, waits, fails = tmp_path / "spool", threading.Event(), threading.Event()
     arrived: list[tuple[Feed, Chunk]] = []
     fsync, took, failed = os.fsync, FollowedReplicaset._on_chunk, Spool.failed
@@ -212,7 +212,7 @@ def test_rows_that_arrive_after_a_failed_fsync_are_fetched_again(
 @pytest.mark.live
 @pytest.mark.parametrize("call", ["fsync", "write"])
 def test_a_failing_disk_loses_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, call: str) -> None:
-    """Each sixth call of one kind fails: the replicaset begins again, and fetches again what was cut off."""
+    """Each sixth call of one kind fails: the replicaset begins again, and fetches the removed rows again."""
     spool, calls = tmp_path / "spool", [0]
     real = getattr(os, call)
 

@@ -1,4 +1,4 @@
-"""A master that was restored to an older state and has written on is refused, though its vclock looks right."""
+"""A master that was restored to an older state and has written again is refused, though its vclock looks right."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ A1 = "a0000001-0000-4000-8000-000000000001"
 
 
 def copy_of(masters: Mesh, number: int, to: Path) -> None:
-    """Copy what a master's backup would have: it is stopped for that."""
+    """Copy a master's files like a backup; the master is stopped for that."""
     masters[number].stop()
     shutil.copytree(masters[number].directory, to)
     masters[number].start()
@@ -105,7 +105,7 @@ def test_a_master_that_is_started_again_is_the_same(tmp_path: Path) -> None:
 
 
 def chunk(*rows: tuple[int, int, bytes]) -> Chunk:
-    """Return transactions of a row each: replica id, lsn, tuple."""
+    """Return transactions of one row each: replica id, lsn, tuple."""
     encoded = [
         encode_row(3, encode_body(space_id=512, tuple_=tuple_), replica_id=i, lsn=lsn, timestamp=1.5)
         for i, lsn, tuple_ in rows

@@ -1,4 +1,4 @@
-"""What a server keeps for a daemon: its logs from the snapshot on, shown by the status, and let go of by hand."""
+"""Logs that a server keeps for a daemon: from the snapshot on, shown by the status, and released by hand."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def masters(tmp_path: Path) -> Iterator[Mesh]:
 
 
 async def between(masters: Mesh, uuid: str) -> tuple[dict[int, int], Ballot]:
-    """Fetch a snapshot, let the server rotate its logs, and return the snapshot's vclock and the ballot then."""
+    """Fetch a snapshot, let the server rotate its logs, and return the snapshot's vclock and the new ballot."""
     address = addresses(masters)[0]
     connection = await connect(Peer("master", parse_address(address)[1]), 5.0)
     answer = await connection.fetch_snapshot(SnapshotStream(lambda _: None, "master"), uuid)

@@ -1,4 +1,4 @@
-"""A transaction that no reader would take stops its replicaset by name; nothing of it is written or acknowledged."""
+"""A transaction beyond the readers' limit stops its replicaset by name; none of it is written or acknowledged."""
 
 from __future__ import annotations
 
@@ -24,14 +24,14 @@ LIMIT = 10_000
 
 
 def append(spool: Spool, size: int) -> None:
-    """Write one row of about so many bytes."""
+    """Write one row of about that many bytes."""
     lsn = (spool.vclock or {}).get(1, 0) + 1
     rows = row(512, [lsn, "x" * size], lsn, 1)
     spool.append(np.frombuffer(rows, np.uint8), {1: lsn})
 
 
 def test_it_stops_its_replicaset_and_no_other(tmp_path: Path) -> None:
-    """What a daemon follows here are relays, which take a larger limit."""
+    """The daemon follows relays here, which have a larger limit."""
     how = {"spool": SpoolOptions(max_block_bytes=LIMIT)}
     with Spool(tmp_path / "a") as a, Spool(tmp_path / "b") as b:
         for spool in (a, b):
@@ -87,7 +87,7 @@ def chunk(*sizes: int) -> Chunk:
 
 
 @pytest.mark.parametrize("limit", [5, 6, 9, 10, 14, 15, 100])
-def test_blocks_are_parted_between_transactions(limit: int) -> None:
+def test_blocks_are_split_between_transactions(limit: int) -> None:
     whole = chunk(5, 1, 4, 5)
     parts = split_by_size(whole, limit)
     assert all(0 < part.rows.size <= limit and part.ends[-1] == part.rows.size for part in parts)
@@ -99,7 +99,7 @@ def test_blocks_are_parted_between_transactions(limit: int) -> None:
 
 
 @pytest.mark.parametrize(("line", "limit"), [("", 1 << 30), ("max_block_bytes: 2 GiB", 2 << 30)])
-def test_one_key_is_the_limit_of_all(tmp_path: Path, line: str, limit: int) -> None:
+def test_one_configuration_key_limits_all_programs(tmp_path: Path, line: str, limit: int) -> None:
     path = tmp_path / "conf.yaml"
     path.write_text(f"""
 warehouse: warehouse
@@ -120,7 +120,7 @@ relay: {{guest: true, spools: [{{name: a, spool: spool, listen: "127.0.0.1:1"}}]
 
 @pytest.mark.parametrize(("who", "times"), [("relay", 1.5), ("daemon", 3.5)])
 def test_a_transaction_takes_a_few_times_its_size(tmp_path: Path, who: str, times: float) -> None:
-    """What docs/security.md promises of memory; a process of its own, beside what it has without rows."""
+    """docs/security.md states this limit of memory; measured in a separate process, less its memory without rows."""
     size = 150
     command = [sys.executable, "-m", "tests.sources.relay.memory_case", who, str(size), str(tmp_path)]
     done = subprocess.run(command, capture_output=True, text=True, timeout=300, check=False)

@@ -1,4 +1,4 @@
-"""Merging by time: complete, in order, each transaction whole, and never before what may still come."""
+"""Merging by time: complete, in order, each transaction whole, and never before rows that may still come."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def queue(*ids: int) -> Queue:
     return Queue(frozenset(ids), {})
 
 
-def test_one_stream_is_never_held_up() -> None:
+def test_a_single_stream_never_waits() -> None:
     one = queue(1)
     one.add(chunk([(5.0, 1, 1, b"a"), (4.0, 1, 2, b"b")]))
     assert [t[3] for t in taken(merge_by_time([one]))] == [b"a", b"b"]
@@ -65,7 +65,7 @@ def test_rows_wait_for_a_stream_that_has_said_nothing() -> None:
     assert (one.size, two.size) == (0, 1)
 
 
-def test_a_vote_frees_rows_only_when_all_it_told_of_has_come() -> None:
+def test_a_vote_releases_rows_only_when_all_rows_of_its_vclock_have_come() -> None:
     one, two = queue(1), queue(2)
     one.add(chunk([(5.0, 1, 1, b"a")]))
     two.asked(9.0, {2: 1})
@@ -74,7 +74,7 @@ def test_a_vote_frees_rows_only_when_all_it_told_of_has_come() -> None:
     assert [t[3] for t in taken(merge_by_time([one, two]))] == [b"b", b"a"]
 
 
-def test_an_idle_stream_that_has_nothing_frees_the_others() -> None:
+def test_an_idle_stream_releases_the_others() -> None:
     one, two = queue(1), queue(2)
     one.add(chunk([(5.0, 1, 1, b"a"), (8.0, 1, 2, b"b")]))
     two.asked(6.0, {1: 99, 2: 0})

@@ -1,4 +1,4 @@
-"""The daemon follows a real 3.9 past its DELETE_RANGE rows, and the tables of its spool hold what the server holds."""
+"""The daemon follows a real 3.9 past its DELETE_RANGE rows, and the tables of its spool equal the server's."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ LOAD = """
 
 
 @pytest.mark.parametrize("binary", SERVERS or [pytest.param("", marks=pytest.mark.skip("no Tarantool 3.9"))])
-def test_a_stream_goes_on_past_ranges(tmp_path: Path, binary: str) -> None:
+def test_a_stream_continues_after_delete_ranges(tmp_path: Path, binary: str) -> None:
     cfg = {"instance_uuid": instance(1), "replicaset_uuid": REPLICASET}
     with Tarantool(tmp_path / "master", cfg=cfg, lua=SPACE, binary=binary) as master:
         with following(options(tmp_path / "spool", f"unix/:{master.socket}")) as replicaset:

@@ -1,4 +1,4 @@
-"""A snapshot that finds no room is refused by name, before it is fetched where that can be known."""
+"""A snapshot that does not fit on the disk is refused, before it is fetched if its size can be estimated."""
 
 from __future__ import annotations
 
@@ -58,7 +58,9 @@ def test_a_snapshot_is_not_asked_for_without_room(tmp_path: Path) -> None:
 
 
 @pytest.mark.live
-def test_a_snapshot_that_is_too_large_is_given_up_and_not_tried_in_vain(small: Path, tmp_path: Path) -> None:
+def test_a_snapshot_that_is_too_large_is_abandoned_and_not_retried_without_room(
+    small: Path, tmp_path: Path
+) -> None:
     with mesh(tmp_path, 1) as masters:
         masters[1].eval(LARGE)
         how = options(small, *addresses(masters), spool=SpoolOptions(room_bytes=SIZE // 8))

@@ -1,4 +1,4 @@
-"""Minutes of kills: the daemon's own, and of masters in full mesh; in the end nothing is lost, nothing doubled."""
+"""Minutes of kills of the daemon and of masters in full mesh: no row is lost or comes twice."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ LOAD = """
 
 
 class Load:
-    """Writes to masters in a thread of its own, each its own keys, until it is stopped; passes over dead ones."""
+    """Writes to masters in its own thread, different keys for each, until it is stopped; skips dead ones."""
 
     def __init__(self, masters: Mesh, pause: float) -> None:
         self.rows = 0
@@ -97,7 +97,7 @@ WRITER = """
 
 
 def forked(how: ReplicasetOptions) -> int:
-    """Run the daemon in a process that is forked, where all is loaded and compiled; return its id."""
+    """Run the daemon in a forked process, with everything imported and compiled; return its process id."""
     pid = os.fork()
     if pid == 0:
         try:
@@ -149,7 +149,7 @@ def size_of(spool: Path) -> int:
 
 
 def disturb(masters: Mesh, proxies: dict[int, Proxy], chance: random.Random) -> Callable[[], None]:
-    """Do a random harm to a random master; return what undoes it."""
+    """Apply a random fault to a random master; return a function that undoes it."""
     number = chance.choice(sorted(masters.members))
     match chance.choice(["freeze", "kill", "partition", "cut"]):
         case "freeze":
@@ -173,7 +173,7 @@ def restart(masters: Mesh, number: int) -> None:
 
 
 @pytest.mark.parametrize("feed", list(FeedMode))
-def test_a_mesh_that_is_killed_frozen_and_parted(tmp_path: Path, feed: FeedMode) -> None:
+def test_a_mesh_that_is_killed_frozen_and_disconnected(tmp_path: Path, feed: FeedMode) -> None:
     chance = random.Random(SEED)
     spool, harms = tmp_path / "spool", 0
     with mesh(tmp_path, 3) as masters, ExitStack() as stack:
@@ -207,7 +207,7 @@ def first_of(spool: Path) -> int:
 
 @pytest.mark.parametrize("feed", list(FeedMode))
 def test_each_record_is_fetched_once(tmp_path: Path, feed: FeedMode) -> None:
-    """In peace: transactions received = written, none came twice; with own_peer each from its own peer."""
+    """Without faults: each written transaction comes once; with own_peer each from its own peer."""
     with mesh(tmp_path, 3, {"replication_timeout": 10}) as masters:
         addresses = [f"unix/:{server.socket}" for server in masters.members.values()]
         patient = replace(QUICK, answer=60.0, patience=60.0)

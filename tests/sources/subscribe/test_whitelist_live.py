@@ -1,4 +1,4 @@
-"""A daemon that keeps the rows of some instances alone: what others define and register comes all the same."""
+"""A daemon that keeps only the rows of some instances: definitions and registrations of others still come."""
 
 from __future__ import annotations
 
@@ -24,8 +24,8 @@ LISTED = frozenset({instance(1), NEW})
 
 
 @pytest.mark.parametrize("way", [*FeedMode, "relay"])
-def test_nobody_waits_for_rows_that_are_left_out(tmp_path: Path, way: FeedMode | str) -> None:
-    """Instance 2 makes a space and registers instance 9; of its own rows none is kept, and every lsn is there."""
+def test_left_out_rows_block_nothing(tmp_path: Path, way: FeedMode | str) -> None:
+    """Instance 2 makes a space and registers instance 9; none of its other rows is kept, and every lsn is there."""
     feed = way if isinstance(way, FeedMode) else FeedMode.LEADER
     with mesh(tmp_path, 2) as masters, ExitStack() as stack:
         names = addresses(masters)

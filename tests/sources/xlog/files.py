@@ -1,4 +1,4 @@
-"""Files as they are found: of every type and version, whole, empty, damaged; and ways to read them."""
+"""Log files of every type and version, complete, empty, damaged; and ways to read them."""
 
 from __future__ import annotations
 

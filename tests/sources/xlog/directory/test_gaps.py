@@ -186,7 +186,7 @@ def test_logs_that_begin_beyond_a_snapshot_leave_a_gap(tmp_path: Path) -> None:
         segments_between(asked, start, end)
 
 
-def test_what_lies_before_the_wanted_rows_may_be_missing(tmp_path: Path) -> None:
+def test_files_before_the_wanted_rows_may_be_missing(tmp_path: Path) -> None:
     files(tmp_path, 4)
     log(tmp_path, 5).unlink()
     asked = follower(tmp_path, fromVclock='{"1": 10}')

@@ -137,7 +137,7 @@ def test_a_generation_is_read_before_rows_follow_and_continues_with_them(tmp_pat
     assert then[REPLICASET] == Entry("a", f"{THIRD}.snap", 0, {1: 90}, {1: 90})
 
 
-def test_what_ends_at_a_moment_takes_the_generation_in(tmp_path: Path) -> None:
+def test_a_fixed_end_includes_the_generation(tmp_path: Path) -> None:
     """`Trigger.AvailableNow`: what is written later is left to the next run."""
     made(tmp_path, ends=True)
     asked = follower(tmp_path, start="history")

@@ -166,6 +166,6 @@ def test_an_instant_survives_its_text() -> None:
         {"x": 1},
     ],
 )
-def test_an_instant_that_nobody_writes_is_refused(change: dict[str, object]) -> None:
+def test_a_malformed_instant_is_refused(change: dict[str, object]) -> None:
     with pytest.raises(OffsetError):
         from_document(with_instant(AT | change))

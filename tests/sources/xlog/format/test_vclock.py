@@ -28,7 +28,7 @@ def test_shared_leaves_out_the_local_component_and_zeros() -> None:
     assert shared({2: 3, 0: 9, 1: 0}) == {2: 3}
 
 
-def test_distance_counts_rows_that_the_other_has_not() -> None:
+def test_distance_counts_rows_that_the_other_lacks() -> None:
     assert distance({0: 100, 1: 5, 2: 3}, {1: 2, 2: 7}) == 3
 
 

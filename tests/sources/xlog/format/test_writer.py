@@ -104,7 +104,7 @@ def test_an_exception_leaves_no_end_marker_and_no_snapshot(tmp_path: Path) -> No
     assert not snap.exists()
 
 
-def test_a_write_that_fails_half_way_is_taken_back(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_partial_write_is_rolled_back(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     real = os.write
 
     def full_disk(file: int, data: memoryview) -> int:

@@ -1,4 +1,4 @@
-"""Which replicasets wait at a point, and when they stop."""
+"""Which replicasets wait at a point, and when they stop waiting."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def reason(own: Instant, other: Instant | None, seconds: float | None, now: floa
         (at("q", 101, InstantState.WHOLE), 101, None),
     ],
 )
-def test_when_a_replicaset_waits_in_vain(
+def test_when_a_wait_cannot_succeed(
     other: Instant | None, seconds: float | None, expected: str | None
 ) -> None:
     found = reason(at("p", 100), other, seconds)
@@ -53,12 +53,12 @@ def test_when_a_replicaset_waits_in_vain(
     assert expected is None or expected in str(found)
 
 
-def test_who_does_not_stand_waits_for_nobody() -> None:
+def test_a_replicaset_that_is_not_at_a_point_does_not_wait() -> None:
     reached = {"A": Reach(at("p", 1, InstantState.DONE), 9), "B": Reach(None, 999 * SECOND)}
     assert hopeless_waits(reached, WAIT, 999 * SECOND) == {}
 
 
-def test_a_source_that_nobody_can_read_is_waited_for_by_the_clock() -> None:
+def test_the_wait_for_an_unreadable_source_is_by_the_clock() -> None:
     reached = {"A": Reach(at("p", 100), 100)}
     assert hopeless_waits(reached, WAIT, 160 * SECOND, "b1") == {}
     assert hopeless_waits(reached, WAIT, 161 * SECOND, "b1") == {"A": "source b1 cannot be read"}
@@ -72,7 +72,7 @@ def test_all_must_have_come_to_one_label() -> None:
         assert common_label(both | {"B": entry(other)}) is None
 
 
-def test_what_a_batch_is_follows_from_its_offsets() -> None:
+def test_the_instant_of_a_batch_follows_from_its_offsets() -> None:
     start = {"A": entry(at("p", 1)), "B": entry(None, 5)}
     end = {"A": whole(start["A"]), "B": whole(entry(at("p", 2)))}
     found = instant_between(start, end)
