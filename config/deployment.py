@@ -183,7 +183,7 @@ class Config(Part):
     relay: RelayConfig | None = None
 
     @model_validator(mode="after")
-    def _apart(self) -> Config:
+    def _check_distinct(self) -> Config:
         if not self.sources:
             raise mistake("names no source; allowed: a list of one or more", "sources")
         names: dict[str, int] = {}
