@@ -131,9 +131,9 @@ class Config(Part):
     local_bytes : int
         A batch whose decoded rows have at most this many bytes runs in the driver, without a Spark job.
     max_block_bytes : int
-        A transaction that takes more bytes, in the file or decompressed, is refused as damage; the daemons write none.
+        A larger transaction, in the file or decompressed, is treated as damage; the daemons never write one.
     max_tuple_bytes : int
-        A tuple that UPDATEs or UPSERTs make longer is refused (`_quarantine`), until a row has the key's whole tuple.
+        A tuple that UPDATEs or UPSERTs make longer goes to `_quarantine`, until a row has the key's whole tuple.
     instants : Instants or None
         Instants at which a batch ends in all replicasets of a sharded cluster; None: batches end anywhere.
     reader : str or None
@@ -183,7 +183,7 @@ class Config(Part):
     relay: RelayConfig | None = None
 
     @model_validator(mode="after")
-    def _apart(self) -> Config:
+    def _check_distinct(self) -> Config:
         if not self.sources:
             raise mistake("names no source; allowed: a list of one or more", "sources")
         names: dict[str, int] = {}

@@ -28,7 +28,7 @@ class MarkerRows(Part):
     label: str | Annotated[int, Field(ge=1)] | None = None
 
     @model_validator(mode="after")
-    def _labelled(self) -> MarkerRows:
+    def _check_label(self) -> MarkerRows:
         if (self.label is None) != (self.space == RECOVERY_POINT):
             wanted = "a field's name, or its number from 1 on"
             what = (
@@ -57,7 +57,7 @@ class Instants(Part):
     wait: Interval = "10 minutes"
 
     @model_validator(mode="after")
-    def _apart(self) -> Instants:
+    def _check_distinct(self) -> Instants:
         if not self.markers:
             raise mistake("names no marker; allowed: a list of one or more", "markers")
         names = [one.space for one in self.markers]

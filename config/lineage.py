@@ -30,7 +30,7 @@ class LineageConfig(Part):
     key_env: Label | None = None
 
     @model_validator(mode="after")
-    def _one_place(self) -> LineageConfig:
+    def _check_receiver(self) -> LineageConfig:
         if (self.file is None) == (self.url is None):
             raise mistake("names no receiver, or two; allowed: one of file, url")
         if self.key_env is not None and self.url is None:

@@ -107,7 +107,7 @@ class Policies(Part):
     spaces: dict[str, Policy] = Field(default_factory=dict)
 
     @model_validator(mode="after")
-    def _whole(self) -> Policies:
+    def _check_whole(self) -> Policies:
         self.default.check("default")
         for name in self.spaces:
             self.of(name).check("spaces", name)

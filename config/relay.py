@@ -31,7 +31,7 @@ class User(Part):
     password_file: Location | None = None
 
     @model_validator(mode="after")
-    def _one(self) -> User:
+    def _check_password(self) -> User:
         if (self.password_env is None) == (self.password_file is None):
             raise mistake("names no password, or two; allowed: one of password_env, password_file")
         return self
@@ -76,7 +76,7 @@ class FollowerUser(Part):
     executes: bool = False
 
     @model_validator(mode="after")
-    def _one(self) -> FollowerUser:
+    def _check_password(self) -> FollowerUser:
         named = (self.password_env is not None) + (self.password_file is not None)
         if named != (self.name != "guest"):
             raise mistake("allowed: one of password_env, password_file; for guest none")
@@ -172,7 +172,7 @@ class RelayConfig(Part):
     status: Port | None = None
 
     @model_validator(mode="after")
-    def _whole(self) -> RelayConfig:
+    def _check_whole(self) -> RelayConfig:
         if not self.spools and self.aggregated is None:
             raise mistake("names no spool; allowed: a list of one or more, or aggregated", "spools")
         if not self.users and not self.guest:

@@ -50,7 +50,7 @@ class Retention(Part):
         return self.tombstones is not None or self.changelog is not None
 
     @model_validator(mode="after")
-    def _ordered(self) -> Retention:
+    def _check_ages(self) -> Retention:
         for name in WITHIN_EPOCHS:
             days = getattr(self, name)
             if self.epochs is not None and days is not None and days > self.epochs:

@@ -78,7 +78,7 @@ class Spaces(Part):
     mask_key_file: Location | None = None
 
     @model_validator(mode="after")
-    def _targets(self) -> Spaces:
+    def _check_table_names(self) -> Spaces:
         taken: dict[str, str] = {}
         for space, table in self.rename.items():
             if not table or table_name(table) != table:
@@ -89,7 +89,7 @@ class Spaces(Part):
         return self
 
     @model_validator(mode="after")
-    def _keyed(self) -> Spaces:
+    def _check_mask_key(self) -> Spaces:
         given = (self.mask_key_env is not None) + (self.mask_key_file is not None)
         hashes = any("hash" in kinds.values() for kinds in self.masks.values())
         if hashes and given != 1:

@@ -68,7 +68,7 @@ class ReplicasetConfig(Part):
     source: Label | None = None
 
     @model_validator(mode="after")
-    def _whole(self) -> ReplicasetConfig:
+    def _check_whole(self) -> ReplicasetConfig:
         if not self.peers:
             raise mistake("names no peer; allowed: a list of one or more", "peers")
         if len(set(self.peers)) < len(self.peers):
@@ -160,7 +160,7 @@ class Subscribe(Part):
     clock_skew: Interval = "500 milliseconds"
 
     @model_validator(mode="after")
-    def _apart(self) -> Subscribe:
+    def _check_distinct(self) -> Subscribe:
         if not self.replicasets:
             raise mistake("names no replicaset; allowed: a list of one or more", "replicasets")
         for key in ("name", "spool"):

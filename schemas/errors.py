@@ -163,7 +163,7 @@ class PeerError(IprotoError):
 
 
 class GapError(IprotoError):
-    """The server no longer has the logs that continue from here. Fields: `replica_id`, `wanted`, `oldest`."""
+    """The server no longer has the logs after our last row. Fields: `replica_id`, `wanted`, `oldest`."""
 
 
 class StreamGapError(ProtocolError):

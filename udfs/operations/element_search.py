@@ -1,8 +1,7 @@
 """Finds elements of a container: the n-th one, or a map's value by its key.
 
-The compiled loops are imported with the first large container: a command such as `cat`, which hardly ever meets one,
-prints its first row before they would be loaded. Not here: a path of several steps
-(`udfs.operations.update_bar.descend`).
+The compiled loops are imported with the first large container: a command such as `cat`, which rarely needs them, prints
+its first row without waiting for them.
 """
 
 from __future__ import annotations
@@ -10,11 +9,11 @@ from __future__ import annotations
 from udfs.operations.msgpack_walk import KIND, STR, skip, string
 
 MANY_BYTES, MANY_ELEMENTS = 1024, 64
-"""From these on the compiled loops are used: to call one takes as long as a loop over some ten elements."""
+"""Sizes from which compiled loops are used: calling one costs as much as a loop over about ten elements."""
 
 
 def skip_many(data: bytes, pos: int, count: int) -> int:
-    """Return the position behind `count` values from `pos` on."""
+    """Return the position after `count` values from `pos` on."""
     if count >= MANY_ELEMENTS:
         import numpy as np
 
@@ -29,19 +28,19 @@ def skip_many(data: bytes, pos: int, count: int) -> int:
 
 
 def find_text(data: bytes, pos: int, end: int, count: int, key: bytes) -> tuple[int, int] | None:
-    """Return where the key and the value of a pair begin, or None if no pair has a text as key.
+    """Return where the key and the value of the pair with a string key begin; None if there is no such pair.
 
     Parameters
     ----------
     data : bytes
     pos, end, count : int
-        Where the first pair begins; the search ends at `end` or behind `count` pairs.
+        Start of the first pair; the search ends at `end` or after `count` pairs.
     key : bytes
 
     Raises
     ------
     TupleError
-        The bytes are no MessagePack.
+        The bytes are not MessagePack.
 
     """
     if count >= MANY_ELEMENTS and end - pos >= MANY_BYTES:

@@ -56,7 +56,7 @@ def apply_update(old: bytes, operations: bytes, index_base: int, fmt: TupleForma
 
 
 def updated_fields(fields: list[bytes], operations: bytes, index_base: int, fmt: TupleFormat) -> list[bytes]:
-    """Return the encoded fields that an UPDATE leaves of those of a tuple: `apply_update` without split and join."""
+    """Return the encoded fields of a tuple after an UPDATE: `apply_update` without split and join."""
     tree = TupleFields(fields)
     for op in decode_operations(operations, index_base, fmt):
         _perform(op, tree, fmt.rules)
@@ -113,7 +113,7 @@ def apply_upsert(
 
 
 def upserted_fields(fields: list[bytes], operations: bytes, index_base: int, fmt: TupleFormat) -> list[bytes]:
-    """Return the encoded fields that an UPSERT leaves of those of a tuple; the same list where it stays as it was."""
+    """Return the encoded fields of a tuple after an UPSERT; the same list if nothing changes."""
     return _of_groups(fields, operation_groups(operations), index_base, fmt)
 
 

@@ -54,11 +54,11 @@ class Array:
         return len(self.items)
 
     def element(self, number: int) -> UpdatedField:
-        """Return an element, to be changed in place."""
+        """Return an element, which the caller may change in place."""
         return self.items[number]
 
     def insert(self, number: int, elements: list[UpdatedField]) -> None:
-        """Put elements in front of another one, or behind the last."""
+        """Insert elements before another one, or after the last."""
         self.items[number:number] = elements
 
     def remove(self, number: int, count: int) -> None:
@@ -108,9 +108,9 @@ class Array:
 
 
 class TupleFields(Array):
-    """The fields of a tuple under update: encoded, with a `UpdatedField` for each that an operation touches.
+    """The fields of a tuple under update: encoded, with an `UpdatedField` for each that an operation touches.
 
-    So an operation costs what it touches, and the list of fields; not each of the fields.
+    So the cost of an operation is that of the touched fields and of the list, not of every field.
     """
 
     __slots__ = ("encoded", "touched")
@@ -123,14 +123,14 @@ class TupleFields(Array):
         return len(self.encoded)
 
     def element(self, number: int) -> UpdatedField:
-        """Return a field, to be changed in place."""
+        """Return a field, which the caller may change in place."""
         if number not in self.touched:
             data = self.encoded[number]
             self.touched[number] = UpdatedField(data, 0, len(data))
         return self.touched[number]
 
     def insert(self, number: int, elements: list[UpdatedField]) -> None:
-        """Put fields that nothing has been done to in front of another one, or behind the last."""
+        """Insert unchanged fields before another one, or after the last."""
         self._move(number, number, len(elements))
         self.encoded[number:number] = [one.data[one.start : one.end] for one in elements]
 
@@ -140,12 +140,12 @@ class TupleFields(Array):
         del self.encoded[number : number + count]
 
     def _move(self, begin: int, end: int, by: int) -> None:
-        """Forget the touched fields of `begin <= number < end`, and move those behind them."""
+        """Drop the touched fields of `begin <= number < end`, and renumber those after them."""
         found = ((number, field) for number, field in self.touched.items() if not begin <= number < end)
         self.touched = {number + by * (number >= end): field for number, field in found}
 
     def rendered(self, node: FormatNode | None) -> list[bytes]:
-        """Return the encoded fields after the operations, each at its place in the format."""
+        """Return the encoded fields after the operations; `node` is the root of the format."""
         for number, field in self.touched.items():
             inner = None if node is None else node.children.get(number)
             self.encoded[number] = field.render(inner)

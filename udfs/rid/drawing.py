@@ -39,7 +39,7 @@ def lineage(rid: Rid, notes: Mapping[ULID, str] | None = None) -> list[Generatio
 
 
 def draw(nodes: Mapping[str, Sequence[Generation]]) -> str:
-    """Draw the generations of nodes.
+    """Draw the generations of one or two nodes, one line per generation.
 
     Parameters
     ----------

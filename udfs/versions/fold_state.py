@@ -4,13 +4,11 @@ Effects (seen live, and in Tarantool's `memtx_space.c`): a DELETE or UPDATE of a
 nothing; an UPSERT of a missing tuple inserts; an UPSERT whose operations would change the key changes nothing. After a
 row that cannot be applied, the tuple is unknown until a row that does not need it (INSERT, REPLACE, DELETE).
 
-The tuple is kept as a list of its fields while operations follow each other, so that a chain of them splits the first
-tuple and joins the last: an operation costs what it changes, and not the tuple.
+During consecutive operations the tuple is stored as a list of its fields, so that a chain of operations splits and
+joins it only once: the cost of an operation depends on its change, not on the size of the tuple.
 
-Limit: a tuple that operations make longer than `tuple_limit` is a fault; so neither memory nor the time for a row grows
-with the number of rows before.
-
-Not here: rows as Arrow, where a key's rows begin and end.
+Limit: a tuple that operations make longer than `tuple_limit` is a fault, so neither the memory nor the time of a row
+grows with the number of earlier rows.
 """
 
 from __future__ import annotations
@@ -26,10 +24,10 @@ from udfs.operations.update_key import key_fields
 from udfs.versions.version import Fault, RowChange, Version
 
 TUPLE_LIMIT = 64 << 20
-"""Bytes that a tuple may have which operations make longer; servers allow 1 MiB by default (`memtx_max_tuple_size`)."""
+"""Greatest size in bytes of a tuple after operations; servers allow 1 MiB by default (`memtx_max_tuple_size`)."""
 
 GROWTH = 16
-"""Bytes by which a byte of operations makes a tuple longer at most: by a decimal. Nulls between fields count apart."""
+"""Greatest growth of a tuple in bytes per byte of operations (a decimal); nulls between fields are counted apart."""
 
 
 class Fold:
@@ -38,9 +36,9 @@ class Fold:
     Parameters
     ----------
     formats : sequence of TupleFormat
-        By a row's `layout`.
+        Indexed by a row's `layout`.
     tuple_limit : int
-        Bytes that a tuple may have which operations make longer.
+        Greatest size in bytes of a tuple after operations.
 
     Attributes
     ----------
@@ -77,7 +75,7 @@ class Fold:
 
     @property
     def version(self) -> Version:
-        """The version; its tuple is None where there is none, and the last known one where it is unknown."""
+        """The version; its tuple is None if there is none, and the last known one if it is unknown."""
         if self._fields is not None and self._tuple is None:
             self._tuple = join(self._fields)
         return Version(self._tuple, self.global_id, self.lsn, self.timestamp, self.created, self.layout)
@@ -164,7 +162,7 @@ class Fold:
     def _operate(
         self, kind: str, data: bytes | None, operations: bytes | None, index_base: int, layout: int
     ) -> bool:
-        """Apply operations to the tuple; return whether the row counts."""
+        """Apply operations to the tuple; return whether the row has an effect."""
         if self.is_unfit:
             raise UnsupportedError("the tuple is unknown, because a row before could not be applied")
         if operations is None and kind == "UPDATE":
@@ -201,7 +199,7 @@ class Fold:
         self._fields, self._size_bound = None, self._limit
 
     def _check_size(self, fields: list[bytes], more: int = 0) -> None:
-        """Refuse fields that are too long together, with `more` bytes; they are counted only if that is possible."""
+        """Raise if the fields and `more` bytes exceed the limit; the fields are counted only if they may."""
         self._size_bound += more
         if self._size_bound <= self._limit:
             return

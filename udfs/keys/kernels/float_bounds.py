@@ -59,7 +59,7 @@ def _rest(left: float, right: float, product: float) -> float:
 
 @inner
 def _short(low: U64, power: int) -> tuple[Int, bool]:
-    """Truncate low * 10^power for low below 2^53 and |power| up to 22: both are doubles."""
+    """Truncate low * 10^power to a double; low is below 2^53 and |power| up to 22, so both factors are doubles."""
     whole = np.float64(low)
     ten = _TENS[-power if power < 0 else power]
     if power < 0:

@@ -1,8 +1,8 @@
-"""Elements of large containers, compiled: where the n-th one starts, and where a map has a key.
+"""Compiled search in large containers: the start of the n-th element, and a map's pair by its key.
 
-It gives what the loops of `udfs.operations.msgpack_walk` give, a hundred times faster, so that an operation inside a
-container of many elements takes the time that a server takes. A result of -1 says that the bytes are no MessagePack,
-and then those loops name the error.
+The results equal those of the loops in `udfs.operations.msgpack_walk`, a hundred times faster, so that an operation in
+a large container is as fast as on a server. A result of -1 means that the bytes are not MessagePack; then those loops
+find the error.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ _SIZES = np.array(SIZE, np.int64)
 _IS_TEXT = np.array([kind == STR for kind in KIND])
 _PER_ELEMENT = np.array([2 if kind == MAP else 1 for kind in KIND], np.int64)
 _WIDTHS = np.zeros(256, np.int64)
-"""Bytes of the length that follows a first byte."""
+"""Number of length bytes that follow each first byte."""
 for _code, _width in ((0xC4, 1), (0xC7, 1), (0xD9, 1), (0xDC, 2), (0xDE, 2)):
     for _power in range(2 if _code >= 0xDC else 3):
         _WIDTHS[_code + _power] = _width << _power
@@ -29,7 +29,7 @@ _IS_CONTAINER = np.array([0x80 <= code < 0xA0 or 0xDC <= code <= 0xDF for code i
 
 @inner
 def _length(data: Any, pos: Any) -> Any:
-    """Return the length at a first byte, and where what it is the length of begins; -1 where the data ends before."""
+    """Return the length after a first byte, and where the counted bytes begin; -1 if the data end before."""
     code = np.int64(data[pos])
     width = _WIDTHS[code]
     if pos + 1 + width > data.size:
@@ -76,19 +76,19 @@ def skip_elements(data: NDArray[np.uint8], pos: int, count: int) -> int:
 def find_text_key(
     data: NDArray[np.uint8], pos: int, end: int, count: int, key: NDArray[np.uint8]
 ) -> tuple[int, int]:
-    """Return where a map has a text as key.
+    """Return where the pair with a string key begins in a map.
 
     Parameters
     ----------
     data : uint8[]
     pos, end, count : int
-        Where a pair begins; the search ends at `end`, or behind `count` pairs.
+        Start of the first pair; the search ends at `end` or after `count` pairs.
     key : uint8[]
 
     Returns
     -------
     (int, int)
-        Where the key and its value begin; (-2, -2) if no pair has it, (-1, -1) if the bytes are no MessagePack.
+        Where the key and its value begin; (-2, -2) if there is no such pair, (-1, -1) if the bytes are not MessagePack.
 
     """
     while count > 0 and pos < end:

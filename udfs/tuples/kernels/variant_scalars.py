@@ -88,7 +88,7 @@ def put_string(target: Int, pos: Int, size: Int) -> Int:
 
 @inner
 def put_binary(target: Int, pos: Int, size: Int) -> Int:
-    """Write bytes."""
+    """Write bytes as a binary value."""
     store8(target, V_BINARY)
     store(target + 1, size, 4)
     copy(target + 5, pos, size)
