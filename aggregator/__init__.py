@@ -1,1 +1,1 @@
-"""The command `aggregator`, also `python -m aggregator`: one way to all commands, which `jobs.commands` defines."""
+"""The command `aggregator`, also `python -m aggregator`: runs the commands that `jobs.commands` defines."""

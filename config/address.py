@@ -1,7 +1,4 @@
-"""Kinds of values that the daemons' sections share: addresses and TLS files.
-
-Not here: the sections (`config.subscribe`, `config.relay`).
-"""
+"""Types that the daemons' sections (`config.subscribe`, `config.relay`) share: addresses and TLS files."""
 
 from __future__ import annotations
 
@@ -29,14 +26,14 @@ def _port(value: str) -> str:
 
 
 Server = Annotated[str, AfterValidator(_address)]
-"""Where a server listens: `user@host:port`, `unix/:/path`."""
+"""The address of a server: `user@host:port`, `unix/:/path`."""
 
 Port = Annotated[str, AfterValidator(_port)]
-"""Where to listen: `127.0.0.1:8071`."""
+"""An address to listen on: `127.0.0.1:8071`."""
 
 
 class TlsFiles(Part):
-    """TLS to the peers; every file is PEM."""
+    """TLS to the peers; all files are PEM."""
 
     ca_file: Location | None = None
     cert_file: Location | None = None
@@ -44,10 +41,10 @@ class TlsFiles(Part):
     server_name: str | None = None
 
     def tls(self) -> Tls:
-        """Return it as the client and the relay take it."""
+        """Return the settings for the client and the relay."""
         return Tls(**self.model_dump())
 
 
 def port_of(text: str | None) -> Address | None:
-    """Return an address to listen on."""
+    """Parse an address to listen on; None for None."""
     return None if text is None else parse_address(text)[1]

@@ -1,11 +1,10 @@
 """The configuration of a deployment: one YAML file, checked whole before anything starts.
 
 `load` returns a frozen `Config`, or raises one error that names every mistake by its line, its path in the
-YAML, the value that stands there and what is allowed. `conf/demo.yaml` is a complete example with a word on
-each key.
+YAML, its value and what is allowed. `conf/demo.yaml` is a complete example that describes each key.
 
-Never here: secrets (a Hadoop path finds its credentials where Hadoop looks for them), settings of Spark
-itself (`conf/spark-defaults.conf`, or `--conf` of spark-submit), and command-line options (each job's own).
+The configuration never holds secrets (Hadoop finds the credentials of a path itself), settings of Spark
+(`conf/spark-defaults.conf`, or `--conf` of spark-submit) or command-line options (each job has its own).
 """
 
 from __future__ import annotations
@@ -46,18 +45,18 @@ _Model = TypeVar("_Model", bound=BaseModel)
 
 
 class SourceConfig(Part):
-    """One directory of `.snap` and `.xlog` files: an instance's own, a copy of it, or a spool.
+    """One directory of `.snap` and `.xlog` files: an instance's own directory, a copy of it, or a spool.
 
     Parameters
     ----------
     name : str
-        Unique; shown in messages and in the tables.
+        Unique name, shown in messages and in the tables.
     path : str
-        A directory, or any URI that `pyarrow.fs` opens. A relative one starts at the YAML file's folder.
+        A directory, or a URI that `pyarrow.fs` opens. A relative path starts at the YAML file's folder.
     origins : tuple of str
-        Uuids of the instances whose rows are taken; empty takes all.
+        Uuids of the instances whose rows are read; empty reads all.
     replicaset : str or None
-        Uuid of the replicaset, where neither the logs nor a snapshot have it.
+        Uuid of the replicaset, if neither the logs nor a snapshot have it.
 
     """
 
@@ -68,13 +67,13 @@ class SourceConfig(Part):
 
 
 class GlobalIds(Part):
-    """How global ids are given.
+    """How global ids are assigned.
 
     Parameters
     ----------
     allocation : str
-        `counter` counts up over all replicasets. `preserve`: an instance keeps its replica id, where that is taken the
-        lowest free number above it. A warehouse keeps the one that it was begun with.
+        `counter` counts up over all replicasets. `preserve`: an instance keeps its replica id or, if that is taken,
+        gets the lowest free number above it. It cannot change after a warehouse is created.
 
     """
 
@@ -82,18 +81,18 @@ class GlobalIds(Part):
 
 
 class Types(Part):
-    """What the field types of Tarantool that fit no Spark type exactly become.
+    """The column types for Tarantool's field types without an exact counterpart in Spark.
 
-    A value that the chosen type does not hold leaves its column null (`spaces.misfits`).
+    A value that the chosen type cannot hold leaves its column null (`spaces.misfits`).
 
     Parameters
     ----------
     unsigned : str
-        `precise`: decimal(20,0). `long`: bigint, which does not hold a greater value.
+        `precise`: decimal(20,0). `long`: bigint, which cannot hold values above 2^63 - 1.
     integer : str
-        `long`: bigint, which does not hold a value beyond it. `precise`: decimal(20,0).
+        `long`: bigint, which cannot hold values above 2^63 - 1. `precise`: decimal(20,0).
     decimal : str
-        `string`: every digit as Tarantool prints it. `decimal(38,s)`: a number, which does not hold more digits.
+        `string`: all digits as Tarantool prints them. `decimal(38,s)`: a number with at most 38 digits.
 
     """
 
@@ -108,50 +107,50 @@ class Config(Part):
     Parameters
     ----------
     warehouse, checkpoint : str
-        Any Hadoop path; a relative one starts at the YAML file's folder. Tables lie in
+        Any Hadoop path; a relative one starts at the YAML file's folder. Tables are in
         `<warehouse>/<database>.db/<table>`.
     database : str
         Name of the database in SQL.
     trigger : str
-        Time between two micro-batches, as Spark writes it: `5 seconds`.
+        Time between two micro-batches, in Spark's notation: `5 seconds`.
     sources : tuple of SourceConfig
-        What is followed, as one stream: sources may come and go under the same checkpoint.
+        The sources of the stream; they may be added and removed under the same checkpoint.
     cluster, spaces, policies, types
-        See these classes.
+        Described in their classes.
     start : str
-        Where a source begins whose tables are empty: at its newest `snapshot`, or with its first `logs`.
+        Where a source with empty tables begins: at its newest `snapshot`, or with its first `logs`.
     feed : str
-        `leader`: of several sources of one replicaset one is read, the others stand by. `own_peer` is the daemon's
-        choice (`subscribe.feed`): its spool is one source, in which nothing comes twice.
+        `leader`: one of several sources of a replicaset is read, the others are on standby. `own_peer` is set at the
+        daemon (`subscribe.feed`), whose spool is one source without duplicates.
     on_gap : str
-        `hold`: rows beyond a missing lsn wait until it is filled. `skip`: the loss is recorded and accepted.
+        `hold`: rows after a missing lsn wait until it is filled. `skip`: the loss is recorded and accepted.
     on_source_error : str
-        `fail`: a source that cannot be read stops the job. `skip`: it is reported, the others continue.
+        `fail`: a source that cannot be read stops the job. `skip`: it is reported and the others continue.
     max_bytes_per_trigger : int
-        About how much of the logs one micro-batch reads, in bytes (`256 MiB` in the YAML).
+        Approximate number of bytes of logs that one micro-batch reads (`256 MiB` in the YAML).
     local_bytes : int
-        A batch whose decoded rows have no more bytes is done in the driver, without a Spark job.
+        A batch whose decoded rows have at most this many bytes runs in the driver, without a Spark job.
     max_block_bytes : int
         A transaction that takes more bytes, in the file or decompressed, is refused as damage; the daemons write none.
     max_tuple_bytes : int
         A tuple that UPDATEs or UPSERTs make longer is refused (`_quarantine`), until a row has the key's whole tuple.
     instants : Instants or None
-        Points of a sharded cluster at which all replicasets are cut together; None: batches end anywhere.
+        Instants at which a batch ends in all replicasets of a sharded cluster; None: batches end anywhere.
     reader : str or None
-        Under which name the job acknowledges to spools what it has passed (`pipeline.acknowledge`); None makes one
-        of the database and the warehouse.
+        The name under which the job acknowledges to spools what it has read (`pipeline.acknowledge`); None derives
+        one from the database and the warehouse.
     retention : Retention
-        How long the aggregator's own tables keep what is over (`jobs.maintain`).
+        How long the aggregator's own tables keep old rows (`jobs.maintain`).
     metrics : MetricsConfig or None
-        What the stream reports about itself; None: only its progress.
+        Where the stream's metrics are served and written; None: only its progress is logged.
     lineage : LineageConfig or None
         OpenLineage events of the stream's batches; None: none.
     validation : Validation
-        Of `jobs.validate`.
+        Settings of `jobs.validate`.
     subscribe : Subscribe or None
-        Of the daemon `jobs.subscribe`; the aggregating job itself does not use it.
+        Settings of the daemon `jobs.subscribe`; the aggregating job itself does not use them.
     relay : RelayConfig or None
-        Of the daemon `jobs.relay`.
+        Settings of the daemon `jobs.relay`.
 
     """
 
@@ -215,7 +214,7 @@ class Config(Part):
         return {source.name: source.replicaset for source in self.sources if source.replicaset is not None}
 
     def priority(self, policy: Policy) -> tuple[str, ...]:
-        """Return the uuids of the replicasets that a policy puts first, the foremost one first."""
+        """Return the uuids of the replicasets that a policy prefers, the most preferred first."""
         known = self._replicasets()
         return tuple(uuid_or_none(name) or known[name] for name in policy.priority)
 
@@ -231,15 +230,15 @@ def load(path: str | Path) -> Config:
     Raises
     ------
     ConfigurationError
-        If it cannot be read or has mistakes: all of them in one message; of one alone the fields `file`,
-        `line` and `path` (`policies.spaces.accounts.policy`) give its place.
+        The file cannot be read or has mistakes. One message names all of them; the location of a single mistake is in
+        the fields `file`, `line` and `path` (`policies.spaces.accounts.policy`).
 
     """
     return _load(Path(path), Config, ())
 
 
 def load_live(path: str | Path) -> Live:
-    """Read and check the sections of the daemons; of the other keys only that some job knows them."""
+    """Read and check the sections of the daemons; of other keys, check only that some job knows them."""
     return _load(Path(path), Live, Config.model_fields)
 
 

@@ -1,6 +1,6 @@
-"""What pydantic found wrong in a configuration, in the words of the one who wrote it.
+"""Converts pydantic's errors about a configuration to messages in terms of the YAML.
 
-One `Mistake` an error: its place in the YAML, the value that stands there, and what is allowed.
+Each error becomes one `Mistake`: its location in the YAML, its value, and what is allowed.
 """
 
 from __future__ import annotations
@@ -20,11 +20,11 @@ _KINDS = {
     "string_type": "a text",
     "bool_type": "true, false",
 }
-"""What a type of pydantic's errors asks for, in YAML's words."""
+"""What is allowed for each type of pydantic's errors, in terms of YAML."""
 
 
 def mistakes_of(error: ValidationError, model: type[BaseModel]) -> list[Mistake]:
-    """Return a mistake for each of pydantic's errors about a document that should be a `model`."""
+    """Return a mistake for each of pydantic's errors in a document of type `model`."""
     return [_mistake(details, model) for details in error.errors()]
 
 
@@ -75,7 +75,7 @@ def _allowed(model: type[BaseModel], where: Location) -> str:
 
 
 def _kind(model: type[BaseModel], where: Location) -> Any:
-    """Return the type that the models give to a place: through fields, items of tuples, values of dicts."""
+    """Return the type at a location, through fields, items of tuples and values of dicts."""
     kind: Any = model
     for part in where:
         kind = _given(kind)
@@ -87,7 +87,7 @@ def _kind(model: type[BaseModel], where: Location) -> Any:
 
 
 def _given(kind: Any) -> Any:
-    """Return what a kind that may be left out is where it is given, without what is noted of it."""
+    """Return a type without its annotations and without None."""
     if get_origin(kind) is Annotated:
         kind = get_args(kind)[0]
     rest = [inner for inner in get_args(kind) if inner is not type(None)]

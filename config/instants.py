@@ -1,4 +1,4 @@
-"""The section `instants` of the configuration: at which markers a batch ends in all replicasets at once."""
+"""The section `instants` of the configuration: the markers at which a batch ends in all replicasets at once."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from pydantic import Field, model_validator
 from config.values import Interval, Part, mistake
 
 RECOVERY_POINT = "_recovery_point"
-"""Tarantool's own marker space, from 3.8 on: its labels are where Tarantool writes them."""
+"""Tarantool's own marker space, since 3.8; the position of its labels is fixed."""
 
 
 class MarkerRows(Part):
@@ -18,9 +18,9 @@ class MarkerRows(Part):
     Parameters
     ----------
     space : str
-        Its name in every replicaset.
+        Name of the space in every replicaset.
     label : str, int or None
-        The field that holds the label, by its name or its number from 1 on. None for `_recovery_point` alone.
+        The field with the label, by its name or its 1-based number. None only for `_recovery_point`.
 
     """
 
@@ -30,21 +30,26 @@ class MarkerRows(Part):
     @model_validator(mode="after")
     def _labelled(self) -> MarkerRows:
         if (self.label is None) != (self.space == RECOVERY_POINT):
-            what = "has its labels where Tarantool writes them" if self.label is not None else "needs a label"
-            raise mistake(f"{self.space} {what}; allowed: a field's name, or its number from 1 on", "label")
+            wanted = "a field's name, or its number from 1 on"
+            what = (
+                f"needs a label; allowed: {wanted}"
+                if self.label is None
+                else "has fixed labels; allowed: none"
+            )
+            raise mistake(f"{self.space} {what}", "label")
         return self
 
 
 class Instants(Part):
-    """Instants of a sharded cluster: points of one label in the logs of all replicasets.
+    """Instants of a sharded cluster: points with the same label in the logs of all replicasets.
 
     Parameters
     ----------
     markers : tuple of MarkerRows
-        Whose rows mark them.
+        The spaces whose rows mark instants.
     wait : str
-        How long a replicaset that has come to a point waits for the others. Then it reads on, with a warning, and the
-        point is no instant.
+        How long a replicaset at a marked point waits for the others. After that it continues with a warning, and the
+        point is not an instant.
 
     """
 

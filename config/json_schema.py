@@ -1,9 +1,9 @@
-"""JSON Schemas of the configuration, for editors: completion, descriptions and mistakes while a file is written.
+"""Generates JSON Schemas of the configuration, for completion, descriptions and checks in editors.
 
     python -m config.json_schema        writes conf/schema.json and conf/live.schema.json
 
-Generated from the models, whose docstrings describe the keys. A schema cannot say all that `config.deployment` checks:
-names that must differ, keys that need each other. Whatever it refuses is refused there too.
+Generated from the models, whose docstrings describe the keys. A schema cannot express all checks of
+`config.deployment`, such as names that must differ or keys that need each other. What it rejects is an error there too.
 """
 
 from __future__ import annotations
@@ -29,9 +29,9 @@ _NAMES = re.compile(r"(\w+(?:, \w+)*)(?: : .*)?")
 
 
 def schemas() -> dict[str, dict[str, Any]]:
-    """Return each schema by the name of its file."""
+    """Return the schemas by file name."""
     live = schema_of(Live)
-    # The sections of the daemons may be in the file of the deployment, whose other keys no daemon looks at.
+    # The sections of the daemons may be in the file of the deployment; daemons ignore its other keys.
     live["properties"] |= {name: True for name in Config.model_fields if name not in Live.model_fields}
     return {"schema.json": schema_of(Config), "live.schema.json": live}
 
@@ -65,12 +65,12 @@ def described_keys(docstring: str) -> tuple[str, dict[str, str]]:
 
 
 def text_of(schema: dict[str, Any]) -> str:
-    """Return a schema as its file holds it."""
+    """Return a schema as the text of its file."""
     return json.dumps(schema, indent=1, ensure_ascii=False) + "\n"
 
 
 class _Plain(GenerateJsonSchema):
-    """Without a title for each key, which editors would show in place of its description."""
+    """Leaves out the titles of keys, which editors would show in place of the descriptions."""
 
     def field_title_should_be_set(self, schema: Any) -> bool:  # noqa: ARG002
         return False

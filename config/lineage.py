@@ -1,4 +1,4 @@
-"""The section `lineage` of the configuration: OpenLineage events of the stream's batches, and where they are sent."""
+"""The section `lineage` of the configuration: the receiver of OpenLineage events of the stream's batches."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ class LineageConfig(Part):
     Parameters
     ----------
     namespace, job : str
-        What the job is called in the events.
+        Namespace and name of the job in the events.
     file : str or None
-        A file that gets an event a line.
+        A file to append one event per line.
     url : str or None
-        A service that takes events, such as Marquez. Exactly one of the two is given.
+        A service that accepts events, such as Marquez. Exactly one of `file` and `url` is given.
     key_env : str or None
-        The variable of the environment with the key of that service.
+        The environment variable with the key of that service.
 
     """
 
@@ -32,7 +32,7 @@ class LineageConfig(Part):
     @model_validator(mode="after")
     def _one_place(self) -> LineageConfig:
         if (self.file is None) == (self.url is None):
-            raise mistake("names no place or two; allowed: one of file, url")
+            raise mistake("names no receiver, or two; allowed: one of file, url")
         if self.key_env is not None and self.url is None:
             raise mistake("is the key of a service, but there is no url", "key_env")
         return self

@@ -1,6 +1,6 @@
-"""What the daemons read of a configuration: the sections `subscribe` and `relay`.
+"""The sections of a configuration that the daemons read: `subscribe` and `relay`.
 
-They may stand in the file of the deployment or in one of their own: keys of the other jobs are not looked at here.
+They may be in the file of the deployment or in a file of their own; keys of the other jobs are ignored.
 """
 
 from __future__ import annotations
@@ -12,15 +12,15 @@ from sources.xlog.format.block import BLOCK_LIMIT
 
 
 class Live(Part):
-    """The sections of a file that are for the daemons; others are checked by their own jobs.
+    """The sections of the daemons; the jobs of the other sections check those.
 
     Parameters
     ----------
     subscribe, relay
-        See these classes.
+        Described in their classes.
     max_block_bytes : int
-        As of the deployment: a transaction that takes more bytes is neither written to a spool nor acknowledged, since
-        no job with this limit would read it.
+        As in the deployment: a larger transaction is neither written to a spool nor acknowledged, because no job with
+        this limit would read it.
 
     """
 

@@ -1,4 +1,4 @@
-"""The section `metrics` of the configuration: what the stream reports about itself, and where."""
+"""The section `metrics` of the configuration: where the stream's metrics are served and written."""
 
 from __future__ import annotations
 
@@ -9,16 +9,16 @@ from config.values import Interval, Location, Part
 
 
 class MetricsConfig(Part):
-    """What the stream reports about itself.
+    """Where the stream's metrics are served and written.
 
     Parameters
     ----------
     status : str or None
-        Where `/metrics` (Prometheus) and `/status` (JSON) are served.
+        Address on which `/metrics` (Prometheus) and `/status` (JSON) are served.
     log : str or None
-        Where a JSON object a line is written: a file that is appended to, or `stderr`.
+        A file, or `stderr`, to which JSON objects are appended, one per line.
     stale : str or None
-        A source that leads is stale when it has given no row for so long; None: never.
+        A leading source without a row for this long is stale; None: never.
 
     """
 

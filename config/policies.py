@@ -1,7 +1,7 @@
-"""The part of the configuration that says how before_replace chooses, space by space.
+"""The section `policies` of the configuration: how conflicts are resolved in each space.
 
-Which keys each policy takes and needs is checked here, once `default` is worked in. What a policy does is
-`udfs.before_replace`; whether a custom function can be imported is seen when a job starts.
+Checks the keys that each policy takes and needs, after merging with `default`. `udfs.before_replace` has the policies
+themselves; a job checks at its start that a custom function can be imported.
 """
 
 from __future__ import annotations
@@ -35,14 +35,14 @@ NEEDS: dict[str, tuple[str, str]] = {
     "sum": ("columns", "the fields that are added up"),
     "custom": ("function", "package.module:function"),
 }
-"""Policy to the key that only it has, and what stands there."""
+"""Policy to the key that only it has, and a description of the key's value."""
 
 WITH_DELETED = ("last_write_wins", "source_priority", "custom")
-"""Policies in which a deleted version can win or lose: the others ask for values that it has not."""
+"""Policies in which a deleted version can win or lose: the others need values, which it lacks."""
 
 
 def uuid_or_none(text: str) -> str | None:
-    """Return a uuid in its canonical text; None where the text is none."""
+    """Return a uuid in its canonical text; None if the text is not a uuid."""
     try:
         return str(UUID(text))
     except ValueError:
@@ -50,29 +50,28 @@ def uuid_or_none(text: str) -> str | None:
 
 
 class Policy(Part):
-    """How before_replace chooses between the versions that several replicasets have of one key.
+    """How the conflict between several replicasets' versions of a key is resolved.
 
     Parameters
     ----------
     policy : str
         `last_write_wins`, `first_write_wins`, `source_priority`, `max`, `min`, `merge_fields`, `sum` or `custom`.
     sequence : tuple of str
-        Fields of the space that say which version is later, the first difference decides; empty compares the
-        rows' timestamps. For policies other than `last_write_wins` it decides between equals.
+        Fields of the space that say which version is later; the first difference decides. If empty, the rows'
+        timestamps are compared. Policies other than `last_write_wins` use it only between equals.
     deletes : str
-        `own`: a DELETE removes its replicaset's own version, others stand. `all`: it takes part in the
-        choice.
+        `own`: a DELETE removes only its replicaset's own version. `all`: it takes part in the choice.
     priority : tuple of str
-        Of `source_priority`: uuids of replicasets, or names of sources whose `replicaset` is configured.
-        Replicasets that are not named come last.
+        For `source_priority`: uuids of replicasets, or names of sources whose `replicaset` is configured, the
+        preferred one first. Replicasets that are not listed come last.
     column : str or None
-        Of `max` and `min`.
+        For `max` and `min`: the field to compare.
     fields : dict of str to tuple of str
-        Of `merge_fields`: a field, and the fields that say which version's value of it is the newest.
+        For `merge_fields`: a field, and the fields that say which version's value of it is the newest.
     columns : tuple of str
-        Of `sum`.
+        For `sum`: the fields to add up.
     function : str or None
-        Of `custom`: `package.module:function`, called as `function(old, new, change)`.
+        For `custom`: `package.module:function`, called as `function(old, new, change)`.
 
     """
 
@@ -86,11 +85,11 @@ class Policy(Part):
     function: FunctionName | None = None
 
     def check(self, *where: str | int) -> None:
-        """Raise a mistake where the policy lacks what it needs, or has what it does not take."""
+        """Raise a mistake if the policy lacks a key that it needs, or has one that it does not take."""
         own = NEEDS.get(self.policy, ("", ""))
         for key, _ in NEEDS.values():
             if key != own[0] and getattr(self, key) and key in self.model_fields_set:
-                raise mistake(f"is nothing that {self.policy} takes", *where, key)
+                raise mistake(f"is not a key of {self.policy}", *where, key)
         if own[0] and not getattr(self, own[0]):
             raise mistake(f"{self.policy} needs the key {own[0]}: {own[1]}", *where)
         if self.deletes == "all" and self.policy not in WITH_DELETED:
@@ -102,7 +101,7 @@ class Policy(Part):
 
 
 class Policies(Part):
-    """The policy of every space: `default`, and by Tarantool's name of the space what differs from it."""
+    """The policy of every space: `default`, and the differences from it by Tarantool's name of the space."""
 
     default: Policy = Policy()
     spaces: dict[str, Policy] = Field(default_factory=dict)
@@ -115,13 +114,13 @@ class Policies(Part):
         return self
 
     def of(self, space_name: str) -> Policy:
-        """Return the policy of a space; what its entry leaves out is as in `default`."""
+        """Return the policy of a space; keys that its entry leaves out are as in `default`."""
         own = self.spaces.get(space_name)
         if own is None:
             return self.default
         given = {name: getattr(own, name) for name in own.model_fields_set}
         base = self.default
         if own.policy != base.policy and "policy" in own.model_fields_set:
-            # Another policy takes over what every policy has, not what only the default's own has.
+            # Another policy than the default's inherits only the keys that all policies have.
             base = Policy(sequence=base.sequence, deletes=base.deletes)
         return base.model_copy(update=given)

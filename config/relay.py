@@ -1,6 +1,6 @@
-"""The section `relay` of the configuration, checked like the rest, and as the relay takes it.
+"""The section `relay` of the configuration, and its conversion to the relay's options.
 
-Never here: passwords; a variable of the environment or a file is named.
+It never holds a password, only the name of an environment variable or of a file.
 """
 
 from __future__ import annotations
@@ -18,13 +18,13 @@ from sources.xlog.format.block import BLOCK_LIMIT
 
 
 def _is_local(listen: str) -> bool:
-    """Return whether only processes of this machine reach an address."""
+    """Return whether only processes of this machine can reach an address."""
     address = parse_address(listen)[1]
     return address.path is not None or address.host in ("localhost", "127.0.0.1", "::1")
 
 
 class User(Part):
-    """Who may subscribe at a relay; its password is in a variable of the environment, or a file's first line."""
+    """A user of a relay; the password is in an environment variable, or in the first line of a file."""
 
     name: str
     password_env: str | None = None
@@ -43,7 +43,7 @@ class ServedSpool(Part):
     Parameters
     ----------
     name : str
-        Shown in messages.
+        Name in messages.
     spool : str
         A local directory that the subscription daemon fills.
     listen : str
@@ -57,14 +57,14 @@ class ServedSpool(Part):
 
 
 class FollowerUser(Part):
-    """A user of the servers that follow the decided tables: they are read only, so their users are the stream's.
+    """A user of the read-only servers that follow the decided tables.
 
     Parameters
     ----------
     name : str
-        `guest` is who does not authenticate, and has no password.
+        Name of the user; `guest` is anyone without authentication and has no password.
     password_env, password_file : str or None
-        Where the password is found.
+        The environment variable, or the file, with the password.
     executes : bool
         Whether it may also call functions and evaluate code; it may always read.
 
@@ -81,7 +81,7 @@ class FollowerUser(Part):
         if named != (self.name != "guest"):
             raise mistake("allowed: one of password_env, password_file; for guest none")
         if self.name in ("admin", "public", "replication", "super"):
-            raise mistake(f"{self.name!r} is there on each server; allowed: another name", "name")
+            raise mistake(f"{self.name!r} exists on each server already; allowed: another name", "name")
         return self
 
     def password(self) -> Password | None:
@@ -95,15 +95,15 @@ class Aggregated(Part):
     Parameters
     ----------
     warehouse, database : str
-        Of the deployment; the warehouse is opened without Spark.
+        Warehouse and database of the deployment; opened without Spark.
     spool : str
-        A local directory of the relay's own.
+        A local directory that only the relay uses.
     listen : str
         `host:port` or `unix/:/path`.
     poll : str
-        Between two looks at `_epochs`.
+        Time between two polls of `_epochs`.
     forget : str
-        Files wait so long for a follower that does not acknowledge any more.
+        How long files are kept for a follower that no longer acknowledges.
     readers : tuple of FollowerUser
 
     """
@@ -118,16 +118,16 @@ class Aggregated(Part):
 
 
 class RelayLimits(Part):
-    """What strangers may take of a relay.
+    """Limits on the clients of a relay.
 
     Parameters
     ----------
     connections, per_address : int
-        At a time: in all, and from one address.
+        Greatest number of open connections: in all, and from one address.
     strangers : int
-        At a time without having authenticated: of more, those that came first are closed.
+        Greatest number of connections without authentication; beyond it, the oldest ones are closed.
     subscribers : int
-        Instance uuids that are remembered; each may hold up the removal of files for `keep.forget`.
+        Number of subscribers' instance uuids to remember; each may delay the removal of files by `keep.forget`.
 
     """
 
@@ -142,23 +142,23 @@ class RelayLimits(Part):
 
 
 class RelayConfig(Part):
-    """The relay.
+    """The relay, which serves spools and the decided tables to subscribers.
 
     Parameters
     ----------
     spools : tuple of ServedSpool
     aggregated : Aggregated or None
-        What `relay --aggregated` serves.
+        Settings of `relay --aggregated`.
     users : tuple of User
     guest : bool
-        Whether who does not authenticate may subscribe.
+        Whether clients may subscribe without authentication.
     tls : TlsFiles or None
-        `cert_file` and `key_file` that are shown to subscribers; with `ca_file` each must show one of its own.
+        `cert_file` and `key_file` of the relay; with `ca_file`, subscribers need certificates of that authority.
     without_tls : bool
-        Whether passwords may be proved over TCP without TLS: who listens there can guess them as fast as he computes.
+        Whether password authentication over TCP without TLS is allowed; an eavesdropper can then guess offline.
     limits : RelayLimits
     status : str or None
-        Where `/metrics` and `/status` are served.
+        Address on which `/metrics` and `/status` are served.
 
     """
 
@@ -184,18 +184,18 @@ class RelayConfig(Part):
             served.append((self.aggregated.listen, ("aggregated",)))
         for listen, where in served:
             if self.users and self.tls is None and not self.without_tls and not _is_local(listen):
-                what = "would have passwords proved (chap-sha1) over a network without TLS"
+                what = "would use password authentication (chap-sha1) over a network without TLS"
                 allowed = "allowed: tls, a local address, or without_tls: true"
                 raise mistake(f"{listen!r} {what}; {allowed}", *where, "listen")
         return self
 
     def options(self, max_block_bytes: int = BLOCK_LIMIT) -> list[RelayOptions]:
-        """Return each spool as the relay takes it; `max_block_bytes` is of the whole file (`config.live.Live`)."""
+        """Return the options of each spool; `max_block_bytes` is of the whole file (`config.live.Live`)."""
         served = [(each.name, each.spool, each.listen) for each in self.spools]
         return self._served(served, max_block_bytes)
 
     def aggregated_options(self, max_block_bytes: int = BLOCK_LIMIT) -> list[RelayOptions]:
-        """Return the stream of the decided tables as the relay takes it; none where there is none."""
+        """Return the options of the stream of the decided tables; empty if it is not configured."""
         own = self.aggregated
         served = [] if own is None else [("aggregated", own.spool, own.listen)]
         return self._served(served, max_block_bytes)

@@ -1,7 +1,7 @@
 """The section `retention` of the configuration: how long the aggregator's own tables keep old rows.
 
-By default nothing is removed. Rows that could still be needed are kept longer; which ones, is in
-`pipeline.retention`. `jobs/maintain.py` removes the others (docs/operation.md).
+By default nothing is removed. Rows that could still be needed are kept longer (`pipeline.retention`);
+`jobs/maintain.py` removes the others (docs/operation.md).
 """
 
 from __future__ import annotations
@@ -11,28 +11,28 @@ from pydantic import Field, model_validator
 from config.values import Days, Part, Uuid, mistake
 
 WITHIN_EPOCHS = ("tombstones", "changelog", "conflicts")
-"""Keys whose ages are counted by the times of epochs, so that these must be known as long."""
+"""Keys whose ages are measured by the times of epochs, so epochs must be kept at least as long."""
 
 
 class Retention(Part):
-    """How long the aggregator's own tables keep what is over; null keeps it for ever.
+    """How long the aggregator's own tables keep old rows; null keeps them for ever.
 
     Parameters
     ----------
     tombstones : int or None
-        Days after which a deleted key leaves `_versions`, counted in the time of the slowest replicaset's log.
+        Days after which a deleted key is removed from `_versions`, in the time of the slowest replicaset's log.
     changelog : int or None
-        Days after which rows leave `_changelog`, counted from the batch that read them.
+        Days after which rows are removed from `_changelog`, from the batch that read them.
     conflicts : int or None
-        Days after which decisions leave `_conflicts`.
+        Days after which decisions are removed from `_conflicts`.
     epochs : int or None
-        Days after which an epoch leaves `_epochs`; no shorter than the others.
+        Days after which an epoch is removed from `_epochs`; not fewer than the others.
     pending : int
-        Days after which maintenance names rows that wait in `_pending`. They stay until what they wait for comes.
+        Days after which maintenance reports rows that wait in `_pending`. They stay until they can be applied.
     batches : int
-        So many batches are kept in the stream's checkpoint; Spark removes older ones itself.
+        Number of batches that the stream's checkpoint keeps; Spark itself removes older ones.
     retired : tuple of str
-        Uuids of replicasets whose logs have ended: no tombstone waits for them any more.
+        Uuids of replicasets whose logs have ended; no tombstone is kept for them.
 
     """
 
@@ -46,7 +46,7 @@ class Retention(Part):
 
     @property
     def asks_sources(self) -> bool:
-        """Whether what goes depends on what the sources can still bring."""
+        """Whether the rows to remove depend on what the sources may still send."""
         return self.tombstones is not None or self.changelog is not None
 
     @model_validator(mode="after")
@@ -54,5 +54,5 @@ class Retention(Part):
         for name in WITHIN_EPOCHS:
             days = getattr(self, name)
             if self.epochs is not None and days is not None and days > self.epochs:
-                raise mistake(f"{self.epochs} days are less than {name}: {days} days", "epochs")
+                raise mistake(f"{self.epochs} days are fewer than {name}: {days} days", "epochs")
         return self

@@ -1,6 +1,6 @@
-"""The part of the configuration that says which spaces become tables, under which names, and what readers see of them.
+"""The section `spaces` of the configuration: which spaces become tables, their names, and what readers see of them.
 
-Never here: the key of masks; a variable of the environment or a file is named.
+It never holds the key of masks, only the name of an environment variable or of a file.
 """
 
 from __future__ import annotations
@@ -16,17 +16,17 @@ from schemas.names import table_name
 from sources.iproto.address import Password
 
 Kind = Literal["drop", "hash"]
-"""What becomes of a masked field: it has no column, or one that holds a keyed hash of it."""
+"""How a field is masked: it has no column, or its column holds a keyed hash."""
 
 Strings = Literal["binary"]
-"""What the strings of a field become: bytes, whether they are UTF-8 or not."""
+"""The type of a string field's column: binary, for strings that may not be UTF-8."""
 
 Misfits = Literal["quarantine"]
-"""What becomes of a row with a value that its column cannot hold: it is set aside as a whole."""
+"""The treatment of a row with a value that its column cannot hold: the whole row is set aside."""
 
 
 def _of_fields(chosen: object) -> object:
-    """Return what is chosen for a space as what is chosen for all of its fields."""
+    """Expand a choice for a space to a choice for all of its fields."""
     return {"*": chosen} if isinstance(chosen, str) else chosen
 
 
@@ -46,23 +46,23 @@ class Spaces(Part):
     Parameters
     ----------
     include, exclude : tuple of str
-        Patterns of names, `*` and `?` as in a shell; capitals matter. A space that both match is left out.
+        Patterns of names, case-sensitive, `*` and `?` as in a shell. A space that both match is left out.
     rename : dict
         From a space's name to the name of its table.
     per_replicaset : tuple of str
-        Patterns of names of spaces that are not merged: each replicaset has a table of its own, `<table>__r<id>`.
+        Patterns of spaces that are not merged: each replicaset has its own table, `<table>__r<id>`.
     strings : dict
-        From a pattern of spaces' names to `binary`, or to {pattern of fields: `binary`}: the columns of fields of type
-        string are binary, and hold every string as it is.
+        From a pattern of spaces' names to `binary`, or to {pattern of fields: `binary`}: these fields of type string
+        have binary columns, which can hold any string.
     misfits : dict
-        From a pattern of spaces' names to `quarantine`: a row with a value that its column cannot hold is not in the
-        table. Otherwise the row is there, the column is null, and `_misfits` names it.
+        From a pattern of spaces' names to `quarantine`: a row with a value that its column cannot hold is left out of
+        the table. Otherwise the row is in the table, the column is null, and `_misfits` names it.
     local : bool
-        False: rows of local spaces, which belong to one instance, are left out.
+        Whether rows of local spaces, which belong to one instance, are included.
     masks : dict
-        From a pattern of spaces' names to {field: `drop` or `hash`}. Where patterns name one field, `drop` holds.
+        From a pattern of spaces' names to {field: `drop` or `hash`}. If patterns contradict, `drop` wins.
     mask_key_env, mask_key_file : str or None
-        Where the key of `hash` is found: a variable of the environment, or a file's first line.
+        The environment variable, or the file whose first line, has the key of `hash`.
 
     """
 
@@ -93,11 +93,11 @@ class Spaces(Part):
         given = (self.mask_key_env is not None) + (self.mask_key_file is not None)
         hashes = any("hash" in kinds.values() for kinds in self.masks.values())
         if hashes and given != 1:
-            raise mistake("hash takes a key; allowed: one of mask_key_env, mask_key_file", "masks")
+            raise mistake("hash needs a key; allowed: one of mask_key_env, mask_key_file", "masks")
         return self
 
     def masks_of(self, space_name: str) -> dict[str, Kind]:
-        """Return the fields of a space that are masked, whether it has them or not."""
+        """Return the masked fields of a space, including names that the space does not have."""
         found: dict[str, Kind] = {}
         for pattern, kinds in self.masks.items():
             if fnmatchcase(space_name, pattern):
@@ -105,7 +105,7 @@ class Spaces(Part):
         return found
 
     def binary_fields(self, space_name: str, fields: Iterable[str]) -> frozenset[str]:
-        """Return those fields of a space whose strings are bytes in its table."""
+        """Return the fields of a space whose columns are binary instead of string."""
         chosen = [
             field for space, own in self.strings.items() if fnmatchcase(space_name, space) for field in own
         ]
@@ -131,7 +131,7 @@ class Spaces(Part):
         local_to : int, optional
             Global id of the instance whose local space it is.
         replicaset : int, optional
-            Id of the replicaset; asked for where the space is not merged.
+            Id of the replicaset; used if the space is not merged.
 
         """
         alone = replicaset if _matches(space_name, self.per_replicaset) else None

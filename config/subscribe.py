@@ -1,6 +1,6 @@
-"""The section `subscribe` of the configuration, checked like the rest, and as the daemon takes it.
+"""The section `subscribe` of the configuration, and its conversion to the daemon's options.
 
-Never here: passwords; a variable of the environment or a file is named.
+It never holds a password, only the name of an environment variable or of a file.
 """
 
 from __future__ import annotations
@@ -24,34 +24,34 @@ _UNITS = {"millisecond": 0.001, "second": 1.0, "minute": 60.0, "hour": 3600.0, "
 
 
 def seconds(interval: str) -> float:
-    """Return a time in seconds."""
+    """Convert an interval to seconds."""
     number, unit = interval.split()
     return int(number) * _UNITS[unit.rstrip("s")]
 
 
 class ReplicasetConfig(Part):
-    """One replicaset that is followed into a spool.
+    """One replicaset whose changes are written to a spool.
 
     Parameters
     ----------
     name : str
-        Shown in messages and metrics.
+        Name in messages and metrics.
     spool : str
-        A local directory: a source's `path` of the main job.
+        A local directory; the `path` of a source of the main job.
     peers : tuple of str
-        Its members, any number: `user@host:port`.
+        Addresses of one or more members: `user@host:port`.
     user : str or None
-        For peers whose address has none; None talks as guest. It needs the role `replication`.
+        User for peers whose address has none; None is guest. It needs the role `replication`.
     password_env, password_file : str or None
-        Where the password is found: a variable of the environment, or a file's first line.
+        The environment variable, or the file whose first line, has the password.
     tls : TlsFiles or None
-        Where the servers have it.
+        TLS, if the servers use it.
     origins : tuple of str
-        Uuids of the instances whose rows are wanted; empty takes all.
+        Uuids of the instances whose rows are written; empty writes all.
     feed, orphans : str or None
-        Other than the section's.
+        Override those of the section.
     source : str or None
-        Under which name the main job reads the spool; None: under `name`.
+        Name of the spool as a source of the main job; None: the same as `name`.
 
     """
 
@@ -74,13 +74,13 @@ class ReplicasetConfig(Part):
         if len(set(self.peers)) < len(self.peers):
             raise mistake("names a peer twice", "peers")
         if self.password_env is not None and self.password_file is not None:
-            raise mistake("stands beside password_env; allowed: one of them", "password_file")
+            raise mistake("cannot be combined with password_env; allowed: one of them", "password_file")
         if "://" in self.spool:
             raise mistake(f"{self.spool!r} is refused; allowed: a local directory", "spool")
         return self
 
     def peer(self, text: str) -> Peer:
-        """Return a peer as the client takes it."""
+        """Return the settings of a peer for the client."""
         user, address = parse_address(text)
         tls = None if self.tls is None else self.tls.tls()
         return Peer(
@@ -94,13 +94,13 @@ class KeepFiles(Part):
     Parameters
     ----------
     readers : tuple of str
-        Readers that must have acknowledged a file before it goes, even if they never did yet.
+        Readers that must acknowledge a file before it is removed, even if they have never connected.
     size, age
-        Where no reader is known: how much, how long.
+        Limits if no reader is known: total size, and age.
     forget : str
-        So long after its last acknowledgement a reader that is not in `readers` counts.
+        How long after its last acknowledgement a reader outside of `readers` delays the removal.
     snapshot : bool
-        Whether the newest snapshot and all logs since stay: a relay's new subscribers begin there.
+        Whether the newest snapshot and all later logs are kept, for new subscribers of a relay.
 
     """
 
@@ -111,7 +111,7 @@ class KeepFiles(Part):
     snapshot: bool = False
 
     def keep(self) -> Keep:
-        """Return it as the daemon takes it."""
+        """Return the settings for the daemon."""
         age = None if self.age is None else seconds(self.age)
         return Keep(frozenset(self.readers), self.size, age, seconds(self.forget), self.snapshot)
 
@@ -123,19 +123,19 @@ class Subscribe(Part):
     ----------
     replicasets : tuple of ReplicasetConfig
     status : str or None
-        Where `/metrics` and `/status` are served.
+        Address on which `/metrics` and `/status` are served.
     warehouse, database : str
-        The warehouse whose tables say where an empty spool begins; without one it begins with a snapshot.
+        The warehouse whose tables say where an empty spool begins; without one, it begins with a snapshot.
     feed : str
-        `leader`: one peer feeds all rows. `own_peer`: each feeds its own instance's, merged by time.
+        `leader`: one peer sends all rows. `own_peer`: each sends its own instance's rows, merged by time.
     orphans : str
-        With `own_peer`: who feeds instances that are no connected peer.
+        With `own_peer`: who sends the rows of instances that are not connected peers.
     rotate : int
-        Bytes at which a log is closed.
+        Size in bytes at which a log is closed.
     fsync : str
-        `close`, `block`, `never`.
+        When to call fsync: `close`, `block`, `never`.
     room : int
-        Bytes of the spool's file system that stay free when a snapshot is fetched.
+        Bytes of the spool's file system to leave free when a snapshot is fetched.
     keep : KeepFiles
     answer, poll, reconnect, reconnect_longest, patience, clock_skew : str
         See `sources.subscribe.options.Timing`.
@@ -173,13 +173,13 @@ class Subscribe(Part):
     def options(
         self, *, accept_rewind: bool = False, max_block_bytes: int = BLOCK_LIMIT
     ) -> list[ReplicasetOptions]:
-        """Return each replicaset as the daemon takes it.
+        """Return the options of each replicaset.
 
         Parameters
         ----------
         accept_rewind : bool
         max_block_bytes : int
-            Of the whole file (`config.live.Live`).
+            The limit of the whole file (`config.live.Live`).
 
         """
         timing = Timing(

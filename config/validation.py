@@ -1,4 +1,4 @@
-"""The section `validation` of the configuration: expectations of your own, and what is written."""
+"""The section `validation` of the configuration: the user's expectations, and the output."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ class Validation(Part):
     Parameters
     ----------
     expectations : str or None
-        The folder of suites of your own; None: `expectations` next to the YAML file, if it exists.
+        The folder with the user's suites; None: `expectations` next to the YAML file, if it exists.
     docs : str or None
-        The local folder that gets Data Docs; None: none are written.
+        The local folder for Data Docs; None: none are written.
     ahead : str or None
-        How far a server's clock may be ahead of the validating machine's; None: times are not looked at.
+        How far a server's clock may be ahead of the validating machine's; None: times are not checked.
 
     """
 
@@ -27,5 +27,5 @@ class Validation(Part):
     ahead: Interval | None = "1 hour"
 
     def tolerance(self) -> timedelta | None:
-        """Return how far times may be ahead."""
+        """Return `ahead` as a timedelta."""
         return None if self.ahead is None else timedelta(seconds=seconds(self.ahead))

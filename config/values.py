@@ -1,7 +1,7 @@
-"""Kinds of values in the configuration: how each is written in the YAML, and what it becomes.
+"""Types of values in the configuration: their form in the YAML, and their Python values.
 
-Each is an annotated type for a field of `config.deployment`; a value that is not of the kind raises a
-`PydanticCustomError` that says what is allowed. Not here: which keys exist.
+Each is an annotated type for fields of the models; an invalid value raises a `PydanticCustomError` that says what is
+allowed.
 """
 
 from __future__ import annotations
@@ -29,12 +29,12 @@ class Part(BaseModel):
 
 
 def mistake(what: str, *where: str | int) -> PydanticCustomError:
-    """Return an error about a value; `where` is its place below the model that raises it."""
+    """Return an error about a value; `where` is its location below the model that raises it."""
     return PydanticCustomError("mistake", "{what}", {"what": what, "where": where})
 
 
 def later(*names: str | bool, why: str = "is not there yet") -> BeforeValidator:
-    """Return the check that refuses by name what a later version will know, or another part knows."""
+    """Return a check that rejects some names with a reason: they are planned, or belong to another section."""
 
     def check(value: Any) -> Any:
         if isinstance(value, str | bool) and value in names:
@@ -45,13 +45,13 @@ def later(*names: str | bool, why: str = "is not there yet") -> BeforeValidator:
 
 
 def _text(pattern: re.Pattern[str] | str) -> WithJsonSchema:
-    """Return what the JSON Schema says of a string: that the whole of it matches."""
+    """Return the JSON Schema of a string that matches a pattern as a whole."""
     text = pattern if isinstance(pattern, str) else pattern.pattern
     return WithJsonSchema({"type": "string", "pattern": f"^(?:{text})$"})
 
 
 def _number_or(pattern: re.Pattern[str]) -> WithJsonSchema:
-    """Return what the JSON Schema says of a value that is a number or a text with a unit."""
+    """Return the JSON Schema of a number, or a text with a unit."""
     text = {"type": "string", "pattern": f"^(?:{pattern.pattern})$"}
     return WithJsonSchema({"anyOf": [{"type": "integer", "minimum": 1}, text]})
 
@@ -78,7 +78,7 @@ def _location(value: str, info: ValidationInfo) -> str:
 
 def _url(value: str) -> str:
     if "@" in value:
-        # Its password must not be in a message.
+        # The message must not show the password.
         raise mistake("holds a user or a password; allowed: an address without them")
     if not re.fullmatch(_URL, value):
         raise mistake(f"{value!r} is refused; allowed: http://… or https://…")
@@ -130,10 +130,10 @@ _LABEL = r"[A-Za-z0-9][A-Za-z0-9_.-]{0,62}"
 _FUNCTION = r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)*:[A-Za-z_]\w*"
 
 Name = Annotated[str, _matching(_NAME, "a-z, 0-9 and _, a letter first, up to 63"), _text(_NAME)]
-"""A name that SQL takes without quotes."""
+"""A name that SQL accepts without quotes."""
 
 Label = Annotated[str, _matching(_LABEL, "letters, digits, _ . -, up to 63"), _text(_LABEL)]
-"""A name that people see, never SQL."""
+"""A name for people, never for SQL."""
 
 Location = Annotated[str, AfterValidator(_location), _text(r".*\S.*")]
 """A folder or a URI, made absolute against the YAML file's folder."""
@@ -145,16 +145,16 @@ Uuid = Annotated[str, AfterValidator(_uuid), _text(r"[0-9A-Fa-f]{8}(-[0-9A-Fa-f]
 """A uuid in its canonical text."""
 
 Interval = Annotated[str, AfterValidator(_interval), _text(_INTERVAL)]
-"""A time as Spark's triggers take it."""
+"""An interval in the notation of Spark's triggers."""
 
 ByteCount = Annotated[int, BeforeValidator(_byte_count), _number_or(_BYTES)]
 """A size, in bytes."""
 
 Days = Annotated[int, BeforeValidator(_days), _number_or(_DAYS)]
-"""A time in whole days."""
+"""A number of days."""
 
 Decimal = Annotated[str, AfterValidator(_decimal), _text(f"string|{_DECIMAL.pattern}")]
-"""`string`, or a Spark decimal type of 38 digits."""
+"""`string`, or a Spark decimal type with 38 digits."""
 
 FunctionName = Annotated[str, _matching(_FUNCTION, "package.module:function"), _text(_FUNCTION)]
-"""A function in a module that Python imports by its name."""
+"""The name of a function in an importable module."""

@@ -1,7 +1,7 @@
-"""A YAML file as plain data that knows the line of each of its values.
+"""Reads a YAML file as plain data with the line of each value.
 
-Stricter than YAML itself: a key that stands twice in one mapping is a mistake (YAML loaders let the last one
-win in silence), and keys are strings. Not here: what the keys mean (`config.deployment`).
+Stricter than YAML itself: a repeated key in a mapping is a mistake (YAML loaders silently use the last one), and keys
+must be strings.
 """
 
 from __future__ import annotations
@@ -16,19 +16,19 @@ import yaml
 from schemas.errors import ConfigurationError
 
 Location = tuple[str | int, ...]
-"""Where a value stands: keys of mappings and numbers of list items, from the top."""
+"""Location of a value: keys of mappings and indexes of lists, from the top."""
 
 
 @dataclass(frozen=True)
 class Mistake:
-    """One thing that is wrong in a document.
+    """One mistake in a document.
 
     Parameters
     ----------
     where : tuple of str and int
-        Its place; empty for the document as a whole.
+        Its location; empty for the document as a whole.
     what : str
-        What is wrong with it, and what is allowed.
+        What is wrong, and what is allowed.
 
     """
 
@@ -43,13 +43,13 @@ class Document:
     Parameters
     ----------
     file : Path
-        Where it was read from.
+        The file that was parsed.
     data : object
         Dicts, lists and scalars.
     lines : dict
-        Line (from 1) of each value's location, of a mapping's key for its values.
+        1-based line of each location; for values of a mapping, the line of their key.
     repeated : tuple of Mistake
-        Keys that stand twice.
+        Repeated keys.
 
     """
 
@@ -59,7 +59,7 @@ class Document:
     repeated: tuple[Mistake, ...]
 
     def line(self, where: Location) -> int:
-        """Return the line of a value; of what encloses it where the value itself is missing."""
+        """Return the line of a value; if it is missing, that of the mapping or list around it."""
         while where not in self.lines:
             where = where[:-1]
         return self.lines[where]
@@ -71,7 +71,7 @@ def read_document(file: Path) -> Document:
     Raises
     ------
     ConfigurationError
-        If the file cannot be read, is not UTF-8, or is not one YAML document.
+        The file cannot be read, is not UTF-8, or is not one YAML document.
 
     """
     lines: dict[Location, int] = {(): 1}
@@ -93,13 +93,13 @@ def read_document(file: Path) -> Document:
 
 
 def _walk(node: yaml.Node, where: Location, lines: dict[Location, int]) -> Iterator[Mistake]:
-    """Fill `lines` and yield keys that are given twice."""
+    """Fill `lines` and yield the repeated keys."""
     if isinstance(node, yaml.MappingNode):
         for key, value in node.value:
             inner = (*where, key.value)
             line = key.start_mark.line + 1
             if inner in lines:
-                yield Mistake(inner, f"stands twice (also in line {lines[inner]})")
+                yield Mistake(inner, f"appears twice (also in line {lines[inner]})")
             lines[inner] = line
             yield from _walk(value, inner, lines)
     elif isinstance(node, yaml.SequenceNode):
@@ -109,7 +109,7 @@ def _walk(node: yaml.Node, where: Location, lines: dict[Location, int]) -> Itera
 
 
 def place(where: Location) -> str:
-    """Return a location as people write it: `sources[1].path`."""
+    """Return a location as text: `sources[1].path`."""
     text = "".join(f"[{part}]" if isinstance(part, int) else f".{part}" for part in where)
     return text.removeprefix(".")
 
@@ -117,7 +117,7 @@ def place(where: Location) -> str:
 def refuse(document: Document, mistakes: list[Mistake]) -> ConfigurationError:
     """Return one error for all mistakes of a document, in the order of their lines.
 
-    One mistake alone is in the error's fields: `file`, `line`, `path`.
+    If there is only one, the error's fields are `file`, `line` and `path`.
     """
     ordered = sorted(mistakes, key=lambda mistake: (document.line(mistake.where), place(mistake.where)))
     file = str(document.file)

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from dataclasses import asdict
 
 from jobs.runtime.command_line import finished
-from observe.batch_explanation import BatchExplanation, ReadRange, TableWrite, explain
+from observe.batch_explanation import BatchExplanation, ReadRange, WrittenFiles, explain
 from warehouse.newest_epoch import last_epoch
 from warehouse.place import Place
 
@@ -96,7 +96,7 @@ def _range(one: ReadRange) -> str:
     return text if one.instant is None else f"{text}, the instant {one.instant}"
 
 
-def _write(one: TableWrite) -> str:
+def _write(one: WrittenFiles) -> str:
     versions = f"{'new' if one.before is None else one.before} → {one.version}"
     if one.rows is None:
         return f"{one.table}  version {versions}  (its files are removed by maintenance)"

@@ -35,7 +35,7 @@ from pipeline.commit.load import load_state
 from pipeline.requests.service import encoded
 from pipeline.state import State
 from schemas.errors import ConfigurationError, WarehouseError
-from schemas.names import held_in, is_of_space
+from schemas.names import is_of_space, table_of_exact_tuples
 from schemas.tables import SYSTEM_TABLES
 from sources.xlog.datasource import register
 from warehouse import requests, validations
@@ -82,7 +82,7 @@ def checks(
     yield origins_check(open_table, state, facts)
     for table, expectations in user_suites.items():
         if table in names:
-            rows = readable(open_table(held_in(state.versions, table)))
+            rows = readable(open_table(table_of_exact_tuples(state.versions, table)))
             yield Check(table, rows, tuple(expectations), ("_key",))
 
 

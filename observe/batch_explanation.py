@@ -48,7 +48,7 @@ class ReadRange:
 
 
 @dataclass(frozen=True)
-class TableWrite:
+class WrittenFiles:
     """A table that a batch changed.
 
     Parameters
@@ -93,7 +93,7 @@ class BatchExplanation:
         Of `_conflicts`, by `space`, `kind`, `policy`, `sequence`: `rows`.
     set_aside : sequence of mapping
         Of `_quarantine`, by `space`, `reason`, `is_in_table`: `rows`.
-    written : sequence of TableWrite
+    written : sequence of WrittenFiles
 
     """
 
@@ -105,7 +105,7 @@ class BatchExplanation:
     gaps: Rows
     decisions: Rows
     set_aside: Rows
-    written: Sequence[TableWrite]
+    written: Sequence[WrittenFiles]
 
     @property
     def copies(self) -> int:
@@ -191,15 +191,15 @@ def _waiting(place: Place, before: int | None, after: int | None) -> list[dict[s
     ]
 
 
-def _written(place: Place, table: str, before: int | None, version: int) -> TableWrite:
+def _written(place: Place, table: str, before: int | None, version: int) -> WrittenFiles:
     try:
         old = {} if before is None else _files(place, table, before)
         new = _files(place, table, version)
     except DeltaError:
-        return TableWrite(table, before, version, None, None, None)
+        return WrittenFiles(table, before, version, None, None, None)
     added = new.keys() - old.keys()
     removed = len(old.keys() - new.keys())
-    return TableWrite(table, before, version, len(added), removed, sum(new[path] for path in added))
+    return WrittenFiles(table, before, version, len(added), removed, sum(new[path] for path in added))
 
 
 def _files(place: Place, table: str, version: int) -> dict[str, int]:

@@ -17,10 +17,10 @@ from schemas.errors import UnsupportedError
 from schemas.space import Field, Space
 from schemas.types import (
     VARIANT_ARROW,
-    Carrier,
+    ColumnStorage,
     TypeOptions,
     arrow_type,
-    carrier,
+    column_storage,
     spark_type,
     union_fields,
 )
@@ -69,15 +69,17 @@ class TableLayout:
     options: TypeOptions = field(default_factory=TypeOptions)
     binary: frozenset[str] = frozenset()
 
-    def carrier_of(self, one: Field) -> Carrier:
+    def storage_of(self, one: Field) -> ColumnStorage:
         """Return how the column of a field is stored."""
-        found = carrier(one.type, self.options)
-        return Carrier.RAW_STRING if found is Carrier.STRING and one.name in self.binary else found
+        found = column_storage(one.type, self.options)
+        return (
+            ColumnStorage.RAW_STRING if found is ColumnStorage.STRING and one.name in self.binary else found
+        )
 
     def spark_schema(self) -> StructType:
         """Return the columns that a tuple fills, all nullable: typed ones, `_extra`, `_inexact`, `_misfits`."""
         columns = [
-            StructField(name, spark_type(self.carrier_of(one), self.options))
+            StructField(name, spark_type(self.storage_of(one), self.options))
             for name, one in zip(self.names, self.fields, strict=True)
         ]
         own: dict[str, DataType] = {
@@ -94,7 +96,7 @@ class TableLayout:
     def arrow_fields(self) -> list[pa.Field]:
         """Return the Arrow fields of a decoded tuple, in the order of `decoded_schema`."""
         columns = [
-            pa.field(name, arrow_type(self.carrier_of(one), self.options))
+            pa.field(name, arrow_type(self.storage_of(one), self.options))
             for name, one in zip(self.names, self.fields, strict=True)
         ]
         own = {
@@ -137,6 +139,6 @@ def table_layout(
     if len(columns) != len(fields):
         raise UnsupportedError(f"{len(columns)} column names for {len(fields)} fields", space=spaces[0].name)
     for one in fields:
-        carrier(one.type, chosen)
+        column_storage(one.type, chosen)
     formats = tuple(space.fields for space in spaces)
     return TableLayout(spaces[0].name, columns, fields, formats, chosen, binary)

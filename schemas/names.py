@@ -107,7 +107,7 @@ def exact_table(table: str) -> str:
     return name[: NAME_MAX_BYTES - len(digest)] + digest
 
 
-def held_in(tables: Container[str], table: str) -> str:
+def table_of_exact_tuples(tables: Container[str], table: str) -> str:
     """Return the table with the exact tuples of a space: its own, unless that is masked."""
     exact = exact_table(table)
     return exact if exact in tables else table

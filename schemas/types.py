@@ -1,8 +1,7 @@
-"""A field of a space's format → the Spark and Arrow type of its column; the format of several replicasets.
+"""Maps the fields of a space's format to Spark and Arrow types, and unites the formats of several replicasets.
 
-What a value of the field must be is Tarantool's (`src/box/field_def.c`); what a column of it becomes is
-decided here and by `TypeOptions`. Not here: names of columns (`schemas.names`), where a field stands in the tuples of
-each replicaset (`schemas.layout`), and the decoding itself (`udfs.tuples.tuples`).
+The values that a field accepts are Tarantool's (`src/box/field_def.c`); this module and `TypeOptions` choose the type
+of its column. `schemas.names` has the columns' names, `schemas.layout` the fields' positions.
 """
 
 from __future__ import annotations
@@ -32,17 +31,17 @@ from schemas.space import FIELDS_MAX, Field, Space
 
 @dataclass(frozen=True)
 class TypeOptions:
-    """How Tarantool's types become Spark's where there is a choice.
+    """The choices in the mapping of Tarantool's types to Spark's.
 
     Parameters
     ----------
     unsigned : {'precise', 'long'}
-        decimal(20,0), or bigint: then a value above 2^63 - 1 does not fit.
+        decimal(20,0), or bigint, which cannot hold a value above 2^63 - 1.
     decimal_scale : int or 'string'
-        The s of decimal(38,s), 0 to 38: a decimal with more digits before or after the point does not fit;
-        or Tarantool's own text, which always fits.
+        The s of decimal(38,s), 0 to 38: a decimal with more digits before or after the point does not fit; or
+        `string`, Tarantool's own text, which always fits.
     integer : {'long', 'decimal'}
-        bigint: then a value above 2^63 - 1 does not fit; or decimal(20,0).
+        bigint, which cannot hold a value above 2^63 - 1, or decimal(20,0).
 
     """
 
@@ -51,8 +50,8 @@ class TypeOptions:
     integer: Literal["long", "decimal"] = "long"
 
 
-class Carrier(IntEnum):
-    """How the column of a field is built."""
+class ColumnStorage(IntEnum):
+    """How the column of a field is stored."""
 
     LONG = 0
     WIDE = 1  # decimal(20,0): all of -2^63 .. 2^64 - 1
@@ -75,57 +74,57 @@ VARIANT_ARROW = pa.struct(
         pa.field("metadata", pa.binary(), nullable=False, metadata={b"variant": b"true"}),
     ]
 )
-"""The Arrow type that Spark takes for a variant (`pyspark/sql/pandas/types.py`, `to_arrow_type`)."""
+"""The Arrow type that Spark uses for a variant (`pyspark/sql/pandas/types.py`, `to_arrow_type`)."""
 
 DECIMAL_PRECISION = 38
-"""The most digits of Spark's decimal, of one in a variant, and of Tarantool's (`DECIMAL_MAX_DIGITS`)."""
+"""Greatest number of digits of Spark's decimal, of one in a variant, and of Tarantool's (`DECIMAL_MAX_DIGITS`)."""
 
 _CARRIERS = {
-    "double": Carrier.DOUBLE,
-    "float32": Carrier.DOUBLE,
-    "float64": Carrier.DOUBLE,
-    "number": Carrier.DOUBLE,
-    "string": Carrier.STRING,
-    "varbinary": Carrier.BINARY,
-    "boolean": Carrier.BOOLEAN,
-    "uuid": Carrier.UUID,
-    "datetime": Carrier.TIMESTAMP,
-    "interval": Carrier.INTERVAL,
-    "any": Carrier.VARIANT,
-    "map": Carrier.VARIANT,
-    "array": Carrier.VARIANT,
-    "scalar": Carrier.VARIANT,
+    "double": ColumnStorage.DOUBLE,
+    "float32": ColumnStorage.DOUBLE,
+    "float64": ColumnStorage.DOUBLE,
+    "number": ColumnStorage.DOUBLE,
+    "string": ColumnStorage.STRING,
+    "varbinary": ColumnStorage.BINARY,
+    "boolean": ColumnStorage.BOOLEAN,
+    "uuid": ColumnStorage.UUID,
+    "datetime": ColumnStorage.TIMESTAMP,
+    "interval": ColumnStorage.INTERVAL,
+    "any": ColumnStorage.VARIANT,
+    "map": ColumnStorage.VARIANT,
+    "array": ColumnStorage.VARIANT,
+    "scalar": ColumnStorage.VARIANT,
 }
 _UNSIGNED = ("unsigned", "uint8", "uint16", "uint32", "uint64")
 _INTEGER = ("integer", "int8", "int16", "int32", "int64")
 
-_SPARK: dict[Carrier, DataType] = {
-    Carrier.LONG: LongType(),
-    Carrier.WIDE: DecimalType(20, 0),
-    Carrier.DOUBLE: DoubleType(),
-    Carrier.DECIMAL_TEXT: StringType(),
-    Carrier.BOOLEAN: BooleanType(),
-    Carrier.STRING: StringType(),
-    Carrier.BINARY: BinaryType(),
-    Carrier.UUID: StringType(),
-    Carrier.TIMESTAMP: TimestampType(),
-    Carrier.INTERVAL: StringType(),
-    Carrier.VARIANT: VariantType(),
-    Carrier.RAW_STRING: BinaryType(),
+_SPARK: dict[ColumnStorage, DataType] = {
+    ColumnStorage.LONG: LongType(),
+    ColumnStorage.WIDE: DecimalType(20, 0),
+    ColumnStorage.DOUBLE: DoubleType(),
+    ColumnStorage.DECIMAL_TEXT: StringType(),
+    ColumnStorage.BOOLEAN: BooleanType(),
+    ColumnStorage.STRING: StringType(),
+    ColumnStorage.BINARY: BinaryType(),
+    ColumnStorage.UUID: StringType(),
+    ColumnStorage.TIMESTAMP: TimestampType(),
+    ColumnStorage.INTERVAL: StringType(),
+    ColumnStorage.VARIANT: VariantType(),
+    ColumnStorage.RAW_STRING: BinaryType(),
 }
-_ARROW: dict[Carrier, pa.DataType] = {
-    Carrier.LONG: pa.int64(),
-    Carrier.WIDE: pa.decimal128(20, 0),
-    Carrier.DOUBLE: pa.float64(),
-    Carrier.DECIMAL_TEXT: pa.string(),
-    Carrier.BOOLEAN: pa.bool_(),
-    Carrier.STRING: pa.string(),
-    Carrier.BINARY: pa.binary(),
-    Carrier.UUID: pa.string(),
-    Carrier.TIMESTAMP: pa.timestamp("us", tz="UTC"),
-    Carrier.INTERVAL: pa.string(),
-    Carrier.VARIANT: VARIANT_ARROW,
-    Carrier.RAW_STRING: pa.binary(),
+_ARROW: dict[ColumnStorage, pa.DataType] = {
+    ColumnStorage.LONG: pa.int64(),
+    ColumnStorage.WIDE: pa.decimal128(20, 0),
+    ColumnStorage.DOUBLE: pa.float64(),
+    ColumnStorage.DECIMAL_TEXT: pa.string(),
+    ColumnStorage.BOOLEAN: pa.bool_(),
+    ColumnStorage.STRING: pa.string(),
+    ColumnStorage.BINARY: pa.binary(),
+    ColumnStorage.UUID: pa.string(),
+    ColumnStorage.TIMESTAMP: pa.timestamp("us", tz="UTC"),
+    ColumnStorage.INTERVAL: pa.string(),
+    ColumnStorage.VARIANT: VARIANT_ARROW,
+    ColumnStorage.RAW_STRING: pa.binary(),
 }
 
 _WIDER: dict[str, tuple[str, ...]] = {
@@ -145,11 +144,11 @@ _WIDER: dict[str, tuple[str, ...]] = {
     "map": ("any",),
     "any": (),
 }
-"""The types that hold all values of a type (`field_type_compatibility` in `src/box/field_def.c`)."""
+"""Per type, the types that include all its values (`field_type_compatibility` in `src/box/field_def.c`)."""
 
 
 def type_family(field_type: str) -> str:
-    """Return the type that a sized type of 3.x (`uint8`, `int32`, `float64`) is part of, else the type itself."""
+    """Return the general type of a sized type of 3.x (`uint8`, `int32`, `float64`); any other type itself."""
     if field_type in _UNSIGNED:
         return "unsigned"
     if field_type in _INTEGER:
@@ -157,22 +156,22 @@ def type_family(field_type: str) -> str:
     return "double" if field_type in ("float32", "float64") else field_type
 
 
-def carrier(field_type: str, options: TypeOptions) -> Carrier:
-    """Return how the column of a field is built.
+def column_storage(field_type: str, options: TypeOptions) -> ColumnStorage:
+    """Return how the column of a field is stored.
 
     Raises
     ------
     UnsupportedError
-        For a type that this version does not know.
+        This version does not know the type.
 
     """
     family = type_family(field_type)
     if family == "unsigned":
-        return Carrier.WIDE if options.unsigned == "precise" else Carrier.LONG
+        return ColumnStorage.WIDE if options.unsigned == "precise" else ColumnStorage.LONG
     if family == "integer":
-        return Carrier.WIDE if options.integer == "decimal" else Carrier.LONG
+        return ColumnStorage.WIDE if options.integer == "decimal" else ColumnStorage.LONG
     if family == "decimal":
-        return Carrier.DECIMAL_TEXT if options.decimal_scale == "string" else Carrier.DECIMAL
+        return ColumnStorage.DECIMAL_TEXT if options.decimal_scale == "string" else ColumnStorage.DECIMAL
     if family not in _CARRIERS:
         raise UnsupportedError(
             f"the field type {field_type} is not known", advice="leave the space out by `spaces.exclude`"
@@ -180,28 +179,28 @@ def carrier(field_type: str, options: TypeOptions) -> Carrier:
     return _CARRIERS[family]
 
 
-def spark_type(kind: Carrier, options: TypeOptions) -> DataType:
+def spark_type(kind: ColumnStorage, options: TypeOptions) -> DataType:
     """Return the Spark type of a column."""
-    if kind is Carrier.DECIMAL:
+    if kind is ColumnStorage.DECIMAL:
         return DecimalType(DECIMAL_PRECISION, int(options.decimal_scale))
     return _SPARK[kind]
 
 
-def arrow_type(kind: Carrier, options: TypeOptions) -> pa.DataType:
-    """Return the Arrow type that an Arrow UDF gives for a column."""
-    if kind is Carrier.DECIMAL:
+def arrow_type(kind: ColumnStorage, options: TypeOptions) -> pa.DataType:
+    """Return the Arrow type of a column in the result of an Arrow UDF."""
+    if kind is ColumnStorage.DECIMAL:
         return pa.decimal128(DECIMAL_PRECISION, int(options.decimal_scale))
     return _ARROW[kind]
 
 
 def check_names(space: str, names: Iterable[str]) -> None:
-    """Refuse a format that no table can have.
+    """Raise for a format that no table can have.
 
     Raises
     ------
     UnsupportedError
-        Two fields have one name, which no server takes and whose values would share a column; or there are absurdly
-        many fields.
+        Two fields have the same name, which no server accepts (their values would share a column), or there are more
+        than `FIELDS_MAX` fields.
 
     """
     counts = Counter(names)
@@ -226,19 +225,19 @@ def _widest(space: str, name: str, kinds: Sequence[str]) -> str:
 def union_fields(spaces: Sequence[Space]) -> tuple[Field, ...]:
     """Return the fields of one table for several formats of a space, matched by name.
 
-    The order is that of the first format, then what the next ones add. Of several types the one that holds all
-    values of the others is taken; a field that one format lacks is nullable.
+    The order is that of the first format, followed by the fields that each next one adds. Of several types of a field
+    the widest, which includes all values of the others, is used; a field that one format lacks is nullable.
 
     Parameters
     ----------
     spaces : sequence of Space
-        The space as each replicaset (or each of its versions) defines it.
+        The space's definition in each replicaset (or in each of its versions).
 
     Raises
     ------
     UnsupportedError
-        Naming the space, the field and the types, where none of them holds the values of the others; and as
-        `check_names` says.
+        No type of a field includes the values of the others (the error names space, field and types); or as in
+        `check_names`.
 
     """
     kinds: dict[str, dict[str, None]] = {}

@@ -1,4 +1,4 @@
-"""What vshard writes into a storage's log: its space `_bucket`, and which spaces are sharded.
+"""Interprets what vshard writes to a storage's log: the space `_bucket`, and which spaces are sharded.
 
 Sources: `vshard/storage/schema.lua` (`schema_init_0_1_15_0`, `find_sharded_spaces`) and `vshard/storage/init.lua`
 (`bucket_send_xc`, `bucket_recv_xc`, `gc_bucket_in_space_xc`, `gc_bucket_process_sent_one_batch_xc`, `bucket_pin`):
@@ -9,7 +9,7 @@ Sources: `vshard/storage/schema.lua` (`schema_init_0_1_15_0`, `find_sharded_spac
 - The garbage collector of A writes UPDATE status = garbage, DELETEs of the tuples, and DELETE {id} of `_bucket`. Older
   versions collect in the state `sent`.
 - Clients write to a bucket only while it is `active` or `pinned`.
-- A space is sharded where it has an index `bucket_id` (the default of vshard's `shard_index`) whose first part is a
+- A space is sharded if it has an index `bucket_id` (the default of vshard's `shard_index`) whose first part is a
   number.
 """
 
@@ -49,7 +49,7 @@ def bucket_of(fields: Sequence[Any]) -> tuple[int, str, str | None]:
     Raises
     ------
     TupleError
-        It is not as vshard writes it.
+        vshard does not write such a row.
 
     """
     number = integer_of(field_at(fields, 0, "the bucket's id"), "the bucket's id")
@@ -59,7 +59,7 @@ def bucket_of(fields: Sequence[Any]) -> tuple[int, str, str | None]:
 
 
 def shard_field(indexes: Iterable[bytes]) -> int | None:
-    """Return the field, from 0, that holds the bucket's id, by a space's rows of `_index`; None: it is not sharded."""
+    """Return the 0-based field with the bucket id, from a space's rows of `_index`; None if it is not sharded."""
     for index in indexes:
         try:
             fields = fields_of(index, "a row of _index")

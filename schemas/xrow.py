@@ -1,9 +1,8 @@
-"""What `format("xlog")` yields: one row of a log, as an Arrow schema.
+"""The Arrow schema of `format("xlog")`: one row per row of a log.
 
 The columns are named as in Tarantool's own `xlog.pairs` (`src/lua/xlog.lua`). Rows read from several sources
-of a deployment (option `sources`) carry `REPLICASET_FIELDS` in front.
-
-Not here: the schema as Spark has it (`schemas.spark`); readers of logs need no Spark.
+of a deployment (option `sources`) have `REPLICASET_FIELDS` in front. `schemas.spark` converts it for Spark; readers of
+logs need no Spark.
 """
 
 from __future__ import annotations
@@ -38,7 +37,7 @@ REPLICASET_FIELDS: tuple[tuple[str, pa.DataType], ...] = (
     ("source", pa.string()),
     ("segment", pa.int32()),
 )
-"""In front of `XROW_FIELDS` where several sources are read as one.
+"""Columns in front of `XROW_FIELDS` if several sources are read as one.
 
 `segment` numbers the files that one batch reads, over all replicasets, each replicaset's in the order of its
 log; so (segment, position, row) is the order of a replicaset's rows within a batch.
@@ -48,4 +47,4 @@ XROW_ARROW = pa.schema(XROW_FIELDS)
 SOURCES_ARROW = pa.schema(REPLICASET_FIELDS + XROW_FIELDS)
 
 CORRUPT_COLUMN = "_corrupt_record"
-"""The column that `mode` PERMISSIVE adds: file, offset and reason of what could not be read."""
+"""The column that `mode` PERMISSIVE adds: file, offset and reason of unreadable data."""

@@ -16,7 +16,7 @@ from deltalake import DeltaTable, QueryBuilder
 
 from schemas.errors import TupleError, WarehouseError
 from schemas.iproto import SystemSpace
-from schemas.names import held_in
+from schemas.names import table_of_exact_tuples
 from udfs.keys.keys import KeyPlan, canonical_keys_by
 from warehouse.newest_epoch import EPOCHS
 from warehouse.place import Place
@@ -72,7 +72,7 @@ class EpochTables:
             The space's table.
 
         """
-        engine = QueryBuilder().register("current", self._opened(held_in(self.versions, table)))
+        engine = QueryBuilder().register("current", self._opened(table_of_exact_tuples(self.versions, table)))
         names = {"replicaset": replicaset, "table": table}
         yield from _batches(engine, _OWN_ROWS.format(**names))
         if "_versions" in self.versions:

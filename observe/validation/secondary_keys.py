@@ -23,7 +23,7 @@ from observe.validation.check import EXAMPLES, Check, frame_of
 from pipeline.plan.tables import TablePlan, current_plan
 from pipeline.state import State
 from schemas.errors import AggregatorError, TupleError, UnsupportedError
-from schemas.names import held_in
+from schemas.names import table_of_exact_tuples
 from schemas.space import Space, parts_of
 from schemas.system_tuples import field_at, fields_of, text_of
 from schemas.tables import SECONDARY_CONFLICT
@@ -115,7 +115,7 @@ def broken(warehouse: Warehouse, state: State, config: Config, index: UniqueInde
         raise UnsupportedError("no replicaset defines the space", table=index.table)
     places = {replicaset: i for i, replicaset in enumerate(index.spaces)}
     keys = key_columns(list(index.spaces.values()))
-    held = held_in(state.versions, index.table)
+    held = table_of_exact_tuples(state.versions, index.table)
     rows = warehouse.read(held, state.versions[held]).withColumn("replicaset_id", F.abs("_replicaset_id"))
     layout = format_column(replace(plan, formats=places))
     keyed = rows.withColumn("index_key", keys(F.col("_tuple"), layout, F.lit(True)).getField("key"))

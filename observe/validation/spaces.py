@@ -26,8 +26,8 @@ from pipeline.state import State
 from pipeline.write.table_change import table_schema
 from schemas.errors import UnsupportedError
 from schemas.layout import MISFITS_COLUMN
-from schemas.names import held_in
-from schemas.types import Carrier
+from schemas.names import table_of_exact_tuples
+from schemas.types import ColumnStorage
 from warehouse.commits import TableFile, columns_of, files_of
 from warehouse.place import Place
 
@@ -84,7 +84,9 @@ class SpaceTable:
         filled = tuple(
             name
             for name, one in zip(layout.names, layout.fields, strict=True)
-            if not one.is_nullable and layout.carrier_of(one) is not Carrier.VARIANT and name in self.found
+            if not one.is_nullable
+            and layout.storage_of(one) is not ColumnStorage.VARIANT
+            and name in self.found
         )
         return Look(self.name, self.held, encoding_of(self.plan), compared, filled)
 
@@ -93,7 +95,7 @@ def space_tables(place: Place, state: State, config: Config, names: Iterable[str
     """Return the tables of spaces at the state's versions, with their plans from the newest definitions."""
     found = []
     for name in names:
-        held = held_in(state.versions, name)
+        held = table_of_exact_tuples(state.versions, name)
         table = place.open(held, state.versions[held])
         if table is not None:
             columns = {one.name: one.dataType for one in columns_of(table)}

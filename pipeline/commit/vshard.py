@@ -19,7 +19,7 @@ from pipeline.executors.work import Written
 from pipeline.plan.vshard import VshardBucket, changed_buckets, newly_doubled
 from pipeline.state import ReplicasetState, State
 from schemas.errors import TupleError
-from schemas.names import column_name, held_in
+from schemas.names import column_name, table_of_exact_tuples
 from schemas.system_tuples import fields_of
 from schemas.tables import DOUBLED_CONFLICT
 from schemas.vshard import WRITABLE, shard_field
@@ -180,7 +180,7 @@ def _versions_of(
 ) -> dict[bytes, dict[int, _Version]]:
     """Return some replicasets' versions of the keys of a bucket, by key and replicaset id."""
     found: dict[bytes, dict[int, _Version]] = {}
-    exact = held_in(tables.place.tables(), name)
+    exact = table_of_exact_tuples(tables.place.tables(), name)
     columns = "_key, _tuple, _replicaset_id, _global_id, _lsn, _timestamp"
     for row in _asked(tables, exact, f'SELECT {columns} FROM opened WHERE "{column}" = {number}'):
         if row["_replicaset_id"] in wanted:

@@ -23,7 +23,7 @@ from schemas.errors import UnsupportedError
 from schemas.layout import TableLayout, table_layout
 from schemas.names import column_name, exact_table
 from schemas.space import KeyParts, Space, key_parts
-from schemas.types import TypeOptions, carrier, union_fields
+from schemas.types import TypeOptions, column_storage, union_fields
 from udfs.keys.keys import key_plan
 
 log = logging.getLogger(__name__)
@@ -96,7 +96,7 @@ def type_options(types: Types) -> TypeOptions:
 def check_space(space: Space) -> None:
     """Refuse a space whose types or key cannot be carried."""
     for field in union_fields([space]):
-        carrier(field.type, TypeOptions())
+        column_storage(field.type, TypeOptions())
     key_plan([space])
 
 

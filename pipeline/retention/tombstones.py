@@ -30,7 +30,7 @@ from pipeline.retention.removal import Removal, columns_of, removal_of
 from pipeline.state import State
 from pipeline.write.lookup import VERSIONS, BaseFiles, FileCache, find_versions
 from schemas.errors import UnsupportedError
-from schemas.names import held_in
+from schemas.names import table_of_exact_tuples
 from udfs.buffers import as_array
 from udfs.keys.grouping import group
 from udfs.versions.kernels.lives import DELETED, NO_TIME, NONE, PRESENT, UNFIT
@@ -143,7 +143,7 @@ def _dead(
     may_go[groups.ids[is_absent]] = True
     may_go[groups.ids[is_young]] = False
     chosen = np.flatnonzero(may_go)
-    name = held_in(state.versions, space)
+    name = table_of_exact_tuples(state.versions, space)
     own = (name, tables.files(name)) if name in state.versions else ("", ())
     base = BaseFiles(tables.place, {0: own}, files, (space,))
     for begin in range(0, len(chosen), KEYS_AT_ONCE):

@@ -1,4 +1,4 @@
-"""A right configuration becomes a `Config` with defaults; each mistake is named by its place in the YAML."""
+"""A valid configuration becomes a `Config` with defaults; each mistake is named by its location in the YAML."""
 
 from __future__ import annotations
 
@@ -117,7 +117,7 @@ def test_spaces_are_chosen_by_patterns_and_named(yaml: Path) -> None:
     assert spaces.table("SQLT", local_to=7) == "upper__l7"
 
 
-def test_masks_are_found_by_patterns_and_the_stricter_one_holds(yaml: Path) -> None:
+def test_masks_are_found_by_patterns_and_the_stricter_one_wins(yaml: Path) -> None:
     masks = "{'a*': {mail: hash, phone: drop}, '*': {phone: hash, pin: drop}}"
     spaces = load(write(yaml, LEAST + f"spaces: {{masks: {masks}, mask_key_file: key.txt}}")).spaces
     assert spaces.masks_of("accounts") == {"mail": "hash", "phone": "drop", "pin": "drop"}
@@ -126,7 +126,7 @@ def test_masks_are_found_by_patterns_and_the_stricter_one_holds(yaml: Path) -> N
     assert load(write(yaml, LEAST + "spaces: {masks: {a: {pin: drop}}}")).spaces.masks_of("b") == {}
 
 
-def test_what_becomes_of_values_that_no_column_holds_is_chosen_by_pattern(yaml: Path) -> None:
+def test_the_treatment_of_misfits_is_chosen_by_pattern(yaml: Path) -> None:
     text = "spaces: {strings: {old_*: binary, users: {name: binary}, u*: {mail: binary}}, misfits: {led*: quarantine}}"
     spaces = load(write(yaml, LEAST + text)).spaces
     fields = ("id", "name", "mail")
@@ -137,13 +137,13 @@ def test_what_becomes_of_values_that_no_column_holds_is_chosen_by_pattern(yaml: 
     assert not spaces.sets_misfits_aside("users")
     for wrong, allowed in (("{strings: {a: text}}", "binary"), ("{misfits: {a: keep}}", "quarantine")):
         assert f"allowed: {allowed}" in str(refused(yaml, LEAST + f"spaces: {wrong}"))
-    told = str(refused(yaml, LEAST + "spaces: {strings: {a: {b: text}}}"))
-    assert "'text' is refused; allowed: binary" in told
-    assert "path spaces.strings.a.b" in told
+    message = str(refused(yaml, LEAST + "spaces: {strings: {a: {b: text}}}"))
+    assert "'text' is refused; allowed: binary" in message
+    assert "path spaces.strings.a.b" in message
 
 
 @pytest.mark.parametrize("keys", ["", ", mask_key_env: A, mask_key_file: b"])
-def test_a_hash_takes_one_key(yaml: Path, keys: str) -> None:
+def test_a_hash_needs_exactly_one_key(yaml: Path, keys: str) -> None:
     error = refused(yaml, LEAST + f"spaces: {{masks: {{a: {{mail: hash}}}}{keys}}}")
     assert "one of mask_key_env, mask_key_file" in str(error)
 
@@ -201,7 +201,7 @@ MISTAKES = [
     (
         "policies: {spaces: {a: {column: x}}}",
         "policies.spaces.a.column",
-        "nothing that last_write_wins takes",
+        "is not a key of last_write_wins",
     ),
     (
         "policies: {default: {deletes: all}, spaces: {a: {policy: max, column: x}}}",
@@ -231,14 +231,14 @@ MISTAKES = [
     ("types: {decimal: 'decimal(38,39)'}", "types.decimal", "allowed: string, decimal(38,s)"),
     ("max_bytes_per_trigger: -1", "max_bytes_per_trigger", "-1 is not a size"),
     ("max_bytes_per_trigger: true", "max_bytes_per_trigger", "True is not a size"),
-    ("warehouse: other", "warehouse", "stands twice (also in line 1)"),
+    ("warehouse: other", "warehouse", "appears twice (also in line 1)"),
     ("instants: {wait: soon}", "instants.wait", "is not a time"),
     ("instants: {markers: []}", "instants.markers", "names no marker"),
     ("instants: {markers: [{space: marks}]}", "instants.markers[0].label", "marks needs a label"),
     (
         "instants: {markers: [{space: _recovery_point, label: opts}]}",
         "instants.markers[0].label",
-        "where Tarantool writes them",
+        "has fixed labels; allowed: none",
     ),
     (
         "instants: {markers: [{space: a, label: b}, {space: a, label: c}]}",
@@ -269,13 +269,13 @@ POLICIES = [
 
 
 @pytest.mark.parametrize("policy", POLICIES)
-def test_every_policy_is_taken_with_what_it_needs(yaml: Path, policy: str) -> None:
+def test_every_policy_is_valid_with_the_keys_that_it_needs(yaml: Path, policy: str) -> None:
     config = load(write(yaml, f"{LEAST}policies: {{spaces: {{a: {{{policy}}}}}}}"))
     assert config.policies.of("a").policy in policy
     assert config.policies.of("b").policy == "last_write_wins"
 
 
-def test_what_only_the_default_has_is_not_handed_to_another_policy(yaml: Path) -> None:
+def test_keys_of_the_defaults_policy_are_not_inherited_by_another_policy(yaml: Path) -> None:
     text = "policies: {default: {policy: max, column: x, sequence: [u]}, spaces: {a: {policy: first_write_wins}}}"
     policy = load(write(yaml, LEAST + text)).policies.of("a")
     assert (policy.column, policy.sequence) == (None, ("u",))
@@ -322,33 +322,33 @@ def test_all_mistakes_in_one_message_in_the_order_of_lines(yaml: Path) -> None:
         "  line 1: feed: 'own_peer' is for live masters: see subscribe.feed; allowed: leader",
         "  line 3: sources[0].path: is missing",
         "  line 4: sources[1].name: is missing",
-        f"  line 6: on_gap: stands twice (also in line 5) (file {yaml})",
+        f"  line 6: on_gap: appears twice (also in line 5) (file {yaml})",
     ]
 
 
-def test_a_key_that_is_no_text_is_named(yaml: Path) -> None:
+def test_a_key_that_is_not_text_is_a_mistake(yaml: Path) -> None:
     assert refused(yaml, LEAST + "policies: {spaces: {5: {}}}").reason == (
         "the key 5 is not a text: put it in quotes"
     )
 
 
-def test_warehouse_and_checkpoint_lie_apart(yaml: Path) -> None:
+def test_warehouse_and_checkpoint_must_differ(yaml: Path) -> None:
     error = refused(yaml, "warehouse: x\ncheckpoint: ./x\nsources: [{name: a, path: a}]")
     assert error.fields["path"] == "checkpoint"
 
 
 @pytest.mark.parametrize("name", ["warehouse", "checkpoint"])
-def test_what_spark_writes_is_at_a_place_that_spark_opens(yaml: Path, name: str) -> None:
+def test_spark_must_be_able_to_open_warehouse_and_checkpoint(yaml: Path, name: str) -> None:
     error = refused(yaml, LEAST.replace(f"{name}: ", f"{name}: s3://bucket/"))
     assert error.fields["path"] == name
     assert "s3a://" in error.reason
 
 
-def test_a_long_value_is_shown_short(yaml: Path) -> None:
+def test_a_long_value_is_shortened_in_the_message(yaml: Path) -> None:
     assert len(str(refused(yaml, f"{LEAST}start: {'x' * 10_000}"))) < 300
 
 
-def test_what_is_expected_of_tables(yaml: Path) -> None:
+def test_settings_of_the_validation(yaml: Path) -> None:
     assert load(write(yaml, LEAST)).validation.tolerance() == timedelta(hours=1)
     given = load(write(yaml, LEAST + "validation: {expectations: mine, ahead: null}\n")).validation
     assert (given.expectations, given.tolerance()) == (str(yaml.parent / "mine"), None)
@@ -364,7 +364,7 @@ def test_it_is_frozen_and_travels_to_workers(yaml: Path) -> None:
 
 
 def test_the_demo_names_every_key() -> None:
-    """It is the reference: each key of each part stands in it, and its sources are there."""
+    """It is the reference: it has each key of each part, and its sources exist."""
     text = DEMO.read_text(encoding="utf-8")
     config = load(DEMO)
     assert all(Path(source.path).is_dir() for source in config.sources)

@@ -1,4 +1,4 @@
-"""The JSON Schemas of the configuration: as committed, they take and refuse what the models take and refuse."""
+"""The JSON Schemas of the configuration: the committed files accept and refuse the same as the models."""
 
 from __future__ import annotations
 
@@ -116,7 +116,10 @@ def test_each_key_of_the_deployment_is_described() -> None:
     parts = {"Config": schemas()["schema.json"], **schemas()["schema.json"]["$defs"]}
     bare = {name for name, part in parts["Config"]["properties"].items() if "description" not in part}
     assert bare == set()
-    assert "one replicaset one is read" in parts["Config"]["properties"]["feed"]["description"]
+    assert (
+        "one of several sources of a replicaset is read"
+        in parts["Config"]["properties"]["feed"]["description"]
+    )
 
 
 def test_parameters_are_read_from_a_docstring() -> None:

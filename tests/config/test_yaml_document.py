@@ -1,4 +1,4 @@
-"""YAML with the lines of its values; what is not one sound document is refused."""
+"""YAML with the lines of its values; anything but one valid document is refused."""
 
 from __future__ import annotations
 
@@ -31,16 +31,16 @@ def test_data_and_lines(file: Path) -> None:
     assert [document.line(where) for where in places] == [1, 1, 2, 3, 4, 4, 5]
 
 
-def test_what_is_missing_has_the_line_of_what_encloses_it(file: Path) -> None:
+def test_a_missing_value_has_the_line_of_its_parent(file: Path) -> None:
     file.write_text(TEXT)
     assert read_document(file).line(("b", 1, "missing", 7)) == 4
 
 
-def test_a_key_that_stands_twice(file: Path) -> None:
+def test_a_repeated_key(file: Path) -> None:
     file.write_text("a: {x: 1, x: 2}\nb: 1\na: 3\n")
     assert read_document(file).repeated == (
-        Mistake(("a", "x"), "stands twice (also in line 1)"),
-        Mistake(("a",), "stands twice (also in line 1)"),
+        Mistake(("a", "x"), "appears twice (also in line 1)"),
+        Mistake(("a",), "appears twice (also in line 1)"),
     )
 
 
@@ -68,19 +68,19 @@ def test_an_empty_file_is_nothing(file: Path) -> None:
         (b"a: &a [*a]\n", "contains itself"),
     ],
 )
-def test_what_is_refused(file: Path, content: bytes, reason: str) -> None:
+def test_unreadable_documents_are_refused(file: Path, content: bytes, reason: str) -> None:
     file.write_bytes(content)
     with pytest.raises(ConfigurationError, match=reason) as caught:
         read_document(file)
     assert caught.value.fields["file"] == str(file)
 
 
-def test_a_file_that_is_not_there(file: Path) -> None:
+def test_a_missing_file_is_an_error(file: Path) -> None:
     with pytest.raises(ConfigurationError, match=r"cannot be read: No such file.*: check its path"):
         read_document(file)
 
 
-def test_places_are_written_as_people_do() -> None:
+def test_locations_as_text() -> None:
     assert place(()) == ""
     assert place(("a", 0, "b")) == "a[0].b"
 

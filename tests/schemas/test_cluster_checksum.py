@@ -37,21 +37,19 @@ def test_the_check_value_of_the_polynomial() -> None:
     assert cluster_checksum._CRC32(b"123456789") == 0xCBF43926
 
 
-def test_how_a_uuid_is_written_does_not_count() -> None:
+def test_the_case_of_a_uuid_does_not_matter() -> None:
     assert checksum({1: A1.upper()}) == checksum({1: A1})
 
 
 @given(INSTANCES, st.integers(0, 2**32).map(Random))
-def test_the_order_in_which_instances_are_told_does_not_count(
-    instances: dict[int, str], random: Random
-) -> None:
-    told = list(instances.items())
-    random.shuffle(told)
-    assert checksum(dict(told)) == checksum(instances) == zlib.crc32(pairs_of(instances))
+def test_the_order_of_instances_does_not_matter(instances: dict[int, str], random: Random) -> None:
+    shuffled = list(instances.items())
+    random.shuffle(shuffled)
+    assert checksum(dict(shuffled)) == checksum(instances) == zlib.crc32(pairs_of(instances))
 
 
 @given(INSTANCES.filter(lambda found: len(found) > 1))
-def test_ids_that_are_swapped_change_it(instances: dict[int, str]) -> None:
+def test_swapped_ids_change_the_checksum(instances: dict[int, str]) -> None:
     first, second, *_ = sorted(instances)
     swapped = {**instances, first: instances[second], second: instances[first]}
     assert (pairs_of(swapped) == pairs_of(instances)) == (instances[first] == instances[second])

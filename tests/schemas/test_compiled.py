@@ -1,4 +1,4 @@
-"""Machine code is kept under the digest of all sources that it is made from: after an upgrade no old code runs."""
+"""Machine code is cached by the digest of all its sources: after an upgrade no old code runs."""
 
 from __future__ import annotations
 
@@ -21,8 +21,10 @@ def digest(folder: Path) -> str:
         f"from schemas.compiled import digest_of; print(digest_of({KERNEL!r}).hex())",
     ]
     environment = {**os.environ, "PYTHONPATH": str(folder)}
-    told = subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True, check=True)
-    return told.stdout.strip()
+    completed = subprocess.run(
+        command, cwd=folder, env=environment, capture_output=True, text=True, check=True
+    )
+    return completed.stdout.strip()
 
 
 @pytest.fixture
@@ -42,7 +44,7 @@ def copy(tmp_path: Path) -> Path:
         ("sources/xlog/directory/listing.py", False),
     ],
 )
-def test_a_change_of_what_is_compiled_in_changes_the_digest(copy: Path, file: str, counts: bool) -> None:
+def test_a_change_of_an_imported_source_changes_the_digest(copy: Path, file: str, counts: bool) -> None:
     before = digest(copy)
     with (copy / file).open("a") as source:
         source.write("\n# changed\n")
@@ -63,7 +65,9 @@ print(twice(21), sum(twice.stats.cache_hits.values()))
 
 
 @pytest.mark.parametrize(("suffix", "damage"), [("nbi", b"\x80\x04cnowhere\nNumber\n."), ("nbc", b"")])
-def test_kept_code_that_cannot_be_read_is_compiled_again(tmp_path: Path, suffix: str, damage: bytes) -> None:
+def test_cached_code_that_cannot_be_read_is_compiled_again(
+    tmp_path: Path, suffix: str, damage: bytes
+) -> None:
     (tmp_path / "doubled.py").write_text(TWICE)
     environment = {**os.environ, "PYTHONPATH": f"{tmp_path}:{ROOT}"}
     command = [sys.executable, "-c", "import doubled"]

@@ -1,4 +1,4 @@
-"""The escape of names: what it gives, that it is reversible, that no two names meet."""
+"""The escape of names: its results, that it is reversible, and that no two names have the same result."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from schemas.names import (
     NAME_MAX_BYTES,
     column_name,
     exact_table,
-    held_in,
     is_of_space,
     local_to,
     replicaset_of,
     table_name,
+    table_of_exact_tuples,
     unescape,
 )
 from schemas.tables import SYSTEM_TABLES
@@ -80,7 +80,7 @@ NAMES = ANY | TRICKY | ORDINARY
         ("two__parts", "two__parts"),
     ],
 )
-def test_what_a_name_becomes(name: str, expected: str) -> None:
+def test_names_and_their_escapes(name: str, expected: str) -> None:
     assert table_name(name) == expected
     assert column_name(name) == expected
     assert unescape(expected) == name
@@ -95,7 +95,7 @@ def test_unescape_undoes_the_escape(name: str) -> None:
 
 
 @given(NAMES)
-def test_only_what_every_reader_takes(name: str) -> None:
+def test_escaped_names_suit_every_reader(name: str) -> None:
     assert re.fullmatch(r"[a-z_][a-z0-9_]{0,254}", table_name(name))
 
 
@@ -103,7 +103,7 @@ def test_only_what_every_reader_takes(name: str) -> None:
 @example("sqlt", "SQLT")
 @example("my-space", "my_space__x2_2d")
 @example("my-space", "my.space")
-def test_no_two_names_meet(one: str, other: str) -> None:
+def test_no_two_names_have_one_escape(one: str, other: str) -> None:
     assume(one != other)
     assert table_name(one).casefold() != table_name(other).casefold()
 
@@ -119,7 +119,7 @@ def test_a_table_of_a_space_is_known_by_its_name(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", [*SYSTEM_TABLES, "_rid", "_validations"])
-def test_no_system_table_is_a_spaces(name: str) -> None:
+def test_no_system_table_has_the_name_of_a_spaces_table(name: str) -> None:
     assert not is_of_space(name)
 
 
@@ -129,8 +129,8 @@ def test_ordinary_names_stay(name: str) -> None:
 
 
 @given(NAMES)
-def test_never_one_of_our_own(name: str) -> None:
-    """Ours begin with an underscore and have no double one."""
+def test_an_escape_is_never_a_system_tables_name(name: str) -> None:
+    """System tables' names begin with an underscore and have no double one."""
     escaped = column_name(name)
     assert not escaped.startswith("_") or re.search(r"__", escaped)
 
@@ -138,7 +138,7 @@ def test_never_one_of_our_own(name: str) -> None:
 @given(NAMES, st.integers(1, 2**63 - 1), NAMES)
 @example("loc", 3, "loc__l3")
 @example("SQLT", 12, "sqlt__u0_4__l12")
-def test_local_tables_meet_no_other(name: str, global_id: int, other: str) -> None:
+def test_names_of_local_tables_are_unique(name: str, global_id: int, other: str) -> None:
     local = table_name(name, global_id)
     assert local_to(local) == global_id
     assert unescape(local) == name
@@ -149,7 +149,7 @@ def test_local_tables_meet_no_other(name: str, global_id: int, other: str) -> No
 @given(NAMES, st.integers(1, 2**31 - 1), NAMES)
 @example("loc", 3, "loc__r3")
 @example("SQLT", 12, "sqlt__u0_4__r12")
-def test_tables_of_one_replicaset_meet_no_other(name: str, replicaset: int, other: str) -> None:
+def test_names_of_a_replicasets_tables_are_unique(name: str, replicaset: int, other: str) -> None:
     own = table_name(name, replicaset=replicaset)
     assert replicaset_of(own) == replicaset
     assert unescape(own) == name
@@ -160,7 +160,7 @@ def test_tables_of_one_replicaset_meet_no_other(name: str, replicaset: int, othe
 @given(NAMES, st.none() | st.integers(1, 99))
 @example("_a", None)
 @example("sqlt__u0_4", 7)
-def test_a_space_that_is_called_like_an_exact_table_has_another(name: str, number: int | None) -> None:
+def test_a_space_named_like_an_exact_table_has_another_table(name: str, number: int | None) -> None:
     exact = exact_table(table_name(name, replicaset=number))
     assert exact != table_name(f"_exact_{name}", replicaset=number)
     local = exact_table(table_name(name, local_to=number))
@@ -168,15 +168,15 @@ def test_a_space_that_is_called_like_an_exact_table_has_another(name: str, numbe
 
 
 @given(ANY | ORDINARY, ANY | ORDINARY)
-def test_tables_of_exact_tuples_meet_no_other(name: str, other: str) -> None:
+def test_names_of_exact_tables_are_unique(name: str, other: str) -> None:
     exact = exact_table(table_name(name))
     assert exact != table_name(other)
     assert (exact == exact_table(table_name(other))) == (name == other)
-    assert held_in({exact, table_name(name)}, table_name(name)) == exact
-    assert held_in({table_name(name)}, table_name(name)) == table_name(name)
+    assert table_of_exact_tuples({exact, table_name(name)}, table_name(name)) == exact
+    assert table_of_exact_tuples({table_name(name)}, table_name(name)) == table_name(name)
 
 
-def test_the_longest_tables_have_exact_ones_too() -> None:
+def test_the_longest_table_names_have_exact_tables_too() -> None:
     exact = {exact_table("a" * 254 + last) for last in "xyz"}
     assert {len(one) for one in exact} == {NAME_MAX_BYTES}
     assert len(exact) == 3
@@ -216,6 +216,6 @@ def test_the_longest_name_that_stays_whole() -> None:
         "",
     ],
 )
-def test_what_no_escape_gives_is_refused(name: str) -> None:
+def test_a_text_that_is_not_an_escape_is_refused(name: str) -> None:
     with pytest.raises(WarehouseError, match="not the escaped name"):
         unescape(name)

@@ -1,4 +1,4 @@
-"""Spark and Delta take the escaped names without quotes; the names themselves they refuse."""
+"""Spark and Delta accept the escaped names without quotes, and refuse the original ones."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def test_one_table_holds_columns_of_all_names(spark: SparkSession, database: str
     assert spark.sql(f"SELECT {', '.join(columns)} FROM {database}.t").first() == tuple(range(len(NAMES)))
 
 
-def test_tables_of_all_names_stand_side_by_side(spark: SparkSession, database: str) -> None:
+def test_tables_of_all_names_exist_together(spark: SparkSession, database: str) -> None:
     tables = [table_name(name) for name in ("SQLT", "sqlt", "2024", "a" * 300)]
     for number, table in enumerate(tables):
         spark.range(number, number + 1).write.format("delta").saveAsTable(f"{database}.{table}")

@@ -1,4 +1,4 @@
-"""Types of columns by DESIGN's table, and one set of fields over several formats."""
+"""Types of columns, and the common fields of several formats."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from pyspark.sql.types import (
 from schemas.errors import UnsupportedError
 from schemas.layout import ERROR_COLUMN, EXTRA_COLUMN, INEXACT_COLUMN, MISFITS_COLUMN, table_layout
 from schemas.space import Field, Space
-from schemas.types import TypeOptions, arrow_type, carrier, spark_type, union_fields
+from schemas.types import TypeOptions, arrow_type, column_storage, spark_type, union_fields
 
 DEFAULT = TypeOptions()
 CHOICES = [
@@ -60,7 +60,7 @@ def space(*fields: Field, name: str = "things") -> Space:
 
 @pytest.mark.parametrize("kind", TYPES)
 def test_default_types(kind: str) -> None:
-    assert spark_type(carrier(kind, DEFAULT), DEFAULT) == TYPES[kind]
+    assert spark_type(column_storage(kind, DEFAULT), DEFAULT) == TYPES[kind]
 
 
 @pytest.mark.parametrize(
@@ -75,14 +75,14 @@ def test_default_types(kind: str) -> None:
     ],
 )
 def test_chosen_types(kind: str, options: TypeOptions, expected: DataType) -> None:
-    assert spark_type(carrier(kind, options), options) == expected
+    assert spark_type(column_storage(kind, options), options) == expected
 
 
 @pytest.mark.parametrize("options", CHOICES, ids=str)
 def test_arrow_types_are_those_that_spark_takes(options: TypeOptions) -> None:
     for kind in TYPES:
-        expected = to_arrow_type(spark_type(carrier(kind, options), options), timezone="UTC")
-        found = arrow_type(carrier(kind, options), options)
+        expected = to_arrow_type(spark_type(column_storage(kind, options), options), timezone="UTC")
+        found = arrow_type(column_storage(kind, options), options)
         assert found == expected, kind
         if pa.types.is_struct(expected):
             assert [field.metadata for field in found] == [field.metadata for field in expected]
@@ -90,7 +90,7 @@ def test_arrow_types_are_those_that_spark_takes(options: TypeOptions) -> None:
 
 def test_an_unknown_type_is_refused_by_name() -> None:
     with pytest.raises(UnsupportedError, match="the field type polygon is not known"):
-        carrier("polygon", DEFAULT)
+        column_storage("polygon", DEFAULT)
 
 
 def test_fields_are_united_by_name_in_the_order_of_the_first_format() -> None:
@@ -140,7 +140,7 @@ def test_the_wider_type_is_taken(one: str, other: str, wider: str) -> None:
         ("map", "scalar"),
     ],
 )
-def test_types_that_do_not_hold_each_other_are_refused(one: str, other: str) -> None:
+def test_incompatible_types_are_refused(one: str, other: str) -> None:
     spaces = [space(Field("f", one)), space(Field("f", other))]
     with pytest.raises(UnsupportedError) as caught:
         union_fields(spaces)
@@ -181,7 +181,7 @@ def test_a_space_without_a_format_has_only_what_is_past_it() -> None:
     assert table_layout([space()]).spark_schema().names == [EXTRA_COLUMN, INEXACT_COLUMN, MISFITS_COLUMN]
 
 
-def test_a_layout_refuses_what_it_cannot_carry() -> None:
+def test_a_layout_of_unknown_types_or_wrong_names_is_refused() -> None:
     with pytest.raises(UnsupportedError, match="polygon"):
         table_layout([space(Field("f", "polygon"))])
     with pytest.raises(UnsupportedError, match=r"1 column names for 2 fields \(space things\)"):

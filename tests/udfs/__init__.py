@@ -1,1 +1,1 @@
-"""Tests of what is computed per row and per key."""
+"""Tests of the computations per row and per key."""

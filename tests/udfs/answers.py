@@ -1,6 +1,6 @@
-"""Answers of a real Tarantool 2.6.0 to generated requests, kept in a file: the oracle where no server is at hand.
+"""Recorded answers of a real Tarantool 2.6.0 to generated requests: the oracle without a server.
 
-`python -m tests.udfs.answers COUNT` asks a server again and writes the file. One line a request: UPDATE or UPSERT,
+`python -m tests.udfs.answers COUNT` records the file again. It has one line per request: UPDATE or UPSERT,
 key, encoded fields and their number, operations, base of field numbers, and the tuple or the code of the error.
 """
 
@@ -30,7 +30,7 @@ TYPES = dict.fromkeys(FIELDS, "any") | {"id": "unsigned", "d": "double"}
 
 @dataclass(frozen=True)
 class Answered:
-    """A request and what the server made of it."""
+    """A request and the server's answer."""
 
     kind: int
     key: int
@@ -44,7 +44,7 @@ class Answered:
 
 
 def answers() -> Iterator[Answered]:
-    """Yield what the file holds."""
+    """Yield the requests and answers of the file."""
     with gzip.open(FILE, "rt") as lines:
         for line in lines:
             kind, key, fields, count, operations, base, answer = json.loads(line)
@@ -68,7 +68,7 @@ def _line(one: Answered) -> str:
 
 
 def ask(oracle: Oracle, kind: int, case: Generated) -> Answered | None:
-    """Ask a server; None where it crashed, or refused the result for the format alone."""
+    """Send a request to a server; None if it crashed, or refused the result only for the format."""
     try:
         key, answer = oracle.ask(kind, case.fields, case.count, case.operations, case.index_base)
     except CrashError:
@@ -77,7 +77,7 @@ def ask(oracle: Oracle, kind: int, case: Generated) -> Answered | None:
 
 
 def record(count: int) -> int:
-    """Ask a server `count` generated requests, a third each: any, several operations, simple ones; write the file."""
+    """Write a server's answers to `count` generated requests: a third any, several operations, and simple ones each."""
     found: list[Answered] = []
     with (
         tempfile.TemporaryDirectory() as folder,

@@ -1,4 +1,4 @@
-"""Operations and what Tarantool 2.6.0 makes of them, written by hand: the edge cases by name.
+"""Hand-written operations and Tarantool 2.6.0's results: the edge cases by name.
 
 Each case is true of a real server too: `test_operations_live` asks one. A result is the new tuple, or the
 code of the server's error.
@@ -23,11 +23,11 @@ FIELDS = ("id", "n", "s", "ключ", "a.b", "d", "m", "l")
 
 
 class Raw(bytes):
-    """MessagePack that is to stand as it is."""
+    """MessagePack that `pack` does not change."""
 
 
 def pack(value: Any) -> bytes:
-    """Return MessagePack of lists, maps, numbers and strings, in which `Raw` stands as it is."""
+    """Return MessagePack of lists, maps, numbers and strings; `Raw` is copied."""
     if isinstance(value, Raw):
         return bytes(value)
     if isinstance(value, list):
@@ -220,21 +220,21 @@ PATHS = (
          [["=", "n.a.x", 7], ["=", "n.a.y", 8], ["=", "n.a.z", 9]], [{"a": {"z": 9, "y": 8, "x": 7}}]),
     Case("a key before the one touched first comes behind it", [{"x": 1, "y": 2, "z": 3}],
          [["+", "n.y", 1], ["+", "n.x", 1]], [{"y": 3, "x": 2, "z": 3}]),
-    Case("a new key beside a touched one comes first", [{"x": 1, "y": 2}], [["+", "n.x", 1], ["=", "n.new", 9]],
+    Case("a new key with a touched one comes first", [{"x": 1, "y": 2}], [["+", "n.x", 1], ["=", "n.new", 9]],
          [{"new": 9, "x": 2, "y": 2}]),
-    Case("a removed key beside a touched one", [{"x": 1, "y": 2, "z": 3}], [["+", "n.z", 1], ["#", "n.y", 1]],
+    Case("a removed key with a touched one", [{"x": 1, "y": 2, "z": 3}], [["+", "n.z", 1], ["#", "n.y", 1]],
          [{"z": 4, "x": 1}]),
     Case("two removed keys", [{"x": 1, "y": 2, "z": 3}], [["#", "n.x", 1], ["#", "n.y", 1]], [{"z": 3}]),
-    Case("# of two keys beside a touched one", [{"x": 1, "y": 2}], [["+", "n.x", 1], ["#", "n.y", 2]], UPDATE_FIELD),
-    Case("# of a missing key beside a touched one does nothing", [{"x": 1}], [["+", "n.x", 1], ["#", "n.y", 1]],
+    Case("# of two keys with a touched one", [{"x": 1, "y": 2}], [["+", "n.x", 1], ["#", "n.y", 2]], UPDATE_FIELD),
+    Case("# of a missing key with a touched one does nothing", [{"x": 1}], [["+", "n.x", 1], ["#", "n.y", 1]],
          [{"x": 2}]),
-    Case("behind an array beside a touched element", [[1, 2]], [["+", "n[1]", 1], ["=", "n[9]", 1]], NO_NAME),
-    Case("at an array's end beside a touched element", [[1, 2]], [["+", "n[1]", 1], ["=", "n[3]", 9]], [[2, 2, 9]]),
-    Case("# over an array's end beside a touched element", [[1, 2, 3]], [["+", "n[1]", 1], ["#", "n[2]", 9]], [[2]]),
-    Case("a key below an element beside a touched one", [[{"a": 1}, 2]], [["+", "n[2]", 1], ["+", "n[1].a", 1]],
+    Case("behind an array with a touched element", [[1, 2]], [["+", "n[1]", 1], ["=", "n[9]", 1]], NO_NAME),
+    Case("at an array's end with a touched element", [[1, 2]], [["+", "n[1]", 1], ["=", "n[3]", 9]], [[2, 2, 9]]),
+    Case("# over an array's end with a touched element", [[1, 2, 3]], [["+", "n[1]", 1], ["#", "n[2]", 9]], [[2]]),
+    Case("a key below an element with a touched one", [[{"a": 1}, 2]], [["+", "n[2]", 1], ["+", "n[1].a", 1]],
          [[{"a": 2}, 3]]),
-    Case("a key of an array beside a touched element", [[1, 2]], [["+", "n[1]", 1], ["=", "n.a", 1]], UPDATE_FIELD),
-    Case("an index of a map beside a touched key", [{"x": 1}], [["+", "n.x", 1], ["=", "n[1]", 1]], UPDATE_FIELD),
+    Case("a key of an array with a touched element", [[1, 2]], [["+", "n[1]", 1], ["=", "n.a", 1]], UPDATE_FIELD),
+    Case("an index of a map with a touched key", [{"x": 1}], [["+", "n.x", 1], ["=", "n[1]", 1]], UPDATE_FIELD),
     Case("one path twice", [{"a": 1}], [["+", "n.a", 1], ["+", "n.a", 1]], UPDATE_FIELD),
     Case("a path into a field that = has set", [{"a": 1}], [["+", "n.a", 1], ["=", 2, 5]], [5]),
     Case("+ of a field entered by a path", [{"a": 1}], [["+", "n.a", 1], ["+", 2, 1]], UPDATE_FIELD),

@@ -56,7 +56,7 @@ FLOATS = (
 
 @dataclass(frozen=True)
 class Generated:
-    """A tuple's fields behind its key, operations on it, and their base."""
+    """A tuple's fields after its key, operations on it, and their index base."""
 
     fields: bytes
     count: int
@@ -207,7 +207,7 @@ _simple = st.builds(
 
 @st.composite
 def simple_requests(draw: st.DrawFn) -> Generated:
-    """Draw a tuple of which most fields are integers, and assignments and sums by number or name."""
+    """Draw a tuple with mostly integer fields, and assignments and sums by number or name."""
     fields = draw(st.lists(st.one_of(_plain, _plain, values), min_size=2, max_size=6))
     made = draw(st.lists(_simple, min_size=1, max_size=3))
     return Generated(

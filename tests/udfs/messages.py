@@ -1,4 +1,4 @@
-"""MessagePack as Tarantool writes it, made and read by other means than the kernels under test.
+"""Writes and reads MessagePack as Tarantool does, without the kernels under test.
 
 Extensions are built and taken apart with Python's `decimal`, `uuid` and `struct`; the rest is the msgpack
 library's.
@@ -58,7 +58,7 @@ def interval_ext(**amounts: int) -> msgpack.ExtType:
 
 
 def unpack(raw: bytes) -> Any:
-    """Return a value; maps as lists of pairs in `Pairs`, extensions as `msgpack.ExtType`."""
+    """Decode a value; maps become `Pairs`, extensions `msgpack.ExtType`."""
     unpacker = msgpack.Unpacker(
         object_pairs_hook=Pairs,
         strict_map_key=False,
@@ -71,7 +71,7 @@ def unpack(raw: bytes) -> Any:
 
 
 class Pairs(list[tuple[Any, Any]]):
-    """The pairs of a map in their order, also those whose key is repeated."""
+    """The pairs of a map in their order, repeated keys included."""
 
 
 def decimal_of(extension: msgpack.ExtType) -> decimal.Decimal:

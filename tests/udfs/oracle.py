@@ -1,7 +1,7 @@
-"""A real Tarantool that is asked for the bytes of what UPDATE and UPSERT make of a tuple.
+"""Runs UPDATE and UPSERT on a real Tarantool and returns the exact bytes of the resulting tuple.
 
-Requests go out as raw MessagePack and come back as it, so that no encoding of a client stands in between.
-Each case has a key of its own, so that the space at the end holds them all, and the log what led there.
+Requests and answers are raw MessagePack, so that no client changes the encoding. Each case has its own key, so that
+the space holds all results at the end, and the log all requests.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ Answer = bytes | int
 
 
 class CrashError(Exception):
-    """The server ended in the middle of a request: 2.6.0 has such (gh-5135, gh-7705, gh-8216)."""
+    """The server crashed in the middle of a request: 2.6.0 does so (gh-5135, gh-7705, gh-8216)."""
 
 
 def make_space(names: Sequence[str], types: Sequence[str]) -> str:
@@ -71,7 +71,7 @@ class Oracle:
     def ask(
         self, kind: int, fields: bytes, count: int, operations: bytes, index_base: int
     ) -> tuple[int, Answer]:
-        """Put a tuple of `count` fields behind a new key, change it, and return the key and the answer."""
+        """Insert a tuple with a new key and `count` more fields, change it, and return the key and the answer."""
         key = next(self.keys)
         old = tuple_of(key, fields, count)
         try:
@@ -87,7 +87,7 @@ class Oracle:
         return key, code or _only(body)
 
     def restart(self) -> None:
-        """Start the server again after a crash, on what its log holds."""
+        """Start the server again after a crash, from its log."""
         self.crashes += 1
         self.connection.close()
         self.server.kill()

@@ -1,7 +1,7 @@
-"""Values as MessagePack, each with what an independent comparison in plain Python orders it by.
+"""Values as MessagePack, each with a sort key for an independent comparison in plain Python.
 
-A value is (raw, order): two orders compare as Python tuples. Numbers are exact fractions; how a value was written
-plays no part in its order. Nothing of the project's code is used here.
+A value is (raw, order): orders compare as Python tuples. Numbers are exact fractions; the encoding of a value
+does not affect its order. Nothing of the project's code is used here.
 """
 
 from __future__ import annotations
@@ -121,7 +121,7 @@ INTEGERS = st.builds(
 
 
 def _near(value: float, digits: int, step: int) -> Value:
-    """Return the decimal of `digits` digits that is `step` units of its last place from a finite double."""
+    """Return a decimal of `digits` digits, `step` units in its last place away from a finite double."""
     with localcontext(prec=digits):
         sign, coefficient, exponent = (+Decimal(value)).as_tuple()
     moved = int("".join(map(str, coefficient))) * 10 ** (digits - len(coefficient)) + step
@@ -146,7 +146,7 @@ NUMBERS = INTEGERS.map(integer) | DOUBLES.map(double) | st.floats(width=32).map(
 
 
 def _cluster(value: float) -> list[Value]:
-    """Return numbers that a rounded comparison would mix up: a double, its neighbours, decimals and integers near."""
+    """Return numbers that a rounded comparison would confuse: a double, its neighbours, close decimals and integers."""
     around = [value, math.nextafter(value, math.inf), math.nextafter(value, -math.inf)]
     found = [double(one) for one in around]
     found += [_near(value, digits, step) for digits in (15, 17, 30, DIGITS) for step in (-1, 0, 1)]

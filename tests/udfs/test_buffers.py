@@ -13,7 +13,7 @@ OVERREAD = 9
 
 
 def at_distance(distance: int, size: int) -> np.ndarray[tuple[int], np.dtype[np.uint8]]:
-    """Return bytes that end so many bytes before the end of a page."""
+    """Return bytes that end a number of bytes before the end of a page."""
     room = np.zeros(3 * PAGE + size, np.uint8)
     start = -(room.ctypes.data + size + distance) % PAGE
     data = room[start : start + size]
@@ -23,7 +23,7 @@ def at_distance(distance: int, size: int) -> np.ndarray[tuple[int], np.dtype[np.
 
 
 @pytest.mark.parametrize("distance", [0, 1, 8])
-def test_an_end_near_its_page_is_copied(distance: int) -> None:
+def test_a_buffer_that_ends_near_its_page_end_is_copied(distance: int) -> None:
     data = at_distance(distance, 100)
     found = readable(data, OVERREAD)
     assert found.ctypes.data != data.ctypes.data
@@ -31,7 +31,7 @@ def test_an_end_near_its_page_is_copied(distance: int) -> None:
 
 
 @pytest.mark.parametrize("distance", [9, 10, 2000])
-def test_any_other_end_is_left_where_it_is(distance: int) -> None:
+def test_any_other_buffer_is_not_copied(distance: int) -> None:
     data = at_distance(distance, 100)
     found = readable(data, OVERREAD)
     assert found.ctypes.data == data.ctypes.data
@@ -39,7 +39,7 @@ def test_any_other_end_is_left_where_it_is(distance: int) -> None:
     assert data.flags.writeable, "the caller's own view stays as it was"
 
 
-def test_nothing_can_be_read_past() -> None:
+def test_an_empty_buffer_can_be_read_past_its_end() -> None:
     found = readable(np.zeros(0, np.uint8), OVERREAD)
     assert len(found) == 0
     assert found.base is not None
@@ -73,7 +73,7 @@ def test_indexes_are_their_own_memory() -> None:
     assert indexes(7, 2).tolist() == [7, 7]
 
 
-def test_a_bitmap_only_where_something_is_missing() -> None:
+def test_there_is_a_bitmap_only_if_there_are_nulls() -> None:
     assert bitmap(np.array([True, True])) == (None, 0)
     buffer, missing = bitmap(np.array([True, False, True]))
     assert (buffer is not None, missing) == (True, 1)

@@ -1,7 +1,7 @@
-"""Kernels write and read inside their buffers, whatever a log says; each case ran outside, or gave a wrong value.
+"""Kernels stay inside their buffers for any log; each case once overran them, or gave a wrong value.
 
-What is refused before a plan is made is refused by name. The same cases against a plan that was made all the same show
-that kernels do not rely on it. Cases that end a process run in one of their own, between guard pages.
+Making a plan refuses such input by name. The same cases with a forced plan show that kernels do not rely on that. Cases
+that may crash a process run in a process of their own, between guard pages.
 """
 
 from __future__ import annotations
@@ -83,7 +83,7 @@ def test_a_decimal_with_the_least_scale_is_no_key_and_below_all_sequences() -> N
     assert least.to_pylist() == [b"\x00"]
 
 
-# What stands twice.
+# Fields that appear twice.
 
 
 def test_two_fields_of_one_name_are_refused() -> None:
@@ -101,8 +101,8 @@ def test_two_fields_of_one_name_are_refused() -> None:
         [KeyPart(0, "string", "a.b"), KeyPart(1, "string"), KeyPart(0, "string", '["a"]["b"]')],
     ],
 )
-def test_a_key_part_that_stands_twice_is_refused(parts: list[KeyPart]) -> None:
-    with pytest.raises(UnsupportedError, match="stands twice") as caught:
+def test_a_repeated_key_part_is_refused(parts: list[KeyPart]) -> None:
+    with pytest.raises(UnsupportedError, match="appears twice") as caught:
         key_plan([space_of_fields(("v", "string"), parts=parts)])
     assert caught.value.fields["space"] == "s"
 
@@ -136,7 +136,7 @@ def test_a_layout_with_a_format_that_was_not_checked_is_refused() -> None:
 
 
 @pytest.mark.parametrize("kind", ["uuid", "decimal", "interval"])
-def test_a_column_that_several_fields_fill_stays_in_its_room(kind: str) -> None:
+def test_several_fields_in_one_column_do_not_overflow_it(kind: str) -> None:
     run(f"crowded_column_{kind}")
 
 
@@ -164,7 +164,7 @@ def crowded_column_interval() -> None:
     _crowded("interval", bytes([0xC7, 1 + len(pairs), 6, 8]) + pairs)
 
 
-def test_a_key_that_repeats_a_part_stays_in_its_room() -> None:
+def test_a_key_with_a_repeated_part_does_not_overflow() -> None:
     run("crowded_key")
 
 

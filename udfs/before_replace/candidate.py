@@ -1,12 +1,12 @@
-"""One replicaset's version of a key, and the order of such versions: plain data.
+"""One replicaset's version of a key: plain data.
 
-The order is (sequence, replicaset uuid, instance uuid, lsn); unknown values come first. It depends on the
-versions alone, never on when they arrived.
+Versions are ordered by (sequence, replicaset uuid, instance uuid, lsn); if none is configured, the sequence is the
+timestamp. Unknown values come first. The order depends on the versions alone, never on when they arrived.
 """
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 
 class Candidate(NamedTuple):
@@ -44,21 +44,3 @@ class Candidate(NamedTuple):
     value: bytes | None = None
     global_id: int = 0
     layout: int = 0
-
-
-Place = tuple[Any, ...]
-"""The sort key of a version; comparable within one policy."""
-
-
-def known(value: Any) -> Place:
-    """Return a value as a sort key that puts None below all others."""
-    return (value is not None, value) if value is not None else (False,)
-
-
-def place(candidate: Candidate) -> Place:
-    """Return the sort key of a version; the greatest one of a key is its last writer's.
-
-    If a version has no user's sequence, either it is deleted or no version has one and the timestamps decide.
-    """
-    when = known(candidate.sequence), known(candidate.timestamp if candidate.sequence is None else None)
-    return (*when, candidate.replicaset, candidate.instance, candidate.lsn)

@@ -1,7 +1,7 @@
 """The status of a field that is written to its column: `FITS`, `INEXACT`, or why it does not fit; and datetimes.
 
-A field that does not fit leaves its column null; the other fields of its tuple are written. `udfs.tuples.kernels.cells`
-writes them.
+A field that does not fit leaves its column null; the other fields of its tuple are written
+(`udfs.tuples.kernels.field_writers`).
 """
 
 from __future__ import annotations

@@ -18,7 +18,7 @@ from schemas.space import Space
 from udfs.buffers import flatten, variable_array
 from udfs.kernels.values import OVERREAD
 from udfs.keys.kernels.key_order import order
-from udfs.keys.kernels.ordered import FIXED_MAX
+from udfs.keys.kernels.sort_key import FIXED_MAX
 
 Int32s = NDArray[np.int32]
 

@@ -1,7 +1,7 @@
 """Computes the sequence of a version: some fields of its tuple as bytes that compare as Tarantool compares the fields.
 
 Two sequences are compared as unsigned bytes, which Spark does for a binary column; the order is that of a tree index
-over `scalar` parts, part by part. The bytes (`udfs.keys.kernels.ordered`) serve only for comparing and are the same in
+over `scalar` parts, part by part. The bytes (`udfs.keys.kernels.sort_key`) serve only for comparing and are the same in
 every run. The configuration names the fields; `udfs.before_replace` uses the sequence.
 """
 

@@ -1,13 +1,12 @@
 """Finds elements of a container: the n-th one, or a map's value by its key.
 
-Not here: a path of several steps (`udfs.operations.update_bar.descend`).
+The compiled loops are imported with the first large container: a command such as `cat`, which hardly ever meets one,
+prints its first row before they would be loaded. Not here: a path of several steps
+(`udfs.operations.update_bar.descend`).
 """
 
 from __future__ import annotations
 
-import numpy as np
-
-from udfs.operations.kernels.elements import find_text_key, skip_elements
 from udfs.operations.msgpack_walk import KIND, STR, skip, string
 
 MANY_BYTES, MANY_ELEMENTS = 1024, 64
@@ -17,6 +16,10 @@ MANY_BYTES, MANY_ELEMENTS = 1024, 64
 def skip_many(data: bytes, pos: int, count: int) -> int:
     """Return the position behind `count` values from `pos` on."""
     if count >= MANY_ELEMENTS:
+        import numpy as np
+
+        from udfs.operations.kernels.elements import skip_elements
+
         found = skip_elements(np.frombuffer(data, np.uint8), pos, count)
         if found >= 0:
             return found
@@ -42,6 +45,10 @@ def find_text(data: bytes, pos: int, end: int, count: int, key: bytes) -> tuple[
 
     """
     if count >= MANY_ELEMENTS and end - pos >= MANY_BYTES:
+        import numpy as np
+
+        from udfs.operations.kernels.elements import find_text_key
+
         found = find_text_key(np.frombuffer(data, np.uint8), pos, end, count, np.frombuffer(key, np.uint8))
         if found[0] != -1:
             return found if found[0] >= 0 else None

@@ -171,7 +171,7 @@ def complete_sync(target: Node) -> Node:
     return Node(whole)
 
 
-def cut_back(node: Node, common: ULID) -> Node:
+def drop_generations_after(node: Node, common: ULID) -> Node:
     """Drop the generations after `common` from a node; `EMPTY` drops all but the base.
 
     Else a discarded generation would stay in `old1` or `old2`, as if the data contained it.

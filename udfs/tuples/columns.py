@@ -13,7 +13,7 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from schemas.errors import UnsupportedError
-from schemas.types import VARIANT_ARROW, Carrier
+from schemas.types import VARIANT_ARROW, ColumnStorage
 from udfs.kernels.memory import OVERWRITE
 from udfs.seeds import hash_seeds
 from udfs.tuples.kernels import columns as words
@@ -37,14 +37,14 @@ _HUGE = 64 << 20
 
 _OFFSET_MAX = 2**31 - 1
 _TEXT_WIDTHS = {
-    Carrier.DECIMAL_TEXT: DECIMAL_TEXT_MAX,
-    Carrier.UUID: UUID_TEXT,
-    Carrier.INTERVAL: INTERVAL_TEXT_MAX,
+    ColumnStorage.DECIMAL_TEXT: DECIMAL_TEXT_MAX,
+    ColumnStorage.UUID: UUID_TEXT,
+    ColumnStorage.INTERVAL: INTERVAL_TEXT_MAX,
 }
 """Greatest number of bytes of one row's text; a string or varbinary is never longer than its tuple."""
 
-_WIDE = (Carrier.WIDE, Carrier.DECIMAL)
-_SPANS = (Carrier.STRING, Carrier.BINARY, Carrier.RAW_STRING)
+_WIDE = (ColumnStorage.WIDE, ColumnStorage.DECIMAL)
+_SPANS = (ColumnStorage.STRING, ColumnStorage.BINARY, ColumnStorage.RAW_STRING)
 
 
 def _memory(size: int) -> NDArray[np.uint8]:
@@ -62,7 +62,7 @@ class Columns:
 
     Parameters
     ----------
-    carriers : tuple of Carrier
+    storages : tuple of ColumnStorage
         How each column is stored.
     rows : int
     largest : int
@@ -78,7 +78,7 @@ class Columns:
 
     """
 
-    carriers: tuple[Carrier, ...]
+    storages: tuple[ColumnStorage, ...]
     rows: int
     largest: int
     table: NDArray[np.int64]
@@ -136,9 +136,9 @@ class Columns:
         self.table[:, words.WANTED] = 0
         usual = min(GROWTH * self.largest + 32 + SLACK, _HUGE)
         is_huge = int(wants.max(initial=0)) > _HUGE
-        for column, carrier in enumerate(self.carriers):
-            if carrier is not Carrier.VARIANT:
-                self._grow_text(column, carrier)
+        for column, storage in enumerate(self.storages):
+            if storage is not ColumnStorage.VARIANT:
+                self._grow_text(column, storage)
                 continue
             if is_huge and not wants[column]:
                 continue
@@ -162,10 +162,10 @@ class Columns:
             return max(used + wanted, expected)
         return max(2 * used, expected) + 2 * wanted
 
-    def _grow_text(self, column: int, carrier: Carrier) -> None:
+    def _grow_text(self, column: int, storage: ColumnStorage) -> None:
         """Enlarge a text column that has no room for one more row."""
         line = self.table[column]
-        need = self.largest if carrier in _SPANS else _TEXT_WIDTHS.get(carrier, 0)
+        need = self.largest if storage in _SPANS else _TEXT_WIDTHS.get(storage, 0)
         if line[words.KIND] == words.IS_TEXT and line[words.END] + need > line[words.LIMIT]:
             self._room(column, 2 * int(line[words.END] - line[words.START]) + need)
 
@@ -174,7 +174,7 @@ class Columns:
         place = int(self.table[column, words.START]) - self.block.ctypes.data
         return self.block[place : place + 8 * self.rows].view(np.float64)
 
-    def void(self, column: int, rows: NDArray[np.int64]) -> None:
+    def set_null(self, column: int, rows: NDArray[np.int64]) -> None:
         """Make rows of a column null."""
         line, size = self.table[column], self._bits
         place = int(line[words.VALID]) - self.block.ctypes.data
@@ -187,8 +187,10 @@ class Columns:
         """Return the columns as Arrow arrays of these types, after the walk."""
         block = pa.py_buffer(self.block)
         return [
-            self._variant(column, block) if carrier is Carrier.VARIANT else self._array(column, kind, block)
-            for column, (carrier, kind) in enumerate(zip(self.carriers, kinds, strict=True))
+            self._variant(column, block)
+            if storage is ColumnStorage.VARIANT
+            else self._array(column, kind, block)
+            for column, (storage, kind) in enumerate(zip(self.storages, kinds, strict=True))
         ]
 
     def _array(self, column: int, kind: pa.DataType, block: pa.Buffer) -> pa.Array:
@@ -232,13 +234,13 @@ class Columns:
 
 
 def prepare(
-    carriers: tuple[Carrier, ...], scale: int, data: NDArray[np.uint8], offsets: NDArray[np.int32]
+    storages: tuple[ColumnStorage, ...], scale: int, data: NDArray[np.uint8], offsets: NDArray[np.int32]
 ) -> Columns:
     """Return empty columns for the tuples of a batch.
 
     Parameters
     ----------
-    carriers : tuple of Carrier
+    storages : tuple of ColumnStorage
         How each column is stored; the last one, for the fields past the format, is a variant.
     scale : int
         Scale of decimals.
@@ -247,46 +249,46 @@ def prepare(
 
     """
     rows, total = len(offsets) - 1, int(offsets[-1]) - int(offsets[0])
-    bits, cells = _aligned((rows + 7) // 8), _aligned(4 * rows + 4)
-    sizes = [_fixed_size(carrier, rows, bits, cells) for carrier in carriers]
-    validity = len(carriers) * bits
+    bits, offset_bytes = _aligned((rows + 7) // 8), _aligned(4 * rows + 4)
+    sizes = [_fixed_size(storage, rows, bits, offset_bytes) for storage in storages]
+    validity = len(storages) * bits
     block = _memory(validity + sum(sizes))
     block[:validity] = 0xFF
-    table = np.zeros((len(carriers), words.WORDS), np.int64)
-    statuses = np.zeros((len(carriers), rows), np.uint8)
+    table = np.zeros((len(storages), words.WORDS), np.int64)
+    statuses = np.zeros((len(storages), rows), np.uint8)
     largest = int(np.diff(offsets).max(initial=0))
-    made = Columns(carriers, rows, largest, table, statuses, block)
+    made = Columns(storages, rows, largest, table, statuses, block)
     place = validity
-    for column, (carrier, size) in enumerate(zip(carriers, sizes, strict=True)):
+    for column, (storage, size) in enumerate(zip(storages, sizes, strict=True)):
         line = table[column]
         address = block.ctypes.data + place
         line[words.DATA], line[words.SCALE] = data.ctypes.data, scale
         line[words.VALID] = block.ctypes.data + column * bits
         line[words.STATUSES] = statuses.ctypes.data + column * rows
-        if carrier is Carrier.VARIANT:
+        if storage is ColumnStorage.VARIANT:
             line[words.KIND], line[words.NULLS] = words.IS_VARIANT, rows
-            line[words.OFFSETS], line[words.META_OFFSETS] = address, address + cells
+            line[words.OFFSETS], line[words.META_OFFSETS] = address, address + offset_bytes
             block[column * bits : (column + 1) * bits] = 0
-            block[place : place + 4] = block[place + cells : place + cells + 4] = 0
-        elif carrier in _TEXT_WIDTHS or carrier in _SPANS:
+            block[place : place + 4] = block[place + offset_bytes : place + offset_bytes + 4] = 0
+        elif storage in _TEXT_WIDTHS or storage in _SPANS:
             line[words.KIND], line[words.OFFSETS] = words.IS_TEXT, address
             block[place : place + 4] = 0
-            made._room(column, total if carrier in _SPANS else _TEXT_WIDTHS[carrier] * rows)
+            made._room(column, total if storage in _SPANS else _TEXT_WIDTHS[storage] * rows)
         else:
-            line[words.KIND] = 2 if carrier in _WIDE else 1
+            line[words.KIND] = 2 if storage in _WIDE else 1
             line[words.START] = address
-        if carrier is Carrier.BOOLEAN:
+        if storage is ColumnStorage.BOOLEAN:
             line[words.KIND] = words.IS_BITS
             block[place : place + size] = 0
         place += size
     return made
 
 
-def _fixed_size(carrier: Carrier, rows: int, bits: int, cells: int) -> int:
-    if carrier is Carrier.VARIANT:
-        return 2 * cells
-    if carrier is Carrier.BOOLEAN:
+def _fixed_size(storage: ColumnStorage, rows: int, bits: int, offset_bytes: int) -> int:
+    if storage is ColumnStorage.VARIANT:
+        return 2 * offset_bytes
+    if storage is ColumnStorage.BOOLEAN:
         return bits
-    if carrier in _SPANS or carrier in _TEXT_WIDTHS:
-        return cells
-    return _aligned((16 if carrier in _WIDE else 8) * rows)
+    if storage in _SPANS or storage in _TEXT_WIDTHS:
+        return offset_bytes
+    return _aligned((16 if storage in _WIDE else 8) * rows)

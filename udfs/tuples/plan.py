@@ -14,9 +14,9 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from schemas.layout import TableLayout
-from schemas.types import Carrier, check_names, type_family
+from schemas.types import ColumnStorage, check_names, type_family
 from udfs.kernels import values
-from udfs.tuples.kernels import cells
+from udfs.tuples.kernels import field_writers
 from udfs.tuples.kernels.columns import COLUMN_BYTES
 
 _INTEGERS = (values.UNSIGNED, values.UNSIGNED_BIG, values.INTEGER)
@@ -37,20 +37,20 @@ _CLASSES: dict[str, tuple[int, ...]] = {
     "map": (values.MAP,),
     "any": tuple(range(values.NIL, values.BAD)),
 }
-_BUILT: dict[Carrier, int] = {
-    Carrier.LONG: cells.LONG,
-    Carrier.WIDE: cells.WIDE,
-    Carrier.DOUBLE: cells.DOUBLES,
-    Carrier.DECIMAL: cells.DECIMALS,
-    Carrier.DECIMAL_TEXT: cells.DECIMAL_TEXT,
-    Carrier.BOOLEAN: cells.BOOLEANS,
-    Carrier.STRING: cells.TEXT,
-    Carrier.BINARY: cells.BYTES,
-    Carrier.UUID: cells.UUIDS,
-    Carrier.TIMESTAMP: cells.TIMESTAMPS,
-    Carrier.INTERVAL: cells.INTERVALS,
-    Carrier.VARIANT: cells.VARIANTS,
-    Carrier.RAW_STRING: cells.RAW_TEXT,
+_BUILT: dict[ColumnStorage, int] = {
+    ColumnStorage.LONG: field_writers.LONG,
+    ColumnStorage.WIDE: field_writers.WIDE,
+    ColumnStorage.DOUBLE: field_writers.DOUBLES,
+    ColumnStorage.DECIMAL: field_writers.DECIMALS,
+    ColumnStorage.DECIMAL_TEXT: field_writers.DECIMAL_TEXT,
+    ColumnStorage.BOOLEAN: field_writers.BOOLEANS,
+    ColumnStorage.STRING: field_writers.TEXT,
+    ColumnStorage.BINARY: field_writers.BYTES,
+    ColumnStorage.UUID: field_writers.UUIDS,
+    ColumnStorage.TIMESTAMP: field_writers.TIMESTAMPS,
+    ColumnStorage.INTERVAL: field_writers.INTERVALS,
+    ColumnStorage.VARIANT: field_writers.VARIANTS,
+    ColumnStorage.RAW_STRING: field_writers.RAW_TEXT,
 }
 _CLASSES["scalar"] = (
     *_CLASSES["number"],
@@ -76,7 +76,7 @@ class Plan:
     ----------
     layout : TableLayout
         The layout of this plan.
-    carriers : tuple of Carrier
+    storages : tuple of ColumnStorage
         How each column is stored.
     starts, fields : int32 and int64 arrays
         Arguments of the walk.
@@ -86,35 +86,35 @@ class Plan:
     """
 
     layout: TableLayout
-    carriers: tuple[Carrier, ...]
+    storages: tuple[ColumnStorage, ...]
     starts: NDArray[np.int32]
     fields: NDArray[np.int64]
     arrow_fields: tuple[pa.Field, ...]
 
 
 def plan_of(layout: TableLayout) -> Plan:
-    """Return the plan of a layout; errors as of `schemas.types.union_fields` and `schemas.types.carrier`."""
+    """Return the plan of a layout; errors as of `schemas.types.union_fields` and `schemas.types.column_storage`."""
     for form in layout.formats:
         check_names(layout.space, (field.name for field in form))
     columns = {field.name: index for index, field in enumerate(layout.fields)}
-    carriers = tuple(layout.carrier_of(field) for field in layout.fields)
+    storages = tuple(layout.storage_of(field) for field in layout.fields)
     words: list[int] = []
     starts = [0]
     for form in layout.formats:
         for field in form:
             column = columns[field.name]
             words.append(
-                column * COLUMN_BYTES << cells.COLUMN_SHIFT
-                | _BUILT[carriers[column]] << cells.CARRIER_SHIFT
+                column * COLUMN_BYTES << field_writers.COLUMN_SHIFT
+                | _BUILT[storages[column]] << field_writers.STORAGE_SHIFT
                 | accepted(field.type, field.is_nullable)
             )
         starts.append(len(words))
         lacking = sorted(set(columns) - {field.name for field in form})
-        words += [columns[name] * COLUMN_BYTES << cells.COLUMN_SHIFT for name in lacking]
+        words += [columns[name] * COLUMN_BYTES << field_writers.COLUMN_SHIFT for name in lacking]
         starts.append(len(words))
     return Plan(
         layout=layout,
-        carriers=carriers,
+        storages=storages,
         starts=np.array(starts, np.int32),
         fields=np.array(words, np.int64),
         arrow_fields=tuple(layout.arrow_fields()),

@@ -22,7 +22,7 @@ from pyspark.sql.pandas.functions import arrow_udf
 
 from schemas.errors import TupleError
 from schemas.layout import EXTRA_COLUMN, MISFITS_ARROW, TableLayout
-from schemas.types import Carrier
+from schemas.types import ColumnStorage
 from udfs.buffers import Flat, flatten, indexes
 from udfs.kernels import scalars
 from udfs.kernels.memory import OVERWRITE
@@ -98,7 +98,7 @@ def _decide(columns: Columns, flat: Flat, walked: NDArray[np.bool_]) -> None:
             else:
                 same = decimal.Decimal(doubles[row]) == exact
                 statuses[column, row] = scalars.FITS if same else scalars.INEXACT
-        columns.void(int(column), rows[statuses[column, rows] == scalars.OUT_OF_RANGE])
+        columns.set_null(int(column), rows[statuses[column, rows] == scalars.OUT_OF_RANGE])
 
 
 def decode(tuples: pa.Array, plan: Plan, which: pa.Array | int = 0) -> pa.StructArray:
@@ -107,7 +107,10 @@ def decode(tuples: pa.Array, plan: Plan, which: pa.Array | int = 0) -> pa.Struct
     rows, formats = len(tuples), indexes(which, len(tuples))
     scale = plan.layout.options.decimal_scale
     columns = prepare(
-        (*plan.carriers, Carrier.VARIANT), scale if isinstance(scale, int) else 0, flat.data, flat.offsets
+        (*plan.storages, ColumnStorage.VARIANT),
+        scale if isinstance(scale, int) else 0,
+        flat.data,
+        flat.offsets,
     )
     errors, counters = np.zeros((3, rows), np.int32), np.zeros(COUNTERS, np.int64)
     row, before, again = 0, -1, 0
@@ -117,7 +120,7 @@ def decode(tuples: pa.Array, plan: Plan, which: pa.Array | int = 0) -> pa.Struct
             *(columns.table, errors, counters, row),
         )
         again = again + 1 if row == before else 0
-        if again > len(columns.carriers):
+        if again > len(columns.storages):
             # Each field alone had room, so several fields of the tuple must share a column.
             raise TupleError("a tuple takes more room than its columns have", space=plan.layout.space)
         if row < rows:
@@ -127,7 +130,7 @@ def decode(tuples: pa.Array, plan: Plan, which: pa.Array | int = 0) -> pa.Struct
     if counters[UNDECIDED_ROWS]:
         _decide(columns, flat, errors[0] == 0)
         counters[:] = rows
-    arrays = columns.arrays([field.type for field in plan.arrow_fields[: len(columns.carriers)]])
+    arrays = columns.arrays([field.type for field in plan.arrow_fields[: len(columns.storages)]])
     if counters[INEXACT_ROWS]:
         arrays.append(_inexact(plan, statuses, errors[0] == 0))
     else:

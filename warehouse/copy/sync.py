@@ -193,7 +193,7 @@ def _start(ours: RidTable, theirs: RidTable, given: Node) -> None:
 
     def change(node: Node) -> Node:
         if discards:
-            node = operations.cut_back(node, found.common or EMPTY)
+            node = operations.drop_generations_after(node, found.common or EMPTY)
         return operations.start_sync(operations.lock(node), given)
 
     theirs.update(SYNC_START, epoch, change, peer=ours.place.root, moves_epoch=True)

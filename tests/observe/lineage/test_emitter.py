@@ -142,8 +142,8 @@ def test_events_are_dropped_while_too_many_wait(caplog: pytest.LogCaptureFixture
 @pytest.mark.parametrize(
     ("section", "said"),
     [
-        ({}, "names no place or two"),
-        ({"file": "f", "url": "http://h"}, "names no place or two"),
+        ({}, "names no receiver, or two"),
+        ({"file": "f", "url": "http://h"}, "names no receiver, or two"),
         ({"file": "f", "key_env": "K"}, "there is no url"),
         ({"url": "http://user:password@h"}, "holds a user or a password"),
         ({"url": "ftp://h"}, "is refused; allowed: http"),

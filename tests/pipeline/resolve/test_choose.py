@@ -14,10 +14,10 @@ from pipeline.resolve.choose import BY_RANK, BY_RESULT, BY_SEQUENCE, BY_TIME, BY
 from tests.oracle import mp
 from tests.pipeline.resolve.chosen import Chosen, choices, chosen
 from tests.udfs.before_replace import rules
-from tests.udfs.before_replace.orders import ORDERS, by_priority
+from tests.udfs.before_replace.orders import ORDERS, by_priority, last_write
 from tests.udfs.before_replace.orders import choose as choose_plainly
 from tests.udfs.before_replace.versions import OTHER, SPACE
-from udfs.before_replace.candidate import Candidate, place
+from udfs.before_replace.candidate import Candidate
 from udfs.before_replace.policies import POLICIES as KINDS
 from udfs.before_replace.policy import Formats, PolicyOptions
 from udfs.keys.sequence import sequence_bytes
@@ -107,7 +107,7 @@ def test_a_policy_that_makes_tuples_is_called_for_contended_keys_alone(number: i
     assert make is not None
     kinds = set()
     for versions, found in zip(keys, chosen(keys, [policy] * KEYS), strict=True):
-        taking = sorted((one for one in versions if one.tuple or policy.deletes == "all"), key=place)
+        taking = sorted((one for one in versions if one.tuple or policy.deletes == "all"), key=last_write)
         if len(taking) < 2:
             assert found == Chosen(versions.index(taking[0]) if taking else None)
             continue

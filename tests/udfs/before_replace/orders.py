@@ -1,64 +1,79 @@
-"""The policies that choose one of the versions, in plain Python: what `pipeline.resolve.choose` is compared with.
+"""The policies that choose a version, in plain Python, to check `pipeline.resolve.choose`.
 
-Each is an order: the version that comes last in it wins.
+Each is a sort key: the version that sorts last wins.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from typing import Any
 
-from udfs.before_replace.candidate import Candidate, Place, known, place
+from udfs.before_replace.candidate import Candidate
 
 NO_VALUE = b"\x00"
 """How the bytes of a field begin that is missing, nil or of a type without an order."""
 
 
-def last_write(candidate: Candidate) -> Place:
-    """Return the place in the order of `last_write_wins`."""
-    return place(candidate)
+SortKey = tuple[Any, ...]
+"""The sort key of a version; comparable within one policy."""
 
 
-def first_write(candidate: Candidate) -> Place:
-    """Return the place in the order of `first_write_wins`: what was inserted at an unknown time was there first."""
+def none_first(value: Any) -> SortKey:
+    """Return a value as a sort key that puts None below all others."""
+    return (value is not None, value) if value is not None else (False,)
+
+
+def last_write(candidate: Candidate) -> SortKey:
+    """Return the sort key of `last_write_wins`; the greatest one of a key is its last writer's.
+
+    If a version has no user's sequence, either it is deleted or no version has one and the timestamps decide.
+    """
+    timestamp = candidate.timestamp if candidate.sequence is None else None
+    when = none_first(candidate.sequence), none_first(timestamp)
+    return (*when, candidate.replicaset, candidate.instance, candidate.lsn)
+
+
+def first_write(candidate: Candidate) -> SortKey:
+    """Return the sort key of `first_write_wins`: an unknown time of insertion is the earliest."""
     created = candidate.created
-    return (created is None, 0 if created is None else -created, place(candidate))
+    return (created is None, 0 if created is None else -created, last_write(candidate))
 
 
-def greatest(candidate: Candidate) -> Place:
-    """Return the place in the order of `max`; of equal values the last writer's stands last."""
-    return (known(candidate.value), place(candidate))
+def greatest(candidate: Candidate) -> SortKey:
+    """Return the sort key of `max`; of equal values the last writer's sorts last."""
+    return (none_first(candidate.value), last_write(candidate))
 
 
-def least(candidate: Candidate) -> Place:
-    """Return the place in the order of `min`: a version without a value stands first there too."""
-    return (known(complement(candidate.value)), place(candidate))
+def least(candidate: Candidate) -> SortKey:
+    """Return the sort key of `min`; a version without a value sorts first here too."""
+    return (none_first(complement(candidate.value)), last_write(candidate))
 
 
-def by_priority(priority: Sequence[str]) -> Callable[[Candidate], Place]:
+def by_priority(priority: Sequence[str]) -> Callable[[Candidate], SortKey]:
     """Return the order of `source_priority`.
 
     Parameters
     ----------
     priority : sequence of str
-        Uuids of replicasets, the foremost first; those that are not named come behind, the last writer's first.
+        Uuids of replicasets, the preferred one first; the others follow, the last writer's first.
 
     """
     ranks = {uuid: len(priority) - i for i, uuid in reversed(list(enumerate(priority)))}
-    return lambda candidate: (ranks.get(candidate.replicaset, 0), place(candidate))
+    return lambda candidate: (ranks.get(candidate.replicaset, 0), last_write(candidate))
 
 
 def complement(value: bytes | None) -> bytes | None:
-    """Return bytes that order the other way round; what has no value stays below all.
+    """Return bytes in the reverse order; a missing value stays below all.
 
-    The bytes of one value are never the start of another's (`udfs.keys.kernels.ordered`), so turning every bit round
-    turns their order round.
+    The bytes of one value are never a prefix of another's (`udfs.keys.kernels.sort_key`), so inverting all bits
+    reverses their order.
     """
     if value is None or value.startswith(NO_VALUE):
         return value
     return bytes(255 - byte for byte in value)
 
 
-ORDERS: Mapping[str, Callable[[Candidate], Place]] = {
+ORDERS: Mapping[str, Callable[[Candidate], SortKey]] = {
     "last_write_wins": last_write,
     "first_write_wins": first_write,
     "max": greatest,
@@ -68,16 +83,16 @@ ORDERS: Mapping[str, Callable[[Candidate], Place]] = {
 
 
 def choose(
-    candidates: Sequence[Candidate], order: Callable[[Candidate], Place], *, deletes_all: bool = False
+    candidates: Sequence[Candidate], order: Callable[[Candidate], SortKey], *, deletes_all: bool = False
 ) -> Candidate | None:
-    """Return the version that wins; None where none takes part.
+    """Return the version that wins; None if none takes part.
 
     Parameters
     ----------
     candidates : sequence of Candidate
-        In any order, at most one a replicaset.
+        In any order, at most one per replicaset.
     order : callable
-        Of the policy.
+        Sort key of the policy.
     deletes_all : bool
         Whether a deleted version takes part.
 

@@ -1,4 +1,4 @@
-"""Custom functions as a user would write them, right ones and wrong ones."""
+"""Custom functions as a user might write them, correct and incorrect."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ def greater_balance(old: Any, new: Any, _change: Any) -> Any:
 
 
 def joined(old: Any, new: Any, change: Any) -> Any:
-    """Make a tuple of both, and say in it who was asked."""
+    """Make a tuple of both, with the space and the operation in it."""
     if old is None or new is None:
         return old or new
     return new.update(value=old[1] + new[1], note=f"{change.space} {change.op}")
@@ -45,6 +45,6 @@ calls: list[Any] = []
 
 
 def counted(_old: Any, new: Any, change: Any) -> Any:
-    """Note each call."""
+    """Record each call."""
     calls.append(change)
     return new

@@ -1,4 +1,4 @@
-"""Policies that choose: whatever order versions come in, the one that the policy's words name stands."""
+"""Policies that choose: the right version wins for any order of arrival."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def test_the_order_of_arrival_does_not_matter(
 def test_choosing_in_steps_chooses_the_same(
     name: str, data: st.DataObject, versions: list[Candidate]
 ) -> None:
-    """What won among some versions meets the rest: a late replicaset changes nothing but what it should."""
+    """The winner among some versions competes with the rest: a late replicaset changes only its own keys' results."""
     policy = CHOOSING[name]
     cut = data.draw(st.integers(1, len(versions)))
     first = winner_of(versions[:cut], policy)
@@ -100,7 +100,7 @@ def test_priority_goes_by_the_list_and_then_by_time() -> None:
     assert winner_of([a, b], first("c")) == a
 
 
-def test_a_deleted_version_wins_where_it_takes_part_and_is_last() -> None:
+def test_a_deleted_version_wins_if_it_takes_part_and_is_last() -> None:
     kept, gone = Candidate(mp.encode([1]), "a", "i", 1, 1), Candidate(None, "b", "j", 1, 2)
     assert winner_of([kept, gone], Policy()) == kept
     assert winner_of([kept, gone], Policy(deletes="all")) == gone
@@ -108,7 +108,7 @@ def test_a_deleted_version_wins_where_it_takes_part_and_is_last() -> None:
 
 
 @pytest.mark.parametrize("policy", ["max", "min"])
-def test_what_has_no_value_never_wins(policy: str) -> None:
+def test_a_version_without_a_value_never_wins(policy: str) -> None:
     nothing, low, high = (
         Candidate(mp.encode([1, x]), replicaset, "i", 1, 9 - i)
         for i, (x, replicaset) in enumerate([(None, "z"), (1, "a"), (2, "b")])

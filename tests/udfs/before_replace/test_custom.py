@@ -1,4 +1,4 @@
-"""Custom functions: what they see, what their answers mean, and what becomes of wrong ones."""
+"""Custom functions: their arguments, their results, and their errors."""
 
 from __future__ import annotations
 
@@ -16,8 +16,9 @@ from schemas.errors import ConfigurationError, PolicyError
 from tests.oracle import mp
 from tests.pipeline.resolve.chosen import Chosen, chosen
 from tests.udfs.before_replace import rules
+from tests.udfs.before_replace.orders import last_write
 from tests.udfs.before_replace.versions import OTHER, SPACE, candidates
-from udfs.before_replace.candidate import Candidate, place
+from udfs.before_replace.candidate import Candidate
 from udfs.before_replace.custom import Change, Outcome, Side, fold_custom, load_function
 from udfs.before_replace.row import Row, decode, encode
 
@@ -36,12 +37,14 @@ def test_sorted_versions_give_one_answer_whatever_order_they_came_in(
     data: st.DataObject, versions: list[Candidate]
 ) -> None:
     def answer(found: list[Candidate]) -> Outcome:
-        return fold_custom(lambda old, new, _change: old or new, sorted(found, key=place), NAMES, "accounts")
+        return fold_custom(
+            lambda old, new, _change: old or new, sorted(found, key=last_write), NAMES, "accounts"
+        )
 
     assert answer(versions) == answer(data.draw(st.permutations(versions)))
 
 
-def test_old_and_new_are_kept_as_they_are() -> None:
+def test_returning_old_or_new_keeps_that_version() -> None:
     low, high = version(1, 5), version(2, 3)
     assert fold_custom(rules.greater_balance, [low, high], NAMES, "s") == Outcome(0)
     assert fold_custom(rules.greater_balance, [high, low], NAMES, "s") == Outcome(1)
@@ -55,24 +58,24 @@ def test_none_deletes_and_a_deleted_version_is_none() -> None:
     assert fold_custom(rules.greater_balance, [small, gone, version(3, 70)], NAMES, "s") == Outcome(2)
 
 
-def test_another_tuple_is_what_the_next_version_meets() -> None:
+def test_a_returned_tuple_is_the_next_calls_old() -> None:
     versions = [version(1, 1, 0, "x"), version(2, 2, 0, "y"), version(3, 4, 0, "z")]
     outcome = fold_custom(rules.joined, versions, NAMES, "accounts")
     assert list(mp.decode(outcome.tuple or b"")) == [1, 7, 0, "accounts REPLACE"]
     assert outcome.winner is None
 
 
-def test_the_function_is_told_both_sides() -> None:
-    told: list[Change] = []
+def test_the_function_gets_both_origins() -> None:
+    changes: list[Change] = []
 
     def keep(_old: object, new: object, change: Change) -> object:
-        told.append(change)
+        changes.append(change)
         return new
 
     fold_custom(keep, [version(1, 1), version(2, gone=True), version(3, 3)], NAMES, "s")
-    assert [change.op for change in told] == ["DELETE", "REPLACE"]
-    assert told[0].old == Side("r1", "i1", 1, 1, 1, 1)
-    assert told[1].old == told[0].new == Side("r2", "i2", 2, 2, 2, 2)
+    assert [change.op for change in changes] == ["DELETE", "REPLACE"]
+    assert changes[0].old == Side("r1", "i1", 1, 1, 1, 1)
+    assert changes[1].old == changes[0].new == Side("r2", "i2", 2, 2, 2, 2)
 
 
 def test_an_exception_is_a_fault_with_its_traceback() -> None:
@@ -82,7 +85,7 @@ def test_an_exception_is_a_fault_with_its_traceback() -> None:
     assert "rules.py" in str(outcome.fault)
 
 
-def test_what_is_no_tuple_is_a_fault() -> None:
+def test_a_result_that_is_not_a_tuple_is_a_fault() -> None:
     outcome = fold_custom(rules.no_tuple, [version(1, 1), version(2, 2)], NAMES, "s")
     assert "returned str" in str(outcome.fault)
 
@@ -112,7 +115,7 @@ def test_the_primary_key_cannot_be_changed() -> None:
 
 
 @pytest.mark.parametrize("name", ["no.such.module:f", f"{HERE}:nothing", "json:__doc__"])
-def test_a_function_that_is_not_there_is_refused(name: str) -> None:
+def test_a_missing_function_is_refused(name: str) -> None:
     with pytest.raises(ConfigurationError) as caught:
         load_function(name)
     assert caught.value.fields["function"] == name
@@ -123,7 +126,7 @@ VALUES += [UUID(int=5), datetime(2024, 2, 29, 1, 2, 3, 456789, tzinfo=UTC), "\ud
 
 
 @pytest.mark.parametrize("value", VALUES, ids=repr)
-def test_values_come_and_go_as_they_are(value: object) -> None:
+def test_values_are_decoded_and_encoded_unchanged(value: object) -> None:
     assert decode(encode(value)) == value
     row = Row(mp.encode([1, 2, 3]), ("id", "value"))
     assert row.update(value=value)[1] == value

@@ -1,4 +1,4 @@
-"""The three versions of docs/semantics.md under each policy: what the page says is what happens."""
+"""The example of docs/semantics.md under each policy gives the documented results."""
 
 from __future__ import annotations
 
@@ -56,6 +56,6 @@ def test_who_wins(policy: Policy, winner: str) -> None:
         (Policy(policy="sum", columns=("hits",)), [1, 10, 5, "Ann", 5, 90]),
     ],
 )
-def test_what_is_made(policy: Policy, made: list[object]) -> None:
+def test_made_tuples(policy: Policy, made: list[object]) -> None:
     (found,) = chosen([versions()], [policy], (SPACE,))
     assert found.tuple == mp.encode(made)

@@ -1,4 +1,4 @@
-"""Policies that make tuples: fields from their newest versions, sums; exact bytes for all that is not touched."""
+"""Policies that make tuples: fields from their newest versions, sums; other fields keep their exact bytes."""
 
 from __future__ import annotations
 
@@ -10,8 +10,9 @@ from hypothesis import strategies as st
 
 from schemas.errors import TupleError
 from tests.oracle import mp
+from tests.udfs.before_replace.orders import last_write
 from tests.udfs.before_replace.versions import OTHER, SPACE, candidates
-from udfs.before_replace.candidate import Candidate, place
+from udfs.before_replace.candidate import Candidate
 from udfs.before_replace.custom import Outcome
 from udfs.before_replace.merge import fields_of, sum_fields
 from udfs.before_replace.policies import POLICIES
@@ -31,7 +32,7 @@ def outcomes(policy: Made, keys: list[list[Candidate]]) -> list[Outcome]:
 
 
 def made(policy: Made, versions: list[Candidate]) -> tuple[int, bytes | None]:
-    ordered = sorted(versions, key=place)
+    ordered = sorted(versions, key=last_write)
     (outcome,) = outcomes(policy, [ordered])
     assert outcome.fault is None
     if outcome.winner is not None:
@@ -55,10 +56,10 @@ def test_the_order_of_arrival_does_not_matter(
 
 @settings(deadline=None)  # the first example compiles kernels
 @given(versions=candidates(least=2, deleted=False))
-def test_a_merged_field_comes_from_the_version_that_has_it_newest(versions: list[Candidate]) -> None:
+def test_a_merged_field_comes_from_the_version_with_its_newest_value(versions: list[Candidate]) -> None:
     layout, data = made(MERGE, versions)
     result = fields(layout, data)
-    ordered = sorted(versions, key=place)
+    ordered = sorted(versions, key=last_write)
     known = [fields(one.layout, one.tuple) for one in ordered]
     newest = max(range(len(known)), key=lambda i: (known[i]["value_at"], i))
     assert result["value_at"] == known[newest]["value_at"]
@@ -71,7 +72,7 @@ def test_a_merged_field_comes_from_the_version_that_has_it_newest(versions: list
 @given(versions=candidates(least=2, deleted=False))
 def test_a_sum_is_over_all_versions_and_the_rest_the_last_writers(versions: list[Candidate]) -> None:
     layout, data = made(SUM, versions)
-    ordered = sorted(versions, key=place)
+    ordered = sorted(versions, key=last_write)
     known = [fields(one.layout, one.tuple) for one in ordered]
     numbers = [one["value"] for one in known if one["value"] is not None]
     total = fields(layout, data)["value"]
@@ -100,7 +101,7 @@ def test_a_sum_is_exact_and_has_tarantools_types() -> None:
     ("values", "what"),
     [((2**64 - 1, 1), "Integer overflow"), ((1, "text"), "expected a number")],
 )
-def test_what_cannot_be_added_is_a_fault(values: tuple[object, ...], what: str) -> None:
+def test_values_that_cannot_be_added_are_a_fault(values: tuple[object, ...], what: str) -> None:
     versions = versions_of(*map(mp.encode, values))
     with pytest.raises(TupleError, match=what):
         sum_fields(versions, fields_of(FORMATS.spaces), ["value"])
@@ -117,7 +118,7 @@ def test_a_result_that_is_one_of_the_versions_is_that_version() -> None:
     assert outcome.winner == 0
 
 
-def test_a_field_behind_the_end_is_set_with_a_gap() -> None:
+def test_a_field_past_the_end_is_set_after_nulls() -> None:
     short = Candidate(mp.encode([1]), "b", "i", 1, 2)
     full = Candidate(mp.encode([1, "x", 7]), "a", "i", 1, 1)
     (outcome,) = outcomes(MERGE, [[full, short]])

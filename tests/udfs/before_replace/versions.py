@@ -1,4 +1,4 @@
-"""Versions of one key for tests: few values, so that they often meet equals."""
+"""Versions of one key for tests: few different values, so that equal ones are frequent."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
-"""Values made to be slow are not: keys that collided under a hash that was the same everywhere, orders bad for a sort.
+"""Hostile values are not slow: keys that collided under the former fixed hash, and orders that are bad for a sort.
 
-Each case took time by the square of its size. It is compared with ordinary values of the same size, in one process.
+Each case once took quadratic time. It is compared with ordinary values of the same size, in one process.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ COUNT = 20_000
 
 
 def _undone(code: np.ndarray[tuple[int], np.dtype[np.int64]]) -> np.ndarray[tuple[int], np.dtype[np.uint64]]:
-    """Return the words of eight bytes that the former hash of map keys took to these codes."""
+    """Return the eight-byte words with these codes under the former hash of map keys."""
     before = code.copy()
     for _ in range(3):
         before = code ^ (before >> 29)
@@ -38,7 +38,7 @@ def _undone(code: np.ndarray[tuple[int], np.dtype[np.int64]]) -> np.ndarray[tupl
 
 
 def colliding_names() -> list[str]:
-    """Return texts of eight letters that had one slot in every table of up to 2^20 slots."""
+    """Return eight-letter texts that shared one slot in every table of up to 2^20 slots."""
     found: list[str] = []
     for first in range(1, 1 << 31, 1 << 20):
         high = np.arange(first, first + (1 << 20), dtype=np.int64)
@@ -51,7 +51,7 @@ def colliding_names() -> list[str]:
 
 
 def seconds(work: Callable[[], object]) -> float:
-    """Return the processor time of the fastest of seven runs: other processes are not part of it."""
+    """Return the processor time of the fastest of seven runs; other processes do not affect it."""
     best = float("inf")
     for _ in range(7):
         begin = time.thread_time()
@@ -68,11 +68,11 @@ def variant_time(names: Sequence[str]) -> float:
 
 
 def interleaved(count: int) -> list[int]:
-    """Return numbers in an order in which Shell's sort with halved gaps takes quadratic time."""
+    """Return numbers in an order for which Shell's sort with halved gaps takes quadratic time."""
     return [k // 2 if k % 2 == 0 else count // 2 + k // 2 for k in range(count)]
 
 
-def test_map_keys_that_collided_are_as_fast_as_others() -> None:
+def test_colliding_map_keys_are_as_fast_as_others() -> None:
     ordinary = variant_time([f"{k:08d}" for k in range(COUNT)])
     assert variant_time(colliding_names()) < RATIO * ordinary
 
@@ -87,7 +87,7 @@ def test_map_keys_in_a_bad_order_are_as_fast_as_others() -> None:
     "names", [interleaved(1 << 10), [3, 1, 2], list(range(100)), list(range(100, 0, -1)), [7] * 50]
 )
 def test_fields_of_an_object_are_in_order(names: list[int]) -> None:
-    """Of repeated keys the last one counts, wherever it stands."""
+    """The last one of repeated keys wins, at any position."""
     data = bytearray(b"\x91\xde" + len(names).to_bytes(2, "big"))
     for place, name in enumerate(names):
         data += msgpack.packb(f"k{name:05d}") + msgpack.packb(place)
@@ -146,7 +146,7 @@ def _mixed(value: int) -> int:
 
 
 def colliding_keys(count: int) -> list[bytes]:
-    """Return keys of eight bytes that had one slot in every table of up to 2^20 slots, and different marks."""
+    """Return eight-byte keys that shared one slot in every table of up to 2^20 slots, with different marks."""
     start, tail = _mixed(8 * _OTHER & _WORD), 0
     found = []
     for k in range(count):
@@ -157,7 +157,7 @@ def colliding_keys(count: int) -> list[bytes]:
     return found
 
 
-def test_keys_that_collided_are_as_fast_as_others() -> None:
+def test_colliding_keys_are_as_fast_as_others() -> None:
     partitions = np.zeros(COUNT, np.int32)
     bad, ordinary = pa.array(colliding_keys(COUNT)), pa.array([f"{k:08d}".encode() for k in range(COUNT)])
     group(partitions, ordinary)

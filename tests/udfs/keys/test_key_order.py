@@ -1,4 +1,4 @@
-"""Keys as bytes that order as an index orders them, against an order that is written down independently."""
+"""Keys as comparable bytes, against an independently written order."""
 
 from __future__ import annotations
 
@@ -70,8 +70,8 @@ def test_first_parts_are_at_or_below_their_keys_and_above_those_before() -> None
     for (key, place), (bound, edge) in itertools.product(
         zip(keys, found, strict=True), zip(bounds, edges, strict=True)
     ):
-        told, first = order_of(searched(msgpack.packb(key), own)), bound_of(msgpack.packb(bound), own)
-        assert (place >= edge) == (told[: len(first)] >= first), (key, bound)
+        key_bytes, first = order_of(searched(msgpack.packb(key), own)), bound_of(msgpack.packb(bound), own)
+        assert (place >= edge) == (key_bytes[: len(first)] >= first), (key, bound)
 
 
 @pytest.mark.parametrize("is_descending", [True, False])
@@ -84,7 +84,7 @@ def test_a_descending_part_is_the_other_way_round(is_descending: bool) -> None:
     assert [key for _, key in sorted(zip(found, keys, strict=True))] == expected
 
 
-def test_keys_that_are_not_wanted_have_no_place() -> None:
+def test_keys_without_a_definition_are_left_out() -> None:
     order = key_order([(False,)])
     keys = pa.array([msgpack.packb([1]), None, msgpack.packb([1])], pa.binary())
     found = ordered_keys(keys, order, np.array([0, 0, -1], np.int32))

@@ -1,4 +1,4 @@
-"""The expression finds every encoding of a key, at the beginning of a tuple, and not another key."""
+"""The pattern finds every encoding of a key at the beginning of a tuple, and no other key."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ def test_values_of_every_type_are_found(asked: Value, kind: str, value: Any) -> 
     assert found([asked], [kind], encode([value, "x"]))
 
 
-def test_only_a_key_at_the_beginning_leads() -> None:
+def test_only_a_key_at_the_beginning_of_the_tuple_leads() -> None:
     assert leads([KeyPart(0, "unsigned"), KeyPart(1, "string")])
     assert not leads([KeyPart(1, "unsigned")])
     assert not leads([KeyPart(0, "map", ".id")])

@@ -244,7 +244,7 @@ def test_no_rows() -> None:
         (KeyPart(0, "string", path=".a["), "the JSON path .a[ of an index part is not valid"),
     ],
 )
-def test_what_is_refused_by_name(part: KeyPart, reason: str) -> None:
+def test_unsupported_keys_are_refused_by_name(part: KeyPart, reason: str) -> None:
     with pytest.raises(UnsupportedError) as caught:
         key_plan([space(KeyPart(0, "unsigned")), space(part, name="odd")])
     assert caught.value.reason == reason
@@ -273,7 +273,7 @@ REALS = (
 
 
 def said_by(real: float) -> Decimal | float:
-    """Return the number that a double says: an integer, a decimal of 15 digits, or nothing but itself."""
+    """Return the number that a double equals: an integer, a decimal of 15 digits, or only itself."""
     if math.isfinite(real):
         if real.is_integer() and -(2.0**63) <= real < 2.0**64:
             return EXACT.create_decimal(int(real))

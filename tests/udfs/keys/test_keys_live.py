@@ -1,8 +1,8 @@
-"""A real Tarantool decides which differently written values are one key; the canonical keys must say the same.
+"""Compares canonical keys with a real Tarantool: the same encodings must be the same key.
 
-Every value is stored in an index of every type and looked up by every other one. Of pairs where Tarantool's own
-equality is not transitive (a double and a decimal that differ beyond what `decimal_from_double` keeps) no bytes
-can follow it: those are told by an independent rule, and only those are left out.
+Every value is stored in an index of every type and looked up by every other one. Bytes cannot express an equality that
+is not transitive (of a double and a decimal that differ beyond the digits of `decimal_from_double`): an independent
+rule finds such pairs, and only those are left out.
 """
 
 from __future__ import annotations
@@ -120,7 +120,7 @@ return space.id
 
 
 def by_value(real: float, exact: Decimal) -> bool:
-    """Say whether a double is a decimal: an integer exactly, any other by the 15 digits that say it."""
+    """Return whether a double equals a decimal: an integer exactly, any other by its 15 digits."""
     if not math.isfinite(real):
         return False
     if real.is_integer() and abs(real) < 2.0**64:
@@ -130,7 +130,7 @@ def by_value(real: float, exact: Decimal) -> bool:
 
 
 def expected(one: Any, other: Any, theirs: bool) -> bool:
-    """Return whether two values are one key: as the server says, but where its equality is not transitive."""
+    """Return whether two values are one key by the server, except where its equality is not transitive."""
     pair = sorted((one, other), key=lambda value: isinstance(value, msgpack.ExtType))
     if not isinstance(pair[0], float) or not isinstance(pair[1], msgpack.ExtType) or pair[1].code != 1:
         return theirs
@@ -145,7 +145,7 @@ def put(connection: Connection, space: int, value: bytes) -> None:
 
 
 def found(connection: Connection, space: int, values: list[bytes]) -> list[bool]:
-    """Look all values up at once; say which the server finds."""
+    """Look all values up at once; return which ones the server finds."""
     for value in values:
         head = b"\x86\x10" + pack(space) + b"\x11\x00\x12\x01\x13\x00\x14\x00\x20\x91"
         connection.send_raw(SELECT, head + value)
@@ -153,7 +153,7 @@ def found(connection: Connection, space: int, values: list[bytes]) -> list[bool]
 
 
 def stored(connection: Connection, space: int) -> list[bytes]:
-    """Return the values that the index takes."""
+    """Return the values that the index accepts."""
     taken = []
     for value in VALUES:
         try:
@@ -166,7 +166,7 @@ def stored(connection: Connection, space: int) -> list[bytes]:
 
 @pytest.mark.of_2_6
 def test_nan_is_equal_to_all_doubles_in_a_double_key(tarantool_oracle: Tarantool) -> None:
-    """Why NaN is left out there: this equality joins what differs, so no bytes follow it."""
+    """NaN is left out elsewhere, because bytes cannot express this equality."""
     connection = tarantool_oracle.connection
     number = connection.eval(MAKE, "double")
     try:
@@ -179,7 +179,7 @@ def test_nan_is_equal_to_all_doubles_in_a_double_key(tarantool_oracle: Tarantool
 @pytest.mark.parametrize(
     "kind", [pytest.param(kind, marks=pytest.mark.of_2_6) if kind in CHANGED else kind for kind in TYPES]
 )
-def test_equal_for_tarantool_is_equal_in_bytes(kind: str, tarantool_oracle: Tarantool) -> None:
+def test_keys_equal_for_tarantool_have_equal_bytes(kind: str, tarantool_oracle: Tarantool) -> None:
     connection = tarantool_oracle.connection
     number = connection.eval(MAKE, kind)
     try:
@@ -200,7 +200,7 @@ def test_equal_for_tarantool_is_equal_in_bytes(kind: str, tarantool_oracle: Tara
 
 
 def test_a_key_of_parts_equals_the_key_of_its_tuple(tarantool_oracle: Tarantool) -> None:
-    """The server itself says where a DELETE's key leads, by field numbers and JSON paths."""
+    """The server itself decides which tuple a DELETE's key names, by field numbers and JSON paths."""
     connection = tarantool_oracle.connection
     parts = (KeyPart(2, "string", ".city[2].x"), KeyPart(0, "number"), KeyPart(1, "unsigned"))
     definition = [{"field": part.field + 1, "type": part.type} for part in parts]

@@ -1,4 +1,4 @@
-"""Sequences order as values do in plain Python over fractions; nothing that bytes can be makes them fail."""
+"""Sequences compare like values in plain Python over fractions; no input bytes make them fail."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def single_parts(chosen: list[Value]) -> list[bytes]:
 
 
 def assert_same_order(keys: list[bytes], orders: list[Any]) -> None:
-    """Check every neighbour in the true order, equality included; the rest follows."""
+    """Compare all neighbours in the true order, equality included; the rest follows."""
     ranked = sorted(range(len(orders)), key=lambda i: orders[i])
     for low, high in itertools.pairwise(ranked):
         if orders[low] == orders[high]:
@@ -66,7 +66,7 @@ def test_numbers_keep_their_exact_order_whatever_their_types(chosen: list[Value]
 @PROPERTY
 @given(CLUSTERS)
 @example([values.integer(-(2**53) - step) for step in range(4)])
-def test_numbers_that_nearly_meet_keep_their_exact_order(chosen: list[Value]) -> None:
+def test_nearly_equal_numbers_keep_their_exact_order(chosen: list[Value]) -> None:
     assert_same_order(single_parts(chosen), [order for _, order in chosen])
 
 
@@ -92,7 +92,7 @@ def test_a_string_ends_where_it_ends(pairs: list[tuple[bytes, bytes]]) -> None:
 
 
 @pytest.mark.parametrize("size", [0, 31, 32, 255, 256, 70000])
-def test_long_strings_of_zeros_find_room(size: int) -> None:
+def test_long_strings_of_zeros_have_enough_room(size: int) -> None:
     keys = sequence_bytes(
         tuples_of(*[[values.text(bytes(size)), values.binary(bytes(size))]] * 3), 0, [[1, 0, 1]]
     )
@@ -102,7 +102,7 @@ def test_long_strings_of_zeros_find_room(size: int) -> None:
 
 
 @pytest.mark.parametrize("value", [0, 2, -7, 2**53, -(2**60), 2**62, -(2**63)])
-def test_a_number_has_one_sequence_however_it_is_written(value: int) -> None:
+def test_a_number_has_one_sequence_in_all_encodings(value: int) -> None:
     written = [
         values.integer(value),
         values.integer(value, 8),
@@ -116,7 +116,7 @@ def test_a_number_has_one_sequence_however_it_is_written(value: int) -> None:
 
 
 def test_a_decimal_that_is_a_double_is_that_double() -> None:
-    """All of up to 38 digits: also where an estimate in floating point is some units of the last place off."""
+    """All decimals of up to 38 digits, even if a floating-point estimate is a few units in the last place off."""
     halves = [(odd * 5**power, -power, odd * 2.0**-power) for power in range(52) for odd in (1, 3, 7)]
     doubled = [(2**power, 0, 2.0**power) for power in range(127)]
     decimals = single_parts(
@@ -131,13 +131,13 @@ def test_every_width_of_an_integer_is_read(width: int) -> None:
     assert_same_order(single_parts(chosen), [order for _, order in chosen])
 
 
-def test_zones_of_a_datetime_do_not_count() -> None:
+def test_the_zone_of_a_datetime_does_not_matter() -> None:
     moscow, utc = values.datetime(1700000000, 0, 180), values.datetime(1700000000, 0, 0)
     assert moscow[0] != utc[0]
     assert len(set(single_parts([moscow, utc]))) == 1
 
 
-def test_a_power_of_ten_beyond_all_doubles_counts() -> None:
+def test_powers_of_ten_beyond_all_doubles_are_ordered() -> None:
     raw = [
         values.extension(1, msgpack.packb(scale) + digits)
         for scale in (-(2**29), 2**29)
@@ -169,13 +169,13 @@ GOLDEN = [
 
 
 @pytest.mark.parametrize(("value", "expected"), GOLDEN)
-def test_the_bytes_are_those_that_tables_hold(value: Value, expected: str) -> None:
-    """Another encoding would make sequences that are kept incomparable with new ones."""
+def test_the_bytes_are_those_in_existing_tables(value: Value, expected: str) -> None:
+    """With another encoding, stored sequences could not be compared with new ones."""
     assert single_parts([value])[0].hex() == expected
 
 
 @pytest.mark.parametrize("raw", UNORDERED, ids=bytes.hex)
-def test_what_has_no_order_is_the_lowest(raw: bytes) -> None:
+def test_values_without_an_order_are_the_lowest(raw: bytes) -> None:
     assert single_parts([(raw, LOWEST)]) == [b"\x00"]
 
 
@@ -196,7 +196,7 @@ def test_a_tuple_of_no_known_format_lacks_all_fields() -> None:
     assert keys[1:] == [b"\x00\x00"] * 3
 
 
-def test_nulls_stay_null_and_a_slice_is_what_it_shows() -> None:
+def test_nulls_stay_null_and_slices_keep_their_rows() -> None:
     rows = [[values.text(b"%d" % number)] if number % 3 else None for number in range(20)]
     whole = sequence_bytes(tuples_of(*rows), 0, [[0]])
     assert [key is None for key in whole.to_pylist()] == [row is None for row in rows]
@@ -227,7 +227,7 @@ def test_formats_that_differ_in_length_are_refused() -> None:
 
 @PROPERTY
 @given(st.lists(VALUES, min_size=1, max_size=5), st.data())
-def test_a_torn_tuple_keeps_the_fields_before_the_tear(row: list[Value], data: st.DataObject) -> None:
+def test_a_truncated_tuple_keeps_its_whole_fields(row: list[Value], data: st.DataObject) -> None:
     whole = packed([raw for raw, _ in row])
     cut = data.draw(st.integers(0, len(whole)))
     order = data.draw(st.permutations(range(len(row))))
@@ -239,7 +239,7 @@ def test_a_torn_tuple_keeps_the_fields_before_the_tear(row: list[Value], data: s
 
 @PROPERTY
 @given(st.lists(st.binary(max_size=40), max_size=10))
-def test_no_bytes_raise(rows: list[bytes]) -> None:
+def test_no_bytes_raise_an_error(rows: list[bytes]) -> None:
     keys = sequence_bytes(pa.array(rows, pa.binary()), 0, [[1, 0]])
     keys.validate(full=True)
     assert keys.null_count == 0

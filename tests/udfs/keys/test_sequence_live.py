@@ -1,4 +1,4 @@
-"""Sequences order rows as an index of a real Tarantool does."""
+"""Sequences order rows like an index of a real Tarantool."""
 
 from __future__ import annotations
 
@@ -50,9 +50,9 @@ UUIDS = [
 def test_an_index_of_tarantool_has_the_same_order(
     tarantool_oracle: Tarantool, kind: str, sample: list[Value]
 ) -> None:
-    """Of equal keys the primary key decides, in the index as here: so the order says which are equal, too.
+    """The primary key orders equal keys, in the index as here, so the order also shows which keys are equal.
 
-    Decimals and doubles beyond them never meet: Tarantool 2.6 crashes there.
+    Decimals and doubles beyond their range are never compared: Tarantool 2.6 crashes there.
     """
     rows = list(itertools.product(sample, sample))
     found = index_order(tarantool_oracle, kind, rows)

@@ -1,4 +1,4 @@
-"""The lexer of operations' paths; what it takes and refuses holds on a real server (`cases.NAMES`)."""
+"""The lexer of operations' paths; a real server accepts and refuses the same (`cases.NAMES`)."""
 
 from __future__ import annotations
 

@@ -42,7 +42,7 @@ def test_a_tuple_splits_into_its_fields_and_joins_again(fields: list[bytes], res
 
 @steady
 @given(generated.values)
-def test_a_value_that_is_not_whole_is_an_error(value: bytes) -> None:
+def test_a_value_that_is_cut_short_is_an_error(value: bytes) -> None:
     assert skip(value, 0) == len(value)
     for end in range(len(value)):
         with pytest.raises(TupleError) as caught:
@@ -99,6 +99,6 @@ def test_every_first_byte_has_a_kind_and_the_size_that_the_library_takes() -> No
 
 
 @pytest.mark.parametrize("data", [b"\xdc\x00", b"\x05", b"", b"\xdf\0\0\0"])
-def test_what_is_no_container_has_no_header(data: bytes) -> None:
+def test_a_value_that_is_not_a_container_has_no_header(data: bytes) -> None:
     with pytest.raises(TupleError):
         header(data, 0)

@@ -57,7 +57,7 @@ def test_update(case: Case) -> None:
 
 
 @pytest.mark.parametrize("case", [case for case in CASES if len(case.operations) == 1], ids=lambda c: c.name)
-def test_upsert_skips_what_an_update_refuses_unless_the_request_is_wrong(case: Case) -> None:
+def test_upsert_skips_operations_that_update_refuses_unless_the_request_is_wrong(case: Case) -> None:
     old, operations = pack([1, *case.old]), pack(case.operations)
     if isinstance(case.result, list):
         assert apply_upsert(old, pack([1]), operations, case.index_base, FORMAT) == pack([1, *case.result])
@@ -71,7 +71,7 @@ def test_upsert_skips_what_an_update_refuses_unless_the_request_is_wrong(case: C
         assert apply_upsert(old, pack([1]), operations, case.index_base, FORMAT) == old
 
 
-def test_an_upsert_goes_on_after_an_operation_that_it_skips() -> None:
+def test_an_upsert_continues_after_a_skipped_operation() -> None:
     operations = pack([["+", 3, 1], ["+", 2, 1], ["=", "n.x", 5]])
     assert apply_upsert(pack([1, 5, "x"]), pack([1]), operations, 1, FORMAT) == pack([1, 6, "x"])
 
@@ -81,8 +81,8 @@ def test_an_upsert_inserts_exactly_its_tuple() -> None:
     assert apply_upsert(None, inserted, pack([["+", 2, 1]]), 1, FORMAT) == inserted
 
 
-def test_a_row_of_a_vinyl_run_stands_for_several_upserts() -> None:
-    """As 2.11 and 3.9 write them: what is set by one is added to by the next."""
+def test_a_row_of_a_vinyl_run_holds_several_upserts() -> None:
+    """As 2.11 and 3.9 write them: the second adds to the field that the first sets."""
     groups = pack([[["=", 1, 100]], [["+", 1, 1], ["=", 2, "t"]]])
     assert apply_upsert(None, pack([2, 7, 0]), groups, 0, FORMAT) == pack([2, 8, "t"])
     assert apply_upsert(pack([2, 1, 0]), pack([2, 7, 0]), groups, 0, FORMAT) == pack([2, 101, "t"])
@@ -94,7 +94,7 @@ def test_an_upsert_that_would_change_the_key_leaves_the_tuple_itself() -> None:
     assert apply_upsert(old, pack([1]), pack([["=", 1, 7], ["=", 2, 6]]), 1, FORMAT) is old
 
 
-def test_a_key_may_be_written_anew_as_the_same_number() -> None:
+def test_a_key_may_be_rewritten_as_the_same_number() -> None:
     fmt = TupleFormat(key=(KeyPart(0, "number"),))
     operations = pack([["=", 1, double(1)]])
     assert apply_upsert(pack([1]), pack([1]), operations, 1, fmt) == pack([double(1)])
@@ -132,8 +132,8 @@ def test_an_index_makes_a_field_a_double_too() -> None:
     assert apply_update(pack([1, 1.5]), operations, 1, indexed) == pack([1, double(2.5)])
 
 
-def test_the_double_beside_an_indexed_element_is_taken_for_it() -> None:
-    """The server looks a path up with indexes that count from 0, though they count from 1."""
+def test_the_type_of_the_next_element_is_used() -> None:
+    """The server looks a 1-based path up as if it were 0-based."""
     space = Space(
         512, 1, "s", "memtx", (Field("id", "unsigned"), Field("m", "array")), (KeyPart(0, "unsigned"),)
     )
@@ -198,8 +198,8 @@ def test_no_server_fills_gaps_inside_a_field() -> None:
         ([1, 2], [["=", "n[1]", 5], ["#", "n[1]", 1]], [2]),
     ],
 )
-def test_servers_of_3_take_one_path_twice(old: object, operations: list[object], new: object) -> None:
-    """Seen in 3.9, which puts what it changed first in a map."""
+def test_servers_of_3_accept_one_path_twice(old: object, operations: list[object], new: object) -> None:
+    """Seen in 3.9, which puts changed keys first in a map."""
     assert apply_update(pack([1, old]), pack(operations), 1, MODERN) == pack([1, new])
 
 
@@ -259,7 +259,7 @@ def test_damaged_bytes_are_an_error_or_another_tuple(case: Generated, data: st.D
         assert state.version.tuple is not None
 
 
-def test_an_error_speaks_as_the_server_does() -> None:
+def test_errors_have_the_servers_texts() -> None:
     fmt = named(["id", "n"])
     texts = {
         "Field 9 was not found in the tuple": [["+", 9, 1]],

@@ -1,4 +1,4 @@
-"""UPDATE and UPSERT against the answers of a real 2.6.0 that the repository keeps."""
+"""UPDATE and UPSERT against recorded answers of a real 2.6.0."""
 
 from __future__ import annotations
 
@@ -57,12 +57,12 @@ def test_the_answers_are_of_all_kinds(asked: list[Answered]) -> None:
     assert changed > 600
 
 
-def test_little_is_refused_that_the_server_does(asked: list[Answered]) -> None:
+def test_few_requests_that_the_server_accepts_are_refused(asked: list[Answered]) -> None:
     refused = [one for one in asked if made(one, FORMAT) == UNSUPPORTED]
     assert len(refused) < len(asked) / 100
 
 
-def test_newer_servers_do_the_same_with_what_2_6_accepts(asked: list[Answered]) -> None:
+def test_newer_rules_give_the_same_results_for_requests_that_2_6_accepts(asked: list[Answered]) -> None:
     fmt = replace(MODERN, rules=replace(MODERN.rules, wide_decimals=False))
     accepted = [one for one in asked if one.kind == UPDATE and isinstance(one.answer, bytes)]
     wrong = [one for one in accepted if made(one, fmt) not in (one.answer, UNSUPPORTED)]

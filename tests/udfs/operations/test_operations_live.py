@@ -1,4 +1,4 @@
-"""Real Tarantools, each by the rules of its version: hand-written cases, generated ones, what the log implies.
+"""Real Tarantools, each by the rules of its version: hand-written cases, generated ones, and their logs.
 
 2.6.0 itself crashes on some requests: an UPSERT that skips an operation with a path (gh-5135), an operation
 inside a field that another one of the request has set (gh-8216). Those never reach a log; they are counted,
@@ -59,14 +59,12 @@ def fmt(oracle: Oracle) -> TupleFormat:
 
 
 def expected(kind: int, key: int, case: Generated, fmt: TupleFormat) -> Answer:
-    """Return what we make of it."""
+    """Return our own result."""
     return made(Answered(kind, key, case, 0), fmt)
 
 
 @pytest.mark.parametrize("kind", [UPDATE, UPSERT], ids=["UPDATE", "UPSERT"])
-def test_the_server_says_the_same_of_the_hand_written_cases(
-    oracle: Oracle, fmt: TupleFormat, kind: int
-) -> None:
+def test_the_server_agrees_on_the_hand_written_cases(oracle: Oracle, fmt: TupleFormat, kind: int) -> None:
     wrong = []
     for case in CASES:
         asked = _generated(case)
@@ -97,25 +95,19 @@ def _has_path(case: Generated) -> bool:
 
 @THOROUGH
 @given(case=requests())
-def test_the_server_says_the_same_of_generated_updates(
-    oracle: Oracle, fmt: TupleFormat, case: Generated
-) -> None:
+def test_the_server_agrees_on_generated_updates(oracle: Oracle, fmt: TupleFormat, case: Generated) -> None:
     _compare(oracle, fmt, UPDATE, case)
 
 
 @THOROUGH
 @given(case=requests(least=2, most=5))
-def test_the_server_says_the_same_of_several_operations(
-    oracle: Oracle, fmt: TupleFormat, case: Generated
-) -> None:
+def test_the_server_agrees_on_several_operations(oracle: Oracle, fmt: TupleFormat, case: Generated) -> None:
     _compare(oracle, fmt, UPDATE, case)
 
 
 @THOROUGH
 @given(case=requests())
-def test_the_server_says_the_same_of_generated_upserts(
-    oracle: Oracle, fmt: TupleFormat, case: Generated
-) -> None:
+def test_the_server_agrees_on_generated_upserts(oracle: Oracle, fmt: TupleFormat, case: Generated) -> None:
     _compare(oracle, fmt, UPSERT, case)
 
 
@@ -161,7 +153,7 @@ def _change(row: log.Row) -> tuple[RowChange, int]:
     return change, int(key)
 
 
-def test_what_finds_nothing_is_in_the_log_all_the_same(oracle: Oracle, fmt: TupleFormat) -> None:
+def test_operations_on_missing_tuples_are_in_the_log(oracle: Oracle, fmt: TupleFormat) -> None:
     oracle.server.eval(
         """local s = box.space.cases
         s:update(900001, {{'=', 2, 1}}) s:delete(900002)
@@ -209,9 +201,7 @@ def test_vinyl_keeps_an_upsert_that_does_not_fit_and_skips_one_that_changes_the_
     assert version.lsn == rows[-1].lsn
 
 
-def test_the_server_takes_the_double_beside_an_indexed_element_for_it(
-    oracle: Oracle, fmt: TupleFormat
-) -> None:
+def test_the_server_uses_the_type_of_the_next_element(oracle: Oracle, fmt: TupleFormat) -> None:
     held = oracle.server.eval(
         """local s = box.schema.space.create('q', {id = 601, format = {{'id', 'unsigned'}, {'m', 'array'}}})
         s:create_index('pk')

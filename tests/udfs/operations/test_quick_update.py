@@ -40,7 +40,7 @@ def test_the_shortcut_gives_what_the_tree_gives(rules: object, case: Generated) 
 
 @steady
 @given(case=simple_requests())
-def test_the_shortcut_takes_the_rows_that_it_is_for(case: Generated) -> None:
+def test_the_shortcut_handles_simple_rows(case: Generated) -> None:
     fields = [b"\x01", b"\x05", b"\xcd\x01\x00"]
     operations = pack([["+", "n", 300], ["=", 3, "x"]])
     assert quick_update(fields, operations, 1, named(NAMES).names, KEY) == {
@@ -71,6 +71,6 @@ def test_the_shortcut_takes_the_rows_that_it_is_for(case: Generated) -> None:
         [],
     ],
 )
-def test_the_shortcut_leaves_the_rest(operations: list[object]) -> None:
+def test_the_shortcut_handles_nothing_else(operations: list[object]) -> None:
     fields = [b"\x01", b"\x05", b"\xa1x"]
     assert quick_update(fields, pack(operations), 1, named(NAMES).names, KEY) is None

@@ -1,4 +1,4 @@
-"""What depends on the version of the server, and the numbers behind it."""
+"""The rules that depend on the version of the server."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def test_versions_have_the_rules_of_their_time() -> None:
 
 
 def test_a_double_field_of_a_vinyl_space_takes_integers_since_2_11() -> None:
-    """Where the result of an UPSERT does not fit, it is not known what the server leaves."""
+    """If the result of an UPSERT does not fit, the server's tuple is not known."""
     fields, operations = (Field("d", "double"),), pack([["=", 2, "x"]])
     fmt = TupleFormat(rules=rules_of("3.9.0"), checked=fields)
     assert apply_upsert(pack([4, "y"]), pack([4]), operations, 1, fmt) == pack([4, "x"])
@@ -49,7 +49,7 @@ def test_a_double_field_of_a_vinyl_space_takes_integers_since_2_11() -> None:
 
 
 @pytest.mark.parametrize("text", ["", "2", "2.6", "v2.6.0", "three"])
-def test_what_is_no_version_is_refused(text: str) -> None:
+def test_an_invalid_version_is_refused(text: str) -> None:
     with pytest.raises(ConfigurationError, match="not a version"):
         rules_of(text)
 
@@ -61,7 +61,7 @@ def test_floats_before_2_3_keep_the_type_of_their_operands() -> None:
     assert plus(single(3e38), single(3e38), OLDEST) == single(float("inf"))
 
 
-def test_floats_between_are_refused_where_the_rules_disagree() -> None:
+def test_floats_of_unclear_servers_are_refused_if_the_rules_disagree() -> None:
     with pytest.raises(UnsupportedError, match="servers before"):
         plus(1.5, 1, MIDDLE)
     with pytest.raises(UnsupportedError, match="servers before"):
@@ -80,7 +80,7 @@ def test_decimals_are_wider_since_3_5() -> None:
     assert plus(tiny, small, LATEST) == decimal("1.0000000001E-30")
 
 
-def test_a_double_that_no_decimal_holds_is_no_argument() -> None:
+def test_a_double_that_is_not_a_decimal_is_not_an_argument() -> None:
     for rules in (LIVE, LATEST):
         with pytest.raises(TupleError, match="convertible to decimal"):
             plus(decimal("1"), double(float("nan")), rules)
@@ -146,9 +146,7 @@ def test_fields_of_fixed_size_floats() -> None:
         ([["=", 6, "behind the format"]], True),
     ],
 )
-def test_vinyl_leaves_out_upserts_that_do_not_fit_so_they_are_refused(
-    operations: list[Any], is_fit: bool
-) -> None:
+def test_upserts_of_vinyl_that_do_not_fit_are_refused(operations: list[Any], is_fit: bool) -> None:
     fields = (
         *(Field("id", "unsigned"), Field("n", "unsigned", is_nullable=True), Field("m", "number")),
         *(Field("u", "uuid", is_nullable=True), Field("a", "any")),

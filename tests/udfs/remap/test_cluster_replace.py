@@ -1,4 +1,4 @@
-"""before_replace on `_cluster`: documents 000 and 001 case by case, and what holds whatever sources announce when."""
+"""before_replace on `_cluster`: documents 000 and 001 case by case, and invariants for any order of rows."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def uuid(number: int) -> str:
 
 
 def having(allocation: Allocation, *ids: tuple[int, str]) -> Cluster:
-    """Return a table that holds instances of replicaset A under these ids, which are their global ids too."""
+    """Return a table with instances of replicaset A; their replica ids and global ids are equal."""
     rows = {one: Member(id_, one, id_, 1, A, lsn) for lsn, (id_, one) in enumerate(ids, start=1)}
     return Cluster(allocation, rows)
 
@@ -41,7 +41,7 @@ def having(allocation: Allocation, *ids: tuple[int, str]) -> Cluster:
 def taken(
     cluster: Cluster, rows: Iterable[Incoming]
 ) -> tuple[Cluster, list[tuple[int, int]], list[ClusterChange]]:
-    """Take rows one by one; return the table, the entries of the source's map, and the own changes."""
+    """Apply rows one by one; return the table, the entries of the source's map, and the aggregator's changes."""
     entries, changes = [], []
     for row in rows:
         decision = before_replace(cluster, row)
@@ -60,17 +60,17 @@ def test_case_a_an_id_that_is_taken() -> None:
     assert decision.cluster.members[uuid(5)] == cluster.members[uuid(5)]
 
 
-def test_case_b_the_id_that_the_aggregator_has_taken_itself() -> None:
-    """Document 001: an anonymous replica adds itself; the others, who do not know, give its id to somebody."""
-    told = [Incoming(uuid(1), 1, A), Incoming(uuid(2), 2, A)]
-    cluster, _ = replace_all(Cluster("preserve"), told, OWN)
+def test_case_b_an_id_that_the_aggregator_itself_has() -> None:
+    """Document 001: the aggregator adds itself; its replicaset, unaware, assigns the same id to another instance."""
+    rows = [Incoming(uuid(1), 1, A), Incoming(uuid(2), 2, A)]
+    cluster, _ = replace_all(Cluster("preserve"), rows, OWN)
     assert cluster.global_ids == {uuid(1): 1, uuid(2): 2, OWN: 3}
     decision = before_replace(cluster, Incoming(uuid(3), 3, A))
     assert decision.entry == (3, 4)
     assert decision.cluster.own == cluster.own
 
 
-def test_two_orders_of_one_cluster() -> None:
+def test_two_instances_with_swapped_ids() -> None:
     """Document 001: our {1, uuid1}, {2, uuid2} and a source's {1, uuid2}, {2, uuid1} make the map {1: 2, 2: 1}."""
     cluster = having("preserve", (1, uuid(1)), (2, uuid(2)))
     after, entries, changes = taken(cluster, [Incoming(uuid(2), 1, A), Incoming(uuid(1), 2, A)])
@@ -79,13 +79,13 @@ def test_two_orders_of_one_cluster() -> None:
 
 def test_a_counter_gives_each_new_uuid_the_next_id() -> None:
     """Document 000: "update local mapping with incrementing global counter if new uuid was found"."""
-    told = [
+    rows = [
         Incoming(uuid(5), 1, A),
         Incoming(uuid(6), 2, A),
         Incoming(uuid(7), 1, B),
         Incoming(uuid(6), 2, A),
     ]
-    cluster, changes = replace_all(Cluster("counter"), told, OWN)
+    cluster, changes = replace_all(Cluster("counter"), rows, OWN)
     assert cluster.global_ids == {OWN: 1, uuid(5): 2, uuid(6): 3, uuid(7): 4}
     assert [change.row.lsn for change in changes] == [1, 2, 3, 4]
     assert {m.uuid: m.replicaset_id for m in cluster.members.values()} == {
@@ -123,14 +123,14 @@ def test_an_expelled_instance_keeps_its_id(allocation: Allocation) -> None:
 
 
 def test_an_instance_that_only_headers_named_gets_its_replica_id_when_it_is_registered() -> None:
-    """An anonymous replica joins for good: its row is completed, its global id stays."""
+    """An anonymous replica is registered: its row is completed, its global id stays."""
     cluster, _ = replace_all(Cluster("counter"), [Incoming(uuid(1), None, A)], OWN)
     decision = before_replace(cluster, Incoming(uuid(1), 4, A))
     assert decision.change == ClusterChange(uuid(1), Member(2, uuid(1), 4, 1, A, lsn=3))
     assert decision.entry == (4, 2)
 
 
-def test_a_counter_goes_on_from_the_highest_id() -> None:
+def test_a_counter_continues_from_the_highest_id() -> None:
     assert before_replace(having("counter", (7, uuid(7))), Incoming(uuid(1), 1, A)).entry == (1, 8)
     assert (
         before_replace(having("preserve", (7, uuid(7))), Incoming(uuid(1), None, A)).cluster.global_ids[
@@ -140,7 +140,7 @@ def test_a_counter_goes_on_from_the_highest_id() -> None:
     )
 
 
-def test_expelling_what_is_gone_or_somebody_elses_changes_nothing() -> None:
+def test_expelling_an_unknown_or_foreign_instance_changes_nothing() -> None:
     cluster = having("counter", (1, uuid(1)))
     gone = before_replace(cluster, Incoming(uuid(1), 1, A, expelled=True)).cluster
     for row in (Incoming(uuid(1), 1, A, expelled=True), Incoming(uuid(9), 1, A, expelled=True)):
@@ -151,8 +151,8 @@ def test_expelling_what_is_gone_or_somebody_elses_changes_nothing() -> None:
     )
 
 
-def test_an_instance_of_another_replicaset_stays_that_ones() -> None:
-    """Its global id goes into the other one's map too; a row that moved would take its replicaset's number along."""
+def test_an_instance_stays_in_its_replicaset() -> None:
+    """The other replicaset's map gets its global id; if the row moved, its own replicaset could lose its number."""
     cluster = having("counter", (1, uuid(1)))
     gone = before_replace(cluster, Incoming(uuid(1), 1, A, expelled=True)).cluster
     for state in (cluster, gone):
@@ -164,7 +164,7 @@ def test_an_instance_of_another_replicaset_stays_that_ones() -> None:
         )
 
 
-def test_a_replicaset_without_instances_has_a_row_that_the_first_one_takes() -> None:
+def test_the_first_instance_takes_over_its_replicasets_placeholder_row() -> None:
     cluster, changes = replace_all(having("counter", (1, OWN)), [Incoming(None, None, B)], OWN)
     assert cluster.replicaset_ids[B] == 2
     assert ClusterChange(B, Member(None, None, None, 2, B, lsn=2)) in changes
@@ -175,23 +175,23 @@ def test_a_replicaset_without_instances_has_a_row_that_the_first_one_takes() -> 
     assert {member.replicaset_id for member in filled.members.values()} == {1, 2}
 
 
-def test_what_undoes_itself_within_a_commit_is_no_change() -> None:
-    """A batch is done again after a kill, and `_cluster` has its end already."""
-    told = [Incoming(uuid(1), 1, A), Incoming(uuid(1), 1, A, expelled=True), Incoming(uuid(2), 1, A)]
-    first, changes = replace_all(Cluster("counter"), told, OWN)
+def test_rows_that_undo_each_other_in_a_commit_change_nothing() -> None:
+    """A batch is repeated after a kill, when `_cluster` already has its result."""
+    rows = [Incoming(uuid(1), 1, A), Incoming(uuid(1), 1, A, expelled=True), Incoming(uuid(2), 1, A)]
+    first, changes = replace_all(Cluster("counter"), rows, OWN)
     assert [change.row.lsn for change in changes] == [1, 2, 3]
-    assert replace_all(first, told, OWN) == (first, ())
+    assert replace_all(first, rows, OWN) == (first, ())
 
 
 def test_the_lsns_of_one_commit_have_no_holes() -> None:
-    told = [Incoming(None, None, A), Incoming(uuid(1), 1, A), Incoming(uuid(1), 1, A, expelled=True)]
-    told += [Incoming(uuid(1), 1, A), Incoming(uuid(2), 2, A)]
-    _, changes = replace_all(Cluster("preserve"), told, OWN)
+    rows = [Incoming(None, None, A), Incoming(uuid(1), 1, A), Incoming(uuid(1), 1, A, expelled=True)]
+    rows += [Incoming(uuid(1), 1, A), Incoming(uuid(2), 2, A)]
+    _, changes = replace_all(Cluster("preserve"), rows, OWN)
     assert [change.row.lsn for change in changes] == [1, 2, 3]
 
 
 def interleavings(one: Sequence[Incoming], other: Sequence[Incoming]) -> Iterable[list[Incoming]]:
-    """Yield every way in which two sources' rows may arrive, each source's in its order."""
+    """Yield every interleaving of two sources' rows, each source's in its order."""
     size = len(one) + len(other)
     for places in combinations(range(size), len(one)):
         first, second = iter(one), iter(other)
@@ -201,8 +201,8 @@ def interleavings(one: Sequence[Incoming], other: Sequence[Incoming]) -> Iterabl
 ROWS = st.lists(st.tuples(st.integers(1, 4), st.integers(1, 6), st.booleans()), max_size=4)
 
 
-def rows_of(told: Iterable[tuple[int, int, bool]], replicaset: str) -> list[Incoming]:
-    return [Incoming(uuid(number), id_, replicaset, expelled=gone) for number, id_, gone in told]
+def rows_of(rows: Iterable[tuple[int, int, bool]], replicaset: str) -> list[Incoming]:
+    return [Incoming(uuid(number), id_, replicaset, expelled=gone) for number, id_, gone in rows]
 
 
 @pytest.mark.parametrize("allocation", ALLOCATIONS)
@@ -211,12 +211,12 @@ def rows_of(told: Iterable[tuple[int, int, bool]], replicaset: str) -> list[Inco
 def test_all_interleavings_of_two_sources(
     allocation: Allocation, one: list[tuple[int, int, bool]], other: list[tuple[int, int, bool]], apart: bool
 ) -> None:
-    """Sources of one replicaset or of two, which announce the same and conflicting uuids and expel them."""
+    """Sources of one replicaset or of two, which register the same and conflicting uuids and expel them."""
     first, second = rows_of(one, A), rows_of(other, B if apart else A)
     uuids = set()
-    for told in interleavings(first, second):
+    for rows in interleavings(first, second):
         start, _ = replace_all(Cluster(allocation), [], OWN)
-        cluster, entries, changes = taken(start, told)
+        cluster, entries, changes = taken(start, rows)
         ids = [member.global_id or 0 for member in cluster.members.values()]
         assert len(set(ids)) == len(ids), "two instances have one global id"
         assert cluster.own == start.own
@@ -228,7 +228,7 @@ def test_all_interleavings_of_two_sources(
         if allocation == "counter":
             assert sorted(ids) == list(range(1, len(ids) + 1)), "a hole in the ids"
         uuids.add(frozenset(cluster.members))
-        alive = [row for row in told if not row.expelled and not cluster.members[row.uuid or ""].expelled]
+        alive = [row for row in rows if not row.expelled and not cluster.members[row.uuid or ""].expelled]
         assert taken(cluster, alive)[2] == [], "known uuids issued a change"
     expected = {OWN} | {row.uuid for row in [*first, *second] if not row.expelled}
     assert uuids == {frozenset(expected)}, "the set of uuids depends on the order"
@@ -240,25 +240,25 @@ def test_all_interleavings_of_two_sources(
 def test_rows_in_one_commit_or_in_many_give_the_same_ids(
     allocation: Allocation, one: list[tuple[int, int, bool]], other: list[tuple[int, int, bool]]
 ) -> None:
-    told = [*rows_of(one, A), *rows_of(other, B)]
+    rows = [*rows_of(one, A), *rows_of(other, B)]
     start, _ = replace_all(Cluster(allocation), [], OWN)
-    at_once, changes = replace_all(start, told, OWN)
-    one_by_one, _, _ = taken(start, told)
+    at_once, changes = replace_all(start, rows, OWN)
+    one_by_one, _, _ = taken(start, rows)
     assert at_once.global_ids == one_by_one.global_ids
     assert at_once.replicaset_ids == one_by_one.replicaset_ids
     assert [change.row.lsn for change in changes] == list(range(2, 2 + len(changes)))
-    assert replace_all(at_once, told, OWN) == (at_once, ())
+    assert replace_all(at_once, rows, OWN) == (at_once, ())
 
 
 @pytest.mark.parametrize("allocation", ALLOCATIONS)
 @given(random=st.integers(0, 2**32).map(Random))
 @settings(max_examples=2, deadline=None)
 def test_64_replicasets_of_31_instances(allocation: Allocation, random: Random) -> None:
-    """Every replica id of Tarantool (`VCLOCK_MAX` 32, 0 is local) in 64 replicasets, announced in any order."""
+    """Every replica id of Tarantool (`VCLOCK_MAX` 32, 0 is local) in 64 replicasets, registered in any order."""
     sets = [uuid(1_000_000 + number) for number in range(64)]
-    told = [Incoming(uuid(100 * r + i), i, sets[r]) for r in range(64) for i in range(1, 32)]
-    random.shuffle(told)
-    cluster, _ = replace_all(Cluster(allocation), told, OWN)
+    rows = [Incoming(uuid(100 * r + i), i, sets[r]) for r in range(64) for i in range(1, 32)]
+    random.shuffle(rows)
+    cluster, _ = replace_all(Cluster(allocation), rows, OWN)
     assert sorted(cluster.global_ids.values()) == list(range(1, 64 * 31 + 2))
     assert set(cluster.replicaset_ids.values()) == set(range(65))
     seen: set[int] = set()
@@ -274,8 +274,8 @@ def test_64_replicasets_of_31_instances(allocation: Allocation, random: Random) 
 
 
 def test_preserve_keeps_the_ids_of_a_lone_replicaset() -> None:
-    told = [Incoming(uuid(number), number, A) for number in range(31, 0, -1)]
-    cluster, _ = replace_all(Cluster("preserve"), told, OWN)
+    rows = [Incoming(uuid(number), number, A) for number in range(31, 0, -1)]
+    cluster, _ = replace_all(Cluster("preserve"), rows, OWN)
     assert cluster.global_ids == {OWN: 32} | {uuid(number): number for number in range(1, 32)}
 
 
@@ -284,11 +284,11 @@ def test_a_map_stays_injective_over_time(entries: list[tuple[int, int]]) -> None
     ids = injective(entries)
     assert len(set(ids.values())) == len(ids)
     assert 0 not in ids, "component 0 is one instance's own"
-    told = [entry for entry in entries if entry[0]]
-    assert not told or ids[told[-1][0]] == told[-1][1]
+    rows = [entry for entry in entries if entry[0]]
+    assert not rows or ids[rows[-1][0]] == rows[-1][1]
 
 
-def test_the_aggregators_own_row_is_no_replicasets() -> None:
+def test_the_aggregators_own_row_belongs_to_no_replicaset() -> None:
     cluster, _ = replace_all(Cluster("counter"), [Incoming(uuid(1), 1, A)], OWN)
     assert cluster.own == Member(1, OWN, None, 0, AGGREGATOR, lsn=1)
     assert replace_all(cluster, [Incoming(uuid(2), 1, B)], uuid(99))[0].own == cluster.own

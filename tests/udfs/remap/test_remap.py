@@ -1,4 +1,4 @@
-"""Vclocks in global ids and back: `remap` and `unmap` undo each other, and tell apart what was apart."""
+"""Vclocks in global ids and back: `remap` and `unmap` are inverse, and different ids stay different."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ def test_a_vclock_gets_global_ids() -> None:
     assert unmap({9: 10, 7: 20}, [(2, 7), (1, 9)]) == {1: 10, 2: 20}
 
 
-def test_two_replicasets_keep_apart_what_has_one_id() -> None:
+def test_equal_ids_of_two_replicasets_get_different_global_ids() -> None:
     assert remap({1: 10}, [(1, 3)]).keys().isdisjoint(remap({1: 10}, [(1, 4)]))
 
 
@@ -25,16 +25,16 @@ def test_ids_that_are_in_no_map_are_left_out() -> None:
     assert unmap({9: 10, 8: 80}, [(1, 9)]) == {1: 10}
 
 
-def test_an_id_that_changed_hands_is_the_last_ones() -> None:
+def test_an_id_that_was_reassigned_means_the_last_instance() -> None:
     assert remap({1: 10}, [(1, 3), (1, 4)]) == {4: 10}
 
 
-def test_an_instance_that_was_registered_anew_stands_under_its_last_id() -> None:
+def test_an_instance_that_was_registered_again_has_its_last_id() -> None:
     assert remap({3: 10, 4: 7}, [(3, 5), (4, 5)]) == {5: 7}
 
 
 @given(VCLOCKS, MAPS)
-def test_there_and_back(vclock: dict[int, int], ids: list[tuple[int, int]]) -> None:
+def test_remap_and_unmap_are_inverse(vclock: dict[int, int], ids: list[tuple[int, int]]) -> None:
     known = injective(ids)
     there = remap(vclock, ids)
     assert len(there) == len(known.keys() & vclock.keys())

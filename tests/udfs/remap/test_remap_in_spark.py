@@ -1,4 +1,4 @@
-"""Whose a row is, by its replica id and lsn: one's own queries over `format("xlog")`, row by row."""
+"""The instance of a row by its replica id and lsn, in queries over `format("xlog")`."""
 
 from __future__ import annotations
 
@@ -27,8 +27,8 @@ def expected(replica_id: int | None, lsn: int) -> int | None:
     return own[-1].global_id if own else None
 
 
-def test_a_row_is_the_instances_that_had_the_id_at_its_lsn(spark: SparkSession) -> None:
-    """Rows from before a map begins are nobody's that is known: a backfill brings such ones long after."""
+def test_a_row_belongs_to_the_instance_that_had_its_id_at_its_lsn(spark: SparkSession) -> None:
+    """Rows older than the map have no known instance; a backfill may read such rows much later."""
     lsns = [1, 4, 5, 8, 9, 10, 11, 20, 21, 70, 71, 500]
     rows = [(r, lsn) for r in (None, 0, 1, 2, 3, 4, 31) for lsn in lsns]
     frame = spark.createDataFrame(rows, "replica_id int, lsn bigint")

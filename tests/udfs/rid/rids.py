@@ -1,4 +1,4 @@
-"""RIDs as the document draws them: four characters a ULID, as 0001 or 0000, and flags where they matter."""
+"""RIDs in the document's notation: four characters per ULID, such as 0001, and the flags that matter."""
 
 from __future__ import annotations
 
@@ -36,12 +36,12 @@ def rid(drawn: str, **flags: Any) -> Rid:
 
 
 def node(drawn: str, mark: int | None = None, **flags: Any) -> Node:
-    """Return a node with a drawn RID, and the number of the generation that its mark holds."""
+    """Return a node with a drawn RID, and its mark by the number of its generation."""
     return Node(rid(drawn, **flags), None if mark is None else ulid(mark))
 
 
 def drawn(value: Rid | Node) -> str:
-    """Return the drawing of a RID or of a node's."""
+    """Return the drawing of a RID, or of a node's RID."""
     of = value.rid if isinstance(value, Node) else value
     ulids = (of.incoming, *of.generations, of.base)
     return ":".join(f"{int(one) >> 80:04d}" for one in ulids)

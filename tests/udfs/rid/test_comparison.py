@@ -118,7 +118,7 @@ def test_rule(a: str, b: str, expected: Comparison) -> None:
 
 
 def turned(comparison: Comparison) -> Comparison:
-    """Return the comparison of the same two nodes the other way round."""
+    """Return the comparison with the two nodes swapped."""
     other: dict[Side | None, Side | None] = {"a": "b", "b": "a", None: None}
     return replace(
         comparison,
@@ -130,7 +130,7 @@ def turned(comparison: Comparison) -> Comparison:
 
 
 @pytest.mark.parametrize(("a", "b", "expected"), [row[1:] for row in RULES], ids=NAMES)
-def test_rule_from_the_other_side(a: str, b: str, expected: Comparison) -> None:
+def test_rule_with_the_nodes_swapped(a: str, b: str, expected: Comparison) -> None:
     assert compare(rid(b), rid(a)) == turned(expected)
 
 
@@ -150,7 +150,7 @@ def test_both_sides_agree(a: list[ULID], b: list[ULID]) -> None:
     st.fixed_dictionaries(dict.fromkeys(FLAGS[:-1], st.booleans())),
     st.sampled_from(FileLock),
 )
-def test_flags_take_no_part(ulids: list[ULID], flags: dict[str, Any], lock: FileLock) -> None:
+def test_flags_do_not_matter(ulids: list[ULID], flags: dict[str, Any], lock: FileLock) -> None:
     plain = rid("0000:0003:0002:0001:0001")
     flagged = replace(of(ulids), **flags, file_lock=lock)
     assert compare(flagged, plain) == compare(of(ulids), plain)

@@ -1,4 +1,4 @@
-"""Drawings of what nodes have held."""
+"""Drawings of the generations of nodes."""
 
 from __future__ import annotations
 

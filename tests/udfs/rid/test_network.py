@@ -1,7 +1,7 @@
-"""Three nodes in any course of events, against a model that knows what each of them really holds.
+"""Three nodes in any sequence of events, against a model that knows the data of each.
 
-The model keeps of each node the writes that it holds, in their order. Nodes that are connected form a group: what its
-primary writes, all of it hold. A sync is a copy between groups; a crash may end it anywhere.
+The model stores the writes of each node in order. Connected nodes form a group: all of its nodes get the writes of its
+primary. A sync is a copy between groups; a crash may end it anywhere.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ Data = tuple[int, ...]
 
 
 def common_part(one: Data, other: Data) -> Data:
-    """Return the writes from the first on that both hold."""
+    """Return the common prefix of two nodes' writes."""
     length = 0
     while length < min(len(one), len(other)) and one[length] == other[length]:
         length += 1
@@ -31,7 +31,7 @@ def common_part(one: Data, other: Data) -> Data:
 
 
 class Network(RuleBasedStateMachine):
-    """Three nodes, the groups they form, and the syncs under way."""
+    """Three nodes, their groups, and the syncs in progress."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -132,7 +132,7 @@ class Network(RuleBasedStateMachine):
         return [(a, b) for a in range(3) for b in range(3) if self.may_sync(a, b)]
 
     def held_by_both(self, generation: ULID, both: Data) -> Data:
-        """Return the writes of a generation that was copied; both may hold more, under one that only one has noted."""
+        """Return the writes of a copied generation; both may have more, under a generation that only one knows."""
         (state,) = self.sealed[generation]
         assert both[: len(state)] == state
         return state
@@ -146,7 +146,7 @@ class Network(RuleBasedStateMachine):
         for n in self.group(a):
             self.nodes[n] = operations.separate(self.nodes[n], self.fresh())
         if found.verdict is Verdict.SPLIT_BRAIN:
-            target = operations.cut_back(target, found.common or EMPTY)
+            target = operations.drop_generations_after(target, found.common or EMPTY)
             common = common_part(self.data[a], self.data[b])
             if found.common is None:
                 common = ()

@@ -1,4 +1,4 @@
-"""Each operation of the document, with its own drawings, and what the document leaves to choose."""
+"""Each operation of the document, with the document's drawings, and the choices that it leaves open."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ def test_only_demotion_releases_primary() -> None:
         operations.lock,
         operations.unlock,
         operations.settle_crash,
-        lambda n: operations.cut_back(n, ulid(2)),
+        lambda n: operations.drop_generations_after(n, ulid(2)),
     ]
     before = node("0000:0003:0002:0001:0001", 7, **PRIMARY)
     assert all(operation(before).rid.primary for operation in kept)
@@ -121,7 +121,7 @@ def test_synchronization(a: str, b: str, started: str, completed: str) -> None:
     assert end == Node(replace(end.rid, consistency=True, outdated=False, crashed_primary=False))
 
 
-def test_a_sync_goes_on_where_it_was_left_with_a_newer_head() -> None:
+def test_an_unfinished_sync_continues_with_a_newer_head() -> None:
     left = operations.start_sync(node("0000:0001:0000:0000:0001"), node("0000:0002:0001:0000:0001", **WHOLE))
     again = operations.start_sync(left, node("0000:0003:0002:0001:0001", **WHOLE))
     assert drawn(again) == "0003:0001:0000:0000:0001"
@@ -261,11 +261,11 @@ def test_crashed_primary_is_released_by_synchronization_on_both_sides() -> None:
     [(3, "0000:0003:0002:0001:0001"), (2, "0000:0002:0001:0000:0001"), (1, "0000:0001:0000:0000:0001")],
 )
 def test_a_discarded_generation_leaves_the_rid(common: int, left: str) -> None:
-    assert drawn(operations.cut_back(node("0000:0003:0002:0001:0001", 7), ulid(common))) == left
+    assert drawn(operations.drop_generations_after(node("0000:0003:0002:0001:0001", 7), ulid(common))) == left
 
 
 def test_without_a_common_generation_all_but_the_base_is_discarded() -> None:
-    cut = operations.cut_back(node("0000:0003:0002:0001:0001", 7), EMPTY)
+    cut = operations.drop_generations_after(node("0000:0003:0002:0001:0001", 7), EMPTY)
     assert (drawn(cut), cut.next) == ("0000:0000:0000:0000:0001", None)
 
 

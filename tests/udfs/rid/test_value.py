@@ -1,4 +1,4 @@
-"""A RID and its text: the document's example, the default, and every way in which a text is none."""
+"""A RID and its text: the document's example, the default, and every kind of invalid text."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ def test_the_states_of_the_file_lock(state: str, digit: str) -> None:
 
 @settings(deadline=None)
 @given(RIDS)
-def test_a_text_is_read_back(value: Rid) -> None:
+def test_a_text_parses_to_the_same_rid(value: Rid) -> None:
     assert parse_rid(str(value)) == value
     assert pickle.loads(pickle.dumps(value)) == value
 
@@ -103,7 +103,7 @@ WRONG = [
 @pytest.mark.parametrize(
     ("text", "reason", "part"), [row[1:] for row in WRONG], ids=[row[0] for row in WRONG]
 )
-def test_what_is_no_rid_is_named(text: str, reason: str, part: str | None) -> None:
+def test_an_invalid_rid_names_its_wrong_part(text: str, reason: str, part: str | None) -> None:
     with pytest.raises(RidError, match=reason) as caught:
         parse_rid(text)
     assert caught.value.fields.get("part") == part
@@ -112,7 +112,7 @@ def test_what_is_no_rid_is_named(text: str, reason: str, part: str | None) -> No
 
 @settings(deadline=None)
 @given(ULIDS.filter(lambda u: int(u) < (1 << 128) - 1), ULIDS)
-def test_generations_ascend_though_a_clock_goes_back(previous: ULID, fresh: ULID) -> None:
+def test_generations_ascend_even_if_a_clock_goes_back(previous: ULID, fresh: ULID) -> None:
     found = later_than(previous, fresh)
     assert found > previous
     assert found == fresh or fresh <= previous

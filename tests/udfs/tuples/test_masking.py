@@ -1,4 +1,4 @@
-"""The keyed hash of readers' columns is HMAC-SHA-256, of the vectors in RFC 4231."""
+"""The keyed hash of masked columns is HMAC-SHA-256, checked by the vectors of RFC 4231."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Tuples → typed columns, case by case: each type with its limits, each fault with its text, formats, slices."""
+"""Decoding of tuples, case by case: each type with its limits, each fault with its text, formats, slices."""
 
 from __future__ import annotations
 
@@ -158,7 +158,7 @@ def test_a_decimal_as_text(text: str, shown: str) -> None:
     ],
 )
 def test_an_interval_as_text(amounts: dict[str, int], shown: str) -> None:
-    """The second and third are what a 3.8 server showed; the rest follows its `interval_to_string`."""
+    """The second and third are from a 3.8 server; the rest follows its `interval_to_string`."""
     assert one_field("interval", interval_ext(**amounts)) == {"f": shown, **RAW}
 
 
@@ -177,7 +177,7 @@ def test_an_interval_as_text(amounts: dict[str, int], shown: str) -> None:
         ("datetime", datetime_ext(-1, 1), utc(1969, 12, 31, 23, 59, 59)),
     ],
 )
-def test_what_the_column_cannot_say_exactly_is_said(kind: str, value: Any, expected: Any) -> None:
+def test_a_value_that_its_column_holds_inexactly_is_reported(kind: str, value: Any, expected: Any) -> None:
     assert one_field(kind, value) == {**RAW, "f": expected, "_inexact": "f"}
 
 
@@ -270,7 +270,7 @@ def test_a_value_that_does_not_fit(kind: str, value: Any, reason: str, options: 
     ],
     ids=repr,
 )
-def test_a_tuple_that_is_none(raw: bytes, reason: str) -> None:
+def test_damaged_tuples_are_errors(raw: bytes, reason: str) -> None:
     layout = layout_of(Field("id", "unsigned"), Field("name", "string"))
     rows = decode_tuples(binaries([pack([1, "a"]), raw, pack([2, "b"])]), layout).to_pylist()
     assert rows[1] == {**RAW, "id": None, "name": None, "_error": reason}

@@ -90,12 +90,12 @@ def one(decoded: DataFrame, name: str) -> Row:
 
 
 def value_of(decoded: DataFrame, name: str, sql: str) -> Any:
-    """Evaluate SQL in one row; `try_`, since Spark's scan casts the variants of the other rows as well."""
+    """Evaluate SQL in one row; it needs `try_`, because Spark casts the variants of the other rows too."""
     (row,) = decoded.where(F.col("name") == name).select(F.expr(sql)).collect()
     return row[0]
 
 
-def test_all_rows_come_back(decoded: DataFrame) -> None:
+def test_all_rows_are_read_back(decoded: DataFrame) -> None:
     assert decoded.count() == len(tuples())
     assert decoded.where("_error is null and tuple is not null").count() == len(VALUES) + 3
     (bad,) = decoded.where("_error is not null").collect()
@@ -147,7 +147,7 @@ def test_sql_reads_into_a_variant(decoded: DataFrame, name: str, sql: str, expec
 
 
 def test_binary_search_finds_every_key(decoded: DataFrame) -> None:
-    """Spark searches objects of 32 fields and more by UTF-16 units, of which surrogates come before U+FB00."""
+    """Spark searches objects of 32 fields and more in the order of UTF-16 units: surrogates come before U+FB00."""
     found = decoded.where("name = 'odd'").select(
         *(
             F.expr(f"try_variant_get(value, '$[\"{key}\"]', 'int')").alias(str(number))

@@ -1,4 +1,4 @@
-"""Every tuple that the recorded servers held, by the space's own format: typed as an independent reader does it."""
+"""Every tuple of the recorded servers, decoded by the space's own format, equals an independent reader's result."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ MEMBERS = [(recording, node) for recording in recordings() for node in recording
 
 
 def instant(data: bytes) -> tuple[datetime.datetime, bool]:
-    """Return an MP_DATETIME to the microsecond, and whether that is all of it."""
+    """Return an MP_DATETIME to the microsecond, and whether that is exact."""
     seconds, nanoseconds = struct.unpack("<qi", (data + bytes(8))[:12])
     start = datetime.datetime(1970, 1, 1, tzinfo=datetime.UTC)
     return start + datetime.timedelta(
@@ -46,7 +46,7 @@ def interval(data: bytes) -> str:
 
 
 class Kept:
-    """What a variant keeps as its MessagePack: equal to bytes that say the same."""
+    """A value that a variant stores as MessagePack; equal to bytes that encode the same value."""
 
     def __init__(self, value: Any) -> None:
         self.value = value
@@ -62,7 +62,7 @@ def unpacked(raw: bytes) -> Any:
 
 
 def inside(value: Any) -> Any:
-    """Return what a variant of a value reads as."""
+    """Return the value that a variant of it is read as."""
     if isinstance(value, msgpack.ExtType):
         readers: dict[int, Callable[[bytes], Any]] = {
             1: lambda _: decimal_of(value),
@@ -88,12 +88,12 @@ def name_of(key: object) -> str:
 
 
 def is_text(value: str) -> bool:
-    """Say whether a string was UTF-8."""
+    """Return whether a string was UTF-8."""
     return not any("\udc80" <= letter <= "\udcff" for letter in value)
 
 
 def typed(kind: str, value: Any) -> Any:
-    """Return the cell of a field's column; of a variant what it reads as."""
+    """Return the expected value of a field's column; of a variant the value that is read."""
     if value is None:
         return None
     if kind in ("unsigned", "integer"):
@@ -108,7 +108,7 @@ def typed(kind: str, value: Any) -> Any:
 
 
 def whole(value: Any) -> bool:
-    """Say whether a variant holds all of a value, whose maps are lists of pairs."""
+    """Return whether a variant is exact for a value whose maps are lists of pairs."""
     if isinstance(value, Pairs):
         if any(is_odd(key) for key, _ in value):
             return True
@@ -124,7 +124,7 @@ def whole(value: Any) -> bool:
 
 
 def is_odd(key: Any) -> bool:
-    """Say whether no object has such a key."""
+    """Return whether a key cannot be a key of an object."""
     return not isinstance(key, int | str) or isinstance(key, bool)
 
 
@@ -192,7 +192,7 @@ def test_the_independent_reader_knows_intervals() -> None:
 
 @pytest.mark.parametrize("recording", recordings(), ids=lambda recording: str(recording.name))
 def test_text_forms_are_those_that_the_server_showed(recording: Recording) -> None:
-    """`modern` of 3.8 holds datetimes, intervals and decimals; the truth is what the server itself printed."""
+    """`modern` of 3.8 has datetimes, intervals and decimals; the expected texts were printed by the server itself."""
     if "modern" not in recording.spaces("a1"):
         pytest.skip(f"{recording.name} has no space `modern`")
     space, raws = recording.spaces("a1")["modern"], recording.tuples("a1", "modern")

@@ -1,4 +1,4 @@
-"""MessagePack → variants, read back by pyspark's own reader of variants, which knows nothing of our encoder."""
+"""Encoding of variants, read back by pyspark's own reader of variants, which is independent of our encoder."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ LAYOUT = table_layout([Space(1, 1, "s", "memtx", (Field("v", "any", True),))])
 
 
 def values(array: pa.Array) -> list[Any]:
-    """Return what pyspark reads in each variant; None for a null one. It rounds decimals as the context says."""
+    """Return pyspark's value of each variant; None for null. It rounds decimals by the current context."""
     with decimal.localcontext(EXACT):
         return [cell and VariantVal(cell["value"], cell["metadata"]).toPython() for cell in array.to_pylist()]
 
@@ -49,7 +49,7 @@ def to_variants(messages: pa.Array) -> pa.Array:
 
 
 def read(raw: bytes) -> tuple[Any, bool]:
-    """Encode one value as a field of a tuple; return what is read back, and whether it is exact."""
+    """Encode one value as a field of a tuple; return pyspark's value of it, and whether it is exact."""
     row = decode_tuples(binaries([b"\x91" + raw]), LAYOUT)
     row.validate(full=True)
     assert row.field("_error").to_pylist() == [None]
@@ -146,7 +146,7 @@ def test_a_float_of_four_bytes_is_exact_as_a_double() -> None:
     ],
     ids=lambda raw: raw.hex()[:30],
 )
-def test_what_a_variant_has_no_type_for_is_its_messagepack(raw: bytes) -> None:
+def test_a_value_without_a_variant_type_is_its_messagepack(raw: bytes) -> None:
     assert read(raw) == (raw, True)
     assert read(b"\x93\x01" + raw + b"\x81\xa1k" + raw) == ([1, raw, {"k": raw}], True)
 
@@ -158,27 +158,27 @@ def test_a_string_that_is_not_utf8_is_binary() -> None:
     assert not exact
 
 
-def test_of_equal_keys_the_last_counts() -> None:
+def test_the_last_of_equal_keys_wins() -> None:
     assert read(b"\x83\xa1a\x01\xa1b\x02\xa1a\x03") == ({"a": 3, "b": 2}, False)
     assert read(b"\x82\x01\xa1x\xa11\xa1y") == ({"1": "y"}, False)
     nested = b"\x82\xa1a\x82\xa1a\x01\xa1b\x02\xa1b\x03"
     assert read(nested) == ({"a": {"a": 1, "b": 2}, "b": 3}, True)
 
 
-def test_nanoseconds_are_cut_and_said() -> None:
+def test_dropped_nanoseconds_are_reported() -> None:
     found, exact = read(pack([datetime_ext(0, 1999)]))
     assert found == [datetime.datetime(1970, 1, 1, 0, 0, 0, 1, datetime.UTC)]
     assert not exact
 
 
-def test_an_error_is_the_map_that_it_holds() -> None:
+def test_an_mp_error_is_its_map() -> None:
     stack = {0: [{0: "ClientError", 1: "a.lua", 2: 7, 3: "no", 4: 0, 5: 32}]}
     found, exact = read(pack([msgpack.ExtType(3, pack(stack)), 5]))
     assert found == [{"0": [{"0": "ClientError", "1": "a.lua", "2": 7, "3": "no", "4": 0, "5": 32}]}, 5]
     assert exact
 
 
-def test_depth_ends_in_messagepack() -> None:
+def test_values_below_the_greatest_depth_are_messagepack() -> None:
     deep: Any = 1
     for _ in range(250):
         deep = [deep]
@@ -255,7 +255,7 @@ def plain(value: Any) -> Any:
 
 @settings(max_examples=80, deadline=None)
 @given(st.lists(TREES, min_size=1, max_size=5))
-def test_any_tree_comes_back(trees: list[Any]) -> None:
+def test_any_tree_is_read_back(trees: list[Any]) -> None:
     array = to_variants(binaries([pack(plain(tree)) for tree in trees]))
     array.validate(full=True)
     assert values(array) == trees

@@ -1,4 +1,4 @@
-"""Variants of rows that share a shape: the same bytes as each row gives where no row came before it."""
+"""Variants of rows that share a shape have the same bytes as each row decoded alone."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def decoded(raws: list[bytes]) -> list[dict[str, Any]]:
 
 
 def check(raws: list[bytes]) -> list[dict[str, Any]]:
-    """Decode rows together; each must be, byte by byte, what it is alone."""
+    """Decode rows together; each must have the same bytes as alone."""
     together = decoded(raws)
     assert together == [decoded([raw])[0] for raw in raws]
     return together
@@ -74,7 +74,7 @@ _leaves = st.one_of(
 
 @st.composite
 def documents(draw: st.DrawFn) -> list[bytes]:
-    """Draw rows of one or two shapes; some have a container or something else where others have a value."""
+    """Draw rows of one or two shapes; some have a container or another type in place of a value."""
     shapes = draw(st.lists(_shapes, min_size=1, max_size=2))
     found = []
     for _ in range(draw(st.integers(2, 12))):
@@ -85,13 +85,13 @@ def documents(draw: st.DrawFn) -> list[bytes]:
 
 @given(documents())
 @steady
-def test_rows_of_a_shape_are_what_they_are_alone(raws: list[bytes]) -> None:
+def test_rows_of_one_shape_decode_as_each_does_alone(raws: list[bytes]) -> None:
     check(raws)
 
 
 @given(documents(), st.data())
 @steady
-def test_damage_in_one_row_is_its_own(raws: list[bytes], data: st.DataObject) -> None:
+def test_damage_in_one_row_does_not_affect_others(raws: list[bytes], data: st.DataObject) -> None:
     place = data.draw(st.integers(0, len(raws) - 1))
     where = data.draw(st.integers(0, len(raws[place]) - 1))
     raws[place] = raws[place][:where] + data.draw(st.binary(max_size=2)) + raws[place][where + 1 :]
@@ -113,13 +113,13 @@ def test_widths_of_offsets_are_the_narrowest() -> None:
     assert [row["end"] for row in rows] == [7] * len(sizes)
 
 
-def test_rows_without_a_common_shape_go_on_after_many_misses() -> None:
+def test_rows_without_a_common_shape_decode_after_many_misses() -> None:
     raws = [pack({f"k{number % 37}": [number] * (number % 5), "n": number}) for number in range(300)]
     raws += [pack({"k": number, "n": {"a": number}}) for number in range(100)]
     check(raws)
 
 
-def test_containers_that_no_shape_has() -> None:
+def test_containers_that_no_shape_can_describe() -> None:
     deep: Any = 1
     for _ in range(14):
         deep = [deep]

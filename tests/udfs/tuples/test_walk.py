@@ -1,4 +1,4 @@
-"""The walk that writes columns: forms that it takes quickly against rarer ones, damage, and rows beside each other."""
+"""The walk that writes columns: frequent encodings against rare ones, damage, and rows in one batch."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def same_in_both_forms(kind: str, quick: list[bytes], rare: list[bytes], options
 
 
 def extension(code: int, content: bytes) -> bytes:
-    """Return an extension in its shortest form, which is the quick one."""
+    """Return an extension in its shortest form, which the fast path handles."""
     if len(content) in (1, 2, 4, 8, 16):
         return bytes((0xD4 + len(content).bit_length() - 1, code)) + content
     return bytes((0xC7, len(content), code)) + content
@@ -206,7 +206,7 @@ _right = st.tuples(
 
 @st.composite
 def tuples(draw: st.DrawFn) -> bytes | None:
-    """Draw a tuple of `KINDS`, right or with a field of another type, shorter or longer, or damaged; or none."""
+    """Draw a tuple of `KINDS`: valid, with a field of another type, too short or long, damaged, or null."""
     fields = draw(_right)
     what = draw(
         st.sampled_from(["right", "right", "nil", "other", "cut", "more", "damaged", "truncated", "none"])
@@ -225,7 +225,7 @@ def tuples(draw: st.DrawFn) -> bytes | None:
 
 @given(st.lists(tuples(), max_size=12))
 @steady
-def test_a_row_does_not_depend_on_those_beside_it(raws: list[bytes | None]) -> None:
+def test_a_row_does_not_depend_on_other_rows(raws: list[bytes | None]) -> None:
     layout = layout_of(*KINDS)
     together = rows_of(raws, layout)
     assert repr(together) == repr([rows_of([raw], layout)[0] for raw in raws])
@@ -237,7 +237,7 @@ def test_a_row_does_not_depend_on_those_beside_it(raws: list[bytes | None]) -> N
 
 
 def test_contents_grow_where_a_later_row_is_larger() -> None:
-    """Room for variants is made as they come: a row for which there is none is walked again."""
+    """Room for variants is allocated on demand: a row without enough room is walked again."""
     layout = layout_of("string", "any", "boolean", "map")
     raws: list[bytes | None] = []
     for number in range(600):
@@ -252,7 +252,7 @@ def test_contents_grow_where_a_later_row_is_larger() -> None:
     assert together.to_pylist() == pa.concat_arrays(alone).to_pylist()
 
 
-def test_what_python_decides_counts_beside_other_faults() -> None:
+def test_a_decimal_decided_by_python_is_reported_with_other_faults() -> None:
     layout = layout_of("number", "decimal", "any")
     thirds, huge, long = decimal_ext("0.3333333333333333"), decimal_ext("1E+400"), decimal_ext("9" * 38)
     rows = rows_of(

@@ -56,13 +56,13 @@ def version(
 BASE = version([5], 10, 1000, 900)
 
 
-def test_nothing_is_the_version_before() -> None:
+def test_no_changes_leave_the_previous_version() -> None:
     assert folded() is None
     assert folded(base=BASE) is BASE
 
 
 @pytest.mark.parametrize("kind", ["INSERT", "REPLACE"])
-def test_a_tuple_where_there_was_none_is_created_there(kind: str) -> None:
+def test_only_an_insertion_sets_the_creation_time(kind: str) -> None:
     assert folded(put(kind, [7], 1, 50)) == version([7], 1, 50, 50)
     assert folded(put(kind, [7], 11, 1100, TWO), base=BASE) == version([7], 11, 1100, 900, TWO)
 
@@ -78,28 +78,28 @@ def test_a_chain_of_changes() -> None:
     assert nested == version([{"a": 2}, 0], 3, 30, 10)
 
 
-def test_what_finds_nothing_changes_nothing() -> None:
+def test_an_update_or_delete_of_a_missing_tuple_changes_nothing() -> None:
     gone = version(None, 10, 1000, None)
     for base in (None, gone):
         assert folded(delete(11, 2000), update([["=", 2, 1]], 12, 3000), base=base) is base
 
 
-def test_an_upsert_that_finds_nothing_inserts() -> None:
+def test_an_upsert_of_a_missing_tuple_inserts() -> None:
     assert folded(upsert([3], [["+", 2, 1]], 4, 40)) == version([3], 4, 40, 40)
     assert folded(delete(11, 1100), upsert([3], [["+", 2, 1]], 12, 1200), base=BASE) == version(
         [3], 12, 1200, 1200
     )
 
 
-def test_an_upsert_that_would_change_the_key_does_not_count() -> None:
+def test_an_upsert_that_would_change_the_key_has_no_effect() -> None:
     assert folded(upsert([3], [["=", 1, 2]], 11, 2000), base=BASE) is BASE
 
 
-def test_an_upsert_of_which_everything_is_skipped_counts() -> None:
+def test_an_upsert_with_all_operations_skipped_has_an_effect() -> None:
     assert folded(upsert([3], [["+", 9, 1]], 11, 2000), base=BASE) == version([5], 11, 2000, 900)
 
 
-def test_a_deletion_forgets_when_it_was_created() -> None:
+def test_a_deletion_clears_the_creation_time() -> None:
     assert folded(delete(11, 1100, TWO), base=BASE) == version(None, 11, 1100, None, TWO)
     again = folded(delete(11, 1100), put("INSERT", [6], 12, 1200), base=BASE)
     assert again == version([6], 12, 1200, 1200)
@@ -118,7 +118,7 @@ def test_a_new_life_has_its_own_time() -> None:
     assert folded(put("INSERT", [6], 12, 500)) == later
 
 
-def test_a_row_without_a_time_keeps_the_time() -> None:
+def test_a_row_without_a_time_keeps_the_previous_time() -> None:
     assert folded(put("REPLACE", [6], 11, None), base=BASE) == version([6], 11, 1000, 900)
     assert folded(put("INSERT", [6], 0, None)) == version([6], 0, None, None)
     assert folded(put("INSERT", [6], 0, None), update([["+", 2, 1]], 5, 70)) == version([7], 5, 70, None)
@@ -131,7 +131,7 @@ def test_each_row_is_read_by_the_format_of_its_moment() -> None:
     assert result == Version(pack([1, 6, 7]), ONE, 3, 30, 10, 1)
 
 
-def test_the_base_of_field_numbers_is_0_where_the_row_has_none() -> None:
+def test_the_index_base_defaults_to_0() -> None:
     row = RowChange("UPDATE", None, pack([["+", 1, 1]]), None, ONE, 11, 2000)
     assert folded(row, base=BASE) == version([6], 11, 2000, 900)
 
@@ -232,7 +232,7 @@ _rows = st.one_of(
 
 
 def run(rows: Sequence[RowChange], cuts: Sequence[int]) -> tuple[Version, bool, list[int]]:
-    """Fold rows batch by batch, as the job does: between batches stands a version, and whether it is known."""
+    """Fold rows batch by batch, as the job does: it stores a version, and whether it is known, between batches."""
     faults: list[int] = []
     base, is_unfit = None, False
     bounds = [0, *sorted(cuts), len(rows)]
@@ -249,7 +249,7 @@ def run(rows: Sequence[RowChange], cuts: Sequence[int]) -> tuple[Version, bool, 
 
 @steady
 @given(st.lists(_rows, max_size=12), st.data())
-def test_any_cut_into_batches_gives_the_same(rows: list[RowChange], data: st.DataObject) -> None:
+def test_any_division_into_batches_gives_the_same_result(rows: list[RowChange], data: st.DataObject) -> None:
     numbered = [row._replace(lsn=lsn) for lsn, row in enumerate(rows, 1)]
     cuts = data.draw(st.lists(st.integers(0, len(rows)), max_size=4))
     assert run(numbered, cuts) == run(numbered, [])

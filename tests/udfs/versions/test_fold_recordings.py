@@ -1,4 +1,4 @@
-"""The fold of whole logs of real servers, 2.6.0 and 3.8.0, against the tuples that those servers held."""
+"""The fold of whole logs of real servers, 2.6.0 and 3.8.0, against the tuples of those servers."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ Key = tuple[object, ...]
 
 @dataclass
 class Replay:
-    """The definitions of a member's spaces as they change, and the rows about each key."""
+    """The definitions of a member's spaces as they change, and the rows of each key."""
 
     rules: Rules
     formats: list[TupleFormat] = field(default_factory=list)
@@ -42,7 +42,7 @@ class Replay:
     changes: dict[int, dict[Key, list[RowChange]]] = field(default_factory=dict)
 
     def apply(self, row: log.Row, is_snapshot: bool) -> None:
-        """Take one row: a definition, a truncation, or a change of a key."""
+        """Apply one row: a definition, a truncation, or a change of a key."""
         space_id = row.number(SPACE_ID)
         if space_id in SYSTEM_KEYS:
             self._define(row, space_id)
@@ -108,7 +108,7 @@ def _plain(version: Version | None) -> tuple[object, ...]:
 
 
 def _under(space: FoldedSpace, key: Key, version: Version | None) -> OracleVersion | None:
-    """Return the oracle's version of a key, which stands under another one where the primary key was changed."""
+    """Return the oracle's version of a key, which is under another key if the primary key was changed."""
     found = space.versions.get(key)
     if found is None and version is not None and version.tuple is not None:
         return space.versions.get(key_of(mp.split_array(version.tuple), space.key))

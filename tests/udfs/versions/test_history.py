@@ -1,4 +1,4 @@
-"""Every version of a key, however the rows are cut into batches; the last one is what the fold of the key gives."""
+"""All versions of a key for any division of the rows into batches; the last one equals the fold of the key."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def change(kind: str, lsn: int, value: Any = None, operations: Any = None) -> Ro
     return RowChange(kind, data, packed, 1 if operations else None, 7, lsn, 1000 * lsn)
 
 
-def told(changes: dict[bytes, list[RowChange]], cuts: list[int] | None = None) -> list[dict[str, Any]]:
+def versions_of(changes: dict[bytes, list[RowChange]], cuts: list[int] | None = None) -> list[dict[str, Any]]:
     rows = [
         {"key": key, "place": place, **dict(zip(("type", *ROW_COLUMNS[1:]), one, strict=True))}
         for key, own in sorted(changes.items())
@@ -55,8 +55,8 @@ LIFE = [
 ]
 
 
-def test_each_row_that_counts_is_a_version() -> None:
-    found = told({b"k": LIFE, b"other": [change("REPLACE", 9, [2])]})
+def test_each_row_with_an_effect_is_a_version() -> None:
+    found = versions_of({b"k": LIFE, b"other": [change("REPLACE", 9, [2])]})
     assert [(row["lsn"], row["state"], row["tuple"] and msgpack.unpackb(row["tuple"])) for row in found] == [
         (2, "present", [1, "a", 5]),
         (3, "present", [1, "a", 7]),
@@ -68,9 +68,9 @@ def test_each_row_that_counts_is_a_version() -> None:
     assert [row["place"] for row in found] == [1, 2, 3, 5, 6, 0]
 
 
-def test_a_row_that_cannot_be_applied_is_a_version_that_nobody_knows() -> None:
+def test_a_row_that_cannot_be_applied_is_an_unknown_version() -> None:
     bad = change("UPDATE", 2, operations=[["+", 2, 1]])
-    found = told({b"k": [change("INSERT", 1, [1, "text"]), bad, change("REPLACE", 3, [1, "new"])]})
+    found = versions_of({b"k": [change("INSERT", 1, [1, "text"]), bad, change("REPLACE", 3, [1, "new"])]})
     assert [row["state"] for row in found] == ["present", "unfit", "present"]
     assert found[1]["tuple"] is None
     assert found[1]["reason"]
@@ -89,15 +89,15 @@ CHANGES = st.lists(
 
 
 @given(st.lists(CHANGES, min_size=1, max_size=4), st.lists(st.integers(0, 30), max_size=4))
-def test_cuts_mean_nothing_and_the_last_version_is_the_folds(
+def test_any_division_into_batches_gives_the_same_versions(
     keys: list[list[tuple[str, Any, Any]]], cuts: list[int]
 ) -> None:
     changes = {
         bytes([number]): [change(kind, lsn, value, ops) for lsn, (kind, value, ops) in enumerate(own, 1)]
         for number, own in enumerate(keys)
     }
-    found = told(changes, cuts)
-    assert found == told(changes)
+    found = versions_of(changes, cuts)
+    assert found == versions_of(changes)
     for key, own in changes.items():
         last = fold(None, own, FORMATS)
         rows = [row for row in found if row["key"] == key]

@@ -1,6 +1,6 @@
 """Writes canonical keys, or their first parts, as bytes that compare as a tree index compares the keys.
 
-`udfs.keys.kernels.ordered` writes each part; the bytes of a descending part are complemented. No part's bytes are a
+`udfs.keys.kernels.sort_key` writes each part; the bytes of a descending part are complemented. No part's bytes are a
 prefix of another's; so a key begins with the bytes of its first parts and sorts at or after them, like Tarantool's
 lower bound.
 """
@@ -14,7 +14,7 @@ import numpy as np
 from schemas.compiled import entry
 from udfs.kernels.memory import address, load8, store8
 from udfs.kernels.values import ARRAY, BAD, BINARY, STRING, head, skip
-from udfs.keys.kernels.ordered import FIXED_MAX, put_ordered
+from udfs.keys.kernels.sort_key import FIXED_MAX, put_sort_key
 
 
 @entry
@@ -56,7 +56,7 @@ def order(
                 size = 2 * argument if kind in (STRING, BINARY) else 0
                 if kind == BAD or target + FIXED_MAX + size > limit:
                     return False
-                after = put_ordered(target, kind, argument, content)
+                after = put_sort_key(target, kind, argument, content)
                 if descending[starts[which[row]] + part]:
                     for place in range(target, after):
                         store8(place, ~load8(place))

@@ -1,6 +1,6 @@
 """Finds some fields of many tuples, and writes them as comparable bytes.
 
-Never fails: a field that cannot be reached is absent. `udfs.keys.kernels.ordered` writes each value.
+Never fails: a field that cannot be reached is absent. `udfs.keys.kernels.sort_key` writes each value.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ import numpy as np
 from schemas.compiled import entry, inner
 from udfs.kernels.memory import address
 from udfs.kernels.values import ARRAY, BINARY, STRING, Int, head, skip
-from udfs.keys.kernels.ordered import FIXED_MAX, put_ordered
+from udfs.keys.kernels.sort_key import FIXED_MAX, put_sort_key
 
 
 @inner
@@ -102,6 +102,6 @@ def write(data: Any, nulls: Any, classes: Any, arguments: Any, out: Any, ends: A
                     argument &= 0xFFFFFFFF
                 if target + FIXED_MAX + (2 * argument if kind in (STRING, BINARY) else 0) > limit:
                     return False
-                target = put_ordered(target, kind, argument, pos)
+                target = put_sort_key(target, kind, argument, pos)
         ends[row + 1] = target - begin
     return True

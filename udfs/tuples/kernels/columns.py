@@ -4,7 +4,7 @@ A column is described by `WORDS` int64 words. A column of fixed width has its va
 has a content that grows from `START` to `END`, at most to `LIMIT`, and four-byte offsets; a variant has both twice, for
 values and metadata. A row is null if its bit in `VALID` is clear. Columns start with all bits set; variants start with
 none, and their offsets are filled up to a row only when it has a value, so a variant without values costs nothing.
-`udfs.tuples.kernels.cells` and `udfs.tuples.kernels.quick` write the values.
+`udfs.tuples.kernels.field_writers` and `udfs.tuples.kernels.fast_path` write the values.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ def close_text(column: Int, row: Int, end: Int) -> None:
 
 
 @inner
-def take_back(column: Int, row: Int) -> None:
+def discard_row(column: Int, row: Int) -> None:
     """Discard the content of the current row, so that it can be written again."""
     kind = word(column, KIND)
     if kind == IS_TEXT:
@@ -73,7 +73,7 @@ def take_back(column: Int, row: Int) -> None:
 def put_null(column: Int, row: Int) -> None:
     """Make a row null, even if it was written before."""
     kind = word(column, KIND)
-    take_back(column, row)
+    discard_row(column, row)
     if kind == IS_VARIANT:
         return
     if kind == IS_TEXT:

@@ -201,7 +201,7 @@ def _open(token: Int, frame: Int, pos: Int, value: Int) -> bool:
 
 
 @inner
-def take_down(pos: Int, end: Int, value: Int, meta: Int, meta_size: Int, shape: Int, frames: Int) -> None:
+def record_shape(pos: Int, end: Int, value: Int, meta: Int, meta_size: Int, shape: Int, frames: Int) -> None:
     """Cache the shape of the value at `pos`, whose variant was written exactly at `value`, if it can be cached."""
     set_word(shape, TOKENS, 0)
     number, depth, place = 0, 0, value

@@ -1,7 +1,7 @@
 """Walks over the fields of many tuples and writes each into its column, or reports why a tuple is bad.
 
 A field that does not fit is null in its column, and the column's statuses say why. A tuple that cannot be split into
-fields has no value in any column. `udfs.tuples.kernels.quick` and `udfs.tuples.kernels.cells` write single fields.
+fields has no value in any column. `udfs.tuples.kernels.fast_path` and `udfs.tuples.kernels.field_writers` write fields.
 """
 
 from __future__ import annotations
@@ -14,8 +14,8 @@ from schemas.compiled import entry, inlined, inner
 from udfs.kernels.memory import address, load8, store8, word
 from udfs.kernels.scalars import FITS, INEXACT, MISFITS, NO_ROOM, UNDECIDED, WRONG_CLASS
 from udfs.kernels.values import ABSENT, ARRAY, BAD, Int, head, skip
-from udfs.tuples.kernels.cells import COLUMN_SHIFT, put_any, put_quickly, put_variant
-from udfs.tuples.kernels.columns import COLUMN_BYTES, STATUSES, put_null, take_back
+from udfs.tuples.kernels.columns import COLUMN_BYTES, STATUSES, discard_row, put_null
+from udfs.tuples.kernels.field_writers import COLUMN_SHIFT, put_any, put_quickly, put_variant
 
 OK = 0
 NOT_MSGPACK = 1
@@ -154,7 +154,7 @@ def walk(
         Per format: where its fields start in `fields`, and where the columns that it lacks start; at last, where the
         last format ends.
     fields : int64 array
-        Per field: offset of its column (`COLUMN_SHIFT`), its carrier (`CARRIER_SHIFT`), bits of the classes that it
+        Per field: offset of its column (`COLUMN_SHIFT`), its storage (`STORAGE_SHIFT`), bits of the classes that it
         accepts.
     columns : int64 array, (columns + 1, WORDS)
         Described in `udfs.tuples.kernels.columns`; the last one holds the fields past the format.
@@ -189,7 +189,7 @@ def walk(
             put_null(book + (fields[k] >> COLUMN_SHIFT), row)
         if stop[4] >> NO_ROOM & 1:
             for column in range(book, extra + 1, COLUMN_BYTES):
-                take_back(column, row)
+                discard_row(column, row)
             return row
         if stop[2] != OK or stop[4] >> INEXACT != 0:
             counters[INEXACT_ROWS] += stop[4] >> INEXACT & 1

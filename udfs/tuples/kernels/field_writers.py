@@ -1,6 +1,6 @@
 """Writes one field of a tuple to its column, in any class and encoding that the field's type accepts.
 
-`udfs.tuples.kernels.quick` is the fast path for the most frequent encoding of each type.
+`udfs.tuples.kernels.fast_path` is the fast path for the most frequent encoding of each type.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ from udfs.tuples.kernels.columns import (
     put_null,
     set_bit,
 )
-from udfs.tuples.kernels.quick import (
+from udfs.tuples.kernels.fast_path import (
     quick_boolean,
     quick_decimal,
     quick_double,
@@ -63,8 +63,8 @@ from udfs.tuples.kernels.variant_shape import (
     PAUSE,
     SLACK,
     TOKENS,
+    record_shape,
     replay,
-    take_down,
 )
 from udfs.tuples.kernels.writers import (
     DECIMAL_TEXT_MAX,
@@ -76,8 +76,8 @@ from udfs.tuples.kernels.writers import (
     write_uuid,
 )
 
-CARRIER_SHIFT = 24
-"""Position of the carrier (four bits) in a field's word; the bits below are the classes that the field accepts."""
+STORAGE_SHIFT = 24
+"""Position of the storage (four bits) in a field's word; the bits below are the classes that the field accepts."""
 
 COLUMN_SHIFT = 32
 """Position of the column's offset in a field's word, in bytes from the first column."""
@@ -86,31 +86,31 @@ LONG, WIDE, DOUBLES, DECIMALS, DECIMAL_TEXT, BOOLEANS, TEXT, BYTES, UUIDS, TIMES
     range(12)
 )
 RAW_TEXT = 12
-"""How a column is stored (`schemas.types.Carrier`)."""
+"""How a column is stored (`schemas.types.ColumnStorage`)."""
 
 
 @inlined
 def put_quickly(pos: Int, end: Int, field: Int, column: Int, row: Int) -> Int:
     """Put a field by the fast path; return where it ends, or 0 if its encoding is another one."""
-    carrier = field >> CARRIER_SHIFT & 15
-    if carrier == TEXT:
+    storage = field >> STORAGE_SHIFT & 15
+    if storage == TEXT:
         return quick_string(pos, end, column, row, True, True)
-    if carrier == WIDE:
+    if storage == WIDE:
         return quick_integer(pos, field, column, row, 2)
-    if carrier == LONG:
+    if storage == LONG:
         return quick_integer(pos, field, column, row, 1)
-    if carrier == DOUBLES:
+    if storage == DOUBLES:
         return quick_double(pos, column, row)
-    if carrier == BOOLEANS:
+    if storage == BOOLEANS:
         return quick_boolean(pos, column, row)
-    if carrier == DECIMALS:
+    if storage == DECIMALS:
         return quick_decimal(pos, column, row)
-    if carrier == TIMESTAMPS:
+    if storage == TIMESTAMPS:
         return quick_timestamp(pos, column, row)
-    if carrier == UUIDS:
+    if storage == UUIDS:
         return quick_uuid(pos, end, column, row)
-    if carrier in (BYTES, RAW_TEXT):
-        return quick_string(pos, end, column, row, carrier == RAW_TEXT, False)
+    if storage in (BYTES, RAW_TEXT):
+        return quick_string(pos, end, column, row, storage == RAW_TEXT, False)
     return 0
 
 
@@ -136,22 +136,22 @@ def _put_double(kind: Int, argument: Int, pos: Int, column: Int, row: Int) -> In
 
 
 @inner
-def _put_fixed(carrier: Int, kind: Int, argument: Int, pos: Int, column: Int, row: Int) -> Int:
+def _put_fixed(storage: Int, kind: Int, argument: Int, pos: Int, column: Int, row: Int) -> Int:
     start = word(column, START)
-    if carrier == DOUBLES:
+    if storage == DOUBLES:
         return _put_double(kind, argument, pos, column, row)
-    if carrier == LONG:
+    if storage == LONG:
         store64(start + 8 * row, argument)
         return OUT_OF_RANGE if kind == UNSIGNED_BIG else FITS
-    if carrier == WIDE:
+    if storage == WIDE:
         store64(start + 16 * row, argument)
         store64(start + 16 * row + 8, -1 if kind == INTEGER and argument < 0 else 0)
         return FITS
-    if carrier == BOOLEANS:
+    if storage == BOOLEANS:
         if argument:
             set_bit(start, row)
         return FITS
-    if carrier == DECIMALS:
+    if storage == DECIMALS:
         number = read_decimal(pos, argument)
         upper, lower, fits = rescale(number, word(column, SCALE))
         store64(start + 16 * row, np.int64(lower))
@@ -167,33 +167,33 @@ def _put_fixed(carrier: Int, kind: Int, argument: Int, pos: Int, column: Int, ro
 
 
 @inner
-def _text_room(carrier: Int, size: Int) -> Int:
+def _text_room(storage: Int, size: Int) -> Int:
     """Return the greatest number of bytes of one row's text."""
-    if carrier == DECIMAL_TEXT:
+    if storage == DECIMAL_TEXT:
         return DECIMAL_TEXT_MAX
-    if carrier == UUIDS:
+    if storage == UUIDS:
         return UUID_TEXT
-    return INTERVAL_TEXT_MAX if carrier == INTERVALS else size
+    return INTERVAL_TEXT_MAX if storage == INTERVALS else size
 
 
 @inner
-def _put_text(carrier: Int, size: Int, pos: Int, column: Int, row: Int) -> Int:
+def _put_text(storage: Int, size: Int, pos: Int, column: Int, row: Int) -> Int:
     target, status = word(column, END), FITS
-    if target + _text_room(carrier, size) > word(column, LIMIT):
+    if target + _text_room(storage, size) > word(column, LIMIT):
         return NO_ROOM
-    if carrier in (TEXT, BYTES, RAW_TEXT):
-        if carrier != TEXT or is_utf8(pos, size):
+    if storage in (TEXT, BYTES, RAW_TEXT):
+        if storage != TEXT or is_utf8(pos, size):
             copy(target, pos, size)
             target += size
         else:
             status = NOT_UTF8
-    elif carrier == DECIMAL_TEXT:
+    elif storage == DECIMAL_TEXT:
         number = read_decimal(pos, size)
         if number[4]:
             target = write_decimal(target, number)
         else:
             status = INVALID
-    elif carrier == UUIDS:
+    elif storage == UUIDS:
         if size == 16:
             target = write_uuid(target, pos)
         else:
@@ -236,7 +236,7 @@ def put_variant(pos: Int, end: Int, extras: Int, column: Int, row: Int) -> tuple
         return after, TOO_LARGE
     close_variant(column, row, last, meta_end)
     if is_tried and status == FITS:
-        take_down(pos, after, target, meta, meta_end - meta, shape, word(book, FRAMES))
+        record_shape(pos, after, target, meta, meta_end - meta, shape, word(book, FRAMES))
     return after, status
 
 
@@ -258,11 +258,11 @@ def put_any(pos: Int, end: Int, field: Int, column: Int, row: Int) -> tuple[Int,
     if kind == NIL:
         put_null(column, row)
         return after, FITS
-    carrier = field >> CARRIER_SHIFT & 15
-    if carrier == VARIANTS:
+    storage = field >> STORAGE_SHIFT & 15
+    if storage == VARIANTS:
         return put_variant(pos, end, 0, column, row)
-    if carrier in (DECIMAL_TEXT, TEXT, BYTES, RAW_TEXT, UUIDS, INTERVALS):
-        status = _put_text(carrier, argument, after, column, row)
+    if storage in (DECIMAL_TEXT, TEXT, BYTES, RAW_TEXT, UUIDS, INTERVALS):
+        status = _put_text(storage, argument, after, column, row)
     else:
-        status = _put_fixed(carrier, kind, argument, after, column, row)
+        status = _put_fixed(storage, kind, argument, after, column, row)
     return after + (argument if kind >= STRING else 0), status

@@ -45,7 +45,7 @@ from udfs.kernels.values import (
     UUID,
     Int,
 )
-from udfs.keys.kernels.truncated import truncate_decimal, truncate_integer
+from udfs.keys.kernels.float_bounds import truncate_decimal, truncate_integer
 
 FIXED_MAX = 30
 """Greatest number of bytes of a value; a string or varbinary takes up to twice its size and 2."""
@@ -157,7 +157,7 @@ def _put_extension(target: Int, kind: Int, pos: Int, size: Int) -> Int:
 
 
 @inner
-def put_ordered(target: Int, kind: Int, argument: Int, pos: Int) -> Int:
+def put_sort_key(target: Int, kind: Int, argument: Int, pos: Int) -> Int:
     """Write a value as comparable bytes; return where they end.
 
     Parameters

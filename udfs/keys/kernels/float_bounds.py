@@ -1,7 +1,7 @@
 """Truncates integers and decimals to the largest double that is not above them, and says whether it is equal.
 
 All numbers are positive here. Numbers of all kinds are ordered exactly by this double and then by their decimal digits
-(`udfs.keys.kernels.ordered`). `udfs.kernels.doubles` rounds to the nearest double.
+(`udfs.keys.kernels.sort_key`). `udfs.kernels.doubles` rounds to the nearest double.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
 """The fast path: writes one field of a tuple to its column if it has the most frequent encoding of its type.
 
 Each function returns where the field ends, or 0 for anything else: another class, a rarer encoding, an invalid or
-inexact value. Then `udfs.tuples.kernels.cells` handles the field; so without this module the results are the same, only
-slower. A value stored for a field that turns out to be cut short is overwritten. The position of the next field
-depends on as few loads as possible, because each load waits for the one before.
+inexact value. Then `udfs.tuples.kernels.field_writers` handles the field; so this module affects only the speed. A
+value stored for a field that turns out to be cut short is overwritten. The position of the next field depends on as
+few loads as possible, because each load waits for the one before.
 """
 
 from __future__ import annotations
