@@ -33,7 +33,7 @@ class _Server(ThreadingMixIn, WSGIServer):
         super().__init__(*args, **options)
 
     def process_request(self, request: Any, client_address: Any) -> None:
-        """Answer a request in a thread of its own; of too many, end the oldest."""
+        """Answer a request in its own thread; if there are too many, end the oldest."""
         if len(self._open) >= MOST_REQUESTS:
             for oldest in list(self._open)[:1]:
                 self._open.pop(oldest, None)

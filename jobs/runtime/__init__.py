@@ -1,1 +1,4 @@
-"""What entry points share: Spark sessions, common options and exit codes, progress, running as a daemon."""
+"""Common parts of entry points: Spark sessions, options and exit codes, progress, running as a daemon.
+
+Start with `command_line`; `session` makes Spark's session, `daemon` runs the subscription daemon and the relay.
+"""

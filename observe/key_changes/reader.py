@@ -158,8 +158,8 @@ class KeyChangesReader:
         return Story(
             space=space,
             steps=self._with_neighbours(steps),
-            decisions=self._of_key(space, values, "_conflicts", "coalesce(winner_tuple, loser_tuple)"),
-            versions=_newest_of_each(self._of_key(space, values, "_versions", "tuple")),
+            decisions=self._rows_of_key(space, values, "_conflicts", "coalesce(winner_tuple, loser_tuple)"),
+            versions=_newest_of_each(self._rows_of_key(space, values, "_versions", "tuple")),
             winner=self._winner(space, values, steps),
             instances={one["global_id"]: one["uuid"] for one in members},
             replicasets={one["replicaset_id"]: one["replicaset_uuid"] for one in members},
@@ -221,7 +221,9 @@ class KeyChangesReader:
             for one in steps
         ]
 
-    def _of_key(self, space: Named, values: Sequence[Value], table: str, tuples: str) -> list[dict[str, Any]]:
+    def _rows_of_key(
+        self, space: Named, values: Sequence[Value], table: str, tuples: str
+    ) -> list[dict[str, Any]]:
         """Return a table's rows about a key, the oldest first; keys are canonical, with arrays as in a log."""
         own = f"space IN ({_texts(space.tables)})"
         patterns = [key_pattern(values, parts) for parts in space.keys if len(parts) == len(values)]

@@ -66,7 +66,7 @@ async def proofs(
         pace = Pace(limits.rate)
         with_checksums = limits.by_checksums and await prepare_checksums(connection)
         for space_id, table in sorted(replicaset.tables.items(), key=lambda item: item[1]):
-            compared = _compared(replicaset, space_id, table, connection.peer.name, spaces)
+            compared = _space_to_compare(replicaset, space_id, table, connection.peer.name, spaces)
             if compared is None:
                 continue
             reason = _why_not(replicaset, space_id)
@@ -100,7 +100,7 @@ async def _first_that_answers(peers: Sequence[Peer]) -> Connection:
     raise refusal
 
 
-def _compared(
+def _space_to_compare(
     replicaset: ReplicasetState, space_id: int, table: str, peer: str, wanted: Collection[str]
 ) -> Compared | None:
     """Return what to compare; None for a space that is not wanted, or that servers do not replicate."""

@@ -106,7 +106,7 @@ class Pace:
 
 
 class SpaceComparison:
-    """The comparison of one space.
+    """Compares one space in several steps; `proof` runs them.
 
     Parameters
     ----------

@@ -146,7 +146,7 @@ def collect(warehouse: Warehouse) -> PageFacts:
         A warehouse with `_epochs`.
 
     """
-    ask = _Asked(warehouse)
+    ask = _Queries(warehouse)
     first = ask.all(
         "instances",
         "applier_map",
@@ -174,7 +174,7 @@ def collect(warehouse: Warehouse) -> PageFacts:
     )
 
 
-class _Asked:
+class _Queries:
     """Runs queries on the tables of one epoch."""
 
     def __init__(self, warehouse: Warehouse) -> None:

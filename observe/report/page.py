@@ -30,7 +30,7 @@ NOTHING = "—"
 
 
 def html_of(facts: PageFacts) -> str:
-    """Return the page."""
+    """Return the HTML of the page."""
     environment = Environment(
         loader=PackageLoader("observe.report", ""),
         autoescape=True,

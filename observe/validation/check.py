@@ -153,7 +153,7 @@ class CheckResult:
         return text if self.source is None else f"{text} ({self.source})"
 
 
-def few(spark: SparkSession, rows: Sequence[Mapping[str, Any]], schema: StructType) -> DataFrame:
+def frame_of(spark: SparkSession, rows: Sequence[Mapping[str, Any]], schema: StructType) -> DataFrame:
     """Return a frame of rows in the driver's memory."""
     arrow = pa.Table.from_pylist([dict(row) for row in rows], schema=to_arrow_schema(schema, timezone="UTC"))
     return spark.createDataFrame(arrow, schema)

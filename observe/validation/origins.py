@@ -17,7 +17,7 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 from pyspark.sql.types import IntegerType, LongType, StructField, StructType
 
-from observe.validation.check import EXAMPLES, Check, CheckFacts, OpenTable, few
+from observe.validation.check import EXAMPLES, Check, CheckFacts, OpenTable, frame_of
 from pipeline.state import State
 from schemas.iproto import GROUP_LOCAL
 from warehouse.gaps import FILLED, MISSING
@@ -164,7 +164,7 @@ def origins_check(open_table: OpenTable, state: State, facts: CheckFacts) -> Che
     settled = {(r.id, i): lsn for r in state.replicasets.values() for i, lsn in r.settled.items()}
     gaps = named(row.asDict() for row in open_table("_gaps").collect())
     found = completed([row.asDict() for row in counts.collect()], settled, gaps)
-    frame = few(rows.sparkSession, found, _SCHEMA)
+    frame = frame_of(rows.sparkSession, found, _SCHEMA)
     bad = {name: [one for one in found if one[name]] for name in ("absent", "twice")}
     explain = {
         "absent": partial(_absent, rows, bad["absent"], settled, gaps),

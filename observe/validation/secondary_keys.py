@@ -19,7 +19,7 @@ from pyspark.sql import functions as F
 from pyspark.sql.types import LongType, StringType, StructField, StructType
 
 from config.deployment import Config
-from observe.validation.check import EXAMPLES, Check, few
+from observe.validation.check import EXAMPLES, Check, frame_of
 from pipeline.plan.tables import TablePlan, current_plan
 from pipeline.state import State
 from schemas.errors import AggregatorError, TupleError, UnsupportedError
@@ -192,7 +192,7 @@ def index_check(spark: SparkSession, found: IndexConflicts) -> Check:
         value_set=[0],
         description="no two rows of two replicasets break a unique index together",
     )
-    frame = few(spark, rows, _SCHEMA)
+    frame = frame_of(spark, rows, _SCHEMA)
     return Check(TABLE, frame, (none,), ("table", "index", "pairs"), {"pairs": partial(_pairs, found)})
 
 

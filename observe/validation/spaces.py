@@ -17,7 +17,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.types import DataType, StringType, StructField, StructType
 
 from config.deployment import Config
-from observe.validation.check import Check, CheckFacts, TablesCheck, few
+from observe.validation.check import Check, CheckFacts, TablesCheck, frame_of
 from observe.validation.space_rows import COLUMNS, NULLS, UNLIKE, Look, looked_at
 from observe.validation.suites import known_ids, no_later, present, unique
 from pipeline.encode.columns import encoding_of
@@ -130,7 +130,7 @@ def columns_check(spark: SparkSession, tables: Sequence[SpaceTable]) -> Check:
         column_B="expected_type",
         description="each column has the type of its field in the newest definition",
     )
-    frame = few(spark, rows, _COLUMNS)
+    frame = frame_of(spark, rows, _COLUMNS)
     return Check("_schema_columns", frame, (same,), ("table", "column", "expected_type", "found_type"))
 
 

@@ -35,7 +35,7 @@ class AdmittedConnection:
 
 @dataclass
 class Admission:
-    """The open connections of one relay.
+    """Counts the open connections of one relay, and applies its limits.
 
     Parameters
     ----------

@@ -148,7 +148,7 @@ class LogFrames:
             if ServerVersions.of(self._reader.meta, self._reader.path.name) != self.versions:
                 raise ConnectionLostError("the rows that follow are of a server of another version")
             rows = self._reader.read(self._catalog.read_upto(self._reader.path))
-            self._aim()
+            self._stop_at_next_handover()
             for block in rows:
                 yield from self._framer.frames(block)
             if not rows and self._reader.is_empty and not self._reader.is_closed:
@@ -204,7 +204,7 @@ class LogFrames:
         self._framer.wanted = self._wanted(self._holders)
         return BlockReader(file.path, self._catalog.limit)
 
-    def _aim(self) -> None:
+    def _stop_at_next_handover(self) -> None:
         """Stop the framer after the next row that assigns an id to an instance."""
         path = None if self._reader is None else self._reader.path
         following = () if path is None else self._catalog.handovers(path)[self._handovers :][:1]
@@ -216,7 +216,7 @@ class LogFrames:
             self._holders[handover.replica_id] = handover.instance_uuid
             self._handovers += 1
             self._framer.wanted = self._wanted(self._holders)
-        self._aim()
+        self._stop_at_next_handover()
 
     def _needed(self, vclock: Vclock, holders: Mapping[int, str]) -> dict[int, int]:
         wanted = self._wanted(holders)

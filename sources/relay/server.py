@@ -79,7 +79,7 @@ class Relay:
         self._refresh()
         address, context = self.options.listen, self._tls()
         try:
-            listeners = await _listening(address)
+            listeners = await _listening_sockets(address)
         except OSError as error:
             raise ConfigurationError(f"the relay cannot listen on {address}: {error}") from error
         self.is_listening = True
@@ -226,7 +226,7 @@ def _abort(sock: socket.socket) -> None:
         sock.shutdown(socket.SHUT_RDWR)
 
 
-async def _listening(address: Address) -> list[socket.socket]:
+async def _listening_sockets(address: Address) -> list[socket.socket]:
     """Return the sockets that listen on an address, one for each of a host's addresses."""
     if address.path is not None:
         with contextlib.suppress(FileNotFoundError):

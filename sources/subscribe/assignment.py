@@ -15,7 +15,7 @@ Assignment = Mapping[str, frozenset[int]]
 
 
 class Orphans(StrEnum):
-    """Who feeds an instance that is no connected peer: the last peer, or peers in turn."""
+    """Which peer feeds an instance that is not connected itself: the last peer, or peers in turn."""
 
     LAST = "last"
     ROUND_ROBIN = "round_robin"

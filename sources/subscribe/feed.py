@@ -161,7 +161,7 @@ async def begin(
             raise ConnectionLostError("another instance answers at this address now", peer=link.name)
         ballot = await connection.vote()
         _check(link, ballot, check, vclock)
-        await _prove(link, ballot, check, vclock, instance_uuid, history, limit)
+        await _check_history(link, ballot, check, vclock, instance_uuid, history, limit)
         rows = (
             RowStream(vclock, take, link.name, limit)
             if link.is_relay
@@ -190,7 +190,7 @@ async def begin(
     return feed
 
 
-async def _prove(
+async def _check_history(
     link: Link,
     ballot: Ballot,
     ids: frozenset[int],
