@@ -145,7 +145,7 @@ def moment(value: datetime | None) -> str:
 
 def number(value: float | None) -> str:
     """Return a number with separated thousands."""
-    return NOTHING if value is None else f"{value:,}".replace(",", "\u202f")
+    return NOTHING if value is None else f"{value:,}"
 
 
 def seconds(value: float | None) -> str:

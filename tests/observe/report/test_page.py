@@ -184,6 +184,12 @@ def test_signs_that_do_not_show_are_escaped() -> None:
     assert "\u202e" not in page
 
 
+def test_thousands_are_separated_by_signs_that_show() -> None:
+    row = {"reason": "a", "space": "a", "replicaset_id": 1, "rows": 1_234_567, "lsn": 1, "file": "f"}
+    page = html_of(facts(quarantine=[{**row, "first_epoch": 0, "last_epoch": 0, "whole": 1}]))
+    assert "<td>1,234,567</td>" in page
+
+
 def test_findings_of_validation_and_proof_are_shown() -> None:
     result = {"validated_at": NOON, "table": "orders", "expectation": "each key is as …", "unexpected": 1}
     bad = {**result, "holds": False, "examples": '["key [5]: server <b>"]', "error": None}
