@@ -131,8 +131,8 @@ def keys(draw: Draw) -> None:
     again = canonical_keys_by(own, plan, which, False)
     again_ = again.field("key").to_pylist()
     for number, key, other in zip(which.to_pylist(), own.to_pylist(), again_, strict=True):
-        # A double's shortest form may be a decimal, which a double part does not take.
-        if not any(type_family(part.type) == "double" for part in spaces[number].primary_key):
+        # The shortest form of a number may be of a type that a part of doubles or of decimals does not take.
+        if not any(type_family(part.type) in ("double", "decimal") for part in spaces[number].primary_key):
             assert key == other, f"{key!r} is {other!r}"
     order = key_order([directions_of(one) for one in spaces])
     ordered_keys(own, order, np.asarray(which)).validate(full=True)
