@@ -160,4 +160,4 @@ def _perform(op: Operation, tree: TupleFields, rules: Rules) -> None:
         elif isinstance(update, Route):
             field = follow(op, field, update, rules)
         else:
-            raise double_update(op)
+            raise op.no_such_field() if rules.several else double_update(op)
