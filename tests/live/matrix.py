@@ -25,10 +25,10 @@ from tests.live.server import version_of
 ROOT = Path(__file__).resolve().parents[2]
 HEAD = """# Live tests, version by version
 
-`make live-matrix SERVERS="PATH PATH …"` runs all tests that need a real Tarantool once with each server, and writes this
-page. In each run the server of the column is the one that a test takes by itself; tests that connect several versions
-(daemon, relay and followers of different versions, upgrades, histories) find all of them in every run. A number is the
-number of tests that passed. Tests that take many minutes are no part of it: `make soak`.
+`make live-matrix SERVERS="PATH PATH …"` runs all tests that need a real Tarantool once with each server, and writes
+this page. In each run the server of the column is the one that a test takes by itself; tests that connect several
+versions (daemon, relay and followers of different versions, upgrades, histories) find all of them in every run. A
+number is the number of tests that passed. Tests that take many minutes are no part of it: `make soak`.
 """
 
 
