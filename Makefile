@@ -46,6 +46,7 @@ coverage: setup ## Run every test, and fail where fewer lines ran than the floor
 soak: setup ## Run the tests that take many minutes: kills after every step, takeovers, holes
 	@setup/setup.sh with-tarantool
 	@setup/setup.sh with-s3
+	@setup/setup.sh with-pipelines
 	@python -m pytest -m soak $(ARGS)
 
 live-matrix: setup ## Run the live tests with each server, and write docs/live-tests.md; SERVERS="PATH PATH"
