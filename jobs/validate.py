@@ -36,6 +36,7 @@ from pipeline.requests.service import encoded
 from pipeline.state import State
 from schemas.errors import ConfigurationError, WarehouseError
 from schemas.names import is_of_space, table_of_exact_tuples
+from schemas.states import RequestKind
 from schemas.tables import SYSTEM_TABLES
 from sources.xlog.datasource import register
 from warehouse import requests, validations
@@ -133,7 +134,9 @@ def request_index_conflicts(
     """Request that the found conflicts are added to `_conflicts`."""
     if found.rows:
         rows = [encoded(row) for row in found.rows]
-        answered_request(spark, config, warehouse, requests.ask(warehouse, "conflicts", {"rows": rows}))
+        answered_request(
+            spark, config, warehouse, requests.ask(warehouse, RequestKind.CONFLICTS, {"rows": rows})
+        )
 
 
 def store_results(warehouse: Warehouse, moment: datetime, epoch: int, results: Sequence[CheckResult]) -> None:

@@ -13,6 +13,7 @@ from observe.key_changes.definitions import Named, named
 from observe.log_rows.wanted import is_same
 from schemas.errors import ConfigurationError, WarehouseError
 from schemas.iproto import SystemSpace
+from schemas.states import RowState
 from schemas.system_tuples import unpacked
 from udfs.before_replace.row import decode
 from udfs.keys.key_patterns import Value, key_pattern, leads
@@ -183,7 +184,7 @@ class KeyChangesReader:
     def _truncations(self, space: Named) -> list[dict[str, Any]]:
         """Return the rows that truncated or dropped the space."""
         truncate, drop = int(SystemSpace.TRUNCATE), int(SystemSpace.SPACE)
-        where = f"(space_id = {truncate} OR (space_id = {drop} AND type = 'DELETE')) AND state = 'committed'"
+        where = f"(space_id = {truncate} OR (space_id = {drop} AND type = 'DELETE')) AND state = '{RowState.COMMITTED}'"
         rows = self.ask("_changelog", f"SELECT {self._columns()} FROM opened WHERE {where}")
         return [
             {**row, "type": "TRUNCATE" if row["space_id"] == truncate else "DROP"}
@@ -311,7 +312,7 @@ def _steps(space: Named, rows: Sequence[Row]) -> Iterator[ChangeOfKey]:
             for (replicaset_id, _), fold in folds.items():
                 if replicaset_id == row["replicaset_id"]:
                     fold.start(None, is_unfit=row["type"] == "DELETE_RANGE")
-        elif row["state"] == "committed" and row["type"] in _APPLIED:
+        elif row["state"] == RowState.COMMITTED and row["type"] in _APPLIED:
             data = (row["tuple"], row["operations"], row["index_base"])
             own.apply(RowChange(row["type"], *data, row["global_id"] or 0, row["lsn"] or 0, None, layout))
         after = own.version.tuple if own.is_present and not own.is_unfit else None
