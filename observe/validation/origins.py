@@ -142,8 +142,8 @@ def completed(
     return found
 
 
-def origins_check(open_table: OpenTable, state: State, facts: CheckFacts) -> Check:
-    """Return the check of `_changelog`; reads the table."""
+def origins_checks(open_table: OpenTable, state: State, facts: CheckFacts) -> Iterator[Check]:
+    """Yield the check of `_changelog`; reads the table."""
     gone = (
         last_removed(row.asDict() for row in open_table(RETENTION).collect())
         if RETENTION in state.versions
@@ -172,7 +172,7 @@ def origins_check(open_table: OpenTable, state: State, facts: CheckFacts) -> Che
         "unknown": partial(_unknown, rows, facts),
         "late": partial(_late, rows, late),
     }
-    return Check(TABLE, frame, tuple(_expected(facts)), (*ORIGIN, *COUNTS[:4]), explain)
+    yield Check(TABLE, frame, tuple(_expected(facts)), (*ORIGIN, *COUNTS[:4]), explain)
 
 
 def _expected(facts: CheckFacts) -> list[Any]:

@@ -12,6 +12,7 @@ from typing import Any
 from pyspark.sql import functions as F
 
 from observe.validation.check import Check, CheckFacts, OpenTable, readable
+from pipeline.state import State
 from schemas.states import ConflictKind, GapState, VersionState
 
 GLOBAL_IDS = {
@@ -110,7 +111,7 @@ def no_later(column: str, facts: CheckFacts) -> list[Any]:
     return [gxe.ExpectColumnValuesToBeBetween(column=column, max_value=facts.latest, description=said)]
 
 
-def system_checks(open_table: OpenTable, facts: CheckFacts) -> Iterator[Check]:
+def system_checks(open_table: OpenTable, _state: State, facts: CheckFacts) -> Iterator[Check]:
     """Yield the checks of the aggregator's own tables."""
     import great_expectations.expectations as gxe
 
