@@ -61,7 +61,7 @@ Scalar = Number | Binary | bytes
 
 
 @dataclass(frozen=True, slots=True)
-class Arguments:
+class OperationArguments:
     """The arguments of an operation in the log, and what their meaning depends on.
 
     Parameters
@@ -103,7 +103,7 @@ class ScalarOperation:
     """
 
     items: int
-    read: Callable[[Arguments], Any]
+    read: Callable[[OperationArguments], Any]
     compute: Callable[[str, str, Scalar | None, Any, Rules], Scalar]
 
 

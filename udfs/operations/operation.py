@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import Any
 
 from schemas.errors import TupleError
-from udfs.operations.arithmetic import Arguments, arg_type, read_int32
+from udfs.operations.arithmetic import OperationArguments, arg_type, read_int32
 from udfs.operations.json_path import END, NUMBER, STRING, UPDATE_FIELD, Lexer, Token, shown
 from udfs.operations.msgpack_walk import (
     ARRAY,
@@ -191,7 +191,7 @@ def _decode(data: bytes, pos: int, ordinal: int, index_base: int, fmt: TupleForm
     op = _locate(code, data, end, index_base, fmt)
     pos = skip(data, end)
     if code in SCALAR_OPERATIONS:
-        given = Arguments(code, op.field, data, pos, index_base, fmt.rules)
+        given = OperationArguments(code, op.field, data, pos, index_base, fmt.rules)
         op.argument = SCALAR_OPERATIONS[code].read(given)
     elif code == "#":
         _read_count(op, pos)

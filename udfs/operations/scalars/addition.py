@@ -16,8 +16,8 @@ from udfs.operations.arithmetic import (
     AS_DOUBLE,
     AS_FLOAT,
     AS_INTEGER,
-    Arguments,
     Number,
+    OperationArguments,
     Scalar,
     ScalarOperation,
     arg_type,
@@ -33,7 +33,7 @@ FLOAT_MAX = struct.unpack(">f", b"\x7f\x7f\xff\xff")[0]
 """`FLT_MAX`."""
 
 
-def _read(given: Arguments) -> Number:
+def _read(given: OperationArguments) -> Number:
     number = read_number(given.data, given.pos)
     if number is None:
         raise arg_type(given.code, given.field, "a number")

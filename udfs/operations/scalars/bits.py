@@ -2,12 +2,19 @@
 
 from __future__ import annotations
 
-from udfs.operations.arithmetic import AS_INTEGER, Arguments, Number, Scalar, ScalarOperation, arg_type
+from udfs.operations.arithmetic import (
+    AS_INTEGER,
+    Number,
+    OperationArguments,
+    Scalar,
+    ScalarOperation,
+    arg_type,
+)
 from udfs.operations.msgpack_walk import KIND, UINT, integer
 from udfs.operations.update_rules import Rules
 
 
-def _read(given: Arguments) -> int:
+def _read(given: OperationArguments) -> int:
     if KIND[given.data[given.pos]] != UINT:
         raise arg_type(given.code, given.field, "a positive integer")
     return integer(given.data, given.pos)[0]

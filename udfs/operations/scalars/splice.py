@@ -5,7 +5,14 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from schemas.errors import TupleError
-from udfs.operations.arithmetic import Arguments, Binary, Scalar, ScalarOperation, arg_type, read_int32
+from udfs.operations.arithmetic import (
+    Binary,
+    OperationArguments,
+    Scalar,
+    ScalarOperation,
+    arg_type,
+    read_int32,
+)
 from udfs.operations.msgpack_walk import BIN, KIND, STR, skip, string
 from udfs.operations.update_rules import Rules
 
@@ -15,7 +22,7 @@ UPDATE_SPLICE = 25
 
 @dataclass(frozen=True, slots=True)
 class Splice:
-    """Arguments of `:`: 0-based offset, bytes to cut, bytes to paste; negative numbers count from the end."""
+    """OperationArguments of `:`: 0-based offset, bytes to cut, bytes to paste; negative numbers count from the end."""
 
     offset: int
     cut: int
@@ -27,7 +34,7 @@ def splice_bound(field: str) -> TupleError:
     return TupleError(f"SPLICE error on field {field}: offset is out of bound", code=UPDATE_SPLICE)
 
 
-def _read(given: Arguments) -> Splice:
+def _read(given: OperationArguments) -> Splice:
     code, field, data, pos = given.code, given.field, given.data, given.pos
     offset = read_int32(data, pos, given.rules)
     if offset is None:
