@@ -147,7 +147,7 @@ def modules_on_a_rows_way(found: dict[str, Module]) -> list[str]:
                 assert deployment.batch(writer), "the batch has no rows"
             finally:
                 sys.setprofile(None)
-                threading.setprofile(None)  # type: ignore[arg-type]
+                threading.setprofile(None)
     return sorted(by_file[file] for file in ran & by_file.keys())
 
 
