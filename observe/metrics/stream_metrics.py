@@ -35,6 +35,7 @@ from prometheus_client.registry import Collector
 from observe.metrics.committed_batches import Batch, HeldRows, Origin
 from observe.metrics.notices import Notice, batch_slow, gap_found, source_back, source_stale
 from observe.metrics.progress_event import Trigger
+from schemas.states import GapState
 from warehouse.gaps import CLOSED, Gap
 
 SECONDS = (0.5, 1, 2, 3, 5, 8, 12, 20, 30, 60, 120, 300, 600)
@@ -157,7 +158,7 @@ class StreamMetrics(Collector):
         if gap.state in CLOSED:
             self._gaps.pop(gap.key, None)
             return []
-        if gap.state == "open":
+        if gap.state == GapState.OPEN:
             self._gaps[gap.key] = gap
         return [gap_found(gap)]
 

@@ -21,11 +21,12 @@ from pipeline.plan.settle import settle
 from pipeline.plan.summary import Summary
 from pipeline.plan.tables import check_space, layout_of
 from schemas.errors import UnsupportedError
+from schemas.field_types import type_family
 from schemas.iproto import SystemSpace
 from schemas.layout import table_layout
 from schemas.space import KeyPart, Space, space_of
 from schemas.system_tuples import unpacked
-from schemas.types import TypeOptions, type_family
+from schemas.types import TypeOptions
 from sources.xlog.format.vylog import trees_at_checkpoint
 from sources.xlog.stream.origins import expelled, registration
 from tests.fuzz import draw as made
