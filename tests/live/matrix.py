@@ -78,7 +78,8 @@ def module_of(class_name: str) -> str:
 def run(server: str, others: Sequence[str], folder: Path, name: str | None) -> list[Outcome]:
     """Run the live tests; `server` is the one that tests take by themselves."""
     report = folder / "report.xml"
-    command = [sys.executable, "-m", "pytest", "-m", "live and not soak", "-q", f"--junitxml={report}"]
+    command = [sys.executable, "-m", "pytest", "-n", "auto", "-m", "live and not soak", "-q"]
+    command.append(f"--junitxml={report}")
     if name is not None:
         command += ["-k", name]
     environment = {**os.environ, "TARANTOOL": ":".join([server, *others])}
