@@ -32,7 +32,7 @@ def test_the_example_runs_and_its_tables_hold_the_rows(tmp_path: Path) -> None:
     file = project / "spark-pipeline.yml"
     spec = yaml.safe_load(file.read_text())
     spec["storage"] = (tmp_path / "storage").as_uri()
-    spec["configuration"]["aggregator.logs"] = str(LOGS)
+    spec["configuration"]["tarantool.logs"] = str(LOGS)
     file.write_text(yaml.safe_dump(spec))
     command = [str(Path(sys.executable).with_name("spark-pipelines")), "run", "--spec", str(file)]
     run = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)

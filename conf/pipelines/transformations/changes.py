@@ -11,7 +11,7 @@ from pyspark.sql import DataFrame, SparkSession
 from sources.xlog.datasource import XlogDataSource
 
 spark = SparkSession.active()
-LOGS = spark.conf.get("aggregator.logs")
+LOGS = spark.conf.get("tarantool.logs")
 
 
 class Source(XlogDataSource):
