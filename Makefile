@@ -47,6 +47,7 @@ soak: setup ## Run the tests that take many minutes: kills after every step, tak
 	@setup/setup.sh with-tarantool
 	@setup/setup.sh with-s3
 	@setup/setup.sh with-pipelines
+	@setup/setup.sh with-promtool || true
 	@python -m pytest -m soak $(ARGS)
 
 live-matrix: setup ## Run the live tests with each server, and write docs/live-tests.md; SERVERS="PATH PATH"
