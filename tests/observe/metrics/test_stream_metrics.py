@@ -167,7 +167,10 @@ def test_a_wait_at_an_instant_grows_until_it_ends() -> None:
     waits = replace(step(0, 1.0, "a1", "b1"), waiting_since={"a1": clock.time - 7})
     metrics.step(waits, True)
     found = samples(metrics)
-    assert (found["aggregator_instant_wait_seconds", "a1"], found["aggregator_instant_wait_seconds", "b1"]) == (7, 0)
+    assert (
+        found["aggregator_instant_wait_seconds", "a1"],
+        found["aggregator_instant_wait_seconds", "b1"],
+    ) == (7, 0)
     clock.time += 60
     assert samples(metrics)["aggregator_instant_wait_seconds", "a1"] == 67
     metrics.step(step(1, 1.0, "a1", "b1"), True)
@@ -202,10 +205,19 @@ def test_a_progress_report_of_spark_is_parsed() -> None:
     assert step_of({"batchId": 0}).phases == {}
 
 
-@pytest.mark.parametrize(("state", "since"), [("waiting", {"a1": 5.0}), ("whole", {}), ("done", {}), ("missed", {})])
+@pytest.mark.parametrize(
+    ("state", "since"), [("waiting", {"a1": 5.0}), ("whole", {}), ("done", {}), ("missed", {})]
+)
 def test_a_wait_at_an_instant_is_in_the_report(state: str, since: dict[str, float]) -> None:
     entry: dict[str, Any] = {"leader": "a1", "file": "1.xlog", "position": 10, "vclock": {}}
-    entry["instant"] = {"label": "p", "time": 5_000_000, "lsns": {"1": 3}, "state": state, "rows": 0, "end": 0}
+    entry["instant"] = {
+        "label": "p",
+        "time": 5_000_000,
+        "lsns": {"1": 3},
+        "state": state,
+        "rows": 0,
+        "end": 0,
+    }
     end = {"replicasets": {"u": entry, "v": {**entry, "leader": "b1", "instant": None}}, "version": 1}
     found = step_of({"id": "q", "batchId": 7, "sources": [{"endOffset": end, "latestOffset": end}]})
     assert found.waiting_since == since
