@@ -98,17 +98,31 @@ def page(found: Mapping[str, Sequence[Outcome]]) -> str:
     lines = [HEAD, f"| tests | what they show | {' | '.join(found)} |", "|---|---|" + "---|" * len(found)]
     for module in sorted(counts):
         cells = " | ".join(cell(counts[module][version]) for version in found)
-        lines.append(f"| `{module.removeprefix('tests/')}` | {purpose(module)} | {cells} |")
+        lines.append(f"| `{module}` | {purpose(module)} | {cells} |")
     sums = (Counter(test.result for test in tests) for tests in found.values())
     lines.append(f"| all | | {' | '.join(map(cell, sums))} |")
-    lines += ["", "## Skipped", "", "| test | version | reason |", "|---|---|---|"]
-    for version, tests in found.items():
-        lines += [
-            f"| `{test.module.removeprefix('tests/')}` {test.name} | {version} | {test.reason} |"
+    for result in ("failed", "skipped"):
+        rows = [
+            f"| `{test.module}` {test.name} | {version} | {in_a_cell(test.reason)} |"
+            for version, tests in found.items()
             for test in tests
-            if test.result == "skipped"
+            if test.result == result
         ]
+        if rows:
+            lines += [
+                "",
+                f"## {result.capitalize()}",
+                "",
+                "| test | version | reason |",
+                "|---|---|---|",
+                *rows,
+            ]
     return "\n".join(lines) + "\n"
+
+
+def in_a_cell(reason: str) -> str:
+    """Return the first line of a reason, for a cell of a table."""
+    return reason.partition("\n")[0].replace("|", "\\|")[:200]
 
 
 def cell(counts: Counter[str]) -> str:
