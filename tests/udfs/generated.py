@@ -213,3 +213,22 @@ def simple_requests(draw: st.DrawFn) -> Generated:
     return Generated(
         b"".join(fields), len(fields), _array(made, is_long=False), draw(st.sampled_from([1, 1, 0]))
     )
+
+
+_wide = st.one_of(st.sampled_from([2**63 - 1, 2**63, 2**64 - 1, -(2**63)]), st.integers(-100, 100)).map(_pack)
+_places = st.sampled_from([2, 2, 2, "[3].a"]).map(_pack)
+_sum = st.one_of(
+    st.builds(_operation, st.sampled_from("+-"), _places, st.tuples(_wide)),
+    st.builds(_operation, st.sampled_from("+-"), _places, st.tuples(_wide)),
+    st.builds(_operation, st.sampled_from("+-"), _places, st.tuples(numbers)),
+    st.builds(_operation, st.sampled_from("&|^"), _places, st.tuples(st.integers(0, 2**64 - 1).map(_pack))),
+)
+
+
+@st.composite
+def sums(draw: st.DrawFn) -> Generated:
+    """Draw a tuple with a number and a map of numbers, and several operations on each, of which many overflow."""
+    numbers_ = [(_pack("a"), draw(_wide)), (_pack("b"), draw(_wide))]
+    fields = draw(_wide) + _map(numbers_, is_long=False)
+    made = draw(st.lists(_sum, min_size=2, max_size=6))
+    return Generated(fields, 2, _array(made, is_long=False), 1)

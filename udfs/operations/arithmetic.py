@@ -138,6 +138,19 @@ def read_number(data: bytes, pos: int) -> Number | None:
     return None
 
 
+def is_integer(value: int) -> bool:
+    """Return whether an integer fits MessagePack: -2^63 to 2^64 - 1."""
+    return -(1 << 63) <= value < 1 << 64
+
+
+def as_int64(value: int) -> int:
+    """Return an integer as the server reads a sum of its 96 bits: one that overflowed has its lowest 64, signed.
+
+    Source: `int96_extract_neg_int64` (`src/lib/core/int96.h`).
+    """
+    return value if is_integer(value) else (value + (1 << 63)) % (1 << 64) - (1 << 63)
+
+
 def read_scalar(data: bytes, pos: int) -> Scalar | None:
     """Return the number, the binary, or the bytes of the string at `pos`; None for any other value."""
     if KIND[data[pos]] in (STR, BIN):
@@ -155,7 +168,15 @@ def encode(value: Scalar, as_double: bool) -> bytes:
     if isinstance(value.value, Decimal):
         return decimals.encode(value.value)
     if isinstance(value.value, int):
-        return encode_integer(value.value)
+        return _encode_sum(value.value)
     if value.type == AS_FLOAT and not as_double:
         return struct.pack(">Bf", 0xCA, value.value)
     return struct.pack(">Bd", 0xCB, value.value)
+
+
+def _encode_sum(value: int) -> bytes:
+    if is_integer(value):
+        return encode_integer(value)
+    # The server calls `mp_encode_int`, which expects a negative number and keeps five bits of any other.
+    stored = as_int64(value)
+    return encode_integer(stored) if stored < -0x20 else bytes((0xE0 | stored & 0xFF,))

@@ -12,9 +12,10 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from schemas.errors import TupleError, UnsupportedError
-from udfs.operations.arithmetic import Scalar, encode, read_scalar
+from udfs.operations.arithmetic import AS_INTEGER, Number, Scalar, encode, read_scalar
 from udfs.operations.operation import Operation
 from udfs.operations.scalars import SCALAR_OPERATIONS
+from udfs.operations.scalars.addition import SumOverflowError
 from udfs.operations.tuple_format import FormatNode
 from udfs.operations.update_rules import Rules
 
@@ -78,13 +79,21 @@ def compute(op: Operation, old: Scalar | None, rules: Rules) -> Scalar:
 
 def change_scalar(op: Operation, field: UpdatedField, rules: Rules) -> None:
     """Apply a scalar operation to an element of an updated container."""
-    if field.update is None:
-        old = read_scalar(field.data, field.start)
-    elif not rules.several:
+    before = field.update
+    if before is None:
+        field.update = Computed(compute(op, read_scalar(field.data, field.start), rules))
+        return
+    if not rules.several:
         raise double_update(op)
-    else:
-        old = field.update.value if isinstance(field.update, Computed) else None
-    field.update = Computed(compute(op, old, rules))
+    try:
+        field.update = Computed(compute(op, before.value if isinstance(before, Computed) else None, rules))
+    except SumOverflowError as error:
+        if error.total is None:
+            raise UnsupportedError(
+                f"a decimal overflow on {op.field}, which the request has changed before"
+            ) from None
+        field.update = Computed(Number(AS_INTEGER, error.total))
+        raise
 
 
 def assign(op: Operation, field: UpdatedField, rules: Rules) -> None:

@@ -203,6 +203,41 @@ def test_servers_of_3_accept_one_path_twice(old: object, operations: list[object
     assert apply_update(pack([1, old]), pack(operations), 1, MODERN) == pack([1, new])
 
 
+LARGEST = 2**64 - 1
+
+
+@pytest.mark.parametrize(
+    ("old", "operations", "new"),
+    [
+        (-9, [["-", 2, 2**63 - 1]], "f7"),
+        (-9, [["-", 2, 2**63 - 1], ["+", 2, 1]], "f8"),
+        (-9, [["+", 2, -3], ["-", 2, 2**63 - 1]], "f5"),
+        (9, [["+", 2, 3], ["+", 2, LARGEST]], "eb"),
+        (9, [["+", 2, LARGEST - 20], ["+", 2, 2**63 - 1]], "f3"),
+        (9, [["+", 2, LARGEST - 20], ["+", 2, 2**63 - 1], ["+", 2, 2**63 - 1], ["+", 2, 100]], "f6"),
+        (-9, [["+", 2, -3], ["-", 2, 2**63 - 1], ["+", 2, 100]], "d38000000000000059"),
+        (-9, [["+", 2, -3], ["-", 2, 2**63 - 1], ["+", 2, 1.5]], "ca5f000000"),
+        (9, [["+", 2, 3], ["+", 2, LARGEST], ["+", 2, 1.5]], "ca41480000"),
+        (-9, [["+", 2, -3], ["-", 2, 2**63 - 1], ["+", 2, decimal("1.5")]], "c70c0101092233720368547757985c"),
+        (9, [["+", 2, 3], ["+", 2, LARGEST], ["&", 2, 7]], "eb"),
+        (-9, [["+", 2, -3], ["-", 2, 2**63 - 1], ["|", 2, 7]], "f5"),
+        (-9, [["+", 2, -3], ["-", 2, 2**63 - 1], ["=", 2, 7]], "07"),
+    ],
+)
+def test_an_upsert_goes_on_with_a_sum_that_overflowed(old: int, operations: list[object], new: str) -> None:
+    """Answers of 3.9: the second operation on a field overflows, is skipped, and yet leaves its sum."""
+    assert apply_upsert(pack([1, old]), pack([1]), pack(operations), 1, MODERN).hex() == "9201" + new
+    if len(operations) > 1:
+        with pytest.raises(TupleError, match="Integer overflow"):
+            apply_update(pack([1, old]), pack(operations), 1, MODERN)
+
+
+def test_a_decimal_that_overflows_after_another_operation_is_refused() -> None:
+    operations = pack([["+", 2, 1], ["+", 2, decimal("9E+999999")], ["+", 2, decimal("9E+999999")]])
+    with pytest.raises(UnsupportedError, match="decimal overflow"):
+        apply_upsert(pack([1, decimal("9E+999999")]), pack([1]), operations, 1, MODERN)
+
+
 def test_an_upsert_follows_the_rules_of_its_server() -> None:
     operations = pack([["+", 2, 1], ["+", 2, 1], ["=", 4, 0]])
     assert apply_upsert(pack([1, 5]), pack([1]), operations, 1, FORMAT) == pack([1, 6])

@@ -2,6 +2,9 @@
 
 With a double or a float the sum is computed as a double, and written as MP_FLOAT if that is exact (see
 `udfs.operations.update_rules` for older servers); with a decimal everything becomes a decimal.
+
+An operation that overflows is an error, but from 3.0 on it leaves its sum behind if the field was changed before in the
+same request (`xrow_update_op_do_arith` computes in place). An UPSERT goes on with that sum: `SumOverflowError.total`.
 """
 
 from __future__ import annotations
@@ -21,7 +24,9 @@ from udfs.operations.arithmetic import (
     Scalar,
     ScalarOperation,
     arg_type,
+    as_int64,
     encode,
+    is_integer,
     read_number,
 )
 from udfs.operations.update_rules import Rules
@@ -31,6 +36,12 @@ INTEGER_OVERFLOW, DECIMAL_OVERFLOW = 95, 160
 
 FLOAT_MAX = struct.unpack(">f", b"\x7f\x7f\xff\xff")[0]
 """`FLT_MAX`."""
+
+
+class SumOverflowError(TupleError):
+    """The sum does not fit its type. `total` is the exact sum of integers; None for decimals."""
+
+    total: int | None = None
 
 
 def _read(given: OperationArguments) -> Number:
@@ -46,7 +57,9 @@ def add(code: str, field: str, left: Scalar | None, right: Number, rules: Rules)
     Raises
     ------
     TupleError
-        Left is not a number, or the result does not fit its type.
+        Left is not a number.
+    SumOverflowError
+        The result does not fit its type.
 
     """
     if not isinstance(left, Number):
@@ -57,12 +70,14 @@ def add(code: str, field: str, left: Scalar | None, right: Number, rules: Rules)
     if decisive == AS_INTEGER:
         a, b = int(left.value), int(right.value)
         total = a + b if code == "+" else a - b
-        if not -(1 << 63) <= total < 1 << 64:
-            raise TupleError(
+        if not is_integer(total):
+            error = SumOverflowError(
                 f"Integer overflow when performing '{code}' operation on field {field}", code=INTEGER_OVERFLOW
             )
+            error.total = total
+            raise error
         return Number(AS_INTEGER, total)
-    x, y = float(left.value), float(right.value)
+    x, y = (float(as_int64(n.value) if isinstance(n.value, int) else n.value) for n in (left, right))
     return _narrow(x + y if code == "+" else x - y, decisive, rules)
 
 
@@ -91,7 +106,7 @@ def _add_decimals(code: str, field: str, left: Number, right: Number, rules: Rul
         return (
             decimals.from_double(number.value, ctx)
             if isinstance(number.value, float)
-            else Decimal(number.value)
+            else Decimal(as_int64(number.value) if isinstance(number.value, int) else number.value)
         )
 
     a, b = convert(left), convert(right)
@@ -99,7 +114,7 @@ def _add_decimals(code: str, field: str, left: Number, right: Number, rules: Rul
         raise arg_type(code, field, "a number convertible to decimal")
     total = decimals.add(a, b, ctx) if code == "+" else decimals.subtract(a, b, ctx)
     if total is None:
-        raise TupleError(
+        raise SumOverflowError(
             f"Decimal overflow when performing operation '{code}' on field {field}", code=DECIMAL_OVERFLOW
         )
     return total

@@ -23,7 +23,7 @@ def _read(given: OperationArguments) -> int:
 def combine_bits(code: str, field: str, left: Scalar | None, right: int, rules: Rules) -> Number:
     """Return left and right under `&`, `|` or `^`; left must be an unsigned integer."""
     value = left.value if isinstance(left, Number) else None
-    if not isinstance(left, Number) or not isinstance(value, int) or value < 0:
+    if not isinstance(left, Number) or not isinstance(value, int) or not 0 <= value < 1 << 64:
         raise arg_type(code, field, "a positive integer")
     if left.is_signed and not rules.several:
         raise arg_type(code, field, "a positive integer")
