@@ -117,7 +117,7 @@ def test_two_jobs_on_one_warehouse_and_a_killed_one(spark: SparkSession, tmp_pat
     logs.add(2)
     node = Node(tmp_path, logs.folder)
     with running(node, tmp_path) as job:
-        assert node.rid.file_lock is FileLock.LOCKED
+        assert node.rid.file_lock is FileLock.ALLOW_READ
         events = [change.event for change in RidTable(node.place).history()]
         second = Deployment(tmp_path / "second", {"a1": logs.folder}, spaces={"include": SPACES})
         config = {"warehouse": str(tmp_path / "warehouse"), "database": node.deployment.database}
@@ -128,7 +128,7 @@ def test_two_jobs_on_one_warehouse_and_a_killed_one(spark: SparkSession, tmp_pat
         assert not (tmp_path / "second" / "checkpoint").exists()
         assert node.command("demote") == 1
         assert job.poll() is None
-    assert node.rid.file_lock is FileLock.LOCKED
+    assert node.rid.file_lock is FileLock.ALLOW_READ
     assert not node.rid.crashed_primary
     logs.add(9)
     node.run()
