@@ -23,7 +23,7 @@ from udfs.rid.comparison import Comparison, Verdict
 from udfs.rid.operations import Node
 from udfs.rid.value import EMPTY, Rid
 from warehouse.copy import files
-from warehouse.copy.table import TableCopy, Work, bring, check, plan_table, truncate
+from warehouse.copy.table import TableCopy, Work, bring, check, missing_files, plan_table, truncate
 from warehouse.generations import ComparedRid, common_epoch, compare_warehouses, side_of
 from warehouse.lock import WriterLock
 from warehouse.newest_epoch import (
@@ -36,6 +36,9 @@ from warehouse.newest_epoch import (
 )
 from warehouse.place import Place
 from warehouse.rid import SYNC_END, SYNC_START, RidTable, fresh
+
+AHEAD_BYTES = 64 << 20
+"""So little is copied between two epochs."""
 
 
 @dataclass(frozen=True)
@@ -191,6 +194,28 @@ def extend(
         node = target_rid.update(SYNC_END, cut.epoch, _extended, peer=source.root).node
     files.reached("end")
     return Synced(cut, node, copied, rows)
+
+
+def copy_ahead(source: Place, target: Place, check_lock: Callable[[], None]) -> None:
+    """Copy data files that a target lacks until little is left, without its logs and its RID.
+
+    A reader of the target does not see them; a sync finds them there. The source may be written meanwhile.
+
+    Parameters
+    ----------
+    source, target : Place
+    check_lock : callable
+        Raises where the target's writer lock is lost.
+
+    """
+    files.clear_unfinished(target)
+    copied = AHEAD_BYTES
+    while copied >= AHEAD_BYTES:
+        copied = 0
+        for table, version in newest_versions(source).versions.items():
+            for path in missing_files(source, target, table, version):
+                check_lock()
+                copied += files.copy(source, target, table, *path.split("/"))
 
 
 def _is_connected(source: Rid, target: Node, epoch: int, newest: int) -> bool:

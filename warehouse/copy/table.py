@@ -107,6 +107,12 @@ def plan_table(
     )
 
 
+def missing_files(source: Place, target: Place, table: str, version: int) -> dict[str, int]:
+    """Return the data files of a table that the target lacks or has in another size, with their sizes in bytes."""
+    data = {path: size for path, (size, _) in active(source, table, version).items()}
+    return _lacking(target, table, data, lambda _name: True, check_all=False)
+
+
 def _since(source: Place, target: Place, table: str, data: Mapping[str, int]) -> dict[str, int]:
     """Return the data files that the source has and the target's version has not; all where it has no table."""
     opened = target.open(table)
