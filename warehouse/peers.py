@@ -30,11 +30,17 @@ from warehouse.generations import ComparedRid, compare_warehouses, side_of
 from warehouse.lock import WriterLock, local_folder
 from warehouse.newest_epoch import BEFORE_THE_FIRST, last_epoch
 from warehouse.place import Place
-from warehouse.rid import RidChange, RidTable, fresh
+from warehouse.rid import SYNC_END, RidChange, RidTable, fresh
 
 log = logging.getLogger(__name__)
 
 CONNECT, LOSE_PEER, DISCONNECT = "connect", "lose_peer", "disconnect"
+
+COPIED = (LOSE_PEER, DISCONNECT, "copy", SYNC_END)
+"""Events after which another place may have the data of the head."""
+
+SEPARATOR = ", "
+"""Between the peers of one row of `_rid`."""
 
 RETRY_SECONDS = 60.0
 FIRST_WAIT_SECONDS = 2.0
@@ -97,6 +103,12 @@ class Peer:
         ours, theirs = side_of(self.source), side_of(self.place)
         allow(compare_warehouses(ours, theirs), ours, theirs, None)
         rid = theirs.node.rid
+        if rid == Rid() and self._was_connected():
+            raise SyncError(
+                "the place is empty, and was a connected copy before: is its disk mounted?",
+                file=self.place.root,
+                advice="bring it back, or make a new copy by `aggregator rid sync`",
+            )
         is_near = rid.head == ours.node.rid.head and rid.incoming == EMPTY
         if not is_near:
             if self._ahead is None:
@@ -112,6 +124,10 @@ class Peer:
         RidTable(self.place).update(CONNECT, last_epoch(self.place), _joined, peer=self.source.root)
         self.extend()
         return True
+
+    def _was_connected(self) -> bool:
+        history = RidTable(self.source).history()
+        return any(c.event == CONNECT and self.place.root in _named(c) for c in history)
 
     def extend(self) -> None:
         """Copy what is new; raises what a lost peer raises."""
@@ -135,7 +151,9 @@ class Peer:
             return
         try:
             lock.check_held()
-            RidTable(self.place).update("unlock", last_epoch(self.place), _released)
+            table = RidTable(self.place)
+            if table.last().number:
+                table.update("unlock", last_epoch(self.place), _released)
         except FAILURES as error:
             log.debug("the RID of %s still says locked: %s", self.place.root, error)
         finally:
@@ -161,12 +179,12 @@ class _Ahead(threading.Thread):
         super().__init__(name="copy-ahead", daemon=True)
         self._source, self._target, self._check_lock = source, target, check_lock
         self._stopped = threading.Event()
-        self._error: Exception | None = None
+        self._error: BaseException | None = None
 
     def run(self) -> None:
         try:
             copy_ahead(self._source, self._target, self._check)
-        except Exception as error:
+        except BaseException as error:  # raised again in the writer's thread
             self._error = error
 
     def stop(self) -> None:
@@ -245,7 +263,7 @@ class Peers:
     def open(self) -> None:
         """Set the mark, since no peer is connected yet, and connect those that can be."""
         if self._peers:
-            self._mark("at the start", self._rid.last().node.next is None)
+            self._mark(self._roots(), is_needed=self._rid.last().node.next is None)
             self.follow()
 
     def before_epoch(self) -> None:
@@ -286,7 +304,7 @@ class Peers:
             time.sleep(0.05)
             self.follow()
         if self._is_whole:
-            self._mark("the writer ends", is_needed=True)
+            self._mark(self._roots(), is_needed=True)
         for peer in self._peers:
             peer.release("its primary's job has ended")
 
@@ -297,12 +315,15 @@ class Peers:
 
     def _lose(self, peer: Peer, error: Exception) -> None:
         if peer.state.is_connected:
-            self._mark(peer.place.root, is_needed=True)
+            self._mark([peer.place.root], is_needed=True)
         log.warning("peer %s is not connected: %s", peer.place.root, error)
         peer.release(str(error))
         peer.due = self._now() + self._retry_seconds
 
-    def _mark(self, lost: str, is_needed: bool) -> None:
+    def _roots(self) -> list[str]:
+        return [peer.place.root for peer in self._peers]
+
+    def _mark(self, lost: Sequence[str], *, is_needed: bool) -> None:
         self._is_whole = False
         if is_needed:
             lose_peer(self._rid, lost)
@@ -316,13 +337,13 @@ class Peers:
                 peer.check()
         except LockError:
             return  # the next epoch finds it
-        roots = [peer.place.root for peer in self._peers]
+        roots = self._roots()
         others = other_copies(self._rid.history(), roots)
-        self._is_whole = True
         if others:
-            log.info("the next data begin a new generation: %s may have this one", ", ".join(others))
+            log.debug("the next data begin a new generation: %s may have this one", ", ".join(others))
             return
         connect(self._rid, roots)
+        self._is_whole = True
 
 
 def _joined(node: Node) -> Node:
@@ -361,14 +382,14 @@ def _refuse(ours: ComparedRid, theirs: ComparedRid) -> None:
         raise RidStateError(f"{state}; nothing was written", **where, advice=advice)
 
 
-def lose_peer(table: RidTable, lost: str, event: str = LOSE_PEER) -> RidChange:
+def lose_peer(table: RidTable, lost: Sequence[str], event: str = LOSE_PEER) -> RidChange:
     """Set the mark of a primary: its next data begin a new generation.
 
     Parameters
     ----------
     table : RidTable
-    lost : str
-        The peer that was lost, or why.
+    lost : sequence of str
+        The peers that are not connected any more.
     event : str
         `lose_peer`, or `disconnect` where an operator says so.
 
@@ -378,7 +399,7 @@ def lose_peer(table: RidTable, lost: str, event: str = LOSE_PEER) -> RidChange:
         event,
         last_epoch(table.place),
         lambda node: operations.lose_peer(node, mark, was_primary=False),
-        peer=lost,
+        peer=SEPARATOR.join(lost),
     )
 
 
@@ -386,7 +407,7 @@ def connect(table: RidTable, others: Sequence[str]) -> RidChange:
     """Remove the mark of a node: all nodes are connected."""
     epoch = last_epoch(table.place)
     return table.update(
-        CONNECT, epoch, operations.connect_all, peer=", ".join(others), is_always_written=True
+        CONNECT, epoch, operations.connect_all, peer=SEPARATOR.join(others), is_always_written=True
     )
 
 
@@ -394,19 +415,22 @@ def end_connection(table: RidTable) -> None:
     """Set the mark where the last writer was connected and could not note its end: it was killed."""
     ends = [c for c in table.history() if c.event in (CONNECT, LOSE_PEER)]
     if ends and ends[-1].event == CONNECT and ends[-1].node.rid.primary:
-        lose_peer(table, ends[-1].peer or "unknown")
+        lose_peer(table, _named(ends[-1]))
 
 
 def other_copies(history: Sequence[RidChange], peers: Sequence[str]) -> list[str]:
-    """Return the copies of the current generation that are not among the peers; a later `connect` dismisses them."""
-    if not history:
-        return []
-    head, found = history[-1].node.rid.head, list[str]()
+    """Return the copies that the current generation has beside the peers; a `connect` says that there are none."""
+    head = history[-1].node.rid.head if history else EMPTY
+    found: list[str] = []
     for change in history:
         if change.node.rid.head != head:
             continue
         if change.event == CONNECT:
             found = []
-        elif change.event in (DISCONNECT, "copy", "sync_end") and change.peer not in (None, *peers, *found):
-            found.append(str(change.peer))
+        elif change.event in COPIED:
+            found += [name for name in _named(change) if name not in (*peers, *found)]
     return found
+
+
+def _named(change: RidChange) -> list[str]:
+    return [] if change.peer is None else change.peer.split(SEPARATOR)
