@@ -1,6 +1,7 @@
 """Show, change and compare the RIDs of warehouses, and copy one warehouse onto another.
 
-    python -m jobs.rid show|promote|demote WAREHOUSE        (or --config FILE)
+    python -m jobs.rid show|promote|demote|disconnect WAREHOUSE        (or --config FILE)
+    python -m jobs.rid connect WAREHOUSE WAREHOUSE…
     python -m jobs.rid compare A B [--json]                 A, B: warehouses, or RIDs as text
     python -m jobs.rid sync --from WAREHOUSE --to WAREHOUSE
 
@@ -92,6 +93,19 @@ def demote(place: Place, *, as_json: bool = False) -> None:
     """Make a warehouse a secondary."""
     switch.demote(place)
     print_side(side_of(place), as_json=as_json)
+
+
+def disconnect(place: Place, *, as_json: bool = False) -> None:
+    """Note that copies of a warehouse are not connected any more."""
+    switch.disconnect(place)
+    print_side(side_of(place), as_json=as_json)
+
+
+def connect(places: Sequence[Place], *, as_json: bool = False) -> None:
+    """Note that some warehouses hold the same, and that no other copy exists."""
+    switch.connect(places)
+    for place in places:
+        print_side(side_of(place), as_json=as_json)
 
 
 def print_side(side: ComparedRid, *, as_json: bool) -> None:

@@ -97,8 +97,8 @@ def separate(node: Node, fresh: ULID) -> Node:
 
 
 def connect_all(node: Node) -> Node:
-    """Remove the mark: all nodes are connected."""
-    return replace(node, next=None)
+    """Remove the mark: all nodes are connected. What a node lacked it gets now, so it is outdated no more."""
+    return replace(node, rid=replace(node.rid, outdated=False), next=None)
 
 
 def renew_mark(node: Node, fresh: ULID) -> Node:
