@@ -155,7 +155,9 @@ def check(world: World) -> None:
     else:
         assert found.verdict is Verdict.SPLIT_BRAIN
     in_flight = [sum(head == found.common for head, _ in data) for data in (one, other)]
-    assert in_flight[0] - in_flight[1] in (0, 1), "more than the write in flight is under a head that both have"
+    assert in_flight[0] - in_flight[1] in (0, 1), (
+        "more than the write in flight is under a head that both have"
+    )
     assert EMPTY not in (world.a.node.rid.head, world.b.node.rid.head)
 
 
