@@ -404,11 +404,13 @@ def lose_peer(table: RidTable, lost: Sequence[str], event: str = LOSE_PEER) -> R
 
 
 def connect(table: RidTable, others: Sequence[str]) -> RidChange:
-    """Remove the mark of a node: all nodes are connected."""
+    """Remove the mark of a node, and its crash: all nodes are connected, and hold the same."""
     epoch = last_epoch(table.place)
-    return table.update(
-        CONNECT, epoch, operations.connect_all, peer=SEPARATOR.join(others), is_always_written=True
-    )
+
+    def change(node: Node) -> Node:
+        return operations.settle_crash(operations.connect_all(node))
+
+    return table.update(CONNECT, epoch, change, peer=SEPARATOR.join(others), is_always_written=True)
 
 
 def end_connection(table: RidTable) -> None:

@@ -248,8 +248,11 @@ def test_a_writer_that_was_killed_while_connected_leaves_no_connection(standby: 
     killed(standby, "commit")
     assert (now(standby.a).rid.head, now(standby.a).next) == (head, None)
     with standby.lock(None) as lock:
+        assert now(standby.a).rid.crashed_primary
         standby.batch(lock, "alone", "accounts")
     assert now(standby.a).rid.old1 == head
+    standby.session()
+    assert not now(standby.a).rid.crashed_primary
 
 
 WRITER = """
