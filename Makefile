@@ -1,6 +1,6 @@
 # All commands of the project. `make` alone lists them.
 .DEFAULT_GOAL := help
-.PHONY: help setup demo live-demo schema test test-fast coverage soak fuzz airflow-test check format bench dist lock sbom audit site clean distclean
+.PHONY: help setup demo live-demo schema test test-fast coverage soak live-matrix fuzz airflow-test check format bench dist lock sbom audit site clean distclean
 
 VENV := .venv
 DIST := dist
@@ -46,7 +46,13 @@ coverage: setup ## Run every test, and fail where fewer lines ran than the floor
 soak: setup ## Run the tests that take many minutes: kills after every step, takeovers, holes
 	@setup/setup.sh with-tarantool
 	@setup/setup.sh with-s3
+	@setup/setup.sh with-pipelines
+	@setup/setup.sh with-promtool || true
 	@python -m pytest -m soak $(ARGS)
+
+live-matrix: setup ## Run the live tests with each server, and write docs/live-tests.md; SERVERS="PATH PATH"
+	@setup/setup.sh with-tarantool
+	@python -m tests.live.matrix $(SERVERS) --out docs/live-tests.md
 
 fuzz: setup ## Fuzz all that reads bytes of others; ARGS="--cases 1000000 --seed 5" for more or others
 	@python -m tests.fuzz $(ARGS)

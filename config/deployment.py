@@ -10,23 +10,23 @@ The configuration never holds secrets (Hadoop finds the credentials of a path it
 from __future__ import annotations
 
 from collections.abc import Iterable
+from datetime import timedelta
 from pathlib import Path
 from typing import Annotated, Literal, TypeVar
 
 from pydantic import BaseModel, ValidationError, model_validator
 
+from config.address import Port
 from config.errors import mistakes_of
 from config.instants import Instants
 from config.lineage import LineageConfig
 from config.live import Live
-from config.metrics import MetricsConfig
 from config.policies import Policies, Policy, uuid_or_none
 from config.relay import RelayConfig
 from config.retention import Retention
 from config.spaces import Spaces
 from config.standby import Standby
-from config.subscribe import Subscribe
-from config.validation import Validation
+from config.subscribe import Subscribe, seconds
 from config.values import (
     ByteCount,
     Decimal,
@@ -41,6 +41,49 @@ from config.values import (
 )
 from config.yaml_document import read_document, refuse
 from sources.xlog.format.block import BLOCK_LIMIT
+
+
+class Validation(Part):
+    """How the tables are validated.
+
+    Parameters
+    ----------
+    expectations : str or None
+        The folder with the user's suites; None: `expectations` next to the YAML file, if it exists.
+    docs : str or None
+        The local folder for Data Docs; None: none are written.
+    ahead : str or None
+        How far a server's clock may be ahead of the validating machine's; None: times are not checked.
+
+    """
+
+    expectations: Location | None = None
+    docs: Location | None = None
+    ahead: Interval | None = "1 hour"
+
+    def tolerance(self) -> timedelta | None:
+        """Return `ahead` as a timedelta."""
+        return None if self.ahead is None else timedelta(seconds=seconds(self.ahead))
+
+
+class MetricsConfig(Part):
+    """Where the stream's metrics are served and written.
+
+    Parameters
+    ----------
+    status : str or None
+        Address on which `/metrics` (Prometheus) and `/status` (JSON) are served.
+    log : str or None
+        A file, or `stderr`, to which JSON objects are appended, one per line.
+    stale : str or None
+        A leading source without a row for this long is stale; None: never.
+
+    """
+
+    status: Port | None = None
+    log: Literal["stderr"] | Location | None = None
+    stale: Interval | None = "10 minutes"
+
 
 _Model = TypeVar("_Model", bound=BaseModel)
 

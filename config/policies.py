@@ -1,44 +1,23 @@
 """The section `policies` of the configuration: how conflicts are resolved in each space.
 
-Checks the keys that each policy takes and needs, after merging with `default`. `udfs.before_replace` has the policies
-themselves; a job checks at its start that a custom function can be imported.
+Checks the keys that each policy takes and needs (`schemas.policies`), after merging with `default`.
+`udfs.before_replace` has the policies themselves; a job checks at its start that a custom function can be imported.
 """
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 from uuid import UUID
 
 from pydantic import Field, model_validator
 
 from config.values import FunctionName, Part, mistake
+from schemas.policies import LAST_WRITE_WINS, POLICIES
 
-Name = Literal[
-    "last_write_wins",
-    "first_write_wins",
-    "source_priority",
-    "max",
-    "min",
-    "merge_fields",
-    "sum",
-    "custom",
-]
-
-NEEDS: dict[str, tuple[str, str]] = {
-    "source_priority": (
-        "priority",
-        "uuids of replicasets, or names of sources that name theirs, the first wins",
-    ),
-    "max": ("column", "the field whose greatest value wins"),
-    "min": ("column", "the field whose least value wins"),
-    "merge_fields": ("fields", "{field: [fields that say how new it is]}"),
-    "sum": ("columns", "the fields that are added up"),
-    "custom": ("function", "package.module:function"),
-}
-"""Policy to the key that only it has, and a description of the key's value."""
-
-WITH_DELETED = ("last_write_wins", "source_priority", "custom")
-"""Policies in which a deleted version can win or lose: the others need values, which it lacks."""
+if TYPE_CHECKING:
+    PolicyName = str
+else:
+    PolicyName = Literal[tuple(POLICIES)]
 
 
 def uuid_or_none(text: str) -> str | None:
@@ -75,7 +54,7 @@ class Policy(Part):
 
     """
 
-    policy: Name = "last_write_wins"
+    policy: PolicyName = LAST_WRITE_WINS
     sequence: tuple[str, ...] = ()
     deletes: Literal["own", "all"] = "own"
     priority: tuple[str, ...] = ()
@@ -86,14 +65,14 @@ class Policy(Part):
 
     def check(self, *where: str | int) -> None:
         """Raise a mistake if the policy lacks a key that it needs, or has one that it does not take."""
-        own = NEEDS.get(self.policy, ("", ""))
-        for key, _ in NEEDS.values():
-            if key != own[0] and getattr(self, key) and key in self.model_fields_set:
+        own = POLICIES[self.policy]
+        for key in filter(None, dict.fromkeys(one.option for one in POLICIES.values())):
+            if key != own.option and getattr(self, key) and key in self.model_fields_set:
                 raise mistake(f"is not a key of {self.policy}", *where, key)
-        if own[0] and not getattr(self, own[0]):
-            raise mistake(f"{self.policy} needs the key {own[0]}: {own[1]}", *where)
-        if self.deletes == "all" and self.policy not in WITH_DELETED:
-            allowed = ", ".join(WITH_DELETED)
+        if own.option and not getattr(self, own.option):
+            raise mistake(f"{self.policy} needs the key {own.option}: {own.option_help}", *where)
+        if self.deletes == "all" and not own.takes_deleted:
+            allowed = ", ".join(one.name for one in POLICIES.values() if one.takes_deleted)
             raise mistake(f"deletes: all has no meaning for {self.policy}; allowed with {allowed}", *where)
         for field, sequence in self.fields.items():
             if not sequence:

@@ -32,7 +32,9 @@ from pipeline.start.release import release_old_rows
 from pipeline.start.remask import remasked
 from pipeline.state import State
 from pipeline.stream import StreamWriter, Watch
+from schemas.compiled import is_kept
 from sources.xlog.datasource import register
+from sources.xlog.format.kernels.fill import walk_rows
 from sources.xlog.options import parse_options
 from sources.xlog.stream.follow import Follower
 from udfs.before_replace.custom import load_function
@@ -148,6 +150,8 @@ def start_stream(
 def aggregate(config: Config, *, once: bool = False) -> State:
     """Run the job until it is stopped, or with `once` up to the current end of the logs; return the state."""
     check_functions(config)
+    if not is_kept(walk_rows):
+        print("kernels are compiled first, once on this machine: a minute of one core", file=sys.stderr)
     spark = spark_session(config, "aggregate")
     register(spark)
     warehouse = Warehouse(spark, config.warehouse, config.database)

@@ -34,10 +34,11 @@ from pipeline.commit.load import load_state
 from pipeline.requests.rebuild import rebuild_of
 from pipeline.requests.service import Service
 from schemas.errors import ConfigurationError, LockError, WarehouseError
+from schemas.states import RequestKind, RequestState
 from sources.xlog.datasource import register
 from warehouse import requests
 from warehouse.primary import PrimaryLock, require_primary
-from warehouse.requests import DONE, FAILED, Request
+from warehouse.requests import Request
 from warehouse.warehouse import Warehouse
 
 POLL_SECONDS = 1.0
@@ -118,7 +119,7 @@ def answered_request(spark: SparkSession, config: Config, warehouse: Warehouse, 
             is_shown = True
         time.sleep(POLL_SECONDS)
         answered = requests.state_of(warehouse, request)
-        if answered.state in (DONE, FAILED):
+        if answered.state in (RequestState.DONE, RequestState.FAILED):
             return answered
 
 
@@ -171,17 +172,17 @@ def asked(config: Config, options: BackfillOptions) -> tuple[str, Mapping[str, A
     if options.heal is not None:
         if options != BackfillOptions(heal=options.heal):
             raise ConfigurationError("--heal takes the newest snapshot of its source, and no other option")
-        return "heal", {"source": options.heal}
+        return RequestKind.HEAL, {"source": options.heal}
     if options.snapshot:
         if options != BackfillOptions(snapshot=options.snapshot, source=options.source):
             raise ConfigurationError("--snapshot takes spaces, and no other option than --source")
-        return "snapshot", {"spaces": list(options.snapshot), "source": options.source}
+        return RequestKind.SNAPSHOT, {"spaces": list(options.snapshot), "source": options.source}
     if options.rebuild is None:
         if options.policy is not None or options.dry_run:
             raise ConfigurationError("--policy and --dry-run belong to --rebuild")
         moments = {"from": options.since, "to": options.until}
         texts = {name: None if one is None else one.isoformat() for name, one in moments.items()}
-        return "backfill", {"source": options.source, **texts}
+        return RequestKind.BACKFILL, {"source": options.source, **texts}
     if options.source is not None or options.since is not None or options.until is not None:
         raise ConfigurationError("--rebuild takes the whole space: no --source, --from, --to")
     policy = policy_of(config, options.rebuild, options.policy)
@@ -191,7 +192,7 @@ def asked(config: Config, options: BackfillOptions) -> tuple[str, Mapping[str, A
             space=options.rebuild,
             advice="write the policy into the configuration and leave --policy out, or try it with --dry-run",
         )
-    return "rebuild", {"space": options.rebuild, "policy": policy.model_dump(mode="json")}
+    return RequestKind.REBUILD, {"space": options.rebuild, "policy": policy.model_dump(mode="json")}
 
 
 def backfill(config: Config, options: BackfillOptions) -> int:
@@ -211,7 +212,7 @@ def backfill(config: Config, options: BackfillOptions) -> int:
     warehouse.create_system_tables()
     request = answered_request(spark, config, warehouse, requests.ask(warehouse, kind, arguments))
     print(f"{kind}: {request.message}")
-    return 0 if request.state == DONE else 1
+    return 0 if request.state == RequestState.DONE else 1
 
 
 if __name__ == "__main__":

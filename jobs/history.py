@@ -45,6 +45,7 @@ from pipeline.source_options import stream_options
 from pipeline.state import State
 from schemas.errors import UnsupportedError, WarehouseError
 from schemas.iproto import SYSTEM_ID_MAX, SystemSpace
+from schemas.states import RowState, SpaceEvent, VersionState
 from sources.xlog.options import parse_options
 from sources.xlog.stream.follow import Follower
 from udfs.keys.key_order import directions_of
@@ -87,7 +88,7 @@ def whole_log(warehouse: Warehouse) -> DataFrame:
     segment = F.col("epoch") * _SEGMENTS + F.col("segment") + _SEGMENTS // 2
     if SERVER_VERSION not in rows.columns:  # a table of an earlier release
         rows = rows.withColumn(SERVER_VERSION, F.lit(None).cast("string"))
-    return rows.where("state = 'committed' AND replicaset_id > 0").withColumn("segment", segment)
+    return rows.where(f"state = '{RowState.COMMITTED}' AND replicaset_id > 0").withColumn("segment", segment)
 
 
 @dataclass(frozen=True)
@@ -250,7 +251,7 @@ def _ends(found: Definitions, lineages: Mapping[int, Lineage]) -> list[tuple[int
         for change in found.changes[lineage.replicaset_id]:
             is_own = change.space_id == lineage.space_id and change.position >= since
             is_within = lineage.ended is None or change.position <= lineage.ended
-            if is_own and is_within and change.kind in ("truncated", "dropped"):
+            if is_own and is_within and change.kind in (SpaceEvent.TRUNCATED, SpaceEvent.DROPPED):
                 result.append((lineage.replicaset_id, change))
     return result
 
@@ -416,7 +417,9 @@ def _shown(made: DataFrame, versions: Sequence[SchemaVersion], config: Config) -
         *("tuple", "global_id", "lsn", "type", "epoch"),
         F.col("timestamp").alias("valid_from"),
         F.lead("timestamp").over(of_key).alias("valid_to"),
-        (F.lead("epoch").over(of_key).isNull() & (F.col("state") != "deleted")).alias("is_current"),
+        (F.lead("epoch").over(of_key).isNull() & (F.col("state") != VersionState.DELETED)).alias(
+            "is_current"
+        ),
         "reason",
     )
 

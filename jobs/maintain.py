@@ -22,11 +22,11 @@ from pipeline.retention.cleaning import cleaning_of
 from pipeline.retention.sources import source_facts
 from pipeline.source_options import stream_options
 from schemas.errors import ConfigurationError, WarehouseError
+from schemas.states import RequestKind, RequestState
 from sources.xlog.datasource import register
 from sources.xlog.options import parse_options
 from sources.xlog.stream.follow import Follower
 from warehouse import requests
-from warehouse.requests import DONE
 from warehouse.warehouse import Warehouse
 
 """Delta's own default: a reader of an older version fails."""
@@ -52,10 +52,10 @@ def maintain(config: Config, keep_days: int = KEEP_DAYS, *, dry_run: bool = Fals
         "retention": config.retention.model_dump(mode="json"),
         "sources": [source.name for source in config.sources],
     }
-    asked = requests.ask(warehouse, "maintenance", wanted)
+    asked = requests.ask(warehouse, RequestKind.MAINTENANCE, wanted)
     request = answered_request(spark, config, warehouse, asked)
     print(f"maintenance: {request.message}")
-    return 0 if request.state == DONE else 1
+    return 0 if request.state == RequestState.DONE else 1
 
 
 def show(warehouse: Warehouse, config: Config, keep_days: int) -> None:

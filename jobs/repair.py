@@ -22,15 +22,16 @@ from jobs.runtime.session import spark_session
 from pipeline.commit.load import load_state
 from pipeline.source_options import stream_options
 from schemas.errors import AggregatorError, WarehouseError
+from schemas.states import GapKind, RequestKind, RequestState
 from sources.xlog.datasource import register
 from sources.xlog.directory.identity import identity_of
 from sources.xlog.options import parse_options
 from sources.xlog.stream.follow import Follower
 from warehouse import requests
-from warehouse.gaps import DIVERGENCE, MISSING, TABLE, Gap, open_gaps
+from warehouse.gaps import TABLE, Gap, open_gaps
 from warehouse.primary import require_primary
 from warehouse.read import rows_of
-from warehouse.requests import DONE, Request
+from warehouse.requests import Request
 from warehouse.warehouse import Warehouse
 
 Read = Callable[[str], str | None]
@@ -135,16 +136,16 @@ def repair_warehouse(config: Config) -> int:
         return open_gaps(rows_of(warehouse.opened(TABLE)))
 
     def read(name: str) -> str | None:
-        asked = requests.ask(warehouse, "backfill", {"source": name, "from": None, "to": None})
+        asked = requests.ask(warehouse, RequestKind.BACKFILL, {"source": name, "from": None, "to": None})
         return _failure(answered_request(spark, config, warehouse, asked))
 
     for gap in every():
-        if gap.kind == DIVERGENCE:
+        if gap.kind == GapKind.DIVERGENCE:
             print(f"{gap} (no reading heals it: aggregator heal SOURCE, docs/operation.md)")
     state = load_state(warehouse)
     options = parse_options(stream_options(config, state, spark.sparkContext.defaultParallelism))
     sources = replicasets_of(Follower(options), {uuid: one.id for uuid, one in state.replicasets.items()})
-    done = repair(lambda: [gap for gap in every() if gap.kind == MISSING], sources, read)
+    done = repair(lambda: [gap for gap in every() if gap.kind == GapKind.MISSING], sources, read)
     for gap in done.closed:
         print(f"closed: {gap}")
     for gap in done.left:
@@ -154,7 +155,7 @@ def repair_warehouse(config: Config) -> int:
 
 
 def _failure(request: Request) -> str | None:
-    return None if request.state == DONE else request.message
+    return None if request.state == RequestState.DONE else request.message
 
 
 if __name__ == "__main__":

@@ -16,6 +16,7 @@ from config.deployment import Config
 from jobs.runtime.command_line import DONE, FAILED, finished
 from schemas.errors import WarehouseError
 from schemas.names import is_of_space
+from schemas.states import RequestState
 from sources.spool.stopped import StoppedSpool, stopped_spools
 from sources.xlog.directory.offset import InstantState
 from udfs.rid.comparison import Verdict
@@ -28,10 +29,10 @@ from warehouse.peers import FAILURES
 from warehouse.place import Place, place_of
 from warehouse.read import answer, newest, rows_of
 
-_OPEN_REQUESTS = """
+_OPEN_REQUESTS = f"""
     SELECT request, kind, asked_at FROM
     (SELECT *, row_number() OVER (PARTITION BY request ORDER BY changed_at DESC) AS place FROM opened)
-    WHERE place = 1 AND state = 'asked' ORDER BY asked_at
+    WHERE place = 1 AND state = '{RequestState.ASKED}' ORDER BY asked_at
 """
 
 

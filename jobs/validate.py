@@ -25,10 +25,9 @@ from jobs.backfill import answered_request
 from jobs.commands.main import main
 from jobs.runtime.session import spark_session
 from observe.validation.check import Check, CheckFacts, CheckResult, OpenTable, readable
-from observe.validation.origins import origins_check
+from observe.validation.checks import CHECKS
 from observe.validation.secondary_keys import IndexConflicts, find, index_check
 from observe.validation.spaces import columns_check, space_tables, spaces_check
-from observe.validation.suites import system_checks
 from observe.validation.user_suites import read_user_suites
 from observe.validation.validator import Validator
 from pipeline.commit.load import load_state
@@ -36,6 +35,7 @@ from pipeline.requests.service import encoded
 from pipeline.state import State
 from schemas.errors import ConfigurationError, WarehouseError
 from schemas.names import is_of_space, table_of_exact_tuples
+from schemas.states import RequestKind
 from schemas.tables import SYSTEM_TABLES
 from sources.xlog.datasource import register
 from warehouse import requests, validations
@@ -78,8 +78,8 @@ def checks(
     user_suites: Mapping[str, Sequence[Any]],
 ) -> Iterator[Check]:
     """Yield all expectations of single tables; `user_suites` are the user's, by table."""
-    yield from system_checks(open_table, facts)
-    yield origins_check(open_table, state, facts)
+    for make in CHECKS:
+        yield from make(open_table, state, facts)
     for table, expectations in user_suites.items():
         if table in names:
             rows = readable(open_table(table_of_exact_tuples(state.versions, table)))
@@ -133,7 +133,9 @@ def request_index_conflicts(
     """Request that the found conflicts are added to `_conflicts`."""
     if found.rows:
         rows = [encoded(row) for row in found.rows]
-        answered_request(spark, config, warehouse, requests.ask(warehouse, "conflicts", {"rows": rows}))
+        answered_request(
+            spark, config, warehouse, requests.ask(warehouse, RequestKind.CONFLICTS, {"rows": rows})
+        )
 
 
 def store_results(warehouse: Warehouse, moment: datetime, epoch: int, results: Sequence[CheckResult]) -> None:

@@ -14,6 +14,7 @@ from jobs.runtime.command_line import finished
 from observe.key_changes.reader import ChangeOfKey, KeyChangesReader, Story
 from observe.log_rows.catalog import LoggedSpace
 from observe.log_rows.shown import named, plain
+from schemas.states import RowState
 from udfs.before_replace.row import decode
 from udfs.keys.key_patterns import Value
 from warehouse.place import Place
@@ -166,7 +167,7 @@ def lines(found: Mapping[str, Any]) -> list[str]:
             replicaset = change["replicaset"]
             result.append(f"replicaset {replicaset}")
         after = _line(change["after"]) if "after" in change else "not known"
-        state = "" if change["state"] == "committed" else f" ({change['state']})"
+        state = "" if change["state"] == RowState.COMMITTED else f" ({change['state']})"
         when, who_ = change["timestamp"] or "from a snapshot", change["origin"] or "origin not known"
         result.append(f"  {when} {change['type']}{state} by {who_} lsn {change['lsn']} -> {after}")
         result += [f"    with {_neighbour(one)}" for one in change["transaction"]]

@@ -21,6 +21,7 @@ from deltalake import DeltaTable
 from observe.validation.suites import PRESENT
 from schemas.descriptions import COLUMNS, TABLES, UNIQUE, VERSION_COLUMNS
 from schemas.names import column_name, exact_table, is_of_space, unescape
+from schemas.states import SpaceState
 from warehouse.place import Place
 from warehouse.read import newest_of_each
 
@@ -124,7 +125,7 @@ def fields_of(place: Place, version: int | None) -> dict[str, dict[str, str]]:
     rows = [] if opened is None else newest_of_each(opened, ["replicaset_id", "space_id"])
     result: dict[str, dict[str, str]] = {}
     for row in sorted(rows, key=lambda row: (row["replicaset_id"], row["space_id"])):
-        if row["table_name"] is not None and row["state"] == "present":
+        if row["table_name"] is not None and row["state"] == SpaceState.PRESENT:
             result.setdefault(row["table_name"], {}).update(_fields(row["format"], row["primary_key"]))
     return result
 

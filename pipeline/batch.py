@@ -40,12 +40,13 @@ from pipeline.state import State
 from pipeline.waiting import PendingRows
 from pipeline.write.lookup import BaseFiles, FileCache
 from pipeline.write.prepare import Prepared, prepare_tables
+from schemas.states import GapState
 from sources.xlog.stream.follow import Follower
 from sources.xlog.stream.segment import Segment
 from udfs.remap.cluster_replace import Cluster, Incoming, replace_all
 from warehouse import applier_map, cluster
 from warehouse.commits import TableFile
-from warehouse.gaps import HEALED, KEY
+from warehouse.gaps import KEY
 from warehouse.lock import WriterLock
 from warehouse.read import newest_of_each
 from warehouse.warehouse import Warehouse
@@ -262,7 +263,7 @@ class BatchWriter:
 
     def _healed(self) -> list[dict[str, object]]:
         rows = newest_of_each(self.tables.open("_gaps"), KEY)
-        return [row for row in rows if row["state"] == HEALED]
+        return [row for row in rows if row["state"] == GapState.HEALED]
 
     def _own_rows(self, plan: BatchPlan) -> pa.Table | None:
         own = self._cluster.own if self._cluster is not None else None

@@ -3,6 +3,10 @@
     keyed rows → versions before (lookup) → reduce → resolve → encode
 
 Both executors call it: the local one once, the distributed one in a task for each bucket.
+
+In a sharded cluster a client writes a key in the one replicaset that holds its bucket. Two versions of it are a
+conflict only where two replicasets hold the bucket as active at once, and the tuples differ; `without_moves` removes
+the other decisions.
 """
 
 from __future__ import annotations
@@ -15,7 +19,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
-from pipeline.changelog.moves import COLLECTED, ShardPlan, shard_plan
+from pipeline.changelog.moves import COLLECTED, ShardPlan, bucket_keys, shard_plan
 from pipeline.encode.columns import TableEncoding, encode, encoding_of
 from pipeline.key_ranges import Share
 from pipeline.plan.plan import BatchPlan
@@ -24,7 +28,6 @@ from pipeline.reduce.collected import collected_rows
 from pipeline.reduce.reduce import reduce
 from pipeline.reduce.reduce_plan import ReducePlan, reduce_plan
 from pipeline.reduce.versions import ENTRIES
-from pipeline.resolve.moves import without_moves
 from pipeline.resolve.records import quarantine_rows, version_rows
 from pipeline.resolve.resolve import PUTS, Resolved, resolve
 from pipeline.resolve.resolve_plan import ResolvePlan, resolve_plan
@@ -32,6 +35,40 @@ from pipeline.write.lookup import BaseFiles, FileCache, FileRef, FoundVersions, 
 from schemas.errors import UnsupportedError
 from udfs.buffers import as_array
 from udfs.versions.kernels.lives import UNFIT
+
+
+def without_moves(conflicts: pa.Table, shards: ShardPlan) -> pa.Table:
+    """Return the decisions that are conflicts.
+
+    Parameters
+    ----------
+    conflicts : pyarrow.Table
+        `pipeline.resolve.records.CONFLICTS_ARROW`.
+    shards : ShardPlan
+
+    """
+    if not conflicts.num_rows:
+        return conflicts
+    whole = conflicts.combine_chunks()
+    spaces = whole["space"].to_pylist()
+    winners = np.abs(as_array(whole["winner_replicaset_id"]).fill_null(0).to_numpy(zero_copy_only=False))
+    losers = as_array(whole["loser_replicaset_id"]).fill_null(0).to_numpy(zero_copy_only=False)
+    versions = pa.array([shards.versions.get(space, -1) for space in spaces], pa.int32())
+    stays = ~np.isin(spaces, list(shards.bucket_tables))
+    equal = pc.equal(as_array(whole["winner_tuple"]), as_array(whole["loser_tuple"]))
+    differs = ~equal.fill_null(False).to_numpy(zero_copy_only=False)
+    about = np.flatnonzero(stays & (np.asarray(versions) >= 0))
+    if len(about):
+        place = pa.array(about)
+        tuples = pc.coalesce(as_array(whole["loser_tuple"]), as_array(whole["winner_tuple"])).take(place)
+        buckets = bucket_keys(tuples, shards.fields, versions.take(place)).to_pylist()
+        for i, bucket in zip(about.tolist(), buckets, strict=True):
+            pair = (min(int(winners[i]), int(losers[i])), max(int(winners[i]), int(losers[i])))
+            is_of_vshard = bool(shards.storages & set(pair))
+            is_doubled = pair in shards.doubled.get(bucket or b"", ())
+            stays[i] = not is_of_vshard or (is_doubled and differs[i])
+    return whole.filter(pa.array(stays))
+
 
 COLUMN_BYTES = 2**31 - 1
 """The longest column of bytes that is reduced at once."""

@@ -99,6 +99,11 @@ def _or_nothing(read: Callable[..., Any], nothing: Callable[[], Any]) -> Callabl
     return reads
 
 
+def is_kept(function: Any) -> bool:
+    """Return whether code of a compiled function is on disk, so that its first call does not compile it."""
+    return bool(function._cache._cache_file._load_index())
+
+
 def kernel(function: Any) -> Any:
     """Compile a function whose numbers are numpy's in Python and machine integers inside, so that no type fits both."""
     return _compile(function)

@@ -14,16 +14,9 @@ import pyarrow as pa
 from pyspark.sql.types import ArrayType, DataType, StringType, StructField, StructType, VariantType
 
 from schemas.errors import UnsupportedError
+from schemas.field_types import ColumnStorage
 from schemas.space import Field, Space
-from schemas.types import (
-    VARIANT_ARROW,
-    ColumnStorage,
-    TypeOptions,
-    arrow_type,
-    column_storage,
-    spark_type,
-    union_fields,
-)
+from schemas.types import VARIANT_ARROW, TypeOptions, arrow_type, column_storage, spark_type, union_fields
 
 EXTRA_COLUMN = "_extra"
 """Variant: an array of the fields past the format; null if there are none."""

@@ -136,10 +136,6 @@ table's row, which is newer by construction. `state`: present, deleted, unfit (s
 removed (there is no version any more).
 """
 
-KEY_CONFLICT, SECONDARY_CONFLICT, DOUBLED_CONFLICT = "key", "secondary", "doubled"
-"""Values of `_conflicts.kind`: versions with the same primary key, rows that violate a unique secondary index together,
-or different rows in a bucket of vshard that is active in two replicasets."""
-
 CONFLICTS = _schema(
     epoch=_LONG,
     decided_at=_TIME,

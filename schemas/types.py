@@ -1,7 +1,7 @@
 """Maps the fields of a space's format to Spark and Arrow types, and unites the formats of several replicasets.
 
-The values that a field accepts are Tarantool's (`src/box/field_def.c`); this module and `TypeOptions` choose the type
-of its column. `schemas.names` has the columns' names, `schemas.layout` the fields' positions.
+`schemas.field_types` has the types; this module and `TypeOptions` choose the type of a column.
+`schemas.names` has the columns' names, `schemas.layout` the fields' positions.
 """
 
 from __future__ import annotations
@@ -9,7 +9,6 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from enum import IntEnum
 from typing import Literal
 
 import pyarrow as pa
@@ -26,6 +25,7 @@ from pyspark.sql.types import (
 )
 
 from schemas.errors import UnsupportedError
+from schemas.field_types import FIELD_TYPES, ColumnStorage, type_family
 from schemas.space import FIELDS_MAX, Field, Space
 
 
@@ -50,24 +50,6 @@ class TypeOptions:
     integer: Literal["long", "decimal"] = "long"
 
 
-class ColumnStorage(IntEnum):
-    """How the column of a field is stored."""
-
-    LONG = 0
-    WIDE = 1  # decimal(20,0): all of -2^63 .. 2^64 - 1
-    DOUBLE = 2
-    DECIMAL = 3
-    DECIMAL_TEXT = 4
-    BOOLEAN = 5
-    STRING = 6
-    BINARY = 7
-    UUID = 8
-    TIMESTAMP = 9
-    INTERVAL = 10
-    VARIANT = 11
-    RAW_STRING = 12  # bytes of a string, whether they are UTF-8 or not
-
-
 VARIANT_ARROW = pa.struct(
     [
         pa.field("value", pa.binary(), nullable=False),
@@ -78,25 +60,6 @@ VARIANT_ARROW = pa.struct(
 
 DECIMAL_PRECISION = 38
 """Greatest number of digits of Spark's decimal, of one in a variant, and of Tarantool's (`DECIMAL_MAX_DIGITS`)."""
-
-_CARRIERS = {
-    "double": ColumnStorage.DOUBLE,
-    "float32": ColumnStorage.DOUBLE,
-    "float64": ColumnStorage.DOUBLE,
-    "number": ColumnStorage.DOUBLE,
-    "string": ColumnStorage.STRING,
-    "varbinary": ColumnStorage.BINARY,
-    "boolean": ColumnStorage.BOOLEAN,
-    "uuid": ColumnStorage.UUID,
-    "datetime": ColumnStorage.TIMESTAMP,
-    "interval": ColumnStorage.INTERVAL,
-    "any": ColumnStorage.VARIANT,
-    "map": ColumnStorage.VARIANT,
-    "array": ColumnStorage.VARIANT,
-    "scalar": ColumnStorage.VARIANT,
-}
-_UNSIGNED = ("unsigned", "uint8", "uint16", "uint32", "uint64")
-_INTEGER = ("integer", "int8", "int16", "int32", "int64")
 
 _SPARK: dict[ColumnStorage, DataType] = {
     ColumnStorage.LONG: LongType(),
@@ -127,34 +90,6 @@ _ARROW: dict[ColumnStorage, pa.DataType] = {
     ColumnStorage.RAW_STRING: pa.binary(),
 }
 
-_WIDER: dict[str, tuple[str, ...]] = {
-    "unsigned": ("integer", "number", "scalar", "any"),
-    "integer": ("number", "scalar", "any"),
-    "double": ("number", "scalar", "any"),
-    "decimal": ("number", "scalar", "any"),
-    "number": ("scalar", "any"),
-    "string": ("scalar", "any"),
-    "boolean": ("scalar", "any"),
-    "varbinary": ("scalar", "any"),
-    "uuid": ("scalar", "any"),
-    "datetime": ("scalar", "any"),
-    "interval": ("any",),
-    "scalar": ("any",),
-    "array": ("any",),
-    "map": ("any",),
-    "any": (),
-}
-"""Per type, the types that include all its values (`field_type_compatibility` in `src/box/field_def.c`)."""
-
-
-def type_family(field_type: str) -> str:
-    """Return the general type of a sized type of 3.x (`uint8`, `int32`, `float64`); any other type itself."""
-    if field_type in _UNSIGNED:
-        return "unsigned"
-    if field_type in _INTEGER:
-        return "integer"
-    return "double" if field_type in ("float32", "float64") else field_type
-
 
 def column_storage(field_type: str, options: TypeOptions) -> ColumnStorage:
     """Return how the column of a field is stored.
@@ -166,17 +101,17 @@ def column_storage(field_type: str, options: TypeOptions) -> ColumnStorage:
 
     """
     family = type_family(field_type)
-    if family == "unsigned":
-        return ColumnStorage.WIDE if options.unsigned == "precise" else ColumnStorage.LONG
-    if family == "integer":
-        return ColumnStorage.WIDE if options.integer == "decimal" else ColumnStorage.LONG
-    if family == "decimal":
-        return ColumnStorage.DECIMAL_TEXT if options.decimal_scale == "string" else ColumnStorage.DECIMAL
-    if family not in _CARRIERS:
+    if family not in FIELD_TYPES:
         raise UnsupportedError(
             f"the field type {field_type} is not known", advice="leave the space out by `spaces.exclude`"
         )
-    return _CARRIERS[family]
+    if family == "unsigned" and options.unsigned == "long":
+        return ColumnStorage.LONG
+    if family == "integer" and options.integer == "decimal":
+        return ColumnStorage.WIDE
+    if family == "decimal" and options.decimal_scale == "string":
+        return ColumnStorage.DECIMAL_TEXT
+    return FIELD_TYPES[family].storage
 
 
 def spark_type(kind: ColumnStorage, options: TypeOptions) -> DataType:
@@ -211,9 +146,13 @@ def check_names(space: str, names: Iterable[str]) -> None:
         raise UnsupportedError(f"two fields are called {twice}", space=space)
 
 
+def _wider(kind: str) -> tuple[str, ...]:
+    return FIELD_TYPES[kind].wider if kind in FIELD_TYPES else ()
+
+
 def _widest(space: str, name: str, kinds: Sequence[str]) -> str:
     for kind in kinds:
-        if all(other == kind or kind in _WIDER.get(other, ()) for other in kinds):
+        if all(other == kind or kind in _wider(other) for other in kinds):
             return kind
     raise UnsupportedError(
         f"the field {name} is {' and '.join(kinds)} in different replicasets",

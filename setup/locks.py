@@ -1,7 +1,7 @@
 """The lock files: every package with its version and the SHA-256 of its archive, for `pip install --require-hashes`.
 
     python setup/locks.py project          requirements.lock (hashes), requirements-run.lock (what runs, without tests)
-    python setup/locks.py airflow|s3       setup/airflow.lock, setup/s3.lock, from the packages named here
+    python setup/locks.py airflow|s3|pipelines    setup/airflow.lock, setup/s3.lock, …, from the packages named here
     python setup/locks.py packages NAME    print the packages that one of these begins with
 
 Hashes come from the reports of pip itself (`pip install --report`), which name the archive that pip takes on this
@@ -25,8 +25,9 @@ PROJECT, RUN = ROOT / "requirements.lock", ROOT / "requirements-run.lock"
 OTHERS: Mapping[str, tuple[str, ...]] = {
     "airflow": ("apache-airflow==3.3.2", "apache-airflow-providers-apache-spark==6.3.4"),
     "s3": ("moto[s3]==5.2.5", "flask-cors==6.0.5"),
+    "pipelines": ("grpcio==1.85.1", "grpcio-status==1.85.1"),
 }
-"""Environments of their own: Airflow's, and that of the S3 server of the tests."""
+"""Environments of their own: Airflow's, and that of the S3 server of the tests; and what `spark-pipelines` needs."""
 
 _LINE = re.compile(r"(?P<name>[A-Za-z0-9._-]+)==(?P<version>[^\s;]+)(?: --hash=\S+)*(?P<rest>.*)")
 _SPACES = re.compile(r"\s+#")

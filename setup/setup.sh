@@ -112,6 +112,17 @@ want_s3() {
   echo "$done" >"$venv/.set-up-s3"
 }
 
+# `spark-pipelines` is a client of Spark Connect, which pyspark does not install by itself.
+want_pipelines() {
+  local packages
+  packages="$(locked pipelines)"
+  [ "$(cat "$venv/.set-up-pipelines" 2>/dev/null)" = "$wanted $packages" ] && return
+  echo "set-up: spark-pipelines"
+  # shellcheck disable=SC2086
+  "$venv/bin/python" -m pip --disable-pip-version-check --quiet install $packages
+  echo "$wanted $packages" >"$venv/.set-up-pipelines"
+}
+
 # promtool tests the alerts. It is taken out of Debian's package, which would start a server if it were installed.
 want_promtool() {
   local folder
@@ -139,5 +150,6 @@ fi
 [ "${1:-}" != with-tarantool ] || want_tarantool
 [ "${1:-}" != with-airflow ] || want_airflow
 [ "${1:-}" != with-s3 ] || want_s3
+[ "${1:-}" != with-pipelines ] || want_pipelines
 [ "${1:-}" != with-promtool ] || want_promtool
 [ "${1:-}" != with-chromium ] || want_chromium

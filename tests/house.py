@@ -8,11 +8,16 @@ from __future__ import annotations
 import ast
 import re
 import subprocess
+import sys
+import tempfile
+import threading
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
+from types import FrameType
+from typing import Any
 
 ROOT = Path(__file__).resolve().parent.parent
 ROOMS = ("aggregator", "config", "jobs", "observe", "pipeline", "schemas", "sources", "udfs", "warehouse")
@@ -110,6 +115,42 @@ def imported_once(found: dict[str, Module]) -> list[str]:
     return sorted(name for name, by in users.items() if len(by) == 1 and not found[name].is_package)
 
 
+def modules_on_a_rows_way(found: dict[str, Module]) -> list[str]:
+    """Return the modules of which a function runs while one local batch of two replicasets is read and committed.
+
+    The batch changes a tuple that both replicasets have, after a batch that has created the space. Compiled kernels run
+    outside the interpreter: their modules do not count.
+    """
+    from tests.jobs.written import Node, replicasets_of
+    from tests.pipeline.deployment import Deployment
+
+    by_file = {str(one.file): one.name for one in found.values()}
+    ran: set[str] = set()
+
+    def note(frame: FrameType, event: str, _argument: Any) -> None:
+        if event == "call" and frame.f_code.co_name != "<module>":
+            ran.add(frame.f_code.co_filename)
+
+    with tempfile.TemporaryDirectory() as folder:
+        nodes = [Node(Path(folder), name).define(600, "accounts") for name in ("a1", "b1")]
+        for node in nodes:
+            node.put(600, 1, "ann", 5, 1).close()
+        sources = {node.path.name: node.path for node in nodes}
+        deployment = Deployment(Path(folder), sources, replicasets_of(*sources))
+        with deployment.writer() as (_, writer):
+            deployment.batch(writer)
+            for node in nodes:
+                node.update(600, 1, ["+", 2, 5], at=2.0).close()
+            threading.setprofile(note)
+            sys.setprofile(note)
+            try:
+                assert deployment.batch(writer), "the batch has no rows"
+            finally:
+                sys.setprofile(None)
+                threading.setprofile(None)
+    return sorted(by_file[file] for file in ran & by_file.keys())
+
+
 def main() -> None:
     """Print the figures."""
     found = modules()
@@ -129,6 +170,9 @@ def main() -> None:
     print(f"docstrings                               {len(docstrings)}")
     print(f"  with a phrase of the dialect           {len(odd)} ({100 * len(odd) / len(docstrings):.1f} %)")
     print(f"modules that one other imports           {len(imported_once(found))}")
+    way = modules_on_a_rows_way(found)
+    print(f"modules on a row's way                   {len(way)}")
+    print(f"  {', '.join(way)}")
     print(f"class names that stand twice: {', '.join(sorted(twice))}")
 
 

@@ -44,6 +44,7 @@ MAY_IMPORT = {
     },
     "setup": {"config", "jobs", "pipeline", "schemas", "sources", "warehouse"},
     "airflow_dags": set[str](),
+    "conf": {"sources"},
 }
 """Room to the other rooms that it may import from; itself it always may."""
 

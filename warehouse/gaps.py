@@ -6,16 +6,10 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from schemas.states import GapState
+
 TABLE = "_gaps"
-MISSING, DIVERGENCE = "missing", "divergence"
-OPEN, SKIPPED, FILLED, BRIDGED, HEALED = "open", "skipped", "filled", "bridged", "healed"
-"""States of a gap: rows wait for it; its loss was accepted; a backfill filled it; a snapshot represents it; a
-snapshot of the member that is right has replaced what differed."""
-
-STATES = (OPEN, SKIPPED, FILLED, BRIDGED, HEALED)
-"""All states that a row may have."""
-
-CLOSED = (FILLED, HEALED)
+CLOSED = (GapState.FILLED, GapState.HEALED)
 KEY = ("replicaset_id", "local_id", "first_lsn", "last_lsn", "kind")
 
 
@@ -53,4 +47,4 @@ def open_gaps(rows: Iterable[Mapping[str, Any]]) -> tuple[Gap, ...]:
     for row in sorted(rows, key=lambda row: int(row["epoch"])):
         gap = gap_of(row)
         newest[gap.key] = gap
-    return tuple(gap for gap in newest.values() if gap.state == OPEN)
+    return tuple(gap for gap in newest.values() if gap.state == GapState.OPEN)

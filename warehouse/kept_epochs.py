@@ -11,11 +11,12 @@ from collections.abc import Iterable, Mapping
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
+from schemas.states import RequestKind, RequestState
 from warehouse.newest_epoch import EPOCHS
 from warehouse.place import Place
 from warehouse.read import rows_of
 
-REQUESTS, MAINTENANCE, ASKED = "_requests", "maintenance", "asked"
+REQUESTS = "_requests"
 NEVER = datetime(1970, 1, 1, tzinfo=UTC)
 
 
@@ -29,7 +30,11 @@ def horizon_of(requests: Iterable[Mapping[str, Any]]) -> datetime:
 
     """
     # One that failed may have removed files before.
-    done = [row for row in requests if row["kind"] == MAINTENANCE and row["state"] != ASKED]
+    done = [
+        row
+        for row in requests
+        if row["kind"] == RequestKind.MAINTENANCE and row["state"] != RequestState.ASKED
+    ]
     return max(map(_reach_of, done), default=NEVER)
 
 

@@ -13,13 +13,11 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any
 
+from schemas.states import RequestState
 from warehouse.read import rows_of
 from warehouse.warehouse import Warehouse
 
 TABLE = "_requests"
-
-ASKED, DONE, FAILED = "asked", "done", "failed"
-"""States of a request."""
 
 
 @dataclass(frozen=True)
@@ -51,7 +49,7 @@ class Request:
 
 def ask(warehouse: Warehouse, kind: str, arguments: Mapping[str, Any]) -> Request:
     """Write a request that the holder of the writer's lock answers."""
-    request = Request(uuids.uuid4().hex, kind, dict(arguments), ASKED, datetime.now(UTC))
+    request = Request(uuids.uuid4().hex, kind, dict(arguments), RequestState.ASKED, datetime.now(UTC))
     _append(warehouse, request)
     return request
 
@@ -102,7 +100,7 @@ def _arguments(text: str | None) -> Mapping[str, Any]:
 
 def open_requests(warehouse: Warehouse) -> tuple[Request, ...]:
     """Return the requests that have no answer yet, the oldest first."""
-    return tuple(one for one in load(warehouse) if one.state == ASKED)
+    return tuple(one for one in load(warehouse) if one.state == RequestState.ASKED)
 
 
 def state_of(warehouse: Warehouse, request: Request) -> Request:

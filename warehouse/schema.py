@@ -12,6 +12,7 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from schemas.space import KeyParts, Space
+from schemas.states import SpaceState
 from warehouse.read import answer, newest_of_each
 from warehouse.warehouse import Warehouse
 
@@ -92,7 +93,7 @@ def load_keys(warehouse: Warehouse, version: int | None = None) -> dict[tuple[in
     found: dict[tuple[int, int], frozenset[KeyParts]] = {}
     for row in answer(opened, query):
         name = (row["replicaset_id"], row["space_id"])
-        if row["state"] == "dropped":
+        if row["state"] == SpaceState.DROPPED:
             found[name] = frozenset()
         elif row["keys"] is not None:
             found[name] = frozenset(tuple(map(tuple, parts)) for parts in json.loads(row["keys"]))
@@ -114,5 +115,5 @@ def load(warehouse: Warehouse, version: int | None = None) -> list[StoredSpace]:
             dict(row["index_tuples"]),
         )
         for row in newest
-        if row["state"] != "dropped"
+        if row["state"] != SpaceState.DROPPED
     ]

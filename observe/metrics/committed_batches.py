@@ -13,7 +13,7 @@ from typing import Any
 
 from deltalake import DeltaTable
 
-from pipeline.commit.records import REFUSED
+from schemas.states import REFUSED_PREFIX
 from warehouse.gaps import Gap, gap_of, open_gaps
 from warehouse.newest_epoch import EPOCHS, last_epoch
 from warehouse.place import Place
@@ -178,7 +178,7 @@ FROM (
     SELECT replicaset_id, state,
            row_number() OVER (PARTITION BY replicaset_id, space_id ORDER BY epoch DESC) AS place
     FROM opened)
-WHERE place = 1 AND state LIKE '{REFUSED}%' GROUP BY replicaset_id"""
+WHERE place = 1 AND state LIKE '{REFUSED_PREFIX}%' GROUP BY replicaset_id"""
 
 
 def _utc(moment: datetime | None) -> datetime | None:

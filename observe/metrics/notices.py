@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from schemas.states import GapKind, GapState
 from warehouse.gaps import Gap
 
 
@@ -45,12 +46,12 @@ def gap_found(gap: Gap) -> Notice:
     """Return the notice about a new row of `_gaps`."""
     place = f"replicaset {gap.replicaset_id}, source {gap.source}, replica id {gap.local_id}"
     details = {name: getattr(gap, name) for name in gap.__dataclass_fields__}
-    if gap.kind == "divergence":
+    if gap.kind == GapKind.DIVERGENCE:
         message = (
             f"divergence: {place}: two logs have different rows under lsns {gap.first_lsn} to {gap.last_lsn}"
         )
         return Notice("divergence", message, details)
-    what = "rows behind it wait" if gap.state == "open" else "it was skipped"
+    what = "rows behind it wait" if gap.state == GapState.OPEN else "it was skipped"
     message = f"gap: {place}: lsns {gap.first_lsn} to {gap.last_lsn} are missing before {gap.file}; {what}"
     return Notice("gap_opened", message, details)
 

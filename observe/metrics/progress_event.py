@@ -7,6 +7,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from sources.xlog.directory.offset import InstantState
+
 
 @dataclass(frozen=True)
 class Trigger:
@@ -23,6 +25,9 @@ class Trigger:
         Sources that lead their replicasets.
     behind : mapping of str to int
         Leader to unread bytes of its log, if its position is in its last file.
+    waiting_since : mapping of str to float
+        Leader that waits at an instant for the other replicasets, to the time of the marker in its log, seconds since
+        1970.
 
     """
 
@@ -31,6 +36,7 @@ class Trigger:
     phases: Mapping[str, float] = field(default_factory=dict)
     leaders: frozenset[str] = frozenset()
     behind: Mapping[str, int] = field(default_factory=dict)
+    waiting_since: Mapping[str, float] = field(default_factory=dict)
 
 
 def step_of(progress: Mapping[str, Any]) -> Trigger:
@@ -50,8 +56,14 @@ def step_of(progress: Mapping[str, Any]) -> Trigger:
         if uuid in end and end[uuid]["file"] == target["file"]
     }
     leaders = {one["leader"] for one in (end or latest).values()}
+    instants = {one["leader"]: one["instant"] for one in end.values() if one.get("instant")}
+    since = {
+        leader: instant["time"] / 1_000_000
+        for leader, instant in instants.items()
+        if instant["state"] == InstantState.WAITING
+    }
     phases = {name: ms / 1000 for name, ms in (progress.get("durationMs") or {}).items()}
-    return Trigger(str(progress.get("id")), progress["batchId"], phases, frozenset(leaders), behind)
+    return Trigger(str(progress.get("id")), progress["batchId"], phases, frozenset(leaders), behind, since)
 
 
 def _replicasets(offset: Any) -> dict[str, Any]:

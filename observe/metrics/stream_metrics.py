@@ -18,6 +18,7 @@ Thread-safe, since Spark's listener, the job and the status page are different t
 | `aggregator_gaps_open` | missing lsn ranges, and divergences |
 | `aggregator_rows_waiting{replicaset}` | rows of `_pending` |
 | `aggregator_spaces_refused{replicaset}` | spaces that are followed in `_changelog` only |
+| `aggregator_instant_wait_seconds{source}` | age of the marker at which it waits for the others; 0: it does not wait |
 | `aggregator_peer_connected{peer}` | 1 while a standby copy has every epoch but the newest |
 | `aggregator_lock_held` | 1 while the writer's lock is this job's by its own clock |
 """
@@ -37,6 +38,7 @@ from prometheus_client.registry import Collector
 from observe.metrics.committed_batches import Batch, HeldRows, Origin
 from observe.metrics.notices import Notice, batch_slow, gap_found, source_back, source_stale
 from observe.metrics.progress_event import Trigger
+from schemas.states import GapState
 from warehouse.gaps import CLOSED, Gap
 from warehouse.peers import PeerState
 
@@ -80,6 +82,7 @@ class StreamMetrics(Collector):
         self._seen: dict[str, float] = {}
         self._stale: set[str] = set()
         self._newest: dict[tuple[str, str, str], float] = {}
+        self._waiting_since: dict[str, float | None] = {}
         self._gaps = {gap.key: gap for gap in gaps}
         self._status: dict[str, Any] = {"epoch": None}
         self._registry = CollectorRegistry()
@@ -113,6 +116,9 @@ class StreamMetrics(Collector):
         self._set_aside = counter("set_aside", "Rows that are in no table", "space")
         self._waiting = gauge("rows_waiting", "Rows of _pending", "replicaset")
         self._refused = gauge("spaces_refused", "Spaces that are followed in _changelog only", "replicaset")
+        self._instant = gauge(
+            "instant_wait_seconds", "Age of the marker at which a source waits for the others", "source"
+        )
         self._lock_held = gauge("lock_held", "Whether the writer's lock is this job's by its own clock")
         self._peer_connected = gauge("peer_connected", "Whether a standby copy is connected", "peer")
         self._seconds = Histogram(
@@ -164,7 +170,7 @@ class StreamMetrics(Collector):
         if gap.state in CLOSED:
             self._gaps.pop(gap.key, None)
             return []
-        if gap.state == "open":
+        if gap.state == GapState.OPEN:
             self._gaps[gap.key] = gap
         return [gap_found(gap)]
 
@@ -185,6 +191,7 @@ class StreamMetrics(Collector):
             for source in step.leaders:
                 self._seen.setdefault(source, now)
                 self._stale_gauge.labels(source).set(source in self._stale)
+                self._waiting_since[source] = step.waiting_since.get(source)
             for source, size in step.behind.items():
                 self._behind.labels(source).set(size)
             notices = self._silent(step.leaders, now)
@@ -225,6 +232,8 @@ class StreamMetrics(Collector):
         with self._lock:
             for key, lag in self.lags().items():
                 self._lag.labels(*key).set(lag)
+            for source, since in self._waiting_since.items():
+                self._instant.labels(source).set(0 if since is None else max(0.0, self._now() - since))
             self._lock_held.set(self._is_lock_held())
             for peer in self._peers():
                 self._peer_connected.labels(peer.root).set(peer.is_connected)

@@ -17,6 +17,7 @@ from deltalake import DeltaTable, QueryBuilder
 from schemas.errors import TupleError, WarehouseError
 from schemas.iproto import SystemSpace
 from schemas.names import table_of_exact_tuples
+from schemas.states import VersionState
 from udfs.keys.keys import KeyPlan, canonical_keys_by
 from warehouse.newest_epoch import EPOCHS
 from warehouse.place import Place
@@ -25,13 +26,13 @@ from warehouse.read import newest
 _OWN_ROWS = """
     SELECT _key AS key, _tuple AS tuple FROM current WHERE _replicaset_id = {replicaset} AND _tuple IS NOT NULL
 """
-_OLDER_VERSIONS = """
+_OLDER_VERSIONS = f"""
     SELECT key, tuple FROM (
         SELECT key, tuple, state, row_number() OVER (PARTITION BY key ORDER BY epoch DESC) AS place
-        FROM versions WHERE space = '{table}' AND replicaset_id = {replicaset}
+        FROM versions WHERE space = '{{table}}' AND replicaset_id = {{replicaset}}
     ) newest
-    LEFT ANTI JOIN (SELECT _key FROM current WHERE _replicaset_id = {replicaset}) won ON won._key = newest.key
-    WHERE place = 1 AND state IN ('present', 'unfit') AND tuple IS NOT NULL
+    LEFT ANTI JOIN (SELECT _key FROM current WHERE _replicaset_id = {{replicaset}}) won ON won._key = newest.key
+    WHERE place = 1 AND state IN ('{VersionState.PRESENT}', '{VersionState.UNFIT}') AND tuple IS NOT NULL
 """
 _CHANGES = """
     SELECT key, tuple, space_id FROM changelog

@@ -176,7 +176,7 @@ def sorted_versions(batches: Iterable[tuple[pa.Array, pa.Array]], keys: SpaceKey
 
 
 def tuple_hashes(tuples: pa.Array) -> Int64s:
-    """Return XXH64 of each tuple, as the server computes it (`sources.iproto.page_checksum`).
+    """Return XXH64 of each tuple, as the server computes it (`sources.iproto.space_pages`).
 
     Parameters
     ----------

@@ -21,6 +21,7 @@ from markupsafe import Markup
 from observe.report.charts import charts, pair_of
 from observe.report.facts import PageFacts, Row
 from observe.tuple_text import tuple_text, visible
+from schemas.states import GapState
 from udfs.rid.value import describe
 
 LONGEST = 300
@@ -77,7 +78,7 @@ def vega() -> str:
 def summary(facts: PageFacts) -> Sequence[tuple[str, int, bool]]:
     """Return the key figures: name, number, and whether it needs attention."""
     members = [row for row in facts.rows("instances") if row["replicaset_id"]]
-    gaps = sum(row["state"] == "open" for row in facts.rows("gaps"))
+    gaps = sum(row["state"] == GapState.OPEN for row in facts.rows("gaps"))
     waiting = sum(row["rows"] for row in facts.rows("pending"))
     set_aside = sum(row["rows"] for row in facts.rows("quarantine"))
     results = facts.rows("validations")

@@ -7,6 +7,8 @@ runs them.
 
 from __future__ import annotations
 
+from schemas.states import GapState, RowState
+
 LIMIT = 200
 """Maximum rows of a table on the page; the page shows the total."""
 
@@ -26,11 +28,11 @@ SELECT replicaset_id, source, local_id, global_id, since_lsn FROM {applier_map}
 ORDER BY replicaset_id, source, local_id, since_lsn"""
 
 # Replicaset 0 is the aggregator itself, which no source has.
-SOURCES = """
-SELECT source, replicaset_id, count(*) AS rows, count_if(state = 'rolled_back') AS rolled_back,
+SOURCES = f"""
+SELECT source, replicaset_id, count(*) AS rows, count_if(state = '{RowState.ROLLED_BACK}') AS rolled_back,
        min(timestamp) FILTER (WHERE file LIKE '%.xlog') AS oldest,
        max(timestamp) FILTER (WHERE file LIKE '%.xlog') AS newest
-FROM {changelog} WHERE replicaset_id > 0 GROUP BY source, replicaset_id ORDER BY replicaset_id, source"""
+FROM {{changelog}} WHERE replicaset_id > 0 GROUP BY source, replicaset_id ORDER BY replicaset_id, source"""
 
 ROWS_OVER_TIME = """
 SELECT source, timestamp_millis(unix_millis(timestamp) DIV {bucket} * {bucket}) AS at, count(*) AS rows
@@ -74,7 +76,7 @@ GAPS = f"""
 SELECT replicaset_id, source, local_id, first_lsn, last_lsn, kind, min(found_at) AS found_at,
        max_by(state, epoch) AS state, max_by(file, epoch) AS file, count(*) OVER () AS whole
 FROM {{gaps}} GROUP BY replicaset_id, source, local_id, first_lsn, last_lsn, kind
-ORDER BY state = 'open' DESC, found_at DESC, replicaset_id, local_id, first_lsn LIMIT {LIMIT}"""
+ORDER BY state = '{GapState.OPEN}' DESC, found_at DESC, replicaset_id, local_id, first_lsn LIMIT {LIMIT}"""
 
 QUARANTINE = f"""
 SELECT replicaset_id, space, left(reason, 400) AS reason, count(*) AS rows, min(epoch) AS first_epoch,

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from pyspark.sql import SparkSession
 
 from schemas.names import is_of_space
+from schemas.states import GapState
 from warehouse.catalog import register_tables
 from warehouse.warehouse import Warehouse
 
@@ -46,7 +47,7 @@ def general(database: str) -> Iterator[Question]:
     yield Question(
         "What waits, is missing, or did not fit",
         f"SELECT (SELECT count(*) FROM {database}._pending) AS pending, "
-        f"(SELECT count(*) FROM {database}._gaps WHERE state = 'open') AS gaps, "
+        f"(SELECT count(*) FROM {database}._gaps WHERE state = '{GapState.OPEN}') AS gaps, "
         f"(SELECT count(*) FROM {database}._quarantine) AS quarantined",
     )
 

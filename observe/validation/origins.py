@@ -9,7 +9,7 @@ removed are skipped (`_retention`).
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from functools import partial
 from typing import Any
 
@@ -20,7 +20,7 @@ from pyspark.sql.types import IntegerType, LongType, StructField, StructType
 from observe.validation.check import EXAMPLES, Check, CheckFacts, OpenTable, frame_of
 from pipeline.state import State
 from schemas.iproto import GROUP_LOCAL
-from warehouse.gaps import FILLED, MISSING
+from schemas.states import GapKind, GapState
 from warehouse.removed_changes import TABLE as RETENTION
 from warehouse.removed_changes import last_removed
 
@@ -88,11 +88,11 @@ def named(gaps: Iterable[Mapping[str, Any]]) -> dict[tuple[int, int], list[tuple
     """
     newest: dict[tuple[Any, ...], Mapping[str, Any]] = {}
     for row in sorted(gaps, key=lambda row: int(row["epoch"])):
-        if row["kind"] == MISSING:
+        if row["kind"] == GapKind.MISSING:
             newest[row["replicaset_id"], row["local_id"], row["first_lsn"], row["last_lsn"]] = row
     ranges: dict[tuple[int, int], list[tuple[int, int]]] = {}
     for (replicaset, local_id, first, last), row in newest.items():
-        if row["state"] != FILLED:
+        if row["state"] != GapState.FILLED:
             ranges.setdefault((replicaset, local_id), []).append((first, last))
     return ranges
 
@@ -142,8 +142,8 @@ def completed(
     return found
 
 
-def origins_check(open_table: OpenTable, state: State, facts: CheckFacts) -> Check:
-    """Return the check of `_changelog`; reads the table."""
+def origins_checks(open_table: OpenTable, state: State, facts: CheckFacts) -> Iterator[Check]:
+    """Yield the check of `_changelog`; reads the table."""
     gone = (
         last_removed(row.asDict() for row in open_table(RETENTION).collect())
         if RETENTION in state.versions
@@ -172,7 +172,7 @@ def origins_check(open_table: OpenTable, state: State, facts: CheckFacts) -> Che
         "unknown": partial(_unknown, rows, facts),
         "late": partial(_late, rows, late),
     }
-    return Check(TABLE, frame, tuple(_expected(facts)), (*ORIGIN, *COUNTS[:4]), explain)
+    yield Check(TABLE, frame, tuple(_expected(facts)), (*ORIGIN, *COUNTS[:4]), explain)
 
 
 def _expected(facts: CheckFacts) -> list[Any]:

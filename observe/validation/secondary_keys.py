@@ -25,8 +25,8 @@ from pipeline.state import State
 from schemas.errors import AggregatorError, TupleError, UnsupportedError
 from schemas.names import table_of_exact_tuples
 from schemas.space import Space, parts_of
+from schemas.states import ConflictKind
 from schemas.system_tuples import field_at, fields_of, text_of
-from schemas.tables import SECONDARY_CONFLICT
 from udfs.keys.keys import key_columns
 from warehouse.warehouse import Warehouse
 
@@ -131,7 +131,7 @@ def broken(warehouse: Warehouse, state: State, config: Config, index: UniqueInde
     return met.select(
         F.lit(index.table).alias("space"),
         F.col("_key").alias("key"),
-        F.lit(SECONDARY_CONFLICT).alias("kind"),
+        F.lit(ConflictKind.SECONDARY).alias("kind"),
         F.lit(index.name).alias("sequence"),
         *[F.col(f"winner.{name}").alias(f"winner_{name}") for name in names],
         *[F.col(side[name]).alias(f"loser_{name}") for name in names],
@@ -163,7 +163,7 @@ def find(warehouse: Warehouse, state: State, config: Config) -> IndexConflicts:
     rows: list[dict[str, Any]] = []
     unchecked = {}
     checked: list[tuple[str, str]] = []
-    known = warehouse.read("_conflicts").where(F.col("kind") == SECONDARY_CONFLICT)
+    known = warehouse.read("_conflicts").where(F.col("kind") == ConflictKind.SECONDARY)
     columns = ["space", "key", "sequence", "winner_tuple", "loser_tuple"]
     for index in indexes_of(state):
         try:

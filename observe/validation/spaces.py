@@ -25,9 +25,9 @@ from pipeline.plan.tables import TablePlan, current_plan
 from pipeline.state import State
 from pipeline.write.table_change import table_schema
 from schemas.errors import UnsupportedError
+from schemas.field_types import ColumnStorage
 from schemas.layout import MISFITS_COLUMN
 from schemas.names import table_of_exact_tuples
-from schemas.types import ColumnStorage
 from warehouse.commits import TableFile, columns_of, files_of
 from warehouse.place import Place
 

@@ -6,14 +6,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from enum import StrEnum
 from typing import Any
 
 from pyspark.sql import functions as F
 
 from observe.validation.check import Check, CheckFacts, OpenTable, readable
-from pipeline.reduce import versions
-from schemas.tables import DOUBLED_CONFLICT, KEY_CONFLICT, SECONDARY_CONFLICT
-from warehouse import gaps
+from pipeline.state import State
+from schemas.states import ConflictKind, GapState, VersionState
 
 GLOBAL_IDS = {
     "_applier_map": ("global_id",),
@@ -33,10 +33,15 @@ TIMES = {
     "_retention": ("cleaned_at",),
 }
 
+
+def _values(states: type[StrEnum]) -> tuple[str, ...]:
+    return tuple(one.value for one in states)
+
+
 STATES = {
-    "_versions": ("state", tuple(versions.NAMES.values())),
-    "_gaps": ("state", gaps.STATES),
-    "_conflicts": ("kind", (KEY_CONFLICT, SECONDARY_CONFLICT, DOUBLED_CONFLICT)),
+    "_versions": ("state", _values(VersionState)),
+    "_gaps": ("state", _values(GapState)),
+    "_conflicts": ("kind", _values(ConflictKind)),
 }
 """By table, a column and all values that the code writes into it."""
 
@@ -106,7 +111,7 @@ def no_later(column: str, facts: CheckFacts) -> list[Any]:
     return [gxe.ExpectColumnValuesToBeBetween(column=column, max_value=facts.latest, description=said)]
 
 
-def system_checks(open_table: OpenTable, facts: CheckFacts) -> Iterator[Check]:
+def system_checks(open_table: OpenTable, _state: State, facts: CheckFacts) -> Iterator[Check]:
     """Yield the checks of the aggregator's own tables."""
     import great_expectations.expectations as gxe
 

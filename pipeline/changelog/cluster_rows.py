@@ -21,6 +21,7 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from schemas.iproto import GROUP_CLUSTER, SystemSpace
+from schemas.states import RowState
 from udfs.remap.cluster_replace import AGGREGATOR, OWN_REPLICASET, Member
 
 PLACE = "_cluster"
@@ -66,7 +67,7 @@ def _row(lsn: int, member: Member | None, own: Member, epoch: int, now: datetime
         "source": AGGREGATOR,
         "segment": 0,
         "global_id": own.global_id,
-        "state": "committed",
+        "state": RowState.COMMITTED,
         "file": PLACE,
         "position": lsn,
         "row": 0,

@@ -23,7 +23,7 @@ from numpy.typing import NDArray
 
 from pipeline.plan.plan import BatchPlan
 from pipeline.plan.summary import LOCAL_ID
-from warehouse.gaps import DIVERGENCE, OPEN
+from schemas.states import GapKind, GapState
 
 log = logging.getLogger(__name__)
 
@@ -117,7 +117,7 @@ def _row(one: Divergence, epoch: int) -> dict[str, Any]:
         "local_id": one.replica_id,
         "first_lsn": one.first,
         "last_lsn": one.last,
-        "kind": DIVERGENCE,
+        "kind": GapKind.DIVERGENCE,
         "file": one.file,
-        "state": OPEN,
+        "state": GapState.OPEN,
     }

@@ -23,11 +23,9 @@ from pipeline.plan.plan import BatchPlan
 from pipeline.plan.position import LogPosition, index_of
 from pipeline.plan.vshard import Shards
 from schemas.space import KeyPart, Space
+from schemas.states import RowMove
 from schemas.vshard import COLLECTED_IN, RECEIVING, is_bucket_space, shard_field
 from udfs.keys.keys import KeyPlan, canonical_keys_by, key_plan
-
-RECEIVED, COLLECTED_ROW = "received", "collected"
-"""Of `_changelog.moved`: a tuple that came with its bucket, and one that was deleted behind it."""
 
 COLLECTED = pa.schema([("replicaset_id", pa.int32()), ("global_id", pa.int64()), ("lsn", pa.int64())])
 """Rows of `_changelog` that the garbage collector made."""
@@ -151,7 +149,7 @@ def collector_events(events: Int32s, is_delete: Flags, moves: Moves | None) -> p
 def moved_column(
     tuples: pa.Array, versions: Int32s, events: Int32s, wanted: Flags, moves: Moves | None
 ) -> pa.Array:
-    """Return the column `moved` of `_changelog`: `RECEIVED` for rows that brought tuples of received buckets.
+    """Return the column `moved` of `_changelog`: `received` for rows that brought tuples of received buckets.
 
     Parameters
     ----------
@@ -180,7 +178,7 @@ def moved_column(
             if state == RECEIVING:
                 until = states[i + 1][0] if i + 1 < len(states) else np.iinfo(np.int32).max
                 result[own[(events[own] >= since) & (events[own] < until)]] = True
-    return pc.if_else(pa.array(result), pa.scalar(RECEIVED), nothing)
+    return pc.if_else(pa.array(result), pa.scalar(RowMove.RECEIVED), nothing)
 
 
 def _coded(keys: pa.Array) -> tuple[list[bytes], Int64s]:

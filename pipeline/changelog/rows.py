@@ -27,13 +27,13 @@ from pipeline.plan.summary import LIMBO_TYPES, LOCAL_ID
 from pipeline.plan.tables import CHANGES
 from pipeline.plan.unknown import reason_of
 from schemas.iproto import GROUP_LOCAL, SYSTEM_ID_MAX
+from schemas.states import RowState
 from schemas.tables import CHANGELOG
 from udfs.keys.keys import canonical_keys_by
 from udfs.keys.row_hash import row_hashes
 from udfs.remap.replica_ids import UNKNOWN, remap_rows
 from udfs.versions.kernels.lives import DELETE, OPERATION, PUT
 
-COMMITTED, ROLLED_BACK, LOCAL = "committed", "rolled_back", "local"
 """States of a row of `_changelog`."""
 
 CHANGELOG_ARROW = to_arrow_schema(CHANGELOG, timezone="UTC")
@@ -388,7 +388,7 @@ def _changelog_rows(
         "source": pa.repeat(pa.scalar(plan.source, pa.string()), count),
         "segment": pa.repeat(pa.scalar(plan.segment, pa.int32()), count),
         "global_id": ids,
-        "state": _chosen([COMMITTED, ROLLED_BACK, LOCAL], states),
+        "state": _chosen([RowState.COMMITTED, RowState.ROLLED_BACK, RowState.LOCAL], states),
         "space": _chosen(list(plan.meanings.names), versions),
         "layout": pa.array(versions, pa.int32(), mask=versions == NOTHING),
         "hash": row_hashes(rows),

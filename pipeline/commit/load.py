@@ -9,7 +9,6 @@ from datetime import datetime
 from deltalake import DeltaTable
 
 from pipeline.commit import vshard
-from pipeline.commit.records import REFUSED
 from pipeline.commit.vshard import held_twice, stored_buckets
 from pipeline.plan.control import SpaceRows
 from pipeline.plan.settings import TABLES_FORMAT
@@ -18,10 +17,11 @@ from pipeline.plan.vshard import VshardBucket
 from pipeline.state import MapEntry, ReplicasetState, State, Writers
 from pipeline.waiting import unknown_spaces
 from schemas.errors import WarehouseError
+from schemas.states import GapKind, GapState, refusal_reason
 from sources.xlog.directory.offset import from_text
 from udfs.remap.cluster_replace import OWN_REPLICASET, Cluster
 from warehouse import applier_map, cluster, epochs, schema, vclock
-from warehouse.gaps import BRIDGED, DIVERGENCE, HEALED, KEY, OPEN, SKIPPED
+from warehouse.gaps import KEY
 from warehouse.read import answer, newest_of_each
 from warehouse.warehouse import Warehouse
 
@@ -91,9 +91,9 @@ def load_state(warehouse: Warehouse) -> State:
                 if s.replicaset_id == own and s.table_name is not None
             },
             refused={
-                s.space_id: s.state.removeprefix(REFUSED)
+                s.space_id: reason
                 for s in spaces
-                if s.replicaset_id == own and s.state.startswith(REFUSED)
+                if s.replicaset_id == own and (reason := refusal_reason(s.state)) is not None
             },
             source=leaders.get(uuid),
             leader=_leader(table, own, components) if LOCAL_ID in settled else None,
@@ -167,8 +167,10 @@ def _with_loss(gaps: DeltaTable) -> frozenset[int]:
     lost: dict[int, int] = {}
     replaced: dict[int, int] = {}
     for row in newest_of_each(gaps, KEY):
-        is_loss = row["state"] == SKIPPED or (row["kind"] == DIVERGENCE and row["state"] == OPEN)
-        found = lost if is_loss else replaced if row["state"] in (BRIDGED, HEALED) else {}
+        is_loss = row["state"] == GapState.SKIPPED or (
+            row["kind"] == GapKind.DIVERGENCE and row["state"] == GapState.OPEN
+        )
+        found = lost if is_loss else replaced if row["state"] in (GapState.BRIDGED, GapState.HEALED) else {}
         found[row["replicaset_id"]] = max(found.get(row["replicaset_id"], -1), row["epoch"])
     return frozenset(number for number, epoch in lost.items() if epoch > replaced.get(number, -1))
 

@@ -11,12 +11,9 @@ from pipeline.plan.plan import BatchPlan
 from pipeline.plan.summary import LOCAL_ID, ControlRow
 from pipeline.state import ReplicasetState, State
 from schemas.iproto import SystemSpace
+from schemas.states import GapKind, GapState, SpaceState, refused_state
 from udfs.remap.cluster_replace import OWN_REPLICASET
 from warehouse import schema, vclock
-from warehouse.gaps import BRIDGED, FILLED, MISSING, OPEN, SKIPPED
-
-REFUSED = "refused: "
-"""What `_schema.state` of a refused space begins with; the reason follows."""
 
 
 def schema_versions(plan: BatchPlan, after: State) -> list[schema.SpaceVersion]:
@@ -37,9 +34,9 @@ def _version(now: ReplicasetState, space_id: int, change: SpaceChange | None) ->
     rows = now.spaces.get(space_id) or (change.rows if change is not None else None)
     if rows is None:
         raise KeyError(space_id)
-    state = "present" if space_id in now.spaces else "dropped"
-    if space_id in now.refused and state == "present":
-        state = REFUSED + now.refused[space_id]
+    state: str = SpaceState.PRESENT if space_id in now.spaces else SpaceState.DROPPED
+    if space_id in now.refused and state == SpaceState.PRESENT:
+        state = refused_state(now.refused[space_id])
     return schema.SpaceVersion(
         now.id,
         rows.decoded(),
@@ -87,7 +84,7 @@ def gap_rows(plan: BatchPlan) -> list[dict[str, Any]]:
     found = []
     for uuid, settlement in plan.settlements.items():
         for gap in (*settlement.gaps, *settlement.bridged):
-            state = OPEN if settlement.hold is not None else SKIPPED
+            state = GapState.OPEN if settlement.hold is not None else GapState.SKIPPED
             segment = segments[gap.position.segment]
             found.append(
                 {
@@ -98,9 +95,9 @@ def gap_rows(plan: BatchPlan) -> list[dict[str, Any]]:
                     "local_id": gap.replica_id,
                     "first_lsn": gap.first,
                     "last_lsn": gap.last,
-                    "kind": MISSING,
+                    "kind": GapKind.MISSING,
                     "file": segment.file,
-                    "state": BRIDGED if gap in settlement.bridged else state,
+                    "state": GapState.BRIDGED if gap in settlement.bridged else state,
                 }
             )
     return found
@@ -128,9 +125,9 @@ def filled_rows(gaps: Iterable[Mapping[str, Any]], ids: frozenset[int], epoch: i
     epoch : int
 
     """
-    now = {"epoch": epoch, "found_at": datetime.now(UTC), "state": FILLED}
-    own = [row for row in gaps if row["kind"] == MISSING and row["replicaset_id"] in ids]
-    return [{**row, **now} for row in own if row["state"] == OPEN]
+    now = {"epoch": epoch, "found_at": datetime.now(UTC), "state": GapState.FILLED}
+    own = [row for row in gaps if row["kind"] == GapKind.MISSING and row["replicaset_id"] in ids]
+    return [{**row, **now} for row in own if row["state"] == GapState.OPEN]
 
 
 def vclock_components(plan: BatchPlan, after: State) -> list[vclock.Component]:

@@ -13,15 +13,14 @@ import numpy as np
 import pyarrow as pa
 from deltalake import QueryBuilder
 
-from pipeline.changelog.moves import COLLECTED_ROW
 from pipeline.commit.delta import LOW_CARDINALITY
 from pipeline.executors.work import Written
 from pipeline.plan.vshard import VshardBucket, changed_buckets, newly_doubled
 from pipeline.state import ReplicasetState, State
 from schemas.errors import TupleError
 from schemas.names import column_name, table_of_exact_tuples
+from schemas.states import ChangedSide, ConflictKind, RowMove, VersionState
 from schemas.system_tuples import fields_of
-from schemas.tables import DOUBLED_CONFLICT
 from schemas.vshard import WRITABLE, shard_field
 from warehouse.commits import OpenTables
 from warehouse.data_files import DataFile, opened, write_file
@@ -84,7 +83,7 @@ def _marked(file: DataFile, collected: pa.Table, place: Place) -> DataFile:
         if not found.any():
             return file
         rows = parquet.read()
-    moved = pa.compute.if_else(pa.array(found), pa.scalar(COLLECTED_ROW), rows["moved"].cast(pa.string()))
+    moved = pa.compute.if_else(pa.array(found), pa.scalar(RowMove.COLLECTED), rows["moved"].cast(pa.string()))
     rows = rows.set_column(rows.schema.get_field_index("moved"), "moved", moved)
     return write_file(place, file.table, rows, dictionary=LOW_CARDINALITY[file.table])
 
@@ -188,7 +187,9 @@ def _versions_of(
             found.setdefault(row["_key"], {})[row["_replicaset_id"]] = version
     within = "PARTITION BY key, replicaset_id ORDER BY epoch DESC"
     newest = f"SELECT *, row_number() OVER ({within}) AS place FROM opened WHERE space = '{name}'"
-    for row in _asked(tables, "_versions", f"SELECT * FROM ({newest}) WHERE place = 1 AND state = 'present'"):
+    for row in _asked(
+        tables, "_versions", f"SELECT * FROM ({newest}) WHERE place = 1 AND state = '{VersionState.PRESENT}'"
+    ):
         own = found.get(row["key"], {})
         if row["replicaset_id"] in wanted and row["replicaset_id"] not in own:
             if _bucket(row["tuple"], place) != number:
@@ -229,10 +230,10 @@ def _conflict(
         "decided_at": datetime.now(UTC),
         "space": table,
         "key": key,
-        "kind": DOUBLED_CONFLICT,
+        "kind": ConflictKind.DOUBLED,
         "note": f"bucket {number} is active in both replicasets",
     }
-    for side, id_ in zip(("winner", "loser"), ids, strict=True):
+    for side, id_ in zip((ChangedSide.WINNER, ChangedSide.LOSER), ids, strict=True):
         version = own.get(id_)
         row[f"{side}_replicaset_id"] = id_
         for name in ("global_id", "lsn", "timestamp", "tuple"):

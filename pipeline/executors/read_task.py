@@ -1,4 +1,9 @@
-"""The first stage of a distributed batch: byte ranges → files of `_changelog` and `_pending`, keyed rows by bucket."""
+"""The first stage of a distributed batch: byte ranges → files of `_changelog` and `_pending`, keyed rows by bucket.
+
+Of a key that is replaced thousands of times in one batch only the last tuple counts, but all rows go to one bucket. So
+the task removes the tuples that later rows overwrite (`without_overwritten`), and such a bucket stays small. Times and
+lsns of the rows stay: a version's time, and when it was created, depend on them.
+"""
 
 from __future__ import annotations
 
@@ -8,12 +13,14 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from pipeline.changelog.divergence import Divergence
 from pipeline.changelog.known_rows import divergences_of
 from pipeline.changelog.pending import PENDING_ARROW
 from pipeline.changelog.rows import (
+    ACTIONS,
     CHANGELOG_ARROW,
     DELETED_RANGE,
     KEY_ERRORS,
@@ -26,16 +33,58 @@ from pipeline.changelog.segment_plan import SegmentPlan
 from pipeline.commit.delta import LOW_CARDINALITY
 from pipeline.executors.cells import cells_by_bucket, report_cell, rows_of
 from pipeline.key_ranges import KeyRanges
-from pipeline.reduce.overwritten import without_overwritten
 from pipeline.reduce.reduce_plan import ReducePlan
 from pipeline.resolve.records import fewer_key_errors
 from sources.xlog.options import XlogOptions
 from sources.xlog.stream.read import read_range
 from sources.xlog.stream.segment import ByteRange
 from udfs.buffers import as_array
+from udfs.keys.grouping import group
+from udfs.versions.kernels.lives import OPERATION, PUT
 from warehouse.commits import TableFile
 from warehouse.data_files import DataFile, FileWriter
 from warehouse.place import Place
+
+OVERWRITTEN = b"\x90"
+"""Stands for a tuple that counts for nothing: an empty one, since a row that gives a tuple must have one."""
+
+
+def without_overwritten(rows: pa.Table) -> pa.Table:
+    """Return keyed rows with `OVERWRITTEN` for each tuple whose key's next row gives another one, or deletes it.
+
+    A row that is followed by an operation on its tuple keeps it, and so do rows of a snapshot, which are compared.
+
+    Parameters
+    ----------
+    rows : pyarrow.Table
+        `pipeline.changelog.rows.KEYED`, each replicaset's rows in the order of its log; one chunk a column.
+
+    """
+    groups = group(rows["meaning"].to_numpy(), as_array(rows["key"]))
+    if len(groups) + int(np.count_nonzero(groups.ids < 0)) == rows.num_rows:
+        return rows  # each key is there once
+    actions = ACTIONS[rows["type"].to_numpy()]
+    is_snapshot = as_array(rows["is_snapshot"]).to_numpy(zero_copy_only=False)
+    # The tuple that vshard's garbage collector deletes says the bucket.
+    may_be_collected = as_array(rows["bucket_events"]).is_valid().to_numpy(zero_copy_only=False)
+    order = np.argsort(groups.ids, kind="stable")
+    one, following = order[:-1], order[1:]
+    same_key = (groups.ids[one] == groups.ids[following]) & (groups.ids[one] >= 0)
+    overwritten = np.zeros(rows.num_rows, np.bool_)
+    overwritten[one] = (
+        same_key
+        & (actions[one] == PUT)
+        & (actions[following] != OPERATION)
+        & ~(is_snapshot[one] | is_snapshot[following])
+        & ~may_be_collected[following]
+    )
+    if not overwritten.any():
+        return rows
+    tuples = as_array(rows["tuple"])
+    gone = pc.and_(pa.array(overwritten), pc.is_valid(tuples))
+    tuples = pc.if_else(gone, pa.scalar(OVERWRITTEN, pa.binary()), tuples)
+    return rows.set_column(rows.schema.get_field_index("tuple"), rows.schema.field("tuple"), tuples)
+
 
 HELD_BYTES = 32 << 20
 """Keyed rows of so many bytes are gathered before they become cells, so that these are few."""

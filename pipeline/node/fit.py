@@ -13,6 +13,7 @@ from msgpack import ExtType
 
 from pipeline.node.definitions import ServedSpace
 from schemas.errors import TupleError
+from schemas.field_types import FIELD_TYPES, ValueClass
 from schemas.space import KeyPart
 from schemas.system_tuples import fields_of
 from udfs.keys.paths import parse_path
@@ -29,23 +30,27 @@ def _is_extension(value: Any, *codes: int) -> bool:
     return isinstance(value, ExtType) and value.code in codes
 
 
-_TYPES: Mapping[str, Callable[[Any], bool]] = {
+_VALUES: Mapping[ValueClass, Callable[[Any], bool]] = {
+    ValueClass.UNSIGNED: lambda value: _is_integer(value) and value >= 0,
+    ValueClass.INTEGER: _is_integer,
+    ValueClass.DOUBLE: lambda value: isinstance(value, float),
+    ValueClass.BOOLEAN: lambda value: isinstance(value, bool),
+    ValueClass.STRING: lambda value: isinstance(value, str),
+    ValueClass.BINARY: lambda value: isinstance(value, bytes),
+    ValueClass.ARRAY: lambda value: isinstance(value, list),
+    ValueClass.MAP: lambda value: isinstance(value, dict),
+    ValueClass.DECIMAL: lambda value: _is_extension(value, DECIMAL),
+    ValueClass.UUID: lambda value: _is_extension(value, UUID),
+    ValueClass.DATETIME: lambda value: _is_extension(value, DATETIME),
+    ValueClass.INTERVAL: lambda value: _is_extension(value, INTERVAL),
+}
+
+_STRICT: Mapping[str, Callable[[Any], bool]] = {
     "any": lambda _: True,
-    "unsigned": lambda value: _is_integer(value) and value >= 0,
-    "integer": _is_integer,
-    "number": lambda value: _is_integer(value) or isinstance(value, float) or _is_extension(value, DECIMAL),
     "double": lambda value: isinstance(value, float),
-    "decimal": lambda value: _is_extension(value, DECIMAL),
-    "string": lambda value: isinstance(value, str),
-    "varbinary": lambda value: isinstance(value, bytes),
-    "boolean": lambda value: isinstance(value, bool),
-    "uuid": lambda value: _is_extension(value, UUID),
-    "datetime": lambda value: _is_extension(value, DATETIME),
-    "interval": lambda value: _is_extension(value, INTERVAL),
-    "array": lambda value: isinstance(value, list),
-    "map": lambda value: isinstance(value, dict),
     "scalar": lambda value: not isinstance(value, list | dict) and not _is_extension(value, INTERVAL),
 }
+"""Types that a server checks by another rule than that of the columns (`schemas.field_types`)."""
 
 
 def misfit(space: ServedSpace, tuple_: bytes) -> str | None:
@@ -78,7 +83,10 @@ def misfit(space: ServedSpace, tuple_: bytes) -> str | None:
 def _allows(kind: str, value: Any, *, is_nullable: bool) -> bool:
     if value is None:
         return is_nullable or kind == "any"
-    return _TYPES.get(kind, lambda _: False)(value)
+    if kind in _STRICT:
+        return _STRICT[kind](value)
+    accepted = FIELD_TYPES[kind].values if kind in FIELD_TYPES else ()
+    return any(_VALUES[one](value) for one in accepted if one in _VALUES)
 
 
 def _value_at(values: Any, part: KeyPart, space: str) -> Any:

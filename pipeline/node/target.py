@@ -14,10 +14,10 @@ from typing import Any
 from pipeline.node.changes import digest_of
 from pipeline.node.definitions import NodeSpace, ServedSpace, merged, with_ids
 from pipeline.node.state import Mark, TableVersion
-from pipeline.plan.held_rows import HELD
 from schemas.errors import TupleError, UnsupportedError, WarehouseError
 from schemas.iproto import VCLOCK_MAX
 from schemas.names import exact_table, local_to, replicaset_of, unescape
+from schemas.states import SpaceState, is_held, refusal_reason
 from udfs.remap.cluster_replace import Cluster, Member
 from warehouse import cluster, schema, vclock
 from warehouse.newest_epoch import EPOCHS
@@ -25,8 +25,6 @@ from warehouse.read import answer, newest_of_each
 from warehouse.schema import StoredSpace
 from warehouse.version_files import files_at
 from warehouse.warehouse import Warehouse
-
-PRESENT, REFUSED = "present", "refused: "
 
 
 @dataclass(frozen=True)
@@ -148,7 +146,7 @@ def served_spaces(
     for one in sorted(stored, key=lambda one: one.replicaset_id):
         if one.table_name is None or one.table_name not in versions:
             continue
-        if one.state == PRESENT or one.state.startswith(REFUSED + HELD):
+        if one.state == SpaceState.PRESENT or is_held(refusal_reason(one.state) or ""):
             by_table.setdefault(one.table_name, []).append(one)
         else:
             left_out[one.table_name] = one.state
@@ -162,7 +160,7 @@ def served_spaces(
             whole = merged(
                 space_name(table),
                 [NodeSpace(one.space_tuple, one.index_tuples) for one in definitions],
-                has_older=any(one.state != PRESENT for one in definitions),
+                has_older=any(one.state != SpaceState.PRESENT for one in definitions),
             )
         except TupleError as error:
             left_out[table] = error.reason

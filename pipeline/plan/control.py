@@ -14,16 +14,16 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from functools import cached_property
-from typing import Any, Literal
+from typing import Any
 
 import msgpack
 
-from pipeline.plan.held_rows import HELD
 from pipeline.plan.position import LogPosition
 from pipeline.plan.summary import ControlRow
 from schemas.errors import TupleError, UnsupportedError
 from schemas.iproto import SYSTEM_ID_MAX, SystemSpace
 from schemas.space import Space, faulty_space, space_of
+from schemas.states import HELD_PREFIX, SpaceEvent
 from schemas.system_tuples import field_at, fields_of, integer_of, replica_id_of, uuid_of
 from udfs.operations.operations import apply_update, apply_upsert
 from udfs.operations.tuple_format import named
@@ -35,8 +35,6 @@ SYSTEM_FIELDS: dict[int, tuple[str, ...]] = {
     SystemSpace.TRUNCATE: ("id", "count"),
 }
 """Field names of the control spaces (`src/box/bootstrap.snap`), for operations that use them."""
-
-ChangeKind = Literal["defined", "truncated", "dropped", "renewed", "held"]
 
 
 @dataclass(frozen=True)
@@ -90,7 +88,7 @@ class SpaceChange:
 
     position: LogPosition
     space_id: int
-    kind: ChangeKind
+    kind: SpaceEvent
     rows: SpaceRows
     replica_id: int | None
     lsn: int | None
@@ -179,7 +177,7 @@ class _Follower:
     def _take(self, row: ControlRow, *, in_snapshot: bool) -> None:
         if row.held is not None:
             if row.space_id in self.spaces:
-                self._change(row, row.space_id, "held")
+                self._change(row, row.space_id, SpaceEvent.HELD)
         elif row.space_id == SystemSpace.CLUSTER:
             self._cluster(row)
         elif row.space_id == SystemSpace.SPACE:
@@ -189,7 +187,7 @@ class _Follower:
         elif row.space_id == SystemSpace.TRUNCATE and not in_snapshot and row.type != "DELETE":
             space_id = _space_id(row)
             if space_id in self.spaces:
-                self._change(row, space_id, "truncated")
+                self._change(row, space_id, SpaceEvent.TRUNCATED)
             else:
                 self.emptied.append((row.position, space_id))
 
@@ -216,7 +214,7 @@ class _Follower:
         if new is not None:
             self._define(row, space_id, SpaceRows(new, {} if old is None else old.indexes))
         elif old is not None:
-            self._change(row, space_id, "dropped")
+            self._change(row, space_id, SpaceEvent.DROPPED)
             del self.spaces[space_id]
         elif row.type == "DELETE":
             self.emptied.append((row.position, space_id))
@@ -233,7 +231,7 @@ class _Follower:
         if index_id == 0 and new is None:
             # Tarantool drops all tuples with the primary index; a change of it is an UPDATE or REPLACE.
             self.spaces[space_id] = rows
-            self._change(row, space_id, "truncated")
+            self._change(row, space_id, SpaceEvent.TRUNCATED)
         else:
             self._define(row, space_id, rows)
 
@@ -241,10 +239,10 @@ class _Follower:
         """Take a definition; a space that was followed is held where its new one cannot be understood."""
         old, fault = self.spaces.get(space_id), rows.decoded().fault
         if fault is not None and old is not None and old.decoded().primary_key:
-            self._change(row, space_id, "held", f"{HELD}: {fault}")
+            self._change(row, space_id, SpaceEvent.HELD, f"{HELD_PREFIX}: {fault}")
             return
         self.spaces[space_id] = rows
-        self._change(row, space_id, "defined")
+        self._change(row, space_id, SpaceEvent.DEFINED)
 
     def _after(self, old: bytes | None, row: ControlRow, key: list[int], rest: list[object]) -> bytes | None:
         """Return the tuple that a row leaves; where only its odd key is known, a tuple of the key alone."""
@@ -258,7 +256,7 @@ class _Follower:
             return packed
         return new
 
-    def _change(self, row: ControlRow, space_id: int, kind: ChangeKind, held: str | None = None) -> None:
+    def _change(self, row: ControlRow, space_id: int, kind: SpaceEvent, held: str | None = None) -> None:
         rows, why = self.spaces[space_id], held or row.held
         reason = f"{why} (replica id {row.replica_id}, lsn {row.lsn})" if why is not None else None
         change = SpaceChange(

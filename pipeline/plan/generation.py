@@ -22,6 +22,7 @@ from pipeline.plan.settle import LsnGap
 from pipeline.plan.summary import ControlRow
 from pipeline.state import ReplicasetState
 from schemas.iproto import SystemSpace
+from schemas.states import SpaceEvent
 from sources.xlog.format.vclock import joined, not_beyond, shared
 
 
@@ -103,7 +104,14 @@ def followed(
     replaced = {i: old for i, old in known.spaces.items() if chosen is None or i in chosen}
     lasting = {i: old for i, old in known.spaces.items() if i in renewed or i not in replaced}
     begun = [
-        SpaceChange(generation.position, i, "renewed" if i in renewed else "dropped", old, None, None)
+        SpaceChange(
+            generation.position,
+            i,
+            SpaceEvent.RENEWED if i in renewed else SpaceEvent.DROPPED,
+            old,
+            None,
+            None,
+        )
         for i, old in replaced.items()
     ]
     if chosen is not None:

@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 
 from schemas.iproto import DML_MAX, GROUP_LOCAL, SYSTEM_ID_MAX, RequestType, type_name
 from schemas.space import PARTS_MAX, KeyPart, Space
+from schemas.states import HELD_PREFIX
 from sources.xlog.format.headers import Headers
 from udfs.keys.keys import canonical_prefixes, key_plan
 from udfs.tuples.row_body import ranges_of
@@ -22,9 +23,6 @@ FOLLOWED = (
     *(RequestType.NOP, RequestType.DELETE_RANGE),
 )
 """Types of rows that tables follow."""
-
-HELD = "its rows are held, the table stays as it is"
-"""What the reason begins with for which a space is refused from such a row on."""
 
 _ANY_KEY = key_plan([Space(0, 0, "", "memtx", (), tuple(KeyPart(i, "scalar") for i in range(PARTS_MAX)))])
 """A key whose parts may be anything: the definition that is valid at a row is not known where rows are read."""
@@ -62,7 +60,9 @@ def held_reasons(rows: pa.RecordBatch, headers: Headers, places: NDArray[np.intp
         bad = np.zeros(len(codes), np.bool_)
         bad[ranges] = pc.is_valid(errors).to_numpy(zero_copy_only=False)
         texts = dict(zip(ranges.tolist(), errors.to_pylist(), strict=True))
-        found |= {int(i): f"{HELD}: DELETE_RANGE: {texts[int(i)]}" for i in _firsts(bad, headers, places)}
+        found |= {
+            int(i): f"{HELD_PREFIX}: DELETE_RANGE: {texts[int(i)]}" for i in _firsts(bad, headers, places)
+        }
     return found
 
 
@@ -92,8 +92,8 @@ def _is_followed(codes: NDArray[np.int32]) -> NDArray[np.bool_]:
 def unfollowed(name: str) -> str:
     """Return why a space cannot be followed past a row, by the name of the row's type."""
     if name == RequestType.INSERT_ARROW.name:
-        return f"{HELD}: {name}: rows in Arrow batches, as engine memcs writes them, are not decoded"
-    return f"{HELD}: {name}: a type of row that this version does not know"
+        return f"{HELD_PREFIX}: {name}: rows in Arrow batches, as engine memcs writes them, are not decoded"
+    return f"{HELD_PREFIX}: {name}: a type of row that this version does not know"
 
 
 def _firsts(wanted: NDArray[np.bool_], headers: Headers, places: NDArray[np.intp]) -> NDArray[np.intp]:

@@ -18,10 +18,10 @@ from dataclasses import dataclass, field, replace
 from typing import NamedTuple
 
 from pipeline.plan.control import SpaceChange, SpaceRows
-from pipeline.plan.held_rows import HELD
 from pipeline.plan.position import BEGINNING, LogPosition
 from pipeline.plan.unknown import UnknownRange, UnknownRanges
 from schemas.space import KeyParts, Space, key_parts
+from schemas.states import SpaceEvent, is_held
 
 NOTHING = -1
 """The schema version, or the lineage, of rows that go to no table."""
@@ -293,7 +293,7 @@ class _Writer:
         elif isinstance(table, Refusal):
             track.reason = table.reason
             self._freeze(key, track, space, base)
-            if track.lineage != NOTHING and table.reason.startswith(HELD):
+            if track.lineage != NOTHING and is_held(table.reason):
                 # Rows that are held keep the name of their space.
                 self._mean(key, Meaning(BEGINNING, self._lineages[track.lineage].eras[0].version))
         else:
@@ -304,20 +304,20 @@ class _Writer:
         key = (replicaset_id, change.space_id)
         track = self._tracks.setdefault(key, _Track())
         space = change.rows.decoded()
-        if change.kind == "defined":
+        if change.kind is SpaceEvent.DEFINED:
             self._define(key, track, space, change.position)
             return
-        if change.kind == "held":
+        if change.kind is SpaceEvent.HELD:
             self._hold(key, track, change)
             return
-        if change.kind == "renewed" and self._is_unread(space, change.position):
+        if change.kind is SpaceEvent.RENEWED and self._is_unread(space, change.position):
             return  # the definition that the snapshot repeats refuses it
-        if change.kind == "renewed" and track.is_followed:
+        if change.kind is SpaceEvent.RENEWED and track.is_followed:
             lineage = self._lineages[track.lineage]
             self._lineages[track.lineage] = replace(lineage, is_renewed=True)
             return
         self._end_versions(key, track, change.position)
-        if change.kind == "dropped" or not (space.primary_key or space.fault):
+        if change.kind is SpaceEvent.DROPPED or not (space.primary_key or space.fault):
             # Without its primary index a space has no tuples; with the next one another lineage begins.
             self._stop(key, track, change.position, is_alive=False)
             self._tracks[key] = _Track()

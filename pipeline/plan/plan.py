@@ -29,6 +29,7 @@ from pipeline.plan.upgrades import newest_server, upgrades_of
 from pipeline.plan.vshard import Shards, bucket_spaces, shards_of, with_doubled
 from pipeline.state import ReplicasetState, State
 from schemas.iproto import SYSTEM_ID_MAX, is_unknown
+from schemas.states import SpaceEvent
 from sources.xlog.format.vclock import joined
 from udfs.operations.update_rules import release_of, release_text, rules_of
 from udfs.remap.cluster_replace import Cluster, Incoming, Member
@@ -277,7 +278,7 @@ def _synchronous(known: ReplicasetState, control: Control, parts: Sequence[LogSe
     """
     history = {space_id: [(BEGINNING, rows.decoded().is_sync)] for space_id, rows in known.spaces.items()}
     for change in control.changes:
-        waits = change.kind != "dropped" and change.rows.decoded().is_sync
+        waits = change.kind is not SpaceEvent.DROPPED and change.rows.decoded().is_sync
         history.setdefault(change.space_id, []).append((change.position, waits))
     # Rows that waited before their versions were stored do not say which server wrote them.
     last = newest_server(parts) or known.server

@@ -15,7 +15,6 @@ from config.deployment import Config, Types
 from config.policies import Policy
 from config.spaces import Spaces
 from pipeline.encode.masks import Mask, mask_of
-from pipeline.plan.held_rows import HELD
 from pipeline.plan.history import NOTHING, History, Lineage
 from pipeline.plan.summary import Summary
 from pipeline.state import State, Writers
@@ -23,6 +22,7 @@ from schemas.errors import UnsupportedError
 from schemas.layout import TableLayout, table_layout
 from schemas.names import column_name, exact_table
 from schemas.space import KeyParts, Space, key_parts
+from schemas.states import HELD_PREFIX, is_held
 from schemas.types import TypeOptions, column_storage, union_fields
 from udfs.keys.keys import key_plan
 
@@ -115,7 +115,7 @@ def spaces_by_table(state: State) -> dict[str, dict[int, Space]]:
     found: dict[str, dict[int, Space]] = {}
     for one in state.replicasets.values():
         for space_id, table in one.tables.items():
-            if space_id in one.spaces and one.refused.get(space_id, HELD).startswith(HELD):
+            if space_id in one.spaces and is_held(one.refused.get(space_id, HELD_PREFIX)):
                 found.setdefault(table, {})[one.id] = one.spaces[space_id].decoded()
     return found
 

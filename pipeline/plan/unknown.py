@@ -23,6 +23,7 @@ import pyarrow.compute as pc
 from pipeline.plan.control import Control, SpaceRows
 from pipeline.plan.position import BEGINNING, LogPosition
 from schemas.iproto import SYSTEM_ID_MAX
+from schemas.states import SpaceEvent
 
 _REASON = "space {} is not known: no row of _space has defined it"
 _PATTERN = "^" + re.escape(_REASON).replace(r"\{\}", r"\d+") + "$"
@@ -113,9 +114,9 @@ def _events(control: Control, wanted: set[int]) -> list[tuple[LogPosition, int, 
     ]
     for change in control.changes:
         if change.space_id in wanted:
-            is_gone = change.kind == "dropped" or not is_known(change.rows)
-            is_whole = change.kind == "truncated" and is_known(change.rows)
-            if not is_whole and not (change.kind == "defined" and is_gone):
+            is_gone = change.kind is SpaceEvent.DROPPED or not is_known(change.rows)
+            is_whole = change.kind is SpaceEvent.TRUNCATED and is_known(change.rows)
+            if not is_whole and not (change.kind is SpaceEvent.DEFINED and is_gone):
                 events.append((change.position, change.space_id, None if is_gone else change.rows))
     return sorted(events, key=lambda event: event[0])
 

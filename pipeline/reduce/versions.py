@@ -11,15 +11,21 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
+from schemas.states import VersionState
 from udfs.versions.kernels.lives import DELETED, NO_TIME, NONE, PRESENT, UNFIT
 
 MERGED = 4
 """The row of a table that a policy made of several versions: no replicaset's own."""
 
-NAMES = {PRESENT: "present", DELETED: "deleted", UNFIT: "unfit", NONE: "removed"}
-"""Of `_versions.state`."""
+NAMES = {
+    PRESENT: VersionState.PRESENT,
+    DELETED: VersionState.DELETED,
+    UNFIT: VersionState.UNFIT,
+    NONE: VersionState.REMOVED,
+}
+"""By the number of a state, its name in `_versions.state`."""
 
-STATES = {name: state for state, name in NAMES.items()}
+STATES: dict[str, int] = {name: state for state, name in NAMES.items()}
 
 TIME = pa.timestamp("us", tz="UTC")
 FAULT = pa.struct(

@@ -11,6 +11,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from config.policies import Policy
 from config.retention import Retention
 from schemas.errors import ConfigurationError, UnsupportedError
+from schemas.states import RequestKind
 
 KEEP_DAYS = 7
 """Days at least for which files stay that an earlier version of a table needs: readers may still be at it."""
@@ -65,12 +66,12 @@ class MaintenanceArguments(Arguments):
 
 
 KINDS: Mapping[str, type[Arguments]] = {
-    "backfill": BackfillArguments,
-    "heal": HealArguments,
-    "snapshot": SnapshotArguments,
-    "rebuild": RebuildArguments,
-    "conflicts": ConflictsArguments,
-    "maintenance": MaintenanceArguments,
+    RequestKind.BACKFILL: BackfillArguments,
+    RequestKind.HEAL: HealArguments,
+    RequestKind.SNAPSHOT: SnapshotArguments,
+    RequestKind.REBUILD: RebuildArguments,
+    RequestKind.CONFLICTS: ConflictsArguments,
+    RequestKind.MAINTENANCE: MaintenanceArguments,
 }
 """By the kind of a request."""
 

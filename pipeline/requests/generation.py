@@ -23,7 +23,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from pipeline.changelog.divergence import KNOWN
-from pipeline.changelog.rows import CHANGELOG_ARROW, COMMITTED
+from pipeline.changelog.rows import CHANGELOG_ARROW
 from pipeline.plan.control import space_of_row
 from pipeline.plan.held_rows import has_held
 from pipeline.plan.segment import LogSegment
@@ -33,10 +33,11 @@ from pipeline.retention.changelog import check_kept
 from pipeline.state import ReplicasetState
 from schemas.errors import UnsupportedError
 from schemas.iproto import SystemSpace
+from schemas.states import GapKind, GapState, RowState
 from sources.xlog.format.vclock import Vclock, not_beyond
 from warehouse.commits import OpenTables
 from warehouse.data_files import in_schema, opened
-from warehouse.gaps import DIVERGENCE, HEALED, KEY, OPEN
+from warehouse.gaps import KEY
 from warehouse.read import newest_of_each
 
 Rows = list[Mapping[str, Any]]
@@ -87,7 +88,7 @@ class Healing:
     def gap_rows(self, epoch: int) -> list[dict[str, Any]]:
         """Return the rows that are appended to `_gaps`."""
         now = {"epoch": epoch, "found_at": datetime.now(UTC)}
-        closed = [{**row, **now, "state": HEALED} for row in self.closed]
+        closed = [{**row, **now, "state": GapState.HEALED} for row in self.closed]
         return [*closed, *({**row, **now} for row in self.opened)]
 
 
@@ -225,7 +226,7 @@ def _lost_ranges(lost: pa.Table, one: ReplicasetState, divergences: Rows, left: 
             for other in left
         )
         if not is_named:
-            found.append({**row, "first_lsn": first, "last_lsn": last, "state": OPEN})
+            found.append({**row, "first_lsn": first, "last_lsn": last, "state": GapState.OPEN})
     return found
 
 
@@ -235,7 +236,7 @@ def _later_rows(tables: OpenTables, one: ReplicasetState, covered: Vclock) -> pa
     for file in tables.files("_changelog"):
         with opened(tables.place, "_changelog", file.path) as parquet:
             rows = in_schema(parquet.read(columns=CHANGELOG_ARROW.names), CHANGELOG_ARROW)
-        mask = pc.and_(pc.equal(rows["replicaset_id"], one.id), pc.equal(rows["state"], COMMITTED))
+        mask = pc.and_(pc.equal(rows["replicaset_id"], one.id), pc.equal(rows["state"], RowState.COMMITTED))
         own = rows.filter(pc.and_(mask, pc.ends_with(rows["file"], ".xlog")))
         parts.append(own.filter(pa.array(_is_later(own, one, covered))))
     whole = pa.concat_tables(parts) if parts else CHANGELOG_ARROW.empty_table()
@@ -259,7 +260,11 @@ def _divergences(tables: OpenTables, one: ReplicasetState, covered: Vclock) -> t
     closed: Rows = []
     left: Rows = []
     for row in newest_of_each(tables.open("_gaps"), KEY):
-        if row["kind"] == DIVERGENCE and row["state"] == OPEN and row["replicaset_id"] == one.id:
+        if (
+            row["kind"] == GapKind.DIVERGENCE
+            and row["state"] == GapState.OPEN
+            and row["replicaset_id"] == one.id
+        ):
             is_behind = row["last_lsn"] <= covered.get(_own_id(one, row), 0)
             (closed if is_behind else left).append(row)
     return closed, left

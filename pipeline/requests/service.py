@@ -36,6 +36,7 @@ from pipeline.requests.take_again import left_out, missing_names, retake
 from pipeline.retention.cleaning import Cleaning, clean, clean_epochs, cleaning_of
 from pipeline.retention.sources import SourceProgress, source_facts
 from schemas.errors import AggregatorError
+from schemas.states import RequestKind, RequestState
 from warehouse import epochs, maintenance, requests
 from warehouse.newest_epoch import EPOCHS, NEVER_ROLLED_BACK
 from warehouse.requests import Request
@@ -78,12 +79,12 @@ class Service:
         self._cores = spark.sparkContext.defaultParallelism
         self._seen, self._looked = -1, 0.0
         self._kinds: dict[str, Callable[[Request, Any], str]] = {
-            "backfill": self._backfill,
-            "heal": self._heal,
-            "snapshot": self._snapshot,
-            "rebuild": self._rebuild,
-            "conflicts": self._conflicts,
-            "maintenance": self._maintenance,
+            RequestKind.BACKFILL: self._backfill,
+            RequestKind.HEAL: self._heal,
+            RequestKind.SNAPSHOT: self._snapshot,
+            RequestKind.REBUILD: self._rebuild,
+            RequestKind.CONFLICTS: self._conflicts,
+            RequestKind.MAINTENANCE: self._maintenance,
         }
 
     def glance(self) -> int:
@@ -112,11 +113,11 @@ class Service:
         try:
             asked = arguments_of(request.kind, request.arguments)
             message = self._kinds[request.kind](request, asked)
-            requests.answer(self._warehouse, request, requests.DONE, message)
+            requests.answer(self._warehouse, request, RequestState.DONE, message)
             log.info("request %s (%s): %s", request.id, request.kind, message)
         except Exception as error:
             epochs.roll_back(self._warehouse, epochs.last(self._warehouse))
-            requests.answer(self._warehouse, request, requests.FAILED, str(error))
+            requests.answer(self._warehouse, request, RequestState.FAILED, str(error))
             log.error("request %s (%s) failed: %s", request.id, request.kind, error)
             if not isinstance(error, AggregatorError):
                 raise

@@ -23,7 +23,8 @@ from pipeline.resolve.choose import (
     KeyVersions,
 )
 from pipeline.resolve.resolve_plan import ResolvePlan, TablePolicy
-from schemas.tables import CONFLICTS, KEY_CONFLICT, QUARANTINE, VERSIONS
+from schemas.states import ChangedSide, ConflictKind
+from schemas.tables import CONFLICTS, QUARANTINE, VERSIONS
 from udfs.buffers import as_array
 from udfs.versions.kernels.lives import DELETED, NO_TIME, UNFIT
 
@@ -216,14 +217,14 @@ def conflict_rows(
     nobody = pa.compute.is_null(winner["replicaset_id"]).to_numpy(False)
     notes = np.where(nobody, 0, np.where(unknown, 1, 2))
     both = np.where(is_changed[rows] & winner_changed[rows], 0, np.where(is_changed[rows], 1, 2))
-    which = _texts(["both", "loser", "winner"], both)
+    which = _texts([ChangedSide.BOTH, ChangedSide.LOSER, ChangedSide.WINNER], both)
     columns: dict[str, Any] = {
         "epoch": _constant(plan.epoch, pa.int64(), len(rows)),
         "decided_at": _constant(plan.decided_at, CONFLICTS_ARROW.field("decided_at").type, len(rows)),
         "space": spaces_of(versions.tables[rows], plan),
         "key": keys.take(place),
         "policy": _texts([table.kind for table in plan.tables], versions.tables[rows]),
-        "kind": _constant(KEY_CONFLICT, pa.string(), len(rows)),
+        "kind": _constant(ConflictKind.KEY, pa.string(), len(rows)),
         "sequence": _labels(versions.tables[rows], choices.lost_by[rows], plan),
         **{f"winner_{name}": column for name, column in winner.items()},
         **{f"loser_{name}": column for name, column in loser.items()},

@@ -23,7 +23,7 @@ from pipeline.retention.removal import Removal, columns_of, mask_of, removal_of,
 from pipeline.retention.sources import SourceProgress
 from pipeline.retention.tombstones import TombstoneLimits, tombstone_removal
 from pipeline.state import State
-from schemas.tables import SECONDARY_CONFLICT
+from schemas.states import ConflictKind
 from warehouse.commits import OpenTables
 from warehouse.kept_epochs import first_kept
 from warehouse.newest_epoch import EPOCHS
@@ -139,7 +139,7 @@ def _conflicts(tables: OpenTables, progress: ReadProgress, days: int) -> Removal
     for file in [] if until is None else tables.files_between("_conflicts", "epoch", 0, until):
         rows = columns_of(tables, "_conflicts", file, ["epoch", "kind"])
         is_old = pc.less_equal(rows["epoch"], until)
-        is_secondary = pc.fill_null(pc.equal(rows["kind"], SECONDARY_CONFLICT), False)
+        is_secondary = pc.fill_null(pc.equal(rows["kind"], ConflictKind.SECONDARY), False)
         files.append((file, mask_of(pc.and_(is_old, pc.invert(is_secondary)))))
     return removal_of("_conflicts", files)
 

@@ -18,8 +18,9 @@ from config.retention import Retention
 from pipeline.retention.removal import columns_of
 from pipeline.retention.sources import SourceProgress
 from pipeline.state import State
+from schemas.states import GapKind, GapState
 from warehouse.commits import OpenTables, TableFile
-from warehouse.gaps import DIVERGENCE, KEY, OPEN
+from warehouse.gaps import KEY
 from warehouse.newest_epoch import EPOCHS
 from warehouse.read import newest_of_each, rows_of
 
@@ -89,7 +90,9 @@ def progress_of(
         for row in sorted(rows, key=lambda row: int(row["epoch"]))
     ]
     gaps = newest_of_each(tables.open("_gaps"), KEY)
-    diverged = {r["replicaset_id"] for r in gaps if r["kind"] == DIVERGENCE and r["state"] == OPEN}
+    diverged = {
+        r["replicaset_id"] for r in gaps if r["kind"] == GapKind.DIVERGENCE and r["state"] == GapState.OPEN
+    }
     ended = set(retention.retired) - sources.replicasets
     counted = frozenset(one.id for uuid, one in state.replicasets.items() if uuid not in ended)
     is_asked = retention.tombstones is not None

@@ -31,6 +31,7 @@ from pipeline.state import State
 from pipeline.write.lookup import VERSIONS, BaseFiles, FileCache, find_versions
 from schemas.errors import UnsupportedError
 from schemas.names import table_of_exact_tuples
+from schemas.policies import LAST_WRITE_WINS
 from udfs.buffers import as_array
 from udfs.keys.grouping import group
 from udfs.versions.kernels.lives import DELETED, NO_TIME, NONE, PRESENT, UNFIT
@@ -169,5 +170,5 @@ def _may_forget(state: State, config: Config, table: str) -> bool:
 
 
 def _lets_later_win(policy: Policy) -> bool:
-    by_time = policy.policy == "last_write_wins" and not policy.sequence
+    by_time = policy.policy == LAST_WRITE_WINS and not policy.sequence
     return policy.deletes == "own" or by_time

@@ -12,8 +12,11 @@ import contextlib
 import logging
 import re
 import time
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterable, Mapping
+from dataclasses import dataclass, field
 from uuid import uuid4
+
+import numpy as np
 
 from schemas.errors import (
     AggregatorError,
@@ -25,6 +28,7 @@ from schemas.errors import (
     StreamGapError,
     TransactionLimitError,
 )
+from schemas.iproto import VCLOCK_MAX
 from sources.iproto.inflow import Chunk
 from sources.spool.room import Room
 from sources.spool.spool import ServerVersions, Spool
@@ -37,8 +41,57 @@ from sources.subscribe.history import PeerHistory
 from sources.subscribe.link import Link
 from sources.subscribe.merge import merge_by_time, split_by_size
 from sources.subscribe.options import ReplicasetOptions, Start
-from sources.subscribe.progress import FeedProgress
 from sources.subscribe.whitelist import Whitelist
+from sources.xlog.format.vclock import Vclock
+
+
+@dataclass
+class FeedProgress:
+    """Counters since the start of the daemon, and the newest vclock of any peer."""
+
+    received: int = 0
+    """Transactions."""
+    written: int = 0
+    """Transactions."""
+    repeated: int = 0
+    """Received rows that the spool already had."""
+    streams: int = 0
+    """Successful SUBSCRIBEs."""
+    assignments: int = 0
+    """Changes of the assignment of ids to peers."""
+    snapshots: int = 0
+    """FETCH_SNAPSHOTs."""
+    known: dict[int, int] = field(default_factory=dict)
+    """The highest lsn of each id that any peer has reported."""
+    times: dict[int, float] = field(default_factory=dict)
+    """Time stamp of the last written row of each id, seconds since 1970 UTC."""
+
+    def record_peers(self, links: Iterable[Link]) -> None:
+        """Update the newest vclock from the peers' answers."""
+        for link in links:
+            for id_, lsn in (link.ballot.vclock if link.ballot is not None else {}).items():
+                self.known[id_] = max(lsn, self.known.get(id_, 0))
+
+    def record_written(self, chunk: Chunk) -> None:
+        """Count a chunk that was written."""
+        self.written += int(chunk.lsns.size)
+        newest = np.full(VCLOCK_MAX, -1.0)
+        np.maximum.at(newest, chunk.replicas, chunk.times)
+        for id_ in np.flatnonzero(newest >= 0):
+            self.times[int(id_)] = float(newest[id_])
+
+    def lag_rows(self, vclock: Vclock) -> dict[int, int]:
+        """Return how many rows of each id a peer has and the spool does not."""
+        return {i: max(0, lsn - vclock.get(i, 0)) for i, lsn in sorted(self.known.items())}
+
+    def lag_seconds(self, vclock: Vclock, now: float | None = None) -> dict[int, float]:
+        """Return the age of the last row of each id that is behind; 0 for an id that is not behind."""
+        moment = time.time() if now is None else now
+        return {
+            i: max(0.0, moment - self.times.get(i, moment)) if behind else 0.0
+            for i, behind in self.lag_rows(vclock).items()
+        }
+
 
 logger = logging.getLogger(__name__)
 

@@ -23,10 +23,18 @@ from pyspark.sql.streaming.datasource import (
     ReadMaxBytes,
     SupportsTriggerAvailableNow,
 )
-from pyspark.sql.types import StructType
+from pyspark.sql.types import (
+    BinaryType,
+    BooleanType,
+    IntegerType,
+    LongType,
+    StringType,
+    StructField,
+    StructType,
+    TimestampType,
+)
 
 from schemas.errors import ConfigurationError
-from schemas.spark import spark_schema
 from sources.xlog.directory.offset import Offset, from_document, to_document
 from sources.xlog.options import XlogOptions, parse_options
 from sources.xlog.stream.batch import segments_between, tasks_of
@@ -34,6 +42,21 @@ from sources.xlog.stream.follow import Follower
 from sources.xlog.stream.instants import follower_of
 from sources.xlog.stream.read import read_range, schema_of
 from sources.xlog.stream.segment import ByteRange
+
+_SPARK_TYPES = {
+    pa.string(): StringType(),
+    pa.int32(): IntegerType(),
+    pa.int64(): LongType(),
+    pa.bool_(): BooleanType(),
+    pa.binary(): BinaryType(),
+    pa.timestamp("us", tz="UTC"): TimestampType(),
+}
+
+
+def spark_schema(schema: pa.Schema) -> StructType:
+    """Return the Spark schema of an Arrow schema with the types of `schemas.xrow`; every column is nullable."""
+    return StructType([StructField(f.name, _SPARK_TYPES[f.type], nullable=True) for f in schema])
+
 
 PROJECT = str(Path(__file__).resolve().parents[2])
 """The folder or zip that the project is imported from."""

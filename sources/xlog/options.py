@@ -1,21 +1,25 @@
 """Checks the options of `format("xlog")` before anything is opened; unknown ones are refused.
 
-Spark passes options as text, with names in any case. `XlogOptions` explains each; `sources.xlog.values` parses texts.
+Spark passes options as text, with names in any case. `XlogOptions` explains each. The functions that parse
+a text raise `ValueError` with the reason; the option's name is added to it.
 """
 
 from __future__ import annotations
 
 import dataclasses
+import json
+import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
 from typing import Any
+from uuid import UUID
 
 from schemas.errors import ConfigurationError, OffsetError
-from sources.xlog import values
 from sources.xlog.directory.offset import Entry, from_text
 from sources.xlog.format.block import BLOCK_LIMIT
 from sources.xlog.format.damage import Mode
-from sources.xlog.format.vclock import Vclock
+from sources.xlog.format.vclock import Vclock, vclock_of
 
 MEBIBYTE = 1 << 20
 
@@ -150,6 +154,111 @@ class XlogOptions:
         return [name for name, field in _BATCH_ONLY.items() if getattr(self, field) is not None]
 
 
+_SIZE = re.compile(r"(\d+)\s*([kmgt]?)b?\Z", re.IGNORECASE)
+_POWERS = {"": 0, "k": 1, "m": 2, "g": 3, "t": 4}
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+
+
+def size_of(text: str) -> int:
+    """Return bytes: `64m`, `1g`, `500k`, `1048576` (as Spark writes sizes; powers of 1024); at least 1."""
+    match = _SIZE.match(text.strip())
+    if match is None or int(match[1]) == 0:
+        raise ValueError(f"{text!r} is not a size like 64m")
+    return int(match[1]) << 10 * _POWERS[match[2].lower()]
+
+
+def count_of(text: str) -> int:
+    """Return a whole number of at least 1."""
+    if not (text.isascii() and text.isdecimal() and int(text) > 0):
+        raise ValueError(f"{text!r} is not a number of 1 or more")
+    return int(text)
+
+
+def boolean_of(text: str) -> bool:
+    """Return `true` or `false`, in any case."""
+    if text.lower() not in ("true", "false"):
+        raise ValueError(f"{text!r} is neither true nor false")
+    return text.lower() == "true"
+
+
+def microseconds_of(text: str) -> int:
+    """Return microseconds since 1970: ISO 8601 (UTC if it names no zone), or seconds with a fraction."""
+    if re.fullmatch(r"\d+(\.\d{1,6})?", text):
+        whole, _, fraction = text.partition(".")
+        return int(whole) * 1_000_000 + int(fraction.ljust(6, "0") or 0)
+    try:
+        moment = datetime.fromisoformat(text)
+    except ValueError:
+        raise ValueError(f"{text!r} is neither an ISO 8601 time nor seconds since 1970") from None
+    zoned = moment if moment.tzinfo is not None else moment.replace(tzinfo=UTC)
+    return (zoned - _EPOCH) // timedelta(microseconds=1)
+
+
+def seconds_of(text: str) -> float:
+    """Return seconds: a whole number or decimal fraction, not negative."""
+    if not re.fullmatch(r"\d+(\.\d+)?", text):
+        raise ValueError(f"{text!r} is not a number of seconds")
+    return float(text)
+
+
+def items_of(text: str) -> list[str]:
+    """Return the items of a JSON list, or of a list with commas between."""
+    if text.lstrip().startswith("["):
+        items = json_of(text)
+        if not isinstance(items, list):
+            raise ValueError(f"{text!r} is not a list")
+        return [str(item) for item in items]
+    return [item.strip() for item in text.split(",") if item.strip()]
+
+
+def uuid_of(text: object) -> str:
+    """Return a uuid as Tarantool writes it: lower case, with dashes."""
+    try:
+        return str(UUID(str(text)))
+    except ValueError:
+        raise ValueError(f"{text!r} is not a uuid") from None
+
+
+def uuids_of(text: str) -> frozenset[str]:
+    """Return the uuids of a list; at least one."""
+    uuids = frozenset(uuid_of(item) for item in items_of(text))
+    if not uuids:
+        raise ValueError("the list is empty")
+    return uuids
+
+
+def space_ids_of(text: str) -> frozenset[int]:
+    """Return the space ids of a list; a name is refused, since one name has another id in each replicaset."""
+    items = items_of(text)
+    for item in items:
+        if not (item.isascii() and item.isdecimal() and int(item) < 1 << 31):
+            raise ValueError(f"{item!r} is not a space id: look a name up in _space (280) of that replicaset")
+    if not items:
+        raise ValueError("the list is empty")
+    return frozenset(int(item) for item in items)
+
+
+def json_of(text: str) -> Any:
+    """Return decoded JSON."""
+    try:
+        return json.loads(text)
+    except ValueError as error:
+        raise ValueError(f"not JSON: {error}") from None
+
+
+def vclock_option(text: str) -> dict[int, int]:
+    """Return a vclock: `{"1": 100, "2": 7}`."""
+    return vclock_of(json_of(text))
+
+
+def vclocks_of(text: str) -> dict[str, dict[int, int]]:
+    """Return a vclock per replicaset: `{"<replicaset uuid>": {"1": 100}}`."""
+    document = json_of(text)
+    if not isinstance(document, Mapping):
+        raise ValueError("not an object {replicaset uuid: {replica id: lsn}}")
+    return {uuid_of(uuid): vclock_of(document[uuid]) for uuid in sorted(document)}
+
+
 _BATCH_ONLY = {
     "fromVclock": "from_vclock",
     "toVclock": "to_vclock",
@@ -195,13 +304,13 @@ def _source_of(number: int, item: object) -> Source:
     return Source(
         item["name"],
         item["path"],
-        None if replicaset is None else values.uuid_of(replicaset),
-        frozenset(values.uuid_of(uuid) for uuid in origins),
+        None if replicaset is None else uuid_of(replicaset),
+        frozenset(uuid_of(uuid) for uuid in origins),
     )
 
 
 def _sources(text: str) -> tuple[Source, ...]:
-    items = values.json_of(text)
+    items = json_of(text)
     if not isinstance(items, list) or not items:
         raise ValueError("not a list of sources [{name, path, replicaset?, origins?}, ...]")
     sources = tuple(_source_of(number, item) for number, item in enumerate(items))
@@ -213,7 +322,7 @@ def _sources(text: str) -> tuple[Source, ...]:
 
 
 def _marker_spaces(text: str) -> tuple[MarkerSpace, ...]:
-    items = values.json_of(text)
+    items = json_of(text)
     if not isinstance(items, list) or not all(isinstance(item, Mapping) for item in items):
         raise ValueError("not a list of marker spaces [{space, label?}, ...]")
     for item in items:
@@ -225,27 +334,27 @@ def _marker_spaces(text: str) -> tuple[MarkerSpace, ...]:
 _PARSERS: dict[str, tuple[str, Callable[[str], Any]]] = {
     "sources": ("sources", _sources),
     "start": ("start", _choice("snapshot", "history", "logs")),
-    "includeSnapshot": ("start", lambda text: "snapshot" if values.boolean_of(text) else "logs"),
-    "startVclock": ("start_vclock", values.vclocks_of),
-    "heldVclock": ("held_vclock", values.vclocks_of),
+    "includeSnapshot": ("start", lambda text: "snapshot" if boolean_of(text) else "logs"),
+    "startVclock": ("start_vclock", vclocks_of),
+    "heldVclock": ("held_vclock", vclocks_of),
     "startOffset": ("start_offset", from_text),
     "endOffset": ("end_offset", from_text),
-    "fromVclock": ("from_vclock", values.vclock_option),
-    "toVclock": ("to_vclock", values.vclock_option),
-    "fromTimestamp": ("from_timestamp", values.microseconds_of),
-    "toTimestamp": ("to_timestamp", values.microseconds_of),
-    "spaces": ("spaces", values.space_ids_of),
-    "origins": ("origins", values.uuids_of),
-    "maxBytesPerTrigger": ("max_bytes_per_trigger", values.size_of),
-    "splitBytes": ("split_bytes", values.size_of),
-    "minPartitions": ("min_partitions", values.count_of),
+    "fromVclock": ("from_vclock", vclock_option),
+    "toVclock": ("to_vclock", vclock_option),
+    "fromTimestamp": ("from_timestamp", microseconds_of),
+    "toTimestamp": ("to_timestamp", microseconds_of),
+    "spaces": ("spaces", space_ids_of),
+    "origins": ("origins", uuids_of),
+    "maxBytesPerTrigger": ("max_bytes_per_trigger", size_of),
+    "splitBytes": ("split_bytes", size_of),
+    "minPartitions": ("min_partitions", count_of),
     "mode": ("mode", _mode),
     "gaps": ("gaps", _choice("fail", "report")),
     "on_source_error": ("on_source_error", _choice("fail", "skip")),
-    "maxLag": ("max_lag", values.seconds_of),
-    "maxBlockBytes": ("max_block_bytes", values.size_of),
+    "maxLag": ("max_lag", seconds_of),
+    "maxBlockBytes": ("max_block_bytes", size_of),
     "instants": ("instants", _marker_spaces),
-    "instantWait": ("instant_wait", values.seconds_of),
+    "instantWait": ("instant_wait", seconds_of),
 }
 _WHERE = ("path", "paths", "sources")
 OPTION_NAMES = (*_PARSERS, "path", "paths", "replicaset")
@@ -279,8 +388,8 @@ def _where(named: Mapping[str, str]) -> tuple[Source, ...]:
         if "replicaset" in named:
             raise ConfigurationError("option replicaset is for one path", advice="put it into the source")
         return tuple(_parsed("sources", named["sources"], _sources))
-    paths = [named["path"]] if given == ["path"] else _parsed("paths", named["paths"], values.items_of)
-    replicaset = _parsed("replicaset", named["replicaset"], values.uuid_of) if "replicaset" in named else None
+    paths = [named["path"]] if given == ["path"] else _parsed("paths", named["paths"], items_of)
+    replicaset = _parsed("replicaset", named["replicaset"], uuid_of) if "replicaset" in named else None
     if not paths or not all(paths):
         raise ConfigurationError(f"option {given[0]} is empty", advice="give load(path)")
     if replicaset is not None and len(paths) > 1:

@@ -10,10 +10,9 @@ from pathlib import Path
 import pytest
 from pydantic import ValidationError
 
-from config.deployment import Config, GlobalIds, SourceConfig, Types, load
+from config.deployment import Config, GlobalIds, SourceConfig, Types, Validation, load
 from config.policies import Policies, Policy
 from config.spaces import Spaces
-from config.validation import Validation
 from schemas.errors import ConfigurationError
 
 UUID = "a7b43b53-30ba-4f41-8b2d-1c2f6d7d3f01"

@@ -16,8 +16,8 @@ from random import Random
 from typing import Any
 
 from pipeline.batch import MakeDistributed
-from pipeline.commit.records import REFUSED
 from schemas.names import table_name
+from schemas.states import refusal_reason, refused_state
 from tests.histories.acts import NAMES, PASSING, History
 from tests.histories.collected import CollectedDirectory
 from tests.histories.hole import HoledSpool
@@ -130,7 +130,7 @@ def _disagreeing(done: Iterable[Deployment]) -> frozenset[str]:
     found: set[str] = set()
     for one in done:
         rows = one.rows("_schema", ["replicaset_id", "space_id", "name", "table_name", "state"])
-        wrong = tuple(REFUSED + reason for reason in DISAGREEMENTS)
+        wrong = tuple(refused_state(reason) for reason in DISAGREEMENTS)
         spaces = {(row["replicaset_id"], row["space_id"]) for row in rows if row["state"].startswith(wrong)}
         own = [row for row in rows if (row["replicaset_id"], row["space_id"]) in spaces]
         found |= {row[column] for row in own for column in ("name", "table_name") if row[column]}
@@ -318,8 +318,7 @@ def refused(deployment: Deployment) -> dict[str, str]:
         newest[row["replicaset_id"], row["space_id"]] = row
     found: dict[str, str] = {}
     for row in newest.values():
-        if row["state"].startswith(REFUSED):
-            reason = row["state"].removeprefix(REFUSED)
+        if (reason := refusal_reason(row["state"])) is not None:
             found |= {row["name"]: reason, row["table_name"] or row["name"]: reason}
     return found
 

@@ -17,6 +17,7 @@ from jobs.commands.fix import Moment
 from pipeline.requests.read_again import Span, _bounds, first_time, within
 from pipeline.requests.service import Service, encoded
 from schemas.errors import ConfigurationError
+from schemas.states import RequestState
 from sources.xlog.directory.listing import LogFile
 from sources.xlog.options import parse_options
 from sources.xlog.stream.failover import entry_at
@@ -236,9 +237,9 @@ def test_a_request_that_cannot_be_done_is_answered_and_the_next_one_is_done(
         assert service.serve() == 2
         assert service.serve() == 0
         answers = {one.id: one for one in requests.load(warehouse)}
-        assert answers[lost.id].state == requests.FAILED
+        assert answers[lost.id].state == RequestState.FAILED
         assert "no table to rebuild" in str(answers[lost.id].message)
-        assert answers[noted.id].state == requests.DONE
+        assert answers[noted.id].state == RequestState.DONE
     rows = [row for row in whole.rows("_conflicts") if row["kind"] == "secondary"]
     assert [(row["space"], row["key"], row["winner_timestamp"]) for row in rows] == [
         ("users", b"\x01", MONDAY)

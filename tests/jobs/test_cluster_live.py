@@ -94,7 +94,8 @@ def test_an_anonymous_replica_that_signs_local_changes(
     global_id = ids(deployment)[uuid(9)]
 
     def local() -> list[tuple[Any, ...]]:
-        rows = deployment.rows("_changelog")
+        # From 2.10 on a snapshot also has a local row of the election's state, which is of no space.
+        rows = [row for row in deployment.rows("_changelog") if row["space_id"] is not None]
         return sorted((r["global_id"], r["lsn"]) for r in rows if r["state"] == "local" and r["lsn"])
 
     assert local() == [(global_id, 1), (global_id, 2)]

@@ -15,11 +15,12 @@ from pyspark.sql import SparkSession
 
 from pipeline.requests import service as service_module
 from pipeline.requests.service import Service
+from schemas.states import RequestState
 from tests.jobs.written import Node, replicasets_of
 from tests.pipeline.deployment import Deployment
 from tests.pipeline.retention.cleaned import DAY, S
 from warehouse import maintenance, requests
-from warehouse.requests import DONE, FAILED, Request
+from warehouse.requests import Request
 from warehouse.warehouse import Warehouse
 
 MONTH = {"tombstones": 30, "changelog": 30, "epochs": 30}
@@ -61,7 +62,7 @@ def counts(deployment: Deployment) -> dict[str, int]:
 def test_the_retention_of_the_request_applies(deployment: Deployment) -> None:
     before = counts(deployment)
     answer = asked(deployment, retention=MONTH, sources=["a1"])
-    assert answer.state == DONE
+    assert answer.state == RequestState.DONE
     told = (
         "3 rows of _changelog were removed; 1 rows of _versions were removed; 1 rows of _epochs were removed"
     )
@@ -71,7 +72,7 @@ def test_the_retention_of_the_request_applies(deployment: Deployment) -> None:
 
 def test_a_request_of_an_earlier_release_removes_nothing(deployment: Deployment) -> None:
     before = counts(deployment)
-    assert asked(deployment).state == DONE
+    assert asked(deployment).state == RequestState.DONE
     assert {**counts(deployment), "_epochs": 0} == {**before, "_epochs": 0}
 
 
@@ -92,7 +93,7 @@ def test_a_failed_request_changes_nothing(deployment: Deployment, monkeypatch: p
         asked(deployment, retention=MONTH, sources=["a1"])
     assert counts(deployment) == before
     with deployment.writer() as (warehouse, writer):
-        assert [one.state for one in requests.load(warehouse)] == [FAILED]
+        assert [one.state for one in requests.load(warehouse)] == [RequestState.FAILED]
         assert writer.state.epoch == 1
 
 
@@ -117,7 +118,7 @@ def test_wrong_arguments_are_refused_and_the_writer_continues(
         request = requests.ask(warehouse, kind, arguments)
         assert service.serve() == 1
         answer = requests.state_of(warehouse, request)
-    assert answer.state == FAILED
+    assert answer.state == RequestState.FAILED
     assert why in str(answer.message)
     assert counts(deployment) == before
 
@@ -129,4 +130,4 @@ def test_malformed_arguments_do_not_stop_the_start(deployment: Deployment, text:
         now = datetime.now(UTC)
         warehouse.append_rows(requests.TABLE, [{**row, "asked_at": now, "changed_at": now}])
         service.serve()
-        assert [one.state for one in requests.load(warehouse)] == [FAILED]
+        assert [one.state for one in requests.load(warehouse)] == [RequestState.FAILED]

@@ -10,6 +10,7 @@ from pyspark.sql import SparkSession
 
 from jobs.backfill import asked, backfill
 from schemas.errors import ConfigurationError
+from schemas.states import RequestState
 from tests.jobs.asked import options
 from tests.jobs.deployment import Deployment
 from tests.jobs.written import Node, replicasets_of
@@ -42,7 +43,7 @@ def test_the_stream_and_the_command_and_a_grown_include(tmp_path: Path, spark: S
     node.put(S, 2, "since", 1, 1).put(S + 1, 2, "since", 1, 1).close()
     deployment.run()
     answered = requests.state_of(deployment.opened(spark), request)
-    assert answered.state == requests.DONE
+    assert answered.state == RequestState.DONE
     assert "s read from" in str(answered.message)
     assert names(deployment, "s") == ["right", "since"]
     deployment.settings["spaces"] = {}

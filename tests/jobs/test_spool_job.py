@@ -10,7 +10,7 @@ import msgpack
 import pytest
 
 from config.subscribe import Subscribe
-from jobs.runtime.spool_start import starts
+from jobs.subscribe import starts
 from sources.spool.acks import read_acks
 from sources.spool.keep import Keep
 from sources.spool.options import SpoolOptions

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from config.subscribe import Subscribe
-from jobs.runtime.spool_start import is_empty, starts
+from jobs.subscribe import is_empty, starts
 from schemas.errors import WarehouseError
 from sources.spool.spool import Spool
 

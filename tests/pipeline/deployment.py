@@ -103,14 +103,22 @@ class Deployment:
         done = 0
         with self.writer() as (_, writer):
             for size in itertools.islice(_budgets(budget), batches):
-                end = writer.follower.latest(self.offset, size)
-                if end == self.offset:
+                rows = self.batch(writer, size)
+                if rows is None:
                     break
-                segments = segments_between(writer.follower, self.offset, end)
-                texts = (to_text(self.offset), to_text(end))
-                rows, _ = writer.process(segments, BatchName("test", self.batches, texts))
-                self.offset, self.batches, done = end, self.batches + 1, done + bool(rows)
+                done += bool(rows)
         return done
+
+    def batch(self, writer: BatchWriter, size: int | None = None) -> int | None:
+        """Do one batch of about so many bytes, and return how many rows it had; None if there is nothing to read."""
+        end = writer.follower.latest(self.offset, size)
+        if end == self.offset:
+            return None
+        segments = segments_between(writer.follower, self.offset, end)
+        texts = (to_text(self.offset), to_text(end))
+        rows, _ = writer.process(segments, BatchName("test", self.batches, texts))
+        self.offset, self.batches = end, self.batches + 1
+        return rows
 
     @contextmanager
     def writer(self, *, rolls_back: bool = False) -> Iterator[tuple[Warehouse, BatchWriter]]:

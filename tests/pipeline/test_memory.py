@@ -14,8 +14,8 @@ import pytest
 
 from pipeline.changelog.rows import DELETED, INSERT, KEYED, REPLACE, UPDATE
 from pipeline.commit import compact
+from pipeline.executors.read_task import OVERWRITTEN, without_overwritten
 from pipeline.executors.summary_task import SAMPLE_CELL_BYTES, leading_fields, summarize_range
-from pipeline.reduce.overwritten import OVERWRITTEN, without_overwritten
 from sources.xlog.options import parse_options
 from sources.xlog.stream.batch import segments_between, tasks_of
 from sources.xlog.stream.follow import Follower

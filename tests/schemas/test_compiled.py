@@ -52,7 +52,7 @@ def test_a_change_of_an_imported_source_changes_the_digest(copy: Path, file: str
 
 
 TWICE = """
-from schemas.compiled import entry
+from schemas.compiled import entry, is_kept
 
 
 @entry
@@ -60,7 +60,8 @@ def twice(value):
     return 2 * value
 
 
-print(twice(21), sum(twice.stats.cache_hits.values()))
+was_kept = is_kept(twice)
+print(twice(21), sum(twice.stats.cache_hits.values()), was_kept, is_kept(twice))
 """
 
 
@@ -76,10 +77,10 @@ def test_cached_code_that_cannot_be_read_is_compiled_again(
         done = subprocess.run(command, env=environment, capture_output=True, text=True, check=True)
         return done.stdout.strip()
 
-    assert run() == "42 0"
+    assert run() == "42 0 False True"
     (file,) = (tmp_path / "__pycache__").glob(f"*.{suffix}")
     whole = file.read_bytes()
     # The index begins with Numba's version, by itself; what follows names classes.
     file.write_bytes(whole[: whole.index(b".") + 1] + damage if suffix == "nbi" else damage)
-    assert run() == "42 0"
-    assert run() == "42 1"
+    assert run() == f"42 0 {suffix == 'nbc'} True"
+    assert run() == "42 1 True True"

@@ -16,6 +16,7 @@ from udfs.before_replace.candidate import Candidate
 from udfs.operations import arithmetic
 from udfs.operations.arithmetic import AS_INTEGER, Number
 from udfs.operations.msgpack_walk import KIND, NIL, join, split
+from udfs.operations.scalars.addition import add
 from udfs.operations.update_rules import LATEST
 
 _NOTHING = b"\xc0"
@@ -130,7 +131,7 @@ def sum_fields(candidates: Sequence[Candidate], formats: Sequence[Fields], colum
             if number is None:
                 raise arithmetic.arg_type("+", f"'{name}'", "a number")
             start = Number(AS_INTEGER, 0) if total is None else total
-            total = arithmetic.add("+", f"'{name}'", start, number, LATEST)
+            total = add("+", f"'{name}'", start, number, LATEST)
         as_double = name in formats[candidates[-1].layout].doubles
         values[name] = None if total is None else arithmetic.encode(total, as_double)
     return with_fields(candidates[-1], formats, values)

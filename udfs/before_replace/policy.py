@@ -1,6 +1,6 @@
 """Describes a conflict policy: how it ranks versions, or how it makes a tuple of them. Plain data.
 
-`udfs.before_replace.policies` is the table of all policies; `pipeline.resolve` chooses and orders the versions.
+`schemas.policies` is the table of all policies; `pipeline.resolve` chooses and orders the versions.
 """
 
 from __future__ import annotations
@@ -93,18 +93,10 @@ Make = Callable[[Sequence[Sequence[Candidate]], PolicyOptions, Formats], list[Ou
 
 @dataclass(frozen=True)
 class PolicyKind:
-    """One policy.
+    """How one policy decides.
 
     Parameters
     ----------
-    name : str
-        Its name in the configuration.
-    option : str
-        The configuration key that this policy requires and no other policy takes; empty if there is none.
-    option_help : str
-        Describes the value of that key.
-    takes_deleted : bool
-        Whether a deleted version can take part (`deletes: all`).
     label : callable
         Returns the criterion that `_conflicts.sequence` shows.
     rank : callable, optional
@@ -114,10 +106,6 @@ class PolicyKind:
 
     """
 
-    name: str
-    option: str = ""
-    option_help: str = ""
-    takes_deleted: bool = False
     label: Callable[[PolicyOptions], str] = lambda _: ""
     rank: Rank | None = None
     make: Make | None = None

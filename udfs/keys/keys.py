@@ -19,8 +19,8 @@ from pyspark.sql.pandas.functions import arrow_udf
 from pyspark.sql.types import BinaryType, StringType, StructField, StructType
 
 from schemas.errors import TupleError, UnsupportedError
+from schemas.field_types import FIELD_TYPES, type_family
 from schemas.space import PARTS_MAX, KeyPart, Space
-from schemas.types import type_family
 from udfs.buffers import flatten, indexes, variable_array
 from udfs.kernels.values import CLASS_NAMES, OVERREAD
 from udfs.keys.kernels import canonical
@@ -48,20 +48,6 @@ KEY_SPARK = StructType([StructField(KEY_FIELD, BinaryType()), StructField(ERROR_
 BYTE_COLLATIONS = (None, 0, 3)
 """Ids in `_collation` that compare bytes: no collation, `none`, `binary` (`src/box/bootstrap.snap`)."""
 
-_INDEXABLE = (
-    "unsigned",
-    "integer",
-    "number",
-    "double",
-    "decimal",
-    "string",
-    "varbinary",
-    "boolean",
-    "uuid",
-    "datetime",
-    "scalar",
-)
-
 _OFFSET_MAX = 2**31 - 1
 
 FIELD_MAX = 2**31 - 1
@@ -88,7 +74,8 @@ def _check(space: Space, part: KeyPart) -> None:
             space=space.name,
             advice="leave the space out by `spaces.exclude`, or give its primary key a part without a collation",
         )
-    if type_family(part.type) not in _INDEXABLE:
+    kind = FIELD_TYPES.get(type_family(part.type))
+    if kind is None or not kind.is_indexable:
         raise UnsupportedError(f"a primary key part of type {part.type} is not known", space=space.name)
 
 

@@ -1,18 +1,17 @@
-"""Computes `+ - & | ^ :` on numbers and strings, with Tarantool's result types, limits and errors.
+"""The values that scalar operations of UPDATE and UPSERT compute with: numbers, strings and varbinaries.
 
-Source: `src/box/xrow_update_field.c`. Integers stay integers from -2^63 to 2^64 - 1; with a double or a float
-the sum is computed as a double, and written as MP_FLOAT if that is exact (see `udfs.operations.update_rules` for
-older servers); with a decimal everything becomes a decimal. Bit operations need unsigned integers, splice works on
-bytes of strings.
+Source: `src/box/xrow_update_field.c`. `udfs.operations.scalars` has the operations.
 """
 
 from __future__ import annotations
 
 import struct
+from collections.abc import Callable
 from dataclasses import dataclass
 from decimal import Decimal
+from typing import Any
 
-from schemas.errors import TupleError, UnsupportedError
+from schemas.errors import TupleError
 from udfs.operations import decimals
 from udfs.operations.msgpack_walk import (
     BIN,
@@ -31,11 +30,8 @@ from udfs.operations.msgpack_walk import (
 )
 from udfs.operations.update_rules import Rules
 
-UPDATE_SPLICE, UPDATE_ARG_TYPE, INTEGER_OVERFLOW, DECIMAL_OVERFLOW = 25, 26, 95, 160
-"""`ER_UPDATE_SPLICE`, `ER_UPDATE_ARG_TYPE`, `ER_UPDATE_INTEGER_OVERFLOW`, `ER_UPDATE_DECIMAL_OVERFLOW`."""
-
-FLOAT_MAX = struct.unpack(">f", b"\x7f\x7f\xff\xff")[0]
-"""`FLT_MAX`."""
+UPDATE_ARG_TYPE = 26
+"""`ER_UPDATE_ARG_TYPE`."""
 
 AS_DECIMAL, AS_DOUBLE, AS_FLOAT, AS_INTEGER = range(4)
 """Types of a number; the type of a sum is the first one that an operand has."""
@@ -54,15 +50,6 @@ class Number:
 
 
 @dataclass(frozen=True, slots=True)
-class Splice:
-    """Arguments of `:`: 0-based offset, bytes to cut, bytes to paste; negative numbers count from the end."""
-
-    offset: int
-    cut: int
-    paste: bytes
-
-
-@dataclass(frozen=True, slots=True)
 class Binary:
     """The bytes of a varbinary."""
 
@@ -73,6 +60,53 @@ Scalar = Number | Binary | bytes
 """The result of a scalar operation: a number, a binary, or the bytes of a string."""
 
 
+@dataclass(frozen=True, slots=True)
+class OperationArguments:
+    """The arguments of an operation in the log, and what their meaning depends on.
+
+    Parameters
+    ----------
+    code, field : str
+        The operation and the field, for errors.
+    data : bytes
+        The bytes of all operations; the arguments begin at `pos`.
+    pos : int
+    index_base : int
+        Number of a string's first byte: 0 or 1.
+    rules : Rules
+        Of the server that executed the operation.
+
+    """
+
+    code: str
+    field: str
+    data: bytes
+    pos: int
+    index_base: int
+    rules: Rules
+
+
+@dataclass(frozen=True, slots=True)
+class ScalarOperation:
+    """An operation that computes a field's new value from its old one.
+
+    Parameters
+    ----------
+    items : int
+        Number of items in the log: the code, the field, and the arguments.
+    read : callable
+        Returns the argument; raises a `TupleError` if no tuple could take it.
+    compute : callable
+        Returns the new value from the code, the field's name in errors, the old value (None if it is no scalar) and
+        what `read` has returned; raises a `TupleError` if they do not fit.
+
+    """
+
+    items: int
+    read: Callable[[OperationArguments], Any]
+    compute: Callable[[str, str, Scalar | None, Any, Rules], Scalar]
+
+
 def arg_type(code: str, field: str, needed: str) -> TupleError:
     """Return `ER_UPDATE_ARG_TYPE`: the field's or the argument's type does not fit the operation."""
     return TupleError(
@@ -81,9 +115,12 @@ def arg_type(code: str, field: str, needed: str) -> TupleError:
     )
 
 
-def splice_bound(field: str) -> TupleError:
-    """Return `ER_UPDATE_SPLICE`: the offset is before the start of the string."""
-    return TupleError(f"SPLICE error on field {field}: offset is out of bound", code=UPDATE_SPLICE)
+def read_int32(data: bytes, pos: int, rules: Rules) -> int | None:
+    """Return a 32-bit integer (`mp_read_int32`); None for other values, and for encodings that the server refuses."""
+    if KIND[data[pos]] not in (UINT, INT) or (data[pos] in (0xCF, 0xD3) and not rules.long_integers):
+        return None
+    value, _ = integer(data, pos)
+    return value if -(1 << 31) <= value < 1 << 31 else None
 
 
 def read_number(data: bytes, pos: int) -> Number | None:
@@ -122,102 +159,3 @@ def encode(value: Scalar, as_double: bool) -> bytes:
     if value.type == AS_FLOAT and not as_double:
         return struct.pack(">Bf", 0xCA, value.value)
     return struct.pack(">Bd", 0xCB, value.value)
-
-
-def add(code: str, field: str, left: Scalar | None, right: Number, rules: Rules) -> Number:
-    """Return left + right, or left - right if `code` is `-`.
-
-    Raises
-    ------
-    TupleError
-        Left is not a number, or the result does not fit its type.
-
-    """
-    if not isinstance(left, Number):
-        raise arg_type(code, field, "a number")
-    decisive = min(left.type, right.type)
-    if decisive == AS_DECIMAL:
-        return Number(AS_DECIMAL, _add_decimals(code, field, left, right, rules))
-    if decisive == AS_INTEGER:
-        a, b = int(left.value), int(right.value)
-        total = a + b if code == "+" else a - b
-        if not -(1 << 63) <= total < 1 << 64:
-            raise TupleError(
-                f"Integer overflow when performing '{code}' operation on field {field}", code=INTEGER_OVERFLOW
-            )
-        return Number(AS_INTEGER, total)
-    x, y = float(left.value), float(right.value)
-    return _narrow(x + y if code == "+" else x - y, decisive, rules)
-
-
-def _single(value: float) -> float:
-    try:
-        return float(struct.unpack(">f", struct.pack(">f", value))[0])
-    except OverflowError:
-        return float("inf") if value > 0 else float("-inf")
-
-
-def _narrow(total: float, decisive: int, rules: Rules) -> Number:
-    is_exact = -FLOAT_MAX <= total <= FLOAT_MAX and _single(total) == total
-    exact = Number(AS_FLOAT if is_exact else AS_DOUBLE, total)
-    if rules.floats == "exact":
-        return exact
-    typed = Number(decisive, _single(total) if decisive == AS_FLOAT else total)
-    if rules.floats == "unclear" and encode(typed, as_double=False) != encode(exact, as_double=False):
-        raise UnsupportedError(f"the sum {total!r}, which servers before 2.6 store in different ways")
-    return typed
-
-
-def _add_decimals(code: str, field: str, left: Number, right: Number, rules: Rules) -> Decimal:
-    ctx = decimals.context(rules.wide_decimals)
-
-    def convert(number: Number) -> Decimal | None:
-        return (
-            decimals.from_double(number.value, ctx)
-            if isinstance(number.value, float)
-            else Decimal(number.value)
-        )
-
-    a, b = convert(left), convert(right)
-    if a is None or b is None:
-        raise arg_type(code, field, "a number convertible to decimal")
-    total = decimals.add(a, b, ctx) if code == "+" else decimals.subtract(a, b, ctx)
-    if total is None:
-        raise TupleError(
-            f"Decimal overflow when performing operation '{code}' on field {field}", code=DECIMAL_OVERFLOW
-        )
-    return total
-
-
-def combine_bits(code: str, field: str, left: Scalar | None, right: int, rules: Rules) -> Number:
-    """Return left and right under `&`, `|` or `^`; left must be an unsigned integer."""
-    value = left.value if isinstance(left, Number) else None
-    if not isinstance(left, Number) or not isinstance(value, int) or value < 0:
-        raise arg_type(code, field, "a positive integer")
-    if left.is_signed and not rules.several:
-        raise arg_type(code, field, "a positive integer")
-    return Number(
-        AS_INTEGER, value & right if code == "&" else value | right if code == "|" else value ^ right
-    )
-
-
-def cut_and_paste(field: str, old: Scalar | None, splice: Splice, rules: Rules) -> Scalar:
-    """Return a string or binary after `:`; an offset past its end means its end, one before its start is an error."""
-    if isinstance(old, Binary) and rules.splices_binary:
-        return Binary(_spliced(field, old.value, splice))
-    if not isinstance(old, bytes):
-        raise arg_type(":", field, "a string")
-    return _spliced(field, old, splice)
-
-
-def _spliced(field: str, text: bytes, splice: Splice) -> bytes:
-    size, offset = len(text), splice.offset
-    if offset < 0:
-        offset += size + 1
-        if offset < 0:
-            raise splice_bound(field)
-    offset = min(offset, size)
-    rest = size - offset
-    cut = max(rest + splice.cut, 0) if splice.cut < 0 else min(splice.cut, rest)
-    whole = memoryview(text)  # of which a slice is no copy
-    return b"".join((whole[:offset], splice.paste, whole[offset + cut :]))

@@ -6,12 +6,13 @@ depend on the tuple: the server refuses the request, even an UPSERT. `udfs.opera
 
 from __future__ import annotations
 
+from typing import Any
+
 from schemas.errors import TupleError
-from udfs.operations.arithmetic import Number, Splice, arg_type, read_number, splice_bound
+from udfs.operations.arithmetic import OperationArguments, arg_type, read_int32
 from udfs.operations.json_path import END, NUMBER, STRING, UPDATE_FIELD, Lexer, Token, shown
 from udfs.operations.msgpack_walk import (
     ARRAY,
-    BIN,
     INT,
     KIND,
     STR,
@@ -22,8 +23,8 @@ from udfs.operations.msgpack_walk import (
     skip,
     string,
 )
+from udfs.operations.scalars import SCALAR_OPERATIONS
 from udfs.operations.tuple_format import TupleFormat
-from udfs.operations.update_rules import Rules
 
 ILLEGAL_PARAMS, UNKNOWN_UPDATE_OP, NO_SUCH_FIELD_NO, NO_SUCH_FIELD_NAME = 1, 28, 37, 201
 """`ER_ILLEGAL_PARAMS`, `ER_UNKNOWN_UPDATE_OP`, `ER_NO_SUCH_FIELD_NO`, `ER_NO_SUCH_FIELD_NAME`."""
@@ -31,7 +32,8 @@ ILLEGAL_PARAMS, UNKNOWN_UPDATE_OP, NO_SUCH_FIELD_NO, NO_SUCH_FIELD_NAME = 1, 28,
 OPERATIONS_MAX = 4000
 """`BOX_UPDATE_OP_CNT_MAX`."""
 
-_ARGUMENTS = {"=": 3, "!": 3, "+": 3, "-": 3, "&": 3, "|": 3, "^": 3, "#": 3, ":": 5}
+_ITEMS = {"=": 3, "!": 3, "#": 3} | {code: one.items for code, one in SCALAR_OPERATIONS.items()}
+"""Number of items of each operation: its code, its field, and its arguments."""
 
 
 class Operation:
@@ -40,7 +42,7 @@ class Operation:
     Parameters
     ----------
     code : str
-        `=`, `!`, `#`, `+`, `-`, `&`, `|`, `^` or `:`.
+        `=`, `!`, `#`, or a scalar operation's (`udfs.operations.scalars`).
     lexer : Lexer or None
         The path, positioned after the first token; None if the field is given by number.
     index : int
@@ -51,8 +53,8 @@ class Operation:
     """
 
     __slots__ = (
-        *("argument", "bits", "code", "count", "data", "end", "is_consumed", "is_from_end", "is_root"),
-        *("lexer", "splice", "start", "token"),
+        *("argument", "code", "count", "data", "end", "is_consumed", "is_from_end", "is_root"),
+        *("lexer", "start", "token"),
     )
 
     def __init__(self, code: str, lexer: Lexer | None, index: int, data: bytes) -> None:
@@ -60,9 +62,8 @@ class Operation:
         self.token, self.is_consumed = Token(NUMBER, index), False
         self.is_from_end = index < 0
         self.is_root = lexer is None or lexer.at_end
-        self.start = self.end = self.count = self.bits = 0
-        self.argument: Number | None = None
-        self.splice: Splice | None = None
+        self.start = self.end = self.count = 0
+        self.argument: Any = None
 
     @property
     def is_terminal(self) -> bool:
@@ -183,31 +184,26 @@ def _decode(data: bytes, pos: int, ordinal: int, index_base: int, fmt: TupleForm
         raise _illegal("update operation name must be a string")
     start, end = string(data, pos)
     code = data[start:end].decode("latin-1")
-    if code not in _ARGUMENTS:
+    if code not in _ITEMS:
         raise _unknown(ordinal, f'"{shown(data[start:end])}"')
-    if count != _ARGUMENTS[code]:
-        raise _unknown(ordinal, f"wrong number of arguments, expected {_ARGUMENTS[code]}, got {count}")
+    if count != _ITEMS[code]:
+        raise _unknown(ordinal, f"wrong number of arguments, expected {_ITEMS[code]}, got {count}")
     op = _locate(code, data, end, index_base, fmt)
     pos = skip(data, end)
-    if code == ":":
-        _read_splice(op, pos, index_base, fmt.rules)
+    if code in SCALAR_OPERATIONS:
+        given = OperationArguments(code, op.field, data, pos, index_base, fmt.rules)
+        op.argument = SCALAR_OPERATIONS[code].read(given)
+    elif code == "#":
+        _read_count(op, pos)
     else:
-        _READERS[code](op, pos)
+        op.start, op.end = pos, skip(data, pos)
     return op
-
-
-def _int32(data: bytes, pos: int, rules: Rules) -> int | None:
-    """Return a 32-bit integer (`mp_read_int32`); None for other values, and for encodings that the server refuses."""
-    if KIND[data[pos]] not in (UINT, INT) or (data[pos] in (0xCF, 0xD3) and not rules.long_integers):
-        return None
-    value, _ = integer(data, pos)
-    return value if -(1 << 31) <= value < 1 << 31 else None
 
 
 def _locate(code: str, data: bytes, pos: int, index_base: int, fmt: TupleFormat) -> Operation:
     kind = KIND[data[pos]]
     if kind in (UINT, INT):
-        number = _int32(data, pos, fmt.rules)
+        number = read_int32(data, pos, fmt.rules)
         if number is None:
             raise arg_type(code, "1", "an integer")
         if 0 <= number < index_base:
@@ -229,48 +225,9 @@ def _locate(code: str, data: bytes, pos: int, index_base: int, fmt: TupleFormat)
     return Operation(code, lexer, index, data)
 
 
-def _read_value(op: Operation, pos: int) -> None:
-    op.start, op.end = pos, skip(op.data, pos)
-
-
 def _read_count(op: Operation, pos: int) -> None:
     if KIND[op.data[pos]] != UINT:
         raise arg_type(op.code, op.field, "a positive integer")
     op.count = integer(op.data, pos)[0] & 0xFFFFFFFF
     if op.count == 0:
         raise op.wrong("cannot delete 0 fields")
-
-
-def _read_number(op: Operation, pos: int) -> None:
-    op.argument = read_number(op.data, pos)
-    if op.argument is None:
-        raise arg_type(op.code, op.field, "a number")
-
-
-def _read_bits(op: Operation, pos: int) -> None:
-    if KIND[op.data[pos]] != UINT:
-        raise arg_type(op.code, op.field, "a positive integer")
-    op.bits = integer(op.data, pos)[0]
-
-
-def _read_splice(op: Operation, pos: int, index_base: int, rules: Rules) -> None:
-    offset = _int32(op.data, pos, rules)
-    if offset is None:
-        raise arg_type(op.code, op.field, "an integer")
-    if offset >= 0:
-        offset -= index_base
-        if offset < 0:
-            raise splice_bound(op.field)
-    pos = skip(op.data, pos)
-    cut = _int32(op.data, pos, rules)
-    if cut is None:
-        raise arg_type(op.code, op.field, "an integer")
-    pos = skip(op.data, pos)
-    if KIND[op.data[pos]] != STR and not (rules.splices_binary and KIND[op.data[pos]] == BIN):
-        raise arg_type(op.code, op.field, "a string")
-    start, end = string(op.data, pos)
-    op.splice = Splice(offset, cut, op.data[start:end])
-
-
-_READERS = {"=": _read_value, "!": _read_value, "#": _read_count}
-_READERS |= dict.fromkeys("+-", _read_number) | dict.fromkeys("&|^", _read_bits)

@@ -12,8 +12,9 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from schemas.errors import TupleError, UnsupportedError
-from udfs.operations.arithmetic import Scalar, add, combine_bits, cut_and_paste, encode, read_scalar
+from udfs.operations.arithmetic import Scalar, encode, read_scalar
 from udfs.operations.operation import Operation
+from udfs.operations.scalars import SCALAR_OPERATIONS
 from udfs.operations.tuple_format import FormatNode
 from udfs.operations.update_rules import Rules
 
@@ -41,7 +42,7 @@ class UpdatedField:
 
 @dataclass(frozen=True, slots=True)
 class Computed:
-    """The result of `+ - & | ^ :`, encoded at the end, when the field's final position is known."""
+    """The result of a scalar operation, encoded at the end, when the field's final position is known."""
 
     value: Scalar
 
@@ -72,11 +73,7 @@ def encode_at(value: Scalar, node: FormatNode | None) -> bytes:
 
 def compute(op: Operation, old: Scalar | None, rules: Rules) -> Scalar:
     """Return the result of a scalar operation on a value."""
-    if op.argument is not None:
-        return add(op.code, op.field, old, op.argument, rules)
-    if op.splice is not None:
-        return cut_and_paste(op.field, old, op.splice, rules)
-    return combine_bits(op.code, op.field, old, op.bits, rules)
+    return SCALAR_OPERATIONS[op.code].compute(op.code, op.field, old, op.argument, rules)
 
 
 def change_scalar(op: Operation, field: UpdatedField, rules: Rules) -> None:

@@ -13,7 +13,8 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from schemas.errors import UnsupportedError
-from schemas.types import VARIANT_ARROW, ColumnStorage
+from schemas.field_types import ColumnStorage
+from schemas.types import VARIANT_ARROW
 from udfs.kernels.memory import OVERWRITE
 from udfs.seeds import hash_seeds
 from udfs.tuples.kernels import columns as words

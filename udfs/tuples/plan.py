@@ -1,8 +1,7 @@
 """Converts a table's layout to the numbers that the walk over tuples reads.
 
-The classes of values that a field type accepts are Tarantool's (`field_mp_type` and `field_ext_type` in
-`src/box/field_def.c`). That a `double` accepts any number but a decimal is of later versions; an earlier one logs none.
-`udfs.tuples.kernels.walk` is the walk, `schemas.layout` the layout.
+`schemas.layout` is the layout, `schemas.field_types` says which values a field accepts, `udfs.tuples.kernels.walk` is
+the walk.
 """
 
 from __future__ import annotations
@@ -13,30 +12,13 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
+from schemas.field_types import FIELD_TYPES, ColumnStorage, type_family
 from schemas.layout import TableLayout
-from schemas.types import ColumnStorage, check_names, type_family
+from schemas.types import check_names
 from udfs.kernels import values
 from udfs.tuples.kernels import field_writers
 from udfs.tuples.kernels.columns import COLUMN_BYTES
 
-_INTEGERS = (values.UNSIGNED, values.UNSIGNED_BIG, values.INTEGER)
-_REALS = (values.FLOAT, values.DOUBLE)
-_CLASSES: dict[str, tuple[int, ...]] = {
-    "unsigned": (values.UNSIGNED, values.UNSIGNED_BIG),
-    "integer": _INTEGERS,
-    "double": _INTEGERS + _REALS,
-    "number": (*_INTEGERS, *_REALS, values.DECIMAL),
-    "decimal": (values.DECIMAL,),
-    "string": (values.STRING,),
-    "varbinary": (values.BINARY,),
-    "boolean": (values.BOOLEAN,),
-    "uuid": (values.UUID,),
-    "datetime": (values.DATETIME,),
-    "interval": (values.INTERVAL,),
-    "array": (values.ARRAY,),
-    "map": (values.MAP,),
-    "any": tuple(range(values.NIL, values.BAD)),
-}
 _BUILT: dict[ColumnStorage, int] = {
     ColumnStorage.LONG: field_writers.LONG,
     ColumnStorage.WIDE: field_writers.WIDE,
@@ -52,19 +34,11 @@ _BUILT: dict[ColumnStorage, int] = {
     ColumnStorage.VARIANT: field_writers.VARIANTS,
     ColumnStorage.RAW_STRING: field_writers.RAW_TEXT,
 }
-_CLASSES["scalar"] = (
-    *_CLASSES["number"],
-    values.STRING,
-    values.BINARY,
-    values.BOOLEAN,
-    values.UUID,
-    values.DATETIME,
-)
 
 
 def accepted(field_type: str, is_nullable: bool) -> int:
     """Return the value classes that a field accepts, as bits; a nullable field also accepts nil and may be absent."""
-    bits = sum(1 << kind for kind in _CLASSES[type_family(field_type)])
+    bits = sum(1 << kind for kind in FIELD_TYPES[type_family(field_type)].values)
     return bits | (1 << values.NIL | 1 << values.ABSENT if is_nullable else 0)
 
 

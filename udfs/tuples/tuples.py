@@ -21,8 +21,8 @@ from pyspark.sql import Column
 from pyspark.sql.pandas.functions import arrow_udf
 
 from schemas.errors import TupleError
+from schemas.field_types import ColumnStorage
 from schemas.layout import EXTRA_COLUMN, MISFITS_ARROW, TableLayout
-from schemas.types import ColumnStorage
 from udfs.buffers import Flat, flatten, indexes
 from udfs.kernels import scalars
 from udfs.kernels.memory import OVERWRITE

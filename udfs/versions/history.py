@@ -11,6 +11,7 @@ from typing import Any
 
 import pyarrow as pa
 
+from schemas.states import VersionState
 from udfs.operations.tuple_format import TupleFormat
 from udfs.versions.fold_state import Fold
 
@@ -89,11 +90,11 @@ def _apply(state: Fold, row: tuple[Any, ...]) -> tuple[Any, ...] | None:
     state.apply(row)
     _, _, _, _, global_id, lsn, timestamp, layout = row
     if len(state.faults) > faults:
-        return "unfit", None, global_id, lsn, timestamp, layout, state.faults[-1].reason
+        return VersionState.UNFIT, None, global_id, lsn, timestamp, layout, state.faults[-1].reason
     if not state.is_changed:
         return None
     version = state.version
-    word = "present" if state.is_present else "deleted"
+    word = VersionState.PRESENT if state.is_present else VersionState.DELETED
     return word, version.tuple, version.global_id, version.lsn, version.timestamp, version.layout, None
 
 

@@ -185,6 +185,7 @@ def stream(config: Path, said: Path) -> Iterator[None]:
                 process.wait()
 
 
+@pytest.mark.soak
 @pytest.mark.spark
 @pytest.mark.live
 def test_alerts_are_true_in_an_incident_and_false_after_it(tmp_path: Path) -> None:

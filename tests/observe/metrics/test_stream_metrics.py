@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
+import pytest
 from prometheus_client import CollectorRegistry, generate_latest
 from prometheus_client.parser import text_string_to_metric_families
 
@@ -160,6 +162,22 @@ def test_a_source_that_never_gave_a_row_is_stale_too() -> None:
     assert [notice.name for notice in metrics.step(step(1, 1.0, "b1"), False)] == ["source_stale"]
 
 
+def test_a_wait_at_an_instant_grows_until_it_ends() -> None:
+    clock = Clock()
+    metrics = StreamMetrics(5, None, now=clock)
+    waits = replace(step(0, 1.0, "a1", "b1"), waiting_since={"a1": clock.time - 7})
+    metrics.step(waits, True)
+    found = samples(metrics)
+    assert (
+        found["aggregator_instant_wait_seconds", "a1"],
+        found["aggregator_instant_wait_seconds", "b1"],
+    ) == (7, 0)
+    clock.time += 60
+    assert samples(metrics)["aggregator_instant_wait_seconds", "a1"] == 67
+    metrics.step(step(1, 1.0, "a1", "b1"), True)
+    assert samples(metrics)["aggregator_instant_wait_seconds", "a1"] == 0
+
+
 def test_a_batch_longer_than_the_trigger_is_reported() -> None:
     metrics = StreamMetrics(5, None)
     assert metrics.step(step(0, 5.0), True) == []
@@ -200,3 +218,21 @@ def test_a_peer_is_connected_or_not_and_the_status_says_why() -> None:
         "reason": "there is no such folder",
     }
     assert "peers" not in StreamMetrics(5, None).status()
+
+
+@pytest.mark.parametrize(
+    ("state", "since"), [("waiting", {"a1": 5.0}), ("whole", {}), ("done", {}), ("missed", {})]
+)
+def test_a_wait_at_an_instant_is_in_the_report(state: str, since: dict[str, float]) -> None:
+    entry: dict[str, Any] = {"leader": "a1", "file": "1.xlog", "position": 10, "vclock": {}}
+    entry["instant"] = {
+        "label": "p",
+        "time": 5_000_000,
+        "lsns": {"1": 3},
+        "state": state,
+        "rows": 0,
+        "end": 0,
+    }
+    end = {"replicasets": {"u": entry, "v": {**entry, "leader": "b1", "instant": None}}, "version": 1}
+    found = step_of({"id": "q", "batchId": 7, "sources": [{"endOffset": end, "latestOffset": end}]})
+    assert found.waiting_since == since

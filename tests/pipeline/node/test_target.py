@@ -7,16 +7,16 @@ from typing import Any
 import msgpack
 import pytest
 
-from pipeline.node.target import PRESENT, instances_of, served_spaces
-from pipeline.plan.held_rows import HELD
+from pipeline.node.target import instances_of, served_spaces
 from schemas.errors import UnsupportedError, WarehouseError
+from schemas.states import HELD_PREFIX, SpaceState
 from udfs.remap.cluster_replace import AGGREGATOR, Cluster, Member
 from warehouse.schema import StoredSpace
 
 FIELDS = [{"name": "id", "type": "unsigned"}, {"name": "name", "type": "string"}]
 
 
-def stored(replicaset: int, table: str, state: str = PRESENT, **other: Any) -> StoredSpace:
+def stored(replicaset: int, table: str, state: str = SpaceState.PRESENT, **other: Any) -> StoredSpace:
     parts = other.get("parts", [[0, "unsigned"]])
     space = [other.get("id", 600), 1, table, other.get("engine", "memtx"), 0, {}, FIELDS]
     indexes = {0: msgpack.packb([600, 0, "pk", "tree", {"unique": True}, parts])}
@@ -63,7 +63,7 @@ def test_spaces_that_are_not_served(spaces: list[StoredSpace], versions: dict[st
 
 
 def test_a_space_whose_rows_are_held_has_tuples_of_an_earlier_definition() -> None:
-    held = stored(1, "s", f"refused: {HELD}: INSERT_ARROW", name_index=True)
+    held = stored(1, "s", f"refused: {HELD_PREFIX}: INSERT_ARROW", name_index=True)
     found, _, left_out = served_spaces([held], {"s": 1})
     assert [(one.type, one.is_nullable) for one in found["s"].fields] == [("unsigned", False), ("any", True)]
     assert [index.name for index in found["s"].indexes] == ["pk"]

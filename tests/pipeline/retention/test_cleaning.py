@@ -14,7 +14,7 @@ from pipeline.commit.delta import append_rows
 from pipeline.commit.epoch import commit_epoch
 from pipeline.retention import cleaning as cleaning_module
 from pipeline.retention import removal as removal_module
-from schemas.tables import SECONDARY_CONFLICT
+from schemas.states import ConflictKind
 from tests.jobs.written import Node, replicasets_of
 from tests.pipeline.deployment import Deployment
 from tests.pipeline.retention import cleaned as cleaned_module
@@ -50,12 +50,12 @@ def numbers(deployment: Deployment) -> list[int]:
 def test_conflicts_go_but_those_of_secondary_indexes(tmp_path: Path) -> None:
     deployment = contended(tmp_path)
     with deployment.writer() as (warehouse, writer):
-        row = {"epoch": writer.state.epoch, "space": "s", "key": b"", "kind": SECONDARY_CONFLICT}
+        row = {"epoch": writer.state.epoch, "space": "s", "key": b"", "kind": ConflictKind.SECONDARY}
         append_rows(warehouse.open_tables, "_conflicts", [row])
     count = len(deployment.rows("_conflicts", ["key"]))
     assert gone(planned(deployment, days=29, conflicts=30)) == {}
     assert gone(cleaned(deployment, conflicts=30)) == {"_conflicts": count - 1}
-    assert [row["kind"] for row in deployment.rows("_conflicts", ["kind"])] == [SECONDARY_CONFLICT]
+    assert [row["kind"] for row in deployment.rows("_conflicts", ["kind"])] == [ConflictKind.SECONDARY]
 
 
 def test_epochs_go_but_the_newest_and_the_last_of_each_stream(tmp_path: Path) -> None:

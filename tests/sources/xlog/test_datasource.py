@@ -11,9 +11,8 @@ from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as f
 
-from schemas.spark import spark_schema
 from schemas.xrow import SOURCES_ARROW, XROW_ARROW
-from sources.xlog.datasource import register
+from sources.xlog.datasource import register, spark_schema
 from sources.xlog.format.block import encode_block
 from tests.oracle.log import read_log
 from tests.sources.xlog.logs import SPACE, Server, insert

@@ -10,8 +10,7 @@ import pytest
 from schemas.errors import ConfigurationError
 from sources.xlog.directory.offset import Entry, to_text
 from sources.xlog.format.damage import Mode
-from sources.xlog.options import OPTION_NAMES, Source, parse_options
-from sources.xlog.values import microseconds_of, size_of
+from sources.xlog.options import OPTION_NAMES, Source, microseconds_of, parse_options, size_of
 
 A = "aaaaaaaa-0000-4000-8000-0000000000aa"
 

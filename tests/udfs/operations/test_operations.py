@@ -209,6 +209,13 @@ def test_an_upsert_follows_the_rules_of_its_server() -> None:
     assert apply_upsert(pack([1, 5]), pack([1]), operations, 1, MODERN) == pack([1, 7, None, 0])
 
 
+@pytest.mark.parametrize(("fmt", "code"), [(MODERN, 201), (FORMAT, 29)], ids=["3.9", "2.6"])
+def test_a_path_into_a_result_of_arithmetic_finds_no_field(fmt: TupleFormat, code: int) -> None:
+    with pytest.raises(TupleError) as caught:
+        apply_update(pack([1, 2]), pack([["+", 2, 1], ["=", "[2].a", 1]]), 1, fmt)
+    assert caught.value.fields["code"] == code
+
+
 def test_a_key_in_long_form_is_not_removed_by_path() -> None:
     long_key = b"\x92\x01\x82\xd9\x01a\x05\xa1b\x06"
     with pytest.raises(UnsupportedError, match="write a broken tuple"):

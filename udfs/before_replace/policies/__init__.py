@@ -1,30 +1,20 @@
-"""The table of policies: a new one is a module here and a line in `POLICIES`."""
+"""The conflict policies, one a module; `schemas.policies` is the table that names them."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
+from importlib import import_module
 
-from udfs.before_replace.policies import (
-    custom,
-    extremes,
-    first_write_wins,
-    last_write_wins,
-    merge_fields,
-    source_priority,
-    sum_columns,
-)
+from schemas.policies import POLICIES as ENTRIES
+from schemas.policies import PolicyEntry
 from udfs.before_replace.policy import PolicyKind
 
-POLICIES: Mapping[str, PolicyKind] = {
-    kind.name: kind
-    for kind in (
-        last_write_wins.POLICY,
-        first_write_wins.POLICY,
-        source_priority.POLICY,
-        extremes.MAX,
-        extremes.MIN,
-        merge_fields.POLICY,
-        sum_columns.POLICY,
-        custom.POLICY,
-    )
-}
+
+def _kind_of(entry: PolicyEntry) -> PolicyKind:
+    kind = getattr(import_module(f"{__name__}.{entry.module}"), entry.attribute)
+    assert isinstance(kind, PolicyKind), f"{entry.module}.{entry.attribute} is no PolicyKind"
+    return kind
+
+
+POLICIES: Mapping[str, PolicyKind] = {name: _kind_of(entry) for name, entry in ENTRIES.items()}
+"""By the name in the configuration."""

@@ -20,10 +20,6 @@ def make(keys: Sequence[Sequence[Candidate]], options: PolicyOptions, formats: F
 
 
 POLICY = PolicyKind(
-    "custom",
-    "function",
-    "package.module:function",
-    takes_deleted=True,
     label=lambda options: options.function or "",
     make=make,
 )

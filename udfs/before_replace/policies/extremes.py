@@ -25,16 +25,10 @@ def least(versions: Versions, options: PolicyOptions, formats: Formats) -> NDArr
 
 
 MAX = PolicyKind(
-    "max",
-    "column",
-    "the field whose greatest value wins",
     label=lambda options: f"max({options.column})",
     rank=greatest,
 )
 MIN = PolicyKind(
-    "min",
-    "column",
-    "the field whose least value wins",
     label=lambda options: f"min({options.column})",
     rank=least,
 )

@@ -16,4 +16,4 @@ def rank(versions: Versions, options: PolicyOptions, formats: Formats) -> NDArra
     return np.where(versions.created == NO_TIME, _LONGEST, -versions.created)
 
 
-POLICY = PolicyKind("first_write_wins", label=lambda _: "created", rank=rank)
+POLICY = PolicyKind(label=lambda _: "created", rank=rank)

@@ -4,4 +4,4 @@ from __future__ import annotations
 
 from udfs.before_replace.policy import PolicyKind
 
-POLICY = PolicyKind("last_write_wins", takes_deleted=True)
+POLICY = PolicyKind()

@@ -37,9 +37,6 @@ def make(keys: Sequence[Sequence[Candidate]], options: PolicyOptions, formats: F
 
 
 POLICY = PolicyKind(
-    "merge_fields",
-    "fields",
-    "{field: [fields that say how new it is]}",
     label=lambda options: ", ".join(options.fields),
     make=make,
 )

@@ -17,10 +17,6 @@ def rank(versions: Versions, options: PolicyOptions, formats: Formats) -> NDArra
 
 
 POLICY = PolicyKind(
-    "source_priority",
-    "priority",
-    "uuids of replicasets, or names of sources that name theirs, the first wins",
-    takes_deleted=True,
     label=lambda _: "priority",
     rank=rank,
 )

@@ -23,9 +23,6 @@ def make(keys: Sequence[Sequence[Candidate]], options: PolicyOptions, formats: F
 
 
 POLICY = PolicyKind(
-    "sum",
-    "columns",
-    "the fields that are added up",
     label=lambda options: f"sum({', '.join(options.columns)})",
     make=make,
 )

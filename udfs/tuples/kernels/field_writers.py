@@ -86,7 +86,7 @@ LONG, WIDE, DOUBLES, DECIMALS, DECIMAL_TEXT, BOOLEANS, TEXT, BYTES, UUIDS, TIMES
     range(12)
 )
 RAW_TEXT = 12
-"""How a column is stored (`schemas.types.ColumnStorage`)."""
+"""How a column is stored (`schemas.field_types.ColumnStorage`)."""
 
 
 @inlined

@@ -1,0 +1,129 @@
+"""The table of Tarantool's field types: a new one is an entry here.
+
+An entry says how a column of the type is stored, which values a field accepts, and which types include all its values.
+Sources: `src/box/field_def.c` (`field_mp_type`, `field_ext_type`, `field_type_compatibility`). That a `double` accepts
+any number but a decimal is of later versions; an earlier one logs none.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from enum import IntEnum
+
+ANY, SCALAR, NUMBER, INTEGER, DOUBLE = "any", "scalar", "number", "integer", "double"
+
+
+class ColumnStorage(IntEnum):
+    """How the column of a field is stored."""
+
+    LONG = 0
+    WIDE = 1  # decimal(20,0): all of -2^63 .. 2^64 - 1
+    DOUBLE = 2
+    DECIMAL = 3
+    DECIMAL_TEXT = 4
+    BOOLEAN = 5
+    STRING = 6
+    BINARY = 7
+    UUID = 8
+    TIMESTAMP = 9
+    INTERVAL = 10
+    VARIANT = 11
+    RAW_STRING = 12  # bytes of a string, whether they are UTF-8 or not
+
+
+class ValueClass(IntEnum):
+    """The classes of MessagePack values, with the numbers of `udfs.kernels.values`."""
+
+    NIL = 1
+    UNSIGNED = 2
+    UNSIGNED_BIG = 3
+    INTEGER = 4
+    FLOAT = 5
+    DOUBLE = 6
+    BOOLEAN = 7
+    STRING = 8
+    BINARY = 9
+    ARRAY = 10
+    MAP = 11
+    DECIMAL = 12
+    UUID = 13
+    ERROR = 14
+    DATETIME = 15
+    INTERVAL = 16
+    EXTENSION = 17
+
+
+_UNSIGNED = (ValueClass.UNSIGNED, ValueClass.UNSIGNED_BIG)
+_INTEGERS = (*_UNSIGNED, ValueClass.INTEGER)
+_REALS = (*_INTEGERS, ValueClass.FLOAT, ValueClass.DOUBLE)
+_NUMBERS = (*_REALS, ValueClass.DECIMAL)
+_SCALARS = (
+    *(*_NUMBERS, ValueClass.STRING, ValueClass.BINARY, ValueClass.BOOLEAN),
+    *(ValueClass.UUID, ValueClass.DATETIME),
+)
+
+
+@dataclass(frozen=True)
+class FieldType:
+    """One field type.
+
+    Parameters
+    ----------
+    name : str
+    storage : ColumnStorage
+        That of a column, unless the option that `schemas.types.TypeOptions` has for the type chooses another one.
+    values : tuple of ValueClass
+        The values that a field accepts, besides nil if it is nullable.
+    wider : tuple of str
+        The types that include all values of this one.
+    is_indexable : bool
+        Whether it may be a part of a primary key.
+    sized : tuple of str
+        The sized types of 3.x that are stored in the same way.
+
+    """
+
+    name: str
+    storage: ColumnStorage
+    values: tuple[ValueClass, ...]
+    wider: tuple[str, ...] = (SCALAR, ANY)
+    is_indexable: bool = True
+    sized: tuple[str, ...] = ()
+
+
+FIELD_TYPES: Mapping[str, FieldType] = {
+    one.name: one
+    for one in (
+        FieldType(
+            *("unsigned", ColumnStorage.WIDE, _UNSIGNED, (INTEGER, NUMBER, SCALAR, ANY)),
+            sized=("uint8", "uint16", "uint32", "uint64"),
+        ),
+        FieldType(
+            *(INTEGER, ColumnStorage.LONG, _INTEGERS, (NUMBER, SCALAR, ANY)),
+            sized=("int8", "int16", "int32", "int64"),
+        ),
+        FieldType(
+            *(DOUBLE, ColumnStorage.DOUBLE, _REALS, (NUMBER, SCALAR, ANY)), sized=("float32", "float64")
+        ),
+        FieldType("decimal", ColumnStorage.DECIMAL, (ValueClass.DECIMAL,), (NUMBER, SCALAR, ANY)),
+        FieldType(NUMBER, ColumnStorage.DOUBLE, _NUMBERS),
+        FieldType("string", ColumnStorage.STRING, (ValueClass.STRING,)),
+        FieldType("boolean", ColumnStorage.BOOLEAN, (ValueClass.BOOLEAN,)),
+        FieldType("varbinary", ColumnStorage.BINARY, (ValueClass.BINARY,)),
+        FieldType("uuid", ColumnStorage.UUID, (ValueClass.UUID,)),
+        FieldType("datetime", ColumnStorage.TIMESTAMP, (ValueClass.DATETIME,)),
+        FieldType("interval", ColumnStorage.INTERVAL, (ValueClass.INTERVAL,), (ANY,), is_indexable=False),
+        FieldType(SCALAR, ColumnStorage.VARIANT, _SCALARS, (ANY,)),
+        FieldType("array", ColumnStorage.VARIANT, (ValueClass.ARRAY,), (ANY,), is_indexable=False),
+        FieldType("map", ColumnStorage.VARIANT, (ValueClass.MAP,), (ANY,), is_indexable=False),
+        FieldType(ANY, ColumnStorage.VARIANT, tuple(ValueClass), (), is_indexable=False),
+    )
+}
+
+_FAMILIES = {sized: one.name for one in FIELD_TYPES.values() for sized in one.sized}
+
+
+def type_family(field_type: str) -> str:
+    """Return the general type of a sized type of 3.x (`uint8`, `int32`, `float64`); any other type itself."""
+    return _FAMILIES.get(field_type, field_type)

@@ -1,0 +1,59 @@
+"""The table of conflict policies: a new one is a line here, and its module in `udfs/before_replace/policies/`.
+
+The configuration checks its keys by this table, without importing the policies; `udfs.before_replace.policies` imports
+the modules that it names.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class PolicyEntry:
+    """One policy.
+
+    Parameters
+    ----------
+    name : str
+        Its name in the configuration.
+    module : str
+        The module in `udfs/before_replace/policies/`.
+    option : str
+        The configuration key that this policy requires; empty if there is none.
+    option_help : str
+        Describes the value of that key.
+    takes_deleted : bool
+        Whether a deleted version can take part (`deletes: all`); a policy that needs values cannot use one.
+    attribute : str
+        The name of its `PolicyKind` in the module.
+
+    """
+
+    name: str
+    module: str
+    option: str = ""
+    option_help: str = ""
+    takes_deleted: bool = False
+    attribute: str = "POLICY"
+
+
+LAST_WRITE_WINS = "last_write_wins"
+"""The default."""
+
+_PRIORITY_HELP = "uuids of replicasets, or names of sources that name theirs, the first wins"
+
+POLICIES: Mapping[str, PolicyEntry] = {
+    one.name: one
+    for one in (
+        PolicyEntry(LAST_WRITE_WINS, "last_write_wins", takes_deleted=True),
+        PolicyEntry("first_write_wins", "first_write_wins"),
+        PolicyEntry("source_priority", "source_priority", "priority", _PRIORITY_HELP, takes_deleted=True),
+        PolicyEntry("max", "extremes", "column", "the field whose greatest value wins", attribute="MAX"),
+        PolicyEntry("min", "extremes", "column", "the field whose least value wins", attribute="MIN"),
+        PolicyEntry("merge_fields", "merge_fields", "fields", "{field: [fields that say how new it is]}"),
+        PolicyEntry("sum", "sum_columns", "columns", "the fields that are added up"),
+        PolicyEntry("custom", "custom", "function", "package.module:function", takes_deleted=True),
+    )
+}

@@ -1,0 +1,161 @@
+"""Run every live test with each given server, and write what passed with which version as a page.
+
+    python -m tests.live.matrix SERVER [SERVER ...] [--out docs/live-tests.md] [-k NAME]
+
+In each run another server is the one that tests take by themselves; tests that connect servers of several versions find
+all of them. Exits with 1 where a test failed.
+"""
+
+from __future__ import annotations
+
+import argparse
+import ast
+import os
+import subprocess
+import sys
+import tempfile
+import xml.etree.ElementTree as ET
+from collections import Counter, defaultdict
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from tests.live.server import version_of
+
+ROOT = Path(__file__).resolve().parents[2]
+HEAD = """# Live tests, version by version
+
+`make live-matrix SERVERS="PATH PATH …"` runs all tests that need a real Tarantool once with each server, and writes
+this page. In each run the server of the column is the one that a test takes by itself; tests that connect several
+versions (daemon, relay and followers of different versions, upgrades, histories) find all of them in every run. A
+number is the number of tests that passed. Tests that take many minutes are no part of it: `make soak`.
+"""
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What a test ended with.
+
+    Parameters
+    ----------
+    module, name : str
+        Of the test: `tests/jobs/test_node.py`, `test_a_follower[2.11]`.
+    result : str
+        `passed`, `skipped` or `failed`.
+    reason : str
+        Why it was skipped or failed; empty for a test that passed.
+
+    """
+
+    module: str
+    name: str
+    result: str
+    reason: str
+
+
+def outcomes(report: Path) -> list[Outcome]:
+    """Return what each test of a JUnit report ended with."""
+    found = []
+    for case in ET.parse(report).iter("testcase"):
+        result, reason = "passed", ""
+        for child in case:
+            if child.tag in ("failure", "error"):
+                result, reason = "failed", child.get("message", "")
+            elif child.tag == "skipped":
+                result, reason = "skipped", child.get("message", "")
+        found.append(Outcome(module_of(case.get("classname", "")), case.get("name", ""), result, reason))
+    return found
+
+
+def module_of(class_name: str) -> str:
+    """Return the file of a test by its dotted name, with or without a class."""
+    parts = class_name.split(".")
+    while parts and not (ROOT / Path(*parts)).with_suffix(".py").exists():
+        parts.pop()
+    return str(Path(*parts).with_suffix(".py"))
+
+
+def run(server: str, others: Sequence[str], folder: Path, name: str | None) -> list[Outcome]:
+    """Run the live tests; `server` is the one that tests take by themselves."""
+    report = folder / "report.xml"
+    command = [sys.executable, "-m", "pytest", "-n", "auto", "-m", "live and not soak", "-q"]
+    command.append(f"--junitxml={report}")
+    if name is not None:
+        command += ["-k", name]
+    environment = {**os.environ, "TARANTOOL": ":".join([server, *others])}
+    code = subprocess.run(command, cwd=ROOT, env=environment, check=False).returncode
+    if code not in (0, 1):
+        raise SystemExit(f"pytest ended with {code}")
+    return outcomes(report)
+
+
+def page(found: Mapping[str, Sequence[Outcome]]) -> str:
+    """Return the page: a row for each file of tests, a column for each version, and the reasons of skipped tests."""
+    counts: dict[str, dict[str, Counter[str]]] = defaultdict(lambda: defaultdict(Counter))
+    for version, tests in found.items():
+        for test in tests:
+            counts[test.module][version][test.result] += 1
+    lines = [HEAD, f"| tests | what they show | {' | '.join(found)} |", "|---|---|" + "---|" * len(found)]
+    for module in sorted(counts):
+        cells = " | ".join(cell(counts[module][version]) for version in found)
+        lines.append(f"| `{module}` | {purpose(module)} | {cells} |")
+    sums = (Counter(test.result for test in tests) for tests in found.values())
+    lines.append(f"| all | | {' | '.join(map(cell, sums))} |")
+    for result in ("failed", "skipped"):
+        rows = [
+            f"| `{test.module}` {test.name} | {version} | {in_a_cell(test.reason)} |"
+            for version, tests in found.items()
+            for test in tests
+            if test.result == result
+        ]
+        if rows:
+            lines += [
+                "",
+                f"## {result.capitalize()}",
+                "",
+                "| test | version | reason |",
+                "|---|---|---|",
+                *rows,
+            ]
+    return "\n".join(lines) + "\n"
+
+
+def in_a_cell(reason: str) -> str:
+    """Return the first line of a reason, for a cell of a table."""
+    return reason.partition("\n")[0].replace("|", "\\|")[:200]
+
+
+def cell(counts: Counter[str]) -> str:
+    """Return the counts of a file's tests in words: `12, 1 skipped`."""
+    others = [f"{counts[result]} {result}" for result in ("skipped", "failed") if counts[result]]
+    return ", ".join([str(counts["passed"]), *others])
+
+
+def purpose(module: str) -> str:
+    """Return the first line of a module's docstring, without what would end a cell of a table."""
+    told = ast.get_docstring(ast.parse((ROOT / module).read_text("utf-8"))) or ""
+    return told.partition("\n")[0].replace("|", "\\|")
+
+
+def main() -> int:
+    """Run, as the module says."""
+    parser = argparse.ArgumentParser(description="Run every live test with each given server.")
+    parser.add_argument("servers", nargs="+", metavar="SERVER", help="a server's program")
+    parser.add_argument("--out", type=Path, help="the page to write; standard output without it")
+    parser.add_argument("-k", dest="name", help="only tests with this in their names")
+    given = parser.parse_args()
+    found: dict[str, list[Outcome]] = {}
+    for server in given.servers:
+        others = [one for one in given.servers if one != server]
+        with tempfile.TemporaryDirectory() as folder:
+            found[version_of(server)] = run(server, others, Path(folder), given.name)
+    text = page(found)
+    if given.out is None:
+        print(text, end="")
+    else:
+        given.out.write_text(text, "utf-8")
+    return 1 if any(test.result == "failed" for tests in found.values() for test in tests) else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

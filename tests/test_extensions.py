@@ -1,0 +1,293 @@
+"""Each extension point takes at most one new module and a line in one table: added to a copy of the tree, and used.
+
+CONTRIBUTING.md, "Add", says the same in words.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+from textwrap import dedent
+
+import pytest
+
+from tests import house
+
+ROOMS = ("config", "jobs", "observe", "pipeline", "schemas", "sources", "udfs", "warehouse")
+
+
+@dataclass(frozen=True)
+class Extension:
+    """A member of an extension point.
+
+    Parameters
+    ----------
+    module : str
+        The path of its module; empty if its line in the table is all.
+    source : str
+        The module's text.
+    table : str
+        The path of the table; empty if there is none.
+    lines : tuple of (str, str)
+        What stands in the table, and what it becomes: its line, and an import where it needs one.
+    program : str
+        Uses the member, and fails if it does not work.
+
+    """
+
+    module: str
+    source: str
+    table: str
+    lines: tuple[tuple[str, str], ...]
+    program: str
+
+
+POLICY = Extension(
+    "udfs/before_replace/policies/shortest.py",
+    '''
+    """`shortest`: the version with the fewest bytes wins."""
+
+    import pyarrow.compute as pc
+
+    from udfs.before_replace.policy import PolicyKind
+
+
+    def rank(versions, options, formats):
+        return -pc.binary_length(versions.tuples).to_numpy(zero_copy_only=False)
+
+
+    POLICY = PolicyKind(label=lambda _: "shortest", rank=rank)
+    ''',
+    "schemas/policies.py",
+    (("    for one in (\n", '    for one in (\n        PolicyEntry("shortest", "shortest"),\n'),),
+    """
+    import msgpack
+    from config.policies import Policies
+    from tests.pipeline.resolve.chosen import winner_of
+    from udfs.before_replace.candidate import Candidate
+
+    def version(replicaset, note, at):
+        return Candidate(msgpack.packb([1, 2, 3, note]), 0, replicaset, 1, at)
+
+    versions = [version("a", "brief", 1), version("b", "a long text", 2)]
+    shortest = Policies.model_validate({"spaces": {"accounts": {"policy": "shortest"}}}).of("accounts")
+    assert winner_of(versions, shortest) is versions[0]
+    assert winner_of(versions, Policies().of("accounts")) is versions[1]
+    """,
+)
+
+OPERATION = Extension(
+    "udfs/operations/scalars/product.py",
+    '''
+    """`*` multiplies."""
+
+    from udfs.operations.arithmetic import AS_INTEGER, Number, ScalarOperation, arg_type
+    from udfs.operations.scalars.addition import ADDITION
+
+
+    def multiply(code, field, old, argument, rules):
+        if not isinstance(old, Number):
+            raise arg_type(code, field, "a number")
+        return Number(AS_INTEGER, old.value * argument.value)
+
+
+    PRODUCT = ScalarOperation(3, ADDITION.read, multiply)
+    ''',
+    "udfs/operations/scalars/__init__.py",
+    (
+        ("import addition, bits, splice\n", "import addition, bits, product, splice\n"),
+        ('    ":": splice.SPLICE,\n', '    ":": splice.SPLICE,\n    "*": product.PRODUCT,\n'),
+    ),
+    """
+    import msgpack
+    from udfs.operations.operations import apply_update
+    from udfs.operations.tuple_format import TupleFormat
+
+    old = msgpack.packb([1, 6, {"n": [2]}])
+    new = apply_update(old, msgpack.packb([["*", 2, 7], ["*", "[3].n[1]", 5]]), 1, TupleFormat({}))
+    assert msgpack.unpackb(new) == [1, 42, {"n": [10]}], new
+    """,
+)
+
+FIELD_TYPE = Extension(
+    "",
+    "",
+    "schemas/field_types.py",
+    (
+        (
+            "    for one in (\n",
+            '    for one in (\n        FieldType("url", ColumnStorage.STRING, (ValueClass.STRING,), ("string",)),\n',
+        ),
+    ),
+    """
+    import msgpack
+    import pyarrow as pa
+    from schemas.layout import table_layout
+    from schemas.space import Field, KeyPart, Space
+    from schemas.types import union_fields
+    from udfs.keys.keys import key_plan
+    from udfs.tuples.tuples import decode_tuples
+
+    def space(kind):
+        return Space(512, 1, "s", "memtx", (Field("link", kind),), (KeyPart(0, kind),))
+
+    tuples = pa.array([msgpack.packb(["tarantool.io"]), msgpack.packb([1])])
+    right, wrong = decode_tuples(tuples, table_layout([space("url")])).to_pylist()
+    assert right["link"] == "tarantool.io" and wrong["link"] is None, (right, wrong)
+    assert union_fields([space("url"), space("string")]) == (Field("link", "string", False),)
+    assert key_plan([space("url")]).spaces == (space("url"),)
+    """,
+)
+
+CHECK = Extension(
+    "observe/validation/waiting.py",
+    '''
+    """No row waits for longer than a batch."""
+
+    from observe.validation.check import Check, readable
+
+
+    def waiting_checks(open_table, state, facts):
+        import great_expectations.expectations as gxe
+
+        none = gxe.ExpectTableRowCountToEqual(value=0, description="no row waits")
+        yield Check("_pending", readable(open_table("_pending")), (none,))
+    ''',
+    "observe/validation/checks.py",
+    (
+        (
+            "from pipeline.state import State\n",
+            "from observe.validation.waiting import waiting_checks\nfrom pipeline.state import State\n",
+        ),
+        ("    origins_checks,\n)", "    origins_checks,\n    waiting_checks,\n)"),
+    ),
+    """
+    from pyspark.sql import SparkSession
+    from jobs.validate import checks
+    from observe.validation.check import CheckFacts
+    from observe.validation.checks import CHECKS
+    from observe.validation.validator import Validator
+    from pipeline.state import State
+
+    spark = SparkSession.builder.master("local[1]").getOrCreate()
+    rows = spark.sql("SELECT 'space 600 is not known' AS reason")
+    (check,) = CHECKS[-1](lambda table: rows, State(), CheckFacts((), ()))
+    (result,) = Validator().verdicts(check)
+    assert not result.holds and result.expected == "no row waits", result
+    spark.stop()
+    """,
+)
+
+SOURCE = Extension(
+    "sources/csv_files.py",
+    '''
+    """Writes the rows of a CSV file as the log of an instance: any directory of logs is a source."""
+
+    import csv
+
+    import msgpack
+
+    from schemas.iproto import RequestType, SystemSpace
+    from sources.xlog.format.encode import encode_body, encode_row
+    from sources.xlog.format.meta import Meta
+    from sources.xlog.format.writer import XlogWriter
+
+
+    def write_log(file, directory, uuid):
+        columns, *lines = csv.reader(file.open())
+        space = [600, 1, file.stem, "memtx", 0, {}, [{"name": one, "type": "string"} for one in columns]]
+        index = [600, 0, "i", "tree", {"unique": True}, [{"field": 0, "type": "string"}]]
+        tuples = [
+            (SystemSpace.CLUSTER, [1, uuid]), (SystemSpace.SPACE, space), (SystemSpace.INDEX, index),
+            *((600, line) for line in lines),
+        ]
+        meta = Meta("XLOG", "0.13", uuid, {}, None, {"Version": "2.11.0"})
+        with XlogWriter(directory / f"{0:020d}.xlog", meta) as log:
+            for lsn, (space_id, fields) in enumerate(tuples, start=1):
+                body = encode_body(space_id=space_id, tuple_=msgpack.packb(fields))
+                log.write([encode_row(RequestType.INSERT, body, replica_id=1, lsn=lsn, timestamp=1.7e9)])
+    ''',
+    "",
+    (),
+    """
+    import msgpack
+    import tempfile
+    from pathlib import Path
+    from sources.csv_files import write_log
+    from tests.pipeline.deployment import Deployment
+
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        (folder / "towns.csv").write_text("name,country\\nOslo,NO\\nBern,CH\\n")
+        (folder / "logs").mkdir()
+        write_log(folder / "towns.csv", folder / "logs", "a" * 8 + "-0000-4000-8000-" + "a" * 12)
+        uuid = "b" * 8 + "-0000-4000-8000-" + "b" * 12
+        deployment = Deployment(folder, {"csv": folder / "logs"}, {"csv": uuid})
+        assert deployment.run() == 1
+        found = sorted(map(msgpack.unpackb, deployment.tuples("towns")))
+        assert found == [["Bern", "CH"], ["Oslo", "NO"]], found
+    """,
+)
+
+ADDED = {
+    "policy": POLICY,
+    "operation": OPERATION,
+    "field type": FIELD_TYPE,
+    "source kind": SOURCE,
+    "check": CHECK,
+}
+
+
+@pytest.fixture(scope="module")
+def tree(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Return a copy of the packages, with their compiled kernels."""
+    folder = tmp_path_factory.mktemp("tree")
+    for room in ROOMS:
+        shutil.copytree(house.ROOT / room, folder / room)
+    return folder
+
+
+def used(tree: Path, program: str) -> subprocess.CompletedProcess[str]:
+    """Run a program with the packages of the tree; `tests` are the repository's."""
+    path = os.pathsep.join((str(tree), str(house.ROOT)))
+    return subprocess.run(
+        [sys.executable, "-c", dedent(program)],
+        cwd=tree,
+        env={**os.environ, "PYTHONPATH": path},
+        capture_output=True,
+        text=True,
+        timeout=600,
+        check=False,
+    )
+
+
+@pytest.mark.parametrize(
+    "what", [pytest.param(name, marks=pytest.mark.spark if name == "check" else ()) for name in ADDED]
+)
+def test_at_most_one_module_and_one_table(what: str, tree: Path) -> None:
+    one = ADDED[what]
+    before = used(tree, one.program) if what != "check" else None
+    assert before is None or before.returncode != 0, "it works without the extension"
+    module, table = tree / one.module, tree / one.table
+    original = table.read_text() if one.table else ""
+    try:
+        if one.module:
+            assert not module.exists()
+            module.write_text(dedent(one.source).lstrip())
+        if one.table:
+            changed = original
+            for old, new in one.lines:
+                assert changed.count(old) == 1, f"the table has changed: {old}"
+                changed = changed.replace(old, new)
+            table.write_text(changed)
+        done = used(tree, one.program)
+        assert done.returncode == 0, done.stderr[-3000:]
+    finally:
+        if one.module:
+            module.unlink()
+        if one.table:
+            table.write_text(original)

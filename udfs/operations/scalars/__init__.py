@@ -1,0 +1,18 @@
+"""The operations that compute a field's new value from its old one: a new one is a module here and a line in the table.
+
+`=`, `!` and `#` change the tree of a tuple instead (`udfs.operations.update_containers`, `udfs.operations.update_bar`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from udfs.operations.arithmetic import ScalarOperation
+from udfs.operations.scalars import addition, bits, splice
+
+SCALAR_OPERATIONS: Mapping[str, ScalarOperation] = {
+    **dict.fromkeys("+-", addition.ADDITION),
+    **dict.fromkeys("&|^", bits.BITS),
+    ":": splice.SPLICE,
+}
+"""By the code in the log."""

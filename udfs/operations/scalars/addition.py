@@ -1,0 +1,108 @@
+"""`+` and `-`: integers stay integers from -2^63 to 2^64 - 1.
+
+With a double or a float the sum is computed as a double, and written as MP_FLOAT if that is exact (see
+`udfs.operations.update_rules` for older servers); with a decimal everything becomes a decimal.
+"""
+
+from __future__ import annotations
+
+import struct
+from decimal import Decimal
+
+from schemas.errors import TupleError, UnsupportedError
+from udfs.operations import decimals
+from udfs.operations.arithmetic import (
+    AS_DECIMAL,
+    AS_DOUBLE,
+    AS_FLOAT,
+    AS_INTEGER,
+    Number,
+    OperationArguments,
+    Scalar,
+    ScalarOperation,
+    arg_type,
+    encode,
+    read_number,
+)
+from udfs.operations.update_rules import Rules
+
+INTEGER_OVERFLOW, DECIMAL_OVERFLOW = 95, 160
+"""`ER_UPDATE_INTEGER_OVERFLOW`, `ER_UPDATE_DECIMAL_OVERFLOW`."""
+
+FLOAT_MAX = struct.unpack(">f", b"\x7f\x7f\xff\xff")[0]
+"""`FLT_MAX`."""
+
+
+def _read(given: OperationArguments) -> Number:
+    number = read_number(given.data, given.pos)
+    if number is None:
+        raise arg_type(given.code, given.field, "a number")
+    return number
+
+
+def add(code: str, field: str, left: Scalar | None, right: Number, rules: Rules) -> Number:
+    """Return left + right, or left - right if `code` is `-`.
+
+    Raises
+    ------
+    TupleError
+        Left is not a number, or the result does not fit its type.
+
+    """
+    if not isinstance(left, Number):
+        raise arg_type(code, field, "a number")
+    decisive = min(left.type, right.type)
+    if decisive == AS_DECIMAL:
+        return Number(AS_DECIMAL, _add_decimals(code, field, left, right, rules))
+    if decisive == AS_INTEGER:
+        a, b = int(left.value), int(right.value)
+        total = a + b if code == "+" else a - b
+        if not -(1 << 63) <= total < 1 << 64:
+            raise TupleError(
+                f"Integer overflow when performing '{code}' operation on field {field}", code=INTEGER_OVERFLOW
+            )
+        return Number(AS_INTEGER, total)
+    x, y = float(left.value), float(right.value)
+    return _narrow(x + y if code == "+" else x - y, decisive, rules)
+
+
+def _single(value: float) -> float:
+    try:
+        return float(struct.unpack(">f", struct.pack(">f", value))[0])
+    except OverflowError:
+        return float("inf") if value > 0 else float("-inf")
+
+
+def _narrow(total: float, decisive: int, rules: Rules) -> Number:
+    is_exact = -FLOAT_MAX <= total <= FLOAT_MAX and _single(total) == total
+    exact = Number(AS_FLOAT if is_exact else AS_DOUBLE, total)
+    if rules.floats == "exact":
+        return exact
+    typed = Number(decisive, _single(total) if decisive == AS_FLOAT else total)
+    if rules.floats == "unclear" and encode(typed, as_double=False) != encode(exact, as_double=False):
+        raise UnsupportedError(f"the sum {total!r}, which servers before 2.6 store in different ways")
+    return typed
+
+
+def _add_decimals(code: str, field: str, left: Number, right: Number, rules: Rules) -> Decimal:
+    ctx = decimals.context(rules.wide_decimals)
+
+    def convert(number: Number) -> Decimal | None:
+        return (
+            decimals.from_double(number.value, ctx)
+            if isinstance(number.value, float)
+            else Decimal(number.value)
+        )
+
+    a, b = convert(left), convert(right)
+    if a is None or b is None:
+        raise arg_type(code, field, "a number convertible to decimal")
+    total = decimals.add(a, b, ctx) if code == "+" else decimals.subtract(a, b, ctx)
+    if total is None:
+        raise TupleError(
+            f"Decimal overflow when performing operation '{code}' on field {field}", code=DECIMAL_OVERFLOW
+        )
+    return total
+
+
+ADDITION = ScalarOperation(3, _read, add)

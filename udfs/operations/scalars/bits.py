@@ -1,0 +1,35 @@
+"""`&`, `|` and `^`: both sides are unsigned integers."""
+
+from __future__ import annotations
+
+from udfs.operations.arithmetic import (
+    AS_INTEGER,
+    Number,
+    OperationArguments,
+    Scalar,
+    ScalarOperation,
+    arg_type,
+)
+from udfs.operations.msgpack_walk import KIND, UINT, integer
+from udfs.operations.update_rules import Rules
+
+
+def _read(given: OperationArguments) -> int:
+    if KIND[given.data[given.pos]] != UINT:
+        raise arg_type(given.code, given.field, "a positive integer")
+    return integer(given.data, given.pos)[0]
+
+
+def combine_bits(code: str, field: str, left: Scalar | None, right: int, rules: Rules) -> Number:
+    """Return left and right under `&`, `|` or `^`; left must be an unsigned integer."""
+    value = left.value if isinstance(left, Number) else None
+    if not isinstance(left, Number) or not isinstance(value, int) or value < 0:
+        raise arg_type(code, field, "a positive integer")
+    if left.is_signed and not rules.several:
+        raise arg_type(code, field, "a positive integer")
+    return Number(
+        AS_INTEGER, value & right if code == "&" else value | right if code == "|" else value ^ right
+    )
+
+
+BITS = ScalarOperation(3, _read, combine_bits)
