@@ -25,6 +25,7 @@ from config.policies import Policies, Policy, uuid_or_none
 from config.relay import RelayConfig
 from config.retention import Retention
 from config.spaces import Spaces
+from config.standby import Standby
 from config.subscribe import Subscribe, seconds
 from config.values import (
     ByteCount,
@@ -184,6 +185,8 @@ class Config(Part):
         one from the database and the warehouse.
     retention : Retention
         How long the aggregator's own tables keep old rows (`jobs.maintain`).
+    standby : Standby
+        Copies of the warehouse that the job keeps connected.
     metrics : MetricsConfig or None
         Where the stream's metrics are served and written; None: only its progress is logged.
     lineage : LineageConfig or None
@@ -219,6 +222,7 @@ class Config(Part):
     instants: Instants | None = None
     reader: Label | None = None
     retention: Retention = Retention()
+    standby: Standby = Standby()
     metrics: MetricsConfig | None = None
     lineage: LineageConfig | None = None
     validation: Validation = Validation()
@@ -242,6 +246,10 @@ class Config(Part):
                 raise mistake("Spark opens no s3://; allowed: s3a://", name)
         if self.checkpoint == self.warehouse:
             raise mistake("must not be the warehouse's folder", "checkpoint")
+        if self.warehouse in self.standby.peers:
+            raise mistake(
+                "is the warehouse itself", "standby", "peers", self.standby.peers.index(self.warehouse)
+            )
         self._check_priority(self.policies.default, "default")
         for name, policy in self.policies.spaces.items():
             self._check_priority(policy, "spaces", name)

@@ -16,6 +16,7 @@ from pyspark.sql import SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
 from config.deployment import Config
+from config.subscribe import seconds
 from jobs.commands.main import main
 from jobs.runtime.progress import StreamProgress
 from jobs.runtime.session import spark_session
@@ -30,7 +31,7 @@ from pipeline.source_options import stream_options
 from pipeline.start.release import release_old_rows
 from pipeline.start.remask import remasked
 from pipeline.state import State
-from pipeline.stream import StreamWriter
+from pipeline.stream import StreamWriter, Watch
 from schemas.compiled import is_kept
 from sources.xlog.datasource import register
 from sources.xlog.format.kernels.fill import walk_rows
@@ -39,6 +40,8 @@ from sources.xlog.stream.follow import Follower
 from udfs.before_replace.custom import load_function
 from warehouse import catalog, cluster, epochs
 from warehouse.lock import WriterLock
+from warehouse.peers import Peers
+from warehouse.place import place_of
 from warehouse.primary import PrimaryLock
 from warehouse.warehouse import Warehouse
 
@@ -88,6 +91,38 @@ def open_writer(spark: SparkSession, config: Config, warehouse: Warehouse, lock:
     return writer
 
 
+def peers_of(config: Config, *, waits: bool) -> Peers | None:
+    """Return the copies that a writer of a deployment keeps connected; None without any.
+
+    Parameters
+    ----------
+    waits : bool
+        Whether the job ends only after copies in progress.
+
+    """
+    if not config.standby.peers:
+        return None
+    source = place_of(config.warehouse, config.database)
+    places = [place_of(peer, config.database) for peer in config.standby.peers]
+    return Peers(source, places, retry_seconds=seconds(config.standby.retry), waits=waits)
+
+
+def keep_connected(writer: BatchWriter, peers: Peers | None, *, has_epoch: bool) -> None:
+    """Copy an epoch that was committed between two batches, and try lost peers again.
+
+    Parameters
+    ----------
+    writer : BatchWriter
+    peers : Peers or None
+    has_epoch : bool
+        Whether there may be a new epoch.
+
+    """
+    if peers is not None and (has_epoch or peers.has_work()):
+        with writer.between:
+            peers.follow()
+
+
 def start_stream(
     spark: SparkSession, config: Config, writer: BatchWriter, batches: StreamWriter, *, once: bool
 ) -> StreamingQuery:
@@ -120,12 +155,15 @@ def aggregate(config: Config, *, once: bool = False) -> State:
     spark = spark_session(config, "aggregate")
     register(spark)
     warehouse = Warehouse(spark, config.warehouse, config.database)
+    peers = peers_of(config, waits=once)
     with (
-        PrimaryLock(warehouse, "jobs/aggregate.py") as lock,
+        PrimaryLock(warehouse, "jobs/aggregate.py", peers) as lock,
         StreamProgress(config.sources) as progress,
-        measured(spark, config, once=once, lock=lock) as listener,
+        measured(spark, config, once=once, lock=lock, peers=peers) as listener,
     ):
-        watches = [progress.batch_done, *([] if listener is None else [listener.batch_done])]
+        watches: list[Watch] = [progress.batch_done, *([] if listener is None else [listener.batch_done])]
+        if peers is not None:
+            watches.append(lambda _done: peers.follow())
         writer = open_writer(spark, config, warehouse, lock)
         service = Service(spark, warehouse, config, writer)
         service.take_up()
@@ -135,7 +173,7 @@ def aggregate(config: Config, *, once: bool = False) -> State:
             )
             query = start_stream(spark, config, writer, batches, once=once)
             try:
-                progress.follow(query, service.glance)
+                progress.follow(query, lambda: keep_connected(writer, peers, has_epoch=service.glance() > 0))
             finally:
                 try:
                     batches.finish()

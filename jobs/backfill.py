@@ -26,7 +26,7 @@ from tqdm import tqdm
 
 from config.deployment import Config
 from config.policies import Policies, Policy
-from jobs.aggregate import check_functions, open_writer
+from jobs.aggregate import check_functions, open_writer, peers_of
 from jobs.commands.main import main
 from jobs.runtime.session import spark_session
 from observe.tuple_text import tuple_text
@@ -105,7 +105,7 @@ def answered_request(spark: SparkSession, config: Config, warehouse: Warehouse, 
     is_shown = False
     while True:
         try:
-            with PrimaryLock(warehouse, "jobs/backfill.py") as lock:
+            with PrimaryLock(warehouse, "jobs/backfill.py", peers_of(config, waits=True)) as lock:
                 bar = ProgressBar()
                 try:
                     writer = open_writer(spark, config, warehouse, lock)

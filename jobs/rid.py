@@ -1,6 +1,7 @@
 """Show, change and compare the RIDs of warehouses, and copy one warehouse onto another.
 
-    python -m jobs.rid show|promote|demote WAREHOUSE        (or --config FILE)
+    python -m jobs.rid show|promote|demote|disconnect WAREHOUSE        (or --config FILE)
+    python -m jobs.rid connect WAREHOUSE WAREHOUSE…
     python -m jobs.rid compare A B [--json]                 A, B: warehouses, or RIDs as text
     python -m jobs.rid sync --from WAREHOUSE --to WAREHOUSE
 
@@ -20,17 +21,16 @@ from typing import Any
 from jobs.commands.main import main as call_by_name
 from jobs.runtime.transfer import Transfer
 from schemas.errors import ConfigurationError
-from udfs.rid.comparison import Comparison, Verdict, compare
+from udfs.rid.comparison import Comparison, Verdict
 from udfs.rid.drawing import draw
 from udfs.rid.operations import Node
 from udfs.rid.value import describe, parse_rid
 from warehouse import switch
 from warehouse.copy.lost import lost_after
-from warehouse.copy.sync import common_epoch, relation, sync
-from warehouse.generations import ComparedRid, side_of
+from warehouse.copy.sync import sync
+from warehouse.generations import ComparedRid, common_epoch, compare_warehouses, side_of
 from warehouse.newest_epoch import BEFORE_THE_FIRST
 from warehouse.place import DATABASE, Place, known, place_of
-from warehouse.rid import RidTable
 
 EXIT = {Verdict.SAME: 0, Verdict.SYNC: 3, Verdict.SPLIT_BRAIN: 4, Verdict.UNRELATED: 5}
 
@@ -95,6 +95,19 @@ def demote(place: Place, *, as_json: bool = False) -> None:
     print_side(side_of(place), as_json=as_json)
 
 
+def disconnect(place: Place, *, as_json: bool = False) -> None:
+    """Note that copies of a warehouse are not connected any more."""
+    switch.disconnect(place)
+    print_side(side_of(place), as_json=as_json)
+
+
+def connect(places: Sequence[Place], *, as_json: bool = False) -> None:
+    """Note that some warehouses hold the same, and that no other copy exists."""
+    switch.connect(places)
+    for place in places:
+        print_side(side_of(place), as_json=as_json)
+
+
 def print_side(side: ComparedRid, *, as_json: bool) -> None:
     """Print one warehouse's RID."""
     rid, mark = side.node.rid, side.node.next
@@ -113,7 +126,7 @@ def print_side(side: ComparedRid, *, as_json: bool) -> None:
 def compare_two(first: str, second: str, database: str = DATABASE, *, as_json: bool = False) -> int:
     """Compare two warehouses or RIDs."""
     a, b = (read_side(text, database) for text in (first, second))
-    found = compare(a.node.rid, b.node.rid)
+    found = compare_warehouses(a, b)
     if as_json:
         print(json.dumps(found.as_json()))
         return EXIT[found.verdict]
@@ -159,11 +172,11 @@ def copy(
 
 def print_losses(source: Place, target: Place) -> None:
     """Print what a sync would remove if both sides were written."""
-    ours, theirs = RidTable(source), RidTable(target)
-    found = relation(ours, theirs)
+    ours, theirs = side_of(source), side_of(target)
+    found = compare_warehouses(ours, theirs)
     if found.verdict is Verdict.SPLIT_BRAIN:
         print(sentence(found).replace(" is a", " is the source").replace(" is b", " is the target"))
-        known = common_epoch(theirs, found.common)
+        known = common_epoch(ours, theirs, found.common)
         print(lost_after(target, BEFORE_THE_FIRST if known is None else known))
 
 

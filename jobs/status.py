@@ -19,9 +19,13 @@ from schemas.names import is_of_space
 from schemas.states import RequestState
 from sources.spool.stopped import StoppedSpool, stopped_spools
 from sources.xlog.directory.offset import InstantState
+from udfs.rid.comparison import Verdict
+from udfs.rid.value import EMPTY, Rid
 from warehouse.gaps import open_gaps
+from warehouse.generations import ComparedRid, compare_warehouses, side_of
 from warehouse.lock import local_folder
 from warehouse.newest_epoch import EPOCHS
+from warehouse.peers import FAILURES
 from warehouse.place import Place, place_of
 from warehouse.read import answer, newest, rows_of
 
@@ -30,6 +34,55 @@ _OPEN_REQUESTS = f"""
     (SELECT *, row_number() OVER (PARTITION BY request ORDER BY changed_at DESC) AS place FROM opened)
     WHERE place = 1 AND state = '{RequestState.ASKED}' ORDER BY asked_at
 """
+
+
+@dataclass(frozen=True)
+class PeerOverview:
+    """A standby copy, as it is found now.
+
+    Parameters
+    ----------
+    root : str
+    is_near : bool
+        Whether it lacks at most the epoch that is being copied.
+    state : str
+        In words.
+
+    """
+
+    root: str
+    is_near: bool
+    state: str
+
+
+def peer_overview(ours: ComparedRid, peer: Place) -> PeerOverview:
+    """Compare a standby copy with its primary."""
+    try:
+        theirs = side_of(peer)
+    except FAILURES as error:
+        return PeerOverview(peer.root, False, f"cannot be read: {error}")
+    if theirs.node.rid == Rid():
+        return PeerOverview(peer.root, False, "is empty")
+    found = compare_warehouses(ours, theirs)
+    behind = (ours.epoch or 0) - (theirs.epoch or 0)
+    is_copy = found.verdict is Verdict.SAME or found.target == "b"
+    if theirs.node.rid.incoming != EMPTY:
+        return PeerOverview(peer.root, False, f"a copy into it has not ended, at epoch {theirs.epoch}")
+    if is_copy and theirs.node.rid.primary:
+        return PeerOverview(peer.root, False, "is a primary, too")
+    if is_copy:
+        return PeerOverview(peer.root, behind <= 1, f"{behind} epochs behind" if behind else "has all epochs")
+    return PeerOverview(
+        peer.root, False, "is newer" if found.target == "a" else found.verdict.replace("_", " ")
+    )
+
+
+def peers_overview(config: Config) -> tuple[PeerOverview, ...]:
+    """Compare all standby copies of a deployment with it."""
+    if not config.standby.peers:
+        return ()
+    ours = side_of(place_of(config.warehouse, config.database))
+    return tuple(peer_overview(ours, place_of(peer, config.database)) for peer in config.standby.peers)
 
 
 @dataclass(frozen=True)
@@ -56,6 +109,8 @@ class Overview:
         value, decisions in `_conflicts`.
     stopped : tuple of StoppedSpool
         Spools among the sources that no daemon writes.
+    peers : tuple of PeerOverview
+        The copies that `standby.peers` names.
 
     """
 
@@ -72,6 +127,7 @@ class Overview:
     misfits: int
     conflicts: int
     stopped: tuple[StoppedSpool, ...] = ()
+    peers: tuple[PeerOverview, ...] = ()
 
     @property
     def findings(self) -> list[tuple[str, str]]:
@@ -83,6 +139,8 @@ class Overview:
             found.append((f"{self.set_aside} rows are set aside", "SELECT * FROM _quarantine"))
         for spool in self.stopped:
             found.append((f"no daemon writes the spool {spool.directory}", _advice(spool)))
+        compare = f"aggregator rid compare {self.warehouse}"
+        found += [(f"peer {p.root}: {p.state}", f"{compare} {p.root}") for p in self.peers if not p.is_near]
         return found
 
 
@@ -143,7 +201,7 @@ def show(config: Config, *, as_json: bool) -> int:
     folders = [local_folder(source.path) for source in config.sources]
     stopped = stopped_spools(folder for folder in folders if folder is not None)
     found = overview_of(place_of(config.warehouse, config.database), datetime.now(UTC))
-    found = replace(found, stopped=tuple(stopped))
+    found = replace(found, stopped=tuple(stopped), peers=peers_overview(config))
     if as_json:
         print(json.dumps(asdict(found), default=str))
     else:
@@ -159,6 +217,8 @@ def show(config: Config, *, as_json: bool) -> int:
         for spool in found.stopped:
             since = datetime.fromtimestamp(spool.written, UTC).isoformat(timespec="seconds")
             print(f"spool {spool.directory}: no daemon, last written at {since}, as {spool.instance_uuid}")
+        for peer in found.peers:
+            print(f"peer {peer.root}: {peer.state}")
         for text in found.requests:
             print(f"request {text}")
     for text, advice in found.findings:

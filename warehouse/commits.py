@@ -48,11 +48,14 @@ class OpenTables:
     place : Place
     fence : Fence, optional
         Of the writer; without one, tables are read, and written by tests alone.
+    before_epoch : callable
+        Called before each commit of an epoch.
 
     """
 
     place: Place
     fence: Fence | None = None
+    before_epoch: Callable[[], None] = lambda: None
     _tables: dict[str, DeltaTable] = field(default_factory=dict)
     _looked_at: set[str] | None = None
 

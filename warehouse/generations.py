@@ -7,12 +7,13 @@ from dataclasses import dataclass, field, replace
 
 from ulid import ULID
 
+from udfs.rid.comparison import Comparison, compare, with_epochs
 from udfs.rid.drawing import Generation, lineage
 from udfs.rid.operations import Node
 from udfs.rid.value import EMPTY
 from warehouse.newest_epoch import last_epoch
 from warehouse.place import Place
-from warehouse.rid import SYNC_END, RidChange, RidTable
+from warehouse.rid import SYNC_END, SYNC_START, RidChange, RidTable
 
 
 @dataclass(frozen=True)
@@ -57,7 +58,8 @@ def generations_of(history: Sequence[RidChange], epoch: int) -> list[HeldGenerat
 
     """
     held: list[HeldGeneration] = []
-    newest = [history[-1].at(epoch)] if history else []
+    in_a_sync = bool(history) and history[-1].node.rid.incoming != EMPTY
+    newest = [history[-1].at(epoch)] if history and not in_a_sync else []
     for change in [*history, *newest]:
         rid = change.node.rid
         known = next((i for i, one in enumerate(held) if one.ulid == rid.head), None)
@@ -69,7 +71,11 @@ def generations_of(history: Sequence[RidChange], epoch: int) -> list[HeldGenerat
             held.append(HeldGeneration(rid.head, first, change.epoch, peer))
         else:
             held = held[: known + 1]
-            if rid.incoming == EMPTY:
+            if change.event == SYNC_START:
+                # Its epoch is the last one of the head: epochs that came while connected are in no row, discarded
+                # ones are gone.
+                held[known] = replace(held[known], last=change.epoch)
+            elif rid.incoming == EMPTY:
                 held[known] = replace(held[known], last=max(change.epoch, held[known].last))
     return held[::-1]
 
@@ -101,3 +107,19 @@ def side_of(place: Place) -> ComparedRid:
     history = RidTable(place).history()
     node = history[-1].at(epoch).node if history else Node()
     return ComparedRid(place.root, node, epoch, tuple(generations_of(history, epoch)))
+
+
+def compare_warehouses(a: ComparedRid, b: ComparedRid) -> Comparison:
+    """Compare two sides by their RIDs, and where both are warehouses by the epochs of their common generation, too."""
+    found = compare(a.node.rid, b.node.rid)
+    ends = None if found.common is None else [epoch_of(one.held, found.common) for one in (a, b)]
+    if ends is None or ends[0] is None or ends[1] is None:
+        return found
+    return with_epochs(found, a.node.rid, b.node.rid, (ends[0], ends[1]))
+
+
+def common_epoch(a: ComparedRid, b: ComparedRid, common: ULID | None) -> int | None:
+    """Return the last epoch of a generation that both have; None if it is not known."""
+    ends = [] if common is None else [epoch_of(one.held, common) for one in (a, b)]
+    known = [end for end in ends if end is not None]
+    return min(known, default=None)

@@ -18,6 +18,7 @@ from udfs.rid.operations import Node
 from warehouse.fence import take_number
 from warehouse.lock import WriterLock
 from warehouse.newest_epoch import last_epoch
+from warehouse.peers import Peers, end_connection
 from warehouse.place import Place, known, place_of
 from warehouse.rid import RidChange, RidTable, fresh
 
@@ -35,21 +36,24 @@ class PrimaryLock(WriterLock):
     warehouse : Warehouse
     purpose : str
         Shown to a process that finds the lock taken.
+    peers : Peers, optional
+        Copies that this writer keeps connected.
 
     Raises
     ------
     LockError
         On entry, where another writer holds it; from `check`, where it was lost meanwhile.
     RidStateError
-        On entry, where the warehouse is not primary. Nothing was written then.
+        On entry, where the warehouse is not primary, or a peer forbids to write. Nothing was written then.
 
     On entry the writer takes a number (`warehouse.fence`), by which the warehouse's open tables commit from then on.
 
     """
 
-    def __init__(self, warehouse: Warehouse, purpose: str) -> None:
+    def __init__(self, warehouse: Warehouse, purpose: str, peers: Peers | None = None) -> None:
         super().__init__(warehouse, purpose)
         self._warehouse: Warehouse = warehouse
+        self._peers = peers
         self._rid: RidTable | None = None
         self._renewed: tuple[int, int] | None = None
         if known(warehouse.root):
@@ -61,9 +65,14 @@ class PrimaryLock(WriterLock):
         super().__enter__()
         try:
             require_primary(self._warehouse)
+            if self._peers is not None:
+                self._peers.refuse_newer()
             self._warehouse.open_tables.fence = take_number(self._warehouse.place, self.check_held)
+            self._warehouse.open_tables.before_epoch = self.before_epoch
             self._open()
         except BaseException:
+            if self._peers is not None:
+                self._peers.abandon()
             super().__exit__(None, None, None)
             raise
         return self
@@ -72,6 +81,7 @@ class PrimaryLock(WriterLock):
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         try:
+            self._close_peers(error)
             if self._rid is not None and self._is_held():
                 self._rid.update("unlock", last_epoch(self._rid.place), operations.unlock)
         finally:
@@ -93,6 +103,21 @@ class PrimaryLock(WriterLock):
             change = self._rid.update("renew", epoch, lambda node: operations.renew_mark(node, mark))
             self._renewed = (epoch, change.number)
 
+    def before_epoch(self) -> None:
+        """Check the lock, and have each connected peer at the newest epoch or lost. Called before each new epoch."""
+        self.check_held()
+        if self._peers is not None:
+            self._peers.before_epoch()
+        self.check()
+
+    def _close_peers(self, error: BaseException | None) -> None:
+        if self._peers is None:
+            return
+        if error is None and self._is_held():
+            self._peers.close()
+        else:
+            self._peers.abandon()
+
     def _is_held(self) -> bool:
         try:
             self.check_held()
@@ -112,6 +137,9 @@ class PrimaryLock(WriterLock):
         now = self._rid.update("lock", epoch, lambda node: _opened(node, before))
         if now.node.rid.crashed_primary and not crashed:
             log.warning("the last writer of %s was killed; its lock is taken over", self._rid.place.root)
+        end_connection(self._rid)
+        if self._peers is not None:
+            self._peers.open()
 
 
 def require_primary(warehouse: Warehouse | Place) -> None:

@@ -125,6 +125,7 @@ class RidTable:
         *,
         peer: str | None = None,
         moves_epoch: bool = False,
+        is_always_written: bool = False,
     ) -> RidChange:
         """Change the RID, and return what holds then; a change that changes nothing is not written.
 
@@ -139,6 +140,8 @@ class RidTable:
         moves_epoch : bool
             Whether the newest epoch is `epoch` from now on even if that is before the one that was known: a branch
             was discarded.
+        is_always_written : bool
+            Whether to write a row for the event alone, where nothing changes.
 
         Raises
         ------
@@ -150,7 +153,7 @@ class RidTable:
             last = self.last()
             now = last.at(epoch)
             node = change(now.node)
-            if node == last.node:
+            if node == last.node and not is_always_written:
                 return now
             made = RidChange(
                 last.number + 1,

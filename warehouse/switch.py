@@ -1,15 +1,25 @@
-"""Promoting and demoting a warehouse: its RID changed under its writer lock."""
+"""What an operator says of a warehouse: promote, demote, connect under its writer lock; disconnect at any time."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from contextlib import ExitStack
+
 from schemas.errors import RidStateError
 from udfs.rid import operations
+from udfs.rid.comparison import Verdict
 from udfs.rid.operations import Node
 from udfs.rid.value import EMPTY
+from warehouse.generations import ComparedRid, compare_warehouses, side_of
 from warehouse.lock import WriterLock
 from warehouse.newest_epoch import EPOCHS, last_epoch
+from warehouse.peers import DISCONNECT
+from warehouse.peers import connect as note_connection
 from warehouse.place import Place
 from warehouse.rid import RidChange, RidTable, fresh
+
+OUTSIDE = "outside"
+"""The peer of a disconnection that an operator notes: copies that no RID names."""
 
 
 def promote(place: Place, *, abandon_sync: bool = False) -> RidChange:
@@ -58,9 +68,7 @@ def demote(place: Place) -> RidChange:
     with WriterLock(place, "jobs/rid.py demote") as lock:
         table = RidTable(place)
         if not table.last().number:
-            raise RidStateError(
-                "there is no RID", warehouse=place.root, advice="check the address of the warehouse"
-            )
+            raise _no_rid(place)
 
         # From here on no writer that sleeps commits an epoch any more.
         from warehouse.fence import take_number  # imports PySpark, which other commands of RIDs do without
@@ -75,6 +83,77 @@ def demote(place: Place) -> RidChange:
         if fence is not None and epochs is not None:
             fence.check(EPOCHS, epochs)
         return changed
+
+
+def disconnect(place: Place) -> RidChange:
+    """Note that copies of a warehouse are not connected any more.
+
+    The next data of a primary begin a new generation; a secondary is outdated. A writer may be at work.
+
+    Raises
+    ------
+    RidStateError
+        Where it has no RID.
+
+    """
+    table = RidTable(place)
+    last = table.last()
+    if not last.number:
+        raise _no_rid(place)
+    mark = fresh()
+    return table.update(
+        DISCONNECT,
+        last_epoch(place),
+        lambda node: operations.lose_peer(node, mark, was_primary=not node.rid.primary),
+        peer=OUTSIDE,
+    )
+
+
+def connect(places: Sequence[Place]) -> list[RidChange]:
+    """Note that these warehouses are all that exist, and hold the same.
+
+    Raises
+    ------
+    LockError
+        While one of them is written.
+    RidStateError
+        Two of them differ, one is in a sync, or not exactly one is primary.
+
+    """
+    with ExitStack() as stack:
+        for place in places:
+            if not RidTable(place).last().number:
+                raise _no_rid(place)
+            stack.enter_context(WriterLock(place, "jobs/rid.py connect"))
+        sides = [side_of(place) for place in places]
+        for side in sides:
+            _check_same(sides[0], side)
+        primaries = [side.name for side in sides if side.node.rid.primary]
+        if len(primaries) != 1:
+            named = ", ".join(primaries) or "none"
+            raise RidStateError(
+                f"one of them must be primary, and there is {named}", advice="promote or demote"
+            )
+        roots = [place.root for place in places]
+        return [
+            note_connection(RidTable(place), [root for root in roots if root != place.root])
+            for place in places
+        ]
+
+
+def _check_same(first: ComparedRid, other: ComparedRid) -> None:
+    found = compare_warehouses(first, other)
+    if found.verdict is not Verdict.SAME or first.epoch != other.epoch or other.node.rid.incoming != EMPTY:
+        raise RidStateError(
+            "they do not hold the same; nothing was changed",
+            first=first.name,
+            other=other.name,
+            advice=f"`aggregator rid compare {first.name} {other.name}`, then sync",
+        )
+
+
+def _no_rid(place: Place) -> RidStateError:
+    return RidStateError("there is no RID", warehouse=place.root, advice="check the address of the warehouse")
 
 
 def _copied(table: RidTable) -> bool:

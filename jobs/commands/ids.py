@@ -122,6 +122,40 @@ def demote(warehouse: str | None, config: str | None, database: str, as_json: bo
 
 
 @rid.add_command
+@command("disconnect", "aggregator rid disconnect /data/warehouse")
+@one_warehouse
+def disconnect(warehouse: str | None, config: str | None, database: str, as_json: bool) -> None:
+    """Say that a copy exists, or will, that no job keeps connected.
+
+    The next data of a primary begin a new generation. Do it before a copy is made by other means than sync, as by cp
+    or by a snapshot of the storage. A running stream need not be stopped.
+    """
+    from jobs.rid import disconnect as work
+    from jobs.rid import place_from
+
+    work(place_from(warehouse, config, database), as_json=as_json)
+
+
+@rid.add_command
+@command("connect", "aggregator rid connect /data/warehouse s3://standby/warehouse")
+@click.argument("warehouses", nargs=-1, required=True, metavar="WAREHOUSE WAREHOUSE…")
+@database_option
+@json_option
+def connect(warehouses: tuple[str, ...], database: str, as_json: bool) -> None:
+    """Say that these warehouses are the only copies, all the same.
+
+    All are compared; if two differ, nothing is changed. The primary's next data stay in its generation if its job keeps
+    all of them connected (`standby.peers`), and begin a new one otherwise.
+    """
+    from jobs.rid import connect as work
+    from jobs.rid import place_from
+
+    if len(warehouses) < 2:
+        raise click.UsageError("name two warehouses or more")
+    work([place_from(one, None, database) for one in warehouses], as_json=as_json)
+
+
+@rid.add_command
 @command("compare", "aggregator rid compare /data/warehouse s3://standby/warehouse")
 @click.argument("a", metavar="A")
 @click.argument("b", metavar="B")

@@ -38,6 +38,7 @@ from observe.status_page import status_page
 from pipeline.batch import BatchResult
 from schemas.errors import ConfigurationError
 from warehouse.lock import WriterLock
+from warehouse.peers import Peers
 from warehouse.place import place_of
 
 log = logging.getLogger(__name__)
@@ -159,7 +160,12 @@ class Listener(StreamingQueryListener):
 
 @contextmanager
 def measured(
-    spark: SparkSession, config: Config, *, once: bool, lock: WriterLock | None = None
+    spark: SparkSession,
+    config: Config,
+    *,
+    once: bool,
+    lock: WriterLock | None = None,
+    peers: Peers | None = None,
 ) -> Iterator[Listener | None]:
     """Report the streams that run in this context; yield None without the section `metrics`.
 
@@ -169,6 +175,8 @@ def measured(
         Whether the stream ends by itself, so that batches have no fixed interval.
     lock : WriterLock, optional
         The stream's lock.
+    peers : Peers, optional
+        Copies that the stream keeps connected.
 
     Raises
     ------
@@ -186,7 +194,11 @@ def measured(
     trigger = None if once else seconds(config.trigger)
     stale = None if wanted.stale is None else seconds(wanted.stale)
     metrics = StreamMetrics(
-        trigger, stale, committed.open_gaps(), is_lock_held=lambda: lock is None or lock.is_held
+        trigger,
+        stale,
+        committed.open_gaps(),
+        is_lock_held=lambda: lock is None or lock.is_held,
+        peers=lambda: () if peers is None else peers.states(),
     )
     metrics.hold(committed.held())
     with ExitStack() as stack:

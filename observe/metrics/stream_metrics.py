@@ -19,6 +19,7 @@ Thread-safe, since Spark's listener, the job and the status page are different t
 | `aggregator_rows_waiting{replicaset}` | rows of `_pending` |
 | `aggregator_spaces_refused{replicaset}` | spaces that are followed in `_changelog` only |
 | `aggregator_instant_wait_seconds{source}` | age of the marker at which it waits for the others; 0: it does not wait |
+| `aggregator_peer_connected{peer}` | 1 while a standby copy has every epoch but the newest |
 | `aggregator_lock_held` | 1 while the writer's lock is this job's by its own clock |
 """
 
@@ -26,7 +27,8 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import asdict
 from typing import Any
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
@@ -38,6 +40,7 @@ from observe.metrics.notices import Notice, batch_slow, gap_found, source_back, 
 from observe.metrics.progress_event import Trigger
 from schemas.states import GapState
 from warehouse.gaps import CLOSED, Gap
+from warehouse.peers import PeerState
 
 SECONDS = (0.5, 1, 2, 3, 5, 8, 12, 20, 30, 60, 120, 300, 600)
 """Bucket bounds of the histogram."""
@@ -58,6 +61,8 @@ class StreamMetrics(Collector):
         Seconds since 1970.
     is_lock_held : callable
         Returns whether this job has the writer lock.
+    peers : callable
+        Returns the copies that the job keeps connected.
 
     """
 
@@ -68,8 +73,9 @@ class StreamMetrics(Collector):
         gaps: Iterable[Gap] = (),
         now: Callable[[], float] = time.time,
         is_lock_held: Callable[[], bool] = lambda: True,
+        peers: Callable[[], Sequence[PeerState]] = tuple,
     ) -> None:
-        self._is_lock_held = is_lock_held
+        self._is_lock_held, self._peers = is_lock_held, peers
         self._replicasets: set[str] = set()
         self._trigger, self._stale_after, self._now = trigger, stale, now
         self._lock = threading.RLock()
@@ -114,6 +120,7 @@ class StreamMetrics(Collector):
             "instant_wait_seconds", "Age of the marker at which a source waits for the others", "source"
         )
         self._lock_held = gauge("lock_held", "Whether the writer's lock is this job's by its own clock")
+        self._peer_connected = gauge("peer_connected", "Whether a standby copy is connected", "peer")
         self._seconds = Histogram(
             "aggregator_batch_seconds", "How long Spark took for a batch", buckets=SECONDS, registry=registry
         )
@@ -228,6 +235,8 @@ class StreamMetrics(Collector):
             for source, since in self._waiting_since.items():
                 self._instant.labels(source).set(0 if since is None else max(0.0, self._now() - since))
             self._lock_held.set(self._is_lock_held())
+            for peer in self._peers():
+                self._peer_connected.labels(peer.root).set(peer.is_connected)
             return list(self._registry.collect())
 
     def status(self) -> dict[str, Any]:
@@ -238,4 +247,6 @@ class StreamMetrics(Collector):
                 for (source, replicaset, origin), lag in self.lags().items()
             ]
             gaps = [{n: getattr(g, n) for n in g.__dataclass_fields__} for g in self._gaps.values()]
-            return {**self._status, "lag": lags, "stale": sorted(self._stale), "gaps": gaps}
+            peers = [asdict(peer) for peer in self._peers()]
+            found = {**self._status, "lag": lags, "stale": sorted(self._stale), "gaps": gaps}
+            return {**found, "peers": peers} if peers else found

@@ -59,5 +59,6 @@ def commit_epoch(
         "settings": after.settings,
         "instant": instant,
     }
+    tables.before_epoch()
     append_rows(tables, EPOCHS, [row])
     return after

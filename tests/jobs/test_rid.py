@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -195,3 +196,60 @@ def test_no_job_takes_the_lock_past_the_rid() -> None:
     takers = {file.name for file in jobs.rglob("*.py") if re.search(r"\bWriterLock\(", file.read_text())}
     assert takers == set()
     assert any("PrimaryLock(" in file.read_text() for file in jobs.rglob("*.py"))
+
+
+def test_an_operator_disconnects_a_primary_also_while_it_is_written(
+    pair: Pair, capsys: pytest.CaptureFixture[str]
+) -> None:
+    head = RidTable(pair.a.place).last().node.rid.head
+    with WriterLock(pair.a.place, "the stream"):
+        assert main(["disconnect", str(pair.a.folder)]) == 0
+    assert "the next data begin a new generation" in capsys.readouterr().out
+    pair.batch_a("later", "accounts")
+    assert RidTable(pair.a.place).last().node.rid.old1 == head
+
+
+def test_a_copy_by_other_means_is_a_split_brain_if_it_was_said_before(pair: Pair) -> None:
+    assert main(["disconnect", str(pair.a.folder)]) == 0
+    shutil.copytree(pair.a.folder, pair.b.folder)
+    pair.b.resume()
+    pair.batch_a("of a", "accounts")
+    pair.batch_b("of b", "accounts")
+    assert main(["compare", str(pair.a.folder), str(pair.b.folder)]) == 4
+
+
+def test_a_secondary_whose_primary_went_away_is_outdated(pair: Pair) -> None:
+    pair.sync()
+    assert main(["disconnect", str(pair.b.folder)]) == 0
+    rid = head(pair.b.folder)
+    assert (rid.outdated, rid.primary) == (True, False)
+
+
+def test_an_operator_connects_what_is_the_same_and_nothing_else(
+    pair: Pair, capsys: pytest.CaptureFixture[str]
+) -> None:
+    names = [str(pair.a.folder), str(pair.b.folder)]
+    assert main(["connect", names[0]]) == 2
+    pair.sync()
+    switch.promote(pair.b.place)
+    assert main(["connect", *names]) == 1
+    assert "one of them must be primary, and there is" in capsys.readouterr().err
+    switch.demote(pair.b.place)
+    with WriterLock(pair.b.place, "an operator"):
+        assert main(["connect", *names]) == 1
+    assert "written by an operator" in capsys.readouterr().err
+    assert main(["connect", *names, "--json"]) == 0
+    found = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
+    assert [one["next"] for one in found] == [None, None]
+    pair.batch_a("later", "accounts")
+    assert main(["connect", *names]) == 1
+    assert "they do not hold the same; nothing was changed" in capsys.readouterr().err
+
+
+def test_a_writer_that_keeps_no_peer_ends_a_connection_that_an_operator_noted(pair: Pair) -> None:
+    pair.sync()
+    assert main(["connect", str(pair.a.folder), str(pair.b.folder)]) == 0
+    before = RidTable(pair.a.place).last().node
+    assert before.next is None
+    pair.batch_a("alone", "accounts")
+    assert RidTable(pair.a.place).last().node.rid.old1 == before.rid.head

@@ -17,6 +17,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 from jobs.rid import main
+from jobs.status import peers_overview
 from schemas.errors import LockError, RidStateError
 from tests.jobs.deployment import Deployment
 from tests.truth import own
@@ -38,8 +39,8 @@ class Node:
         self.deployment = Deployment(folder, {"a1": logs}, spaces={"include": SPACES})
         self.place: Place = place_of(str(folder / "warehouse"), self.deployment.database)
 
-    def run(self) -> None:
-        self.deployment.run()
+    def run(self, *peers: Node) -> None:
+        self.deployment.run(standby={"peers": [peer.place.root for peer in peers]})
 
     @property
     def rid(self) -> Rid:
@@ -117,7 +118,7 @@ def test_two_jobs_on_one_warehouse_and_a_killed_one(spark: SparkSession, tmp_pat
     logs.add(2)
     node = Node(tmp_path, logs.folder)
     with running(node, tmp_path) as job:
-        assert node.rid.file_lock is FileLock.LOCKED
+        assert node.rid.file_lock is FileLock.ALLOW_READ
         events = [change.event for change in RidTable(node.place).history()]
         second = Deployment(tmp_path / "second", {"a1": logs.folder}, spaces={"include": SPACES})
         config = {"warehouse": str(tmp_path / "warehouse"), "database": node.deployment.database}
@@ -128,7 +129,7 @@ def test_two_jobs_on_one_warehouse_and_a_killed_one(spark: SparkSession, tmp_pat
         assert not (tmp_path / "second" / "checkpoint").exists()
         assert node.command("demote") == 1
         assert job.poll() is None
-    assert node.rid.file_lock is FileLock.LOCKED
+    assert node.rid.file_lock is FileLock.ALLOW_READ
     assert not node.rid.crashed_primary
     logs.add(9)
     node.run()
@@ -182,3 +183,69 @@ def test_fail_over_to_the_standby_and_back_then_a_split_brain(
     whole.run()
     assert b.tuples() == whole.tuples()
     assert b.at_cut(spark).keys() >= {*SPACES, "_changelog"}
+
+
+KILLED_BEHIND_ITS_COMMIT = """
+import os, sys
+from config.deployment import load
+from jobs.aggregate import aggregate
+from pipeline import batch
+
+batch.reached = lambda step: os._exit(9) if step == "_epochs" else None
+aggregate(load(sys.argv[1]), once=True)
+"""
+
+
+def killed_behind_its_commit(node: Node, peer: Node, folder: Path) -> None:
+    file = folder / "config.yaml"
+    config = node.deployment.config(standby={"peers": [peer.place.root]})
+    file.write_text(json.dumps(config.model_dump(mode="json")))
+    environment = {k: v for k, v in os.environ.items() if not k.startswith("PYSPARK_GATEWAY")}
+    done = subprocess.run(
+        [sys.executable, "-c", KILLED_BEHIND_ITS_COMMIT, str(file)],
+        env={**environment, "PYTHONPATH": os.pathsep.join(sys.path)},
+        check=False,
+        timeout=180,
+    )
+    assert done.returncode == 9
+
+
+def test_a_job_keeps_a_peer_connected_and_a_fail_over_loses_nothing_in_silence(
+    spark: SparkSession, tmp_path: Path, logs: Logs, capsys: pytest.CaptureFixture[str]
+) -> None:
+    logs.add(2)
+    a, b = Node(tmp_path / "a", logs.folder), Node(tmp_path / "b", logs.folder)
+    Path(b.place.root).parent.mkdir(parents=True)
+    a.run(b)
+    assert b.at_cut(spark) == a.at_cut(spark)
+    head = a.rid.head
+    logs.add()
+    a.run(b)
+    assert a.rid.head == b.rid.head == head
+    assert b.tuples() == a.tuples()
+    config = a.deployment.config(standby={"peers": [b.place.root]})
+    assert [one.state for one in peers_overview(config)] == ["has all epochs"]
+
+    logs.add()
+    killed_behind_its_commit(a, b, tmp_path)
+    assert last_epoch(a.place) == last_epoch(b.place) + 1
+    assert a.rid.head == b.rid.head
+    assert b.command("promote") == 0
+    logs.add()
+    b.run()
+    assert [(one.is_near, one.state) for one in peers_overview(config)] == [(False, "split brain")]
+    with pytest.raises(RidStateError, match="split brain: the peer was written, too; nothing was written"):
+        a.run(b)
+    assert main(["compare", a.place.root, b.place.root]) == 4
+    assert a.command("demote") == 0
+    assert copied(b, a) == 1
+    capsys.readouterr()
+    assert copied(b, a, "--discard-target", str(a.rid)) == 0
+    assert "lost would be epochs" in capsys.readouterr().out
+    logs.add()
+    b.run(a)
+    assert a.tuples() == b.tuples()
+    assert a.rid.head == b.rid.head
+    whole = Node(tmp_path / "whole", logs.folder)
+    whole.run()
+    assert b.tuples() == whole.tuples()

@@ -33,7 +33,7 @@ def test_a_fresh_warehouse_promotes_itself_on_its_first_run(tmp_path: Path) -> N
     with lock(made):
         rid = now(made).rid
         assert rid.head == rid.base != EMPTY
-        assert (rid.primary, rid.consistency, rid.file_lock) == (True, True, FileLock.LOCKED)
+        assert (rid.primary, rid.consistency, rid.file_lock) == (True, True, FileLock.ALLOW_READ)
         assert now(made).next is None
     assert now(made).rid.file_lock is FileLock.UNLOCKED
     with lock(made):
@@ -78,7 +78,7 @@ def test_the_lock_of_a_killed_writer_is_taken_over_as_a_crashed_primary(tmp_path
         pass
     # As a killed writer leaves it: its file lock ended with it. Real kills: tests/jobs/test_rid_writing.py.
     RidTable(made.place).update("lock", -1, operations.lock)
-    assert now(made).rid.file_lock is FileLock.LOCKED
+    assert now(made).rid.file_lock is FileLock.ALLOW_READ
     with lock(made):
         assert now(made).rid.crashed_primary
     assert now(made).rid.crashed_primary

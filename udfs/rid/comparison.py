@@ -4,12 +4,15 @@ First the bases: two bases that exist and differ are unrelated. Then head, old1 
 common ULID. Its indexes (0, 1, 2) decide: both 0, same data; one 0, that node is behind; none 0, a split brain whose
 common data are that generation. Without a common ULID, a node with an empty head is the target of a sync; two heads
 are a split brain with no known common generation. Flags and `incoming` play no role.
+
+Where the epochs of both are known, too, `with_epochs` looks into the common generation: nodes that are connected share
+a generation while it grows, and a primary that dies may have epochs of it that were not copied yet.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import StrEnum
 from typing import Literal
 
@@ -82,6 +85,33 @@ def compare(a: Rid, b: Rid) -> Comparison:
     if j == 0:
         return Comparison(Verdict.SYNC, "a", "b", common, indexes)
     return Comparison(Verdict.SPLIT_BRAIN, common=common, indexes=indexes, younger=_younger(a, b))
+
+
+def with_epochs(found: Comparison, a: Rid, b: Rid, ends: tuple[int, int]) -> Comparison:
+    """Return a comparison that also looks at how far each node has the common generation.
+
+    Only one node at a time writes under one head, so the node with fewer epochs of a generation has the beginning of
+    what the other has. A node that is behind by its RID, but has epochs of the common generation that the newer node
+    never had, would lose them by a sync: this is a split brain.
+
+    Parameters
+    ----------
+    found : Comparison
+        Of the two RIDs.
+    a, b : Rid
+    ends : (int, int)
+        The last epoch of the common generation in a and in b.
+
+    """
+    if found.common is None or ends[0] == ends[1]:
+        return found
+    longer: Side = "a" if ends[0] > ends[1] else "b"
+    if found.verdict is Verdict.SAME:
+        return replace(found, verdict=Verdict.SYNC, source=longer, target="b" if longer == "a" else "a")
+    if found.verdict is Verdict.SYNC and found.target == longer:
+        split = Comparison(Verdict.SPLIT_BRAIN, common=found.common, indexes=found.indexes)
+        return replace(split, younger=_younger(a, b))
+    return found
 
 
 def _newest_common(a: Rid, b: Rid) -> tuple[int, int] | None:

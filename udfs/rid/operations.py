@@ -13,6 +13,9 @@ from ulid import ULID
 from schemas.errors import RidStateError
 from udfs.rid.value import EMPTY, FileLock, Rid, later_than
 
+HELD = (FileLock.ALLOW_READ, FileLock.LOCKED)
+"""What a writer notes while it has the lock. Releases before 0.1 noted `LOCKED` for every writer."""
+
 
 @dataclass(frozen=True)
 class Node:
@@ -94,8 +97,8 @@ def separate(node: Node, fresh: ULID) -> Node:
 
 
 def connect_all(node: Node) -> Node:
-    """Remove the mark: all nodes are connected."""
-    return replace(node, next=None)
+    """Remove the mark: all nodes are connected. What a node lacked it gets now, so it is outdated no more."""
+    return replace(node, rid=replace(node.rid, outdated=False), next=None)
 
 
 def renew_mark(node: Node, fresh: ULID) -> Node:
@@ -198,10 +201,18 @@ def abandon_sync(node: Node, fresh: ULID, *, changed: bool) -> Node:
     return replace(node, rid=rid)
 
 
-def lock(node: Node) -> Node:
-    """Record that a writer has the lock. A lock left behind on a primary means that its writer crashed."""
-    crashed = node.rid.crashed_primary or (node.rid.primary and node.rid.file_lock is FileLock.LOCKED)
-    return replace(node, rid=replace(node.rid, crashed_primary=crashed, file_lock=FileLock.LOCKED))
+def lock(node: Node, *, is_readable: bool = True) -> Node:
+    """Record that a writer has the lock. A lock left behind on a primary means that its writer crashed.
+
+    Parameters
+    ----------
+    is_readable : bool
+        Whether others may read meanwhile; not where the writer replaces what is there.
+
+    """
+    crashed = node.rid.crashed_primary or (node.rid.primary and node.rid.file_lock in HELD)
+    state = FileLock.ALLOW_READ if is_readable else FileLock.LOCKED
+    return replace(node, rid=replace(node.rid, crashed_primary=crashed, file_lock=state))
 
 
 def unlock(node: Node) -> Node:

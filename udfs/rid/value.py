@@ -28,7 +28,10 @@ _FORM = "incoming:head:old1:old2:base:consistency:outdated:primary:crashed_prima
 
 
 class FileLock(IntEnum):
-    """The state of the warehouse's writer lock."""
+    """The state of the warehouse's writer lock.
+
+    `ALLOW_READ`: a writer has it, and readers need not wait. `LOCKED`: a copy replaces what is there.
+    """
 
     UNKNOWN = 0
     UNLOCKED = 1
@@ -157,7 +160,7 @@ def describe(rid: Rid) -> str:
     locks = {
         FileLock.UNKNOWN: "its lock was never taken",
         FileLock.UNLOCKED: "unlocked",
-        FileLock.ALLOW_READ: "locked for writing",
-        FileLock.LOCKED: "locked by a writer, or left so by a killed one",
+        FileLock.ALLOW_READ: "locked by a writer, or left so by a killed one; it can be read",
+        FileLock.LOCKED: "locked by a copy into it, or left so by a killed one; not to be read",
     }
     return ", ".join([*words, locks[rid.file_lock]])

@@ -10,7 +10,7 @@ opens at an epoch that both sides had or at one that the source had, and a new s
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import partial
@@ -19,12 +19,12 @@ from ulid import ULID
 
 from schemas.errors import RidStateError, SyncError
 from udfs.rid import operations
-from udfs.rid.comparison import Comparison, Verdict, compare
+from udfs.rid.comparison import Comparison, Verdict
 from udfs.rid.operations import Node
 from udfs.rid.value import EMPTY, Rid
 from warehouse.copy import files
-from warehouse.copy.table import TableCopy, Work, bring, check, plan_table, truncate
-from warehouse.generations import epoch_of, generations_of
+from warehouse.copy.table import TableCopy, Work, bring, check, missing_files, plan_table, truncate
+from warehouse.generations import ComparedRid, common_epoch, compare_warehouses, side_of
 from warehouse.lock import WriterLock
 from warehouse.newest_epoch import (
     BEFORE_THE_FIRST,
@@ -36,6 +36,9 @@ from warehouse.newest_epoch import (
 )
 from warehouse.place import Place
 from warehouse.rid import SYNC_END, SYNC_START, RidTable, fresh
+
+AHEAD_BYTES = 64 << 20
+"""So little is copied between two epochs."""
 
 
 @dataclass(frozen=True)
@@ -71,6 +74,9 @@ class SyncOptions:
         The target's RID, where its branch of a split brain is to be given up.
     check_all : bool
         Whether files that both sides have are compared by content, too.
+    held : mapping of str to int, or None
+        For a target that an earlier copy has left whole: what its logs name is there, and only what comes now is
+        checked; of these tables, at these versions, nothing is looked at. None: all is checked.
     threads : int
         How many data files are copied at a time.
     planned, copied : callable
@@ -80,6 +86,7 @@ class SyncOptions:
 
     discard: Rid | None = None
     check_all: bool = True
+    held: Mapping[str, int] | None = None
     threads: int = 4
     planned: Callable[[int], None] = lambda _bytes: None
     copied: Callable[[int], None] = lambda _bytes: None
@@ -103,34 +110,126 @@ def sync(source: Place, target: Place, options: SyncOptions | None = None) -> Sy
     if source.root == target.root:
         raise SyncError("source and target are one place", file=source.root, advice="name two")
     with WriterLock(target, "jobs/rid.py sync") as lock:
-        ours, theirs = RidTable(source), RidTable(target)
-        allow(relation(ours, theirs), ours, theirs, how.discard)
-        cut, given = _separate(ours, target)
-        _start(ours, theirs, given)
+        return sync_locked(source, target, lock.check, how)
+
+
+def sync_locked(source: Place, target: Place, check_lock: Callable[[], None], how: SyncOptions) -> Synced:
+    """Do what `sync` does, where the caller has the target's writer lock.
+
+    Parameters
+    ----------
+    source, target : Place
+    check_lock : callable
+        Raises where the lock is lost.
+    how : SyncOptions
+
+    """
+    ours, theirs = side_of(source), side_of(target)
+    found = compare_warehouses(ours, theirs)
+    allow(found, ours, theirs, how.discard)
+    known = common_epoch(ours, theirs, found.common) if found.verdict is Verdict.SPLIT_BRAIN else None
+    source_rid, target_rid = RidTable(source), RidTable(target)
+    cut, given = _separate(source_rid, target)
+    _start(source_rid, target_rid, given, found, known)
+    files.reached("start")
+    copied, rows = _copy(source, target, cut, how, check_lock)
+    check_lock()
+    end = partial(_ended, mark=fresh())
+    done = target_rid.update(SYNC_END, cut.epoch, end, peer=source.root)
+    files.reached("end")
+    if given.rid.crashed_primary:
+        source_rid.update("settle_crash", last_epoch(source), operations.settle_crash)
+    return Synced(cut, done.node, copied, rows)
+
+
+def extend(
+    source: Place,
+    target: Place,
+    check_lock: Callable[[], None],
+    held: Mapping[str, int] | None = None,
+) -> Synced:
+    """Bring new epochs to a connected target, without a mark on the source.
+
+    The source's writer calls it between two of its commits of epochs, and has the target's writer lock. The target
+    goes from one epoch of the source to the next, so that it is readable meanwhile. Its RID changes only where the
+    source has begun a generation.
+
+    Parameters
+    ----------
+    source, target : Place
+    check_lock : callable
+        Raises where the target's lock is lost.
+    held : mapping of str to int, optional
+        Table versions that the caller has copied since it has the lock: these tables are not looked at again.
+
+    Raises
+    ------
+    RidStateError
+        The target is not connected: it is a primary, in a sync, or has another generation than the source had.
+    SyncError
+        A table cannot be copied.
+
+    """
+    source_rid, target_rid = RidTable(source), RidTable(target)
+    cut = newest_versions(source)
+    given = source_rid.last().at(cut.epoch).node
+    node, epoch = target_rid.last().node, last_epoch(target)
+    if not _is_connected(given.rid, node, epoch, cut.epoch):
+        raise RidStateError(
+            "the peer is not connected", warehouse=target.root, rid=node.rid, advice="compare the two"
+        )
+    begins = node.rid.head != given.rid.head
+    if begins:
+        target_rid.update(
+            SYNC_START,
+            epoch,
+            lambda n: operations.start_sync(operations.lock(n, is_readable=False), given),
+            peer=source.root,
+            moves_epoch=True,
+        )
         files.reached("start")
-        copied, rows = _copy(source, target, cut, how, lock.check)
-        lock.check()
-        end = partial(_ended, mark=fresh())
-        done = theirs.update(SYNC_END, cut.epoch, end, peer=source.root)
-        files.reached("end")
-        if given.rid.crashed_primary:
-            ours.update("settle_crash", last_epoch(source), operations.settle_crash)
-        return Synced(cut, done.node, copied, rows)
+    copied, rows = _copy(source, target, cut, SyncOptions(check_all=False, held=held or {}), check_lock)
+    if begins:
+        check_lock()
+        node = target_rid.update(SYNC_END, cut.epoch, _extended, peer=source.root).node
+    files.reached("end")
+    return Synced(cut, node, copied, rows)
 
 
-def relation(ours: RidTable, theirs: RidTable) -> Comparison:
-    """Compare source (a) and target (b) as they are now."""
-    a, b = (table.last().at(last_epoch(table.place)).node.rid for table in (ours, theirs))
-    return compare(a, b)
+def copy_ahead(source: Place, target: Place, check_lock: Callable[[], None]) -> None:
+    """Copy data files that a target lacks until little is left, without its logs and its RID.
+
+    A reader of the target does not see them; a sync finds them there. The source may be written meanwhile.
+
+    Parameters
+    ----------
+    source, target : Place
+    check_lock : callable
+        Raises where the target's writer lock is lost.
+
+    """
+    files.clear_unfinished(target)
+    copied = AHEAD_BYTES
+    while copied >= AHEAD_BYTES:
+        copied = 0
+        for table, version in newest_versions(source).versions.items():
+            for path in missing_files(source, target, table, version):
+                check_lock()
+                copied += files.copy(source, target, table, *path.split("/"))
 
 
-def common_epoch(theirs: RidTable, common: ULID | None) -> int | None:
-    """Return the last epoch of a generation that the target has in common with its source; None if not known."""
-    held = generations_of(theirs.history(), last_epoch(theirs.place))
-    return None if common is None else epoch_of(held, common)
+def _is_connected(source: Rid, target: Node, epoch: int, newest: int) -> bool:
+    """Whether a target can be brought from its epoch to the newest one without a comparison of its content."""
+    rid = target.rid
+    is_of_us = rid.base == source.base and rid.head in (source.head, source.old1)
+    return is_of_us and rid.incoming == EMPTY and not rid.primary and target.next is None and epoch <= newest
 
 
-def allow(found: Comparison, ours: RidTable, theirs: RidTable, discard: Rid | None) -> None:
+def _extended(node: Node) -> Node:
+    return operations.connect_all(operations.lock(operations.complete_sync(node)))
+
+
+def allow(found: Comparison, ours: ComparedRid, theirs: ComparedRid, discard: Rid | None) -> None:
     """Raise unless the RIDs allow a sync.
 
     Raises
@@ -138,11 +237,11 @@ def allow(found: Comparison, ours: RidTable, theirs: RidTable, discard: Rid | No
     RidStateError
 
     """
-    rid = theirs.last().at(last_epoch(theirs.place)).node.rid
-    where = {"warehouse": theirs.place.root, "rid": rid}
-    if not ours.last().number:
+    rid = theirs.node.rid
+    where = {"warehouse": theirs.name, "rid": rid}
+    if ours.node.rid == Rid():
         advice = "promote it, or run the job once"
-        raise RidStateError("the source has no RID", warehouse=ours.place.root, advice=advice)
+        raise RidStateError("the source has no RID", warehouse=ours.name, advice=advice)
     if found.verdict is Verdict.UNRELATED:
         raise RidStateError(
             "the target is no copy of the source",
@@ -179,13 +278,22 @@ def _separate(ours: RidTable, target: Place) -> tuple[TableVersions, Node]:
             return cut, change.node
 
 
-def _start(ours: RidTable, theirs: RidTable, given: Node) -> None:
-    """Announce the sync in the target's RID; after a split brain the target's own generations are dropped."""
+def _start(ours: RidTable, theirs: RidTable, given: Node, found: Comparison, known: int | None) -> None:
+    """Announce the sync in the target's RID; after a split brain the target's own generations are dropped.
+
+    Parameters
+    ----------
+    ours, theirs : RidTable
+    given : Node
+        The source.
+    found : Comparison
+    known : int or None
+        After a split brain, the last epoch that both have.
+
+    """
     last = theirs.last()
-    found = compare(given.rid, last.node.rid)
     discards = found.verdict is Verdict.SPLIT_BRAIN
     if discards:
-        known = common_epoch(theirs, found.common)
         epoch = BEFORE_THE_FIRST if known is None else known
     else:
         # Epochs that an earlier attempt has brought are not yet those of its head.
@@ -194,7 +302,7 @@ def _start(ours: RidTable, theirs: RidTable, given: Node) -> None:
     def change(node: Node) -> Node:
         if discards:
             node = operations.drop_generations_after(node, found.common or EMPTY)
-        return operations.start_sync(operations.lock(node), given)
+        return operations.start_sync(operations.lock(node, is_readable=False), given)
 
     theirs.update(SYNC_START, epoch, change, peer=ours.place.root, moves_epoch=True)
 
@@ -208,8 +316,13 @@ def _copy(
 ) -> tuple[int, int]:
     """Copy all tables of a cut, check them, and return the bytes copied and the rows that are there."""
     files.clear_unfinished(target)
-    order = sorted(cut.versions, key=lambda name: (name == EPOCHS, name))
-    plans = [plan_table(source, target, t, cut.versions[t], check_all=how.check_all) for t in order]
+    trusts = how.held is not None
+    changed = {t: v for t, v in cut.versions.items() if not trusts or (how.held or {}).get(t) != v}
+    order = sorted(changed, key=lambda name: (name == EPOCHS, name))
+    plans = [
+        plan_table(source, target, t, cut.versions[t], check_all=how.check_all, trusts_target=trusts)
+        for t in order
+    ]
     how.planned(sum(plan.bytes for plan in plans))
     discarded = sorted((named_tables(target) | files.noted(target)) - cut.versions.keys())
     if discarded:
@@ -217,7 +330,7 @@ def _copy(
         files.note(target, discarded)
     _transfer(source, target, plans, discarded, how, check_lock)
     files.clear_unfinished(target)
-    rows = sum(check(source, target, name, version) for name, version in cut.versions.items())
+    rows = sum(check(source, target, plan, only_copied=trusts) for plan in plans if plan.bytes or not trusts)
     if last_epoch(target) != cut.epoch:
         raise SyncError(
             f"the copy is at epoch {last_epoch(target)} instead of {cut.epoch}", advice="sync again"

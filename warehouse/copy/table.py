@@ -57,7 +57,9 @@ class TableCopy:
         return sum(self.data.values()) + sum(self.sidecars.values()) + logs
 
 
-def plan_table(source: Place, target: Place, table: str, version: int, *, check_all: bool) -> TableCopy:
+def plan_table(
+    source: Place, target: Place, table: str, version: int, *, check_all: bool, trusts_target: bool = False
+) -> TableCopy:
     """Find what the target lacks of a table.
 
     Parameters
@@ -68,6 +70,8 @@ def plan_table(source: Place, target: Place, table: str, version: int, *, check_
         Of the source: what the target is to have.
     check_all : bool
         Whether to compare the content of files that both have, not only their sizes.
+    trusts_target : bool
+        Whether the target has every file that its log names, and its checkpoints are right.
 
     Raises
     ------
@@ -83,8 +87,16 @@ def plan_table(source: Place, target: Place, table: str, version: int, *, check_
             advice="let the source write a batch, and sync again",
         )
     same = partial(files.same, source, target, table)
-    log = plan_log(ours, theirs, version, lambda name: same(LOG, name), check_all=check_all)
+
+    def same_log(name: str) -> bool:
+        return (trusts_target and not name.endswith(".json")) or same(LOG, name)
+
+    log = plan_log(ours, theirs, version, same_log, check_all=check_all)
+    if trusts_target and not log.copy and not log.truncate:
+        return TableCopy(table, version, log, {}, {}, ours)
     data = {path: size for path, (size, _) in active(source, table, version).items()}
+    if trusts_target and not log.truncate:
+        data = _since(source, target, table, data)
     return TableCopy(
         table,
         version,
@@ -93,6 +105,19 @@ def plan_table(source: Place, target: Place, table: str, version: int, *, check_
         _sidecars(source, target, table),
         ours,
     )
+
+
+def missing_files(source: Place, target: Place, table: str, version: int) -> dict[str, int]:
+    """Return the data files of a table that the target lacks or has in another size, with their sizes in bytes."""
+    data = {path: size for path, (size, _) in active(source, table, version).items()}
+    return _lacking(target, table, data, lambda _name: True, check_all=False)
+
+
+def _since(source: Place, target: Place, table: str, data: Mapping[str, int]) -> dict[str, int]:
+    """Return the data files that the source has and the target's version has not; all where it has no table."""
+    opened = target.open(table)
+    held = {} if opened is None else active(source, table, opened.version())
+    return {path: size for path, size in data.items() if path not in held}
 
 
 def active(place: Place, table: str, version: int) -> dict[str, tuple[int, int | None]]:
@@ -183,8 +208,16 @@ def _hint(source: Place, target: Place, plan: TableCopy) -> None:
         files.remove(target, plan.table, LOG, LAST_CHECKPOINT)
 
 
-def check(source: Place, target: Place, table: str, version: int) -> int:
-    """Check that a table is the same in both places at a version, and return its rows.
+def check(source: Place, target: Place, plan: TableCopy, *, only_copied: bool = False) -> int:
+    """Check that a table is the same in both places at the version of a plan, and return the rows counted.
+
+    Parameters
+    ----------
+    source, target : Place
+    plan : TableCopy
+        What was done.
+    only_copied : bool
+        Whether to look only at data files that were copied; at all files of the version otherwise.
 
     Raises
     ------
@@ -192,6 +225,7 @@ def check(source: Place, target: Place, table: str, version: int) -> int:
         If the version, the files, their sizes or the rows differ.
 
     """
+    table, version = plan.table, plan.version
     opened = target.open(table)
     if opened is None or opened.version() != version:
         raise _differs(table, f"version {None if opened is None else opened.version()} instead of {version}")
@@ -200,11 +234,12 @@ def check(source: Place, target: Place, table: str, version: int) -> int:
         raise _differs(
             table, f"{len(ours.keys() ^ theirs.keys())} files of one side only, or other sizes or rows"
         )
-    infos = target.fs.get_file_info([target.at(table, path) for path in theirs])
-    for info, (path, (size, _)) in zip(infos, theirs.items(), strict=True):
+    found = {path: facts for path, facts in theirs.items() if not only_copied or path in plan.data}
+    infos = target.fs.get_file_info([target.at(table, path) for path in found])
+    for info, (path, (size, _)) in zip(infos, found.items(), strict=True):
         if info.type != pafs.FileType.File or info.size != size:
             raise _differs(table, f"{path} is not there in its size")
-    return _rows(target, table, theirs)
+    return _rows(target, table, found)
 
 
 def _rows(place: Place, table: str, found: Mapping[str, tuple[int, int | None]]) -> int:

@@ -24,6 +24,7 @@ from sources.subscribe.status import DaemonMetrics
 from tests.observe.metrics.promtool import ROOT, RULES, promtool, rules
 from tests.observe.report.warehouses import write_warehouse
 from tests.test_documents import anchors
+from warehouse.peers import PeerState
 from warehouse.place import place_of
 
 DASHBOARD = ROOT / "conf" / "grafana" / "aggregator.json"
@@ -46,7 +47,7 @@ def labels(tmp_path_factory: pytest.TempPathFactory) -> Labels:
     write_warehouse(folder, 3)
     committed = CommittedBatchReader(place_of(str(folder)))
     committed._last = -1  # so that each of its batches is a new one
-    metrics = StreamMetrics(0.5, 1.0, committed.open_gaps())
+    metrics = StreamMetrics(0.5, 1.0, committed.open_gaps(), peers=lambda: [PeerState("/b", True, 4)])
     for batch in committed.since():
         metrics.batch(batch)
         metrics.batch(replace(batch, quarantined={"accounts": 1}, misfits={"accounts": 1}))

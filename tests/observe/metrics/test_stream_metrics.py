@@ -14,6 +14,7 @@ from observe.metrics.committed_batches import Batch, HeldRows, Origin
 from observe.metrics.progress_event import Trigger, step_of
 from observe.metrics.stream_metrics import StreamMetrics
 from warehouse.gaps import Gap
+from warehouse.peers import PeerState
 
 NOON = datetime(2026, 11, 20, 12, tzinfo=UTC)
 GAP = Gap(1, "a1", 2, 5, 7, "missing", "open", "7.xlog")
@@ -203,6 +204,20 @@ def test_a_progress_report_of_spark_is_parsed() -> None:
     assert step_of({**told, "sources": [{"endOffset": end, "latestOffset": other}]}).behind == {}
     assert step_of({"batchId": 0, "sources": [{"endOffset": None}]}).leaders == frozenset()
     assert step_of({"batchId": 0}).phases == {}
+
+
+def test_a_peer_is_connected_or_not_and_the_status_says_why() -> None:
+    states = [PeerState("/b", True, 4), PeerState("/c", False, 2, "there is no such folder")]
+    metrics = StreamMetrics(5, None, peers=lambda: states)
+    found = samples(metrics)
+    assert (found["aggregator_peer_connected", "/b"], found["aggregator_peer_connected", "/c"]) == (1, 0)
+    assert metrics.status()["peers"][1] == {
+        "root": "/c",
+        "is_connected": False,
+        "epoch": 2,
+        "reason": "there is no such folder",
+    }
+    assert "peers" not in StreamMetrics(5, None).status()
 
 
 @pytest.mark.parametrize(

@@ -231,11 +231,23 @@ def test_outdated_is_set_on_a_secondary_that_loses_the_primary() -> None:
 
 def test_crashed_primary_is_set_when_a_primarys_lock_was_left() -> None:
     open_ = operations.lock(node("0000:0001:0000:0000:0001", **PRIMARY))
-    assert open_.rid.file_lock is FileLock.LOCKED
+    assert open_.rid.file_lock is FileLock.ALLOW_READ
     assert not open_.rid.crashed_primary
     again = operations.lock(open_)
     assert again.rid.crashed_primary
-    assert again.rid.file_lock is FileLock.LOCKED
+    assert again.rid.file_lock is FileLock.ALLOW_READ
+
+
+def test_a_writer_lets_others_read_and_a_copy_into_a_place_does_not() -> None:
+    secondary = node("0000:0001:0000:0000:0001")
+    assert operations.lock(secondary).rid.file_lock is FileLock.ALLOW_READ
+    assert operations.lock(secondary, is_readable=False).rid.file_lock is FileLock.LOCKED
+
+
+@pytest.mark.parametrize("left", [FileLock.ALLOW_READ, FileLock.LOCKED])
+def test_a_lock_that_any_release_left_on_a_primary_is_a_crash(left: FileLock) -> None:
+    killed = node("0000:0001:0000:0000:0001", **PRIMARY, file_lock=left)
+    assert operations.lock(killed).rid.crashed_primary
 
 
 def test_a_primary_that_ended_properly_has_not_crashed() -> None:

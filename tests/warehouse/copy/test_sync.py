@@ -16,7 +16,8 @@ from udfs.rid.value import EMPTY, FileLock, Rid
 from warehouse import switch
 from warehouse.copy import files
 from warehouse.copy.lost import lost_after
-from warehouse.copy.sync import Synced, SyncOptions, common_epoch, relation, sync
+from warehouse.copy.sync import Synced, SyncOptions, sync
+from warehouse.generations import common_epoch, compare_warehouses, side_of
 from warehouse.lock import WriterLock
 from warehouse.newest_epoch import newest_versions
 from warehouse.rid import RidTable
@@ -33,7 +34,7 @@ def node(pair: Pair, side: str) -> Node:
 
 
 def verdict(pair: Pair) -> Verdict:
-    return relation(RidTable(pair.a.place), RidTable(pair.b.place)).verdict
+    return compare_warehouses(side_of(pair.a.place), side_of(pair.b.place)).verdict
 
 
 def test_an_empty_place_becomes_a_standby(pair: Pair) -> None:
@@ -76,7 +77,7 @@ def test_the_source_is_marked_so_that_its_next_data_are_a_generation(pair: Pair)
     assert node(pair, "b").next is not None
     assert node(pair, "a").next != node(pair, "b").next
     pair.batch_a("later")
-    found = relation(RidTable(pair.a.place), RidTable(pair.b.place))
+    found = compare_warehouses(side_of(pair.a.place), side_of(pair.b.place))
     assert (found.verdict, found.source, found.common) == (Verdict.SYNC, "a", before.head)
     pair.sync()
     assert verdict(pair) is Verdict.SAME
@@ -218,8 +219,8 @@ def test_a_split_brain_is_not_overwritten(pair: Pair) -> None:
 
 def test_what_would_be_lost_is_told_from_the_data_point_before_the_split(pair: Pair) -> None:
     fail_over(pair)
-    found = relation(RidTable(pair.a.place), RidTable(pair.b.place))
-    epoch = common_epoch(RidTable(pair.b.place), found.common)
+    found = compare_warehouses(side_of(pair.a.place), side_of(pair.b.place))
+    epoch = common_epoch(side_of(pair.a.place), side_of(pair.b.place), found.common)
     assert (found.verdict, epoch) == (Verdict.SPLIT_BRAIN, 2)
     lost = lost_after(pair.b.place, 2)
     assert (lost.epochs, lost.rows, lost.tables) == (2, 2, ("_changelog", "accounts", "only_b"))
@@ -238,7 +239,7 @@ def test_a_split_brain_is_healed_by_giving_up_the_target_by_its_name(pair: Pair)
     assert "only_b" not in pair.b.place.tables()
     assert node(pair, "b").rid.generations == (*node(pair, "a").rid.generations[:2], EMPTY)
     # Who has the generation that was given up is not taken for an older copy.
-    assert relation(RidTable(pair.b.place), RidTable(third.b.place)).verdict is Verdict.SPLIT_BRAIN
+    assert compare_warehouses(side_of(pair.b.place), side_of(third.b.place)).verdict is Verdict.SPLIT_BRAIN
     switch.promote(pair.b.place)
     pair.b.resume()
     head = node(pair, "b").rid.head
@@ -252,7 +253,7 @@ def test_a_split_brain_without_a_common_generation_is_healed_too(pair: Pair) -> 
     for number in range(4):
         pair.mark_a()
         pair.batch_a(f"cycled {number}", "accounts")
-    found = relation(RidTable(pair.a.place), RidTable(pair.b.place))
+    found = compare_warehouses(side_of(pair.a.place), side_of(pair.b.place))
     assert (found.verdict, found.common) == (Verdict.SPLIT_BRAIN, None)
     pair.sync(discard=node(pair, "b").rid)
     assert pair.b.read_cut() == pair.a.read_cut()

@@ -1,0 +1,103 @@
+"""What `aggregator status` says of standby copies, and what a configuration may name as one."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from config.deployment import Config, load
+from jobs.status import Overview, PeerOverview, peers_overview
+from schemas.errors import ConfigurationError
+from tests.warehouse.copy.standby import Pair
+from warehouse import switch
+
+
+def config_of(pair: Pair) -> Config:
+    file = pair.a.folder.parent.parent / "config.yaml"
+    file.write_text(
+        "warehouse: a\ncheckpoint: cp\nsources: [{name: a1, path: logs}]\nstandby: {peers: [b]}\n"
+    )
+    return load(file)
+
+
+def as_copied(pair: Pair) -> None:
+    """Leave the copy as it is."""
+
+
+def one_behind(pair: Pair) -> None:
+    pair.batch_a("later")
+
+
+def two_behind(pair: Pair) -> None:
+    pair.batch_a("later")
+    pair.batch_a("and later")
+
+
+def removed(pair: Pair) -> None:
+    shutil.rmtree(pair.b.folder)
+
+
+def promoted(pair: Pair) -> None:
+    switch.promote(pair.b.place)
+
+
+def newer(pair: Pair) -> None:
+    switch.promote(pair.b.place)
+    pair.b.resume()
+    pair.batch_b("of b")
+
+
+def split(pair: Pair) -> None:
+    newer(pair)
+    pair.batch_a("of a")
+
+
+def in_a_copy(pair: Pair) -> None:
+    pair.batch_a("later")
+    pair.start()
+
+
+@pytest.mark.parametrize(
+    ("what", "is_near", "state"),
+    [
+        (as_copied, True, "has all epochs"),
+        (one_behind, True, "1 epochs behind"),
+        (two_behind, False, "2 epochs behind"),
+        (removed, False, "is empty"),
+        (promoted, False, "is a primary, too"),
+        (newer, False, "is newer"),
+        (split, False, "split brain"),
+        (in_a_copy, False, "a copy into it has not ended, at epoch 2"),
+    ],
+)
+def test_what_status_says_of_a_peer(
+    tmp_path: Path, what: Callable[[Pair], None], is_near: bool, state: str
+) -> None:
+    pair = Pair(tmp_path)
+    pair.sync()
+    what(pair)
+    root = pair.b.place.root
+    assert peers_overview(config_of(pair)) == (PeerOverview(root, is_near, state),)
+    found = Overview("w", 1, "", 0, 0, {}, (), (), 0, 0, 0, 0, peers=peers_overview(config_of(pair)))
+    assert [text for text, _ in found.findings] == [] if is_near else [f"peer {root}: {state}"]
+
+
+@pytest.mark.parametrize(("peers", "reason"), [("[b, b]", "named twice"), ("[a]", "is the warehouse itself")])
+def test_a_peer_is_another_place_and_named_once(tmp_path: Path, peers: str, reason: str) -> None:
+    file = tmp_path / "config.yaml"
+    file.write_text(
+        f"warehouse: a\ncheckpoint: cp\nsources: [{{name: a1, path: logs}}]\nstandby: {{peers: {peers}}}\n"
+    )
+    with pytest.raises(ConfigurationError, match=reason) as caught:
+        load(file)
+    assert str(caught.value.fields["path"]).startswith("standby.peers")
+
+
+def test_without_peers_status_says_nothing(tmp_path: Path) -> None:
+    pair = Pair(tmp_path)
+    config = config_of(pair)
+    alone = config.model_copy(update={"standby": type(config.standby)()})
+    assert peers_overview(alone) == ()

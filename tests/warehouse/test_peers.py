@@ -1,0 +1,434 @@
+"""Copies that a writer keeps connected: when they follow, when they are lost, and what a promoted one leads to."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import shutil
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import cast
+
+import pytest
+from pyspark.sql import SparkSession
+
+from schemas.errors import LockError, RidStateError
+from tests.warehouse.copy.standby import Killed
+from tests.warehouse.warehouses import Made
+from udfs.rid.comparison import Comparison, Verdict
+from udfs.rid.operations import Node
+from udfs.rid.value import EMPTY, FileLock
+from warehouse import switch
+from warehouse.copy import files
+from warehouse.copy.lost import lost_after
+from warehouse.copy.sync import SyncOptions, sync
+from warehouse.generations import common_epoch, compare_warehouses, side_of
+from warehouse.lock import WriterLock
+from warehouse.newest_epoch import last_epoch
+from warehouse.peers import Peers
+from warehouse.primary import PrimaryLock
+from warehouse.rid import RidTable
+from warehouse.warehouse import Warehouse
+
+
+class Standby:
+    """A primary, the places of its peers, and the writer that keeps them connected."""
+
+    def __init__(self, folder: Path, count: int = 1) -> None:
+        self.a = Made(folder / "a")
+        self.a.create()
+        self.others = [Made(folder / name) for name in "bcd"[:count]]
+        for other in self.others:
+            other.folder.parent.mkdir()
+        self.time = 0.0
+
+    @property
+    def b(self) -> Made:
+        return self.others[0]
+
+    def peers(self, of: Made | None = None, others: list[Made] | None = None) -> Peers:
+        places = [other.place for other in (self.others if others is None else others)]
+        return Peers((of or self.a).place, places, retry_seconds=60, now=lambda: self.time, waits=True)
+
+    def lock(self, peers: Peers | None, of: Made | None = None) -> PrimaryLock:
+        warehouse = Warehouse(cast("SparkSession", None), str((of or self.a).folder.parent))
+        return PrimaryLock(warehouse, "a test", peers)
+
+    def batch(self, lock: PrimaryLock, value: str, *tables: str) -> int:
+        """Commit an epoch as the job does; it is not copied yet."""
+        lock.check()
+        for table in ("_changelog", *tables):
+            self.a.versions[table] = self.a.write(table, value)
+        lock.before_epoch()
+        self.a.commit()
+        return self.a.epoch
+
+    def session(self, *values: str) -> None:
+        """Run a writer that commits epochs and ends."""
+        peers = self.peers()
+        with self.lock(peers) as lock:
+            for value in values:
+                self.batch(lock, value, "accounts")
+                peers.follow()
+
+    def compared(self) -> Comparison:
+        return compare_warehouses(side_of(self.a.place), side_of(self.b.place))
+
+
+def now(made: Made) -> Node:
+    return RidTable(made.place).last().at(last_epoch(made.place)).node
+
+
+def connected(peers: Peers) -> list[bool]:
+    return [state.is_connected for state in peers.states()]
+
+
+@pytest.fixture
+def standby(tmp_path: Path) -> Standby:
+    return Standby(tmp_path)
+
+
+def test_a_primary_goes_on_under_one_head_while_all_are_connected(standby: Standby) -> None:
+    peers = standby.peers()
+    with standby.lock(peers) as lock:
+        head = now(standby.a).rid.head
+        assert connected(peers) == [True]
+        for number in range(5):
+            standby.batch(lock, f"value {number}", "accounts")
+            peers.follow()
+            assert standby.b.read_cut() == standby.a.read_cut()
+            assert now(standby.a).rid.head == now(standby.b).rid.head == head
+            assert now(standby.a).next is None
+        assert now(standby.b).rid.file_lock is FileLock.ALLOW_READ
+        rows = [len(RidTable(made.place).history()) for made in (standby.a, standby.b)]
+        standby.batch(lock, "more", "accounts")
+        peers.follow()
+        assert [len(RidTable(made.place).history()) for made in (standby.a, standby.b)] == rows
+    assert now(standby.a).next is not None
+    assert now(standby.b).rid.file_lock is FileLock.UNLOCKED
+    standby.session("after a restart")
+    assert now(standby.a).rid.head == now(standby.b).rid.head == head
+    assert standby.b.read_cut() == standby.a.read_cut()
+
+
+def test_an_epoch_that_was_not_copied_is_copied_before_the_next_is_committed(standby: Standby) -> None:
+    peers = standby.peers()
+    with standby.lock(peers) as lock:
+        first = standby.batch(lock, "first", "accounts")
+        assert last_epoch(standby.b.place) == first - 1
+        standby.batch(lock, "second", "accounts")
+        assert last_epoch(standby.b.place) == first
+    assert last_epoch(standby.b.place) == first + 1
+
+
+def unreachable(standby: Standby) -> Callable[[], object]:
+    gone = standby.b.folder.parent.rename(standby.b.folder.parent.with_name("gone"))
+    return lambda: gone.rename(standby.b.folder.parent)
+
+
+def damaged(standby: Standby) -> Callable[[], object]:
+    log = standby.b.folder / "_changelog" / "_delta_log"
+    kept = log.rename(log.with_name("kept"))
+    log.write_text("not a folder")
+
+    def mend() -> None:
+        log.unlink()
+        kept.rename(log)
+
+    return mend
+
+
+@pytest.mark.parametrize("break_", [unreachable, damaged], ids=lambda one: one.__name__)
+def test_a_lost_peer_stops_nothing_and_begins_one_generation(
+    standby: Standby, break_: Callable[[Standby], Callable[[], object]], caplog: pytest.LogCaptureFixture
+) -> None:
+    peers = standby.peers()
+    with standby.lock(peers) as lock:
+        standby.batch(lock, "first", "accounts")
+        peers.follow()
+        head = now(standby.a).rid.head
+        mend = break_(standby)
+        standby.batch(lock, "in flight", "accounts")
+        assert now(standby.a).rid.head == head
+        for value in ("lost", "lost again", "lost for long"):
+            standby.batch(lock, value, "accounts")
+            peers.follow()
+            assert now(standby.a).rid.old1 == head
+        assert connected(peers) == [False]
+        assert peers.states()[0].reason
+        assert "is not connected" in caplog.text
+        mend()
+        assert not peers.has_work()
+        standby.time += 61
+        assert peers.has_work()
+        peers.follow()
+        assert connected(peers) == [True]
+        began = now(standby.a).rid.head
+        standby.batch(lock, "found", "accounts")
+        peers.follow()
+        assert now(standby.a).rid.head == now(standby.b).rid.head == began
+    assert standby.b.read_cut() == standby.a.read_cut()
+    assert now(standby.b).rid.generations == now(standby.a).rid.generations
+    assert standby.compared().verdict is Verdict.SAME
+
+
+def test_the_others_stay_connected_when_one_is_lost(tmp_path: Path) -> None:
+    standby = Standby(tmp_path, 2)
+    peers = standby.peers()
+    with standby.lock(peers) as lock:
+        standby.batch(lock, "first", "accounts")
+        peers.follow()
+        head = now(standby.a).rid.head
+        mend = unreachable(standby)
+        for value in ("second", "third", "fourth", "fifth"):
+            standby.batch(lock, value, "accounts")
+            peers.follow()
+        assert connected(peers) == [False, True]
+        # "second" was in flight; all after it is one generation, although one peer is away for long.
+        assert now(standby.a).rid.generations[:2] == now(standby.others[1]).rid.generations[:2]
+        assert now(standby.a).rid.old1 == head
+        assert standby.others[1].read_cut() == standby.a.read_cut()
+        mend()
+        standby.time += 61
+        peers.follow()
+        assert connected(peers) == [True, True]
+        assert now(standby.a).next is None
+    assert standby.b.read_cut() == standby.a.read_cut()
+
+
+def test_a_peer_that_is_suddenly_empty_is_not_filled_again(standby: Standby) -> None:
+    standby.session("first")
+    mend = unreachable(standby)
+    standby.b.folder.parent.mkdir()  # as the mount point of a disk
+    peers = standby.peers()
+    with standby.lock(peers) as lock:
+        standby.batch(lock, "second", "accounts")
+        assert "is its disk mounted" in str(peers.states()[0].reason)
+    assert standby.b.place.tables() == []
+    shutil.rmtree(standby.b.folder.parent)
+    mend()
+    standby.session()
+    assert standby.b.read_cut() == standby.a.read_cut()
+
+
+def test_nobody_else_writes_a_connected_peer(standby: Standby) -> None:
+    peers = standby.peers()
+    with standby.lock(peers):
+        with pytest.raises(LockError, match="keeps this copy connected"):
+            switch.promote(standby.b.place)
+        with pytest.raises(LockError, match="keeps this copy connected"):
+            sync(standby.a.place, standby.b.place)
+    switch.promote(standby.b.place)
+
+
+def test_a_peer_whose_lock_another_has_is_joined_later(standby: Standby) -> None:
+    peers = standby.peers()
+    with WriterLock(standby.b.place, "an operator"), standby.lock(peers) as lock:
+        assert connected(peers) == [False]
+        assert "an operator" in str(peers.states()[0].reason)
+        standby.batch(lock, "alone", "accounts")
+    standby.session("together")
+    assert standby.b.read_cut() == standby.a.read_cut()
+
+
+def test_the_first_epochs_without_a_peer_are_a_generation_that_it_does_not_know(standby: Standby) -> None:
+    standby.session("first")
+    head = now(standby.a).rid.head
+    with standby.lock(None) as lock:
+        standby.batch(lock, "without peers", "accounts")
+    assert now(standby.a).rid.old1 == head
+    assert standby.compared().verdict is Verdict.SYNC
+
+
+def test_a_writer_that_was_killed_while_connected_leaves_no_connection(standby: Standby) -> None:
+    standby.session("first")
+    head = now(standby.a).rid.head
+    killed(standby, "commit")
+    assert (now(standby.a).rid.head, now(standby.a).next) == (head, None)
+    with standby.lock(None) as lock:
+        assert now(standby.a).rid.crashed_primary
+        standby.batch(lock, "alone", "accounts")
+    assert now(standby.a).rid.old1 == head
+    standby.session()
+    assert not now(standby.a).rid.crashed_primary
+
+
+WRITER = """
+import os, sys
+from pathlib import Path
+from tests.warehouse.test_peers import Standby
+from warehouse.copy import files
+
+standby = Standby.__new__(Standby)
+folder, step = Path(sys.argv[1]), sys.argv[2]
+from tests.warehouse.warehouses import Made
+standby.a, standby.others, standby.time = Made(folder / "a"), [Made(folder / "b")], 0.0
+standby.a.resume()
+peers = standby.peers()
+with standby.lock(peers) as lock:
+    assert [one.is_connected for one in peers.states()] == [True]
+    standby.batch(lock, "in flight", "accounts")
+    if step == "commit":
+        os._exit(9)
+    files.reached = lambda now: os._exit(9) if now.startswith(step) else None
+    peers.follow()
+    os._exit(1)
+"""
+
+
+def killed(standby: Standby, step: str) -> None:
+    """Commit an epoch on the primary in a process that dies behind the commit, or in the middle of its copy."""
+    folder = str(standby.a.folder.parent.parent)
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
+    done = subprocess.run(
+        [sys.executable, "-c", WRITER, folder, step], env=environment, check=False, timeout=120
+    )
+    assert done.returncode == 9
+    standby.a.resume()
+
+
+ARRIVED = ("put _epochs/_delta_log", "end")
+STEPS = ["commit", "put _changelog", "put accounts/_delta_log", *ARRIVED]
+
+
+@pytest.mark.parametrize("step", STEPS)
+@pytest.mark.parametrize("peer_writes", [True, False])
+def test_an_epoch_in_flight_is_never_lost_in_silence(standby: Standby, step: str, peer_writes: bool) -> None:
+    standby.session("first", "second")
+    killed(standby, step)
+    arrived = last_epoch(standby.b.place) == standby.a.epoch
+    assert arrived == (step in ARRIVED)
+    switch.promote(standby.b.place)
+    standby.b.resume()
+    if peer_writes:
+        with standby.lock(None, standby.b) as lock:
+            lock.check()
+            # A killed copy may have left files of the epoch in flight; a job rolls them back when it starts.
+            standby.b.batch("of the peer", "new_table")
+    events = len(RidTable(standby.a.place).history())
+    expected = "newer" if peer_writes and arrived else "the peer (was written|is a primary), too"
+    with pytest.raises(RidStateError, match=expected), standby.lock(standby.peers()):
+        pytest.fail("the old primary was written")
+    assert len(RidTable(standby.a.place).history()) == events
+    found = standby.compared()
+    if not peer_writes:
+        assert (found.verdict, found.source) in ((Verdict.SAME, None), (Verdict.SYNC, "a"))
+        return
+    switch.demote(standby.a.place)
+    if arrived:
+        assert (found.verdict, found.source) == (Verdict.SYNC, "b")
+        return
+    assert found.verdict is Verdict.SPLIT_BRAIN
+    with pytest.raises(RidStateError, match="split brain: the target has data of its own"):
+        sync(standby.b.place, standby.a.place)
+    known = common_epoch(side_of(standby.b.place), side_of(standby.a.place), found.common)
+    assert known is not None
+    assert lost_after(standby.a.place, known).epochs == 1
+    discarded = now(standby.a).rid
+    sync(standby.b.place, standby.a.place, SyncOptions(discard=discarded))
+    assert standby.compared().verdict is Verdict.SAME
+    assert standby.a.read_cut() == standby.b.read_cut()
+
+
+def test_an_old_primary_that_cannot_reach_its_peer_is_a_split_brain_later(standby: Standby) -> None:
+    standby.session("first")
+    killed(standby, "commit")
+    switch.promote(standby.b.place)
+    standby.b.resume()
+    with standby.lock(None, standby.b) as lock:
+        lock.check()
+        standby.b.batch("of the peer")
+    mend = unreachable(standby)
+    standby.session("of the old primary")
+    mend()
+    found = standby.compared()
+    assert found.verdict is Verdict.SPLIT_BRAIN
+    # By the RIDs alone, too.
+    assert now(standby.a).rid.old1 == now(standby.b).rid.old1 == found.common
+
+
+def test_a_peer_that_was_promoted_meanwhile_does_not_stop_the_stream(standby: Standby) -> None:
+    peers = standby.peers()
+    with standby.lock(peers) as lock:
+        standby.batch(lock, "first", "accounts")
+        peers.follow()
+        mend = unreachable(standby)
+        standby.batch(lock, "in flight", "accounts")
+        peers.follow()
+        mend()
+        switch.promote(standby.b.place)
+        standby.time += 61
+        peers.follow()
+        assert "primary" in str(peers.states()[0].reason)
+        standby.batch(lock, "second", "accounts")
+    assert now(standby.b).rid.primary
+
+
+def test_an_unrelated_peer_and_a_newer_one_are_refused(standby: Standby, tmp_path: Path) -> None:
+    standby.session("first")
+    other = Standby(tmp_path / "other")
+    other.session("first")
+    with (
+        pytest.raises(RidStateError, match="the peer is no copy of this warehouse"),
+        standby.lock(standby.peers(others=[other.a])),
+    ):
+        pytest.fail("an unrelated peer")
+    switch.demote(standby.a.place)
+    fresh = Made(tmp_path / "fresh")
+    with (
+        pytest.raises(RidStateError, match="the peer is newer"),
+        standby.lock(standby.peers(of=fresh), fresh),
+    ):
+        pytest.fail("an empty primary with a peer that has data")
+    assert RidTable(fresh.place).last().number == 0
+
+
+def test_a_copy_of_this_generation_elsewhere_keeps_the_mark(standby: Standby, tmp_path: Path) -> None:
+    peers = standby.peers()
+    elsewhere = Made(tmp_path / "elsewhere")
+    with standby.lock(peers) as lock:
+        standby.batch(lock, "first", "accounts")
+        peers.follow()
+        head = now(standby.a).rid.head
+        sync(standby.a.place, elsewhere.place)
+    standby.session()
+    assert now(standby.a).next is not None
+    standby.session("second", "third")
+    assert now(standby.a).rid.old1 == head
+    began = now(standby.a).rid.head
+    standby.session("fourth")
+    assert now(standby.a).rid.head == now(standby.b).rid.head == began
+
+
+def test_a_killed_copy_into_a_peer_is_completed(standby: Standby, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The first copy to an empty peer dies after any step; the next writer completes it."""
+    with standby.lock(None) as lock:
+        for value in ("first", "second"):
+            standby.batch(lock, value, "accounts")
+    kept = standby.a.folder.with_name("kept")
+    shutil.copytree(standby.a.folder, kept)
+    passed: list[str] = []
+    limit = 0
+
+    def reached(step: str) -> None:
+        passed.append(step)
+        if len(passed) == limit:
+            raise Killed(step)
+
+    for limit in range(1, 40, 5):
+        for made, state in ((standby.a, kept), (standby.b, None)):
+            shutil.rmtree(made.folder, ignore_errors=True)
+            if state is not None:
+                shutil.copytree(state, made.folder)
+        passed.clear()
+        monkeypatch.setattr(files, "reached", reached)
+        with contextlib.suppress(Killed):
+            standby.session()
+        monkeypatch.setattr(files, "reached", lambda _step: None)
+        standby.session("third")
+        standby.a.resume()
+        assert standby.b.read_cut() == standby.a.read_cut(), limit
+        assert now(standby.b).rid.incoming == EMPTY
+        standby.a.resume()

@@ -1,0 +1,438 @@
+"""Keeps copies of a primary connected: each epoch is copied to them before the next one is committed.
+
+    start: refuse where a peer is newer → mark → join each peer → all joined: the mark is removed
+    epoch → copied to each connected peer → a copy fails: the peer is lost, the mark is set → next epoch
+
+The writer has the writer lock of each connected peer, so a peer is promoted only after its writer has ended or lost
+that lock. A peer that is lost never stops the writer: it is tried again after a while. One that lacks much is brought
+near by a thread, which copies data files alone; only the last step, with its RID, is done between two epochs.
+Not here: how one warehouse is copied (`warehouse.copy`), and the rules (`udfs.rid`, docs/rid.md).
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+
+import pyarrow as pa
+from deltalake.exceptions import DeltaError
+
+from schemas.errors import AggregatorError, LockError, RidStateError, SyncError
+from udfs.rid import operations
+from udfs.rid.comparison import Verdict
+from udfs.rid.operations import Node
+from udfs.rid.value import EMPTY, Rid
+from warehouse.copy.sync import SyncOptions, allow, copy_ahead, extend, sync_locked
+from warehouse.generations import ComparedRid, compare_warehouses, side_of
+from warehouse.lock import WriterLock, local_folder
+from warehouse.newest_epoch import BEFORE_THE_FIRST, last_epoch
+from warehouse.place import Place
+from warehouse.rid import SYNC_END, RidChange, RidTable, fresh
+
+log = logging.getLogger(__name__)
+
+CONNECT, LOSE_PEER, DISCONNECT = "connect", "lose_peer", "disconnect"
+
+COPIED = (LOSE_PEER, DISCONNECT, "copy", SYNC_END)
+"""Events after which another place may have the data of the head."""
+
+SEPARATOR = ", "
+"""Between the peers of one row of `_rid`."""
+
+RETRY_SECONDS = 60.0
+FIRST_WAIT_SECONDS = 2.0
+"""How long a start waits for a peer that lacks little."""
+
+FAILURES = (AggregatorError, OSError, DeltaError, pa.ArrowException, ValueError)
+"""What a peer that cannot be reached, read or written raises."""
+
+
+@dataclass(frozen=True)
+class PeerState:
+    """What a peer is to its primary now.
+
+    Parameters
+    ----------
+    root : str
+    is_connected : bool
+        Whether it has every epoch up to `epoch`, and gets the next one before another is committed.
+    epoch : int
+        The last one copied to it; `BEFORE_THE_FIRST` if none is known.
+    reason : str or None
+        Why it is not connected.
+
+    """
+
+    root: str
+    is_connected: bool = False
+    epoch: int = BEFORE_THE_FIRST
+    reason: str | None = None
+
+
+class Peer:
+    """One copy, its lock, and what was copied to it; used by the writer of its primary alone.
+
+    Parameters
+    ----------
+    source, place : Place
+
+    """
+
+    def __init__(self, source: Place, place: Place) -> None:
+        self.source, self.place = source, place
+        self.state = PeerState(place.root, reason="not tried yet")
+        self.due = 0.0
+        self._lock: WriterLock | None = None
+        self._ahead: _Ahead | None = None
+        self._held: Mapping[str, int] = {}
+
+    @property
+    def is_copying(self) -> bool:
+        """Whether a thread copies data files to it."""
+        return self._ahead is not None and self._ahead.is_alive()
+
+    def join(self) -> bool:
+        """Bring the peer to the newest epoch, and return whether it is there now; raises what a lost peer raises."""
+        waits = 0.0
+        if self._lock is None:
+            self._take_lock()
+            waits = FIRST_WAIT_SECONDS
+        ours, theirs = side_of(self.source), side_of(self.place)
+        allow(compare_warehouses(ours, theirs), ours, theirs, None)
+        rid = theirs.node.rid
+        if rid == Rid() and self._was_connected():
+            raise SyncError(
+                "the place is empty, and was a connected copy before: is its disk mounted?",
+                file=self.place.root,
+                advice="bring it back, or make a new copy by `aggregator rid sync`",
+            )
+        is_near = rid.head == ours.node.rid.head and rid.incoming == EMPTY
+        if not is_near:
+            if self._ahead is None:
+                self._ahead = _Ahead(self.source, self.place, self._check)
+                self._ahead.start()
+            if not self._ahead.is_done(waits):
+                self.state = PeerState(self.place.root, epoch=theirs.epoch or 0, reason="it is being copied")
+                return False
+            self._ahead = None
+            is_whole = rid.head != EMPTY and rid.incoming == EMPTY
+            how = SyncOptions(check_all=False, held={} if is_whole else None)
+            sync_locked(self.source, self.place, self._check, how)
+        RidTable(self.place).update(CONNECT, last_epoch(self.place), _joined, peer=self.source.root)
+        self.extend()
+        return True
+
+    def _was_connected(self) -> bool:
+        history = RidTable(self.source).history()
+        return any(c.event == CONNECT and self.place.root in _named(c) for c in history)
+
+    def extend(self) -> None:
+        """Copy what is new; raises what a lost peer raises."""
+        done = extend(self.source, self.place, self._check, self._held)
+        self._held = done.cut.versions
+        self.state = PeerState(self.place.root, True, done.cut.epoch)
+
+    def check(self) -> None:
+        """Raise where the peer's lock is lost."""
+        self._check()
+
+    def release(self, reason: str) -> None:
+        """Give the lock back, and note that the peer is not connected."""
+        self.state = PeerState(self.place.root, epoch=self.state.epoch, reason=reason)
+        self._held = {}
+        lock, self._lock = self._lock, None
+        if self._ahead is not None:
+            self._ahead.stop()
+            self._ahead = None
+        if lock is None:
+            return
+        try:
+            lock.check_held()
+            table = RidTable(self.place)
+            if table.last().number:
+                table.update("unlock", last_epoch(self.place), _released)
+        except FAILURES as error:
+            log.debug("the RID of %s still says locked: %s", self.place.root, error)
+        finally:
+            lock.__exit__(None, None, None)
+
+    def _take_lock(self) -> None:
+        if local_folder(self.place.root) is not None and not self.place.is_there():
+            raise SyncError("there is no such folder, nor the one for it", file=self.place.root)
+        lock = WriterLock(self.place, f"the job of {self.source.root}, which keeps this copy connected")
+        lock.__enter__()
+        self._lock = lock
+
+    def _check(self) -> None:
+        if self._lock is None:
+            raise LockError("the peer's lock was given back", warehouse=self.place.root)
+        self._lock.check_held()
+
+
+class _Ahead(threading.Thread):
+    """Copies data files to a peer until little is left."""
+
+    def __init__(self, source: Place, target: Place, check_lock: Callable[[], None]) -> None:
+        super().__init__(name="copy-ahead", daemon=True)
+        self._source, self._target, self._check_lock = source, target, check_lock
+        self._stopped = threading.Event()
+        self._error: BaseException | None = None
+
+    def run(self) -> None:
+        try:
+            copy_ahead(self._source, self._target, self._check)
+        except BaseException as error:  # raised again in the writer's thread
+            self._error = error
+
+    def stop(self) -> None:
+        """Let the copy end after the file in progress, and wait for that."""
+        self._stopped.set()
+        self.join()
+
+    def is_done(self, seconds: float) -> bool:
+        """Wait, and return whether the copy has ended; raise the error that ended it."""
+        self.join(seconds)
+        if self.is_alive():
+            return False
+        if self._error is not None:
+            raise self._error
+        return True
+
+    def _check(self) -> None:
+        if self._stopped.is_set():
+            raise LockError("the copy was stopped", warehouse=self._target.root)
+        self._check_lock()
+
+
+class Peers:
+    """The copies that a primary's writer keeps connected.
+
+    Parameters
+    ----------
+    source : Place
+        The primary.
+    peers : sequence of Place
+    retry_seconds : float
+        How long a lost peer is left alone.
+    waits : bool
+        Whether `close` waits for a copy in progress.
+    now : callable
+        Seconds of a clock that never goes back.
+
+    """
+
+    def __init__(
+        self,
+        source: Place,
+        peers: Sequence[Place],
+        *,
+        retry_seconds: float = RETRY_SECONDS,
+        waits: bool = False,
+        now: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._source, self._rid = source, RidTable(source)
+        self._peers = [Peer(source, place) for place in peers]
+        self._retry_seconds, self._waits, self._now = retry_seconds, waits, now
+        self._is_whole = False
+
+    def states(self) -> list[PeerState]:
+        """Return what each peer is now; may be called from any thread."""
+        return [peer.state for peer in self._peers]
+
+    def refuse_newer(self) -> None:
+        """Raise where a peer that can be reached forbids to write.
+
+        Raises
+        ------
+        RidStateError
+            A peer is newer, is a primary itself, or is no copy of this warehouse.
+
+        """
+        ours = side_of(self._source)
+        for peer in self._peers:
+            try:
+                theirs = side_of(peer.place)
+            except FAILURES as error:
+                log.warning("peer %s cannot be compared: %s", peer.place.root, error)
+            else:
+                _refuse(ours, theirs)
+
+    def open(self) -> None:
+        """Set the mark, since no peer is connected yet, and connect those that can be."""
+        if self._peers:
+            self._mark(self._roots(), is_needed=self._rid.last().node.next is None)
+            self.follow()
+
+    def before_epoch(self) -> None:
+        """Copy the newest epoch to the connected peers, or lose them. Called before each commit of an epoch."""
+        connected = [peer for peer in self._peers if peer.state.is_connected]
+        if not connected:
+            return
+        epoch = last_epoch(self._source)
+        for peer in connected:
+            try:
+                peer.check()
+                if peer.state.epoch < epoch:
+                    peer.extend()
+            except FAILURES as error:
+                self._lose(peer, error)
+
+    def follow(self) -> None:
+        """Copy the newest epoch, and try lost peers again. Called between two epochs."""
+        self.before_epoch()
+        for peer in self._peers:
+            if peer.state.is_connected or (peer.due > self._now() and not peer.is_copying):
+                continue
+            try:
+                if peer.join():
+                    log.info("peer %s is connected, at epoch %d", peer.place.root, peer.state.epoch)
+            except FAILURES as error:
+                self._lose(peer, error)
+        self._connect()
+
+    def has_work(self) -> bool:
+        """Whether `follow` has something to do although no epoch was committed."""
+        return any(not peer.state.is_connected and peer.due <= self._now() for peer in self._peers)
+
+    def close(self) -> None:
+        """Copy the newest epoch, set the mark, and give all locks back."""
+        self.before_epoch()
+        while self._waits and any(peer.is_copying for peer in self._peers):
+            time.sleep(0.05)
+            self.follow()
+        if self._is_whole:
+            self._mark(self._roots(), is_needed=True)
+        for peer in self._peers:
+            peer.release("its primary's job has ended")
+
+    def abandon(self) -> None:
+        """Give all locks back without copying: the writer's own lock is lost, or it failed."""
+        for peer in self._peers:
+            peer.release("its primary's job has failed")
+
+    def _lose(self, peer: Peer, error: Exception) -> None:
+        if peer.state.is_connected:
+            self._mark([peer.place.root], is_needed=True)
+        log.warning("peer %s is not connected: %s", peer.place.root, error)
+        peer.release(str(error))
+        peer.due = self._now() + self._retry_seconds
+
+    def _roots(self) -> list[str]:
+        return [peer.place.root for peer in self._peers]
+
+    def _mark(self, lost: Sequence[str], *, is_needed: bool) -> None:
+        self._is_whole = False
+        if is_needed:
+            lose_peer(self._rid, lost)
+
+    def _connect(self) -> None:
+        """Remove the mark once all peers are connected, unless another copy of this generation exists."""
+        if self._is_whole or not self._peers or not all(peer.state.is_connected for peer in self._peers):
+            return
+        try:
+            for peer in self._peers:
+                peer.check()
+        except LockError:
+            return  # the next epoch finds it
+        roots = self._roots()
+        others = other_copies(self._rid.history(), roots)
+        if others:
+            log.debug("the next data begin a new generation: %s may have this one", ", ".join(others))
+            return
+        connect(self._rid, roots)
+        self._is_whole = True
+
+
+def _joined(node: Node) -> Node:
+    return node if node.rid.primary else operations.connect_all(operations.lock(node))
+
+
+def _released(node: Node) -> Node:
+    return node if node.rid.primary else operations.unlock(node)
+
+
+def _refuse(ours: ComparedRid, theirs: ComparedRid) -> None:
+    if theirs.node.rid == Rid():
+        return
+    found = compare_warehouses(ours, theirs)
+    where = {"warehouse": ours.name, "peer": theirs.name}
+    if found.verdict is Verdict.UNRELATED:
+        advice = "name a copy of this warehouse, or an empty place, under `standby.peers`"
+        raise RidStateError(
+            "the peer is no copy of this warehouse; nothing was written", **where, advice=advice
+        )
+    if found.target == "a":
+        advice = (
+            f"`aggregator rid demote {ours.name}`, then `aggregator rid sync --from {theirs.name} --to {ours.name}`, "
+            "and write to the one that is to be primary"
+        )
+        raise RidStateError(
+            "the peer is newer than this warehouse; nothing was written", **where, advice=advice
+        )
+    if theirs.node.rid.primary:
+        advice = f"`aggregator rid compare {ours.name} {theirs.name}`, then demote the one to be given up"
+        state = (
+            "split brain: the peer was written, too"
+            if found.verdict is Verdict.SPLIT_BRAIN
+            else "the peer is a primary, too"
+        )
+        raise RidStateError(f"{state}; nothing was written", **where, advice=advice)
+
+
+def lose_peer(table: RidTable, lost: Sequence[str], event: str = LOSE_PEER) -> RidChange:
+    """Set the mark of a primary: its next data begin a new generation.
+
+    Parameters
+    ----------
+    table : RidTable
+    lost : sequence of str
+        The peers that are not connected any more.
+    event : str
+        `lose_peer`, or `disconnect` where an operator says so.
+
+    """
+    mark = fresh()
+    return table.update(
+        event,
+        last_epoch(table.place),
+        lambda node: operations.lose_peer(node, mark, was_primary=False),
+        peer=SEPARATOR.join(lost),
+    )
+
+
+def connect(table: RidTable, others: Sequence[str]) -> RidChange:
+    """Remove the mark of a node, and its crash: all nodes are connected, and hold the same."""
+    epoch = last_epoch(table.place)
+
+    def change(node: Node) -> Node:
+        return operations.settle_crash(operations.connect_all(node))
+
+    return table.update(CONNECT, epoch, change, peer=SEPARATOR.join(others), is_always_written=True)
+
+
+def end_connection(table: RidTable) -> None:
+    """Set the mark where the last writer was connected and could not note its end: it was killed."""
+    ends = [c for c in table.history() if c.event in (CONNECT, LOSE_PEER)]
+    if ends and ends[-1].event == CONNECT and ends[-1].node.rid.primary:
+        lose_peer(table, _named(ends[-1]))
+
+
+def other_copies(history: Sequence[RidChange], peers: Sequence[str]) -> list[str]:
+    """Return the copies that the current generation has beside the peers; a `connect` says that there are none."""
+    head = history[-1].node.rid.head if history else EMPTY
+    found: list[str] = []
+    for change in history:
+        if change.node.rid.head != head:
+            continue
+        if change.event == CONNECT:
+            found = []
+        elif change.event in COPIED:
+            found += [name for name in _named(change) if name not in (*peers, *found)]
+    return found
+
+
+def _named(change: RidChange) -> list[str]:
+    return [] if change.peer is None else change.peer.split(SEPARATOR)
