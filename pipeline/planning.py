@@ -83,9 +83,7 @@ class Planner:
         known, watched = sync_spaces(self.state), watched_spaces(self.state)
         released: list[PendingRows] = []
         while True:
-            summaries = rows.summaries(known, watched)
-            if not segments:
-                summaries = {uuid: Summary() for uuid, one in self.state.replicasets.items() if one.waits}
+            summaries = {**self._waiting(not segments), **rows.summaries(known, watched)}
             pending = pending_rows(self.tables, self.state, own, summaries)
             parts, whole = _with_pending(own, summaries, pending, known, watched)
             parts, whole = [*(one.segment for one in released), *parts], with_counts(whole, released)
@@ -104,6 +102,14 @@ class Planner:
                     return plan, pending
             # A space became synchronous, or vshard's, in this very batch: its rows are looked at once more.
             known, watched = found, more
+
+    def _waiting(self, is_all: bool) -> dict[str, Summary]:
+        """Return the replicasets whose rows wait, and may go on without new rows of their own.
+
+        Of a storage of vshard they may wait for another replicaset's.
+        """
+        known = self.state.replicasets.items()
+        return {uuid: Summary() for uuid, one in known if one.waits and (is_all or one.buckets)}
 
 
 def _are_in(found: Mapping[str, frozenset[int]], known: Mapping[str, frozenset[int]]) -> bool:

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from datetime import UTC, datetime, timedelta
 
 from pipeline.plan.control import Control, IdRegistration
 from pipeline.plan.members import Ids, Views, entries_of, translated
@@ -18,7 +17,7 @@ from pipeline.plan.segment import LogSegment
 from pipeline.plan.settle import Settlement
 from pipeline.plan.summary import LOCAL_ID, Summary
 from pipeline.plan.upgrades import newest_server
-from pipeline.plan.vshard import Shards
+from pipeline.plan.vshard import Shards, read_to
 from pipeline.state import MapEntry, ReplicasetState
 from schemas.iproto import VCLOCK_MAX
 from udfs.remap.cluster_replace import Cluster, Incoming
@@ -158,15 +157,8 @@ def advanced(one: Decided, parts: Sequence[LogSegment], table: Cluster, summary:
         file=next((part.file for part in reversed(parts) if not part.has_waited), before.file),
         views=one.views.views,
         buckets=one.shards.after,
-        log_time=before.log_time if holds else _later(before.log_time, summary.last_time),
+        log_time=before.log_time if holds else read_to(before.log_time, summary.last_time),
     )
-
-
-def _later(known: datetime | None, read: int | None) -> datetime | None:
-    if read is None:
-        return known
-    found = datetime.fromtimestamp(0, UTC) + timedelta(microseconds=read)
-    return found if known is None else max(known, found)
 
 
 def _of_leader(before: ReplicasetState, leader: str | None) -> dict[int, int]:

@@ -26,7 +26,18 @@ from pipeline.plan.summary import LOCAL_ID, ControlRow, LsnRun, Summary
 from pipeline.plan.tables import CHANGES, TablePlan, plan_tables
 from pipeline.plan.unknown import UnknownRanges, unknown_ranges
 from pipeline.plan.upgrades import newest_server, upgrades_of
-from pipeline.plan.vshard import Shards, bucket_spaces, shards_of, with_doubled
+from pipeline.plan.vshard import (
+    MOVE_WAIT,
+    Departure,
+    ReadBuckets,
+    Shards,
+    bucket_spaces,
+    first_awaited,
+    has_arrived,
+    read_to,
+    shards_of,
+    with_doubled,
+)
 from pipeline.state import ReplicasetState, State
 from schemas.iproto import SYSTEM_ID_MAX, is_unknown
 from schemas.states import SpaceEvent
@@ -144,9 +155,7 @@ def plan_batch(
     own: dict[str, list[LogSegment]] = {}
     for segment in segments:
         own.setdefault(segment.replicaset_uuid, []).append(segment)
-    decided = {
-        uuid: _decide(state, uuid, parts, summaries[uuid], config.on_gap) for uuid, parts in own.items()
-    }
+    decided = _decide_all(state, own, summaries, config.on_gap)
     snapshots = frozenset(segment.segment for segment in segments if segment.is_snapshot)
     cluster = allocate(instances_seen(decided, own))
     after = {uuid: advanced(one, own[uuid], cluster, summaries[uuid]) for uuid, one in decided.items()}
@@ -210,7 +219,52 @@ def _own_changes(cluster: Cluster, after: int) -> tuple[Member, ...]:
     return tuple(sorted(changed, key=lambda member: member.lsn))
 
 
-def _decide(state: State, uuid: str, parts: Sequence[LogSegment], summary: Summary, on_gap: str) -> Decided:
+def _decide_all(
+    state: State, own: Mapping[str, Sequence[LogSegment]], summaries: Mapping[str, Summary], on_gap: str
+) -> dict[str, Decided]:
+    """Decide each replicaset; one that has sent a bucket away waits for the destination's log, as far as it must."""
+    decided = {uuid: _decide(state, uuid, parts, summaries[uuid], on_gap) for uuid, parts in own.items()}
+    while True:
+        read = {uuid: ReadBuckets(one.buckets, one.log_time) for uuid, one in state.replicasets.items()}
+        for uuid, one in decided.items():
+            last = None if one.settlement.hold is not None else summaries[uuid].last_time
+            read[uuid] = ReadBuckets(one.shards.after, read_to(one.before.log_time, last))
+        found = {}
+        for uuid, one in decided.items():
+            others = {other: read[other] for other in read if other != uuid}
+            end = read_to(one.before.log_time, summaries[uuid].last_time)
+            awaited = first_awaited(one.shards.departures, end, others)
+            if awaited is not None:
+                found[uuid] = _decide(state, uuid, own[uuid], summaries[uuid], on_gap, awaited)
+        if not found:
+            _log_late(decided, read)
+            return decided
+        # What waits is not read yet for others that wait for it.
+        decided |= found
+
+
+def _log_late(decided: Mapping[str, Decided], read: Mapping[str, ReadBuckets]) -> None:
+    """Name each bucket whose destination is so late that its source went on."""
+    for uuid, one in decided.items():
+        others = {other: read[other] for other in read if other != uuid}
+        for departure in one.shards.departures:
+            if not has_arrived(departure, others):
+                log.warning(
+                    "replicaset %s sent bucket %d of vshard to %s, whose log is read more than %d seconds less far: "
+                    "keys of the bucket are missing until it is read",
+                    *(uuid, departure.bucket, departure.peer, MOVE_WAIT.total_seconds()),
+                )
+
+
+def _decide(
+    state: State,
+    uuid: str,
+    parts: Sequence[LogSegment],
+    summary: Summary,
+    on_gap: str,
+    awaited: Departure | None = None,
+) -> Decided:
+    """Decide one replicaset; its rows from `awaited` on wait."""
     first = parts[0]
     known = state.replicasets.get(uuid) or ReplicasetState(
         0, uuid, settled=dict(first.vclock), read=dict(first.vclock)
@@ -232,6 +286,10 @@ def _decide(state: State, uuid: str, parts: Sequence[LogSegment], summary: Summa
         summary, known.settled, instances, known.leader, on_gap, is_sync, snapshots, known.local_lsns
     )
     settlement = replace(settlement, bridged=() if generation is None else generation.bridged)
+    if awaited is not None:
+        # Where rows wait from an earlier place on already, the departure is not among those that count.
+        reason = f"bucket {awaited.bucket} of vshard went to {awaited.peer}, whose log is not read as far"
+        settlement = replace(settlement, hold=awaited.position, reason=reason)
     while True:
         counting = (row for row in summary.control if settlement.counts(row))
         control = followed(known, generation, counting, snapshots)

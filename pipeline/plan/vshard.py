@@ -6,15 +6,20 @@ is vshard's here; a bucket of a distributed batch is another thing.
 A bucket is *doubled* where two replicasets hold it as active. A log that is read less far than the other one may only
 not have come to the move yet. So it is judged only once either log is read beyond the moment at which the other
 replicaset got the bucket, by the times of their rows.
+
+A replicaset that has sent a bucket away deletes its tuples. Its rows from there on wait for the log of the destination,
+else the tables would lack these keys (`first_awaited`). The destination activates a bucket before the source notes it
+as sent, so no two replicasets wait for each other.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from datetime import datetime
+from datetime import UTC, datetime, timedelta
 from itertools import combinations
 from typing import TYPE_CHECKING
+from uuid import UUID
 
 import msgpack
 
@@ -22,7 +27,15 @@ from pipeline.plan.position import LogPosition
 from pipeline.plan.summary import ControlRow
 from schemas.errors import TupleError, UnsupportedError
 from schemas.system_tuples import field_at, fields_of, integer_of
-from schemas.vshard import BUCKET_FIELDS, RECEIVING, WRITABLE, bucket_of, is_bucket_space, shard_field
+from schemas.vshard import (
+    BUCKET_FIELDS,
+    COLLECTED_IN,
+    RECEIVING,
+    WRITABLE,
+    bucket_of,
+    is_bucket_space,
+    shard_field,
+)
 from udfs.operations.operations import apply_update, apply_upsert
 from udfs.operations.tuple_format import named
 
@@ -69,6 +82,43 @@ class BucketEvent:
     status: str | None
 
 
+MOVE_WAIT = timedelta(minutes=1)
+"""How far a log is read at most, by the times of its rows, while it waits for the destination of a bucket."""
+
+CLOCKS_DIFFER = timedelta(seconds=1)
+"""By how much the clocks of servers are expected to differ at most."""
+
+
+@dataclass(frozen=True)
+class Departure:
+    """A replicaset has sent a bucket away, and deletes its tuples behind this place of its log.
+
+    Parameters
+    ----------
+    position : LogPosition
+    bucket : int
+    peer : str or None
+        The destination, as vshard names it.
+    since, timestamp : datetime or None
+        When the replicaset got the bucket, and when it noted that it is sent.
+
+    """
+
+    position: LogPosition
+    bucket: int
+    peer: str | None
+    since: datetime | None
+    timestamp: datetime | None
+
+
+@dataclass(frozen=True)
+class ReadBuckets:
+    """The buckets of a replicaset, and how far its log is read, by the time of a row."""
+
+    buckets: Buckets
+    read_to: datetime | None
+
+
 @dataclass(frozen=True)
 class Shards:
     """One replicaset's buckets over a batch.
@@ -80,6 +130,8 @@ class Shards:
         In the order of the log.
     fields : mapping of int to int
         Sharded space's id to the field with the bucket's id, from 0.
+    departures : tuple of Departure
+        In the order of the log.
 
     """
 
@@ -87,6 +139,7 @@ class Shards:
     after: Buckets = field(default_factory=dict)
     events: tuple[BucketEvent, ...] = ()
     fields: Mapping[int, int] = field(default_factory=dict)
+    departures: tuple[Departure, ...] = ()
 
     @property
     def is_used(self) -> bool:
@@ -128,30 +181,47 @@ def shards_of(
     fields = {i: shard_field(one.indexes.values()) for i, one in {**defined, **control.spaces}.items()}
     buckets = {} if is_new_state else dict(before)
     events: list[BucketEvent] = []
+    departures: list[Departure] = []
     for row in rows:
         if row.space_id not in own or row.held is not None:
             continue
         try:
-            events.append(_followed(buckets, row))
+            event, old = _followed(buckets, row)
         except (TupleError, UnsupportedError):
             continue  # no server writes it; the table of `_bucket` names it as any other row
-    return Shards(before, buckets, tuple(events), {i: one for i, one in fields.items() if one is not None})
+        events.append(event)
+        departures += _departures(event, old, buckets.get(event.bucket))
+    shard_fields = {i: one for i, one in fields.items() if one is not None}
+    return Shards(before, buckets, tuple(events), shard_fields, () if is_new_state else tuple(departures))
 
 
-def _followed(buckets: dict[int, VshardBucket], row: ControlRow) -> BucketEvent:
+def _departures(event: BucketEvent, old: VshardBucket | None, new: VshardBucket | None) -> list[Departure]:
+    if (
+        old is None
+        or new is None
+        or new.status not in COLLECTED_IN
+        or old.status in COLLECTED_IN | {RECEIVING}
+    ):
+        return []  # what a failed move had received is still at the source
+    peer = old.peer if new.peer is None else new.peer
+    return [Departure(event.position, event.bucket, peer, old.since, new.timestamp)]
+
+
+def _followed(buckets: dict[int, VshardBucket], row: ControlRow) -> tuple[BucketEvent, VshardBucket | None]:
+    """Apply a row of `_bucket`, and return what it does and what was known of its bucket."""
     key = fields_of(row.key if row.key is not None else row.tuple, "a key of _bucket")
     number = integer_of(field_at(key, 0, "the bucket's id"), "the bucket's id")
     known = buckets.get(number)
     new = _after(number, known, row)
     if new is None:
         buckets.pop(number, None)
-        return BucketEvent(row.position, number, None)
+        return BucketEvent(row.position, number, None), known
     _, status, peer = bucket_of(fields_of(new, "a row of _bucket"))
     is_received = status == RECEIVING and (known is None or known.status != RECEIVING)
     since = row.timestamp if known is None or is_received else known.since
     doubled = frozenset() if known is None else known.doubled_with
     buckets[number] = VshardBucket(status, peer, since, row.timestamp, doubled)
-    return BucketEvent(row.position, number, status)
+    return BucketEvent(row.position, number, status), known
 
 
 def _after(number: int, known: VshardBucket | None, row: ControlRow) -> bytes | None:
@@ -167,6 +237,71 @@ def _after(number: int, known: VshardBucket | None, row: ControlRow) -> bytes | 
     if row.type == "UPSERT" and row.tuple is not None and row.operations is not None:
         return apply_upsert(old, row.tuple, row.operations, row.index_base, named(BUCKET_FIELDS))
     raise TupleError(f"a row of type {row.type} in _bucket")
+
+
+def read_to(known: datetime | None, last_row: int | None) -> datetime | None:
+    """Return how far a log is read: the later of a known time, and the time of a row in microseconds since 1970."""
+    if last_row is None:
+        return known
+    found = datetime.fromtimestamp(0, UTC) + timedelta(microseconds=last_row)
+    return found if known is None else max(known, found)
+
+
+def first_awaited(
+    departures: Iterable[Departure], own: datetime | None, others: Mapping[str, ReadBuckets]
+) -> Departure | None:
+    """Return the first of a replicaset's departures whose destination is not read as far; None if there is none.
+
+    Parameters
+    ----------
+    departures : iterable of Departure
+    own : datetime or None
+        How far the replicaset's log is read, rows that wait included. It waits for `MOVE_WAIT` at most.
+    others : mapping of str to ReadBuckets
+        The other replicasets, by uuid.
+
+    """
+    for one in departures:
+        is_over = one.timestamp is None or own is None or own - one.timestamp >= MOVE_WAIT
+        if not is_over and not has_arrived(one, others):
+            return one
+    return None
+
+
+def has_arrived(departure: Departure, others: Mapping[str, ReadBuckets]) -> bool:
+    """Return whether the destination's log is read up to where it has the bucket, or does not belong to the cluster.
+
+    Parameters
+    ----------
+    departure : Departure
+    others : mapping of str to ReadBuckets
+        The other replicasets, by uuid.
+
+    """
+    try:
+        peer = str(UUID(departure.peer))
+        asked = [others[peer]] if peer in others else []
+    except (TypeError, ValueError):
+        asked = list(others.values())  # a name, which no log translates
+    return not asked or any(_has_arrived(departure, one) for one in asked)
+
+
+def _has_arrived(departure: Departure, other: ReadBuckets) -> bool:
+    bucket = other.buckets.get(departure.bucket)
+    if departure.timestamp is None:
+        return True
+    if bucket is not None and bucket.status == RECEIVING:
+        return _is_beyond(other.read_to, departure.timestamp + MOVE_WAIT)
+    # It may have had the bucket before, and its log may not be read up to where it lost it.
+    is_new = bucket is not None and (
+        bucket.since is None or departure.since is None or bucket.since >= departure.since
+    )
+    # It may have lost the bucket again.
+    return is_new or _is_beyond(other.read_to, departure.timestamp + CLOCKS_DIFFER)
+
+
+def _is_beyond(read: datetime | None, moment: datetime) -> bool:
+    return read is not None and read >= moment
 
 
 def with_doubled(state: State, numbers: Iterable[int]) -> State:

@@ -86,11 +86,13 @@ def _with_buckets(
     keys = as_array(keyed.rows["key"]).take(place).to_pylist()
     types, ids = keyed.rows["type"].to_numpy()[rows], keyed.groups.ids[rows]
     lineages = plan.slot_lineages[keyed.slots[rows]]
-    before = _buckets_before(entries, shards, dict(zip(keys, versions.tolist(), strict=True)))
+    tables = plan.base_tables[lineages].tolist()
+    places = zip(zip(tables, keys, strict=True), versions.tolist(), strict=True)
+    before = _buckets_before(entries, shards, dict(places))
     bucket: bytes | None = None
     for i, row in enumerate(rows.tolist()):
         if i == 0 or ids[i] != ids[i - 1]:
-            bucket = before.get((int(plan.base_tables[lineages[i]]), int(replicasets[i]), keys[i]))
+            bucket = before.get((tables[i], int(replicasets[i]), keys[i]))
         if types[i] in (INSERT, REPLACE, UPSERT):
             bucket = own[i] if own[i] is not None else bucket
         elif types[i] == DELETED:
@@ -100,21 +102,28 @@ def _with_buckets(
 
 
 def _buckets_before(
-    entries: pa.Table, shards: ShardPlan, versions: dict[bytes, int]
+    entries: pa.Table, shards: ShardPlan, versions: dict[tuple[int, bytes], int]
 ) -> dict[tuple[int, int, bytes], bytes]:
-    """Return the bucket of the tuple that each replicaset had under each key, by (table, replicaset id, key)."""
+    """Return the bucket of the tuple that each replicaset had under each key, by (table, replicaset id, key).
+
+    Parameters
+    ----------
+    versions : dict of (int, bytes) to int
+        Table and key to the schema version that says where the bucket's id is.
+
+    """
     whole = entries.combine_chunks()
     if not whole.num_rows:
         return {}
-    keys = as_array(whole["key"]).to_pylist()
+    tables, keys = whole["table"].to_pylist(), as_array(whole["key"]).to_pylist()
     states = whole["state"].to_numpy()
-    wanted = [i for i, key in enumerate(keys) if key in versions and states[i] == PRESENT]
+    wanted = [i for i, key in enumerate(keys) if (tables[i], key) in versions and states[i] == PRESENT]
     tuples = as_array(whole["tuple"]).take(pa.array(wanted, pa.int64()))
-    places = pa.array([versions[keys[i]] for i in wanted], pa.int32())
+    places = pa.array([versions[tables[i], keys[i]] for i in wanted], pa.int32())
     buckets = bucket_keys(tuples, shards.fields, places).to_pylist()
-    tables, replicasets = whole["table"].to_numpy(), whole["replicaset_id"].to_numpy()
+    replicasets = whole["replicaset_id"].to_pylist()
     return {
-        (int(tables[i]), int(replicasets[i]), keys[i]): bucket
+        (tables[i], replicasets[i], keys[i]): bucket
         for i, bucket in zip(wanted, buckets, strict=True)
         if bucket is not None
     }

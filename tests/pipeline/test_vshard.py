@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 from contextlib import suppress
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +13,7 @@ import pytest
 from deltalake import DeltaTable
 
 from pipeline.batch import MakeDistributed
+from pipeline.plan import vshard
 from tests.jobs.written import Node, replicasets_of
 from tests.pipeline.deployment import Deployment
 from tests.pipeline.restarted import KilledError, Restarted
@@ -190,6 +192,91 @@ def test_a_key_is_there_once_while_its_bucket_is_on_the_way(
         if version > min(versions):
             assert set(found) == keys
     assert seen >= len(versions) - 1 > 5
+
+
+def keys_of(deployment: Deployment) -> list[int]:
+    return sorted(msgpack.unpackb(row["_tuple"])[0] for row in deployment.rows("users", ["_tuple"]))
+
+
+@pytest.mark.parametrize("seed", [0, 1])
+def test_a_key_is_there_once_whichever_log_is_read_first(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, seed: int
+) -> None:
+    cluster = Cluster(tmp_path, seed, count=3)
+    for key in range(24):
+        cluster.put(USERS, key)
+    keys = sorted(key for space, key in cluster.rows if space == USERS)
+    cluster.close()
+    deployment = cluster.deployment(tmp_path)
+    deployment.run()
+    monkeypatch.setattr(cluster, "write_elsewhere", lambda _: None)
+    monkeypatch.setattr(vshard, "MOVE_WAIT", timedelta(hours=1))
+    waited = 0
+    for _ in range(20):
+        bucket = cluster.dice.choice(sorted(set(cluster.owner) - {b for _, b in cluster.garbage}))
+        target = cluster.dice.choice([name for name in cluster.names if name != cluster.owner[bucket]])
+        cluster.send(bucket, target, fails_after=cluster.dice.choice((None, None, 2)))
+        if cluster.dice.random() < 0.7:
+            cluster.collect()
+        cluster.close(cluster.dice.choice(cluster.names))
+        deployment.run()
+        assert keys_of(deployment) == keys
+        waited += bool(deployment.rows("_pending"))
+    assert waited
+    cluster.collect()
+    cluster.close()
+    deployment.run()
+    assert deployment.rows("_pending") == []
+    check(deployment, cluster)
+
+
+def send_one(cluster: Cluster) -> tuple[str, str]:
+    """Send a bucket and collect it; return source and target."""
+    source, target = cluster.owner[1], next(name for name in cluster.names if name != cluster.owner[1])
+    cluster.send(1, target)
+    cluster.collect()
+    return source, target
+
+
+def test_a_source_waits_a_minute_for_the_destination(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    cluster = Cluster(tmp_path, count=2)
+    for key in range(12):
+        cluster.put(USERS, key)
+    cluster.close()
+    deployment = cluster.deployment(tmp_path)
+    deployment.run()
+    source, target = send_one(cluster)
+    cluster.storages[source].put(SETTINGS, 1, 1, at=cluster.at + 40)
+    cluster.close(source)
+    deployment.run()
+    (reason,) = {row["reason"] for row in deployment.rows("_pending")}
+    assert reason == f"bucket 1 of vshard went to {cluster.uuids[target]}, whose log is not read as far"
+    assert keys_of(deployment) == list(range(12))
+    assert "missing" not in caplog.text
+    cluster.storages[source].put(SETTINGS, 2, 1, at=cluster.at + 70)
+    cluster.close(source)
+    deployment.run()
+    assert deployment.rows("_pending") == []
+    assert len(keys_of(deployment)) == 10
+    assert "keys of the bucket are missing until it is read" in caplog.text
+    cluster.close()
+    deployment.run()
+    assert keys_of(deployment) == list(range(12))
+
+
+def test_a_source_does_not_wait_for_a_replicaset_that_is_not_read(tmp_path: Path) -> None:
+    cluster = Cluster(tmp_path, count=2)
+    for key in range(12):
+        cluster.put(USERS, key)
+    _, target = send_one(cluster)
+    cluster.close()
+    deployment = cluster.deployment(tmp_path)
+    deployment.sources.pop(target)
+    deployment.run()
+    assert deployment.rows("_pending") == []
+    assert not any(key % 6 == 0 for key in keys_of(deployment))
 
 
 def test_conflicts_of_spaces_that_are_not_sharded_stay(tmp_path: Path) -> None:
