@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -15,7 +14,7 @@ from sources.subscribe.replicaset import FollowedReplicaset
 from sources.xlog.format.meta import Meta, parse_meta, peer_versions
 from tests.live.server import Tarantool, find_servers, version_of
 from tests.pipeline.deployment import Deployment
-from tests.sources.subscribe.following import await_until, following, options
+from tests.sources.subscribe.following import await_until, following, has, options
 from udfs.operations.update_rules import release_of, rules_of
 
 pytestmark = pytest.mark.live
@@ -58,13 +57,6 @@ def truth(server: Tarantool) -> list[list[Any]]:
     return [list(row) for row in server.eval("return box.space.s:select()") or []]
 
 
-def vclock(server: Tarantool) -> dict[int, int]:
-    pairs = server.eval(
-        "local p = {} for i, l in pairs(box.info.vclock) do table.insert(p, {i, l}) end return p"
-    )
-    return {int(i): int(lsn) for i, lsn in pairs if i and lsn}
-
-
 def tuples(deployment: Deployment) -> list[list[Any]]:
     return sorted(msgpack.unpackb(row["_tuple"]) for row in deployment.rows("s", ["_tuple"]))
 
@@ -79,13 +71,6 @@ def check(folder: Path, path: Path, start: str, expected: list[list[Any]]) -> No
 
 def metas(spool: Path) -> list[Meta]:
     return [parse_meta(path.read_bytes(), path.name) for path in sorted(spool.glob("*.xlog"))]
-
-
-def has(replicaset: FollowedReplicaset, servers: Iterable[Tarantool]) -> Callable[[], bool]:
-    wanted = [vclock(server) for server in servers]
-    return lambda: all(
-        (replicaset.spool.vclock or {}).get(i, 0) >= n for one in wanted for i, n in one.items()
-    )
 
 
 @pytest.mark.parametrize("is_restarted", [False, True])

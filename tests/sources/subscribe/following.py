@@ -7,7 +7,7 @@ import contextlib
 import logging
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -16,6 +16,7 @@ from sources.iproto import inflow
 from sources.iproto.address import Peer, parse_address
 from sources.subscribe.options import ReplicasetOptions, Start, Timing
 from sources.subscribe.replicaset import FollowedReplicaset
+from tests.live.server import Tarantool
 
 QUICK = Timing(
     answer=2.0, poll=0.02, acknowledge=0.2, reconnect=0.02, longest=0.2, patience=1.0, clock_skew=0.05
@@ -74,3 +75,18 @@ def following(how: ReplicasetOptions, start: Start | None = None) -> Iterator[Fo
     assert not thread.is_alive(), "the daemon did not end"
     if failed:
         raise failed[0]
+
+
+def vclock(server: Tarantool) -> dict[int, int]:
+    pairs = server.eval(
+        "local p = {} for i, l in pairs(box.info.vclock) do table.insert(p, {i, l}) end return p"
+    )
+    return {int(i): int(lsn) for i, lsn in pairs if i and lsn}
+
+
+def has(replicaset: FollowedReplicaset, servers: Iterable[Tarantool]) -> Callable[[], bool]:
+    """Return whether a spool has the rows that servers have now, as a condition."""
+    wanted = [vclock(server) for server in servers]
+    return lambda: all(
+        (replicaset.spool.vclock or {}).get(i, 0) >= n for one in wanted for i, n in one.items()
+    )
