@@ -8,19 +8,25 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from contextlib import suppress
-from typing import Any
+from typing import Any, cast
 
 import msgpack
 import numpy as np
 import pyarrow as pa
 
 from observe.tuple_text import tuple_text
+from pipeline.changelog.rows import KEYED
+from pipeline.plan.tables import CHANGES
+from pipeline.reduce.ranges import ranges_in
+from pipeline.reduce.reduce_plan import ReducePlan
 from schemas.errors import AggregatorError
 from schemas.layout import table_layout
 from schemas.space import Field, KeyPart, Space
 from schemas.system_tuples import unpacked
 from sources.iproto.packet import decode_packet
 from tests.fuzz.draw import Draw
+from tests.pipeline.reduce.test_ranges import PlanOfThree
+from tests.pipeline.reduce.test_ranges import row as deleted_range
 from udfs.keys.grouping import group
 from udfs.keys.key_order import directions_of, key_order, ordered_keys
 from udfs.keys.keys import canonical_keys
@@ -77,6 +83,24 @@ def ordered_and_reversed_keys(_: Draw, size: int) -> int:
     count = size // 12
     numbers = [n if n % 2 else count - n for n in range(count)]
     return _keyed([msgpack.packb([f"{n:010}"]) for n in numbers])
+
+
+def nested_and_repeated_ranges(_: Draw, size: int) -> int:
+    """DELETE_RANGEs in one another and of everything, between rows of keys that all of them hold."""
+    count = size // 40
+    whole = [deleted_range(0, None, None)] * count
+    nested = [deleted_range(0, n, 2 * count - n) for n in range(count)]
+    replaced = [{"meaning": 0, "type": CHANGES.index("REPLACE")}] * count
+    rows = [row for rows in zip(whole, replaced, nested, strict=True) for row in rows]
+    groups = np.full(len(rows), -1, np.int32)
+    groups[1::3] = np.arange(count)
+    slots = np.zeros(len(rows), np.int32)
+    ranges = ranges_in(pa.Table.from_pylist(rows, schema=KEYED), slots, cast(ReducePlan, PlanOfThree()))
+    assert ranges is not None
+    keys = pa.array([msgpack.packb([n]) for n in range(count)], pa.binary())
+    hits = ranges.hits(np.zeros(count, np.int32), keys, groups, np.ones(count, np.bool_))
+    assert len(hits[0]) >= count
+    return 40 * count
 
 
 def many_map_keys(_: Draw, size: int) -> int:
@@ -168,6 +192,7 @@ COSTLY: dict[str, Callable[[Draw, int], int]] = {
             equal_keys,
             long_common_prefixes,
             ordered_and_reversed_keys,
+            nested_and_repeated_ranges,
             many_map_keys,
             many_fields,
             many_shapes,

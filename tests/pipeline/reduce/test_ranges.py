@@ -19,10 +19,12 @@ from schemas.space import KeyPart, Space
 SLOTS = 3
 
 
-class _Plan:
+class PlanOfThree:
     """What `ranges_in` asks of a plan: three slots, in the last of which the key changes its direction."""
 
     class meanings:  # noqa: N801
+        """One definition a slot, and a second one of the last slot."""
+
         versions = np.array([0, 1, 2, 3], np.int32)
 
     slot_lineages = np.arange(SLOTS, dtype=np.int32)
@@ -67,7 +69,7 @@ def test_the_first_range_behind_each_row_of_a_key(seed: int) -> None:
             open_[key] = place
         slots.append(slot)
     table = pa.Table.from_pylist(rows, schema=KEYED)
-    found = ranges_in(table, np.array(slots, np.int32), cast(ReducePlan, _Plan()))
+    found = ranges_in(table, np.array(slots, np.int32), cast(ReducePlan, PlanOfThree()))
     assert found is not None
     packed = pa.array([msgpack.packb([number]) for _, number in keys])
     own_slots = np.array([slot for slot, _ in keys], np.int32)
@@ -80,7 +82,7 @@ def test_the_first_range_behind_each_row_of_a_key(seed: int) -> None:
 
 def test_no_ranges_are_none_and_nothing_is_visited_by_them() -> None:
     table = pa.Table.from_pylist([{"meaning": 0, "type": 0}], schema=KEYED)
-    assert ranges_in(table, np.zeros(1, np.int32), cast(ReducePlan, _Plan())) is None
+    assert ranges_in(table, np.zeros(1, np.int32), cast(ReducePlan, PlanOfThree())) is None
     visits = Visits(None, np.array([0, -1, 1], np.int32))
     assert visits.without(np.array([1], np.int32), 2).keys.tolist() == [0, -1, -1]
     assert visits.rows_at(np.array([2])).tolist() == [2]
