@@ -51,6 +51,8 @@ def create(place: Place, table: str, schema: StructType, comment: str | None = N
 
     """
     with _reported(place, table, "the table cannot be made"):
+        if place.has(table):  # `create` would read its log
+            return
         DeltaTable.create(
             place.uri(table),
             Schema.from_json(schema.json()),
