@@ -27,6 +27,8 @@ MOST_REQUESTS = 32
 
 class _Server(ThreadingMixIn, WSGIServer):
     daemon_threads = True
+    request_queue_size = 4 * MOST_REQUESTS
+    """Connections that wait to be accepted; of more than that a client tries again only after a second or more."""
 
     def __init__(self, *args: Any, **options: Any) -> None:
         self._open: dict[socket.socket, None] = {}

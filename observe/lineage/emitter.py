@@ -14,7 +14,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, nullcontext
 from datetime import UTC, datetime
 from pathlib import Path
-from threading import BoundedSemaphore
+from threading import BoundedSemaphore, Event
 from typing import TYPE_CHECKING, Any
 
 from config.deployment import Config
@@ -38,6 +38,9 @@ log = logging.getLogger(__name__)
 WAITING_EVENTS = 100
 """Limit of waiting events; later ones are dropped, since the service has not answered for many batches."""
 
+RETRIES = 3
+"""How often an event is sent again; the client waits 0.3, 0.6, 1.2 s between."""
+
 
 class Emitter:
     """Sends events one after another.
@@ -52,6 +55,8 @@ class Emitter:
         self._client = client
         self._room = BoundedSemaphore(WAITING_EVENTS)
         self._thread = ThreadPoolExecutor(max_workers=1, thread_name_prefix="lineage")
+        self._is_closing = Event()
+        self._dropped = 0
 
     def send(self, make: Callable[[], RunEvent]) -> None:
         """Make an event and send it, later and in another thread."""
@@ -62,15 +67,22 @@ class Emitter:
 
     def _send(self, make: Callable[[], RunEvent]) -> None:
         try:
-            self._client.emit(make())
+            if self._dropped:
+                self._dropped += 1
+            else:
+                self._client.emit(make())
         except Exception as error:  # whatever the transport raises, the batch is finished
             log.warning("lineage: an event cannot be sent: %s", str(error).partition("\n")[0])
+            self._dropped += self._is_closing.is_set()
         finally:
             self._room.release()
 
     def close(self) -> None:
-        """Send the waiting events."""
+        """Send the waiting events, until one cannot be sent: a job's end does not wait for a service that is away."""
+        self._is_closing.set()
         self._thread.shutdown()
+        if self._dropped > 1:
+            log.warning("lineage: not sent either, since the job ends: %d events", self._dropped - 1)
         self._client.close()
 
 
@@ -198,7 +210,7 @@ def _transport(wanted: LineageConfig) -> dict[str, Any]:
                 f"events cannot be written: {error.strerror}", path="lineage.file", file=wanted.file
             ) from error
         return {"type": "file", "log_file_path": wanted.file, "append": True}
-    transport: dict[str, Any] = {"type": "http", "url": wanted.url}
+    transport: dict[str, Any] = {"type": "http", "url": wanted.url, "retry": {"total": RETRIES}}
     if wanted.key_env is not None:
         key = os.environ.get(wanted.key_env)
         if not key:
