@@ -224,30 +224,31 @@ def _decide_all(
 ) -> dict[str, Decided]:
     """Decide each replicaset; one that has sent a bucket away waits for the destination's log, as far as it must."""
     decided = {uuid: _decide(state, uuid, parts, summaries[uuid], on_gap) for uuid, parts in own.items()}
-    while True:
+    while senders := [uuid for uuid, one in decided.items() if one.shards.departures]:
         read = {uuid: ReadBuckets(one.buckets, one.log_time) for uuid, one in state.replicasets.items()}
         for uuid, one in decided.items():
             last = None if one.settlement.hold is not None else summaries[uuid].last_time
             read[uuid] = ReadBuckets(one.shards.after, read_to(one.before.log_time, last))
         found = {}
-        for uuid, one in decided.items():
-            others = {other: read[other] for other in read if other != uuid}
+        for uuid in senders:
+            one, others = decided[uuid], {other: read[other] for other in read if other != uuid}
             end = read_to(one.before.log_time, summaries[uuid].last_time)
             awaited = first_awaited(one.shards.departures, end, others)
             if awaited is not None:
                 found[uuid] = _decide(state, uuid, own[uuid], summaries[uuid], on_gap, awaited)
         if not found:
-            _log_late(decided, read)
-            return decided
+            _log_late({uuid: decided[uuid].shards.departures for uuid in senders}, read)
+            break
         # What waits is not read yet for others that wait for it.
         decided |= found
+    return decided
 
 
-def _log_late(decided: Mapping[str, Decided], read: Mapping[str, ReadBuckets]) -> None:
+def _log_late(senders: Mapping[str, Sequence[Departure]], read: Mapping[str, ReadBuckets]) -> None:
     """Name each bucket whose destination is so late that its source went on."""
-    for uuid, one in decided.items():
+    for uuid, departures in senders.items():
         others = {other: read[other] for other in read if other != uuid}
-        for departure in one.shards.departures:
+        for departure in departures:
             if not has_arrived(departure, others):
                 log.warning(
                     "replicaset %s sent bucket %d of vshard to %s, whose log is read more than %d seconds less far: "
