@@ -6,8 +6,9 @@ rows of another history. So a hash of the last rows that each peer gave is remem
 before a stream begins the peer is asked for these rows again.
 
 Only rows that the peer itself gave are compared: another member's log may rightly have another row under the same lsn
-(a NOP for a skipped conflict, or a row that a trigger changed). Times are left out of the hash: a server that fetches
-its own rows back from its peers stamps them again. A server that has fewer rows is found by `start`.
+(a NOP for a skipped conflict, or a row that a trigger changed). NOPs are not compared: a whitelist puts them in the
+place of rows that the peer gave. Times are left out of the hash: a server that fetches its own rows back from its peers
+stamps them again. A server that has fewer rows is found by `start`.
 """
 
 from __future__ import annotations
@@ -37,6 +38,8 @@ SECONDS = 1.0
 """... at least this many seconds apart, except the last one."""
 LARGEST = 1 << 20
 """Bytes of a transaction; larger ones are not remembered."""
+NOP_DIGEST = hashlib.blake2b(bytes([RequestType.NOP]), digest_size=16).hexdigest()
+"""Hash of each NOP, which has no body."""
 
 
 @dataclass(frozen=True)
@@ -157,6 +160,8 @@ class PeerHistory:
         }
 
     def _add(self, peer: str, mark: HistoryMark) -> None:
+        if mark.digest == NOP_DIGEST:
+            return
         marks = self._marks.setdefault(peer, {}).setdefault(mark.replica_id, [])
         while marks and marks[-1].lsn >= mark.lsn:  # the spool was cut, and rows are fetched again
             marks.pop()

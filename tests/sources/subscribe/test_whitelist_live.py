@@ -70,6 +70,21 @@ def test_left_out_rows_block_nothing(tmp_path: Path, way: FeedMode | str) -> Non
     assert deployment.rows("_gaps") == []
 
 
+def test_a_peer_whose_rows_were_left_out_is_not_taken_for_a_restored_one(tmp_path: Path) -> None:
+    with mesh(tmp_path, 2) as masters:
+        how = options(tmp_path / "spool", *addresses(masters)[:1], origins=frozenset({instance(1)}))
+
+        def followed(first: int) -> None:
+            with following(how) as replicaset:
+                await_until(lambda: bool(replicaset.feeds), "a stream")
+                write(masters, 2, first, 10)
+                await_all(masters, replicaset)
+                assert [link.error for link in replicaset.links] == [None]
+
+        followed(0)
+        followed(10)
+
+
 def test_a_restart_continues_where_rows_were_left_out(tmp_path: Path) -> None:
     with mesh(tmp_path, 2) as masters:
         how = options(tmp_path / "spool", *addresses(masters), origins=frozenset({instance(1)}))
