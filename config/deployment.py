@@ -5,6 +5,8 @@ YAML, its value and what is allowed. `conf/demo.yaml` is a complete example that
 
 The configuration never holds secrets (Hadoop finds the credentials of a path itself), settings of Spark
 (`conf/spark-defaults.conf`, or `--conf` of spark-submit) or command-line options (each job has its own).
+
+Small sections are defined here; larger ones have a module each.
 """
 
 from __future__ import annotations
@@ -14,18 +16,15 @@ from datetime import timedelta
 from pathlib import Path
 from typing import Annotated, Literal, TypeVar
 
-from pydantic import BaseModel, ValidationError, model_validator
+from pydantic import BaseModel, Field, ValidationError, model_validator
 
 from config.address import Port
 from config.errors import mistakes_of
-from config.instants import Instants
-from config.lineage import LineageConfig
 from config.live import Live
 from config.policies import Policies, Policy, uuid_or_none
 from config.relay import RelayConfig
 from config.retention import Retention
 from config.spaces import Spaces
-from config.standby import Standby
 from config.subscribe import Subscribe, seconds
 from config.values import (
     ByteCount,
@@ -35,12 +34,126 @@ from config.values import (
     Location,
     Name,
     Part,
+    Url,
     Uuid,
     later,
     mistake,
 )
 from config.yaml_document import read_document, refuse
 from sources.xlog.format.block import BLOCK_LIMIT
+
+
+class LineageConfig(Part):
+    """OpenLineage events of each batch: START, then COMPLETE or FAIL.
+
+    Parameters
+    ----------
+    namespace, job : str
+        Namespace and name of the job in the events.
+    file : str or None
+        A file to append one event per line.
+    url : str or None
+        A service that accepts events, such as Marquez. Exactly one of `file` and `url` is given.
+    key_env : str or None
+        The environment variable with the key of that service.
+
+    """
+
+    namespace: Label = "tarantool"
+    job: Label = "aggregate"
+    file: Location | None = None
+    url: Url | None = None
+    key_env: Label | None = None
+
+    @model_validator(mode="after")
+    def _check_receiver(self) -> LineageConfig:
+        if (self.file is None) == (self.url is None):
+            raise mistake("names no receiver, or two; allowed: one of file, url")
+        if self.key_env is not None and self.url is None:
+            raise mistake("is the key of a service, but there is no url", "key_env")
+        return self
+
+
+RECOVERY_POINT = "_recovery_point"
+"""Tarantool's own marker space, since 3.8; the position of its labels is fixed."""
+
+
+class MarkerRows(Part):
+    """A space whose rows mark instants.
+
+    Parameters
+    ----------
+    space : str
+        Name of the space in every replicaset.
+    label : str, int or None
+        The field with the label, by its name or its 1-based number. None only for `_recovery_point`.
+
+    """
+
+    space: str = Field(min_length=1)
+    label: str | Annotated[int, Field(ge=1)] | None = None
+
+    @model_validator(mode="after")
+    def _check_label(self) -> MarkerRows:
+        if (self.label is None) != (self.space == RECOVERY_POINT):
+            wanted = "a field's name, or its number from 1 on"
+            what = (
+                f"needs a label; allowed: {wanted}"
+                if self.label is None
+                else "has fixed labels; allowed: none"
+            )
+            raise mistake(f"{self.space} {what}", "label")
+        return self
+
+
+class Instants(Part):
+    """Instants of a sharded cluster: points with the same label in the logs of all replicasets.
+
+    Parameters
+    ----------
+    markers : tuple of MarkerRows
+        The spaces whose rows mark instants.
+    wait : str
+        How long a replicaset at a marked point waits for the others. After that it continues with a warning, and the
+        point is not an instant.
+
+    """
+
+    markers: tuple[MarkerRows, ...] = (MarkerRows(space=RECOVERY_POINT),)
+    wait: Interval = "10 minutes"
+
+    @model_validator(mode="after")
+    def _check_distinct(self) -> Instants:
+        if not self.markers:
+            raise mistake("names no marker; allowed: a list of one or more", "markers")
+        names = [one.space for one in self.markers]
+        for number, name in enumerate(names):
+            if name in names[:number]:
+                raise mistake(f"{name} is named twice", "markers", number, "space")
+        return self
+
+
+class Standby(Part):
+    """Copies that get each epoch before the next one is committed (docs/rid.md).
+
+    Parameters
+    ----------
+    peers : tuple of str
+        Warehouses, each like the key `warehouse`. The folder must exist; the first copy may find it empty.
+    retry : str
+        How long a lost peer is left alone before it is tried again.
+
+    """
+
+    peers: tuple[Location, ...] = ()
+    retry: Interval = "1 minute"
+
+    @model_validator(mode="after")
+    def _check_distinct(self) -> Standby:
+        for number, peer in enumerate(self.peers):
+            if peer in self.peers[:number]:
+                raise mistake(f"{peer!r} is named twice", "peers", number)
+        return self
 
 
 class Validation(Part):

@@ -13,8 +13,7 @@ from pydantic import model_validator
 from config.address import Port, Server, TlsFiles
 from config.values import ByteCount, Interval, Label, Location, Name, Part, Uuid, mistake
 from sources.iproto.address import Password, Peer, parse_address
-from sources.spool.keep import Keep
-from sources.spool.options import SpoolOptions
+from sources.spool.options import Keep, SpoolOptions
 from sources.subscribe.assignment import Orphans
 from sources.subscribe.options import FeedMode, ReplicasetOptions, Timing
 from sources.xlog.format.block import BLOCK_LIMIT

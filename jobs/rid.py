@@ -8,6 +8,7 @@
 WAREHOUSE is the configuration's `warehouse`, or the folder of its database. Needs no Spark. Exit codes of compare: 0
 same, 3 sync, 4 split brain, 5 unrelated, 2 not a RID. The rules are in `udfs.rid`, the table in `warehouse.rid`, the
 copy in `warehouse.copy`.
+A copy shows its progress: on a terminal a bar of bytes, elsewhere plain lines.
 """
 
 from __future__ import annotations
@@ -15,22 +16,65 @@ from __future__ import annotations
 import json
 import re
 import sys
+import time
 from collections.abc import Sequence
-from typing import Any
+from types import TracebackType
+from typing import Any, NoReturn
+
+from tqdm import tqdm
 
 from jobs.commands.main import main as call_by_name
-from jobs.runtime.transfer import Transfer
 from schemas.errors import ConfigurationError
 from udfs.rid.comparison import Comparison, Verdict
 from udfs.rid.drawing import draw
 from udfs.rid.operations import Node
-from udfs.rid.value import describe, parse_rid
+from udfs.rid.value import Rid, describe, parse_rid
 from warehouse import switch
-from warehouse.copy.lost import lost_after
-from warehouse.copy.sync import sync
+from warehouse.copy.sync import SyncOptions, lost_after, sync
 from warehouse.generations import ComparedRid, common_epoch, compare_warehouses, side_of
 from warehouse.newest_epoch import BEFORE_THE_FIRST
 from warehouse.place import DATABASE, Place, known, place_of
+
+
+class Transfer:
+    """Shows the progress of a sync."""
+
+    def __init__(self) -> None:
+        self._began = time.monotonic()
+        self._copied = 0
+        self._bar: tqdm[NoReturn] = tqdm(
+            unit="B",
+            unit_scale=True,
+            unit_divisor=1024,
+            dynamic_ncols=True,
+            disable=not sys.stderr.isatty(),
+            desc="sync",
+        )
+
+    def __enter__(self) -> Transfer:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._bar.close()
+        if error is None:
+            seconds = time.monotonic() - self._began
+            print(f"{self._copied} bytes copied in {seconds:.1f} s", file=sys.stderr)
+
+    def options(self, discard: Rid | None, *, check_all: bool) -> SyncOptions:
+        """Return the options of the sync to show."""
+        return SyncOptions(discard, check_all=check_all, planned=self._planned, copied=self._moved)
+
+    def _planned(self, total: int) -> None:
+        self._bar.reset(total)
+        if not sys.stderr.isatty():
+            print(f"{total} bytes to copy", file=sys.stderr)
+
+    def _moved(self, count: int) -> None:
+        self._copied += count
+        self._bar.update(count)
+
 
 EXIT = {Verdict.SAME: 0, Verdict.SYNC: 3, Verdict.SPLIT_BRAIN: 4, Verdict.UNRELATED: 5}
 

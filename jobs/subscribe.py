@@ -26,7 +26,7 @@ from jobs.runtime.command_line import Stopped
 from jobs.runtime.daemon import keep_private, log_to_stderr, stopped
 from observe.status_page import status_page
 from schemas.errors import ConfigurationError
-from sources.spool.keep import Keep
+from sources.spool.options import Keep
 from sources.spool.state import read_state
 from sources.subscribe.daemon import follow
 from sources.subscribe.options import Start

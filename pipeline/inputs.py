@@ -14,7 +14,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from pipeline.plan.generation import generation_of
-from pipeline.plan.segment import LogSegment
+from pipeline.plan.position import LogSegment
 from pipeline.plan.summary import Summary
 from pipeline.plan.upgrades import schema_version
 from pipeline.state import ReplicasetState, State
@@ -25,7 +25,7 @@ from sources.xlog.format.meta import REPLICASET_KEY, Meta, peer_versions
 from sources.xlog.format.selection import Selection
 from sources.xlog.reader import reader
 from sources.xlog.stream.follow import Follower
-from sources.xlog.stream.members import members_at
+from sources.xlog.stream.origins import members_at
 from sources.xlog.stream.segment import Segment
 from udfs.operations.update_rules import LATEST, release_number, rules_of
 from warehouse.commits import OpenTables

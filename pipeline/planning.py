@@ -15,7 +15,7 @@ from pipeline.executors.work import SyncSpaces, WatchedSpaces
 from pipeline.inputs import log_segments, pending_rows, with_members
 from pipeline.plan.history import Router
 from pipeline.plan.plan import Allocator, BatchPlan, plan_batch, sync_spaces, watched_spaces
-from pipeline.plan.segment import LogSegment
+from pipeline.plan.position import LogSegment
 from pipeline.plan.summary import Summary, join_summaries, summary_of
 from pipeline.requests.generation import Healing
 from pipeline.state import State

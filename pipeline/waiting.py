@@ -15,9 +15,9 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from pipeline.changelog.pending import PENDING_ARROW
+from pipeline.changelog.segment_plan import PENDING_ARROW
 from pipeline.changelog.servers import SERVER_VERSION
-from pipeline.plan.segment import LogSegment
+from pipeline.plan.position import LogSegment
 from pipeline.plan.summary import Summary
 from pipeline.plan.unknown import waits_for_definition
 from pipeline.state import State

@@ -17,8 +17,7 @@ from pathlib import Path
 from threading import BoundedSemaphore, Event
 from typing import TYPE_CHECKING, Any
 
-from config.deployment import Config
-from config.lineage import LineageConfig
+from config.deployment import Config, LineageConfig
 from observe.dbt_sources import sql_type
 from pipeline.commit.batch import BatchName
 from pipeline.stream import Around

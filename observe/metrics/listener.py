@@ -31,9 +31,7 @@ from config.address import port_of
 from config.deployment import Config
 from config.subscribe import seconds
 from observe.metrics.committed_batches import Batch, CommittedBatchReader
-from observe.metrics.notices import Notice
-from observe.metrics.progress_event import Trigger, step_of
-from observe.metrics.stream_metrics import StreamMetrics
+from observe.metrics.stream_metrics import Notice, StreamMetrics, Trigger, step_of
 from observe.status_page import status_page
 from pipeline.batch import BatchResult
 from schemas.errors import ConfigurationError

@@ -21,14 +21,17 @@ Thread-safe, since Spark's listener, the job and the status page are different t
 | `aggregator_instant_wait_seconds{source}` | age of the marker at which it waits for the others; 0: it does not wait |
 | `aggregator_peer_connected{peer}` | 1 while a standby copy has every epoch but the newest |
 | `aggregator_lock_held` | 1 while the writer's lock is this job's by its own clock |
+
+A notice is a warning that names the source, the lsns or the batch. A `Progress` is Spark's report of a trigger, parsed.
 """
 
 from __future__ import annotations
 
+import json
 import threading
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import asdict
+from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
@@ -36,11 +39,126 @@ from prometheus_client.metrics_core import Metric
 from prometheus_client.registry import Collector
 
 from observe.metrics.committed_batches import Batch, HeldRows, Origin
-from observe.metrics.notices import Notice, batch_slow, gap_found, source_back, source_stale
-from observe.metrics.progress_event import Trigger
-from schemas.states import GapState
+from schemas.states import GapKind, GapState
+from sources.xlog.directory.offset import InstantState
 from warehouse.gaps import CLOSED, Gap
 from warehouse.peers import PeerState
+
+
+@dataclass(frozen=True)
+class Trigger:
+    """One trigger of the stream, with or without a batch.
+
+    Parameters
+    ----------
+    query_id : str
+        As in `_epochs`.
+    batch_id : int
+    phases : mapping of str to float
+        Spark's `durationMs`, in seconds; `triggerExecution` is the total.
+    leaders : frozenset of str
+        Sources that lead their replicasets.
+    behind : mapping of str to int
+        Leader to unread bytes of its log, if its position is in its last file.
+    waiting_since : mapping of str to float
+        Leader that waits at an instant for the other replicasets, to the time of the marker in its log, seconds since
+        1970.
+
+    """
+
+    query_id: str
+    batch_id: int
+    phases: Mapping[str, float] = field(default_factory=dict)
+    leaders: frozenset[str] = frozenset()
+    behind: Mapping[str, int] = field(default_factory=dict)
+    waiting_since: Mapping[str, float] = field(default_factory=dict)
+
+
+def step_of(progress: Mapping[str, Any]) -> Trigger:
+    """Return the trigger of a progress report.
+
+    Parameters
+    ----------
+    progress : mapping
+        Spark's StreamingQueryProgress as JSON.
+
+    """
+    sources = progress.get("sources") or [{}]
+    end, latest = (_replicasets(sources[0].get(name)) for name in ("endOffset", "latestOffset"))
+    behind = {
+        target["leader"]: max(0, target["position"] - end[uuid]["position"])
+        for uuid, target in latest.items()
+        if uuid in end and end[uuid]["file"] == target["file"]
+    }
+    leaders = {one["leader"] for one in (end or latest).values()}
+    instants = {one["leader"]: one["instant"] for one in end.values() if one.get("instant")}
+    since = {
+        leader: instant["time"] / 1_000_000
+        for leader, instant in instants.items()
+        if instant["state"] == InstantState.WAITING
+    }
+    phases = {name: ms / 1000 for name, ms in (progress.get("durationMs") or {}).items()}
+    return Trigger(str(progress.get("id")), progress["batchId"], phases, frozenset(leaders), behind, since)
+
+
+def _replicasets(offset: Any) -> dict[str, Any]:
+    found = json.loads(offset) if isinstance(offset, str) else offset
+    replicasets: dict[str, Any] = (found or {}).get("replicasets", {})
+    return replicasets
+
+
+@dataclass(frozen=True)
+class Notice:
+    """One named warning.
+
+    Parameters
+    ----------
+    name : str
+        source_stale, source_back, gap_opened, divergence, batch_slow.
+    message : str
+    details : mapping
+        The same as data.
+
+    """
+
+    name: str
+    message: str
+    details: Mapping[str, Any] = field(default_factory=dict)
+
+
+def source_stale(source: str, silent: float) -> Notice:
+    """Return the notice about a leading source that gave no row for that many seconds."""
+    message = (
+        f"source {source} is stale: no row of it for {silent:.0f} s; is its server up, are its files copied?"
+    )
+    return Notice("source_stale", message, {"source": source, "silent_seconds": round(silent, 3)})
+
+
+def source_back(source: str) -> Notice:
+    """Return the notice about a source that was stale and gives rows again."""
+    return Notice("source_back", f"source {source} gives rows again", {"source": source})
+
+
+def gap_found(gap: Gap) -> Notice:
+    """Return the notice about a new row of `_gaps`."""
+    place = f"replicaset {gap.replicaset_id}, source {gap.source}, replica id {gap.local_id}"
+    details = {name: getattr(gap, name) for name in gap.__dataclass_fields__}
+    if gap.kind == GapKind.DIVERGENCE:
+        message = (
+            f"divergence: {place}: two logs have different rows under lsns {gap.first_lsn} to {gap.last_lsn}"
+        )
+        return Notice("divergence", message, details)
+    what = "rows behind it wait" if gap.state == GapState.OPEN else "it was skipped"
+    message = f"gap: {place}: lsns {gap.first_lsn} to {gap.last_lsn} are missing before {gap.file}; {what}"
+    return Notice("gap_opened", message, details)
+
+
+def batch_slow(batch_id: int, took: float, trigger: float) -> Notice:
+    """Return the notice about a batch that took longer than the interval between batches; both in seconds."""
+    message = f"batch {batch_id} took {took:.1f} s, longer than the trigger of {trigger:.1f} s"
+    details = {"batch": batch_id, "seconds": round(took, 3), "trigger_seconds": trigger}
+    return Notice("batch_slow", message, details)
+
 
 SECONDS = (0.5, 1, 2, 3, 5, 8, 12, 20, 30, 60, 120, 300, 600)
 """Bucket bounds of the histogram."""

@@ -19,9 +19,9 @@ from schemas.errors import TupleError
 from schemas.space import Space
 from udfs.buffers import flatten
 from udfs.kernels.values import OVERREAD
-from udfs.keys.kernels.row_hash import SEED, hash_bytes_column
 from udfs.keys.key_order import KeyOrder, directions_of, key_order, ordered_keys
 from udfs.keys.keys import KeyPlan, canonical_keys_by, key_plan
+from udfs.keys.row_hash import SEED, hash_bytes_column
 
 _MODULUS = 1 << 64
 

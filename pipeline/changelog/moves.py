@@ -3,7 +3,7 @@
 Pure. A tuple that is inserted while its bucket is `receiving` was moved here: its row says the bucket. A DELETE says
 only the key; it was made by the garbage collector where the bucket of the tuple that it deletes was `sent` or `garbage`
 at that place of the log. So a keyed DELETE is marked with how many rows of `_bucket` came before it, and the bucket is
-found where the tuple is known (`pipeline.reduce.collected`).
+found where the tuple is known (`pipeline.bucket`).
 """
 
 from __future__ import annotations

@@ -18,8 +18,7 @@ from pyspark.sql.pandas.types import to_arrow_schema
 from pipeline.changelog.bodies import new_tuples, with_ranges
 from pipeline.changelog.cluster_rows import without_registrations
 from pipeline.changelog.moves import collector_events, events_before, moved_column
-from pipeline.changelog.pending import pending_rows
-from pipeline.changelog.segment_plan import SegmentPlan
+from pipeline.changelog.segment_plan import SegmentPlan, pending_rows
 from pipeline.changelog.servers import releases_of, with_server_versions
 from pipeline.plan.history import NOTHING
 from pipeline.plan.position import BEGINNING, index_of

@@ -1,4 +1,7 @@
-"""The plan of one segment: what its rows need to become rows of `_changelog`. Picklable."""
+"""The plan of one segment: what its rows need to become rows of `_changelog`. Picklable.
+
+`pending_rows` makes rows of `_pending` of those that wait.
+"""
 
 from __future__ import annotations
 
@@ -6,18 +9,20 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 import numpy as np
+import pyarrow as pa
 from numpy.typing import NDArray
+from pyspark.sql.pandas.types import to_arrow_schema
 
 from pipeline.changelog.moves import Moves, moves_of
 from pipeline.plan.history import NOTHING, History, Meaning
 from pipeline.plan.members import entries_of
 from pipeline.plan.plan import BatchPlan
-from pipeline.plan.position import LogPosition
-from pipeline.plan.segment import LogSegment
+from pipeline.plan.position import LogPosition, LogSegment
 from pipeline.plan.settle import RolledBack, Settlement
 from pipeline.plan.upgrades import Upgrade, upgrades_of
 from schemas.errors import UnsupportedError
 from schemas.space import Space
+from schemas.tables import PENDING
 from udfs.keys.keys import KeyPlan, key_plan
 from udfs.operations.update_rules import release_text
 from udfs.remap.replica_ids import IdEntry, own_ids
@@ -215,3 +220,24 @@ def _rolled_back(settlement: Settlement, ids: Mapping[int, int]) -> tuple[Rolled
         for gone in settlement.rolled_back
         for replica_id in own_ids(ids, gone.replica_id)
     )
+
+
+PENDING_ARROW = to_arrow_schema(PENDING, timezone="UTC")
+
+
+def pending_rows(rows: pa.RecordBatch, plan: SegmentPlan) -> pa.RecordBatch:
+    """Return rows that wait as rows of `_pending`."""
+    count = rows.num_rows
+    values = {
+        "replicaset_id": plan.replicaset_id,
+        "source": plan.source,
+        "segment": plan.segment,
+        "reason": plan.reason,
+    }
+    columns = [
+        pa.repeat(pa.scalar(values[field.name], field.type), count)
+        if field.name in values
+        else rows.column(field.name)
+        for field in PENDING_ARROW
+    ]
+    return pa.RecordBatch.from_arrays(columns, schema=PENDING_ARROW)

@@ -1,5 +1,5 @@
 """The end of a batch: one commit a table, `_epochs` last; and the state that a start loads from the tables.
 
-`delta` commits files, `records` says what a batch records of itself, `epoch` is the commit of the batch, `load` the
-state.
+`batch` shows the order, `records` says what a batch records of itself, `epoch` is the commit of the batch, `load` reads
+the state.
 """

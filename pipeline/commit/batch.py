@@ -15,8 +15,7 @@ import pyarrow.compute as pc
 
 from pipeline.changelog.divergence import divergence_rows
 from pipeline.commit.compact import join_small_files
-from pipeline.commit.delta import LOW_CARDINALITY, append_rows
-from pipeline.commit.epoch import commit_epoch
+from pipeline.commit.epoch import LOW_CARDINALITY, append_rows, commit_epoch
 from pipeline.commit.records import (
     filled_rows,
     gap_rows,

@@ -13,7 +13,7 @@ import numpy as np
 import pyarrow as pa
 from deltalake import QueryBuilder
 
-from pipeline.commit.delta import LOW_CARDINALITY
+from pipeline.commit.epoch import LOW_CARDINALITY
 from pipeline.executors.work import Written
 from pipeline.plan.vshard import VshardBucket, changed_buckets, newly_doubled
 from pipeline.state import ReplicasetState, State

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from pipeline.bucket import BucketPlan, BucketResult, process_bucket
 from pipeline.changelog.moves import COLLECTED
 from pipeline.changelog.rows import KEYED
-from pipeline.commit.delta import LOW_CARDINALITY, in_order
+from pipeline.commit.epoch import LOW_CARDINALITY, in_order
 from pipeline.executors.cells import CELLS, REPORT, report_cell, rows_of
 from pipeline.key_ranges import KeyRanges, Share
 from pipeline.resolve.records import fewer_key_errors

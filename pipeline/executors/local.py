@@ -21,7 +21,7 @@ from pipeline.bucket import BucketResult, process_bucket
 from pipeline.changelog.divergence import Divergence
 from pipeline.changelog.known_rows import divergences_of
 from pipeline.changelog.rows import CHANGELOG_ARROW, KEY_ERRORS, KEYED, SegmentRows, keyed_again, segment_rows
-from pipeline.commit.delta import LOW_CARDINALITY, in_order
+from pipeline.commit.epoch import LOW_CARDINALITY, in_order
 from pipeline.executors.work import SyncSpaces, WatchedSpaces, Work, Written
 from pipeline.plan.summary import Summary, join_summaries, summary_of
 from pipeline.resolve.records import key_error_rows

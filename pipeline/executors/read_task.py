@@ -18,7 +18,6 @@ from numpy.typing import NDArray
 
 from pipeline.changelog.divergence import Divergence
 from pipeline.changelog.known_rows import divergences_of
-from pipeline.changelog.pending import PENDING_ARROW
 from pipeline.changelog.rows import (
     ACTIONS,
     CHANGELOG_ARROW,
@@ -29,8 +28,8 @@ from pipeline.changelog.rows import (
     keyed_again,
     segment_rows,
 )
-from pipeline.changelog.segment_plan import SegmentPlan
-from pipeline.commit.delta import LOW_CARDINALITY
+from pipeline.changelog.segment_plan import PENDING_ARROW, SegmentPlan
+from pipeline.commit.epoch import LOW_CARDINALITY
 from pipeline.executors.cells import cells_by_bucket, report_cell, rows_of
 from pipeline.key_ranges import KeyRanges
 from pipeline.reduce.reduce_plan import ReducePlan

@@ -16,7 +16,7 @@ from schemas.errors import TupleError
 from schemas.field_types import FIELD_TYPES, ValueClass
 from schemas.space import KeyPart
 from schemas.system_tuples import fields_of
-from udfs.keys.paths import parse_path
+from udfs.keys.keys import parse_path
 
 DECIMAL, UUID, DATETIME, INTERVAL = 1, 2, 4, 6
 """Codes of MessagePack extensions (`src/lib/core/mp_extension_types.h`)."""

@@ -23,8 +23,7 @@ from schemas.errors import SpoolError
 from schemas.iproto import RequestType, SystemSpace
 from sources.spool import state as spool_state
 from sources.spool.acks import remove_expired
-from sources.spool.keep import Keep
-from sources.spool.options import SpoolOptions
+from sources.spool.options import Keep, SpoolOptions
 from sources.spool.removal import removable, remove
 from sources.spool.spool import ServerVersions, Spool
 from sources.xlog.format.block import BLOCK_LIMIT

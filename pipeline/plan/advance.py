@@ -12,8 +12,7 @@ from dataclasses import dataclass, field, replace
 
 from pipeline.plan.control import Control, IdRegistration
 from pipeline.plan.members import Ids, Views, entries_of, translated
-from pipeline.plan.position import LogPosition
-from pipeline.plan.segment import LogSegment
+from pipeline.plan.position import LogPosition, LogSegment
 from pipeline.plan.settle import Settlement
 from pipeline.plan.summary import LOCAL_ID, Summary
 from pipeline.plan.upgrades import newest_server

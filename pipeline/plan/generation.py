@@ -16,8 +16,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from pipeline.plan.control import Control, IdRegistration, SpaceChange, SpaceRows, follow, space_of_row
-from pipeline.plan.position import LogPosition
-from pipeline.plan.segment import LogSegment
+from pipeline.plan.position import LogPosition, LogSegment
 from pipeline.plan.settle import LsnGap
 from pipeline.plan.summary import ControlRow
 from pipeline.state import ReplicasetState

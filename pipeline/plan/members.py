@@ -17,8 +17,7 @@ from dataclasses import dataclass, field, replace
 import msgpack
 
 from pipeline.plan.control import IdRegistration
-from pipeline.plan.position import LogPosition
-from pipeline.plan.segment import LogSegment
+from pipeline.plan.position import LogPosition, LogSegment
 from pipeline.plan.settle import Settlement
 from pipeline.plan.summary import LIMBO_TYPES, ControlRow, Summary
 from pipeline.plan.transactions import Transactions

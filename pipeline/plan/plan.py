@@ -18,8 +18,7 @@ from pipeline.plan.control import Control, IdRegistration
 from pipeline.plan.generation import SnapshotGeneration, followed, generation_of
 from pipeline.plan.history import Before, History, Router, history_of
 from pipeline.plan.members import Ids, in_own_ids, translated, views_of
-from pipeline.plan.position import BEGINNING, LogPosition
-from pipeline.plan.segment import LogSegment
+from pipeline.plan.position import BEGINNING, LogPosition, LogSegment
 from pipeline.plan.settings import settings_of
 from pipeline.plan.settle import IsSync, Settlement, settle
 from pipeline.plan.summary import LOCAL_ID, ControlRow, LsnRun, Summary

@@ -14,8 +14,7 @@ from collections.abc import Iterable, Sequence
 
 import msgpack
 
-from pipeline.plan.position import LogPosition
-from pipeline.plan.segment import LogSegment
+from pipeline.plan.position import LogPosition, LogSegment
 from pipeline.plan.summary import ControlRow
 from schemas.iproto import SystemSpace
 from udfs.operations.update_rules import release_number

@@ -26,7 +26,7 @@ from pipeline.changelog.divergence import KNOWN
 from pipeline.changelog.rows import CHANGELOG_ARROW
 from pipeline.plan.control import space_of_row
 from pipeline.plan.held_rows import has_held
-from pipeline.plan.segment import LogSegment
+from pipeline.plan.position import LogSegment
 from pipeline.plan.summary import CONTROL_SPACES, Summary
 from pipeline.plan.tables import CHANGES
 from pipeline.retention.changelog import check_kept

@@ -19,8 +19,7 @@ from config.deployment import Config
 from config.policies import Policy
 from pipeline.bucket import BucketResult, encoded
 from pipeline.changelog.rows import KEY_ERRORS
-from pipeline.commit.delta import append_table
-from pipeline.commit.epoch import commit_epoch
+from pipeline.commit.epoch import append_table, commit_epoch
 from pipeline.encode.columns import TableEncoding, encoding_of
 from pipeline.plan.tables import current_plan
 from pipeline.reduce.base import BaseRequest

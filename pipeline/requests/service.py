@@ -18,8 +18,7 @@ from pyspark.sql import SparkSession
 from config.deployment import Config
 from pipeline.batch import BatchWriter
 from pipeline.commit.compact import compact
-from pipeline.commit.delta import append_rows
-from pipeline.commit.epoch import commit_epoch
+from pipeline.commit.epoch import append_rows, commit_epoch
 from pipeline.requests.arguments import (
     BackfillArguments,
     ConflictsArguments,

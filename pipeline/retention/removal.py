@@ -10,7 +10,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from pipeline.commit.compact import JOIN_AT_ONCE
-from pipeline.commit.delta import LOW_CARDINALITY, in_order
+from pipeline.commit.epoch import LOW_CARDINALITY, in_order
 from udfs.buffers import as_array
 from warehouse.commits import OpenTables, TableFile
 from warehouse.data_files import DataFile, opened, write_file

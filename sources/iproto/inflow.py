@@ -17,8 +17,7 @@ import numpy.typing as npt
 from schemas.errors import ProtocolError, StreamGapError
 from schemas.iproto import VCLOCK_MAX
 from sources.iproto.kernels import wire as kernel
-from sources.iproto.kernels.rows import walk_stream
-from sources.iproto.kernels.snapshot import walk_snapshot
+from sources.iproto.kernels.rows import walk_snapshot, walk_stream
 from sources.xlog.format.arrays import Bytes, Ints
 from sources.xlog.format.block import BLOCK_LIMIT, beyond_limit
 

@@ -8,7 +8,7 @@ Source: `iproto_reply_select` in Tarantool's `src/box/iproto.cc`, `enum iterator
 
 `CHECKSUM` is Lua code by which a server computes the checksum of a page, so that equal pages need not be sent. It only
 reads; the function is kept in the session's storage, compiled once, and disappears with the connection. The checksum of
-a tuple is XXH64 of its MessagePack with seed 42, as in `udfs.keys.kernels.row_hash`
+a tuple is XXH64 of its MessagePack with seed 42, as in `udfs.keys.row_hash`
 (<https://github.com/Cyan4973/xxHash/blob/dev/doc/xxhash_spec.md>); that of a page is their sum modulo 2^64, so it does
 not depend on the order of the tuples. A memtx page is a consistent snapshot, since the code never yields.
 """

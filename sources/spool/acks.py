@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from schemas.errors import AggregatorError
-from sources.spool.keep import Keep
+from sources.spool.options import Keep
 from sources.xlog.format.vclock import vclock_of
 from sources.xlog.format.writer import force_directory
 

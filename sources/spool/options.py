@@ -1,4 +1,7 @@
-"""How a spool is written, as plain data from the configuration."""
+"""How a spool is written, and how long its files are kept, as plain data from the configuration.
+
+The configuration is read in processes without Spark and without the log reader, so this module imports neither.
+"""
 
 from __future__ import annotations
 
@@ -6,6 +9,32 @@ from dataclasses import dataclass
 
 from sources.xlog.format.block import BLOCK_LIMIT
 from sources.xlog.format.writer import Fsync
+
+
+@dataclass(frozen=True)
+class Keep:
+    """How long files of a spool are kept.
+
+    Parameters
+    ----------
+    readers : frozenset of str
+        Names of readers that must have acknowledged, even if they have not done so yet.
+    size : int or None
+        Without readers: total bytes of all files.
+    age : float or None
+        Without readers: seconds after the last write to a file.
+    forget : float
+        Seconds after its last acknowledgement until a reader that is not in `readers` is ignored.
+    snapshot : bool
+        Whether the newest snapshot and all logs since are kept for new readers (a relay's).
+
+    """
+
+    readers: frozenset[str] = frozenset()
+    size: int | None = None
+    age: float | None = None
+    forget: float = 86400.0
+    snapshot: bool = False
 
 
 @dataclass(frozen=True)

@@ -13,7 +13,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from sources.spool.acks import Ack
-from sources.spool.keep import Keep
+from sources.spool.options import Keep
 from sources.spool.state import SpoolFile
 from sources.xlog.format.vclock import not_beyond, shared
 

@@ -15,7 +15,7 @@ from schemas.errors import AggregatorError
 from sources.iproto import inflow
 from sources.spool import state as spool_state
 from sources.spool.acks import remove_expired
-from sources.spool.keep import Keep
+from sources.spool.options import Keep
 from sources.spool.removal import removable, remove
 from sources.subscribe.backoff import Backoff
 from sources.subscribe.replicaset import FollowedReplicaset

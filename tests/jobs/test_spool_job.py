@@ -12,8 +12,7 @@ import pytest
 from config.subscribe import Subscribe
 from jobs.subscribe import starts
 from sources.spool.acks import read_acks
-from sources.spool.keep import Keep
-from sources.spool.options import SpoolOptions
+from sources.spool.options import Keep, SpoolOptions
 from sources.subscribe.daemon import tidy
 from sources.subscribe.replicaset import FollowedReplicaset
 from tests.jobs.deployment import Deployment

@@ -7,7 +7,7 @@ from typing import Any, cast
 
 import pytest
 
-from pipeline.plan.segment import LogSegment
+from pipeline.plan.position import LogSegment
 from pipeline.plan.summary import Summary
 from pipeline.requests.generation import Healing, healing_of
 from pipeline.state import ReplicasetState

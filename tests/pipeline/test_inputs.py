@@ -18,7 +18,7 @@ from sources.xlog.format.encode import encode_body, encode_row
 from sources.xlog.options import parse_options
 from sources.xlog.stream.batch import segments_between
 from sources.xlog.stream.follow import Follower
-from sources.xlog.stream.members import members_at
+from sources.xlog.stream.origins import members_at
 from sources.xlog.stream.segment import Segment
 from tests.sources.xlog.logs import Server, uuid_of
 from tests.truth import own

@@ -22,8 +22,7 @@ from udfs.rid.operations import Node
 from udfs.rid.value import EMPTY, FileLock
 from warehouse import switch
 from warehouse.copy import files
-from warehouse.copy.lost import lost_after
-from warehouse.copy.sync import SyncOptions, sync
+from warehouse.copy.sync import SyncOptions, lost_after, sync
 from warehouse.generations import common_epoch, compare_warehouses, side_of
 from warehouse.lock import WriterLock
 from warehouse.newest_epoch import last_epoch

@@ -3,13 +3,17 @@
 The bytes are read as words of 32 bits; the hash is the upper half of the sum of each word times a random number of 64
 bits. Two spans of one size collide no more often than by chance (Dietzfelbinger; Lemire and Kaser, "Strongly universal
 string hashing is fast"). More than `WORDS` words are hashed in pieces, each with the hash of the previous one. Seeds
-are drawn when the process starts (`udfs.seeds`), so nothing that is stored, compared between processes, or visible in a
+are drawn when the process starts (`hash_seeds`), so nothing that is stored, compared between processes, or visible in a
 result may depend on a hash.
 """
 
 from __future__ import annotations
 
+import os
+from functools import cache
+
 import numpy as np
+from numpy.typing import NDArray
 
 from schemas.compiled import inner
 from udfs.kernels.memory import load64, word
@@ -51,3 +55,9 @@ def keyed_hash(pos: Int, size: Int, other: Int, seeds: Int) -> Int:
         code += (value & _HALF) * word(seeds, place) + (value >> 32 & _HALF) * word(seeds, place + 1)
         place += 2
     return code >> 32 & _HALF
+
+
+@cache
+def hash_seeds() -> NDArray[np.int64]:
+    """Return the seeds of this process."""
+    return np.frombuffer(os.urandom(8 * SEEDS), np.int64)

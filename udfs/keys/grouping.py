@@ -1,20 +1,159 @@
 """Groups rows by (partition, key), and looks rows up in the groups, without a Python object per row.
 
-A partition is a number besides the key: a table, or a space of a replicaset.
+A partition is a number besides the key: a table, or a space of a replicaset. The groups are in an open-addressing hash
+table over the bytes of keys. A slot of the table holds the number of a group, or -1 if it is free. A group is
+represented by its first row; `marks` stores 31 bits of each group's hash, so that unequal keys are rarely compared. The
+table is at most half full, and its size is a power of two.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
+from schemas.compiled import entry, inner
 from udfs.buffers import Flat, flatten
-from udfs.kernels.values import OVERREAD
-from udfs.keys.kernels.grouping import find_rows, group_rows
-from udfs.seeds import hash_seeds
+from udfs.kernels.keyed_hash import hash_seeds, keyed_hash
+from udfs.kernels.memory import address, load8, load64
+from udfs.kernels.values import OVERREAD, Int
+
+NOWHERE = -1
+
+
+@inner
+def _equal(one: Int, other: Int, size: Int) -> Any:
+    at = np.int64(0)
+    while at + 8 <= size:
+        if load64(one + at) != load64(other + at):
+            return False
+        at += 8
+    while at < size:
+        if load8(one + at) != load8(other + at):
+            return False
+        at += 1
+    return True
+
+
+@entry
+def group_rows(
+    partitions: Any,
+    data: Any,
+    offsets: Any,
+    nulls: Any,
+    table: Any,
+    marks: Any,
+    firsts: Any,
+    ids: Any,
+    seeds: Any,
+) -> int:
+    """Assign each row to a group; return the number of groups.
+
+    Parameters
+    ----------
+    partitions : int32[n]
+    data, offsets, nulls
+        The keys, as in `udfs.buffers.Flat`. A null key is in no group.
+    table : int32[size]
+        Filled with -1; `size` is a power of two, at least 2 n.
+    marks : int32[n]
+        Room for a part of each group's hash.
+    firsts : int32[n]
+        Room for the first row of each group.
+    ids : int32[n]
+        Receives the group of each row; -1 without a key.
+    seeds : int64[SEEDS]
+        Seeds of the hash (`udfs.kernels.keyed_hash`).
+
+    """
+    base, mask, count, keys = address(data), np.int64(table.size - 1), 0, address(seeds)
+    for row in range(partitions.size):
+        if nulls[row] != 0:
+            ids[row] = NOWHERE
+            continue
+        begin, end, partition = base + offsets[row], base + offsets[row + 1], np.int64(partitions[row])
+        hashed = keyed_hash(begin, end - begin, partition, keys)
+        # Its upper bits choose no place in a table of ordinary size.
+        mark, place = np.int32(hashed >> 1), hashed & mask
+        while True:
+            group = table[place]
+            if group < 0:
+                table[place], firsts[count], marks[count], ids[row] = count, row, mark, count
+                count += 1
+                break
+            if marks[group] == mark:
+                first = firsts[group]
+                size = np.int64(offsets[first + 1] - offsets[first])
+                same = partitions[first] == partition and size == end - begin
+                if same and _equal(begin, base + offsets[first], size):
+                    ids[row] = group
+                    break
+            place = (place + 1) & mask
+    return count
+
+
+@entry
+def find_rows(
+    partitions: Any,
+    data: Any,
+    offsets: Any,
+    nulls: Any,
+    known_partitions: Any,
+    known_data: Any,
+    known_offsets: Any,
+    table: Any,
+    marks: Any,
+    firsts: Any,
+    ids: Any,
+    seeds: Any,
+) -> int:
+    """Write the group of each row to `ids`, among those of `group_rows`; -1 if it has none.
+
+    Parameters
+    ----------
+    partitions, data, offsets, nulls
+        The rows to look up.
+    known_partitions, known_data, known_offsets, table, marks, firsts
+        As passed to `group_rows`.
+    ids : int32[n]
+        Receives the group of each row.
+    seeds : int64[SEEDS]
+        As passed to `group_rows`.
+
+    Returns
+    -------
+    int
+        Number of rows that have a group.
+
+    """
+    base, known_base, mask, found = address(data), address(known_data), np.int64(table.size - 1), 0
+    keys = address(seeds)
+    for row in range(partitions.size):
+        ids[row] = NOWHERE
+        if nulls[row] != 0:
+            continue
+        begin, end, partition = base + offsets[row], base + offsets[row + 1], np.int64(partitions[row])
+        hashed = keyed_hash(begin, end - begin, partition, keys)
+        # Its upper bits choose no place in a table of ordinary size.
+        mark, place = np.int32(hashed >> 1), hashed & mask
+        while True:
+            group = table[place]
+            if group < 0:
+                break
+            if marks[group] == mark:
+                first = firsts[group]
+                size = np.int64(known_offsets[first + 1] - known_offsets[first])
+                same = known_partitions[first] == partition and size == end - begin
+                if same and _equal(begin, known_base + known_offsets[first], size):
+                    ids[row] = group
+                    found += 1
+                    break
+            place = (place + 1) & mask
+    return found
+
 
 Int32s = NDArray[np.int32]
 

@@ -2,7 +2,8 @@
 
 A canonical key is a MessagePack array of the parts, so it can be decoded; `udfs.keys.kernels.canonical` describes the
 parts. It comes from a tuple, by the field numbers and JSON paths of the primary key, or from the `key` array of a
-DELETE or UPDATE. `udfs.keys.key_order` orders keys.
+DELETE or UPDATE. `udfs.operations.json_path` has the syntax of paths, `udfs.keys.kernels.keys` follows them through a
+tuple. `udfs.keys.key_order` orders keys.
 """
 
 from __future__ import annotations
@@ -36,9 +37,41 @@ from udfs.keys.kernels.keys import (
     Parts,
     keys,
 )
-from udfs.keys.paths import parse_path
+from udfs.operations.json_path import ANY, NUMBER, Lexer
 from udfs.tuples.faults import spread
 from udfs.tuples.plan import accepted
+
+
+def parse_path(path: str, space: str) -> tuple[int | bytes, ...]:
+    """Return the steps of a path: 0-based indexes of arrays, and keys of maps.
+
+    Parameters
+    ----------
+    path : str
+        As in the index's definition.
+    space : str
+        Name of the space, for the error.
+
+    Raises
+    ------
+    UnsupportedError
+        It is not a valid path, or has `[*]`, which a primary key cannot have.
+
+    """
+    lexer = Lexer(path.encode())
+    steps: list[int | bytes] = []
+    while not lexer.at_end:
+        try:
+            token = lexer.next()
+        except TupleError as error:
+            raise UnsupportedError(
+                f"the JSON path {path} of an index part is not valid", space=space
+            ) from error
+        if token.kind == ANY:
+            raise UnsupportedError(f"the JSON path {path} of an index part has many values", space=space)
+        steps.append(token.index if token.kind == NUMBER else token.key)
+    return tuple(steps)
+
 
 KEY_FIELD = "key"
 ERROR_FIELD = "error"

@@ -3,18 +3,118 @@
 The number equals Spark's `xxhash64(type, space_id, index_base, key, tuple, operations, body)`, so values that Spark
 once wrote to `_changelog.hash` stay comparable. Timestamps are left out, because each member writes its own. So is the
 body of a row with operations: it exists only if the member logs old and new tuples too (`wal_ext`).
+
+It is XXH64 over the bytes of each column in turn, the hash of one column being the seed of the next; a null changes
+nothing, the first seed is 42 (`XxHash64` in Spark's `hash.scala`, `XXH64.java`). 64-bit integers wrap around; patterns
+above 2^63 - 1 are negative here.
 """
 
 from __future__ import annotations
+
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
+from schemas.compiled import entry, inlined, inner
 from udfs.buffers import flatten, null_mask
-from udfs.kernels.values import OVERREAD
-from udfs.keys.kernels.row_hash import SEED, hash_bytes_column, hash_int_column
+from udfs.kernels.memory import address, load8, load32, load64
+from udfs.kernels.values import OVERREAD, Int
+
+SEED = 42
+
+_P1 = np.int64(-7046029288634856825)
+_P2 = np.int64(-4417276706812531889)
+_P3 = np.int64(1609587929392839161)
+_P4 = np.int64(-8796714831421723037)
+_P5 = np.int64(2870177450012600261)
+
+
+@inlined
+def _rotated(value: Int, bits: Int) -> Int:
+    return (value << bits) | ((value >> (64 - bits)) & ((np.int64(1) << bits) - 1))
+
+
+@inlined
+def _logical(value: Int, bits: Int) -> Int:
+    return (value >> bits) & ((np.int64(1) << (64 - bits)) - 1)
+
+
+@inlined
+def _mixed(value: Int) -> Int:
+    value = (value ^ _logical(value, 33)) * _P2
+    value = (value ^ _logical(value, 29)) * _P3
+    return value ^ _logical(value, 32)
+
+
+@inlined
+def _round(value: Int, word: Int) -> Int:
+    return _rotated(value + word * _P2, 31) * _P1
+
+
+@inlined
+def hash_int(value: Int, seed: Int) -> Int:
+    """Return the hash of a 32-bit integer."""
+    result = (seed + _P5 + 4) ^ ((value & 0xFFFFFFFF) * _P1)
+    return _mixed(_rotated(result, 23) * _P2 + _P3)
+
+
+@inner
+def hash_bytes(begin: Int, end: Int, seed: Int) -> Int:
+    """Return the hash of the bytes between two addresses."""
+    at = begin
+    if end - begin >= 32:
+        v1, v2, v3, v4 = seed + _P1 + _P2, seed + _P2, seed + np.int64(0), seed - _P1
+        while at <= end - 32:
+            v1, v2 = _round(v1, load64(at)), _round(v2, load64(at + 8))
+            v3, v4 = _round(v3, load64(at + 16)), _round(v4, load64(at + 24))
+            at += 32
+        result = _rotated(v1, 1) + _rotated(v2, 7) + _rotated(v3, 12) + _rotated(v4, 18)
+        for one in (v1, v2, v3, v4):
+            result = (result ^ (_rotated(one * _P2, 31) * _P1)) * _P1 + _P4
+    else:
+        result = seed + _P5
+    result += end - begin
+    while at <= end - 8:
+        result = _rotated(result ^ _round(np.int64(0), load64(at)), 27) * _P1 + _P4
+        at += 8
+    if at <= end - 4:
+        result = _rotated(result ^ (load32(at) * _P1), 23) * _P2 + _P3
+        at += 4
+    while at < end:
+        result = _rotated(result ^ (load8(at) * _P5), 11) * _P1
+        at += 1
+    return _mixed(result)
+
+
+@entry
+def hash_int_column(values: Any, nulls: Any, hashes: Any) -> None:
+    """Update the hash of each row with an int32 column.
+
+    Parameters
+    ----------
+    values : int32[n]
+    nulls : uint8[n]
+        1 where the row is null.
+    hashes : int64[n]
+        Seeds before, hashes after.
+
+    """
+    for i in range(hashes.size):
+        if nulls[i] == 0:
+            hashes[i] = hash_int(np.int64(values[i]), hashes[i])
+
+
+@entry
+def hash_bytes_column(data: Any, offsets: Any, nulls: Any, hashes: Any) -> None:
+    """Update the hash of each row with a binary column; arguments as in `hash_int_column` and `udfs.buffers.Flat`."""
+    base = address(data)
+    for i in range(hashes.size):
+        if nulls[i] == 0:
+            hashes[i] = hash_bytes(base + offsets[i], base + offsets[i + 1], hashes[i])
+
 
 COLUMNS = ("type", "space_id", "index_base", "key", "tuple", "operations", "body")
 

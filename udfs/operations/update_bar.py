@@ -1,7 +1,7 @@
 """Applies the first operation of a request inside a field, by a path.
 
 Source: `src/box/xrow_update_bar.c`. Only the changed value is rewritten, and the header of its container if that one
-grows or shrinks; everything else keeps its bytes. A new key of a map comes first. `udfs.operations.update_route`
+grows or shrinks; everything else keeps its bytes. A new key of a map comes first. `udfs.operations.operations`
 handles a second operation in the same field.
 """
 

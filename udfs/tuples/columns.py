@@ -15,8 +15,8 @@ from numpy.typing import NDArray
 from schemas.errors import UnsupportedError
 from schemas.field_types import ColumnStorage
 from schemas.types import VARIANT_ARROW
+from udfs.kernels.keyed_hash import hash_seeds
 from udfs.kernels.memory import OVERWRITE
-from udfs.seeds import hash_seeds
 from udfs.tuples.kernels import columns as words
 from udfs.tuples.kernels.variant import FRAMES_WORDS, GROWTH
 from udfs.tuples.kernels.variant_keys import (

@@ -2,20 +2,67 @@
 
 Tarantool 3.9 logs `index:delete_range(begin, end)` as one row. It deletes the keys from `begin` (included) to `end`
 (excluded) in the order of the index. A bound may be only the first parts of a key; an empty one leaves its side open.
+
+A kernel finds the values of these keys in the body maps of many rows. It checks everything, because bodies of unknown
+row types come here, too.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from schemas.compiled import entry
 from schemas.iproto import BodyKey
 from udfs.buffers import flatten, variable_array
-from udfs.kernels.values import OVERREAD
-from udfs.tuples.kernels.row_body import DAMAGED, find
+from udfs.kernels.memory import address
+from udfs.kernels.values import BAD, MAP, OVERREAD, UNSIGNED, head, skip
+
+FOUND, DAMAGED = 0, 1
+
+
+@entry
+def find(data: Any, offsets: Any, nulls: Any, keys: Any, begins: Any, ends: Any, codes: Any) -> None:
+    """Find the values of some keys in each body.
+
+    Parameters
+    ----------
+    data, offsets, nulls : arrays
+        The bodies (`udfs.buffers.Flat`).
+    keys : int64 array, (k,)
+    begins, ends : int64 array, (k, rows)
+        Receive the position of each value in `data`; -1 if a body lacks the key.
+    codes : int8 array, (rows,)
+        Receive `FOUND`, or `DAMAGED` for a body that is not a map with numbers as keys.
+
+    """
+    base = address(data)
+    begins[:] = -1
+    ends[:] = -1
+    for row in range(len(nulls)):
+        codes[row] = FOUND
+        if nulls[row]:
+            continue
+        pos, end = base + offsets[row], base + offsets[row + 1]
+        kind, pairs, pos = head(pos, end) if pos < end else (BAD, 0, pos)
+        if kind != MAP:
+            codes[row] = DAMAGED
+            continue
+        for _ in range(pairs):
+            kind, key, pos = head(pos, end) if pos < end else (BAD, 0, pos)
+            after = skip(pos, end) if kind == UNSIGNED and pos < end else -1
+            if after < 0:
+                codes[row] = DAMAGED
+                break
+            for place in range(len(keys)):
+                if keys[place] == key:
+                    begins[place, row], ends[place, row] = pos - base, after - base
+            pos = after
+
 
 RANGE = pa.struct([("begin", pa.binary()), ("end", pa.binary()), ("error", pa.string())])
 

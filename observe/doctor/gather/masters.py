@@ -29,7 +29,7 @@ from schemas.iproto import Command, MessageKey
 from sources.iproto.address import Peer as Target
 from sources.iproto.client import Connection, connect
 from sources.iproto.messages import ANONYMOUS_SINCE, Ballot, version_number
-from sources.iproto.refusals import ACCESS_DENIED, NO_USER, PASSWORD, TOO_EARLY, UNKNOWN_REPLICA
+from sources.iproto.wire import ACCESS_DENIED, NO_USER, PASSWORD, TOO_EARLY, UNKNOWN_REPLICA
 from sources.spool.state import check_own, read_state
 
 TURNS = 3

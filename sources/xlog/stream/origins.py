@@ -9,6 +9,9 @@ of that row. A deleted id keeps its last instance until another one gets it.
 A row of `_cluster` that no server writes registers nothing; the batch that reads it sets it aside and reports it.
 
 Rows of a snapshot have no origin and are not filtered. Rows of local spaces belong to the instance whose file it is.
+
+`members_at` reads `_cluster` where a segment begins, without deleted members: a server sends it to a new subscriber
+before any row (document 000, steps 5 and 6).
 """
 
 from __future__ import annotations
@@ -174,3 +177,43 @@ def _span(
         wanted.add(0)
     unknown = frozenset(range(1, VCLOCK_MAX)) - set(instances)
     return OriginSpan(position, frozenset(wanted), unknown)
+
+
+def members_at(directory: Directory, listing: Listing, segment: Segment) -> dict[int, str]:
+    """Return a source's `_cluster` as it is before the first row of a segment.
+
+    Parameters
+    ----------
+    directory, listing
+        The source's.
+    segment : Segment
+        A segment of a log.
+
+    Returns
+    -------
+    dict of int to str
+        Instance uuids by replica id; empty if there is neither a snapshot nor an older log.
+
+    """
+    file = next(log for log in listing.logs if log.name == segment.file)
+    members: dict[int, str] = {}
+    for before in files_before(directory, listing, file):
+        _follow(members, directory, before, directory.ends.of(before, closed=True).position)
+    _follow(members, directory, file, segment.begin)
+    return members
+
+
+def _follow(members: dict[int, str], directory: Directory, file: LogFile, end: int) -> None:
+    if end <= file.header:
+        return
+    filesystem, path = directory.opened(file.name)
+    for batch in reader.read_rows(
+        filesystem, path, file.header, end, _CLUSTER, directory.mode, exact=True, limits=directory.limits
+    ):
+        for row in batch.to_pylist():
+            if row["type"] == "DELETE":
+                members.pop(expelled(row) or 0, None)
+                continue
+            found = registration(row) if row["type"] is not None else None
+            if found is not None:
+                members[found.replica_id] = found.instance_uuid

@@ -16,8 +16,7 @@ from prometheus_client import CollectorRegistry, generate_latest
 from prometheus_client.parser import text_string_to_metric_families
 
 from observe.metrics.committed_batches import CommittedBatchReader
-from observe.metrics.progress_event import Trigger
-from observe.metrics.stream_metrics import StreamMetrics
+from observe.metrics.stream_metrics import StreamMetrics, Trigger
 from pipeline.node.node import NodeMetrics
 from sources.relay.status import RelayMetrics
 from sources.subscribe.status import DaemonMetrics

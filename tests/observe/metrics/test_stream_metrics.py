@@ -11,8 +11,7 @@ from prometheus_client import CollectorRegistry, generate_latest
 from prometheus_client.parser import text_string_to_metric_families
 
 from observe.metrics.committed_batches import Batch, HeldRows, Origin
-from observe.metrics.progress_event import Trigger, step_of
-from observe.metrics.stream_metrics import StreamMetrics
+from observe.metrics.stream_metrics import StreamMetrics, Trigger, step_of
 from warehouse.gaps import Gap
 from warehouse.peers import PeerState
 

@@ -6,8 +6,7 @@ from pathlib import Path
 
 from deltalake import DeltaTable
 
-from pipeline.commit.delta import append_rows
-from pipeline.commit.epoch import commit_epoch
+from pipeline.commit.epoch import append_rows, commit_epoch
 from pipeline.state import State
 from schemas.tables import SYSTEM_TABLES
 from warehouse import epochs

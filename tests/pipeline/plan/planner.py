@@ -19,9 +19,8 @@ from pipeline.plan.advance import with_settled
 from pipeline.plan.history import NOTHING, Router
 from pipeline.plan.members import entries_of
 from pipeline.plan.plan import BatchPlan, plan_batch, sync_spaces
-from pipeline.plan.position import LogPosition
+from pipeline.plan.position import LogPosition, LogSegment
 from pipeline.plan.router import router_of
-from pipeline.plan.segment import LogSegment
 from pipeline.plan.summary import LIMBO_TYPES, LOCAL_ID, Summary, join_summaries, summary_of
 from pipeline.state import State
 from schemas.space import Space

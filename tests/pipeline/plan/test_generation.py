@@ -5,8 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from pipeline.plan.generation import SnapshotGeneration, generation_of
-from pipeline.plan.position import LogPosition
-from pipeline.plan.segment import LogSegment
+from pipeline.plan.position import LogPosition, LogSegment
 from pipeline.plan.settle import LsnGap
 from pipeline.state import MapEntry, ReplicasetState
 from tests.pipeline.logs import A1, A2, A3, A, Transaction, batch, define, index, put, register, txn

@@ -13,7 +13,7 @@ from sources.xlog.options import parse_options
 from sources.xlog.reader import reader
 from sources.xlog.stream.batch import segments_between
 from sources.xlog.stream.follow import Follower
-from sources.xlog.stream.members import members_at
+from sources.xlog.stream.origins import members_at
 from tests.live.replicaset import REPLICASET, Servers, case_a, uuid
 from tests.pipeline.logs import batch_of
 from tests.pipeline.plan.planner import OWN, Piece, Planner

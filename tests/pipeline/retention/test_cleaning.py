@@ -10,8 +10,7 @@ from typing import Any
 import pytest
 
 from config.retention import Retention
-from pipeline.commit.delta import append_rows
-from pipeline.commit.epoch import commit_epoch
+from pipeline.commit.epoch import append_rows, commit_epoch
 from pipeline.retention import cleaning as cleaning_module
 from pipeline.retention import removal as removal_module
 from schemas.states import ConflictKind

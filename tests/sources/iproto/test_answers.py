@@ -16,8 +16,7 @@ from schemas.errors import IprotoError, ProtocolError, XlogMetaError
 from schemas.iproto import Command
 from sources.iproto import messages
 from sources.iproto.packet import ANSWER_LIMIT, Packet, decode_packet, encode_packet, frame_at
-from sources.iproto.refusals import error_of
-from sources.iproto.wire import Wire
+from sources.iproto.wire import Wire, error_of
 from sources.xlog.format.meta import REPLICASET_KEY, Meta, format_meta
 from tests.sources.iproto.streams import framed
 

@@ -16,7 +16,7 @@ from sources.iproto import messages
 from sources.iproto.address import Address, Password, parse_address
 from sources.iproto.greeting import Greeting, format_greeting, is_scramble_of, parse_greeting, scramble
 from sources.iproto.packet import Packet, decode_packet, encode_packet, frame_at
-from sources.iproto.refusals import error_of
+from sources.iproto.wire import error_of
 
 A1 = "a0000001-0000-4000-8000-000000000001"
 ME = "00000000-0000-4000-8000-0000000000ff"

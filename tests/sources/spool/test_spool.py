@@ -17,8 +17,7 @@ from schemas.errors import SpoolError, SpoolFullError, TransactionLimitError, Xl
 from sources.spool import state as spool_state
 from sources.spool.acks import Ack, read_acks, write_ack
 from sources.spool.blocks import BlockReader
-from sources.spool.keep import Keep
-from sources.spool.options import SpoolOptions
+from sources.spool.options import Keep, SpoolOptions
 from sources.spool.removal import removable
 from sources.spool.spool import ServerVersions, Spool
 from sources.spool.state import read_state, read_tail

@@ -20,7 +20,7 @@ from schemas.errors import SpoolError
 from sources.iproto.greeting import Greeting, format_greeting
 from sources.iproto.inflow import Chunk
 from sources.iproto.packet import encode_packet
-from sources.spool.keep import Keep
+from sources.spool.options import Keep
 from sources.spool.spool import Spool
 from sources.subscribe.backoff import Backoff
 from sources.subscribe.daemon import follow

@@ -15,8 +15,7 @@ from udfs.rid.operations import Node
 from udfs.rid.value import EMPTY, FileLock, Rid
 from warehouse import switch
 from warehouse.copy import files
-from warehouse.copy.lost import lost_after
-from warehouse.copy.sync import Synced, SyncOptions, sync
+from warehouse.copy.sync import Synced, SyncOptions, lost_after, sync
 from warehouse.generations import common_epoch, compare_warehouses, side_of
 from warehouse.lock import WriterLock
 from warehouse.newest_epoch import newest_versions

@@ -31,7 +31,7 @@ from sources.xlog.format.kernels.row import (
     row_end,
     walk_row,
 )
-from sources.xlog.format.kernels.wanted import Filter, selected
+from sources.xlog.format.selection import Filter, selected
 
 
 @kernel
