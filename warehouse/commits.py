@@ -16,7 +16,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from deltalake import CommitProperties, DeltaTable, Schema
 from deltalake.exceptions import DeltaError
-from deltalake.transaction import AddAction, RemoveAction
+from deltalake.transaction import AddAction, PostCommitHookProperties, RemoveAction
 from pyspark.sql.types import StructField, StructType, VariantType
 
 from schemas.errors import UnsupportedError, WarehouseError
@@ -28,6 +28,9 @@ from warehouse.write import OURS, OWN_FEATURES
 
 LEGACY_MAPPING = 2
 """The reader's version of a table without named features that may map its columns."""
+
+CLEAN_EVERY = 100
+"""Commits of a table between two removals of expired commits: delta-rs looks at all commits for it."""
 
 
 @dataclass(frozen=True)
@@ -57,7 +60,19 @@ class OpenTables:
     fence: Fence | None = None
     before_epoch: Callable[[], None] = lambda: None
     _tables: dict[str, DeltaTable] = field(default_factory=dict)
+    _checked: set[str] = field(default_factory=set)
     _looked_at: set[str] | None = None
+
+    def read(self, table: str) -> DeltaTable | None:
+        """Return a table as its last commit left it, whatever features it has; None if there is none.
+
+        Raises
+        ------
+        LockError
+            Another writer has committed to it since.
+
+        """
+        return self._read(table, is_renewed=True)
 
     def open(self, table: str) -> DeltaTable:
         """Return a table as its last commit left it.
@@ -89,31 +104,26 @@ class OpenTables:
     def _opened(self, table: str, *, is_renewed: bool) -> DeltaTable:
         if self._looked_at is not None and table not in SHARED:
             self._looked_at.add(table)
-        found = self._tables.get(table)
-        if found is not None:
-            if is_renewed:
-                found.update_incremental()
-            return self.checked(table, found)
-        found = self.place.open(table)
+        found = self._read(table, is_renewed=is_renewed)
         if found is None:
             raise WarehouseError("the table is not there", table=table, warehouse=self.place.root)
-        _check(found, table)
-        self.checked(table, found)
-        self._tables[table] = found
+        if table not in self._checked:
+            _check(found, table)
+            self._checked.add(table)
         return found
 
-    def checked(self, table: str, opened: DeltaTable) -> DeltaTable:
-        """Return an open table, where no other writer has committed to it.
-
-        Raises
-        ------
-        LockError
-            Another writer has.
-
-        """
+    def _read(self, table: str, *, is_renewed: bool) -> DeltaTable | None:
+        found = self._tables.get(table)
+        if found is None:
+            found = self.place.open(table)
+            if found is None:
+                return None
+        elif is_renewed and self.place.may_have(table, int(found.version()) + 1):
+            found.update_incremental()
         if self.fence is not None:
-            self.fence.check(table, opened)
-        return opened
+            self.fence.check(table, found)
+        self._tables[table] = found
+        return found
 
     def change(self, table: str, make: Callable[[DeltaTable, CommitProperties], object]) -> int:
         """Make one commit to a table, and return the table's version after it.
@@ -142,13 +152,22 @@ class OpenTables:
         base = int(opened.version())
         try:
             make(opened, properties)
-            opened.update_incremental()
+            if self.place.may_have(table, base + 2):
+                opened.update_incremental()
+                version = int(opened.version())
+            else:  # what was written is the next version, and it is read when it is asked for
+                version = base + 1
+                if self._looked_at is not None:
+                    self._looked_at.discard(table)
         except (DeltaError, OSError) as error:
             self.forget(table)
             opened = self._looked_up(table, mark, error)
+            version = int(opened.version())
         if fence is not None and mark is not None:
-            fence.committed(table, mark, opened, base)
-        return int(opened.version())
+            fence.committed(table, mark, version, base)
+            if version != base + 1:
+                fence.check(table, opened)
+        return version
 
     def _looked_up(self, table: str, mark: int | None, error: Exception) -> DeltaTable:
         """Return the table if the commit was made and only the answer was lost; raise if it was not made."""
@@ -166,12 +185,18 @@ class OpenTables:
             raise refused from error
         return found
 
+    def keep(self, table: str, opened: DeltaTable) -> None:
+        """Keep a table open that the caller has opened as its last commit left it."""
+        self._tables[table] = opened
+
     def forget(self, table: str | None = None) -> None:
         """Open a table, or all tables, from their logs the next time."""
         if table is None:
             self._tables.clear()
+            self._checked.clear()
         else:
             self._tables.pop(table, None)
+            self._checked.discard(table)
 
     def version(self, table: str) -> int:
         """Return the version of a table."""
@@ -231,7 +256,13 @@ class OpenTables:
             return self.version(table)
 
         def write(opened: DeltaTable, properties: CommitProperties) -> None:
-            opened.create_write_transaction(actions, "append", opened.schema(), commit_properties=properties)
+            opened.create_write_transaction(
+                actions,
+                "append",
+                opened.schema(),
+                commit_properties=properties,
+                post_commithook_properties=_after_commit(opened),
+            )
 
         return self.change(table, write)
 
@@ -298,6 +329,12 @@ class OpenTables:
         self.change(table, write)
         self.forget(table)
         return self.version(table)
+
+
+def _after_commit(opened: DeltaTable) -> PostCommitHookProperties:
+    """Return what delta-rs does after a commit: checkpoints as the table says, expired commits now and then."""
+    is_due = (int(opened.version()) + 1) % CLEAN_EVERY == 0
+    return PostCommitHookProperties(cleanup_expired_logs=None if is_due else False)
 
 
 def _has_variant(schema: StructType) -> bool:

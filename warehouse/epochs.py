@@ -17,6 +17,7 @@ from typing import Any
 from deltalake import CommitProperties, DeltaTable
 
 from schemas.errors import WarehouseError
+from schemas.tables import SYSTEM_TABLES
 from warehouse.commits import OpenTables
 from warehouse.newest_epoch import EPOCHS as TABLE
 from warehouse.newest_epoch import NEVER_ROLLED_BACK, RID
@@ -82,7 +83,6 @@ def roll_back(warehouse: Warehouse, epoch: Epoch | None) -> list[str]:
     undone = [name for name in names if _roll_back(tables, name, versions.get(name, 0))]
     for name in NEVER_ROLLED_BACK - {TABLE}:
         _starts_from(tables, name)
-    tables.forget()
     if undone:
         log.warning("an unfinished batch was rolled back in %s", ", ".join(undone))
     return undone
@@ -101,8 +101,11 @@ def _is_rolled_back(commit: Mapping[str, Any], known: int) -> bool:
 def _starts_from(tables: OpenTables, name: str) -> DeltaTable | None:
     """Open a table, and have the writer's fence take its mark for the one of the last epoch."""
     opened = tables.place.open(name)
-    if opened is not None and tables.fence is not None:
-        tables.fence.starts_from(name, opened)
+    if opened is not None:
+        if tables.fence is not None:
+            tables.fence.starts_from(name, opened)
+        if name in SYSTEM_TABLES:  # each batch opens most of these, and few of the others
+            tables.keep(name, opened)
     return opened
 
 
@@ -125,6 +128,7 @@ def _roll_back(tables: OpenTables, table: str, known: int) -> bool:
         tables.change(table, restore)
     except WarehouseError as error:
         raise WarehouseError(f"version {known} cannot be restored: {error.reason}", table=table) from error
+    tables.forget(table)
     return True
 
 

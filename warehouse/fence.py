@@ -89,19 +89,14 @@ class Fence:
             self._marks[table] = mark_of(opened)
             self._versions[table] = int(opened.version())
 
-    def committed(self, table: str, mark: int, opened: DeltaTable, base: int) -> None:
-        """Remember a commit of this writer, which was made from a version; the table is open behind it.
+    def committed(self, table: str, mark: int, version: int, base: int) -> None:
+        """Remember a commit of this writer, made from version `base`, after which the table is at `version`.
 
-        Raises
-        ------
-        LockError
-            Another writer has committed on top of it.
-
+        If that is not the next one, the caller checks who has committed besides.
         """
         self._marks[table] = mark
-        if int(opened.version()) == base + 1:
-            self._versions[table] = base + 1
-        self.check(table, opened)
+        if version == base + 1:
+            self._versions[table] = version
 
     def forget(self, table: str) -> None:
         """Forget a table that is removed: another one may get its name."""
@@ -166,6 +161,7 @@ def take_number(place: Place, holds: Callable[[], None]) -> Fence:
         else:
             base = int(table.version())
             table.update_incremental()
-            fence.committed(EPOCHS, mark, table, base)
+            fence.committed(EPOCHS, mark, int(table.version()), base)
+            fence.check(EPOCHS, table)
             return fence
     raise LockError(f"no number was left for this writer in {ATTEMPTS} attempts", advice="start again")

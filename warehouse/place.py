@@ -6,6 +6,7 @@ for them (for S3: the environment, or the machine's role). Not here: what is in 
 
 from __future__ import annotations
 
+import json
 from dataclasses import dataclass, field
 from pathlib import Path
 from urllib.parse import urlparse
@@ -65,6 +66,25 @@ class Place:
             return DeltaTable(self.uri(table), version=version)
         except TableNotFoundError:
             return None
+
+    def may_have(self, table: str, version: int) -> bool:
+        """Whether a table may have a version, or later ones; False only if it has none of them.
+
+        Looking for a file does not depend on the number of commits, while delta-rs lists a local folder of commits
+        whole. Stores list from a name on, so there the answer is True: looking would cost as much as reading.
+        """
+        if not isinstance(self.fs, pafs.LocalFileSystem):
+            return True
+        log = Path(self.at(table, "_delta_log"))
+        if (log / f"{version:020}.json").exists():
+            return True
+        try:
+            # Commits are removed below a checkpoint only, so that it is behind them.
+            return int(json.loads((log / "_last_checkpoint").read_bytes())["version"]) >= version
+        except FileNotFoundError:
+            return False
+        except (OSError, ValueError, LookupError, TypeError):
+            return True
 
     def has(self, table: str) -> bool:
         """Whether a Delta table lies here."""

@@ -121,10 +121,10 @@ class Warehouse:
             It is read as it is now for a writer, and another writer has committed to it.
 
         """
-        found = self.place.open(table, version)
+        found = self.open_tables.read(table) if version is None else self.place.open(table, version)
         if found is None:
             raise WarehouseError("the table is not there", table=table, warehouse=self.root)
-        return found if version is not None else self.open_tables.checked(table, found)
+        return found
 
     def create(self, table: str, schema: StructType, comment: str | None = None) -> None:
         """Create an empty table where none is."""

@@ -13,6 +13,7 @@ from typing import Any
 
 from deltalake import CommitProperties
 from deltalake.exceptions import CommitFailedError
+from deltalake.transaction import PostCommitHookProperties
 
 from warehouse.fence import APP
 from warehouse.lease import StoredLease
@@ -145,7 +146,13 @@ class ModelTable:
         """Return nothing: rows are texts."""
 
     def create_write_transaction(
-        self, actions: Sequence[Any], _mode: str, _schema: None, *, commit_properties: CommitProperties
+        self,
+        actions: Sequence[Any],
+        _mode: str,
+        _schema: None,
+        *,
+        commit_properties: CommitProperties,
+        post_commithook_properties: PostCommitHookProperties | None = None,  # noqa: ARG002
     ) -> None:
         """Commit files; the path of a file is its row."""
         self._commit(Commit(tuple(one.path for one in actions), _mark(commit_properties)))
@@ -188,6 +195,10 @@ class ModelPlace:
         """Return a table, None where there is none."""
         log = self._ask(Request("open", table))
         return ModelTable(self._ask, table, log) if log else None
+
+    def may_have(self, table: str, version: int) -> bool:
+        """Whether a table has a version."""
+        return len(self._ask(Request("open", table))) > version
 
     def tables(self) -> list[str]:
         """Return the names of the tables."""
