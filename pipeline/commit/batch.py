@@ -7,6 +7,7 @@ one rolls back when it starts (`warehouse.epochs.roll_back`).
 from __future__ import annotations
 
 import logging
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import Any
@@ -14,7 +15,7 @@ from typing import Any
 import pyarrow.compute as pc
 
 from pipeline.changelog.divergence import divergence_rows
-from pipeline.commit.compact import join_small_files
+from pipeline.commit.compact import is_look_due, join_small_files
 from pipeline.commit.epoch import LOW_CARDINALITY, append_rows, commit_epoch
 from pipeline.commit.records import (
     filled_rows,
@@ -111,6 +112,7 @@ def commit_batch(
     plan = work.plan
     after = _with_written(_with_settled(plan, written), work, written)
     versions: dict[str, int] = {}
+    new_files: Counter[str] = Counter()
 
     def commit(table: str, added: Sequence[DataFile], removed: Sequence[TableFile] = ()) -> None:
         if added or removed:
@@ -118,6 +120,7 @@ def commit_batch(
                 # A table that an earlier release made gets the columns that it lacks.
                 tables.add_columns(table, SYSTEM_TABLES[table])
             versions[table] = tables.commit(table, added, [(file, True) for file in removed])
+            new_files[table] += len(added)
             reached(table)
 
     commit("_changelog", written.changelog)
@@ -150,7 +153,7 @@ def commit_batch(
     for table in (names | prepared.changed) - versions.keys():
         if table not in plan.before.versions or table in prepared.changed:
             versions[table] = tables.version(table)
-    versions |= _joined(tables, versions)
+    versions |= _joined(tables, versions, new_files)
     offsets = name.offsets
     query, label = (name.query_id, name.batch_id), instant_label(name, after)
     state = commit_epoch(tables, after, versions, query, offsets, plan.rows, label)
@@ -239,7 +242,8 @@ def _gaps(tables: OpenTables, plan: BatchPlan, after: State) -> list[dict[str, A
     return [*gap_rows(plan), *filled_rows(known, ids, plan.epoch)]
 
 
-def _joined(tables: OpenTables, versions: Mapping[str, int]) -> dict[str, int]:
+def _joined(tables: OpenTables, versions: Mapping[str, int], added: Mapping[str, int]) -> dict[str, int]:
     """Join small files of tables that got many, and return the versions of those that changed."""
-    found = {name: join_small_files(tables, name) for name in sorted(versions)}
+    due = [name for name, version in versions.items() if is_look_due(version, added.get(name, 0))]
+    found = {name: join_small_files(tables, name) for name in sorted(due)}
     return {name: version for name, version in found.items() if version != versions[name]}

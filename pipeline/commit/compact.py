@@ -20,6 +20,9 @@ from warehouse.data_files import DataFile, keys_of, opened, write_file
 JOIN_FILES = 32
 """Where a table has so many small files after a batch, they are joined:"""
 
+LOOK_EVERY = 8
+"""Commits of a table between two looks for small files, which read the list of its files."""
+
 JOIN_BYTES = (1 << 20, 32 << 20)
 """first those below the first size, then those below the second, so that each byte is rewritten twice;"""
 
@@ -36,6 +39,20 @@ COMPACT_BELOW = 32 << 20
 """Maintenance joins all files of fewer bytes."""
 
 _KEY = "_key"
+
+
+def is_look_due(version: int, added: int) -> bool:
+    """Whether to look for small files of a table: now and then, or after many new files.
+
+    Parameters
+    ----------
+    version : int
+        The table's version after the batch.
+    added : int
+        Files that the batch added.
+
+    """
+    return added >= LOOK_EVERY or version % LOOK_EVERY == 0
 
 
 def join_small_files(tables: OpenTables, table: str) -> int:
