@@ -15,6 +15,9 @@ pytestmark = pytest.mark.spark
 
 SPARK_SUBMIT = Path(sys.executable).parent / "spark-submit"
 
+JAVA_OPTIONS = {"SPARK_SUBMIT_OPTS", "SPARK_LAUNCHER_OPTS"}
+"""Of the tests, for a Java that lives for seconds: they change how fast it starts, and nothing else."""
+
 JOB = """
 import sys
 from jobs.runtime.command_line import call, command, config_option, deployment
@@ -47,7 +50,9 @@ def submit(job: Path, config: str, *more: str, **environment: str) -> subprocess
 
     spark-submit writes both outputs of the job's Python to its stdout.
     """
-    inherited = {name: value for name, value in os.environ.items() if "SPARK" not in name}
+    inherited = {
+        name: value for name, value in os.environ.items() if "SPARK" not in name or name in JAVA_OPTIONS
+    }
     path = f"{SPARK_SUBMIT.parent}{os.pathsep}{os.environ['PATH']}"
     options = [
         "--master",
