@@ -14,12 +14,15 @@ from xdist.scheduler import LoadScopeScheduling
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
+    from xdist.workermanage import WorkerController
 
 if not hasattr(sys.modules["__main__"], "__file__"):
     # PySpark takes a main module without a file, as pytest-xdist's processes have, for a run of doctests, and exits.
     sys.modules["__main__"].__file__ = __file__
 
 pytest_plugins = ("tests.live.fixtures",)
+
+SPARK = "spark session"
 
 LOCAL_SPARK = "--master local[2] --conf spark.ui.enabled=false pyspark-shell"
 
@@ -29,11 +32,22 @@ for _options in ("SPARK_SUBMIT_OPTS", "SPARK_LAUNCHER_OPTS"):
 
 
 class ModuleScheduling(LoadScopeScheduling):  # type: ignore[misc]
-    """Gives each process whole modules, and all that share the Spark session to one: a second Java costs seconds."""
+    """Gives each process whole modules, and all that share a Spark session to two of them, which begin with these.
+
+    Each more Java costs seconds; with one alone the others end long before it, since it mostly uses one thread.
+    """
 
     def _split_scope(self, nodeid: str) -> str:
         module = nodeid.partition("::")[0]
-        return "spark" if _uses_spark(self.config.rootpath / module) else module
+        if not _uses_spark(self.config.rootpath / module):
+            return module
+        return f"{SPARK} of jobs" if module.startswith("tests/jobs/") else SPARK
+
+    def _assign_work_unit(self, node: WorkerController) -> None:
+        sessions = [scope for scope in self.workqueue if scope.startswith(SPARK)]
+        if sessions and not any(scope.startswith(SPARK) for scope in self.assigned_work[node]):
+            self.workqueue.move_to_end(sessions[0], last=False)
+        super()._assign_work_unit(node)
 
 
 @lru_cache
@@ -41,6 +55,11 @@ def _uses_spark(module: Path) -> bool:
     """Whether a module's tests run in the shared session."""
     text = module.read_text(encoding="utf-8")
     return "spark: SparkSession" in text or 'usefixtures("spark")' in text
+
+
+def pytest_xdist_auto_num_workers(config: pytest.Config) -> int:  # noqa: ARG001
+    """Return one process more than there are cores: many tests wait, for a server or for Spark's Java."""
+    return (os.cpu_count() or 1) + 1
 
 
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> ModuleScheduling:
