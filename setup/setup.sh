@@ -105,6 +105,7 @@ want_s3() {
   done="$wanted $packages"
   [ "$(cat "$venv/.set-up-s3" 2>/dev/null)" = "$done" ] && return
   "$venv/bin/python" setup/spark_jars.py s3
+  "$venv/bin/python" setup/java_archive.py
   echo "set-up: $server"
   "$venv/bin/python" -m venv --clear "$server"
   # shellcheck disable=SC2086
@@ -145,6 +146,7 @@ if [ "$(cat "$stamp" 2>/dev/null)" != "$wanted" ]; then
   install_packages
   "$venv/bin/python" setup/spark_jars.py delta
   "$venv/bin/python" setup/compile_pyspark.py
+  "$venv/bin/python" setup/java_archive.py
   echo "$wanted" >"$stamp"
 fi
 [ "${1:-}" != with-tarantool ] || want_tarantool

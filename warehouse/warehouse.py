@@ -121,7 +121,11 @@ class Warehouse:
             It is read as it is now for a writer, and another writer has committed to it.
 
         """
-        found = self.open_tables.read(table) if version is None else self.place.open(table, version)
+        # Nobody else changes what the writer has open; for a reader, a table may be replaced by a copy at any time.
+        is_writer = self.open_tables.fence is not None
+        found = (
+            self.open_tables.read(table) if is_writer and version is None else self.place.open(table, version)
+        )
         if found is None:
             raise WarehouseError("the table is not there", table=table, warehouse=self.root)
         return found

@@ -12,7 +12,7 @@ import os
 import re
 import shlex
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -28,6 +28,15 @@ from warehouse.views import OLD_VERSIONS
 from warehouse.warehouse import TIMESTAMP_MICROS, TIMESTAMP_TYPE
 
 CONF_FOLDER = Path(__file__).resolve().parents[2] / "conf"
+
+SPARK = Path(pyspark.__file__).resolve().parent
+
+JAVA_ARCHIVE = SPARK / "classes.jsa"
+"""Java's classes of Spark, archived by set-up (`setup/java_archive.py`)."""
+
+CLASS_PATH = f"{SPARK}/jars/*"
+"""The jars that the archive is of. Java uses an archive if its class path begins with what the archive was made with;
+Spark's own begins with the configuration folder, which cannot be archived: so the jars are named before it."""
 
 DELTA_EXTENSION = "io.delta.sql.DeltaSparkSessionExtension"
 DELTA_CATALOG = "org.apache.spark.sql.delta.catalog.DeltaCatalog"
@@ -105,14 +114,46 @@ def _start_java() -> None:
     if (CONF_FOLDER / "spark-defaults.conf").is_file():
         os.environ.setdefault("SPARK_CONF_DIR", str(CONF_FOLDER))
     conf = SparkConf()
-    if not any(Path(pyspark.__file__).parent.glob("jars/delta-spark_*.jar")):
+    if not any(SPARK.glob("jars/delta-spark_*.jar")):
         conf.set("spark.jars.packages", delta_coordinates())
+    if may_use_archive(os.environ, JAVA_ARCHIVE):
+        conf.set("spark.driver.extraClassPath", CLASS_PATH)
+        given = os.environ.get("SPARK_SUBMIT_OPTS", "")
+        # An archive that does not fit this Java is no news to a user: it starts as without.
+        archive = (
+            f'"-XX:SharedArchiveFile={JAVA_ARCHIVE}" -Xlog:cds=off -Xlog:cds+dynamic=off -Xlog:class+path=off'
+        )
+        os.environ["SPARK_SUBMIT_OPTS"] = f"{given} {archive}".strip()
     try:
         SparkContext._ensure_initialized(conf=conf)
     except (PySparkException, OSError) as error:
         raise ConfigurationError(
             f"Spark's Java did not start: {error}", advice="install Java 17, or set JAVA_HOME to one"
         ) from error
+
+
+def may_use_archive(environment: Mapping[str, str], archive: Path) -> bool:
+    """Whether Java may get a class path that begins with the archive's.
+
+    Not with another Spark, or where the user names a class path or an archive.
+
+    Parameters
+    ----------
+    environment : mapping of str to str
+        Its `SPARK_CONF_DIR` is set.
+    archive : Path
+
+    """
+    home = environment.get("SPARK_HOME")
+    if not archive.is_file() or (home and Path(home).resolve() != SPARK):
+        return False
+    settings = Path(environment.get("SPARK_CONF_DIR", "")) / "spark-defaults.conf"
+    given = [environment.get(name, "") for name in ("PYSPARK_SUBMIT_ARGS", "SPARK_SUBMIT_OPTS")]
+    if settings.is_file():
+        given.append(settings.read_text(encoding="utf-8"))
+    return not any(
+        re.search(r"extraClassPath|driver-class-path|SharedArchive|ArchiveClasses", text) for text in given
+    )
 
 
 def _check(session: SparkSession) -> None:

@@ -3,12 +3,20 @@
 from __future__ import annotations
 
 import sys
+from pathlib import Path
+from typing import Any
 
 import pytest
 from pyspark.sql import SparkSession
 from pyspark.sql.functions import udf
 
-from jobs.runtime.session import CONF_FOLDER, DELTA_EXTENSION, delta_coordinates
+from jobs.runtime.session import (
+    CONF_FOLDER,
+    DELTA_EXTENSION,
+    JAVA_ARCHIVE,
+    delta_coordinates,
+    may_use_archive,
+)
 
 pytestmark = pytest.mark.spark
 
@@ -39,3 +47,36 @@ def test_every_setting_is_one_that_spark_knows(spark: SparkSession) -> None:
 
 def test_the_coordinates_are_those_of_the_locked_versions() -> None:
     assert delta_coordinates() == "io.delta:delta-spark_4.2_2.13:4.4.0"
+
+
+@pytest.mark.skipif(not JAVA_ARCHIVE.is_file(), reason="set-up has made no archive of Java's classes")
+def test_java_has_the_archive_of_its_classes_in_memory(spark: SparkSession) -> None:
+    """Java continues without one that does not fit it, and says nothing."""
+    jvm: Any = spark.sparkContext._jvm
+    maps = Path(f"/proc/{jvm.java.lang.ProcessHandle.current().pid()}/maps")
+    if not maps.is_file():
+        pytest.skip("shows no mapped files of a process")
+    assert str(JAVA_ARCHIVE) in maps.read_text()
+
+
+@pytest.mark.parametrize(
+    ("environment", "setting", "expected"),
+    [
+        ({}, "", True),
+        ({"SPARK_HOME": "/opt/another/spark"}, "", False),
+        ({"PYSPARK_SUBMIT_ARGS": "--driver-class-path /x pyspark-shell"}, "", False),
+        ({"PYSPARK_SUBMIT_ARGS": "--conf spark.driver.extraClassPath=/x pyspark-shell"}, "", False),
+        ({"SPARK_SUBMIT_OPTS": "-XX:SharedArchiveFile=/x"}, "", False),
+        ({"SPARK_SUBMIT_OPTS": "-Xmx1g"}, "spark.driver.memory 1g", True),
+        ({}, "spark.driver.extraClassPath /x", False),
+    ],
+)
+def test_the_archive_is_used_where_nobody_names_another_class_path(
+    tmp_path: Path, environment: dict[str, str], setting: str, expected: bool
+) -> None:
+    (tmp_path / "spark-defaults.conf").write_text(setting + "\n")
+    archive = tmp_path / "classes.jsa"
+    archive.touch()
+    given = {"SPARK_CONF_DIR": str(tmp_path), **environment}
+    assert may_use_archive(given, archive) is expected
+    assert not may_use_archive(given, tmp_path / "nowhere")

@@ -1,0 +1,85 @@
+"""Set-up's archive of Java's classes: `python setup/java_archive.py`.
+
+Most of the time in which Spark starts, Java reads and checks some 20,000 classes. An archive of them (class data
+sharing) halves it. Java accepts the archive only with the jars, in the order, that it was made with; with others it
+starts as without. So it is made again after jars were added. `jobs.runtime.session` names it to the Java that it
+starts; one that spark-submit starts has another class path, and does without.
+
+Without the archive everything works, so set-up continues where it cannot be made.
+"""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+from typing import Any
+
+from pyspark.sql import SparkSession
+
+from config.deployment import Config
+from jobs.runtime.session import CLASS_PATH, JAVA_ARCHIVE, spark_session
+
+
+def work(folder: Path) -> SparkSession:
+    """Do a little of what the commands do, so that Java loads the classes for it."""
+    config = Config.model_validate(
+        {
+            "warehouse": str(folder / "warehouse"),
+            "checkpoint": str(folder / "checkpoint"),
+            "sources": [{"name": "none", "path": str(folder)}],
+        }
+    )
+    spark = spark_session(config, "set-up")
+    table = str(folder / "table")
+    rows = spark.range(100).selectExpr("id", "cast(id AS string) AS text", "map(id, id) AS pairs")
+    rows.write.format("delta").save(table)
+    spark.sql(f"SELECT text, count(*), max(id) FROM delta.`{table}` GROUP BY text ORDER BY text").collect()
+    spark.sql(f"UPDATE delta.`{table}` SET text = 'x' WHERE id = 1")
+    stream = spark.readStream.format("delta").load(table).writeStream.trigger(availableNow=True)
+    followed = stream.option("checkpointLocation", str(folder / "followed")).foreachBatch(lambda *_: None)
+    followed.start().awaitTermination()
+    return spark
+
+
+def is_whole(archive: Path) -> bool:
+    """Whether Java accepts an archive, with its checksums: a Java that maps a part of one crashes."""
+    home = os.environ.get("JAVA_HOME")
+    java = f"{home}/bin/java" if home else "java"
+    options = ["-Xshare:on", "-XX:+VerifySharedSpaces", f"-XX:SharedArchiveFile={archive}"]
+    command = [java, *options, "-cp", CLASS_PATH, "-version"]
+    return subprocess.run(command, capture_output=True, check=False).returncode == 0
+
+
+def main() -> None:
+    """Make the archive anew."""
+    print("set-up: archive of Java's classes", flush=True)
+    JAVA_ARCHIVE.unlink(missing_ok=True)
+    made = JAVA_ARCHIVE.with_suffix(".part")
+    made.unlink(missing_ok=True)
+    os.environ["SPARK_SUBMIT_OPTS"] = (
+        f'"-XX:ArchiveClassesAtExit={made}" -Xlog:disable -XX:TieredStopAtLevel=1'
+    )
+    settings = f'--conf spark.ui.enabled=false --conf "spark.driver.extraClassPath={CLASS_PATH}"'
+    os.environ["PYSPARK_SUBMIT_ARGS"] = f"--master local[2] {settings} pyspark-shell"
+    with tempfile.TemporaryDirectory() as folder:
+        spark = work(Path(folder))
+        gateway: Any = spark.sparkContext._gateway
+        java = gateway.proc
+        spark.stop()
+        java.stdin.close()
+        java.wait()
+    if made.exists() and is_whole(made):
+        made.replace(JAVA_ARCHIVE)
+    else:
+        made.unlink(missing_ok=True)
+        print("set-up: Java made no archive of its classes: Spark starts more slowly", file=sys.stderr)
+
+
+if __name__ == "__main__":
+    try:
+        main()
+    except Exception as error:
+        print(f"set-up: no archive of Java's classes, so Spark starts more slowly: {error}", file=sys.stderr)
