@@ -24,7 +24,10 @@ pytest_plugins = ("tests.live.fixtures",)
 
 SPARK = "spark session"
 
-LOCAL_SPARK = "--master local[2] --conf spark.ui.enabled=false pyspark-shell"
+# Spark compiles Java for each query, which takes longer than to interpret it over the few rows of a test.
+INTERPRETED = "--conf spark.sql.codegen.wholeStage=false --conf spark.sql.codegen.factoryMode=NO_CODEGEN"
+
+LOCAL_SPARK = f"--master local[2] --conf spark.ui.enabled=false {INTERPRETED} pyspark-shell"
 
 # A JVM of a test lives for a minute: the second compiler's work takes half of its processor time and never pays.
 for _options in ("SPARK_SUBMIT_OPTS", "SPARK_LAUNCHER_OPTS"):

@@ -94,21 +94,52 @@ def rooms_of(source: str) -> set[str]:
     return {module.partition(".")[0] for module in imported(ast.parse(source))} & MAY_IMPORT.keys()
 
 
-@pytest.mark.parametrize("file", MODULES, ids=name)
-def test_imports_go_one_way(file: Path) -> None:
-    room = room_of(file)
-    assert room in MAY_IMPORT, f"{room} is no room of the house: see docs/architecture.md"
-    assert rooms_of(file.read_text()) - {room} <= MAY_IMPORT[room]
+def test_imports_go_one_way() -> None:
+    assert {room_of(file) for file in MODULES} <= MAY_IMPORT.keys(), "see docs/architecture.md"
+    wrong = {name(file): forbidden_rooms(room_of(file), file.read_text()) for file in MODULES}
+    assert {file: rooms for file, rooms in wrong.items() if rooms} == {}
 
 
-@pytest.mark.parametrize("file", MODULES, ids=name)
-def test_a_module_says_what_it_is_and_stays_short(file: Path) -> None:
-    text = file.read_text()
-    docstring = ast.get_docstring(ast.parse(text))
-    assert docstring, "says nothing of itself"
-    assert docstring.split("\n")[0].rstrip().endswith((".", ":", "?")), "its first line is no sentence"
-    assert len(text.splitlines()) <= (LONGEST_TEST if room_of(file) == "tests" else LONGEST_MODULE)
-    assert file.stem not in {"utils", "util", "helpers", "common", "misc"}
+def forbidden_rooms(room: str, source: str) -> set[str]:
+    return rooms_of(source) - {room} - MAY_IMPORT[room]
+
+
+def test_a_forbidden_import_would_be_found() -> None:
+    assert forbidden_rooms("udfs", "from pipeline.batch import BatchWriter") == {"pipeline"}
+    assert forbidden_rooms("pipeline", "from udfs.keys import keys") == set()
+
+
+def test_a_module_says_what_it_is_and_stays_short() -> None:
+    found = {
+        name(file): faults(file.stem, file.read_text(), is_test=room_of(file) == "tests") for file in MODULES
+    }
+    assert {file: what for file, what in found.items() if what} == {}
+
+
+def faults(stem: str, text: str, *, is_test: bool) -> list[str]:
+    docstring = ast.get_docstring(ast.parse(text)) or ""
+    found = []
+    if not docstring.split("\n")[0].rstrip().endswith((".", ":", "?")):
+        found.append("the first line of its docstring is no sentence")
+    if len(text.splitlines()) > (LONGEST_TEST if is_test else LONGEST_MODULE):
+        found.append("too long")
+    if stem in {"utils", "util", "helpers", "common", "misc"}:
+        found.append("a name that says nothing")
+    return found
+
+
+@pytest.mark.parametrize(
+    ("stem", "text", "expected"),
+    [
+        ("keys", '"""What it is."""\n', 0),
+        ("keys", "x = 1\n", 1),
+        ("keys", '"""What it is"""\n', 1),
+        ("keys", '"""What it is."""\n' + "\n" * LONGEST_MODULE, 1),
+        ("utils", '"""What it is."""\n', 1),
+    ],
+)
+def test_a_faulty_module_would_be_found(stem: str, text: str, expected: int) -> None:
+    assert len(faults(stem, text, is_test=False)) == expected
 
 
 def test_functions_stay_short() -> None:
