@@ -104,7 +104,7 @@ class Planner:
             known, watched = found, more
 
     def _waiting(self, is_all: bool) -> dict[str, Summary]:
-        """Return the replicasets whose rows wait, and may go on without new rows of their own.
+        """Return the replicasets whose rows wait, and may continue without new rows of their own.
 
         Of a storage of vshard they may wait for another replicaset's.
         """

@@ -72,7 +72,7 @@ class PeerState:
     reason: str | None = None
 
 
-class Peer:
+class ConnectedPeer:
     """One copy, its lock, and what was copied to it; used by the writer of its primary alone.
 
     Parameters
@@ -234,7 +234,7 @@ class Peers:
         now: Callable[[], float] = time.monotonic,
     ) -> None:
         self._source, self._rid = source, RidTable(source)
-        self._peers = [Peer(source, place) for place in peers]
+        self._peers = [ConnectedPeer(source, place) for place in peers]
         self._retry_seconds, self._waits, self._now = retry_seconds, waits, now
         self._is_whole = False
 
@@ -313,7 +313,7 @@ class Peers:
         for peer in self._peers:
             peer.release("its primary's job has failed")
 
-    def _lose(self, peer: Peer, error: Exception) -> None:
+    def _lose(self, peer: ConnectedPeer, error: Exception) -> None:
         if peer.state.is_connected:
             self._mark([peer.place.root], is_needed=True)
         log.warning("peer %s is not connected: %s", peer.place.root, error)
@@ -421,7 +421,7 @@ def end_connection(table: RidTable) -> None:
 
 
 def other_copies(history: Sequence[RidChange], peers: Sequence[str]) -> list[str]:
-    """Return the copies that the current generation has beside the peers; a `connect` says that there are none."""
+    """Return the copies of the current generation that are no peers; after a `connect` there are none."""
     head = history[-1].node.rid.head if history else EMPTY
     found: list[str] = []
     for change in history:

@@ -114,7 +114,7 @@ def missing_files(source: Place, target: Place, table: str, version: int) -> dic
 
 
 def _since(source: Place, target: Place, table: str, data: Mapping[str, int]) -> dict[str, int]:
-    """Return the data files that the source has and the target's version has not; all where it has no table."""
+    """Return the data files that the source has and the target's version lacks; all where it has no table."""
     opened = target.open(table)
     held = {} if opened is None else active(source, table, opened.version())
     return {path: size for path, size in data.items() if path not in held}

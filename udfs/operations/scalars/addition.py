@@ -4,7 +4,7 @@ With a double or a float the sum is computed as a double, and written as MP_FLOA
 `udfs.operations.update_rules` for older servers); with a decimal everything becomes a decimal.
 
 An operation that overflows is an error, but from 3.0 on it leaves its sum behind if the field was changed before in the
-same request (`xrow_update_op_do_arith` computes in place). An UPSERT goes on with that sum: `SumOverflowError.total`.
+same request (`xrow_update_op_do_arith` computes in place). An UPSERT continues with that sum: `SumOverflowError.total`.
 """
 
 from __future__ import annotations
