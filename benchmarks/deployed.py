@@ -11,7 +11,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from config.deployment import Config
-from jobs.aggregate import open_writer, start_stream
+from jobs.aggregate import start_stream, writer_on
 from jobs.runtime.session import spark_session
 from pipeline.batch import BatchResult
 from pipeline.stream import StreamWriter
@@ -80,7 +80,7 @@ class Ours:
         """
         found: list[BatchResult] = []
         with WriterLock(self.warehouse, "benchmark") as lock:
-            writer = open_writer(self.spark, self.config, self.warehouse, lock)
+            writer = writer_on(self.spark, self.config, self.warehouse, lock)
             batches = StreamWriter(self.warehouse, self.config, writer, found.append)
             query = start_stream(self.spark, self.config, writer, batches, once=True)
             query.awaitTermination()

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import logging
 import sys
-from datetime import UTC, datetime
+from functools import partial
 
 from pyspark.sql import SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
@@ -23,22 +23,17 @@ from jobs.runtime.session import spark_session
 from observe.lineage.emitter import lineage
 from observe.metrics.listener import measured
 from pipeline.batch import BatchWriter
-from pipeline.commit.load import load_state
 from pipeline.executors.distributed import DistributedExecutor
-from pipeline.inputs import with_servers
 from pipeline.requests.service import Service
 from pipeline.source_options import stream_options
-from pipeline.start.release import release_old_rows
-from pipeline.start.remask import remasked
+from pipeline.start.open_writer import open_writer
 from pipeline.state import State
 from pipeline.stream import StreamWriter, Watch
 from schemas.compiled import is_kept
 from sources.xlog.datasource import register
 from sources.xlog.format.kernels.fill import walk_rows
-from sources.xlog.options import parse_options
-from sources.xlog.stream.follow import Follower
 from udfs.before_replace.custom import load_function
-from warehouse import catalog, cluster, epochs
+from warehouse import catalog
 from warehouse.lock import WriterLock
 from warehouse.peers import Peers
 from warehouse.place import place_of
@@ -67,8 +62,8 @@ def check_functions(config: Config) -> None:
             load_function(policy.function)
 
 
-def open_writer(spark: SparkSession, config: Config, warehouse: Warehouse, lock: WriterLock) -> BatchWriter:
-    """Return the writer of a deployment, after everything of an unfinished batch has been rolled back.
+def writer_on(spark: SparkSession, config: Config, warehouse: Warehouse, lock: WriterLock) -> BatchWriter:
+    """Return the writer of a deployment, whose large batches run in Spark's tasks.
 
     Parameters
     ----------
@@ -76,19 +71,8 @@ def open_writer(spark: SparkSession, config: Config, warehouse: Warehouse, lock:
         The held lock.
 
     """
-    warehouse.create_system_tables()
-    epochs.roll_back(warehouse, epochs.last(warehouse))
-    cluster.start(warehouse, config.cluster.allocation, datetime.now(UTC))
-    state = remasked(warehouse, config, load_state(warehouse))
-    options = stream_options(config, state, spark.sparkContext.defaultParallelism)
-    follower = Follower(parse_options(options))
-    state = with_servers(warehouse.open_tables, follower, state)
-    writer = BatchWriter(
-        *(warehouse, config, follower, lock, state),
-        lambda following, segments: DistributedExecutor(spark, following, segments),
-    )
-    release_old_rows(writer)
-    return writer
+    tasks = spark.sparkContext.defaultParallelism
+    return open_writer(config, warehouse, lock, partial(DistributedExecutor, spark), tasks)
 
 
 def peers_of(config: Config, *, waits: bool) -> Peers | None:
@@ -131,7 +115,7 @@ def start_stream(
     Parameters
     ----------
     writer : BatchWriter
-        From `open_writer`.
+        From `writer_on`.
     batches : StreamWriter
         Runs the batches.
     once : bool
@@ -164,7 +148,7 @@ def aggregate(config: Config, *, once: bool = False) -> State:
         watches: list[Watch] = [progress.batch_done, *([] if listener is None else [listener.batch_done])]
         if peers is not None:
             watches.append(lambda _done: peers.follow())
-        writer = open_writer(spark, config, warehouse, lock)
+        writer = writer_on(spark, config, warehouse, lock)
         service = Service(spark, warehouse, config, writer)
         service.take_up()
         with lineage(config, spark.version, lambda: writer.state.versions) as around:

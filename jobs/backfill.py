@@ -26,7 +26,7 @@ from tqdm import tqdm
 
 from config.deployment import Config
 from config.policies import Policies, Policy
-from jobs.aggregate import check_functions, open_writer, peers_of
+from jobs.aggregate import check_functions, peers_of, writer_on
 from jobs.commands.main import main
 from jobs.runtime.session import spark_session
 from observe.tuple_text import tuple_text
@@ -108,7 +108,7 @@ def answered_request(spark: SparkSession, config: Config, warehouse: Warehouse, 
             with PrimaryLock(warehouse, "jobs/backfill.py", peers_of(config, waits=True)) as lock:
                 bar = ProgressBar()
                 try:
-                    writer = open_writer(spark, config, warehouse, lock)
+                    writer = writer_on(spark, config, warehouse, lock)
                     Service(spark, warehouse, config, writer, bar).serve()
                 finally:
                     bar.close()

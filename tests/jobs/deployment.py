@@ -18,8 +18,10 @@ from pyspark.sql import SparkSession
 from config.deployment import Config
 from jobs.aggregate import aggregate
 from schemas.names import table_name
+from sources.xlog.directory.offset import Entry
 from tests.oracle.fold import Folded, fold_directory
 from tests.oracle.wins import Winner, last_write_wins
+from tests.pipeline.deployment import batch_writer, next_batch
 from tests.truth import Recording
 from warehouse.warehouse import Warehouse
 
@@ -54,6 +56,8 @@ class Deployment:
         self.settings = {"start": "logs", **settings}
         self.sources = dict(sources)
         self.replicasets = dict(replicasets or {})
+        self.offset: Mapping[str, Entry] = {}
+        self.batches = 0
 
     def config(self, **changes: Any) -> Config:
         """Return the checked configuration."""
@@ -78,6 +82,15 @@ class Deployment:
     def run(self, **changes: Any) -> None:
         """Run the job once, to the current end of the logs."""
         aggregate(self.config(**changes), once=True)
+
+    def write(self, **changes: Any) -> None:
+        """Do batches up to the current end of the logs with the job's writer, but without Spark.
+
+        For tests of tables and commands: a stream takes seconds to start. A deployment is either run or written.
+        """
+        with batch_writer(self.config(**changes)) as (_, writer):
+            while done := next_batch(writer, self.offset, self.batches):
+                self.offset, self.batches = done[0], self.batches + 1
 
     def forget_checkpoint(self) -> None:
         """Delete the checkpoint, as an operator might."""

@@ -163,10 +163,9 @@ def test_a_lost_checkpoint_costs_nothing(both: Deployment) -> None:
     [(r, n) for r in recordings() if r != own() for n in ("a2", "b1")] + [(own(), "b2")],
     ids=lambda value: value.name if isinstance(value, Recording) else value,
 )
-@pytest.mark.usefixtures("spark")
 def test_one_member_alone_gives_its_servers_tuples(tmp_path: Path, recording: Recording, node: str) -> None:
     deployment = Deployment(tmp_path, {node: recording.directory(node)})
-    deployment.run()
+    deployment.write()
     wrong = {}
     for name in set(recording.global_spaces(node)) - deployment.refused():
         expected = sorted(recording.tuples(node, name))

@@ -11,7 +11,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 from config.policies import Policy
-from jobs.aggregate import open_writer
+from jobs.aggregate import writer_on
 from jobs.backfill import asked, backfill, policy_of
 from jobs.commands.fix import Moment
 from pipeline.requests.read_again import Span, _bounds, first_time, within
@@ -166,7 +166,7 @@ def made(folder: Path, sources: dict[str, Path], policies: dict[str, Any] | None
 def whole(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Deployment:  # noqa: ARG001
     folder = tmp_path_factory.mktemp("whole")
     deployment = made(folder, logged(folder))
-    deployment.run()
+    deployment.write()
     assert len(deployment.table("users")) == 4
     return deployment
 
@@ -177,7 +177,7 @@ def test_a_restored_file_releases_waiting_rows(whole: Deployment, tmp_path: Path
     missing = sorted(sources["a1"].iterdir())[1]
     missing.rename(tmp_path / "aside")
     deployment = made(tmp_path, sources)
-    deployment.run()
+    deployment.write()
     assert len(deployment.rows("_pending")) == 4
     assert {row["state"] for row in deployment.rows("_gaps")} == {"open"}
     (tmp_path / "aside").rename(missing)
@@ -207,7 +207,7 @@ def test_a_rebuild_gives_the_rows_of_the_policy_from_the_beginning(
     assert whole.table("users") == before
     for policies in (LATER, SUMMED):
         again = made(tmp_path / ("later" if policies is LATER else "summed"), whole.sources, policies)
-        again.run()
+        again.write()
         changed = made(whole.folder, whole.sources, policies)
         changed.database = whole.database
         assert backfill(changed.config(), options("--rebuild", "users")) == 0
@@ -229,7 +229,7 @@ def test_a_request_that_cannot_be_done_is_answered_and_the_next_one_is_done(
     config = whole.config()
     warehouse = Warehouse(spark, config.warehouse, config.database)
     with WriterLock(warehouse, "tests") as lock:
-        writer = open_writer(spark, config, warehouse, lock)
+        writer = writer_on(spark, config, warehouse, lock)
         service = Service(spark, warehouse, config, writer)
         lost = requests.ask(warehouse, "rebuild", {"space": "nothing", "policy": {}})
         found = {"space": "users", "key": b"\x01", "kind": "secondary", "winner_timestamp": MONDAY}
@@ -255,7 +255,7 @@ def test_a_member_that_came_back_with_other_rows_is_reported(
     node.put(600, 1, "kept", 1, 1).put(600, 2, "lost", 1, 1)
     node.close()
     deployment = Deployment(tmp_path, {"a1": node.path}, replicasets_of("a1"))
-    deployment.run()
+    deployment.write()
     assert not deployment.rows("_gaps")
     other = Node(tmp_path / "second", "a1").define(600, "s")
     other.put(600, 1, "kept", 1, 1, at=9).put(600, 2, "other", 1, 1).put(600, 3, "new", 1, 1)

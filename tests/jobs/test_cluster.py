@@ -12,7 +12,6 @@ from typing import Any
 
 import msgpack
 import pytest
-from pyspark.sql import SparkSession
 
 from jobs.commands.main import main
 from schemas.cluster_checksum import checksum
@@ -22,8 +21,6 @@ from tests.sources.xlog.logs import Server, replicaset_of, uuid_of
 from tests.truth import own
 from udfs.remap.cluster_replace import AGGREGATOR
 from warehouse.read_only import ReadOnlyWarehouse
-
-pytestmark = pytest.mark.spark
 
 SETTINGS: Mapping[str, Any] = {"spaces": {"include": ["accounts"]}}
 MAP = ("replicaset_id", "source", "local_id", "global_id", "since_lsn")
@@ -55,9 +52,9 @@ def maps(deployment: Deployment) -> set[tuple[Any, ...]]:
 
 
 @pytest.fixture(scope="module")
-def both(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Deployment:  # noqa: ARG001
+def both(tmp_path_factory: pytest.TempPathFactory) -> Deployment:
     deployment = deployed(tmp_path_factory.mktemp("ids"), "a1", "b1")
-    deployment.run()
+    deployment.write()
     return deployment
 
 
@@ -164,14 +161,14 @@ def test_maps_are_unchanged_after_a_power_failure(
     old = tmp_path / "old"
     old.mkdir()
     before = Deployment(old, split, **SETTINGS)
-    before.run()
+    before.write()
     known, mapped = members(before), maps(before)
     shutil.copytree(old / "warehouse", tmp_path / "new" / "warehouse")
     shutil.rmtree(old)
     after = deployed(tmp_path / "new", "a1", "b1")
     after.database = before.database
     asked(capsys, after, "vclock", "a1")
-    after.run()
+    after.write()
     assert known <= members(after) == members(both)
     assert mapped <= maps(after) == maps(both)
     columns = ("replicaset_id", "global_id", "replica_id", "lsn", "type")
@@ -200,13 +197,13 @@ def test_another_allocation_than_the_warehouses_is_refused(both: Deployment, tmp
     assert len(ReadOnlyWarehouse(config.warehouse, other.database).rows("_epochs", ["epoch"])) == epochs
 
 
-def test_rows_of_an_id_in_no_map_wait_until_it_is_known(spark: SparkSession, tmp_path: Path) -> None:  # noqa: ARG001
+def test_rows_of_an_id_in_no_map_wait_until_it_is_known(tmp_path: Path) -> None:
     """A log without its snapshot: no row so far has the replicaset's uuid; the job is restarted in between."""
     server = Server(tmp_path / "a1")
     server.write(1, rows=3)
     deployment = Deployment(tmp_path, {})
     source = {"name": "a1", "path": str(server.path), "replicaset": replicaset_of("a1")}
-    deployment.run(sources=[source])
+    deployment.write(sources=[source])
     waiting = deployment.rows("_pending", ["replica_id", "lsn", "reason"])
     assert sorted(row["lsn"] for row in waiting) == [1, 2, 3]
     assert {row["reason"] for row in waiting} == {
@@ -216,7 +213,7 @@ def test_rows_of_an_id_in_no_map_wait_until_it_is_known(spark: SparkSession, tmp
     assert sorted((row["lsn"], row["replicaset_id"]) for row in logged) == [(1, 0), (2, 0)]
     server.system(int(SystemSpace.CLUSTER), [1, uuid_of("a1")])
     server.write(1)
-    deployment.run(sources=[source])
+    deployment.write(sources=[source])
     # Whose they are is known now; of which space they are, no row has said yet.
     waiting = deployment.rows("_pending", ["lsn", "reason"])
     assert sorted(row["lsn"] for row in waiting) == [1, 2, 3, 5]

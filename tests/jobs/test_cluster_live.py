@@ -8,18 +8,17 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from pyspark.sql import SparkSession
 
 from jobs.backfill import BackfillOptions, backfill
 from tests.jobs.deployment import Deployment
 from tests.live.replicaset import Servers, await_, case_a, uuid
 
-pytestmark = [pytest.mark.spark, pytest.mark.live]
+pytestmark = pytest.mark.live
 
 
 def aggregated(deployment: Deployment, *names: str) -> None:
     deployment.sources = {name: deployment.folder / "servers" / name for name in names}
-    deployment.run()
+    deployment.write()
 
 
 def ids(deployment: Deployment) -> dict[str, int]:
@@ -36,7 +35,7 @@ def writers(deployment: Deployment) -> dict[str, int]:
     return {row["id"]: row["_global_id"] for row in deployment.rows("s", ["id", "_global_id"])}
 
 
-def test_cases_a_and_b(spark: SparkSession, servers: Servers, tmp_path: Path) -> None:  # noqa: ARG001
+def test_cases_a_and_b(servers: Servers, tmp_path: Path) -> None:
     deployment = Deployment(tmp_path, {}, cluster={"allocation": "preserve"})
     aggregated(deployment, "m1")
     # (b): the aggregator takes the id that nobody has; the masters do not know.
@@ -77,7 +76,6 @@ def _epoch(row: Mapping[str, Any]) -> int:
 
 
 def test_an_anonymous_replica_that_signs_local_changes(
-    spark: SparkSession,  # noqa: ARG001
     servers: Servers,
     tmp_path: Path,
 ) -> None:
@@ -145,7 +143,7 @@ def handed_on(servers: Servers, keep: Path) -> list[Path]:
     return times
 
 
-def test_an_id_gets_another_owner(spark: SparkSession, servers: Servers, tmp_path: Path) -> None:  # noqa: ARG001
+def test_an_id_gets_another_owner(servers: Servers, tmp_path: Path) -> None:
     """Rows are assigned correctly as they come, from a snapshot on, and when old files come much later."""
     times = handed_on(servers, tmp_path / "times")
     expected = {f"{name} {row}": name for name in ("m2", "n1", "n2") for row in range(3)}
@@ -161,7 +159,7 @@ def test_an_id_gets_another_owner(spark: SparkSession, servers: Servers, tmp_pat
         for time in held:
             shutil.copytree(time, source, dirs_exist_ok=True)
         made = Deployment(tmp_path / name, {"m1": source}, **settings)
-        made.run()
+        made.write()
         return made
 
     whole = deployed("whole", *times)
@@ -175,7 +173,7 @@ def test_an_id_gets_another_owner(spark: SparkSession, servers: Servers, tmp_pat
     shutil.copytree(times[2], late.sources["m1"], dirs_exist_ok=True)
     for snapshot in sorted(late.sources["m1"].glob("*.snap"))[1:]:
         snapshot.unlink()  # or the stream would continue from it
-    late.run()
+    late.write()
     assert {row["state"] for row in late.rows("_gaps")} == {"open"}
     assert set(found(late)) == {f"m2 {row}" for row in range(3)}
     shutil.copytree(times[1], late.sources["m1"], dirs_exist_ok=True)

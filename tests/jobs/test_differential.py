@@ -14,12 +14,11 @@ from typing import Any
 
 import msgpack
 import pytest
-from pyspark.sql import SparkSession
 
 from tests.jobs.deployment import Deployment
 from tests.live import Tarantool
 
-pytestmark = [pytest.mark.spark, pytest.mark.live]
+pytestmark = pytest.mark.live
 
 KEYS = 2000
 SIDES = ("a", "b", "c")
@@ -172,13 +171,12 @@ def played(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, dict[str, di
 
 def test_the_tables_are_what_the_policies_make_of_the_servers_own_tuples(
     played: tuple[Path, dict[str, dict[str, list[Fields]]]],
-    spark: SparkSession,  # noqa: ARG001
     tmp_path: Path,
 ) -> None:
     folder, final = played
     sources = {f"{side}1": folder / f"{side}1" for side in SIDES}
     deployment = Deployment(tmp_path, sources, policies={"spaces": POLICIES}, types={"integer": "precise"})
-    deployment.run()
+    deployment.write()
     all_wrong = {}
     for name, sides in final.items():
         held: dict[int, list[Fields]] = {}

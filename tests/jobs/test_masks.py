@@ -14,8 +14,6 @@ from schemas.errors import UnsupportedError
 from tests.jobs.deployment import Deployment
 from tests.jobs.written import FIELDS, Node, replicasets_of
 
-pytestmark = pytest.mark.spark
-
 KEY = "not a guess: 6c1f0be2"
 PEOPLE, OTHER = 700, 701
 MASKS: dict[str, Any] = {"peo*": {"name": "drop", "value": "hash", "elsewhere": "drop"}}
@@ -48,7 +46,7 @@ class Case:
         for node in self.nodes.values():
             if node.is_open:
                 node.close()
-        self.deployment.run(**changes)
+        self.deployment.write(**changes)
 
     def with_masks(self, masks: dict[str, Any]) -> dict[str, Any]:
         return {"spaces": {"masks": masks, "mask_key_env": "MASK_KEY"}}
@@ -67,7 +65,6 @@ class Case:
 OWN = ("_key", "_global_id", "_replicaset_id", "_lsn", "_timestamp", "_created")
 
 
-@pytest.mark.usefixtures("spark")
 def test_readers_see_no_masked_field_and_operations_do(tmp_path: Path) -> None:
     case = Case(tmp_path, MASKS)
     a, b = case.nodes["a1"], case.nodes["b1"]
@@ -96,7 +93,6 @@ def test_readers_see_no_masked_field_and_operations_do(tmp_path: Path) -> None:
 
 
 @pytest.mark.soak
-@pytest.mark.usefixtures("spark")
 def test_masks_are_added_changed_and_removed_without_new_rows(tmp_path: Path) -> None:
     case = Case(tmp_path, {})
     case.nodes["a1"].put(PEOPLE, 1, "Ann", 1000, 1)
@@ -116,7 +112,6 @@ def test_masks_are_added_changed_and_removed_without_new_rows(tmp_path: Path) ->
 
 
 @pytest.mark.soak
-@pytest.mark.usefixtures("spark")
 def test_a_field_that_comes_later_is_masked_from_its_first_row(tmp_path: Path) -> None:
     case = Case(tmp_path, {"people": {"phone": "hash"}})
     a = case.nodes["a1"].put(PEOPLE, 1, "Ann", 1000, 1)
@@ -129,7 +124,6 @@ def test_a_field_that_comes_later_is_masked_from_its_first_row(tmp_path: Path) -
 
 
 @pytest.mark.soak
-@pytest.mark.usefixtures("spark")
 def test_a_masked_key_is_refused_by_name(tmp_path: Path) -> None:
     case = Case(tmp_path, {"people": {"id": "hash"}})
     case.nodes["a1"].put(PEOPLE, 1, "Ann", 1000, 1)
@@ -145,7 +139,6 @@ def test_a_masked_key_is_refused_by_name(tmp_path: Path) -> None:
 
 
 @pytest.mark.soak
-@pytest.mark.usefixtures("spark")
 def test_a_space_that_is_renamed_takes_its_mask_along_or_stops(tmp_path: Path) -> None:
     case = Case(
         tmp_path, {"peo*": {"name": "drop", "value": "hash"}, "staff": {"name": "drop", "value": "hash"}}

@@ -6,13 +6,9 @@ from pathlib import Path
 from typing import Any
 
 import msgpack
-import pytest
-from pyspark.sql import SparkSession
 
 from tests.jobs.deployment import Deployment
 from tests.jobs.written import Node, replicasets_of
-
-pytestmark = pytest.mark.spark
 
 USERS, LEDGER = 600, 601
 
@@ -82,23 +78,23 @@ def made(folder: Path, *nodes: Node, **settings: Any) -> Deployment:
     return Deployment(folder, sources, replicasets_of(*sources), **settings)
 
 
-def test_in_the_batch_of_its_rows(spark: SparkSession, tmp_path: Path) -> None:  # noqa: ARG001
+def test_in_the_batch_of_its_rows(tmp_path: Path) -> None:
     a, b = before(tmp_path)
     move(a)
     a.close()
     b.close()
     deployment = made(tmp_path, a, b)
-    deployment.run()
+    deployment.write()
     check(deployment)
 
 
-def test_in_a_later_batch(spark: SparkSession, tmp_path: Path) -> None:  # noqa: ARG001
+def test_in_a_later_batch(tmp_path: Path) -> None:
     a, b = before(tmp_path)
     a.close()
     b.close()
     deployment = made(tmp_path, a, b)
-    deployment.run()
+    deployment.write()
     move(a)
     a.close()
-    deployment.run()
+    deployment.write()
     check(deployment)

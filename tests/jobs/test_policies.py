@@ -10,7 +10,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from pyspark.sql import SparkSession
 
 from tests.jobs.deployment import Deployment, folded
 from tests.oracle import mp
@@ -26,8 +25,6 @@ from tests.oracle.policies import (
     total,
 )
 from tests.truth import own
-
-pytestmark = pytest.mark.spark
 
 B = own().info("b1").replicaset_uuid
 REFUSED = 200
@@ -87,9 +84,9 @@ def deployed(folder: Path, *nodes: str, **settings: Any) -> Deployment:
 
 
 @pytest.fixture(scope="module")
-def whole(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Deployment:  # noqa: ARG001
+def whole(tmp_path_factory: pytest.TempPathFactory) -> Deployment:
     deployment = deployed(tmp_path_factory.mktemp("whole"), "a1", "b1")
-    deployment.run()
+    deployment.write()
     return deployment
 
 
@@ -147,7 +144,7 @@ def test_a_failing_key_is_in_quarantine_with_both_tuples_and_the_traceback(whole
 @pytest.mark.soak
 def test_cuts_and_the_order_of_sources_make_no_difference(whole: Deployment, tmp_path: Path) -> None:
     other = deployed(tmp_path, "b1", "a1", max_bytes_per_trigger=60_000)
-    other.run()
+    other.write()
     assert len(other.rows("_epochs", ["epoch"])) > 2
     for space in POLICIES:
         assert values(other, space) == values(whole, space), space
@@ -156,7 +153,7 @@ def test_cuts_and_the_order_of_sources_make_no_difference(whole: Deployment, tmp
 def test_a_start_from_snapshots_with_vinyl_ends_in_the_same_rows(whole: Deployment, tmp_path: Path) -> None:
     """If a field decides, unknown times do not matter."""
     other = deployed(tmp_path, "a1", "b1", start="snapshot")
-    other.run()
+    other.write()
     assert other.refused() == set()
     for space in ("vin", "to_trunc"):
         assert values(other, space) == values(whole, space), space

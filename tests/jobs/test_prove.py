@@ -20,7 +20,7 @@ from schemas.errors import ConfigurationError
 from tests.jobs.deployment import Deployment
 from tests.live.server import Tarantool
 
-pytestmark = [pytest.mark.live, pytest.mark.usefixtures("spark")]
+pytestmark = pytest.mark.live
 
 SECONDS = 120
 CREATE = """
@@ -72,7 +72,7 @@ def test_equal_tables_are_proven(
 ) -> None:
     tarantool.eval(CREATE + FILL)
     deployment = Deployment(tmp_path, {"a1": tarantool.directory})
-    deployment.run()
+    deployment.write()
     assert proven(deployment, tarantool) == 0
     found = told(capsys)
     assert {table: one["rows"] for table, one in found.items()} == {"orders": 2727, "pairs": 700}
@@ -98,7 +98,7 @@ def test_one_changed_byte_is_named_with_both_tuples(
 ) -> None:
     tarantool.eval(CREATE + FILL)
     deployment = Deployment(tmp_path, {"a1": tarantool.directory})
-    deployment.run()
+    deployment.write()
     assert tarantool.eval(CHANGE_A_BYTE, 1234, "state 1284") == "state 1284"
     assert proven(deployment, tarantool, by_checksums=by_checksums) == 1
     found = told(capsys)
@@ -123,7 +123,7 @@ def test_tables_that_are_behind_are_not_reported_as_different(
 ) -> None:
     tarantool.eval(CREATE + FILL)
     deployment = Deployment(tmp_path, {"a1": tarantool.directory})
-    deployment.run()
+    deployment.write()
     tarantool.eval(
         "box.space.orders:replace{5, 'later', 1} box.space.orders:delete{6} box.space.orders:insert{0, '', 0}"
     )
@@ -134,7 +134,7 @@ def test_tables_that_are_behind_are_not_reported_as_different(
     assert found["differences"] == []
     assert found["looked_again"] == 3
     assert "do not reach the vclock" in found["error"]
-    deployment.run()
+    deployment.write()
     assert proven(deployment, tarantool) == 0
 
 
@@ -148,7 +148,7 @@ def test_each_replicaset_is_compared_with_its_own_versions(
         a.eval("for i = 1, 300, 3 do box.space.orders:replace{i, 'newer', i} end box.space.orders:delete{2}")
         b.eval("box.space.orders:delete{4} for i = 301, 320 do box.space.orders:insert{i, 'b', i} end")
         deployment = Deployment(tmp_path / "deployment", {"a1": a.directory, "b1": b.directory})
-        deployment.run()
+        deployment.write()
         assert proven(deployment, a, b) == 0
         rows = [one["rows"] for one in map(json.loads, capsys.readouterr().out.splitlines())]
         assert rows == [299, 0, 319, 0]

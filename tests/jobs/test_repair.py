@@ -109,7 +109,7 @@ def test_another_member_fills_a_gap(tmp_path: Path, capsys: pytest.CaptureFixtur
     whole = Deployment(
         tmp_path / "whole", {"a1": recording.directory("a1")}, spaces={"include": ["accounts"]}
     )
-    whole.run()
+    whole.write()
     assert deployment.tuples("accounts") == whole.tuples("accounts") != []
     assert repair_warehouse(deployment.config()) == 0
     assert "0 gaps closed, 0 still open" in capsys.readouterr().out

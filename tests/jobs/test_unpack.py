@@ -15,7 +15,7 @@ from tests.jobs.deployment import Deployment
 from tests.live.server import Tarantool
 from tests.sources.backup.storage import files_of, put
 
-pytestmark = [pytest.mark.live, pytest.mark.usefixtures("spark")]
+pytestmark = pytest.mark.live
 
 CLOSED = bytes.fromhex("d510aded")
 CREATE = """
@@ -79,12 +79,12 @@ def test_backups_give_the_tables_of_the_directory(tmp_path: Path, tarantool: Tar
     into = tmp_path / "into"
     assert unpack_all(str(tmp_path / "storage"), into) == 0
     deployment = Deployment(tmp_path / "deployment", {"a1": into / backups.directory}, start="snapshot")
-    deployment.run()
+    deployment.write()
     assert rows_of(deployment) == second
     third = changed(tarantool, 120)
     backups.make()
     assert unpack_all(str(tmp_path / "storage"), into) == 0
-    deployment.run()
+    deployment.write()
     assert rows_of(deployment) == third
     assert not deployment.rows("_gaps")
 
@@ -106,7 +106,7 @@ def test_a_missing_backup_is_a_gap_of_the_tables_too(
     deployment = Deployment(
         tmp_path / "deployment", {"a1": into / backups.directory}, start="snapshot", on_gap="skip"
     )
-    deployment.run()
+    deployment.write()
     (gap,) = deployment.rows("_gaps", ["kind", "first_lsn", "last_lsn"])
     assert gap["kind"] == "missing"
     assert gap["last_lsn"] - gap["first_lsn"] == 61

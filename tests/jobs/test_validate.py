@@ -31,7 +31,7 @@ USERS = 600
 
 
 @pytest.fixture(scope="module")
-def deployment(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Deployment:  # noqa: ARG001
+def deployment(tmp_path_factory: pytest.TempPathFactory) -> Deployment:
     """Yield two replicasets where users 1 and 2 have equal names, and user 7 exists on one side only."""
     folder = tmp_path_factory.mktemp("validated")
     a, b = Node(folder, "a1"), Node(folder, "b1")
@@ -44,10 +44,11 @@ def deployment(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) ->
         node.put(USERS + 1, number, "the function's keys differ", 1, 1)
         node.close()
     made = Deployment(folder, {"a1": a.path, "b1": b.path}, replicasets_of("a1", "b1"))
-    made.run()
+    made.write()
     return made
 
 
+@pytest.mark.usefixtures("spark")
 def test_rows_that_break_a_unique_index_together_are_reported_once(
     deployment: Deployment, capsys: pytest.CaptureFixture[str]
 ) -> None:

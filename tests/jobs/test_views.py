@@ -52,16 +52,16 @@ def test_an_epoch_older_than_maintenance_keeps_is_refused(tmp_path: Path) -> Non
 
 
 @pytest.fixture(scope="module")
-def deployment(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Deployment:  # noqa: ARG001
+def deployment(tmp_path_factory: pytest.TempPathFactory) -> Deployment:
     """Return tables of two epochs; A wrote key 1, and key 3 was written by A and then by B."""
     folder = tmp_path_factory.mktemp("views")
     a, b = (Node(folder, name).define(USERS, "users") for name in ("a1", "b1"))
     a.put(USERS, 1, "a", 1, 1, at=10).put(USERS, 3, "a", 1, 1, at=11).close()
     made = Deployment(folder, {"a1": a.path, "b1": b.path}, replicasets_of("a1", "b1"))
     b.close()
-    made.run()
+    made.write()
     b.put(USERS, 3, "b", 1, 1, at=20).close()
-    made.run()
+    made.write()
     return made
 
 

@@ -9,7 +9,6 @@ import itertools
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -19,14 +18,10 @@ from deltalake import DeltaTable, QueryBuilder
 from config.deployment import Config
 from pipeline.batch import BatchWriter, MakeDistributed
 from pipeline.commit.batch import BatchName
-from pipeline.commit.load import load_state
-from pipeline.source_options import stream_options
+from pipeline.start.open_writer import open_writer
 from schemas.names import table_name
 from sources.xlog.directory.offset import Entry, to_text
-from sources.xlog.options import parse_options
 from sources.xlog.stream.batch import segments_between
-from sources.xlog.stream.instants import follower_of
-from warehouse import cluster, epochs
 from warehouse.lock import WriterLock
 from warehouse.warehouse import Warehouse
 
@@ -111,35 +106,18 @@ class Deployment:
 
     def batch(self, writer: BatchWriter, size: int | None = None) -> int | None:
         """Do one batch of about so many bytes, and return how many rows it had; None if there is nothing to read."""
-        end = writer.follower.latest(self.offset, size)
-        if end == self.offset:
+        done = next_batch(writer, self.offset, self.batches, size)
+        if done is None:
             return None
-        segments = segments_between(writer.follower, self.offset, end)
-        texts = (to_text(self.offset), to_text(end))
-        rows, _ = writer.process(segments, BatchName("test", self.batches, texts))
-        self.offset, self.batches = end, self.batches + 1
+        self.offset, rows = done
+        self.batches += 1
         return rows
 
     @contextmanager
-    def writer(self, *, rolls_back: bool = False) -> Iterator[tuple[Warehouse, BatchWriter]]:
-        """Hold the writer's lock: yields the warehouse, and the writer as it is after a start.
-
-        Parameters
-        ----------
-        rolls_back : bool
-            Whether what an unfinished batch left is undone first, as the job does when it starts.
-
-        """
-        config = self.config()
-        warehouse = Warehouse(None, config.warehouse, config.database)
-        warehouse.create_system_tables()
-        if rolls_back:
-            epochs.roll_back(warehouse, epochs.last(warehouse))
-        cluster.start(warehouse, config.cluster.allocation, datetime.now(UTC))
-        with WriterLock(warehouse, "a test") as lock:
-            state = load_state(warehouse)
-            follower = follower_of(parse_options(stream_options(config, state, 1)))
-            yield warehouse, BatchWriter(warehouse, config, follower, lock, state, self.distributed)
+    def writer(self) -> Iterator[tuple[Warehouse, BatchWriter]]:
+        """Hold the writer's lock: yields the warehouse, and the writer as it is after a start."""
+        with batch_writer(self.config(), self.distributed) as opened:
+            yield opened
 
     def rows(self, table: str, columns: Iterable[str] | None = None) -> list[dict[str, Any]]:
         """Return a table's rows; a table that is not there has none."""
@@ -169,6 +147,31 @@ class Deployment:
                 newest[row["key"], row["replicaset_id"]] = row
         unfit = [r["tuple"] for (key, _), r in newest.items() if r["state"] == "unfit" and key not in rows]
         return sorted([row["_tuple"] for row in rows.values()] + unfit)
+
+
+@contextmanager
+def batch_writer(
+    config: Config, distributed: MakeDistributed | None = None
+) -> Iterator[tuple[Warehouse, BatchWriter]]:
+    """Hold the writer's lock of a warehouse: yields the warehouse, and the writer as it is after a start."""
+    warehouse = Warehouse(None, config.warehouse, config.database)
+    warehouse.create_system_tables()
+    with WriterLock(warehouse, "a test") as lock:
+        yield warehouse, open_writer(config, warehouse, lock, distributed)
+
+
+def next_batch(
+    writer: BatchWriter, offset: Mapping[str, Entry], number: int, size: int | None = None
+) -> tuple[Mapping[str, Entry], int] | None:
+    """Do the batch after an offset, and return the next offset and the batch's rows; None if there is no batch."""
+    end = writer.follower.latest(offset, size)
+    if end == offset:
+        return None
+    if not offset:  # in a stream's first batch the replicasets begin, without rows
+        return end, 0
+    segments = segments_between(writer.follower, offset, end)
+    rows, _ = writer.process(segments, BatchName("test", number, (to_text(offset), to_text(end))))
+    return end, rows
 
 
 def _budgets(budget: int | Iterable[int] | None) -> Iterator[int | None]:

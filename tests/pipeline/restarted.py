@@ -41,7 +41,7 @@ class Restarted:
     def run(self, budget: int | None, steps: int) -> None:
         """Do batches until there is nothing to read, or the process ends after so many steps."""
         self.left, one = steps, self.deployment
-        with one.writer(rolls_back=True) as (warehouse, writer):
+        with one.writer() as (warehouse, writer):
             while True:
                 end = self._planned or writer.follower.latest(one.offset, budget)
                 if end == one.offset:

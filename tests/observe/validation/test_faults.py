@@ -42,7 +42,7 @@ def options(
 
 
 @pytest.fixture(scope="module")
-def deployment(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Deployment:  # noqa: ARG001
+def deployment(tmp_path_factory: pytest.TempPathFactory) -> Deployment:
     """Return tables of two replicasets, each with a key that both have written."""
     folder = tmp_path_factory.mktemp("faults")
     a, b = Node(folder, "a1"), Node(folder, "b1")
@@ -54,10 +54,11 @@ def deployment(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) ->
     a.close()
     b.close()
     made = Deployment(folder, {"a1": a.path, "b1": b.path}, replicasets_of("a1", "b1"))
-    made.run()
+    made.write()
     return made
 
 
+@pytest.mark.usefixtures("spark")
 def test_nothing_is_found_in_untouched_tables(
     deployment: Deployment, capsys: pytest.CaptureFixture[str]
 ) -> None:

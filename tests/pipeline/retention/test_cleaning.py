@@ -50,7 +50,8 @@ def test_conflicts_go_but_those_of_secondary_indexes(tmp_path: Path) -> None:
     deployment = contended(tmp_path)
     with deployment.writer() as (warehouse, writer):
         row = {"epoch": writer.state.epoch, "space": "s", "key": b"", "kind": ConflictKind.SECONDARY}
-        append_rows(warehouse.open_tables, "_conflicts", [row])
+        versions = {"_conflicts": append_rows(warehouse.open_tables, "_conflicts", [row])}
+        commit_epoch(warehouse.open_tables, writer.state, versions, ("validation", 0))
     count = len(deployment.rows("_conflicts", ["key"]))
     assert gone(planned(deployment, days=29, conflicts=30)) == {}
     assert gone(cleaned(deployment, conflicts=30)) == {"_conflicts": count - 1}
