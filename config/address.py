@@ -45,6 +45,6 @@ class TlsFiles(Part):
         return Tls(**self.model_dump())
 
 
-def port_of(text: str | None) -> Address | None:
+def listen_address(text: str | None) -> Address | None:
     """Parse an address to listen on; None for None."""
     return None if text is None else parse_address(text)[1]

@@ -174,7 +174,7 @@ class Validation(Part):
     docs: Location | None = None
     ahead: Interval | None = "1 hour"
 
-    def tolerance(self) -> timedelta | None:
+    def clock_tolerance(self) -> timedelta | None:
         """Return `ahead` as a timedelta."""
         return None if self.ahead is None else timedelta(seconds=seconds(self.ahead))
 
@@ -277,8 +277,8 @@ class Config(Part):
     start : str
         Where a source with empty tables begins: at its newest `snapshot`, or with its first `logs`.
     feed : str
-        `leader`: one of several sources of a replicaset is read, the others are on standby. `own_peer` is set at the
-        daemon (`subscribe.feed`), whose spool is one source without duplicates.
+        `leader`: one of several sources of a replicaset is read, the others are on standby. There is no other mode
+        here: with `own_peer` (a value of `subscribe.feed`) the daemon merges the peers into one spool, one source.
     on_gap : str
         `hold`: rows after a missing lsn wait until it is filled. `skip`: the loss is recorded and accepted.
     on_source_error : str
@@ -290,7 +290,8 @@ class Config(Part):
     max_block_bytes : int
         A larger transaction, in the file or decompressed, is treated as damage; the daemons never write one.
     max_tuple_bytes : int
-        A tuple that UPDATEs or UPSERTs make longer goes to `_quarantine`, until a row has the key's whole tuple.
+        The longest tuple that is computed from UPDATEs or UPSERTs. A key whose tuple gets longer is in `_quarantine`
+        until the log has a row with its complete tuple.
     instants : Instants or None
         Instants at which a batch ends in all replicasets of a sharded cluster; None: batches end anywhere.
     reader : str or None

@@ -35,58 +35,58 @@ def _mistake(details: ErrorDetails, model: type[BaseModel]) -> Mistake:
         return Mistake((*where, *context["where"]), context["what"])
     if where and where[-1] == "[key]":
         return Mistake(where[:-1], f"the key {details['input']!r} is not a text: put it in quotes")
-    return Mistake(where, _what(details, where, model))
+    return Mistake(where, _explanation(details, where, model))
 
 
-def _what(details: ErrorDetails, where: Location, model: type[BaseModel]) -> str:
-    value = _shown(details["input"])
+def _explanation(details: ErrorDetails, where: Location, model: type[BaseModel]) -> str:
+    value = _shortened(details["input"])
     match details["type"]:
         case "missing":
             what = "is missing"
         case "extra_forbidden":
-            what = _unknown(str(where[-1]), sorted(_keys(model, where[:-1])))
+            what = _unknown_key(str(where[-1]), sorted(_keys_at(model, where[:-1])))
         case "later":
-            what = f"{value} {details['ctx']['why']}; allowed: {_allowed(model, where)}"
+            what = f"{value} {details['ctx']['why']}; allowed: {_allowed_values(model, where)}"
         case "literal_error":
-            what = f"{value} is refused; allowed: {_allowed(model, where)}"
+            what = f"{value} is refused; allowed: {_allowed_values(model, where)}"
         case _:
             what = f"{value} is refused; allowed: {_KINDS.get(details['type'], details['msg'])}"
     return what
 
 
-def _shown(value: Any) -> str:
+def _shortened(value: Any) -> str:
     text = str(value).lower() if isinstance(value, bool) else repr(value)
     return text if len(text) <= 60 else f"{text[:57]}..."
 
 
-def _unknown(key: str, known: list[str]) -> str:
+def _unknown_key(key: str, known: list[str]) -> str:
     close = get_close_matches(key, known, n=1)
     hint = f"; did you mean {close[0]}?" if close else ""
     return f"is not a key here{hint} (known: {', '.join(known)})"
 
 
-def _keys(model: type[BaseModel], where: Location) -> set[str]:
-    kind = _kind(model, where)
+def _keys_at(model: type[BaseModel], where: Location) -> set[str]:
+    kind = _type_at(model, where)
     return set(kind.model_fields) if isinstance(kind, type) and issubclass(kind, BaseModel) else set()
 
 
-def _allowed(model: type[BaseModel], where: Location) -> str:
-    return ", ".join(str(value).lower() for value in get_args(_kind(model, where)))
+def _allowed_values(model: type[BaseModel], where: Location) -> str:
+    return ", ".join(str(value).lower() for value in get_args(_type_at(model, where)))
 
 
-def _kind(model: type[BaseModel], where: Location) -> Any:
+def _type_at(model: type[BaseModel], where: Location) -> Any:
     """Return the type at a location, through fields, items of tuples and values of dicts."""
     kind: Any = model
     for part in where:
-        kind = _given(kind)
+        kind = _without_none(kind)
         if isinstance(kind, type) and issubclass(kind, BaseModel):
             kind = kind.model_fields[str(part)].annotation
         else:
             kind = next(inner for inner in reversed(get_args(kind)) if inner is not Ellipsis)
-    return _given(kind)
+    return _without_none(kind)
 
 
-def _given(kind: Any) -> Any:
+def _without_none(kind: Any) -> Any:
     """Return a type without its annotations and without None."""
     if get_origin(kind) is Annotated:
         kind = get_args(kind)[0]

@@ -3,7 +3,8 @@
     python -m config.json_schema        writes conf/schema.json and conf/live.schema.json
 
 Generated from the models, whose docstrings describe the keys. A schema cannot express all checks of
-`config.deployment`, such as names that must differ or keys that need each other. What it rejects is an error there too.
+`config.deployment`, such as names that must differ or keys that need each other. Whatever a schema rejects, the models
+reject too.
 """
 
 from __future__ import annotations

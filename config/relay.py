@@ -24,7 +24,7 @@ def _is_local(listen: str) -> bool:
 
 
 class User(Part):
-    """A user of a relay; the password is in an environment variable, or in the first line of a file."""
+    """A user of a relay; an environment variable, or the first line of a file, has the password."""
 
     name: str
     password_env: str | None = None
@@ -64,9 +64,9 @@ class FollowerUser(Part):
     name : str
         Name of the user; `guest` is anyone without authentication and has no password.
     password_env, password_file : str or None
-        The environment variable, or the file, with the password.
+        The environment variable with the password, or the file whose first line is the password.
     executes : bool
-        Whether it may also call functions and evaluate code; it may always read.
+        Whether the user may also call functions and evaluate code; every user may read.
 
     """
 

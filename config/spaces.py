@@ -62,7 +62,7 @@ class Spaces(Part):
     masks : dict
         From a pattern of spaces' names to {field: `drop` or `hash`}. If patterns contradict, `drop` wins.
     mask_key_env, mask_key_file : str or None
-        The environment variable, or the file whose first line, has the key of `hash`.
+        The environment variable with the key of `hash`, or the file whose first line is that key.
 
     """
 

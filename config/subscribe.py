@@ -40,15 +40,15 @@ class ReplicasetConfig(Part):
     peers : tuple of str
         Addresses of one or more members: `user@host:port`.
     user : str or None
-        User for peers whose address has none; None is guest. It needs the role `replication`.
+        User for peers whose address names none; None is guest. The user needs the role `replication`.
     password_env, password_file : str or None
-        The environment variable, or the file whose first line, has the password.
+        The environment variable with the password, or the file whose first line is the password.
     tls : TlsFiles or None
         TLS, if the servers use it.
     origins : tuple of str
         Uuids of the instances whose rows are written; empty writes all.
     feed, orphans : str or None
-        Override those of the section.
+        This replicaset's values of `subscribe.feed` and `subscribe.orphans`; None: the values of the section.
     source : str or None
         Name of the spool as a source of the main job; None: the same as `name`.
 

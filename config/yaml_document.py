@@ -108,7 +108,7 @@ def _walk(node: yaml.Node, where: Location, lines: dict[Location, int]) -> Itera
             yield from _walk(item, (*where, number), lines)
 
 
-def place(where: Location) -> str:
+def location_text(where: Location) -> str:
     """Return a location as text: `sources[1].path`."""
     text = "".join(f"[{part}]" if isinstance(part, int) else f".{part}" for part in where)
     return text.removeprefix(".")
@@ -119,14 +119,19 @@ def refuse(document: Document, mistakes: list[Mistake]) -> ConfigurationError:
 
     If there is only one, the error's fields are `file`, `line` and `path`.
     """
-    ordered = sorted(mistakes, key=lambda mistake: (document.line(mistake.where), place(mistake.where)))
+    ordered = sorted(
+        mistakes, key=lambda mistake: (document.line(mistake.where), location_text(mistake.where))
+    )
     file = str(document.file)
     if len(ordered) == 1:
         where = ordered[0].where
         return ConfigurationError(
-            ordered[0].what, file=file, line=document.line(where), path=place(where) or "the whole file"
+            ordered[0].what,
+            file=file,
+            line=document.line(where),
+            path=location_text(where) or "the whole file",
         )
-    texts = (f"line {document.line(m.where)}: {place(m.where)}: {m.what}" for m in ordered)
+    texts = (f"line {document.line(m.where)}: {location_text(m.where)}: {m.what}" for m in ordered)
     return ConfigurationError(
         "\n  ".join([f"{len(ordered)} mistakes in the configuration", *texts]), file=file
     )

@@ -75,13 +75,13 @@ def lines(one: EpochChanges) -> Iterator[str]:
         if kind == UPDATE_BEFORE:
             before = row
             continue
-        image = None if kind == DELETE else _fields(row)
+        image = None if kind == DELETE else _space_columns(row)
         last = row if kind == DELETE else before
         yield json.dumps(
             {
                 "epoch": one.epoch,
                 "op": _OPERATIONS.get(kind, "update"),
-                "before": None if last is None else _fields(last),
+                "before": None if last is None else _space_columns(last),
                 "after": image,
                 "source": {
                     "replicaset_id": row["_replicaset_id"],
@@ -103,14 +103,14 @@ def _rows(rows: pa.Table) -> Iterator[Mapping[str, Any]]:
         yield from batch.to_pylist()
 
 
-def _fields(row: Mapping[str, Any]) -> dict[str, Any]:
+def _space_columns(row: Mapping[str, Any]) -> dict[str, Any]:
     """Return the columns of the space, and `_extra` if a tuple has more fields than its format."""
-    found = {name: _value(value) for name, value in row.items() if not name.startswith("_")}
+    found = {name: _json_value(value) for name, value in row.items() if not name.startswith("_")}
     extra = row.get("_extra")
-    return found if extra is None else {**found, "_extra": _value(extra)}
+    return found if extra is None else {**found, "_extra": _json_value(extra)}
 
 
-def _value(value: Any) -> Any:
+def _json_value(value: Any) -> Any:
     if isinstance(value, Mapping) and set(value) == {"metadata", "value"}:
         return json.loads(VariantVal(value["value"], value["metadata"]).toJson())
     if isinstance(value, Decimal) and value.as_tuple().exponent == 0:

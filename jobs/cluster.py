@@ -4,8 +4,8 @@
     python -m jobs.cluster vclock SOURCE --config FILE
     python -m jobs.cluster checksum REPLICASET --config FILE
 
-Reads the tables only, without Spark, also while a stream runs. `vclock` prints the position at which a source would be
-asked to continue (document 000, step 3: the inverse map), `checksum` the crc32 of a replicaset's instances
+Reads the tables only, without Spark, also while a stream runs. `vclock` prints the position from which a source would
+be read on (document 000, step 3: the inverse map), `checksum` the crc32 of a replicaset's instances
 (docs/formats.md). SOURCE is a source's name; REPLICASET a uuid, or the name of a source, whose own ids are used.
 """
 
@@ -133,7 +133,7 @@ def instances(tables: IdTables, replicaset_uuid: str, source: str | None) -> dic
 
 
 def described(tables: IdTables) -> dict[str, Any]:
-    """Return the content of `shown` as a JSON object."""
+    """Return what `show` prints, as a JSON object."""
     own = [one.lsn for one in tables.components if one.local_id is None]
     members = sorted(tables.cluster.members.values(), key=lambda member: member.global_id or 0)
     kept = ("global_id", "uuid", "local_id", "replicaset_uuid", "lsn", "expelled")
@@ -157,7 +157,7 @@ def described(tables: IdTables) -> dict[str, Any]:
 
 
 def shown(tables: IdTables) -> Iterator[str]:
-    """Yield the lines of `show`: each instance, then each replicaset's map over time."""
+    """Yield the lines of `show`: each instance, then the owners of each replicaset's replica ids over time."""
     own = [one.lsn for one in tables.components if one.local_id is None]
     yield f"allocation {tables.cluster.allocation}, own lsn {max(own, default=0)}"
     yield "global_id  replica_id  lsn  instance"
@@ -178,13 +178,13 @@ def tables_of(config: Config) -> IdTables:
 
 
 def show(config: Config, *, as_json: bool = False) -> None:
-    """Print every instance, and each replicaset's map over time."""
+    """Print every instance, and the owners of each replica id over time."""
     tables = tables_of(config)
     print(json.dumps(described(tables)) if as_json else "\n".join(shown(tables)))
 
 
 def show_vclock(config: Config, source: str, *, as_json: bool = False) -> None:
-    """Print the vclock from which a source would be asked to continue, in its own ids."""
+    """Print the vclock from which a source would be read on, in the source's own replica ids."""
     tables = tables_of(config)
     lsns = position(tables, tables.replicaset_of(config, source), source)
     if as_json:

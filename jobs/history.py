@@ -6,15 +6,13 @@
     register_history(Warehouse(spark, "/data/warehouse"), config, "accounts")
     spark.sql("SELECT key, row.balance, valid_from, valid_to FROM accounts_history WHERE is_current")
 
-Versions are those of each replicaset, as its servers had them; `_conflicts` has the winners between replicasets. An
-UPDATE's tuple is computed by the rules of its row's server (`_changelog.server_version`,
-`udfs.operations.update_rules`). Rows of an earlier release have no server version: the rules of the server that wrote
-their newest log file are used, or, if that file is gone, those of a new server, with a warning. The view
-`<table>_history` reads the changelog at the newest epoch and lives in the session: nothing is stored. A space that was
-followed from a snapshot begins with the snapshot's rows, whose time is unknown. Where maintenance has removed rows, the
-history of a key begins with its first complete tuple, or DELETE, that is still stored. `udfs.versions.history` computes
-the versions.
-the first whole tuple, or DELETE, that is kept. Not here: the fold (`udfs.versions.history`).
+The view shows each replicaset's own versions; `_conflicts` says which of them won between replicasets. An UPDATE's
+tuple is computed by the rules of its row's server (`_changelog.server_version`, `udfs.operations.update_rules`). Rows
+of an earlier release have no server version: the rules of the server that wrote their newest log file are used, or, if
+that file is gone, those of a new server, with a warning. The view `<table>_history` reads the changelog at the newest
+epoch and lives in the session: nothing is stored. A space that was followed from a snapshot begins with the snapshot's
+rows, whose time is unknown. Where maintenance has removed rows, the history of a key begins with its first complete
+tuple, or DELETE, that is still stored. `udfs.versions.history` computes the versions.
 """
 
 from __future__ import annotations
@@ -98,8 +96,8 @@ class Definitions:
     Parameters
     ----------
     history : History
-    By replicaset id, in log order.
-        By replicaset id, in the order of the log.
+    changes : mapping of int to sequence of SpaceChange
+        The changes of each replicaset's spaces in the order of its log, by replicaset id.
 
     """
 

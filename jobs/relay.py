@@ -18,7 +18,7 @@ from pathlib import Path
 from prometheus_client import Metric
 from prometheus_client.registry import Collector
 
-from config.address import port_of
+from config.address import listen_address
 from config.live import Live
 from config.relay import RelayConfig
 from config.subscribe import seconds
@@ -60,7 +60,9 @@ def relay(config: Live, file: str, *, aggregated: bool = False, verbose: bool = 
             found["aggregated"] = node_status(nodes[0])
         return found
 
-    with status_page(port_of(section.status), _All([RelayMetrics(relays), *map(NodeMetrics, nodes)]), status):
+    with status_page(
+        listen_address(section.status), _All([RelayMetrics(relays), *map(NodeMetrics, nodes)]), status
+    ):
         asyncio.run(_until_stopped(relays, nodes))
     raise Stopped
 

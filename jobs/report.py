@@ -44,7 +44,7 @@ def write_page(warehouse: Warehouse, file: Path) -> None:
 
 
 def report(config: Config, file: str = PAGE) -> None:
-    """Run the queries, write the page, and print the next step."""
+    """Run the queries, write the page, and print its address."""
     spark = spark_session(config, "report")
     warehouse = Warehouse(spark, config.warehouse, config.database)
     if "_epochs" not in (tables := warehouse.tables()):

@@ -36,7 +36,7 @@ from warehouse.newest_epoch import BEFORE_THE_FIRST
 from warehouse.place import DATABASE, Place, known, place_of
 
 
-class Transfer:
+class SyncProgress:
     """Shows the progress of a sync."""
 
     def __init__(self) -> None:
@@ -51,7 +51,7 @@ class Transfer:
             desc="sync",
         )
 
-    def __enter__(self) -> Transfer:
+    def __enter__(self) -> SyncProgress:
         return self
 
     def __exit__(
@@ -140,13 +140,13 @@ def demote(place: Place, *, as_json: bool = False) -> None:
 
 
 def disconnect(place: Place, *, as_json: bool = False) -> None:
-    """Note that copies of a warehouse are not connected any more."""
+    """Record that copies of a warehouse are not connected any more."""
     switch.disconnect(place)
     print_side(side_of(place), as_json=as_json)
 
 
 def connect(places: Sequence[Place], *, as_json: bool = False) -> None:
-    """Note that some warehouses hold the same, and that no other copy exists."""
+    """Record that these warehouses have the same content, and that no other copy exists."""
     switch.connect(places)
     for place in places:
         print_side(side_of(place), as_json=as_json)
@@ -204,18 +204,18 @@ def copy(
     discard_target: str | None = None,
     check_all: bool = True,
 ) -> None:
-    """Copy a warehouse onto another place, or bring the copy there up to date."""
+    """Copy a warehouse to another place, or bring the copy that is there up to date."""
     source, target = (place_of(text, database) for text in (source_root, target_root))
     discard = None if discard_target is None else parse_rid(discard_target)
     print_losses(source, target)
-    with Transfer() as progress:
+    with SyncProgress() as progress:
         done = sync(source, target, progress.options(discard, check_all=check_all))
     print(f"{target.root}: epoch {done.cut.epoch}, {len(done.cut.versions)} tables, {done.rows} rows")
     print(done.node.rid)
 
 
 def print_losses(source: Place, target: Place) -> None:
-    """Print what a sync would remove if both sides were written."""
+    """Print what a sync would remove from the target if both sides were written since they were equal."""
     ours, theirs = side_of(source), side_of(target)
     found = compare_warehouses(ours, theirs)
     if found.verdict is Verdict.SPLIT_BRAIN:

@@ -17,7 +17,7 @@ import logging
 import sys
 from pathlib import Path
 
-from config.address import port_of
+from config.address import listen_address
 from config.live import Live
 from config.subscribe import Subscribe
 from jobs.cluster import IdTables, position
@@ -100,7 +100,7 @@ def subscribe(config: Live, file: str, *, accept_rewind: bool = False, verbose: 
     def status() -> object:
         return {"replicasets": [status_of(replicaset) for replicaset in replicasets]}
 
-    with status_page(port_of(section.status), DaemonMetrics(replicasets), status):
+    with status_page(listen_address(section.status), DaemonMetrics(replicasets), status):
         asyncio.run(_until_stopped(replicasets, section.keep.keep()))
     raise Stopped
 

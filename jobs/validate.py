@@ -65,7 +65,7 @@ def facts_of(open_table: OpenTable, state: State, config: Config, moment: dateti
         for row in open_table("_cluster").select("global_id").collect()
         if row.global_id is not None
     )
-    tolerance = config.validation.tolerance()
+    tolerance = config.validation.clock_tolerance()
     replicasets = tuple(sorted(one.id for one in state.replicasets.values()))
     return CheckFacts(tuple(ids), replicasets, None if tolerance is None else moment + tolerance)
 
@@ -190,7 +190,7 @@ def validate(
     *,
     as_json: bool = False,
 ) -> int:
-    """Check everything, print failed expectations, and return the exit code.
+    """Run all suites on the tables, print the failed expectations, and return the exit code.
 
     Parameters
     ----------
@@ -202,7 +202,7 @@ def validate(
     docs : str, optional
         Folder of Data Docs; default: the configured one.
     as_json : bool
-        Print each result as a JSON line instead.
+        Whether each result is printed as a JSON line, instead of the failed ones as text.
 
     """
     user_suites, moment = user_expectations(config, file), datetime.now(UTC)

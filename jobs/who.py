@@ -62,18 +62,18 @@ def described(story: Story) -> dict[str, Any]:
                 "replicaset": story.replicasets.get(row["replicaset_id"]),
                 "state": row["state"],
                 "lsn": row["lsn"],
-                "tuple": _shown(row["tuple"], newest),
+                "tuple": _readable_tuple(row["tuple"], newest),
             }
             for row in story.versions
         ],
         "current": None
         if winner is None
         else {
-            "tuple": _shown(winner["_tuple"], newest),
+            "tuple": _readable_tuple(winner["_tuple"], newest),
             "replicaset": story.replicasets.get(abs(winner["_replicaset_id"])),
             "origin": story.instances.get(winner["_global_id"]),
             "lsn": winner["_lsn"],
-            "timestamp": _time(winner["_timestamp"]),
+            "timestamp": _iso_time(winner["_timestamp"]),
         },
         "incomplete": sorted(story.replicasets.get(one, str(one)) for one in story.cleaned),
     }
@@ -84,7 +84,7 @@ def _change(step: ChangeOfKey, story: Story) -> dict[str, Any]:
     definition = story.space.of(row["epoch"], row["replicaset_id"], row["space_id"])
     is_snapshot = row["file"].endswith(".snap")
     found = {
-        **{"timestamp": None if is_snapshot else _time(row["timestamp"]), "type": row["type"]},
+        **{"timestamp": None if is_snapshot else _iso_time(row["timestamp"]), "type": row["type"]},
         **{"replicaset": story.replicasets.get(row["replicaset_id"]), "source": row["source"]},
         **{"origin": story.instances.get(row["global_id"]), "lsn": row["lsn"], "state": row["state"]},
         **{"epoch": row["epoch"], "file": row["file"], "position": row["position"], "row": row["row"]},
@@ -101,7 +101,7 @@ def _change(step: ChangeOfKey, story: Story) -> dict[str, Any]:
         ],
     }
     if step.is_known:
-        found["after"] = _shown(step.after, definition)
+        found["after"] = _readable_tuple(step.after, definition)
     return found
 
 
@@ -112,12 +112,12 @@ def _decision(row: Mapping[str, Any], story: Story, definition: LoggedSpace) -> 
             "replicaset": None if replicaset is None else story.replicasets.get(abs(replicaset)),
             "origin": story.instances.get(row[f"{name}_global_id"]),
             "lsn": row[f"{name}_lsn"],
-            "timestamp": _time(row[f"{name}_timestamp"]),
-            "tuple": _shown(row[f"{name}_tuple"], definition),
+            "timestamp": _iso_time(row[f"{name}_timestamp"]),
+            "tuple": _readable_tuple(row[f"{name}_tuple"], definition),
         }
 
     found = {
-        **{"decided_at": _time(row["decided_at"]), "epoch": row["epoch"], "kind": row["kind"]},
+        **{"decided_at": _iso_time(row["decided_at"]), "epoch": row["epoch"], "kind": row["kind"]},
         **{
             "policy": row["policy"],
             "sequence": row["sequence"],
@@ -137,24 +137,24 @@ def why(decision: Mapping[str, Any]) -> str:
         sides = [side["timestamp"] for side in (winner, loser)]
     else:
         columns = str(sequence or "").partition("(")[2].rstrip(")") or str(sequence or "")
-        sides = [_fields(side["tuple"], columns.split(", ")) for side in (winner, loser)]
+        sides = [_fields_text(side["tuple"], columns.split(", ")) for side in (winner, loser)]
     if all(side is not None for side in sides):
         text += f": {sides[0]} against {sides[1]}"
     return f"{text} ({decision['note']})" if decision["note"] else text
 
 
-def _fields(values: Any, names: Sequence[str]) -> str | None:
+def _fields_text(values: Any, names: Sequence[str]) -> str | None:
     """Return some fields of a tuple as text; None if it does not have them by name."""
     if not isinstance(values, dict) or not all(name in values for name in names):
         return None
     return ", ".join(json.dumps(values[name], ensure_ascii=False) for name in names)
 
 
-def _shown(data: bytes | None, definition: LoggedSpace | None) -> Any:
+def _readable_tuple(data: bytes | None, definition: LoggedSpace | None) -> Any:
     return None if data is None else named(plain(decode(data)), definition)
 
 
-def _time(moment: datetime | None) -> str | None:
+def _iso_time(moment: datetime | None) -> str | None:
     return None if moment is None else moment.isoformat()
 
 
@@ -166,29 +166,29 @@ def lines(found: Mapping[str, Any]) -> list[str]:
         if change["replicaset"] != replicaset:
             replicaset = change["replicaset"]
             result.append(f"replicaset {replicaset}")
-        after = _line(change["after"]) if "after" in change else "not known"
+        after = _json_line(change["after"]) if "after" in change else "not known"
         state = "" if change["state"] == RowState.COMMITTED else f" ({change['state']})"
         when, who_ = change["timestamp"] or "from a snapshot", change["origin"] or "origin not known"
         result.append(f"  {when} {change['type']}{state} by {who_} lsn {change['lsn']} -> {after}")
-        result += [f"    with {_neighbour(one)}" for one in change["transaction"]]
+        result += [f"    with {_transaction_line(one)}" for one in change["transaction"]]
     for one in found["decisions"]:
         result.append(f"decision in epoch {one['epoch']}, {one['decided_at']}: {one['why']}")
         for name, verb in (("winner", "won"), ("loser", "lost")):
             side = one[name]
             result.append(
-                f"  {verb}: {_line(side['tuple'])} of replicaset {side['replicaset']} lsn {side['lsn']}"
+                f"  {verb}: {_json_line(side['tuple'])} of replicaset {side['replicaset']} lsn {side['lsn']}"
             )
     current = found["current"]
     if current is None:
         result.append("now: no row in the table")
     else:
-        result.append(f"now: {_line(current['tuple'])} of {current['replicaset']} lsn {current['lsn']}")
+        result.append(f"now: {_json_line(current['tuple'])} of {current['replicaset']} lsn {current['lsn']}")
     return result
 
 
-def _neighbour(one: Mapping[str, Any]) -> str:
-    return f"{one['type']} {one['space']} lsn {one['lsn']} {_line(one['key'] or one['tuple'])}"
+def _transaction_line(one: Mapping[str, Any]) -> str:
+    return f"{one['type']} {one['space']} lsn {one['lsn']} {_json_line(one['key'] or one['tuple'])}"
 
 
-def _line(value: Any) -> str:
+def _json_line(value: Any) -> str:
     return json.dumps(value, ensure_ascii=False)

@@ -14,7 +14,7 @@ DATABASE = "aggregator"
 
 @click.group("cluster", context_settings=CONTEXT)
 def cluster() -> None:
-    """Show whose replica id is whose, and vclocks.
+    """Show the owners of replica ids, and vclocks.
 
     Reads the tables only, without Spark, also while a stream runs.
     """
@@ -25,7 +25,7 @@ def cluster() -> None:
 @config_option
 @json_option
 def show_cluster(config: str, as_json: bool) -> None:
-    """Show each instance, and what each replicaset's map says over time."""
+    """Show each instance, and the owners of each replica id over time."""
     from jobs.cluster import show
 
     show(deployment(config), as_json=as_json)
@@ -37,7 +37,7 @@ def show_cluster(config: str, as_json: bool) -> None:
 @config_option
 @json_option
 def vclock(config: str, source: str, as_json: bool) -> None:
-    """Show from which vclock a source would be asked to continue, in its own ids."""
+    """Show the vclock from which a source would be read on, in the source's own replica ids."""
     from jobs.cluster import show_vclock
 
     show_vclock(deployment(config), source, as_json=as_json)
@@ -74,8 +74,8 @@ database_option = click.option(
 )
 
 
-def one_warehouse(function: Callable[..., Any]) -> Callable[..., Any]:
-    """Add the options that name one warehouse: its address, or `--config`."""
+def warehouse_options(function: Callable[..., Any]) -> Callable[..., Any]:
+    """Decorate a command with the argument and the options that name one warehouse: its address, or `--config`."""
     function = database_option(json_option(function))
     file = click.option("--config", metavar="FILE", type=click.Path(), help="Instead of WAREHOUSE.")
     return click.argument("warehouse", required=False)(file(function))
@@ -83,7 +83,7 @@ def one_warehouse(function: Callable[..., Any]) -> Callable[..., Any]:
 
 @rid.add_command
 @command("show", "aggregator rid show /data/warehouse", "aggregator rid show --config d.yaml --json")
-@one_warehouse
+@warehouse_options
 def show(warehouse: str | None, config: str | None, database: str, as_json: bool) -> None:
     """Show the RID of a warehouse, its meaning, and its generations."""
     from jobs.rid import place_from
@@ -94,7 +94,7 @@ def show(warehouse: str | None, config: str | None, database: str, as_json: bool
 
 @rid.add_command
 @command("promote", "aggregator rid promote s3://standby/warehouse")
-@one_warehouse
+@warehouse_options
 @click.option(
     "--abandon-sync",
     is_flag=True,
@@ -112,7 +112,7 @@ def promote(
 
 @rid.add_command
 @command("demote", "aggregator rid demote /data/warehouse")
-@one_warehouse
+@warehouse_options
 def demote(warehouse: str | None, config: str | None, database: str, as_json: bool) -> None:
     """Make a warehouse a secondary: no job writes it."""
     from jobs.rid import demote as work
@@ -123,7 +123,7 @@ def demote(warehouse: str | None, config: str | None, database: str, as_json: bo
 
 @rid.add_command
 @command("disconnect", "aggregator rid disconnect /data/warehouse")
-@one_warehouse
+@warehouse_options
 def disconnect(warehouse: str | None, config: str | None, database: str, as_json: bool) -> None:
     """Say that a copy exists, or will, that no job keeps connected.
 

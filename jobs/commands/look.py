@@ -29,7 +29,8 @@ page_option = click.option(
 def status(config: str, as_json: bool) -> int:
     """Show how far the tables are, and what is wrong.
 
-    Gaps, requests, rows set aside. Reads the tables only, without Spark. Exit code 1 where something needs attention.
+    What may be wrong: gaps, open requests, rows that were set aside. Reads the tables only, without Spark. Exit code 1
+    if something needs attention.
     """
     from jobs.status import show
 
@@ -62,10 +63,10 @@ def explain_batch(epoch: int | None, config: str, as_json: bool) -> int:
 @config_option
 @json_option
 def doctor(config: str, as_json: bool) -> int:
-    """Say what a run would stumble over, and what to do.
+    """Find problems that would stop a run, and say what to do about each.
 
-    Looks at the machine, the sources, the masters, the store and the tables; changes nothing, starts no Spark. Reads a
-    deployment's configuration, or that of the daemons alone. Exit code 1 where something fails.
+    Checks the machine, the sources, the masters, the store and the tables; changes nothing and starts no Spark. Reads a
+    deployment's configuration, or that of the daemons alone. Exit code 1 if a check fails.
     """
     from jobs.doctor import show
 
@@ -80,8 +81,9 @@ def doctor(config: str, as_json: bool) -> int:
 def plan(config: str, as_json: bool) -> int:
     """Say what the next run will do that the last one did not.
 
-    New sources and where they begin, spaces, tables that are made, changed or refused, policies and masks. Plans all
-    that is new in the logs as the run will, and writes nothing. Exit code 1 where something is refused or waits.
+    Shows new sources and where they begin, spaces, tables that are created, changed or refused, policies and masks. It
+    plans everything new in the logs as the run will, and writes nothing. Exit code 1 if something is refused or
+    waits.
     """
     from jobs.plan import show
 
@@ -172,9 +174,8 @@ def key_values(_ctx: click.Context, _param: click.Parameter, text: str | None) -
 def cat(path: Path, **options: Any) -> None:
     """Show the rows of a log file, or of a directory's logs.
 
-    Names of spaces and fields are those that the log itself defines, from the newest snapshot before it in its
-    directory on. `1/2050` is replica id 1, lsn 2050; `+` says that the transaction continues. Needs no Spark and no
-    configuration.
+    Names of spaces and fields come from the log itself and from the newest snapshot before it in its directory.
+    `1/2050` is replica id 1, lsn 2050; `+` says that the transaction continues. Needs no Spark and no configuration.
     """
     from jobs.cat import cat as work
     from observe.log_rows.wanted import RowFilter
@@ -236,11 +237,11 @@ def changes(space: str, config: str, after: int | None, upto: int | None, follow
 @config_option
 @json_option
 def who(space: str, key: list[Any], config: str, as_json: bool) -> int:
-    """Show who changed a key, and why which version won.
+    """Show who changed a key, which version won, and why.
 
-    Every change of one key in every replicaset, with origin, time, the tuple after it and the other rows of its
-    transaction; each decision between replicasets. KEY is a JSON value, or an array of the key's parts. Reads the
-    tables only, without Spark.
+    Prints every change of the key in every replicaset, with its origin, its time, the tuple after it and the other rows
+    of its transaction, and each decision between replicasets. KEY is a JSON value, or an array of the key's parts.
+    Reads the tables only, without Spark.
     """
     from jobs.who import who as work
     from warehouse.place import place_of
@@ -260,7 +261,7 @@ def who(space: str, key: list[Any], config: str, as_json: bool) -> int:
 @click.option("--sql", metavar="QUERY", help="Of the view <table>_history; default: its first rows.")
 @spark_options
 def history(config: str, space: str, sql: str | None) -> None:
-    """Show versions of keys, from when to when, by SQL."""
+    """Show all versions of a space's keys with their periods of validity, by SQL."""
     from jobs.history import show
 
     show(deployment(config), space, sql)
@@ -290,7 +291,7 @@ def history(config: str, space: str, sql: str | None) -> None:
 )
 @click.option("--dbt", "as_dbt", is_flag=True, help="Print a sources.yml of dbt instead of SQL.")
 def views(config: str, epochs: Sequence[int], labels: Sequence[str], as_dbt: bool) -> None:
-    """Print SQL of views: of epochs, of instants, and of who wrote rows."""
+    """Print SQL that creates views: of the tables at an epoch or instant, and of the writer of each row."""
     from jobs.views import views as work
 
     if as_dbt and (epochs or labels):
@@ -313,7 +314,7 @@ def views(config: str, epochs: Sequence[int], labels: Sequence[str], as_dbt: boo
 def validate(config: str, spaces: Sequence[str], docs: str | None, as_json: bool) -> int:
     """Check the tables of the newest epoch.
 
-    By suites of Great Expectations, the aggregator's and your own. Exit code 1 where something does not hold.
+    Runs suites of Great Expectations, the aggregator's and your own. Exit code 1 if an expectation fails.
     """
     from jobs.validate import validate as work
 

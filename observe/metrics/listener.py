@@ -27,7 +27,7 @@ from pyspark.sql.streaming.listener import (
     StreamingQueryListener,
 )
 
-from config.address import port_of
+from config.address import listen_address
 from config.deployment import Config
 from config.subscribe import seconds
 from observe.metrics.committed_batches import Batch, CommittedBatchReader
@@ -201,7 +201,7 @@ def measured(
     metrics.hold(committed.held())
     with ExitStack() as stack:
         lines = _lines(wanted.log, stack)
-        stack.enter_context(status_page(port_of(wanted.status), metrics, metrics.status))
+        stack.enter_context(status_page(listen_address(wanted.status), metrics, metrics.status))
         listener = Listener(metrics, committed, lines)
         spark.streams.addListener(listener)
         try:

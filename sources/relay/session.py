@@ -48,12 +48,12 @@ GUEST = "guest"
 
 
 class RefusalError(Exception):
-    """An error answer.
+    """An error that a client gets as the answer to its request.
 
     Parameters
     ----------
-    Tarantool's error code.
-        Tarantool's.
+    code : int
+        Tarantool's error code.
     message : str
     is_last : bool
         Whether the connection is closed after the answer.

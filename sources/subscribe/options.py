@@ -25,7 +25,8 @@ class Timing:
 
     Parameters
     ----------
-    Seconds for an answer, a connection, or any byte of a stream (a server sends a heartbeat each second).
+    answer : float
+        Longest wait for an answer, a connection, or any byte of a stream (a server sends a heartbeat each second).
     poll : float
         Seconds between two VOTEs.
     acknowledge : float

@@ -348,9 +348,9 @@ def test_a_long_value_is_shortened_in_the_message(yaml: Path) -> None:
 
 
 def test_settings_of_the_validation(yaml: Path) -> None:
-    assert load(write(yaml, LEAST)).validation.tolerance() == timedelta(hours=1)
+    assert load(write(yaml, LEAST)).validation.clock_tolerance() == timedelta(hours=1)
     given = load(write(yaml, LEAST + "validation: {expectations: mine, ahead: null}\n")).validation
-    assert (given.expectations, given.tolerance()) == (str(yaml.parent / "mine"), None)
+    assert (given.expectations, given.clock_tolerance()) == (str(yaml.parent / "mine"), None)
     assert "ahead" in str(refused(yaml, LEAST + "validation: {ahead: 1 fortnight}\n"))
 
 

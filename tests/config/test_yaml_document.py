@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from config.yaml_document import Location, Mistake, place, read_document, refuse
+from config.yaml_document import Location, Mistake, location_text, read_document, refuse
 from schemas.errors import ConfigurationError
 
 TEXT = """\
@@ -81,8 +81,8 @@ def test_a_missing_file_is_an_error(file: Path) -> None:
 
 
 def test_locations_as_text() -> None:
-    assert place(()) == ""
-    assert place(("a", 0, "b")) == "a[0].b"
+    assert location_text(()) == ""
+    assert location_text(("a", 0, "b")) == "a[0].b"
 
 
 def test_a_mistake_of_the_whole_file(file: Path) -> None:

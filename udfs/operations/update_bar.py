@@ -66,6 +66,9 @@ class Bar:
         The operation.
     path : bytes
         The part of its path inside the field.
+
+    Attributes
+    ----------
     parent : int
         Where the container of the point starts; an offset like the next two.
     point, point_end : int

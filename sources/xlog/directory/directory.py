@@ -76,6 +76,9 @@ class FileEnds:
     def of(self, file: LogFile, *, closed: bool, begin: int = 0) -> FileEnd:
         """Return where the whole blocks of a file end now.
 
+        A file that ends with the EOF marker is not walked: reading its rows finds any damage. If `is_final`, a
+        snapshot without the marker ends with its last byte, so that reading its rows finds the incomplete block.
+
         Parameters
         ----------
         file : LogFile
@@ -84,9 +87,6 @@ class FileEnds:
             Whether it cannot grow: a snapshot, or a log with a successor.
         begin : int
             The end of a whole block, where the walk begins unless a later end is cached.
-
-        A file that ends with the EOF marker is not walked: reading its rows finds any damage. If `is_final`, a
-        snapshot without the marker ends with its last byte, so that reading its rows finds the incomplete block.
 
         Raises
         ------

@@ -29,6 +29,8 @@ _BITS = {
 class Headers:
     """The header columns of n rows, in the order of the log.
 
+    A missing value is `ABSENT` (-1), a missing timestamp `NO_TIME`.
+
     Parameters
     ----------
     position, lsn, tsn, timestamp : int64[n]
@@ -37,8 +39,6 @@ class Headers:
         Number in the block, request type, replica id, group id, space id.
     is_commit, wait_ack : bool[n]
         Whether the row ends its transaction; whether its transaction waits for a quorum.
-
-    A missing value is `ABSENT` (-1), a missing timestamp `NO_TIME`.
 
     """
 

@@ -89,6 +89,8 @@ def selected(
 class Selection:
     """The wanted rows: those that fulfil every condition that is set.
 
+    A row without an lsn or timestamp fulfils no condition on it.
+
     Parameters
     ----------
     spaces : frozenset of int, optional
@@ -105,8 +107,6 @@ class Selection:
         Microseconds since 1970 UTC: from <= timestamp < to.
     control_only : bool
         Only rows of system spaces (id up to 511) and those of the protocol (type 30 and up).
-
-    A row without an lsn or timestamp fulfils no condition on it.
 
     """
 
