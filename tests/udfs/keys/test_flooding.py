@@ -73,7 +73,8 @@ def interleaved(count: int) -> list[int]:
 
 
 def test_colliding_map_keys_are_as_fast_as_others() -> None:
-    ordinary = variant_time([f"{k:08d}" for k in range(COUNT)])
+    # In no order, like the others: names that come sorted take a sixth of the time.
+    ordinary = variant_time([f"{k * 48_271 % 99_999_989:08d}" for k in range(COUNT)])
     assert variant_time(colliding_names()) < RATIO * ordinary
 
 
