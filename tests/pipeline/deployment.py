@@ -155,7 +155,6 @@ def batch_writer(
 ) -> Iterator[tuple[Warehouse, BatchWriter]]:
     """Hold the writer's lock of a warehouse: yields the warehouse, and the writer as it is after a start."""
     warehouse = Warehouse(None, config.warehouse, config.database)
-    warehouse.create_system_tables()
     with WriterLock(warehouse, "a test") as lock:
         yield warehouse, open_writer(config, warehouse, lock, distributed)
 
