@@ -12,6 +12,9 @@ BENCH ?= $(shell grep -l __main__ benchmarks/*.py)
 # The environment's own commands come first, for Spark's launcher too, which asks the PATH for python3.
 export PATH := $(CURDIR)/$(VENV)/bin:$(PATH)
 
+# Without compiled modules each of the many processes of a run compiles the project again.
+unexport PYTHONDONTWRITEBYTECODE
+
 help: ## List the commands
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 

@@ -11,6 +11,7 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping, Sequence
 from datetime import datetime
+from functools import cache
 from importlib.resources import files
 from typing import Any
 
@@ -68,6 +69,7 @@ def html_of(facts: PageFacts) -> str:
     )
 
 
+@cache
 def vega() -> str:
     """Return the drawing scripts, escaped for embedding in the page."""
     return str(vl_convert.javascript_bundle("window.vegaEmbed = vegaEmbed;")).replace(

@@ -18,9 +18,9 @@ from pipeline.batch import MakeDistributed
 from pipeline.source_options import stream_options
 from pipeline.state import State
 from schemas.errors import ConfigurationError
-from sources.xlog.datasource import XlogStreamReader
 from sources.xlog.directory.offset import Entry, InstantState, from_document, from_text, to_text
 from sources.xlog.options import parse_options
+from sources.xlog.readers import XlogStreamReader
 from sources.xlog.stream.alignment import instant_between
 from tests.jobs.written import BEGAN, replicasets_of
 from tests.pipeline.bank import Bank, instants, recovery_point, sum_at

@@ -10,6 +10,8 @@ from pathlib import Path
 
 import pytest
 
+from schemas import compiled
+
 ROOT = Path(__file__).resolve().parents[2]
 KERNEL = "sources.xlog.format.kernels.fill"
 
@@ -49,6 +51,21 @@ def test_a_change_of_an_imported_source_changes_the_digest(copy: Path, file: str
     with (copy / file).open("a") as source:
         source.write("\n# changed\n")
     assert (digest(copy) != before) == counts
+
+
+@pytest.mark.parametrize(
+    ("source", "expected"),
+    [
+        ("from udfs.keys.keys import (\n    a,\n    b as c,\n)\n", {"udfs.keys.keys", "udfs.keys.keys.b"}),
+        ("def f():\n    from udfs import buffers\n", {"udfs", "udfs.buffers"}),
+        ("import os, sources.spool as spool\n", {"sources.spool"}),
+        ("import numpy\nfrom udfsx import y\nx = 1  # from udfs import z\n", set()),
+    ],
+)
+def test_imports_are_found_in_a_text(source: str, expected: set[str]) -> None:
+    found = set(compiled._imported(source.encode()))
+    assert expected <= found
+    assert bool(found) == bool(expected)
 
 
 TWICE = """

@@ -14,8 +14,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from schemas.errors import SourceError, XlogError
-from schemas.xrow import CORRUPT_COLUMN, REPLICASET_FIELDS, XROW_FIELDS
-from sources.xlog.format.damage import Mode
+from schemas.xrow import REPLICASET_FIELDS
 from sources.xlog.format.selection import Selection
 from sources.xlog.format.vclock import Vclock, joined
 from sources.xlog.options import XlogOptions
@@ -27,13 +26,6 @@ logger = logging.getLogger(__name__)
 
 RUN_PART = 256 << 10
 """Bytes of a vinyl run that are decoded at a time, or one block if that is longer."""
-
-
-def schema_of(options: XlogOptions) -> pa.Schema:
-    """Return the schema of the rows under these options."""
-    fields = (REPLICASET_FIELDS if options.with_replicaset else ()) + XROW_FIELDS
-    corrupt = ((CORRUPT_COLUMN, pa.string()),) if options.mode is Mode.PERMISSIVE else ()
-    return pa.schema(fields + corrupt)
 
 
 def _after(segment: Segment, options: XlogOptions) -> Vclock | None:

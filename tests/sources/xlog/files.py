@@ -10,9 +10,10 @@ from typing import Any
 
 from pyspark.sql import SparkSession
 
-from sources.xlog.datasource import XlogReader, XlogStreamReader, register
+from sources.xlog.datasource import register
 from sources.xlog.format.block import EOF_MARKER, encode_block
 from sources.xlog.options import parse_options
+from sources.xlog.readers import XlogReader, XlogStreamReader
 from tests.sources.xlog import plain, samples
 
 Place = tuple[str, int | None, int | None, str | None]

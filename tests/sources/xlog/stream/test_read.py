@@ -18,13 +18,14 @@ from schemas.errors import (
     XlogTruncatedError,
 )
 from schemas.xrow import CORRUPT_COLUMN, SOURCES_ARROW, XROW_ARROW
-from sources.xlog.datasource import XlogDataSource, XlogReader, XlogStreamReader
+from sources.xlog.datasource import XlogDataSource, schema_of
 from sources.xlog.directory.offset import to_text
 from sources.xlog.format.block import FIXED_HEADER_SIZE, MAGIC_PLAIN
 from sources.xlog.options import parse_options
+from sources.xlog.readers import XlogReader, XlogStreamReader
 from sources.xlog.stream.batch import segments_between, tasks_of
 from sources.xlog.stream.follow import Follower
-from sources.xlog.stream.read import read_range, schema_of
+from sources.xlog.stream.read import read_range
 from tests.sources.xlog.logs import BLOCK, SPACE, A, Server, lsns, rows_between, uuid_of
 
 

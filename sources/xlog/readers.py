@@ -1,0 +1,119 @@
+"""Spark's readers of `format("xlog")`: the partitions and rows of a batch query, the offsets of a stream.
+
+A thin layer: offsets and segments come from `sources.xlog.stream.follow` and `sources.xlog.stream.batch`, rows from
+`sources.xlog.stream.read`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import pyarrow as pa
+from pyspark.sql.datasource import DataSourceReader, DataSourceStreamReader, InputPartition
+from pyspark.sql.streaming.datasource import (
+    ReadAllAvailable,
+    ReadLimit,
+    ReadMaxBytes,
+    SupportsTriggerAvailableNow,
+)
+
+from schemas.errors import ConfigurationError
+from sources.xlog.directory.offset import Offset, from_document, to_document
+from sources.xlog.options import XlogOptions
+from sources.xlog.stream.batch import segments_between, tasks_of
+from sources.xlog.stream.follow import Follower
+from sources.xlog.stream.instants import follower_of
+from sources.xlog.stream.read import read_range
+from sources.xlog.stream.segment import ByteRange
+
+
+@dataclass
+class XlogPartition(InputPartition):
+    """The byte ranges that one task reads."""
+
+    ranges: tuple[ByteRange, ...]
+
+
+def _partitions(follower: Follower, start: Offset, end: Offset) -> list[XlogPartition]:
+    return [XlogPartition(task) for task in tasks_of(follower, segments_between(follower, start, end))]
+
+
+def _read(partition: InputPartition, options: XlogOptions) -> Iterator[pa.RecordBatch]:
+    if not isinstance(partition, XlogPartition):
+        raise TypeError(f"not a partition of this data source: {partition!r}")
+    for piece in partition.ranges:
+        yield from read_range(piece, options)
+
+
+class XlogReader(DataSourceReader):
+    """Reads the rows that are there now, or between two offsets."""
+
+    def __init__(self, options: XlogOptions) -> None:
+        self._options = options
+
+    def partitions(self) -> Sequence[XlogPartition]:
+        """Return the partitions: the byte ranges of each task."""
+        follower = Follower(self._options, is_final=self._options.end_offset is None)
+        start = self._options.start_offset
+        start = follower.initial() if start is None else start
+        end = self._options.end_offset
+        found = _partitions(follower, start, follower.latest(start) if end is None else end)
+        return found or [XlogPartition(())]  # Spark refuses a table without partitions
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        """Yield the rows of one partition."""
+        return _read(partition, self._options)
+
+
+class XlogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
+    """Follows growing logs; Spark calls it in one long-lived process on the driver."""
+
+    def __init__(self, options: XlogOptions) -> None:
+        if options.bounded_by:
+            name = options.bounded_by[0]
+            raise ConfigurationError(f"option {name} bounds a batch read, not a stream", option=name)
+        self._options = options
+        self._follower = follower_of(options)
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {"_options": self._options, "_follower": follower_of(self._options)}
+
+    def initialOffset(self) -> dict[str, Any]:  # noqa: N802
+        """Return the offset in which no replicaset has begun.
+
+        Spark does not log it, and calls this again to repeat the first batch, so it must not depend on the files.
+        In the first batch, which has no rows, every replicaset begins.
+        """
+        return to_document({})
+
+    def getDefaultReadLimit(self) -> ReadLimit:  # noqa: N802
+        """Return the limit that `maxBytesPerTrigger` sets."""
+        limit = self._options.max_bytes_per_trigger
+        return ReadAllAvailable() if limit is None else ReadMaxBytes(limit)
+
+    def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:  # noqa: N802
+        """Return where the next batch ends: whole transactions, within the limit."""
+        max_bytes = limit.max_bytes if isinstance(limit, ReadMaxBytes) else None
+        return to_document(self._follower.latest(from_document(start), max_bytes))
+
+    def reportLatestOffset(self) -> dict[str, Any] | None:  # noqa: N802
+        """Return the last known end of the logs, and the sources that cannot be read: for progress and lag."""
+        if not self._follower.newest and not self._follower.unreadable:
+            return None
+        report = to_document(self._follower.newest)
+        unreadable = self._follower.unreadable
+        return report | ({"unreadable": dict(sorted(unreadable.items()))} if unreadable else {})
+
+    def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802
+        """Fix the end: rows that are written later are left to the next run."""
+        self._follower.fix_end()
+
+    def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[XlogPartition]:
+        """Return the partitions of a batch; they depend on the offsets alone."""
+        return _partitions(self._follower, from_document(start), from_document(end))
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        """Yield the rows of one partition."""
+        return _read(partition, self._options)
