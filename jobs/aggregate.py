@@ -21,7 +21,7 @@ from jobs.commands.main import main
 from jobs.runtime.progress import StreamProgress
 from jobs.runtime.session import spark_session
 from observe.lineage.emitter import lineage
-from observe.metrics.listener import measured
+from observe.metrics.listener import metrics_listener
 from pipeline.batch import BatchWriter
 from pipeline.executors.distributed import DistributedExecutor
 from pipeline.requests.service import Service
@@ -143,7 +143,7 @@ def aggregate(config: Config, *, once: bool = False) -> State:
     with (
         PrimaryLock(warehouse, "jobs/aggregate.py", peers) as lock,
         StreamProgress(config.sources) as progress,
-        measured(spark, config, once=once, lock=lock, peers=peers) as listener,
+        metrics_listener(spark, config, once=once, lock=lock, peers=peers) as listener,
     ):
         watches: list[Watch] = [progress.batch_done, *([] if listener is None else [listener.batch_done])]
         if peers is not None:

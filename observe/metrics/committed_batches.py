@@ -1,7 +1,7 @@
-"""Reads what each committed batch did from the tables that it wrote, so only commits are reported.
+"""Reads from the tables what each committed batch did; a batch that has not been committed is never reported.
 
-By delta-rs in this process, while the stream runs: no Spark job, no lock, and only one epoch's files of a large table.
-`observe.metrics.stream_metrics` makes metrics of it.
+Reads with delta-rs in this process while the stream runs: without a Spark job, without a lock, and of a large table
+only the files of one epoch. `observe.metrics.stream_metrics` computes the metrics.
 """
 
 from __future__ import annotations
@@ -21,18 +21,19 @@ from warehouse.read import answer
 
 
 @dataclass(frozen=True)
-class Origin:
-    """Rows of one instance that a batch read from one source.
+class OriginRows:
+    """The rows of one instance that a batch read from one source.
 
     Parameters
     ----------
     source : str
     replicaset_id : int
     global_id : int or None
-        None for rows without an origin, such as a snapshot's.
+        The instance's global id; None for rows that name no instance, such as those of a snapshot.
     rows : int
+        Number of rows.
     newest : datetime or None
-        Time of the newest row; rows of snapshots have none.
+        Time of the newest row; None for rows of snapshots, which have no time.
 
     """
 
@@ -44,23 +45,25 @@ class Origin:
 
 
 @dataclass(frozen=True)
-class Batch:
-    """One epoch.
+class CommittedBatch:
+    """What one committed batch did.
 
     Parameters
     ----------
     epoch : int
+        The epoch that commits the batch.
     query_id, batch_id : str, int
-        The batch of a stream or of a request.
+        Identify the batch within a stream or a request.
     committed_at : datetime
     rows : int
-        Rows that were read, including other members' copies.
-    origins : tuple of Origin
+        Number of rows read, including copies that other members of the replicaset logged.
+    origins : tuple of OriginRows
     conflicts, quarantined : mapping of str to int
-        By space.
+        Number of new rows of `_conflicts` and of `_quarantine` by space.
     misfits : mapping of str to int
-        The part of `quarantined` that is in a table, with a column that is NULL.
+        By space, the rows of `quarantined` that are in their table, with a column that is NULL.
     gaps : tuple of Gap
+        Gaps that the batch found or whose state it changed.
 
     """
 
@@ -69,7 +72,7 @@ class Batch:
     batch_id: int
     committed_at: datetime
     rows: int
-    origins: tuple[Origin, ...] = ()
+    origins: tuple[OriginRows, ...] = ()
     conflicts: Mapping[str, int] = field(default_factory=dict)
     quarantined: Mapping[str, int] = field(default_factory=dict)
     misfits: Mapping[str, int] = field(default_factory=dict)
@@ -77,29 +80,29 @@ class Batch:
 
 
 @dataclass(frozen=True)
-class HeldRows:
-    """Rows and spaces that are not in their table now.
+class PendingCounts:
+    """The current numbers of pending rows and of refused spaces.
 
     Parameters
     ----------
-    rows : mapping of int to int
+    pending_rows : mapping of int to int
         Number of rows in `_pending`, by replicaset id.
-    spaces : mapping of int to int
-        Number of refused spaces, by replicaset id.
+    refused_spaces : mapping of int to int
+        Number of refused spaces (in `_changelog` only, without a table), by replicaset id.
 
     """
 
-    rows: Mapping[int, int] = field(default_factory=dict)
-    spaces: Mapping[int, int] = field(default_factory=dict)
+    pending_rows: Mapping[int, int] = field(default_factory=dict)
+    refused_spaces: Mapping[int, int] = field(default_factory=dict)
 
 
 class CommittedBatchReader:
-    """Reads the batches that were committed since the last call.
+    """Reads each batch of a warehouse once, after it has been committed.
 
     Parameters
     ----------
     place : Place
-        The warehouse's.
+        Location of the warehouse.
 
     """
 
@@ -109,43 +112,43 @@ class CommittedBatchReader:
         self._last = last_epoch(place)
 
     def open_gaps(self) -> tuple[Gap, ...]:
-        """Return the currently open gaps."""
+        """Return the gaps that are open now."""
         return open_gaps(self._rows("_gaps", "SELECT * FROM opened"))
 
-    def held(self) -> HeldRows:
-        """Return the currently waiting rows and refused spaces."""
-        return HeldRows(
-            {int(row["replicaset_id"]): int(row["n"]) for row in self._rows("_pending", _WAITING)},
-            {int(row["replicaset_id"]): int(row["n"]) for row in self._rows("_schema", _REFUSED)},
+    def pending_counts(self) -> PendingCounts:
+        """Return the current numbers of pending rows and of refused spaces."""
+        return PendingCounts(
+            {int(row["replicaset_id"]): int(row["n"]) for row in self._rows("_pending", _PENDING_ROWS)},
+            {int(row["replicaset_id"]): int(row["n"]) for row in self._rows("_schema", _REFUSED_SPACES)},
         )
 
-    def since(self) -> Iterator[Batch]:
-        """Yield the batches that were committed since the last call, or since this object was made."""
-        found = self._rows(EPOCHS, f"SELECT * FROM opened WHERE epoch > {self._last}")
-        for row in sorted(found, key=lambda row: int(row["epoch"])):
+    def new_batches(self) -> Iterator[CommittedBatch]:
+        """Yield the batches that were committed since the last call; at the first call, since the construction."""
+        epochs = self._rows(EPOCHS, f"SELECT * FROM opened WHERE epoch > {self._last}")
+        for row in sorted(epochs, key=lambda row: int(row["epoch"])):
             self._last = int(row["epoch"])
             yield self._batch(row)
 
-    def _batch(self, row: Mapping[str, Any]) -> Batch:
+    def _batch(self, row: Mapping[str, Any]) -> CommittedBatch:
         epoch = int(row["epoch"])
         origins = (
-            Origin(r["source"], r["replicaset_id"], r["global_id"], r["rows"], _utc(r["newest"]))
+            OriginRows(r["source"], r["replicaset_id"], r["global_id"], r["rows"], _to_utc(r["newest"]))
             for r in self._rows("_changelog", _ORIGINS.format(epoch=epoch))
         )
-        return Batch(
+        return CommittedBatch(
             epoch,
             str(row["query_id"]),
             int(row["batch_id"]),
-            _utc(row["committed_at"]) or datetime.now(UTC),
+            _to_utc(row["committed_at"]) or datetime.now(UTC),
             int(row["rows"]),
-            tuple(sorted(origins, key=lambda one: (one.source, one.global_id or 0))),
-            self._counted("_conflicts", epoch),
-            self._counted("_quarantine", epoch),
-            self._counted("_quarantine", epoch, "misfits IS NOT NULL"),
+            tuple(sorted(origins, key=lambda origin: (origin.source, origin.global_id or 0))),
+            self._rows_by_space("_conflicts", epoch),
+            self._rows_by_space("_quarantine", epoch),
+            self._rows_by_space("_quarantine", epoch, "misfits IS NOT NULL"),
             tuple(map(gap_of, self._rows("_gaps", f"SELECT * FROM opened WHERE epoch = {epoch}"))),
         )
 
-    def _counted(self, table: str, epoch: int, where: str = "true") -> dict[str, int]:
+    def _rows_by_space(self, table: str, epoch: int, where: str = "true") -> dict[str, int]:
         sql = (
             f"SELECT space, count(*) AS rows FROM opened WHERE epoch = {epoch} AND {where} "
             "GROUP BY space ORDER BY space"
@@ -153,6 +156,7 @@ class CommittedBatchReader:
         return {str(row["space"]): row["rows"] for row in self._rows(table, sql)}
 
     def _rows(self, name: str, sql: str) -> list[dict[str, Any]]:
+        """Return a query's result from the newest version of a table; no rows if the table does not exist."""
         table = self._tables.get(name)
         if table is None:
             table = self._place.open(name)
@@ -169,10 +173,9 @@ SELECT source, replicaset_id, global_id, count(*) AS rows,
        max(CASE WHEN file LIKE '%.xlog' THEN "timestamp" END) AS newest
 FROM opened WHERE epoch = {epoch} AND replicaset_id > 0 GROUP BY source, replicaset_id, global_id"""
 
+_PENDING_ROWS = "SELECT replicaset_id, count(*) AS n FROM opened GROUP BY replicaset_id"
 
-_WAITING = "SELECT replicaset_id, count(*) AS n FROM opened GROUP BY replicaset_id"
-
-_REFUSED = f"""
+_REFUSED_SPACES = f"""
 SELECT replicaset_id, count(*) AS n
 FROM (
     SELECT replicaset_id, state,
@@ -181,5 +184,5 @@ FROM (
 WHERE place = 1 AND state LIKE '{REFUSED_PREFIX}%' GROUP BY replicaset_id"""
 
 
-def _utc(moment: datetime | None) -> datetime | None:
+def _to_utc(moment: datetime | None) -> datetime | None:
     return None if moment is None else moment.astimezone(UTC)

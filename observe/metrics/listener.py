@@ -1,8 +1,8 @@
-"""Passes Spark's events and committed batches to the metrics, the JSON log and warnings.
+"""Passes Spark's events and committed batches to the metrics, the JSON log and the warnings.
 
-A StreamingQueryListener: Spark calls it after each trigger, also one without rows, in its own thread, so it never
-delays a batch. A batch's numbers are read from its commit (`observe.metrics.committed_batches`); Spark's event has its
-duration and the end of the logs. `observe.metrics.stream_metrics` counts.
+Spark calls a StreamingQueryListener after each trigger, even without rows, in a separate thread, so the listener never
+delays a batch. The numbers of a batch are read from the tables (`observe.metrics.committed_batches`); Spark's event has
+the batch's duration and the end of the logs. `observe.metrics.stream_metrics` computes the metrics.
 """
 
 from __future__ import annotations
@@ -30,8 +30,8 @@ from pyspark.sql.streaming.listener import (
 from config.address import listen_address
 from config.deployment import Config
 from config.subscribe import seconds
-from observe.metrics.committed_batches import Batch, CommittedBatchReader
-from observe.metrics.stream_metrics import Notice, StreamMetrics, Trigger, step_of
+from observe.metrics.committed_batches import CommittedBatch, CommittedBatchReader
+from observe.metrics.stream_metrics import StreamMetrics, StreamWarning, TriggerReport, parse_trigger_report
 from observe.status_page import status_page
 from pipeline.batch import BatchResult
 from schemas.errors import ConfigurationError
@@ -42,93 +42,97 @@ from warehouse.place import place_of
 log = logging.getLogger(__name__)
 
 LAST_EVENT_SECONDS = 10.0
-"""Seconds to wait for the event of the query's end, which Spark sends after all progress events."""
+"""Seconds to wait for the event that the query has ended, which Spark sends after all progress events."""
 
 
-class Listener(StreamingQueryListener):
-    """Passes events to the metrics and the log.
+class MetricsListener(StreamingQueryListener):
+    """Passes Spark's events to the metrics and the JSON log.
 
     Parameters
     ----------
     metrics : StreamMetrics
     committed : CommittedBatchReader
-    lines : TextIO or None
-        The JSON log.
+    log_file : TextIO or None
+        The JSON log; None: no log is written.
 
     """
 
-    def __init__(self, metrics: StreamMetrics, committed: CommittedBatchReader, lines: TextIO | None) -> None:
-        self._metrics, self._committed, self._lines = metrics, committed, lines
+    def __init__(
+        self, metrics: StreamMetrics, committed: CommittedBatchReader, log_file: TextIO | None
+    ) -> None:
+        self._metrics, self._committed, self._log_file = metrics, committed, log_file
         self._results: dict[int, BatchResult] = {}
-        self._step = Trigger("", -1)
+        self._last_report = TriggerReport("", -1)
         self._lock = threading.Lock()
         self._ended = threading.Event()
         self._ended.set()
 
-    def batch_done(self, done: BatchResult) -> None:
-        """Take the job's own report of a batch, which comes before Spark's."""
-        self._results = {done.batch_id: done}
+    def batch_done(self, result: BatchResult) -> None:
+        """Store the result of a batch until Spark's progress event of the same batch arrives."""
+        self._results = {result.batch_id: result}
 
     def onQueryStarted(self, event: QueryStartedEvent) -> None:  # noqa: N802
-        """Record that the stream runs."""
+        """Log that the stream has started."""
         self._ended.clear()
         self._write("started", {"query": str(event.id), "run": str(event.runId)})
 
     def onQueryProgress(self, event: QueryProgressEvent) -> None:  # noqa: N802
-        """Process a finished trigger."""
-        self._take(step_of(json.loads(event.progress.json)))
+        """Report a finished trigger."""
+        self._report(parse_trigger_report(json.loads(event.progress.json)))
 
     def onQueryIdle(self, event: QueryIdleEvent) -> None:  # noqa: N802, ARG002
-        """Check the time: a source may have become stale."""
-        self._take(replace(self._step, batch_id=-1))
+        """Report a trigger without a batch, since a source may have become stale in the meantime."""
+        self._report(replace(self._last_report, batch_id=-1))
 
     def onQueryTerminated(self, event: QueryTerminatedEvent) -> None:  # noqa: N802
-        """Record that the stream has ended."""
+        """Log that the stream has ended."""
         reason = None if event.exception is None else event.exception.partition("\n")[0]
         self._write("stopped", {"query": str(event.id), "error": reason})
         self._ended.set()
 
     def finish(self) -> None:
-        """Wait for the last event, and report batches that no event has reported."""
+        """Wait for Spark's last event, and report batches for which Spark sent no event."""
         self._ended.wait(LAST_EVENT_SECONDS)
-        self._take(replace(self._step, batch_id=-1))
+        self._report(replace(self._last_report, batch_id=-1))
 
-    def _take(self, step: Trigger) -> None:
-        # An error here must not look like one of the stream.
+    def _report(self, report: TriggerReport) -> None:
+        # An error of the metrics must not look like an error of the stream.
         try:
             with self._lock:
-                self._step = step
-                done = self._results.pop(step.batch_id, None)
-                steps = {} if done is None else done.steps
-                worked = False
+                self._last_report = report
+                result = self._results.pop(report.batch_id, None)
+                steps = {} if result is None else result.steps
+                has_own_batch = False
                 has_batches = False
-                for batch in self._committed.since():
+                for batch in self._committed.new_batches():
                     has_batches = True
-                    own = (batch.query_id, batch.batch_id) == (step.query_id, step.batch_id)
-                    worked = worked or own
-                    notices = self._metrics.batch(batch)
-                    self._write("batch", self._log_line(batch, step, steps if own else None))
-                    self._warn(notices)
+                    is_own = (batch.query_id, batch.batch_id) == (report.query_id, report.batch_id)
+                    has_own_batch = has_own_batch or is_own
+                    warnings = self._metrics.count_batch(batch)
+                    self._write("batch", self._batch_line(batch, report, steps if is_own else None))
+                    self._warn(warnings)
                 if has_batches:
-                    self._metrics.hold(self._committed.held())
-                self._warn(self._metrics.step(step, worked, steps))
+                    self._metrics.set_pending(self._committed.pending_counts())
+                self._warn(self._metrics.count_trigger(report, has_own_batch, steps))
         except Exception:
             log.exception("metrics: a trigger of the stream could not be reported")
 
-    def _log_line(self, batch: Batch, step: Trigger, steps: Mapping[str, float] | None) -> dict[str, Any]:
-        """Return a log line; the duration is known only for this trigger's own batch."""
+    def _batch_line(
+        self, batch: CommittedBatch, report: TriggerReport, steps: Mapping[str, float] | None
+    ) -> dict[str, Any]:
+        """Return the log line of a batch; `steps` (durations) is None for a batch of another trigger."""
         committed = batch.committed_at
         origins = [
             {
-                "source": one.source,
-                "replicaset": one.replicaset_id,
-                "origin": one.global_id,
-                "rows": one.rows,
+                "source": origin.source,
+                "replicaset": origin.replicaset_id,
+                "origin": origin.global_id,
+                "rows": origin.rows,
                 "lag_seconds": None
-                if one.newest is None
-                else round((committed - one.newest).total_seconds(), 3),
+                if origin.newest is None
+                else round((committed - origin.newest).total_seconds(), 3),
             }
-            for one in batch.origins
+            for origin in batch.origins
         ]
         return {
             "epoch": batch.epoch,
@@ -136,61 +140,61 @@ class Listener(StreamingQueryListener):
             "committed_at": committed.isoformat(),
             "rows": batch.rows,
             "origins": origins,
-            "behind_bytes": dict(step.behind),
-            "phases": {} if steps is None else dict(step.phases),
-            "steps": {name: round(at, 3) for name, at in (steps or {}).items()},
+            "behind_bytes": dict(report.unread_bytes),
+            "phases": {} if steps is None else dict(report.phases),
+            "steps": {name: round(end, 3) for name, end in (steps or {}).items()},
             "conflicts": dict(batch.conflicts),
             "quarantined": dict(batch.quarantined),
             "gaps": len(batch.gaps),
         }
 
-    def _warn(self, notices: list[Notice]) -> None:
-        for notice in notices:
-            log.warning("%s", notice.message)
-            self._write("warning", {"warning": notice.name, "message": notice.message, **notice.details})
+    def _warn(self, warnings: list[StreamWarning]) -> None:
+        for warning in warnings:
+            log.warning("%s", warning.message)
+            self._write("warning", {"warning": warning.name, "message": warning.message, **warning.details})
 
     def _write(self, event: str, fields: Mapping[str, Any]) -> None:
-        if self._lines is not None:
+        if self._log_file is not None:
             line = {"at": datetime.now(UTC).isoformat(), "event": event, **fields}
-            self._lines.write(json.dumps(line, ensure_ascii=False) + "\n")
-            self._lines.flush()
+            self._log_file.write(json.dumps(line, ensure_ascii=False) + "\n")
+            self._log_file.flush()
 
 
 @contextmanager
-def measured(
+def metrics_listener(
     spark: SparkSession,
     config: Config,
     *,
     once: bool,
     lock: WriterLock | None = None,
     peers: Peers | None = None,
-) -> Iterator[Listener | None]:
-    """Report the streams that run in this context; yield None without the section `metrics`.
+) -> Iterator[MetricsListener | None]:
+    """Report metrics of the streams that run in this context; yield None without the section `metrics`.
 
     Parameters
     ----------
     once : bool
-        Whether the stream ends by itself, so that batches have no fixed interval.
+        Whether the stream stops at the end of the logs; then batches have no fixed interval.
     lock : WriterLock, optional
-        The stream's lock.
+        The writer lock, for the metric `aggregator_lock_held`.
     peers : Peers, optional
-        Copies that the stream keeps connected.
+        Standby copies of the warehouse, for the metric `aggregator_peer_connected`.
 
     Raises
     ------
     ConfigurationError
-        The log cannot be opened, or the port is taken.
+        The JSON log cannot be opened, or the port of the status page is taken.
     WarehouseError
-        The warehouse's location can be opened by Spark only.
+        Only Spark can open the warehouse's location.
 
     """
-    wanted = config.metrics
-    if wanted is None:
+    section = config.metrics
+    if section is None:
         yield None
         return
     committed = CommittedBatchReader(place_of(config.warehouse, config.database))
     trigger = None if once else seconds(config.trigger)
-    stale = None if wanted.stale is None else seconds(wanted.stale)
+    stale = None if section.stale is None else seconds(section.stale)
     metrics = StreamMetrics(
         trigger,
         stale,
@@ -198,11 +202,11 @@ def measured(
         is_lock_held=lambda: lock is None or lock.is_held,
         peers=lambda: () if peers is None else peers.states(),
     )
-    metrics.hold(committed.held())
+    metrics.set_pending(committed.pending_counts())
     with ExitStack() as stack:
-        lines = _lines(wanted.log, stack)
-        stack.enter_context(status_page(listen_address(wanted.status), metrics, metrics.status))
-        listener = Listener(metrics, committed, lines)
+        log_file = _open_log(section.log, stack)
+        stack.enter_context(status_page(listen_address(section.status), metrics, metrics.status))
+        listener = MetricsListener(metrics, committed, log_file)
         spark.streams.addListener(listener)
         try:
             yield listener
@@ -211,12 +215,12 @@ def measured(
             spark.streams.removeListener(listener)
 
 
-def _lines(name: str | None, stack: ExitStack) -> TextIO | None:
+def _open_log(name: str | None, stack: ExitStack) -> TextIO | None:
     if name is None or name == "stderr":
         return None if name is None else sys.stderr
     try:
         return stack.enter_context(Path(name).open("a", encoding="utf-8"))
     except OSError as error:
         raise ConfigurationError(
-            f"the log of the metrics cannot be written: {error.strerror}", path="metrics.log", file=name
+            f"the JSON log cannot be written: {error.strerror}", path="metrics.log", file=name
         ) from error

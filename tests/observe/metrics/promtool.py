@@ -1,4 +1,4 @@
-"""Runs promtool, if it is installed (`setup/setup.sh with-promtool`), and makes the files that it reads."""
+"""Runs promtool, if it is installed (`setup/setup.sh with-promtool`), and reads the alerts."""
 
 from __future__ import annotations
 
@@ -24,9 +24,9 @@ def rules() -> dict[str, dict[str, Any]]:
 
 def promtool(*arguments: str | Path) -> subprocess.CompletedProcess[str]:
     """Run promtool; skip the test without it."""
-    beside = Path(sys.executable).parent / "promtool"
+    in_venv = Path(sys.executable).parent / "promtool"
     found = (
-        os.environ.get("PROMTOOL") or shutil.which("promtool") or (str(beside) if beside.exists() else None)
+        os.environ.get("PROMTOOL") or shutil.which("promtool") or (str(in_venv) if in_venv.exists() else None)
     )
     if found is None:
         pytest.skip("there is no promtool: setup/setup.sh with-promtool")

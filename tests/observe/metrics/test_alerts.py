@@ -1,4 +1,4 @@
-"""The alerts and the dashboard: they use metrics and labels that exist, their links lead somewhere, promtool agrees."""
+"""The alerts and the dashboard: their metrics, labels and links exist, and promtool accepts them."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from prometheus_client import CollectorRegistry, generate_latest
 from prometheus_client.parser import text_string_to_metric_families
 
 from observe.metrics.committed_batches import CommittedBatchReader
-from observe.metrics.stream_metrics import StreamMetrics, Trigger
+from observe.metrics.stream_metrics import StreamMetrics, TriggerReport
 from pipeline.node.node import NodeMetrics
 from sources.relay.status import RelayMetrics
 from sources.subscribe.status import DaemonMetrics
@@ -27,14 +27,14 @@ from warehouse.peers import PeerState
 from warehouse.place import place_of
 
 DASHBOARD = ROOT / "conf" / "grafana" / "aggregator.json"
-OF_PROMETHEUS = {"up"}
+METRICS_OF_PROMETHEUS = {"up"}
 FUNCTIONS = {
     *("and", "on", "or", "unless", "offset", "by", "sum", "time", "vector", "le"),
     *("rate", "increase", "histogram_quantile"),
 }
-OF_TARGETS = {"instance", "job"}
+LABELS_OF_TARGETS = {"instance", "job"}
 RENAMED = {"exported_instance": "instance"}
-"""What Prometheus calls a label that a target has as well."""
+"""Prometheus renames an exported label if the scraped target has a label of the same name."""
 
 Labels = dict[str, set[str]]
 
@@ -45,13 +45,15 @@ def labels(tmp_path_factory: pytest.TempPathFactory) -> Labels:
     folder = tmp_path_factory.mktemp("books")
     write_warehouse(folder, 3)
     committed = CommittedBatchReader(place_of(str(folder)))
-    committed._last = -1  # so that each of its batches is a new one
+    committed._last = -1  # so that all batches are new
     metrics = StreamMetrics(0.5, 1.0, committed.open_gaps(), peers=lambda: [PeerState("/b", True, 4)])
-    for batch in committed.since():
-        metrics.batch(batch)
-        metrics.batch(replace(batch, quarantined={"accounts": 1}, misfits={"accounts": 1}))
-    metrics.hold(committed.held())
-    metrics.step(Trigger("q", 1, {"triggerExecution": 1.0}, frozenset({"a"}), {"a": 5}), worked=True)
+    for batch in committed.new_batches():
+        metrics.count_batch(batch)
+        metrics.count_batch(replace(batch, quarantined={"accounts": 1}, misfits={"accounts": 1}))
+    metrics.set_pending(committed.pending_counts())
+    metrics.count_trigger(
+        TriggerReport("q", 1, {"triggerExecution": 1.0}, frozenset({"a"}), {"a": 5}), has_batch=True
+    )
     node: Any = SimpleNamespace(mark=None, lag=0.0, error=None, left_out=())
     found: Labels = {}
     for collector in (metrics, DaemonMetrics([]), RelayMetrics([]), NodeMetrics(node)):
@@ -73,7 +75,7 @@ def panels() -> Iterator[dict[str, Any]]:
 
 
 def expressions() -> list[tuple[str, str, str]]:
-    """Return each expression with its alert or panel and the text that shows its labels."""
+    """Return (alert or panel, PromQL expression, text that shows its labels) of all alerts and panels."""
     found = [
         (name, rule["expr"], " ".join(rule["annotations"].values()).replace("$labels.", ""))
         for name, rule in rules().items()
@@ -91,9 +93,9 @@ def metrics_in(expression: str) -> set[str]:
 
 @pytest.mark.parametrize(("name", "expression", "shown"), expressions(), ids=lambda text: str(text)[:30])
 def test_each_metric_and_each_label_exists(name: str, expression: str, shown: str, labels: Labels) -> None:
-    metrics = metrics_in(expression) - OF_PROMETHEUS
+    metrics = metrics_in(expression) - METRICS_OF_PROMETHEUS
     assert metrics <= labels.keys(), name
-    known = OF_TARGETS | {"le"}.union(*(labels[metric] for metric in metrics))
+    known = LABELS_OF_TARGETS | {"le"}.union(*(labels[metric] for metric in metrics))
     wanted = {RENAMED.get(one, one) for one in re.findall(r"\{\{ ?([a-z_]+) ?\}\}", shown)}
     grouped = {
         one.strip()
@@ -103,13 +105,13 @@ def test_each_metric_and_each_label_exists(name: str, expression: str, shown: st
     assert (wanted - {"value"}) | grouped - {""} <= known
 
 
-def test_the_scan_finds_metrics() -> None:
+def test_metrics_are_found_in_an_expression() -> None:
     found = metrics_in('sum by (le) (rate(a_bucket{job=~"x|y"}[5m])) > 0.5 and on (x) b_total offset 15m')
     assert found == {"a_bucket", "b_total"}
 
 
 @pytest.mark.parametrize("name", rules())
-def test_each_alert_leads_to_its_entry(name: str) -> None:
+def test_each_alert_links_to_its_entry_in_the_docs(name: str) -> None:
     rule = rules()[name]
     path, _, anchor = rule["annotations"]["runbook_url"].partition("#")
     assert anchor == f"alert-{name.lower()}"
@@ -132,7 +134,7 @@ def test_each_alert_has_a_case_that_fires_and_one_that_does_not() -> None:
     assert {name for name, fires in found if not fires} == set(rules())
 
 
-def test_panels_have_names_of_their_own_and_do_not_overlap() -> None:
+def test_panels_have_unique_titles_and_do_not_overlap() -> None:
     titles = [panel["title"] for panel in panels()]
     assert len(titles) == len(set(titles))
     places: set[tuple[int, int]] = set()
@@ -166,7 +168,7 @@ def test_the_provisioning_names_existing_files() -> None:
     }
 
 
-def test_promtool_reads_them_and_each_case_holds() -> None:
+def test_promtool_accepts_the_rules_and_their_cases() -> None:
     for arguments in (
         ("check", "config", RULES.parent / "prometheus.yaml"),
         ("test", "rules", RULES.parent / "alerts_test.yaml"),
@@ -176,12 +178,12 @@ def test_promtool_reads_them_and_each_case_holds() -> None:
 
 
 def test_expressions_of_the_dashboard_are_promql(tmp_path: Path) -> None:
-    rule = [{"record": f"panel:{number}", "expr": expr} for number, expr in enumerate(of_panels())]
+    rule = [{"record": f"panel:{number}", "expr": expr} for number, expr in enumerate(panel_expressions())]
     file = tmp_path / "rules.yaml"
     file.write_text(yaml.safe_dump({"groups": [{"name": "panels", "rules": rule}]}))
     ended = promtool("check", "rules", file)
     assert ended.returncode == 0, ended.stdout + ended.stderr
 
 
-def of_panels() -> Iterable[str]:
+def panel_expressions() -> Iterable[str]:
     return [target["expr"] for panel in panels() for target in panel["targets"]]

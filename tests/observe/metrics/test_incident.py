@@ -1,4 +1,4 @@
-"""Incidents of a real stream on a real server: alerts are true in the scrapes during one, and false afterwards."""
+"""Incidents of a real stream on a real server: alerts fire during an incident, and no longer after the repair."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from tests.observe.metrics.promtool import ROOT, RULES, promtool, rules
 
 WAIT_SECONDS = 180.0
 MINUTES = 40
-"""So long each scrape lasts in the series that promtool is given."""
+"""How long each scrape lasts in the series that promtool reads."""
 
 SPACE = """
     local s = box.schema.space.create('t', {format = {{'id', 'unsigned'}, {'name', 'string'}}})
@@ -37,21 +37,21 @@ TRUE_AT = {
     "AggregatorRowsWaiting": ("gap", 20),
     "AggregatorRowsSetAside": ("set aside", 10),
 }
-"""Alert to the incident, and the minute of it in which it must fire; at the end of each repair none may."""
+"""For each alert, the incident and the minute in it when it must fire; after a repair no alert may fire."""
 
 REPAIRED = ("healthy", "found", "filled", "mended")
 
 
 class Incident:
-    """A server, a copy of its logs that the stream reads, and the stream's page.
+    """A server, the copy of its logs that the stream reads, and the status page of the stream.
 
     Parameters
     ----------
     server : Tarantool
     folder : Path
-        Of the copy.
+        The folder of the copy.
     port : int
-        Of the stream's page.
+        The port of the status page.
 
     """
 
@@ -82,14 +82,14 @@ class Incident:
         self.copy()
 
     def read(self) -> Series:
-        """Return the series of the stream's page by name; empty before the page exists."""
+        """Return the values on the status page by series; empty before the page exists."""
         try:
             with urllib.request.urlopen(f"http://127.0.0.1:{self.port}/metrics", timeout=10) as answer:
                 text = answer.read().decode()
         except OSError:
             return {}
         return {
-            named(sample.name, sample.labels): sample.value
+            series_name(sample.name, sample.labels): sample.value
             for family in text_string_to_metric_families(text)
             for sample in family.samples
             if "_bucket" not in sample.name
@@ -114,7 +114,7 @@ class Incident:
         """Return the input of `promtool test rules`: the scrapes in order, and the expected alerts by time."""
         names = sorted({series for _, scraped in self.scrapes for series in scraped})
         series = [
-            {"series": one, "values": " ".join(lasting(scraped.get(one)) for _, scraped in self.scrapes)}
+            {"series": one, "values": " ".join(repeated(scraped.get(one)) for _, scraped in self.scrapes)}
             for one in names
         ]
         begins = {name: number * MINUTES for number, (name, _) in enumerate(self.scrapes)}
@@ -126,14 +126,14 @@ class Incident:
         return {"rule_files": ["rules.yaml"], "evaluation_interval": "1m", "tests": [whole]}
 
 
-def named(name: str, labels: dict[str, str]) -> str:
-    """Return a series in the form of a scrape of the job `aggregator`."""
+def series_name(name: str, labels: dict[str, str]) -> str:
+    """Return the name of a series with its labels, as after a scrape of the job `aggregator`."""
     whole = {**labels, "job": "aggregator", "instance": "stream"}
     return name + "{" + ", ".join(f"{key}={json.dumps(value)}" for key, value in sorted(whole.items())) + "}"
 
 
-def lasting(value: float | None) -> str:
-    """Return a value, or none, for as long as a scrape lasts: `ax9` is ten values, `_x10` is ten times none."""
+def repeated(value: float | None) -> str:
+    """Return a value, or none, for each minute of a scrape: in promtool `ax9` is ten values, `_x10` ten times none."""
     return f"_x{MINUTES}" if value is None else f"{value}x{MINUTES - 1}"
 
 
@@ -142,7 +142,7 @@ def case(alert: str, minute: int, expected: list[dict[str, Any]]) -> dict[str, A
 
 
 def fires_with(alert: str, scraped: Series) -> list[dict[str, Any]]:
-    """Return the alert with the labels of its only series."""
+    """Return the expected alert, with the labels of the only series that is not 0."""
     metric = {
         "AggregatorSourceStale": "aggregator_source_stale",
         "AggregatorGapOpen": "aggregator_gaps_open",
@@ -166,15 +166,15 @@ def free_port() -> int:
 
 
 @contextmanager
-def stream(config: Path, said: Path) -> Iterator[None]:
-    """Run the stream as a command; it is always stopped at the end."""
+def stream(config: Path, output: Path) -> Iterator[None]:
+    """Run the stream as a command; stop it at the end of the block."""
     command = [sys.executable, "-m", "aggregator", "run", "--config", str(config)]
-    with said.open("wb") as file:
+    with output.open("wb") as file:
         process = subprocess.Popen(command, cwd=ROOT, stdout=file, stderr=file, env=dict(os.environ))
         try:
             yield
         except AssertionError as error:
-            error.add_note(said.read_text()[-4000:])
+            error.add_note(output.read_text()[-4000:])
             raise
         finally:
             process.terminate()
@@ -188,7 +188,7 @@ def stream(config: Path, said: Path) -> Iterator[None]:
 @pytest.mark.soak
 @pytest.mark.spark
 @pytest.mark.live
-def test_alerts_are_true_in_an_incident_and_false_after_it(tmp_path: Path) -> None:
+def test_alerts_fire_during_an_incident_and_not_after_it(tmp_path: Path) -> None:
     port, config = free_port(), tmp_path / "deployment.yaml"
     config.write_text(
         f"""
@@ -201,25 +201,29 @@ metrics: {{status: "127.0.0.1:{port}", stale: 10 seconds}}
 """
     )
     with Tarantool(tmp_path / "server", cfg={"checkpoint_count": 100}, lua=SPACE) as server:
-        one = Incident(server, tmp_path / "copy", port)
-        one.copy()
+        incident = Incident(server, tmp_path / "copy", port)
+        incident.copy()
         with stream(config, tmp_path / "stream.log"):
-            is_fed = {"act": one.write}
-            one.scrape("healthy", lambda s: value(s, "aggregator_rows_total") > 0 and not stale(s), **is_fed)
+            is_fed = {"act": incident.write}
+            incident.scrape(
+                "healthy", lambda s: value(s, "aggregator_rows_total") > 0 and not stale(s), **is_fed
+            )
 
-            one.scrape("lost", stale)
-            one.scrape("found", lambda s: not stale(s), **is_fed)
+            incident.scrape("lost", stale)
+            incident.scrape("found", lambda s: not stale(s), **is_fed)
 
             server.eval("box.snapshot()")
-            one.held_back.add(newest(server))
-            one.write()
+            incident.held_back.add(newest(server))
+            incident.write()
             server.eval("box.snapshot()")
-            one.scrape("gap", lambda s: value(s, "aggregator_rows_waiting") > 0 and not stale(s), **is_fed)
-            one.held_back.clear()
-            one.copy()
+            incident.scrape(
+                "gap", lambda s: value(s, "aggregator_rows_waiting") > 0 and not stale(s), **is_fed
+            )
+            incident.held_back.clear()
+            incident.copy()
             repair = [sys.executable, "-m", "aggregator", "repair", "--config", str(config)]
             subprocess.run(repair, cwd=ROOT, check=True, capture_output=True, timeout=WAIT_SECONDS)
-            one.scrape(
+            incident.scrape(
                 "filled",
                 lambda s: (
                     not (value(s, "aggregator_rows_waiting") or value(s, "aggregator_gaps_open") or stale(s))
@@ -228,15 +232,15 @@ metrics: {{status: "127.0.0.1:{port}", stale: 10 seconds}}
             )
 
             server.eval("box.space.t:replace{7, '\\xff\\xfe'}")
-            one.scrape("set aside", lambda s: value(s, "aggregator_set_aside_total") > 0, **is_fed)
+            incident.scrape("set aside", lambda s: value(s, "aggregator_set_aside_total") > 0, **is_fed)
             server.eval("box.space.t:replace{7, 'mended'}")
-            one.scrape("mended", lambda s: not stale(s), **is_fed)
+            incident.scrape("mended", lambda s: not stale(s), **is_fed)
     without = yaml.safe_load(RULES.read_text())
     for group in without["groups"]:
         for rule in group["rules"]:
             del rule["annotations"]
     (tmp_path / "rules.yaml").write_text(yaml.safe_dump(without))
-    (tmp_path / "cases.yaml").write_text(yaml.safe_dump(one.cases()))
+    (tmp_path / "cases.yaml").write_text(yaml.safe_dump(incident.cases()))
     ended = promtool("test", "rules", tmp_path / "cases.yaml")
     assert ended.returncode == 0, ended.stdout + ended.stderr
 

@@ -14,8 +14,8 @@ import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
 from config.deployment import load
-from observe.metrics.committed_batches import Batch, CommittedBatchReader, HeldRows
-from observe.metrics.listener import Listener, measured
+from observe.metrics.committed_batches import CommittedBatch, CommittedBatchReader, PendingCounts
+from observe.metrics.listener import MetricsListener, metrics_listener
 from observe.metrics.stream_metrics import StreamMetrics
 from observe.status_page import status_page
 from schemas.errors import ConfigurationError
@@ -36,7 +36,7 @@ sources: [{name: a1, path: a1}]
 
 @pytest.mark.spark
 @pytest.mark.usefixtures("spark")
-def test_each_batch_of_the_stream_is_a_line_that_agrees_with_the_tables(tmp_path: Path) -> None:
+def test_each_batch_has_a_log_line_that_agrees_with_the_tables(tmp_path: Path) -> None:
     file = tmp_path / "metrics.jsonl"
     recording = own()
     deployment = Deployment(
@@ -54,13 +54,15 @@ def test_each_batch_of_the_stream_is_a_line_that_agrees_with_the_tables(tmp_path
     assert {number: line["rows"] for number, line in batches.items()} == {
         e["epoch"]: e["rows"] for e in epochs
     }
-    logged: dict[tuple[Any, ...], int] = {}
+    in_changelog: dict[tuple[Any, ...], int] = {}
     for row in deployment.rows("_changelog", ["epoch", "source", "global_id", "replicaset_id"]):
         if row["replicaset_id"]:
             key = (row["epoch"], row["source"], row["global_id"])
-            logged[key] = logged.get(key, 0) + 1
-    told = {(n, o["source"], o["origin"]): o["rows"] for n, line in batches.items() for o in line["origins"]}
-    assert told == logged
+            in_changelog[key] = in_changelog.get(key, 0) + 1
+    logged = {
+        (n, o["source"], o["origin"]): o["rows"] for n, line in batches.items() for o in line["origins"]
+    }
+    assert logged == in_changelog
     conflicts = sum(sum(line["conflicts"].values()) for line in batches.values())
     assert conflicts == len(deployment.rows("_conflicts"))
     assert conflicts > 0
@@ -77,10 +79,10 @@ def test_each_batch_of_the_stream_is_a_line_that_agrees_with_the_tables(tmp_path
 def test_committed_batches_are_read_once_each(tmp_path: Path) -> None:
     write_warehouse(tmp_path, 3)
     committed = CommittedBatchReader(place_of(str(tmp_path)))
-    assert list(committed.since()) == []
+    assert list(committed.new_batches()) == []
     assert {gap.replicaset_id for gap in committed.open_gaps()} == {1}
-    committed._last = 0  # as if it had been made when only the first batch was done
-    found = list(committed.since())
+    committed._last = 0  # as if the reader had been created after the first batch
+    found = list(committed.new_batches())
     assert [one.epoch for one in found] == [1, 2, 3, 4, 5]
     assert [(one.source, one.global_id, one.rows) for one in found[0].origins] == [
         ("source-1", 3, 3),
@@ -91,13 +93,12 @@ def test_committed_batches_are_read_once_each(tmp_path: Path) -> None:
     assert sum(found[1].conflicts.values()) == 2
     assert found[2].quarantined == {"accounts": 6}
     assert found[2].misfits == {}
-    assert list(committed.since()) == []
-    # As `write_warehouse` makes them.
-    waiting = answer(books_table(tmp_path, "_pending"), "SELECT count(*) AS n FROM opened")[0]["n"]
-    assert sum(committed.held().rows.values()) == waiting > 0
+    assert list(committed.new_batches()) == []
+    waiting = answer(table_of(tmp_path, "_pending"), "SELECT count(*) AS n FROM opened")[0]["n"]
+    assert sum(committed.pending_counts().pending_rows.values()) == waiting > 0
 
 
-def books_table(folder: Path, name: str) -> Any:
+def table_of(folder: Path, name: str) -> Any:
     opened = place_of(str(folder)).open(name)
     assert opened is not None
     return opened
@@ -106,23 +107,23 @@ def books_table(folder: Path, name: str) -> Any:
 class _OneBatch(CommittedBatchReader):
     """A reader with one batch that has just been committed."""
 
-    def __init__(self, batch: Batch) -> None:
+    def __init__(self, batch: CommittedBatch) -> None:
         self._batches = [batch]
 
-    def since(self) -> Any:
+    def new_batches(self) -> Any:
         yield from self._batches
         self._batches = []
 
-    def held(self) -> HeldRows:
-        return HeldRows({1: 4}, {})
+    def pending_counts(self) -> PendingCounts:
+        return PendingCounts({1: 4}, {})
 
 
 def test_warnings_are_log_lines_and_messages(caplog: pytest.LogCaptureFixture) -> None:
     gap = Gap(1, "a1", 2, 5, 7, "missing", "open", "7.xlog")
     lines = io.StringIO()
-    listener = Listener(
+    listener = MetricsListener(
         StreamMetrics(5, None),
-        _OneBatch(Batch(0, "q", 0, datetime(2026, 11, 20, tzinfo=UTC), 3, gaps=(gap,))),
+        _OneBatch(CommittedBatch(0, "q", 0, datetime(2026, 11, 20, tzinfo=UTC), 3, gaps=(gap,))),
         lines,
     )
     with caplog.at_level(logging.WARNING):
@@ -134,7 +135,7 @@ def test_warnings_are_log_lines_and_messages(caplog: pytest.LogCaptureFixture) -
     assert "could not be reported" not in caplog.text
 
 
-def test_the_status_page_is_what_prometheus_reads() -> None:
+def test_the_status_page_has_metrics_in_the_format_of_prometheus() -> None:
     metrics = StreamMetrics(5, None)
     with status_page(Address("127.0.0.1", 0), metrics, metrics.status) as port:
         with urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics") as answer:
@@ -145,10 +146,10 @@ def test_the_status_page_is_what_prometheus_reads() -> None:
     assert status == {"epoch": None, "lag": [], "stale": [], "gaps": []}
 
 
-def test_it_is_off_unless_it_is_configured(tmp_path: Path) -> None:
+def test_metrics_are_off_without_their_section(tmp_path: Path) -> None:
     file = tmp_path / "d.yaml"
     file.write_text(DEMO)
-    with measured(None, load(file), once=True) as listener:  # type: ignore[arg-type]
+    with metrics_listener(None, load(file), once=True) as listener:  # type: ignore[arg-type]
         assert listener is None
     file.write_text(DEMO + "metrics: {log: m.jsonl}\n")
     metrics = load(file).metrics

@@ -1,4 +1,4 @@
-"""The metrics and notices of batches and triggers, without Spark."""
+"""The metrics and warnings of batches and triggers, without Spark."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ import pytest
 from prometheus_client import CollectorRegistry, generate_latest
 from prometheus_client.parser import text_string_to_metric_families
 
-from observe.metrics.committed_batches import Batch, HeldRows, Origin
-from observe.metrics.stream_metrics import StreamMetrics, Trigger, step_of
+from observe.metrics.committed_batches import CommittedBatch, OriginRows, PendingCounts
+from observe.metrics.stream_metrics import StreamMetrics, TriggerReport, parse_trigger_report
 from warehouse.gaps import Gap
 from warehouse.peers import PeerState
 
@@ -27,22 +27,24 @@ class Clock:
         return self.time
 
 
-def origin(source: str = "a1", rows: int = 3, newest: datetime | None = NOON, global_id: int = 2) -> Origin:
-    return Origin(source, 1, global_id, rows, newest)
+def origin(
+    source: str = "a1", rows: int = 3, newest: datetime | None = NOON, global_id: int = 2
+) -> OriginRows:
+    return OriginRows(source, 1, global_id, rows, newest)
 
 
-def batch(number: int = 0, **parts: Any) -> Batch:
-    return Batch(number, "q", number, NOON, 3, **parts)
+def batch(number: int = 0, **parts: Any) -> CommittedBatch:
+    return CommittedBatch(number, "q", number, NOON, 3, **parts)
 
 
-def step(number: int = 0, took: float = 1.0, *leaders: str) -> Trigger:
-    return Trigger(
+def report(number: int = 0, took: float = 1.0, *leaders: str) -> TriggerReport:
+    return TriggerReport(
         "q", number, {"triggerExecution": took, "addBatch": took - 0.5}, frozenset(leaders or ("a1",))
     )
 
 
 def samples(metrics: StreamMetrics) -> dict[tuple[str, ...], float]:
-    """Return the exported samples: (name, values of labels in the order of their names) to value."""
+    """Return the values of the exported samples by (metric, label values in the order of the label names)."""
     registry = CollectorRegistry(auto_describe=False)
     registry.register(metrics)
     families = text_string_to_metric_families(generate_latest(registry).decode())
@@ -53,10 +55,10 @@ def samples(metrics: StreamMetrics) -> dict[tuple[str, ...], float]:
     }
 
 
-def test_rows_conflicts_and_quarantine_add_up() -> None:
+def test_rows_conflicts_and_quarantine_are_summed_over_batches() -> None:
     metrics = StreamMetrics(5, None)
     for number in (0, 1):
-        metrics.batch(
+        metrics.count_batch(
             batch(
                 number,
                 origins=(origin(),),
@@ -76,22 +78,22 @@ def test_rows_conflicts_and_quarantine_add_up() -> None:
     assert ("aggregator_misfits_total", "u") not in found
 
 
-def test_held_rows_are_the_current_ones() -> None:
+def test_pending_rows_are_the_current_ones() -> None:
     metrics = StreamMetrics(5, None)
-    metrics.batch(batch(origins=(origin(),)))
-    metrics.hold(HeldRows({1: 4}, {2: 1}))
+    metrics.count_batch(batch(origins=(origin(),)))
+    metrics.set_pending(PendingCounts({1: 4}, {2: 1}))
     found = samples(metrics)
     assert (found["aggregator_rows_waiting", "1"], found["aggregator_rows_waiting", "2"]) == (4, 0)
     assert (found["aggregator_spaces_refused", "1"], found["aggregator_spaces_refused", "2"]) == (0, 1)
-    metrics.hold(HeldRows())
+    metrics.set_pending(PendingCounts())
     assert {samples(metrics)["aggregator_rows_waiting", one] for one in "12"} == {0}
 
 
 def test_a_lost_lock_is_exported() -> None:
-    held = [True]
-    metrics = StreamMetrics(5, None, is_lock_held=lambda: held[0])
+    is_held = [True]
+    metrics = StreamMetrics(5, None, is_lock_held=lambda: is_held[0])
     assert samples(metrics)["aggregator_lock_held",] == 1
-    held[0] = False
+    is_held[0] = False
     assert samples(metrics)["aggregator_lock_held",] == 0
 
 
@@ -100,9 +102,9 @@ def test_lag_is_the_age_of_the_newest_row_of_each_origin_and_grows() -> None:
     metrics = StreamMetrics(5, None, now=clock)
     early = NOON - timedelta(seconds=30)
     rows = (origin(newest=NOON, global_id=2), origin(newest=early, global_id=3), origin("snap", newest=None))
-    metrics.batch(batch(origins=rows))
-    # A batch that is read late holds older rows: the newest one stays the newest.
-    metrics.batch(batch(1, origins=(origin(newest=early, global_id=2),)))
+    metrics.count_batch(batch(origins=rows))
+    # A later batch has older rows; the newest row stays the same.
+    metrics.count_batch(batch(1, origins=(origin(newest=early, global_id=2),)))
     clock.time += 10
     found = samples(metrics)
     assert found["aggregator_lag_seconds", "2", "1", "a1"] == 10
@@ -115,57 +117,59 @@ def test_a_gap_is_reported_once_and_counted_until_it_is_filled() -> None:
     metrics = StreamMetrics(5, None, [GAP])
     assert samples(metrics)["aggregator_gaps_open",] == 1
     other = Gap(1, "a1", 2, 9, 9, "missing", "open", "9.xlog")
-    (notice,) = metrics.batch(batch(gaps=(other,)))
-    assert (notice.name, notice.details["first_lsn"]) == ("gap_opened", 9)
-    assert "lsns 9 to 9 are missing before 9.xlog; rows behind it wait" in notice.message
+    (warning,) = metrics.count_batch(batch(gaps=(other,)))
+    assert (warning.name, warning.details["first_lsn"]) == ("gap_opened", 9)
+    assert "lsns 9 to 9 are missing before 9.xlog; rows behind it wait" in warning.message
     assert samples(metrics)["aggregator_gaps_open",] == 2
     filled = Gap(1, "a1", 2, 5, 7, "missing", "filled", "7.xlog")
-    assert metrics.batch(batch(1, gaps=(filled,))) == []
+    assert metrics.count_batch(batch(1, gaps=(filled,))) == []
     assert samples(metrics)["aggregator_gaps_open",] == 1
     skipped = Gap(2, "b1", 1, 1, 2, "missing", "skipped", "1.xlog")
-    (notice,) = metrics.batch(batch(2, gaps=(skipped,)))
-    assert notice.message.endswith("it was skipped")
+    (warning,) = metrics.count_batch(batch(2, gaps=(skipped,)))
+    assert warning.message.endswith("it was skipped")
     assert samples(metrics)["aggregator_gaps_open",] == 1
 
 
-def test_a_divergence_has_a_name_of_its_own() -> None:
+def test_a_divergence_has_its_own_warning() -> None:
     metrics = StreamMetrics(5, None)
-    (notice,) = metrics.batch(batch(gaps=(Gap(1, "a1", 2, 5, 7, "divergence", "open", None),)))
-    assert notice.name == "divergence"
-    assert metrics.batch(batch(1, gaps=(Gap(1, "a1", 2, 5, 7, "divergence", "healed", None),))) == []
+    (warning,) = metrics.count_batch(batch(gaps=(Gap(1, "a1", 2, 5, 7, "divergence", "open", None),)))
+    assert warning.name == "divergence"
+    assert metrics.count_batch(batch(1, gaps=(Gap(1, "a1", 2, 5, 7, "divergence", "healed", None),))) == []
     assert samples(metrics)["aggregator_gaps_open",] == 0
 
 
 def test_only_a_leader_silent_for_too_long_is_stale_and_is_reported_once() -> None:
     clock = Clock()
     metrics = StreamMetrics(5, 60, now=clock)
-    metrics.batch(batch(origins=(origin("a1"), origin("a2"))))
-    assert metrics.step(step(0, 1.0, "a1"), True) == []
+    metrics.count_batch(batch(origins=(origin("a1"), origin("a2"))))
+    assert metrics.count_trigger(report(0, 1.0, "a1"), True) == []
     clock.time += 61
-    quiet = step(1, 0.1, "a1")
-    (notice,) = metrics.step(quiet, False)
-    assert (notice.name, notice.details) == ("source_stale", {"source": "a1", "silent_seconds": 61.0})
-    assert metrics.step(quiet, False) == []
+    idle = report(1, 0.1, "a1")
+    (warning,) = metrics.count_trigger(idle, False)
+    assert (warning.name, warning.details) == ("source_stale", {"source": "a1", "silent_seconds": 61.0})
+    assert metrics.count_trigger(idle, False) == []
     assert samples(metrics)["aggregator_source_stale", "a1"] == 1
     assert metrics.status()["stale"] == ["a1"]
-    (back,) = metrics.batch(batch(1, origins=(origin("a1"),)))
+    (back,) = metrics.count_batch(batch(1, origins=(origin("a1"),)))
     assert (back.name, metrics.status()["stale"]) == ("source_back", [])
     assert samples(metrics)["aggregator_source_stale", "a1"] == 0
 
 
-def test_a_source_that_never_gave_a_row_is_stale_too() -> None:
+def test_a_source_without_any_row_becomes_stale_too() -> None:
     clock = Clock()
     metrics = StreamMetrics(5, 60, now=clock)
-    assert metrics.step(step(0, 1.0, "b1"), False) == []
+    assert metrics.count_trigger(report(0, 1.0, "b1"), False) == []
     clock.time += 61
-    assert [notice.name for notice in metrics.step(step(1, 1.0, "b1"), False)] == ["source_stale"]
+    assert [warning.name for warning in metrics.count_trigger(report(1, 1.0, "b1"), False)] == [
+        "source_stale"
+    ]
 
 
 def test_a_wait_at_an_instant_grows_until_it_ends() -> None:
     clock = Clock()
     metrics = StreamMetrics(5, None, now=clock)
-    waits = replace(step(0, 1.0, "a1", "b1"), waiting_since={"a1": clock.time - 7})
-    metrics.step(waits, True)
+    waits = replace(report(0, 1.0, "a1", "b1"), waiting_since={"a1": clock.time - 7})
+    metrics.count_trigger(waits, True)
     found = samples(metrics)
     assert (
         found["aggregator_instant_wait_seconds", "a1"],
@@ -173,15 +177,15 @@ def test_a_wait_at_an_instant_grows_until_it_ends() -> None:
     ) == (7, 0)
     clock.time += 60
     assert samples(metrics)["aggregator_instant_wait_seconds", "a1"] == 67
-    metrics.step(step(1, 1.0, "a1", "b1"), True)
+    metrics.count_trigger(report(1, 1.0, "a1", "b1"), True)
     assert samples(metrics)["aggregator_instant_wait_seconds", "a1"] == 0
 
 
 def test_a_batch_longer_than_the_trigger_is_reported() -> None:
     metrics = StreamMetrics(5, None)
-    assert metrics.step(step(0, 5.0), True) == []
-    (notice,) = metrics.step(step(1, 5.1), True, {"_changelog": 2.5})
-    assert notice.message == "batch 1 took 5.1 s, longer than the trigger of 5.0 s"
+    assert metrics.count_trigger(report(0, 5.0), True) == []
+    (warning,) = metrics.count_trigger(report(1, 5.1), True, {"_changelog": 2.5})
+    assert warning.message == "batch 1 took 5.1 s, longer than the trigger of 5.0 s"
     found = samples(metrics)
     assert (found["aggregator_batches_total",], found["aggregator_batches_slow_total",]) == (2, 1)
     assert found["aggregator_phase_seconds", "triggerExecution"] == 5.1
@@ -189,23 +193,28 @@ def test_a_batch_longer_than_the_trigger_is_reported() -> None:
     assert found["aggregator_batch_seconds_count",] == 2
     assert found["aggregator_batch_seconds_bucket", "5.0"] == 1
     # A trigger without rows is no batch.
-    assert metrics.step(step(2, 9.0), False) == []
-    assert StreamMetrics(None, None).step(step(0, 999.0), True) == []
+    assert metrics.count_trigger(report(2, 9.0), False) == []
+    assert StreamMetrics(None, None).count_trigger(report(0, 999.0), True) == []
 
 
 def test_a_progress_report_of_spark_is_parsed() -> None:
     end = '{"replicasets": {"u": {"leader": "a1", "file": "1.xlog", "position": 10, "vclock": {}}}, "version": 1}'
     latest = end.replace("10", "35")
-    told = {"id": "q", "batchId": 7, "durationMs": {"addBatch": 1500}}
-    found = step_of({**told, "sources": [{"endOffset": end, "latestOffset": latest}]})
-    assert found == Trigger("q", 7, {"addBatch": 1.5}, frozenset({"a1"}), {"a1": 25})
+    progress = {"id": "q", "batchId": 7, "durationMs": {"addBatch": 1500}}
+    found = parse_trigger_report({**progress, "sources": [{"endOffset": end, "latestOffset": latest}]})
+    assert found == TriggerReport("q", 7, {"addBatch": 1.5}, frozenset({"a1"}), {"a1": 25})
     other = latest.replace("1.xlog", "2.xlog")
-    assert step_of({**told, "sources": [{"endOffset": end, "latestOffset": other}]}).behind == {}
-    assert step_of({"batchId": 0, "sources": [{"endOffset": None}]}).leaders == frozenset()
-    assert step_of({"batchId": 0}).phases == {}
+    assert (
+        parse_trigger_report(
+            {**progress, "sources": [{"endOffset": end, "latestOffset": other}]}
+        ).unread_bytes
+        == {}
+    )
+    assert parse_trigger_report({"batchId": 0, "sources": [{"endOffset": None}]}).leaders == frozenset()
+    assert parse_trigger_report({"batchId": 0}).phases == {}
 
 
-def test_a_peer_is_connected_or_not_and_the_status_says_why() -> None:
+def test_the_status_says_why_a_peer_is_not_connected() -> None:
     states = [PeerState("/b", True, 4), PeerState("/c", False, 2, "there is no such folder")]
     metrics = StreamMetrics(5, None, peers=lambda: states)
     found = samples(metrics)
@@ -222,7 +231,7 @@ def test_a_peer_is_connected_or_not_and_the_status_says_why() -> None:
 @pytest.mark.parametrize(
     ("state", "since"), [("waiting", {"a1": 5.0}), ("whole", {}), ("done", {}), ("missed", {})]
 )
-def test_a_wait_at_an_instant_is_in_the_report(state: str, since: dict[str, float]) -> None:
+def test_the_report_has_the_leaders_that_wait_at_an_instant(state: str, since: dict[str, float]) -> None:
     entry: dict[str, Any] = {"leader": "a1", "file": "1.xlog", "position": 10, "vclock": {}}
     entry["instant"] = {
         "label": "p",
@@ -233,5 +242,7 @@ def test_a_wait_at_an_instant_is_in_the_report(state: str, since: dict[str, floa
         "end": 0,
     }
     end = {"replicasets": {"u": entry, "v": {**entry, "leader": "b1", "instant": None}}, "version": 1}
-    found = step_of({"id": "q", "batchId": 7, "sources": [{"endOffset": end, "latestOffset": end}]})
+    found = parse_trigger_report(
+        {"id": "q", "batchId": 7, "sources": [{"endOffset": end, "latestOffset": end}]}
+    )
     assert found.waiting_since == since
