@@ -23,7 +23,7 @@ from pathlib import Path
 from config.deployment import Config, load
 from jobs.prove import peers_of
 from observe.proof.epoch_tables import EpochTables, newest_tables
-from observe.proof.replicaset_proof import proofs
+from observe.proof.replicaset_proof import prove_spaces
 from observe.proof.result import SpaceProof
 from observe.proof.space_proof import ProofLimits
 from pipeline.commit.load import load_state
@@ -158,7 +158,7 @@ def proof_of(config: Config, peers: list[Peer], limits: ProofLimits) -> SpacePro
         return newest_tables(place)
 
     async def run() -> SpaceProof:
-        found = [one async for one in proofs(peers, state, tables, limits)]
+        found = [one async for one in prove_spaces(peers, state, tables, limits)]
         return found[0]
 
     return asyncio.run(run())

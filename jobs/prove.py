@@ -16,8 +16,8 @@ from datetime import UTC, datetime
 
 from config.deployment import Config
 from observe.proof.epoch_tables import EpochTables, newest_tables
-from observe.proof.replicaset_proof import proofs
-from observe.proof.result import SpaceProof, shown
+from observe.proof.replicaset_proof import prove_spaces
+from observe.proof.result import SpaceProof, value_text
 from observe.proof.space_proof import ProofLimits
 from pipeline.commit.load import load_state
 from pipeline.state import State
@@ -82,7 +82,7 @@ async def _proofs(
     found, failures = [], []
     for members in peers:
         try:
-            async for one in proofs(members, state, tables, limits, spaces):
+            async for one in prove_spaces(members, state, tables, limits, spaces):
                 found.append(one)
                 print(json.dumps(_plain(one)) if as_json else one, flush=True)
         except IprotoError as error:
@@ -138,7 +138,7 @@ def _check_spaces(state: State, spaces: Collection[str]) -> None:
 def _plain(proof: SpaceProof) -> dict[str, object]:
     """Return a result as a JSON object; keys and tuples as text."""
     differences = [
-        {"key": shown(one.key), "server": shown(one.server), "tables": shown(one.tables)}
+        {"key": value_text(one.key), "server": value_text(one.server), "tables": value_text(one.tables)}
         for one in proof.differences
     ]
     return {**asdict(proof), "differences": differences, "holds": proof.holds}

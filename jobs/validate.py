@@ -24,9 +24,9 @@ from config.deployment import Config
 from jobs.backfill import answered_request
 from jobs.commands.main import main
 from jobs.runtime.session import spark_session
-from observe.validation.check import Check, CheckFacts, CheckResult, OpenTable, readable
+from observe.validation.check import Check, CheckFacts, CheckResult, OpenTable, readable_frame
 from observe.validation.checks import CHECKS
-from observe.validation.secondary_keys import IndexConflicts, find, index_check
+from observe.validation.secondary_keys import IndexConflicts, find_index_conflicts, index_check
 from observe.validation.spaces import columns_check, space_tables, spaces_check
 from observe.validation.user_suites import read_user_suites
 from observe.validation.validator import Validator
@@ -82,7 +82,7 @@ def checks(
         yield from make(open_table, state, facts)
     for table, expectations in user_suites.items():
         if table in names:
-            rows = readable(open_table(table_of_exact_tuples(state.versions, table)))
+            rows = readable_frame(open_table(table_of_exact_tuples(state.versions, table)))
             yield Check(table, rows, tuple(expectations), ("_key",))
 
 
@@ -151,7 +151,7 @@ def row_of(one: CheckResult) -> dict[str, Any]:
     """Return a result as a row of `_validations`."""
     return {
         "table": one.table,
-        "expectation": one.expected,
+        "expectation": one.expectation,
         "holds": one.holds,
         "rows": one.rows,
         "unexpected": one.unexpected,
@@ -218,14 +218,14 @@ def validate(
     results = [
         one
         for check in checks(open_table, state, facts, names, user_suites)
-        for one in validator.verdicts(check)
+        for one in validator.run_check(check)
     ]
     place = warehouse.open_tables.place
     tables = space_tables(place, state, config, names)
-    results += validator.verdicts(columns_check(spark, tables))
-    results += validator.verdicts_of_tables(spaces_check(spark, place, tables, facts))
-    found = find(warehouse, state, config)
-    results += validator.verdicts(index_check(spark, found))
+    results += validator.run_check(columns_check(spark, tables))
+    results += validator.run_tables_check(spaces_check(spark, place, tables, facts))
+    found = find_index_conflicts(warehouse, state, config)
+    results += validator.run_check(index_check(spark, found))
     failed = [one for one in results if not one.holds]
     if as_json:
         for row in map(row_of, results):

@@ -148,14 +148,14 @@ CHECK = Extension(
     '''
     """No row waits for longer than a batch."""
 
-    from observe.validation.check import Check, readable
+    from observe.validation.check import Check, readable_frame
 
 
     def waiting_checks(open_table, state, facts):
         import great_expectations.expectations as gxe
 
         none = gxe.ExpectTableRowCountToEqual(value=0, description="no row waits")
-        yield Check("_pending", readable(open_table("_pending")), (none,))
+        yield Check("_pending", readable_frame(open_table("_pending")), (none,))
     ''',
     "observe/validation/checks.py",
     (
@@ -176,8 +176,8 @@ CHECK = Extension(
     spark = SparkSession.builder.master("local[1]").getOrCreate()
     rows = spark.sql("SELECT 'space 600 is not known' AS reason")
     (check,) = CHECKS[-1](lambda table: rows, State(), CheckFacts((), ()))
-    (result,) = Validator().verdicts(check)
-    assert not result.holds and result.expected == "no row waits", result
+    (result,) = Validator().run_check(check)
+    assert not result.holds and result.expectation == "no row waits", result
     spark.stop()
     """,
 )

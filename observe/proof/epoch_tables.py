@@ -1,7 +1,7 @@
-"""Reads a replicaset's own versions from the tables at one epoch, without Spark.
+"""Reads the versions of one replicaset from the tables at one epoch, without Spark.
 
-A replicaset's own version of a key is the row of the space's table if the replicaset won it, else its newest row of
-`_versions` (`schemas.tables`). All tables are read at the epoch's versions, so a running stream does not affect them.
+A replicaset's version of a key is the row of the space's table if the replicaset won the key, else its newest row of
+`_versions` (`schemas.tables`). Tables are read at the Delta versions of the epoch, so a running stream has no effect.
 """
 
 from __future__ import annotations
@@ -23,10 +23,10 @@ from warehouse.newest_epoch import EPOCHS
 from warehouse.place import Place
 from warehouse.read import newest
 
-_OWN_ROWS = """
+_WON_ROWS = """
     SELECT _key AS key, _tuple AS tuple FROM current WHERE _replicaset_id = {replicaset} AND _tuple IS NOT NULL
 """
-_OLDER_VERSIONS = f"""
+_LOST_ROWS = f"""
     SELECT key, tuple FROM (
         SELECT key, tuple, state, row_number() OVER (PARTITION BY key ORDER BY epoch DESC) AS place
         FROM versions WHERE space = '{{table}}' AND replicaset_id = {{replicaset}}
@@ -44,16 +44,16 @@ _DDL = (SystemSpace.SPACE, SystemSpace.INDEX, SystemSpace.TRUNCATE)
 
 @dataclass(frozen=True)
 class EpochTables:
-    """The tables at one epoch; made by `newest_tables`.
+    """The tables at one epoch; `newest_tables` returns those of the newest epoch.
 
     Parameters
     ----------
     place : Place
     epoch : int
     vclocks : mapping of str to mapping of int to int
-        By replicaset uuid: the vclock of its log in the tables.
+        By replicaset uuid: the vclock up to which the tables have the replicaset's log.
     versions : mapping of str to int
-        Table to Delta version.
+        The Delta version of each table.
 
     """
 
@@ -62,56 +62,57 @@ class EpochTables:
     vclocks: Mapping[str, Mapping[int, int]]
     versions: Mapping[str, int] = field(repr=False)
 
-    def own_versions(self, replicaset: int, table: str) -> Iterator[tuple[pa.Array, pa.Array]]:
-        """Yield canonical keys and tuples of all keys of a replicaset in a space, in any order.
+    def versions_of_replicaset(self, replicaset: int, table: str) -> Iterator[tuple[pa.Array, pa.Array]]:
+        """Yield (canonical keys, tuples) of a replicaset's versions of all keys of a space, in any order.
 
         Parameters
         ----------
         replicaset : int
-            Its replicaset id.
+            The replicaset id.
         table : str
             The space's table.
 
         """
-        engine = QueryBuilder().register("current", self._opened(table_of_exact_tuples(self.versions, table)))
+        engine = QueryBuilder().register("current", self._open(table_of_exact_tuples(self.versions, table)))
         names = {"replicaset": replicaset, "table": table}
-        yield from _batches(engine, _OWN_ROWS.format(**names))
+        yield from _keys_and_tuples(engine, _WON_ROWS.format(**names))
         if "_versions" in self.versions:
-            engine = engine.register("versions", self._opened("_versions"))
-            yield from _batches(engine, _OLDER_VERSIONS.format(**names))
+            engine = engine.register("versions", self._open("_versions"))
+            yield from _keys_and_tuples(engine, _LOST_ROWS.format(**names))
 
-    def own_tuples(self, replicaset: int, table: str, keys: Sequence[bytes]) -> list[bytes | None]:
-        """Return the replicaset's tuple of each given key, None if it has none."""
-        wanted, found = pa.array(keys, pa.binary()), dict[bytes, bytes]()
-        for some, tuples in self.own_versions(replicaset, table):
-            chosen = pc.is_in(some, wanted)
-            found.update(zip(some.filter(chosen).to_pylist(), tuples.filter(chosen).to_pylist(), strict=True))
-        return [found.get(key) for key in keys]
+    def tuples_of_keys(self, replicaset: int, table: str, keys: Sequence[bytes]) -> list[bytes | None]:
+        """Return the replicaset's tuple of each key, or None for a key without a tuple."""
+        requested, tuple_by_key = pa.array(keys, pa.binary()), dict[bytes, bytes]()
+        for all_keys, tuples in self.versions_of_replicaset(replicaset, table):
+            mask = pc.is_in(all_keys, requested)
+            pairs = zip(all_keys.filter(mask).to_pylist(), tuples.filter(mask).to_pylist(), strict=True)
+            tuple_by_key.update(pairs)
+        return [tuple_by_key.get(key) for key in keys]
 
     def changed_keys(self, replicaset: int, space_id: int, plan: KeyPlan, after: int) -> set[bytes] | None:
-        """Return the keys of a space that a replicaset changed in the epochs after a given one.
+        """Return the keys of a space that a replicaset changed in the epochs later than `after`.
 
-        None: some of these rows change more than single keys, so any key may have changed.
+        None if any key may have changed: the space was truncated or altered, or a row's key cannot be computed.
         """
         if self.epoch <= after or "_changelog" not in self.versions:
             return set()
-        spaces = ", ".join(str(int(one)) for one in (space_id, *_DDL))
+        spaces = ", ".join(str(int(id_)) for id_ in (space_id, *_DDL))
         query = _CHANGES.format(after=after, until=self.epoch, replicaset=replicaset, spaces=spaces)
-        engine = QueryBuilder().register("changelog", self._opened("_changelog"))
+        engine = QueryBuilder().register("changelog", self._open("_changelog"))
         changed: set[bytes] = set()
         for batch in pa.table(engine.execute(query).read_all()).to_batches():
             if pc.any(pc.not_equal(batch["space_id"], space_id)).as_py():
                 return None
             keys, tuples = batch["key"].cast(pa.binary()), batch["tuple"].cast(pa.binary())
-            by_key = pc.is_valid(keys)
-            data = pc.if_else(by_key, keys, tuples)
-            found = canonical_keys_by(data, plan, 0, pc.invert(by_key)).field(0)
-            if found.null_count:
+            has_key = pc.is_valid(keys)
+            data = pc.if_else(has_key, keys, tuples)
+            canonical = canonical_keys_by(data, plan, 0, pc.invert(has_key)).field(0)
+            if canonical.null_count:
                 return None
-            changed.update(found.to_pylist())
+            changed.update(canonical.to_pylist())
         return changed
 
-    def _opened(self, table: str) -> DeltaTable:
+    def _open(self, table: str) -> DeltaTable:
         opened = self.place.open(table, self.versions.get(table))
         if opened is None:
             raise WarehouseError("a table of the newest epoch is missing", table=table)
@@ -141,11 +142,11 @@ def newest_tables(place: Place) -> EpochTables:
     return EpochTables(place, int(last["epoch"]), vclocks, versions)
 
 
-def _batches(engine: QueryBuilder, query: str) -> Iterator[tuple[pa.Array, pa.Array]]:
-    for batch in engine.execute(query):
-        found = pa.record_batch(batch)
-        if not found.num_rows:
+def _keys_and_tuples(engine: QueryBuilder, query: str) -> Iterator[tuple[pa.Array, pa.Array]]:
+    for result in engine.execute(query):
+        batch = pa.record_batch(result)
+        if not batch.num_rows:
             continue
-        if found["key"].null_count:
-            raise TupleError("a version has no key", advice="are the tables those that the aggregator wrote?")
-        yield found["key"].cast(pa.binary()), found["tuple"].cast(pa.binary())
+        if batch["key"].null_count:
+            raise TupleError("a version has no key", advice="has another program changed the tables?")
+        yield batch["key"].cast(pa.binary()), batch["tuple"].cast(pa.binary())

@@ -1,6 +1,6 @@
-"""Compares all spaces of one replicaset with one of its servers: the first peer that can answer.
+"""Compares the tables with one server of a replicaset, the first peer that answers, space by space.
 
-`observe.proof.space_proof` compares a space, `jobs.prove` stores the results.
+`observe.proof.space_proof` compares one space; `jobs.prove` stores the results.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from collections.abc import AsyncIterator, Callable, Collection, Sequence
 
 from observe.proof.epoch_tables import EpochTables
 from observe.proof.result import SpaceProof
-from observe.proof.space_proof import Compared, Pace, ProofLimits, SpaceComparison
+from observe.proof.space_proof import ComparedSpace, ProofLimits, ReadRateLimit, SpaceComparison
 from pipeline.plan.control import SpaceRows
 from pipeline.state import ReplicasetState, State
 from schemas.errors import AggregatorError, IprotoError, PeerError, TupleError
@@ -26,66 +26,67 @@ INDEX_TYPE = 3
 """Number of the field with the index type in `_index`."""
 
 
-async def proofs(
+async def prove_spaces(
     peers: Sequence[Peer],
     state: State,
     tables: Callable[[], EpochTables],
     limits: ProofLimits,
     spaces: Collection[str] = (),
 ) -> AsyncIterator[SpaceProof]:
-    """Yield the result of each space of the peers' replicaset.
+    """Compare each space of the peers' replicaset, and yield the results.
 
     Parameters
     ----------
     peers : sequence of Peer
-        Members of one replicaset.
+        Servers of one replicaset.
     state : State
-        Of the tables.
+        The state of the tables at the newest epoch.
     tables : callable
         Returns the tables at the newest epoch.
     limits : ProofLimits
     spaces : collection of str
-        Names of spaces or of their tables; empty: all.
+        Names of spaces or of tables to compare; empty: all.
 
     Raises
     ------
     IprotoError
-        No peer can be asked, or the connection broke.
+        No peer answers, or the connection is lost.
 
     """
-    connection = await _first_that_answers(peers)
+    connection = await _connect_to_first(peers)
     try:
         uuid = await connection.replicaset_uuid()
         replicaset = state.replicasets.get(uuid)
         if replicaset is None:
             raise PeerError(
-                f"the tables have nothing of its replicaset {uuid}",
+                f"the tables have no rows of the server's replicaset {uuid}",
                 peer=connection.peer.name,
-                advice="is it a source of this deployment?",
+                advice="is the replicaset among the sources of this deployment?",
             )
-        pace = Pace(limits.rate)
+        rate_limit = ReadRateLimit(limits.rate)
         with_checksums = limits.by_checksums and await prepare_checksums(connection)
         for space_id, table in sorted(replicaset.tables.items(), key=lambda item: item[1]):
             compared = _space_to_compare(replicaset, space_id, table, connection.peer.name, spaces)
             if compared is None:
                 continue
-            reason = _why_not(replicaset, space_id)
+            reason = _not_comparable_reason(replicaset, space_id)
             if reason is not None:
                 yield SpaceProof(table, uuid, connection.peer.name, state.epoch, error=reason)
                 continue
             try:
                 comparison = SpaceComparison(
-                    compared, connection, tables, limits, pace, with_checksums=with_checksums
+                    compared, connection, tables, limits, rate_limit, with_checksums=with_checksums
                 )
             except AggregatorError as error:
                 yield SpaceProof(table, uuid, connection.peer.name, state.epoch, error=str(error))
                 continue
-            yield await comparison.proof()
+            yield await comparison.compare()
     finally:
         connection.close()
 
 
-async def _first_that_answers(peers: Sequence[Peer]) -> Connection:
+async def _connect_to_first(peers: Sequence[Peer]) -> Connection:
+    """Return a connection to the first peer that answers and has loaded its data; else raise the last error."""
     refusal: IprotoError | None = None
     for peer in peers:
         try:
@@ -101,31 +102,33 @@ async def _first_that_answers(peers: Sequence[Peer]) -> Connection:
 
 
 def _space_to_compare(
-    replicaset: ReplicasetState, space_id: int, table: str, peer: str, wanted: Collection[str]
-) -> Compared | None:
-    """Return what to compare; None for a space that is not wanted, or that servers do not replicate."""
+    replicaset: ReplicasetState, space_id: int, table: str, peer: str, names: Collection[str]
+) -> ComparedSpace | None:
+    """Return the space with its table; None if it is local or is not among `names` (empty: all)."""
     rows = replicaset.spaces.get(space_id)
     if rows is None or local_to(table) is not None:
         return None
     space = rows.decoded()
-    if wanted and not {space.name, table} & set(wanted):
+    if names and not {space.name, table} & set(names):
         return None
-    return Compared(space, table, replicaset.id, replicaset.uuid, peer)
+    return ComparedSpace(space, table, replicaset.id, replicaset.uuid, peer)
 
 
-def _why_not(replicaset: ReplicasetState, space_id: int) -> str | None:
-    """Return why a space cannot be compared, None if it can."""
+def _not_comparable_reason(replicaset: ReplicasetState, space_id: int) -> str | None:
+    """Return why a space cannot be compared; None if it can."""
     if space_id in replicaset.refused:
-        return f"it is followed in _changelog only: {replicaset.refused[space_id]}"
-    kind = _index_type(replicaset.spaces[space_id])
-    if kind is None:
-        return "it has no primary index"
-    if kind != "tree":
-        return f"its primary index is a {kind}, which has no order to read pages by"
+        return f"the space is in _changelog only: {replicaset.refused[space_id]}"
+    index_type = _primary_index_type(replicaset.spaces[space_id])
+    if index_type is None:
+        return "the space has no primary index"
+    if index_type != "tree":
+        return (
+            f"the primary index is of type {index_type}, so its tuples have no order in which to read pages"
+        )
     return None
 
 
-def _index_type(rows: SpaceRows) -> str | None:
+def _primary_index_type(rows: SpaceRows) -> str | None:
     primary = rows.indexes.get(0)
     if primary is None:
         return None

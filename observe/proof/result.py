@@ -9,41 +9,44 @@ from typing import Any
 from observe.tuple_text import tuple_text
 
 EXAMPLES = 5
-"""Number of differing keys that are shown with both tuples; all are counted."""
+"""Maximum number of differing keys that a result shows; it counts all of them."""
 
 
 @dataclass(frozen=True)
 class Difference:
-    """A key with different tuples on the server and in the tables; None: there is no tuple."""
+    """A key with different tuples on the server and in the tables; None if the key has no tuple."""
 
     key: bytes
     server: bytes | None
     tables: bytes | None
 
     def __str__(self) -> str:
-        return f"key {shown(self.key)}: server {shown(self.server)}, tables {shown(self.tables)}"
+        return (
+            f"key {value_text(self.key)}: server {value_text(self.server)}, tables {value_text(self.tables)}"
+        )
 
 
 @dataclass(frozen=True)
 class SpaceProof:
-    """The result for one space of one replicaset.
+    """The result of comparing one space of one replicaset.
 
     Parameters
     ----------
     table, replicaset, peer : str
         The space's table, the replicaset's uuid, and the server.
     epoch : int
-        The tables' epoch at which the comparison began.
+        The newest epoch when the comparison began.
     rows : int
-        Number of compared tuples of the server.
+        Number of tuples that were read from the server.
     looked_again : int
-        Number of keys that differed at the first comparison.
+        Number of keys that differed at the first comparison, and were compared again.
     differences : tuple of Difference
     moving : int
-        Number of keys that changed at each comparison: their result is open.
+        Number of keys without a result, since they changed during each comparison.
     error : str or None
         Why the space was compared only in part or not at all.
     seconds : float
+        Duration of the comparison.
 
     """
 
@@ -60,7 +63,7 @@ class SpaceProof:
 
     @property
     def holds(self) -> bool:
-        """Whether the tables have the server's tuples."""
+        """Whether no key differs and no error occurred."""
         return not self.differences and self.error is None
 
     def __str__(self) -> str:
@@ -72,7 +75,7 @@ class SpaceProof:
         if self.error is not None:
             text += f"{', and then ' if self.differences else ''}not compared: {self.error}"
         if self.moving:
-            text += f"; {self.moving} keys changed at each look and are not compared"
+            text += f"; {self.moving} keys changed during each comparison and have no result"
         return "\n  ".join([text, *map(str, self.differences[:EXAMPLES])])
 
     def row(self) -> dict[str, Any]:
@@ -83,7 +86,7 @@ class SpaceProof:
             "holds": self.holds,
             "rows": self.rows,
             "unexpected": len(self.differences),
-            "examples": json.dumps([str(one) for one in self.differences[:EXAMPLES]])
+            "examples": json.dumps([str(difference) for difference in self.differences[:EXAMPLES]])
             if self.differences
             else None,
             "error": self.error,
@@ -91,8 +94,6 @@ class SpaceProof:
         }
 
 
-def shown(data: bytes | None) -> str:
-    """Return MessagePack as text, other bytes in hexadecimal."""
-    if data is None:
-        return "none"
-    return tuple_text(data)
+def value_text(data: bytes | None) -> str:
+    """Return a key or tuple as text (bytes that are not MessagePack in hex); "none" for None."""
+    return "none" if data is None else tuple_text(data)

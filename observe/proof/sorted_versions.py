@@ -1,7 +1,7 @@
-"""A replicaset's own versions in primary key order, to compare with pages of a server.
+"""Sorts the versions of a replicaset by primary key, to compare them with pages of a server.
 
-A page is a range of keys. Two numbers show whether a whole range is equal: its row count and the sum of its hashes; if
-they differ, the page's tuples give the differing keys. No I/O. In memory, a version takes twice its key and 16 bytes.
+A page is a range of keys. The row count and the sum of the hashes show whether a range is equal; if it is not, the
+tuples of the page show which keys differ. No I/O. In memory, a version takes twice the size of its key and 16 bytes.
 `observe.proof.epoch_tables` reads the versions, `sources.iproto.space_pages` the server's pages.
 """
 
@@ -31,7 +31,7 @@ UInt64s = NDArray[np.uint64]
 
 @dataclass(frozen=True)
 class SpaceKeys:
-    """Makes and orders the keys of one space; made by `keys_of_space`."""
+    """Computes canonical keys of one space's tuples, and their order in the primary index; see `space_keys`."""
 
     plan: KeyPlan
     order: KeyOrder
@@ -45,30 +45,30 @@ class SpaceKeys:
             A tuple has no key.
 
         """
-        found = canonical_keys_by(tuples, self.plan)
-        keys, errors = found.field(0), found.field(1)
+        result = canonical_keys_by(tuples, self.plan)
+        keys, errors = result.field(0), result.field(1)
         if keys.null_count:
             raise TupleError(f"a tuple has no key: {errors.drop_null()[0].as_py()}")
         return keys
 
-    def ordered(self, keys: pa.Array) -> pa.Array:
-        """Return sortable bytes for canonical keys, in the order of the space's index."""
+    def sortable(self, keys: pa.Array) -> pa.Array:
+        """Return for each canonical key the bytes that sort in the order of the primary index."""
         return ordered_keys(keys, self.order, np.zeros(len(keys), np.int32))
 
     def bound(self, key: bytes) -> bytes:
-        """Return the sortable bytes of one key."""
-        found: bytes = self.ordered(pa.array([key], pa.binary()))[0].as_py()
-        return found
+        """Return the sortable bytes of one canonical key."""
+        bound: bytes = self.sortable(pa.array([key], pa.binary()))[0].as_py()
+        return bound
 
 
-def keys_of_space(space: Space) -> SpaceKeys:
-    """Return how to make and order the keys of a space."""
+def space_keys(space: Space) -> SpaceKeys:
+    """Return the functions for keys of a space."""
     return SpaceKeys(key_plan([space]), key_order([directions_of(space)]))
 
 
 @dataclass(frozen=True)
 class Page:
-    """Some tuples of a server, in key order.
+    """Tuples of a server, in key order.
 
     Parameters
     ----------
@@ -83,26 +83,26 @@ class Page:
     hashes: UInt64s
 
 
-def page_of(tuples: Iterable[bytes], keys: SpaceKeys) -> Page:
-    """Return a page of a server's tuples."""
-    found = pa.array(tuples, pa.binary())
-    return Page(keys.of_tuples(found), tuple_hashes(found).view(np.uint64))
+def server_page(tuples: Iterable[bytes], keys: SpaceKeys) -> Page:
+    """Return a page with the keys and hashes of a server's tuples."""
+    data = pa.array(tuples, pa.binary())
+    return Page(keys.of_tuples(data), hash_tuples(data).view(np.uint64))
 
 
 @dataclass(frozen=True)
 class SortedVersions:
-    """Versions in index order; made by `sorted_versions`.
+    """A replicaset's versions in the order of the primary index; `sorted_versions` returns them.
 
     Parameters
     ----------
     keys : pyarrow.LargeBinaryArray
         Canonical keys.
     bounds : pyarrow.LargeBinaryArray
-        Their sortable bytes (`SpaceKeys.ordered`).
+        The sortable bytes of the keys (`SpaceKeys.sortable`).
     hashes : uint64[n]
         Hashes of the tuples.
     sums : uint64[n + 1]
-        Sums of the hashes before each version, modulo 2^64.
+        Cumulative sums of `hashes`, modulo 2^64, starting with 0.
 
     """
 
@@ -115,7 +115,7 @@ class SortedVersions:
         return len(self.hashes)
 
     def range_of(self, after: bytes | None, last: bytes | None) -> tuple[int, int]:
-        """Return the index range (begin, end) of the versions after one bound and up to another one, inclusive.
+        """Return the indexes (begin, end) of the versions behind the bound `after`, up to the bound `last` inclusive.
 
         Parameters
         ----------
@@ -125,8 +125,8 @@ class SortedVersions:
             None: up to the last version.
 
         """
-        begin = 0 if after is None else self._behind(after)
-        return begin, max(begin, len(self) if last is None else self._behind(last))
+        begin = 0 if after is None else self._count_up_to(after)
+        return begin, max(begin, len(self) if last is None else self._count_up_to(last))
 
     def is_equal(self, begin: int, end: int, rows: int, checksum: int) -> bool:
         """Return whether a range has this row count and this sum of hashes."""
@@ -135,11 +135,11 @@ class SortedVersions:
 
     def differing(self, begin: int, end: int, page: Page) -> list[bytes]:
         """Return the keys that are only in the range or only in the page, or have different hashes."""
-        here = dict(zip(self.keys[begin:end].to_pylist(), self.hashes[begin:end].tolist(), strict=True))
-        there = dict(zip(page.keys.to_pylist(), page.hashes.tolist(), strict=True))
-        return [key for key in {**here, **there} if here.get(key) != there.get(key)]
+        tables = dict(zip(self.keys[begin:end].to_pylist(), self.hashes[begin:end].tolist(), strict=True))
+        server = dict(zip(page.keys.to_pylist(), page.hashes.tolist(), strict=True))
+        return [key for key in {**tables, **server} if tables.get(key) != server.get(key)]
 
-    def _behind(self, bound: bytes) -> int:
+    def _count_up_to(self, bound: bytes) -> int:
         """Return the number of versions up to a bound, inclusive."""
         low, high = 0, len(self)
         while low < high:
@@ -152,31 +152,30 @@ class SortedVersions:
 
 
 def sorted_versions(batches: Iterable[tuple[pa.Array, pa.Array]], keys: SpaceKeys) -> SortedVersions:
-    """Return versions in index order.
+    """Return versions in the order of the primary index, with their hashes.
 
     Parameters
     ----------
     batches : iterable of (pyarrow.BinaryArray, pyarrow.BinaryArray)
-        Canonical keys and tuples, in any order.
+        (Canonical keys, tuples), in any order.
     keys : SpaceKeys
-        The space's.
 
     """
-    canonical, bounds, hashes = [], [], [np.empty(0, np.int64)]
-    for some, tuples in batches:
-        canonical.append(some.cast(pa.large_binary()))
-        bounds.append(keys.ordered(some).cast(pa.large_binary()))
-        hashes.append(tuple_hashes(tuples))
-    joined = pa.chunked_array(bounds, pa.large_binary()).combine_chunks()
-    order = pc.sort_indices(joined)
+    canonical_parts, bound_parts, hashes = [], [], [np.empty(0, np.int64)]
+    for canonical, tuples in batches:
+        canonical_parts.append(canonical.cast(pa.large_binary()))
+        bound_parts.append(keys.sortable(canonical).cast(pa.large_binary()))
+        hashes.append(hash_tuples(tuples))
+    bounds = pa.chunked_array(bound_parts, pa.large_binary()).combine_chunks()
+    order = pc.sort_indices(bounds)
     sorted_hashes = np.concatenate(hashes).view(np.uint64)[order.to_numpy()]
     sums = np.concatenate([np.zeros(1, np.uint64), np.cumsum(sorted_hashes, dtype=np.uint64)])
-    whole = pa.chunked_array(canonical, pa.large_binary()).combine_chunks()
-    return SortedVersions(whole.take(order), joined.take(order), sorted_hashes, sums)
+    all_keys = pa.chunked_array(canonical_parts, pa.large_binary()).combine_chunks()
+    return SortedVersions(all_keys.take(order), bounds.take(order), sorted_hashes, sums)
 
 
-def tuple_hashes(tuples: pa.Array) -> Int64s:
-    """Return XXH64 of each tuple, as the server computes it (`sources.iproto.space_pages`).
+def hash_tuples(tuples: pa.Array) -> Int64s:
+    """Return the XXH64 of each tuple, which equals the hash of the server's Lua code (`sources.iproto.space_pages`).
 
     Parameters
     ----------

@@ -1,15 +1,15 @@
-"""Compares one space of one replicaset with a live server: first by pages, then differing keys once more.
+"""Compares one space of one replicaset with a live server: first page by page, then each differing key again.
 
-Pages are read while server and stream work, so at the first comparison any key that has just changed may differ. A
-differing key is compared again like this:
+Pages are read while the server and the stream run, so at the first comparison a key that has just changed may differ.
+A differing key is compared again as follows:
 
-1. the tables are at epoch A; the server must have at least A's vclock;
-2. the server's tuple is read, then the server's vclock, W;
-3. the tables must come to W, at epoch B.
+1. read the newest epoch A, and wait until the server's vclock covers A's vclock;
+2. read the key's tuple from the server, then the server's vclock, W;
+3. wait for an epoch B of the tables whose vclock covers W.
 
-If the log does not change the key between A and B, the tuple and the tables' version at B must be equal. A server shows
-a change already while it is written to its log, so a difference counts only if it appears in two such comparisons, with
-the same two tuples. `jobs.prove` connects and stores the result.
+If the log does not change the key between A and B, the server's tuple and the tables' tuple at B must be equal. A
+server shows a change before it is in the log, so a difference counts only if two such comparisons find the same two
+tuples. `jobs.prove` opens the connection and stores the result.
 """
 
 from __future__ import annotations
@@ -23,42 +23,42 @@ import pyarrow as pa
 
 from observe.proof.epoch_tables import EpochTables
 from observe.proof.result import Difference, SpaceProof
-from observe.proof.sorted_versions import SortedVersions, SpaceKeys, keys_of_space, page_of, sorted_versions
+from observe.proof.sorted_versions import SortedVersions, SpaceKeys, server_page, sorted_versions, space_keys
 from schemas.errors import AggregatorError, ConnectionLostError, WarehouseError
 from schemas.space import Space
 from sources.iproto.client import Connection
 from sources.iproto.space_pages import FIRST_ROWS, SpacePages, next_limit
 
-LOOKS = 6
-"""Number of repeated comparisons of a key until its result stays open."""
+ATTEMPTS = 6
+"""Maximum number of repeated comparisons of a key; after that the key has no result."""
 
-KEYS_OF_A_LOOK = 5000
+KEYS_AT_ONCE = 5000
 """Number of keys that are compared again together."""
 
 DIFFERENCES = 1000
 """Number of differences after which a comparison ends."""
 
 POLL_SECONDS = 0.3
+"""Seconds between two requests for a vclock that is waited for."""
 
 PAUSE_SECONDS = 1.0
-"""Seconds between two comparisons: by then a server has written to its log what it already shows."""
+"""Seconds between two comparisons of a key, enough for the server to write to its log a change that it shows."""
 
 
 @dataclass(frozen=True)
-class Compared:
-    """The space, its table and the server to compare.
+class ComparedSpace:
+    """A space with its table, its replicaset and the server to compare with.
 
     Parameters
     ----------
     space : Space
     table : str
-        The space's.
     replicaset : int
         The replicaset's id.
     uuid : str
-        The replicaset's.
+        The replicaset's uuid.
     peer : str
-        The server.
+        Name of the server.
 
     """
 
@@ -71,17 +71,17 @@ class Compared:
 
 @dataclass(frozen=True)
 class ProofLimits:
-    """Limits of load and time.
+    """Limits of a comparison's load and duration.
 
     Parameters
     ----------
     rate : float or None
-        Tuples per second that are read from a server, None: no limit.
+        Tuples per second to read from a server; None: no limit.
     patience : float
-        Seconds in which the tables must reach the server's vclock, and the server the tables' vclock.
+        Seconds to wait until the tables have the server's vclock, and the server the tables' vclock.
     by_checksums : bool
-        Whether pages are sent as checksums if the user may run Lua: less network traffic, but several times the
-        processor time of plain SELECTs on the server (docs/benchmarks.md).
+        Whether the server sends checksums of pages, if the user may run Lua: less network traffic, but several times
+        the processor time of plain SELECTs on the server (docs/benchmarks.md).
 
     """
 
@@ -90,33 +90,33 @@ class ProofLimits:
     by_checksums: bool = False
 
 
-class Pace:
-    """Limits the reading rate: waits after each page as long as its tuples may take."""
+class ReadRateLimit:
+    """Rate limit of the tuples that are read from a server: sleeps after each page if reading is too fast."""
 
     def __init__(self, rate: float | None) -> None:
         self._rate = rate
-        self._due = time.monotonic()
+        self._next_read_at = time.monotonic()
 
-    async def rest(self, rows: int) -> None:
-        """Wait until that many more tuples are allowed."""
+    async def wait(self, rows: int) -> None:
+        """Sleep after `rows` tuples were read, until the next read keeps the rate."""
         if self._rate is not None:
             now = time.monotonic()
-            self._due = max(self._due, now - 1.0) + rows / self._rate
-            await asyncio.sleep(max(0.0, self._due - now))
+            self._next_read_at = max(self._next_read_at, now - 1.0) + rows / self._rate
+            await asyncio.sleep(max(0.0, self._next_read_at - now))
 
 
 class SpaceComparison:
-    """Compares one space in several steps; `proof` runs them.
+    """Compares one space with a server.
 
     Parameters
     ----------
-    compared : Compared
+    compared : ComparedSpace
     connection : Connection
-        To the server.
+        Connection to the server.
     tables : callable
         Returns the tables at the newest epoch.
     limits : ProofLimits
-    pace : Pace
+    rate_limit : ReadRateLimit
         Shared by all spaces of a server.
     with_checksums : bool
         Whether the server computes page checksums.
@@ -125,69 +125,69 @@ class SpaceComparison:
 
     def __init__(
         self,
-        compared: Compared,
+        compared: ComparedSpace,
         connection: Connection,
         tables: Callable[[], EpochTables],
         limits: ProofLimits,
-        pace: Pace,
+        rate_limit: ReadRateLimit,
         *,
         with_checksums: bool,
     ) -> None:
         self._compared, self._connection, self._tables = compared, connection, tables
-        self._limits, self._pace, self._with_checksums = limits, pace, with_checksums
+        self._limits, self._rate_limit, self._with_checksums = limits, rate_limit, with_checksums
         self._pages = SpacePages(connection, compared.space.id)
-        self._keys: SpaceKeys = keys_of_space(compared.space)
+        self._keys: SpaceKeys = space_keys(compared.space)
         self._rows = 0
 
-    async def proof(self) -> SpaceProof:
-        """Compare the space and return the result; raises only if the connection is lost."""
-        begun, one = time.monotonic(), self._compared
+    async def compare(self) -> SpaceProof:
+        """Compare the space and return the result; errors are part of it, except a ConnectionLostError."""
+        started, space = time.monotonic(), self._compared
         tables = self._tables()
-        found = SpaceProof(one.table, one.uuid, one.peer, tables.epoch)
+        result = SpaceProof(space.table, space.uuid, space.peer, tables.epoch)
         try:
-            batches = tables.own_versions(one.replicaset, one.table)
-            suspects = await self._first_look(sorted_versions(batches, self._keys))
-            found = replace(found, looked_again=len(suspects))
-            for begin in range(0, len(suspects), KEYS_OF_A_LOOK):
-                differences, moving = await self._looked_again(suspects[begin : begin + KEYS_OF_A_LOOK])
-                found = replace(
-                    found,
-                    differences=(*found.differences, *differences),
-                    moving=found.moving + moving,
+            batches = tables.versions_of_replicaset(space.replicaset, space.table)
+            suspects = await self._compare_pages(sorted_versions(batches, self._keys))
+            result = replace(result, looked_again=len(suspects))
+            for begin in range(0, len(suspects), KEYS_AT_ONCE):
+                differences, moving = await self._compare_again(suspects[begin : begin + KEYS_AT_ONCE])
+                result = replace(
+                    result,
+                    differences=(*result.differences, *differences),
+                    moving=result.moving + moving,
                 )
-                if len(found.differences) >= DIFFERENCES:
+                if len(result.differences) >= DIFFERENCES:
                     break
         except ConnectionLostError:
             raise
         except AggregatorError as error:
-            found = replace(found, error=str(error))
-        return replace(found, rows=self._rows, seconds=time.monotonic() - begun)
+            result = replace(result, error=str(error))
+        return replace(result, rows=self._rows, seconds=time.monotonic() - started)
 
-    async def _first_look(self, versions: SortedVersions) -> list[bytes]:
-        """Return the keys that differ, page by page."""
+    async def _compare_pages(self, versions: SortedVersions) -> list[bytes]:
+        """Compare all pages of the space once, and return the keys that differ."""
         suspects: dict[bytes, None] = {}
         after, limit, size = None, FIRST_ROWS, 0
         while True:
-            rows, size, last, keys = await self._compared_page(versions, after, limit)
+            rows, size, last, keys = await self._compare_page(versions, after, limit)
             suspects.update(dict.fromkeys(keys))
             self._rows += rows
-            await self._pace.rest(rows)
+            await self._rate_limit.wait(rows)
             if rows < limit or last is None:
                 return list(suspects)
             after, limit = last, next_limit(rows, size)
 
-    async def _compared_page(
+    async def _compare_page(
         self, versions: SortedVersions, after: bytes | None, limit: int
     ) -> tuple[int, int, bytes | None, Sequence[bytes]]:
-        """Return the rows and bytes of a page, its last key, and the keys that differ."""
+        """Return a page's number of rows and of bytes, its last key, and the keys that differ."""
         if self._with_checksums:
-            whole = await self._pages.checksum(after, limit)
-            last = None if whole.last is None else self._key_of(whole.last)
-            begin, end = self._range(versions, after, last if whole.rows == limit else None)
-            if versions.is_equal(begin, end, whole.rows, whole.checksum):
-                return whole.rows, whole.size, last, ()
+            sums = await self._pages.checksum(after, limit)
+            last = None if sums.last is None else self._key_of(sums.last)
+            begin, end = self._range(versions, after, last if sums.rows == limit else None)
+            if versions.is_equal(begin, end, sums.rows, sums.checksum):
+                return sums.rows, sums.size, last, ()
         tuples = await self._pages.page(after, limit)
-        page = page_of(tuples, self._keys)
+        page = server_page(tuples, self._keys)
         last = page.keys[-1].as_py() if tuples else None
         begin, end = self._range(versions, after, last if len(tuples) == limit else None)
         return len(tuples), sum(map(len, tuples)), last, versions.differing(begin, end, page)
@@ -197,63 +197,63 @@ class SpaceComparison:
         return versions.range_of(begin, None if last is None else self._keys.bound(last))
 
     def _key_of(self, tuple_: bytes) -> bytes:
-        found: bytes = self._keys.of_tuples(pa.array([tuple_], pa.binary()))[0].as_py()
-        return found
+        key: bytes = self._keys.of_tuples(pa.array([tuple_], pa.binary()))[0].as_py()
+        return key
 
-    async def _looked_again(self, keys: Sequence[bytes]) -> tuple[list[Difference], int]:
-        """Return the differences of some keys, and the number of undecided keys."""
-        left, found, before = list(keys), list[Difference](), dict[bytes, Difference]()
-        for look in range(LOOKS):
-            if look:
+    async def _compare_again(self, keys: Sequence[bytes]) -> tuple[list[Difference], int]:
+        """Compare keys until each has a result; return the differences, and the number of keys without a result."""
+        undecided, differences, previous = list(keys), list[Difference](), dict[bytes, Difference]()
+        for attempt in range(ATTEMPTS):
+            if attempt:
                 await asyncio.sleep(PAUSE_SECONDS)
-            differing, changed = await self._look(left)
-            sure = [one for key, one in differing.items() if before.get(key) == one]
-            found += sure
-            left = list((differing.keys() | changed) - {one.key for one in sure})
-            if not left:
+            differing, changed = await self._compare_keys(undecided)
+            confirmed = [one for key, one in differing.items() if previous.get(key) == one]
+            differences += confirmed
+            undecided = list((differing.keys() | changed) - {one.key for one in confirmed})
+            if not undecided:
                 break
-            before = differing
-        return found, len(left)
+            previous = differing
+        return differences, len(undecided)
 
-    async def _look(self, keys: Sequence[bytes]) -> tuple[dict[bytes, Difference], set[bytes]]:
-        """Return the differences of some keys, and the keys that differ because the log has just changed them."""
-        one = self._compared
+    async def _compare_keys(self, keys: Sequence[bytes]) -> tuple[dict[bytes, Difference], set[bytes]]:
+        """Compare keys once; return the differences, and the keys that differ and that the log changed meanwhile."""
+        space = self._compared
         before = self._tables()
-        await self._server_at(before.vclocks.get(one.uuid, {}))
-        theirs = await self._pages.tuples_at(keys)
-        await self._pace.rest(len(keys))
-        tables = await self._tables_at((await self._connection.vote()).vclock)
-        ours = tables.own_tuples(one.replicaset, one.table, keys)
-        unlike = {
-            key: Difference(key, server, here)
-            for key, server, here in zip(keys, theirs, ours, strict=True)
-            if server != here
+        await self._wait_for_server(before.vclocks.get(space.uuid, {}))
+        server_tuples = await self._pages.tuples_at(keys)
+        await self._rate_limit.wait(len(keys))
+        tables = await self._wait_for_tables((await self._connection.vote()).vclock)
+        table_tuples = tables.tuples_of_keys(space.replicaset, space.table, keys)
+        differing = {
+            key: Difference(key, on_server, in_tables)
+            for key, on_server, in_tables in zip(keys, server_tuples, table_tuples, strict=True)
+            if on_server != in_tables
         }
-        logged = tables.changed_keys(one.replicaset, one.space.id, self._keys.plan, before.epoch)
-        changed = set(unlike) if logged is None else logged & unlike.keys()
-        return {key: found for key, found in unlike.items() if key not in changed}, changed
+        logged = tables.changed_keys(space.replicaset, space.space.id, self._keys.plan, before.epoch)
+        changed = set(differing) if logged is None else logged & differing.keys()
+        return {key: one for key, one in differing.items() if key not in changed}, changed
 
-    async def _server_at(self, vclock: Mapping[int, int]) -> None:
-        """Wait until the server has a vclock, since it may be a replica that is behind."""
+    async def _wait_for_server(self, vclock: Mapping[int, int]) -> None:
+        """Wait until the server's vclock covers a vclock; the server may be a replica that lags behind."""
         deadline = time.monotonic() + self._limits.patience
         while not _covers((await self._connection.vote()).vclock, vclock):
-            _check_time(deadline, "the server does not reach the vclock of the tables")
+            _check_deadline(deadline, "the server does not reach the vclock of the tables")
             await asyncio.sleep(POLL_SECONDS)
 
-    async def _tables_at(self, vclock: Mapping[int, int]) -> EpochTables:
-        """Wait until the tables have a vclock, and return them."""
+    async def _wait_for_tables(self, vclock: Mapping[int, int]) -> EpochTables:
+        """Wait until the vclock of the tables covers a vclock, and return the tables."""
         deadline = time.monotonic() + self._limits.patience
         while not _covers((tables := self._tables()).vclocks.get(self._compared.uuid, {}), vclock):
-            _check_time(deadline, "the tables do not reach the vclock of the server")
+            _check_deadline(deadline, "the tables do not reach the vclock of the server")
             await asyncio.sleep(POLL_SECONDS)
         return tables
 
 
-def _covers(vclock: Mapping[int, int], wanted: Mapping[int, int]) -> bool:
-    """Return whether a vclock covers another one, except component 0 and ids out of range, which are local."""
-    return all(vclock.get(id_, 0) >= lsn for id_, lsn in wanted.items() if 0 < id_ < 32)
+def _covers(vclock: Mapping[int, int], other: Mapping[int, int]) -> bool:
+    """Return whether no component of `vclock` is lower than in `other`; component 0, of local rows, does not count."""
+    return all(vclock.get(id_, 0) >= lsn for id_, lsn in other.items() if 0 < id_ < 32)
 
 
-def _check_time(deadline: float, what: str) -> None:
+def _check_deadline(deadline: float, message: str) -> None:
     if time.monotonic() > deadline:
-        raise WarehouseError(what, advice="is `aggregator run` running, and does it keep up?")
+        raise WarehouseError(message, advice="is `aggregator run` running, and does it keep up?")

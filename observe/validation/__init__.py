@@ -1,5 +1,5 @@
-"""Expectations of the tables, as suites of Great Expectations (ours and the user's), and their results.
+"""Validates the tables with suites of Great Expectations: the aggregator's and the user's.
 
-`check` says what a check is, `checks` is the table of them; `spaces` and `secondary_keys` check the tables of spaces,
-`validator` runs all.
+`check` defines a check and its result, and `checks` lists the checks of single tables. `spaces` and `secondary_keys`
+check the tables of spaces. `validator` runs the checks.
 """

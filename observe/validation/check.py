@@ -1,6 +1,6 @@
-"""A check is a frame with its expectations; a result belongs to one expectation.
+"""Checks (a DataFrame with its expectations) and their results (one for each expectation).
 
-Great Expectations supports neither binary columns nor variants, so frames have them as text.
+Great Expectations supports neither binary columns nor variants, so they are converted to text.
 `observe.validation.validator` runs the checks.
 """
 
@@ -20,19 +20,19 @@ from pyspark.sql.types import ArrayType, BinaryType, DataType, MapType, StructTy
 OpenTable = Callable[[str], DataFrame]
 """Returns the rows of a table at its version of the newest epoch."""
 
-Explain = Callable[[], list[str]]
+FindExamples = Callable[[], list[str]]
 """Returns examples of failing rows; called only for a failed expectation."""
 
 
-class Expected(Protocol):
-    """Makes the expectations of a `TablesCheck`."""
+class MakeExpectations(Protocol):
+    """Function that returns the expectations of a `TablesCheck`."""
 
-    def __call__(self, *, alone: bool) -> Sequence[Any]:
-        """Return the expectations for one table's rows, or for several tables' rows."""
+    def __call__(self, *, is_single_table: bool) -> Sequence[Any]:
+        """Return the expectations for the rows of one table, or of several tables in one DataFrame."""
 
 
 EXAMPLES = 5
-"""Number of shown examples of failing rows."""
+"""Maximum number of failing rows that a result shows."""
 
 
 @dataclass(frozen=True)
@@ -42,11 +42,11 @@ class CheckFacts:
     Parameters
     ----------
     global_ids : tuple of int
-        The ids in `_cluster`.
+        All global ids in `_cluster`.
     replicasets : tuple of int
-        Ids of the followed replicasets.
+        Ids of the replicasets that the aggregator reads.
     latest : datetime or None
-        No row may be later; None: times are not checked.
+        A row with a later timestamp fails; None: times are not checked.
 
     """
 
@@ -57,20 +57,20 @@ class CheckFacts:
 
 @dataclass(frozen=True)
 class Check:
-    """The expectations of one frame.
+    """The expectations of the rows of one table.
 
     Parameters
     ----------
     name : str
-        Name of the suite: the table's.
+        Name of the table, and of the suite in Great Expectations.
     rows : DataFrame
-        In the form of `readable`.
+        As `readable_frame` returns it.
     expectations : tuple
         Great Expectations' expectations; users see their `description`.
     keys : tuple of str
         Columns that identify a row in examples.
-    explain : mapping of str to callable
-        By column: how to find examples if those with `keys` are not enough.
+    find_examples : mapping of str to callable
+        By column, a function that returns examples of the failure, for columns that are counts of other rows.
 
     """
 
@@ -78,36 +78,36 @@ class Check:
     rows: DataFrame
     expectations: tuple[Any, ...]
     keys: tuple[str, ...] = ()
-    explain: Mapping[str, Explain] = field(default_factory=dict)
+    find_examples: Mapping[str, FindExamples] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
 class TablesCheck:
-    """The expectations of many tables whose rows are in one frame.
+    """The expectations of many tables whose rows are in one DataFrame.
 
     Parameters
     ----------
     name : str
         Name of the suite.
     rows : DataFrame
-        With a column `table`.
+        Rows of all tables; the column `table` has the name of the row's table.
     tables : tuple of str
-    expected : callable
-        Returns the expectations for the rows of one table, or of several tables; the same number in the same order.
+    make_expectations : callable
+        Returns the expectations of one table, or of several tables; the same number in the same order.
 
     """
 
     name: str
     rows: DataFrame
     tables: tuple[str, ...]
-    expected: Expected
+    make_expectations: MakeExpectations
 
-    def of(self, tables: Sequence[str]) -> Check:
-        """Return the check for some of the tables."""
-        alone = len(tables) == 1
+    def check_of(self, tables: Sequence[str]) -> Check:
+        """Return the check of some of the tables."""
+        is_single = len(tables) == 1
         rows = self.rows if len(tables) == len(self.tables) else self.rows.where(F.col("table").isin(*tables))
-        name = tables[0] if alone else self.name
-        return Check(name, rows, tuple(self.expected(alone=alone)), ("_key",))
+        name = tables[0] if is_single else self.name
+        return Check(name, rows, tuple(self.make_expectations(is_single_table=is_single)), ("_key",))
 
 
 @dataclass(frozen=True)
@@ -117,22 +117,24 @@ class CheckResult:
     Parameters
     ----------
     table : str
-    expected : str
-        In words.
+    expectation : str
+        The description of the expectation.
     holds : bool
+        Whether the rows fulfil the expectation.
     rows, unexpected : int or None
-        Number of checked rows, and of failing ones; None if it is not counted; `rows` also if the expectation holds.
+        Number of checked rows, and of failing rows; None if Great Expectations has not counted them. If the expectation
+        holds, `rows` is None.
     examples : tuple of str
         Some of the failing rows.
     error : str or None
-        Why it could not be checked.
+        Why the expectation could not be checked.
     source : str or None
         The user's file with the expectation; None for the aggregator's own.
 
     """
 
     table: str
-    expected: str
+    expectation: str
     holds: bool
     rows: int | None = None
     unexpected: int | None = None
@@ -141,26 +143,26 @@ class CheckResult:
     source: str | None = None
 
     def __str__(self) -> str:
-        text = f"{self.table}: {self.expected}"
+        text = f"{self.table}: {self.expectation}"
         if self.error is not None:
-            text += f": cannot be looked at: {self.error}"
+            text += f": cannot be checked: {self.error}"
         elif self.unexpected is not None:
-            text += f": not so in {self.unexpected}" + ("" if self.rows is None else f" of {self.rows} rows")
+            text += f": fails in {self.unexpected}" + ("" if self.rows is None else f" of {self.rows} rows")
         elif not self.holds:
-            text += ": not so"
+            text += ": fails"
         if self.examples:
             text += (": " if self.unexpected is None else ", such as ") + "; ".join(self.examples)
         return text if self.source is None else f"{text} ({self.source})"
 
 
 def frame_of(spark: SparkSession, rows: Sequence[Mapping[str, Any]], schema: StructType) -> DataFrame:
-    """Return a frame of rows in the driver's memory."""
+    """Return a DataFrame of rows that are in the driver's memory."""
     arrow = pa.Table.from_pylist([dict(row) for row in rows], schema=to_arrow_schema(schema, timezone="UTC"))
     return spark.createDataFrame(arrow, schema)
 
 
-def shown(name: str, kind: DataType) -> Column:
-    """Return a column in a form that Great Expectations can read: bytes in hex, nested values as JSON."""
+def readable_column(name: str, kind: DataType) -> Column:
+    """Return a column with a type that Great Expectations supports: bytes as hex, nested values as JSON."""
     column = F.col(f"`{name}`")
     if isinstance(kind, BinaryType):
         return F.hex(column).alias(name)
@@ -169,6 +171,6 @@ def shown(name: str, kind: DataType) -> Column:
     return column
 
 
-def readable(rows: DataFrame) -> DataFrame:
-    """Return a frame whose columns Great Expectations can read."""
-    return rows.select(*[shown(one.name, one.dataType) for one in rows.schema])
+def readable_frame(rows: DataFrame) -> DataFrame:
+    """Return the DataFrame with column types that Great Expectations supports."""
+    return rows.select(*[readable_column(column.name, column.dataType) for column in rows.schema])

@@ -1,4 +1,4 @@
-"""The table of checks of single tables: a new one is a module here, or a function in one, and a line in `CHECKS`.
+"""The list of the checks of single tables; to add one, write a function in this package and add a line to `CHECKS`.
 
 The tables of spaces are checked together (`observe.validation.spaces`), unique secondary indexes across two rows
 (`observe.validation.secondary_keys`).
@@ -17,4 +17,4 @@ CHECKS: tuple[Callable[[OpenTable, State, CheckFacts], Iterator[Check]], ...] = 
     system_checks,
     origins_checks,
 )
-"""Each yields frames with their expectations, of the tables as of the last epoch."""
+"""Each function yields checks of tables at the newest epoch."""

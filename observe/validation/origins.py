@@ -1,9 +1,9 @@
-"""Expectations of `_changelog` by origin: each lsn once, and none missing up to the settled vclock.
+"""Expectations of `_changelog` by origin: each lsn is there once, and none is missing up to the settled vclock.
 
 One pass over the table counts rows per replicaset and replica id; the expectations apply to these few counts. Only if
-one fails, the table is read again for the lsns. Missing lsns that `_gaps` names are allowed. The meaning of a replica
-id in the log of another source of its replicaset comes from the applier map. Rows of local spaces are only checked for
-duplicates: after a failover to another member, those of the first one end. Rows up to an lsn that maintenance has
+one fails, the table is read again for the lsns. Missing lsns that `_gaps` names are allowed. If members of a replicaset
+use different replica ids, the state says which ids mean the same instance. Rows of local spaces are only checked for
+duplicates: after a failover, the rows of the first leader's local spaces end. Rows up to an lsn that maintenance has
 removed are skipped (`_retention`).
 """
 
@@ -27,9 +27,12 @@ from warehouse.removed_changes import last_removed
 TABLE = "_changelog"
 
 ORIGIN = ("replicaset_id", "local_id", "instance")
-"""Columns of an origin: a replica id; `instance` (a global id) is only set for rows of local spaces."""
+"""Columns that identify an origin: `local_id`, a replica id; `instance`, a global id, null except for local spaces."""
 
-COUNTS = ("rows", "first_lsn", "last_lsn", "settled", "absent", "twice", "beyond", "unknown", "late")
+COUNTS = (
+    *("rows", "first_lsn", "last_lsn", "settled_lsn"),
+    *("missing", "duplicates", "beyond_settled", "unknown_ids", "in_future"),
+)
 
 _SCHEMA = StructType(
     [
@@ -39,26 +42,29 @@ _SCHEMA = StructType(
 )
 
 
-def logged(rows: DataFrame, state: State, gone: Mapping[tuple[int, int], int]) -> DataFrame:
-    """Return the rows of logs with their origin columns.
+def rows_of_logs(rows: DataFrame, state: State, removed: Mapping[tuple[int, int], int]) -> DataFrame:
+    """Return the rows of `_changelog` that come from logs, with the columns `ORIGIN`.
 
     Parameters
     ----------
     rows : DataFrame
         Rows of `_changelog`.
     state : State
-    gone : mapping of (int, int) to int
-        By replicaset id and global id: the lsn up to which rows were removed. Remaining rows up to it are left out.
+    removed : mapping of (int, int) to int
+        By replicaset id and global id: the lsn up to which maintenance has removed rows. The other rows up to this lsn
+        are left out.
 
     """
     is_local = F.coalesce(F.col("group_id") == GROUP_LOCAL, F.lit(False))
-    found = rows.where("file LIKE '%.xlog' AND lsn IS NOT NULL")
-    for (replicaset, global_id), lsn in gone.items():
-        own = (F.col("replicaset_id") == replicaset) & (F.col("global_id") == global_id) & ~is_local
-        found = found.where(~F.coalesce(own & (F.col("lsn") <= lsn), F.lit(False)))
-    return found.select(
+    logged = rows.where("file LIKE '%.xlog' AND lsn IS NOT NULL")
+    for (replicaset, global_id), lsn in removed.items():
+        is_origin = (F.col("replicaset_id") == replicaset) & (F.col("global_id") == global_id) & ~is_local
+        logged = logged.where(~F.coalesce(is_origin & (F.col("lsn") <= lsn), F.lit(False)))
+    return logged.select(
         "replicaset_id",
-        F.when(is_local, F.lit(0)).otherwise(F.coalesce(_meant(state), F.lit(0))).alias("local_id"),
+        F.when(is_local, F.lit(0))
+        .otherwise(F.coalesce(_replica_id_in_replicaset(state), F.lit(0)))
+        .alias("local_id"),
         F.when(is_local, F.col("global_id")).alias("instance"),
         "global_id",
         "lsn",
@@ -66,19 +72,20 @@ def logged(rows: DataFrame, state: State, gone: Mapping[tuple[int, int], int]) -
     )
 
 
-def _meant(state: State) -> Column:
-    """Return the replica id in the replicaset's own ids, if the source uses others."""
+def _replica_id_in_replicaset(state: State) -> Column:
+    """Return the column of replica ids in the replicaset's numbering, which may differ from a source's numbering."""
     column: Column = F.col("replica_id")
     for replicaset in state.replicasets.values():
         for source, ids in replicaset.ids.items():
-            for own, meant in ids.items():
-                here = (F.col("replicaset_id") == replicaset.id) & (F.col("source") == source)
-                column = F.when(here & (F.col("replica_id") == own), F.lit(meant)).otherwise(column)
+            for id_in_source, id_in_replicaset in ids.items():
+                is_source = (F.col("replicaset_id") == replicaset.id) & (F.col("source") == source)
+                is_id = is_source & (F.col("replica_id") == id_in_source)
+                column = F.when(is_id, F.lit(id_in_replicaset)).otherwise(column)
     return column
 
 
-def named(gaps: Iterable[Mapping[str, Any]]) -> dict[tuple[int, int], list[tuple[int, int]]]:
-    """Return the missing lsn ranges in `_gaps` by origin, without filled ones.
+def missing_ranges(gaps: Iterable[Mapping[str, Any]]) -> dict[tuple[int, int], list[tuple[int, int]]]:
+    """Return the missing lsn ranges (first, last) in `_gaps` by (replicaset id, replica id), without filled ranges.
 
     Parameters
     ----------
@@ -97,154 +104,163 @@ def named(gaps: Iterable[Mapping[str, Any]]) -> dict[tuple[int, int], list[tuple
     return ranges
 
 
-def covered(ranges: Iterable[tuple[int, int]], first: int, last: int) -> int:
-    """Return how many numbers from `first` to `last` are in the ranges, which may overlap."""
-    count, reached = 0, first - 1
+def count_covered(ranges: Iterable[tuple[int, int]], first: int, last: int) -> int:
+    """Return how many numbers from `first` to `last` (inclusive) are in the ranges, which may overlap."""
+    count, highest = 0, first - 1
     for begin, end in sorted(ranges):
-        low, high = max(begin, reached + 1), min(end, last)
+        low, high = max(begin, highest + 1), min(end, last)
         if high >= low:
             count += high - low + 1
-            reached = high
+            highest = high
     return count
 
 
-def completed(
+def add_missing_counts(
     counts: Iterable[Mapping[str, Any]],
     settled: Mapping[tuple[int, int], int],
     gaps: Mapping[tuple[int, int], list[tuple[int, int]]],
 ) -> list[dict[str, Any]]:
-    """Return the counts of each origin with its missing lsns, and those above the settled vclock.
+    """Return the counts of each origin, with the numbers of missing lsns, of duplicates and of unsettled lsns.
 
     Parameters
     ----------
     counts : iterable of mapping
-        `ORIGIN`, rows, distinct, first_lsn, last_lsn, unknown, late.
+        `ORIGIN`, rows, distinct, first_lsn, last_lsn, unknown_ids, in_future.
     settled : mapping of (int, int) to int
-        (replicaset id, replica id) to lsn.
+        The settled lsn by (replicaset id, replica id).
     gaps : mapping
-        From `named`.
+        From `missing_ranges`.
 
     """
-    found = []
+    origins = []
     for row in counts:
         key = (row["replicaset_id"], row["local_id"])
-        known = settled.get(key, 0)
+        settled_lsn = settled.get(key, 0)
         # A log after a snapshot begins where the snapshot ends; rows of local spaces may end and begin
         # again.
-        last = max(known, row["last_lsn"])
+        last = max(settled_lsn, row["last_lsn"])
         missing = last - row["first_lsn"] + 1 - row["distinct"]
-        absent = missing - covered(gaps.get(key, ()), row["first_lsn"], last)
+        missing -= count_covered(gaps.get(key, ()), row["first_lsn"], last)
         is_local = row["local_id"] == 0
-        counted = {name: row[name] for name in (*ORIGIN, "rows", "first_lsn", "last_lsn", "unknown", "late")}
-        counted |= {"settled": known, "twice": row["rows"] - row["distinct"]}
-        counted |= {"absent": 0 if is_local else absent}
-        found.append(counted | {"beyond": 0 if is_local else max(0, row["last_lsn"] - known)})
-    return found
+        names = (*ORIGIN, "rows", "first_lsn", "last_lsn", "unknown_ids", "in_future")
+        origin = {name: row[name] for name in names}
+        origin |= {"settled_lsn": settled_lsn, "duplicates": row["rows"] - row["distinct"]}
+        origin |= {"missing": 0 if is_local else missing}
+        origins.append(origin | {"beyond_settled": 0 if is_local else max(0, row["last_lsn"] - settled_lsn)})
+    return origins
 
 
 def origins_checks(open_table: OpenTable, state: State, facts: CheckFacts) -> Iterator[Check]:
-    """Yield the check of `_changelog`; reads the table."""
-    gone = (
+    """Yield the check of `_changelog`; reads the whole table for its counts."""
+    removed = (
         last_removed(row.asDict() for row in open_table(RETENTION).collect())
         if RETENTION in state.versions
         else {}
     )
-    rows = logged(open_table(TABLE), state, gone)
-    late = F.lit(False) if facts.latest is None else F.col("timestamp") > F.lit(facts.latest)
+    rows = rows_of_logs(open_table(TABLE), state, removed)
+    is_future = F.lit(False) if facts.latest is None else F.col("timestamp") > F.lit(facts.latest)
     counts = rows.groupBy(*ORIGIN).agg(
         F.count("*").alias("rows"),
         F.count_distinct("lsn").alias("distinct"),
         F.min("lsn").alias("first_lsn"),
         F.max("lsn").alias("last_lsn"),
         F.count_if(~F.coalesce(F.col("global_id").isin(list(facts.global_ids)), F.lit(False))).alias(
-            "unknown"
+            "unknown_ids"
         ),
-        F.count_if(late).alias("late"),
+        F.count_if(is_future).alias("in_future"),
     )
     settled = {(r.id, i): lsn for r in state.replicasets.values() for i, lsn in r.settled.items()}
-    gaps = named(row.asDict() for row in open_table("_gaps").collect())
-    found = completed([row.asDict() for row in counts.collect()], settled, gaps)
-    frame = frame_of(rows.sparkSession, found, _SCHEMA)
-    bad = {name: [one for one in found if one[name]] for name in ("absent", "twice")}
-    explain = {
-        "absent": partial(_absent, rows, bad["absent"], settled, gaps),
-        "twice": partial(_twice, rows, bad["twice"]),
-        "unknown": partial(_unknown, rows, facts),
-        "late": partial(_late, rows, late),
+    gaps = missing_ranges(row.asDict() for row in open_table("_gaps").collect())
+    origins = add_missing_counts([row.asDict() for row in counts.collect()], settled, gaps)
+    frame = frame_of(rows.sparkSession, origins, _SCHEMA)
+    failing = {name: [one for one in origins if one[name]] for name in ("missing", "duplicates")}
+    find_examples = {
+        "missing": partial(_missing_lsns, rows, failing["missing"], settled, gaps),
+        "duplicates": partial(_duplicate_lsns, rows, failing["duplicates"]),
+        "unknown_ids": partial(_unknown_ids, rows, facts),
+        "in_future": partial(_future_rows, rows, is_future),
     }
-    yield Check(TABLE, frame, tuple(_expected(facts)), (*ORIGIN, *COUNTS[:4]), explain)
+    yield Check(TABLE, frame, tuple(_expectations(facts)), (*ORIGIN, *COUNTS[:4]), find_examples)
 
 
-def _expected(facts: CheckFacts) -> list[Any]:
+def _expectations(facts: CheckFacts) -> list[Any]:
+    """Return the expectations that each count of failures is 0."""
     import great_expectations.expectations as gxe
 
-    said = {
-        "absent": "no lsn is missing between the first row of an origin and its settled vclock but those in _gaps",
-        "twice": "each lsn of an origin is there once",
-        "beyond": "no row is beyond the settled vclock",
-        "unknown": "global_id is known in _cluster",
+    # Descriptions are stored in `_validations`, and identify an expectation there.
+    descriptions = {
+        "missing": "no lsn is missing between the first row of an origin and its settled vclock but those in _gaps",
+        "duplicates": "each lsn of an origin is there once",
+        "beyond_settled": "no row is beyond the settled vclock",
+        "unknown_ids": "global_id is known in _cluster",
     }
     if facts.latest is not None:
-        said["late"] = f"timestamp is not of the future (after {facts.latest:%Y-%m-%d %H:%M:%S} UTC)"
+        descriptions["in_future"] = (
+            f"timestamp is not of the future (after {facts.latest:%Y-%m-%d %H:%M:%S} UTC)"
+        )
     return [
         gxe.ExpectColumnValuesToBeInSet(column=column, value_set=[0], description=text)
-        for column, text in said.items()
+        for column, text in descriptions.items()
     ]
 
 
-def _of(rows: DataFrame, origin: Mapping[str, Any]) -> DataFrame:
+def _rows_of_origin(rows: DataFrame, origin: Mapping[str, Any]) -> DataFrame:
     for name in ORIGIN:
         rows = rows.where(F.col(name).eqNullSafe(F.lit(origin[name])))
     return rows
 
 
-def _place(origin: Mapping[str, Any]) -> str:
+def _origin_text(origin: Mapping[str, Any]) -> str:
     return f"replicaset {origin['replicaset_id']}, replica id {origin['local_id']}"
 
 
-def _absent(
+def _missing_lsns(
     rows: DataFrame,
-    bad: Iterable[Mapping[str, Any]],
+    origins: Iterable[Mapping[str, Any]],
     settled: Mapping[tuple[int, int], int],
     gaps: Mapping[tuple[int, int], list[tuple[int, int]]],
 ) -> list[str]:
-    """Return the first missing ranges of lsns."""
+    """Return the first missing lsn ranges as text."""
     texts = []
-    for origin in list(bad)[:EXAMPLES]:
+    for origin in list(origins)[:EXAMPLES]:
         key = (origin["replicaset_id"], origin["local_id"])
         end = rows.sparkSession.range(settled[key] + 1, settled[key] + 2).select(F.col("id").alias("lsn"))
-        own = (
-            _of(rows, origin)
+        with_previous = (
+            _rows_of_origin(rows, origin)
             .select("lsn")
             .union(end)
             .withColumn("before", F.expr("lag(lsn) OVER (ORDER BY lsn)"))
         )
-        for row in own.where("lsn > before + 1").orderBy("lsn").limit(EXAMPLES).collect():
+        for row in with_previous.where("lsn > before + 1").orderBy("lsn").limit(EXAMPLES).collect():
             first, last = row.before + 1, row.lsn - 1
-            if covered(gaps.get(key, ()), first, last) < last - first + 1:
-                texts.append(f"{_place(origin)}: lsns {first} to {last}")
+            if count_covered(gaps.get(key, ()), first, last) < last - first + 1:
+                texts.append(f"{_origin_text(origin)}: lsns {first} to {last}")
     return texts[:EXAMPLES]
 
 
-def _twice(rows: DataFrame, bad: Iterable[Mapping[str, Any]]) -> list[str]:
+def _duplicate_lsns(rows: DataFrame, origins: Iterable[Mapping[str, Any]]) -> list[str]:
     texts = []
-    for origin in list(bad)[:EXAMPLES]:
-        found = _of(rows, origin).groupBy("lsn").agg(F.count("*").alias("n")).where("n > 1")
-        for row in found.orderBy("lsn").limit(EXAMPLES).collect():
-            texts.append(f"{_place(origin)}: lsn {row.lsn} {row.n} times")
+    for origin in list(origins)[:EXAMPLES]:
+        repeated = _rows_of_origin(rows, origin).groupBy("lsn").agg(F.count("*").alias("n")).where("n > 1")
+        for row in repeated.orderBy("lsn").limit(EXAMPLES).collect():
+            texts.append(f"{_origin_text(origin)}: lsn {row.lsn} {row.n} times")
     return texts[:EXAMPLES]
 
 
-def _unknown(rows: DataFrame, facts: CheckFacts) -> list[str]:
-    strange = ~F.coalesce(F.col("global_id").isin(list(facts.global_ids)), F.lit(False))
+def _unknown_ids(rows: DataFrame, facts: CheckFacts) -> list[str]:
+    is_unknown = ~F.coalesce(F.col("global_id").isin(list(facts.global_ids)), F.lit(False))
     return [
-        f"{_place(row.asDict())}: lsn {row.lsn} of {row.global_id}" for row in _first(rows.where(strange))
+        f"{_origin_text(row.asDict())}: lsn {row.lsn} of {row.global_id}"
+        for row in _first_rows(rows.where(is_unknown))
     ]
 
 
-def _late(rows: DataFrame, late: Column) -> list[str]:
-    return [f"{_place(row.asDict())}: lsn {row.lsn} at {row.timestamp}" for row in _first(rows.where(late))]
+def _future_rows(rows: DataFrame, is_future: Column) -> list[str]:
+    return [
+        f"{_origin_text(row.asDict())}: lsn {row.lsn} at {row.timestamp}"
+        for row in _first_rows(rows.where(is_future))
+    ]
 
 
-def _first(rows: DataFrame) -> list[Any]:
+def _first_rows(rows: DataFrame) -> list[Any]:
     return rows.orderBy(*ORIGIN, "lsn").limit(EXAMPLES).collect()

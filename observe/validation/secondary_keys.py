@@ -1,9 +1,9 @@
-"""Finds rows that win their primary keys but violate a unique secondary index together.
+"""Finds pairs of rows of a table that have equal keys in a unique secondary index.
 
-Each replicaset keeps its own indexes unique; winners of two replicasets may still have equal keys in one. Tarantool
-would stop replication; here the tables continue and both rows are reported. Keys compare by the rules of the index
-(`udfs.keys.keys`); a tuple with a missing or nil part conflicts with nothing. Indexes that cannot be compared are
-reported by name: a collation, a path over all elements, a function.
+Each replicaset keeps its indexes unique, but rows of two replicasets may have equal keys in an index. Tarantool would
+stop replication; the aggregator has both rows in the table and reports the pair. Keys are compared by the rules of the
+index (`udfs.keys.keys`); a tuple with a missing or nil part conflicts with no other. Indexes that cannot be compared
+are reported by name: indexes with a collation, a path over all elements of an array, or a function.
 """
 
 from __future__ import annotations
@@ -50,11 +50,11 @@ class UniqueIndex:
     Parameters
     ----------
     table, name : str
-        The index's name, and the space's table.
+        The space's table, and the name of the index.
     spaces : mapping of int to Space
-        Replicaset id to the space with the index's parts in place of its primary key.
+        By replicaset id: the space, with the parts of this index in place of its primary key.
     is_functional : bool
-        Whether a function of the server computes the keys: its parts are not fields of the tuple.
+        Whether a Lua function of the server computes the keys, so that the parts are not fields of the tuple.
 
     """
 
@@ -64,7 +64,7 @@ class UniqueIndex:
     is_functional: bool = False
 
 
-def indexes_of(state: State) -> list[UniqueIndex]:
+def unique_indexes(state: State) -> list[UniqueIndex]:
     """Return the unique secondary indexes of all spaces that have a table."""
     found: dict[tuple[str, str], dict[int, Space]] = {}
     functional: set[tuple[str, str]] = set()
@@ -81,26 +81,28 @@ def indexes_of(state: State) -> list[UniqueIndex]:
                     options = field_at(index, 4, "its options")
                     options = options if isinstance(options, dict) else {}
                     names = (table, text_of(field_at(index, 2, "its name"), "its name"))
-                    own = replace(space, primary_key=parts_of(index))
+                    keyed_space = replace(space, primary_key=parts_of(index))
                 except TupleError as error:
-                    log.error("%s: index %d of replicaset %d is odd: %s", table, number, replicaset.id, error)
+                    log.error(
+                        "%s: index %d of replicaset %d is malformed: %s", table, number, replicaset.id, error
+                    )
                     continue
                 if options.get("unique", True):
-                    found.setdefault(names, {})[replicaset.id] = own
+                    found.setdefault(names, {})[replicaset.id] = keyed_space
                     if options.get("func"):
                         functional.add(names)
     return [UniqueIndex(*names, spaces, names in functional) for names, spaces in sorted(found.items())]
 
 
-def format_column(plan: TablePlan) -> Column:
-    """Return the number of the format of a version's tuple, by `replicaset_id`; null if there is none."""
+def format_number_column(plan: TablePlan) -> Column:
+    """Return the column of format numbers, by the column `replicaset_id`; null if the replicaset has no format."""
     indexes = [F.lit(plan.formats.get(i)).cast("int") for i in range(max(plan.formats, default=0) + 1)]
     # For a merged tuple, the column is minus the id of the replicaset with its format.
     return F.get(F.array(*indexes), F.abs(F.col("replicaset_id")))
 
 
-def broken(warehouse: Warehouse, state: State, config: Config, index: UniqueIndex) -> DataFrame:
-    """Return pairs of rows with equal keys in an index, as rows of `_conflicts`; the later row wins.
+def conflicting_rows(warehouse: Warehouse, state: State, config: Config, index: UniqueIndex) -> DataFrame:
+    """Return pairs of rows with equal keys in an index, as rows of `_conflicts`; the later row is the winner.
 
     Raises
     ------
@@ -109,32 +111,32 @@ def broken(warehouse: Warehouse, state: State, config: Config, index: UniqueInde
 
     """
     if index.is_functional:
-        raise UnsupportedError("a function of the server makes its keys", table=index.table, index=index.name)
+        raise UnsupportedError("a Lua function computes its keys", table=index.table, index=index.name)
     plan = current_plan(state, config, index.table)
     if plan is None:
         raise UnsupportedError("no replicaset defines the space", table=index.table)
-    places = {replicaset: i for i, replicaset in enumerate(index.spaces)}
+    formats = {replicaset: i for i, replicaset in enumerate(index.spaces)}
     keys = key_columns(list(index.spaces.values()))
-    held = table_of_exact_tuples(state.versions, index.table)
-    rows = warehouse.read(held, state.versions[held]).withColumn("replicaset_id", F.abs("_replicaset_id"))
-    layout = format_column(replace(plan, formats=places))
-    keyed = rows.withColumn("index_key", keys(F.col("_tuple"), layout, F.lit(True)).getField("key"))
-    same = Window.partitionBy("index_key").orderBy(
+    exact = table_of_exact_tuples(state.versions, index.table)
+    rows = warehouse.read(exact, state.versions[exact]).withColumn("replicaset_id", F.abs("_replicaset_id"))
+    format_number = format_number_column(replace(plan, formats=formats))
+    keyed = rows.withColumn("index_key", keys(F.col("_tuple"), format_number, F.lit(True)).getField("key"))
+    same_key = Window.partitionBy("index_key").orderBy(
         F.col("_timestamp").desc_nulls_last(), F.col("_replicaset_id"), F.col("_key")
     )
-    side = {"key": "_key", "tuple": "_tuple", "replicaset_id": "_replicaset_id", "global_id": "_global_id"}
-    side |= {"lsn": "_lsn", "timestamp": "_timestamp"}
-    first = F.first(F.struct(*[F.col(column).alias(name) for name, column in side.items()])).over(same)
-    met = keyed.where(F.col("index_key").isNotNull()).withColumn("winner", first)
-    met = met.where(F.col("winner.key") != F.col("_key"))
+    columns = {"key": "_key", "tuple": "_tuple", "replicaset_id": "_replicaset_id", "global_id": "_global_id"}
+    columns |= {"lsn": "_lsn", "timestamp": "_timestamp"}
+    row = F.struct(*[F.col(column).alias(name) for name, column in columns.items()])
+    pairs = keyed.where(F.col("index_key").isNotNull()).withColumn("winner", F.first(row).over(same_key))
+    pairs = pairs.where(F.col("winner.key") != F.col("_key"))
     names = ("replicaset_id", "global_id", "lsn", "timestamp", "tuple")
-    return met.select(
+    return pairs.select(
         F.lit(index.table).alias("space"),
         F.col("_key").alias("key"),
         F.lit(ConflictKind.SECONDARY).alias("kind"),
         F.lit(index.name).alias("sequence"),
         *[F.col(f"winner.{name}").alias(f"winner_{name}") for name in names],
-        *[F.col(side[name]).alias(f"loser_{name}") for name in names],
+        *[F.col(columns[name]).alias(f"loser_{name}") for name in names],
     )
 
 
@@ -145,11 +147,11 @@ class IndexConflicts:
     Parameters
     ----------
     rows : list of dict
-        Rows of `_conflicts` that are not there yet.
+        New rows for `_conflicts`.
     checked : tuple of (str, str)
         Table and name of each checked index.
     unchecked : dict of str to str
-        `table.index` to the reason why it cannot be compared.
+        By `table.index`, why an index cannot be checked.
 
     """
 
@@ -158,45 +160,48 @@ class IndexConflicts:
     unchecked: dict[str, str]
 
 
-def find(warehouse: Warehouse, state: State, config: Config) -> IndexConflicts:
-    """Check the unique secondary indexes of all spaces."""
+def find_index_conflicts(warehouse: Warehouse, state: State, config: Config) -> IndexConflicts:
+    """Check the unique secondary indexes of all spaces; return pairs of rows that `_conflicts` does not have yet."""
     rows: list[dict[str, Any]] = []
     unchecked = {}
     checked: list[tuple[str, str]] = []
     known = warehouse.read("_conflicts").where(F.col("kind") == ConflictKind.SECONDARY)
     columns = ["space", "key", "sequence", "winner_tuple", "loser_tuple"]
-    for index in indexes_of(state):
+    for index in unique_indexes(state):
         try:
-            pairs = broken(warehouse, state, config, index).join(known.select(*columns), columns, "left_anti")
+            pairs = conflicting_rows(warehouse, state, config, index).join(
+                known.select(*columns), columns, "left_anti"
+            )
             rows += [row.asDict() for row in pairs.limit(LIMIT).collect()]
             checked.append((index.table, index.name))
         except AggregatorError as error:
             unchecked[f"{index.table}.{index.name}"] = str(error)
-    return IndexConflicts([_plain(row) for row in rows], tuple(checked), unchecked)
+    return IndexConflicts([_with_bytes(row) for row in rows], tuple(checked), unchecked)
 
 
-def _plain(row: Mapping[str, Any]) -> dict[str, Any]:
+def _with_bytes(row: Mapping[str, Any]) -> dict[str, Any]:
+    """Return a row of Spark with bytes in place of bytearrays."""
     return {name: bytes(value) if isinstance(value, bytearray) else value for name, value in row.items()}
 
 
 def index_check(spark: SparkSession, found: IndexConflicts) -> Check:
-    """Return the check of all unique secondary indexes; a pair that is already in `_conflicts` does not fail it."""
+    """Return the check that no unique secondary index has new pairs of rows with equal keys."""
     import great_expectations.expectations as gxe
 
     pairs = dict.fromkeys(found.checked, 0)
     for row in found.rows:
         pairs[row["space"], row["sequence"]] += 1
     rows = [{"table": table, "index": index, "pairs": count} for (table, index), count in pairs.items()]
-    none = gxe.ExpectColumnValuesToBeInSet(
+    no_pairs = gxe.ExpectColumnValuesToBeInSet(
         column="pairs",
         value_set=[0],
         description="no two rows of two replicasets break a unique index together",
     )
     frame = frame_of(spark, rows, _SCHEMA)
-    return Check(TABLE, frame, (none,), ("table", "index", "pairs"), {"pairs": partial(_pairs, found)})
+    return Check(TABLE, frame, (no_pairs,), ("table", "index", "pairs"), {"pairs": partial(_examples, found)})
 
 
-def _pairs(found: IndexConflicts) -> list[str]:
+def _examples(found: IndexConflicts) -> list[str]:
     return [
         f"{row['space']}.{row['sequence']}: two rows with one key, {row['key'].hex()} lost"
         for row in found.rows[:EXAMPLES]

@@ -1,9 +1,9 @@
-"""Computes from rows of spaces' tables the columns that validation checks, the same for all tables.
+"""Computes the columns that validation checks from the rows of spaces' tables; they are the same for all tables.
 
-Uses Arrow, and reads one file at a time. Each tuple is decoded once more by its replicaset's definition, as the engine
-does, and must give the typed columns. A row whose replicaset no longer defines the space is not decoded; a column whose
-type differs from its field's is not compared: another expectation fails for it. `observe.validation.spaces` has the
-tables and the expectations.
+Uses Arrow, and reads one file at a time. Each tuple is decoded again by its replicaset's definition of the space, and
+the result must equal the typed columns. A row whose replicaset no longer defines the space is not decoded. A column
+whose type differs from its field's type is not compared: another expectation fails for it. `observe.validation.spaces`
+has the tables and the expectations.
 """
 
 from __future__ import annotations
@@ -33,14 +33,14 @@ from udfs.tuples.tuples import decode
 from warehouse.data_files import opened
 from warehouse.place import Place
 
-UNLIKE = "unlike"
-"""Columns that differ from `_tuple`, joined by commas, or why it cannot be decoded.
+DIFFERING = "differing_columns"
+"""Names of the columns that differ from `_tuple`, joined by commas, or why the tuple cannot be decoded.
 
-A column whose value does not fit equals `_tuple` if it is null and `_misfits` names it.
+A column that cannot hold the value of its field must be null, and `_misfits` must name it.
 """
 
-NULLS = "nulls"
-"""Columns that are null although their fields are not nullable, joined by commas."""
+NULLS = "null_columns"
+"""Names of the columns that are null although their fields are not nullable, joined by commas."""
 
 COLUMNS = StructType(
     [
@@ -51,128 +51,132 @@ COLUMNS = StructType(
         StructField("_global_id", LongType()),
         StructField("_timestamp", TimestampType()),
         StructField("_created", TimestampType()),
-        StructField(UNLIKE, StringType()),
+        StructField(DIFFERING, StringType()),
         StructField(NULLS, StringType()),
     ]
 )
-"""The checked columns of a row: `_key` in hex, and whether there is a `_tuple`."""
+"""The computed columns of a row: `_key` is in hex, `_tuple` is null without a tuple and true with one."""
 
 ARROW = to_arrow_schema(COLUMNS, timezone="UTC")
-"""`COLUMNS` in Arrow."""
+"""`COLUMNS` as an Arrow schema."""
 
 _DIGITS = np.frombuffer("".join(f"{byte:02X}" for byte in range(256)).encode(), np.uint8).reshape(256, 2)
 
-_SHARED = ("_replicaset_id", "_global_id", "_timestamp", "_created")
+_COPIED = ("_replicaset_id", "_global_id", "_timestamp", "_created")
 
 
 @dataclass(frozen=True)
-class Look:
-    """What to check in one table. Picklable.
+class RowChecks:
+    """Which columns of one table to compute and how. Picklable.
 
     Parameters
     ----------
     table : str
-        Its name in results.
-    held : str
-        The table with the exact tuples.
+        Name of the table in results.
+    exact_table : str
+        The table with the complete tuples.
     encoding : TableEncoding or None
         None if no replicaset defines the space.
     compared : tuple of str
-        The typed columns whose types are those of their fields.
-    present : tuple of str
+        The typed columns that are compared with the tuple.
+    not_nullable : tuple of str
         The columns whose fields are not nullable.
 
     """
 
     table: str
-    held: str
+    exact_table: str
     encoding: TableEncoding | None
     compared: tuple[str, ...] = ()
-    present: tuple[str, ...] = ()
+    not_nullable: tuple[str, ...] = ()
 
 
-def looked_at(place: Place, look: Look, path: str) -> Iterator[pa.RecordBatch]:
-    """Yield the checked columns of a file's rows, one batch of `ARROW` per row group."""
-    with opened(place, look.held, path) as file:
-        for number in range(file.metadata.num_row_groups):
-            yield row_facts(file.read_row_groups([number]), look)
+def checked_file_rows(place: Place, checks: RowChecks, path: str) -> Iterator[pa.RecordBatch]:
+    """Yield `COLUMNS` of the rows of a file, one batch per row group."""
+    with opened(place, checks.exact_table, path) as file:
+        for group in range(file.metadata.num_row_groups):
+            yield checked_rows(file.read_row_groups([group]), checks)
 
 
-def row_facts(rows: pa.Table, look: Look) -> pa.RecordBatch:
-    """Return the checked columns of some rows.
+def checked_rows(rows: pa.Table, checks: RowChecks) -> pa.RecordBatch:
+    """Return `COLUMNS` of some rows.
 
     Parameters
     ----------
     rows : pyarrow.Table
-        Rows of the table with the exact tuples; a column that a file lacks is null.
-    look : Look
+        Rows of the exact table, with the columns of one of its files.
+    checks : RowChecks
 
     Returns
     -------
     pyarrow.RecordBatch
-        `ARROW`, one row per input row.
+        Schema `ARROW`, one row per input row.
 
     """
     count = rows.num_rows
-    found = {name: as_array(rows[name]) for name in rows.column_names}
-    # `UNLIKE` checks columns that are null because their values do not fit.
-    fits = _is_null(found, MISFITS_COLUMN, count)
-    facts = {
-        "table": pa.repeat(pa.scalar(look.table), count),
-        "_key": _hex(found["_key"]),
-        "_tuple": pa.array(np.ones(count, np.bool_), mask=_nulls(found["_tuple"])),
-        **{name: found[name].cast(ARROW.field(name).type) for name in _SHARED},
-        UNLIKE: pa.nulls(count, pa.string()),
-        NULLS: _named({name: fits & _is_null(found, name, count) for name in look.present}, count),
+    columns = {name: as_array(rows[name]) for name in rows.column_names}
+    # In a row with misfits a column may be null; `DIFFERING` checks these columns.
+    has_no_misfits = _is_null(columns, MISFITS_COLUMN, count)
+    nulls = {name: has_no_misfits & _is_null(columns, name, count) for name in checks.not_nullable}
+    computed = {
+        "table": pa.repeat(pa.scalar(checks.table), count),
+        "_key": _hex(columns["_key"]),
+        "_tuple": pa.array(np.ones(count, np.bool_), mask=_nulls(columns["_tuple"])),
+        **{name: columns[name].cast(ARROW.field(name).type) for name in _COPIED},
+        DIFFERING: pa.nulls(count, pa.string()),
+        NULLS: _join_names(nulls, count),
     }
-    if look.encoding is not None and count:
-        facts[UNLIKE] = _unlike(found, look.encoding, look.compared)
-    return pa.RecordBatch.from_arrays([facts[name] for name in ARROW.names], schema=ARROW)
+    if checks.encoding is not None and count:
+        computed[DIFFERING] = _differing(columns, checks.encoding, checks.compared)
+    return pa.RecordBatch.from_arrays([computed[name] for name in ARROW.names], schema=ARROW)
 
 
-def _unlike(found: Mapping[str, pa.Array], encoding: TableEncoding, compared: Sequence[str]) -> pa.Array:
-    replicasets = pc.fill_null(found["_replicaset_id"], 0).to_numpy()
+def _differing(columns: Mapping[str, pa.Array], encoding: TableEncoding, compared: Sequence[str]) -> pa.Array:
+    """Return `DIFFERING` of each row."""
+    replicasets = pc.fill_null(columns["_replicaset_id"], 0).to_numpy()
     formats = encoding.format_of(replicasets.astype(np.int32))
-    tuples = pc.if_else(pc.is_valid(formats), found["_tuple"], pa.scalar(None, pa.binary()))
-    typed = decode(tuples, encoding.plan, pc.fill_null(formats, 0))
-    is_known = pc.is_valid(tuples).to_numpy(zero_copy_only=False)
+    tuples = pc.if_else(pc.is_valid(formats), columns["_tuple"], pa.scalar(None, pa.binary()))
+    decoded = decode(tuples, encoding.plan, pc.fill_null(formats, 0))
+    has_tuple = pc.is_valid(tuples).to_numpy(zero_copy_only=False)
     differs = {}
     for name in compared:
-        said = file_column(typed.field(name))
-        differs[name] = is_known & ~_same(found.get(name, pa.nulls(len(said), said.type)), said)
-    undecoded = pc.if_else(pc.is_null(typed.field(MISFITS_COLUMN)), typed.field(ERROR_COLUMN), None)
-    return pc.coalesce(undecoded, _named(differs, len(tuples)))
+        expected = file_column(decoded.field(name))
+        actual = columns.get(name, pa.nulls(len(expected), expected.type))
+        differs[name] = has_tuple & ~_is_equal(actual, expected)
+    errors = pc.if_else(pc.is_null(decoded.field(MISFITS_COLUMN)), decoded.field(ERROR_COLUMN), None)
+    return pc.coalesce(errors, _join_names(differs, len(tuples)))
 
 
-def _same(held: pa.Array, said: pa.Array) -> NDArray[np.bool_]:
-    """Return where two columns of one type have equal values; null equals null only."""
-    nulls, nulls_too = _nulls(held), _nulls(said)
-    if pa.types.is_struct(said.type):
-        parts = [_same(held.field(part.name), said.field(part.name)) for part in said.type]
+def _is_equal(actual: pa.Array, expected: pa.Array) -> NDArray[np.bool_]:
+    """Return, for each row, whether two columns of one type have equal values; null equals only null."""
+    is_null, is_expected_null = _nulls(actual), _nulls(expected)
+    if pa.types.is_struct(expected.type):
+        parts = [_is_equal(actual.field(part.name), expected.field(part.name)) for part in expected.type]
         equal = np.logical_and.reduce(parts)
-    elif pa.types.is_list(said.type):
-        return _same(pc.binary_join(held, ","), pc.binary_join(said, ","))
+    elif pa.types.is_list(expected.type):
+        return _is_equal(pc.binary_join(actual, ","), pc.binary_join(expected, ","))
     else:
-        said = said.cast(held.type)
-        equal = pc.fill_null(pc.equal(held, said), False).to_numpy(zero_copy_only=False)
-        if pa.types.is_floating(held.type):
-            both = pc.and_(pc.is_nan(held), pc.is_nan(said))
-            equal = equal | pc.fill_null(both, False).to_numpy(zero_copy_only=False)
-    same: NDArray[np.bool_] = (nulls & nulls_too) | (equal & ~nulls & ~nulls_too)
-    return same
+        expected = expected.cast(actual.type)
+        equal = pc.fill_null(pc.equal(actual, expected), False).to_numpy(zero_copy_only=False)
+        if pa.types.is_floating(actual.type):
+            both_nan = pc.and_(pc.is_nan(actual), pc.is_nan(expected))
+            equal = equal | pc.fill_null(both_nan, False).to_numpy(zero_copy_only=False)
+    result: NDArray[np.bool_] = (is_null & is_expected_null) | (equal & ~is_null & ~is_expected_null)
+    return result
 
 
 def _nulls(column: pa.Array) -> NDArray[np.bool_]:
-    found: NDArray[np.bool_] = pc.is_null(column).to_numpy(zero_copy_only=False)
-    return found
+    nulls: NDArray[np.bool_] = pc.is_null(column).to_numpy(zero_copy_only=False)
+    return nulls
 
 
-def _is_null(found: Mapping[str, pa.Array], name: str, count: int) -> NDArray[np.bool_]:
-    return _nulls(found[name]) if name in found else np.ones(count, np.bool_)
+def _is_null(columns: Mapping[str, pa.Array], name: str, count: int) -> NDArray[np.bool_]:
+    """Return, for each of `count` rows, whether a column is null; a column that a file lacks is null."""
+    return _nulls(columns[name]) if name in columns else np.ones(count, np.bool_)
 
 
-def _named(flags: Mapping[str, NDArray[np.bool_]], count: int) -> pa.Array:
-    """Return the names of the columns whose flag is set in a row, joined by commas; null if none is set."""
+def _join_names(flags: Mapping[str, NDArray[np.bool_]], count: int) -> pa.Array:
+    """Return, for each row, the names of the columns whose flag is set, joined by commas; null if none is set."""
     flagged = {name: flag for name, flag in flags.items() if flag.any()}
     if not flagged:
         return pa.nulls(count, pa.string())

@@ -1,7 +1,7 @@
-"""Expectations of the tables of spaces, from the newest definitions of their spaces in `_schema`.
+"""Expectations of the tables of spaces, from the newest definitions of the spaces in `_schema`.
 
-All tables are checked together: their files are read in parallel and give the columns of
-`observe.validation.space_rows`; every table has the same expectations. Unique secondary indexes are in
+All tables are checked together: `observe.validation.space_rows` computes the same columns from the files of each table,
+in parallel, and every table has the same expectations. Unique secondary indexes are checked in
 `observe.validation.secondary_keys`, the user's expectations in `observe.validation.user_suites`.
 """
 
@@ -18,8 +18,8 @@ from pyspark.sql.types import DataType, StringType, StructField, StructType
 
 from config.deployment import Config
 from observe.validation.check import Check, CheckFacts, TablesCheck, frame_of
-from observe.validation.space_rows import COLUMNS, NULLS, UNLIKE, Look, looked_at
-from observe.validation.suites import known_ids, no_later, present, unique
+from observe.validation.space_rows import COLUMNS, DIFFERING, NULLS, RowChecks, checked_file_rows
+from observe.validation.suites import expect_known_ids, expect_not_in_future, expect_not_null, expect_unique
 from pipeline.encode.columns import encoding_of
 from pipeline.plan.tables import TablePlan, current_plan
 from pipeline.state import State
@@ -32,7 +32,7 @@ from warehouse.commits import TableFile, columns_of, files_of
 from warehouse.place import Place
 
 FILES_A_TASK = 16
-"""Minimum number of files per task, since a task costs more than a small file."""
+"""Minimum number of files of a Spark task, since starting a task takes longer than reading a small file."""
 
 _ABSENT = "none"
 _COLUMNS = StructType(
@@ -42,68 +42,70 @@ _COLUMNS = StructType(
 
 @dataclass(frozen=True)
 class SpaceTable:
-    """A space's table at the newest epoch, and its expected columns.
+    """A space's table at the newest epoch, with its actual and its expected columns.
 
     Parameters
     ----------
     name : str
-    held : str
-        The table with the exact tuples.
-    found : mapping of str to DataType
-        The columns of the table.
+    exact_table : str
+        The table with the complete tuples: `_exact_<space>` for a masked space, else the table itself.
+    columns : mapping of str to DataType
+        The columns of the exact table.
     files : sequence of TableFile
+        The files of the exact table.
     plan : TablePlan or None
-        None if no replicaset defines the space, or two contradict each other.
+        None if no replicaset defines the space, or two definitions contradict each other.
 
     """
 
     name: str
-    held: str
-    found: Mapping[str, DataType]
+    exact_table: str
+    columns: Mapping[str, DataType]
     files: Sequence[TableFile]
     plan: TablePlan | None
 
-    def wanted(self) -> Mapping[str, DataType]:
-        """Return the columns that the table must have; empty if its plan is unknown."""
+    def expected_columns(self) -> Mapping[str, DataType]:
+        """Return the columns that the table must have; empty without a plan."""
         if self.plan is None:
             return {}
-        wanted = {one.name: one.dataType for one in table_schema(encoding_of(self.plan))}
-        if MISFITS_COLUMN not in self.found:
+        expected = {column.name: column.dataType for column in table_schema(encoding_of(self.plan))}
+        if MISFITS_COLUMN not in self.columns:
             # No batch of this release has written the table yet: all of its rows fit.
-            del wanted[MISFITS_COLUMN]
-        return wanted
+            del expected[MISFITS_COLUMN]
+        return expected
 
-    def look(self) -> Look:
-        """Return what to check in its rows."""
+    def row_checks(self) -> RowChecks:
+        """Return what to check in the rows of the table."""
         if self.plan is None:
-            return Look(self.name, self.held, None)
+            return RowChecks(self.name, self.exact_table, None)
         layout = self.plan.layout
-        typed = {one.name: one.dataType for one in layout.spark_schema()}
-        compared = tuple(name for name, kind in typed.items() if self.found.get(name) == kind)
+        types = {column.name: column.dataType for column in layout.spark_schema()}
+        compared = tuple(name for name, type_ in types.items() if self.columns.get(name) == type_)
         # A field of type any may be nil.
-        filled = tuple(
+        not_nullable = tuple(
             name
-            for name, one in zip(layout.names, layout.fields, strict=True)
-            if not one.is_nullable
-            and layout.storage_of(one) is not ColumnStorage.VARIANT
-            and name in self.found
+            for name, field in zip(layout.names, layout.fields, strict=True)
+            if not field.is_nullable
+            and layout.storage_of(field) is not ColumnStorage.VARIANT
+            and name in self.columns
         )
-        return Look(self.name, self.held, encoding_of(self.plan), compared, filled)
+        return RowChecks(self.name, self.exact_table, encoding_of(self.plan), compared, not_nullable)
 
 
 def space_tables(place: Place, state: State, config: Config, names: Iterable[str]) -> list[SpaceTable]:
-    """Return the tables of spaces at the state's versions, with their plans from the newest definitions."""
-    found = []
+    """Return the tables of spaces at the state's versions, with plans from the newest definitions of the spaces."""
+    tables = []
     for name in names:
-        held = table_of_exact_tuples(state.versions, name)
-        table = place.open(held, state.versions[held])
+        exact = table_of_exact_tuples(state.versions, name)
+        table = place.open(exact, state.versions[exact])
         if table is not None:
-            columns = {one.name: one.dataType for one in columns_of(table)}
-            found.append(SpaceTable(name, held, columns, files_of(table, held), _plan(state, config, name)))
-    return found
+            columns = {column.name: column.dataType for column in columns_of(table)}
+            plan = _plan_or_none(state, config, name)
+            tables.append(SpaceTable(name, exact, columns, files_of(table, exact), plan))
+    return tables
 
 
-def _plan(state: State, config: Config, table: str) -> TablePlan | None:
+def _plan_or_none(state: State, config: Config, table: str) -> TablePlan | None:
     try:
         return current_plan(state, config, table)
     except UnsupportedError:
@@ -116,25 +118,27 @@ def columns_check(spark: SparkSession, tables: Sequence[SpaceTable]) -> Check:
 
     rows = [
         {
-            "table": one.name,
+            "table": table.name,
             "column": name,
-            "expected_type": _said(wanted, name),
-            "found_type": _said(one.found, name),
+            "expected_type": _type_name(expected, name),
+            "found_type": _type_name(table.columns, name),
         }
-        for one in tables
-        if (wanted := one.wanted())
-        for name in dict.fromkeys([*wanted, *one.found])
+        for table in tables
+        if (expected := table.expected_columns())
+        for name in dict.fromkeys([*expected, *table.columns])
     ]
-    same = gxe.ExpectColumnPairValuesToBeEqual(
+    types_are_equal = gxe.ExpectColumnPairValuesToBeEqual(
         column_A="found_type",
         column_B="expected_type",
         description="each column has the type of its field in the newest definition",
     )
     frame = frame_of(spark, rows, _COLUMNS)
-    return Check("_schema_columns", frame, (same,), ("table", "column", "expected_type", "found_type"))
+    keys = ("table", "column", "expected_type", "found_type")
+    return Check("_schema_columns", frame, (types_are_equal,), keys)
 
 
-def _said(columns: Mapping[str, DataType], name: str) -> str:
+def _type_name(columns: Mapping[str, DataType], name: str) -> str:
+    """Return the name of a column's type, as in SQL; "none" for a missing column."""
     return columns[name].simpleString() if name in columns else _ABSENT
 
 
@@ -142,45 +146,45 @@ def spaces_check(
     spark: SparkSession, place: Place, tables: Sequence[SpaceTable], facts: CheckFacts
 ) -> TablesCheck:
     """Return the check of the rows of all tables of spaces."""
-    names = tuple(one.name for one in tables)
-    return TablesCheck("_spaces", space_rows(spark, place, tables), names, partial(_expected, facts))
+    names = tuple(table.name for table in tables)
+    return TablesCheck("_spaces", space_rows(spark, place, tables), names, partial(_expectations, facts))
 
 
 def space_rows(spark: SparkSession, place: Place, tables: Sequence[SpaceTable]) -> DataFrame:
-    """Return the checked columns of the rows of all tables (`observe.validation.space_rows`)."""
-    looks = [one.look() for one in tables]
-    files = [(number, one.path) for number, table in enumerate(tables) for one in table.files]
+    """Return the columns to check, computed from the rows of all tables (`observe.validation.space_rows`)."""
+    checks = [table.row_checks() for table in tables]
+    files = [(index, file.path) for index, table in enumerate(tables) for file in table.files]
     tasks = max(1, min(-(-len(files) // FILES_A_TASK), 4 * spark.sparkContext.defaultParallelism))
 
     def read(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         for batch in batches:
-            for number in batch.column("id").to_pylist():
-                for look, path in files[number::tasks]:
-                    yield from looked_at(place, looks[look], path)
+            for task in batch.column("id").to_pylist():
+                for index, path in files[task::tasks]:
+                    yield from checked_file_rows(place, checks[index], path)
 
     return spark.range(0, tasks, 1, tasks).mapInArrow(read, COLUMNS)
 
 
-def _expected(facts: CheckFacts, *, alone: bool) -> list[Any]:
+def _expectations(facts: CheckFacts, *, is_single_table: bool) -> list[Any]:
     import great_expectations.expectations as gxe
 
-    signs = [sign * one for one in facts.replicasets for sign in (1, -1)]
-    said = "no two rows have one primary key"
-    both = ["table", "_key"]
+    # Minus the id marks a row that a policy made.
+    replicaset_ids = [sign * id_ for id_ in facts.replicasets for sign in (1, -1)]
+    description = "no two rows have one primary key"
     return [
-        unique("_key", said)
-        if alone
-        else gxe.ExpectCompoundColumnsToBeUnique(column_list=both, description=said),
-        *(present(column) for column in ("_key", "_tuple", "_replicaset_id")),
-        known_ids("_global_id", facts),
+        expect_unique("_key", description)
+        if is_single_table
+        else gxe.ExpectCompoundColumnsToBeUnique(column_list=["table", "_key"], description=description),
+        *(expect_not_null(column) for column in ("_key", "_tuple", "_replicaset_id")),
+        expect_known_ids("_global_id", facts),
         gxe.ExpectColumnValuesToBeInSet(
             column="_replicaset_id",
-            value_set=signs,
+            value_set=replicaset_ids,
             description="_replicaset_id is a replicaset that was followed",
         ),
-        *no_later("_timestamp", facts),
-        *no_later("_created", facts),
-        gxe.ExpectColumnValuesToBeNull(column=UNLIKE, description="typed columns say what _tuple says"),
+        *expect_not_in_future("_timestamp", facts),
+        *expect_not_in_future("_created", facts),
+        gxe.ExpectColumnValuesToBeNull(column=DIFFERING, description="typed columns say what _tuple says"),
         gxe.ExpectColumnValuesToBeNull(
             column=NULLS, description="columns of fields that are not nullable are never null"
         ),

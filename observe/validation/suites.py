@@ -11,7 +11,7 @@ from typing import Any
 
 from pyspark.sql import functions as F
 
-from observe.validation.check import Check, CheckFacts, OpenTable, readable
+from observe.validation.check import Check, CheckFacts, OpenTable, readable_frame
 from pipeline.state import State
 from schemas.states import ConflictKind, GapState, VersionState
 
@@ -23,7 +23,7 @@ GLOBAL_IDS = {
     "_quarantine": ("global_id",),
     "_retention": ("global_id",),
 }
-"""Columns with global ids; null if the origin is unknown."""
+"""By table, the columns with global ids; null for rows that name no instance."""
 
 TIMES = {
     "_cluster": ("first_seen",),
@@ -32,10 +32,11 @@ TIMES = {
     "_epochs": ("committed_at",),
     "_retention": ("cleaned_at",),
 }
+"""By table, the columns with times that must not be in the future."""
 
 
 def _values(states: type[StrEnum]) -> tuple[str, ...]:
-    return tuple(one.value for one in states)
+    return tuple(state.value for state in states)
 
 
 STATES = {
@@ -59,6 +60,7 @@ PRESENT = {
     "_schema": ("replicaset_id", "space_id", "name", "state", "space_tuple"),
     "_retention": ("epoch", "cleaned_at", "table", "rows"),
 }
+"""By table, the columns that are never null."""
 
 KEYS = {
     "_cluster": ("uuid",),
@@ -77,8 +79,8 @@ KEYS = {
 """By table, the columns that identify a row."""
 
 
-def known_ids(column: str, facts: CheckFacts) -> Any:
-    """Return the expectation that global ids are in `_cluster`."""
+def expect_known_ids(column: str, facts: CheckFacts) -> Any:
+    """Return the expectation that all global ids of a column are in `_cluster`."""
     import great_expectations.expectations as gxe
 
     return gxe.ExpectColumnValuesToBeInSet(
@@ -86,29 +88,31 @@ def known_ids(column: str, facts: CheckFacts) -> Any:
     )
 
 
-def present(column: str, where: str | None = None) -> Any:
-    """Return the expectation that a column has no null, in rows that fulfil an SQL condition."""
+def expect_not_null(column: str, where: str | None = None) -> Any:
+    """Return the expectation that a column has no null, or none in the rows that fulfil an SQL condition."""
     import great_expectations.expectations as gxe
 
-    chosen = {} if where is None else {"row_condition": where, "condition_parser": "spark"}
-    return gxe.ExpectColumnValuesToNotBeNull(column=column, description=f"{column} is never null", **chosen)
+    condition = {} if where is None else {"row_condition": where, "condition_parser": "spark"}
+    return gxe.ExpectColumnValuesToNotBeNull(
+        column=column, description=f"{column} is never null", **condition
+    )
 
 
-def unique(column: str, said: str) -> Any:
+def expect_unique(column: str, description: str) -> Any:
     """Return the expectation that a column has no value twice."""
     import great_expectations.expectations as gxe
 
-    return gxe.ExpectColumnValuesToBeUnique(column=column, description=said)
+    return gxe.ExpectColumnValuesToBeUnique(column=column, description=description)
 
 
-def no_later(column: str, facts: CheckFacts) -> list[Any]:
-    """Return the expectation that no time is in the future, if times are checked."""
+def expect_not_in_future(column: str, facts: CheckFacts) -> list[Any]:
+    """Return the expectation that no time of a column is in the future; an empty list if times are not checked."""
     import great_expectations.expectations as gxe
 
     if facts.latest is None:
         return []
-    said = f"{column} is not of the future (after {facts.latest:%Y-%m-%d %H:%M:%S} UTC)"
-    return [gxe.ExpectColumnValuesToBeBetween(column=column, max_value=facts.latest, description=said)]
+    text = f"{column} is not of the future (after {facts.latest:%Y-%m-%d %H:%M:%S} UTC)"
+    return [gxe.ExpectColumnValuesToBeBetween(column=column, max_value=facts.latest, description=text)]
 
 
 def system_checks(open_table: OpenTable, _state: State, facts: CheckFacts) -> Iterator[Check]:
@@ -116,32 +120,33 @@ def system_checks(open_table: OpenTable, _state: State, facts: CheckFacts) -> It
     import great_expectations.expectations as gxe
 
     for table, keys in KEYS.items():
-        expected = [present(column) for column in PRESENT[table]]
-        expected += [known_ids(column, facts) for column in GLOBAL_IDS.get(table, ())]
-        expected += [one for column in TIMES.get(table, ()) for one in no_later(column, facts)]
+        expected = [expect_not_null(column) for column in PRESENT[table]]
+        expected += [expect_known_ids(column, facts) for column in GLOBAL_IDS.get(table, ())]
+        expected += [one for column in TIMES.get(table, ()) for one in expect_not_in_future(column, facts)]
         if table in STATES:
             column, allowed = STATES[table]
-            said = f"{column} is one of {', '.join(allowed)}"
+            text = f"{column} is one of {', '.join(allowed)}"
             expected.append(
-                gxe.ExpectColumnValuesToBeInSet(column=column, value_set=list(allowed), description=said)
+                gxe.ExpectColumnValuesToBeInSet(column=column, value_set=list(allowed), description=text)
             )
-        rows = readable(open_table(table))
+        rows = readable_frame(open_table(table))
         if table == "_cluster":
-            rows, expected = rows.withColumn("held", _held()), [*expected, *_injective()]
+            rows = rows.withColumn("current_id", _current_id())
+            expected += _unique_instances()
         if table == "_epochs":
-            expected.append(unique("epoch", "no two rows have one epoch"))
+            expected.append(expect_unique("epoch", "no two rows have one epoch"))
         yield Check(table, rows, tuple(expected), keys)
 
 
-def _held() -> Any:
-    """Return an instance's replicaset and replica id as one text; null if it was expelled, or has no id."""
-    now = F.col("expelled_at").isNull() & F.col("local_id").isNotNull()
-    return F.when(now, F.concat_ws(".", "replicaset_id", "local_id"))
+def _current_id() -> Any:
+    """Return the column `<replicaset id>.<replica id>`; null for an instance that was expelled or has no replica id."""
+    is_member = F.col("expelled_at").isNull() & F.col("local_id").isNotNull()
+    return F.when(is_member, F.concat_ws(".", "replicaset_id", "local_id"))
 
 
-def _injective() -> list[Any]:
+def _unique_instances() -> list[Any]:
     return [
-        unique("uuid", "no uuid has two global ids"),
-        unique("global_id", "no global id is two instances'"),
-        unique("held", "no id of a replicaset is two instances' at once"),
+        expect_unique("uuid", "no uuid has two global ids"),
+        expect_unique("global_id", "no global id is two instances'"),
+        expect_unique("current_id", "no id of a replicaset is two instances' at once"),
     ]

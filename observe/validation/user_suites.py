@@ -1,6 +1,6 @@
-"""Reads the user's suites: a file per table, `<table>.yaml` or `.json`, in Great Expectations' own format.
+"""Reads the user's suites: a file for each table, `<table>.yaml` or `.json`, in the format of Great Expectations.
 
-    name: accounts                                   # optional; if given, the table
+    name: accounts                                   # optional; must be the name of the table
     expectations:
       - type: expect_column_values_to_be_between
         kwargs: {column: balance, min_value: 0}
@@ -22,7 +22,7 @@ _KEYS = {"name", "expectations", "meta", "notes", "id", "suite_parameters"}
 _EXPECTATION = {"type", "kwargs", "meta", "notes", "description", "severity", "id", "rendered_content"}
 
 FILE = "file"
-"""Key of an expectation's `meta` for the path of its file."""
+"""Key in an expectation's `meta` whose value is the path of the expectation's file."""
 
 
 def read_user_suites(folder: Path, tables: Collection[str]) -> dict[str, list[Any]]:
@@ -37,10 +37,10 @@ def read_user_suites(folder: Path, tables: Collection[str]) -> dict[str, list[An
     Raises
     ------
     ConfigurationError
-        A file is not a suite, or its name is not that of a table; names the first such file and the reason.
+        A file is not a suite, or is not named like a table; the message has the file and the reason.
 
     """
-    files = sorted(one for one in folder.iterdir() if one.is_file() and not one.name.startswith("."))
+    files = sorted(file for file in folder.iterdir() if file.is_file() and not file.name.startswith("."))
     found: dict[str, list[Any]] = {}
     for file in files:
         if file.suffix not in SUFFIXES:
@@ -50,39 +50,40 @@ def read_user_suites(folder: Path, tables: Collection[str]) -> dict[str, list[An
             )
         if file.stem not in tables:
             raise ConfigurationError(
-                f"there is no table {file.stem} to expect anything of",
+                f"there is no table {file.stem}",
                 file=str(file),
-                advice="name the file as the table is named, or move it elsewhere",
+                advice="name the file like its table, or move it to another folder",
             )
-        found.setdefault(file.stem, []).extend(expectations_of(file))
+        found.setdefault(file.stem, []).extend(read_suite(file))
     return found
 
 
-def expectations_of(file: Path) -> list[Any]:
+def read_suite(file: Path) -> list[Any]:
     """Return the expectations of a file.
 
     Raises
     ------
     ConfigurationError
-        Names the file, the line and the reason.
+        The file is not a suite; the message has the file, the line and the reason.
 
     """
     document = read_document(file)
-    mistakes = [*document.repeated, *_shape(document)]
+    mistakes = [*document.repeated, *_find_mistakes(document)]
     if mistakes:
         raise refuse(document, mistakes)
-    built: list[Any] = []
+    expectations: list[Any] = []
     for number, item in enumerate(document.data["expectations"]):
-        one = _built(item, file)
-        if isinstance(one, str):
-            mistakes.append(Mistake(("expectations", number), one))
-        built.append(one)
+        expectation = _expectation_or_error(item, file)
+        if isinstance(expectation, str):
+            mistakes.append(Mistake(("expectations", number), expectation))
+        expectations.append(expectation)
     if mistakes:
         raise refuse(document, mistakes)
-    return built
+    return expectations
 
 
-def _shape(document: Document) -> list[Mistake]:
+def _find_mistakes(document: Document) -> list[Mistake]:
+    """Return what is wrong with the keys and types of a suite; Great Expectations checks the rest."""
     data = document.data
     if not isinstance(data, dict) or not isinstance(data.get("expectations"), list):
         return [Mistake((), "is not a suite: a mapping with a list `expectations`")]
@@ -106,15 +107,15 @@ def _shape(document: Document) -> list[Mistake]:
     return found
 
 
-def _built(item: Mapping[str, Any], file: Path) -> Any:
-    """Return the expectation, or what is wrong with it."""
+def _expectation_or_error(item: Mapping[str, Any], file: Path) -> Any:
+    """Return the expectation, or the text of the error if Great Expectations refuses it."""
     import great_expectations.exceptions as gx_exceptions
     from great_expectations.expectations.expectation_configuration import ExpectationConfiguration
 
-    given = {key: value for key, value in item.items() if key not in ("id", "rendered_content")}
-    given["meta"] = {**(item.get("meta") or {}), FILE: str(file)}
+    arguments = {key: value for key, value in item.items() if key not in ("id", "rendered_content")}
+    arguments["meta"] = {**(item.get("meta") or {}), FILE: str(file)}
     try:
-        return ExpectationConfiguration(**{"kwargs": {}, **given}).to_domain_obj()
+        return ExpectationConfiguration(**{"kwargs": {}, **arguments}).to_domain_obj()
     except gx_exceptions.ExpectationNotFoundError:
         return f"{item['type']!r} is not an expectation of Great Expectations"
     except (ValueError, TypeError, gx_exceptions.GreatExpectationsError) as error:

@@ -1,12 +1,12 @@
 """Runs checks with Great Expectations, and returns their results.
 
-First all expectations of a check run at once with counts only, which the library bundles into one aggregation. Only
-failed ones run once more, for rows and examples. The results of all checks can be written as Data Docs. The library is
-imported on first use, since that takes seconds.
+First all expectations of a check run together and only tell whether they hold, which the library computes in one
+aggregation. Failed expectations run again, for counts and examples. The results of all checks can be written as Data
+Docs. The library is imported on first use, since the import takes seconds.
 
-Data Docs show the newest run only: the pages of an earlier run are removed first, identified by the name of our runs;
-other files in the folder are left alone. The pages load their styles from public networks when they are opened; the
-report's pages do not (`observe.report`).
+Data Docs show only the newest run: the pages of earlier runs are removed first, found by the name `RUN`; other files in
+the folder stay. The pages load their styles from public networks when they are opened; the report's pages do not
+(`observe.report`).
 """
 
 from __future__ import annotations
@@ -25,16 +25,16 @@ from observe.validation.check import EXAMPLES, Check, CheckResult, TablesCheck
 from observe.validation.user_suites import FILE
 
 RUN = "tarantool-aggregator"
-"""Name of our runs, and of the site."""
+"""Name of all runs of this module, and of the site in Data Docs."""
 
 
 def write_docs(context: Any, results: Sequence[tuple[Any, Any]], folder: Path, moment: datetime) -> Path:
-    """Write the pages, and return the path of the first one.
+    """Write the results as Data Docs, and return the path of the first page.
 
     Parameters
     ----------
     context : AbstractDataContext
-        An ephemeral context; its stores are in memory.
+        A context whose stores are in memory.
     results : sequence of (ExpectationSuite, ExpectationSuiteValidationResult)
     folder : Path
     moment : datetime
@@ -68,14 +68,14 @@ def write_docs(context: Any, results: Sequence[tuple[Any, Any]], folder: Path, m
 
 
 def remove_pages(folder: Path) -> None:
-    """Remove the pages of our earlier runs."""
+    """Remove the pages of earlier runs."""
     for pages in folder.glob(f"validations/*/{RUN}"):
         shutil.rmtree(pages)
         (folder / "expectations" / f"{pages.parent.name}.html").unlink(missing_ok=True)
 
 
-_PLACE = "place"
-"""Key of an expectation's `meta` for its number in the check."""
+_INDEX = "place"
+"""Key in an expectation's `meta` whose value is the index of the expectation in the check."""
 
 
 class Validator:
@@ -100,124 +100,126 @@ class Validator:
         self._validated_suites: list[Any] = []
         self._names: set[str] = set()
 
-    def verdicts(self, check: Check) -> Iterator[CheckResult]:
-        """Yield the result of each expectation of a check, in order."""
-        results = self._validated(check, with_examples=True)
+    def run_check(self, check: Check) -> Iterator[CheckResult]:
+        """Run a check, and yield the result of each expectation, in order."""
+        results = self._validate(check, with_examples=True)
         for expectation, result in zip(check.expectations, results, strict=True):
-            yield _verdict(check, expectation, result)
+            yield _check_result(check, expectation, result)
 
-    def verdicts_of_tables(self, check: TablesCheck) -> Iterator[CheckResult]:
-        """Yield the result of each expectation in each table.
+    def run_tables_check(self, check: TablesCheck) -> Iterator[CheckResult]:
+        """Run a check of many tables, and yield the result of each expectation in each table.
 
-        All tables are checked together; if an expectation fails, each half of them, down to single tables.
+        All tables are checked together; if an expectation fails, each half of the tables, down to single tables.
         """
         rows = check.rows.persist()
         try:
-            yield from self._halved(replace(check, rows=rows), check.tables)
+            yield from self._run_by_halves(replace(check, rows=rows), check.tables)
         finally:
             rows.unpersist()
 
-    def _halved(self, check: TablesCheck, tables: Sequence[str]) -> Iterator[CheckResult]:
+    def _run_by_halves(self, check: TablesCheck, tables: Sequence[str]) -> Iterator[CheckResult]:
         if not tables:
             return
-        whole = check.of(tables)
+        joint_check = check.check_of(tables)
         if len(tables) == 1:
-            yield from self.verdicts(whole)
+            yield from self.run_check(joint_check)
             return
-        results = self._validated(whole, with_examples=False)
-        if all(one.success for one in results):
+        results = self._validate(joint_check, with_examples=False)
+        if all(result.success for result in results):
             yield from (
-                replace(_verdict(whole, *one), table=table)
+                replace(_check_result(joint_check, expectation, result), table=table)
                 for table in tables
-                for one in zip(whole.expectations, results, strict=True)
+                for expectation, result in zip(joint_check.expectations, results, strict=True)
             )
             return
         middle = len(tables) // 2
-        yield from self._halved(check, tables[:middle])
-        yield from self._halved(check, tables[middle:])
+        yield from self._run_by_halves(check, tables[:middle])
+        yield from self._run_by_halves(check, tables[middle:])
 
-    def _validated(self, check: Check, *, with_examples: bool) -> list[Any]:
-        """Return the library's result of each expectation."""
+    def _validate(self, check: Check, *, with_examples: bool) -> list[Any]:
+        """Return Great Expectations' result of each expectation, in order."""
         from great_expectations import ExpectationSuite
 
-        for place, one in enumerate(check.expectations):
-            one.meta = {**(one.meta or {}), _PLACE: place}
+        for index, expectation in enumerate(check.expectations):
+            expectation.meta = {**(expectation.meta or {}), _INDEX: index}
         suite = ExpectationSuite(name=self._new_name(check.name), expectations=list(check.expectations))
         asset = self._source.add_dataframe_asset(name=suite.name)
-        whole = asset.add_batch_definition_whole_dataframe("whole")
-        batch = whole.get_batch({"dataframe": check.rows})
+        definition = asset.add_batch_definition_whole_dataframe("whole")
+        batch = definition.get_batch({"dataframe": check.rows})
         result = batch.validate(suite, result_format="BOOLEAN_ONLY")
-        results = {_place(one): one for one in result.results}
+        results = {_index(one): one for one in result.results}
         if with_examples:
-            results |= {
-                _place(one): one for one in self._with_examples(batch, check, _failed(result.results))
-            }
-        result.results = [results[place] for place in sorted(results)]
+            failed = _failed_indexes(result.results)
+            results |= {_index(one): one for one in self._results_with_examples(batch, check, failed)}
+        result.results = [results[index] for index in sorted(results)]
         if with_examples or result.success:
             self._validated_suites.append((suite, result))
         return list(result.results)
 
     def _new_name(self, name: str) -> str:
-        """Return an unused suite name: a table may have our suite and the user's."""
+        """Return a suite name that is not used yet, since a table may have our suite and the user's."""
         names = chain((name,), (f"{name}_{number}" for number in count(2)))
-        new = next(one for one in names if one not in self._names)
+        new = next(candidate for candidate in names if candidate not in self._names)
         self._names.add(new)
         return new
 
-    def _with_examples(self, batch: Any, check: Check, failed: Sequence[int]) -> Sequence[Any]:
+    def _results_with_examples(self, batch: Any, check: Check, failed: Sequence[int]) -> Sequence[Any]:
         from great_expectations import ExpectationSuite
 
         if not failed:
             return ()
-        suite = ExpectationSuite(name=check.name, expectations=[check.expectations[one] for one in failed])
-        whole: dict[str, Any] = {"result_format": "SUMMARY", "partial_unexpected_count": EXAMPLES}
+        suite = ExpectationSuite(
+            name=check.name, expectations=[check.expectations[index] for index in failed]
+        )
+        result_format: dict[str, Any] = {"result_format": "SUMMARY", "partial_unexpected_count": EXAMPLES}
         if check.keys:
-            whole["unexpected_index_column_names"] = list(check.keys)
-        found: Sequence[Any] = batch.validate(suite, result_format=whole).results
-        return found
+            result_format["unexpected_index_column_names"] = list(check.keys)
+        results: Sequence[Any] = batch.validate(suite, result_format=result_format).results
+        return results
 
     def write_docs(self, folder: Path) -> Path:
         """Write the results of all checks as Data Docs, and return the path of the first page."""
         return write_docs(self._context, self._validated_suites, folder, self._moment)
 
 
-def _place(result: Any) -> int:
-    return int(result.expectation_config.meta[_PLACE])
+def _index(result: Any) -> int:
+    return int(result.expectation_config.meta[_INDEX])
 
 
-def _failed(results: Sequence[Any]) -> list[int]:
-    return sorted(_place(one) for one in results if not one.success)
+def _failed_indexes(results: Sequence[Any]) -> list[int]:
+    return sorted(_index(result) for result in results if not result.success)
 
 
-def _verdict(check: Check, expectation: Any, result: Any) -> CheckResult:
+def _check_result(check: Check, expectation: Any, result: Any) -> CheckResult:
     source = expectation.meta.get(FILE)
-    said = expectation.description or _said(expectation)
+    text = expectation.description or _description(expectation)
     if result.success:
-        return CheckResult(check.name, said, holds=True, unexpected=0, source=source)
+        return CheckResult(check.name, text, holds=True, unexpected=0, source=source)
     error = _error(result.exception_info)
     details = dict(result.result or {})
     rows, unexpected = details.get("element_count"), details.get("unexpected_count")
     examples = () if error else _examples(check, getattr(expectation, "column", None), details)
-    return CheckResult(check.name, said, False, rows, unexpected, examples, error, source)
+    return CheckResult(check.name, text, False, rows, unexpected, examples, error, source)
 
 
 def _examples(check: Check, column: str | None, details: dict[str, Any]) -> tuple[str, ...]:
-    if column is not None and column in check.explain:
-        return tuple(check.explain[column]())
+    if column is not None and column in check.find_examples:
+        return tuple(check.find_examples[column]())
     rows = details.get("partial_unexpected_index_list") or []
     if rows:
-        return tuple(_shown(row, check.keys) for row in rows[:EXAMPLES])
+        return tuple(_row_text(row, check.keys) for row in rows[:EXAMPLES])
     if "observed_value" in details:
         return (f"found {details['observed_value']}",)
     return tuple(str(value) for value in (details.get("partial_unexpected_list") or [])[:EXAMPLES])
 
 
-def _shown(row: dict[str, Any], keys: Sequence[str]) -> str:
+def _row_text(row: dict[str, Any], keys: Sequence[str]) -> str:
     names = dict.fromkeys([*(key for key in keys if key in row), *row])
-    return ", ".join(f"{name.removeprefix('_')} {_value(name, row[name])}" for name in names)
+    return ", ".join(f"{name.removeprefix('_')} {_value_text(name, row[name])}" for name in names)
 
 
-def _value(name: str, value: Any) -> str:
+def _value_text(name: str, value: Any) -> str:
+    """Return a value as text; a primary key in hex is decoded from MessagePack."""
     if name not in ("_key", "key") or not isinstance(value, str):
         return str(value)
     try:
@@ -229,14 +231,15 @@ def _value(name: str, value: Any) -> str:
 
 
 def _error(info: dict[str, Any] | None) -> str | None:
-    """Return the message of an error; the library nests it if only one metric failed."""
-    for one in (info, *(info or {}).values()):
-        if isinstance(one, dict) and one.get("exception_message"):
-            return " ".join(str(one["exception_message"]).split())[:300]
+    """Return the error message of a result; the library nests the message if only one metric failed."""
+    for entry in (info, *(info or {}).values()):
+        if isinstance(entry, dict) and entry.get("exception_message"):
+            return " ".join(str(entry["exception_message"]).split())[:300]
     return None
 
 
-def _said(expectation: Any) -> str:
-    given = expectation.configuration.kwargs
-    words = ", ".join(f"{name} {value}" for name, value in given.items() if name != "batch_id")
-    return f"{expectation.expectation_type}({words})"
+def _description(expectation: Any) -> str:
+    """Return an expectation without a description as its type and arguments."""
+    kwargs = expectation.configuration.kwargs
+    arguments = ", ".join(f"{name} {value}" for name, value in kwargs.items() if name != "batch_id")
+    return f"{expectation.expectation_type}({arguments})"

@@ -12,7 +12,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from jobs.validate import checks, facts_of, table_opener, tables_of, validate
-from observe.validation.secondary_keys import indexes_of
+from observe.validation.secondary_keys import unique_indexes
 from observe.validation.spaces import columns_check, space_tables, spaces_check
 from observe.validation.validator import Validator
 from pipeline.commit.load import load_state
@@ -55,7 +55,7 @@ def test_rows_that_break_a_unique_index_together_are_reported_once(
     assert validate(deployment.config(), "aggregator.yaml") == 1
     printed = capsys.readouterr().out
     assert "users.i1: two rows with one key" in printed
-    assert "not checked: the unique index made.i1: a function of the server makes its keys" in printed
+    assert "not checked: the unique index made.i1: a Lua function computes its keys" in printed
     (row,) = [row for row in deployment.rows("_conflicts") if row["kind"] == "secondary"]
     held = {one["_replicaset_id"]: one for one in deployment.table("users").values() if one["_lsn"] == 6}
     later, earlier = held[2], held[1]
@@ -69,7 +69,7 @@ def test_rows_that_break_a_unique_index_together_are_reported_once(
 
 def test_only_unique_secondary_indexes_count(spark: SparkSession, deployment: Deployment) -> None:
     state = load_state(deployment.opened(spark))
-    found = indexes_of(state)
+    found = unique_indexes(state)
     assert [(one.table, one.name, len(one.spaces)) for one in found] == [
         ("made", "i1", 2),
         ("users", "i1", 2),
@@ -121,12 +121,12 @@ def test_each_kind_of_damage_fails_its_own_check(spark: SparkSession, deployment
     place = warehouse.open_tables.place
     tables = space_tables(place, state, config, ["users"])
     sound["_schema_columns"] = columns_check(spark, tables)
-    sound["users"] = spaces_check(spark, place, tables, facts).of(["users"])
+    sound["users"] = spaces_check(spark, place, tables, facts).check_of(["users"])
     validator = Validator()
     for name, damage in DAMAGED.items():
         check = sound[name]
         bad = replace(check, rows=damage(check.rows))
-        assert not all(one.holds for one in validator.verdicts(bad)), name
+        assert not all(one.holds for one in validator.run_check(bad)), name
 
 
 def test_an_empty_warehouse_is_not_validated(spark: SparkSession, tmp_path: Path) -> None:  # noqa: ARG001

@@ -1,4 +1,4 @@
-"""Versions in index order: equal ranges, and the differing keys of a page."""
+"""Versions in the order of the primary index: equal ranges, and the differing keys of a page."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ import pyarrow as pa
 import pytest
 
 from observe.proof.result import Difference, SpaceProof
-from observe.proof.sorted_versions import SortedVersions, SpaceKeys, keys_of_space, page_of, sorted_versions
+from observe.proof.sorted_versions import SortedVersions, SpaceKeys, server_page, sorted_versions, space_keys
 from schemas.errors import TupleError
 from schemas.space import KeyPart, Space
 
 PARTS = (KeyPart(1, "string"), KeyPart(0, "integer", is_descending=True))
-KEYS = keys_of_space(Space(600, 1, "s", "memtx", primary_key=PARTS))
+KEYS = space_keys(Space(600, 1, "s", "memtx", primary_key=PARTS))
 
 
 def packed(number: int, text: str, *rest: object) -> bytes:
@@ -43,7 +43,7 @@ def test_each_page_of_equal_tuples_is_equal(size: int) -> None:
     versions, ordered, after = versions_of(shuffled), in_order(TUPLES), None
     for begin in range(0, len(ordered), size):
         some = ordered[begin : begin + size]
-        page = page_of(some, KEYS)
+        page = server_page(some, KEYS)
         last = KEYS.bound(page.keys[-1].as_py())
         low, high = versions.range_of(after, last)
         total = int(page.hashes.sum(dtype=np.uint64))
@@ -58,18 +58,18 @@ def test_each_page_of_equal_tuples_is_equal(size: int) -> None:
 
 def test_changed_missing_and_additional_tuples_differ() -> None:
     ordered = in_order(TUPLES)
-    theirs = [
+    on_server = [
         *ordered[:4],
         packed(1, "aaa"),
         *ordered[5:9],
         packed(*msgpack.unpackb(ordered[9])[:2]),
         *ordered[10:],
     ]
-    versions, page = versions_of(TUPLES), page_of(theirs, KEYS)
-    wanted = {
+    versions, page = versions_of(TUPLES), server_page(on_server, KEYS)
+    expected = {
         KEYS.of_tuples(pa.array([one]))[0].as_py() for one in (ordered[4], packed(1, "aaa"), ordered[9])
     }
-    assert set(versions.differing(0, len(versions), page)) == wanted
+    assert set(versions.differing(0, len(versions), page)) == expected
 
 
 def test_a_range_ends_with_its_last_key_though_the_tables_do_not_have_it() -> None:
@@ -83,12 +83,12 @@ def test_no_versions_equal_an_empty_page() -> None:
     versions = versions_of([])
     assert versions.range_of(None, None) == (0, 0)
     assert versions.is_equal(0, 0, 0, 0)
-    assert versions.differing(0, 0, page_of([TUPLES[0]], KEYS)) != []
+    assert versions.differing(0, 0, server_page([TUPLES[0]], KEYS)) != []
 
 
 def test_a_tuple_without_its_key_is_refused() -> None:
     with pytest.raises(TupleError, match="has no key"):
-        page_of([msgpack.packb(["text", 1])], KEYS)
+        server_page([msgpack.packb(["text", 1])], KEYS)
 
 
 def test_a_result_names_keys_with_both_tuples() -> None:
@@ -97,7 +97,7 @@ def test_a_result_names_keys_with_both_tuples() -> None:
     assert not proof.holds
     assert str(proof) == (
         "orders of replicaset uuid, asked host:3301: 1 of 100 keys differ; "
-        "2 keys changed at each look and are not compared\n"
+        "2 keys changed during each comparison and have no result\n"
         "  key [7]: server [7, 'a'], tables none"
     )
     row = proof.row()

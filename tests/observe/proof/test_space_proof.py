@@ -1,4 +1,4 @@
-"""What counts as a difference: a real server, and tables whose every answer the test chooses."""
+"""What counts as a difference: a real server is compared with tables whose rows the test chooses."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ import pytest
 from observe.proof import space_proof
 from observe.proof.epoch_tables import EpochTables
 from observe.proof.result import SpaceProof
-from observe.proof.space_proof import Compared, Pace, ProofLimits, SpaceComparison
+from observe.proof.space_proof import ComparedSpace, ProofLimits, ReadRateLimit, SpaceComparison
 from schemas.space import KeyPart, Space
 from sources.iproto.address import Address, Peer
 from sources.iproto.client import connect
@@ -29,18 +29,18 @@ UUID = "a replicaset"
 
 
 @dataclass(frozen=True)
-class Decided(EpochTables):
+class ChosenTables(EpochTables):
     """Tables with the server's tuples, except key 2, for which the test chooses the tuple."""
 
     answers: Callable[[], str] = field(default=lambda: "old")
     changed: frozenset[bytes] | None = frozenset()
 
-    def own_versions(self, replicaset: int, table: str) -> Iterator[tuple[pa.Array, pa.Array]]:  # noqa: ARG002
+    def versions_of_replicaset(self, replicaset: int, table: str) -> Iterator[tuple[pa.Array, pa.Array]]:  # noqa: ARG002
         rows = [[1, "one"], [2, "old"], [3, "three"]]
         keys = pa.array([msgpack.packb(row[:1]) for row in rows], pa.binary())
         yield keys, pa.array([msgpack.packb(row) for row in rows], pa.binary())
 
-    def own_tuples(self, replicaset: int, table: str, keys: Sequence[bytes]) -> list[bytes | None]:  # noqa: ARG002
+    def tuples_of_keys(self, replicaset: int, table: str, keys: Sequence[bytes]) -> list[bytes | None]:  # noqa: ARG002
         assert list(keys) == [KEY]
         return [msgpack.packb([2, self.answers()])]
 
@@ -65,12 +65,17 @@ def proof_of(
     async def run() -> SpaceProof:
         connection = await connect(Peer("server", Address(path=server.socket)), 20)
         own = (await connection.vote()).vclock if vclock is None else vclock
-        tables = Decided(place_of("nowhere"), 7, {UUID: own}, {}, answers, changed)
-        compared = Compared(SPACE, "s", 1, UUID, "server")
+        tables = ChosenTables(place_of("nowhere"), 7, {UUID: own}, {}, answers, changed)
+        compared = ComparedSpace(SPACE, "s", 1, UUID, "server")
         try:
             return await SpaceComparison(
-                compared, connection, lambda: tables, ProofLimits(None, 0.5), Pace(None), with_checksums=False
-            ).proof()
+                compared,
+                connection,
+                lambda: tables,
+                ProofLimits(None, 0.5),
+                ReadRateLimit(None),
+                with_checksums=False,
+            ).compare()
         finally:
             connection.close()
 

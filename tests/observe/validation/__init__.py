@@ -1,1 +1,1 @@
-"""Tests of what is expected of the tables."""
+"""Tests of the validation of the tables."""

@@ -49,28 +49,28 @@ def deployment(tmp_path_factory: pytest.TempPathFactory) -> Deployment:
     for space, name in SPACES.items():
         a.define(space, name).put(space, 1, "a", 10, 1, at=10).put(space, 2, "b", 11, 1, at=11)
         b.define(space, name).put(space, 2, "c", 12, 1, at=12).put(space, 3, "d", 13, 1, {"more": [1]}, at=13)
-    # Values that their columns cannot hold, also of a key: no fault.
+    # Values that their columns cannot hold, even in a key, are no fault.
     a.define(606, "odd", [("id", "string"), ("value", "integer")]).put(606, "\udcff", 2**63).put(606, "x", 1)
     a.close()
     b.close()
-    made = Deployment(folder, {"a1": a.path, "b1": b.path}, replicasets_of("a1", "b1"))
-    made.write()
-    return made
+    deployment = Deployment(folder, {"a1": a.path, "b1": b.path}, replicasets_of("a1", "b1"))
+    deployment.write()
+    return deployment
 
 
 @pytest.mark.usefixtures("spark")
-def test_nothing_is_found_in_untouched_tables(
+def test_all_expectations_hold_in_undamaged_tables(
     deployment: Deployment, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert validate(deployment.config(), *options(deployment)) == 0
     assert "FAILED" not in capsys.readouterr().out
-    told = deployment.rows("_validations")
-    assert {row["table"] for row in told} > {"_cluster", "_changelog", "_epochs", *SPACES.values()}
-    assert all(row["holds"] and not row["unexpected"] for row in told)
+    results = deployment.rows("_validations")
+    assert {row["table"] for row in results} > {"_cluster", "_changelog", "_epochs", *SPACES.values()}
+    assert all(row["holds"] and not row["unexpected"] for row in results)
 
 
 def seed(warehouse: Warehouse) -> None:
-    """Damage each table in its own way, with plain Delta, and make an epoch name the new versions."""
+    """Damage each table in another way, with plain Delta, and commit an epoch with the new versions."""
     spark = warehouse.session
     warehouse.read("doubled").where("id = 1").write.format("delta").mode("append").save(
         warehouse.path("doubled")
@@ -86,13 +86,13 @@ def seed(warehouse: Warehouse) -> None:
         "nulls": "SET _replicaset_id = NULL WHERE id = 1",
     }.items():
         spark.sql(f"UPDATE delta.`{warehouse.path(table)}` {change}")
-    again = (
+    copy = (
         warehouse.read("_cluster")
         .where("replicaset_id = 1")
         .withColumn("global_id", F.lit(50).cast("bigint"))
     )
-    again = again.withColumn("local_id", F.lit(None).cast("int")).withColumn("lsn", F.lit(0).cast("bigint"))
-    again.write.format("delta").mode("append").save(warehouse.path("_cluster"))
+    copy = copy.withColumn("local_id", F.lit(None).cast("int")).withColumn("lsn", F.lit(0).cast("bigint"))
+    copy.write.format("delta").mode("append").save(warehouse.path("_cluster"))
     spark.sql(f"DELETE FROM delta.`{warehouse.path('_changelog')}` WHERE replicaset_id = 1 AND lsn IN (4, 8)")
     state = load_state(warehouse)
     tables = warehouse.open_tables
@@ -101,16 +101,19 @@ def seed(warehouse: Warehouse) -> None:
 
 
 FOUND = {
-    ("doubled", "no two rows have one primary key"): "not so in 2 of 4 rows, such as key [1]; key [1]",
+    ("doubled", "no two rows have one primary key"): "fails in 2 of 4 rows, such as key [1]; key [1]",
     (
         "_schema_columns",
         "each column has the type of its field in the newest definition",
     ): "table retyped, column value, expected_type bigint, found_type string",
-    ("strangers", "_global_id is known in _cluster"): "not so in 1 of 3 rows, such as key [1], global_id 99",
-    ("unlike", "typed columns say what _tuple says"): "not so in 1 of 3 rows, such as key [2], unlike name",
-    ("nulls", "_replicaset_id is never null"): "not so in 1 of 3 rows, such as key [1]",
+    ("strangers", "_global_id is known in _cluster"): "fails in 1 of 3 rows, such as key [1], global_id 99",
+    (
+        "unlike",
+        "typed columns say what _tuple says",
+    ): "fails in 1 of 3 rows, such as key [2], differing_columns name",
+    ("nulls", "_replicaset_id is never null"): "fails in 1 of 3 rows, such as key [1]",
 }
-"""What is found to what is said of it; of the others only that they are found."""
+"""For some of the found faults, by (table, expectation), a part of the printed message."""
 
 
 @pytest.fixture(scope="module")
@@ -119,16 +122,16 @@ def seeded(spark: SparkSession, deployment: Deployment) -> Deployment:
     return deployment
 
 
-def test_each_seeded_fault_is_found_and_nothing_else(
+def test_only_the_seeded_faults_are_found(
     seeded: Deployment, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     docs = tmp_path / "docs"
     assert validate(seeded.config(), *options(seeded, docs=docs)) == 1
     printed = capsys.readouterr().out
     run = max(seeded.rows("_validations"), key=lambda row: row["validated_at"])["run"]
-    told = [row for row in seeded.rows("_validations") if row["run"] == run]
+    results = [row for row in seeded.rows("_validations") if row["run"] == run]
     failed = {
-        (row["table"], row["expectation"].partition(" (after")[0]): row for row in told if not row["holds"]
+        (row["table"], row["expectation"].partition(" (after")[0]): row for row in results if not row["holds"]
     }
     missing = "no lsn is missing between the first row of an origin and its settled vclock but those in _gaps"
     assert {*failed} == {
@@ -137,8 +140,8 @@ def test_each_seeded_fault_is_found_and_nothing_else(
         ("_changelog", missing),
         ("_cluster", "no uuid has two global ids"),
     }
-    for place, said in FOUND.items():
-        assert said in printed, place
+    for key, message in FOUND.items():
+        assert message in printed, key
     holes = json.loads(failed["_changelog", missing]["examples"])
     assert holes == ["replicaset 1, replica id 1: lsns 4 to 4", "replicaset 1, replica id 1: lsns 8 to 8"]
     assert all(row["error"] is None for row in failed.values())
@@ -148,21 +151,23 @@ def test_each_seeded_fault_is_found_and_nothing_else(
     )
 
 
-def test_files_of_the_user_are_expected_too(seeded: Deployment, capsys: pytest.CaptureFixture[str]) -> None:
+def test_expectations_of_the_user_are_checked_too(
+    seeded: Deployment, capsys: pytest.CaptureFixture[str]
+) -> None:
     folder = seeded.folder / "expectations"
     folder.mkdir()
     (folder / "ahead.yaml").write_text(OWN.replace("20", "12"))
     try:
         assert validate(seeded.config(), *options(seeded, "ahead")) == 1
         printed = capsys.readouterr().out
-        assert "FAILED ahead: value is small: not so in 1 of 3 rows, such as key [3], value 13" in printed
+        assert "FAILED ahead: value is small: fails in 1 of 3 rows, such as key [3], value 13" in printed
         assert f"({folder / 'ahead.yaml'})" in printed
     finally:
         (folder / "ahead.yaml").unlink()
         folder.rmdir()
 
 
-def test_a_wrong_file_is_refused_before_spark_is_asked(
+def test_a_wrong_suite_is_refused_before_spark_starts(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def never(*_: Any) -> Any:

@@ -1,4 +1,4 @@
-"""Missing lsns of an origin: arithmetic over counts and the ranges in `_gaps`."""
+"""Counts of missing lsns of an origin, without the ranges in `_gaps`."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any
 from hypothesis import given
 from hypothesis import strategies as st
 
-from observe.validation.origins import completed, covered, named
+from observe.validation.origins import add_missing_counts, count_covered, missing_ranges
 
 
 def gap(epoch: int, first: int, last: int, state: str = "open", kind: str = "missing") -> dict[str, Any]:
@@ -16,9 +16,9 @@ def gap(epoch: int, first: int, last: int, state: str = "open", kind: str = "mis
     return {"epoch": epoch, "kind": kind, "state": state, **place}
 
 
-def test_the_newest_row_of_a_range_counts_and_a_filled_one_is_not_missing() -> None:
+def test_missing_ranges_are_those_whose_newest_row_is_not_filled() -> None:
     rows = [gap(3, 5, 6, "filled"), gap(1, 5, 6), gap(2, 9, 9, "skipped"), gap(2, 1, 1, kind="divergence")]
-    assert named(rows) == {(1, 2): [(9, 9)]}
+    assert missing_ranges(rows) == {(1, 2): [(9, 9)]}
 
 
 @given(
@@ -30,33 +30,40 @@ def test_ranges_that_overlap_cover_each_number_once(
     ranges: list[tuple[int, int]], first: int, last: int
 ) -> None:
     numbers = set(itertools.chain.from_iterable(range(begin, end + 1) for begin, end in ranges))
-    assert covered(ranges, first, last) == len(numbers & set(range(first, last + 1)))
+    assert count_covered(ranges, first, last) == len(numbers & set(range(first, last + 1)))
 
 
-def counted(local_id: int, lsns: list[int]) -> dict[str, Any]:
+def counts_of(local_id: int, lsns: list[int]) -> dict[str, Any]:
     numbers = {"rows": len(lsns), "distinct": len(set(lsns)), "first_lsn": min(lsns), "last_lsn": max(lsns)}
-    return {"replicaset_id": 1, "local_id": local_id, "instance": None, "unknown": 0, "late": 0, **numbers}
+    return {
+        "replicaset_id": 1,
+        "local_id": local_id,
+        "instance": None,
+        "unknown_ids": 0,
+        "in_future": 0,
+        **numbers,
+    }
 
 
-def absent(lsns: list[int], settled: int, gaps: list[tuple[int, int]] | None = None) -> tuple[int, int, int]:
-    (found,) = completed([counted(2, lsns)], {(1, 2): settled}, {(1, 2): gaps or []})
-    return found["absent"], found["twice"], found["beyond"]
+def missing(lsns: list[int], settled: int, gaps: list[tuple[int, int]] | None = None) -> tuple[int, int, int]:
+    (origin,) = add_missing_counts([counts_of(2, lsns)], {(1, 2): settled}, {(1, 2): gaps or []})
+    return origin["missing"], origin["duplicates"], origin["beyond_settled"]
 
 
 def test_an_lsn_is_missing_in_the_middle_or_before_the_settled_vclock() -> None:
-    assert absent([3, 4, 5], 5) == (0, 0, 0)
-    assert absent([3, 5], 5) == (1, 0, 0)
-    assert absent([3, 4], 6) == (2, 0, 0)
-    assert absent([3, 5, 5], 5) == (1, 1, 0)
-    assert absent([3, 4, 5], 4) == (0, 0, 1)
+    assert missing([3, 4, 5], 5) == (0, 0, 0)
+    assert missing([3, 5], 5) == (1, 0, 0)
+    assert missing([3, 4], 6) == (2, 0, 0)
+    assert missing([3, 5, 5], 5) == (1, 1, 0)
+    assert missing([3, 4, 5], 4) == (0, 0, 1)
 
 
 def test_ranges_in_gaps_are_not_missing() -> None:
-    assert absent([3, 7], 7, [(4, 6)]) == (0, 0, 0)
-    assert absent([3, 7], 7, [(4, 5)]) == (1, 0, 0)
-    assert absent([3, 4], 4, [(5, 9)]) == (0, 0, 0)
+    assert missing([3, 7], 7, [(4, 6)]) == (0, 0, 0)
+    assert missing([3, 7], 7, [(4, 5)]) == (1, 0, 0)
+    assert missing([3, 4], 4, [(5, 9)]) == (0, 0, 0)
 
 
 def test_rows_of_local_spaces_may_end_and_begin_again() -> None:
-    (found,) = completed([counted(0, [1, 5])], {}, {})
-    assert (found["absent"], found["beyond"]) == (0, 0)
+    (origin,) = add_missing_counts([counts_of(0, [1, 5])], {}, {})
+    assert (origin["missing"], origin["beyond_settled"]) == (0, 0)

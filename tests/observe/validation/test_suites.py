@@ -7,7 +7,7 @@ from pipeline.reduce.versions import NAMES
 from schemas.states import ConflictKind, GapState
 
 
-def test_each_state_that_is_written_is_expected() -> None:
+def test_the_expectations_allow_each_state_that_is_written() -> None:
     assert set(STATES["_gaps"][1]) == {*GapState}
     assert set(STATES["_versions"][1]) == set(NAMES.values()) >= {"removed"}
     assert set(STATES["_conflicts"][1]) == {*ConflictKind}

@@ -1,4 +1,4 @@
-"""The user's suites: accepted forms, and each way in which a file is refused, with its path and the reason."""
+"""The user's suites: which files are accepted and which are refused; an error has the path and the reason."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ expectations:
 """
 
 
-def test_a_suite_is_read_with_the_file_that_it_is_from(tmp_path: Path) -> None:
+def test_expectations_are_read_with_the_path_of_their_file(tmp_path: Path) -> None:
     (tmp_path / "accounts.yaml").write_text(GOOD)
     (tmp_path / "docs.json").write_text(
         '{"expectations": [{"type": "expect_table_row_count_to_be_between", "kwargs": {"min_value": 1}}]}'
@@ -69,7 +69,7 @@ def test_a_suite_is_read_with_the_file_that_it_is_from(tmp_path: Path) -> None:
         ),
     ],
 )
-def test_a_file_that_is_wrong_is_refused_by_path_and_reason(
+def test_a_wrong_file_is_refused_with_its_path_and_the_reason(
     tmp_path: Path, name: str, text: str, reason: str
 ) -> None:
     (tmp_path / name).write_text(text)

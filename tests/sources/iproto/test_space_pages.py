@@ -11,7 +11,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from observe.proof.sorted_versions import tuple_hashes
+from observe.proof.sorted_versions import hash_tuples
 from sources.iproto.address import Address, Password, Peer
 from sources.iproto.client import Connection, connect
 from sources.iproto.space_pages import SpacePages, next_limit, prepare_checksums, values_in
@@ -46,7 +46,7 @@ def asked(
 
 
 def sum_of(tuples: list[bytes]) -> int:
-    return int(tuple_hashes(pa.array(tuples, pa.binary())).view(np.uint64).sum(dtype=np.uint64))
+    return int(hash_tuples(pa.array(tuples, pa.binary())).view(np.uint64).sum(dtype=np.uint64))
 
 
 def key_of(one: bytes) -> bytes:
