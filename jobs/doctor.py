@@ -15,7 +15,7 @@ from config.deployment import load, load_live
 from config.yaml_document import read_document
 from jobs.runtime.command_line import DONE, FAILED, finished
 from observe.doctor.doctor import Deployment, findings_of
-from observe.doctor.findings import Level, as_json, counted, lines
+from observe.doctor.findings import Level, as_json, count_by_level, format_findings
 
 COLOURS = {Level.OK: "green", Level.WARN: "yellow", Level.FAIL: "red"}
 
@@ -36,9 +36,9 @@ def show(file: str, *, is_json: bool) -> int:
     if is_json:
         print(json.dumps(as_json(found)))
     else:
-        for level, line in lines(found):
+        for level, line in format_findings(found):
             click.echo(click.style(level, fg=COLOURS[level]) + line[len(level) :])
-    totals = counted(found)
+    totals = count_by_level(found)
     said = f"{totals[Level.OK]} ok, {totals[Level.WARN]} warn, {totals[Level.FAIL]} fail"
     if totals[Level.FAIL]:
         finished(said, f"mend what fails, then aggregator doctor --config {file}")

@@ -1,1 +1,1 @@
-"""Checks a deployment before a run: `gather` collects facts, pure checks turn them into findings."""
+"""Checks a deployment before a run: `gather` collects facts, and functions without I/O turn them into findings."""

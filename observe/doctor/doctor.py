@@ -8,13 +8,13 @@ from dataclasses import dataclass
 from config.deployment import Config
 from config.subscribe import Subscribe
 from observe.doctor.findings import Finding, Level, fail, ok
-from observe.doctor.gather.machine import machine_of
-from observe.doctor.gather.masters import followed
-from observe.doctor.gather.sources import FAILURES, begins, source_facts
-from observe.doctor.gather.store import store_of, tables_of
+from observe.doctor.gather.machine import gather_machine
+from observe.doctor.gather.masters import gather_masters
+from observe.doctor.gather.sources import FAILURES, gather_source, start_positions
+from observe.doctor.gather.store import gather_store, gather_tables
 from observe.doctor.machine import check_machine
 from observe.doctor.masters import check_masters
-from observe.doctor.sources import Begin, check_sources
+from observe.doctor.sources import StartPosition, check_sources
 from observe.doctor.store import check_store, check_tables
 from pipeline.checkpoint import continues_at
 from pipeline.commit.load import load_state
@@ -28,13 +28,14 @@ from warehouse.newest_epoch import EPOCHS
 
 @dataclass(frozen=True)
 class Deployment:
-    """The content of a configuration file.
+    """The sections of a configuration file that are checked.
 
     Parameters
     ----------
     config : Config or None
         None if the file has only the sections of the daemons.
     subscribe : Subscribe or None
+        The section `subscribe`; None without it.
     max_block_bytes : int
 
     """
@@ -45,15 +46,15 @@ class Deployment:
 
 
 def findings_of(deployment: Deployment) -> list[Finding]:
-    """Return all findings, in the order in which a run would meet the problems."""
+    """Return the findings of all checks, in the order in which a run would meet the problems."""
     config, subscribe = deployment.config, deployment.subscribe
-    found = check_machine(machine_of(config, subscribe))
+    found = check_machine(gather_machine(config, subscribe))
     if config is not None:
-        found += [*_functions(config), *_mask_key(config), *check_store(store_of(config))]
+        found += [*_functions(config), *_mask_key(config), *check_store(gather_store(config))]
         if not any(one.name == "warehouse_unknown" for one in found):
             found += _tables_and_sources(config)
     if subscribe is not None:
-        found += check_masters(followed(subscribe, deployment.max_block_bytes))
+        found += check_masters(gather_masters(subscribe, deployment.max_block_bytes))
     return found
 
 
@@ -78,23 +79,26 @@ def _mask_key(config: Config) -> Iterator[Finding]:
         config.spaces.mask_key().read()
     except AggregatorError as error:
         yield fail(
-            "mask_key_missing", "masks", str(error), "set what spaces.mask_key_env or mask_key_file names"
+            "mask_key_missing",
+            "masks",
+            str(error),
+            "set the variable of mask_key_env, or write mask_key_file",
         )
     else:
-        yield ok("mask_key", "masks", "the key is there")
+        yield ok("mask_key", "masks", "the key can be read")
 
 
 def _tables_and_sources(config: Config) -> list[Finding]:
-    tables = tables_of(config)
+    tables = gather_tables(config)
     found = [*check_tables(tables, config.cluster.allocation)]
-    state, places, unfollowed = State(), list[Begin](), dict[str, str]()
-    facts = [source_facts(source, config.max_block_bytes) for source in config.sources]
+    state, places, unfollowed = State(), list[StartPosition](), dict[str, str]()
+    facts = [gather_source(source, config.max_block_bytes) for source in config.sources]
     try:
         if not tables.unreadable and tables.newer is None:
             warehouse = EpochWarehouse(None, config.warehouse, config.database)
             state = load_state(warehouse) if warehouse.exists(EPOCHS) else State()
             start = continues_at(warehouse, config.checkpoint) if tables.checkpoint_error is None else None
-            places, unfollowed = begins(config, state, start or {})
+            places, unfollowed = start_positions(config, state, start or {})
     except FAILURES as error:
         if not any(one.level is Level.FAIL for one in found) and all(one.error is None for one in facts):
             found.append(fail("cannot_continue", "sources", str(error), "see the message"))

@@ -1,4 +1,4 @@
-"""The lines of `aggregator doctor`: one finding each, with a level, a stable name and advice. No I/O."""
+"""The findings of `aggregator doctor`, each with a level, a stable name and advice, and their output. No I/O."""
 
 from __future__ import annotations
 
@@ -8,10 +8,11 @@ from enum import StrEnum
 from typing import Any
 
 RUNBOOK = "docs/operation.md"
+"""The page that advice refers to."""
 
 
 class Level(StrEnum):
-    """Severity of a finding: with `fail`, a run stops or is wrong; with `warn`, it works for now."""
+    """Severity of a finding: with `fail`, a run would stop or have a wrong result; with `warn`, it works for now."""
 
     OK = "ok"
     WARN = "warn"
@@ -20,19 +21,19 @@ class Level(StrEnum):
 
 @dataclass(frozen=True)
 class Finding:
-    """One line of the output.
+    """The result of one check: one line of the output.
 
     Parameters
     ----------
     level : Level
     name : str
-        Stable name, such as `log_gap`; docs/operation.md lists them.
+        Stable name, such as `log_gap`; docs/operation.md lists all names.
     subject : str
         The checked thing: `java`, `source a1`, `peer 10.0.0.1:3301`, `table accounts`.
     text : str
-        What was found.
+        What the check has found.
     advice : str or None
-        What to do; None if nothing.
+        What the operator should do; None without a problem.
 
     """
 
@@ -58,7 +59,7 @@ def fail(name: str, subject: str, text: str, advice: str) -> Finding:
     return Finding(Level.FAIL, name, subject, text, advice)
 
 
-def counted(findings: Iterable[Finding]) -> dict[Level, int]:
+def count_by_level(findings: Iterable[Finding]) -> dict[Level, int]:
     """Return the number of findings of each level."""
     found = dict.fromkeys(Level, 0)
     for finding in findings:
@@ -66,8 +67,8 @@ def counted(findings: Iterable[Finding]) -> dict[Level, int]:
     return found
 
 
-def lines(findings: Sequence[Finding]) -> Iterator[tuple[Level, str]]:
-    """Yield each finding as one line of text, with its advice."""
+def format_findings(findings: Sequence[Finding]) -> Iterator[tuple[Level, str]]:
+    """Yield (level, line of text with the advice) for each finding."""
     width = max((len(one.subject) for one in findings), default=0)
     for one in findings:
         name = "" if one.level is Level.OK else f" [{one.name}]"
@@ -77,5 +78,5 @@ def lines(findings: Sequence[Finding]) -> Iterator[tuple[Level, str]]:
 
 def as_json(findings: Sequence[Finding]) -> dict[str, Any]:
     """Return the findings as a JSON object."""
-    totals = {str(level): count for level, count in counted(findings).items()}
+    totals = {str(level): count for level, count in count_by_level(findings).items()}
     return {"findings": [asdict(one) for one in findings], "totals": totals}

@@ -11,17 +11,17 @@ JAVA = 17
 """Oldest Java that Spark 4 supports (Spark's documentation, "Downloading")."""
 
 COPIES = 8
-"""Memory of the driver's Python in units of `local_bytes` (docs/operation.md, "Memory, and the size of a batch")."""
+"""Memory of the driver's Python, divided by `local_bytes` (docs/operation.md, "Memory, and the size of a batch")."""
 
 AMPLE = 4
-"""Free disk space that is enough, in multiples of one batch's size."""
+"""Free disk space that needs no warning, in multiples of one batch's size."""
 
 MIB = 2**20
 
 
 @dataclass(frozen=True)
 class Disk:
-    """A folder that is written.
+    """Free space of a folder that a run writes to.
 
     Parameters
     ----------
@@ -29,11 +29,11 @@ class Disk:
         `warehouse`, `checkpoint`, `spool a`, `scratch`.
     path : str
     free_bytes : int
-        For this user.
+        Free space for this user.
     free_inodes : int or None
-        None if the file system does not count them.
+        None if the file system does not count inodes.
     batch_bytes : int
-        Largest size of one batch, or of one file of a spool.
+        Maximum size of one batch, or of one file of a spool.
 
     """
 
@@ -45,7 +45,7 @@ class Disk:
 
 
 @dataclass(frozen=True)
-class Machine:
+class MachineFacts:
     """The facts of this machine.
 
     Parameters
@@ -53,23 +53,23 @@ class Machine:
     python : tuple of int
         Version of Python.
     java : str or None
-        Path of the program; None if there is none.
+        Path of the program `java`; None if it is not installed.
     java_version : int or None
-        The major version; None if it does not start.
+        Major version of Java; None if `java` does not start.
     java_error : str or None
-        Its output in that case.
+        The output of a `java` that does not start.
     pyspark, delta : str or None
         Installed versions; None for a missing package.
     delta_jars, s3_jars : tuple of str
-        Names of jars in Spark's folder.
+        Names of Delta's and of hadoop-aws' jars in Spark's folder.
     needs_s3 : bool
-        Whether Spark itself reads an S3 address.
+        Whether the warehouse or the checkpoint is on `s3a://`, which Spark reads.
     memory_bytes : int or None
-        Of this machine or container; None if unknown.
+        Memory of this machine or container; None if unknown.
     spark_memory_bytes : int
         `spark.driver.memory`.
     local_bytes : int
-        From the configuration.
+        `local_bytes` of the configuration.
     disks : tuple of Disk
 
     """
@@ -89,14 +89,14 @@ class Machine:
     disks: tuple[Disk, ...] = ()
 
 
-def check_machine(found: Machine) -> list[Finding]:
+def check_machine(facts: MachineFacts) -> list[Finding]:
     """Return the findings about a machine."""
-    return [_python(found), _java(found), *_spark(found), _memory(found), *_disks(found.disks)]
+    return [_python(facts), _java(facts), *_spark(facts), _memory(facts), *_disks(facts.disks)]
 
 
-def _python(found: Machine) -> Finding:
-    shown = ".".join(map(str, found.python))
-    if found.python[:2] != (3, 11):
+def _python(facts: MachineFacts) -> Finding:
+    shown = ".".join(map(str, facts.python))
+    if facts.python[:2] != (3, 11):
         return fail(
             "python_version",
             "python",
@@ -106,41 +106,41 @@ def _python(found: Machine) -> Finding:
     return ok("python", "python", shown)
 
 
-def _java(found: Machine) -> Finding:
+def _java(facts: MachineFacts) -> Finding:
     advice = f"install Java {JAVA}, or set JAVA_HOME to one"
-    if found.java is None:
+    if facts.java is None:
         return fail("java_missing", "java", "there is no java on the PATH, and JAVA_HOME names none", advice)
-    if found.java_version is None:
-        return fail("java_missing", "java", f"{found.java} does not start: {found.java_error}", advice)
-    if found.java_version < JAVA:
-        return fail("java_too_old", "java", f"{found.java} is Java {found.java_version}", advice)
-    return ok("java", "java", f"{found.java_version} ({found.java})")
+    if facts.java_version is None:
+        return fail("java_missing", "java", f"{facts.java} does not start: {facts.java_error}", advice)
+    if facts.java_version < JAVA:
+        return fail("java_too_old", "java", f"{facts.java} is Java {facts.java_version}", advice)
+    return ok("java", "java", f"{facts.java_version} ({facts.java})")
 
 
-def _spark(found: Machine) -> Iterator[Finding]:
-    if found.pyspark is None or found.delta is None:
+def _spark(facts: MachineFacts) -> Iterator[Finding]:
+    if facts.pyspark is None or facts.delta is None:
         missing = [
             name
-            for name, version in (("pyspark", found.pyspark), ("delta-spark", found.delta))
+            for name, version in (("pyspark", facts.pyspark), ("delta-spark", facts.delta))
             if not version
         ]
         yield fail("spark_missing", "spark", f"not installed: {', '.join(missing)}", "make setup")
         return
-    yield ok("spark", "spark", found.pyspark)
-    own = [jar for jar in found.delta_jars if jar.startswith("delta-spark_")]
-    if not own:
+    yield ok("spark", "spark", facts.pyspark)
+    jars = [jar for jar in facts.delta_jars if jar.startswith("delta-spark_")]
+    if not jars:
         yield fail(
             "delta_jar_missing",
             "delta",
-            "Spark's folder of jars has no delta-spark: a start asks Ivy for it, over the network",
+            "Spark's folder of jars has no delta-spark, so each start would download it with Ivy",
             "make setup, or spark-submit --packages (docs/operation.md, Set-up)",
         )
-    elif not any(jar.endswith(f"-{found.delta}.jar") for jar in own):
-        text = f"delta-spark is {found.delta} in Python and {', '.join(own)} among Spark's jars"
+    elif not any(jar.endswith(f"-{facts.delta}.jar") for jar in jars):
+        text = f"delta-spark is {facts.delta} in Python and {', '.join(jars)} among Spark's jars"
         yield fail("delta_jar_version", "delta", text, "make setup")
     else:
-        yield ok("delta", "delta", found.delta)
-    if found.needs_s3 and not any(jar.startswith("hadoop-aws-") for jar in found.s3_jars):
+        yield ok("delta", "delta", facts.delta)
+    if facts.needs_s3 and not any(jar.startswith("hadoop-aws-") for jar in facts.s3_jars):
         yield fail(
             "s3_jar_missing",
             "spark",
@@ -149,16 +149,16 @@ def _spark(found: Machine) -> Iterator[Finding]:
         )
 
 
-def _memory(found: Machine) -> Finding:
-    needed = COPIES * found.local_bytes + found.spark_memory_bytes
+def _memory(facts: MachineFacts) -> Finding:
+    needed = COPIES * facts.local_bytes + facts.spark_memory_bytes
     text = (
-        f"the driver may take {size(needed)}: {COPIES} times local_bytes and {size(found.spark_memory_bytes)} of "
+        f"the driver may need {size(needed)}: {COPIES} times local_bytes and {size(facts.spark_memory_bytes)} of "
         "spark.driver.memory"
     )
-    if found.memory_bytes is None:
+    if facts.memory_bytes is None:
         return ok("memory", "memory", text)
-    text = f"{size(found.memory_bytes)}; {text}"
-    if found.memory_bytes < needed:
+    text = f"{size(facts.memory_bytes)}; {text}"
+    if facts.memory_bytes < needed:
         return warn("memory_small", "memory", text, "a smaller local_bytes, or a smaller spark.driver.memory")
     return ok("memory", "memory", text)
 
@@ -166,18 +166,18 @@ def _memory(found: Machine) -> Finding:
 def _disks(disks: Sequence[Disk]) -> Iterator[Finding]:
     for disk in disks:
         text = f"{size(disk.free_bytes)} free at {disk.path}"
-        advice = "make room there, or move it"
+        advice = "free disk space there, or name another folder"
         if disk.free_bytes < disk.batch_bytes:
-            need = f"{text}, less than one batch may take ({size(disk.batch_bytes)})"
+            need = f"{text}, less than one batch may need ({size(disk.batch_bytes)})"
             yield fail("disk_full", disk.subject, need, advice)
         elif disk.free_inodes == 0:
             yield fail("disk_full", disk.subject, f"no inode is free at {disk.path}", advice)
         elif disk.free_bytes < AMPLE * disk.batch_bytes:
-            yield warn("disk_low", disk.subject, f"{text}, less than {AMPLE} batches may take", advice)
+            yield warn("disk_low", disk.subject, f"{text}, less than {AMPLE} batches may need", advice)
         else:
             yield ok("disk", disk.subject, text)
 
 
 def size(count: int) -> str:
-    """Return a number of bytes for people."""
+    """Return a number of bytes as text, in GiB or MiB."""
     return f"{count / 2**30:.1f} GiB" if count >= 2**30 else f"{count / MIB:.0f} MiB"

@@ -1,4 +1,4 @@
-"""Checks the masters that the daemon follows: whether each answers, accepts the user, and can be followed. No I/O."""
+"""Checks the masters that the daemon subscribes to: whether each answers, and lets the user replicate. No I/O."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ ADVICE: Mapping[str, str] = {
     "peer_loading": "wait until the server has loaded its data",
     "peer_refuses": "see the message, and the server's own log",
 }
-"""Name of a fault → advice."""
+"""By name of a fault, what the operator should do."""
 
 
 @dataclass(frozen=True)
@@ -35,9 +35,9 @@ class PeerFacts:
         The error message of the fault.
     version : tuple of int
     instance, replicaset : str or None
-        Uuids.
+        Uuids of the master and of its replicaset.
     vclock, gc_vclock : mapping of int to int
-        Its position, and the position where its oldest log begins.
+        The master's vclock, and the vclock where its oldest log begins.
 
     """
 
@@ -52,19 +52,19 @@ class PeerFacts:
 
 
 @dataclass(frozen=True)
-class Followed:
-    """One entry of `subscribe.replicasets`.
+class FollowedReplicaset:
+    """The facts of one entry of `subscribe.replicasets`: its masters and its spool.
 
     Parameters
     ----------
     name : str
     peers : tuple of PeerFacts
     spool_error : str or None
-        Damage of its spool, or why the folder is not a spool.
+        Damage of the spool, or why the folder is not a spool.
     spool_vclock : mapping of int to int, or None
-        The vclock of the spool; None if it is empty.
+        The vclock at the spool's end; None if the spool is empty.
     spool_replicaset : str or None
-        The replicaset of the spool's rows.
+        Uuid of the replicaset whose rows are in the spool.
 
     """
 
@@ -75,19 +75,20 @@ class Followed:
     spool_replicaset: str | None = None
 
 
-def check_masters(found: Sequence[Followed]) -> list[Finding]:
+def check_masters(replicasets: Sequence[FollowedReplicaset]) -> list[Finding]:
     """Return the findings about the masters and spools."""
-    return [finding for one in found for finding in (*_peers(one), *_spool(one), *_together(one))]
+    checks = (_check_peers, _check_spool, _check_same_replicaset)
+    return [finding for replicaset in replicasets for check in checks for finding in check(replicaset)]
 
 
-def _peers(one: Followed) -> Iterator[Finding]:
-    for peer in one.peers:
+def _check_peers(replicaset: FollowedReplicaset) -> Iterator[Finding]:
+    for peer in replicaset.peers:
         subject = f"peer {peer.address}"
         if peer.fault is not None:
-            # Other peers may feed its rows meanwhile.
-            others = any(other.fault is None for other in one.peers)
-            mild = others and peer.fault in ("peer_unreachable", "peer_loading")
-            yield (warn if mild else fail)(peer.fault, subject, peer.error or "", ADVICE[peer.fault])
+            # The daemon can read from another peer in the meantime.
+            has_other = any(other.fault is None for other in replicaset.peers)
+            is_temporary = has_other and peer.fault in ("peer_unreachable", "peer_loading")
+            yield (warn if is_temporary else fail)(peer.fault, subject, peer.error or "", ADVICE[peer.fault])
             continue
         version = ".".join(map(str, peer.version))
         vclock = ", ".join(f"{i}: {lsn}" for i, lsn in sorted(peer.vclock.items()))
@@ -95,31 +96,35 @@ def _peers(one: Followed) -> Iterator[Finding]:
         yield ok("peer", subject, text)
 
 
-def _spool(one: Followed) -> Iterator[Finding]:
-    subject = f"spool {one.name}"
-    if one.spool_error is not None:
+def _check_spool(replicaset: FollowedReplicaset) -> Iterator[Finding]:
+    subject = f"spool {replicaset.name}"
+    if replicaset.spool_error is not None:
         advice = "name another folder, or move this one away: the daemon begins a new spool"
-        yield fail("spool_damaged", subject, one.spool_error, advice)
+        yield fail("spool_damaged", subject, replicaset.spool_error, advice)
         return
-    if one.spool_vclock is None:
-        yield ok("spool", subject, "empty: it begins with a snapshot, or after the rows in the tables")
+    if replicaset.spool_vclock is None:
+        yield ok("spool", subject, "empty: it will begin with a snapshot, or after the rows in the tables")
         return
-    answering = [peer for peer in one.peers if peer.fault is None]
-    behind = [p for p in answering if any(lsn > one.spool_vclock.get(i, 0) for i, lsn in p.gc_vclock.items())]
+    answering = [peer for peer in replicaset.peers if peer.fault is None]
+    behind = [
+        p for p in answering if any(lsn > replicaset.spool_vclock.get(i, 0) for i, lsn in p.gc_vclock.items())
+    ]
     if answering and len(behind) == len(answering):
         text = "no master has the next logs any more: the spool continues with a new snapshot"
         yield warn("logs_collected", subject, text, "nothing; docs/operation.md, A generation")
         return
-    shown = ", ".join(f"{i}: {lsn}" for i, lsn in sorted(one.spool_vclock.items()))
+    shown = ", ".join(f"{i}: {lsn}" for i, lsn in sorted(replicaset.spool_vclock.items()))
     yield ok("spool", subject, f"it continues at {{{shown}}}")
 
 
-def _together(one: Followed) -> Iterator[Finding]:
-    uuids = {peer.replicaset: peer.address for peer in one.peers if peer.replicaset is not None}
+def _check_same_replicaset(replicaset: FollowedReplicaset) -> Iterator[Finding]:
+    uuids = {peer.replicaset: peer.address for peer in replicaset.peers if peer.replicaset is not None}
     if len(uuids) > 1:
         replicasets = ", ".join(f"{address} is of {uuid}" for uuid, address in sorted(uuids.items()))
         text = f"its peers are of different replicasets: {replicasets}"
-        yield fail("mixed_peers", f"replicaset {one.name}", text, "list peers of one replicaset only")
-    elif uuids and one.spool_replicaset is not None and one.spool_replicaset not in uuids:
-        text = f"the spool has rows of {one.spool_replicaset}, its peers are of {next(iter(uuids))}"
-        yield fail("mixed_peers", f"replicaset {one.name}", text, "correct `peers`, or name another spool")
+        yield fail("mixed_peers", f"replicaset {replicaset.name}", text, "list peers of one replicaset only")
+    elif uuids and replicaset.spool_replicaset is not None and replicaset.spool_replicaset not in uuids:
+        text = f"the spool has rows of {replicaset.spool_replicaset}, its peers are of {next(iter(uuids))}"
+        yield fail(
+            "mixed_peers", f"replicaset {replicaset.name}", text, "correct `peers`, or name another spool"
+        )

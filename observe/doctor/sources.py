@@ -1,4 +1,4 @@
-"""Checks the sources: whether each can be read, its replicaset, gaps in its logs, where a run begins. No I/O."""
+"""Checks the sources: whether each can be read, its replicaset, gaps in its logs, where a run starts. No I/O."""
 
 from __future__ import annotations
 
@@ -9,32 +9,33 @@ from observe.doctor.findings import Finding, fail, ok, warn
 from sources.xlog.format.vclock import joined, not_beyond
 
 AHEAD_SECONDS = 5.0
-"""Clock difference of a server, in seconds, that is reported: times decide between replicasets."""
+"""Seconds by which a server's clock may be ahead without a warning; policies compare times of replicasets."""
 
 
 @dataclass(frozen=True)
-class Hole:
+class LogHole:
     """Two files of a log with missing rows between them.
 
     Parameters
     ----------
     before, after : str
-    had, continues_at : mapping of int to int
-        The vclock at the end of the first file; the vclock at the beginning of the second.
+        Names of the two files.
+    end_vclock, start_vclock : mapping of int to int
+        The vclock at the end of the first file, and at the start of the second.
 
     """
 
     before: str
     after: str
-    had: Mapping[int, int]
-    continues_at: Mapping[int, int]
+    end_vclock: Mapping[int, int]
+    start_vclock: Mapping[int, int]
 
     def missing(self, settled: Mapping[int, int]) -> dict[int, tuple[int, int]]:
-        """Return the missing lsns that are not in the tables yet, by replica id."""
-        known = joined(self.had, settled)
+        """Return by replica id the range (first, last) of missing lsns that are not in the tables either."""
+        known = joined(self.end_vclock, settled)
         return {
             replica_id: (known.get(replica_id, 0) + 1, lsn)
-            for replica_id, lsn in sorted(self.continues_at.items())
+            for replica_id, lsn in sorted(self.start_vclock.items())
             if replica_id and lsn > known.get(replica_id, 0)
         }
 
@@ -47,33 +48,33 @@ class SourceFacts:
     ----------
     name, path : str
     error : str or None
-        Why the files cannot be read; the other fields are then unset.
+        Why the files cannot be read; then the other fields have no values.
     damaged : bool
-        Whether `error` is damage of a file's header.
+        Whether `error` is about a damaged header of a file.
     logs, snapshots : int
         Number of files.
     snapshot_vclock : mapping of int to int, or None
-        The newest complete snapshot's; None without one.
+        Vclock of the newest complete snapshot; None without a snapshot.
     is_spool : bool
     instances : tuple of str
-        Uuids in the headers.
+        Uuids of the instances in the files' headers.
     replicasets : tuple of str
-        Uuids in the headers of a spool's files.
+        Uuids of the replicasets in the files' headers, which only a spool has.
     has_replicaset_key : bool
-        Whether the configuration has the source's replicaset.
+        Whether the configuration has the key `replicaset` for the source.
     replicaset : str or None
         The source's replicaset; None if unknown.
     identity_error : str or None
-        Why the replicaset is unknown or contradictory.
+        Why the replicaset is unknown, or differs from the configuration's.
     server : str or None
         Version of the server that wrote the newest file.
     reached : mapping of int to int
-        The vclock after the newest log's last row.
+        The vclock after the last row of the newest log.
     newest : float or None
-        Time of its newest row, in seconds since 1970.
+        Time of the newest row, in seconds since 1970.
     now : float
-        This machine's time at that reading.
-    holes : tuple of Hole
+        This machine's time when the row was read.
+    holes : tuple of LogHole
     tail_error : str or None
         Damage in the newest log.
     spool_error : str or None
@@ -98,22 +99,22 @@ class SourceFacts:
     reached: Mapping[int, int] = field(default_factory=dict)
     newest: float | None = None
     now: float = 0.0
-    holes: tuple[Hole, ...] = ()
+    holes: tuple[LogHole, ...] = ()
     tail_error: str | None = None
     spool_error: str | None = None
 
 
 @dataclass(frozen=True)
-class Begin:
-    """Where a run begins in a replicaset.
+class StartPosition:
+    """Where a run starts to read a replicaset's logs.
 
     Parameters
     ----------
     replicaset : str
     source, file : str
-        The leader's source, and its file.
+        The leader (the source that is read), and the log file.
     position : int
-        Byte offset.
+        Byte offset in the file.
     is_new : bool
         Whether the tables do not have the replicaset yet.
 
@@ -127,9 +128,9 @@ class Begin:
 
 
 def check_sources(
-    found: Sequence[SourceFacts],
+    sources: Sequence[SourceFacts],
     settled: Mapping[str, Mapping[int, int]],
-    begins: Sequence[Begin],
+    positions: Sequence[StartPosition],
     unfollowed: Mapping[str, str],
     *,
     starts_with_snapshot: bool,
@@ -138,101 +139,103 @@ def check_sources(
 
     Parameters
     ----------
-    found : sequence of SourceFacts
+    sources : sequence of SourceFacts
     settled : mapping of str to mapping
-        The position in the tables, by replicaset uuid.
-    begins : sequence of Begin
+        By replicaset uuid: the vclock up to which the tables have its rows.
+    positions : sequence of StartPosition
     unfollowed : mapping of str to str
-        Source to the reason why it is not followed.
+        By source, why a run would not read the source.
     starts_with_snapshot : bool
-        Whether a new source begins at a snapshot.
+        Whether a new replicaset is read from its newest snapshot.
 
     """
     findings: list[Finding] = []
-    for one in found:
-        wants_snapshot = starts_with_snapshot and one.replicaset not in settled
-        own = list(_source(one, settled.get(one.replicaset or "", {}), wants_snapshot=wants_snapshot))
-        if one.name in unfollowed and not any(finding.level == "fail" for finding in own):
-            text = f"it is not followed: {unfollowed[one.name]}"
-            own.append(fail("source_not_followed", f"source {one.name}", text, "see the message"))
-        findings += own
-    findings += _twice(found)
-    findings += [_begin(begin) for begin in begins]
+    for source in sources:
+        wants_snapshot = starts_with_snapshot and source.replicaset not in settled
+        own_findings = list(
+            _source(source, settled.get(source.replicaset or "", {}), wants_snapshot=wants_snapshot)
+        )
+        if source.name in unfollowed and not any(finding.level == "fail" for finding in own_findings):
+            text = f"it is not followed: {unfollowed[source.name]}"
+            own_findings.append(fail("source_not_followed", f"source {source.name}", text, "see the message"))
+        findings += own_findings
+    findings += _shared_instances(sources)
+    findings += [_start_finding(position) for position in positions]
     return findings
 
 
-def _source(one: SourceFacts, settled: Mapping[int, int], *, wants_snapshot: bool) -> Iterator[Finding]:
-    subject = f"source {one.name}"
-    if one.error is not None:
-        name = "header_damaged" if one.damaged else "source_unreadable"
+def _source(source: SourceFacts, settled: Mapping[int, int], *, wants_snapshot: bool) -> Iterator[Finding]:
+    subject = f"source {source.name}"
+    if source.error is not None:
+        name = "header_damaged" if source.damaged else "source_unreadable"
         advice = (
             "copy the file again from its server"
-            if one.damaged
+            if source.damaged
             else "bring the path back, give this user the right to read it, or correct `sources`"
         )
-        yield fail(name, subject, one.error, advice)
+        yield fail(name, subject, source.error, advice)
         return
-    if not one.logs and not one.snapshots:
+    if not source.logs and not source.snapshots:
         yield fail(
             "source_empty",
             subject,
-            f"{one.path} holds no .snap and no .xlog",
+            f"{source.path} has no .snap and no .xlog files",
             "name the folder of the server's logs (wal_dir, memtx_dir)",
         )
         return
-    shown = ", ".join(f"{i}: {lsn}" for i, lsn in sorted(one.reached.items()) if i)
+    shown = ", ".join(f"{i}: {lsn}" for i, lsn in sorted(source.reached.items()) if i)
     yield ok(
         "source",
         subject,
-        f"{'spool, ' if one.is_spool else ''}{one.snapshots} snapshots, {one.logs} logs up to {{{shown}}}, "
-        f"Tarantool {one.server or 'unknown'}, replicaset {one.replicaset or 'unknown'}",
+        f"{'spool, ' if source.is_spool else ''}{source.snapshots} snapshots, {source.logs} logs up to {{{shown}}}, "
+        f"Tarantool {source.server or 'unknown'}, replicaset {source.replicaset or 'unknown'}",
     )
-    yield from _identity(one, subject)
-    begin = (one.snapshot_vclock or {}) if wants_snapshot else {}
-    yield from _whole(one, subject, joined(settled, begin))
-    if not one.logs:
+    yield from _identity(source, subject)
+    begin = (source.snapshot_vclock or {}) if wants_snapshot else {}
+    yield from _completeness(source, subject, joined(settled, begin))
+    if not source.logs:
         yield warn(
             "no_logs",
             subject,
-            "it has snapshots and no log: nothing can be followed",
+            "it has snapshots and no log, so later changes cannot be read",
             "set wal_mode = 'write' on the server, or name the folder of its logs (wal_dir)",
         )
-    if wants_snapshot and one.snapshot_vclock is None:
+    if wants_snapshot and source.snapshot_vclock is None:
         yield fail(
             "no_snapshot",
             subject,
             "there is no complete snapshot to begin with",
             "box.snapshot() on the server, or start: logs",
         )
-    yield from _clock(one, subject)
+    yield from _clock(source, subject)
 
 
-def _identity(one: SourceFacts, subject: str) -> Iterator[Finding]:
-    several = one.replicasets if one.is_spool else one.instances
-    if len(several) > 1:
-        what = "replicasets" if one.is_spool else "instances"
+def _identity(source: SourceFacts, subject: str) -> Iterator[Finding]:
+    uuids = source.replicasets if source.is_spool else source.instances
+    if len(uuids) > 1:
+        what = "replicasets" if source.is_spool else "instances"
         yield fail(
             "mixed_replicasets",
             subject,
-            f"files of several {what} are in one folder: {', '.join(several)}",
+            f"files of several {what} are in one folder: {', '.join(uuids)}",
             "give each its own folder and source",
         )
-    elif one.identity_error is not None:
-        name = "other_replicaset" if one.has_replicaset_key else "replicaset_unknown"
+    elif source.identity_error is not None:
+        name = "other_replicaset" if source.has_replicaset_key else "replicaset_unknown"
         advice = (
             "correct the source's path, or its key `replicaset`"
-            if one.has_replicaset_key
+            if source.has_replicaset_key
             else "set the source's key `replicaset`"
         )
-        yield fail(name, subject, one.identity_error, advice)
+        yield fail(name, subject, source.identity_error, advice)
 
 
-def _whole(one: SourceFacts, subject: str, settled: Mapping[int, int]) -> Iterator[Finding]:
-    if one.spool_error is not None:
-        yield fail("spool_damaged", subject, one.spool_error, "begin a new spool: move this folder away")
-    elif one.tail_error is not None:
-        yield fail("log_damaged", subject, one.tail_error, "copy the file again from its server")
-    for hole in one.holes:
+def _completeness(source: SourceFacts, subject: str, settled: Mapping[int, int]) -> Iterator[Finding]:
+    if source.spool_error is not None:
+        yield fail("spool_damaged", subject, source.spool_error, "begin a new spool: move this folder away")
+    elif source.tail_error is not None:
+        yield fail("log_damaged", subject, source.tail_error, "copy the file again from its server")
+    for hole in source.holes:
         missing = hole.missing(settled)
         if missing:
             lsns = ", ".join(f"{first} to {last} of replica id {i}" for i, (first, last) in missing.items())
@@ -242,7 +245,7 @@ def _whole(one: SourceFacts, subject: str, settled: Mapping[int, int]) -> Iterat
                 f"lsns {lsns} are missing between {hole.before} and {hole.after}",
                 "bring the log back, or add a member that has it to `sources`; then aggregator repair",
             )
-    if one.logs and settled and not not_beyond({i: n for i, n in settled.items() if i}, one.reached):
+    if source.logs and settled and not not_beyond({i: n for i, n in settled.items() if i}, source.reached):
         yield warn(
             "source_behind",
             subject,
@@ -251,32 +254,32 @@ def _whole(one: SourceFacts, subject: str, settled: Mapping[int, int]) -> Iterat
         )
 
 
-def _clock(one: SourceFacts, subject: str) -> Iterator[Finding]:
-    ahead = 0.0 if one.newest is None else one.newest - one.now
+def _clock(source: SourceFacts, subject: str) -> Iterator[Finding]:
+    ahead = 0.0 if source.newest is None else source.newest - source.now
     if ahead > AHEAD_SECONDS:
         yield warn(
             "clock_ahead",
             subject,
-            f"its newest row is {ahead:.0f} s ahead of this machine's clock: its rows win over newer ones",
+            f"its newest row is {ahead:.0f} s ahead of this machine's clock, so its rows may win over newer rows",
             "set the clocks by NTP; a policy with a `sequence` does not depend on them",
         )
 
 
-def _twice(found: Sequence[SourceFacts]) -> Iterator[Finding]:
+def _shared_instances(sources: Sequence[SourceFacts]) -> Iterator[Finding]:
     seen: dict[str, str] = {}
-    for one in found:
-        for uuid in one.instances if not one.is_spool else ():
+    for source in sources:
+        for uuid in source.instances if not source.is_spool else ():
             if uuid in seen:
                 yield warn(
                     "instance_twice",
-                    f"source {one.name}",
-                    f"it is of the same instance as the source {seen[uuid]}",
-                    "one of them is enough, unless one has logs that the other lacks",
+                    f"source {source.name}",
+                    f"it has logs of the same instance as the source {seen[uuid]}",
+                    "remove one of them from `sources`, unless each has logs that the other lacks",
                 )
-            seen.setdefault(uuid, one.name)
+            seen.setdefault(uuid, source.name)
 
 
-def _begin(begin: Begin) -> Finding:
-    verb = "begins" if begin.is_new else "continues"
-    text = f"{verb} in {begin.file} at {begin.position} of {begin.source}"
-    return ok("begin", f"replicaset {begin.replicaset}", text)
+def _start_finding(start: StartPosition) -> Finding:
+    verb = "begins" if start.is_new else "continues"
+    text = f"{verb} in {start.file} at byte {start.position} of {start.source}"
+    return ok("begin", f"replicaset {start.replicaset}", text)

@@ -1,4 +1,4 @@
-"""Checks the store and its tables: whether they can be written, by whom, and whether they fit this release. No I/O."""
+"""Checks the warehouse's location and tables: whether this release can write them, and who else does. No I/O."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from observe.doctor.findings import RUNBOOK, Finding, fail, ok, warn
 
 
 @dataclass(frozen=True)
-class Store:
+class StoreFacts:
     """The facts of a warehouse's location.
 
     Parameters
@@ -17,9 +17,10 @@ class Store:
     location : str
         Path of the database's folder.
     scheme_error : str or None
-        Why no library can open it.
+        Why neither Spark nor delta-rs can open the location.
     write_error, rename_error, condition_error : str or None
-        Why a test file could not be written; could not be renamed; why a second writer would not be refused.
+        Why a test file could not be written; why it could not be renamed; why the store would not refuse to create a
+        file twice, so that two writers could overwrite each other's commits.
     checkpoint_error : str or None
         Why the checkpoint's folder cannot be written.
     holder : str or None
@@ -38,34 +39,34 @@ class Store:
 
 @dataclass(frozen=True)
 class TableFacts:
-    """The state of the tables.
+    """The facts of the tables.
 
     Parameters
     ----------
     epoch : int
-        -1 if there is none.
+        The newest epoch; -1 without one.
     tables : int
         Number of tables in the newest epoch.
     unreadable : mapping of str to str
-        Table to the reason why it cannot be read or written.
+        By table, why it cannot be read.
     newer : str or None
-        Sign that a newer release has written the tables.
+        The error message, if a newer release has written the tables.
     unknown_columns : mapping of str to tuple of str
-        System table to columns that this release does not know.
+        By system table, the columns that this release does not know.
     ahead : tuple of str
-        Tables with commits after the newest epoch: an unfinished batch.
+        Tables with commits of an unfinished batch, after the newest epoch.
     rid : str or None
-        The RID as text; None without one.
+        The RID (replication id of the warehouse, docs/rid.md) as text; None without one.
     is_primary : bool
     crashed : bool
         Whether the last writer was killed.
     allocation : str or None
-        How ids were allocated.
+        How the global ids were allocated (`cluster.allocation` of the configuration).
     checkpoint_error : str or None
         Why the checkpoint cannot be read.
     has_checkpoint : bool
     gaps : tuple of str
-        Open gaps.
+        Descriptions of the open gaps.
     waiting, set_aside : int
         Rows of `_pending`; rows of `_quarantine` that are in no table.
 
@@ -88,102 +89,105 @@ class TableFacts:
     set_aside: int = 0
 
 
-def check_store(found: Store) -> Iterator[Finding]:
-    """Yield the findings about a location."""
-    if found.scheme_error is not None:
+def check_store(facts: StoreFacts) -> Iterator[Finding]:
+    """Yield the findings about the warehouse's location."""
+    if facts.scheme_error is not None:
         yield fail(
             "warehouse_unknown",
             "warehouse",
-            found.scheme_error,
+            facts.scheme_error,
             "name a path, or a store of the table `stores`",
         )
         return
     writable = "let this user write there, or name another folder"
-    if found.write_error is not None:
-        yield fail("warehouse_unwritable", "warehouse", found.write_error, writable)
-    elif found.rename_error is not None:
+    if facts.write_error is not None:
+        yield fail("warehouse_unwritable", "warehouse", facts.write_error, writable)
+    elif facts.rename_error is not None:
         advice = "commits need a hard link or a rename: name another file system"
-        yield fail("warehouse_no_rename", "warehouse", found.rename_error, advice)
-    elif found.condition_error is not None:
-        advice = f"{RUNBOOK}, Stores: nothing would keep two writers apart there"
-        yield fail("no_conditional_writes", "warehouse", found.condition_error, advice)
+        yield fail("warehouse_no_rename", "warehouse", facts.rename_error, advice)
+    elif facts.condition_error is not None:
+        advice = f"use another store ({RUNBOOK}, Stores): two writers could overwrite each other's commits"
+        yield fail("no_conditional_writes", "warehouse", facts.condition_error, advice)
     else:
-        yield ok("warehouse", "warehouse", f"{found.location} can be written, renamed and locked")
-    if found.checkpoint_error is not None:
-        yield fail("checkpoint_unwritable", "checkpoint", found.checkpoint_error, writable)
-    if found.holder is not None:
-        advice = "nothing, where that is the stream: another `run` is refused while it lives"
-        yield warn("lock_held", "writer lock", f"held by {found.holder}", advice)
-    elif found.write_error is None:
+        yield ok("warehouse", "warehouse", f"{facts.location} can be written, renamed and locked")
+    if facts.checkpoint_error is not None:
+        yield fail("checkpoint_unwritable", "checkpoint", facts.checkpoint_error, writable)
+    if facts.holder is not None:
+        advice = "nothing, if the holder is the stream: another `run` is refused until it ends"
+        yield warn("lock_held", "writer lock", f"held by {facts.holder}", advice)
+    elif facts.write_error is None:
         yield ok("lock", "writer lock", "free")
 
 
-def check_tables(found: TableFacts, allocation: str) -> Iterator[Finding]:
+def check_tables(facts: TableFacts, allocation: str) -> Iterator[Finding]:
     """Yield the findings about the tables.
 
     Parameters
     ----------
-    found : TableFacts
+    facts : TableFacts
     allocation : str
-        From the configuration.
+        `cluster.allocation` of the configuration.
 
     """
-    if found.epoch < 0:
-        yield ok("tables", "tables", "none yet: the first run makes them")
+    if facts.epoch < 0:
+        yield ok("tables", "tables", "none yet: the first run creates them")
     else:
-        yield ok("tables", "tables", f"epoch {found.epoch} names {found.tables} tables")
-    for table, reason in found.unreadable.items():
+        yield ok("tables", "tables", f"epoch {facts.epoch} names {facts.tables} tables")
+    for table, reason in facts.unreadable.items():
         yield fail(
-            "table_unreadable", f"table {table}", reason, "restore the table, or heal what the message names"
+            "table_unreadable",
+            f"table {table}",
+            reason,
+            "restore the table, or correct what the message names",
         )
     newest = "install the release that wrote them, or a newer one"
-    if found.newer is not None:
-        yield fail("tables_newer", "tables", found.newer, newest)
-    for table, columns in found.unknown_columns.items():
+    if facts.newer is not None:
+        yield fail("tables_newer", "tables", facts.newer, newest)
+    for table, columns in facts.unknown_columns.items():
         text = f"this release does not know the columns {', '.join(columns)}"
         yield warn("tables_newer", f"table {table}", text, newest)
-    if found.allocation is not None and found.allocation != allocation:
+    if facts.allocation is not None and facts.allocation != allocation:
         yield fail(
             "allocation_changed",
             "tables",
-            f"global ids were given by {found.allocation!r}, the configuration says {allocation!r}",
-            f"set cluster.allocation to {found.allocation}",
+            f"global ids were allocated by {facts.allocation!r}, the configuration says {allocation!r}",
+            f"set cluster.allocation to {facts.allocation}",
         )
-    yield from _state(found)
+    yield from _state(facts)
 
 
-def _state(found: TableFacts) -> Iterator[Finding]:
-    if found.rid is not None:
-        text = f"{'primary' if found.is_primary else 'secondary'}, {found.rid}"
-        if found.is_primary:
+def _state(facts: TableFacts) -> Iterator[Finding]:
+    if facts.rid is not None:
+        text = f"{'primary' if facts.is_primary else 'secondary'}, {facts.rid}"
+        if facts.is_primary:
             yield ok("rid", "rid", text)
         else:
             yield fail(
                 "not_primary", "rid", text, "write to the primary, or aggregator rid promote (docs/rid.md)"
             )
-    if found.checkpoint_error is not None:
+    if facts.checkpoint_error is not None:
         advice = "delete it: the stream continues after the rows in the tables"
-        yield fail("checkpoint_damaged", "checkpoint", found.checkpoint_error, advice)
-    elif found.epoch >= 0 and not found.has_checkpoint:
-        text = "there is none: the stream begins where the tables end"
+        yield fail("checkpoint_damaged", "checkpoint", facts.checkpoint_error, advice)
+    elif facts.epoch >= 0 and not facts.has_checkpoint:
+        text = "there is none: the stream will continue after the rows in the tables"
         yield warn(
             "checkpoint_missing", "checkpoint", text, "nothing, unless its path was changed by mistake"
         )
-    if found.ahead:
-        text = f"an unfinished batch is in {', '.join(found.ahead)}"
+    if facts.ahead:
+        text = f"an unfinished batch is in {', '.join(facts.ahead)}"
         yield warn(
             "batch_unfinished",
             "tables",
             text,
-            "nothing: a running writer ends it, or the next start rolls it back",
+            "nothing: a running writer finishes it, or the next start rolls it back",
         )
     advice = "aggregator repair, or docs/operation.md, Runbook"
-    for gap in found.gaps:
+    for gap in facts.gaps:
         yield warn("gap_open", "tables", gap, advice)
-    if found.waiting:
+    if facts.waiting:
         query = "SELECT reason, count(*) FROM _pending GROUP BY 1"
-        yield warn("rows_waiting", "tables", f"{found.waiting} rows wait", query)
-    if found.set_aside:
+        yield warn("rows_waiting", "tables", f"{facts.waiting} rows wait", query)
+    if facts.set_aside:
         yield warn(
-            "rows_set_aside", "tables", f"{found.set_aside} rows are set aside", "SELECT * FROM _quarantine"
+            "rows_set_aside", "tables", f"{facts.set_aside} rows are set aside", "SELECT * FROM _quarantine"
         )

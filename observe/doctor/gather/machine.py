@@ -1,4 +1,4 @@
-"""Gathers facts of this machine: programs, packages, jars, memory, disk space. Java is started only for its version."""
+"""Gathers facts of this machine: programs, packages, jars, memory, disk space. Runs `java -version`."""
 
 from __future__ import annotations
 
@@ -15,25 +15,27 @@ from pathlib import Path
 
 from config.deployment import Config
 from config.subscribe import Subscribe
-from observe.doctor.machine import Disk, Machine
+from observe.doctor.machine import Disk, MachineFacts
 from warehouse.lock import local_folder
 
 JAVA_SECONDS = 20.0
+"""Seconds to wait for the output of `java -version`."""
+
 SPARK_MEMORY = 2**30
-"""Spark's own default of `spark.driver.memory`."""
+"""Spark's default of `spark.driver.memory`."""
 
 SPARK_CONF = Path(__file__).resolve().parents[3] / "conf"
 _UNITS = {"": 1, "k": 2**10, "m": 2**20, "g": 2**30, "t": 2**40}
 _CGROUP = (Path("/sys/fs/cgroup/memory.max"), Path("/sys/fs/cgroup/memory/memory.limit_in_bytes"))
 
 
-def machine_of(config: Config | None, subscribe: Subscribe | None) -> Machine:
+def gather_machine(config: Config | None, subscribe: Subscribe | None) -> MachineFacts:
     """Return the facts of this machine that matter for a configuration."""
     java = _java_program()
     java_version, java_error = (None, None) if java is None else _java_version(java)
     jars = tuple(path.name for path in sorted(_spark_home().glob("jars/*.jar")))
     locations = () if config is None else (config.warehouse, config.checkpoint)
-    return Machine(
+    return MachineFacts(
         python=sys.version_info[:3],
         java=java,
         java_version=java_version,
@@ -44,7 +46,7 @@ def machine_of(config: Config | None, subscribe: Subscribe | None) -> Machine:
         s3_jars=tuple(jar for jar in jars if jar.startswith("hadoop-aws-")),
         needs_s3=any(location.startswith("s3a://") for location in locations),
         memory_bytes=_memory(),
-        spark_memory_bytes=bytes_of(spark_settings().get("spark.driver.memory", "")) or SPARK_MEMORY,
+        spark_memory_bytes=parse_size(spark_settings().get("spark.driver.memory", "")) or SPARK_MEMORY,
         local_bytes=0 if config is None else config.local_bytes,
         disks=tuple(_disks(config, subscribe)),
     )
@@ -59,18 +61,18 @@ def spark_settings() -> dict[str, str]:
     return {pair[0]: pair[1].strip() for pair in words if len(pair) == 2}
 
 
-def bytes_of(text: str) -> int | None:
+def parse_size(text: str) -> int | None:
     """Return a size in Spark's notation (`3g`) in bytes; None if it is not a size."""
     match = re.fullmatch(r"(\d+)\s*([kmgt]?)b?", text.strip().lower())
     return None if match is None else int(match[1]) * _UNITS[match[2]]
 
 
-def nearest(path: str | Path) -> Path:
-    """Return the path, or its nearest existing parent folder."""
-    found = Path(path).absolute()
-    while not found.exists() and found != found.parent:
-        found = found.parent
-    return found
+def nearest_folder(path: str | Path) -> Path:
+    """Return the path if it exists, else its nearest parent folder that exists."""
+    folder = Path(path).absolute()
+    while not folder.exists() and folder != folder.parent:
+        folder = folder.parent
+    return folder
 
 
 def _version(package: str) -> str | None:
@@ -97,15 +99,16 @@ def _java_program() -> str | None:
 
 
 def _java_version(program: str) -> tuple[int | None, str | None]:
+    """Return Java's major version, or the error if there is none."""
     try:
         done = subprocess.run(
             [program, "-version"], capture_output=True, text=True, timeout=JAVA_SECONDS, check=False
         )
     except (OSError, subprocess.TimeoutExpired) as error:
         return None, str(error)
-    said = done.stderr + done.stdout
-    match = re.search(r'version "(?:1\.)?(\d+)', said)
-    return (None, said.strip().partition("\n")[0]) if match is None else (int(match[1]), None)
+    output = done.stderr + done.stdout
+    match = re.search(r'version "(?:1\.)?(\d+)', output)
+    return (None, output.strip().partition("\n")[0]) if match is None else (int(match[1]), None)
 
 
 def _memory() -> int | None:
@@ -124,7 +127,7 @@ def _disks(config: Config | None, subscribe: Subscribe | None) -> Iterator[Disk]
         for subject, location in (("warehouse", config.warehouse), ("checkpoint", config.checkpoint)):
             folder = local_folder(location)
             if folder is not None:
-                # A checkpoint has only offsets.
+                # A checkpoint has only offsets, so one MiB is enough.
                 yield _disk(
                     subject, folder, config.max_bytes_per_trigger if subject == "warehouse" else 2**20
                 )
@@ -136,7 +139,6 @@ def _disks(config: Config | None, subscribe: Subscribe | None) -> Iterator[Disk]
 
 
 def _disk(subject: str, folder: Path, batch_bytes: int) -> Disk:
-    place = nearest(folder)
-    found = os.statvfs(place)
-    inodes = found.f_favail if found.f_files else None
-    return Disk(subject, str(folder), found.f_bavail * found.f_frsize, inodes, batch_bytes)
+    stat = os.statvfs(nearest_folder(folder))
+    inodes = stat.f_favail if stat.f_files else None
+    return Disk(subject, str(folder), stat.f_bavail * stat.f_frsize, inodes, batch_bytes)

@@ -1,8 +1,9 @@
-"""Gathers facts of the masters: connects, logs in, and sends the requests that a subscriber sends first.
+"""Gathers facts of the masters: connects, logs in, and sends the first requests of a subscriber.
 
-The right to replicate is tested with two requests that leave nothing behind: a SELECT of `_priv`, since the right to
-replicate is the right to read the universe; and a SUBSCRIBE that no server can begin, by a replica that is neither
-registered nor anonymous (`box_process_subscribe` in `src/box/box.cc`; up to 2.11 the right is checked first).
+The right to replicate is tested with two requests that change nothing on the server: a SELECT of `_priv`, since the
+right to replicate includes the right to read the universe; and a SUBSCRIBE that each server refuses, by a replica that
+is neither registered nor anonymous (`box_process_subscribe` in `src/box/box.cc`; versions up to 2.11 check the right
+first).
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ from typing import Any
 from uuid import uuid4
 
 from config.subscribe import ReplicasetConfig, Subscribe, seconds
-from observe.doctor.masters import Followed, PeerFacts
+from observe.doctor.masters import FollowedReplicaset, PeerFacts
 from schemas.errors import (
     AggregatorError,
     ConfigurationError,
@@ -32,15 +33,15 @@ from sources.iproto.messages import ANONYMOUS_SINCE, Ballot, version_number
 from sources.iproto.wire import ACCESS_DENIED, NO_USER, PASSWORD, TOO_EARLY, UNKNOWN_REPLICA
 from sources.spool.state import check_own, read_state
 
-TURNS = 3
-"""Number of iterations of the event loop until an abandoned connection, also with TLS, has closed its socket."""
+LOOP_ITERATIONS = 3
+"""Number of iterations of the event loop after which a closed connection, even with TLS, has closed its socket."""
 
-_BY_CODE = {
+_FAULT_BY_CODE = {
     ACCESS_DENIED: "no_right_to_replicate",
     NO_USER: "no_such_user",
     PASSWORD: "wrong_password",
 }
-_ONE_PRIVILEGE: dict[int, Any] = {
+_SELECT_PRIVILEGE: dict[int, Any] = {
     MessageKey.SPACE_ID: 312,
     MessageKey.INDEX_ID: 0,
     MessageKey.LIMIT: 1,
@@ -51,49 +52,54 @@ _ONE_PRIVILEGE: dict[int, Any] = {
 """`_priv` is space 312; only the roles `replication` and `super` may read it."""
 
 
-def followed(section: Subscribe, block: int) -> list[Followed]:
-    """Return the facts of the masters of a configuration and of their spools; all masters are asked at once."""
-    timeout = seconds(section.answer)
-    peers = asyncio.run(_asked(section, timeout))
-    return [_followed(one, said, block) for one, said in zip(section.replicasets, peers, strict=True)]
+def gather_masters(section: Subscribe, block: int) -> list[FollowedReplicaset]:
+    """Return the facts of all masters of the section `subscribe` and of their spools; masters are asked concurrently.
+
+    Parameters
+    ----------
+    section : Subscribe
+    block : int
+        The configuration's `max_block_bytes`.
+
+    """
+    peers = asyncio.run(_ask_all(section, seconds(section.answer)))
+    return [
+        _with_spool(replicaset, facts, block)
+        for replicaset, facts in zip(section.replicasets, peers, strict=True)
+    ]
 
 
-async def _asked(section: Subscribe, timeout: float) -> Sequence[Sequence[PeerFacts]]:
-    async def of_one(replicaset: ReplicasetConfig) -> Sequence[PeerFacts]:
-        return await asyncio.gather(*(ask(replicaset.peer(text), timeout) for text in replicaset.peers))
+async def _ask_all(section: Subscribe, timeout: float) -> Sequence[Sequence[PeerFacts]]:
+    async def ask_members(replicaset: ReplicasetConfig) -> Sequence[PeerFacts]:
+        return await asyncio.gather(
+            *(ask_master(replicaset.peer(text), timeout) for text in replicaset.peers)
+        )
 
-    found = await asyncio.gather(*(of_one(replicaset) for replicaset in section.replicasets))
-    for _ in range(TURNS):
+    facts = await asyncio.gather(*(ask_members(replicaset) for replicaset in section.replicasets))
+    for _ in range(LOOP_ITERATIONS):
         await asyncio.sleep(0)
-    return found
+    return facts
 
 
-def _followed(replicaset: ReplicasetConfig, peers: Sequence[PeerFacts], block: int) -> Followed:
+def _with_spool(replicaset: ReplicasetConfig, peers: Sequence[PeerFacts], block: int) -> FollowedReplicaset:
+    """Add the facts of the spool to those of the peers."""
     spool = Path(replicaset.spool)
     try:
         check_own(spool)
         if not spool.is_dir():
-            return Followed(replicaset.name, tuple(peers))
+            return FollowedReplicaset(replicaset.name, tuple(peers))
         state = read_state(spool, block)
     except (AggregatorError, OSError) as error:
-        return Followed(replicaset.name, tuple(peers), str(error))
-    return Followed(replicaset.name, tuple(peers), None, state.vclock, state.replicaset_uuid)
+        return FollowedReplicaset(replicaset.name, tuple(peers), str(error))
+    return FollowedReplicaset(replicaset.name, tuple(peers), None, state.vclock, state.replicaset_uuid)
 
 
-async def ask(target: Target, timeout: float) -> PeerFacts:
-    """Return the facts of a master.
-
-    Parameters
-    ----------
-    target : Peer
-    timeout : float
-        Seconds to wait for each answer.
-
-    """
+async def ask_master(target: Target, timeout: float) -> PeerFacts:
+    """Return the facts of a master; wait up to `timeout` seconds for each answer."""
     try:
         connection = await connect(target, timeout)
     except (AggregatorError, OSError) as error:
-        return PeerFacts(target.name, _fault(error), str(error))
+        return PeerFacts(target.name, _fault_name(error), str(error))
     version = connection.greeting.version
     try:
         if version < ANONYMOUS_SINCE:
@@ -102,21 +108,22 @@ async def ask(target: Target, timeout: float) -> PeerFacts:
         ballot = await connection.vote()
         if ballot.is_loading:
             return PeerFacts(target.name, "peer_loading", "the server is loading its data", version)
-        return await _may_replicate(connection, ballot)
+        return await _check_right(connection, ballot)
     except (AggregatorError, OSError) as error:
-        return PeerFacts(target.name, _fault(error), str(error), version)
+        return PeerFacts(target.name, _fault_name(error), str(error), version)
     finally:
         connection.close()
 
 
-async def _may_replicate(connection: Connection, ballot: Ballot) -> PeerFacts:
+async def _check_right(connection: Connection, ballot: Ballot) -> PeerFacts:
+    """Return the facts of a master; raises the server's error if the user may not replicate."""
     version, instance = connection.greeting.version, connection.greeting.instance_uuid
     replicaset = await connection.replicaset_uuid()
     if not await connection.is_relay():
         await connection.cluster()
-        await connection.request(Command.SELECT, _ONE_PRIVILEGE)
+        await connection.request(Command.SELECT, _SELECT_PRIVILEGE)
         try:
-            await connection.request(Command.SUBSCRIBE, _impossible(replicaset, version))
+            await connection.request(Command.SUBSCRIBE, _subscribe_body(replicaset, version))
         except IprotoError as error:
             if error.fields.get("code") not in (UNKNOWN_REPLICA, TOO_EARLY):
                 raise
@@ -124,7 +131,8 @@ async def _may_replicate(connection: Connection, ballot: Ballot) -> PeerFacts:
     return PeerFacts(connection.peer.name, None, None, version, instance, replicaset, vclock, gc_vclock)
 
 
-def _impossible(replicaset_uuid: str, version: tuple[int, int, int]) -> dict[int, Any]:
+def _subscribe_body(replicaset_uuid: str, version: tuple[int, int, int]) -> dict[int, Any]:
+    """Return the body of a SUBSCRIBE of an unknown replica, which every server refuses."""
     return {
         MessageKey.REPLICASET_UUID: replicaset_uuid,
         MessageKey.INSTANCE_UUID: str(uuid4()),
@@ -134,10 +142,11 @@ def _impossible(replicaset_uuid: str, version: tuple[int, int, int]) -> dict[int
     }
 
 
-def _fault(error: Exception) -> str:
+def _fault_name(error: Exception) -> str:
+    """Return the name of the fault (a key of `ADVICE`) that an error shows."""
     code = error.fields.get("code") if isinstance(error, AggregatorError) else None
-    if code in _BY_CODE:
-        return _BY_CODE[code]
+    if code in _FAULT_BY_CODE:
+        return _FAULT_BY_CODE[code]
     cause: BaseException | None = error
     while cause is not None:
         if isinstance(cause, ssl.SSLError):

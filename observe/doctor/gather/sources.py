@@ -1,4 +1,4 @@
-"""Gathers facts of each source's files: headers, ends, and lsns and times of the newest log. Reads only."""
+"""Gathers facts of each source's files: their headers, their ends, and the newest rows. Reads only."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import pyarrow as pa
 
 from config.deployment import Config
 from config.deployment import SourceConfig as Configured
-from observe.doctor.sources import Begin, Hole, SourceFacts
+from observe.doctor.sources import LogHole, SourceFacts, StartPosition
 from pipeline.preview import begins_at
 from pipeline.source_options import stream_options
 from pipeline.state import State
@@ -30,9 +30,10 @@ from sources.xlog.stream.follow import Follower
 from warehouse.lock import local_folder
 
 FAILURES = (AggregatorError, OSError, pa.ArrowException, ValueError)
+"""Exceptions of reading a source, which become facts."""
 
 
-def source_facts(source: Configured, block: int) -> SourceFacts:
+def gather_source(source: Configured, block: int) -> SourceFacts:
     """Return the facts of a source's files.
 
     Parameters
@@ -54,7 +55,7 @@ def source_facts(source: Configured, block: int) -> SourceFacts:
     files = (*listing.snapshots, *listing.logs)
     replicaset, identity_error = _identity(directory, listing)
     is_spool = files[-1].replicaset_uuid is not None
-    reached, newest, tail_error = _end(directory, listing)
+    reached, newest, tail_error = _end_of_logs(directory, listing)
     return SourceFacts(
         source.name,
         source.path,
@@ -67,37 +68,39 @@ def source_facts(source: Configured, block: int) -> SourceFacts:
         has_replicaset_key=source.replicaset is not None,
         replicaset=replicaset,
         identity_error=identity_error,
-        server=_server(directory, files[-1]),
+        server=_server_version(directory, files[-1]),
         reached=reached,
         newest=newest,
         now=time.time(),
-        holes=tuple(_holes(directory, listing)),
+        holes=tuple(_find_holes(directory, listing)),
         tail_error=tail_error,
         spool_error=_spool_error(source.path, block) if is_spool else None,
     )
 
 
-def begins(config: Config, state: State, start: Offset) -> tuple[list[Begin], dict[str, str]]:
-    """Return where a run begins in each replicaset, and the sources that are not followed, with the reason.
+def start_positions(
+    config: Config, state: State, start: Offset
+) -> tuple[list[StartPosition], dict[str, str]]:
+    """Return where a run starts in each replicaset, and the reason for each source that it would not read.
 
     Parameters
     ----------
     config : Config
     state : State
-        As of the newest epoch.
+        The state of the tables at the newest epoch.
     start : Offset
-        The end of the stream.
+        The offset up to which the stream has read; empty before the first batch.
 
     """
     options = parse_options({**stream_options(config, state, 1), "on_source_error": "skip"})
     follower = Follower(options)
     ends = follower.latest(start)
     places = begins_at(follower, start, ends)
-    found = [
-        Begin(uuid, entry.leader, entry.file, entry.position, uuid not in state.replicasets)
+    positions = [
+        StartPosition(uuid, entry.leader, entry.file, entry.position, uuid not in state.replicasets)
         for uuid, entry in sorted(places.items())
     ]
-    return found, dict(follower.unreadable)
+    return positions, dict(follower.unreadable)
 
 
 def _snapshot_vclock(directory: Directory, listing: Listing) -> dict[int, int] | None:
@@ -106,23 +109,25 @@ def _snapshot_vclock(directory: Directory, listing: Listing) -> dict[int, int] |
 
 
 def _identity(directory: Directory, listing: Listing) -> tuple[str | None, str | None]:
+    """Return the source's replicaset uuid and None, or None and the error."""
     try:
         return identity_of(directory, listing), None
     except FAILURES as error:
         return None, str(error)
 
 
-def _server(directory: Directory, file: LogFile) -> str | None:
+def _server_version(directory: Directory, file: LogFile) -> str | None:
+    """Return the version of the server that wrote a file, from the file's header."""
     try:
         return reader.read_meta(*directory.opened(file.name)).other.get("Version")
     except FAILURES:
         return None
 
 
-def _end(directory: Directory, listing: Listing) -> tuple[dict[int, int], float | None, str | None]:
-    """Return the vclock after the newest log, the time of the newest row, and the damage there.
+def _end_of_logs(directory: Directory, listing: Listing) -> tuple[dict[int, int], float | None, str | None]:
+    """Return the vclock after the newest row, the row's time, and the error if the newest log is damaged.
 
-    A server that has just started has a newest log without rows: then the previous one is read.
+    After a start, a server's newest log has no rows yet; then the log before it is read.
     """
     reached = shared((listing.logs[-1:] or listing.snapshots[-1:])[0].vclock)
     highest, newest = np.zeros(VCLOCK_MAX, np.int64), -1
@@ -139,29 +144,29 @@ def _end(directory: Directory, listing: Listing) -> tuple[dict[int, int], float 
                 break
     except FAILURES as error:
         return reached, None, str(error)
-    found = {replica_id: int(lsn) for replica_id, lsn in enumerate(highest) if replica_id and lsn > 0}
-    return shared(joined(reached, found)), None if newest < 0 else newest / 1e6, None
+    lsns = {replica_id: int(lsn) for replica_id, lsn in enumerate(highest) if replica_id and lsn > 0}
+    return shared(joined(reached, lsns)), None if newest < 0 else newest / 1e6, None
 
 
-def _holes(directory: Directory, listing: Listing) -> Iterator[Hole]:
-    """Yield the places where a file begins after the end of the previous one."""
-    course = listing.ordered_files
+def _find_holes(directory: Directory, listing: Listing) -> Iterator[LogHole]:
+    """Yield the pairs of files between which rows are missing: the second starts after the end of the first."""
     if listing.snapshots and listing.logs:
         first, newest = listing.logs[0], listing.snapshots[-1]
         if newest_not_beyond(listing.logs, newest.vclock, local=True) is None:
-            yield Hole(newest.name, first.name, shared(newest.vclock), shared(first.vclock))
-    for before, after in pairwise(course):
+            yield LogHole(newest.name, first.name, shared(newest.vclock), shared(first.vclock))
+    for before, after in pairwise(listing.ordered_files):
         try:
             if after.is_snapshot or not may_miss_rows(before, directory.ends.of(before, closed=True), after):
                 continue
-            had = shared(before.vclock if before.is_snapshot else directory.ends.end_vclock(before))
+            end = shared(before.vclock if before.is_snapshot else directory.ends.end_vclock(before))
         except FAILURES:
             continue  # damage in a closed log is reported by the code that reads its rows
-        if not not_beyond(shared(after.vclock), had):
-            yield Hole(before.name, after.name, had, shared(after.vclock))
+        if not not_beyond(shared(after.vclock), end):
+            yield LogHole(before.name, after.name, end, shared(after.vclock))
 
 
 def _spool_error(path: str, block: int) -> str | None:
+    """Return the error of reading a spool's state; None if the spool is sound, or is not on this machine."""
     folder = local_folder(path)
     if folder is None:
         return None

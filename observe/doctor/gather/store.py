@@ -1,6 +1,6 @@
-"""Gathers facts of a warehouse's location and tables. Probe files have unique names and are removed at once.
+"""Gathers facts of a warehouse's location and tables. Test files have unique names and are removed at once.
 
-The writer lock is not taken, since even for a moment that could refuse a job that starts just then.
+The writer lock is not acquired, since a job that starts at that moment would be refused.
 """
 
 from __future__ import annotations
@@ -13,8 +13,8 @@ import pyarrow as pa
 from deltalake.exceptions import DeltaError
 
 from config.deployment import Config
-from observe.doctor.gather.machine import nearest
-from observe.doctor.store import Store, TableFacts
+from observe.doctor.gather.machine import nearest_folder
+from observe.doctor.store import StoreFacts, TableFacts
 from pipeline.checkpoint import continues_at
 from pipeline.commit.load import check_format
 from schemas.errors import AggregatorError, UnsupportedError, WarehouseError
@@ -33,27 +33,28 @@ from warehouse.rid import RidTable
 
 _FAILURES = (AggregatorError, OSError, DeltaError, pa.ArrowException)
 LOCKS = Path("/proc/locks")
+"""Linux' list of all file locks (proc(5))."""
 
 
-def store_of(config: Config) -> Store:
+def gather_store(config: Config) -> StoreFacts:
     """Return the facts of the location of a deployment's warehouse."""
     try:
         place = place_of(config.warehouse, config.database)
     except WarehouseError as error:
-        return Store(config.warehouse, scheme_error=str(error))
+        return StoreFacts(config.warehouse, scheme_error=str(error))
     folder = local_folder(place.root)
     checkpoint = local_folder(config.checkpoint)
-    checkpoint_error = None if checkpoint is None else _local(checkpoint)[0]
+    checkpoint_error = None if checkpoint is None else _probe_folder(checkpoint)[0]
     if folder is None:
-        return _remote(place.root, checkpoint_error)
-    written, renamed, condition = _local(folder)
-    holder = _holder(folder / LOCK_NAME)
-    return Store(place.root, None, written, renamed, condition, checkpoint_error, holder)
+        return _remote_store(place.root, checkpoint_error)
+    written, renamed, condition = _probe_folder(folder)
+    holder = _lock_holder(folder / LOCK_NAME)
+    return StoreFacts(place.root, None, written, renamed, condition, checkpoint_error, holder)
 
 
-def _local(folder: Path) -> tuple[str | None, str | None, str | None]:
-    """Return the errors of three tests in a folder: write a file, rename it, create it exclusively."""
-    base = nearest(folder)
+def _probe_folder(folder: Path) -> tuple[str | None, str | None, str | None]:
+    """Return the errors of three tests in a folder (write, rename, create exclusively); None for those that pass."""
+    base = nearest_folder(folder)
     probe, other = (base / f".aggregator-doctor-{uuids.uuid4()}{suffix}" for suffix in ("", ".renamed"))
     if not base.is_dir():
         return f"{base} is not a folder", None, None
@@ -65,7 +66,7 @@ def _local(folder: Path) -> tuple[str | None, str | None, str | None]:
         probe.rename(other)
         try:
             with other.open("xb"):
-                return None, None, f"{base} lets a file be made twice"
+                return None, None, f"{base} lets two writers create the same file"
         except FileExistsError:
             return None, None, None
     except OSError as error:
@@ -75,21 +76,21 @@ def _local(folder: Path) -> tuple[str | None, str | None, str | None]:
         other.unlink(missing_ok=True)
 
 
-def _remote(root: str, checkpoint_error: str | None) -> Store:
+def _remote_store(root: str, checkpoint_error: str | None) -> StoreFacts:
     try:
         lease = object_lease(root, LOCK_NAME)
         now, found = lease.now(), lease.read()
     except UnsupportedError as error:
-        return Store(root, condition_error=str(error), checkpoint_error=checkpoint_error)
+        return StoreFacts(root, condition_error=str(error), checkpoint_error=checkpoint_error)
     except OSError as error:
-        return Store(root, write_error=str(error), checkpoint_error=checkpoint_error)
+        return StoreFacts(root, write_error=str(error), checkpoint_error=checkpoint_error)
     is_held = found is not None and '"free": true' not in found.text and now - found.modified < LEASE_SECONDS
     holder = holder_of(found.text) if found is not None and is_held else None
-    return Store(root, checkpoint_error=checkpoint_error, holder=holder)
+    return StoreFacts(root, checkpoint_error=checkpoint_error, holder=holder)
 
 
-def _holder(lock: Path) -> str | None:
-    """Return the holder of an `flock`, from Linux's list of all locks (proc(5), /proc/locks)."""
+def _lock_holder(lock: Path) -> str | None:
+    """Return the holder of an `flock`, according to `LOCKS`; None if nobody holds it."""
     if not lock.is_file() or not LOCKS.is_file():
         return None
     inode = str(lock.stat().st_ino)
@@ -100,7 +101,7 @@ def _holder(lock: Path) -> str | None:
     return None
 
 
-def tables_of(config: Config) -> TableFacts:
+def gather_tables(config: Config) -> TableFacts:
     """Return the facts of a deployment's tables."""
     warehouse = EpochWarehouse(None, config.warehouse, config.database)
     place = warehouse.place
@@ -109,42 +110,44 @@ def tables_of(config: Config) -> TableFacts:
         return TableFacts(checkpoint_error=checkpoint_error, has_checkpoint=has_checkpoint)
     try:
         epoch = epochs.last(warehouse)
-        newer = _newer(None if epoch is None else epoch.settings)
+        newer = _newer_format(None if epoch is None else epoch.settings)
     except _FAILURES as error:
         return TableFacts(unreadable={EPOCHS: str(error)}, has_checkpoint=has_checkpoint)
     versions = {} if epoch is None else epoch.versions
     unreadable = dict(_unreadable(warehouse, versions))
     unknown = {} if unreadable else _unknown_columns(warehouse)
     rid = RidTable(place).last()
-    has = {name for name in place.tables() if name not in unreadable}
-    gaps = open_gaps(rows_of(warehouse.opened("_gaps"))) if "_gaps" in has else ()
+    readable = {name for name in place.tables() if name not in unreadable}
+    gaps = open_gaps(rows_of(warehouse.opened("_gaps"))) if "_gaps" in readable else ()
     return TableFacts(
         epoch=-1 if epoch is None else epoch.epoch,
         tables=len(versions),
         unreadable=unreadable,
         newer=newer,
         unknown_columns=unknown,
-        ahead=tuple(_ahead(warehouse, versions, unreadable)),
+        ahead=tuple(_tables_ahead(warehouse, versions, unreadable)),
         rid=str(rid.node.rid) if rid.number else None,
         is_primary=not rid.number or rid.node.rid.primary,
         crashed=bool(rid.number) and rid.node.rid.crashed_primary,
-        allocation=cluster.recorded(warehouse) if cluster.TABLE in has else None,
+        allocation=cluster.recorded(warehouse) if cluster.TABLE in readable else None,
         checkpoint_error=checkpoint_error,
         has_checkpoint=has_checkpoint,
         gaps=tuple(map(str, gaps)),
-        waiting=_count(warehouse, "_pending", "true") if "_pending" in has else 0,
-        set_aside=_count(warehouse, "_quarantine", "misfits IS NULL") if "_quarantine" in has else 0,
+        waiting=_count(warehouse, "_pending", "true") if "_pending" in readable else 0,
+        set_aside=_count(warehouse, "_quarantine", "misfits IS NULL") if "_quarantine" in readable else 0,
     )
 
 
 def _checkpoint(warehouse: EpochWarehouse, location: str) -> tuple[str | None, bool]:
+    """Return the error of reading the checkpoint, and whether there is a checkpoint."""
     try:
         return None, continues_at(warehouse, location) is not None
     except AggregatorError as error:
         return str(error), True
 
 
-def _newer(settings: str | None) -> str | None:
+def _newer_format(settings: str | None) -> str | None:
+    """Return the error message if the tables have a format of a newer release."""
     try:
         check_format(settings)
     except WarehouseError as error:
@@ -157,7 +160,7 @@ def _unreadable(warehouse: EpochWarehouse, versions: Mapping[str, int]) -> Itera
         try:
             opened = warehouse.place.open(name, versions.get(name))
             if opened is None:
-                yield name, "the newest epoch names it, and it does not exist"
+                yield name, "it is in the newest epoch, but does not exist"
             else:
                 missing = _missing_file(warehouse, name, [file.path for file in files_of(opened, name)])
                 if missing is not None:
@@ -167,7 +170,7 @@ def _unreadable(warehouse: EpochWarehouse, versions: Mapping[str, int]) -> Itera
 
 
 def _missing_file(warehouse: EpochWarehouse, table: str, files: list[str]) -> str | None:
-    """Return the first missing file; checked in folders only, where a request is cheap."""
+    """Return the first missing file; only checked on this machine, since a request to a store takes longer."""
     folder = local_folder(warehouse.root)
     if folder is None:
         return None
@@ -184,16 +187,20 @@ def _unknown_columns(warehouse: EpochWarehouse) -> dict[str, tuple[str, ...]]:
     return found
 
 
-def _ahead(
+def _tables_ahead(
     warehouse: EpochWarehouse, versions: Mapping[str, int], unreadable: Mapping[str, str]
 ) -> Iterator[str]:
     for name in sorted(set(versions) - set(unreadable) - NEVER_ROLLED_BACK):
         opened = warehouse.place.open(name)
-        if opened is not None and opened.version() > versions[name] and not _is_restored(opened.history(1)):
+        if (
+            opened is not None
+            and opened.version() > versions[name]
+            and not _is_rolled_back(opened.history(1))
+        ):
             yield name
 
 
-def _is_restored(history: list[dict[str, object]]) -> bool:
+def _is_rolled_back(history: list[dict[str, object]]) -> bool:
     return bool(history) and history[0].get("operation") == "RESTORE"
 
 

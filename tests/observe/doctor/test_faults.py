@@ -1,4 +1,4 @@
-"""Faults in a healthy deployment: `doctor` finds each one by its name, and writes nothing."""
+"""Faults in a healthy deployment: `doctor` reports each one under its name, and writes nothing."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ Fault = Callable[["Healthy"], None]
 
 
 class Healthy:
-    """A deployment without a fault: a copy of a recorded log, its tables, and settings for tests to break."""
+    """A deployment without a fault, in which tests break something: a copy of a recorded log, its tables, settings."""
 
     def __init__(self, folder: Path, made: Path, patch: pytest.MonkeyPatch) -> None:
         self.folder, self.made, self.patch = folder, made, patch
@@ -52,10 +52,10 @@ class Healthy:
             }
         )
 
-    def aggregate(self, *, whole: bool = True) -> Tables:
-        """Make the tables of what the logs have now; those of the whole logs are made once."""
+    def aggregate(self, *, is_complete: bool = True) -> Tables:
+        """Write the tables of the logs as they are now; those of the complete logs are copied from the fixture."""
         tables = Tables(self.folder, {"a1": self.logs})
-        if whole:
+        if is_complete:
             shutil.copytree(self.made, self.folder / "warehouse")
         else:
             tables.run()
@@ -144,7 +144,7 @@ def gap_behind_the_tables(one: Healthy) -> None:
     last = one.log(-1)
     last.rename(one.folder / "aside")
     one.log(-1).unlink()
-    one.aggregate(whole=False)
+    one.aggregate(is_complete=False)
     (one.folder / "aside").rename(last)
 
 
@@ -155,7 +155,7 @@ def no_snapshot(one: Healthy) -> None:
     one.source["replicaset"] = A_UUID
 
 
-def nothing_but_snapshots(one: Healthy) -> None:
+def only_snapshots(one: Healthy) -> None:
     one.settings["start"] = "snapshot"
     for file in one.logs.glob("*.xlog"):
         file.unlink()
@@ -169,14 +169,14 @@ def wrong_replicaset(one: Healthy) -> None:
     one.source["replicaset"] = B_UUID
 
 
-def nobody_says_whose(one: Healthy) -> None:
+def unknown_replicaset(one: Healthy) -> None:
     for file in (*one.logs.glob("*.snap"), one.log(0)):
         file.unlink()
 
 
 def clock_behind(one: Healthy) -> None:
-    """Set this machine's clock, where it is read, to before the rows' times, which are in the past."""
-    newest = sources.source_facts(one.config().sources[0], 1 << 30).newest
+    """Set the clock that `doctor` reads to a time before the newest row's."""
+    newest = sources.gather_source(one.config().sources[0], 1 << 30).newest
     assert newest is not None
     one.patch.setattr("observe.doctor.gather.sources.time.time", lambda: newest - 60)
 
@@ -200,7 +200,7 @@ def servers_own_folder(one: Healthy) -> None:
 
 
 def unwritable(one: Healthy) -> None:
-    # Root may write everywhere but there.
+    # Even root cannot write there.
     one.settings["warehouse"] = "/proc/aggregator"
 
 
@@ -266,7 +266,7 @@ def no_checkpoint(one: Healthy) -> None:
 
 def rows_wait(one: Healthy) -> None:
     gap(one)
-    one.aggregate(whole=False)
+    one.aggregate(is_complete=False)
 
 
 def shorter_logs(one: Healthy) -> None:
@@ -289,10 +289,10 @@ FAULTS: list[tuple[Fault, str, Level]] = [
     (gap, "log_gap", FAIL),
     (gap_behind_the_tables, "log_gap", FAIL),
     (no_snapshot, "no_snapshot", FAIL),
-    (nothing_but_snapshots, "no_logs", WARN),
+    (only_snapshots, "no_logs", WARN),
     (two_instances, "mixed_replicasets", FAIL),
     (wrong_replicaset, "other_replicaset", FAIL),
-    (nobody_says_whose, "replicaset_unknown", FAIL),
+    (unknown_replicaset, "replicaset_unknown", FAIL),
     (clock_behind, "clock_ahead", WARN),
     (damaged_spool, "spool_damaged", FAIL),
     (servers_own_folder, "spool_damaged", FAIL),
@@ -330,7 +330,7 @@ def test_a_healthy_deployment_has_no_finding(healthy: Healthy) -> None:
     ("fault", "name", "level"),
     [pytest.param(*one, id=f"{one[0].__name__}-{one[1]}") for one in FAULTS],
 )
-def test_a_fault_is_found_by_its_name(healthy: Healthy, fault: Fault, name: str, level: Level) -> None:
+def test_a_fault_is_reported_under_its_name(healthy: Healthy, fault: Fault, name: str, level: Level) -> None:
     fault(healthy)
     config = healthy.config()
     before = files(healthy.folder)
@@ -342,7 +342,7 @@ def test_a_fault_is_found_by_its_name(healthy: Healthy, fault: Fault, name: str,
 
 
 def test_a_fault_causes_no_other_finding(healthy: Healthy) -> None:
-    """Of a source alone: what its own fault is, is said once."""
+    """A gap in the logs of a source causes one finding only."""
     gap(healthy)
     found = findings_of(Deployment(healthy.config(), None))
     assert [one.name for one in found if one.level is not Level.OK] == ["log_gap"]

@@ -1,4 +1,4 @@
-"""Faults of masters and of the connection to them: `doctor` finds each one by its name, on real servers."""
+"""Faults of masters and of the connection to them: `doctor` reports each one under its name, on real servers."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ import pytest
 
 from config.subscribe import Subscribe
 from observe.doctor.findings import Finding, Level
-from observe.doctor.gather.masters import followed
+from observe.doctor.gather.masters import gather_masters
 from observe.doctor.masters import check_masters
 from sources.xlog.format.block import BLOCK_LIMIT
 from tests.live.certificates import Authority
@@ -36,13 +36,13 @@ def master(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFact
         yield server
 
 
-def found(folder: Path, *addresses: str, **settings: Any) -> list[Finding]:
+def findings_at(folder: Path, *addresses: str, **settings: Any) -> list[Finding]:
     (folder / "password").write_text(settings.pop("password", "right"))
     (folder / "password").chmod(0o600)
     whole = {"password_file": str(folder / "password"), **settings}
     replicaset = {"name": "a", "spool": str(folder / "spool"), "peers": list(addresses), **whole}
     section = Subscribe.model_validate({"replicasets": [replicaset], "answer": "5 seconds"})
-    return check_masters(followed(section, BLOCK_LIMIT))
+    return check_masters(gather_masters(section, BLOCK_LIMIT))
 
 
 def names(findings: list[Finding]) -> list[str]:
@@ -51,7 +51,7 @@ def names(findings: list[Finding]) -> list[str]:
 
 def test_a_user_who_may_replicate(master: Tarantool, tmp_path: Path) -> None:
     registered = master.eval("return #box.space._cluster:select()")
-    findings = found(tmp_path, f"good@unix/:{master.socket}")
+    findings = findings_at(tmp_path, f"good@unix/:{master.socket}")
     assert names(findings) == []
     assert master.eval("return box.info.uuid") in findings[0].text
     assert master.eval("return #box.space._cluster:select()") == registered
@@ -68,8 +68,10 @@ def test_a_user_who_may_replicate(master: Tarantool, tmp_path: Path) -> None:
         ("none", "right", "no_right_to_replicate"),
     ],
 )
-def test_a_user_who_may_not(master: Tarantool, tmp_path: Path, user: str, password: str, fault: str) -> None:
-    findings = found(tmp_path, f"{user}@unix/:{master.socket}", password=password)
+def test_a_user_who_may_not_replicate(
+    master: Tarantool, tmp_path: Path, user: str, password: str, fault: str
+) -> None:
+    findings = findings_at(tmp_path, f"{user}@unix/:{master.socket}", password=password)
     is_old = str(master.eval("return _TARANTOOL")).startswith("2.6.")
     hidden = {} if is_old else {"no_such_user": "wrong_password"}
     assert names(findings) == [hidden.get(fault, fault)]
@@ -78,13 +80,13 @@ def test_a_user_who_may_not(master: Tarantool, tmp_path: Path, user: str, passwo
 
 def test_no_password(master: Tarantool, tmp_path: Path) -> None:
     settings = {"password_file": None, "password_env": "NO_SUCH_VARIABLE"}
-    assert names(found(tmp_path, f"good@unix/:{master.socket}", **settings)) == ["password_missing"]
+    assert names(findings_at(tmp_path, f"good@unix/:{master.socket}", **settings)) == ["password_missing"]
 
 
 def test_nothing_listens_at_the_address(master: Tarantool, tmp_path: Path) -> None:
     gone = f"unix/:{tmp_path}/none"
-    assert names(found(tmp_path, f"good@{gone}")) == ["peer_unreachable"]
-    both = found(tmp_path, f"good@{gone}", f"good@unix/:{master.socket}")
+    assert names(findings_at(tmp_path, f"good@{gone}")) == ["peer_unreachable"]
+    both = findings_at(tmp_path, f"good@{gone}", f"good@unix/:{master.socket}")
     assert [(one.name, one.level) for one in both][:2] == [
         ("peer_unreachable", Level.WARN),
         ("peer", Level.OK),
@@ -93,22 +95,22 @@ def test_nothing_listens_at_the_address(master: Tarantool, tmp_path: Path) -> No
 
 def test_the_server_is_not_a_tarantool(tmp_path: Path) -> None:
     with listening(tmp_path, b"SSH-2.0-OpenSSH_9.2\r\n" + b" " * 128) as address:
-        assert names(found(tmp_path, f"good@{address}")) == ["not_tarantool"]
+        assert names(findings_at(tmp_path, f"good@{address}")) == ["not_tarantool"]
 
 
 def test_a_port_without_tls(master: Tarantool, tmp_path: Path) -> None:
     tls = {"ca_file": Authority(tmp_path).file}
-    assert names(found(tmp_path, f"good@unix/:{master.socket}", tls=tls)) == ["peer_tls"]
+    assert names(findings_at(tmp_path, f"good@unix/:{master.socket}", tls=tls)) == ["peer_tls"]
 
 
 def test_peers_of_two_replicasets_under_one_name(master: Tarantool, tmp_path: Path) -> None:
     with Tarantool(tmp_path / "other", lua=USERS) as other:
         addresses = (f"good@unix/:{one.socket}" for one in (master, other))
-        assert names(found(tmp_path, *addresses)) == ["mixed_peers"]
+        assert names(findings_at(tmp_path, *addresses)) == ["mixed_peers"]
 
 
 @contextmanager
-def listening(folder: Path, said: bytes) -> Iterator[str]:
+def listening(folder: Path, greeting: bytes) -> Iterator[str]:
     """Yield the address of a service that sends a text to each client."""
     path = str(folder / "service")
     with socket.socket(socket.AF_UNIX) as server:
@@ -118,7 +120,7 @@ def listening(folder: Path, said: bytes) -> Iterator[str]:
         def answer() -> None:
             connection, _ = server.accept()
             with connection:
-                connection.sendall(said)
+                connection.sendall(greeting)
                 connection.recv(1)
 
         thread = threading.Thread(target=answer)

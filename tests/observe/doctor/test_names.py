@@ -1,4 +1,4 @@
-"""The names of findings: docs/operation.md lists each one with a level above `ok`, and no other."""
+"""docs/operation.md lists the names of all findings with a level above `ok`, and no others."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ DOCS = Path(__file__).parents[3] / "docs" / "operation.md"
 
 
 def names_in_code() -> set[str]:
-    """Return the snake_case words that `warn` and `fail` are called with, also through a variable `name`."""
+    """Return the names that are passed to `warn` and `fail`, directly or in a variable `name`."""
     found = set(ADVICE)
     for file in set(FOLDER.glob("*.py")) - {Path(findings.__file__)}:
         for node in ast.walk(ast.parse(file.read_text())):
