@@ -20,7 +20,7 @@ from config.subscribe import seconds
 from jobs.commands.main import main
 from jobs.runtime.progress import StreamProgress
 from jobs.runtime.session import spark_session
-from observe.lineage.emitter import lineage
+from observe.lineage.emitter import lineage_events
 from observe.metrics.listener import metrics_listener
 from pipeline.batch import BatchWriter
 from pipeline.executors.distributed import DistributedExecutor
@@ -151,7 +151,7 @@ def aggregate(config: Config, *, once: bool = False) -> State:
         writer = writer_on(spark, config, warehouse, lock)
         service = Service(spark, warehouse, config, writer)
         service.take_up()
-        with lineage(config, spark.version, lambda: writer.state.versions) as around:
+        with lineage_events(config, spark.version, lambda: writer.state.versions) as around:
             batches = StreamWriter(
                 warehouse, config, writer, lambda done: [watch(done) for watch in watches], around
             )

@@ -12,7 +12,7 @@ import click
 
 from config.deployment import Config
 from jobs.runtime.command_line import DONE, FAILED, finished
-from observe.preview.changes import Sign, as_json, changes_of, lines
+from observe.preview.changes import Sign, as_json, format_changes, planned_changes
 from pipeline.preview import preview_of
 
 COLOURS = {Sign.NEW: "green", Sign.CHANGED: "yellow", Sign.GONE: "magenta", Sign.REFUSED: "red"}
@@ -20,11 +20,11 @@ COLOURS = {Sign.NEW: "green", Sign.CHANGED: "yellow", Sign.GONE: "magenta", Sign
 
 def show(config: Config, *, is_json: bool) -> int:
     """Print what a run will do, and return 1 if something is refused or rows will wait."""
-    changes = changes_of(config, preview_of(config))
+    changes = planned_changes(config, preview_of(config))
     if is_json:
         print(json.dumps(as_json(changes)))
     else:
-        for sign, line in lines(changes):
+        for sign, line in format_changes(changes):
             click.echo(click.style(line, fg=COLOURS.get(sign)))
     count = {sign: sum(one.sign is sign for one in changes) for sign in Sign}
     done = f"{count[Sign.NEW]} new, {count[Sign.CHANGED]} changed, {count[Sign.GONE]} gone"

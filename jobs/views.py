@@ -16,7 +16,7 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 
 from config.deployment import Config
 from jobs.commands.main import main
-from observe.dbt_sources import found, sources
+from observe.dbt_sources import source_yaml, tables_at_epoch
 from schemas.errors import ConfigurationError, WarehouseError
 from schemas.names import is_of_space, table_name
 from schemas.tables import SYSTEM_TABLES
@@ -129,7 +129,7 @@ def dbt_source(config: Config) -> str:
     place = place_of(config.warehouse, config.database)
     versions = epochs_of(place)
     newest = max(versions)
-    return sources(config.database, newest, found(place, versions[newest]))
+    return source_yaml(config.database, newest, tables_at_epoch(place, versions[newest]))
 
 
 def views(

@@ -1,9 +1,9 @@
 """The change feed of a space's table: the winning rows that each epoch inserted, changed or deleted.
 
-Columns are named as in Delta's Change Data Feed (`_change_type`, `_commit_version`), which these tables do not have: a
-batch rewrites the whole file of a changed row, so Delta's feed of such commits would have all rows of that file. Here
-only files that differ between two versions are compared, and unchanged rows are left out. Reading goes by key range, so
-memory is bounded; without Spark and without a lock. `jobs.changes` prints the feed.
+Columns are named as in Delta's Change Data Feed (`_change_type`, `_commit_version`). The tables do not use Delta's
+feed: a batch rewrites the file of a changed row, so that feed would have all rows of the file. Instead, the files that
+differ between two versions are compared, and unchanged rows are left out. Files are compared by key range, so memory is
+bounded; without Spark and without a lock. `jobs.changes` prints the feed.
 """
 
 from __future__ import annotations
@@ -54,9 +54,9 @@ def table_versions(
     place : Place
     table : str
     after : int or None
-        The last epoch whose changes are known; None: all available epochs, starting with the empty table.
+        The feed begins with the epoch after this one; None: with the first epoch, and an empty table before it.
     upto : int or None
-        The last epoch; None: the newest.
+        The last epoch of the feed; None: the newest epoch.
 
     Raises
     ------
@@ -86,9 +86,9 @@ def table_versions(
         )
     last = max(known) if upto is None else upto
     start = -1 if after is None else after
-    found: list[tuple[int, int | None]] = [(start, known.get(start))]
-    found += [(epoch, known[epoch]) for epoch in sorted(known) if start < epoch <= last]
-    return found
+    versions: list[tuple[int, int | None]] = [(start, known.get(start))]
+    versions += [(epoch, known[epoch]) for epoch in sorted(known) if start < epoch <= last]
+    return versions
 
 
 def changes(
@@ -100,11 +100,11 @@ def changes(
     ----------
     place : Place
     table : str
-        Of a space.
+        The table of a space.
     after, upto : int or None
         See `table_versions`.
     range_rows : int
-        About this many rows are compared at a time; an epoch may have several results.
+        Approximate number of rows that are compared at a time; an epoch may have several results.
 
     Raises
     ------
@@ -117,31 +117,31 @@ def changes(
     versions = table_versions(place, table, after, upto)
     if not place.has(table):
         raise WarehouseError("there is no such table", table=table, warehouse=place.root)
-    held = versions[0][1]
-    old = frozenset[str]() if held is None else files_at(place, table, held)
+    previous = versions[0][1]
+    old = frozenset[str]() if previous is None else files_at(place, table, previous)
     for epoch, version in versions[1:]:
-        if version == held:
+        if version == previous:
             continue
         new = frozenset[str]() if version is None else files_at(place, table, version)
         with ranges_of(place, table, old, new, range_rows=range_rows) as ranges:
-            for rows in (compared(*one) for one in ranges):
+            for rows in (diff_rows(*old_and_new) for old_and_new in ranges):
                 if rows.num_rows:
-                    yield EpochChanges(epoch, _marked(rows, version))
-        held, old = version, new
+                    yield EpochChanges(epoch, _with_version(rows, version))
+        previous, old = version, new
 
 
-def compared(old: pa.Table | None, new: pa.Table | None) -> pa.Table:
-    """Return the rows that are in one of two tables only, or differ, each with its `_change_type`."""
+def diff_rows(old: pa.Table | None, new: pa.Table | None) -> pa.Table:
+    """Return the rows that only one of two tables has, or that differ, each with its `_change_type`."""
     before, after = _only_in(old, new), _only_in(new, old)
-    had = set() if before is None else set(before[_KEY].to_pylist())
-    has = set() if after is None else set(after[_KEY].to_pylist())
+    keys_before = set() if before is None else set(before[_KEY].to_pylist())
+    keys_after = set() if after is None else set(after[_KEY].to_pylist())
     parts = [
-        rows.append_column("_change_type", _types(rows, others, changed, alone)).append_column(
+        rows.append_column("_change_type", _change_types(rows, other_keys, in_both, in_one)).append_column(
             "_image", pa.array([image] * rows.num_rows, pa.int8())
         )
-        for rows, others, changed, alone, image in (
-            (before, has, UPDATE_BEFORE, DELETE, 0),
-            (after, had, UPDATE_AFTER, INSERT, 1),
+        for rows, other_keys, in_both, in_one, image in (
+            (before, keys_after, UPDATE_BEFORE, DELETE, 0),
+            (after, keys_before, UPDATE_AFTER, INSERT, 1),
         )
         if rows is not None
     ]
@@ -158,12 +158,11 @@ def _only_in(rows: pa.Table | None, others: pa.Table | None) -> pa.Table | None:
     names = [name for name in _VERSION if name in rows.column_names and name in others.column_names]
     numbered = rows.select(names).append_column("_number", pa.array(range(rows.num_rows), pa.int64()))
     # A join never matches NULL, and rows of a snapshot have no lsn.
-    filled = [_filled(one, names) for one in (numbered, others.select(names))]
-    left = filled[0].join(filled[1], names, join_type="left anti")
-    return rows.take(left["_number"].sort())
+    left, right = (_without_nulls(table, names) for table in (numbered, others.select(names)))
+    return rows.take(left.join(right, names, join_type="left anti")["_number"].sort())
 
 
-def _filled(rows: pa.Table, names: Sequence[str]) -> pa.Table:
+def _without_nulls(rows: pa.Table, names: Sequence[str]) -> pa.Table:
     for name in names:
         column = rows[name]
         least: bytes | int = b"" if pa.types.is_binary(column.type) else -(1 << 31)
@@ -173,9 +172,9 @@ def _filled(rows: pa.Table, names: Sequence[str]) -> pa.Table:
     return rows
 
 
-def _types(rows: pa.Table, others: Collection[bytes], changed: str, alone: str) -> pa.Array:
-    return pa.array([changed if key in others else alone for key in rows[_KEY].to_pylist()], pa.string())
+def _change_types(rows: pa.Table, other_keys: Collection[bytes], in_both: str, in_one: str) -> pa.Array:
+    return pa.array([in_both if key in other_keys else in_one for key in rows[_KEY].to_pylist()], pa.string())
 
 
-def _marked(rows: pa.Table, version: int | None) -> pa.Table:
+def _with_version(rows: pa.Table, version: int | None) -> pa.Table:
     return rows.append_column("_commit_version", pa.array([version] * rows.num_rows, pa.int64()))

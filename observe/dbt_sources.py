@@ -1,10 +1,10 @@
 """Describes the tables of a warehouse as a dbt source: YAML with columns, descriptions and tests.
 
-The format is dbt's (docs.getdbt.com, "Source properties", dbt 1.8 or later: `data_tests`). `found` reads the tables of
-the newest epoch through delta-rs, `sources` is a pure function.
+The format is dbt's (docs.getdbt.com, "Source properties", dbt 1.8 or later: `data_tests`). `tables_at_epoch` reads the
+tables with delta-rs; `source_yaml` has no I/O.
 
-Tests cover what always holds: `_key` of a space's table is unique, and columns that validation expects to be filled are
-not null. A field of the primary key has no test: its column may hold the nearest value of its type, or NULL if
+The tests cover what always holds: `_key` of a space's table is unique, and columns that validation expects to have no
+NULL are not null. A column of a primary key's field has no test: it may have the nearest value of its type, or NULL if
 `_misfits` names it, so two different keys may look equal.
 """
 
@@ -39,7 +39,7 @@ class Column:
     ----------
     name : str
     type : str
-        In SQL.
+        The SQL type.
     description : str
     is_unique, is_filled : bool
         Whether the column has no value twice, and whether it has no NULL.
@@ -53,15 +53,15 @@ class Column:
     is_filled: bool = False
 
     def as_dbt(self) -> dict[str, Any]:
-        """Return the column in dbt's form."""
+        """Return the column as an entry of dbt's YAML."""
         tests = [name for name, holds in (("not_null", self.is_filled), ("unique", self.is_unique)) if holds]
-        named = {"name": self.name, "description": self.description, "data_type": self.type}
-        return named | ({"data_tests": tests} if tests else {})
+        entry = {"name": self.name, "description": self.description, "data_type": self.type}
+        return entry | ({"data_tests": tests} if tests else {})
 
 
 @dataclass(frozen=True)
 class Table:
-    """A table of the newest epoch; `version` is Delta's, None for a table outside the epoch."""
+    """A table; `version` is its Delta version in the epoch, None for a table that is not in the epoch."""
 
     name: str
     description: str
@@ -69,21 +69,21 @@ class Table:
     columns: Sequence[Column]
 
     def as_dbt(self) -> dict[str, Any]:
-        """Return the table in dbt's form."""
-        named = {"name": self.name, "description": self.description}
+        """Return the table as an entry of dbt's YAML."""
+        entry = {"name": self.name, "description": self.description}
         meta = {} if self.version is None else {"config": {"meta": {"delta_version": self.version}}}
-        return named | meta | {"columns": [column.as_dbt() for column in self.columns]}
+        return entry | meta | {"columns": [column.as_dbt() for column in self.columns]}
 
 
-def sources(database: str, epoch: int, tables: Iterable[Table]) -> str:
-    """Return the YAML text of a source.
+def source_yaml(database: str, epoch: int, tables: Iterable[Table]) -> str:
+    """Return a dbt source as YAML text.
 
     Parameters
     ----------
     database : str
         Name of the source and of the schema with its tables.
     epoch : int
-        The newest one.
+        The newest epoch.
     tables : iterable of Table
 
     """
@@ -100,49 +100,52 @@ def sources(database: str, epoch: int, tables: Iterable[Table]) -> str:
     return "# Made by `aggregator views --dbt`; make it again after spaces were added.\n" + text
 
 
-def found(place: Place, versions: Mapping[str, int]) -> list[Table]:
-    """Return the tables of a warehouse at an epoch's versions; other tables in their current state.
+def tables_at_epoch(place: Place, versions: Mapping[str, int]) -> list[Table]:
+    """Return the tables of a warehouse at an epoch, and tables that are in no epoch in their current state.
 
     Parameters
     ----------
     place : Place
     versions : mapping of str to int
-        Table to Delta version.
+        The Delta version of each table in the epoch.
 
     """
-    described = fields_of(place, versions.get("_schema"))
+    descriptions = field_descriptions(place, versions.get("_schema"))
     tables = []
     for name in place.tables():
         opened = place.open(name, versions.get(name))
         if opened is not None and (name in versions or name in TABLES):
-            tables.append(table_of(name, versions.get(name), opened, described))
+            tables.append(describe_table(name, versions.get(name), opened, descriptions))
     return tables
 
 
-def fields_of(place: Place, version: int | None) -> dict[str, dict[str, str]]:
+def field_descriptions(place: Place, version: int | None) -> dict[str, dict[str, str]]:
     """Return a description of each field, by table and column, from the newest definitions in `_schema`."""
     opened = place.open("_schema", version)
     rows = [] if opened is None else newest_of_each(opened, ["replicaset_id", "space_id"])
     result: dict[str, dict[str, str]] = {}
     for row in sorted(rows, key=lambda row: (row["replicaset_id"], row["space_id"])):
         if row["table_name"] is not None and row["state"] == SpaceState.PRESENT:
-            result.setdefault(row["table_name"], {}).update(_fields(row["format"], row["primary_key"]))
+            result.setdefault(row["table_name"], {}).update(
+                _describe_fields(row["format"], row["primary_key"])
+            )
     return result
 
 
-def _fields(format_json: str, key_json: str) -> dict[str, str]:
+def _describe_fields(format_json: str, key_json: str) -> dict[str, str]:
+    """Return the description of each column, such as `Field 1, unsigned; part 1 of the primary key.`."""
     parts: dict[int, int] = {}
     for number, part in enumerate(json.loads(key_json), start=1):
         parts.setdefault(part["field"], number)
     return {
-        column_name(field["name"]): f"Field {place + 1}, {field['type']}"
-        + (f"; part {parts[place]} of the primary key." if place in parts else ".")
-        for place, field in enumerate(json.loads(format_json))
+        column_name(field["name"]): f"Field {index + 1}, {field['type']}"
+        + (f"; part {parts[index]} of the primary key." if index in parts else ".")
+        for index, field in enumerate(json.loads(format_json))
     }
 
 
-def table_of(
-    name: str, version: int | None, opened: DeltaTable, described: Mapping[str, Mapping[str, str]]
+def describe_table(
+    name: str, version: int | None, opened: DeltaTable, descriptions: Mapping[str, Mapping[str, str]]
 ) -> Table:
     """Return the description of a table.
 
@@ -151,47 +154,49 @@ def table_of(
     name : str
     version : int or None
     opened : DeltaTable
-    described : mapping
-        Sentences about the fields of spaces, by table and column.
+    descriptions : mapping
+        Descriptions of the fields of spaces, by table and column.
 
     """
     types = {field.name: sql_type(json.loads(field.type.to_json())) for field in opened.schema().fields}
     if name in TABLES:
         columns = [
             Column(
-                one,
-                kind,
-                COLUMNS.get(one, UNKNOWN),
-                one in UNIQUE.get(name, ()),
-                one in PRESENT.get(name, ()),
+                column,
+                type_,
+                COLUMNS.get(column, UNKNOWN),
+                column in UNIQUE.get(name, ()),
+                column in PRESENT.get(name, ()),
             )
-            for one, kind in types.items()
+            for column, type_ in types.items()
         ]
         return Table(name, TABLES[name], version, columns)
-    exact = not is_of_space(name)
-    seen = name.removeprefix(exact_table("")) if exact else name
-    fields = described.get(seen, {})
+    is_exact = not is_of_space(name)
+    space_table = name.removeprefix(exact_table("")) if is_exact else name
+    fields = descriptions.get(space_table, {})
     columns = [
         Column(
             column,
-            kind,
+            type_,
             VERSION_COLUMNS.get(column) or fields.get(column) or "Field that no present format has.",
             column == "_key",
             column in KEYED,
         )
-        for column, kind in types.items()
+        for column, type_ in types.items()
     ]
-    what = "The whole rows of the masked space" if exact else "The winning version of each key of the space"
-    return Table(name, f"{what} {unescape(seen)}, over all replicasets.", version, columns)
+    what = (
+        "The whole rows of the masked space" if is_exact else "The winning version of each key of the space"
+    )
+    return Table(name, f"{what} {unescape(space_table)}, over all replicasets.", version, columns)
 
 
-def sql_type(kind: Any) -> str:
-    """Return a type of Delta's schema, decoded from its JSON, as Spark's SQL names it."""
-    if isinstance(kind, str):
-        return {"long": "bigint", "integer": "int"}.get(kind, kind)
-    if kind["type"] == "array":
-        return f"array<{sql_type(kind['elementType'])}>"
-    if kind["type"] == "map":
-        return f"map<{sql_type(kind['keyType'])}, {sql_type(kind['valueType'])}>"
-    fields = ", ".join(f"{one['name']}: {sql_type(one['type'])}" for one in kind["fields"])
+def sql_type(type_: Any) -> str:
+    """Return Spark's SQL name of a type of Delta's schema (Delta's JSON, decoded)."""
+    if isinstance(type_, str):
+        return {"long": "bigint", "integer": "int"}.get(type_, type_)
+    if type_["type"] == "array":
+        return f"array<{sql_type(type_['elementType'])}>"
+    if type_["type"] == "map":
+        return f"map<{sql_type(type_['keyType'])}, {sql_type(type_['valueType'])}>"
+    fields = ", ".join(f"{field['name']}: {sql_type(field['type'])}" for field in type_["fields"])
     return f"struct<{fields}>"

@@ -22,13 +22,13 @@ from schemas.errors import ConfigurationError
 from sources.iproto.address import Address
 
 MOST_REQUESTS = 32
-"""At a time; the oldest gives way to one more, so who sends a byte now and then does not keep the others out."""
+"""Maximum number of concurrent requests; a further one ends the oldest, so slow clients do not block the page."""
 
 
 class _Server(ThreadingMixIn, WSGIServer):
     daemon_threads = True
     request_queue_size = 4 * MOST_REQUESTS
-    """Connections that wait to be accepted; of more than that a client tries again only after a second or more."""
+    """Maximum number of connections that wait to be accepted; beyond it, a client's retry takes a second or more."""
 
     def __init__(self, *args: Any, **options: Any) -> None:
         self._open: dict[socket.socket, None] = {}
@@ -39,7 +39,7 @@ class _Server(ThreadingMixIn, WSGIServer):
         if len(self._open) >= MOST_REQUESTS:
             for oldest in list(self._open)[:1]:
                 self._open.pop(oldest, None)
-                with suppress(OSError):  # it may end by itself in this moment
+                with suppress(OSError):  # the request may have just ended
                     oldest.shutdown(socket.SHUT_RDWR)
         self._open[request] = None
         super().process_request(request, client_address)
@@ -50,12 +50,12 @@ class _Server(ThreadingMixIn, WSGIServer):
         super().shutdown_request(request)
 
     def handle_error(self, request: Any, client_address: Any) -> None:
-        """Say nothing of connections that their peer has left or that were ended here; other errors are shown."""
+        """Ignore errors of connections that the client or `process_request` has closed; print other errors."""
         if not isinstance(sys.exception(), OSError):
             super().handle_error(request, client_address)
 
 
-class _Quiet(WSGIRequestHandler):
+class _RequestHandler(WSGIRequestHandler):
     timeout = 5.0
     """Seconds without a byte after which a request is dropped, since each has its own thread."""
 
@@ -67,12 +67,12 @@ class _Quiet(WSGIRequestHandler):
 def status_page(
     address: Address | None, collector: Collector, status: Callable[[], Any]
 ) -> Iterator[int | None]:
-    """Serve the page while the block runs; yields the port.
+    """Serve the status page while the block runs; yield the port, or None without an address.
 
     Parameters
     ----------
     address : Address or None
-        Where to listen; None: nowhere.
+        The address to listen on; None: the page is not served.
     collector : Collector
         Collects the metrics.
     status : callable
@@ -102,7 +102,7 @@ def status_page(
         return [b"/metrics, /status\n"]
 
     try:
-        server = make_server(address.host or "", address.port, app, _Server, _Quiet)
+        server = make_server(address.host or "", address.port, app, _Server, _RequestHandler)
     except OSError as error:
         raise ConfigurationError(f"the status page cannot listen on {address}: {error.strerror}") from error
     thread = threading.Thread(target=server.serve_forever, name="status", daemon=True)

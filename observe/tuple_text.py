@@ -1,7 +1,7 @@
-"""Shows MessagePack, and text of any origin, to people: whatever bytes a log has, nothing here raises an error.
+"""Formats MessagePack and untrusted text for people; never raises an error, whatever bytes a log has.
 
-Python's own text of a value escapes control characters and those that change the direction of writing; `visible` does
-the same for text that is shown as it is.
+Python's `repr` escapes control characters and characters that change the writing direction; `visible` does the same for
+plain text.
 """
 
 from __future__ import annotations
@@ -10,9 +10,9 @@ import msgpack
 
 
 def tuple_text(data: bytes) -> str:
-    """Return MessagePack as text; as hexadecimal digits what is none, or what Python cannot write.
+    """Return MessagePack as text, or as hexadecimal digits if the bytes are malformed or Python cannot show the value.
 
-    Python has no maps with containers as keys, and does not write values that are nested a thousand times.
+    Python cannot show maps whose keys are containers, and values that are nested a thousand times.
     """
     try:
         return str(msgpack.unpackb(data, strict_map_key=False, unicode_errors="surrogateescape"))
@@ -21,7 +21,7 @@ def tuple_text(data: bytes) -> str:
 
 
 def visible(text: str) -> str:
-    """Return a text whose characters all show: others than line breaks and tabs are escaped as Python does."""
+    """Return a text with its unprintable characters, except line breaks and tabs, escaped as in Python."""
     if text.isprintable():
         return text
-    return "".join(sign if sign.isprintable() or sign in "\n\t" else ascii(sign)[1:-1] for sign in text)
+    return "".join(char if char.isprintable() or char in "\n\t" else ascii(char)[1:-1] for char in text)

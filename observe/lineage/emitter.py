@@ -1,7 +1,7 @@
-"""Sends the events of each batch in its own thread: START before it, COMPLETE, FAIL or ABORT after it.
+"""Sends OpenLineage events of each batch from a separate thread: START before it; COMPLETE, FAIL or ABORT after it.
 
 A slow or failing service never delays or fails a batch: an event that cannot be sent causes a warning, and events are
-dropped while too many wait. `observe.lineage.events` has their content.
+dropped while too many wait. `observe.lineage.events` defines their content.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ import logging
 import os
 from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager, nullcontext
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from datetime import UTC, datetime
 from pathlib import Path
 from threading import BoundedSemaphore, Event
@@ -20,7 +20,6 @@ from typing import TYPE_CHECKING, Any
 from config.deployment import Config, LineageConfig
 from observe.dbt_sources import sql_type
 from pipeline.commit.batch import BatchName
-from pipeline.stream import Around
 from schemas.descriptions import COLUMNS, TABLES, VERSION_COLUMNS
 from schemas.errors import ConfigurationError
 from sources.xlog.directory.offset import from_text
@@ -35,14 +34,14 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 WAITING_EVENTS = 100
-"""Limit of waiting events; later ones are dropped, since the service has not answered for many batches."""
+"""Maximum number of waiting events; more are dropped, since the service has not answered for many batches."""
 
 RETRIES = 3
-"""How often an event is sent again; the client waits 0.3, 0.6, 1.2 s between."""
+"""Number of retries to send an event; the client waits 0.3, 0.6, 1.2 s before them."""
 
 
-class Emitter:
-    """Sends events one after another.
+class LineageEmitter:
+    """Sends events one after another in a separate thread.
 
     Parameters
     ----------
@@ -52,94 +51,96 @@ class Emitter:
 
     def __init__(self, client: OpenLineageClient) -> None:
         self._client = client
-        self._room = BoundedSemaphore(WAITING_EVENTS)
+        self._free_places = BoundedSemaphore(WAITING_EVENTS)
         self._thread = ThreadPoolExecutor(max_workers=1, thread_name_prefix="lineage")
         self._is_closing = Event()
         self._dropped = 0
 
-    def send(self, make: Callable[[], RunEvent]) -> None:
-        """Make an event and send it, later and in another thread."""
-        if self._room.acquire(blocking=False):
-            self._thread.submit(self._send, make)
+    def send(self, create_event: Callable[[], RunEvent]) -> None:
+        """Create and send an event later, in the emitter's thread."""
+        if self._free_places.acquire(blocking=False):
+            self._thread.submit(self._send, create_event)
         else:
             log.warning("lineage: %d events wait, one more is dropped", WAITING_EVENTS)
 
-    def _send(self, make: Callable[[], RunEvent]) -> None:
+    def _send(self, create_event: Callable[[], RunEvent]) -> None:
         try:
             if self._dropped:
                 self._dropped += 1
             else:
-                self._client.emit(make())
+                self._client.emit(create_event())
         except Exception as error:  # whatever the transport raises, the batch is finished
             log.warning("lineage: an event cannot be sent: %s", str(error).partition("\n")[0])
             self._dropped += self._is_closing.is_set()
         finally:
-            self._room.release()
+            self._free_places.release()
 
     def close(self) -> None:
-        """Send the waiting events, until one cannot be sent: a job's end does not wait for a service that is away."""
+        """Send the waiting events until one fails, so that the job's end does not wait for an unreachable service."""
         self._is_closing.set()
         self._thread.shutdown()
         if self._dropped > 1:
-            log.warning("lineage: not sent either, since the job ends: %d events", self._dropped - 1)
+            log.warning("lineage: %d more events are not sent, since the job ends", self._dropped - 1)
         self._client.close()
 
 
 @contextmanager
-def lineage(
+def lineage_events(
     config: Config, spark_version: str, versions: Callable[[], Mapping[str, int]]
-) -> Iterator[Around]:
-    """Yield a context manager for the stream to run around each batch; without the section `lineage` it does nothing.
+) -> Iterator[Callable[[BatchName], AbstractContextManager[None]]]:
+    """Yield a function that returns for each batch the context manager in which it runs, and which sends its events.
+
+    Without the section `lineage` of the configuration, the context manager does nothing.
 
     Parameters
     ----------
     config : Config
     spark_version : str
     versions : callable
-        Returns the version of each table at the last epoch.
+        Returns the Delta version of each table at the newest epoch.
 
     Raises
     ------
     ConfigurationError
-        The extra `lineage` is not installed, or its key is not in the environment.
+        The extra `lineage` is not installed, the file cannot be written, or the key is not in the environment.
 
     """
-    wanted = config.lineage
-    if wanted is None:
+    section = config.lineage
+    if section is None:
         yield lambda _name: nullcontext()
         return
-    emitter = Emitter(_client(wanted))
+    emitter = LineageEmitter(_client(section))
     try:
-        yield _Batches(config, wanted, spark_version, versions, emitter).around
+        yield _BatchEvents(config, section, spark_version, versions, emitter).send_around
     finally:
         emitter.close()
 
 
-class _Batches:
-    """The events of the batches of one stream."""
+class _BatchEvents:
+    """Sends the events of the batches of one stream."""
 
     def __init__(
         self,
         config: Config,
-        wanted: LineageConfig,
+        section: LineageConfig,
         spark_version: str,
         versions: Callable[[], Mapping[str, int]],
-        emitter: Emitter,
+        emitter: LineageEmitter,
     ) -> None:
-        self._config, self._wanted, self._spark_version = config, wanted, spark_version
+        self._config, self._section, self._spark_version = config, section, spark_version
         self._versions, self._emitter = versions, emitter
         self._place = place_of(config.warehouse, config.database)
 
     @contextmanager
-    def around(self, name: BatchName) -> Iterator[None]:
-        """Send START, and the result of the batch."""
+    def send_around(self, name: BatchName) -> Iterator[None]:
+        """Send START at the beginning of the block, and the result of the batch at its end."""
         from openlineage.client.event_v2 import RunState
         from openlineage.client.uuid import generate_new_uuid
 
         from observe.lineage.events import BatchRun, inputs_between, outputs_of, run_event
 
         run = BatchRun(
-            str(generate_new_uuid()), self._wanted.namespace, self._wanted.job, self._spark_version
+            str(generate_new_uuid()), self._section.namespace, self._section.job, self._spark_version
         )
         paths = {source.name: source.path for source in self._config.sources}
         start, end = (from_text(text) if text is not None else {} for text in name.offsets)
@@ -162,11 +163,12 @@ class _Batches:
             send(RunState.FAIL if isinstance(error, Exception) else RunState.ABORT, {}, error)
             raise
         after = self._versions()
-        send(RunState.COMPLETE, {one: at for one, at in after.items() if before.get(one) != at})
+        changed = {table: version for table, version in after.items() if before.get(table) != version}
+        send(RunState.COMPLETE, changed)
 
 
 def written_tables(place: Place, database: str, versions: Mapping[str, int]) -> Iterator[WrittenTable]:
-    """Yield tables with their columns at the given versions.
+    """Yield the tables with their columns at Delta versions; `versions` has them by table.
 
     Parameters
     ----------
@@ -180,15 +182,15 @@ def written_tables(place: Place, database: str, versions: Mapping[str, int]) -> 
     for name, version in sorted(versions.items()):
         opened = place.open(name, version)
         if opened is not None:
-            described = COLUMNS if name in TABLES else VERSION_COLUMNS
+            descriptions = COLUMNS if name in TABLES else VERSION_COLUMNS
             columns = tuple(
-                (field.name, sql_type(json.loads(field.type.to_json())), described.get(field.name, ""))
+                (field.name, sql_type(json.loads(field.type.to_json())), descriptions.get(field.name, ""))
                 for field in opened.schema().fields
             )
             yield WrittenTable(f"{database}.{name}", place.uri(name), version, columns)
 
 
-def _client(wanted: LineageConfig) -> OpenLineageClient:
+def _client(section: LineageConfig) -> OpenLineageClient:
     try:
         from openlineage.client import OpenLineageClient
     except ImportError as error:
@@ -197,24 +199,25 @@ def _client(wanted: LineageConfig) -> OpenLineageClient:
             path="lineage",
             advice="install the extra: tarantool-aggregator[lineage]",
         ) from error
-    return OpenLineageClient(config={"transport": _transport(wanted)})
+    return OpenLineageClient(config={"transport": _transport(section)})
 
 
-def _transport(wanted: LineageConfig) -> dict[str, Any]:
-    if wanted.file is not None:
+def _transport(section: LineageConfig) -> dict[str, Any]:
+    """Return OpenLineage's configuration of the transport: a file, or HTTP."""
+    if section.file is not None:
         try:
-            Path(wanted.file).open("a", encoding="utf-8").close()
+            Path(section.file).open("a", encoding="utf-8").close()
         except OSError as error:
             raise ConfigurationError(
-                f"events cannot be written: {error.strerror}", path="lineage.file", file=wanted.file
+                f"events cannot be written: {error.strerror}", path="lineage.file", file=section.file
             ) from error
-        return {"type": "file", "log_file_path": wanted.file, "append": True}
-    transport: dict[str, Any] = {"type": "http", "url": wanted.url, "retry": {"total": RETRIES}}
-    if wanted.key_env is not None:
-        key = os.environ.get(wanted.key_env)
+        return {"type": "file", "log_file_path": section.file, "append": True}
+    transport: dict[str, Any] = {"type": "http", "url": section.url, "retry": {"total": RETRIES}}
+    if section.key_env is not None:
+        key = os.environ.get(section.key_env)
         if not key:
             raise ConfigurationError(
-                f"the variable {wanted.key_env} of the environment has no key",
+                f"the variable {section.key_env} of the environment has no key",
                 path="lineage.key_env",
                 advice="set it",
             )

@@ -1,4 +1,4 @@
-"""OpenLineage events of a batch, as pure functions: the job, its inputs (sources), its outputs (tables with schemas).
+"""Creates the OpenLineage events of a batch: the job, its inputs (sources), its outputs (tables). No I/O.
 
 Names of datasets follow OpenLineage's naming conventions (openlineage.io/docs/spec/naming): a path of this machine is
 `file` and the path, an object store is `s3://bucket` and the key. Each table also has its SQL name as a symlink.
@@ -37,7 +37,7 @@ class BatchRun:
     Parameters
     ----------
     run_id : str
-        A uuid; a batch that is repeated after a kill is a new run.
+        A uuid; repeating a batch after the job was killed is a new run.
     namespace, job : str
     spark_version : str
 
@@ -59,9 +59,9 @@ class WrittenTable:
         The SQL name, with the database.
     uri : str
     version : int
-        Delta's.
+        The Delta version.
     columns : tuple of (str, str, str)
-        Name, type, description.
+        (Name, type, description) of each column.
 
     """
 
@@ -90,11 +90,11 @@ def inputs_between(
     start, end : mapping of str to Entry
         Offsets by replicaset uuid.
     sources : mapping of str to str
-        Name of a source to its path.
+        The path of each source.
 
     """
-    moved = {place.leader for uuid, place in end.items() if start.get(uuid) != place}
-    return [InputDataset(*dataset_name(sources[name])) for name in sorted(moved & sources.keys())]
+    read = {entry.leader for uuid, entry in end.items() if start.get(uuid) != entry}
+    return [InputDataset(*dataset_name(sources[name])) for name in sorted(read & sources.keys())]
 
 
 def outputs_of(tables: Iterable[WrittenTable]) -> list[OutputDataset]:
@@ -105,8 +105,8 @@ def outputs_of(tables: Iterable[WrittenTable]) -> list[OutputDataset]:
             facets={
                 "schema": schema_dataset.SchemaDatasetFacet(
                     fields=[
-                        schema_dataset.SchemaDatasetFacetFields(name, kind, said, ordinal_position=place)
-                        for place, (name, kind, said) in enumerate(table.columns, start=1)
+                        schema_dataset.SchemaDatasetFacetFields(name, type_, text, ordinal_position=number)
+                        for number, (name, type_, text) in enumerate(table.columns, start=1)
                     ],
                     producer=PRODUCER,
                 ),
@@ -140,10 +140,10 @@ def run_event(
     kind : RunState
         START, COMPLETE, FAIL, or ABORT if the job was stopped.
     at : datetime
-        Has a time zone.
+        Time of the event, with a time zone.
     inputs, outputs : list
     error : BaseException, optional
-        Why the batch failed; the event has its message but not its traceback, which may show values.
+        Why the batch failed; the event has the message, but no traceback, which may show values of rows.
 
     """
     engine = processing_engine_run.ProcessingEngineRunFacet(run.spark_version, "spark", producer=PRODUCER)

@@ -1,1 +1,1 @@
-"""Describes what the next run will do differently from the last one, as text and JSON."""
+"""Describes what the next run will change, as text and JSON, for `aggregator plan`."""

@@ -1,4 +1,4 @@
-"""The lines of `aggregator plan`: one planned change each. No I/O."""
+"""The planned changes that `aggregator plan` prints, one per line. No I/O."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from pipeline.write.table_change import TableChange
 
 
 class Sign(StrEnum):
-    """Kind of a line."""
+    """Kind of a planned change, and the first character of its line."""
 
     SAME = " "
     NEW = "+"
@@ -28,16 +28,17 @@ class Sign(StrEnum):
 
 @dataclass(frozen=True)
 class PlannedChange:
-    """One line of the output.
+    """Something that the next run will change: one line of the output.
 
     Parameters
     ----------
     sign : Sign
     name : str
-        Stable name, such as `table_made`; docs/operation.md lists them.
+        Stable name, such as `table_made`; docs/operation.md lists all names.
     subject : str
         The changed thing: a source, a replicaset's uuid, a table, a setting.
     text : str
+        Description of the change.
 
     """
 
@@ -60,66 +61,77 @@ _EFFECTS = {
     "start": "replicasets that are new",
     "on_gap": "gaps that are found from now on",
 }
-"""Setting to the scope of a change of it."""
+"""By setting, what a change of the setting affects."""
 
 
-def changes_of(config: Config, found: Preview) -> list[PlannedChange]:
-    """Return what a run will do, in order."""
-    changes = list(_refusals(config, found))
-    changes += _settings(config, found)
-    changes += _masks(found)
+def planned_changes(config: Config, preview: Preview) -> list[PlannedChange]:
+    """Return what the next run will change, in the order in which it does so.
+
+    Parameters
+    ----------
+    config : Config
+    preview : Preview
+        From `pipeline.preview`.
+
+    """
+    changes = list(_refusals(config, preview))
+    changes += _settings(config, preview)
+    changes += _masks(preview)
     changes += [
         PlannedChange(
-            Sign.NEW, "request", one.id, f"{one.kind} {json.dumps(dict(one.arguments))} is taken up"
+            Sign.NEW,
+            "request",
+            request.id,
+            f"{request.kind} {json.dumps(dict(request.arguments))} is taken up",
         )
-        for one in found.requests
+        for request in preview.requests
     ]
-    if found.own_tables:
-        text = f"the aggregator's own tables are made: {', '.join(found.own_tables)}"
+    if preview.own_tables:
+        text = f"the aggregator's own tables are made: {', '.join(preview.own_tables)}"
         changes.append(PlannedChange(Sign.NEW, "own_tables_made", "tables", text))
-    changes += _begins(found)
-    if found.plan is not None:
-        changes += _instances(found)
-        changes += _spaces(found)
-        changes += _tables(found)
-        changes += _waits(found)
+    changes += _start_positions(preview)
+    if preview.plan is not None:
+        changes += _instances(preview)
+        changes += _spaces(preview)
+        changes += _tables(preview)
+        changes += _pending_rows(preview)
     return changes
 
 
-def _refusals(config: Config, found: Preview) -> Iterator[PlannedChange]:
-    if not found.is_primary:
+def _refusals(config: Config, preview: Preview) -> Iterator[PlannedChange]:
+    if not preview.is_primary:
         yield PlannedChange(
             Sign.REFUSED, "not_primary", "rid", "the warehouse is secondary: a run is refused (docs/rid.md)"
         )
-    for source, reason in found.unfollowed.items():
+    for source, reason in preview.unfollowed.items():
         result = "the run stops" if config.on_source_error == "fail" else "it is left out"
         yield PlannedChange(Sign.REFUSED, "source_not_followed", source, f"{result}: {reason}")
 
 
-def _settings(config: Config, found: Preview) -> Iterator[PlannedChange]:
-    if found.before.epoch < 0:
+def _settings(config: Config, preview: Preview) -> Iterator[PlannedChange]:
+    if preview.before.epoch < 0:
         return
-    if found.before.settings is None:
+    if preview.before.settings is None:
         text = "unknown of the last run, since its release did not store them: nothing is compared"
         yield PlannedChange(Sign.SAME, "settings_unknown", "settings", text)
         return
-    old, new = json.loads(found.before.settings), json.loads(settings_of(config))
-    had, has = set(old.pop("sources", ())), set(new.pop("sources", ()))
-    for source in sorted(has - had):
+    old, new = json.loads(preview.before.settings), json.loads(settings_of(config))
+    old_sources, new_sources = set(old.pop("sources", ())), set(new.pop("sources", ()))
+    for source in sorted(new_sources - old_sources):
         yield PlannedChange(Sign.NEW, "source_new", source, "a new source")
-    for source in sorted(had - has):
+    for source in sorted(old_sources - new_sources):
         yield PlannedChange(
             Sign.GONE, "source_gone", source, "not a source any more; its rows stay in the tables"
         )
     for key in sorted({*old, *new} - {"format"}):
-        for path, was, now in differences(old.get(key), new.get(key), key):
+        for path, before, after in differences(old.get(key), new.get(key), key):
             name = {"policies": "policy_changed", "masks": "mask_changed"}.get(key, "setting_changed")
-            text = f"{_shown(was)} → {_shown(now)}; it concerns {_EFFECTS.get(key, 'the whole run')}"
+            text = f"{_text(before)} → {_text(after)}; it concerns {_EFFECTS.get(key, 'the whole run')}"
             yield PlannedChange(Sign.CHANGED, name, path, text)
 
 
 def differences(old: object, new: object, path: str) -> Iterator[tuple[str, object, object]]:
-    """Yield the differing leaves of two JSON values, each with its path."""
+    """Yield (path, old value, new value) of each leaf that differs between two JSON values."""
     if isinstance(old, dict) and isinstance(new, dict):
         for key in sorted({*old, *new}):
             yield from differences(old.get(key), new.get(key), f"{path}.{key}")
@@ -127,57 +139,59 @@ def differences(old: object, new: object, path: str) -> Iterator[tuple[str, obje
         yield path, old, new
 
 
-def _shown(value: object) -> str:
+def _text(value: object) -> str:
     return "nothing" if value is None else json.dumps(value, ensure_ascii=False)
 
 
-def _masks(found: Preview) -> Iterator[PlannedChange]:
-    for one in found.masks:
-        if one.encoding is None:
+def _masks(preview: Preview) -> Iterator[PlannedChange]:
+    for mask in preview.masks:
+        if mask.encoding is None:
             text = "is not masked any more: readers see the exact rows"
-            yield PlannedChange(Sign.CHANGED, "table_unmasked", one.table, text)
-            yield PlannedChange(Sign.GONE, "table_removed", one.exact, "is removed: it held the exact rows")
+            yield PlannedChange(Sign.CHANGED, "table_unmasked", mask.table, text)
+            yield PlannedChange(Sign.GONE, "table_removed", mask.exact, "is removed: it held the exact rows")
             continue
         text = "is masked in another way: it is written again before the first batch"
-        yield PlannedChange(Sign.CHANGED, "table_masked", one.table, text)
-        if not one.was_masked:
+        yield PlannedChange(Sign.CHANGED, "table_masked", mask.table, text)
+        if not mask.was_masked:
             yield PlannedChange(
-                Sign.NEW, "table_made", one.exact, "is made: it holds the exact rows from now on"
+                Sign.NEW, "table_made", mask.exact, "is made: it holds the exact rows from now on"
             )
 
 
-def _begins(found: Preview) -> Iterator[PlannedChange]:
-    for uuid, entry in sorted(found.begins.items()):
-        is_new = uuid not in found.before.replicasets
+def _start_positions(preview: Preview) -> Iterator[PlannedChange]:
+    for uuid, entry in sorted(preview.begins.items()):
+        is_new = uuid not in preview.before.replicasets
         where = f"in {entry.file} at {entry.position} of {entry.leader}"
         rows = (
-            0 if found.plan is None or uuid not in found.plan.summaries else found.plan.summaries[uuid].rows
+            0
+            if preview.plan is None or uuid not in preview.plan.summaries
+            else preview.plan.summaries[uuid].rows
         )
-        amount = f"{rows} rows in {found.bytes.get(uuid, 0)} bytes of logs are new"
+        amount = f"{rows} rows in {preview.bytes.get(uuid, 0)} bytes of logs are new"
         if is_new:
             yield PlannedChange(Sign.NEW, "replicaset_new", uuid, f"begins {where}: {amount}")
         else:
             yield PlannedChange(Sign.SAME, "continues", uuid, f"continues {where}: {amount}")
-    for uuid in sorted(found.before.replicasets.keys() - found.begins.keys()):
+    for uuid in sorted(preview.before.replicasets.keys() - preview.begins.keys()):
         yield PlannedChange(
             Sign.GONE, "replicaset_gone", uuid, "no source has it; its rows stay in the tables"
         )
 
 
-def _instances(found: Preview) -> Iterator[PlannedChange]:
-    if found.plan is None:
+def _instances(preview: Preview) -> Iterator[PlannedChange]:
+    if preview.plan is None:
         return
-    own = found.plan.after.own_id
-    for uuid, number in sorted(found.plan.after.global_ids.items(), key=lambda item: item[1]):
-        if uuid not in found.before.global_ids and number != own:
+    own_id = preview.plan.after.own_id
+    for uuid, number in sorted(preview.plan.after.global_ids.items(), key=lambda item: item[1]):
+        if uuid not in preview.before.global_ids and number != own_id:
             yield PlannedChange(Sign.NEW, "instance_new", uuid, f"gets the global id {number}")
 
 
-def _spaces(found: Preview) -> Iterator[PlannedChange]:
-    if found.plan is None:
+def _spaces(preview: Preview) -> Iterator[PlannedChange]:
+    if preview.plan is None:
         return
-    for uuid, after in sorted(found.plan.after.replicasets.items()):
-        before = found.before.replicasets.get(uuid) or ReplicasetState(0, uuid)
+    for uuid, after in sorted(preview.plan.after.replicasets.items()):
+        before = preview.before.replicasets.get(uuid) or ReplicasetState(0, uuid)
         for number in sorted({*before.spaces, *after.spaces}):
             yield from _space(uuid, number, before, after)
 
@@ -185,8 +199,7 @@ def _spaces(found: Preview) -> Iterator[PlannedChange]:
 def _space(
     uuid: str, number: int, before: ReplicasetState, after: ReplicasetState
 ) -> Iterator[PlannedChange]:
-    last = after.spaces.get(number) or before.spaces[number]
-    name = last.decoded().name
+    name = (after.spaces.get(number) or before.spaces[number]).decoded().name
     where = f"space {name} ({number}) of {uuid}"
     old, new = before.tables.get(number), after.tables.get(number)
     refused = after.refused.get(number)
@@ -205,29 +218,29 @@ def _space(
         )
 
 
-def _tables(found: Preview) -> Iterator[PlannedChange]:
-    if found.plan is None:
+def _tables(preview: Preview) -> Iterator[PlannedChange]:
+    if preview.plan is None:
         return
-    for table, change in found.tables.items():
+    for table, change in preview.tables.items():
         if change in _TABLES:
             sign, name, text = _TABLES[change]
             yield PlannedChange(sign, name, table, text)
-    named = {version.table for version in found.plan.history.versions}
-    for table in sorted(named - found.tables.keys() - found.before.versions.keys()):
+    possible = {version.table for version in preview.plan.history.versions}
+    for table in sorted(possible - preview.tables.keys() - preview.before.versions.keys()):
         text = "is made, and stays empty, if a batch ends while a space has this name"
         yield PlannedChange(Sign.SAME, "table_possible", table, text)
-    for table, reason in found.plan.refused_tables.items():
+    for table, reason in preview.plan.refused_tables.items():
         yield PlannedChange(Sign.REFUSED, "table_refused", table, f"cannot be written: {reason}")
 
 
-def _waits(found: Preview) -> Iterator[PlannedChange]:
-    if found.plan is None:
+def _pending_rows(preview: Preview) -> Iterator[PlannedChange]:
+    if preview.plan is None:
         return
-    for uuid, settlement in sorted(found.plan.settlements.items()):
-        yield from _held(uuid, settlement)
+    for uuid, settlement in sorted(preview.plan.settlements.items()):
+        yield from _gaps_and_pending(uuid, settlement)
 
 
-def _held(uuid: str, settlement: Settlement) -> Iterator[PlannedChange]:
+def _gaps_and_pending(uuid: str, settlement: Settlement) -> Iterator[PlannedChange]:
     for gap in settlement.gaps:
         yield PlannedChange(
             Sign.REFUSED,
@@ -239,10 +252,10 @@ def _held(uuid: str, settlement: Settlement) -> Iterator[PlannedChange]:
         yield PlannedChange(Sign.REFUSED, "rows_wait", uuid, f"rows wait in _pending: {settlement.reason}")
 
 
-def lines(changes: Iterable[PlannedChange]) -> Iterator[tuple[Sign, str]]:
-    """Yield each change as one line of text."""
-    for one in changes:
-        yield one.sign, f"{one.sign} {one.subject}  {one.text} [{one.name}]"
+def format_changes(changes: Iterable[PlannedChange]) -> Iterator[tuple[Sign, str]]:
+    """Yield (sign, line of text) for each change."""
+    for change in changes:
+        yield change.sign, f"{change.sign} {change.subject}  {change.text} [{change.name}]"
 
 
 def as_json(changes: Iterable[PlannedChange]) -> dict[str, Any]:

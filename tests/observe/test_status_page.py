@@ -49,7 +49,7 @@ def test_half_requests_neither_take_threads_without_end_nor_keep_others_out(
 
 
 def test_a_request_that_stops_halfway_is_dropped(port: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("observe.status_page._Quiet.timeout", 0.2)
+    monkeypatch.setattr("observe.status_page._RequestHandler.timeout", 0.2)
     with ExitStack() as opened:
         (client,) = half_requests(opened, port, 1)
         assert client.recv(100) == b""

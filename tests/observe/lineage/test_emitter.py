@@ -1,4 +1,4 @@
-"""Events of real runs, by the file transport; and transports that fail."""
+"""Events of real runs, sent to a file; and services that cannot be reached."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from openlineage.client.event_v2 import Job, Run, RunEvent, RunState
 
 import pipeline.batch
 from config.deployment import Config
-from observe.lineage.emitter import WAITING_EVENTS, Emitter, lineage
+from observe.lineage.emitter import WAITING_EVENTS, LineageEmitter, lineage_events
 from pipeline.commit.batch import BatchName
 from schemas.errors import ConfigurationError
 from tests.jobs.deployment import Deployment
@@ -99,17 +99,17 @@ def test_an_unreachable_service_fails_no_batch(
     deployment: Deployment, caplog: pytest.LogCaptureFixture
 ) -> None:
     config = deployment.config(lineage={"url": "http://127.0.0.1:1"})
-    with lineage(config, "4.2.0", dict) as around, around(BatchName("q", 1)):
+    with lineage_events(config, "4.2.0", dict) as around, around(BatchName("q", 1)):
         pass
-    said = [record.getMessage() for record in caplog.records if record.name == "observe.lineage.emitter"]
-    assert said[0].startswith("lineage: an event cannot be sent: HTTP")
-    assert len(said) == 2
+    warnings = [record.getMessage() for record in caplog.records if record.name == "observe.lineage.emitter"]
+    assert warnings[0].startswith("lineage: an event cannot be sent: HTTP")
+    assert len(warnings) == 2
 
 
 def test_a_stopped_job_sends_abort(deployment: Deployment, tmp_path: Path) -> None:
     with (
         pytest.raises(KeyboardInterrupt),
-        lineage(deployment.config(), "4.2.0", dict) as around,
+        lineage_events(deployment.config(), "4.2.0", dict) as around,
         around(BatchName("q", 1)),
     ):
         raise KeyboardInterrupt
@@ -117,51 +117,51 @@ def test_a_stopped_job_sends_abort(deployment: Deployment, tmp_path: Path) -> No
 
 
 def test_without_the_section_nothing_happens(deployment: Deployment, tmp_path: Path) -> None:
-    with lineage(deployment.config(lineage=None), "4.2.0", dict) as around, around(BatchName("q", 1)):
+    with lineage_events(deployment.config(lineage=None), "4.2.0", dict) as around, around(BatchName("q", 1)):
         pass
     assert not (tmp_path / "lineage.jsonl").exists()
 
 
 def test_events_are_dropped_while_too_many_wait(caplog: pytest.LogCaptureFixture) -> None:
-    goes_on, sent = threading.Event(), []
+    is_released, sent = threading.Event(), []
 
     class Slow(OpenLineageClient):
         def emit(self, event: Any) -> None:
-            goes_on.wait()
+            is_released.wait()
             sent.append(event)
 
-    emitter = Emitter(Slow(config={"transport": {"type": "noop"}}))
+    emitter = LineageEmitter(Slow(config={"transport": {"type": "noop"}}))
     with caplog.at_level(logging.WARNING):
         for _ in range(WAITING_EVENTS + 3):
             emitter.send(lambda: EVENT)
-    goes_on.set()
+    is_released.set()
     emitter.close()
     assert (len(sent), len(caplog.records)) == (WAITING_EVENTS, 3)
 
 
-def test_the_end_does_not_wait_for_a_service_that_is_away(caplog: pytest.LogCaptureFixture) -> None:
-    goes_on, asked = threading.Event(), []
+def test_the_end_does_not_wait_for_an_unreachable_service(caplog: pytest.LogCaptureFixture) -> None:
+    is_released, asked = threading.Event(), []
 
-    class Away(OpenLineageClient):
+    class Unreachable(OpenLineageClient):
         def emit(self, event: Any) -> None:
             asked.append(event)
-            goes_on.wait()
+            is_released.wait()
             raise OSError("away")
 
-    emitter = Emitter(Away(config={"transport": {"type": "noop"}}))
+    emitter = LineageEmitter(Unreachable(config={"transport": {"type": "noop"}}))
     for _ in range(20):
         emitter.send(lambda: EVENT)
     ending = threading.Thread(target=emitter.close)
     ending.start()
     assert emitter._is_closing.wait(60)
-    goes_on.set()
+    is_released.set()
     ending.join(60)
     assert len(asked) == 1
-    assert caplog.messages[-1] == "lineage: not sent either, since the job ends: 19 events"
+    assert caplog.messages[-1] == "lineage: 19 more events are not sent, since the job ends"
 
 
 @pytest.mark.parametrize(
-    ("section", "said"),
+    ("section", "message"),
     [
         ({}, "names no receiver, or two"),
         ({"file": "f", "url": "http://h"}, "names no receiver, or two"),
@@ -170,17 +170,15 @@ def test_the_end_does_not_wait_for_a_service_that_is_away(caplog: pytest.LogCapt
         ({"url": "ftp://h"}, "is refused; allowed: http"),
     ],
 )
-def test_a_section_that_is_wrong_is_refused(
-    section: dict[str, str], said: str, deployment: Deployment
-) -> None:
-    with pytest.raises(ValidationError, match=said):
+def test_a_wrong_section_is_refused(section: dict[str, str], message: str, deployment: Deployment) -> None:
+    with pytest.raises(ValidationError, match=message):
         deployment.config(lineage=section)
 
 
-def test_a_place_that_cannot_be_used_is_named(deployment: Deployment, tmp_path: Path) -> None:
+def test_an_unusable_file_or_key_is_named(deployment: Deployment, tmp_path: Path) -> None:
     def opened(**section: str) -> Config:
         config = deployment.config(lineage=section)
-        with lineage(config, "4.2.0", dict):
+        with lineage_events(config, "4.2.0", dict):
             return config
 
     with pytest.raises(ConfigurationError, match=r"events cannot be written: No such file"):

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from config.deployment import Config
-from observe.preview.changes import PlannedChange, Sign, changes_of, differences
+from observe.preview.changes import PlannedChange, Sign, differences, planned_changes
 from pipeline.commit.load import load_state
 from pipeline.preview import preview_of
 from pipeline.start.remask import remasked
@@ -116,7 +116,7 @@ def test_a_run_does_what_the_plan_says(tmp_path: Path, name: str, budget: int | 
     had, before = made(config), files(tmp_path)
 
     preview = preview_of(config)
-    changes = changes_of(config, preview)
+    changes = planned_changes(config, preview)
 
     assert files(tmp_path) == before
     assert case.expected <= {change.name for change in changes}
@@ -158,7 +158,7 @@ def test_without_new_rows_the_plan_is_empty(tmp_path: Path) -> None:
     one = Deployment(tmp_path, {"a1": A, "b1": B})
     one.run()
     with_checkpoint(one)
-    changes = changes_of(one.config(), preview_of(one.config()))
+    changes = planned_changes(one.config(), preview_of(one.config()))
     assert {change.sign for change in changes} == {Sign.SAME}
 
 
@@ -167,14 +167,16 @@ def test_a_gap_and_a_lost_source_are_refused(tmp_path: Path) -> None:
     shutil.copytree(A, logs)
     sorted(logs.glob("*.xlog"))[2].unlink()
     config = Deployment(tmp_path, {"a1": logs, "b1": tmp_path / "none"}).config()
-    names = {change.name for change in changes_of(config, preview_of(config)) if change.sign is Sign.REFUSED}
+    names = {
+        change.name for change in planned_changes(config, preview_of(config)) if change.sign is Sign.REFUSED
+    }
     assert names == {"gap_found", "rows_wait", "source_not_followed"}
 
 
 def test_a_space_that_contradicts_another_is_refused_as_the_run_refuses_it(tmp_path: Path) -> None:
     settings: dict[str, Any] = {"spaces": {"rename": {"accounts": "types"}}}
     one = Deployment(tmp_path, {"a1": A, "b1": B}, **settings)
-    changes = changes_of(one.config(), preview_of(one.config()))
+    changes = planned_changes(one.config(), preview_of(one.config()))
     one.run()
     refused = [r.refused for r in state_of(one.config()).replicasets.values()]
     assert said(changes, "space_refused") == {"types"}
