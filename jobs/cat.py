@@ -9,9 +9,9 @@ import sys
 from pathlib import Path
 
 from observe.log_rows.catalog import LogCatalog
-from observe.log_rows.read import found_rows
-from observe.log_rows.shown import json_of, text_of
-from observe.log_rows.wanted import RowFilter
+from observe.log_rows.read import read_rows
+from observe.log_rows.row_filter import RowFilter
+from observe.log_rows.row_format import row_json, row_text
 
 
 def cat(
@@ -42,15 +42,15 @@ def cat(
     """
     catalog = LogCatalog(with_tuples=with_tuples)
     count = 0
-    for found in found_rows(path, catalog, follow=follow):
+    for found in read_rows(path, catalog, follow=follow):
         for one in found:
-            if not wanted.takes(one, catalog):
+            if not wanted.matches(one, catalog):
                 continue
             origin = catalog.instances.get(one.row.replica_id or 0)
             if as_json:
-                line = json_of(one, origin, with_result=with_tuples)
+                line = row_json(one, origin, with_result=with_tuples)
             else:
-                line = text_of(one, origin if with_origins else None, with_result=with_tuples)
+                line = row_text(one, origin if with_origins else None, with_result=with_tuples)
             sys.stdout.buffer.write(line.encode("utf-8", "backslashreplace") + b"\n")
             count += 1
         sys.stdout.flush()

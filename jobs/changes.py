@@ -14,7 +14,7 @@ from pyspark.sql.types import VariantVal
 
 from jobs.runtime.command_line import finished
 from observe.change_feed import DELETE, INSERT, UPDATE_BEFORE, EpochChanges, changes
-from observe.log_rows.shown import plain
+from observe.log_rows.row_format import to_json_value
 from schemas.names import is_of_space, table_name
 from warehouse.newest_epoch import last_epoch
 from warehouse.place import Place
@@ -115,4 +115,4 @@ def _json_value(value: Any) -> Any:
         return json.loads(VariantVal(value["value"], value["metadata"]).toJson())
     if isinstance(value, Decimal) and value.as_tuple().exponent == 0:
         return int(value)
-    return plain(value)
+    return to_json_value(value)

@@ -11,9 +11,9 @@ from datetime import datetime
 from typing import Any
 
 from jobs.runtime.command_line import finished
-from observe.key_changes.reader import ChangeOfKey, KeyChangesReader, Story
+from observe.key_changes.reader import KeyChange, KeyChangesReader, KeyHistory
 from observe.log_rows.catalog import LoggedSpace
-from observe.log_rows.shown import named, plain
+from observe.log_rows.row_format import to_json_value, with_field_names
 from schemas.states import RowState
 from udfs.before_replace.row import decode
 from udfs.keys.key_patterns import Value
@@ -33,29 +33,29 @@ def who(place: Place, space: str, values: Sequence[Value], *, as_json: bool = Fa
     as_json : bool
 
     """
-    story = KeyChangesReader(place).story(space, values)
+    story = KeyChangesReader(place).history(space, values)
     found = described(story)
     if as_json:
-        print(json.dumps({"space": space, "key": plain(list(values)), **found}, ensure_ascii=False))
+        print(json.dumps({"space": space, "key": to_json_value(list(values)), **found}, ensure_ascii=False))
     else:
         print("\n".join(lines(found)))
-    if not story.steps:
+    if not story.changes:
         finished(
-            f"no row of {space} has the key {json.dumps(plain(list(values)))}",
+            f"no row of {space} has the key {json.dumps(to_json_value(list(values)))}",
             f"aggregator cat --space {space}",
         )
         return 1
-    replicasets = len({step.row["replicaset_id"] for step in story.steps})
-    finished(f"{len(story.steps)} changes in {replicasets} replicasets, {len(story.decisions)} decisions")
+    replicasets = len({step.row["replicaset_id"] for step in story.changes})
+    finished(f"{len(story.changes)} changes in {replicasets} replicasets, {len(story.decisions)} decisions")
     return 0
 
 
-def described(story: Story) -> dict[str, Any]:
+def described(story: KeyHistory) -> dict[str, Any]:
     """Return a story as a JSON object."""
     newest = story.space.versions[-1][3]
     winner = story.winner
     return {
-        "changes": [_change(step, story) for step in story.steps],
+        "changes": [_change(step, story) for step in story.changes],
         "decisions": [_decision(row, story, newest) for row in story.decisions],
         "versions": [
             {
@@ -79,25 +79,25 @@ def described(story: Story) -> dict[str, Any]:
     }
 
 
-def _change(step: ChangeOfKey, story: Story) -> dict[str, Any]:
+def _change(step: KeyChange, story: KeyHistory) -> dict[str, Any]:
     row = step.row
-    definition = story.space.of(row["epoch"], row["replicaset_id"], row["space_id"])
+    definition = story.space.definition_at(row["epoch"], row["replicaset_id"], row["space_id"])
     is_snapshot = row["file"].endswith(".snap")
     found = {
         **{"timestamp": None if is_snapshot else _iso_time(row["timestamp"]), "type": row["type"]},
         **{"replicaset": story.replicasets.get(row["replicaset_id"]), "source": row["source"]},
         **{"origin": story.instances.get(row["global_id"]), "lsn": row["lsn"], "state": row["state"]},
         **{"epoch": row["epoch"], "file": row["file"], "position": row["position"], "row": row["row"]},
-        "operations": None if row["operations"] is None else plain(decode(row["operations"])),
+        "operations": None if row["operations"] is None else to_json_value(decode(row["operations"])),
         "transaction": [
             {
                 "space": one["space"] or one["space_id"],
                 "type": one["type"],
                 "lsn": one["lsn"],
-                "key": None if one["key"] is None else plain(decode(one["key"])),
-                "tuple": None if one["tuple"] is None else plain(decode(one["tuple"])),
+                "key": None if one["key"] is None else to_json_value(decode(one["key"])),
+                "tuple": None if one["tuple"] is None else to_json_value(decode(one["tuple"])),
             }
-            for one in step.neighbours
+            for one in step.transaction_rows
         ],
     }
     if step.is_known:
@@ -105,7 +105,7 @@ def _change(step: ChangeOfKey, story: Story) -> dict[str, Any]:
     return found
 
 
-def _decision(row: Mapping[str, Any], story: Story, definition: LoggedSpace) -> dict[str, Any]:
+def _decision(row: Mapping[str, Any], story: KeyHistory, definition: LoggedSpace) -> dict[str, Any]:
     def side(name: str) -> dict[str, Any]:
         replicaset = row[f"{name}_replicaset_id"]
         return {
@@ -151,7 +151,7 @@ def _fields_text(values: Any, names: Sequence[str]) -> str | None:
 
 
 def _readable_tuple(data: bytes | None, definition: LoggedSpace | None) -> Any:
-    return None if data is None else named(plain(decode(data)), definition)
+    return None if data is None else with_field_names(to_json_value(decode(data)), definition)
 
 
 def _iso_time(moment: datetime | None) -> str | None:

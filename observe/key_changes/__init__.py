@@ -1,1 +1,1 @@
-"""All changes of one key, read from the tables without Spark; `reader` is the entry."""
+"""Reads all changes of one key from the tables, without Spark, for `aggregator who`; `reader` is the entry."""

@@ -1,7 +1,7 @@
-"""Remembers what a log's rows define so far: names of spaces and fields, instances, and the tuples of keys.
+"""Collects from the rows of a log the definitions of spaces, the instances, and the current tuples of keys.
 
-Definitions are rows of `_space` and `_index`, instances rows of `_cluster`; UPDATEs of these are applied, as in
-`udfs.versions.fold_state`. Tuples of other spaces are kept only on request, since each takes memory.
+Definitions are rows of `_space` and `_index`, instances are rows of `_cluster`; UPDATEs of these rows are applied, as
+in `udfs.versions.fold_state`. Tuples of other spaces are stored only on request, since they take memory.
 `observe.log_rows.read` decides which rows are read.
 """
 
@@ -27,17 +27,17 @@ from udfs.versions.version import RowChange, Version
 Key = tuple[Any, ...]
 
 
-class Taken(NamedTuple):
+class RowContext(NamedTuple):
     """What the catalog adds to a row.
 
     Parameters
     ----------
     definition : LoggedSpace or None
-        The row's space.
+        The definition of the row's space; None if it is unknown.
     key : tuple or None
-        From `Definition.key_of`; None if it was not needed.
+        The key, from `LoggedSpace.key_of`; None if the catalog does not store tuples of the space.
     after : bytes or None
-        The tuple after the row, None if there is none or it is unknown.
+        The key's tuple after the row; None if it has none or it is unknown.
     is_known : bool
         Whether `after` is known.
 
@@ -62,17 +62,17 @@ _SYSTEM = {
     int(number): Space(int(number), 1, f"_{number.name.lower()}", "memtx", primary_key=key)
     for number, key in _KEYS.items()
 }
-"""Definitions that exist before any row; `_space` and `_index` have rows for them too (`src/box/schema_def.h`)."""
+"""System spaces, whose definitions are needed before their rows are read (`src/box/schema_def.h`)."""
 
 DEFINING = frozenset(map(int, (SystemSpace.SPACE, SystemSpace.INDEX, SystemSpace.CLUSTER)))
-"""Ids of the spaces whose rows a catalog needs."""
+"""Ids of the spaces whose rows define spaces and instances."""
 
 _CHANGES = ("INSERT", "REPLACE", "UPDATE", "UPSERT", "DELETE")
 
 
 @dataclass(frozen=True)
 class LoggedSpace:
-    """A space and how to decode its rows."""
+    """The definition of a space, with functions that find the key of its rows."""
 
     space: Space
 
@@ -82,31 +82,38 @@ class LoggedSpace:
         return tuple(steps(part.field, part.path) for part in self.space.primary_key)
 
     def values_of(self, key: bytes | None, tuple_: bytes | None) -> list[Any] | None:
-        """Return the values of a row's key, None if the row has no key or the space no index."""
+        """Return the values of a row's key; None if the row has no key or the space has no index.
+
+        The row has the key itself (UPDATE, DELETE) or a tuple.
+        """
         if key is not None:
-            found: list[Any] = decode(key)
-            return found
+            values: list[Any] = decode(key)
+            return values
         return None if tuple_ is None else self.values_in(tuple_)
 
     def values_in(self, data: bytes) -> list[Any] | None:
-        """Return the values of a tuple's key, None if the space has no index."""
+        """Return the values of a tuple's primary key; None if the space has no index."""
         if not self._paths:
             return None
         values = decode(data)
         return [_at(values, path) for path in self._paths]
 
     def key_of(self, key: bytes | None, tuple_: bytes | None) -> Key | None:
-        """Return a value that is equal for all rows of one key; None if `values_of` is.
+        """Return a hashable value that is equal for all rows of one key; None if `values_of` returns None.
 
-        An unsigned part compares by its encoding (`udfs.keys.keys`): for Tarantool `01` and `cd 00 01` are two keys.
-        Keys of system spaces compare by value here, since servers encode one id in several ways (`cd 01 18`, `ce 00 00
-        01 18`).
+        An unsigned part is compared by its encoding (`udfs.keys.keys`): for Tarantool `01` and `cd 00 01` are two keys.
+        Keys of system spaces are compared by value, since servers encode the same id in several ways (`cd 01 18`,
+        `ce 00 00 01 18`).
         """
         values = self.values_of(key, tuple_)
         if values is None:
             return None
         parts, is_system = self.space.primary_key, self.space.id <= SYSTEM_ID_MAX
-        if is_system or len(parts) != len(values) or all(one.type != "unsigned" or one.path for one in parts):
+        if (
+            is_system
+            or len(parts) != len(values)
+            or all(part.type != "unsigned" or part.path for part in parts)
+        ):
             return tuple(map(comparable, values))
         fields = split(key or tuple_ or b"")
         places = range(len(parts)) if key is not None else [part.field for part in parts]
@@ -117,14 +124,12 @@ class LoggedSpace:
 
 
 def comparable(value: Any) -> Any:
-    """Return a value that is equal for values that Tarantool's indexes treat as equal.
-
-    Numbers compare by value whatever their encoding; plain Python would also treat True as 1.
-    """
+    """Return a value that compares in Python as in Tarantool's indexes: numbers by value, and True is not 1."""
     return ("boolean", value) if isinstance(value, bool) else value
 
 
 def _at(value: Any, path: Sequence[Step]) -> Any:
+    """Return the value at a path within a decoded tuple; None if the path does not exist."""
     for step in path:
         try:
             value = value[step.decode() if isinstance(step, bytes) else step]
@@ -135,14 +140,14 @@ def _at(value: Any, path: Sequence[Step]) -> Any:
 
 @dataclass
 class LogCatalog:
-    """The definitions, instances and tuples at one position of a log.
+    """The definitions, instances and tuples after the rows that were processed so far.
 
     Parameters
     ----------
     with_tuples : bool
-        Whether the tuples of all spaces are kept, not only those of system spaces.
+        Whether the tuples of all spaces are stored, not only those of `DEFINING`.
     is_whole : bool
-        Whether every tuple has been seen, so that a key without a stored tuple has none.
+        Whether the log was read from a snapshot on, so that a key without a stored tuple has no tuple.
     instances : dict of int to str
         Uuids by replica id.
     rules : Rules
@@ -158,53 +163,53 @@ class LogCatalog:
     _tuples: dict[tuple[int, Key], bytes | None] = field(default_factory=dict)
 
     def begin_file(self, version: str | None) -> None:
-        """Set the rules for the following rows from the `Version` of a file's header."""
+        """Set the UPDATE rules for the rows of a file from the `Version` in its header."""
         try:
             self.rules = LATEST if version is None else rules_of(version)
         except ConfigurationError:
             self.rules = LATEST
 
     def definition(self, space_id: int | None) -> LoggedSpace | None:
-        """Return the current definition of a space by its id."""
+        """Return the current definition of a space id; None if it is unknown."""
         if space_id is None:
             return None
-        found = self._spaces.get(space_id)
-        if space_id in _SYSTEM and (found is None or not found.space.primary_key):
+        definition = self._spaces.get(space_id)
+        if space_id in _SYSTEM and (definition is None or not definition.space.primary_key):
             return LoggedSpace(_SYSTEM[space_id])
-        return found
+        return definition
 
     def ids_of(self, name: str) -> Iterator[int]:
-        """Yield the current ids of a space name or number."""
+        """Yield the ids of the spaces with a name; a name of digits is also an id."""
         if name.isdigit():
             yield int(name)
-        spaces = {**_SYSTEM, **{own: one.space for own, one in self._spaces.items()}}
-        yield from (own for own, space in spaces.items() if space.name == name)
+        spaces = {**_SYSTEM, **{id_: definition.space for id_, definition in self._spaces.items()}}
+        yield from (id_ for id_, space in spaces.items() if space.name == name)
 
-    def take(self, row: PlainRow) -> Taken:
-        """Process a row and return what the catalog adds to it."""
+    def process(self, row: PlainRow) -> RowContext:
+        """Update the catalog with a row, and return what the catalog knows about the row."""
         definition = self.definition(row.space_id)
         if definition is None or row.space_id is None:
-            return Taken(definition)
+            return RowContext(definition)
         if row.type not in _CHANGES:
             if row.type == "DELETE_RANGE":
                 self._forget(row.space_id)
                 self.is_whole = False
-            return Taken(definition)
+            return RowContext(definition)
         if row.space_id == SystemSpace.TRUNCATE and row.tuple is not None:
             self._forget(unpacked(row.tuple)[0])
         if not self.with_tuples and row.space_id not in DEFINING:
-            return Taken(definition)
+            return RowContext(definition)
         key = definition.key_of(row.key, row.tuple)
         if key is None:
-            return Taken(definition)
+            return RowContext(definition)
         place = (row.space_id, key)
         self._apply(row, definition, place)
         if row.space_id in DEFINING:
             self._define(row.space_id, key)
-        return Taken(definition, key, self._tuples.get(place), place in self._tuples or self.is_whole)
+        return RowContext(definition, key, self._tuples.get(place), place in self._tuples or self.is_whole)
 
     def _apply(self, row: PlainRow, definition: LoggedSpace, place: tuple[int, Key]) -> None:
-        """Update the tuple of a key; None means that the key is known to have none."""
+        """Store the key's tuple after the row; None means that the key has no tuple."""
         if row.type in ("INSERT", "REPLACE"):
             self._tuples[place] = row.tuple
         elif row.new_tuple is not None:
@@ -227,7 +232,7 @@ class LogCatalog:
             del self._tuples[place]
 
     def _define(self, space_id: int, key: Key) -> None:
-        """Update definitions or instances from a row of a system space."""
+        """Update definitions or instances after a row of `_space`, `_index` or `_cluster` with this key."""
         after = self._tuples.get((space_id, key))
         if space_id == SystemSpace.CLUSTER:
             if after is None:
@@ -238,13 +243,13 @@ class LogCatalog:
         number = key[0]
         if space_id == SystemSpace.INDEX and key[1] != 0:
             return
-        own = self._tuples.get((int(SystemSpace.SPACE), (number,)))
-        if own is None:
+        space_tuple = self._tuples.get((int(SystemSpace.SPACE), (number,)))
+        if space_tuple is None:
             self._spaces.pop(number, None)
             self._forget(number)
             return
         primary = self._tuples.get((int(SystemSpace.INDEX), (number, 0)))
-        fields = unpacked(own)
+        fields = unpacked(space_tuple)
         try:
             space = space_of(fields, None if primary is None else unpacked(primary))
         except (TupleError, UnsupportedError) as error:

@@ -1,8 +1,8 @@
-"""Reads the rows of a log file or of a directory's logs in order, with the catalog's knowledge at each row.
+"""Reads the rows of a log file or of a directory's logs in order, and adds the names of spaces and instances.
 
-A directory's logs are read in the order of their names. Before the first row, the newest snapshot before it is read up
-to the first user space (completely, if tuples are requested), and from the logs in between the blocks that define
-spaces: so names are known without reading everything.
+A directory's logs are read in the order of their names. To know the definitions before the first row, the newest
+earlier snapshot is read up to the first user space (completely, if tuples are requested), and from the logs between
+them the blocks that may define spaces.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import BinaryIO
 
-from observe.log_rows.catalog import DEFINING, LogCatalog, LoggedSpace, Taken
+from observe.log_rows.catalog import DEFINING, LogCatalog, LoggedSpace, RowContext
 from schemas.errors import SourceError, XlogMetaIncompleteError
 from schemas.iproto import SYSTEM_ID_MAX, BodyKey
 from sources.xlog.format.meta import Meta
@@ -23,70 +23,69 @@ from sources.xlog.reader.plain_rows import PlainRow, blocks, read_meta, rows
 POLL_SECONDS = 0.2
 """Seconds between two checks of a log for more rows."""
 
-_MARKS = [
+_DEFINING_IDS = [
     bytes([BodyKey.SPACE_ID, head]) + number.to_bytes(size, "big")
     for number in sorted(DEFINING)
     for head, size in ((0xCD, 2), (0xCE, 4), (0xCF, 8))
 ]
-"""Encoded space ids in the bodies of rows that define spaces."""
+"""All encodings of the ids of `DEFINING` in the body of a row; a block without any of them defines nothing."""
 
 
 @dataclass(frozen=True)
 class LoggedRow:
-    """One row, with what the catalog adds to it.
+    """A row of a log, with what the catalog knows about it.
 
     Parameters
     ----------
     file : str
-        Base name.
+        Name of the file, without folders.
     row : PlainRow
-    taken : Taken
-        From the catalog.
+    context : RowContext
 
     """
 
     file: str
     row: PlainRow
-    taken: Taken
+    context: RowContext
 
     @property
     def definition(self) -> LoggedSpace | None:
-        """The row's space, if known."""
-        return self.taken.definition
+        """The definition of the row's space; None if it is unknown."""
+        return self.context.definition
 
 
 def files_of(path: Path) -> list[Path]:
-    """Return the logs of a path: the file itself, or those of a directory.
+    """Return the logs of a directory, or the path itself if it is a file.
 
     Raises
     ------
     SourceError
-        There are none.
+        There is no such file, or no log in the directory.
 
     """
-    found = sorted(path.glob("*.xlog")) if path.is_dir() else [path]
-    if not found or not found[0].is_file():
+    files = sorted(path.glob("*.xlog")) if path.is_dir() else [path]
+    if not files or not files[0].is_file():
         reason = "there is no log in the directory" if path.is_dir() else "there is no such file"
         raise SourceError(reason, path=str(path), advice="name a .xlog or .snap file, or their directory")
-    return found
+    return files
 
 
-def found_rows(path: Path, catalog: LogCatalog, *, follow: bool = False) -> Iterator[list[LoggedRow]]:
-    """Yield the rows of a path, one block at a time.
+def read_rows(path: Path, catalog: LogCatalog, *, follow: bool = False) -> Iterator[list[LoggedRow]]:
+    """Yield the rows of a file or a directory's logs, one block at a time.
 
     Parameters
     ----------
     path : Path
         A file or a directory.
     catalog : LogCatalog
-        Empty; it processes the rows.
+        A new catalog, which is updated with each row before the row is yielded.
     follow : bool
-        Whether to wait for more rows at the end, for ever.
+        Whether to wait for more rows at the end; then the iterator never ends, and yields [] while it waits.
 
     Raises
     ------
     SourceError
-        There is no log.
+        There is no file or no log.
     XlogError
         A file is damaged.
 
@@ -98,12 +97,12 @@ def found_rows(path: Path, catalog: LogCatalog, *, follow: bool = False) -> Iter
         with file.open("rb") as stream:
             begin = 0
             while True:
-                # Checked before the file's end: a log with a successor no longer grows.
+                # Listed before the file is read to its end: a log with a successor no longer grows.
                 if follow and path.is_dir():
-                    waiting = [one for one in files_of(path) if one.name > file.name]
-                for end, found in _file_rows(stream, file, begin, catalog, follow=follow):
+                    waiting = [later for later in files_of(path) if later.name > file.name]
+                for end, block_rows in _file_rows(stream, file, begin, catalog, follow=follow):
                     begin = end
-                    yield found
+                    yield block_rows
                 if waiting or not follow:
                     break
                 yield []
@@ -113,7 +112,7 @@ def found_rows(path: Path, catalog: LogCatalog, *, follow: bool = False) -> Iter
 def _file_rows(
     stream: BinaryIO, file: Path, position: int, catalog: LogCatalog, *, follow: bool
 ) -> Iterator[tuple[int, list[LoggedRow]]]:
-    """Yield the rows of each complete block after a position (0: the header), with the position after it."""
+    """Yield (end position, rows) of each complete block after a position; 0: from the file's header on."""
     if position == 0:
         stream.seek(0)
         try:
@@ -125,11 +124,11 @@ def _file_rows(
         catalog.begin_file(meta.other.get("Version"))
         position = meta.length
     for begin, data, end in blocks(stream, position, file.name):
-        yield end, [LoggedRow(file.name, row, catalog.take(row)) for row in rows(data, begin, file.name)]
+        yield end, [LoggedRow(file.name, row, catalog.process(row)) for row in rows(data, begin, file.name)]
 
 
 def prepare(first: Path, catalog: LogCatalog) -> None:
-    """Fill the catalog with the definitions before a file."""
+    """Add to the catalog the definitions at the beginning of a file, from the files before it."""
     meta = _meta_of(first)
     if meta.filetype != "XLOG":
         return
@@ -138,15 +137,17 @@ def prepare(first: Path, catalog: LogCatalog) -> None:
         return
     snapshot = before[-1]
     catalog.is_whole = catalog.with_tuples
-    _take_all(snapshot, catalog)
-    between = [one for one in sorted(first.parent.glob("*.xlog")) if snapshot.stem <= one.stem < first.stem]
-    for file in between:
-        _take_all(file, catalog)
+    _process_needed(snapshot, catalog)
+    for file in sorted(first.parent.glob("*.xlog")):
+        if snapshot.stem <= file.stem < first.stem:
+            _process_needed(file, catalog)
 
 
 def _is_before(snapshot: Path, meta: Meta) -> bool:
-    own = _meta_of(snapshot)
-    return own.instance_uuid == meta.instance_uuid and not_beyond(own.vclock, meta.vclock)
+    """Return whether a snapshot is of the same instance as a log with this header, and not newer than its start."""
+    snapshot_meta = _meta_of(snapshot)
+    is_same = snapshot_meta.instance_uuid == meta.instance_uuid
+    return is_same and not_beyond(snapshot_meta.vclock, meta.vclock)
 
 
 def _meta_of(file: Path) -> Meta:
@@ -154,18 +155,22 @@ def _meta_of(file: Path) -> Meta:
         return read_meta(stream, file.name)
 
 
-def _take_all(file: Path, catalog: LogCatalog) -> None:
-    """Pass to the catalog those rows of a file that it needs."""
+def _process_needed(file: Path, catalog: LogCatalog) -> None:
+    """Update the catalog with the rows of a file that define spaces, or with all rows if it stores tuples."""
     with file.open("rb") as stream:
         meta = read_meta(stream, file.name)
         catalog.begin_file(meta.other.get("Version"))
         for begin, data, _ in blocks(stream, meta.length, file.name):
-            if not catalog.with_tuples and meta.filetype == "XLOG" and not any(m in data for m in _MARKS):
+            if (
+                not catalog.with_tuples
+                and meta.filetype == "XLOG"
+                and not any(id_ in data for id_ in _DEFINING_IDS)
+            ):
                 continue
             for row in rows(data, begin, file.name):
-                # A snapshot has its spaces ordered by id.
+                # The rows of a snapshot are ordered by space id.
                 is_user = row.space_id is not None and row.space_id > SYSTEM_ID_MAX
                 if is_user and meta.filetype == "SNAP" and not catalog.with_tuples:
                     return
                 if catalog.with_tuples or row.space_id in DEFINING:
-                    catalog.take(row)
+                    catalog.process(row)

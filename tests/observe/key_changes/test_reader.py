@@ -1,4 +1,4 @@
-"""The story of a key: after its last change it has the server's tuple, in each replicaset."""
+"""The history of a key: its last tuple is the server's, in each replicaset."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from jobs.who import described, lines, who
-from observe.key_changes.reader import KeyChangesReader, Story
+from observe.key_changes.reader import KeyChangesReader, KeyHistory
 from observe.log_rows.catalog import LoggedSpace
 from schemas.errors import ConfigurationError, WarehouseError
 from schemas.names import table_name
@@ -21,16 +21,16 @@ from udfs.before_replace.row import decode
 from warehouse.place import Place, place_of
 
 NODES = ("a1", "b1")
-A_SPACE = 2
-"""Keys of each space that are looked at: the first, the last, and some between."""
+KEYS_OF_A_SPACE = 2
+"""Approximate number of keys of each space that are read."""
 
 
 @pytest.fixture(scope="module")
 def deployment(tmp_path_factory: pytest.TempPathFactory) -> Deployment:
     sources = {name: own().directory(name) for name in NODES}
-    found = Deployment(tmp_path_factory.mktemp("story"), sources)
-    found.run(150_000)
-    return found
+    deployment = Deployment(tmp_path_factory.mktemp("history"), sources)
+    deployment.run(150_000)
+    return deployment
 
 
 @pytest.fixture(scope="module")
@@ -43,18 +43,18 @@ def some_keys() -> Iterator[tuple[str, str, Space, bytes]]:
     for node in NODES:
         for name, space in own().global_spaces(node).items():
             tuples = own().tuples(node, name)
-            chosen = tuples[:: max(1, len(tuples) // A_SPACE)] if space.primary_key else []
+            chosen = tuples[:: max(1, len(tuples) // KEYS_OF_A_SPACE)] if space.primary_key else []
             yield from ((node, name, space, data) for data in chosen)
 
 
-def last_after(story: Story, node: str) -> set[bytes]:
-    """Return the tuples of a replicaset under a key; different encodings of an unsigned key are different keys."""
+def last_after(history: KeyHistory, node: str) -> set[bytes]:
+    """Return the last tuples of a key in a replicaset; each encoding of an unsigned key is a key."""
     uuid = own().info(node).replicaset_uuid
     found: dict[Any, bytes | None] = {}
-    for step in story.steps:
+    for step in history.changes:
         row = step.row
-        if story.replicasets[row["replicaset_id"]] == uuid:
-            definition = story.space.of(row["epoch"], row["replicaset_id"], row["space_id"])
+        if history.replicasets[row["replicaset_id"]] == uuid:
+            definition = history.space.definition_at(row["epoch"], row["replicaset_id"], row["space_id"])
             assert definition is not None or row["type"] in ("TRUNCATE", "DROP")
             if definition is not None:
                 found[definition.key_of(row["key"], row["tuple"])] = step.after
@@ -71,21 +71,21 @@ def test_the_last_tuple_of_each_key_is_the_servers(deployment: Deployment, place
             continue
         values = LoggedSpace(space).values_in(data)
         assert values is not None
-        story = reader.story(name, [one if isinstance(one, bytes) else text(one) for one in values])
-        assert data in last_after(story, node), (node, name, values)
-        assert story.steps[-1].is_known
+        history = reader.history(name, [one if isinstance(one, bytes) else text(one) for one in values])
+        assert data in last_after(history, node), (node, name, values)
+        assert history.changes[-1].is_known
         seen += 1
     assert seen > 50
 
 
 def test_operations_are_applied_by_the_rules_of_the_rows_server(place: Place) -> None:
     """Tarantool 2.6 refuses an operation that 2.8 accepts, so the two leave different tuples."""
-    held = next(data for data in own().tuples("a1", "counters") if decode(data)[0] == "ups")
-    assert last_after(KeyChangesReader(place).story("counters", ["ups"]), "a1") == {held}
+    expected = next(data for data in own().tuples("a1", "counters") if decode(data)[0] == "ups")
+    assert last_after(KeyChangesReader(place).history("counters", ["ups"]), "a1") == {expected}
 
 
 def text(value: Any) -> Any:
-    """Return a value in the form of a command line argument."""
+    """Return a value as it is written on the command line."""
     return value if isinstance(value, str | int | float) or value is None else str(value)
 
 
@@ -98,20 +98,20 @@ def contended(deployment: Deployment) -> dict[str, Any]:
 def test_a_decision_names_both_sides_and_why(deployment: Deployment, place: Place) -> None:
     row = contended(deployment)
     key = decode(row["key"])
-    found = described(KeyChangesReader(place).story("accounts", key))
+    found = described(KeyChangesReader(place).history("accounts", key))
     decision = next(one for one in found["decisions"] if one["winner"]["lsn"] == row["winner_lsn"])
     assert decision["loser"]["lsn"] == row["loser_lsn"]
     assert decision["why"].startswith(f"{row['policy']} by {row['sequence']}: ")
     assert {one["replicaset"] for one in found["changes"]} == {own().info(n).replicaset_uuid for n in NODES}
-    held = deployment.table("accounts")[row["key"]]
-    assert found["current"]["lsn"] == held["_lsn"]
+    row_in_table = deployment.table("accounts")[row["key"]]
+    assert found["current"]["lsn"] == row_in_table["_lsn"]
     assert found["current"]["tuple"]["id"] == key[0]
-    told = lines(found)
-    assert any(line.startswith("  won: ") for line in told)
-    assert told[-1].startswith("now: {")
+    printed = lines(found)
+    assert any(line.startswith("  won: ") for line in printed)
+    assert printed[-1].startswith("now: {")
 
 
-def test_neighbours_are_the_other_rows_of_a_transaction(deployment: Deployment, place: Place) -> None:
+def test_a_change_has_the_other_rows_of_its_transaction(deployment: Deployment, place: Place) -> None:
     rows = deployment.rows("_changelog", ["tsn", "lsn", "space", "type", "key", "tuple", "global_id", "file"])
     row = next(
         one
@@ -123,11 +123,11 @@ def test_neighbours_are_the_other_rows_of_a_transaction(deployment: Deployment, 
         for one in rows
         if (one["tsn"], one["global_id"]) == (row["tsn"], row["global_id"]) and one["lsn"] != row["lsn"]
     }
-    story = KeyChangesReader(place).story("accounts", decode(row["tuple"])[:1])
+    history = KeyChangesReader(place).history("accounts", decode(row["tuple"])[:1])
     step = next(
-        s for s in story.steps if s.row["lsn"] == row["lsn"] and s.row["global_id"] == row["global_id"]
+        s for s in history.changes if s.row["lsn"] == row["lsn"] and s.row["global_id"] == row["global_id"]
     )
-    assert {one["lsn"] for one in step.neighbours} >= others
+    assert {one["lsn"] for one in step.transaction_rows} >= others
     assert others
 
 
@@ -135,16 +135,16 @@ def test_a_table_name_means_its_space(deployment: Deployment, place: Place) -> N
     name = next(one for one in own().global_spaces("a1") if table_name(one) != one)
     assert deployment.rows(table_name(name)) or True
     reader = KeyChangesReader(place)
-    assert reader.story(name, [1]).space == reader.story(table_name(name), [1]).space
+    assert reader.history(name, [1]).space == reader.history(table_name(name), [1]).space
 
 
 def test_a_missing_space_or_key_is_reported(
     place: Place, capsys: pytest.CaptureFixture[str], tmp_path: Path
 ) -> None:
     assert who(place, "accounts", [987654321], as_json=True) == 1
-    said = capsys.readouterr()
-    assert json.loads(said.out)["changes"] == []
-    assert "no row of accounts has the key [987654321]" in said.err
+    output = capsys.readouterr()
+    assert json.loads(output.out)["changes"] == []
+    assert "no row of accounts has the key [987654321]" in output.err
     with pytest.raises(ConfigurationError, match="no replicaset has a space 'nobody'"):
         who(place, "nobody", [1])
     with pytest.raises(ConfigurationError, match="has 1 parts, not 2"):

@@ -16,8 +16,8 @@ from click.testing import CliRunner
 
 from jobs.commands.main import commands
 from observe.log_rows.catalog import LogCatalog
-from observe.log_rows.read import found_rows
-from observe.log_rows.shown import plain
+from observe.log_rows.read import read_rows
+from observe.log_rows.row_format import to_json_value
 from tests.sources.xlog import samples
 from tests.sources.xlog.format.test_pairs import LOGS, pairs
 from tests.truth import own
@@ -39,25 +39,25 @@ def lines(*words: object) -> list[dict[str, Any]]:
 
 @pytest.mark.live
 @pytest.mark.skipif(shutil.which("tarantool") is None, reason="there is no tarantool on PATH")
-def test_every_line_is_what_the_servers_own_reader_shows(tmp_path: Path) -> None:
-    for path, theirs in zip(LOGS, pairs(tmp_path, LOGS), strict=True):
-        ours = lines(path)
-        assert len(ours) == len(theirs)
-        for one, pair in zip(ours, theirs, strict=True):
+def test_every_line_has_what_the_servers_reader_shows(tmp_path: Path) -> None:
+    for path, server_rows in zip(LOGS, pairs(tmp_path, LOGS), strict=True):
+        cat_rows = lines(path)
+        assert len(cat_rows) == len(server_rows)
+        for one, pair in zip(cat_rows, server_rows, strict=True):
             body = pair.get("BODY", {})
-            body = {} if isinstance(body, list) else dict(body)  # of the protocol, with numbers for keys
+            body = {} if isinstance(body, list) else dict(body)  # keyed by numbers of the protocol
             if one["type"] == "UPDATE":
                 body["operations"] = body.pop("tuple")
             for name in ("space_id", "index_base"):
                 assert one.get(name) == body.get(name)
             for name in ("key", "tuple", "operations"):
-                # What it encodes again for us is decoded here as the log's own bytes are.
-                theirs_ = (
+                # Decoded as the bytes of the log are.
+                expected = (
                     None
                     if name not in body
-                    else plain(decode(msgpack.packb(body[name], unicode_errors=ESCAPED)))
+                    else to_json_value(decode(msgpack.packb(body[name], unicode_errors=ESCAPED)))
                 )
-                assert lua(one.get(name)) == lua(theirs_), (path, one)
+                assert lua(one.get(name)) == lua(expected), (path, one)
 
 
 def lua(value: Any) -> Any:
@@ -72,22 +72,22 @@ def is_rolled_back(data: bytes) -> bool:
 
 
 @pytest.mark.parametrize("node", ["a1", "b1"])
-def test_tuples_become_what_the_server_holds(node: str) -> None:
+def test_the_last_tuples_are_the_servers(node: str) -> None:
     catalog = LogCatalog(with_tuples=True)
-    for _ in found_rows(own().directory(node), catalog):
+    for _ in read_rows(own().directory(node), catalog):
         pass
-    held: dict[int, list[bytes]] = {}
+    stored: dict[int, list[bytes]] = {}
     for (space_id, _), data in catalog._tuples.items():
         if data is not None:
-            held.setdefault(space_id, []).append(data)
+            stored.setdefault(space_id, []).append(data)
     spaces = own().global_spaces(node)
-    # A log has rows of synchronous transactions before it says that they are rolled back: cat shows what is there.
-    assert any(is_rolled_back(data) for one in held.values() for data in one)
+    # A log has the rows of a synchronous transaction even if it is rolled back later; cat shows them.
+    assert any(is_rolled_back(data) for one in stored.values() for data in one)
     compared = 0
     for name, space in spaces.items():
         if space.engine == "memtx" and not space.is_local and not space.is_temporary:
             expected = sorted(own().tuples(node, name))
-            found = [data for data in held.get(space.id, []) if not is_rolled_back(data)]
+            found = [data for data in stored.get(space.id, []) if not is_rolled_back(data)]
             assert sorted(found) == expected, name
             compared += len(expected)
     assert compared > 300
@@ -118,7 +118,7 @@ def test_a_row_must_pass_every_filter() -> None:
     assert within == [one for one in every if since <= one["timestamp"] < until]
 
 
-def test_an_update_is_shown_with_the_tuple_it_made() -> None:
+def test_an_update_is_shown_with_the_resulting_tuple() -> None:
     path = own().directory("a1")
     found = lines(path, "--space", "accounts", "--tuples")
     updates = [one for one in found if one["type"] == "UPDATE" and one.get("result")]
@@ -141,7 +141,7 @@ def test_a_log_that_grows_is_followed(tmp_path: Path) -> None:
         with log.open("ab") as stream:
             stream.write(parts[1])
         then = [json.loads(process.stdout.readline())["lsn"] for _ in range(2)]
-        # A new log: the one before is done.
+        # A new log starts, so the one before no longer grows.
         (tmp_path / "00000000000000000009.xlog").write_bytes(samples.log(parts[2], marker=False))
         last = [json.loads(process.stdout.readline())["lsn"] for _ in range(2)]
         process.send_signal(2)
@@ -155,10 +155,10 @@ def test_a_log_that_grows_is_followed(tmp_path: Path) -> None:
 
 def test_damage_prints_one_line_and_exits_with_1(tmp_path: Path) -> None:
     parts = samples.blocks(2)
-    whole = bytearray(samples.log(*parts))
-    whole[-8] ^= 1
+    data = bytearray(samples.log(*parts))
+    data[-8] ^= 1
     file = tmp_path / "00000000000000000005.xlog"
-    file.write_bytes(whole)
+    file.write_bytes(data)
     done = CliRunner().invoke(commands, ["cat", str(file)], standalone_mode=False)
     assert done.return_value == 1
     assert len(done.stdout.splitlines()) == 2
@@ -178,5 +178,5 @@ def test_cat_imports_neither_numpy_nor_pyarrow() -> None:
         "print([name for name in ('numpy', 'pyarrow', 'numba', 'pyspark') if name in sys.modules])"
     )
     command = [sys.executable, "-c", script, "cat", str(own().logs("a1")[0])]
-    told = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True).stdout
-    assert told.endswith("\n[]\n")
+    output = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True).stdout
+    assert output.endswith("\n[]\n")

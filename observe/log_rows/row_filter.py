@@ -13,20 +13,20 @@ from udfs.before_replace.row import decode
 
 @dataclass(frozen=True)
 class RowFilter:
-    """Conditions on rows; a condition that is not set always holds.
+    """Conditions on rows; a row must fulfil all of them. Conditions that are not set are always fulfilled.
 
     Parameters
     ----------
     spaces : collection of str
-        Names or ids.
+        Names or ids of spaces.
     key : sequence, optional
-        The primary key's values.
+        The values of the primary key.
     types : collection of str
-        Such as INSERT.
+        Types of requests, such as INSERT.
     origins : collection of str
-        Replica ids or uuids.
+        Replica ids or uuids of instances.
     first_lsn, last_lsn : int, optional
-        Both inclusive.
+        Range of lsns, both inclusive.
     since, until : int, optional
         Microseconds since 1970; `until` is exclusive.
 
@@ -41,19 +41,19 @@ class RowFilter:
     since: int | None = None
     until: int | None = None
 
-    def takes(self, found: LoggedRow, catalog: LogCatalog) -> bool:
-        """Return whether a row is wanted."""
-        row = found.row
+    def matches(self, logged: LoggedRow, catalog: LogCatalog) -> bool:
+        """Return whether a row fulfils all conditions; `catalog` is in the state after the row."""
+        row = logged.row
         return (
             (not self.types or row.type in self.types)
             and _within(row.lsn, self.first_lsn, self.last_lsn)
-            and self._is_of_time(row.timestamp)
+            and self._is_in_time_range(row.timestamp)
             and (not self.spaces or self._is_of_spaces(row.space_id, catalog))
             and (not self.origins or self._is_of_origins(row.replica_id, catalog))
-            and (self.key is None or self._has_key(found))
+            and (self.key is None or self._has_key(logged))
         )
 
-    def _is_of_time(self, moment: int | None) -> bool:
+    def _is_in_time_range(self, moment: int | None) -> bool:
         if self.since is None and self.until is None:
             return True
         since, until = self.since, self.until
@@ -63,26 +63,26 @@ class RowFilter:
         return any(number == space_id for name in self.spaces for number in catalog.ids_of(name))
 
     def _is_of_origins(self, replica_id: int | None, catalog: LogCatalog) -> bool:
-        own = 0 if replica_id is None else replica_id
-        return str(own) in self.origins or catalog.instances.get(own, "").lower() in self.origins
+        id_ = 0 if replica_id is None else replica_id
+        return str(id_) in self.origins or catalog.instances.get(id_, "").lower() in self.origins
 
-    def _has_key(self, found: LoggedRow) -> bool:
-        values, asked = values_of(found), self.key or ()
-        return values is not None and len(values) == len(asked) and all(map(is_same, values, asked))
-
-
-def values_of(found: LoggedRow) -> list[Any] | None:
-    """Return the key of a row; if the space is not known, only for an UPDATE or DELETE."""
-    if found.definition is not None:
-        return found.definition.values_of(found.row.key, found.row.tuple)
-    return None if found.row.key is None else list(decode(found.row.key))
+    def _has_key(self, logged: LoggedRow) -> bool:
+        values, key = key_values(logged), self.key or ()
+        return values is not None and len(values) == len(key) and all(map(is_same_value, values, key))
 
 
-def is_same(part: Any, asked: Any) -> bool:
-    """Return whether a part of a key equals the requested one; text matches values without a JSON type."""
-    if isinstance(asked, str) and not isinstance(part, str | bytes):
-        return str(part) == asked
-    return bool(comparable(part) == comparable(asked))
+def key_values(logged: LoggedRow) -> list[Any] | None:
+    """Return the values of a row's key; None for an INSERT, REPLACE or UPSERT of an unknown space."""
+    if logged.definition is not None:
+        return logged.definition.values_of(logged.row.key, logged.row.tuple)
+    return None if logged.row.key is None else list(decode(logged.row.key))
+
+
+def is_same_value(part: Any, requested: Any) -> bool:
+    """Return whether a part of a key equals the requested value; text also matches values without a JSON type."""
+    if isinstance(requested, str) and not isinstance(part, str | bytes):
+        return str(part) == requested
+    return bool(comparable(part) == comparable(requested))
 
 
 def _within(lsn: int | None, first: int | None, last: int | None) -> bool:

@@ -1,7 +1,7 @@
-"""Formats rows of a log: one line of text or JSON each.
+"""Formats each row of a log as one line of text or JSON.
 
-JSON has the columns of Tarantool's own `xlog.pairs`; values without a JSON type become text: decimals, uuids and
-datetimes in their usual form, bytes that are not UTF-8 as {"base64": ...}, non-finite numbers by name.
+JSON has the columns of Tarantool's `xlog.pairs`. Values without a JSON type become text: decimals, uuids and datetimes
+in their usual form, bytes that are not UTF-8 as {"base64": ...}, non-finite numbers by name.
 """
 
 from __future__ import annotations
@@ -24,36 +24,36 @@ from udfs.before_replace.row import decode
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
-def plain(value: Any) -> Any:
-    """Return a decoded value in JSON's types."""
+def to_json_value(value: Any) -> Any:
+    """Convert a value decoded from MessagePack to types that JSON has."""
     if isinstance(value, Mapping):
-        return {_name(key): plain(one) for key, one in value.items()}
+        return {_object_key(key): to_json_value(item) for key, item in value.items()}
     if isinstance(value, list):
-        return [plain(one) for one in value]
+        return [to_json_value(item) for item in value]
     return _scalar(value)
 
 
 def _scalar(value: Any) -> Any:
-    found = value
-    if isinstance(value, str) and not _is_text(value):
-        found = _base64(value.encode("utf-8", "surrogateescape"))
+    converted = value
+    if isinstance(value, str) and not _is_utf8(value):
+        converted = _base64(value.encode("utf-8", "surrogateescape"))
     elif isinstance(value, bytes):
-        found = _base64(value)
+        converted = _base64(value)
     elif isinstance(value, msgpack.ExtType):
-        found = {"ext": value.code, **_base64(value.data)}
+        converted = {"ext": value.code, **_base64(value.data)}
     elif isinstance(value, datetime):
-        found = value.isoformat()
+        converted = value.isoformat()
     elif isinstance(value, Decimal | UUID) or (isinstance(value, float) and not math.isfinite(value)):
-        found = str(value)
-    return found
+        converted = str(value)
+    return converted
 
 
-def _name(key: Any) -> str:
-    found = _scalar(key)
-    return found if isinstance(found, str) else json.dumps(found)
+def _object_key(key: Any) -> str:
+    converted = _scalar(key)
+    return converted if isinstance(converted, str) else json.dumps(converted)
 
 
-def _is_text(value: str) -> bool:
+def _is_utf8(value: str) -> bool:
     try:
         value.encode("utf-8")
     except UnicodeEncodeError:
@@ -65,8 +65,8 @@ def _base64(data: bytes) -> dict[str, str]:
     return {"base64": base64.b64encode(data).decode("ascii")}
 
 
-def named(values: Any, definition: LoggedSpace | None) -> Any:
-    """Return a tuple as a map by field names, or unchanged if they are not known."""
+def with_field_names(values: Any, definition: LoggedSpace | None) -> Any:
+    """Return a tuple as a dict by field names, further fields by their numbers; unchanged if no names are known."""
     fields = () if definition is None else definition.space.fields
     if not isinstance(values, list) or not fields:
         return values
@@ -77,8 +77,8 @@ def named(values: Any, definition: LoggedSpace | None) -> Any:
     }
 
 
-def time_of(microseconds: int | None) -> str | None:
-    """Return a time in ISO 8601, to the microsecond; out of the calendar's range as a number."""
+def time_text(microseconds: int | None) -> str | None:
+    """Return a time (microseconds since 1970) in ISO 8601; out of the calendar's range as a number."""
     if microseconds is None:
         return None
     try:
@@ -87,52 +87,52 @@ def time_of(microseconds: int | None) -> str | None:
         return str(microseconds)
 
 
-def json_of(found: LoggedRow, origin: str | None, *, with_result: bool) -> str:
-    """Return one line of JSON.
+def row_json(logged: LoggedRow, origin: str | None, *, with_result: bool) -> str:
+    """Return a row as one line of JSON.
 
     Parameters
     ----------
-    found : LoggedRow
+    logged : LoggedRow
     origin : str or None
-        The uuid of the row's instance.
+        Uuid of the instance that made the row.
     with_result : bool
         Whether the tuple after an UPDATE or UPSERT is included.
 
     """
-    row, space = found.row, found.definition
+    row, space = logged.row, logged.definition
     columns: dict[str, Any] = {
-        **{"file": found.file, "position": row.position, "row": row.row, "type": row.type},
+        **{"file": logged.file, "position": row.position, "row": row.row, "type": row.type},
         **{"replica_id": row.replica_id, "origin": origin, "group_id": row.group_id},
         **{"lsn": row.lsn, "tsn": row.tsn, "is_commit": row.is_commit, "flags": row.flags or None},
-        **{"timestamp": time_of(row.timestamp), "space_id": row.space_id},
+        **{"timestamp": time_text(row.timestamp), "space_id": row.space_id},
         **{"space": None if space is None else space.space.name, "index_base": row.index_base},
         **{"key": _plain(row.key), "tuple": _plain(row.tuple), "operations": _plain(row.operations)},
     }
     if row.tuple is not None:
-        columns["fields"] = named(columns["tuple"], space)
+        columns["fields"] = with_field_names(columns["tuple"], space)
     if not any((row.key, row.tuple, row.operations)):
         columns["body"] = _plain(row.body)
-    kept = {name: value for name, value in columns.items() if value is not None}
-    if with_result and row.type in ("UPDATE", "UPSERT") and found.taken.is_known:
-        kept["result"] = named(_plain(found.taken.after), space)
-    return json.dumps(kept, ensure_ascii=False)
+    document = {name: value for name, value in columns.items() if value is not None}
+    if with_result and row.type in ("UPDATE", "UPSERT") and logged.context.is_known:
+        document["result"] = with_field_names(_plain(logged.context.after), space)
+    return json.dumps(document, ensure_ascii=False)
 
 
 def _plain(data: bytes | None) -> Any:
-    return None if data is None else plain(decode(data))
+    return None if data is None else to_json_value(decode(data))
 
 
-def text_of(found: LoggedRow, origin: str | None, *, with_result: bool) -> str:
-    """Return one line of text; parameters as in `json_of`."""
-    row, definition = found.row, found.definition
+def row_text(logged: LoggedRow, origin: str | None, *, with_result: bool) -> str:
+    """Return a row as one line of text; the parameters are as in `row_json`."""
+    row, definition = logged.row, logged.definition
     where = "" if row.space_id is None else f" {definition.space.name if definition else row.space_id}"
     who = "-" if row.replica_id is None else str(row.replica_id)
     end = "" if row.is_commit else " +"
-    when = (time_of(row.timestamp) or "-").replace("+00:00", "Z")
+    when = (time_text(row.timestamp) or "-").replace("+00:00", "Z")
     line = f"{when} {who}/{row.lsn if row.lsn is not None else '-'}{end} {row.type}{where}"
     parts: Sequence[tuple[str, Any]] = (
         ("key", _plain(row.key)),
-        ("", named(_plain(row.tuple), definition)),
+        ("", with_field_names(_plain(row.tuple), definition)),
         ("operations", _plain(row.operations)),
     )
     line += "".join(
@@ -143,8 +143,8 @@ def text_of(found: LoggedRow, origin: str | None, *, with_result: bool) -> str:
     if not any((row.key, row.tuple, row.operations)) and row.body is not None:
         line += f" {_line(_plain(row.body))}"
     if with_result and row.type in ("UPDATE", "UPSERT"):
-        after = named(_plain(found.taken.after), definition)
-        line += f" -> {_line(after)}" if found.taken.is_known else " -> not known"
+        after = with_field_names(_plain(logged.context.after), definition)
+        line += f" -> {_line(after)}" if logged.context.is_known else " -> not known"
     return line if origin is None else f"{line}  # {origin}"
 
 
